@@ -16,6 +16,13 @@ pub fn describe(frame: &Frame<'_>, packet: &Transport<'_>) -> String {
     list.0
 }
 
+/// A message of communication management: `CM REQ: tcp port 4000, QPN 0x000011, PSN 0x001000`.
+pub fn cm(message: &Message) -> String {
+    let mut list = List(String::new());
+    list.message(message);
+    list.0
+}
+
 /// An opcode as people say it: `SEND ONLY`, `UC WRITE FIRST`.
 pub fn opcode(opcode: Opcode) -> String {
     let name = opcode.name();

@@ -9,6 +9,10 @@ use xtask::c::Compiled;
 use xtask::vm::KNOWN;
 use xtask::{everything, or_skip, skipped};
 
+/// How the peer is compiled, with the communication manager and without.
+const WITH_CM: &[&str] = &["-DWITH_CM", "-libverbs", "-lrdmacm"];
+const WITHOUT_CM: &[&str] = &["-libverbs"];
+
 /// Where our engine deviates, with the decision that says why.
 const EXPLAINED: [&str; 1] = [
     "retry_exhausted", // 038: within a try, the oldest packet is sent again earlier.
@@ -18,7 +22,18 @@ const EXPLAINED: [&str; 1] = [
 /// files are. Returns the JSON, the exit code and what `after` has printed.
 #[track_caller]
 fn conform(test: &str, run: &str, options: &str, after: &str) -> Option<(Value, i32, String)> {
-    let c = or_skip(Compiled::linked(&[PEER], &["-libverbs"]))?;
+    conform_with(WITH_CM, test, run, options, after)
+}
+
+#[track_caller]
+fn conform_with(
+    compiled: &[&str],
+    test: &str,
+    run: &str,
+    options: &str,
+    after: &str,
+) -> Option<(Value, i32, String)> {
+    let c = or_skip(Compiled::linked(&[PEER], compiled))?;
     let start = start_peer(&c, run);
     let script = format!(
         r#"
@@ -61,7 +76,7 @@ fn our_engine_conforms_and_each_report_has_all_cases() {
         assert!(verdict == "conforms" || verdict == "deviates" && explained, "{case:#}");
         count += 1;
     }
-    assert!(count > 120, "{count} cases");
+    assert!(count > 170, "{count} cases");
     let any = cases(&json).any(|(_, verdict, _)| verdict == "deviates");
     assert_eq!(code, i32::from(any));
     let after: Vec<_> = after.split_whitespace().collect();
@@ -91,6 +106,9 @@ fn a_peer_that_does_something_else_deviates() {
             "should be [1: success, 264 B], but are []",
         ),
         ("in: drop only opcode=UC_WRITE_ONLY", "uc_write", "memory is 0x11, not 0x80"),
+        // The communication manager says nothing, and too much.
+        ("out: drop only opcode=UD_SEND_ONLY", "cm_connect", "REP was expected, nothing came"),
+        ("out: dup only opcode=UD_SEND_ONLY", "cm_rep_within_retries", "the REP came a third time"),
     ] {
         let options = format!("--timeout 1 --only {name}");
         let run = format!("--fault '{fault}'");
@@ -105,15 +123,23 @@ fn a_peer_that_does_something_else_deviates() {
 #[test]
 fn what_the_device_refuses_is_not_testable() {
     let fault = "--fault 'errno=ENOMEM@ibv_create_qp'";
-    let Some((json, code, _)) = conform("refused", fault, "--only send", "") else { return };
-    let (_, verdict, case) = cases(&json).next().unwrap();
-    assert_eq!((verdict, code), ("not testable", 0), "{case:#}");
-    assert_eq!(case["found"], "ibv_create_qp: Cannot allocate memory");
+    let only = "--only send,cm_connect";
+    let Some((json, code, _)) = conform_with(WITHOUT_CM, "refused", fault, only, "") else {
+        return;
+    };
+    let found: Vec<_> = cases(&json)
+        .map(|(_, verdict, case)| {
+            assert_eq!((verdict, code), ("not testable", 0), "{case:#}");
+            case["found"].as_str().unwrap()
+        })
+        .collect();
+    let no_cm = "the peer has no librdmacm: cc -DWITH_CM peer.c -o peer -libverbs -lrdmacm";
+    assert_eq!(found, ["ibv_create_qp: Cannot allocate memory", no_cm]);
 }
 
 #[test]
 fn the_peer_refuses_bad_requests_and_goes_on() {
-    let Some(c) = or_skip(Compiled::linked(&[PEER], &["-libverbs"])) else { return };
+    let Some(c) = or_skip(Compiled::linked(&[PEER], WITH_CM)) else { return };
     let start = start_peer(&c, "");
     let script = format!(
         r#"
@@ -142,6 +168,22 @@ fn the_peer_refuses_bad_requests_and_goes_on() {
         ask "write 0 123"
         ask "write 0 0G"
         ask "a b c d e f g h i j k l m n o p q r s t"
+        ask "listen tcp 4000"
+        ask "open cm x"
+        ask "open cm 15" | cut -c 1-6
+        ask "state"
+        ask "listen tcp 0"
+        ask "listen tcp 65536"
+        ask "dial tcp here 4000 -"
+        ask "dial tcp ::1 4000 0"
+        ask "accept -"
+        ask "reject xy"
+        ask "accept $(printf '%0202d' 0)"
+        ask "event -1"
+        ask "disconnect"
+        ask "event 0"
+        ask "open rc 15" | cut -c 1-4
+        ask "event 0"
         ask "state"
         ask "$(printf '%0300d' 0)"
         ask "state"
@@ -157,8 +199,9 @@ END
     let [first @ .., state, too_long, gone, again] = &lines[..] else { panic!("{said}") };
     assert_eq!((*state, *gone, *again), ("ok RESET", "no answer", "ok 1"), "{said}");
     assert!(too_long.contains("at most 254 bytes"), "{said}");
-    assert_eq!(first.iter().filter(|line| !refused(line)).collect::<Vec<_>>(), [&"ok 0"], "{said}");
-    assert_eq!(first.len(), 18, "{said}");
+    let good: Vec<_> = first.iter().filter(|line| !refused(line)).collect();
+    assert_eq!(good, [&"ok 0", &"ok 0x0", &"ok", &"ok 0"], "{said}");
+    assert_eq!(first.len(), 34, "{said}");
 }
 
 /// `cargo xtask conform` writes the page.

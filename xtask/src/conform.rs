@@ -11,11 +11,18 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::c::Compiled;
-use crate::vm::{self, Cmd, Error, HOST_V4, Kernel, Net, Result, Spec, Vm};
+use crate::vm::{self, Cmd, Error, HOST_V4, Kernel, LINK, Net, Result, Spec, Vm};
 pub use page::{differences, page};
 
 /// The peer program, from the root of the sources.
 const PEER: &str = "rxe-cli/src/common/peer/peer.c";
+
+/// How it is compiled: with the part that connects by the communication manager.
+const OPTIONS: [&str; 3] = ["-DWITH_CM", "-libverbs", "-lrdmacm"];
+
+/// The address of the own end when the peer is on this host too: if both had one address, a request that
+/// nobody takes could reach either.
+const OWN: &str = "10.47.91.201";
 
 /// The TCP port of the peer.
 const PORT: u16 = 18520;
@@ -57,7 +64,7 @@ pub struct Case {
 pub fn kernel(kernel: &str, rxe: &Path) -> Result<Run> {
     with_peer(kernel, |vm, net| {
         let release = vm.run(Cmd::new("uname").arg("-r"))?.ok()?;
-        let cases = cases(&conform(net, rxe, &vm.v4().to_string())?)?;
+        let cases = cases(&conform(net, rxe, &vm.v4().to_string(), &[])?)?;
         let name = format!("Linux {kernel}");
         Ok(Run { name, version: release.trim().to_owned(), cases })
     })
@@ -82,7 +89,7 @@ pub fn replays(kernel: &str, rxe: &Path, commands: &[Vec<String>]) -> Result<Vec
 
 /// With a kernel in a VM in which the peer program runs.
 fn with_peer<T>(kernel: &str, work: impl FnOnce(&Vm, &Net) -> Result<T>) -> Result<T> {
-    let c = Compiled::linked(&[PEER], &["-libverbs"])?;
+    let c = Compiled::linked(&[PEER], &OPTIONS)?;
     let net = Net::tap(1500)?;
     let vm = Vm::boot(&net, &Kernel::find(kernel)?, &Spec::default())?;
     let peer = vm.spawn(Cmd::new(c.path(PEER).display().to_string()))?;
@@ -96,21 +103,27 @@ fn with_peer<T>(kernel: &str, work: impl FnOnce(&Vm, &Net) -> Result<T>) -> Resu
 /// # Errors
 /// As [`kernel`].
 pub fn ours(rxe: &Path) -> Result<Run> {
-    let c = Compiled::linked(&[PEER], &["-libverbs"])?;
+    let c = Compiled::linked(&[PEER], &OPTIONS)?;
     let net = Net::tap(1500)?;
+    let mut address = net.command("ip");
+    address.args(["address", "add", &format!("{OWN}/24"), "dev", LINK]);
+    if !address.status().is_ok_and(|status| status.success()) {
+        return Err(Error::Failed(format!("{LINK} cannot have the address {OWN} as well")));
+    }
     let mut peer = net.command(rxe);
     peer.args(["run", "--explain", "off", "--"]).arg(c.path(PEER)).arg("-1");
     peer.stdin(Stdio::null()).stdout(Stdio::null());
     let mut peer = vm::spawn(peer).map_err(|e| failed("rxe run", &e))?;
-    let report = conform(&net, rxe, &HOST_V4.to_string());
+    let report = conform(&net, rxe, &HOST_V4.to_string(), &["--address", OWN]);
     end(&mut peer);
     let version = env!("CARGO_PKG_VERSION").to_owned();
     Ok(Run { name: "rxe".into(), version, cases: cases(&report?)? })
 }
 
 /// Runs `rxe conform`. Returns what it prints.
-fn conform(net: &Net, rxe: &Path, peer: &str) -> Result<Value> {
-    json(net, rxe, &["conform", "--json", "--peer", peer]).map(|(_, report)| report)
+fn conform(net: &Net, rxe: &Path, peer: &str, options: &[&str]) -> Result<Value> {
+    let args = [&["conform", "--json", "--peer", peer], options].concat();
+    json(net, rxe, &args).map(|(_, report)| report)
 }
 
 /// Runs a command once the peer listens. Returns its exit code, and the JSON that it prints.

@@ -65,6 +65,17 @@ const WHY: &[(&str, &[&str], &str)] = &[
         "It leaves the request incomplete.",
     ),
     (
+        "Linux",
+        &["cm_short"],
+        "It does not look at the length: bytes that were not sent count as zeros.",
+    ),
+    (
+        "Linux",
+        &["cm_long"],
+        "Its queue pair 1 goes into the error state and stays there: nobody can connect any more until the \
+         device is made anew.",
+    ),
+    (
         "rxe",
         &["retry_exhausted"],
         "There are three tries, as the attributes say, and they take as long; within each, the \

@@ -276,7 +276,12 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-cli",
         within: "commands::conform",
-        floors: &[&["cases", "report"], &["case"], &["bench"], &["judge", "packet", "verdict"]],
+        floors: &[
+            &["cases", "report"],
+            &["case", "cm"],
+            &["bench"],
+            &["judge", "packet", "verdict"],
+        ],
     },
     Layers {
         name: "rxe-cli",

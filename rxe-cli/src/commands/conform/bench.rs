@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use rxe_core::types::Psn;
+use rxe_core::types::{Psn, Qpn};
 use rxe_core::wire::{NakCode, Opcode, Position};
 use rxe_lab::answer::{Said, Seen, difference};
 
 use super::judge::completions_differ;
-use super::packet::{Pkt, Target, write};
+use super::packet::{Pkt, Target, datagram, write};
 use super::verdict::{Outcome, Stop};
-use crate::common::peer::{Done, Endpoint, Given, Peer, RC};
+use crate::common::peer::{Done, Endpoint, Given, Peer, RC, Service};
 
 /// The path MTU of all cases: every link carries it.
 pub(super) const MTU: usize = RC.path_mtu;
@@ -35,10 +35,10 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// A case that is being played.
 pub(super) struct Bench<'a> {
-    peer: &'a mut Peer,
-    end: Endpoint,
+    pub(super) peer: &'a mut Peer,
+    pub(super) end: Endpoint,
     pub(super) target: Target,
-    wait: Duration,
+    pub(super) wait: Duration,
     deadline: Instant,
     /// The newest PSN that the peer has acknowledged.
     acknowledged: i32,
@@ -71,12 +71,12 @@ pub(super) fn flushed(id: u64) -> Done {
     failed(id, rxe_core::queue::Status::WorkRequestFlushed)
 }
 
-fn deviates<T>(why: impl Into<String>) -> Outcome<T> {
+pub(super) fn deviates<T>(why: impl Into<String>) -> Outcome<T> {
     Err(Stop::Deviates(why.into()))
 }
 
 impl<'a> Bench<'a> {
-    /// Gives the peer a queue pair and connects it with `end`.
+    /// Gives the peer a queue pair and connects it with `end`, unless the communication manager does.
     pub(super) fn new(
         peer: &'a mut Peer,
         end: Endpoint,
@@ -97,7 +97,9 @@ impl<'a> Bench<'a> {
             addr: qp.addr,
             rkey: qp.rkey,
         };
-        peer.join(given, end.net().src, own_qpn)?;
+        if given.service != Service::Cm {
+            peer.join(given, end.net().src, own_qpn)?;
+        }
         Ok(Self {
             peer,
             target,
@@ -123,12 +125,23 @@ impl<'a> Bench<'a> {
 
     /// Sends a packet to the peer.
     pub(super) fn send(&mut self, pkt: Pkt) -> Outcome {
+        let words = pkt.to_string();
+        self.transmit(&pkt, self.target, &words)
+    }
+
+    /// Sends a datagram from queue pair 1 to queue pair 1, which `words` describe.
+    pub(super) fn send_mad(&mut self, payload: Vec<u8>, qkey: u32, words: &str) -> Outcome {
+        let target = Target { qpn: Qpn::GSI, own_qpn: Qpn::GSI, ..self.target };
+        self.transmit(&datagram(0, qkey).with(payload), target, words)
+    }
+
+    fn transmit(&mut self, pkt: &Pkt, target: Target, words: &str) -> Outcome {
         if Instant::now() > self.deadline {
             let why = format!("it takes longer than {} s", LONGEST.as_secs());
             return Err(Stop::NotTestable(why));
         }
-        self.log.push(format!("sent: {pkt}"));
-        let bytes = pkt.render(self.end.net(), &self.target);
+        self.log.push(format!("sent: {words}"));
+        let bytes = pkt.render(self.end.net(), &target);
         self.end.send(&bytes).map_err(Stop::Broken)
     }
 
@@ -141,22 +154,28 @@ impl<'a> Bench<'a> {
     /// a switch causes them, no case does.
     fn next(&mut self, until: Instant) -> Outcome<Option<(Instant, Seen)>> {
         loop {
-            let until = until.min(self.deadline);
-            let arrived = self.end.receive(self.target.own_qpn, until).map_err(Stop::Broken)?;
-            let Some(arrived) = arrived else { return Ok(None) };
-            let seen = match Seen::read(&arrived.net, &arrived.bytes, &self.target.psns()) {
-                Ok(seen) => seen,
-                Err(why) => return deviates(why),
-            };
+            let next = self.next_to(self.target.own_qpn, until)?;
+            let Some((_, seen)) = &next else { return Ok(None) };
             if matches!(seen.said, Said::Other(Opcode::CNP, _)) {
                 continue;
             }
             self.log.push(format!("came: {}", seen.said));
-            return Ok(Some((arrived.at, seen)));
+            return Ok(next);
         }
     }
 
-    fn waited(&self) -> String {
+    /// The next packet of the peer to this queue pair.
+    pub(super) fn next_to(&mut self, qpn: Qpn, until: Instant) -> Outcome<Option<(Instant, Seen)>> {
+        let until = until.min(self.deadline);
+        let arrived = self.end.receive(qpn, until).map_err(Stop::Broken)?;
+        let Some(arrived) = arrived else { return Ok(None) };
+        match Seen::read(&arrived.net, &arrived.bytes, &self.target.psns()) {
+            Ok(seen) => Ok(Some((arrived.at, seen))),
+            Err(why) => deviates(why),
+        }
+    }
+
+    pub(super) fn waited(&self) -> String {
         format!("{} s", self.wait.as_secs_f64())
     }
 

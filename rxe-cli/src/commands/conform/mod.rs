@@ -7,6 +7,7 @@
 mod bench;
 mod case;
 mod cases;
+mod cm;
 mod judge;
 mod packet;
 mod report;
@@ -27,8 +28,9 @@ use crate::common::{Error, print, print_error};
 /// Test how another RoCEv2 device follows the specification
 ///
 /// The peer's host runs a small C program that needs nothing but libibverbs: `rxe conform --print-peer >
-/// peer.c; cc peer.c -o peer -libverbs; ./peer`. Its device may be an adapter, the kernel's rxe, or this
-/// engine under `rxe run`. Each case sends it packets, or answers its own, and compares what it does with
+/// peer.c; cc peer.c -o peer -libverbs; ./peer`. With librdmacm (`cc -DWITH_CM peer.c -o peer -libverbs
+/// -lrdmacm`) it can also play the cases of the communication manager. Its device may be an adapter, the
+/// kernel's rxe, or this engine under `rxe run`. Each case sends it packets, or answers its own, and compares what it does with
 /// what the InfiniBand specification allows. Exit code 0: all cases conform, or are not testable; 1: the
 /// peer deviates in some; 2: the run could not be made.
 #[derive(clap::Args)]

@@ -24,6 +24,8 @@ pub(crate) struct Endpoint {
     fds: Vec<SharedFd>,
     batch: TxBatch,
     net: NetHeader,
+    /// Packets to queue pair 1, and all others.
+    mads: VecDeque<Arrived>,
     arrived: VecDeque<Arrived>,
 }
 
@@ -61,7 +63,31 @@ impl Endpoint {
         backend.for_each_fd(&mut |fd| fds.push(fd.clone()));
         let batch = TxBatch::new(backend.capabilities().tx);
         let net = NetHeader::outgoing(own, peer, UDP_PORT);
-        Ok(Self { backend, capture, fds, batch, net, arrived: VecDeque::new() })
+        let (mads, arrived) = (VecDeque::new(), VecDeque::new());
+        Ok(Self { backend, capture, fds, batch, net, mads, arrived })
+    }
+
+    /// From now on packets to queue pair 1 are received as well: answers to communication IDs whose high
+    /// 8 bits are [`Endpoint::block`], and requests for [`Endpoint::listen`].
+    pub(crate) fn open_gsi(&mut self) -> Result<(), Error> {
+        if let Some(sharing) = self.backend.sharing() {
+            sharing.set_gsi(true)?;
+        }
+        Ok(())
+    }
+
+    /// Receives requests for this service.
+    pub(crate) fn listen(&mut self, service: u64) -> Result<(), Error> {
+        let own = self.net.src;
+        if let Some(groups) = self.backend.sharing().and_then(|sharing| sharing.port_groups()) {
+            groups.listen(service, Some(own))?;
+        }
+        Ok(())
+    }
+
+    /// The block of queue pair numbers and communication IDs that this process leases.
+    pub(crate) fn block(&self) -> u8 {
+        self.backend.capabilities().qpn_block.unwrap_or(0)
     }
 
     /// The headers of packets to the peer.
@@ -71,8 +97,7 @@ impl Endpoint {
 
     /// The queue pair number of this block with these low 16 bits.
     pub(crate) fn qpn(&self, low: u16) -> Qpn {
-        let block = self.backend.capabilities().qpn_block.unwrap_or(0);
-        Qpn::from_wire(u32::from(block) << 16 | u32::from(low))
+        Qpn::from_wire(u32::from(self.block()) << 16 | u32::from(low))
     }
 
     /// Sends a packet.
@@ -84,21 +109,25 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The next packet from the peer to `qpn` that arrives before `until`.
+    /// The next packet from the peer to `qpn` that arrives before `until`. Those to other queue pairs are
+    /// forgotten, but for those to queue pair 1.
     pub(crate) fn receive(&mut self, qpn: Qpn, until: Instant) -> Result<Option<Arrived>, Error> {
         loop {
-            if let Some(packet) = self.arrived.pop_front() {
+            let queue = if qpn == Qpn::GSI { &mut self.mads } else { &mut self.arrived };
+            if let Some(packet) = queue.pop_front() {
                 if packet.is_to(qpn) {
                     return Ok(Some(packet));
                 }
                 continue;
             }
-            let (peer, arrived) = (self.net.dst, &mut self.arrived);
+            let (peer, mads, arrived) = (self.net.dst, &mut self.mads, &mut self.arrived);
             let got = self.backend.receive(64, &mut |frame| {
                 let at = Instant::now();
                 for (net, bytes) in frame.packets() {
-                    if net.src == peer && arrived.len() < MOST {
-                        arrived.push_back(Arrived { at, net, bytes: bytes.to_vec() });
+                    let packet = Arrived { at, net, bytes: bytes.to_vec() };
+                    let queue = if packet.is_to(Qpn::GSI) { &mut *mads } else { &mut *arrived };
+                    if net.src == peer && queue.len() < MOST {
+                        queue.push_back(packet);
                     }
                 }
             })?;

@@ -8,6 +8,8 @@ pub(crate) enum Service {
     Rc,
     Uc,
     Ud,
+    /// What the communication manager connects: there is no queue pair before.
+    Cm,
 }
 
 impl fmt::Display for Service {
@@ -16,6 +18,7 @@ impl fmt::Display for Service {
             Self::Rc => "rc",
             Self::Uc => "uc",
             Self::Ud => "ud",
+            Self::Cm => "cm",
         })
     }
 }
@@ -79,3 +82,6 @@ pub(crate) const UC: Given = Given { service: Service::Uc, ..RC };
 
 /// UD.
 pub(crate) const UD: Given = Given { service: Service::Ud, ..RC };
+
+/// A region, for queue pairs that the communication manager connects.
+pub(crate) const CM: Given = Given { service: Service::Cm, ..RC };

@@ -2,6 +2,7 @@
 //! what the peer program there (`peer.c`, which documents the requests) is told over TCP; and the own end
 //! of its queue pair, which has no engine.
 
+mod connection;
 mod done;
 mod endpoint;
 mod given;
@@ -12,9 +13,10 @@ use std::time::Duration;
 
 use rxe_core::types::{Gid, Qpn};
 
+pub(crate) use self::connection::{Event, Space};
 pub(crate) use self::done::Done;
 pub(crate) use self::endpoint::{Endpoint, Numbers, Way};
-pub(crate) use self::given::{Given, RC, Service, UC, UD, access};
+pub(crate) use self::given::{CM, Given, RC, Service, UC, UD, access};
 use super::{Error, rendezvous};
 
 /// The peer program.
@@ -123,14 +125,7 @@ impl Peer {
     /// Gives the peer a new region and a new queue pair.
     pub(crate) fn open(&mut self, given: &Given) -> Result<PeerQp, PeerError> {
         let words = self.ask(&format!("open {} {}", given.service, given.mr_access))?;
-        let number = |i: usize| {
-            let word = words.get(i).map_or("", String::as_str);
-            let parsed = match word.strip_prefix("0x") {
-                Some(hex) => u64::from_str_radix(hex, 16),
-                None => word.parse(),
-            };
-            parsed.map_err(|_| PeerError::Refused("the peer's answer to open is strange".into()))
-        };
+        let number = |i: usize| number(&words, i).ok_or_else(|| strange("open"));
         let low = |n: u64| u32::try_from(n).unwrap_or(0);
         Ok(PeerQp {
             qpn: Qpn::from_wire(low(number(0)?)),
@@ -163,7 +158,7 @@ impl Peer {
     /// Waits until its program has found `count` completions, or so long.
     pub(crate) fn poll(&mut self, count: usize, wait: Duration) -> Result<Vec<Done>, PeerError> {
         let words = self.ask_for(&format!("poll {count} {}", wait.as_millis()), wait)?;
-        let strange = || PeerError::Refused("the peer's answer to poll is strange".into());
+        let strange = || strange("poll");
         let words = words.get(1..).filter(|all| all.len() <= count).ok_or_else(strange)?;
         words.iter().map(|word| Done::parse(word).ok_or_else(strange)).collect()
     }
@@ -171,18 +166,14 @@ impl Peer {
     /// `len` bytes of its memory from `offset` on, at most [`MAX_READ`].
     pub(crate) fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, PeerError> {
         let words = self.ask(&format!("read {offset} {len}"))?;
-        let hex = words.first().map_or("", String::as_str);
-        let byte = |i| u8::from_str_radix(hex.get(i..i + 2)?, 16).ok();
-        let bytes: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(byte).collect();
-        let bytes = bytes.filter(|bytes| bytes.len() == len);
-        bytes.ok_or_else(|| PeerError::Refused("the peer's answer to read is strange".into()))
+        let bytes = words.first().and_then(|hex| bytes_of(hex)).filter(|bytes| bytes.len() == len);
+        bytes.ok_or_else(|| strange("read"))
     }
 
     /// Writes into its memory from `offset` on.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), PeerError> {
         for (chunk, offset) in bytes.chunks(MAX_WRITE).zip((offset..).step_by(MAX_WRITE)) {
-            let hex: String = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
-            self.ask(&format!("write {offset} {hex}"))?;
+            self.ask(&format!("write {offset} {}", hex_of(chunk)))?;
         }
         Ok(())
     }
@@ -227,6 +218,28 @@ impl Peer {
             _ => Err(gone("it answers in a way that no peer does")),
         }
     }
+}
+
+/// The number in word `i` of an answer, decimal, or hexadecimal with 0x.
+fn number(words: &[String], i: usize) -> Option<u64> {
+    let word = words.get(i)?;
+    match word.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => word.parse().ok(),
+    }
+}
+
+fn bytes_of(hex: &str) -> Option<Vec<u8>> {
+    let byte = |i| u8::from_str_radix(hex.get(i..i + 2)?, 16).ok();
+    (0..hex.len()).step_by(2).map(byte).collect()
+}
+
+fn hex_of(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn strange(request: &str) -> PeerError {
+    PeerError::Refused(format!("the peer's answer to {request} is strange"))
 }
 
 fn gone(why: &str) -> PeerError {

@@ -4,16 +4,22 @@
  *
  *     cc peer.c -o peer -libverbs && ./peer [-d DEVICE] [-g GID_INDEX] [-p PORT] [-1]
  *
+ * With librdmacm it can also connect by the communication manager, whose cases need that:
+ *
+ *     cc -DWITH_CM peer.c -o peer -libverbs -lrdmacm
+ *
  * Without -g it uses the RoCEv2 GID that is the address which the client has reached. It serves one
  * client after the other; with -1 it ends after the first. Anybody who reaches the port may use it: run
  * it on a test network only. A client reaches nothing but one queue pair and 64 KiB of memory that
- * belong to its connection; `cc -DMEMORY=1048576u ...` makes it 1 MiB.
+ * belong to its connection (with librdmacm, also a port of rdma_cm to listen on or to connect to);
+ * `cc -DMEMORY=1048576u ...` makes it 1 MiB.
  *
  * A request is a line of words, an answer is a line "ok ..." or "err TEXT". Numbers are decimal, or
  * hexadecimal with 0x.
  *
  *   open TYPE ACCESS      a new region with these rights (IBV_ACCESS_*), filled with 0x11, and a new
- *                         queue pair: rc, uc or ud. Answer: QPN ADDRESS RKEY LENGTH
+ *                         queue pair: rc, uc or ud. Answer: QPN ADDRESS RKEY LENGTH. With cm as the type
+ *                         there is no queue pair (QPN 0) until "accept" or "dial" makes one
  *   connect GID QPN RQ_PSN SQ_PSN MTU ACCESS TIMEOUT RETRY RNR_RETRY MIN_RNR MAX_DEST_RD MAX_RD
  *                         the queue pair to RTS
  *   ready QKEY            a queue pair of UD to RTS
@@ -27,6 +33,19 @@
  *   fill OFFSET LENGTH BYTE
  *   read OFFSET LENGTH    bytes in hexadecimal
  *   write OFFSET BYTES    the same the other way
+ *
+ * After "open cm". DATA is private data in hexadecimal, or "-" for none; SPACE is tcp (connections) or
+ * udp (datagrams):
+ *
+ *   listen SPACE PORT     takes requests
+ *   dial SPACE GID PORT DATA
+ *                         asks for a connection. Answer: QPN
+ *   event MILLISECONDS    waits for an event. Answer: nothing if none comes; else its number
+ *                         (RDMA_CM_EVENT_*), status, responder resources, initiator depth, private data
+ *   accept DATA           accepts what the last request asks for. Answer: QPN. What cannot be accepted is
+ *                         rejected
+ *   reject DATA
+ *   disconnect
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -45,6 +64,10 @@
 #include <unistd.h>
 
 #include <infiniband/verbs.h>
+#ifdef WITH_CM
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#endif
 
 #define PROTOCOL 1
 #ifndef MEMORY
@@ -55,7 +78,25 @@
 #define MAX_POLL 32u
 #define MAX_WAIT_MS 20000u
 #define MAX_READ 2048u
+#define MAX_DATA 100u
 #define DEPTH 32u
+#ifdef WITH_CM
+#define NOTE ""
+#else
+#define NOTE "peer: has no librdmacm, so cases of the communication manager are not testable;\n" \
+	     "      for these: cc -DWITH_CM peer.c -o peer -libverbs -lrdmacm\n"
+#endif
+
+#ifdef WITH_CM
+/* What belongs to the communication manager. librdmacm opens the device itself, so a protection domain
+ * of its own is needed. */
+struct cm {
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *listener;
+	struct rdma_cm_id *id;
+	struct ibv_pd *pd;
+};
+#endif
 
 /* What belongs to a connection. */
 struct peer {
@@ -69,6 +110,9 @@ struct peer {
 	struct ibv_qp *qp;
 	unsigned char *memory;
 	FILE *out;
+#ifdef WITH_CM
+	struct cm cm;
+#endif
 };
 
 static int fail(struct peer *p, const char *what, int error)
@@ -109,8 +153,22 @@ static int inside(uint64_t offset, uint64_t length)
 	return offset <= MEMORY && length <= MEMORY - offset;
 }
 
+#ifdef WITH_CM
+static void release_ids(struct peer *p);
+static int open_cm(struct peer *p, uint64_t access);
+#else
+static int open_cm(struct peer *p, uint64_t access)
+{
+	(void)access;
+	return refuse(p, "the peer has no librdmacm: cc -DWITH_CM peer.c -o peer -libverbs -lrdmacm");
+}
+#endif
+
 static void release(struct peer *p)
 {
+#ifdef WITH_CM
+	release_ids(p);
+#endif
 	if (p->qp)
 		ibv_destroy_qp(p->qp);
 	if (p->mr)
@@ -120,6 +178,33 @@ static void release(struct peer *p)
 	p->qp = NULL;
 	p->mr = NULL;
 	p->cq = NULL;
+#ifdef WITH_CM
+	if (p->cm.pd)
+		ibv_dealloc_pd(p->cm.pd);
+	p->cm.pd = NULL;
+#endif
+}
+
+/* Makes the completion queue and the region. */
+static int make_memory(struct peer *p, struct ibv_pd *pd, uint64_t access)
+{
+	memset(p->memory, 0x11, MEMORY);
+	p->cq = ibv_create_cq(pd->context, 2 * DEPTH, NULL, NULL, 0);
+	if (!p->cq) {
+		fail(p, "ibv_create_cq", errno);
+		return 0;
+	}
+	p->mr = ibv_reg_mr(pd, p->memory, MEMORY, (int)access);
+	if (!p->mr)
+		fail(p, "ibv_reg_mr", errno);
+	return p->mr != NULL;
+}
+
+static int opened(struct peer *p)
+{
+	fprintf(p->out, "ok 0x%x 0x%" PRIxPTR " 0x%x %u\n", p->qp ? p->qp->qp_num : 0,
+		(uintptr_t)p->memory, p->mr->rkey, MEMORY);
+	return 0;
 }
 
 static int do_open(struct peer *p, char **words, int count)
@@ -138,24 +223,19 @@ static int do_open(struct peer *p, char **words, int count)
 		init.qp_type = IBV_QPT_UC;
 	else if (!strcmp(words[1], "ud"))
 		init.qp_type = IBV_QPT_UD;
+	else if (!strcmp(words[1], "cm"))
+		return open_cm(p, access);
 	else
-		return refuse(p, "the type is none of rc, uc, ud");
+		return refuse(p, "the type is none of rc, uc, ud, cm");
 	release(p);
-	memset(p->memory, 0x11, MEMORY);
-	p->cq = ibv_create_cq(p->context, 2 * DEPTH, NULL, NULL, 0);
-	if (!p->cq)
-		return fail(p, "ibv_create_cq", errno);
-	p->mr = ibv_reg_mr(p->pd, p->memory, MEMORY, (int)access);
-	if (!p->mr)
-		return fail(p, "ibv_reg_mr", errno);
+	if (!make_memory(p, p->pd, access))
+		return 0;
 	init.send_cq = p->cq;
 	init.recv_cq = p->cq;
 	p->qp = ibv_create_qp(p->pd, &init);
 	if (!p->qp)
 		return fail(p, "ibv_create_qp", errno);
-	fprintf(p->out, "ok 0x%x 0x%" PRIxPTR " 0x%x %u\n", p->qp->qp_num, (uintptr_t)p->memory,
-		p->mr->rkey, MEMORY);
-	return 0;
+	return opened(p);
 }
 
 /* RESET to INIT. `key` is the rights of RC and UC, the Q_Key of UD. */
@@ -424,8 +504,305 @@ static int do_write(struct peer *p, char **words, int count)
 	return 0;
 }
 
+#ifdef WITH_CM
+static void release_ids(struct peer *p)
+{
+	struct cm *c = &p->cm;
+
+	if (c->id) {
+		if (c->id->qp)
+			rdma_destroy_qp(c->id);
+		rdma_destroy_id(c->id);
+		p->qp = NULL;
+	}
+	if (c->listener)
+		rdma_destroy_id(c->listener);
+	if (c->channel)
+		rdma_destroy_event_channel(c->channel);
+	c->id = NULL;
+	c->listener = NULL;
+	c->channel = NULL;
+}
+
+/* The address that is this GID. */
+static struct sockaddr_storage address_of(const unsigned char *gid, uint64_t port)
+{
+	struct sockaddr_storage address = {0};
+	struct sockaddr_in *v4 = (struct sockaddr_in *)&address;
+	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&address;
+
+	memcpy(&v6->sin6_addr, gid, 16);
+	if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+		memset(&address, 0, sizeof(address));
+		v4->sin_family = AF_INET;
+		v4->sin_port = htons((uint16_t)port);
+		memcpy(&v4->sin_addr, gid + 12, 4);
+	} else {
+		v6->sin6_family = AF_INET6;
+		v6->sin6_port = htons((uint16_t)port);
+	}
+	return address;
+}
+
+/* A new identifier that is bound to the own address. */
+static struct rdma_cm_id *bound_id(struct peer *p, const char *space, uint64_t port)
+{
+	struct sockaddr_storage own = address_of(p->gid.raw, port);
+	struct rdma_cm_id *id = NULL;
+
+	if (rdma_create_id(p->cm.channel, &id, NULL, strcmp(space, "udp") ? RDMA_PS_TCP : RDMA_PS_UDP)) {
+		fail(p, "rdma_create_id", errno);
+		return NULL;
+	}
+	if (rdma_bind_addr(id, (struct sockaddr *)&own))
+		fail(p, "rdma_bind_addr", errno);
+	else if (!id->verbs)
+		refuse(p, "rdma_cm has no device for this address");
+	else
+		return id;
+	rdma_destroy_id(id);
+	return NULL;
+}
+
+static int open_cm(struct peer *p, uint64_t access)
+{
+	struct cm *c = &p->cm;
+
+	release(p);
+	c->channel = rdma_create_event_channel();
+	if (!c->channel)
+		return fail(p, "rdma_create_event_channel", errno);
+	c->listener = bound_id(p, "tcp", 0);
+	if (!c->listener)
+		return 0;
+	c->pd = ibv_alloc_pd(c->listener->verbs);
+	if (!c->pd)
+		return fail(p, "ibv_alloc_pd", errno);
+	return make_memory(p, c->pd, access) ? opened(p) : 0;
+}
+
+/* Gives the identifier a queue pair. */
+static int make_qp(struct peer *p)
+{
+	struct ibv_qp_init_attr init = {
+		.send_cq = p->cq, .recv_cq = p->cq, .sq_sig_all = 1, .qp_type = p->cm.id->qp_type,
+		.cap = {.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1},
+	};
+
+	if (rdma_create_qp(p->cm.id, p->cm.pd, &init)) {
+		fail(p, "rdma_create_qp", errno);
+		return 0;
+	}
+	p->qp = p->cm.id->qp;
+	return 1;
+}
+
+/* Reads private data. */
+static int private_data(const char *word, unsigned char *data, uint8_t *length)
+{
+	size_t bytes = strlen(word) / 2;
+
+	*length = 0;
+	if (!strcmp(word, "-"))
+		return 1;
+	if (strlen(word) % 2 || bytes > MAX_DATA)
+		return 0;
+	for (; *length < bytes; (*length)++) {
+		int high = digit(word[2 * *length]), low = digit(word[2 * *length + 1]);
+
+		if (high < 0 || low < 0)
+			return 0;
+		data[*length] = (unsigned char)(high << 4 | low);
+	}
+	return 1;
+}
+
+/* The next event, which has to be acknowledged; NULL if none comes. */
+static struct rdma_cm_event *next_event(struct peer *p, uint64_t milliseconds)
+{
+	struct pollfd wait = {.fd = p->cm.channel->fd, .events = POLLIN};
+	struct rdma_cm_event *event = NULL;
+
+	if (poll(&wait, 1, (int)milliseconds) != 1 || rdma_get_cm_event(p->cm.channel, &event))
+		return NULL;
+	return event;
+}
+
+static int do_listen(struct peer *p, char **words, int count)
+{
+	struct cm *c = &p->cm;
+	uint64_t port;
+
+	if (count != 3 || !number(words[2], 65535, &port) || !port)
+		return refuse(p, "listen SPACE PORT is expected");
+	if (c->listener)
+		rdma_destroy_id(c->listener);
+	c->listener = bound_id(p, words[1], port);
+	if (!c->listener)
+		return 0;
+	if (rdma_listen(c->listener, 0))
+		return fail(p, "rdma_listen", errno);
+	fprintf(p->out, "ok\n");
+	return 0;
+}
+
+/* Waits until the identifier has done what leads to this event. */
+static int reaches(struct peer *p, enum rdma_cm_event_type wanted)
+{
+	struct rdma_cm_event *event = next_event(p, 5000);
+	int kind = event ? (int)event->event : -1;
+
+	if (event)
+		rdma_ack_cm_event(event);
+	if (kind != (int)wanted)
+		refuse(p, "the address or the route cannot be resolved");
+	return kind == (int)wanted;
+}
+
+static struct rdma_conn_param parameters(const unsigned char *data, uint8_t length)
+{
+	return (struct rdma_conn_param) {
+		.private_data = data, .private_data_len = length, .retry_count = 7, .rnr_retry_count = 7,
+		.responder_resources = RDMA_MAX_RESP_RES, .initiator_depth = RDMA_MAX_INIT_DEPTH,
+	};
+}
+
+static int do_dial(struct peer *p, char **words, int count)
+{
+	unsigned char gid[16], data[MAX_DATA];
+	struct rdma_conn_param param;
+	struct sockaddr_storage to;
+	uint64_t port;
+	uint8_t length;
+
+	if (count != 5 || inet_pton(AF_INET6, words[2], gid) != 1 || !number(words[3], 65535, &port) ||
+	    !private_data(words[4], data, &length))
+		return refuse(p, "dial SPACE GID PORT DATA is expected");
+	if (p->cm.id)
+		return refuse(p, "there is a connection already");
+	p->cm.id = bound_id(p, words[1], 0);
+	if (!p->cm.id)
+		return 0;
+	to = address_of(gid, port);
+	param = parameters(data, length);
+	if (rdma_resolve_addr(p->cm.id, NULL, (struct sockaddr *)&to, 2000))
+		return fail(p, "rdma_resolve_addr", errno);
+	if (!reaches(p, RDMA_CM_EVENT_ADDR_RESOLVED))
+		return 0;
+	if (rdma_resolve_route(p->cm.id, 2000))
+		return fail(p, "rdma_resolve_route", errno);
+	if (!reaches(p, RDMA_CM_EVENT_ROUTE_RESOLVED) || !make_qp(p))
+		return 0;
+	if (rdma_connect(p->cm.id, &param))
+		return fail(p, "rdma_connect", errno);
+	fprintf(p->out, "ok 0x%x\n", p->qp->qp_num);
+	return 0;
+}
+
+static int do_event(struct peer *p, char **words, int count)
+{
+	struct rdma_cm_id *refused = NULL;
+	struct rdma_cm_event *event;
+	const struct rdma_conn_param *conn;
+	uint64_t wait;
+
+	if (count != 2 || !number(words[1], MAX_WAIT_MS, &wait))
+		return refuse(p, "event MILLISECONDS is expected");
+	event = next_event(p, wait);
+	if (!event) {
+		fprintf(p->out, "ok\n");
+		return 0;
+	}
+	/* Those of datagrams have private data in the same place, and nothing else that is printed. */
+	conn = &event->param.conn;
+	fprintf(p->out, "ok %d %d %u %u ", (int)event->event, event->status,
+		conn->responder_resources, conn->initiator_depth);
+	for (int i = 0; conn->private_data && i < conn->private_data_len; i++)
+		fprintf(p->out, "%02x", ((const unsigned char *)conn->private_data)[i]);
+	fprintf(p->out, conn->private_data && conn->private_data_len ? "\n" : "-\n");
+	if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+		/* There is room for one connection. */
+		if (p->cm.id)
+			refused = event->id;
+		else
+			p->cm.id = event->id;
+	}
+	rdma_ack_cm_event(event);
+	if (refused)
+		rdma_destroy_id(refused);
+	return 0;
+}
+
+static int do_answer(struct peer *p, char **words, int count)
+{
+	unsigned char data[MAX_DATA];
+	struct rdma_conn_param param;
+	uint8_t length;
+
+	if (count != 2 || !private_data(words[1], data, &length))
+		return refuse(p, "accept and reject have DATA");
+	if (!p->cm.id)
+		return refuse(p, "there is no request");
+	if (!strcmp(words[0], "reject")) {
+		if (rdma_reject(p->cm.id, data, length))
+			return fail(p, "rdma_reject", errno);
+		fprintf(p->out, "ok\n");
+		return 0;
+	}
+	if (p->qp)
+		return refuse(p, "it is accepted already");
+	param = parameters(data, length);
+	if (!make_qp(p)) {
+		rdma_reject(p->cm.id, NULL, 0);
+		return 0;
+	}
+	param.qp_num = p->qp->qp_num;
+	if (rdma_accept(p->cm.id, &param)) {
+		fail(p, "rdma_accept", errno);
+		rdma_reject(p->cm.id, NULL, 0);
+		return 0;
+	}
+	fprintf(p->out, "ok 0x%x\n", p->qp->qp_num);
+	return 0;
+}
+
+static int do_disconnect(struct peer *p)
+{
+	if (!p->cm.id || !p->qp)
+		return refuse(p, "there is no connection");
+	if (rdma_disconnect(p->cm.id))
+		return fail(p, "rdma_disconnect", errno);
+	fprintf(p->out, "ok\n");
+	return 0;
+}
+
+/* Whether it was a request about connections. */
+static int request_cm(struct peer *p, char **words, int count)
+{
+	if (!p->cm.channel || !p->cm.pd)
+		return 0;
+	if (!strcmp(words[0], "listen"))
+		do_listen(p, words, count);
+	else if (!strcmp(words[0], "dial"))
+		do_dial(p, words, count);
+	else if (!strcmp(words[0], "event"))
+		do_event(p, words, count);
+	else if (!strcmp(words[0], "accept") || !strcmp(words[0], "reject"))
+		do_answer(p, words, count);
+	else if (!strcmp(words[0], "disconnect"))
+		do_disconnect(p);
+	else
+		return 0;
+	return 1;
+}
+#endif
+
 static int request(struct peer *p, char **words, int count)
 {
+#ifdef WITH_CM
+	if (request_cm(p, words, count))
+		return 0;
+#endif
 	if (!strcmp(words[0], "open"))
 		return do_open(p, words, count);
 	if (!strcmp(words[0], "connect"))
@@ -616,7 +993,7 @@ int main(int argc, char **argv)
 		} else if (option == '1') {
 			once = 1;
 		} else {
-			fprintf(stderr, "usage: peer [-d DEVICE] [-g GID_INDEX] [-p PORT] [-1]\n");
+			fprintf(stderr, "usage: peer [-d DEVICE] [-g GID_INDEX] [-p PORT] [-1]\n" NOTE);
 			return option == 'h' ? 0 : 2;
 		}
 	}
@@ -627,7 +1004,7 @@ int main(int argc, char **argv)
 			(unsigned)port, strerror(errno));
 		return 1;
 	}
-	printf("peer: listens on TCP port %u\n", (unsigned)port);
+	printf(NOTE "peer: listens on TCP port %u\n", (unsigned)port);
 	fflush(stdout);
 	do {
 		int fd = accept(listener, NULL, NULL);

@@ -2,6 +2,11 @@
 //! is tested with, as far as they can be seen from outside. Where the specification leaves room, each
 //! answer that it allows is accepted.
 
+mod cm_asked;
+mod cm_asks;
+mod cm_ended;
+mod cm_malformed;
+mod cm_queries;
 mod duplicates;
 mod memory;
 mod messages;
@@ -16,7 +21,8 @@ mod unreliable;
 use super::case::Group;
 
 /// All, in the order in which they are played. In all groups but `requester` and `retries` the peer is the
-/// responder.
+/// responder. The groups of the communication manager need a peer that has librdmacm. The last case stands there because
+/// some peers have no queue pair 1 after it.
 pub(super) const ALL: &[Group] = &[
     Group { name: "messages", cases: messages::CASES },
     Group { name: "psn", cases: psn::CASES },
@@ -28,6 +34,11 @@ pub(super) const ALL: &[Group] = &[
     Group { name: "unreliable", cases: unreliable::CASES },
     Group { name: "requester", cases: requester::CASES },
     Group { name: "retries", cases: retries::CASES },
+    Group { name: "cm_asked", cases: cm_asked::CASES },
+    Group { name: "cm_asks", cases: cm_asks::CASES },
+    Group { name: "cm_ended", cases: cm_ended::CASES },
+    Group { name: "cm_queries", cases: cm_queries::CASES },
+    Group { name: "cm_malformed", cases: cm_malformed::CASES },
 ];
 
 #[cfg(test)]

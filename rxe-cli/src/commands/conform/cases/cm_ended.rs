@@ -1,0 +1,133 @@
+//! The communication manager: how connections end.
+
+use std::time::Duration;
+
+use rxe_core::cm::mad::{Dreq, Message, Req};
+use rxe_core::types::Qpn;
+
+use super::super::case::Case;
+use super::super::cm::Cm;
+use crate::common::peer::{CM, Event};
+
+/// A timeout code: 134 ms.
+const SHORT: u8 = 15;
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "cm_dreq",
+        rule: "12.9.7 (release)",
+        sends: "DREQ; the program agrees",
+        allows: "DREP; the queue pair goes into ERR",
+        given: CM,
+        run: |b| {
+            let cm = &mut Cm::listening(b)?;
+            cm.connect()?;
+            cm.end()?;
+            cm.b.in_error()
+        },
+    },
+    Case {
+        name: "cm_duplicate_dreq",
+        rule: "12.9.7 (TimeWait)",
+        sends: "DREQ, and again after the DREP",
+        allows: "DREP again; the program sees one end",
+        given: CM,
+        run: |b| {
+            let cm = &mut Cm::listening(b)?;
+            cm.connect()?;
+            let drep = cm.end()?;
+            cm.send(&Message::Dreq(cm.dreq()))?;
+            let time = cm.b.wait;
+            cm.again(&drep, time)?;
+            cm.no_event(Duration::ZERO)
+        },
+    },
+    Case {
+        name: "cm_dreq_twice_before_drep",
+        rule: "12.9.7 (DREQ received)",
+        sends: "DREQ twice, before the program agrees",
+        allows: "the program sees one end; one DREP",
+        given: CM,
+        run: |b| {
+            let cm = &mut Cm::listening(b)?;
+            cm.connect()?;
+            cm.send(&Message::Dreq(cm.dreq()))?;
+            cm.event(Event::DISCONNECTED)?;
+            cm.send(&Message::Dreq(cm.dreq()))?;
+            cm.no_event(Duration::from_millis(100))?;
+            cm.disconnect()?;
+            cm.drep().map(drop)
+        },
+    },
+    Case {
+        name: "cm_dreq_of_another_qp",
+        rule: "12.6.10, 12.9.7 (release)",
+        sends: "DREQ that names another queue pair of the peer, a SEND, then the right DREQ",
+        allows: "the first is dropped and the connection stays; DREP to the second",
+        given: CM,
+        run: |b| {
+            let cm = &mut Cm::listening(b)?;
+            cm.connect()?;
+            let remote_qpn = Qpn::from_wire(cm.remote_qpn.value() ^ 0x55);
+            cm.send(&Message::Dreq(Dreq { remote_qpn, ..cm.dreq() }))?;
+            cm.no_event(Duration::from_millis(100))?;
+            cm.quiet(Duration::ZERO)?;
+            cm.carries(0)?;
+            cm.end().map(drop)
+        },
+    },
+    Case {
+        name: "cm_program_disconnects",
+        rule: "12.9.7 (release)",
+        sends: "the program ends the connection; DREP in answer to its DREQ",
+        allows: "DREQ that names both IDs and our queue pair; the program sees the end",
+        given: CM,
+        run: |b| {
+            let cm = &mut Cm::listening(b)?;
+            cm.connect()?;
+            cm.disconnect()?;
+            cm.dreq_comes()?;
+            cm.send(&cm.drep_message())?;
+            cm.event(Event::DISCONNECTED)?;
+            cm.quiet(Duration::ZERO)
+        },
+    },
+    Case {
+        name: "cm_dreq_again",
+        rule: "12.9.7 (DREQ sent, timeout)",
+        sends: "the program ends a connection whose CM response timeout is 134 ms; the DREP only when the \
+                DREQ has come twice",
+        allows: "the same DREQ again; the program sees the end",
+        given: CM,
+        run: |b| {
+            let cm = &mut Cm::listening(b)?;
+            cm.ask(Req { local_cm_response_timeout: SHORT, ..cm.req() })?;
+            cm.send(&cm.rtu())?;
+            cm.event(Event::ESTABLISHED)?;
+            cm.disconnect()?;
+            let dreq = cm.dreq_comes()?;
+            let time = cm.b.wait;
+            cm.again(&dreq, time)?;
+            cm.send(&cm.drep_message())?;
+            cm.event(Event::DISCONNECTED).map(drop)
+        },
+    },
+    Case {
+        name: "cm_both_disconnect",
+        rule: "12.9.7 (DREQ sent)",
+        sends: "the program ends the connection, and our DREQ crosses its DREQ",
+        allows: "the program sees the end; DREP to ours once it agrees",
+        given: CM,
+        run: |b| {
+            let cm = &mut Cm::listening(b)?;
+            cm.connect()?;
+            cm.disconnect()?;
+            cm.dreq_comes()?;
+            cm.send(&Message::Dreq(cm.dreq()))?;
+            cm.event(Event::DISCONNECTED)?;
+            // It may have answered by itself, and has nothing to agree to then.
+            let _ = cm.disconnect();
+            cm.drep().map(drop)
+        },
+    },
+];

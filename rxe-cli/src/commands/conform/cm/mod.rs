@@ -1,0 +1,417 @@
+//! The own end of the communication manager: messages to the peer's queue pair 1, made one by one, and
+//! what the peer's manager and its program make of them. IBTA chapter 12 and annex A11.
+
+mod message;
+mod own;
+
+use std::time::{Duration, Instant};
+
+use rxe_core::cm::mad::{
+    self, Mad, Message, Recipient, Rej, RejReason, Rep, Req, SidrRep, Subject,
+};
+use rxe_core::cm::service::PortSpace;
+use rxe_core::types::{Psn, Qkey, Qpn};
+use rxe_core::wire::Opcode;
+use rxe_lab::answer::Said;
+use rxe_lab::words;
+
+pub(super) use self::message::{Came, Letter};
+use super::bench::{Bench, deviates, got};
+use super::packet::{Target, send};
+use super::verdict::{Outcome, Stop};
+use crate::common::peer::{Event, RC, Space};
+
+/// The Q_Key of queue pair 1.
+pub(super) const GSI_QKEY: u32 = 0x8001_0000;
+
+/// Private data of the own requests, behind the addresses, and of the program's answers.
+pub(super) const ASKS: &[u8] = b"rxe conform asks";
+pub(super) const ANSWERS: &[u8] = b"the peer answers";
+
+/// How many READs and atomics the own requests offer to take, and want.
+pub(super) const RESOURCES: u8 = 1;
+pub(super) const DEPTH: u8 = 3;
+
+/// A conversation with the peer's communication manager.
+pub(super) struct Cm<'b, 'a> {
+    pub(super) b: &'b mut Bench<'a>,
+    /// The own communication IDs, the present one last.
+    ids: Vec<u32>,
+    /// The transaction ID of what the peer has asked; 0 if it has not.
+    asked: u64,
+    /// The port that the peer's program listens on, and the own one.
+    pub(super) port: u16,
+    pub(super) own_port: u16,
+    /// The peer's communication ID and queue pair, once they are known.
+    pub(super) remote_id: u32,
+    pub(super) remote_qpn: Qpn,
+    /// What has come, to know what comes again.
+    seen: Vec<Vec<u8>>,
+}
+
+impl<'b, 'a> Cm<'b, 'a> {
+    /// A new conversation.
+    pub(super) fn new(b: &'b mut Bench<'a>) -> Outcome<Self> {
+        b.end.open_gsi().map_err(Stop::Broken)?;
+        // Both are drawn for each case: neither a late message nor what a peer remembers of the last
+        // connection belongs to this one.
+        let low = b.target.own_qpn.value() & 0xffff;
+        let id = u32::from(b.end.block()) << 24 | low << 8 | 1;
+        let port = 0x4000 | u16::try_from(low & 0x3ffe).unwrap_or(0);
+        let seen = Vec::new();
+        let (remote_id, remote_qpn) = (0, Qpn::default());
+        Ok(Self {
+            b,
+            ids: vec![id],
+            asked: 0,
+            port,
+            own_port: port | 1,
+            remote_id,
+            remote_qpn,
+            seen,
+        })
+    }
+
+    /// A new conversation; the peer's program listens.
+    pub(super) fn listening(b: &'b mut Bench<'a>) -> Outcome<Self> {
+        Self::new(b)?.listen(Space::Tcp)
+    }
+
+    /// The same with datagrams.
+    pub(super) fn listening_to_datagrams(b: &'b mut Bench<'a>) -> Outcome<Self> {
+        Self::new(b)?.listen(Space::Udp)
+    }
+
+    fn listen(self, space: Space) -> Outcome<Self> {
+        self.b.log.push(format!("peer listens on {space} port {}", self.port));
+        self.b.peer.listen(space, self.port)?;
+        Ok(self)
+    }
+
+    /// The own communication ID.
+    pub(super) fn id(&self) -> u32 {
+        self.ids.last().copied().unwrap_or_default()
+    }
+
+    /// Takes another communication ID. What comes for the one before it still counts.
+    pub(super) fn renew(&mut self) {
+        let id = self.id() + 1;
+        self.ids.push(id);
+    }
+
+    /// A communication ID that is nobody's.
+    pub(super) fn nobody(&self) -> u32 {
+        self.id() ^ 0x5a_5a00
+    }
+
+    fn guid(&self) -> u64 {
+        0x0200_0000_0000_0000 | u64::from(self.ids.first().copied().unwrap_or_default())
+    }
+
+    /// A message as it is sent.
+    pub(super) fn letter(&self, message: &Message) -> Letter {
+        let tid = if self.asked == 0 { u64::from(self.id()) << 8 } else { self.asked };
+        let bytes = message.emit(tid).to_vec();
+        Letter { bytes, qkey: GSI_QKEY, words: words::cm(message) }
+    }
+
+    /// Sends a datagram.
+    pub(super) fn post(&mut self, letter: Letter) -> Outcome {
+        self.b.send_mad(letter.bytes, letter.qkey, &letter.words)
+    }
+
+    /// Sends a message.
+    pub(super) fn send(&mut self, message: &Message) -> Outcome {
+        self.post(self.letter(message))
+    }
+
+    /// The next message for one of the own IDs, or for a service.
+    fn next_any(&mut self, until: Instant) -> Outcome<Option<Came>> {
+        loop {
+            let Some((at, seen)) = self.b.next_to(Qpn::GSI, until)? else { return Ok(None) };
+            let deth = seen.ext.deth.map(|deth| (deth.qkey, deth.src_qp));
+            if !matches!(seen.said, Said::Request(Opcode::UD_SEND_ONLY, ..))
+                || deth != Some((Qkey::GSI, Qpn::GSI))
+            {
+                let said = seen.said;
+                return deviates(format!("{said} came to queue pair 1, from another one"));
+            }
+            let bytes = seen.payload;
+            let Some(mad) = Mad::new(&bytes) else {
+                let (len, should) = (bytes.len(), mad::LEN);
+                return deviates(format!("a management datagram of {len} B came, not of {should}"));
+            };
+            let Some(message) = mad.message() else {
+                let attribute = mad.header().attr_id;
+                return deviates(format!(
+                    "a management datagram came that is none of the CM's: attribute 0x{attribute:x}"
+                ));
+            };
+            let own = PortSpace::Tcp.service_id(self.own_port);
+            if matches!(mad.recipient(), Some(Recipient::Service(service)) if service != own) {
+                let why =
+                    "the peer has our own address, where requests that nobody takes come back";
+                return Err(Stop::NotTestable(why.into()));
+            }
+            let said = words::cm(&message);
+            let came = Came { at, message, bytes };
+            if came.id().is_none_or(|id| self.ids.contains(&id)) {
+                self.b.log.push(format!("came: {said}"));
+                return Ok(Some(came));
+            }
+            self.b.log.push(format!("came, for an ID that is not of this case: {said}"));
+        }
+    }
+
+    /// The next message that has not come before: each may be sent again.
+    pub(super) fn next(&mut self, time: Duration) -> Outcome<Option<Came>> {
+        let until = Instant::now() + time;
+        loop {
+            let next = self.next_any(until)?;
+            let Some(came) = &next else { return Ok(None) };
+            if !self.seen.contains(&came.bytes) {
+                self.seen.push(came.bytes.clone());
+                return Ok(next);
+            }
+        }
+    }
+
+    /// The next new message, which must be this one, for the present ID.
+    pub(super) fn expect(&mut self, name: &str) -> Outcome<Came> {
+        let Some(came) = self.next(self.b.wait)? else {
+            let waited = self.b.waited();
+            return deviates(format!("{name} was expected, nothing came within {waited}"));
+        };
+        let said = words::cm(&came.message);
+        if came.message.name() != name {
+            return deviates(format!("{name} was expected, {said} came"));
+        }
+        if came.id().is_some_and(|id| id != self.id()) {
+            return deviates(format!("{said} came for a request that it should drop"));
+        }
+        Ok(came)
+    }
+
+    /// The message comes again within this time, byte for byte. Returns when.
+    pub(super) fn again(&mut self, first: &Came, time: Duration) -> Outcome<Instant> {
+        let name = first.message.name();
+        match self.next_any(Instant::now() + time)? {
+            Some(came) if came.bytes == first.bytes => Ok(came.at),
+            Some(came) if came.message.name() == name => {
+                deviates(format!("the {name} that came again differs from the first"))
+            }
+            Some(came) => {
+                let said = words::cm(&came.message);
+                deviates(format!("the {name} was expected again, {said} came"))
+            }
+            None => {
+                let secs = time.as_secs_f64();
+                deviates(format!("the {name} did not come again within {secs} s"))
+            }
+        }
+    }
+
+    /// What comes for so long, repeated messages too.
+    pub(super) fn listen_for(&mut self, time: Duration) -> Outcome<Vec<Came>> {
+        // The backend looks for datagrams to queue pair 1 less often than for others.
+        let until = Instant::now() + time.max(Duration::from_millis(20));
+        let mut all = Vec::new();
+        while let Some(came) = self.next_any(until)? {
+            all.push(came);
+        }
+        Ok(all)
+    }
+
+    /// Nothing comes for so long.
+    pub(super) fn quiet(&mut self, time: Duration) -> Outcome {
+        match self.listen_for(time)?.first() {
+            None => Ok(()),
+            Some(came) => {
+                deviates(format!("{} came, which nothing allows", words::cm(&came.message)))
+            }
+        }
+    }
+
+    /// The peer's REP. The ID and the queue pair in it are the peer's from now on.
+    pub(super) fn rep(&mut self) -> Outcome<(Came, Rep)> {
+        let came = self.expect("REP")?;
+        let Message::Rep(rep) = &came.message else { return deviates("it is no REP") };
+        let rep = rep.clone();
+        self.remote_id = rep.local_comm_id;
+        self.remote_qpn = rep.local_qpn;
+        self.b.target = Target {
+            qpn: rep.local_qpn,
+            rq_psn: rep.starting_psn,
+            sq_psn: Psn::new(RC.sq_psn),
+            ..self.b.target
+        };
+        Ok((came, rep))
+    }
+
+    /// A REJ of this message, for this reason.
+    pub(super) fn rej(&mut self, subject: Subject, reason: RejReason) -> Outcome<Rej> {
+        let came = self.expect("REJ")?;
+        let Message::Rej(rej) = came.message else { return deviates("it is no REJ") };
+        if rej.reason != reason.0 {
+            let (is, should) = (RejReason(rej.reason), reason);
+            return deviates(format!("the reason of the REJ is {is:?}, not {should:?}"));
+        }
+        if rej.message != subject as u8 {
+            let is = rej.message;
+            return deviates(format!("the REJ rejects message {is}, not {}", subject as u8));
+        }
+        Ok(rej)
+    }
+
+    /// The reason of a REJ, if one comes within this time.
+    pub(super) fn rej_within(&mut self, time: Duration) -> Outcome<Option<RejReason>> {
+        match self.next(time)?.map(|came| came.message) {
+            None => Ok(None),
+            Some(Message::Rej(rej)) => Ok(Some(RejReason(rej.reason))),
+            Some(other) => deviates(format!("{} came, which nothing allows", words::cm(&other))),
+        }
+    }
+
+    /// The answer to a query.
+    pub(super) fn sidr_rep(&mut self) -> Outcome<(Came, SidrRep)> {
+        let came = self.expect("SIDR_REP")?;
+        let Message::SidrRep(rep) = &came.message else { return deviates("it is no SIDR_REP") };
+        let rep = rep.clone();
+        Ok((came, rep))
+    }
+
+    /// A DREP for this connection.
+    pub(super) fn drep(&mut self) -> Outcome<Came> {
+        let came = self.expect("DREP")?;
+        let from = match &came.message {
+            Message::Drep(drep) => drep.local_comm_id,
+            _ => 0,
+        };
+        if from != self.remote_id {
+            let is = self.remote_id;
+            return deviates(format!("the DREP names communication ID 0x{from:x}, not 0x{is:x}"));
+        }
+        Ok(came)
+    }
+
+    /// A DREQ for this connection.
+    pub(super) fn dreq_comes(&mut self) -> Outcome<Came> {
+        let came = self.expect("DREQ")?;
+        let names = match &came.message {
+            Message::Dreq(dreq) => (dreq.local_comm_id, dreq.remote_qpn),
+            _ => (0, Qpn::default()),
+        };
+        let own = self.b.target.own_qpn;
+        if names != (self.remote_id, own) {
+            let (id, qpn) = (names.0, names.1.value());
+            return deviates(format!(
+                "the DREQ names communication ID 0x{id:x} and QPN 0x{qpn:x}, not 0x{:x} and 0x{:x}",
+                self.remote_id,
+                own.value()
+            ));
+        }
+        self.asked = came.tid();
+        Ok(came)
+    }
+
+    /// The next event of the peer's program.
+    fn next_event(&mut self, wait: Duration) -> Outcome<Option<Event>> {
+        let until = Instant::now() + wait;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let event = self.b.peer.event(left)?;
+            let Some(found) = &event else { return Ok(None) };
+            self.b.log.push(format!("peer's event: {found}"));
+            if found.name() != Event::TIMEWAIT_EXIT {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// The next event of the peer's program, which must be this one.
+    pub(super) fn event(&mut self, name: &str) -> Outcome<Event> {
+        match self.next_event(self.b.wait)? {
+            Some(event) if event.name() == name => Ok(event),
+            Some(event) => deviates(format!("its program should see {name}, but sees {event}")),
+            None => deviates(format!(
+                "its program should see {name}, but sees nothing within {}",
+                self.b.waited()
+            )),
+        }
+    }
+
+    /// The peer's program sees no event for so long.
+    pub(super) fn no_event(&mut self, time: Duration) -> Outcome {
+        match self.next_event(time)? {
+            None => Ok(()),
+            Some(event) => deviates(format!("its program sees {event}, of which it knows already")),
+        }
+    }
+
+    /// The peer's program accepts the request. Returns its queue pair.
+    pub(super) fn accept(&mut self) -> Outcome<Qpn> {
+        self.b.log.push("peer accepts".into());
+        Ok(self.b.peer.accept(ANSWERS)?)
+    }
+
+    /// It rejects the request.
+    pub(super) fn reject(&mut self) -> Outcome {
+        self.b.log.push("peer rejects".into());
+        Ok(self.b.peer.reject(ANSWERS)?)
+    }
+
+    /// It ends the connection, or agrees to its end.
+    pub(super) fn disconnect(&mut self) -> Outcome {
+        self.b.log.push("peer disconnects".into());
+        Ok(self.b.peer.disconnect()?)
+    }
+
+    /// The peer's program asks the own end for a connection. Returns its queue pair and the REQ.
+    pub(super) fn dial(&mut self) -> Outcome<(Qpn, Came, Req)> {
+        let service = PortSpace::Tcp.service_id(self.own_port);
+        self.b.end.listen(service).map_err(Stop::Broken)?;
+        let own = self.b.end.net().src;
+        self.b.log.push(format!("peer asks {own}, tcp port {}", self.own_port));
+        let qpn = self.b.peer.dial(Space::Tcp, own, self.own_port, ANSWERS)?;
+        let came = self.expect("REQ")?;
+        let Message::Req(req) = &came.message else { return deviates("it is no REQ") };
+        let req = req.clone();
+        self.asked = came.tid();
+        if req.service_id != service {
+            let is = req.service_id;
+            return deviates(format!("the REQ is for service 0x{is:x}, not 0x{service:x}"));
+        }
+        Ok((qpn, came, req))
+    }
+
+    /// The own end asks, and the peer's program accepts.
+    pub(super) fn ask(&mut self, req: Req) -> Outcome<(Came, Rep)> {
+        self.send(&Message::Req(req))?;
+        self.event(Event::REQUEST)?;
+        self.accept()?;
+        self.rep()
+    }
+
+    /// The same, and both are ready.
+    pub(super) fn connect(&mut self) -> Outcome {
+        self.ask(self.req())?;
+        self.send(&self.rtu())?;
+        self.event(Event::ESTABLISHED).map(drop)
+    }
+
+    /// A SEND at `psn` arrives.
+    pub(super) fn carries(&mut self, psn: i32) -> Outcome {
+        self.b.receive(1, 100)?;
+        self.b.send(send(psn, 8).ask())?;
+        self.b.expect(Said::Ack(psn))?;
+        self.b.completes([got(1, 8)])
+    }
+
+    /// The own end ends the connection, and the peer's program agrees.
+    pub(super) fn end(&mut self) -> Outcome<Came> {
+        self.send(&Message::Dreq(self.dreq()))?;
+        self.event(Event::DISCONNECTED)?;
+        self.disconnect()?;
+        self.drep()
+    }
+}
