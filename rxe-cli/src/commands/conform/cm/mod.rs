@@ -155,7 +155,9 @@ impl<'b, 'a> Cm<'b, 'a> {
             }
             let said = words::cm(&message);
             let came = Came { at, message, bytes };
-            if came.id().is_none_or(|id| self.ids.contains(&id)) {
+            // The peer may still be ending an earlier connection.
+            let earlier = self.remote_id == 0 && matches!(came.message, Message::Dreq(_));
+            if !earlier && came.id().is_none_or(|id| self.ids.contains(&id)) {
                 self.b.log.push(format!("came: {said}"));
                 return Ok(Some(came));
             }
