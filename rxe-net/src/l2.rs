@@ -2,8 +2,8 @@
 //! network stack: a neighbour of whatever else is on the link. Decision 045.
 //!
 //! UDP to port 4791 is the engine's. All other frames go to a small stack ([`stack`]) that answers ARP,
-//! neighbour discovery and ping. One process has an endpoint: there is nothing to share but multicast groups
-//! ([`groups`]).
+//! neighbour discovery and ping. One process has an endpoint, so nothing is shared with others: of [`Sharing`]
+//! it has the part that joins multicast groups ([`groups`]).
 //!
 //! Invariants: frames from the link are checked before they are believed; what waits (frames to hosts
 //! that are not known yet, answers, frames to itself) is bounded; nothing blocks after
@@ -312,7 +312,10 @@ impl Backend for L2Backend {
 
 impl Sharing for L2Backend {
     fn joiner(&self) -> Joiner {
-        self.link.joiner()
+        let addresses = &self.endpoint.addresses;
+        let families = [IpAddr::is_ipv4, IpAddr::is_ipv6];
+        let families = families.map(|is| addresses.iter().any(|address| is(&address.ip)));
+        Joiner::station(self.link.interface(), families)
     }
 
     fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {
@@ -320,7 +323,7 @@ impl Sharing for L2Backend {
         if self.memberships.iter().any(|m| m.group() == group) {
             return Ok(Some(membership));
         }
-        self.endpoint.join(group, now)?;
+        self.endpoint.join(group, now);
         self.memberships.push(membership);
         self.set_timer(now);
         Ok(None)

@@ -25,13 +25,14 @@ pub struct Joiner(How);
 
 #[derive(Clone, Debug, Default)]
 enum How {
-    /// The kernel has no part in it.
+    /// The kernel has no part in it, and anything can be joined.
     #[default]
     Alone,
     /// The host joins, and the group's datagrams come to a socket.
     Host { index: u32, netdev: Arc<str>, recv_buffer: usize },
-    /// The interface receives the group's frames, and the host does not care.
-    Ethernet { index: u32 },
+    /// A station of its own, with addresses of these families (IPv4, IPv6). The interface, if it is on one,
+    /// receives the group's frames, and the host does not care.
+    Station { interface: Option<u32>, families: [bool; 2] },
 }
 
 impl Joiner {
@@ -40,15 +41,15 @@ impl Joiner {
         Self(How::Host { index, netdev: netdev.into(), recv_buffer })
     }
 
-    /// For a station of its own on an interface.
-    pub(crate) fn ethernet(index: u32) -> Self {
-        Self(How::Ethernet { index })
+    /// For a station of its own, perhaps on an interface, with addresses of these families (IPv4, IPv6).
+    pub(crate) fn station(interface: Option<u32>, families: [bool; 2]) -> Self {
+        Self(How::Station { interface, families })
     }
 
     /// Joins a group. It takes effect when the backend gets the membership.
     ///
     /// # Errors
-    /// The interface cannot join it.
+    /// The interface cannot join it, or there is no address of its family.
     pub fn join(&self, group: IpAddr) -> Result<Membership, NetError> {
         let holds = match &self.0 {
             How::Alone => Holds::Nothing,
@@ -58,7 +59,14 @@ impl Joiner {
                 socket.set_buffers(*recv_buffer, 0);
                 Holds::Socket(socket)
             }
-            How::Ethernet { index } => {
+            How::Station { families: [v4, v6], .. }
+                if !(if group.is_ipv4() { *v4 } else { *v6 }) =>
+            {
+                let source = io::ErrorKind::AddrNotAvailable.into();
+                return Err(NetError::Join { group, source });
+            }
+            How::Station { interface: None, .. } => Holds::Nothing,
+            How::Station { interface: Some(index), .. } => {
                 may_block("joining a group");
                 let joined = receive_frames(*index, group_mac(group));
                 Holds::Frames(joined.map_err(|source| NetError::Join { group, source })?)

@@ -5,8 +5,8 @@ use std::sync::PoisonError;
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 
-/// A read-write lock of several parts, each on a cache line of its own. A reader takes the part of its
-/// thread, so readers on different CPUs do not wait for each other's cache line; a writer takes all.
+/// A read-write lock of eight parts, each on a cache line of its own. A reader takes the part of its thread,
+/// so up to eight threads that read do not wait for each other's cache line; a writer takes all.
 #[derive(Debug, Default)]
 pub(crate) struct ReadMostly<T>(ShardedLock<T>);
 

@@ -1,13 +1,12 @@
 //! An endpoint of layer 2 without its link and its clock: what it does with frames, and when.
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::IpAddr;
 
 use rxe_core::types::Time;
 use rxe_core::wire::{Burst, Ethernet, Frame, NetHeader, TxBatch, frame};
 
-use super::discovery::{Sighting, claim, question, sighting};
+use super::discovery::{Sighting, claim, question, sighting, solicited_node};
 use super::groups::Groups;
 use super::link::{Arrival, Link};
 use super::neighbours::{Lookup, Neighbours};
@@ -91,25 +90,25 @@ impl Endpoint {
         self.deadline = self.next_deadline(now);
     }
 
-    /// Hears a multicast group.
-    ///
-    /// # Errors
-    /// It has no address of that family.
-    pub(super) fn join(&mut self, group: IpAddr, now: Time) -> Result<(), NetError> {
-        if !self.addresses.iter().any(|a| a.ip.is_ipv4() == group.is_ipv4()) {
-            let source = io::ErrorKind::AddrNotAvailable.into();
-            return Err(NetError::Join { group, source });
-        }
-        self.groups.join(group, now);
-        self.deadline = self.next_deadline(now);
-        Ok(())
+    #[cfg(test)]
+    pub(super) fn hears(&self, group: IpAddr) -> bool {
+        self.groups.hears(group)
     }
 
-    /// Undoes [`Endpoint::join`]. Whether it had joined.
-    pub(super) fn leave(&mut self, group: IpAddr, now: Time) -> bool {
-        let left = self.groups.leave(group, now);
+    /// Hears a multicast group.
+    pub(super) fn join(&mut self, group: IpAddr, now: Time) {
+        self.groups.join(group, now);
         self.deadline = self.next_deadline(now);
-        left
+    }
+
+    /// Undoes [`Endpoint::join`].
+    pub(super) fn leave(&mut self, group: IpAddr, now: Time) {
+        // Neighbours ask for its addresses in these.
+        let is_asked = |a: &Address| matches!(a.ip, IpAddr::V6(ip) if group == solicited_node(ip));
+        if !self.addresses.iter().any(is_asked) {
+            self.groups.leave(group, now);
+        }
+        self.deadline = self.next_deadline(now);
     }
 
     /// The packets in a frame from the link, if they are for the engine.
@@ -123,7 +122,8 @@ impl Endpoint {
         }
         let to = ethernet.dst.0;
         let to_group = to[0] & 1 != 0;
-        if !to_group && to != self.mac {
+        // A bridge may bring own frames back.
+        if !to_group && to != self.mac || ethernet.src.0 == self.mac {
             return None;
         }
         let datagram = frame::parse_ip(packet).ok()?;
@@ -163,7 +163,9 @@ impl Endpoint {
     /// Processes a frame that is not for the engine, and tells what it says about who has an address.
     pub(super) fn other(&mut self, bytes: &[u8], now: Time) -> Option<Sighting> {
         self.stack.input(bytes, now);
-        self.groups.input(bytes, self.mac, now);
+        if bytes.get(6..12) != Some(&self.mac) {
+            self.groups.input(bytes, self.mac, now);
+        }
         sighting(bytes)
     }
 
@@ -281,7 +283,8 @@ impl Endpoint {
         let lookup = if dst.is_multicast() {
             // Whoever hears a group hears what he sends to it too.
             if self.groups.hears(dst) {
-                self.loop_back(batch, burst);
+                let [.., lost] = self.loop_back(batch, burst);
+                self.counters.rx_overflow += lost;
             }
             Lookup::Known(group_mac(dst))
         } else {
@@ -313,25 +316,27 @@ impl Endpoint {
     }
 
     fn send_to_itself(&mut self, batch: &TxBatch, burst: &Burst) {
-        let [packets, bytes] = self.loop_back(batch, burst);
+        let [packets, bytes, lost] = self.loop_back(batch, burst);
+        count_lost(&mut self.counters, Loss::NoBuffer, lost);
         self.counters.tx_packets += packets;
         self.counters.tx_bytes += bytes;
     }
 
-    /// Hands packets to itself. How many packets and bytes that are; the others are counted as lost.
-    fn loop_back(&mut self, batch: &TxBatch, burst: &Burst) -> [u64; 2] {
-        let mut taken = [0; 2];
+    /// Hands packets to itself. How many packets and bytes that are, and how many packets are lost.
+    fn loop_back(&mut self, batch: &TxBatch, burst: &Burst) -> [u64; 3] {
+        let [mut taken, mut len, mut lost] = [0; 3];
         for (net, bytes) in packets_of(batch, burst).packets() {
             if self.own_bytes + bytes.len() > MAX_OWN {
-                count_lost(&mut self.counters, Loss::NoBuffer, 1);
+                lost += 1;
                 continue;
             }
             self.own_bytes += bytes.len();
             self.own.push_back((net, bytes.to_vec()));
-            taken = [taken[0] + 1, taken[1] + bytes.len() as u64];
+            taken += 1;
+            len += bytes.len() as u64;
         }
         self.deadline = Some(Time::ZERO);
-        taken
+        [taken, len, lost]
     }
 
     fn count_received(&mut self, frame: &Frame<'_>) {

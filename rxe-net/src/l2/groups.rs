@@ -5,7 +5,7 @@
 //! smoltcp's interface is not asked to join: version 0.12 reports an IPv6 group that it joins as one that it
 //! leaves.
 //!
-//! Invariant: what waits is bounded by the number of groups.
+//! Invariant: what waits is bounded by the number of groups that are heard, or were until the last tick.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -36,8 +36,11 @@ enum Message {
     Leave(IpAddr),
 }
 
-/// A report may be lost, so it is sent again. RFC 2710, section 7.10; RFC 2236, section 8.10 has 10 s.
+/// A report may be lost, so it is sent again: as soon as newer versions do. RFC 3376, section 8.11; RFC
+/// 3810, section 9.11.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Who asks all the time gets no more than 20 answers a second for each group.
+const SOONEST: Duration = Duration::from_millis(50);
 
 const ALL_ROUTERS_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
 const ALL_ROUTERS_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
@@ -56,15 +59,16 @@ impl Groups {
         self.heard.contains(&group)
     }
 
-    /// Hears a group from now on. Whether it did not before.
-    pub(super) fn join(&mut self, group: IpAddr, now: Time) -> bool {
+    /// Hears a group from now on.
+    pub(super) fn join(&mut self, group: IpAddr, now: Time) {
         if self.hears(group) {
-            return false;
+            return;
         }
         self.heard.push(group);
         self.due.retain(|(_, message)| *message != Message::Leave(group));
-        self.due.extend([now, now + AGAIN].map(|at| (at, Message::Report(group))));
-        true
+        if is_reported(group) {
+            self.due.extend([now, now + AGAIN].map(|at| (at, Message::Report(group))));
+        }
     }
 
     /// Hears the groups in which a host with these addresses is asked for. RFC 4861, section 7.2.1.
@@ -76,25 +80,28 @@ impl Groups {
         }
     }
 
-    /// Undoes [`Groups::join`]. Whether it was heard.
-    pub(super) fn leave(&mut self, group: IpAddr, now: Time) -> bool {
+    /// Undoes [`Groups::join`].
+    pub(super) fn leave(&mut self, group: IpAddr, now: Time) {
         if !self.hears(group) {
-            return false;
+            return;
         }
         self.heard.retain(|heard| *heard != group);
         self.due.retain(|(_, message)| *message != Message::Report(group));
-        self.due.push((now, Message::Leave(group)));
-        true
+        if is_reported(group) {
+            self.due.push((now, Message::Leave(group)));
+        }
     }
 
     /// Answers later if `frame` asks who hears which groups. `mac` spreads the answers of many hosts.
     pub(super) fn input(&mut self, frame: &[u8], mac: [u8; 6], now: Time) {
         let Some((asked, within)) = query(frame) else { return };
-        let at = now + within * (u32::from(mac[5]) + 1) / 512;
+        let at = now + (within * (u32::from(mac[5]) + 1) / 512).max(SOONEST);
         let is_asked = |group: IpAddr| {
             group.is_ipv4() == asked.is_ipv4() && (asked.is_unspecified() || group == asked)
         };
-        for group in self.heard.iter().copied().filter(|group| is_asked(*group)) {
+        for group in
+            self.heard.iter().copied().filter(|&group| is_asked(group) && is_reported(group))
+        {
             let report = Message::Report(group);
             if !self.due.iter().any(|(due, message)| *message == report && *due <= at) {
                 self.due.retain(|(_, message)| *message != report);
@@ -183,6 +190,17 @@ impl Message {
             mld[8..].copy_from_slice(&group.octets());
             Icmpv6Packet::new_unchecked(mld).fill_checksum(&own, &dst);
         })
+    }
+}
+
+/// Not the group of all hosts, nor those of one host. RFC 2236, section 6; RFC 2710, section 5.
+fn is_reported(group: IpAddr) -> bool {
+    match group {
+        IpAddr::V4(group) => group != Ipv4Addr::new(224, 0, 0, 1),
+        IpAddr::V6(group) => {
+            let scope = group.octets()[1] & 0xf;
+            scope > 1 && group != Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1)
+        }
     }
 }
 

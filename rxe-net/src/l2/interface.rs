@@ -2,7 +2,7 @@
 //! interface's wire, beside the host's own network stack. packet(7).
 //!
 //! The interface receives the endpoint's Ethernet address too, as it does for a macvlan. The host's stack
-//! takes no notice of such frames; to receive a multicast group, too, is the business of its [`Joiner`]. What the endpoint sends goes to the wire, so the host's stack does not
+//! takes no notice of such frames; it receives multicast groups by further sockets ([`crate::Joiner`]). What the endpoint sends goes to the wire, so the host's stack does not
 //! see it; other endpoints on the interface do.
 //!
 //! Invariants: frames that wait to be sent are bounded; the interface is left as it was found when the
@@ -31,7 +31,7 @@ use crate::sys::cmsg::Control;
 use crate::sys::mmsg::{Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
 use crate::sys::{sockopt, station};
-use crate::{Epoll, Interface, InterfaceMonitor, Joiner, L2Failure, NetError, SharedFd};
+use crate::{Epoll, Interface, InterfaceMonitor, L2Failure, NetError, SharedFd};
 
 /// The link.
 pub(super) struct InterfaceLink {
@@ -242,8 +242,8 @@ impl Link for InterfaceLink {
         self.epoll.shared()
     }
 
-    fn joiner(&self) -> Joiner {
-        Joiner::ethernet(self.index)
+    fn interface(&self) -> Option<u32> {
+        Some(self.index)
     }
 }
 

@@ -5,7 +5,7 @@ use rxe_core::wire::{Frame, TxLimits};
 use crate::counters::Counters;
 use crate::loss::{Loss, count_lost};
 use crate::packet::headers::Headers;
-use crate::{Joiner, NetError, SharedFd};
+use crate::{NetError, SharedFd};
 
 /// A frame from the link.
 #[derive(Clone, Copy, Debug)]
@@ -80,8 +80,8 @@ pub(super) trait Link: Send {
     /// The descriptor that is readable when there is a frame.
     fn shared(&self) -> &SharedFd;
 
-    /// Has the link carry the frames to multicast groups.
-    fn joiner(&self) -> Joiner {
-        Joiner::default()
+    /// The number of the interface that must be asked for the frames to multicast groups.
+    fn interface(&self) -> Option<u32> {
+        None
     }
 }

@@ -122,13 +122,62 @@ fn who_hears_a_group_gets_its_packets_and_no_one_else() {
         assert_eq!(near.counters().tx_packets - before, COUNT as u64);
         near.leave(ip(group));
     }
-    let words = format!("address 10.9.0.3/24 mac {NEAR_MAC} nodad");
+}
+
+#[test]
+fn a_group_of_another_family_is_refused_without_the_lock() {
+    in_namespace("ip link add near0 type veth peer name far0; ip link set near0 up", || {
+        let words = "if:near0 address fd09::1/64 nodad";
+        let words = L2Config::from_words(words.split_whitespace()).unwrap();
+        let mut v6 = L2Backend::open(&words).unwrap();
+        let error = v6.joiner().join(ip(GROUPS[0])).unwrap_err().to_string();
+        assert!(error.starts_with("cannot join group 239.91.4.7: "), "{error}");
+        // Should its last address of a family go meanwhile, the membership is taken all the same: to
+        // give it up may block.
+        let membership = v6.joiner().join(ip(GROUPS[1])).unwrap();
+        v6.endpoint.set_addresses(Vec::new());
+        let _mark = crate::NonBlocking::enter();
+        assert!(v6.add_membership(membership).unwrap().is_none());
+        let left = v6.remove_membership(ip(GROUPS[1]));
+        drop(_mark);
+        drop(left);
+    });
+}
+
+#[test]
+fn frames_that_a_switch_brings_back_are_not_heard_twice() {
     let dir = tempfile::tempdir().unwrap();
-    let mut v4 = L2Backend::open(&config(&socket(&dir), &words)).unwrap();
-    v4.endpoint.set_addresses(vec![v4.addresses()[0]]);
-    assert!(v4.addresses()[0].ip.is_ipv4());
-    let error = v4.join(ip(GROUPS[1])).unwrap_err().to_string();
-    assert!(error.starts_with("cannot join group ff12::4791:7: "), "{error}");
+    let (mut near, mut far) = with_stranger(&dir);
+    near.join(ip(GROUPS[0])).unwrap();
+    let mut packets = batch(&near, NEAR[0], GROUPS[0]);
+    send_all(&mut near, &mut packets);
+    let (mut brought_back, mut quiet) = (0, 0);
+    while quiet < 10 {
+        near.receive(2 * COUNT, &mut |_| {}).unwrap();
+        let ready = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+        if poll(&mut [PollFd::new(&far, PollFlags::IN)], Some(&ready)).unwrap() == 0 {
+            quiet += 1;
+            continue;
+        }
+        let frame = read_frame(&mut far);
+        brought_back += 1;
+        write_frame(&mut far, &frame);
+    }
+    assert!(brought_back >= COUNT);
+    assert_eq!(near.counters().rx_packets, COUNT as u64);
+}
+
+#[test]
+fn the_groups_of_neighbours_stay_and_those_of_all_hosts_are_not_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut near, mut far) = with_stranger(&dir);
+    for group in ["ff02::1:ff00:1", "ff02::1", "ff01::7", "224.0.0.1"] {
+        near.join(ip(group)).unwrap();
+        near.leave(ip(group));
+    }
+    assert!(near.endpoint.hears(ip("ff02::1:ff00:1")), "it has fd09::1");
+    near.join(ip(GROUPS[0])).unwrap();
+    assert_eq!(next_said(&mut near, &mut far), (true, ip(GROUPS[0])));
 }
 
 #[test]
