@@ -2,23 +2,16 @@
 
 use std::time::Duration;
 
-use rxe_core::cm::mad::{Message, Mra, RejReason, Req, Subject};
+use rxe_core::cm::mad::{Message, RejReason, Req, Subject};
 use rxe_core::types::Qpn;
 
 use super::super::bench::{deviates, got};
 use super::super::case::Case;
-use super::super::cm::{ANSWERS, ASKS, Came, Cm, DEPTH, RESOURCES};
+use super::super::cm::{A_WHILE, ANSWERS, ASKS, Came, Cm, DEPTH, RESOURCES, SHORT, unallowed};
 use super::super::packet::send;
 use super::super::verdict::Outcome;
 use crate::common::peer::{CM, Event};
 use rxe_lab::answer::Said;
-
-/// Timeout codes: 134 ms, 4.3 s.
-const SHORT: u8 = 15;
-const LONG: u8 = 20;
-
-/// Long enough for a message that should not come again.
-const A_WHILE: Duration = Duration::from_millis(100);
 
 /// What came is the REP again, or an MRA for the REQ.
 fn repeats_or_delays(cm: &mut Cm<'_, '_>, rep: &Came) -> Outcome {
@@ -51,16 +44,14 @@ pub(super) const CASES: &[Case] = &[
         given: CM,
         run: |b| {
             let cm = &mut Cm::listening(b)?;
-            cm.send(&Message::Req(cm.req()))?;
-            cm.event(Event::REQUEST)?;
+            cm.request(cm.req())?;
             let qpn = cm.accept()?;
             let (_, rep) = cm.rep()?;
             if rep.local_qpn != qpn {
                 let is = rep.local_qpn.value();
                 return deviates(format!("the REP has QPN 0x{is:x}, not 0x{:x}", qpn.value()));
             }
-            cm.send(&cm.rtu())?;
-            cm.event(Event::ESTABLISHED)?;
+            cm.ready()?;
             cm.carries(0)?;
             cm.end().map(drop)
         },
@@ -92,8 +83,7 @@ pub(super) const CASES: &[Case] = &[
         given: CM,
         run: |b| {
             let cm = &mut Cm::listening(b)?;
-            cm.send(&Message::Req(cm.req()))?;
-            let asked = cm.event(Event::REQUEST)?;
+            let asked = cm.request(cm.req())?;
             if !asked.private_data.starts_with(ASKS) {
                 return deviates("its program sees other private data than the REQ has".to_owned());
             }
@@ -119,8 +109,7 @@ pub(super) const CASES: &[Case] = &[
             cm.b.receive(2, 100)?;
             cm.b.send(send(0, 8).ask())?;
             cm.b.expect(Said::Ack(0))?;
-            cm.send(&cm.rtu())?;
-            cm.event(Event::ESTABLISHED)?;
+            cm.ready()?;
             cm.b.send(send(1, 8).ask())?;
             cm.b.expect(Said::Ack(1))?;
             cm.b.completes([got(1, 8), got(2, 8)])?;
@@ -135,8 +124,7 @@ pub(super) const CASES: &[Case] = &[
         given: CM,
         run: |b| {
             let cm = &mut Cm::listening(b)?;
-            cm.send(&Message::Req(cm.req()))?;
-            cm.event(Event::REQUEST)?;
+            cm.request(cm.req())?;
             cm.send(&Message::Req(cm.req()))?;
             cm.no_event(A_WHILE)?;
             for came in cm.listen_for(Duration::ZERO)? {
@@ -160,8 +148,7 @@ pub(super) const CASES: &[Case] = &[
             let (rep, _) = cm.ask(cm.req())?;
             cm.send(&Message::Req(cm.req()))?;
             repeats_or_delays(cm, &rep)?;
-            cm.send(&cm.rtu())?;
-            cm.event(Event::ESTABLISHED)?;
+            cm.ready()?;
             cm.carries(0)
         },
     },
@@ -174,8 +161,7 @@ pub(super) const CASES: &[Case] = &[
         run: |b| {
             let cm = &mut Cm::listening(b)?;
             let (rep, _) = cm.ask(cm.req())?;
-            cm.send(&cm.rtu())?;
-            cm.event(Event::ESTABLISHED)?;
+            cm.ready()?;
             cm.send(&Message::Req(cm.req()))?;
             repeats_or_delays(cm, &rep)?;
             cm.no_event(Duration::ZERO)?;
@@ -192,10 +178,8 @@ pub(super) const CASES: &[Case] = &[
             let cm = &mut Cm::listening(b)?;
             let req = Req { local_cm_response_timeout: SHORT, ..cm.req() };
             let (rep, _) = cm.ask(req)?;
-            let time = cm.b.wait;
-            cm.again(&rep, time)?;
-            cm.send(&cm.rtu())?;
-            cm.event(Event::ESTABLISHED).map(drop)
+            cm.again(&rep)?;
+            cm.ready()
         },
     },
     Case {
@@ -208,8 +192,7 @@ pub(super) const CASES: &[Case] = &[
             let cm = &mut Cm::listening(b)?;
             let req = Req { local_cm_response_timeout: SHORT, max_cm_retries: 1, ..cm.req() };
             let (rep, _) = cm.ask(req)?;
-            let time = cm.b.wait;
-            let first = cm.again(&rep, time)?;
+            let first = cm.again(&rep)?;
             // Three times as long as the first wait was or had to be, in case that waits grow.
             let first = first.saturating_duration_since(rep.at).max(Duration::from_millis(134));
             let all = cm.listen_for((first * 3).min(Duration::from_secs(4)))?;
@@ -220,10 +203,7 @@ pub(super) const CASES: &[Case] = &[
                 Some(came) if came.bytes == rep.bytes => {
                     deviates("the REP came a third time, with one retry allowed".to_owned())
                 }
-                Some(came) => {
-                    let said = rxe_lab::words::cm(&came.message);
-                    deviates(format!("{said} came, which nothing allows"))
-                }
+                Some(came) => unallowed(&came.message),
             }
         },
     },
@@ -237,17 +217,9 @@ pub(super) const CASES: &[Case] = &[
             let cm = &mut Cm::listening(b)?;
             let req = Req { local_cm_response_timeout: SHORT, ..cm.req() };
             cm.ask(req)?;
-            let mra = Mra {
-                local_comm_id: cm.id(),
-                remote_comm_id: cm.remote_id,
-                message: Subject::Rep as u8,
-                service_timeout: LONG,
-                ..Mra::default()
-            };
-            cm.send(&Message::Mra(mra))?;
+            cm.send(&cm.mra(Subject::Rep))?;
             cm.quiet(Duration::from_millis(400))?;
-            cm.send(&cm.rtu())?;
-            cm.event(Event::ESTABLISHED).map(drop)
+            cm.ready()
         },
     },
     Case {
@@ -287,8 +259,7 @@ pub(super) const CASES: &[Case] = &[
         given: CM,
         run: |b| {
             let cm = &mut Cm::listening(b)?;
-            cm.send(&Message::Req(cm.req()))?;
-            cm.event(Event::REQUEST)?;
+            cm.request(cm.req())?;
             cm.reject()?;
             let rej = cm.rej(Subject::Req, RejReason::CONSUMER_DEFINED)?;
             if !rej.private_data.starts_with(ANSWERS) {
@@ -307,14 +278,7 @@ pub(super) const CASES: &[Case] = &[
             let cm = &mut Cm::listening(b)?;
             let req = Req { local_cm_response_timeout: SHORT, ..cm.req() };
             cm.ask(req)?;
-            cm.send(&cm.rejection(Subject::Rep))?;
-            let rejected = cm.event(Event::REJECTED)?;
-            if rejected.status != i32::from(RejReason::CONSUMER_DEFINED.0) {
-                return deviates(format!("its program sees {rejected}, not reason 28"));
-            }
-            if !rejected.private_data.starts_with(ASKS) {
-                return deviates("its program sees other private data than the REJ has".to_owned());
-            }
+            cm.refuse(Subject::Rep)?;
             cm.quiet(Duration::from_millis(400))
         },
     },
@@ -349,10 +313,7 @@ pub(super) const CASES: &[Case] = &[
                         }
                         names.push("DREQ");
                     }
-                    other => {
-                        let said = rxe_lab::words::cm(other);
-                        return deviates(format!("{said} came, which nothing allows"));
-                    }
+                    other => return unallowed(other),
                 }
             }
             match names[..] {
@@ -430,14 +391,12 @@ pub(super) const CASES: &[Case] = &[
         given: CM,
         run: |b| {
             let cm = &mut Cm::listening(b)?;
-            cm.send(&Message::Req(cm.req()))?;
-            cm.event(Event::REQUEST)?;
+            cm.request(cm.req())?;
             cm.reject()?;
             cm.rej(Subject::Req, RejReason::CONSUMER_DEFINED)?;
             cm.renew();
             let local_qpn = Qpn::from_wire(cm.b.target.own_qpn.value() ^ 1);
-            cm.send(&Message::Req(Req { local_qpn, ..cm.req() }))?;
-            cm.event(Event::REQUEST).map(drop)
+            cm.request(Req { local_qpn, ..cm.req() }).map(drop)
         },
     },
 ];

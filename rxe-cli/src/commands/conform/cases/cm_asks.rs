@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use rxe_core::cm::mad::{Message, Mra, RejReason, Req, Subject};
+use rxe_core::cm::mad::{Message, Req, Subject};
 use rxe_core::cm::service::{IP_CM_LEN, IpCmHeader};
 use rxe_core::types::{Gid, Mtu};
 
 use super::super::bench::{deviates, done};
 use super::super::case::Case;
-use super::super::cm::{ANSWERS, ASKS, Cm};
+use super::super::cm::{A_WHILE, ANSWERS, ASKS, Cm};
 use super::super::packet::ack;
 use super::super::verdict::Outcome;
 use crate::common::peer::{CM, Event};
@@ -105,7 +105,7 @@ pub(super) const CASES: &[Case] = &[
                 return Ok(());
             }
             let wait = time(req.remote_cm_response_timeout) * 2 + cm.b.wait;
-            cm.again(&first, wait.min(Duration::from_secs(20)))?;
+            cm.again_within(&first, wait.min(Duration::from_secs(20)))?;
             Ok(())
         },
     },
@@ -123,8 +123,7 @@ pub(super) const CASES: &[Case] = &[
             cm.event(Event::ESTABLISHED)?;
             let rtu = cm.expect("RTU")?;
             cm.send(&rep)?;
-            let time = cm.b.wait;
-            cm.again(&rtu, time)?;
+            cm.again(&rtu)?;
             cm.no_event(Duration::ZERO)
         },
     },
@@ -138,15 +137,8 @@ pub(super) const CASES: &[Case] = &[
             let cm = &mut Cm::new(b)?;
             let (_, _, req) = cm.dial()?;
             cm.remote_id = req.local_comm_id;
-            cm.send(&cm.rejection(Subject::Req))?;
-            let event = cm.event(Event::REJECTED)?;
-            if event.status != i32::from(RejReason::CONSUMER_DEFINED.0) {
-                return deviates(format!("its program sees {event}, not reason 28"));
-            }
-            if !event.private_data.starts_with(ASKS) {
-                return deviates("its program sees other private data than the REJ has".to_owned());
-            }
-            cm.quiet(Duration::from_millis(100))
+            cm.refuse(Subject::Req)?;
+            cm.quiet(A_WHILE)
         },
     },
     Case {
@@ -159,14 +151,7 @@ pub(super) const CASES: &[Case] = &[
             let cm = &mut Cm::new(b)?;
             let (_, _, req) = cm.dial()?;
             let rep = cm.acceptance(&req);
-            let mra = Mra {
-                local_comm_id: cm.id(),
-                remote_comm_id: cm.remote_id,
-                message: Subject::Req as u8,
-                service_timeout: 20,
-                ..Mra::default()
-            };
-            cm.send(&Message::Mra(mra))?;
+            cm.send(&cm.mra(Subject::Req))?;
             cm.quiet(Duration::from_millis(700))?;
             cm.send(&Message::Rep(rep))?;
             cm.event(Event::ESTABLISHED)?;

@@ -6,11 +6,8 @@ use rxe_core::cm::mad::{Dreq, Message, Req};
 use rxe_core::types::Qpn;
 
 use super::super::case::Case;
-use super::super::cm::Cm;
+use super::super::cm::{A_WHILE, Cm, SHORT};
 use crate::common::peer::{CM, Event};
-
-/// A timeout code: 134 ms.
-const SHORT: u8 = 15;
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -37,8 +34,7 @@ pub(super) const CASES: &[Case] = &[
             cm.connect()?;
             let drep = cm.end()?;
             cm.send(&Message::Dreq(cm.dreq()))?;
-            let time = cm.b.wait;
-            cm.again(&drep, time)?;
+            cm.again(&drep)?;
             cm.no_event(Duration::ZERO)
         },
     },
@@ -54,7 +50,7 @@ pub(super) const CASES: &[Case] = &[
             cm.send(&Message::Dreq(cm.dreq()))?;
             cm.event(Event::DISCONNECTED)?;
             cm.send(&Message::Dreq(cm.dreq()))?;
-            cm.no_event(Duration::from_millis(100))?;
+            cm.no_event(A_WHILE)?;
             cm.disconnect()?;
             cm.drep().map(drop)
         },
@@ -70,7 +66,7 @@ pub(super) const CASES: &[Case] = &[
             cm.connect()?;
             let remote_qpn = Qpn::from_wire(cm.remote_qpn.value() ^ 0x55);
             cm.send(&Message::Dreq(Dreq { remote_qpn, ..cm.dreq() }))?;
-            cm.no_event(Duration::from_millis(100))?;
+            cm.no_event(A_WHILE)?;
             cm.quiet(Duration::ZERO)?;
             cm.carries(0)?;
             cm.end().map(drop)
@@ -85,8 +81,7 @@ pub(super) const CASES: &[Case] = &[
         run: |b| {
             let cm = &mut Cm::listening(b)?;
             cm.connect()?;
-            cm.disconnect()?;
-            cm.dreq_comes()?;
+            cm.peer_ends()?;
             cm.send(&cm.drep_message())?;
             cm.event(Event::DISCONNECTED)?;
             cm.quiet(Duration::ZERO)
@@ -102,12 +97,9 @@ pub(super) const CASES: &[Case] = &[
         run: |b| {
             let cm = &mut Cm::listening(b)?;
             cm.ask(Req { local_cm_response_timeout: SHORT, ..cm.req() })?;
-            cm.send(&cm.rtu())?;
-            cm.event(Event::ESTABLISHED)?;
-            cm.disconnect()?;
-            let dreq = cm.dreq_comes()?;
-            let time = cm.b.wait;
-            cm.again(&dreq, time)?;
+            cm.ready()?;
+            let dreq = cm.peer_ends()?;
+            cm.again(&dreq)?;
             cm.send(&cm.drep_message())?;
             cm.event(Event::DISCONNECTED).map(drop)
         },
@@ -121,8 +113,7 @@ pub(super) const CASES: &[Case] = &[
         run: |b| {
             let cm = &mut Cm::listening(b)?;
             cm.connect()?;
-            cm.disconnect()?;
-            cm.dreq_comes()?;
+            cm.peer_ends()?;
             cm.send(&Message::Dreq(cm.dreq()))?;
             cm.event(Event::DISCONNECTED)?;
             // It may have answered by itself, and has nothing to agree to then.

@@ -6,9 +6,9 @@ use rxe_core::cm::mad::{Drep, Dreq, LEN, Message, Mra, Rej, RejReason, Rep, Rtu,
 
 use super::super::bench::deviates;
 use super::super::case::Case;
-use super::super::cm::{ASKS, Cm, Letter};
+use super::super::cm::{A_WHILE, ASKS, Cm, Letter, unallowed};
 use super::super::verdict::Outcome;
-use crate::common::peer::{CM, Event};
+use crate::common::peer::CM;
 
 const DROPPED: &str =
     "the first is dropped: the program sees the second, and its REP is the first answer";
@@ -30,8 +30,7 @@ fn bad_req(cm: &mut Cm<'_, '_>, change: fn(Letter) -> Letter) -> Outcome {
 
 /// A good REQ, which is the first that the program sees, and the first that is answered.
 fn good_req(cm: &mut Cm<'_, '_>) -> Outcome {
-    cm.send(&Message::Req(cm.req()))?;
-    let asked = cm.event(Event::REQUEST)?;
+    let asked = cm.request(cm.req())?;
     if !asked.private_data.starts_with(ASKS) {
         return deviates("its program sees the request that should be dropped".to_owned());
     }
@@ -41,7 +40,7 @@ fn good_req(cm: &mut Cm<'_, '_>) -> Outcome {
 
 /// No answer comes, or a REJ for this reason.
 fn nothing_or(cm: &mut Cm<'_, '_>, reason: RejReason) -> Outcome {
-    match cm.rej_within(Duration::from_millis(100))? {
+    match cm.rej_within(A_WHILE)? {
         Some(other) if other != reason => deviates(format!("the reason of the REJ is {other:?}")),
         _ => Ok(()),
     }
@@ -53,7 +52,7 @@ fn changes_nothing(cm: &mut Cm<'_, '_>, all: &[Message]) -> Outcome {
     for message in all {
         cm.send(message)?;
     }
-    cm.quiet(Duration::from_millis(100))?;
+    cm.quiet(A_WHILE)?;
     cm.no_event(Duration::ZERO)?;
     cm.carries(0)
 }
@@ -175,17 +174,14 @@ pub(super) const CASES: &[Case] = &[
             let nobody = cm.nobody();
             let dreq = Dreq { local_comm_id: cm.id(), remote_comm_id: nobody, ..Dreq::default() };
             cm.send(&Message::Dreq(dreq))?;
-            for came in cm.listen_for(Duration::from_millis(100))? {
+            for came in cm.listen_for(A_WHILE)? {
                 match &came.message {
                     Message::Drep(drep) if drep.local_comm_id == nobody => {}
                     Message::Drep(drep) => {
                         let is = drep.local_comm_id;
                         return deviates(format!("the DREP names ID 0x{is:x}, not 0x{nobody:x}"));
                     }
-                    other => {
-                        let said = rxe_lab::words::cm(other);
-                        return deviates(format!("{said} came, which nothing allows"));
-                    }
+                    other => return unallowed(other),
                 }
             }
             cm.renew();

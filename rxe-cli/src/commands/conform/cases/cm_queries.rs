@@ -6,7 +6,7 @@ use rxe_core::cm::mad::{Message, SidrReq, SidrStatus};
 
 use super::super::bench::{deviates, got};
 use super::super::case::Case;
-use super::super::cm::{ANSWERS, ASKS, Cm};
+use super::super::cm::{A_WHILE, ANSWERS, ASKS, Cm};
 use super::super::packet::{Target, datagram};
 use crate::common::peer::{CM, Event};
 
@@ -89,7 +89,7 @@ pub(super) const CASES: &[Case] = &[
             cm.send(&Message::SidrReq(cm.sidr_req()))?;
             cm.event(Event::REQUEST)?;
             cm.send(&Message::SidrReq(cm.sidr_req()))?;
-            cm.no_event(Duration::from_millis(100))?;
+            cm.no_event(A_WHILE)?;
             cm.accept()?;
             cm.sidr_rep().map(drop)
         },

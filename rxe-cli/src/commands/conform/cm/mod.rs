@@ -28,6 +28,12 @@ pub(super) const GSI_QKEY: u32 = 0x8001_0000;
 pub(super) const ASKS: &[u8] = b"rxe conform asks";
 pub(super) const ANSWERS: &[u8] = b"the peer answers";
 
+/// A timeout code: 134 ms.
+pub(super) const SHORT: u8 = 15;
+
+/// Long enough for a message that should not come.
+pub(super) const A_WHILE: Duration = Duration::from_millis(100);
+
 /// How many READs and atomics the own requests offer to take, and want.
 pub(super) const RESOURCES: u8 = 1;
 pub(super) const DEPTH: u8 = 3;
@@ -194,8 +200,13 @@ impl<'b, 'a> Cm<'b, 'a> {
         Ok(came)
     }
 
-    /// The message comes again within this time, byte for byte. Returns when.
-    pub(super) fn again(&mut self, first: &Came, time: Duration) -> Outcome<Instant> {
+    /// The message comes again, byte for byte. Returns when.
+    pub(super) fn again(&mut self, first: &Came) -> Outcome<Instant> {
+        self.again_within(first, self.b.wait)
+    }
+
+    /// The same within this time.
+    pub(super) fn again_within(&mut self, first: &Came, time: Duration) -> Outcome<Instant> {
         let name = first.message.name();
         match self.next_any(Instant::now() + time)? {
             Some(came) if came.bytes == first.bytes => Ok(came.at),
@@ -228,9 +239,7 @@ impl<'b, 'a> Cm<'b, 'a> {
     pub(super) fn quiet(&mut self, time: Duration) -> Outcome {
         match self.listen_for(time)?.first() {
             None => Ok(()),
-            Some(came) => {
-                deviates(format!("{} came, which nothing allows", words::cm(&came.message)))
-            }
+            Some(came) => unallowed(&came.message),
         }
     }
 
@@ -270,7 +279,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         match self.next(time)?.map(|came| came.message) {
             None => Ok(None),
             Some(Message::Rej(rej)) => Ok(Some(RejReason(rej.reason))),
-            Some(other) => deviates(format!("{} came, which nothing allows", words::cm(&other))),
+            Some(other) => unallowed(&other),
         }
     }
 
@@ -296,8 +305,9 @@ impl<'b, 'a> Cm<'b, 'a> {
         Ok(came)
     }
 
-    /// A DREQ for this connection.
-    pub(super) fn dreq_comes(&mut self) -> Outcome<Came> {
+    /// The peer's program ends the connection. Returns the DREQ for it.
+    pub(super) fn peer_ends(&mut self) -> Outcome<Came> {
+        self.disconnect()?;
         let came = self.expect("DREQ")?;
         let names = match &came.message {
             Message::Dreq(dreq) => (dreq.local_comm_id, dreq.remote_qpn),
@@ -386,19 +396,42 @@ impl<'b, 'a> Cm<'b, 'a> {
         Ok((qpn, came, req))
     }
 
+    /// The own end asks, and the peer's program sees it.
+    pub(super) fn request(&mut self, req: Req) -> Outcome<Event> {
+        self.send(&Message::Req(req))?;
+        self.event(Event::REQUEST)
+    }
+
     /// The own end asks, and the peer's program accepts.
     pub(super) fn ask(&mut self, req: Req) -> Outcome<(Came, Rep)> {
-        self.send(&Message::Req(req))?;
-        self.event(Event::REQUEST)?;
+        self.request(req)?;
         self.accept()?;
         self.rep()
     }
 
-    /// The same, and both are ready.
-    pub(super) fn connect(&mut self) -> Outcome {
-        self.ask(self.req())?;
+    /// After the peer's REP both are ready.
+    pub(super) fn ready(&mut self) -> Outcome {
         self.send(&self.rtu())?;
         self.event(Event::ESTABLISHED).map(drop)
+    }
+
+    /// The own end asks, the peer's program accepts, and both are ready.
+    pub(super) fn connect(&mut self) -> Outcome {
+        self.ask(self.req())?;
+        self.ready()
+    }
+
+    /// The own end rejects what the peer has sent, and its program sees that.
+    pub(super) fn refuse(&mut self, subject: Subject) -> Outcome {
+        self.send(&self.rejection(subject))?;
+        let event = self.event(Event::REJECTED)?;
+        if event.status != i32::from(RejReason::CONSUMER_DEFINED.0) {
+            return deviates(format!("its program sees {event}, not reason 28"));
+        }
+        if !event.private_data.starts_with(ASKS) {
+            return deviates("its program sees other private data than the REJ has".to_owned());
+        }
+        Ok(())
     }
 
     /// A SEND at `psn` arrives.
@@ -416,4 +449,9 @@ impl<'b, 'a> Cm<'b, 'a> {
         self.disconnect()?;
         self.drep()
     }
+}
+
+/// What came is none of what a case allows.
+pub(super) fn unallowed<T>(message: &Message) -> Outcome<T> {
+    deviates(format!("{} came, which nothing allows", words::cm(message)))
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use rxe_core::cm::mad::{
-    Drep, Dreq, Message, Path, Rej, RejReason, Rep, Req, Rtu, SidrReq, Subject,
+    Drep, Dreq, Message, Mra, Path, Rej, RejReason, Rep, Req, Rtu, SidrReq, Subject,
 };
 use rxe_core::cm::service::{IP_CM_LEN, IpCmHeader, PortSpace};
 use rxe_core::types::Psn;
@@ -91,6 +91,17 @@ impl Cm<'_, '_> {
     pub(in super::super) fn drep_message(&self) -> Message {
         let (local_comm_id, remote_comm_id) = (self.id(), self.remote_id);
         Message::Drep(Drep { local_comm_id, remote_comm_id, ..Drep::default() })
+    }
+
+    /// Asks the peer to wait for the answer to its message, 4.3 s.
+    pub(in super::super) fn mra(&self, subject: Subject) -> Message {
+        Message::Mra(Mra {
+            local_comm_id: self.id(),
+            remote_comm_id: self.remote_id,
+            message: subject as u8,
+            service_timeout: LONG,
+            ..Mra::default()
+        })
     }
 
     /// A REJ by the own program.
