@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::{io, mem};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::SocketType;
 
 use crate::blocking::may_block;
 use crate::sys::station;
@@ -95,8 +95,7 @@ enum Holds {
 
 /// A packet socket that receives nothing, and for as long as it is open has the interface receive a group.
 fn receive_frames(interface: u32, group: [u8; 6]) -> io::Result<SharedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+    let socket = station::unbound(SocketType::RAW)?;
     station::add_group(socket.as_fd(), interface, group)?;
     Ok(SharedFd::guarded(socket))
 }

@@ -1,9 +1,9 @@
 //! A link over an interface of this host, by a packet socket: the endpoint is a further station on the
 //! interface's wire, beside the host's own network stack. packet(7).
 //!
-//! The interface receives the endpoint's Ethernet address too, as it does for a macvlan. The host's stack
-//! takes no notice of such frames; it receives multicast groups by further sockets ([`crate::Joiner`]). What the endpoint sends goes to the wire, so the host's stack does not
-//! see it; other endpoints on the interface do.
+//! The interface receives the endpoint's Ethernet address too, as it does for a macvlan; multicast groups are
+//! received by further sockets ([`crate::Joiner`]). The host's stack takes no notice of such frames. What the
+//! endpoint sends goes to the wire, so the host's stack does not see it; other endpoints on the interface do.
 //!
 //! Invariants: frames that wait to be sent are bounded; the interface is left as it was found when the
 //! descriptor is closed, however the process ends.

@@ -53,8 +53,8 @@ pub(crate) fn station(mac: [u8; 6]) -> Vec<sock_filter> {
     p.extend([op(LD_W_ABS, 0), jump(u32::from_be_bytes([a, b, c, d]), 0, 3)]);
     p.extend([op(LD_H_ABS, 4), jump(u32::from_be_bytes([0, 0, e, f]), 0, 1), op(RET_K, WHOLE)]);
     p.extend([op(LD_B_ABS, 0), sock_filter { code: JSET_K, jt: 1, jf: 0, k: 1 }, op(RET_K, 0)]);
-    p.extend([op(LD_H_ABS, PROTOCOL), jump(0x0806, 0, 1), op(RET_K, WHOLE)]);
-    let pass_if = |value: u32| [jump(value, 0, 1), op(RET_K, WHOLE)];
+    p.push(op(LD_H_ABS, PROTOCOL));
+    p.extend(pass_if(0x0806));
     // ICMPv6, also behind a hop-by-hop header.
     let mut v6 = vec![op(LD_B_ABS, IP + 6)];
     v6.extend([pass_if(58), pass_if(0)].concat());
@@ -87,7 +87,7 @@ fn match_v4(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
     p.push(op(LD_W_ABS, ip + 16));
     for address in addresses {
         if let IpAddr::V4(address) = address {
-            p.extend([jump(u32::from(*address), 0, 1), op(RET_K, WHOLE)]);
+            p.extend(pass_if(u32::from(*address)));
         }
     }
     p.push(op(RET_K, 0));
@@ -137,6 +137,11 @@ pub(super) fn roce_v6(ip: u32) -> Vec<sock_filter> {
     p.push(op(LD_H_ABS, ip + 42));
     p.extend(or_drop(UDP_PORT.into()));
     p
+}
+
+/// Passes the packet if the accumulator is `value`, and goes on otherwise.
+fn pass_if(value: u32) -> [sock_filter; 2] {
+    [jump(value, 0, 1), op(RET_K, WHOLE)]
 }
 
 fn or_drop(value: u32) -> [sock_filter; 2] {

@@ -4,14 +4,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libc::sock_filter;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::SocketType;
 use rxe_core::wire::{Frame, IpId, NetHeader, icrc};
 
 use super::headers::{Vnet, parse_vnet};
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg;
 use crate::sys::mmsg::Received;
-use crate::sys::sockopt;
+use crate::sys::{sockopt, station};
 use crate::{NetError, SharedFd};
 
 const PACKET_VNET_HDR: libc::c_int = 15;
@@ -115,9 +115,7 @@ impl PacketSocket {
 
 /// A packet socket to which nothing arrives before it is bound.
 pub(super) fn unbound(kind: SocketType) -> Result<OwnedFd, NetError> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::PACKET, kind, flags, None)
-        .map_err(|e| privilege(e.into(), "open a packet socket"))
+    station::unbound(kind).map_err(|e| privilege(e, "open a packet socket"))
 }
 
 /// Missing privileges have an error of their own.

@@ -1,10 +1,18 @@
-//! The Ethernet addresses that an interface receives beside its own, as long as a packet socket is open.
-//! packet(7), `PACKET_ADD_MEMBERSHIP`.
+//! Packet sockets, and the Ethernet addresses that an interface receives beside its own as long as one is
+//! open. packet(7), `PACKET_ADD_MEMBERSHIP`.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::sockopt;
+
+/// A packet socket to which nothing arrives before it is bound.
+pub(crate) fn unbound(kind: SocketType) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(AddressFamily::PACKET, kind, flags, None)?)
+}
 
 /// Has the interface receive this group too.
 pub(crate) fn add_group(socket: BorrowedFd<'_>, interface: u32, group: [u8; 6]) -> io::Result<()> {

@@ -114,7 +114,8 @@ fn has(program: &str) -> bool {
     quiet(Command::new(program).arg("--version"))
 }
 
-fn quiet(cmd: &mut Command) -> bool {
+/// Whether a command succeeds, whatever it prints.
+pub(super) fn quiet(cmd: &mut Command) -> bool {
     cmd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     cmd.status().is_ok_and(|s| s.success())
 }

@@ -1,8 +1,9 @@
 //! What can be tried of other systems and processors on this machine, with `cargo xtask test --all`.
 
+use super::deps::quiet;
 use super::stages::{Count, cargo};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use xtask::dist::{Arch, arch};
 
 /// Systems on which the engine compiles, as it has no system calls.
@@ -33,22 +34,20 @@ fn run_tests(arch: &Arch, count: &mut Count) {
     let root = Path::new(LIBRARIES).join(arch.triplet);
     let qemu = arch.command(Path::new("--version"), None);
     let compiler = Command::new(arch.compiler());
-    let missing = [qemu, compiler].iter_mut().any(|program| !runs(program.arg("--version")));
+    let missing = [qemu, compiler].iter_mut().any(|program| !quiet(program.arg("--version")));
     if missing || !has_target(arch.target) {
         let (target, packages) = (arch.target, arch.packages());
         return count.skip(&format!(
             "{name}: they need `rustup target add {target}` and Debian's {packages}"
         ));
     }
-    let variable = format!("CARGO_TARGET_{}", arch.target.to_uppercase().replace('-', "_"));
     let runner = format!("qemu-{} -L {}", arch.name, root.display());
-    for what in [["rxe-core", ""], ["rxe-net", "shm::ring"]] {
-        let [package, filter] = what;
+    for [package, filter] in [["rxe-core", ""], ["rxe-net", "shm::ring"]] {
         let mut cmd = cargo();
         cmd.args(["test", "--target", arch.target, "--target-dir", "target/cross", "--lib"]);
         cmd.args(["--package", package, "--", filter]);
-        cmd.env(format!("{variable}_LINKER"), arch.compiler());
-        cmd.env(format!("{variable}_RUNNER"), &runner);
+        cmd.env(arch.variable("LINKER"), arch.compiler());
+        cmd.env(arch.variable("RUNNER"), &runner);
         count.check_tests(&format!("{name}: {package}"), &mut cmd);
     }
 }
@@ -60,8 +59,4 @@ fn has_target(target: &str) -> bool {
         let dir = String::from_utf8_lossy(&out.stdout);
         out.status.success() && Path::new(dir.trim()).is_dir()
     })
-}
-
-fn runs(program: &mut Command) -> bool {
-    program.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
 }

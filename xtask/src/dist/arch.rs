@@ -72,6 +72,11 @@ impl Arch {
         if self.is_own() { "cc".to_owned() } else { self.tool("gcc") }
     }
 
+    /// The variable by which cargo is told of this target's `what`, such as `LINKER`.
+    pub fn variable(&self, what: &str) -> String {
+        format!("CARGO_TARGET_{}_{what}", self.target.to_uppercase().replace('-', "_"))
+    }
+
     /// What runs a program of this processor with the libraries below `root`: qemu-user, on a machine of
     /// another.
     pub fn command(&self, program: &Path, root: Option<&Path>) -> Command {

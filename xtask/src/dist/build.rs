@@ -38,8 +38,7 @@ pub fn build(what: &Build<'_>) -> Result<PathBuf> {
     cargo.arg(what.target).current_dir(what.source);
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     if !arch.is_own() {
-        let target = arch.target.to_uppercase().replace('-', "_");
-        cargo.env(format!("CARGO_TARGET_{target}_LINKER"), arch.compiler());
+        cargo.env(arch.variable("LINKER"), arch.compiler());
         // For the C code of zstd.
         cargo.env(format!("CC_{}", arch.target.replace('-', "_")), arch.compiler());
     }

@@ -145,7 +145,7 @@ const FOREIGN: &str = r#"
     $rxe check made.pcap > checked
 "#;
 
-/// A scenario with each operation, and the capture that it gives.
+/// A scenario; beside it stands the capture that it gives.
 const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/scenarios/rc_write.toml");
 
 /// Runs the image's programs: in its own file system, or by qemu-user.

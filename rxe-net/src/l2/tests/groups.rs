@@ -75,19 +75,18 @@ fn said(frame: &[u8]) -> Option<(bool, IpAddr)> {
     }
 }
 
+/// What an endpoint sends next, if it does within 10 ms.
+fn next_frame(near: &mut L2Backend, far: &mut UnixStream) -> Option<Vec<u8>> {
+    near.receive(2 * COUNT, &mut |_| {}).unwrap();
+    let limit = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+    let ready = poll(&mut [PollFd::new(&*far, PollFlags::IN)], Some(&limit)).unwrap();
+    (ready > 0).then(|| read_frame(far))
+}
+
 /// What is said next of a group that an endpoint has joined or left.
 fn next_said(near: &mut L2Backend, far: &mut UnixStream) -> (bool, IpAddr) {
     loop {
-        near.receive(64, &mut |_| {}).unwrap();
-        let ready = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-        if poll(&mut [PollFd::new(&*far, PollFlags::IN)], Some(&ready)).unwrap() == 0 {
-            continue;
-        }
-        let mut frame = vec![0; 4];
-        far.read_exact(&mut frame).unwrap();
-        frame.resize(u32::from_be_bytes(frame[..].try_into().unwrap()) as usize, 0);
-        far.read_exact(&mut frame).unwrap();
-        if let Some((kind, group)) = said(&frame)
+        if let Some((kind, group)) = next_frame(near, far).and_then(|frame| said(&frame))
             && !group.to_string().starts_with("ff02::1:ff")
         {
             return (kind, group);
@@ -153,15 +152,13 @@ fn frames_that_a_switch_brings_back_are_not_heard_twice() {
     send_all(&mut near, &mut packets);
     let (mut brought_back, mut quiet) = (0, 0);
     while quiet < 10 {
-        near.receive(2 * COUNT, &mut |_| {}).unwrap();
-        let ready = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-        if poll(&mut [PollFd::new(&far, PollFlags::IN)], Some(&ready)).unwrap() == 0 {
-            quiet += 1;
-            continue;
+        match next_frame(&mut near, &mut far) {
+            None => quiet += 1,
+            Some(frame) => {
+                brought_back += 1;
+                write_frame(&mut far, &frame);
+            }
         }
-        let frame = read_frame(&mut far);
-        brought_back += 1;
-        write_frame(&mut far, &frame);
     }
     assert!(brought_back >= COUNT);
     assert_eq!(near.counters().rx_packets, COUNT as u64);
