@@ -11,6 +11,9 @@
 //! nothing are turned away when [`CALLERS`] others have come. Should the thread be lost all the
 //! same, the device goes on and newcomers are told that it does not answer: nobody waits for it.
 //!
+//! It keeps a descriptor in reserve, so that it can answer one caller at a time when the program has used up
+//! all others.
+//!
 //! The thread sleeps in epoll(7), which does not keep open what it watches, as poll(2) does: when the
 //! program has closed all descriptors, nobody listens any more, and newcomers see that at once.
 
@@ -283,6 +286,7 @@ impl Shared {
     fn serve(&self) {
         let mut callers = Vec::new();
         let mut capturing: Option<Arc<UnixSocket>> = None;
+        let mut reserve = None;
         let mut events = [Epoll::NO_EVENT; 1];
         loop {
             let listeners = {
@@ -292,8 +296,11 @@ impl Shared {
                 }
                 distinct(state.listeners().map(NamedSocket::socket))
             };
+            if reserve.is_none() {
+                reserve = EventFd::new().ok();
+            }
             for listener in &listeners {
-                self.let_in(listener, &mut callers);
+                self.let_in(listener, &mut callers, &mut reserve);
             }
             if capturing.as_ref().is_some_and(|caller| self.is_gone(caller)) {
                 capturing = None;
@@ -316,8 +323,14 @@ impl Shared {
         }
     }
 
-    /// Lets those in who have connected, so many at a time.
-    fn let_in(&self, listener: &UnixSocket, callers: &mut Vec<Caller>) {
+    /// Lets those in who have connected, so many at a time. `reserve` is given up for one if there are no
+    /// other descriptors.
+    fn let_in(
+        &self,
+        listener: &UnixSocket,
+        callers: &mut Vec<Caller>,
+        reserve: &mut Option<EventFd>,
+    ) {
         for _ in 0..CALLERS {
             match listener.accept_also_root() {
                 Ok((socket, peer)) => {
@@ -328,6 +341,7 @@ impl Shared {
                 }
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) if reserve.take().is_some() => {}
                 // They stay, so the listener stays readable.
                 Err(_) => return thread::sleep(REST),
             }

@@ -4,7 +4,7 @@ mod attacks;
 mod blocks;
 mod forwarding;
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -395,6 +395,11 @@ fn a_process_of_its_own() {
             println!("FORKED");
         }
     }
+    let mut all = Vec::new();
+    if std::env::var_os("RXE_TEST_FILLS").is_some() {
+        all.extend(std::iter::from_fn(|| File::open("/dev/null").ok()));
+        println!("FILLED {}", all.len());
+    }
     let _ = rustix::io::read(std::io::stdin(), &mut [0; 1]);
 }
 
@@ -514,6 +519,20 @@ fn another_answers_for_one_who_is_stopped() {
         drop(first);
         let _holder = stopped(ADDRESS, 9);
         assert_eq!(block(&open()), 1);
+    });
+}
+
+#[test]
+fn who_has_no_descriptors_left_lets_newcomers_in() {
+    in_namespace("", || {
+        let fill = "ulimit -n 64; RXE_TEST_FILLS=1 exec \"$0\" \"$@\"";
+        let mut holder = Process::start(&["sh", "-c", fill]);
+        assert!(!holder.says_after("FILLED ").is_empty());
+        let [first, second] = [open(), open()];
+        assert_eq!([block(&first), block(&second)], [2, 3]);
+        drop((first, second));
+        assert_eq!(block(&open()), 2);
+        holder.kill();
     });
 }
 

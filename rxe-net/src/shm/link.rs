@@ -190,6 +190,11 @@ impl Outgoing {
         Ok(true)
     }
 
+    /// Whether the receiver has taken nothing at all.
+    pub(super) fn is_untouched(&mut self) -> bool {
+        self.ring.look().is_ok() && self.ring.taken() == 0
+    }
+
     /// Wakes the receiver if it sleeps.
     pub(super) fn flush(&mut self) -> Result<(), Broken> {
         if std::mem::take(&mut self.fresh) && self.ring.must_wake() {
@@ -239,11 +244,15 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Takes the offer that has come over this connection; `None` if there is none yet.
+    /// Takes the offer that has come over this connection; `None` if there is none yet. Its descriptors
+    /// may be too many for this process.
     pub(super) fn accept(line: &UnixSocket) -> io::Result<Option<(Consumer, WakeUp)>> {
         let mut buf = [0; 16];
         let Some(offer) = line.receive(&mut buf)? else { return Ok(None) };
         let refuse = || io::Error::from(io::ErrorKind::InvalidData);
+        if offer.lost_fds {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
         if buf[..offer.len] != OFFER {
             return Err(refuse());
         }

@@ -15,6 +15,10 @@ pub(super) const LISTEN_AGAIN_AFTER: u32 = 4096;
 /// Those waited for who have connected and offered nothing yet; they do so at once, or never.
 pub(super) const MAX_CALLERS: usize = 256;
 
+/// Bursts that go onto the wire before somebody who has refused a ring is offered the next: what was in
+/// that one is lost.
+const OFFER_AGAIN: u32 = 1 << 16;
+
 impl<B: Backend + Sharing> Shm<B> {
     /// Listens for offers for all blocks on all addresses.
     pub(super) fn listen(&mut self) {
@@ -44,7 +48,7 @@ impl<B: Backend + Sharing> Shm<B> {
         if !self.epoll.has(CONTROL) {
             return false;
         }
-        self.take_callers();
+        let mut has_room = self.take_callers();
         for line in std::mem::take(&mut self.callers) {
             match Incoming::accept(&line) {
                 Ok(None) => self.callers.push(line),
@@ -56,34 +60,43 @@ impl<B: Backend + Sharing> Shm<B> {
                         self.incoming.push(Incoming::new(ring, wake, line));
                         self.since_ring = 0;
                         self.wire.begin(true);
+                    } else {
+                        has_room = false;
                     }
                 }
+                Err(e) if is_exhausted(&e) => has_room = false,
                 // Nobody that one could do anything with.
                 Err(_) => {}
             }
         }
         self.incoming.retain_mut(|link| !link.is_over());
-        if self.is_full() {
+        if !has_room || self.is_full() {
+            // Whoever is not accepted would wait for ever, and whoever is refused would offer the next
+            // ring at once. Without a listener both use the network.
             self.stop_listening();
         }
         self.routes.retain(|_, route| match route {
-            Route::Ring(index) => {
-                let ring = &mut self.rings[*index];
-                let gone = ring.as_ref().is_none_or(|link| is_gone(&link.line));
-                if gone {
-                    *ring = None;
+            Route::Ring(index) => match &mut self.rings[*index] {
+                Some(link) if !is_gone(&link.line) => true,
+                ring => {
+                    // Who takes no ring, say because its version is another, would not take the next.
+                    let refused = ring.take().is_some_and(|mut link| link.is_untouched());
+                    if refused {
+                        *route = Route::Wire(OFFER_AGAIN);
+                    }
+                    refused
                 }
-                !gone
-            }
+            },
             Route::Own | Route::Wire(_) => true,
         });
         self.last = None;
         true
     }
 
-    /// Lets those in who have connected and are of this user.
-    fn take_callers(&mut self) {
-        let mut out_of_files = false;
+    /// Lets those in who have connected and are of this user. `false` if there are no descriptors left for
+    /// them.
+    fn take_callers(&mut self) -> bool {
+        let mut has_room = true;
         for listener in self.listeners.sockets() {
             // Others than this user may connect as fast as they are turned away: not for ever.
             for _ in 0..MAX_CALLERS {
@@ -95,19 +108,15 @@ impl<B: Backend + Sharing> Shm<B> {
                     }
                     Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
                     Err(e) => {
-                        out_of_files |= is_out_of_files(&e);
+                        has_room &= !is_exhausted(&e);
                         break;
                     }
                 }
             }
         }
-        if out_of_files {
-            // If the connection were not accepted, the caller would wait for ever and the listener
-            // would stay readable. The listener is closed, so its callers use the network.
-            self.stop_listening();
-        }
         let surplus = self.callers.len().saturating_sub(MAX_CALLERS);
         self.callers.drain(..surplus);
+        has_room
     }
 
     fn is_full(&self) -> bool {
@@ -121,7 +130,7 @@ impl<B: Backend + Sharing> Shm<B> {
     }
 }
 
-/// Whether this process or the system has no descriptors left.
-fn is_out_of_files(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+/// Whether this process or the system has no descriptors or no memory left.
+fn is_exhausted(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }

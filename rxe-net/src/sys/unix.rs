@@ -73,6 +73,8 @@ pub(crate) struct Received {
     /// Bytes, at the front of the buffer given.
     pub(crate) len: usize,
     pub(crate) fds: Vec<OwnedFd>,
+    /// Descriptors came with it for which this process had no room.
+    pub(crate) lost_fds: bool,
 }
 
 /// Whether descriptors may come with what is received.
@@ -314,7 +316,8 @@ impl UnixSocket {
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
             Err(e) => return Err(e.into()),
         };
-        let mut received = Received { len: got.bytes, fds: Vec::new() };
+        let lost_fds = got.flags.contains(ReturnFlags::CTRUNC);
+        let mut received = Received { len: got.bytes, fds: Vec::new(), lost_fds };
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
                 received.fds.extend(fds);

@@ -1,9 +1,13 @@
 //! What others say when they connect.
 
-use super::super::link::OFFER;
+use std::fs::File;
+
+use super::super::Shm;
+use super::super::link::{OFFER, is_gone};
 use super::super::offers::{LISTEN_AGAIN_AFTER, MAX_CALLERS, MAX_INCOMING};
 use super::super::wake::WakeUp;
-use super::{memory, offer_with, open, readable, receive, send};
+use super::{memory, offer_with, open, over_the_wire, readable, receive, send};
+use crate::UdpBackend;
 use crate::sys::unix::UnixSocket;
 use crate::testing::in_namespace;
 
@@ -73,4 +77,56 @@ fn who_connects_and_says_nothing_is_not_waited_for_without_end() {
         assert!(callers[0].receive(&mut [0]).unwrap().is_some_and(|l| l.len == 0), "hung up");
         assert!(callers[20].receive(&mut [0]).unwrap().is_none(), "still waited for");
     });
+}
+
+#[test]
+fn who_refuses_a_ring_is_reached_through_the_network() {
+    in_namespace("", || {
+        let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
+        // Like a process whose version is another: it takes the connection, and then hangs up.
+        let refuse = |to: &mut Shm<UdpBackend>| {
+            for line in to.listeners.sockets().iter().filter_map(|socket| socket.accept().ok()) {
+                assert!(line.receive(&mut [0; 16]).unwrap().is_some_and(|offer| offer.len > 0));
+            }
+        };
+        send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
+        refuse(&mut to);
+        from.look_around();
+        // What was in that ring is lost, and nothing else.
+        for _ in 0..3 {
+            send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
+            receive(&mut to, 20);
+        }
+        assert!(to.incoming.is_empty() && over_the_wire(&to) == 60);
+    });
+}
+
+#[test]
+fn without_descriptors_for_a_ring_the_network_is_used() {
+    in_namespace("ulimit -n 64", || {
+        // One is left for the connection and none for the ring; or one for the ring's memory, and none for
+        // its wake-up.
+        for left in [1, 2] {
+            let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
+            let name = memory("127.0.0.2");
+            let offered = offer_with(&name, &OFFER, WakeUp::new().unwrap()).unwrap();
+            let all = fill_descriptors(left);
+            to.look_around();
+            drop(all);
+            assert!(to.incoming.is_empty() && to.listeners.sockets().is_empty());
+            assert!(is_gone(&offered.line));
+            for _ in 0..3 {
+                send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
+                receive(&mut to, 20);
+            }
+            assert_eq!(over_the_wire(&to), 60);
+        }
+    });
+}
+
+/// Opens as many files as this process may have but `left`.
+fn fill_descriptors(left: usize) -> Vec<File> {
+    let mut files: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    files.truncate(files.len() - left);
+    files
 }
