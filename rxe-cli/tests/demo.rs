@@ -134,6 +134,37 @@ fn the_two_processes_go_over_the_interface_packet_by_packet_where_that_is_asked_
     assert!(none < 50 && 50 < pieces && pieces < 2500 && 5000 < each, "{none}, {pieces}, {each}");
 }
 
+/// Two endpoints on one unix socket are neighbours, and need no privilege for it.
+#[test]
+fn two_endpoints_of_layer_2_run_the_demo() {
+    let name = "two_endpoints_of_layer_2_run_the_demo";
+    let dir = Dir::new();
+    let script = r#"
+        export XDG_RUNTIME_DIR=$PWD
+        for n in 1 2; do
+            "$RXE" link add own$n type rxe l2 qemu:$PWD/wire address 10.0.0.$n/24 nodad
+        done
+        "$RXE" demo -d own1 --peer-dev own2 --json
+        "$RXE" demo -d own1 --peer-dev own2 --no-pcap | head -1
+        ! "$RXE" demo -d own1 2>&1
+    "#;
+    let Some(out) = in_namespace(name, LOOPBACK, script, &dir.file("")) else { return };
+    assert!(out.status.success(), "{out:?}");
+    let text = String::from_utf8(out.stdout).unwrap();
+    let (json, text) = text.split_at(text.rfind("\n}\n").unwrap() + 3);
+    let shown: Value = serde_json::from_str(json).unwrap();
+    assert_eq!((&shown["backend"], &shown["shared_memory"]), (&"l2".into(), &false.into()));
+    assert_eq!(shown["peer"]["device"], "own2");
+    assert!(shown["operations"].as_array().unwrap().iter().all(|done| done["verified"] == true));
+    let head =
+        "Two processes, reliably connected (RC) over Ethernet, as own1 and own2, path MTU 1024:\n";
+    let refused = "rxe: one process at a time can have own1 open: give the second process another endpoint \
+                   on the same network with --peer-dev\n";
+    assert_eq!(text, format!("{head}{refused}"));
+    let packets = usize::try_from(shown["packets"].as_u64().unwrap()).unwrap();
+    dissect(name, &dir.file("rxe-demo.pcapng"), packets);
+}
+
 #[test]
 fn several_demos_at_once_find_addresses() {
     let name = "several_demos_at_once_find_addresses";

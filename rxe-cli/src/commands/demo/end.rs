@@ -1,22 +1,22 @@
 //! One end of the demo's connection, as both processes use it.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use rxe_core::mem::Access;
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::NetError;
-use rxe_verbs::device::DeviceInfo;
 use rxe_verbs::{
     CompletionQueue, ConnectOptions, Device, Endpoint, MemoryRegion, OpenOptions, QueuePair,
 };
 
 use super::PathOptions;
+use super::place::Place;
 use super::steps::{self, REGION};
 use crate::common::{Error, check_mtu};
 
-/// A device on loopback, a QP and a region.
+/// A device, a QP and a region.
 pub(super) struct End {
     pub(super) qp: QueuePair,
     pub(super) cq: CompletionQueue,
@@ -29,22 +29,18 @@ pub(super) struct End {
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl End {
-    /// Opens loopback on the first of `addresses` whose UDP port 4791 is free.
+    /// Opens the device on the first of its addresses whose UDP port 4791 is free.
     pub(super) fn open(
-        addresses: &[IpAddr],
+        place: &Place,
         mtu: usize,
         path: PathOptions,
         pcap: Option<&Path>,
     ) -> Result<Self, Error> {
-        let lo = DeviceInfo::list()?.into_iter().find(|d| d.interface().loopback);
-        let lo = lo.filter(|d| d.interface().up).ok_or_else(|| {
-            Error::new("there is no loopback interface that is up", "`ip link set lo up`")
-        })?;
         // This is checked before anything is opened or written.
-        let mtu = check_mtu(&lo, mtu)?;
+        let mtu = check_mtu(&place.find()?, mtu)?;
         let mut last = None;
-        for &ip in addresses {
-            let mut options = OpenOptions::new(lo.name()).address(ip);
+        for &ip in &place.addresses {
+            let mut options = OpenOptions::new(&place.device).address(ip);
             options = options.shared_memory(!path.no_shm).segmentation(!path.no_gso);
             if let Some(path) = pcap {
                 options = options.pcap(path);
@@ -89,9 +85,4 @@ impl End {
     pub(super) fn mtu(&self) -> Mtu {
         self.mtu
     }
-}
-
-/// Addresses of loopback, every other one from 127.0.0.`first` on.
-pub(super) fn addresses(first: u8) -> Vec<IpAddr> {
-    (first..32).step_by(2).map(|last| Ipv4Addr::new(127, 0, 0, last).into()).collect()
 }

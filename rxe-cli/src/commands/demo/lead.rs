@@ -1,6 +1,7 @@
 //! The first process: for each step it asks the peer to prepare, does the operation, and asks the peer
 //! to verify.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::process;
 use std::time::{Duration, Instant};
@@ -10,19 +11,26 @@ use rxe_core::types::Key;
 use rxe_verbs::Endpoint;
 
 use super::PathOptions;
-use super::end::{End, TIMEOUT, addresses};
+use super::end::{End, TIMEOUT};
 use super::messages::{Answer, Ask, Peer, unexpected};
 use super::mistake;
-use super::report::{Done, Process, Shown};
+use super::place::Place;
+use super::report::{Done, L2, Process, Shown};
 use super::steps::{Op, START, Step, background};
 use crate::common::Error;
 
 /// Runs the demo.
-pub(super) fn run(mtu: usize, path: PathOptions, pcap: Option<&Path>) -> Result<Shown, Error> {
+pub(super) fn run(
+    places: [Place; 2],
+    mtu: usize,
+    path: PathOptions,
+    pcap: Option<&Path>,
+) -> Result<Shown, Error> {
     let start = Instant::now();
-    let end = End::open(&addresses(1), mtu, path, pcap)?;
+    let [here, there] = &places;
+    let end = End::open(here, mtu, path, pcap)?;
     let mut peer = Peer::start()?;
-    let opened = peer.ask(&Ask::Open { addresses: addresses(2), mtu, path })?;
+    let opened = peer.ask(&Ask::Open { place: there.clone(), mtu, path })?;
     let Answer::Opened { pid, endpoint, addr, rkey } = opened else {
         return Err(unexpected(&opened));
     };
@@ -32,7 +40,7 @@ pub(super) fn run(mtu: usize, path: PathOptions, pcap: Option<&Path>) -> Result<
     peer.order(&Ask::Connect { endpoint: ours.to_string() })?;
 
     let region = Remote { addr, rkey: Key::new(rkey) };
-    let mut lead = Lead { end, peer, region };
+    let mut lead = Lead { end, peer, region, theirs: theirs.gid.to_ip() };
     let steps = Step::all(lead.end.mtu().bytes());
     let done = steps.into_iter().map(|step| lead.step(step)).collect::<Result<Vec<_>, _>>()?;
 
@@ -44,11 +52,12 @@ pub(super) fn run(mtu: usize, path: PathOptions, pcap: Option<&Path>) -> Result<
     };
     let Lead { end, peer, .. } = lead;
     let counters = end.device.net_counters();
+    let backend = end.device.backend_name();
     let shown = Shown {
-        this: Process::of(&ours, process::id()),
-        peer: Process::of(&theirs, pid),
-        backend: end.device.backend_name().into(),
-        shared_memory: !path.no_shm,
+        this: Process::of(&ours, &places[0], process::id()),
+        peer: Process::of(&theirs, &places[1], pid),
+        backend: backend.into(),
+        shared_memory: !path.no_shm && backend != L2,
         mtu: end.mtu().bytes(),
         operations: done,
         mistake: (here, there).into(),
@@ -62,11 +71,16 @@ pub(super) fn run(mtu: usize, path: PathOptions, pcap: Option<&Path>) -> Result<
     Ok(Shown { seconds: start.elapsed().as_secs_f64(), ..shown })
 }
 
+const UNREACHABLE: &str = "packets to UDP port 4791 must reach it: see whether `ping` does, and whether a \
+                           firewall is in the way (`rxe doctor`)";
+
 struct Lead {
     end: End,
     peer: Peer,
     /// The peer's region.
     region: Remote,
+    /// The peer's address.
+    theirs: IpAddr,
 }
 
 impl Lead {
@@ -132,6 +146,10 @@ impl Lead {
         request.post()?;
         let done = end.cq.spin_one(TIMEOUT)?;
         let time = start.elapsed();
+        if done.status == Status::RetryExceeded {
+            let what = format!("the other process, at {}, does not answer", self.theirs);
+            return Err(Error::new(what, UNREACHABLE));
+        }
         let wrong = if done.status != Status::Success {
             Some(format!("it ended with {}", done.status))
         } else if (done.id, done.op) != (id, op) {

@@ -3,20 +3,20 @@
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::IpAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
 use super::PathOptions;
+use super::place::Place;
 use super::steps::Step;
 use crate::common::Error;
 
 /// A request of the leading process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Ask {
-    /// Open loopback on the first of these addresses that is free, and make a QP.
-    Open { addresses: Vec<IpAddr>, mtu: usize, path: PathOptions },
+    /// Open this device, and make a QP.
+    Open { place: Place, mtu: usize, path: PathOptions },
     /// Bring the QP to RTS.
     Connect { endpoint: String },
     /// Prepare memory and receives for this step.

@@ -1,4 +1,4 @@
-//! `rxe demo`: two processes on loopback exchange every RC operation, and every byte is checked.
+//! `rxe demo`: two processes exchange every RC operation, and every byte is checked.
 //!
 //! The process that the user starts leads. It starts a second process of the same program as the peer.
 //! Beside RDMA, the two talk over the peer's standard input and output ([`messages`]).
@@ -8,6 +8,7 @@ mod lead;
 mod messages;
 mod mistake;
 mod peer;
+mod place;
 mod report;
 mod steps;
 
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use self::place::Place;
 use crate::common::{Error, NewFile, print, print_json};
 
 /// Show everything in a few seconds: two processes exchange RDMA messages over loopback
@@ -35,6 +37,8 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "pcap")]
     no_pcap: bool,
     #[command(flatten)]
+    devices: DeviceArgs,
+    #[command(flatten)]
     path: PathOptions,
     /// Print JSON
     #[arg(long)]
@@ -44,11 +48,21 @@ pub(crate) struct Args {
     peer: bool,
 }
 
+/// The devices of the two processes.
+#[derive(clap::Args, Clone, Debug)]
+struct DeviceArgs {
+    /// Use this device (or interface) instead of loopback
+    #[arg(short = 'd', long = "ib-dev", value_name = "DEV")]
+    dev: Option<String>,
+    /// Give the second process this device instead of the same
+    #[arg(long, value_name = "DEV", requires = "dev")]
+    peer_dev: Option<String>,
+}
+
 /// How packets travel between the processes.
 #[derive(clap::Args, Clone, Copy, Debug, Serialize, Deserialize)]
 struct PathOptions {
-    /// Go over the loopback interface, where captures of it see the packets, instead of through shared
-    /// memory
+    /// Go over the interface, where captures of it see the packets, instead of through shared memory
     #[arg(long)]
     no_shm: bool,
     /// Hand packets to the system one by one: captures of the interface then show each of them
@@ -63,8 +77,9 @@ impl Args {
         if self.peer {
             return peer::run();
         }
+        let places = Place::both(&self.devices)?;
         let pcap = if self.no_pcap { None } else { Some(self.capture()?) };
-        let shown = lead::run(self.mtu, self.path, pcap.as_ref().map(NewFile::path))?;
+        let shown = lead::run(places, self.mtu, self.path, pcap.as_ref().map(NewFile::path))?;
         let capture = match pcap {
             Some(file) => Some(file.finish().map_err(|e| cannot_write(&self.pcap, &e))?),
             None => None,

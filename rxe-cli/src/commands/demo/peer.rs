@@ -26,8 +26,8 @@ pub(super) fn run() -> Result<(), Error> {
 }
 
 fn answer(ask: &Ask, open: &mut Option<End>) -> Result<Answer, Error> {
-    if let Ask::Open { addresses, mtu, path } = ask {
-        let end = open.insert(End::open(addresses, *mtu, *path, None)?);
+    if let Ask::Open { place, mtu, path } = ask {
+        let end = open.insert(End::open(place, *mtu, *path, None)?);
         return Ok(Answer::Opened {
             pid: process::id(),
             endpoint: end.qp.endpoint().to_string(),

@@ -9,10 +9,14 @@ use serde::Serialize;
 
 use super::messages::Seen;
 use super::mistake::{self, BYTES, OUTSIDE};
+use super::place::Place;
 use crate::common::{Align, Error, Table, lines, paragraph, units};
 
 /// Without this, Wireshark 4.0 takes a SEND of 0 or 1 bytes for a damaged RPC of NFS.
 const NOT_NFS: &str = "--disable-heuristic rpcrdma_infiniband";
+
+/// The backend of endpoints with a MAC address of their own.
+pub(super) const L2: &str = "l2";
 
 /// All results.
 #[derive(Serialize)]
@@ -35,15 +39,22 @@ pub(super) struct Shown {
 #[derive(Serialize)]
 pub(super) struct Process {
     pid: u32,
+    device: String,
     address: IpAddr,
     qpn: u32,
     psn: u32,
 }
 
 impl Process {
-    pub(super) fn of(endpoint: &Endpoint, pid: u32) -> Self {
+    pub(super) fn of(endpoint: &Endpoint, place: &Place, pid: u32) -> Self {
         let Endpoint { qpn, psn, gid, .. } = endpoint;
-        Self { pid, address: gid.to_ip(), qpn: qpn.value(), psn: psn.value() }
+        let device = place.device.clone();
+        Self { pid, device, address: gid.to_ip(), qpn: qpn.value(), psn: psn.value() }
+    }
+
+    /// Where it is, in a word.
+    fn place(&self) -> &str {
+        if self.address.is_loopback() { "loopback" } else { &self.device }
     }
 }
 
@@ -101,17 +112,26 @@ impl Shown {
 /// The results as text.
 pub(super) fn text(shown: &Shown) -> String {
     let Shown { this, peer, mtu, backend, shared_memory, .. } = shown;
+    let places = match [this, peer].map(Process::place) {
+        [a, b] if a == b => a.to_owned(),
+        [a, b] => format!("{a} and {b}"),
+    };
     let over = match backend.as_str() {
-        _ if *shared_memory => "shared memory",
-        "udp" => "UDP sockets on loopback",
-        other => other,
+        _ if *shared_memory => "shared memory".to_owned(),
+        "udp" => format!("UDP sockets on {places}"),
+        L2 => format!("Ethernet, as {places}"),
+        other => format!("{other} on {places}"),
     };
     let mut out =
         format!("Two processes, reliably connected (RC) over {over}, path MTU {mtu}:\n\n",);
+    let wide =
+        [this, peer].map(|p| p.address.to_string().len()).into_iter().max().unwrap_or(0).max(10);
     for (who, p) in [("this process", this), ("its peer", peer)] {
-        let Process { pid, address, qpn, psn } = p;
-        out +=
-            &format!("  {who:<12}  {address:<10}  QPN 0x{qpn:06x}  PSN 0x{psn:06x}  pid {pid}\n");
+        let Process { pid, address, qpn, psn, .. } = p;
+        let address = address.to_string();
+        out += &format!(
+            "  {who:<12}  {address:<wide$}  QPN 0x{qpn:06x}  PSN 0x{psn:06x}  pid {pid}\n"
+        );
     }
     out += &format!("\n{}\n", table(&shown.operations));
     out += &mistake_text(&shown.mistake);

@@ -41,7 +41,7 @@ pub(super) struct Settings {
     #[arg(long, value_name = "NUMBER", value_parser = shard_count())]
     shards: Option<u32>,
     /// Show the program only this device (or interface); may be given several times
-    #[arg(long = "device", value_name = "DEV", value_delimiter = ',')]
+    #[arg(short = 'd', long = "device", value_name = "DEV", value_delimiter = ',')]
     devices: Vec<String>,
     /// Show the program the host's own RDMA devices too, behind those of rxe. Without it they are hidden.
     /// Connections by address (librdmacm) use the devices of rxe only
