@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rxe_verbs::cm::DeviceSource;
+use rxe_verbs::device::DeviceInfo;
 use rxe_verbs::{Device, Error, Gid, Result};
 
 use super::verbs::{ibv_alloc_pd, ibv_get_device_name, ibv_open_device};
@@ -138,6 +139,12 @@ impl DeviceSource for Contexts {
             refused(&why);
         }
         open(found.map_or(ptr::null_mut(), |opened| opened.context))
+    }
+
+    fn known(&self) -> Vec<DeviceInfo> {
+        // SAFETY: never closed.
+        let info = |opened: &Opened| unsafe { Context::of(opened.context) }.info().clone();
+        with_all(|all| all.iter().map(|(_, opened)| info(opened)).collect())
     }
 
     fn all(&self) -> Vec<Device> {

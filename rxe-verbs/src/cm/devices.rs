@@ -26,9 +26,13 @@ pub trait DeviceSource: Send + Sync {
     /// # Errors
     /// The system knows no way, no device has that address, or it cannot be opened.
     fn towards(&self, peer: SocketAddr) -> Result<(Device, IpAddr)> {
-        let own = source_for(peer).map_err(|e| Error::io("find a route to the peer", e))?;
+        let own = source_for(peer, &self.known());
+        let own = own.map_err(|e| Error::io("find a route to the peer", e))?;
         Ok((self.with_address(own)?, own))
     }
+
+    /// The devices among which [`DeviceSource::with_address`] chooses, as they are now.
+    fn known(&self) -> Vec<DeviceInfo>;
 
     /// All devices that can be opened: those that an unspecified address means.
     fn all(&self) -> Vec<Device>;
@@ -65,9 +69,12 @@ impl DeviceSource for Host {
         self.open(&info.ok_or_else(|| none(address))?)
     }
 
+    fn known(&self) -> Vec<DeviceInfo> {
+        DeviceInfo::list().unwrap_or_default()
+    }
+
     fn all(&self) -> Vec<Device> {
-        let list = DeviceInfo::list().unwrap_or_default();
-        list.iter().filter_map(|info| self.open(info).ok()).collect()
+        self.known().iter().filter_map(|info| self.open(info).ok()).collect()
     }
 }
 
@@ -85,7 +92,7 @@ impl DeviceSource for Given {
     fn towards(&self, peer: SocketAddr) -> Result<(Device, IpAddr)> {
         let is_simulated = |device: &Device| device.shard().environment().is_simulated();
         if !self.0.iter().any(is_simulated)
-            && let Ok(own) = source_for(peer)
+            && let Ok(own) = source_for(peer, &self.known())
             && let Ok(device) = self.with_address(own)
         {
             return Ok((device, own));
@@ -96,24 +103,38 @@ impl DeviceSource for Given {
         Ok((device.clone(), own.to_ip()))
     }
 
+    fn known(&self) -> Vec<DeviceInfo> {
+        self.0.iter().map(|device| device.info().clone()).collect()
+    }
+
     fn all(&self) -> Vec<Device> {
         self.0.clone()
     }
 }
 
-/// The own address to use towards a peer.
+/// The own address to use towards a peer, if these devices may be used.
 ///
 /// The system knows nothing of endpoints of layer 2. So one that is on the peer's network goes first,
-/// unless an interface of the host is too.
-fn source_for(peer: SocketAddr) -> io::Result<IpAddr> {
+/// unless an interface of the host is too. One that has the peer's address itself is the last choice:
+/// another process may have it.
+fn source_for(peer: SocketAddr, devices: &[DeviceInfo]) -> io::Result<IpAddr> {
+    // The own address is mapped into IPv6 if the peer's is.
+    if let IpAddr::V4(plain) = peer.ip().to_canonical()
+        && peer.is_ipv6()
+    {
+        return Ok(match source_for((plain, peer.port()).into(), devices)? {
+            IpAddr::V4(own) => own.to_ipv6_mapped().into(),
+            own @ IpAddr::V6(_) => own,
+        });
+    }
     let near = |info: &DeviceInfo| {
         let mut global = info.interface().addresses.iter().filter(|a| a.scope != Scope::Link);
         global.find(|a| a.is_near(peer.ip())).map(|a| a.ip)
     };
-    let list = DeviceInfo::list().unwrap_or_default();
     let (endpoints, others): (Vec<_>, Vec<_>) =
-        list.iter().partition(|info| info.endpoint().is_some());
-    match endpoints.into_iter().find_map(near) {
+        devices.iter().partition(|info| info.endpoint().is_some());
+    let own = endpoints.into_iter().filter_map(near).min_by_key(|own| *own == peer.ip());
+    match own {
         Some(own) if others.into_iter().all(|info| near(info).is_none()) => Ok(own),
         _ => system_source(peer),
     }

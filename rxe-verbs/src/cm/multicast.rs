@@ -26,7 +26,9 @@ impl CmId {
         if state.stage == Stage::Listening {
             return Err(invalid("one that listens cannot join groups"));
         }
-        if !group.is_multicast() || group.is_ipv4() != local.is_ipv4() {
+        // IPv4 addresses may come mapped into IPv6, as getaddrinfo(3) gives them; their GIDs are the same.
+        let (group, own) = (group.to_canonical(), local.ip().to_canonical());
+        if !group.is_multicast() || group.is_ipv4() != own.is_ipv4() {
             return Err(invalid("that is no group of the own address's family"));
         }
         let gid = Gid::from(group);
@@ -34,7 +36,7 @@ impl CmId {
             Some(qp) => qp.attach_multicast(gid),
             None => Ok(()),
         };
-        let index = device.gid_index_of(local.ip());
+        let index = device.gid_index_of(own);
         let result = joined.and_then(|()| {
             let sgid_index =
                 index.ok_or_else(|| os("find the own address", libc::EADDRNOTAVAIL))?;

@@ -306,6 +306,7 @@ impl Device {
 
     /// Whether a peer's address is of a family that this device has.
     pub(crate) fn reaches(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
         self.gids().iter().any(|g| !g.is_zero() && g.to_ip().is_ipv4() == ip.is_ipv4())
     }
 }
