@@ -33,6 +33,7 @@ fn every_operation_has_bandwidth() {
         // The server's own share of both directions may have taken another time.
         assert_eq!(server["results"][0]["iterations"], messages, "{op} {options}: {server}");
         assert_eq!(client["local"], server["remote"]);
+        assert_eq!(client["gid_index"], 1, "the first is the link-local address: {client}");
     }
 }
 

@@ -44,8 +44,10 @@ const OWN: &str = "Options of rxe's own";
 pub(crate) struct Opened {
     pub(crate) device: Device,
     pub(crate) gid: Gid,
-    /// The index of `gid` in the device's table.
+    /// The index of `gid` in the table of `device`, which has this one address.
     pub(crate) gid_index: u16,
+    /// The index as `rxe gids` shows it.
+    pub(crate) gid_number: u16,
     _summary: FaultSummary,
 }
 
@@ -94,8 +96,11 @@ impl WireArgs {
         let gid = Gid::from(ip);
         let at = device.gids().iter().position(|g| *g == gid);
         let gid_index = at.and_then(|i| u16::try_from(i).ok()).ok_or_else(|| no_such(info, ip))?;
+        // Not every address of 127.0.0.0/8 is in the table.
+        let at = info.gids().iter().position(|entry| entry.gid == gid);
+        let gid_number = at.and_then(|i| u16::try_from(i).ok()).unwrap_or(gid_index);
         let summary = FaultSummary::of(&device);
-        Ok(Opened { device, gid, gid_index, _summary: summary })
+        Ok(Opened { device, gid, gid_index, gid_number, _summary: summary })
     }
 
     /// Opens the device that the other end of a TCP connection reached, at the address it reached.

@@ -90,7 +90,7 @@ impl Report {
                 role: if args.host.is_some() { "client" } else { "server" },
                 device: opened.device.name().into(),
                 backend: opened.device.backend_name(),
-                gid_index: opened.gid_index,
+                gid_index: opened.gid_number,
                 mtu: mtu.bytes(),
                 local: ends(&side.ends())?,
                 remote: ends(peer)?,
