@@ -46,7 +46,8 @@ fn a_device_lists_each_queue_pair_once_and_what_happened_on_it() {
         report.objects().iter().any(|qp| qp.get("lqpn") == Some(&a.qpn().to_string()))
     };
     let report = reports.iter().find(of).unwrap();
-    assert!(reports.iter().all(|report| report.records.is_ok()));
+    // Those of the other test's devices may end while they are asked.
+    assert!(report.records.is_ok());
     let numbers: Vec<_> = report.objects().iter().filter_map(|qp| qp.get("lqpn")).collect();
     assert_eq!(numbers.len(), own.len(), "none is there twice");
     assert!(numbers.iter().all(|number| own.contains(*number)));
