@@ -13,8 +13,8 @@ use super::policy::Post;
 use crate::event::is_any_untold;
 use crate::os::now;
 
-/// How long a process that ends waits at most.
-const MAX_WAIT: Duration = Duration::from_millis(100);
+/// How long a process that ends waits at most: on a busy host the driver may have to wait for a CPU.
+const MAX_WAIT: Duration = Duration::from_millis(500);
 
 /// What one shard has not sent.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct Unsent {
 static FIRST: Unsent = Unsent::new(0);
 
 /// Waits until what this process has been told of is acknowledged, and what went wrong explained: for
-/// what ends a process without running its exit handlers. It waits 100 ms at most, may be called at any
+/// what ends a process without running its exit handlers. It waits 500 ms at most, may be called at any
 /// time from any thread, a signal handler included, and does nothing in a child of fork.
 pub fn flush_before_exit() {
     let process = std::process::id();
