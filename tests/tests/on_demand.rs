@@ -1,12 +1,12 @@
-//! On-demand paging and device memory in unmodified programs, and importing them (`odp.c`, `dm.c` and `import.c` in
-//! `tests/c`).
+//! On-demand paging, device memory and DMA buffers in unmodified programs, and importing them (`odp.c`,
+//! `dm.c`, `dmabuf.c` and `import.c` in `tests/c`).
 
 use xtask::c::Compiled;
 use xtask::or_skip;
 use xtask::vm::{Cmd, Kernel, Net, Output, Spec, Vm};
 
 mod common;
-use common::alone;
+use common::{alone, rxe};
 
 const PROGRAM: &str = "tests/c/odp.c";
 
@@ -53,6 +53,28 @@ fn device_memory_is_allocated_copied_and_used_by_requests() {
         let script = format!("timeout 120 $RXE run {way} -- {program} rxe_veth0 2>&1");
         let Some(said) = alone("device memory", "cc", &script) else { return };
         assert!(said.contains("device memory: done"), "{way}: {said}");
+    }
+}
+
+/// A VM has DMA buffers; this machine may have none, and is then asked only for refusals.
+#[test]
+fn a_dma_buffer_is_registered_by_mapping_it_and_nothing_else_is() {
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/dmabuf.c"], &["-libverbs"])) else { return };
+    let program = c.path("tests/c/dmabuf.c").display().to_string();
+    let script = format!("timeout 120 $RXE run -- {program} rxe_veth0 2>&1");
+    let Some(said) = alone("DMA buffers", "cc", &script) else { return };
+    assert!(said.contains("what is no DMA buffer: done"), "{said}");
+    assert!(said.contains("not of a DMA buffer: one comes from"), "{said}");
+
+    let vm = Net::tap(1500).and_then(|net| {
+        let vm = Vm::boot(&net, &Kernel::find("7.2")?, &Spec { rxe: false, ..Spec::default() })?;
+        Ok((net, vm))
+    });
+    let Some((_net, vm)) = or_skip(vm) else { return };
+    for way in ["", "--no-shm"] {
+        let run = format!("timeout 60 {} run {way} -- {program} rxe_eth0 2>&1", rxe().display());
+        let said = vm.run(Cmd::sh(run)).and_then(Output::ok).unwrap();
+        assert!(said.contains("udmabuf: done") && said.contains("heap: done"), "{way}: {said}");
     }
 }
 

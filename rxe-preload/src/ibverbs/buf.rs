@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use super::abi::{ibv_mr, ibv_pd};
+use super::dmabuf;
 use super::mr::register;
 use super::objects::Context;
 use super::owner::Owned;
@@ -53,12 +54,22 @@ unsafe fn register_ex(pd: *mut ibv_pd, attr: *const ibv_mr_init_attr) -> Outcome
     let wrong = |why: &str| Err(Failure::new(libc::EINVAL, why));
     // SAFETY: fields that are always there.
     let (length, access, mask) = unsafe { ((*attr).length, (*attr).access, (*attr).comp_mask) };
-    if mask & (FD | FD_OFFSET | DMAH) != 0 || mask & !(IOVA | ADDR | BUF) != 0 {
-        let why = format!(
-            "comp_mask {mask:#x}: DMA buffers (IBV_REG_MR_MASK_FD) and DMA handles (…_DMAH) are not \
-             supported"
-        );
+    if mask & DMAH != 0 || mask & !(IOVA | ADDR | FD | FD_OFFSET | BUF) != 0 {
+        let why =
+            format!("comp_mask {mask:#x}: DMA handles (IBV_REG_MR_MASK_DMAH) are not supported");
         return Err(Failure::new(libc::EOPNOTSUPP, why));
+    }
+    if mask & (FD | FD_OFFSET) != 0 {
+        if mask != FD | FD_OFFSET | IOVA {
+            return wrong(
+                "a DMA buffer needs IBV_REG_MR_MASK_FD, _FD_OFFSET and _IOVA, and no other bit of comp_mask",
+            );
+        }
+        // SAFETY: named by the mask; and the caller's promise.
+        return unsafe {
+            let (offset, iova, fd) = ((*attr).fd_offset, (*attr).iova, (*attr).fd);
+            dmabuf::register(pd, offset, length, iova, fd, access.cast_unsigned())
+        };
     }
     if mask & ADDR == 0 {
         return wrong("comp_mask lacks IBV_REG_MR_MASK_ADDR: memory is registered by its address");

@@ -144,5 +144,5 @@ unsafe fn register(
     let access = mr::access(flags)?;
     let at = usize::try_from(offset).unwrap_or(usize::MAX);
     let region = owner.domain.register_dm(&this.memory, at, length, access)?;
-    Ok(mr::into_ptr(pd, ptr::null_mut(), length, region))
+    Ok(mr::into_ptr(pd, ptr::null_mut(), length, region, None))
 }

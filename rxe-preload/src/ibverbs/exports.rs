@@ -22,8 +22,8 @@ use super::abi::{
 use super::buf::{Buf, ibv_mr_init_attr};
 use super::owner::Owned;
 use super::{
-    absent, ah, asynchronous, buf, channel, cq, device, import, mr, open, pd, qp, qp_attr, query,
-    srq, text,
+    absent, ah, asynchronous, buf, channel, cq, device, dmabuf, import, mr, open, pd, qp, qp_attr,
+    query, srq, text,
 };
 use crate::ffi::set_errno;
 use crate::host;
@@ -174,13 +174,15 @@ exports! {
             mr: *mut ibv_mr, flags: c_int, pd: *mut ibv_pd, addr: *mut c_void, length: usize,
             access: c_int
         ) -> c_int;
-        [pd] fn ibv_reg_dmabuf_mr(
-            pd: *mut ibv_pd, offset: u64, length: usize, iova: u64, fd: c_int, access: c_int
-        ) -> *mut ibv_mr;
         [] fn ibv_fork_init() -> c_int;
         [] fn ibv_is_fork_initialized() -> c_uint;
         [] fn ibv_dontfork_range(base: *mut c_void, size: usize) -> c_int;
         [] fn ibv_dofork_range(base: *mut c_void, size: usize) -> c_int;
+    }
+    dmabuf {
+        [pd] fn ibv_reg_dmabuf_mr(
+            pd: *mut ibv_pd, offset: u64, length: usize, iova: u64, fd: c_int, access: c_int
+        ) -> *mut ibv_mr;
     }
     buf {
         [pd] fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr;

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use rxe_verbs::{Access, Key, MemoryRegion, Prefetch, Reregistration, Sge};
 
 use super::abi::{ibv_mr, ibv_pd, ibv_sge};
+use super::mapping::Mapping;
 use super::objects::{Context, Handle, Importable, Mr, Pd};
 use super::{of_host, pages};
 use crate::fault_guard;
@@ -43,7 +44,7 @@ pub(super) unsafe fn register(
         fault_guard::install();
         // SAFETY: `ibv_reg_mr`'s own contract: what requests name is theirs to use. Faults are handled.
         let region = unsafe { owner.domain.register_address_space(access) }?;
-        return Ok(into_ptr(pd, addr, length, region));
+        return Ok(into_ptr(pd, addr, length, region, None));
     }
     let start = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
     let first = NonNull::new(addr.cast()).unwrap_or(NonNull::dangling());
@@ -58,15 +59,17 @@ pub(super) unsafe fn register(
     // SAFETY: `ibv_reg_mr`'s own contract: the memory stays until the region is deregistered. No
     // Rust reference to a program's memory exists. Faults are handled.
     let region = unsafe { owner.domain.register_raw(first, length, start, access) }?;
-    Ok(into_ptr(pd, addr, length, region))
+    Ok(into_ptr(pd, addr, length, region, None))
 }
 
-/// Makes a region for the program, which gives it up in `ibv_dereg_mr`.
+/// Makes a region for the program, which gives it up in `ibv_dereg_mr`. Its memory is at `addr`, or in the
+/// mapping.
 pub(super) fn into_ptr(
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: usize,
     region: MemoryRegion,
+    mapping: Option<Mapping>,
 ) -> *mut ibv_mr {
     // SAFETY: a protection domain.
     let context = unsafe { (*pd).context };
@@ -82,9 +85,9 @@ pub(super) fn into_ptr(
     };
     // SAFETY: its context is open.
     let watch = unsafe { &Context::of(context).watch };
-    let at = addr.addr().max(1);
+    let at = mapping.as_ref().map_or(addr, Mapping::addr).addr().max(1);
     watch.registered(verbs.rkey, region.addr(), region.len() as u64, at, region.access());
-    let object = Box::into_raw(Box::new(Mr { verbs, made, region: Some(region) }));
+    let object = Box::into_raw(Box::new(Mr { verbs, made, region: Some(region), mapping }));
     // SAFETY: its context is open.
     let imports = unsafe { &Context::of(context).imports };
     imports.made(made.number(), Importable::Mr, object.cast());
@@ -155,7 +158,10 @@ pub(super) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         owner.watch.deregistered(this.verbs.rkey);
         let handle = this.verbs.handle;
         // SAFETY: from `into_ptr`; the program gives it up, and no other user calls anything on it.
-        drop(unsafe { (*mr.cast::<Mr>()).region.take() });
+        let this = unsafe { &mut *mr.cast::<Mr>() };
+        drop(this.region.take());
+        // Nothing is copied there any more.
+        drop(this.mapping.take());
         if owner.imports.destroyed(handle) {
             // SAFETY: as above; nobody else has it.
             drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
@@ -177,7 +183,15 @@ pub(super) unsafe extern "C" fn ibv_rereg_mr(
     const IBV_REREG_MR_ERR_INPUT: c_int = -1;
     const IBV_REREG_MR_ERR_CMD: c_int = -4;
     const VERB: &str = "ibv_rereg_mr";
-    if let Err(failure) = check_change(flags, pd, addr, length, access) {
+    // SAFETY: a region.
+    let checked = match unsafe { Mr::known(mr) } {
+        Ok(Mr { mapping: Some(_), .. }) => {
+            let why = "regions of DMA buffers cannot be changed: register another";
+            Err(Failure::new(libc::EINVAL, why))
+        }
+        _ => check_change(flags, pd, addr, length, access),
+    };
+    if let Err(failure) = checked {
         errno_of(VERB, Err(failure));
         return IBV_REREG_MR_ERR_INPUT;
     }
@@ -326,17 +340,6 @@ unsafe fn advise(
         Err(e) if e.faulted() && flags & FLUSH == 0 => Ok(()),
         done => Ok(done?),
     }
-}
-
-pub(super) extern "C" fn ibv_reg_dmabuf_mr(
-    _pd: *mut ibv_pd,
-    _offset: u64,
-    _length: usize,
-    _iova: u64,
-    _fd: c_int,
-    _access: c_int,
-) -> *mut ibv_mr {
-    pointer_of("ibv_reg_dmabuf_mr", Err(Failure::plain(libc::EOPNOTSUPP)))
 }
 
 /// Does nothing for our devices: the CPU copies memory, so a fork does no harm. Those of the host need it.

@@ -177,11 +177,12 @@ pub const LAYERS: &[Layers] = &[
             &["qp"],
             &["ah", "builder"],
             &["buf", "cq", "dm", "import", "post", "qp_attr"],
+            &["dmabuf"],
             &["asynchronous", "channel", "cq_ex", "mr", "mw", "pd", "query", "srq", "xrcd"],
             &["objects"],
             &["absent", "completion", "device"],
             &["of_host", "owner"],
-            &["abi", "lid", "pages", "text", "wall_clock"],
+            &["abi", "lid", "mapping", "pages", "text", "wall_clock"],
         ],
     },
     Layers {

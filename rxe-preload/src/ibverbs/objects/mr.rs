@@ -5,6 +5,7 @@ use rxe_verbs::MemoryRegion;
 use super::Handle;
 use crate::ffi::Failure;
 use crate::ibverbs::abi::ibv_mr;
+use crate::ibverbs::mapping::Mapping;
 
 /// A memory region as programs hold it.
 #[repr(C)]
@@ -13,6 +14,8 @@ pub(crate) struct Mr {
     pub(crate) made: Handle,
     /// `None` once a user of it has deregistered it, and others still have it imported.
     pub(crate) region: Option<MemoryRegion>,
+    /// The memory, if it is that of a DMA buffer. It stays as long as `region`.
+    pub(crate) mapping: Option<Mapping>,
 }
 
 known_by_handle!(Mr, ibv_mr, "the memory region");
