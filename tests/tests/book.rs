@@ -2,7 +2,7 @@
 //! that they are from, both languages have the same commands, and the glossary has the words of
 //! `rxe explain`.
 //!
-//! A block that starts with ```` ```sh run=NAME ```` is run, in the order of the page. `server` runs in
+//! A block that starts with ```` ```sh run=NAME ```` is run, and one of `python` by pytest, in the order of the page. `server` runs in
 //! the background until the page's next `client` has ended; all other names run at once. The word
 //! `fails` says that the exit code is not 0. A `text` block after it is what it prints: `…` stands for
 //! any text, all numbers are equal, and lines may be broken anywhere.
@@ -18,6 +18,10 @@ use rxe_verbs::words::{self, Entry, Text};
 
 mod common;
 use common::{in_namespace, installed};
+
+/// The test in Rust that the page on CI shows.
+#[path = "../../docs/examples/arrives.rs"]
+mod arrives;
 
 /// A fenced block of a page.
 struct Block {
@@ -128,17 +132,22 @@ fn script(blocks: &[Block]) -> String {
     for (i, block) in blocks.iter().enumerate() {
         let Some(role) = block.value("run") else { continue };
         let text = &block.text;
-        let _ = writeln!(out, "cat > block.{i} <<'END'\n{text}END");
+        // pytest takes no other names of files.
+        let (file, command) = match block.language() {
+            "python" => (format!("block_{i}_test.py"), "/usr/bin/python3 -m pytest -q"),
+            _ => (format!("block.{i}"), "sh -e"),
+        };
+        let _ = writeln!(out, "cat > {file} <<'END'\n{text}END");
         if role == "server" {
             let _ = writeln!(
                 out,
-                "before=$(listeners); timeout 20 sh -e block.{i} > out.{i} 2>&1 & server=$!; n=0
+                "before=$(listeners); timeout 20 {command} {file} > out.{i} 2>&1 & server=$!; n=0
                  until [ $(listeners) -gt $before ] || [ $n -gt 100 ]; do
                      n=$((n + 1)); sleep 0.05; done"
             );
             server = Some(i);
         } else {
-            let _ = writeln!(out, "timeout 20 sh -e block.{i} > out.{i} 2>&1; end {i} $?");
+            let _ = writeln!(out, "timeout 20 {command} {file} > out.{i} 2>&1; end {i} $?");
             if let (Some(server), "client") = (server, role) {
                 let _ = writeln!(out, "wait $server; end {server} $?");
             }
@@ -157,6 +166,13 @@ fn run(page: &Path) -> Result<(), String> {
         {
             return Ok(());
         }
+    }
+    let python =
+        blocks.iter().any(|block| block.language() == "python" && block.value("run").is_some());
+    let pytest = || Command::new("/usr/bin/python3").args(["-c", "import pytest"]).output();
+    if python && !pytest().is_ok_and(|out| out.status.success()) {
+        skip(page, "pytest is not installed (Debian: python3-pytest)");
+        return Ok(());
     }
     if !Path::new("/usr/include/infiniband/verbs.h").exists() {
         skip(page, "libibverbs-dev is not installed");
