@@ -185,7 +185,8 @@ fn a_host_without_addresses_is_told_what_to_do() {
 fn a_wrong_port_is_refused() {
     let name = "a_wrong_port_is_refused";
     let Some(out) = rxe(name, VETH, &["devinfo", "veth0", "-i", "2"]) else { return };
-    let expected = "rxe: rxe_veth0 has no port 2: use port 1, the only one, or leave -i out\n";
+    let expected =
+        "rxe: rxe_veth0 has no port 2: use port 1, the only one, or leave the port out\n";
     assert_fails(&out, expected);
 }
 

@@ -98,7 +98,8 @@ fn parsed<P: Parser>() -> P {
         if wants_help(&e) {
             e.exit()
         }
-        print_error(&one_line(&e));
+        let args = env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned());
+        print_error(&one_line(&e, &asked_for(&P::command(), args)));
         process::exit(WRONG_USAGE)
     })
 }
@@ -111,8 +112,18 @@ fn wants_help(e: &clap::Error) -> bool {
     !e.use_stderr() || e.kind() == nothing
 }
 
-/// The message of clap as one line, without the usage.
-fn one_line(e: &clap::Error) -> String {
+/// The command that the arguments name, with the one below it if they name that too.
+fn asked_for(top: &clap::Command, mut args: impl Iterator<Item = String>) -> String {
+    let (mut command, mut name) = (top, top.get_name().to_owned());
+    while let Some(below) = args.next().and_then(|arg| command.find_subcommand(arg)) {
+        name += &format!(" {}", below.get_name());
+        command = below;
+    }
+    name
+}
+
+/// The message of clap as one line, without the usage. `command` is the one whose help says more.
+fn one_line(e: &clap::Error, command: &str) -> String {
     let text = e.render().to_string();
     let what = text.split("\nUsage:").next().unwrap_or_default();
     let what = what.split("\nFor more information").next().unwrap_or_default();
@@ -127,7 +138,7 @@ fn one_line(e: &clap::Error) -> String {
     ] {
         line = line.replace(rust, plain);
     }
-    format!("{}: see --help", line.trim_start_matches("error: "))
+    format!("{}: see `{command} --help`", line.trim_start_matches("error: "))
 }
 
 #[cfg(test)]
@@ -138,24 +149,27 @@ mod tests {
     fn a_wrong_command_line_is_one_line() {
         let said = |line: &str| {
             let wrong = super::Cli::try_parse_from(line.split(' ')).err().unwrap();
-            super::one_line(&wrong)
+            let args = line.split(' ').skip(1).map(str::to_owned);
+            super::one_line(&wrong, &super::asked_for(&super::Cli::command(), args))
         };
         assert_eq!(
             said("rxe pingpong -s 0"),
-            "invalid value '0' for '--size <SIZE>': 0 is not in 1..=1073741824: see --help"
+            "invalid value '0' for '--size <SIZE>': 0 is not in 1..=1073741824: see `rxe pingpong --help`"
         );
         assert_eq!(
             said("rxe pingpong -g 1x"),
-            "invalid value '1x' for '--gid-idx <INDEX>': a whole number is expected: see --help"
+            "invalid value '1x' for '--gid-idx <INDEX>': a whole number is expected: see `rxe pingpong --help`"
         );
         assert_eq!(
             said("rxe perf write sideways"),
-            "invalid value 'sideways' for '<TEST>' [possible values: bw, lat]: see --help"
+            "invalid value 'sideways' for '<TEST>' [possible values: bw, lat]: see `rxe perf --help`"
         );
         assert_eq!(
             said("rxe pingpong --sise 5"),
-            "unexpected argument '--sise' found; a similar argument exists: '--size': see --help"
+            "unexpected argument '--sise' found; a similar argument exists: '--size': see `rxe pingpong --help`"
         );
+        assert!(said("rxe link add").ends_with(": see `rxe link add --help`"));
+        assert!(said("rxe nonsense").ends_with(": see `rxe --help`"));
     }
 
     #[test]

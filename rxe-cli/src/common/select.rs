@@ -62,7 +62,7 @@ pub(crate) fn check_port(device: &DeviceInfo, port: u8) -> Result<(), Error> {
         return Ok(());
     }
     let what = format!("{} has no port {port}", device.name());
-    Err(Error::new(what, "use port 1, the only one, or leave -i out"))
+    Err(Error::new(what, "use port 1, the only one, or leave the port out"))
 }
 
 /// The device on the network of `peer` (if there are several, on the smallest network); otherwise the
