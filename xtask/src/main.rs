@@ -40,6 +40,8 @@ enum Chore {
     Programs(cmd::programs::Args),
     /// Run the tests of unsafe and of shared things under AddressSanitizer, valgrind and loom
     Sanitize(cmd::sanitize::Args),
+    /// Run rdma-core's own tests with our devices and with a kernel's, and write docs/programs.md
+    Suite(cmd::suite::Args),
     /// Run everything: formatting, lints, unit tests, and the outer tests with real kernels
     Test(cmd::test::Args),
 }
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Chore::Libs(args) => cmd::libs::run(&args),
         Chore::Programs(args) => cmd::programs::run(&args),
         Chore::Sanitize(args) => cmd::sanitize::run(&args),
+        Chore::Suite(args) => cmd::suite::run(&args),
         Chore::Test(args) => cmd::test::run(&args),
     };
     done.unwrap_or_else(|why| {

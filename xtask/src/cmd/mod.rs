@@ -17,5 +17,6 @@ pub(crate) mod programs;
 mod quick;
 pub(crate) mod sanitize;
 mod stages;
+pub(crate) mod suite;
 mod targets;
 pub(crate) mod test;

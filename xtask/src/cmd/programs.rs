@@ -54,14 +54,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let failed = all.iter().flat_map(|(_, rows)| rows).filter(|r| r.failed.is_some()).count();
     if args.filter.is_none() && args.kernel.is_empty() && all.len() == KERNELS.len() {
         let backend = args.backend.as_ref().map(|name| format!(" --backend {name}"));
-        write(Path::new(PAGE), &backend.unwrap_or_default(), &table)?;
+        write(&format!("programs{}", backend.unwrap_or_default()), &table)?;
     }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Replaces the table that the command with these arguments has made, if the page has one.
-fn write(page: &Path, args: &str, table: &str) -> Result<()> {
-    let begin = format!("<!-- made by cargo xtask programs{args} -->\n");
+/// Replaces the table that this chore has made, if the page has one.
+pub(super) fn write(chore: &str, table: &str) -> Result<()> {
+    let page = Path::new(PAGE);
+    let begin = format!("<!-- made by cargo xtask {chore} -->\n");
     let failed = |why: &dyn std::fmt::Display| Error::Failed(format!("{}: {why}", page.display()));
     let old = fs::read_to_string(page).map_err(|e| failed(&e))?;
     let (before, rest) = old.split_once(&begin).ok_or_else(|| failed(&"has no place for it"))?;

@@ -362,7 +362,8 @@ pub const LAYERS: &[Layers] = &[
         within: "cmd",
         floors: &[
             &["test"],
-            &["bench", "conform", "fresh", "pcaps", "programs", "quick", "sanitize", "targets"],
+            &["bench", "conform", "fresh", "pcaps", "quick", "sanitize", "suite", "targets"],
+            &["programs"],
             &["dist", "docs", "install", "interop", "kernel", "layers", "libs"],
             &["checkout", "deps", "stages"],
         ],
