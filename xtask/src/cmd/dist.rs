@@ -19,9 +19,13 @@ pub(crate) struct Args {
     #[arg(long)]
     native: bool,
     /// Also install the packages on clean systems (Debian 11, 12 and 13) and use them there; of another
-    /// processor, run the programs of the image by qemu-user
+    /// processor, run the programs of the image by qemu-user, and in a machine that QEMU emulates
     #[arg(long)]
     check: bool,
+    /// With --check: also on this system, an archive (.tar) of its root directory with the packages
+    /// ibverbs-utils, python3 and man-db, as mmdebstrap makes it
+    #[arg(long, value_name = "FILE", requires = "check")]
+    system: Vec<String>,
     /// Also build the last commit again, in a clone elsewhere, and compare every byte
     #[arg(long)]
     reproducible: bool,
@@ -66,8 +70,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         println!("a clone of the last commit gives the same bytes");
     }
     if args.check {
-        dist::check_image(args.arch, &made.layer(&target)?)?;
+        let layer = made.layer(&target)?;
+        dist::check_image(args.arch, &layer)?;
         println!("the image's programs run");
+        if !args.arch.is_own() {
+            dist::check_machine(args.arch, &layer)?;
+            println!("an emulated machine runs them, and sends packets");
+        }
     }
     if args.check && args.arch.is_own() {
         let mut commands = String::new();
@@ -76,8 +85,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             let text = text.map_err(|e| Error::Failed(format!("{name}: {e}")))?;
             commands += &dist::commands(&text)?;
         }
-        for release in dist::RELEASES {
-            dist::check(release, &out, &commands)?;
+        let releases = dist::RELEASES.into_iter().map(str::to_owned);
+        for release in releases.chain(args.system.clone()) {
+            dist::check(&release, &out, &commands)?;
             println!("{release}: installed, used and removed");
         }
     }

@@ -16,6 +16,10 @@ pub struct Arch {
     pub triplet: &'static str,
     /// The loader, where programs expect it.
     pub loader: &'static str,
+    /// The machine that QEMU emulates, and what Linux calls its serial port.
+    pub machine: &'static str,
+    /// See `machine`.
+    pub console: &'static str,
 }
 
 /// All of them.
@@ -26,6 +30,8 @@ pub static ALL: [Arch; 2] = [
         target: "x86_64-unknown-linux-gnu",
         triplet: "x86_64-linux-gnu",
         loader: "lib64/ld-linux-x86-64.so.2",
+        machine: "q35",
+        console: "ttyS0",
     },
     Arch {
         name: "aarch64",
@@ -33,6 +39,8 @@ pub static ALL: [Arch; 2] = [
         target: "aarch64-unknown-linux-gnu",
         triplet: "aarch64-linux-gnu",
         loader: "lib/ld-linux-aarch64.so.1",
+        machine: "virt",
+        console: "ttyAMA0",
     },
 ];
 

@@ -112,14 +112,15 @@ const ARCHIVE: &str = r#"
 /// What the user of the image does.
 const IMAGE: [&str; 2] = ["--version", "demo"];
 
-/// Installs the packages in `packages` on a clean `release` of Debian and uses them, also by the
-/// commands of `readmes` ([`commands`]).
+/// Installs the packages in `packages` on a clean `release` of Debian, or on a system whose archive
+/// `release` names, and uses them, also by the commands of `readmes` ([`commands`]).
 ///
 /// # Errors
 /// [`Error::Missing`] if this machine cannot make such a system; [`Error::Failed`] with what a command
 /// there said.
 pub fn check(release: &str, packages: &Path, readmes: &str) -> Result<()> {
-    let archive = system(release)?;
+    let own = Path::new(release);
+    let archive = if own.extension().is_some() { own.to_owned() } else { system(release)? };
     // The commands print much. A `||` behind them would let each of them fail.
     let quiet = "exec 3>&1 > readmes 2>&1; trap '[ $? = 0 ] || cat readmes >&3' EXIT";
     let readmes = format!("{INSTALL}{quiet}\n{readmes}");
@@ -201,7 +202,7 @@ fn system(release: &str) -> Result<PathBuf> {
 }
 
 /// A directory with the files of an archive. It is removed in the end.
-fn unpacked(archive: &Path) -> Result<tempfile::TempDir> {
+pub(super) fn unpacked(archive: &Path) -> Result<tempfile::TempDir> {
     let root = tempfile::Builder::new().prefix("rxe-root-").tempdir();
     let root = root.map_err(|e| Error::Failed(format!("a temporary directory: {e}")))?;
     let mut tar = Command::new("tar");
@@ -221,7 +222,7 @@ fn namespaces() -> Command {
 }
 
 /// What a command prints, if it succeeds.
-fn succeed(what: &str, command: &mut Command) -> Result<String> {
+pub(super) fn succeed(what: &str, command: &mut Command) -> Result<String> {
     let program = command.get_program().display().to_string();
     let out = command.output().map_err(|e| Error::Missing(format!("{program}: {e}")))?;
     let [said, errors] = [out.stdout, out.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());

@@ -24,21 +24,21 @@ pub(super) struct Packages {
     pub(super) files: Vec<PathBuf>,
 }
 
-/// Downloads the newest kernel of `version` (such as `6.1`) into `dir`.
+/// Downloads the newest kernel of `version` (such as `6.1`) for a processor, by Debian's name, into `dir`.
 ///
 /// # Errors
 /// [`Error::Missing`] with one line on what the machine's sources do not offer.
-pub(super) fn fetch(version: &str, dir: &Path) -> Result<Packages> {
+pub(super) fn fetch(version: &str, arch: &str, dir: &Path) -> Result<Packages> {
     let release = RELEASES.iter().find(|(_, v)| *v == version).map(|(r, _)| *r);
-    let apt = Apt::new(release, version, "amd64", true, dir)?;
+    let apt = Apt::new(release, version, arch, true, dir)?;
     let update = apt.update()?;
-    let names = apt.candidates(version)?;
+    let names = apt.candidates(version, arch)?;
     for name in &names {
         // Newer kernels are split: the image package only depends on the others.
         let Some(depends) = apt.depends(name)? else { continue };
         let parts = depends.into_iter().filter(|d| {
             (d.starts_with("linux-binary-") || d.starts_with("linux-modules-"))
-                && d.ends_with("-amd64")
+                && d.ends_with(&format!("-{arch}"))
         });
         let wanted: Vec<String> = std::iter::once(name.clone()).chain(parts).collect();
         let files = apt.download(&wanted)?;
@@ -46,7 +46,7 @@ pub(super) fn fetch(version: &str, dir: &Path) -> Result<Packages> {
     }
     let suites = apt.suites.join(", ");
     let why = update.map(|e| format!(" ({e})")).unwrap_or_default();
-    Err(Error::Missing(format!("no package linux-image-{version}*-amd64 in {suites}{why}")))
+    Err(Error::Missing(format!("no package linux-image-{version}*-{arch} in {suites}{why}")))
 }
 
 struct Apt {
@@ -74,6 +74,14 @@ pub(crate) fn download(
     };
     // Some mirrors list updates for this processor that they do not have.
     with(true).or_else(|why| with(false).map_err(|_| why))
+}
+
+/// Downloads the packages of the newest kernel of a version, as [`fetch`] does.
+///
+/// # Errors
+/// As [`download`].
+pub(crate) fn download_kernel(version: &str, arch: &str, dir: &Path) -> Result<Vec<PathBuf>> {
+    fetch(version, arch, dir).map(|packages| packages.files)
 }
 
 /// The Debian mirror that the machine's own sources name.
@@ -163,11 +171,11 @@ impl Apt {
     }
 
     /// Names of the ordinary (not cloud, rt, debug or unsigned) images, newest first.
-    fn candidates(&self, version: &str) -> Result<Vec<String>> {
+    fn candidates(&self, version: &str, arch: &str) -> Result<Vec<String>> {
         let prefix = format!("linux-image-{version}.");
         let out = self.run("apt-cache", &["pkgnames", &prefix])?;
         let plain = |name: &&str| {
-            name.strip_suffix("-amd64").is_some_and(|n| {
+            name.strip_suffix(arch).and_then(|n| n.strip_suffix('-')).is_some_and(|n| {
                 !n.ends_with("-cloud") && !n.ends_with("-rt") && !n.contains("deb11")
             })
         };

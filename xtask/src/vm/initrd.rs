@@ -8,6 +8,7 @@ use object::read::elf::{ElfFile64, ProgramHeader};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
@@ -77,17 +78,17 @@ fn store(dir: &Path, data: &[u8]) -> Result<PathBuf> {
 
 /// An archive in the format the kernel unpacks ("newc").
 #[derive(Default)]
-struct Cpio {
+pub(crate) struct Cpio {
     out: Vec<u8>,
     inode: usize,
 }
 
 impl Cpio {
-    fn dir(&mut self, name: &str) {
+    pub(crate) fn dir(&mut self, name: &str) {
         self.entry(name, 0o040_755, &[]);
     }
 
-    fn file(&mut self, name: &str, mode: u32, data: &[u8]) {
+    pub(crate) fn file(&mut self, name: &str, mode: u32, data: &[u8]) {
         self.entry(name, 0o100_000 | mode, data);
     }
 
@@ -112,7 +113,26 @@ impl Cpio {
         self.out.resize(self.out.len().next_multiple_of(4), 0);
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    /// What is below `dir`, named from `root` on.
+    pub(crate) fn tree(&mut self, root: &Path, dir: &Path) -> std::io::Result<()> {
+        for entry in fs::read_dir(dir)? {
+            let path = entry?.path();
+            let Some(name) = path.strip_prefix(root).ok().and_then(Path::to_str) else { continue };
+            let about = fs::symlink_metadata(&path)?;
+            if about.is_symlink() {
+                let target = fs::read_link(&path)?;
+                self.entry(name, 0o120_777, target.as_os_str().as_encoded_bytes());
+            } else if about.is_dir() {
+                self.dir(name);
+                self.tree(root, &path)?;
+            } else if about.is_file() {
+                self.file(name, about.permissions().mode() & 0o777, &fs::read(&path)?);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.out
     }

@@ -101,7 +101,7 @@ impl Kernel {
             let why = fs::read_to_string(&failed).unwrap_or_default();
             return Err(Error::Missing(why));
         }
-        let packages = apt::fetch(what, &downloads).inspect_err(|why| {
+        let packages = apt::fetch(what, "amd64", &downloads).inspect_err(|why| {
             let _ = fs::write(&failed, why.to_string());
         })?;
         prepare(&dir, &packages.name, &packages.files)

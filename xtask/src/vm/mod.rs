@@ -27,8 +27,9 @@ mod kernel;
 mod net;
 mod qemu;
 
-pub(crate) use apt::{download, mirror};
+pub(crate) use apt::{download, download_kernel, mirror};
 pub use channel::{Cmd, Output, Pipe, Proc, Stdin};
+pub(crate) use initrd::Cpio;
 pub(crate) use kernel::cache;
 pub use kernel::{KNOWN, Kernel};
 pub use net::{Capture, HOST_V4, HOST_V6, LINK, Net, bpf_is_permitted, spawn};

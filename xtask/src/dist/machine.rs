@@ -1,0 +1,128 @@
+//! Runs the image's programs of another processor on a Linux of that processor, in an emulated machine.
+//!
+//! qemu-user lacks a system call that processes need to send packets from one port. So here QEMU emulates
+//! the whole machine. It boots a stock Debian kernel, whose first file system has the image's files,
+//! busybox and the pingpongs of rdma-core. It has no network but loopback, and sees nothing of this
+//! machine.
+
+use super::Arch;
+use super::roots::{succeed, unpacked};
+use crate::vm::{Cpio, Error, Result, cache, download, download_kernel};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Debian's kernel, of the release with the oldest one that has all that the engine uses.
+const KERNEL: &str = "6.1";
+
+/// From the release whose C library the image has: a shell, and unmodified programs.
+const PACKAGES: [&str; 2] = ["busybox-static", "ibverbs-utils"];
+const RELEASE: &str = "bullseye";
+
+/// How long the machine may take, in seconds. On an idle one it takes 30.
+const TIMEOUT: &str = "900";
+
+/// The first process.
+const INIT: &str = r#"#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/usr/bin:/bin HOME=/tmp LC_ALL=C.UTF-8
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mkdir -p /dev/shm /run /tmp
+mount -t tmpfs shm /dev/shm
+ip link set lo up
+cd /tmp
+if sh -e /script > said 2>&1; then echo; echo all of it ran; else cat said; fi
+poweroff -f
+"#;
+
+/// What is done there: shared memory between two processes, and packets.
+const SCRIPT: &str = r"
+rxe --version
+rxe doctor
+rxe demo
+rxe run -- ibv_devices | grep rxe_lo
+for way in '' --no-shm; do
+    rxe pingpong $way -d lo -c > server & server=$!
+    sleep 3
+    rxe run $way -- ibv_rc_pingpong -d rxe_lo -g 0 -c 127.0.0.1
+    wait $server
+    for operation in send write read atomic; do
+        rxe perf $way -d lo $operation bw -n 100 > server & server=$!
+        sleep 3
+        rxe perf $way $operation bw -n 100 127.0.0.1
+        wait $server
+    done
+done
+";
+
+/// Boots a machine of that processor and runs the programs of the image there.
+///
+/// # Errors
+/// [`Error::Missing`] if this machine has no QEMU or no Debian mirror; [`Error::Failed`] with what a command
+/// there said.
+pub fn check_machine(arch: &Arch, layer: &Path) -> Result<()> {
+    let parts = parts(arch)?;
+    let root = unpacked(layer)?;
+    let _ = fs::remove_dir_all(root.path().join("usr/share"));
+    let io = |e: std::io::Error| Error::Failed(format!("the machine's first file system: {e}"));
+    let mut cpio = Cpio::default();
+    for dir in ["bin", "proc", "sys", "dev", "tmp"] {
+        cpio.dir(dir);
+    }
+    cpio.file("init", 0o755, INIT.as_bytes());
+    cpio.file("script", 0o644, SCRIPT.as_bytes());
+    for tree in [root.path(), &parts.join("programs")] {
+        cpio.tree(tree, tree).map_err(io)?;
+    }
+    let initrd = tempfile::NamedTempFile::new().map_err(io)?;
+    fs::write(initrd.path(), cpio.finish()).map_err(io)?;
+
+    let mut qemu = Command::new("timeout");
+    qemu.args([TIMEOUT, &format!("qemu-system-{}", arch.name), "-machine", arch.machine]);
+    qemu.args(["-cpu", "max", "-smp", "2", "-m", "1024", "-accel", "tcg,thread=multi"]);
+    qemu.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+    qemu.arg("-kernel").arg(parts.join("vmlinuz")).arg("-initrd").arg(initrd.path());
+    qemu.args(["-append", &format!("console={} quiet panic=-1", arch.console)]);
+    qemu.args(["-chardev", "file,id=console,path=/dev/stdout", "-serial", "chardev:console"]);
+    let said = succeed("the emulated machine", &mut qemu)?;
+    if said.lines().any(|line| line.trim() == "all of it ran") {
+        return Ok(());
+    }
+    Err(Error::Failed(format!("the emulated machine: {}", said.replace('\r', ""))))
+}
+
+/// The directory in the cache with the kernel and the programs. Fetches them, unless they are there.
+fn parts(arch: &Arch) -> Result<PathBuf> {
+    let cache = cache()?;
+    let done = cache.join(format!("machine-{}", arch.debian));
+    if done.is_dir() {
+        return Ok(done);
+    }
+    let io = |e: std::io::Error| Error::Failed(format!("{}: {e}", cache.display()));
+    let scratch = tempfile::Builder::new().prefix("machine-").tempdir_in(&cache).map_err(io)?;
+    let (programs, kernel) = (scratch.path().join("made/programs"), scratch.path().join("kernel"));
+    for deb in download(RELEASE, arch.debian, &PACKAGES, scratch.path())? {
+        unpack(&deb, &programs)?;
+    }
+    let _ = fs::remove_dir_all(programs.join("usr/share"));
+    for deb in download_kernel(KERNEL, arch.debian, scratch.path())? {
+        unpack(&deb, &kernel)?;
+    }
+    let images = fs::read_dir(kernel.join("boot")).map_err(io)?.flatten().map(|entry| entry.path());
+    let image = images.into_iter().find(|path| path.to_string_lossy().contains("vmlinuz"));
+    let image = image.ok_or_else(|| Error::Failed("the kernel's package has no vmlinuz".into()))?;
+    fs::rename(image, scratch.path().join("made/vmlinuz")).map_err(io)?;
+    match fs::rename(scratch.path().join("made"), &done) {
+        // Another process may have been faster.
+        Err(e) if !done.is_dir() => Err(io(e)),
+        _ => Ok(done),
+    }
+}
+
+fn unpack(deb: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).map_err(|e| Error::Failed(format!("{}: {e}", to.display())))?;
+    let mut dpkg = Command::new("dpkg-deb");
+    succeed("dpkg-deb", dpkg.arg("-x").arg(deb).arg(to)).map(drop)
+}
