@@ -79,11 +79,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     if args.check && args.arch.is_own() {
+        let layer = made.layer(&target)?;
+        for name in ["docs/install.md", "docs/en/do/containers.md"] {
+            dist::check_dockerfile(&read(&root, name)?, &layer)?;
+        }
+        println!("the Dockerfiles copy what programs need");
         let mut commands = String::new();
         for name in ["README.md", "README.zh-CN.md"] {
-            let text = fs::read_to_string(root.join(name));
-            let text = text.map_err(|e| Error::Failed(format!("{name}: {e}")))?;
-            commands += &dist::commands(&text)?;
+            commands += &dist::commands(&read(&root, name)?)?;
         }
         let releases = dist::RELEASES.into_iter().map(str::to_owned);
         for release in releases.chain(args.system.clone()) {
@@ -92,6 +95,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn read(root: &Path, name: &str) -> Result<String> {
+    fs::read_to_string(root.join(name)).map_err(|e| Error::Failed(format!("{name}: {e}")))
 }
 
 /// The time of everything that is packed: `SOURCE_DATE_EPOCH`, or that of the last commit.

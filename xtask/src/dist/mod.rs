@@ -7,6 +7,7 @@
 pub mod arch;
 mod build;
 mod deb;
+mod dockerfile;
 mod elf;
 mod files;
 mod image;
@@ -19,6 +20,7 @@ mod tree;
 pub use arch::Arch;
 pub use build::{Build, build};
 pub use deb::{DEBUG, Package, RXE, package};
+pub use dockerfile::check_dockerfile;
 pub use elf::{glibc, split};
 pub use files::files;
 pub use image::{digest, image, layer_of};

@@ -125,12 +125,16 @@ pub fn check(release: &str, packages: &Path, readmes: &str) -> Result<()> {
     let quiet = "exec 3>&1 > readmes 2>&1; trap '[ $? = 0 ] || cat readmes >&3' EXIT";
     let readmes = format!("{INSTALL}{quiet}\n{readmes}");
     for script in [&format!("{INSTALL}{PACKAGE}"), ARCHIVE, &readmes] {
-        let root = unpacked(&archive)?;
-        let mut enter = namespaces();
-        enter.args(["sh", "-ec", ENTER, "sh"]).arg(root.path()).arg(packages).arg(script);
-        print!("{}", succeed(release, &mut enter)?);
+        print!("{}", enter(release, unpacked(&archive)?.path(), packages, script)?);
     }
     Ok(())
+}
+
+/// Runs a script in a root, with the packages mounted in it. Returns what it printed.
+pub(super) fn enter(what: &str, root: &Path, packages: &Path, script: &str) -> Result<String> {
+    let mut enter = namespaces();
+    enter.args(["sh", "-ec", ENTER, "sh"]).arg(root).arg(packages).arg(script);
+    succeed(what, &mut enter)
 }
 
 /// What is done with the image's programs on a machine of another processor. qemu-user has no system calls
@@ -178,7 +182,7 @@ pub fn check_image(arch: &Arch, layer: &Path) -> Result<()> {
 }
 
 /// The archive of a system's root. Makes it, unless it is in the cache.
-fn system(release: &str) -> Result<PathBuf> {
+pub(super) fn system(release: &str) -> Result<PathBuf> {
     let done = cache()?.join(format!("root-{release}.tar"));
     if done.exists() {
         return Ok(done);

@@ -1,0 +1,69 @@
+//! The Dockerfiles of the documents, without a container engine: what they copy from the image of `rxe`
+//! is copied from its layer into a clean Debian, and used there. Their `RUN` lines need a network, and are
+//! left out.
+
+use super::VERSION;
+use super::roots::{enter, system, unpacked};
+use crate::vm::{Error, Result};
+use std::path::Path;
+use std::process::Command;
+
+/// Debian 13, from which the Dockerfiles begin.
+const FROM: (&str, &str) = ("debian:13", "trixie");
+
+/// As the last line, with a program that the system has.
+const SCRIPT: &str = "cd /tmp; rxe run -- ibv_devices | grep rxe_lo; rxe demo > demo";
+
+/// What a page's Dockerfile copies from the image: from where, to where.
+///
+/// # Errors
+/// The page has none, it begins with another system, or copies from another version.
+fn copies(page: &str) -> Result<Vec<(String, String)>> {
+    let wrong = |why: String| Error::Failed(format!("a Dockerfile in the documents: {why}"));
+    let file = page.split("```dockerfile\n").nth(1).and_then(|rest| rest.split("```").next());
+    let file = file.ok_or_else(|| wrong("there is none".into()))?;
+    if !file.starts_with(&format!("FROM {}\n", FROM.0)) {
+        return Err(wrong(format!("it does not begin with FROM {}", FROM.0)));
+    }
+    let from = format!("COPY --from=rxe:{VERSION} ");
+    let mut found = Vec::new();
+    for line in file.lines().filter(|line| line.starts_with("COPY")) {
+        let paths = line.strip_prefix(&from).and_then(|rest| rest.split_once(' '));
+        let (source, to) = paths.ok_or_else(|| wrong(format!("not of rxe:{VERSION}: {line}")))?;
+        found.push((source.to_owned(), to.to_owned()));
+    }
+    Ok(found)
+}
+
+/// Builds what the page's Dockerfile describes, and runs programs in it.
+///
+/// # Errors
+/// As [`check`](super::check), and if the page has no Dockerfile of this version.
+pub fn check_dockerfile(page: &str, layer: &Path) -> Result<()> {
+    let (image, root) = (unpacked(layer)?, unpacked(&system(FROM.1)?)?);
+    let below = |root: &Path, path: &str| root.join(path.trim_start_matches('/'));
+    for (source, to) in copies(page)? {
+        let mut copy = Command::new("cp");
+        copy.arg("-a").arg(below(image.path(), &source)).arg(below(root.path(), &to));
+        super::roots::succeed("cp", &mut copy)?;
+    }
+    enter("the Dockerfile's system", root.path(), layer.parent().unwrap_or(layer), SCRIPT).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_page_with_a_dockerfile_copies_the_same_from_this_version() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+        let of = |page: &str| copies(&std::fs::read_to_string(root.join(page)).unwrap()).unwrap();
+        let first = of("install.md");
+        assert_eq!(first.len(), 2);
+        for page in ["en/do/containers.md", "zh/do/containers.md"] {
+            assert_eq!(of(page), first, "{page}");
+        }
+        assert!(copies("```dockerfile\nFROM debian:13\nCOPY --from=rxe:9.9.9 a b\n```").is_err());
+        assert!(copies("```dockerfile\nFROM other\n```").is_err() && copies("").is_err());
+    }
+}
