@@ -5,6 +5,7 @@
  */
 #include "pair.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/dma-heap.h>
 #include <linux/udmabuf.h>
@@ -68,6 +69,44 @@ static struct ibv_mr *reg(int fd, uint64_t offset, size_t length, void *iova, in
 	return ibv_reg_dmabuf_mr(b.pd, offset, length, (uintptr_t)iova, fd, access);
 }
 
+/* By `ibv_reg_mr_ex`, which the installed header may not have yet. */
+static void by_attributes(int fd, char *bytes)
+{
+	enum { IOVA_BIT = 1, ADDR = 2, FD = 4, FD_OFFSET = 8, DMAH = 16 };
+	struct ibv_mr *(*reg_mr_ex)(struct ibv_pd *, void *) = dlsym(RTLD_DEFAULT, "ibv_reg_mr_ex");
+	struct {
+		size_t length;
+		int access;
+		uint64_t comp_mask, iova;
+		void *addr;
+		int fd;
+		uint64_t fd_offset;
+		void *dmah, *buf;
+	} attr = { .length = 64, .access = REMOTE, .iova = (uintptr_t)IOVA, .fd = fd, .fd_offset = OFFSET };
+	const uint64_t wrong[] = { FD, FD_OFFSET | IOVA_BIT, FD | FD_OFFSET, FD | IOVA_BIT,
+				   FD | FD_OFFSET | IOVA_BIT | ADDR };
+	struct ibv_mr *own, *remote;
+	char *at = ordinary(&a, &own);
+
+	CHECK(reg_mr_ex);
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		attr.comp_mask = wrong[i];
+		CHECK(!reg_mr_ex(b.pd, &attr) && errno == EINVAL);
+	}
+	attr.comp_mask = FD | FD_OFFSET | IOVA_BIT | DMAH;
+	CHECK(!reg_mr_ex(b.pd, &attr) && errno == EOPNOTSUPP);
+	attr.comp_mask = FD | FD_OFFSET | IOVA_BIT;
+	if (!bytes) {
+		CHECK(!reg_mr_ex(b.pd, &attr) && errno == EINVAL);
+	} else {
+		CHECK((remote = reg_mr_ex(b.pd, &attr)) && remote->addr == (void *)OFFSET);
+		strcpy(at, "by attributes");
+		is(request(IBV_WR_RDMA_WRITE, at, own, IOVA, remote, 64), IBV_WC_SUCCESS, 0, "a DMA buffer there");
+		CHECK(strcmp(bytes + OFFSET, "by attributes") == 0 && ibv_dereg_mr(remote) == 0);
+	}
+	CHECK(ibv_dereg_mr(own) == 0);
+}
+
 /* Each operation with a buffer at the far end, and with one at the near end. `bytes` is its start. */
 static void requests(int fd, char *bytes)
 {
@@ -118,6 +157,7 @@ static void requests(int fd, char *bytes)
 	CHECK(!reg(fd, 0, PAGES, NULL, REMOTE | IBV_ACCESS_ON_DEMAND) && errno == EINVAL);
 	CHECK(!reg(fd, 0, PAGES, NULL, REMOTE | IBV_ACCESS_ZERO_BASED) && errno == EINVAL);
 	CHECK(!reg(fd, 0, PAGES, NULL, REMOTE | IBV_ACCESS_MW_BIND) && errno == EINVAL);
+	by_attributes(fd, bytes);
 	CHECK(mappings() == before && ibv_dereg_mr(own) == 0);
 }
 
@@ -145,6 +185,7 @@ static void others(int memfd)
 	CHECK(!reg(memfd, 0, PAGES, NULL, REMOTE) && errno == EINVAL);
 	CHECK(null >= 0 && !reg(null, 0, PAGES, NULL, REMOTE) && errno == EINVAL);
 	CHECK(pipe(ends) == 0 && !reg(ends[0], 0, PAGES, NULL, REMOTE) && errno == EINVAL);
+	by_attributes(memfd, NULL);
 	CHECK(!reg(-1, 0, PAGES, NULL, REMOTE) && errno == EBADF);
 	CHECK(!reg(1 << 20, 0, PAGES, NULL, REMOTE) && errno == EBADF);
 	CHECK(close(null) == 0 && close(ends[0]) == 0 && close(ends[1]) == 0);
