@@ -1,8 +1,9 @@
 //! Programs of librdmacm in the table of [`programs`](crate::programs): their servers and clients
 //! have different options, or different names, and find each other by address and port.
 
-use super::world::{Row, Running, Sides, TIMEOUT, World, failed};
+use super::world::{Row, Running, Sides, TIMEOUT, World, failed, installed};
 use crate::c::TUTORIALS;
+use crate::skipped;
 use crate::vm::{HOST_V4, HOST_V6, Result};
 use std::time::{Duration, Instant};
 
@@ -74,6 +75,29 @@ macro_rules! perftest {
     };
 }
 
+const FIO: &str = "fio";
+
+/// fio by rdma_cm. The receiver waits; it has receives for all messages, because fio does not retry after
+/// an RNR NAK.
+macro_rules! fio {
+    ($verb:literal, $more:literal) => {
+        Program {
+            options: concat!("--ioengine=rdma --rw=write --verb=", $more, " --bs=64k --size=4m"),
+            ..with(
+                FIO,
+                concat!(
+                    "--thread --ioengine=rdma --rw=read --verb=recv --bs=64k --size=4m --iodepth=64 --port=4711 ",
+                    "--verify=crc32c --name=rdma"
+                ),
+                concat!(
+                    "--thread --ioengine=rdma --rw=write --verb=", $more, " --bs=64k --size=4m --iodepth=4 ",
+                    "--port=4711 --hostname=ADDRESS --do_verify=0 --name=rdma"
+                ),
+            )
+        }
+    };
+}
+
 pub(super) const ALL: &[Program] = &[
     perftest!("ib_send_bw", "-n 100"),
     perftest!("ib_send_bw", "-n 100 -b -e"),
@@ -120,6 +144,9 @@ pub(super) const ALL: &[Program] = &[
     ),
     of(Kind::Stays, with("cmtime", "-b ADDRESS", "-s ADDRESS -c 10")),
     of(Kind::Stays, v6("-s IPV6 -c 10", with("cmtime", "-b ADDRESS", "-s ADDRESS -c 10"))),
+    fio!("send", "send --verify=crc32c"),
+    fio!("write", "write"),
+    fio!("read", "read"),
     with(TUTORIALS[1], "ADDRESS", "-c ADDRESS"),
     with(TUTORIALS[2], "ADDRESS", "-c ADDRESS"),
 ];
@@ -143,6 +170,10 @@ struct Said {
 
 pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
     for program in ALL {
+        if program.name == FIO && !installed(FIO) {
+            skipped(FIO, "fio is not installed");
+            continue;
+        }
         for sides in Sides::ALL {
             if program.ours_only && sides != Sides::OursOurs {
                 continue;

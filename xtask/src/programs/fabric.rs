@@ -1,10 +1,9 @@
 //! libfabric's and qperf's rows in the table of [`programs`](crate::programs): their ends meet over
 //! TCP, and then choose devices and connect by themselves.
 
-use super::world::{Row, Running, Sides, TIMEOUT, World, failed};
+use super::world::{Row, Running, Sides, TIMEOUT, World, failed, installed};
 use crate::skipped;
 use crate::vm::{Error, HOST_V4, Result};
-use std::process::Command;
 use std::time::Duration;
 
 /// The options of a client; `ADDRESS` stands for its server's.
@@ -53,12 +52,6 @@ pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
             world.row(what.clone(), sides, play, rows);
         }
     }
-}
-
-/// Whether this machine has it; the VM runs the same programs.
-fn installed(program: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
-    found.is_ok_and(|out| out.status.success())
 }
 
 impl Program {

@@ -220,3 +220,9 @@ impl Running {
 pub(super) fn failed(why: impl Into<String>) -> Error {
     Error::Failed(why.into())
 }
+
+/// Whether this machine has it; the VM runs the same programs.
+pub(super) fn installed(program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    found.is_ok_and(|out| out.status.success())
+}
