@@ -1,10 +1,10 @@
 //! Compressed files, recognised by their first bytes: gzip (RFC 1952), also of several members, and
 //! zstd (RFC 8878), also of several frames.
 
-use std::io::{self, Read};
+use std::io::{self, Cursor, Read};
 
 use flate2::read::MultiGzDecoder;
-use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder, StreamingDecoder};
 
 use super::source::Source;
 
@@ -41,7 +41,9 @@ struct Zstd<'r> {
 enum State<'r> {
     /// Before a frame, or at the end.
     Between(Source<'r>),
-    Within(Box<StreamingDecoder<Source<'r>, FrameDecoder>>),
+    Within(Box<Decoder<'r>>),
+    /// After an error: what was decoded before it.
+    Rest(Cursor<Vec<u8>>, io::Error),
     Failed,
 }
 
@@ -57,10 +59,18 @@ impl Read for Zstd<'_> {
                         return Ok(0);
                     }
                 },
-                State::Within(mut decoder) => match decoder.read(out)? {
-                    0 if !out.is_empty() => self.state = State::Between(decoder.into_inner()),
-                    got => {
+                State::Within(mut decoder) => match decoder.read(out) {
+                    Ok(0) if !out.is_empty() => self.state = State::Between(decoder.into_inner()),
+                    Ok(got) => {
                         self.state = State::Within(decoder);
+                        return Ok(got);
+                    }
+                    Err(_) => self.state = rest(*decoder)?,
+                },
+                State::Rest(mut rest, error) => match rest.read(out)? {
+                    0 => return Err(error),
+                    got => {
+                        self.state = State::Rest(rest, error);
                         return Ok(got);
                     }
                 },
@@ -96,6 +106,21 @@ fn next_frame(mut source: Source<'_>) -> io::Result<Result<Decoder<'_>, Source<'
             _ => return Err(damaged("what follows its last zstd frame is none")),
         }
     }
+}
+
+/// What a decoder still has when a block cannot be read. It keeps a window for the blocks to come, so the frame is
+/// ended by an empty block.
+fn rest(decoder: Decoder<'_>) -> io::Result<State<'_>> {
+    /// The last block, without content; then a checksum, which is not compared.
+    const END: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
+    let (mut source, mut decoder) = decoder.into_parts();
+    let error = match source.fill(1)? {
+        0 => io::ErrorKind::UnexpectedEof.into(),
+        _ => damaged("its zstd frame is damaged"),
+    };
+    let ended = decoder.decode_blocks(&END[..], BlockDecodingStrategy::UptoBlocks(1));
+    let rest = ended.ok().and_then(|_| decoder.collect()).unwrap_or_default();
+    Ok(State::Rest(Cursor::new(rest), error))
 }
 
 fn damaged(what: &str) -> io::Error {

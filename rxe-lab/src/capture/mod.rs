@@ -121,8 +121,8 @@ impl<'r> Reader<'r> {
     /// The input cannot be read, or is no capture.
     pub fn new(input: impl Read + 'r) -> Result<Self, CaptureError> {
         let start = CaptureError::at_start;
-        let mut source = compressed::open(Box::new(input)).map_err(|e| start(Problem::Io(e)))?;
-        let there = source.fill(4).map_err(|e| start(Problem::Io(e)))?;
+        let mut source = compressed::open(Box::new(input)).map_err(|e| start(e.into()))?;
+        let there = source.fill(4).map_err(|e| start(e.into()))?;
         if there == 0 {
             return Err(start(Problem::Empty));
         }
