@@ -114,6 +114,8 @@ pub struct Checker {
     more_findings: u64,
     left_out: u64,
     not_checked: u64,
+    /// Whether two hosts have too many queue pairs for their responses to be told apart.
+    is_crowded: bool,
 }
 
 /// What the analyst says at the end.
@@ -250,6 +252,7 @@ impl Checker {
             stats.span = Some((stats.span.map_or(seen.at, |(first, _)| first), seen.at));
             flow.service = info.service;
             flow.requests.history.limit(remembered);
+            flow.requests.doubtful |= self.is_crowded && flow.peer.is_none();
             flow.requests.take(seen, info, &mut flow.found);
             if std::mem::take(&mut flow.found.restarted)
                 && let Some(peer) = flow.peer

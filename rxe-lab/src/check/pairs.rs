@@ -27,6 +27,7 @@ impl Checker {
         let (from, to) = (self.flows[at].found.from, self.flows[at].found.to);
         let others = self.hosts.get(&(to, from))?.clone();
         if others.len() > MAX_CHOICE {
+            self.is_crowded = true;
             return None;
         }
         let alone = if from == to {
@@ -36,7 +37,7 @@ impl Checker {
             others.len() == 1 && self.hosts.get(&(from, to))?.len() == 1
         };
         let psn = seen.packet.bth.psn;
-        let mut fitting = others.into_iter().filter(|&other| {
+        let fitting = others.into_iter().filter(|&other| {
             let flow = &mut self.flows[other];
             if other == at || flow.peer.is_some() || flow.service != info.service {
                 return false;
@@ -54,7 +55,11 @@ impl Checker {
                     }
             })
         });
-        let (Some(other), None) = (fitting.next(), fitting.next()) else { return None };
+        let fitting: Vec<_> = fitting.collect();
+        for &other in &fitting {
+            self.flows[other].requests.doubtful = true;
+        }
+        let [other] = fitting[..] else { return None };
         let count = match self.flows[at].candidate {
             Some((before, count)) if before == other => count + 1,
             _ => 1,
@@ -68,6 +73,7 @@ impl Checker {
         for (one, other) in [(a, b), (b, a)] {
             self.flows[one].peer = Some(other);
             self.flows[one].responses = Responses::default();
+            self.flows[one].requests.doubtful = false;
         }
         b
     }

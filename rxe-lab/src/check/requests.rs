@@ -41,6 +41,9 @@ pub(super) struct Requests {
     uncertain: bool,
     /// READs whose span is a guess that no answer has confirmed: messages may be missing in the count.
     pub(super) guesses: u32,
+    /// Whether there are responses that may be to these requests, or to those of another queue pair: then
+    /// nothing is known of what was answered.
+    pub(super) doubtful: bool,
     /// Whether a request had AckReq set when it was first sent.
     has_asked: bool,
     /// Whether a wrong path MTU was reported.

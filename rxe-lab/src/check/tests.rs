@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use rxe_core::cm::mad::Message;
-use rxe_core::types::{Key, Qpn};
+use rxe_core::types::{Key, Qpn, RnrTimer};
 use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
 use rxe_core::wire::{
     Aeth, Bth, Ethernet, Ext, NakCode, NetHeader, Opcode, Reth, Syndrome, UDP_PORT, emit,
@@ -110,6 +110,30 @@ fn two_connections_of_one_address_are_told_apart_by_their_psns() {
     let (findings, directions) = all.finish();
     assert_eq!(findings, [0x11, 0x21, 0x31].map(|qp| (Kind::RemoteAccess, qp)));
     assert_eq!(directions, [0x11, 0x21, 0x31].map(|qp| (Some(qp + 1), qp)));
+}
+
+#[test]
+fn why_requests_are_sent_again_is_not_invented_where_responses_fit_several_queue_pairs() {
+    let mut all = OneAddress::default();
+    for qp in [0x11, 0x21] {
+        all.send(qp, 0);
+        all.send(qp, 1);
+    }
+    // One of them comes late, and one is sent again and again; the answers are not known to be theirs.
+    all.answer(0x22, 1, 2, Syndrome::ACK);
+    all.send(0x11, 3);
+    all.send(0x21, 3);
+    all.answer(0x12, 2, 2, Syndrome::Nak(NakCode::PsnSequenceError));
+    all.send(0x11, 2);
+    for _ in 0..5 {
+        all.answer(0x22, 2, 2, Syndrome::RnrNak { timer: RnrTimer::from_wire(12) });
+        all.send(0x21, 3);
+    }
+    let (mut findings, directions) = all.finish();
+    findings.sort();
+    findings.dedup();
+    assert_eq!(directions, [(None, 0x11), (None, 0x21)]);
+    assert_eq!(findings, [(Kind::Unexplained, 0x11), (Kind::Unexplained, 0x21)]);
 }
 
 #[test]

@@ -35,6 +35,14 @@ pub(super) fn lost_after(kind: Kind) -> String {
     .to_owned()
 }
 
+/// What is said if responses cannot be told from those of another queue pair.
+pub(super) fn unexplained(what: &str) -> String {
+    format!(
+        "{what}. The cause is not known, because several queue pairs may have had these responses: \
+         capture from the connection's beginning, or this connection alone."
+    )
+}
+
 /// A timer as IBTA 9.7.6 counts them: it ends after one to four times its value.
 pub(super) fn timer(waited: Duration) -> String {
     let units = u64::try_from(waited.as_nanos() / 4096).unwrap_or(u64::MAX);

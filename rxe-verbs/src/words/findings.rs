@@ -69,6 +69,33 @@ pub(super) static ENTRIES: &[Entry] = &[
         &[DEVICE],
     ),
     entry(
+        "unexplained",
+        &[],
+        t("Sent again, and the cause is not known", "重传，原因不明"),
+        t(
+            "A request was sent again, or came after later ones. Its responses would say why, but they fit several queue pairs, and the capture does not tell which of these is connected with which.",
+            "请求被重传，或比后面的请求晚到。原因要看它的响应，但这些响应与多个队列对都相符，而抓包无法说明哪两个队列对互相连接。",
+        ),
+        &[
+            t(
+                "The capture began after the connection was made, or the program does not use rdma_cm.",
+                "抓包开始时连接已经建立，或程序没有使用 rdma_cm。",
+            ),
+            t(
+                "Several queue pairs begin with the same PSN, as in programs that use a fixed one.",
+                "多个队列对使用相同的起始 PSN（例如程序里写死了 PSN）。",
+            ),
+        ],
+        &[
+            t(
+                "Start the capture before the connection, or take one connection: `tshark -Y` with its queue pairs, `-w` into a file of its own.",
+                "在建立连接之前开始抓包；或用 `tshark -Y` 只选一个连接的队列对，再用 `-w` 另存为文件。",
+            ),
+            t("Let programs choose their PSNs at random.", "让程序随机选择起始 PSN。"),
+            LOSS,
+        ],
+    ),
+    entry(
         "ack-lost",
         &["ack-late"],
         t("Sent again although it was answered", "已应答却又重传"),

@@ -8,7 +8,7 @@ use rxe_core::wire::{OpInfo, OpKind, Service};
 use super::super::finding::{Confidence, Kind};
 use super::super::gaps::Gap;
 use super::super::history::Sent;
-use super::super::text::{lost_after, lost_before, time, timer};
+use super::super::text::{lost_after, lost_before, time, timer, unexplained};
 use super::super::{Found, Seen};
 use super::{Refusal, Requests};
 
@@ -66,9 +66,11 @@ impl Requests {
                 found,
             );
         }
-        let soon = waited < self.min_rtt.unwrap_or(Duration::from_millis(1));
+        let soon = !self.doubtful && waited < self.min_rtt.unwrap_or(Duration::from_millis(1));
         let (kind, text) = if soon || info.service == Service::Uc {
             (Kind::Reordered, "It came after packets with higher PSNs.".to_owned())
+        } else if self.doubtful {
+            (Kind::Unexplained, unexplained("It came after packets with higher PSNs"))
         } else {
             let text = format!(
                 "Its first transmission was lost before the capture point; the requester \
@@ -154,6 +156,9 @@ impl Requests {
                 time(since)
             );
             self.begin(seen, Kind::Duplicate, Confidence::Likely, frames, text, found);
+        } else if self.doubtful {
+            let text = unexplained("It was sent again");
+            self.begin(seen, Kind::Unexplained, Confidence::Certain, frames, text, found);
         } else if answered || (is_read && responses > 0) {
             let what = if is_read { "its response" } else { "the acknowledgement" };
             let text = format!(
