@@ -107,6 +107,15 @@ pub const ALL: &[Scenario] = &[
     },
 ];
 
+/// Those that are also held over a link that loses packets, each of which is answered.
+pub const LOSSY: &[Scenario] = &[
+    Scenario { name: "send", what: "SEND of each size", run: |s| sends(s, "send") },
+    Scenario { name: "write_imm", what: "WRITE with immediate", run: |s| writes(s, "write_imm") },
+    Scenario { name: "read", what: "READ of each size", run: reads },
+    Scenario { name: "fetch_add", what: "FETCH & ADD, twice", run: fetch_add },
+    Scenario { name: "together", what: "eight requests at once, of each kind", run: together },
+];
+
 /// The GID that an end uses.
 #[derive(Clone, Debug)]
 pub struct Gid {
@@ -135,7 +144,14 @@ pub struct Session<'p> {
     ends: [End<'p>; 2],
     log: Vec<Value>,
     xrc: bool,
+    /// The code of the local ACK timeout.
+    timeout: u64,
 }
+
+/// 17 s: a slow machine does not retransmit in a capture that is about something else.
+const LONG: u64 = 22;
+/// 268 ms: what was lost is soon sent again.
+const SHORT: u64 = 16;
 
 /// One end, its device open.
 #[derive(Debug)]
@@ -179,7 +195,15 @@ impl Scenario {
     /// A peer is gone, or refuses a request that it should not. The fault of the scenario is no error:
     /// it is in the log.
     pub fn run(&self, ends: [End<'_>; 2]) -> Result<Vec<Value>> {
-        self.run_in(Session { ends, log: Vec::new(), xrc: false })
+        self.run_in(Session { ends, log: Vec::new(), xrc: false, timeout: LONG })
+    }
+
+    /// As [`Scenario::run`], over a link that loses packets.
+    ///
+    /// # Errors
+    /// As [`Scenario::run`].
+    pub fn run_lossy(&self, ends: [End<'_>; 2]) -> Result<Vec<Value>> {
+        self.run_in(Session { ends, log: Vec::new(), xrc: false, timeout: SHORT })
     }
 
     /// As [`Scenario::run`], over XRC. Both peers are ours.
@@ -187,7 +211,7 @@ impl Scenario {
     /// # Errors
     /// As [`Scenario::run`].
     pub fn run_xrc(&self, ends: [End<'_>; 2]) -> Result<Vec<Value>> {
-        self.run_in(Session { ends, log: Vec::new(), xrc: true })
+        self.run_in(Session { ends, log: Vec::new(), xrc: true, timeout: LONG })
     }
 
     fn run_in(&self, mut session: Session<'_>) -> Result<Vec<Value>> {
@@ -247,8 +271,7 @@ impl Session<'_> {
                 "qp": self.ends[who].made.qp, "gid_index": self.ends[who].gid.index,
                 "dgid": self.ends[peer].gid.gid, "dest_qpn": self.ends[peer].made.qpn,
                 "sq_psn": sq_psn, "rq_psn": rq_psn, "path_mtu": PATH_MTU,
-                // 17 s: a slow machine does not retransmit in a capture that is about something else.
-                "timeout": 22, "min_rnr_timer": 16,
+                "timeout": self.timeout, "min_rnr_timer": 16,
             });
             if let (Some(map), Value::Object(extra)) = (fields.as_object_mut(), extra.clone()) {
                 map.extend(extra);
@@ -413,6 +436,41 @@ fn fetch_add(s: &mut Session<'_>) -> Result<()> {
         expect("memory after FETCH & ADD", value(s, B)?, now)?;
     }
     Ok(())
+}
+
+/// Requests of each kind that are on their way together: what follows a lost packet is lost with it.
+fn together(s: &mut Session<'_>) -> Result<()> {
+    s.connect(json!({}))?;
+    s.post_recv(1, 4096, 1030)?;
+    s.post_recv(2, 6144, 257)?;
+    let Made { addr, rkey, .. } = s.ends[B].made;
+    for (n, (op, len)) in (1u64..).zip([
+        ("send", 1030),
+        ("write", 257),
+        ("read", 1030),
+        ("fetch_add", 8),
+        ("read", 1),
+        ("write", 600),
+        ("fetch_add", 8),
+        ("send", 257),
+    ]) {
+        let mut wr = match op {
+            "fetch_add" => atomic(s, op, n),
+            "read" => request(op, n, s.sge(4096, len)),
+            _ => request(op, n, s.sge(64 * n, len)),
+        };
+        match op {
+            "fetch_add" => wr["add"] = 1.into(),
+            "send" => {}
+            _ => {
+                wr["remote_addr"] = (addr + 1024).into();
+                wr["rkey"] = rkey.into();
+            }
+        }
+        s.post_send(wr)?;
+    }
+    s.good(A, 8)?;
+    s.good(B, 2)
 }
 
 fn rnr_late(s: &mut Session<'_>) -> Result<()> {

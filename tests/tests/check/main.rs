@@ -4,6 +4,7 @@
 mod broken;
 mod conversation;
 mod datagrams;
+mod lossy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

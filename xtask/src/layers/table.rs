@@ -350,7 +350,13 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "xtask",
         within: "vm",
-        floors: &[&["qemu"], &["initrd"], &["channel", "kernel"], &["apt", "frame", "net"]],
+        floors: &[
+            &["qemu"],
+            &["initrd"],
+            &["channel", "kernel"],
+            &["apt", "frame", "lossy"],
+            &["net"],
+        ],
     },
     Layers {
         name: "xtask",

@@ -24,6 +24,7 @@ mod channel;
 mod frame;
 mod initrd;
 mod kernel;
+mod lossy;
 mod net;
 mod qemu;
 
@@ -32,6 +33,7 @@ pub use channel::{Cmd, Output, Pipe, Proc, Stdin};
 pub(crate) use initrd::Cpio;
 pub(crate) use kernel::cache;
 pub use kernel::{KNOWN, Kernel};
+pub use lossy::{Lossy, Passed};
 pub use net::{Capture, HOST_V4, HOST_V6, LINK, Net, bpf_is_permitted, spawn};
 pub use qemu::{Spec, Vm};
 

@@ -43,6 +43,8 @@ pub struct Net {
     mtu: u32,
     shape: Shape,
     vms: AtomicU8,
+    /// VMs on other links whose numbers come first.
+    before: u8,
     /// Where the link's socket is.
     dir: Option<TempDir>,
 }
@@ -85,6 +87,7 @@ impl Net {
             mtu,
             shape: Shape::Veth,
             vms: AtomicU8::new(0),
+            before: 0,
             dir: None,
         };
         let first = new(user, net);
@@ -115,7 +118,8 @@ impl Net {
 
     fn new(mtu: u32, shape: Shape) -> Result<Self> {
         let (user, net) = unshare()?;
-        let net = Self { user, net: Some(net), mtu, shape, vms: AtomicU8::new(0), dir: None };
+        let net =
+            Self { user, net: Some(net), mtu, shape, vms: AtomicU8::new(0), before: 0, dir: None };
         net.ip("link set lo up")?;
         match shape {
             Shape::Veth | Shape::Socket => {}
@@ -136,10 +140,16 @@ impl Net {
     /// # Errors
     /// There is no directory for the socket.
     pub fn socket(mtu: u32) -> Result<Self> {
+        Self::numbered_socket(mtu, 0)
+    }
+
+    /// As [`Net::socket`], for a VM whose number follows those of so many others.
+    pub(super) fn numbered_socket(mtu: u32, before: u8) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("rxe-vm-").tempdir();
         let dir = dir.map_err(|e| Error::Failed(format!("a directory for a socket: {e}")))?;
         let shape = Shape::Socket;
-        Ok(Self { user: None, net: None, mtu, shape, vms: AtomicU8::new(0), dir: Some(dir) })
+        let vms = AtomicU8::new(0);
+        Ok(Self { user: None, net: None, mtu, shape, vms, before, dir: Some(dir) })
     }
 
     /// The socket of [`Net::socket`].
@@ -221,14 +231,15 @@ impl Net {
 
     /// Makes room for one more VM: its number, and the value of QEMU's `-netdev` without its `id`.
     pub(super) fn attach(&self) -> Result<(u8, String)> {
-        let index = self.vms.fetch_add(1, Ordering::Relaxed) + 1;
+        let here = self.vms.fetch_add(1, Ordering::Relaxed) + 1;
+        let index = self.before + here;
         let netdev = |tap: &str| format!("tap,ifname={tap},script=no,downscript=no");
-        if index > 1 && matches!(self.shape, Shape::Tap | Shape::Socket) {
+        if here > 1 && matches!(self.shape, Shape::Tap | Shape::Socket) {
             return Err(Error::Failed("this link holds one VM; use a bridge".into()));
         }
         if let Some(path) = self.socket_path() {
             let path = path.display();
-            return Ok((1, format!("stream,server=on,addr.type=unix,addr.path={path}")));
+            return Ok((index, format!("stream,server=on,addr.type=unix,addr.path={path}")));
         }
         if self.shape == Shape::Tap {
             return Ok((1, netdev(LINK)));

@@ -1,6 +1,8 @@
 //! `cargo xtask pcaps`: captures of two kernels talking, and of our engine and a kernel, one an
 //! operation and one a fault.
 
+mod lossy;
+
 use super::interop::build;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -20,10 +22,12 @@ pub(crate) struct Args {
     /// The kernel of the VMs
     #[arg(long, default_value = "6.1")]
     kernel: String,
-    /// Only two kernels, only our engine and a kernel, or only XRC between two of our engines
+    /// Only two kernels, two on a link that loses packets, our engine and a kernel, or XRC between two of
+    /// our engines
     #[arg(long, value_name = "WHO")]
     only: Option<Who>,
-    /// The folder; captures go to kernel-VERSION, ours-kernel-VERSION and kernel-VERSION-ours in it
+    /// The folder; captures go to kernel-VERSION, kernel-VERSION-lossy, ours-kernel-VERSION and
+    /// kernel-VERSION-ours in it
     #[arg(long, default_value = "pcaps")]
     out: PathBuf,
     /// Only scenarios whose name contains this
@@ -36,16 +40,20 @@ const LARGEST: u64 = 200_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Who {
     Kernels,
+    Lossy,
     Ours,
     Xrc,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let wanted = |who| args.only.is_none_or(|only| only == who);
-    if wanted(Who::Kernels) || wanted(Who::Ours) {
+    if [Who::Kernels, Who::Lossy, Who::Ours].into_iter().any(wanted) {
         let kernel = Kernel::find(&args.kernel)?;
         if wanted(Who::Kernels) {
             kernels(args, &kernel)?;
+        }
+        if wanted(Who::Lossy) && args.filter.is_none() {
+            lossy::kernels(args, &kernel)?;
         }
         if wanted(Who::Ours) {
             ours(args, &kernel)?;
@@ -96,13 +104,7 @@ const OVER_XRC: [&str; 9] = [
 /// Two VMs on a bridge.
 fn kernels(args: &Args, kernel: &Kernel) -> Result<()> {
     let net = Net::bridge(1500)?;
-    let spec = Spec::default();
-    let (a, b) = thread::scope(|s| {
-        let a = s.spawn(|| Vm::boot(&net, kernel, &spec));
-        let b = Vm::boot(&net, kernel, &spec);
-        (a.join().unwrap_or_else(|_| Err(Error::Failed("booting panicked".into()))), b)
-    });
-    let (mut a, mut b) = (a?, b?);
+    let (mut a, mut b) = boot(&net, &net, kernel)?;
     if a.v4() > b.v4() {
         std::mem::swap(&mut a, &mut b);
     }
@@ -114,6 +116,17 @@ fn kernels(args: &Args, kernel: &Kernel) -> Result<()> {
     let readme = README.replace("{release}", &release);
     let dir = format!("kernel-{}", args.kernel);
     every(args, &net, [&mut a, &mut b], &dir, &readme)
+}
+
+/// Boots two VMs at the same time.
+fn boot(a: &Net, b: &Net, kernel: &Kernel) -> Result<(Vm, Vm)> {
+    let spec = Spec::default();
+    let (a, b) = thread::scope(|s| {
+        let a = s.spawn(|| Vm::boot(a, kernel, &spec));
+        let b = Vm::boot(b, kernel, &spec);
+        (a.join().unwrap_or_else(|_| Err(Error::Failed("booting panicked".into()))), b)
+    });
+    Ok((a?, b?))
 }
 
 /// A VM on a tap, and our engine on the host's end of it. The tap has no offloads: what is captured
