@@ -156,19 +156,39 @@ fn a_peer_that_answers_otherwise_is_reported() {
     }
 }
 
+/// What a kernel answers if its region does not allow what the recorded one did: the frame of the request, the
+/// recorded answer, and what comes.
+const REFUSED: [(&str, &str, &str, &str); 3] = [
+    ("write", "remote_read", "ACK +1", "NAK remote access error +1"),
+    ("read", "remote_write", "READ RESPONSE ONLY +1", "NAK remote access error +1"),
+    ("fetch_add", "none", "ATOMIC ACKNOWLEDGE +0", "NAK remote access error +0"),
+];
+
 #[test]
-fn a_kernel_answers_as_recorded() {
+fn a_kernel_answers_as_recorded_and_is_reported_if_not() {
     let mut all: Vec<_> = AS_KERNEL_6_1.into_iter().map(capture).collect();
     all.extend(["rnr_late", "rnr_never"].map(capture));
     all.extend(
         ["rc_send", "rc_write", "rc_read", "rc_atomic", "uc_write", "ud_send"].map(scenario),
     );
+    let as_recorded = all.len();
+    all.extend(REFUSED.map(|(name, access, ..)| {
+        [&capture(name)[..], &["--access".to_owned(), access.to_owned()]].concat()
+    }));
     for kernel in if everything() { &["6.1", "7.2"][..] } else { &["6.1"] } {
         let Some(found) = or_skip(xtask::conform::replays(kernel, common::rxe(), &all)) else {
             continue;
         };
-        for (command, found) in all.iter().zip(&found) {
+        for (command, found) in all.iter().zip(&found[..as_recorded]) {
             assert_same(command, found);
+        }
+        for ((name, _, recorded, came), (code, json)) in REFUSED.iter().zip(&found[as_recorded..]) {
+            let differences = json["differences"].as_array().unwrap();
+            let is_it = |it: &Value| {
+                let recorded_is = |text: &str| text.starts_with(recorded);
+                it["recorded"].as_str().is_some_and(recorded_is) && it["came"] == *came
+            };
+            assert!(*code == 1 && differences.iter().any(is_it), "{kernel}, {name}: {json:#}");
         }
     }
 }
