@@ -186,7 +186,9 @@ impl PcapHandle {
         match *event {
             Event::Dropped { psn, .. } => self.comment_received(psn, text),
             Event::NakReceived { psn, .. } | Event::RnrNakReceived { psn, .. } => {
-                self.comment_received(Some(psn), text);
+                let mut capture = self.lock();
+                capture.comment_received(Some(psn), text);
+                capture.nak = Some(psn);
             }
             Event::NakSent { psn, .. } | Event::Retry { psn, .. } => {
                 self.comment_sending(psn, text)
@@ -194,6 +196,8 @@ impl PcapHandle {
             Event::CommunicationEstablished { .. } | Event::ResponderFailed { .. } => {
                 self.comment_received(None, text);
             }
+            // It follows the NAK that tells it. After a timeout there is none.
+            Event::RequestFailed { .. } => self.lock().comment_nak(text),
             // Other events are not about one packet.
             _ => {}
         }

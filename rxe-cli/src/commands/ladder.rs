@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use rxe_lab::capture::Start;
+use rxe_lab::capture::{Record, Start};
 use rxe_lab::frame;
 use rxe_lab::ladder::{self, Ladders};
 
@@ -13,8 +13,9 @@ use crate::common::{Error, print};
 /// Draw the conversations of a capture as sequence diagrams
 ///
 /// Each pair of hosts, or of connected queue pairs of one address, has one: requests, acknowledgements,
-/// what is missing, refused and sent again, in the order captured. Runs of packets, and messages that
-/// repeat themselves, are one row with a count.
+/// what is missing, refused and sent again, in the order captured, and what the capture says of packets:
+/// captures of rxe have comments on those that were dropped or sent again, and on requests that failed.
+/// Runs of packets, and messages that repeat themselves, are one row with a count.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The capture, as in `rxe decode`; - reads standard input
@@ -74,7 +75,8 @@ impl Args {
         while let Some(record) = reader.next().map_err(failed)? {
             let since = start.since(&record);
             let frame = frame::decode(&record);
-            ladders.add(record.number, record.interface, since, &frame, &self.qp);
+            let Record { number, interface, .. } = record;
+            ladders.add(number, interface, since, &frame, &record.comments, &self.qp);
         }
         Ok(())
     }

@@ -25,6 +25,11 @@ pub(super) enum Label {
         qp: u32,
         count: u32,
     },
+    /// What the capture says of the packet above.
+    Comment {
+        qp: u32,
+        text: String,
+    },
     Repeated(Vec<Part>),
 }
 
@@ -77,6 +82,7 @@ impl Row {
                     _ => format!("{count} {packets} missing"),
                 }
             }
+            Label::Comment { text, .. } => text.clone(),
             Label::Repeated(parts) => {
                 let Self { times, packets, bytes, .. } = self;
                 let parts: Vec<_> = parts.iter().map(|part| part.words(detail)).collect();

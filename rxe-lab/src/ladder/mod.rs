@@ -100,16 +100,20 @@ pub enum Kind {
     Missing,
     /// A packet that the receiver drops: damaged or malformed.
     Bad,
+    /// What the capture says of the packet above.
+    Comment,
 }
 
 impl Ladders {
-    /// Adds a frame. Only packets to the queue pairs `qps` are drawn; all if there is none.
+    /// Adds a frame and the comments that its capture has on it. Only packets to the queue pairs `qps` are
+    /// drawn; all if there is none.
     pub fn add(
         &mut self,
         number: u64,
         interface: u32,
         since: Duration,
         frame: &Frame<'_>,
+        comments: &[String],
         qps: &[u32],
     ) {
         let (Content::Rdma(packets), Some(ends)) = (&frame.content, frame.ends) else { return };
@@ -139,6 +143,11 @@ impl Ladders {
             let row = Row::of(number, since, to_right, packet, mark);
             if !ladder.rows.last_mut().is_some_and(|last| last.extend(&row)) {
                 ladder.rows.push(row);
+            }
+            // A frame of several packets has its comments below the last.
+            if std::ptr::eq(packet, &raw const packets[packets.len() - 1]) {
+                let comment = |text: &String| Row::comment(number, since, to_right, dest_qp, text);
+                ladder.rows.extend(comments.iter().map(comment));
             }
             self.rows += ladder.rows.len() - before;
         }
@@ -222,6 +231,16 @@ impl Row {
     }
 
     fn missing(number: u64, at: Duration, to_right: bool, qp: u32, count: u32) -> Self {
+        Self::beside(number, at, to_right, Kind::Missing, Label::Missing { qp, count })
+    }
+
+    fn comment(number: u64, at: Duration, to_right: bool, qp: u32, text: &str) -> Self {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        Self::beside(number, at, to_right, Kind::Comment, Label::Comment { qp, text })
+    }
+
+    /// A row that is no packet.
+    fn beside(number: u64, at: Duration, to_right: bool, kind: Kind, label: Label) -> Self {
         Self {
             at,
             until: at,
@@ -229,8 +248,8 @@ impl Row {
             packets: 0,
             bytes: 0,
             to_right: Some(to_right),
-            kind: Kind::Missing,
-            label: Label::Missing { qp, count },
+            kind,
+            label,
             times: 1,
         }
     }

@@ -33,7 +33,9 @@ impl Row {
     /// The queue pair that its packets go to; `None` of a repetition.
     fn dest_qp(&self) -> Option<u32> {
         match &self.label {
-            Label::Packets { qp, .. } | Label::Missing { qp, .. } => Some(*qp),
+            Label::Packets { qp, .. } | Label::Missing { qp, .. } | Label::Comment { qp, .. } => {
+                Some(*qp)
+            }
             Label::Repeated(_) => None,
         }
     }

@@ -67,6 +67,7 @@ fn draw_row(out: &mut String, row: &Row, y: usize) -> fmt::Result {
         Kind::Nak => "nak",
         Kind::Missing => "missing",
         Kind::Bad => "bad",
+        Kind::Comment => "comment",
     };
     let thick = if row.packets > 1 { " run" } else { "" };
     let (at, frames) = (row.at.as_secs_f64(), row.frames);
@@ -78,13 +79,20 @@ fn draw_row(out: &mut String, row: &Row, y: usize) -> fmt::Result {
         frames.1,
         row.until.as_secs_f64()
     )?;
+    let middle = u32::midpoint(LEFT, RIGHT);
+    if row.kind == Kind::Comment {
+        let y = y - 12;
+        return writeln!(
+            out,
+            r#"<text x="{middle}" y="{y}" text-anchor="middle" class="label">{label}</text></g>"#
+        );
+    }
     writeln!(
         out,
         r##"<text x="{}" y="{}" text-anchor="end" fill="#555">{at:.6}</text>"##,
         LEFT - 10,
         y + 4
     )?;
-    let middle = u32::midpoint(LEFT, RIGHT);
     // An arrow that does not arrive ends in the middle.
     let arrives = row.kind != Kind::Missing;
     let (from, to) = match row.to_right {
@@ -122,6 +130,7 @@ const STYLE: &str = "<style>
 .run line{stroke-width:3}
 .request{color:#1f4e9c}.response{color:#1d7a3a}.control{color:#6a4c93}.again{color:#c05a00}
 .nak,.missing,.bad{color:#c01020}
+.comment{color:#555;font-style:italic}
 .missing line{stroke-dasharray:6 4}
 .hit .label{font-weight:bold;text-decoration:underline}
 </style>

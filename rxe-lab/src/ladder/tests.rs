@@ -12,6 +12,8 @@ use crate::frame::decode_bytes;
 struct Talk {
     ladders: Ladders,
     frames: u64,
+    /// Those of the next frame.
+    comments: Vec<String>,
 }
 
 impl Talk {
@@ -38,7 +40,7 @@ impl Talk {
         self.frames += 1;
         let frame = decode_bytes(LinkType(1), &frame, frame.len());
         let at = Duration::from_millis(self.frames);
-        self.ladders.add(self.frames, 0, at, &frame, &[]);
+        self.ladders.add(self.frames, 0, at, &frame, &std::mem::take(&mut self.comments), &[]);
     }
 
     fn send(&mut self, psn: u32) {
@@ -54,6 +56,36 @@ impl Talk {
         let [ladder] = &ladders[..] else { panic!("{ladders:?}") };
         text(ladder, 100).lines().map(str::to_owned).collect()
     }
+}
+
+#[test]
+fn comments_stand_below_their_packets_and_end_runs() {
+    let mut talk = Talk::default();
+    talk.send(1);
+    talk.comments = vec!["sending again from here:\nTimeout".into()];
+    talk.send(2);
+    talk.send(3);
+    talk.comments = vec!["request failed: <remote access error>".into(), "a second".into()];
+    talk.answer(3, Syndrome::Nak(NakCode::RemoteAccessError));
+    let expected = [
+        "SEND_ONLY PSN 0x000001–0x000002 ×2",
+        "│   sending again from here: Timeout   ",
+        "SEND_ONLY PSN 0x000003 64 B",
+        "NAK: remote access error",
+        "  request failed: <remote access error>   │",
+        "  a second   │",
+    ];
+    let ladders = talk.ladders.finish();
+    let drawn = text(&ladders[0], 100);
+    let rows: Vec<_> = drawn.lines().skip(1).collect();
+    assert_eq!(rows.len(), expected.len(), "{drawn}");
+    for (row, expected) in rows.iter().zip(expected) {
+        assert!(row.contains(expected), "{row}");
+        assert_eq!(row.chars().count(), 99, "{row}");
+    }
+    let picture = svg(&ladders);
+    assert!(picture.contains(r#"class="row comment">"#), "{picture}");
+    assert!(picture.contains(">request failed: &lt;remote access error&gt;</text>"), "{picture}");
 }
 
 #[test]

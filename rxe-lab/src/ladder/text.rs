@@ -22,7 +22,10 @@ pub fn text(ladder: &Ladder, width: usize) -> String {
         room = (lane + 2).saturating_sub(left.chars().count())
     );
     for row in &ladder.rows {
-        let _ = writeln!(out, "{:>TIME$.6} {}", row.at.as_secs_f64(), line(row, lane));
+        let _ = match row.kind {
+            Kind::Comment => writeln!(out, "{:TIME$} {}", "", line(row, lane)),
+            _ => writeln!(out, "{:>TIME$.6} {}", row.at.as_secs_f64(), line(row, lane)),
+        };
     }
     out
 }
@@ -33,6 +36,8 @@ fn line(row: &Row, lane: usize) -> String {
     let room = lane - label.chars().count();
     let rest = |n: usize, with: &str| with.repeat(n);
     match (row.to_right, row.kind) {
+        (Some(true), Kind::Comment) => format!("│   {label}{}│", rest(room - 3, " ")),
+        (_, Kind::Comment) => format!("│{}{label}   │", rest(room - 3, " ")),
         (Some(true), Kind::Missing) => {
             format!("│─ {label} ✗{}│", rest(room - 4, " "))
         }

@@ -35,6 +35,8 @@ pub(super) struct Capture {
     bytes: Vec<u8>,
     /// Comments on packets to be sent.
     announced: VecDeque<(Psn, String)>,
+    /// The PSN of the NAK that arrived last, while the packet is held.
+    pub(super) nak: Option<Psn>,
     /// Packets dropped since the last one that was written.
     dropped: u64,
     /// The file has content of before, which stays until there is a packet.
@@ -75,6 +77,7 @@ impl Capture {
             held: Vec::new(),
             bytes: Vec::new(),
             announced: VecDeque::new(),
+            nak: None,
             dropped: 0,
             patient,
             live: false,
@@ -140,6 +143,13 @@ impl Capture {
         }
     }
 
+    /// Adds a comment to the NAK that has got one last, if it is still here.
+    pub(super) fn comment_nak(&mut self, text: String) {
+        if let Some(psn) = self.nak.take() {
+            self.comment_received(Some(psn), text);
+        }
+    }
+
     /// The next packet with this PSN that is sent gets a comment.
     pub(super) fn announce(&mut self, psn: Psn, text: String) {
         if self.announced.len() == MAX_ANNOUNCED {
@@ -155,6 +165,7 @@ impl Capture {
 
     /// Writes what is held: it gets no more comments.
     pub(super) fn write_held(&mut self) {
+        self.nak = None;
         for mut held in std::mem::take(&mut self.held) {
             if held.direction == Direction::Outbound
                 && let Some(psn) = held.psn

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rxe_core::engine::{Event, Fault};
-use rxe_core::types::{Psn, Qpn};
+use rxe_core::engine::{Event, FailedRequest, Fault};
+use rxe_core::types::{CompletionOp, Psn, Qpn, Status};
 use rxe_core::wire::frame::parse_ethernet;
 use rxe_core::wire::{
-    Bth, DropReason, Ext, Frame, IpId, NetHeader, Opcode, Packet, TxBatch, TxLimits, emit, icrc,
+    Bth, DropReason, Ext, Frame, IpId, NakCode, NetHeader, Opcode, Packet, TxBatch, TxLimits, emit,
+    icrc,
 };
 use rxe_lab::capture::{Capture, Direction as Seen};
 
@@ -117,6 +118,19 @@ fn events_stand_beside_the_packets_they_are_about() {
                 handle.event(&Event::Dropped { reason, qpn: Some(qpn), psn });
                 let (psn, fault) = (Psn::new(21), Fault::ReceiverNotReady);
                 handle.event(&Event::NakSent { qpn, psn, fault });
+                let (status, code) = (Status::RemoteAccess, NakCode::RemoteAccessError);
+                let request = FailedRequest {
+                    op: CompletionOp::RdmaWrite,
+                    range: None,
+                    peer: IpAddr::from([10, 0, 0, 2]),
+                    peer_qp: qpn,
+                    answered: true,
+                };
+                handle.event(&Event::NakReceived { qpn, psn: Psn::new(6), code });
+                handle.event(&Event::RequestFailed { qpn, status, detail: None, request });
+                // No NAK tells of this one.
+                let status = Status::RetryExceeded;
+                handle.event(&Event::RequestFailed { qpn, status, detail: None, request });
             })
             .unwrap();
     }
@@ -129,7 +143,10 @@ fn events_stand_beside_the_packets_they_are_about() {
         .enumerate()
         .flat_map(|(i, p)| p.comments.iter().map(move |c| (i, c.as_str())))
         .collect();
-    let [(2, dropped), (5, nak)] = remarks[..] else { panic!("{remarks:?}") };
+    let [(1, refused), (1, failed), (2, dropped), (5, nak)] = remarks[..] else {
+        panic!("{remarks:?}")
+    };
+    assert!(refused.starts_with("peer NAKed PSN") && failed.ends_with("remote access error"));
     assert!(dropped.starts_with("dropped (QP ") && nak.contains("no receive was posted"));
     std::fs::remove_file(path).unwrap();
 }

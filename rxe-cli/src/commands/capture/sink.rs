@@ -109,7 +109,8 @@ impl Sink {
         }
         if let Some(ladders) = &mut self.ladders {
             let frame = frame::decode(record);
-            ladders.add(record.number, record.interface, since, &frame, &[]);
+            let Record { number, interface, ref comments, .. } = *record;
+            ladders.add(number, interface, since, &frame, comments, &[]);
         }
         if let Some(file) = &mut self.file {
             let direction = match record.direction {
