@@ -187,6 +187,17 @@ fn a_ladder_is_drawn_as_text_picture_and_page() {
     let picture = fs::read_to_string(svg).unwrap();
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
     assert!(fs::read_to_string(html).unwrap().contains(&picture));
+    let svg = dir.path().join("nak.svg");
+    let out = run(&[
+        "ladder",
+        pcap("scenarios/psn_sequence_nak.pcap").to_str().unwrap(),
+        "--svg",
+        svg.to_str().unwrap(),
+    ]);
+    assert!(out.status.success(), "{out:?}");
+    let shown = fs::read_to_string(pcap("../docs/ladder/nak.svg")).unwrap();
+    let drawn = fs::read_to_string(svg).unwrap();
+    assert!(drawn == shown, "the picture in the docs is another: cargo xtask docs --pictures");
     for (args, said) in [
         (&["ladder", file, "--qp", "9"][..], "has no such RDMA packet"),
         (&["ladder", file, "--svg", "/nonexistent/l.svg"], "cannot write /nonexistent/l.svg"),

@@ -22,17 +22,21 @@ fn error(args: &[&str]) -> String {
     said
 }
 
-/// Somebody who greets, answers with these lines, and ends the connection.
-fn somebody(answers: &'static [&'static str]) -> String {
+/// Somebody who greets as a peer does, and answers requests with a line each; `None` ends the connection. `answer`
+/// gets how many requests came before, and the first word.
+fn somebody(answer: impl Fn(usize, &str) -> Option<&'static str> + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"ok 1 dev0 1 ::ffff:127.0.0.1 1024 16 1\n").unwrap();
-        let mut requests = BufReader::new(stream.try_clone().unwrap()).lines();
-        for answer in answers {
-            requests.next();
-            stream.write_all(answer.as_bytes()).unwrap();
+        let requests = BufReader::new(stream.try_clone().unwrap()).lines();
+        for (before, request) in requests.map_while(Result::ok).enumerate() {
+            let word = request.split(' ').next().unwrap_or_default();
+            let Some(line) = answer(before, word) else { break };
+            if writeln!(stream, "{line}").is_err() {
+                break;
+            }
         }
     });
     address
@@ -88,44 +92,31 @@ fn a_capture_that_is_cut_or_changed_is_said_and_never_crashes() {
 fn a_peer_that_lies_is_said() {
     let read = pcaps("kernel-6.1/read.pcap");
     for (answers, what) in [
-        (&["err ibv_reg_mr: no\n"][..], "the peer refuses: ibv_reg_mr: no"),
-        (&["ok 0x11 0x1000 0x77 64\n"], "use 320 B, and the peer's region has 64 B: send fewer"),
-        (&["ok 0x11 what 0x77 64\n"], "the peer's answer to open is strange"),
-        (&["ok 0x11 0x1000 0x77 99999999999999\n", "gibberish\n"], "in a way that no peer does"),
-        (&["ok 0x11 0x1000 0x77 65536\n"], "the peer is gone"),
+        (&["err ibv_reg_mr: no"][..], "the peer refuses: ibv_reg_mr: no"),
+        (&["ok 0x11 0x1000 0x77 64"], "use 320 B, and the peer's region has 64 B: send fewer"),
+        (&["ok 0x11 what 0x77 64"], "the peer's answer to open is strange"),
+        (&["ok 0x11 0x1000 0x77 99999999999999", "gibberish"], "in a way that no peer does"),
+        (&["ok 0x11 0x1000 0x77 65536"], "the peer is gone"),
     ] {
-        let said = error(&["replay", &read, "--to", &somebody(answers)]);
+        let peer = somebody(move |before, _| answers.get(before).copied());
+        let said = error(&["replay", &read, "--to", &peer]);
         assert!(said.contains(what), "{answers:?}: {said}");
     }
-}
-
-/// Somebody who answers as a peer does, but to requests that begin with `request` with `lie`.
-fn liar(request: &'static str, lie: &'static str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(b"ok 1 dev0 1 ::ffff:127.0.0.1 1024 16 1\n").unwrap();
-        for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
-            let answer = match line.split(' ').next() {
-                Some(word) if word == request => lie,
-                Some("open") => "ok 0x11 0x1000 0x77 65536",
-                Some("poll") => "ok 0",
-                _ => "ok",
-            };
-            if writeln!(stream, "{answer}").is_err() {
-                break;
-            }
-        }
-    });
-    address
 }
 
 #[test]
 fn a_peer_that_says_more_or_less_than_it_was_asked_is_refused() {
     let file = pcaps("scenarios/uc_write.toml");
     for (request, lie) in [("poll", "ok 2 0:0:0:8 1:0:0:8"), ("read", "ok 10"), ("read", "ok")] {
-        let said = error(&["send", &file, "--timeout", "1", "--to", &liar(request, lie)]);
+        let peer = somebody(move |_, word| {
+            Some(match word {
+                _ if word == request => lie,
+                "open" => "ok 0x11 0x1000 0x77 65536",
+                "poll" => "ok 0",
+                _ => "ok",
+            })
+        });
+        let said = error(&["send", &file, "--timeout", "1", "--to", &peer]);
         let what = format!("the peer's answer to {request} is strange");
         assert!(said.contains(&what), "{lie}: {said}");
     }

@@ -160,6 +160,11 @@ fn a_host_that_has_crashed_does_nothing_any_more() {
     a.qp.write_bytes(1, b"x", b.memory.remote(0)).post().unwrap();
     assert_eq!(a.cq.wait_one(LONG).unwrap().status, Status::RetryExceeded);
     assert_eq!(b.memory.to_vec(..1).unwrap(), [0]);
+    // One that starts again is a new host.
+    let [client, again] = [(); 2].map(|()| end(cluster.add_host().unwrap()));
+    connect(&client, &again);
+    client.qp.write_bytes(1, b"x", again.memory.remote(0)).post().unwrap();
+    assert_eq!(client.cq.wait_one(LONG).unwrap().status, Status::Success);
 }
 
 #[test]

@@ -80,6 +80,12 @@ pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Resul
     world.made.findings = findings(&it.findings)?;
     let counts = BTreeMap::new();
     let steps_left = bounds.frames;
+    if it.steps.is_empty() {
+        return Err(Mistake::new(
+            0..0,
+            "it has no steps, so it makes no packets: write `steps = [ … ]`",
+        ));
+    }
     let mut run = Run { names, world, pairs, rng, counts, limit, steps_left };
     run.steps(&it.steps, 0)?;
     let last = it.steps.last().map_or(0..0, Spanned::span);

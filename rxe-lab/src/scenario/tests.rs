@@ -144,6 +144,9 @@ fn mistakes_are_said_with_line_and_column() {
     let fault = with("").replace("drop 1%", "drop dead");
     assert_eq!(wrong(&fault), (6, 16, "no fault".into()));
     let finding = format!("findings = [\"nothing\"]\n{}", with(""));
+    let (line, column, text) = wrong("");
+    assert_eq!((line, column), (1, 1), "{text}");
+    assert!(text.contains("steps"), "{text}");
     let (line, column, text) = wrong(&finding);
     assert_eq!((line, column), (1, 13), "{text}");
     assert_eq!(wrong("seed = 1\nsteps = [ }").0, 2);

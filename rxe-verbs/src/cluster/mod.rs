@@ -39,8 +39,9 @@
 //! host after each event of that host.
 //!
 //! What is real: the engine, the verbs, the connection manager, every packet and its ICRC, retries, congestion
-//! control. What is not: programs take no time; there are no multicast groups; nothing can sleep on the file
-//! descriptors of a simulated device, and pages of memory cannot be missing.
+//! control. What is not: programs take no time; there is one switch, without multicast groups; nothing can sleep
+//! on the file descriptors of a simulated device, and pages of memory cannot be missing. A host that has crashed
+//! does not come back: one that starts again is a new host, which [`Cluster::add_host`] adds at any time.
 
 mod network;
 mod seeds;

@@ -398,6 +398,24 @@ pub(super) static ENTRIES: &[Entry] = &[
         )],
     },
     Entry {
+        id: "listen",
+        names: &[],
+        phrases: &["couldn't listen to port", "unable to listen", "unable to open socket"],
+        title: t("\"Couldn't listen to port …\"", "“Couldn't listen to port …”"),
+        what: t(
+            "The server cannot open the TCP port over which the two programs exchange their QP numbers. RDMA has not begun.",
+            "服务端无法打开用于交换 QP 号的 TCP 端口。这时 RDMA 还没有开始。",
+        ),
+        causes: &[t(
+            "Another server runs already, or one that has just ended still holds the port.",
+            "已有另一个服务端在运行，或刚退出的服务端仍占用该端口。",
+        )],
+        remedies: &[t(
+            "See who has the port (`ss -tlnp`), or choose another on both sides (-p).",
+            "用 `ss -tlnp` 查看谁占用端口，或两端都用 -p 换一个端口。",
+        )],
+    },
+    Entry {
         id: "create-qp",
         names: &[],
         phrases: &["couldn't create qp", "unable to create qp", "failed to create qp"],

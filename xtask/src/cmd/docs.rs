@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use xtask::vm::{Error, Result};
 
@@ -21,10 +21,16 @@ pub(crate) struct Args {
     /// Where to put the pages
     #[arg(long, value_name = "DIRECTORY")]
     to: Option<PathBuf>,
+    /// Make the pictures of `rxe ladder` in docs/ladder anew instead; the page takes chromium
+    #[arg(long, conflicts_with = "to")]
+    pictures: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    if args.pictures {
+        return pictures(top);
+    }
     let mdbook = mdbook(top)?;
     let to = args.to.clone().unwrap_or_else(|| top.join("target/book"));
     let staged = tempfile::tempdir().map_err(|e| Error::Failed(e.to_string()))?;
@@ -44,6 +50,33 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Err(Error::Failed(format!("links that lead nowhere:\n{}", broken.join("\n"))));
     }
     println!("{pages} pages: {}", to.join("index.html").display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Draws a capture as SVG, and shows another one's page in a browser.
+fn pictures(top: &Path) -> Result<ExitCode> {
+    let to = top.join("docs/ladder");
+    fs::create_dir_all(&to).map_err(|e| failed(&to, &e))?;
+    let staged = tempfile::tempdir().map_err(|e| Error::Failed(e.to_string()))?;
+    let page = staged.path().join("page.html");
+    for (capture, option, out) in [
+        ("scenarios/psn_sequence_nak.pcap", "--svg", &to.join("nak.svg")),
+        ("kernel-6.1/rnr_late.pcap", "--html", &page),
+    ] {
+        let mut ladder = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        ladder.args(["run", "--quiet", "--package", "rxe-cli", "--", "ladder"]);
+        let capture = top.join("pcaps").join(capture);
+        succeed(ladder.arg(capture).arg(option).arg(out).current_dir(top))?;
+    }
+    let mut browser = Command::new("chromium");
+    // In a container the browser cannot make its own sandbox; the page is ours.
+    browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
+    browser
+        .arg("--window-size=1240,640")
+        .arg(format!("--user-data-dir={}", staged.path().display()));
+    browser.arg(format!("--screenshot={}", to.join("page.png").display()));
+    // Without a desktop it complains of that.
+    succeed(browser.arg(format!("file://{}", page.display())).stderr(Stdio::null()))?;
     Ok(ExitCode::SUCCESS)
 }
 

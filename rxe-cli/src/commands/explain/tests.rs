@@ -36,6 +36,7 @@ fn topics_are_found_by_name_by_number_and_by_what_a_message_contains() {
         ("Failed to modify QP to RTS", "modify-to-rts"),
         ("Failed to modify QP to INIT", "INIT"),
         ("Couldn't get device", "no-devices"),
+        ("Couldn't listen to port 18515", "listen"),
         ("No IB devices found", "no-devices"),
         ("IB device mlx5_0 not found", "no-devices"),
         ("Couldn't connect to 10.0.0.1:18515", "connect"),
