@@ -44,7 +44,12 @@ fn mistakes_are_one_line_and_say_what_to_do() {
     assert!(unknown.contains("no case or group \"sendd\": see `rxe conform --list`"), "{unknown}");
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let nobody = error(&["--peer", &closed]);
-    assert!(nobody.contains("nobody listens there: start `./peer` there first"), "{nobody}");
+    assert!(
+        nobody.contains(
+            "nobody listens there: start `./peer` there first; if it has another port (-p)"
+        ),
+        "{nobody}"
+    );
     assert!(error(&["--peer", "[::1"]).contains("names no peer: write HOST, HOST:PORT"));
     assert!(error(&["--peer", "127.0.0.1", "--timeout", "0"]).contains("1..=15"));
 }

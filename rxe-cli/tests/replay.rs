@@ -58,7 +58,10 @@ fn a_wrong_file_or_command_line_is_one_line() {
         (&["send", &both, to[0], to[1]], "to 2 queue pairs: choose one with --qp: 192.168.70.4 >"),
         (&["send", &none, to[0], to[1]], "has no requests of RC, UC or UD"),
         (&["send", &xrc, to[0], to[1]], "is of XRC: the peer program has queue pairs of RC"),
-        (&["replay", &write, to[0], to[1]], "nobody listens there: start `./peer` there first"),
+        (
+            &["replay", &write, to[0], to[1]],
+            "nobody listens there: start `./peer` there first; if it has another port (-p)",
+        ),
         (&["replay", &write, "--count", "0", to[0], to[1]], "1..=1000000"),
         (&["replay", &write, "--access", "all", to[0], to[1]], "remote_write, remote_read"),
     ] {

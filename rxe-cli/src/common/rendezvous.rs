@@ -31,8 +31,13 @@ pub(crate) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
     }
 }
 
-/// Connects to the first of `addresses` that answers. `command` should run there.
-pub(crate) fn connect(addresses: &[SocketAddr], command: &str) -> Result<TcpStream, Error> {
+/// What to do if nobody listens at the other end of a command that has the option -p.
+pub(crate) fn start_first(command: &str) -> String {
+    format!("start `{command}` there first, and give the same -p on both ends")
+}
+
+/// Connects to the first of `addresses` that answers. `start` is what to do if nobody listens there.
+pub(crate) fn connect(addresses: &[SocketAddr], start: &str) -> Result<TcpStream, Error> {
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
     for address in addresses {
         match TcpStream::connect_timeout(address, TIMEOUT) {
@@ -42,20 +47,17 @@ pub(crate) fn connect(addresses: &[SocketAddr], command: &str) -> Result<TcpStre
     }
     let (ip, port) =
         addresses.first().map_or((Ipv4Addr::UNSPECIFIED.into(), PORT), |a| (a.ip(), a.port()));
-    let (why, todo) = match last.kind() {
-        ErrorKind::ConnectionRefused => (
-            "nobody listens there".into(),
-            format!("start `{command}` there first, and give the same -p on both ends"),
-        ),
+    let (why, todo): (String, &str) = match last.kind() {
+        ErrorKind::ConnectionRefused => ("nobody listens there".into(), start),
         ErrorKind::TimedOut | ErrorKind::WouldBlock => (
             format!("no answer within {} s", TIMEOUT.as_secs()),
-            "is the address right, is the host up, and does a firewall block the port?".into(),
+            "is the address right, is the host up, and does a firewall block the port?",
         ),
         ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => (
             "no route leads there".into(),
-            "is the address right, and is this host on a network that leads there?".into(),
+            "is the address right, and is this host on a network that leads there?",
         ),
-        _ => (last.to_string(), "is the address right?".into()),
+        _ => (last.to_string(), "is the address right?"),
     };
     Err(Error::new(format!("cannot connect to {ip}, TCP port {port}: {why}"), todo))
 }

@@ -135,7 +135,10 @@ impl Args {
         let plan = plan.fitted(limit)?;
         let hello = Hello::new(limit.bytes(), self.mtu.is_some(), plan.clone());
         let side = Side::new(&opened, &plan, &self.needs())?;
-        let mut control = ControlChannel::new(rendezvous::connect(&hosts, &self.command())?)?;
+        let mut control = ControlChannel::new(rendezvous::connect(
+            &hosts,
+            &rendezvous::start_first(&self.command()),
+        )?)?;
         let result = self.measure(&opened, &side, &hello, &mut control);
         if let Err(e) = &result {
             // The peer may be gone; it is this error that counts.

@@ -111,7 +111,7 @@ impl Args {
         let own = pingpong.addresses();
         self.say("local address: ", &own)?;
         let mut stream = match &self.host {
-            Some(_) => rendezvous::connect(&hosts, &self.command())?,
+            Some(_) => rendezvous::connect(&hosts, &rendezvous::start_first(&self.command()))?,
             None => rendezvous::accept(&rendezvous::listen(self.port)?)?,
         };
         let (_, host) = rendezvous::addresses(&stream)?;

@@ -25,6 +25,9 @@ pub(crate) const SOURCE: &str = include_str!("peer.c");
 /// Its TCP port.
 pub(crate) const PORT: u16 = 18520;
 
+/// What to do if nobody listens there.
+const START: &str = "start `./peer` there first; if it has another port (-p), write HOST:PORT here";
+
 /// The version of the requests.
 const PROTOCOL: &str = "1";
 
@@ -86,7 +89,7 @@ impl Peer {
     pub(crate) fn connect(host: &str) -> Result<Self, Error> {
         let (host, port) = split(host)?;
         let addresses = rendezvous::resolve(host, port)?;
-        let stream = rendezvous::connect(&addresses, "./peer")?;
+        let stream = rendezvous::connect(&addresses, START)?;
         let failed =
             |e| Error::new(format!("cannot use the connection to {host}: {e}"), "try again");
         let own = stream.local_addr().map_err(failed)?.ip().to_canonical();

@@ -53,7 +53,7 @@ pub(super) fn kernels(args: &Args, kernel: &Kernel) -> Result<()> {
         }
         for run in 0..RUNS {
             let mut draw = draws(run);
-            let mut chosen = || (0..200).filter(|_| draw() % 10 == 0).collect();
+            let mut chosen = || (0..200).filter(|_| draw().is_multiple_of(10)).collect();
             hold([chosen(), chosen()])?;
         }
         println!("{}: {} and {} frames", scenario.name, captures.frames[0], captures.frames[1]);

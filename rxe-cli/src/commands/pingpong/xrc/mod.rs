@@ -39,7 +39,7 @@ pub(super) fn run(
     let mut side = Side::new(args, opened, mtu)?;
     let mut peers = Vec::new();
     if args.host.is_some() {
-        let mut stream = rendezvous::connect(hosts, &args.command())?;
+        let mut stream = rendezvous::connect(hosts, &rendezvous::start_first(&args.command()))?;
         let own = side.connections[0].own;
         own.send(&mut stream)?;
         side.say("local", &own)?;
