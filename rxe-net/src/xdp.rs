@@ -51,7 +51,7 @@ use crate::sys::mmsg::RecvArena;
 use crate::sys::netdev::NetDev;
 use crate::udp::sockets::Sockets;
 use crate::udp_socket::UdpSocket;
-use crate::{Epoll, Joiner, Membership, NetError, SharedFd, Sharing};
+use crate::{Epoll, Interface, Joiner, Membership, NetError, SharedFd, Sharing};
 
 /// What an [`XdpBackend`] is made from.
 #[derive(Clone, Debug)]
@@ -129,6 +129,11 @@ impl XdpBackend {
             NetDev { up: false, .. } => return refuse(XdpRefusal::Down),
             NetDev { mtu, .. } if mtu < MIN_MTU => return refuse(XdpRefusal::SmallMtu { mtu }),
             _ => {}
+        }
+        let owner = Interface::owner_of_port(device.index)
+            .map_err(|e| NetError::os("list the interfaces", e))?;
+        if let Some(owner) = owner {
+            return refuse(XdpRefusal::Port { owner });
         }
         let raw = RawSockets::open(device.index)
             .map_err(|e| refusal(e, netdev, "open a raw IP socket"))?;

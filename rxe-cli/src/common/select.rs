@@ -101,7 +101,8 @@ fn check_gid(device: &DeviceInfo, index: usize) -> Result<usize, Error> {
 
 /// What to do about an address that is tentative.
 const TENTATIVE: &str = "the system still checks that no other host has its IPv6 address, or waits \
-                         for a link; try again in a second or two, or see `ip address`";
+                         for a link: try again in a second or two; if `ip address` then shows \
+                         dadfailed, another host has it: use another address";
 
 fn best_gid(device: &DeviceInfo, peer: Option<IpAddr>) -> Result<usize, Error> {
     let gids = device.gids();
@@ -192,6 +193,7 @@ mod tests {
             best_gid(&eth0, peer.map(|p| p.parse().unwrap())).unwrap_err().to_string()
         };
         assert!(refusal(None).starts_with("rxe_eth0 has no usable address yet: the system still"));
+        assert!(refusal(None).ends_with("dadfailed, another host has it: use another address"));
         assert!(refusal(Some("fd00::2")).starts_with("rxe_eth0 has no IPv6 address yet: the"));
         assert!(refusal(Some("10.0.0.2")).starts_with("rxe_eth0 has no IPv4 address: give eth0"));
     }

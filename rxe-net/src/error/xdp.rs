@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Why the `xdp` backend cannot be used on an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum XdpRefusal {
     /// The process lacks a capability. Those of a user namespace are not enough.
@@ -20,6 +20,11 @@ pub enum XdpRefusal {
     NotEthernet,
     /// It is down.
     Down,
+    /// It is the port of another, which takes its frames.
+    Port {
+        /// The bridge, the bond or the like.
+        owner: String,
+    },
     /// It has an XDP program already.
     Occupied,
     /// Its MTU is too small for any path MTU.
@@ -32,7 +37,7 @@ pub enum XdpRefusal {
 }
 
 impl XdpRefusal {
-    pub(super) fn describe(self, netdev: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(super) fn describe(&self, netdev: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotPermitted => f.write_str(
                 "the xdp backend needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, outside of any user \
@@ -65,6 +70,11 @@ impl XdpRefusal {
             Self::Down => {
                 write!(f, "interface {netdev} is down: `ip link set {netdev} up`")
             }
+            Self::Port { owner } => write!(
+                f,
+                "interface {netdev} is a port of {owner}, which takes its frames, so no neighbour \
+                 can be found there: give {owner} the address (`ip address add`) and use {owner}"
+            ),
             Self::Occupied => write!(
                 f,
                 "interface {netdev} has an XDP program already, of another program or of another \
@@ -99,6 +109,7 @@ mod tests {
             (XdpRefusal::NoZeroCopy, "choose the xdp:driver"),
             (XdpRefusal::NotEthernet, "choose the packet"),
             (XdpRefusal::Down, "ip link set eth7 up"),
+            (XdpRefusal::Port { owner: "br0".into() }, "use br0"),
             (XdpRefusal::Occupied, "ip -d link show eth7"),
             (XdpRefusal::SmallMtu { mtu: 300 }, "ip link set eth7 mtu 1500"),
             (XdpRefusal::LockedMemory, "ulimit -l"),

@@ -463,6 +463,12 @@ fn interfaces_that_cannot_be_used_are_refused() {
         assert_eq!(refused("near0", "10.9.0.1"), XdpRefusal::Down);
         shell("ip link set near0 up; ip link set near0 mtu 300");
         assert_eq!(refused("near0", "10.9.0.1"), XdpRefusal::SmallMtu { mtu: 300 });
+        shell(
+            "ip link set near0 mtu 1500; ip link add br0 type bridge; ip link set near0 master br0",
+        );
+        assert_eq!(refused("near0", "10.9.0.1"), XdpRefusal::Port { owner: "br0".into() });
+        shell("ip link set near0 nomaster");
+        drop(open("near0", &["10.9.0.1"]));
     });
 }
 

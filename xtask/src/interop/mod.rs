@@ -152,15 +152,33 @@ pub fn run(kernel: &str, options: &Options) -> Result<Report> {
     let found = Kernel::find(kernel)?;
     let (l2, of_host): (Vec<_>, Vec<_>) =
         options.backends.iter().partition(|backend| **backend == Backend::L2);
-    let mut report = None;
-    for (backends, net) in [(of_host, Net::tap as fn(u32) -> _), (l2, Net::socket)] {
-        if !backends.is_empty() {
-            report = Some(run_on(&net(LINK_MTU)?, kernel, &found, options, &backends, report)?);
+    let (mut report, mut left_out) = (None, None);
+    if !of_host.is_empty() {
+        match unless_missing(Net::tap(LINK_MTU), !l2.is_empty())? {
+            Ok(net) => report = Some(run_on(&net, kernel, &found, options, &of_host, report)?),
+            Err(why) => left_out = Some(why),
         }
     }
+    if !l2.is_empty() {
+        let net = Net::socket(LINK_MTU)?;
+        report = Some(run_on(&net, kernel, &found, options, &l2, report)?);
+    }
     let mut report = report.ok_or_else(|| Error::Failed("no backend is chosen".into()))?;
+    if let Some(why) = left_out {
+        let settings = of_host.iter().flat_map(|b| options.asks.iter().map(move |a| (*b, *a)));
+        report.rows.extend(settings.map(|(backend, asks)| Row::left_out(backend, asks, &why)));
+    }
     report.took = start.elapsed();
     Ok(report)
+}
+
+/// The host's link; or why this machine cannot have it, if others go on without (QEMU's socket needs neither
+/// namespaces nor taps).
+fn unless_missing<T>(link: Result<T>, others: bool) -> Result<std::result::Result<T, String>> {
+    match link {
+        Err(Error::Missing(why)) if others => Ok(Err(why)),
+        link => link.map(Ok),
+    }
 }
 
 /// Runs these backends with a VM on this link, and adds to the report.
@@ -300,9 +318,7 @@ impl Run<'_> {
 
     /// Says why all cells of a backend and a role are skipped.
     fn leave_out(&mut self, backend: Backend, asks: Asks, why: &str) {
-        let id = format!("{}/{}", backend.name(), asks.name());
-        let outcome = Outcome::Skipped(why.to_owned());
-        self.report.rows.push(Row { id, backend, asks, name: String::new(), outcome });
+        self.report.rows.push(Row::left_out(backend, asks, why));
     }
 
     /// Runs a cell if it is chosen. `f` returns a remark.
@@ -357,5 +373,20 @@ impl Options {
                 None => id.contains(filter),
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_namespaces_the_socket_is_used_if_it_is_chosen_too() {
+        let missing = || Err::<(), _>(Error::Missing("no namespace".into()));
+        assert_eq!(unless_missing(missing(), true).unwrap(), Err("no namespace".into()));
+        assert!(matches!(unless_missing(missing(), false), Err(Error::Missing(_))));
+        assert_eq!(unless_missing(Ok(()), true).unwrap(), Ok(()));
+        let row = Row::left_out(Backend::Udp, Asks::Ours, "no namespace");
+        assert!(matches!(row.outcome, Outcome::Skipped(why) if why == "no namespace"));
     }
 }

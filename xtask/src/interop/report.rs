@@ -33,6 +33,14 @@ pub struct Row {
     pub outcome: Outcome,
 }
 
+impl Row {
+    /// All cells of a backend were left out.
+    pub(super) fn left_out(backend: Backend, asks: Asks, why: &str) -> Self {
+        let id = format!("{}/{}", backend.name(), asks.name());
+        Self { id, backend, asks, name: String::new(), outcome: Outcome::Skipped(why.to_owned()) }
+    }
+}
+
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = &self.id;
