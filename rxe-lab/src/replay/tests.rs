@@ -262,7 +262,7 @@ fn several_queue_pairs_are_listed() {
     assert_eq!(all, ["10.0.0.1 > 10.0.0.2 0x000012", "10.0.0.2 > 10.0.0.1 0x000011"]);
     let (recording, _) = recorded(steps, "");
     assert!(matches!(recording.choose(Some(5), &[]), Err(NoConversation::NoSuchQp(_))));
-    let (recording, _) = recorded("", "");
+    let (recording, _) = recorded("{ receive = { qp = \"a\", bytes = 8 } }", "");
     assert!(matches!(recording.choose(None, &[]), Err(NoConversation::None)));
 }
 
