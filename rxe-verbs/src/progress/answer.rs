@@ -7,6 +7,7 @@ use rxe_core::types::Qpn;
 
 use super::Shard;
 use super::policy::{Answers, Asked, MAX_ANSWER_WAIT, messages};
+use super::turn::Core;
 
 /// About as many polls as a message takes to a peer on this host and back.
 const POLLS_BEFORE_YIELD: u32 = 64;
@@ -19,12 +20,12 @@ impl Shard {
         if self.environment().is_simulated() {
             return;
         }
-        let Some((Some(msn), received)) =
-            self.try_bare(|core| (core.engine.qp_msn(qpn), core.received))
-        else {
-            return;
-        };
         let began = self.environment().now();
+        let look = |core: &Core| (core.engine.qp_msn(qpn), core.received);
+        let seen = self
+            .try_bare(|core| look(core))
+            .or_else(|| answers.turn_wait().and_then(|timeout| self.look(timeout, look)));
+        let Some((Some(msn), received)) = seen else { return };
         let asked = Asked { msn, received, now: began, single_cpu: self.single_cpu };
         let Some(awaited) = answers.posted(&asked) else { return };
         for polls in 0u32.. {

@@ -26,6 +26,14 @@ const MAX_SCORE: u32 = 16;
 /// What a round that is none of a ping-pong takes off the score.
 const PENALTY: u32 = 4;
 
+/// How long a post waits for a turn of another thread to end: for a whole one, and for the scheduler. A
+/// test waits for the end itself.
+const MAX_TURN_WAIT: Duration =
+    if cfg!(test) { Duration::from_secs(60) } else { Duration::from_millis(1) };
+
+/// How many posts in a row may wait for a turn in vain.
+const MAX_VAIN_WAITS: u32 = 16;
+
 /// On a single CPU the program goes on when other threads let it: some ticks of the scheduler later.
 const AT_ONCE_SINGLE_CPU: Duration = Duration::from_millis(10);
 
@@ -43,6 +51,8 @@ pub(crate) struct Answers {
     /// Rounds alike, each begun as soon as the answers of the one before had come, less [`PENALTY`] for
     /// each other one.
     score: u32,
+    /// Posts that have waited for another thread's turn since the last round that was like the one before.
+    vain_waits: u32,
 }
 
 /// What is known when a program posts.
@@ -59,6 +69,15 @@ pub(in crate::progress) struct Asked {
 }
 
 impl Answers {
+    /// How long this post may wait for another thread's turn, to learn how many messages have come. A
+    /// program that looks at its memory often sees a message, and answers, before the driver's turn that
+    /// has brought it is over. `None`: not at all, because it has been in vain too often.
+    pub(in crate::progress) fn turn_wait(&mut self) -> Option<Duration> {
+        let may = self.vain_waits < MAX_VAIN_WAITS;
+        self.vain_waits += u32::from(may);
+        may.then_some(MAX_TURN_WAIT)
+    }
+
     /// The program has posted. Returns how many messages to wait for, if any.
     pub(in crate::progress) fn posted(&mut self, asked: &Asked) -> Option<u32> {
         let before = self.msn.replace(asked.msn).unwrap_or(asked.msn);
@@ -73,6 +92,7 @@ impl Answers {
             let at_once = if asked.single_cpu { at_once.max(AT_ONCE_SINGLE_CPU) } else { at_once };
             if alike && asked.now.since(asked.received) <= at_once {
                 self.score = (self.score + 1).min(MAX_SCORE);
+                self.vain_waits = 0;
             } else {
                 self.missed();
             }
@@ -145,6 +165,19 @@ mod tests {
         let msn = answers.msn.unwrap();
         assert_eq!(post(&mut answers, msn, 5), None, "one more");
         assert_eq!(play(&mut answers, 1, (3, 2), 5), [None, None, None]);
+    }
+
+    #[test]
+    fn posts_wait_for_a_turn_while_rounds_are_alike() {
+        let mut answers = Answers::default();
+        for _ in 0..10 {
+            (0..MAX_VAIN_WAITS - 1).for_each(|_| assert!(answers.turn_wait().is_some()));
+            play(&mut answers, 4, (1, 1), 5);
+        }
+        // A stream: nothing comes, or each round is another.
+        (0..MAX_VAIN_WAITS).for_each(|_| assert!(answers.turn_wait().is_some()));
+        play(&mut answers, 1, (7, 3), 5);
+        assert_eq!(answers.turn_wait(), None);
     }
 
     #[test]

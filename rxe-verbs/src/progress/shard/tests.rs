@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -291,14 +291,50 @@ fn a_post_returns_with_the_answer_once_a_ping_pong_is_seen() {
     shard.await_answer(qpn, &mut answers);
     assert_eq!(msn(), 0, "nothing is known of the program yet");
 
-    // As if it had posted at once after each of 100 messages, however slow this machine is.
+    play_ping_pong(&mut answers);
+    shard.await_answer(qpn, &mut answers);
+    assert_eq!(msn(), 1, "the answer has come");
+}
+
+/// As if the program had posted at once after each of 100 messages, however slow this machine is.
+fn play_ping_pong(answers: &mut Answers) {
     for message in 0..100_u32 {
         let msn = message.wrapping_sub(100) & 0xff_ffff;
         let asked = Asked { msn, received: now(), now: now(), single_cpu: false };
         answers.posted(&asked);
     }
-    shard.await_answer(qpn, &mut answers);
-    assert_eq!(msn(), 1, "the answer has come");
+}
+
+#[test]
+fn a_post_before_the_end_of_the_turn_that_has_brought_the_message_is_of_the_ping_pong_too() {
+    let owed = Arc::new(AtomicU32::new(1));
+    let shard = shard_over(|capabilities| {
+        let wire = Nowhere(capabilities, Arc::default());
+        Box::new(Writes { wire, owed: Arc::clone(&owed), psn: Psn::ZERO })
+    });
+    let (qp, _cq) = connected_qp(&shard, QpType::Rc);
+    let qpn = qp.qpn();
+    let mut answers = Answers::default();
+    play_ping_pong(&mut answers);
+    let turning = AtomicBool::new(false);
+    let poster = format!("/proc/self/task/{}/stat", rustix::thread::gettid());
+    let sleeps = || std::fs::read_to_string(&poster).unwrap().contains(") S ");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            shard.bare(|_| {
+                turning.store(true, Ordering::Relaxed);
+                while !sleeps() {
+                    thread::yield_now();
+                }
+            });
+        });
+        while !turning.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+        shard.await_answer(qpn, &mut answers);
+        // Otherwise it has not slept until now, where this thread waits for the other one.
+        assert_eq!(owed.load(Ordering::Relaxed), 0, "the post has waited for the answer");
+    });
 }
 
 #[test]
