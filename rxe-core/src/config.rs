@@ -51,7 +51,8 @@ impl Config {
 }
 
 /// The limits of a device, by their verbs names; at least kernel rxe's. The engine enforces those
-/// on queue pairs, requests and groups; whoever makes other objects enforces theirs.
+/// on queue pairs, requests and groups, each engine for itself; whoever makes other objects, or has several
+/// engines, enforces those of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// QPs.

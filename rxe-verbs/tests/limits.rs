@@ -178,6 +178,37 @@ fn groups_and_attachments_are_limited() {
 }
 
 #[test]
+fn groups_and_attachments_are_limited_over_all_shards() {
+    let device = Device::options("lo").address(address()).limits(SMALL).shards(3).open().unwrap();
+    let pd = device.create_pd().unwrap();
+    let cqs = [(); 3].map(|()| device.create_cq(16).unwrap());
+    let qps = cqs.each_ref().map(|cq| {
+        let qp = pd.qp(cq).cap(CAP).service(QpType::Ud).build().unwrap();
+        qp.activate().unwrap();
+        qp
+    });
+    assert_eq!(device.shard_count(), 3);
+    let [one, two, three] =
+        [1, 2, 3].map(|last| Gid::from(std::net::IpAddr::from([239, 9, 7, last])));
+    let full = |result: Result<()>| {
+        let error = result.unwrap_err();
+        assert_eq!(error.errno(), libc::ENOMEM, "{error}");
+    };
+    qps[0].attach_multicast(one).unwrap();
+    qps[1].attach_multicast(one).unwrap();
+    full(qps[2].attach_multicast(one));
+    qps[2].attach_multicast(two).unwrap();
+    full(qps[1].attach_multicast(two));
+    full(qps[2].attach_multicast(three));
+    // What is attached already takes no further place, and what goes gives its place back.
+    qps[0].attach_multicast(one).unwrap();
+    full(qps[0].attach_multicast(two));
+    let [_, second, third] = qps;
+    drop(third);
+    second.attach_multicast(three).unwrap();
+}
+
+#[test]
 fn a_device_tells_at_least_the_limits_of_kernel_rxe() {
     // The largest of those in `drivers/infiniband/sw/rxe/rxe_param.h` and its older versions.
     let attr = open(address()).attr();

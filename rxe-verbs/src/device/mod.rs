@@ -28,6 +28,6 @@ pub use open::Device;
 pub(crate) use open::WeakDevice;
 pub use options::OpenOptions;
 pub(crate) use qpn_allocator::QpnPermit;
-pub(crate) use quota::Permit;
+pub(crate) use quota::{GroupPermit, Permit};
 pub(crate) use resources::Resources;
 pub(crate) use shards::ShardSet;

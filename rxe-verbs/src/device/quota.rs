@@ -1,15 +1,19 @@
 //! How many objects of a kind a device has. Each object holds a permit, which ends with it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use parking_lot::Mutex;
 use rxe_core::VerbsError;
 use rxe_core::engine::Limits;
+use rxe_core::types::Gid;
+use rxe_net::fork_generation;
 
 use super::DeviceAttr;
 use crate::error::Result;
 
-/// The permits of a device, by kind. Groups the engine counts itself.
+/// The permits of a device, by kind.
 #[derive(Debug)]
 pub(crate) struct Quotas {
     pub(crate) pds: Quota,
@@ -21,6 +25,7 @@ pub(crate) struct Quotas {
     pub(crate) ahs: Quota,
     /// Bytes of device memory.
     pub(crate) dm_bytes: Quota,
+    pub(crate) groups: GroupQuota,
 }
 
 impl Quotas {
@@ -34,6 +39,7 @@ impl Quotas {
             srqs: Quota::new("shared receive queues", limits.max_srq),
             ahs: Quota::new("address handles", limits.max_ah),
             dm_bytes: Quota::new("bytes of device memory", DeviceAttr::MAX_DM_SIZE),
+            groups: GroupQuota::new(limits),
         }
     }
 }
@@ -86,5 +92,79 @@ pub(crate) struct Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.used.fetch_sub(self.count, Ordering::Relaxed);
+    }
+}
+
+/// The permits for attachments to multicast groups. An engine counts those of its own queue pairs; these
+/// are of all shards.
+#[derive(Debug)]
+pub(crate) struct GroupQuota {
+    max_groups: u32,
+    max_members: u32,
+    total: Quota,
+    /// How many queue pairs are attached to each group.
+    members: Arc<Mutex<HashMap<Gid, u32>>>,
+}
+
+impl GroupQuota {
+    fn new(limits: &Limits) -> Self {
+        Self {
+            max_groups: limits.max_mcast_grp,
+            max_members: limits.max_mcast_qp_attach,
+            total: Quota::new("attachments to multicast groups", limits.max_total_mcast_qp_attach),
+            members: Arc::default(),
+        }
+    }
+
+    /// A permit for one more queue pair in this group.
+    ///
+    /// # Errors
+    /// There are as many groups, as many queue pairs in this one, or as many in all, as there may be.
+    pub(crate) fn attach(&self, group: Gid) -> Result<GroupPermit> {
+        let mut all = self.members.lock();
+        let members = all.get(&group).copied().unwrap_or(0);
+        let full = |what, limit| Err(VerbsError::TooMany { what, limit }.into());
+        if members >= self.max_members {
+            return full("queue pairs in a multicast group", self.max_members);
+        }
+        if members == 0 && all.len() >= self.max_groups as usize {
+            return full("multicast groups", self.max_groups);
+        }
+        let total = self.total.take()?;
+        all.insert(group, members + 1);
+        let (members, generation) = (Arc::clone(&self.members), fork_generation());
+        Ok(GroupPermit { group, members, generation, _total: total })
+    }
+}
+
+/// One queue pair's permit to be attached to a group, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct GroupPermit {
+    group: Gid,
+    members: Arc<Mutex<HashMap<Gid, u32>>>,
+    /// Of the process that it is of. In a forked child the lock may be held for ever.
+    generation: u64,
+    _total: Permit,
+}
+
+impl GroupPermit {
+    /// The group.
+    pub(crate) fn group(&self) -> Gid {
+        self.group
+    }
+}
+
+impl Drop for GroupPermit {
+    fn drop(&mut self) {
+        if self.generation != fork_generation() {
+            return;
+        }
+        let mut all = self.members.lock();
+        if let Some(members) = all.get_mut(&self.group) {
+            *members -= 1;
+            if *members == 0 {
+                all.remove(&self.group);
+            }
+        }
     }
 }

@@ -164,7 +164,7 @@ impl DeviceReporter {
 
     fn summary(&self) -> Option<Vec<Record>> {
         let cm_ids: usize = self.look(|core| core.list_cm(0).total)?.into_iter().sum();
-        let Quotas { pds, cqs, mrs, mws, srqs, ahs, qps, dm_bytes: _ } = &*self.quotas;
+        let Quotas { pds, cqs, mrs, mws, srqs, ahs, qps, dm_bytes: _, groups: _ } = &*self.quotas;
         let record = Record::new("resource")
             .with("pd", pds.used())
             .with("cq", cqs.used())

@@ -199,6 +199,7 @@ impl QpBuilder {
             qkey,
             faults,
             answers: Mutex::default(),
+            groups: Mutex::default(),
             _quota: quota,
             _permit: permit,
         })

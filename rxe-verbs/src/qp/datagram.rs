@@ -34,9 +34,17 @@ impl QueuePair {
     /// each in a receive of its own. The interface joins the group.
     ///
     /// # Errors
-    /// It is not a datagram queue pair, the GID is not a group's, or the interface cannot join.
+    /// It is not a datagram queue pair, the GID is not a group's, there are as many groups or attachments
+    /// as the device allows, or the interface cannot join.
     pub fn attach_multicast(&self, group: Gid) -> Result<()> {
-        self.shard().with(|core| core.engine.attach_multicast(self.qpn(), group))??;
+        self.shard().check_own()?;
+        let mut groups = self.groups.lock();
+        if groups.iter().all(|permit| permit.group() != group) {
+            let permit = self.device().quotas().groups.attach(group)?;
+            self.shard().with(|core| core.engine.attach_multicast(self.qpn(), group))??;
+            groups.push(permit);
+        }
+        drop(groups);
         self.join(group).inspect_err(|_| {
             // It was attached just now.
             let _ = self.detach_multicast(group);
@@ -58,10 +66,14 @@ impl QueuePair {
     /// # Errors
     /// It is not attached to the group.
     pub fn detach_multicast(&self, group: Gid) -> Result<()> {
+        self.shard().check_own()?;
+        let mut groups = self.groups.lock();
         let left = self.shard().with(|core| {
             core.engine.detach_multicast(self.qpn(), group)?;
             Ok::<_, Error>(core.leave_groups())
         })??;
+        groups.retain(|permit| permit.group() != group);
+        drop(groups);
         // Here the lock is free.
         drop(left);
         Ok(())

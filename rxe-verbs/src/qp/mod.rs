@@ -20,7 +20,7 @@ pub use connect::{ConnectOptions, Endpoint};
 pub use request::Request;
 
 use crate::cq::CompletionQueue;
-use crate::device::{Device, Permit, QpnPermit};
+use crate::device::{Device, GroupPermit, Permit, QpnPermit};
 use crate::error::{Error, Result};
 use crate::faults::RequestFaults;
 use crate::pd::ProtectionDomain;
@@ -49,6 +49,8 @@ pub struct QueuePair {
     faults: Option<Box<RequestFaults>>,
     /// What its posts wait for.
     answers: Mutex<Answers>,
+    /// For the multicast groups that it is attached to.
+    groups: Mutex<Vec<GroupPermit>>,
     /// Given back when the number is free again.
     _permit: QpnPermit,
     _quota: Permit,
