@@ -54,7 +54,9 @@ impl CompletionChannel {
         }
         let deadline = timeout.map_or(Time::MAX, |t| self.device.now() + t);
         let shard = self.device.first_of(self.events.shards());
-        shard.sleep(self.events.fd(), deadline, signals, || Ok(self.events.take()))
+        let slept = shard.sleep(self.events.fd(), deadline, signals, || Ok(self.events.take()));
+        // What a failure flushed may have given an event.
+        slept.or_else(|error| self.events.take().map(Some).ok_or(error))
     }
 
     /// Ends it.

@@ -150,6 +150,14 @@ impl CompletionQueue {
         Ok(())
     }
 
+    /// Turns its shards. Whether all is well; completions of what a failure flushed are in the queue before
+    /// this tells of it, so the caller looks into the queue once more.
+    #[inline]
+    fn turn_and_check(&self) -> Result<()> {
+        self.turn()?;
+        self.check()
+    }
+
     /// Returns when the acknowledgements of what it has given have left that must leave before.
     #[inline]
     fn acknowledge(&self) {
@@ -207,12 +215,14 @@ impl CompletionQueue {
         self.shard().check_own()?;
         let mut completion = self.next();
         if completion.is_none() {
-            self.turn()?;
+            let works = self.turn_and_check();
             completion = self.next();
+            if completion.is_none() {
+                works?;
+            }
         }
-        match completion {
-            Some(_) => self.acknowledge(),
-            None => self.check()?,
+        if completion.is_some() {
+            self.acknowledge();
         }
         Ok(completion)
     }
@@ -226,10 +236,10 @@ impl CompletionQueue {
         self.shard().check_own()?;
         let mut taken = self.take(max, out);
         if taken == 0 && max > 0 {
-            self.turn()?;
+            let works = self.turn_and_check();
             taken = self.take(max, out);
             if taken == 0 {
-                self.check()?;
+                works?;
             }
         }
         Ok(taken)
@@ -245,10 +255,10 @@ impl CompletionQueue {
         let mut take = || std::iter::from_fn(|| self.next()).take(max).map(&mut each).count();
         let mut taken = take();
         if taken == 0 && max > 0 {
-            self.turn()?;
+            let works = self.turn_and_check();
             taken = take();
             if taken == 0 {
-                self.check()?;
+                works?;
             }
         }
         if taken > 0 {
@@ -292,7 +302,11 @@ impl CompletionQueue {
             // What came before the arming would not wake anybody.
             Ok(found(self.take(max, out)))
         });
-        Ok(result?.unwrap_or(0))
+        match result {
+            Ok(taken) => Ok(taken.unwrap_or(0)),
+            // A failure completes requests before it is told.
+            Err(error) => found(self.take(max, out)).ok_or(error),
+        }
     }
 
     /// Waits, asleep, for one completion.

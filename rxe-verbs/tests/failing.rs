@@ -2,13 +2,14 @@
 
 mod common;
 
+use std::os::unix::net::UnixListener;
 use std::thread;
 use std::time::Duration;
 
 use common::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
-use rxe_net::{Capabilities, Counters, SendStatus, SharedFd, SrcPort};
+use rxe_net::{Capabilities, Counters, L2Backend, L2Config, SendStatus, SharedFd, SrcPort};
 use rxe_verbs::*;
 
 /// A wire that breaks once its fuse is lit.
@@ -73,6 +74,10 @@ fn light(fuse: &SharedFd) {
 fn a_panicking_driver_hangs_nobody() {
     let (device, fuse) = bomb(true);
     let side = Side::new(device.clone());
+    // The engine cannot be trusted any more, so what was accepted is not completed.
+    let lost = Side::new(device.clone());
+    connect_to_nobody(&lost.qp);
+    lost.qp.send_bytes(7, b"lost").post().unwrap();
     let channel = device.create_channel().unwrap();
     let on_channel = device.create_cq_on(1, &channel).unwrap();
     // Nobody waits where this crate sees it, so it is the driver that the fuse wakes.
@@ -83,6 +88,7 @@ fn a_panicking_driver_hangs_nobody() {
     let error = side.cq.wait_one(TIMEOUT).unwrap_err();
     assert!(matches!(error, Error::DeviceFailed { .. }), "{error}");
     assert!(matches!(side.cq.spin_one(TIMEOUT), Err(Error::DeviceFailed { .. })));
+    assert!(matches!(lost.cq.wait_one(TIMEOUT), Err(Error::DeviceFailed { .. })));
     assert!(matches!(side.pd.qp(&side.cq).build(), Err(Error::DeviceFailed { .. })));
     assert!(side.qp.send_bytes(1, b"x").post().is_err());
     assert_eq!(device.poll_async_event().unwrap().kind, AsyncKind::DeviceFatal);
@@ -105,4 +111,143 @@ fn a_broken_backend_wakes_all_who_wait() {
         thread::sleep(Duration::from_millis(20));
         light(&fuse);
     });
+}
+
+/// A queue pair in RTS, whose peer never answers, and which is patient.
+fn connect_to_nobody(qp: &QueuePair) {
+    let gid = std::net::IpAddr::from([10, 9, 0, 2]).into();
+    let (qpn, psn) = (Qpn::new(0x77).unwrap(), Psn::new(1));
+    let nobody = Endpoint { qpn, psn, gid, ..qp.endpoint() };
+    let patient =
+        ConnectOptions { timeout: AckTimeout::new(31).unwrap(), ..ConnectOptions::default() };
+    qp.connect(&nobody, &patient).unwrap();
+}
+
+/// A connection with two receives, two requests that have left, and one of local work behind them.
+fn accepts_five(side: &Side) {
+    connect_to_nobody(&side.qp);
+    let memory = side.region(8);
+    for id in [1, 2] {
+        side.qp.recv(id, &[memory.slice(..)]).unwrap();
+    }
+    side.qp.send_bytes(3, b"signaled").post().unwrap();
+    side.qp.send_bytes(4, b"unsignaled").unsignaled().post().unwrap();
+    side.qp.read(5, &[memory.slice(..)], memory.remote(0)).post().unwrap();
+}
+
+/// What was accepted has completed as flushed; then the queue says what has happened.
+fn five_are_flushed(side: &Side, mut take: impl FnMut() -> Result<Completion>) {
+    let mut ids: Vec<_> = (0..5)
+        .map(|_| {
+            let done = take().unwrap();
+            assert_eq!(done.status, Status::WorkRequestFlushed, "{done:?}");
+            (done.qpn, done.id)
+        })
+        .collect();
+    let error = take().unwrap_err();
+    assert!(matches!(error, Error::DeviceFailed { .. }), "{error}");
+    // Sends and receives each in their order.
+    ids.sort_by_key(|&(_, id)| id <= 2);
+    assert_eq!(ids, [3, 4, 5, 1, 2].map(|id| (side.qp.qpn(), id)));
+    assert_eq!(side.qp.state(), QpState::Err);
+    assert!(matches!(side.qp.send_bytes(6, b"x").post(), Err(Error::DeviceFailed { .. })));
+    assert!(matches!(side.qp.recv(6, &[]), Err(Error::DeviceFailed { .. })));
+}
+
+#[test]
+fn what_was_accepted_completes_as_flushed_before_the_failure_is_told() {
+    let (device, fuse) = bomb(false);
+    let sides: Vec<_> = (0..5).map(|_| Side::new(device.clone())).collect();
+    sides.iter().for_each(accepts_five);
+    let unused = Side::new(device.clone());
+    light(&fuse);
+    thread::scope(|scope| {
+        let [waits, polls, takes, each, spins] = &sides[..] else { panic!() };
+        scope.spawn(|| five_are_flushed(waits, || waits.cq.wait_one(TIMEOUT)));
+        scope.spawn(|| {
+            five_are_flushed(polls, || {
+                loop {
+                    if let Some(done) = polls.cq.poll_one()? {
+                        return Ok(done);
+                    }
+                }
+            });
+        });
+        scope.spawn(|| {
+            five_are_flushed(takes, || {
+                let mut one = Vec::new();
+                while takes.cq.poll(1, &mut one)? == 0 {}
+                Ok(one[0])
+            });
+        });
+        scope.spawn(|| {
+            five_are_flushed(each, || {
+                let mut one = None;
+                while each.cq.poll_each(1, |done| one = Some(done))? == 0 {}
+                Ok(one.unwrap())
+            });
+        });
+        scope.spawn(|| five_are_flushed(spins, || spins.cq.spin_one(TIMEOUT)));
+    });
+    assert!(matches!(unused.cq.poll_one(), Err(Error::DeviceFailed { .. })));
+    assert_eq!(unused.qp.state(), QpState::Reset);
+    async_event(&device, AsyncKind::DeviceFatal);
+}
+
+/// Threads post as long as they may while the device fails: each request that was accepted completes.
+#[test]
+fn a_request_that_is_accepted_while_the_device_fails_completes_too() {
+    for _ in 0..20 {
+        let (device, fuse) = bomb(false);
+        let sides: Vec<_> = (0..4).map(|_| Side::new(device.clone())).collect();
+        sides.iter().for_each(|side| connect_to_nobody(&side.qp));
+        thread::scope(|scope| {
+            for side in &sides {
+                scope.spawn(|| {
+                    let (mut accepted, mut completed) = (0, 0);
+                    let refused = loop {
+                        match side.qp.send_bytes(accepted, b"x").post() {
+                            Ok(()) => accepted += 1,
+                            Err(Error::Verbs(VerbsError::QueueFull { .. })) => {}
+                            Err(error) => break error,
+                        }
+                    };
+                    assert!(matches!(refused, Error::DeviceFailed { .. }), "{refused}");
+                    let failed = loop {
+                        match side.cq.wait_one(TIMEOUT) {
+                            Ok(done) => assert_eq!(done.id, completed),
+                            Err(error) => break error,
+                        }
+                        completed += 1;
+                    };
+                    assert!(matches!(failed, Error::DeviceFailed { .. }), "{failed}");
+                    assert_eq!(completed, accepted);
+                });
+            }
+            thread::sleep(Duration::from_micros(200));
+            light(&fuse);
+        });
+    }
+}
+
+#[test]
+fn a_qemu_that_goes_away_leaves_no_request_without_a_completion() {
+    let path = std::env::temp_dir().join(format!("rxe-qemu-{}", std::process::id()));
+    let qemu = UnixListener::bind(&path).unwrap();
+    let words = format!("qemu:{} address 10.9.0.1/24 nodad", path.display());
+    let config = L2Config::from_words(words.split(' ')).unwrap();
+    let backend = L2Backend::open(&config).unwrap();
+    let (connection, _) = qemu.accept().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let device = Device::options("lo").address([10, 9, 0, 1].into());
+    let device = device.custom_backend(Box::new(backend)).open().unwrap();
+    let side = Side::new(device.clone());
+    accepts_five(&side);
+    thread::scope(|scope| {
+        scope.spawn(|| five_are_flushed(&side, || side.cq.wait_one(TIMEOUT)));
+        thread::sleep(Duration::from_millis(20));
+        drop((connection, qemu));
+    });
+    let why = async_event(&device, AsyncKind::DeviceFatal).text;
+    assert!(why.contains("QEMU has ended"), "{why}");
 }

@@ -338,6 +338,19 @@ impl Engine {
         &self.events.counters
     }
 
+    /// The device cannot go on: all queue pairs go into the error state, but those in RESET, and what is
+    /// posted completes as flushed. Called again, it flushes what was posted meanwhile. IBTA 11.6.3.
+    pub fn fail_all(&mut self, now: Time) {
+        self.take_doorbells();
+        let window = self.window();
+        let guard = self.memory.guard();
+        for qp in self.qps.values_mut() {
+            qp.fail(&mut Ctx::new(now, &guard, &mut self.events, window));
+        }
+        // No queue is left that another could stop.
+        self.events.overflowed = false;
+    }
+
     fn window(&self) -> Window {
         let Config { window_packets: packets, window_bytes: bytes, max_mtu, .. } = self.config;
         Window { packets, bytes, share: u32::MAX, max_mtu }

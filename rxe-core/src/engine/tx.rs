@@ -89,7 +89,7 @@ impl Engine {
 
     /// Moves queue pairs that were posted to into the ready list. They are taken in batches: the
     /// memory of a whole batch is prefetched before the first is looked at.
-    fn take_doorbells(&mut self) {
+    pub(super) fn take_doorbells(&mut self) {
         let mut rung = SmallVec::<[Qpn; DOORBELL_BATCH]>::new();
         while let Some(qpn) = self.doorbells.take() {
             if qpn == Doorbells::OVERFLOW {

@@ -335,6 +335,15 @@ impl Qp {
         }
     }
 
+    /// Goes into the error state, and flushes also what was posted there since.
+    pub(crate) fn fail(&mut self, ctx: &mut Ctx<'_>) {
+        match self.state() {
+            QpState::Reset => {}
+            QpState::Err => self.flush(ctx),
+            _ => self.enter_error(ctx),
+        }
+    }
+
     fn enter_error(&mut self, ctx: &mut Ctx<'_>) {
         self.set_state(QpState::Err);
         self.flush(ctx);

@@ -263,7 +263,9 @@ impl Shard {
             turns += 1;
             let Some(mut core) = self.try_lock() else { return false };
             if self.failed.get().is_some() {
-                return false;
+                // Posted while it failed.
+                core.flush();
+                return core.intact;
             }
             // What fails here every later call reports.
             let _ = self.end_turn(&mut core, false);
@@ -312,7 +314,7 @@ impl Shard {
         } else if let Some(deadline) = core.poll_timeout() {
             core.armed.set_timer(&self.watch, deadline);
         }
-        self.fail_on(sent)
+        sent.or_else(|e| self.failed_by(core, e))
     }
 
     /// Carries out what [`super::policy`] decided. In a simulation nobody sleeps on sockets.
@@ -445,15 +447,31 @@ impl Shard {
     }
 
     pub(super) fn fail_on<T>(&self, result: Result<T, NetError>) -> Result<T> {
-        result.or_else(|e| {
-            self.fail(e.to_string());
-            self.check()?;
-            Err(e.into())
-        })
+        result.or_else(|e| self.failed_by(&mut self.lock(), e))
     }
 
-    /// Nothing works any more: says so to everybody who waits. Takes no lock that a turn holds.
+    fn failed_by<T>(&self, core: &mut Core, error: NetError) -> Result<T> {
+        self.fail_with(core, error.to_string());
+        self.check()?;
+        Err(error.into())
+    }
+
+    /// As [`Shard::fail_with`], for a thread without the lock.
     pub(super) fn fail(&self, why: String) {
+        self.fail_with(&mut self.lock(), why);
+    }
+
+    /// Nothing works any more: what was posted completes as flushed, and everybody who waits is told. A
+    /// thread that learns of the failure finds these completions in their queues.
+    fn fail_with(&self, core: &mut Core, why: String) {
+        if self.failed.get().is_none() {
+            core.flush();
+            self.tell_failure(why);
+        }
+    }
+
+    /// Tells everybody who waits why nothing works any more. Takes no lock that a turn holds.
+    fn tell_failure(&self, why: String) {
         if self.failed.set(why.clone()).is_err() {
             return;
         }
@@ -510,7 +528,10 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let panics = thread::panicking() && !self.panicked_before;
         if panics {
-            self.shard.fail("the engine panicked: please report this as a bug".into());
+            if let Some(core) = &mut self.core {
+                core.intact = false;
+            }
+            self.shard.tell_failure("the engine panicked: please report this as a bug".into());
         }
         if let Some(mut core) = self.core.take()
             && std::mem::take(&mut core.limit).hands_over()

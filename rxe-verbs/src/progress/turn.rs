@@ -59,6 +59,8 @@ pub(crate) struct Core {
     watched: bool,
     /// The groups that the interface is in.
     joined: Vec<Gid>,
+    /// No thread panicked while it had the engine.
+    pub(super) intact: bool,
 }
 
 /// A connection manager, which is turned with its engine.
@@ -119,6 +121,7 @@ impl Core {
             cm_timers: Timers::None,
             watched: false,
             joined: Vec::new(),
+            intact: true,
         }
     }
 
@@ -391,6 +394,19 @@ impl Core {
             self.unsent.all_sent();
         }
         Ok(())
+    }
+
+    /// Nothing can leave any more: what was posted completes as flushed, if the engine can be trusted.
+    #[cold]
+    pub(super) fn flush(&mut self) {
+        if !self.intact {
+            return;
+        }
+        // First, as `Unsent::join_posts` wants it: from now on every post rings for itself.
+        self.unsent.end_posts();
+        self.engine.fail_all(self.environment.now());
+        self.events.take_all(&mut self.engine);
+        self.unsent.all_sent();
     }
 
     /// Whether there is anything to send.
