@@ -1,7 +1,7 @@
 //! Completion queues: where finished requests are told. IBTA 11.2.6.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ struct CqInner {
     device: Device,
     /// Those of its queue pairs.
     shards: ShardSet,
+    /// A hint for the first of these.
+    vector: AtomicU32,
     queue: Arc<queue::CompletionQueue>,
     notifier: Arc<Notifier>,
     /// Holds completions back; rarely there.
@@ -91,6 +93,7 @@ impl CompletionQueue {
             CqInner {
                 device,
                 shards: ShardSet::default(),
+                vector: AtomicU32::new(0),
                 queue,
                 notifier,
                 slow,
@@ -183,6 +186,22 @@ impl CompletionQueue {
     /// Tells it from all others of this process.
     pub fn id(&self) -> u64 {
         self.inner.queue.id()
+    }
+
+    /// Its completion vector: 0, if [`CompletionQueue::set_comp_vector`] was not called.
+    pub fn comp_vector(&self) -> u32 {
+        self.inner.vector.load(Ordering::Relaxed)
+    }
+
+    /// Says of which completion vector it is (`comp_vector` of `ibv_create_cq`). Queue pairs whose completion
+    /// queues are of different vectors run side by side, in shards of their own, where there are CPUs for it
+    /// ([`crate::OpenOptions::shards`]). It is a hint for the first queue pair of this queue: those to come
+    /// stay with it.
+    ///
+    /// A device has [`num_comp_vectors`](crate::device::DeviceAttr::num_comp_vectors). A number beyond them
+    /// is taken modulo theirs.
+    pub fn set_comp_vector(&self, vector: u32) {
+        self.inner.vector.store(vector, Ordering::Relaxed);
     }
 
     /// Makes it hold `depth` completions from now on. Those in it stay, in order, and none that comes

@@ -82,6 +82,78 @@ fn each_thread_has_a_shard_while_it_lives() {
     talk_all(&sides);
 }
 
+/// A device and, for each of these vectors, a completion queue and a queue pair on it, made by this thread.
+fn by_vector(options: OpenOptions, vectors: &[u32]) -> (Device, Vec<Side>) {
+    let device = options.open().unwrap();
+    let sides = vectors.iter().map(|&vector| side_of(&device, vector)).collect();
+    (device, sides)
+}
+
+fn side_of(device: &Device, vector: u32) -> Side {
+    let (pd, cq) = (device.create_pd().unwrap(), device.create_cq(1024).unwrap());
+    cq.set_comp_vector(vector);
+    assert_eq!(cq.comp_vector(), vector);
+    let qp = pd.qp(&cq).build().unwrap();
+    Side { device: device.clone(), pd, cq, qp }
+}
+
+/// Which of the queue pairs are of one shard: the place of the first one of its shard for each.
+fn groups(sides: &[Side]) -> Vec<usize> {
+    let block = |side: &Side| side.qp.qpn().block();
+    let first = |side| sides.iter().position(|other| block(other) == block(side)).unwrap();
+    sides.iter().map(first).collect()
+}
+
+#[test]
+fn one_thread_has_a_shard_for_each_completion_vector_that_it_names() {
+    let options = || Device::options("lo").address(address());
+    let cpus = open(address()).attr().num_comp_vectors;
+    assert_eq!(cpus as usize, thread::available_parallelism().unwrap().get());
+    // One vector, whichever it is, and no vector are one shard.
+    for vector in [0, 1, cpus - 1] {
+        let (device, _sides) = by_vector(options(), &[vector; 3]);
+        assert_eq!(device.shard_count(), 1);
+    }
+    let (device, sides) = by_vector(options(), &[0, 1, 0, 1, cpus]);
+    let two = cpus.min(2) as usize;
+    assert_eq!(device.shard_count(), two);
+    // A number beyond the last is the first again.
+    assert_eq!(groups(&sides), [0, two - 1, 0, two - 1, 0]);
+    talk_all(&sides);
+    // A queue pair with two queues is of the shard of its receives.
+    let receives = device.create_cq(16).unwrap();
+    receives.set_comp_vector(1);
+    let sends = device.create_cq(16).unwrap();
+    let qp = sides[0].pd.qp_with(&sends, &receives).build().unwrap();
+    assert_eq!(qp.qpn().block(), sides[1].qp.qpn().block());
+    // Other threads name the same vector, and go on as those that name none.
+    let ready = Barrier::new(2);
+    let of_threads: Vec<_> = thread::scope(|scope| {
+        let make = || {
+            let side = side_of(&device, 1);
+            ready.wait();
+            side
+        };
+        let threads = [(); 2].map(|()| scope.spawn(make));
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(groups(&of_threads), [0, two - 1]);
+}
+
+#[test]
+fn of_a_number_of_shards_each_vector_but_0_has_one() {
+    if thread::available_parallelism().unwrap().get() == 1 {
+        println!("SKIPPED: of_a_number_of_shards_each_vector_but_0_has_one: there is one CPU");
+        return;
+    }
+    let options = Device::options("lo").address(address()).shards(3);
+    let (device, sides) = by_vector(options, &[0, 1, 1, 0, 0, 1]);
+    assert_eq!(device.shard_count(), 3);
+    // In turn: the first, the second, the third, and the first again.
+    assert_eq!(groups(&sides), [0, 1, 1, 3, 0, 1]);
+    talk_all(&sides);
+}
+
 #[test]
 fn a_completion_queue_may_be_of_two_shards() {
     let (device, sides) = spread(2);

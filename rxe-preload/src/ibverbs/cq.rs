@@ -47,6 +47,7 @@ unsafe fn create(
         // SAFETY: a channel of ours.
         device.create_cq_on(cqe, &unsafe { Channel::of(channel) }.channel)?
     };
+    queue.set_comp_vector(comp_vector);
     let made = Handle::new(context);
     let base = ibv_cq {
         context,

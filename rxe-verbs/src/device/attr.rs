@@ -4,7 +4,7 @@
 //! Limits are at least those of kernel rxe; each is enforced. The limit of a feature that does not exist
 //! is 0. Applications recognise a software RoCE device by its vendor ID, so ours is kernel rxe's.
 
-use std::fmt;
+use std::{fmt, thread};
 
 use rxe_core::engine::Limits;
 use rxe_core::types::Mtu;
@@ -85,6 +85,8 @@ pub struct DeviceAttr {
     pub odp_caps: OdpCaps,
     /// Bytes of device memory, over all that is allocated.
     pub max_dm_size: u64,
+    /// Completion vectors: one for each CPU that this process may use. (Verbs tells this with the context.)
+    pub num_comp_vectors: u32,
 }
 
 impl DeviceAttr {
@@ -134,8 +136,15 @@ impl DeviceAttr {
             phys_port_cnt: 1,
             odp_caps: OdpCaps::OURS,
             max_dm_size: Self::MAX_DM_SIZE.into(),
+            num_comp_vectors: comp_vectors(),
         }
     }
+}
+
+/// How many completion vectors a device has: one for each CPU that this process may use.
+pub(super) fn comp_vectors() -> u32 {
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    u32::try_from(cpus).unwrap_or(u32::MAX)
 }
 
 /// Optional abilities of a device, with the bits of `enum ibv_device_cap_flags`.

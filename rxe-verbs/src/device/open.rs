@@ -225,9 +225,9 @@ impl Device {
     }
 
     /// Chooses the shard for a new queue pair, by its number. `used`: its completion queues are of these
-    /// already.
-    pub(crate) fn choose_shard(&self, used: u32) -> usize {
-        self.inner.shards.choose(used)
+    /// already. `vector`: that of its receive completion queue.
+    pub(crate) fn choose_shard(&self, used: u32, vector: u32) -> usize {
+        self.inner.shards.choose(used, vector)
     }
 
     /// Where the numbers of a shard's queue pairs come from.

@@ -212,12 +212,13 @@ impl OpenOptions {
     }
 
     /// Spread queue pairs over so many shards ([`OpenOptions::SHARDS`]): engines that run side by side, on a CPU each. They
-    /// are dealt out in turn by their completion queues: queue pairs that complete in one queue are of one
-    /// shard.
+    /// are dealt out in turn by their completion queues: queue pairs that complete in one queue, or in queues
+    /// of one completion vector other than 0 ([`crate::CompletionQueue::set_comp_vector`]), are of one shard.
     ///
-    /// Without this, each thread that makes queue pairs has a shard for them, but there are no more shards
-    /// than CPUs, and at most 8. With captures, with faults, with [`OpenOptions::custom_backend`] and over
-    /// AF_XDP there is always one.
+    /// Without this, each thread that makes queue pairs has a shard for them, and one more for each
+    /// completion vector that it names, but there are no more shards than CPUs, and at most 8. With captures,
+    /// with faults, with [`OpenOptions::custom_backend`], over AF_XDP and for endpoints of layer 2 there is
+    /// always one.
     pub fn shards(mut self, count: u32) -> Self {
         self.spread = Spread::Queues(count.clamp(1, MAX_SHARDS) as usize);
         self

@@ -5,11 +5,11 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread;
 
 use parking_lot::{Mutex, RwLock};
 use rxe_net::{CaptureStream, PortGroups};
 
+use super::attr::comp_vectors;
 use super::captured::Captured;
 use super::qpn_allocator::QpnAllocator;
 use crate::error::Result;
@@ -26,9 +26,9 @@ const MAX_UNASKED: usize = 8;
 /// How queue pairs are spread over shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spread {
-    /// Each thread that makes queue pairs has a shard, as long as there are CPUs.
+    /// Each thread that makes queue pairs has a shard for each completion vector, as long as there are CPUs.
     Threads,
-    /// Over so many shards in turn, by their completion queues.
+    /// Over so many shards in turn, by their completion queues; those of a vector other than 0 have one.
     Queues(usize),
 }
 
@@ -75,13 +75,23 @@ struct Growth {
     limit: usize,
     /// Shards there are.
     count: usize,
-    /// Threads that make queue pairs, with their shards.
-    threads: Vec<(Weak<()>, usize)>,
+    /// Who has a shard, and which.
+    owners: Vec<(Owner, usize)>,
+    /// How many completion vectors there are.
+    vectors: u32,
     /// The next completion queue's shard.
     next: usize,
     ports: Arc<Ports>,
     /// Wakes the port monitor.
     monitor: Arc<Alarm>,
+}
+
+/// Whose queue pairs are all of one shard.
+struct Owner {
+    /// The thread that makes them; `None` stands for all threads.
+    thread: Option<Weak<()>>,
+    /// The vector of their completion queues.
+    vector: u32,
 }
 
 thread_local! {
@@ -97,16 +107,15 @@ impl Shards {
 
     /// One shard, and further ones when they are wanted.
     pub(super) fn growing(first: Member, spread: Spread, ports: Arc<Ports>, open: Open) -> Self {
+        let cpus = comp_vectors();
         let limit = match spread {
-            Spread::Threads => {
-                thread::available_parallelism().map_or(1, usize::from).min(MAX_UNASKED)
-            }
+            Spread::Threads => (cpus as usize).min(MAX_UNASKED),
             Spread::Queues(count) => count,
         };
         let monitor = first.shard.alarm();
         let growth = (limit > 1).then(|| {
-            let (count, threads, next) = (1, Vec::new(), 0);
-            Mutex::new(Growth { open, spread, limit, count, threads, next, ports, monitor })
+            let (count, owners, vectors, next) = (1, Vec::new(), cpus, 0);
+            Mutex::new(Growth { open, spread, limit, count, owners, vectors, next, ports, monitor })
         });
         Self { growth, ..Self::one(first) }
     }
@@ -131,15 +140,21 @@ impl Shards {
     }
 
     /// The number of the shard for a new queue pair. `used`: its completion queues are of these already.
-    pub(super) fn choose(&self, used: u32) -> usize {
+    /// `vector`: that of its receive completion queue.
+    pub(super) fn choose(&self, used: u32, vector: u32) -> usize {
         if used != 0 {
             return used.trailing_zeros() as usize;
         }
         let Some(growth) = &self.growth else { return 0 };
         let mut growth = growth.lock();
+        let owner = growth.owner(vector);
+        if let Some(number) = growth.shard_of(owner.as_ref()) {
+            return number;
+        }
         let wanted = growth.wanted();
         let number = if wanted == growth.count { self.grow(&mut growth) } else { wanted };
-        growth.chosen(number);
+        growth.next = number + 1;
+        growth.owners.extend(owner.map(|owner| (owner, number)));
         number
     }
 
@@ -161,35 +176,51 @@ impl Shards {
 }
 
 impl Growth {
-    /// The shard that the next queue pair is to be of; as many as there are, if of a further one.
-    fn wanted(&mut self) -> usize {
+    /// Whose queue pair it is that this thread makes for a completion queue of this vector, if that matters.
+    fn owner(&self, vector: u32) -> Option<Owner> {
+        let vector = vector % self.vectors;
+        match self.spread {
+            Spread::Threads => {
+                let own = THREAD.try_with(Arc::downgrade).unwrap_or_default();
+                Some(Owner { thread: Some(own), vector })
+            }
+            Spread::Queues(_) => (vector > 0).then_some(Owner { thread: None, vector }),
+        }
+    }
+
+    /// The shard that it has already.
+    fn shard_of(&mut self, owner: Option<&Owner>) -> Option<usize> {
+        self.owners.retain(|(owner, _)| owner.lives());
+        let owner = owner?;
+        self.owners.iter().find(|(known, _)| known.is(owner)).map(|&(_, number)| number)
+    }
+
+    /// The shard for who has none; as many as there are, if a further one.
+    fn wanted(&self) -> usize {
         match self.spread {
             Spread::Queues(_) => self.next % self.limit,
-            Spread::Threads => {
-                self.threads.retain(|(thread, _)| thread.strong_count() > 0);
-                let own = THREAD.try_with(Arc::downgrade).unwrap_or_default();
-                let known = self.threads.iter().find(|(thread, _)| thread.ptr_eq(&own));
-                known.map_or_else(|| self.least_used(), |&(_, number)| number)
-            }
+            Spread::Threads => self.least_used(),
         }
     }
 
-    /// The shard that the fewest threads have, a further one if each has some.
+    /// The shard that the fewest have, a further one if each is somebody's.
     fn least_used(&self) -> usize {
-        let threads = |number| self.threads.iter().filter(|(_, of)| *of == number).count();
-        (0..self.limit.min(self.count + 1)).min_by_key(|&number| threads(number)).unwrap_or(0)
+        let owners = |number| self.owners.iter().filter(|(_, of)| *of == number).count();
+        (0..self.limit.min(self.count + 1)).min_by_key(|&number| owners(number)).unwrap_or(0)
+    }
+}
+
+impl Owner {
+    fn lives(&self) -> bool {
+        self.thread.as_ref().is_none_or(|thread| thread.strong_count() > 0)
     }
 
-    fn chosen(&mut self, number: usize) {
-        match self.spread {
-            Spread::Queues(_) => self.next = number + 1,
-            Spread::Threads => {
-                let own = THREAD.try_with(Arc::downgrade).unwrap_or_default();
-                if !self.threads.iter().any(|(thread, _)| thread.ptr_eq(&own)) {
-                    self.threads.push((own, number));
-                }
-            }
-        }
+    fn is(&self, other: &Self) -> bool {
+        let same_thread = match (&self.thread, &other.thread) {
+            (Some(one), Some(other)) => one.ptr_eq(other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        same_thread && self.vector == other.vector
     }
 }
 

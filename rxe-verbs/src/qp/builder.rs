@@ -215,7 +215,7 @@ impl QpBuilder {
                 bits => bits,
             },
         };
-        self.pd.device().choose_shard(used)
+        self.pd.device().choose_shard(used, self.recv_cq.comp_vector())
     }
 
     fn check_xrc(&self) -> Result<()> {

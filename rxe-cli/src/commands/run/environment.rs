@@ -36,8 +36,8 @@ pub(super) struct Settings {
     #[arg(long, value_enum)]
     ack: Option<Ack>,
     /// Spread queue pairs over this many engines, each with a lock and a thread of its own, in turn by
-    /// their completion queues. Without it each thread that makes queue pairs has an engine, as long as
-    /// there are CPUs
+    /// their completion queues. Without it each thread that makes queue pairs has an engine, and one more
+    /// for each completion vector that it names, as long as there are CPUs
     #[arg(long, value_name = "NUMBER", value_parser = shard_count())]
     shards: Option<u32>,
     /// Show the program only this device (or interface); may be given several times

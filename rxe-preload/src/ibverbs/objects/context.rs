@@ -68,7 +68,7 @@ impl Context {
         table: impl FnOnce(ibv_context) -> verbs_context,
     ) -> Outcome<*mut ibv_context> {
         let asyncs = ProgramEpoll::new()?;
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let vectors = entry.info().attr().num_comp_vectors;
         let context = ibv_context {
             device: entry.as_ptr(),
             ops,
@@ -76,7 +76,7 @@ impl Context {
             // set flags on it or import the device by it, so it must be an open one.
             cmd_fd: asyncs.as_raw_fd(),
             async_fd: asyncs.as_raw_fd(),
-            num_comp_vectors: c_int::try_from(cpus).unwrap_or(1),
+            num_comp_vectors: c_int::try_from(vectors).unwrap_or(1),
             mutex: libc::PTHREAD_MUTEX_INITIALIZER,
             abi_compat: ptr::without_provenance_mut(ABI_IS_EXTENDED),
         };
