@@ -10,8 +10,13 @@ use std::time::Duration;
 
 const RXE: &str = env!("CARGO_BIN_EXE_rxe");
 
+/// In a directory of its own, in which it must leave nothing.
 fn rxe(args: &[&str]) -> Output {
-    Command::new(RXE).args(args).stdin(Stdio::null()).output().unwrap()
+    let dir = tempfile::tempdir().unwrap();
+    let out = Command::new(RXE).args(args).stdin(Stdio::null()).current_dir(&dir).output().unwrap();
+    let left: Vec<_> = fs::read_dir(&dir).unwrap().flatten().map(|e| e.file_name()).collect();
+    assert!(left.is_empty(), "{args:?} leaves {left:?}");
+    out
 }
 
 /// Checks that `out` is a refusal that says all of `parts`.
