@@ -62,6 +62,7 @@ fn an_installed_copy_works_without_the_checkout() {
         "share/doc/rxe/LICENSE-MIT",
     ] {
         assert!(tree.paths().any(|found| found == path), "{path}");
+        "share/doc/rxe/docs/en/learn/1-device.md",
     }
     let prefix = Dir::new();
     tree.install(&prefix.0).unwrap();

@@ -7,6 +7,7 @@ pub mod dist;
 pub mod interop;
 pub mod layers;
 pub mod libs;
+pub mod links;
 pub mod peer;
 pub mod programs;
 mod say;

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use xtask::links::relinked;
 use xtask::vm::{Error, Result};
 
 /// The version that is installed where there is none.
@@ -180,38 +181,7 @@ fn with_decisions(summary: &str, docs: &Path, language: &str) -> Result<String> 
 
 /// A page with its links as they are in the book.
 fn rewritten(text: &str, file: &Path, language: &str) -> String {
-    let mut fenced = false;
-    let mut out = String::new();
-    for line in text.lines() {
-        let fence = line.trim_start().starts_with("```");
-        fenced ^= fence;
-        out += &if fenced || fence { line.to_owned() } else { relink(line, file, language) };
-        out.push('\n');
-    }
-    out
-}
-
-fn relink(line: &str, file: &Path, language: &str) -> String {
-    let mut out = String::new();
-    let mut rest = line;
-    while let Some(middle) = rest.find("](") {
-        let (before, after) = rest.split_at(middle);
-        let Some(end) = after.find(')') else { break };
-        let target = &after[2..end];
-        out += before;
-        let code = out.matches('`').count() % 2 == 1;
-        match if code { Some(target.to_owned()) } else { moved(target, file, language) } {
-            Some(target) => out += &format!("]({target})"),
-            // Only the text of the link stays.
-            None => {
-                if let Some(open) = out.rfind('[') {
-                    out.remove(open);
-                }
-            }
-        }
-        rest = &after[end + 1..];
-    }
-    out + rest
+    relinked(text, |target| moved(target, file, language))
 }
 
 /// The target of a link in this file, as it is in the book. `None` if it is not in the book.
@@ -330,8 +300,8 @@ mod tests {
 
     #[test]
     fn only_the_text_stays_of_a_link_out_of_the_book() {
-        let line = "See [the source](../README.md), [here](faults.md) and `[a](b)`.";
-        let new = relink(line, Path::new("install.md"), "en");
-        assert_eq!(new, "See the source, [here](faults.md) and `[a](b)`.");
+        let line = "See [the source](../README.md), [here](faults.md) and `[a](b)`.\n";
+        let new = rewritten(line, Path::new("install.md"), "en");
+        assert_eq!(new, "See the source, [here](faults.md) and `[a](b)`.\n");
     }
 }

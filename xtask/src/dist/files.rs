@@ -1,5 +1,6 @@
 //! All that is installed, below a prefix such as /usr.
 
+use super::documents::documents;
 use super::tree::gzip;
 use super::{Arch, Tree};
 use crate::libs;
@@ -21,9 +22,6 @@ pub(super) const EXTCAP: [(&str, &str); 2] = [
     ("lib/wireshark/extcap/rxe-extcap", "../../../bin/rxe"),
     ("libexec/wireshark/extcap/rxe-extcap", "../../../bin/rxe"),
 ];
-
-/// Documents beside `docs/`.
-const DOCUMENTS: [&str; 2] = ["README.md", "README.zh-CN.md"];
 
 /// The files for a prefix: those that were built in `bin` for `arch`, with the documents of the checkout
 /// `source`. The versioned libraries may be missing. On a machine of another processor `rxe` runs with the
@@ -53,18 +51,7 @@ pub fn files(bin: &Path, source: &Path, arch: &Arch, root: Option<&Path>) -> Res
     for (name, bytes) in all(pages.path())? {
         tree.file(&format!("share/man/man1/{name}.gz"), gzip(&bytes)?);
     }
-    let doc = "share/doc/rxe";
-    for name in DOCUMENTS {
-        tree.file(&format!("{doc}/{name}"), read(&source.join(name))?);
-    }
-    for dir in ["docs", "docs/decisions"] {
-        for (name, bytes) in all(&source.join(dir))? {
-            tree.file(&format!("{doc}/{dir}/{name}"), bytes);
-        }
-    }
-    for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
-        tree.file(&format!("{doc}/{name}"), read(&source.join(name))?);
-    }
+    tree.add("share/doc/rxe", documents(source)?);
     Ok(tree)
 }
 

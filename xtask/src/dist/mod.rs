@@ -8,6 +8,7 @@ pub mod arch;
 mod build;
 mod deb;
 mod dockerfile;
+mod documents;
 mod elf;
 mod files;
 mod image;
