@@ -2,7 +2,7 @@
 //! is copied from its layer into a clean Debian, and used there. Their `RUN` lines need a network, and are
 //! left out.
 
-use super::VERSION;
+use super::image::name;
 use super::roots::{enter, system, unpacked};
 use crate::vm::{Error, Result};
 use std::path::Path;
@@ -25,11 +25,11 @@ fn copies(page: &str) -> Result<Vec<(String, String)>> {
     if !file.starts_with(&format!("FROM {}\n", FROM.0)) {
         return Err(wrong(format!("it does not begin with FROM {}", FROM.0)));
     }
-    let from = format!("COPY --from=rxe:{VERSION} ");
+    let from = format!("COPY --from={} ", name());
     let mut found = Vec::new();
     for line in file.lines().filter(|line| line.starts_with("COPY")) {
         let paths = line.strip_prefix(&from).and_then(|rest| rest.split_once(' '));
-        let (source, to) = paths.ok_or_else(|| wrong(format!("not of rxe:{VERSION}: {line}")))?;
+        let (source, to) = paths.ok_or_else(|| wrong(format!("not of {}: {line}", name())))?;
         found.push((source.to_owned(), to.to_owned()));
     }
     Ok(found)

@@ -18,6 +18,11 @@ use std::path::Path;
 /// What glibc loads without naming it in programs: it resolves names with these.
 const LOADED: [&str; 2] = ["libnss_dns.so.2", "libnss_files.so.2"];
 
+/// The name and the tag under which an image is found after it has been loaded.
+pub(super) fn name() -> String {
+    format!("rxe:{VERSION}")
+}
+
 /// Makes the archive of an image from a prefix's files, with libraries of the system below `root`.
 ///
 /// # Errors
@@ -50,19 +55,34 @@ pub fn image(prefix: &Tree, root: &Path, arch: &Arch, epoch: u64) -> Result<Vec<
         let media = format!("application/vnd.oci.image.{media}");
         json!({ "mediaType": media, "digest": digest, "size": size })
     };
+    let config_blob = blob("config.v1+json", text(&config));
+    let layer_blob = blob("layer.v1.tar+gzip", layer);
     let manifest = json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": blob("config.v1+json", text(&config)),
-        "layers": [blob("layer.v1.tar+gzip", layer)],
+        "config": config_blob,
+        "layers": [layer_blob],
     });
     let mut manifest = blob("manifest.v1+json", text(&manifest));
-    manifest["annotations"] = json!({ "org.opencontainers.image.ref.name": VERSION });
+    // By the first, docker, containerd and new versions of podman name an image; by the second, others.
+    manifest["annotations"] = json!({
+        "io.containerd.image.name": format!("docker.io/library/{}", name()),
+        "org.opencontainers.image.ref.name": name(),
+    });
     let index = json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.index.v1+json",
         "manifests": [manifest],
     });
+    // What `docker load` reads where images are not containerd's.
+    let path =
+        |digest: &Value| format!("blobs/{}", digest.as_str().unwrap_or_default().replace(':', "/"));
+    let docker = json!([{
+        "Config": path(&config_blob["digest"]),
+        "RepoTags": [name()],
+        "Layers": [path(&layer_blob["digest"])],
+    }]);
+    blobs.file("manifest.json", text(&docker));
     blobs.file("index.json", text(&index));
     blobs.file("oci-layout", text(&json!({ "imageLayoutVersion": "1.0.0" })));
     blobs.tar("", epoch)
@@ -130,6 +150,20 @@ pub fn digest(bytes: &[u8]) -> String {
     })
 }
 
+/// The files of an archive, by their paths.
+fn entries(archive: &[u8]) -> Result<BTreeMap<String, Vec<u8>>> {
+    let failed = |e: std::io::Error| Error::Failed(format!("the image: {e}"));
+    let mut found = BTreeMap::new();
+    for entry in tar::Archive::new(archive).entries().map_err(failed)? {
+        let mut entry = entry.map_err(failed)?;
+        let path = entry.path().map_err(failed)?.display().to_string();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).map_err(failed)?;
+        found.insert(path, bytes);
+    }
+    Ok(found)
+}
+
 /// The compressed layer of an image, found as a container engine finds it: by the index, the manifest
 /// and their digests, all of which are checked.
 ///
@@ -137,14 +171,7 @@ pub fn digest(bytes: &[u8]) -> String {
 /// If something is missing, or has another digest or size.
 pub fn layer_of(image: &[u8]) -> Result<Vec<u8>> {
     let failed = |why: &dyn std::fmt::Display| Error::Failed(format!("the image: {why}"));
-    let mut blobs = BTreeMap::new();
-    for entry in tar::Archive::new(image).entries().map_err(|e| failed(&e))? {
-        let mut entry = entry.map_err(|e| failed(&e))?;
-        let path = entry.path().map_err(|e| failed(&e))?.display().to_string();
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes).map_err(|e| failed(&e))?;
-        blobs.insert(path, bytes);
-    }
+    let blobs = entries(image)?;
     let file = |path: &str| blobs.get(path).ok_or_else(|| failed(&format!("no {path}")));
     let blob = |descriptor: &Value| {
         let named = descriptor["digest"].as_str().unwrap_or_default();
@@ -195,6 +222,28 @@ mod tests {
         let libc = format!("lib/{}/libc.so.6", arch.triplet);
         for path in ["usr/bin/rxe", arch.loader, &libc, "tmp/"] {
             assert!(paths.iter().any(|found| found == path), "{path}: {paths:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_loads_the_image_finds_it_by_the_name_in_the_dockerfiles() {
+        let files = entries(&image()).unwrap();
+        let json = |path: &str| serde_json::from_slice::<Value>(&files[path]).unwrap();
+        let annotations = &json("index.json")["manifests"][0]["annotations"];
+        assert_eq!(
+            annotations["io.containerd.image.name"],
+            format!("docker.io/library/{}", name())
+        );
+        assert_eq!(annotations["org.opencontainers.image.ref.name"], name());
+        let docker = &json("manifest.json")[0];
+        assert_eq!(docker["RepoTags"], json!([name()]));
+        for path in [&docker["Config"], &docker["Layers"][0]] {
+            assert!(files.contains_key(path.as_str().unwrap()), "{path}");
+        }
+        for page in ["install.md", "en/do/containers.md", "zh/do/containers.md"] {
+            let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
+            let text = fs::read_to_string(page).unwrap();
+            assert!(text.contains(&format!("\nCOPY --from={} /usr/bin/rxe ", name())), "{text}");
         }
     }
 
