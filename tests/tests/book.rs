@@ -6,6 +6,8 @@
 //! the background until the page's next `client` has ended; all other names run at once. The word
 //! `fails` says that the exit code is not 0. A `text` block after it is what it prints: `…` stands for
 //! any text, all numbers are equal, and lines may be broken anywhere.
+//!
+//! The READMEs have the same marks.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -156,6 +158,9 @@ fn script(blocks: &[Block]) -> String {
     out
 }
 
+/// The README, from where the pages of the English book are.
+const README: &str = "../../README.md";
+
 /// Runs a page of the English book, or says what is wrong. The Chinese one has the same blocks.
 fn run(page: &Path) -> Result<(), String> {
     let blocks = blocks(&read(&docs().join("en").join(page)));
@@ -182,8 +187,9 @@ fn run(page: &Path) -> Result<(), String> {
     let hello = env!("CARGO_BIN_EXE_hello");
     let examples = docs().join("examples");
     let prepare = format!(
-        "cp {}/hello.c .; mkdir -p target/debug; ln -s {hello} target/debug/hello
+        "ln -s {} pcaps; cp {}/hello.c .; mkdir -p target/debug; ln -s {hello} target/debug/hello
          {}\n",
+        docs().join("../pcaps").display(),
         examples.display(),
         if page.contains("4-") { "" } else { "cc -o hello hello.c -libverbs" },
     );
@@ -225,7 +231,7 @@ fn what_a_page_shows_is_compared_with_what_is_printed() {
 /// All pages with commands at once: most of the time they wait.
 #[test]
 fn the_commands_of_every_page_run_and_print_what_it_shows() {
-    let pages = pages("en").into_iter().filter(|page| {
+    let pages = [pages("en"), vec![README.into()]].concat().into_iter().filter(|page| {
         let blocks = blocks(&read(&docs().join("en").join(page)));
         blocks.iter().any(|block| block.value("run").is_some())
     });
@@ -268,6 +274,37 @@ fn both_languages_have_the_same_pages_and_commands() {
         let _ = writeln!(wrong, "{} has no English", page.display());
     }
     assert!(wrong.is_empty() && english.len() > 10, "{wrong}");
+}
+
+/// Both READMEs have the same blocks in the same order, but for comments and what is printed.
+#[test]
+fn both_readmes_have_the_same_blocks() {
+    let of = |name: &str| -> Vec<(String, Vec<String>)> {
+        let plain = |line: &str| {
+            let code = line.split(" #").next().unwrap_or_default();
+            let code = code.split("// ").next().unwrap_or_default().replace(" --lang zh", "");
+            code.trim_end().to_owned()
+        };
+        let blocks = blocks(&read(&docs().join("..").join(name))).into_iter();
+        blocks.map(|b| (b.info.join(" "), b.text.lines().map(plain).collect())).collect()
+    };
+    let (english, chinese) = (of("README.md"), of("README.zh-CN.md"));
+    for (en, zh) in english.iter().zip(&chinese) {
+        assert_eq!(en, zh);
+    }
+    assert_eq!(english.len(), chinese.len());
+    let sections = |name: &str| {
+        let text = read(&docs().join("..").join(name));
+        let headings = text.lines().filter(|line| line.starts_with('#'));
+        headings
+            .map(|line| line.split(' ').next().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(sections("README.md"), sections("README.zh-CN.md"));
+    assert!(english.len() > 20, "{}", english.len());
+    // What is pasted begins with no prompt.
+    let shell = english.iter().filter(|(info, _)| info.starts_with("sh"));
+    assert!(shell.flat_map(|(_, lines)| lines).all(|line| !line.starts_with("$ ")));
 }
 
 /// Blocks marked `from=FILE` are lines of that file.

@@ -1,10 +1,11 @@
 //! `cargo xtask dist`: the archives and packages of a release.
 
 use super::checkout;
+use super::stages::{Count, cargo};
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use xtask::dist::{self, Arch, Build, DEBUG, GLIBC, RXE, VERSION};
 use xtask::vm::{Error, Result};
 
@@ -18,8 +19,9 @@ pub(crate) struct Args {
     /// Link with this machine's C library, not with the one of Debian 11
     #[arg(long)]
     native: bool,
-    /// Also install the packages on clean systems (Debian 11, 12 and 13) and use them there; of another
-    /// processor, run the programs of the image by qemu-user, and in a machine that QEMU emulates
+    /// Also install the packages on clean systems (Debian 11, 12 and 13, Ubuntu 22.04 and 24.04) and use
+    /// them there, and install from the checkout on a clean Debian 13; of another processor, run the
+    /// programs of the image by qemu-user, and in a machine that QEMU emulates
     #[arg(long)]
     check: bool,
     /// With --check: also on this system, an archive (.tar) of its root directory with the packages
@@ -32,6 +34,29 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    for skipped in make(args)? {
+        println!("SKIPPED: {skipped}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A stage of `cargo xtask test --all`: packages for this machine's processor, tried on clean systems.
+pub(super) fn test(count: &mut Count) {
+    let Ok(arch) = Arch::own() else { return count.skip("packages: not for this processor") };
+    let args = Args { arch, native: false, check: true, system: Vec::new(), reproducible: false };
+    match make(&args) {
+        Ok(skipped) => {
+            skipped.iter().for_each(|why| count.skip(why));
+            count.check("packages", Ok(true));
+        }
+        Err(Error::Missing(why)) => count.skip(&format!("packages: {why}")),
+        Err(why) => count.check("packages", Err(why)),
+    }
+}
+
+/// Makes and tries what `args` say. Returns what was left out, and why.
+fn make(args: &Args) -> Result<Vec<String>> {
+    let mut skipped = Vec::new();
     let root = checkout::root()?;
     let changed = checkout::git(&root, &["status", "--porcelain"])?;
     if !changed.is_empty() {
@@ -45,14 +70,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         })?),
     };
     let epoch = epoch(&root)?;
-    let make = |source: &Path, target: &Path| {
+    let build = |source: &Path, target: &Path| {
         Made::new(&Build { arch: args.arch, source, target, sysroot: sysroot.as_deref() }, epoch)
     };
     let mut target = root.join("target/dist");
     if !args.arch.is_own() {
         target.push(args.arch.name);
     }
-    let made = make(&root, &target)?;
+    let made = build(&root, &target)?;
     let out = target.join("packages");
     made.write(&out)?;
     let (major, minor) = made.glibc;
@@ -65,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let _ = fs::remove_dir_all(&elsewhere);
         let clone = elsewhere.join("source");
         checkout::clone(&root, &clone, &checkout::commit(&root, "HEAD")?)?;
-        made.same_as(&make(&clone, &elsewhere.join("target"))?)?;
+        made.same_as(&build(&clone, &elsewhere.join("target"))?)?;
         let _ = fs::remove_dir_all(&elsewhere);
         println!("a clone of the last commit gives the same bytes");
     }
@@ -90,11 +115,43 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
         let releases = dist::RELEASES.into_iter().map(str::to_owned);
         for release in releases.chain(args.system.clone()) {
-            dist::check(&release, &out, &commands)?;
-            println!("{release}: installed, used and removed");
+            match dist::check(&release, &out, &commands) {
+                Ok(()) => println!("{release}: installed, used and removed"),
+                Err(Error::Missing(why)) => skipped.push(format!("packages on {release}: {why}")),
+                Err(why) => return Err(why),
+            }
+        }
+        match source(&root) {
+            Ok(()) => {
+                println!("trixie: installed from the checkout, by the README's first commands")
+            }
+            Err(Error::Missing(why)) => skipped.push(format!("the README's first commands: {why}")),
+            Err(why) => return Err(why),
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(skipped)
+}
+
+/// Runs the README's first commands on a clean system that has Rust.
+fn source(root: &Path) -> Result<()> {
+    let commit = checkout::commit(root, "HEAD")?;
+    let readme = checkout::git(root, &["show", &format!("{commit}:README.md")])?;
+    let mut rustc = Command::new("rustc");
+    let out = rustc.args(["--print", "sysroot"]).output();
+    let out = out.map_err(|e| Error::Missing(format!("rustc: {e}")))?;
+    let rust = PathBuf::from(String::from_utf8_lossy(&out.stdout).trim());
+    if !rust.join("bin/cargo").exists() {
+        return Err(Error::Missing(format!("{} has no cargo", rust.display())));
+    }
+    // All crates, as there is no network.
+    if !cargo().args(["fetch", "--locked"]).current_dir(root).status().is_ok_and(|s| s.success()) {
+        return Err(Error::Missing("cargo fetch fails".into()));
+    }
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
+    let registry = home.unwrap_or_default().join("registry");
+    let clone = |to: &Path| checkout::clone(root, to, &commit);
+    dist::check_source(clone, [&rust, &registry], dist::first_commands(&readme)?)
 }
 
 fn read(root: &Path, name: &str) -> Result<String> {

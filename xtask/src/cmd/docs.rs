@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use super::stages::Count;
 use xtask::links::relinked;
 use xtask::vm::{Error, Result};
 
@@ -25,6 +26,15 @@ pub(crate) struct Args {
     /// Make the pictures of `rxe ladder` in docs/ladder anew instead; the page takes chromium
     #[arg(long, conflicts_with = "to")]
     pictures: bool,
+}
+
+/// A stage of `cargo xtask test --all`: the book, and its links.
+pub(super) fn test(count: &mut Count) {
+    match run(&Args { to: None, pictures: false }) {
+        Ok(_) => count.check("the book", Ok(true)),
+        Err(Error::Missing(why)) => count.skip(&format!("the book: {why}")),
+        Err(why) => count.check("the book", Err(why)),
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -109,7 +119,8 @@ fn mdbook(top: &Path) -> Result<PathBuf> {
     install.args(["install", "mdbook", "--version", MDBOOK, "--locked", "--quiet"]);
     install.args(["--no-default-features", "--features", "search", "--root"]).arg(&root);
     // It is built apart from the workspace, which has other settings.
-    succeed(install.current_dir(std::env::temp_dir()))?;
+    succeed(install.current_dir(std::env::temp_dir()))
+        .map_err(|why| Error::Missing(format!("mdbook, which is not installed: {why}")))?;
     Ok(own)
 }
 

@@ -2,7 +2,7 @@
 
 use super::bench::instructions;
 use super::stages::{Count, Run, cargo};
-use super::{deps, fresh, quick, sanitize, targets};
+use super::{deps, dist, docs, fresh, quick, sanitize, targets};
 use std::process::{Command, ExitCode, Stdio};
 use xtask::vm::{Error, KNOWN, Kernel, Result};
 
@@ -93,6 +93,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.all {
         all.stage("msrv", oldest_rust);
         all.stage("targets", targets::check);
+        all.stage("docs", docs::test);
+        all.stage("publish", publish);
+        all.stage("dist", dist::test);
     }
     if args.sanitize || args.all {
         sanitize::stages(&mut all);
@@ -120,6 +123,17 @@ fn oldest_rust(count: &mut Count) {
     cmd.env_remove("RUSTC").env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
     let checked = count.watch(&mut cmd);
     count.check(&format!("Rust {version}"), checked);
+}
+
+/// Packs all crates as for a registry, and builds each from its package: `rxe` with the library that it has
+/// inside then.
+fn publish(count: &mut Count) {
+    let mut cmd = cargo();
+    cmd.args(["package", "--workspace", "--exclude", "xtask", "--exclude", "rxe-tests"]);
+    // What is not committed is packed, too; and nothing else shows that a file is missing in a package.
+    cmd.args(["--allow-dirty", "--quiet", "--target-dir", "target/package-test"]);
+    let packed = count.watch(&mut cmd);
+    count.check("cargo package", packed);
 }
 
 /// Compares instruction counts. Their program is built for release, which takes longer than they do.

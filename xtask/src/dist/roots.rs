@@ -10,12 +10,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Debian's releases 11, 12 and 13.
-pub const RELEASES: [&str; 3] = ["bullseye", "bookworm", "trixie"];
+/// Debian's releases 11, 12 and 13, and Ubuntu's 22.04 and 24.04.
+pub const RELEASES: [&str; 5] = ["bullseye", "bookworm", "trixie", "jammy", "noble"];
+
+/// Those of Ubuntu, which Debian's mirrors do not have.
+const UBUNTU: [&str; 2] = ["jammy", "noble"];
+
+/// Where they are, and what verifies them.
+const UBUNTU_MIRROR: &str = "http://archive.ubuntu.com/ubuntu";
+const UBUNTU_KEYRING: &str = "/usr/share/keyrings/ubuntu-archive-keyring.gpg";
 
 /// What is installed there besides the essential packages: a program of rdma-core, one that loads
 /// libibverbs by itself, and what reads manual pages.
 const PACKAGES: &str = "ibverbs-utils,python3,man-db";
+
+/// What is installed where `rxe` is built.
+const BUILD_PACKAGES: &str = "git,gcc,libc6-dev";
 
 /// Enters the root `$1` with the packages' directory `$2` mounted in it, and runs `$3` there. Only
 /// loopback is up.
@@ -71,33 +81,97 @@ assert "/usr/lib/rxe/rxe-libs/libibverbs.so.1" in open("/proc/self/maps").read()
     test ! -e /usr/lib/rxe
 "#;
 
-/// The comment before a block of a README whose commands are run.
-const RUN: &str = "<!-- run on clean systems by cargo xtask dist --check -->\n```console\n";
+/// What the commands of a README run with: the number of TCP sockets that listen, and how to wait until
+/// there are more.
+const WAIT: &str = r#"
+    listeners() { cat /proc/net/tcp /proc/net/tcp6 | grep -c ' 0A ' || true; }
+    until_listening() {
+        n=0
+        until [ "$(listeners)" -gt "$1" ] || [ $n -gt 50 ]; do n=$((n + 1)); sleep 0.1; done
+    }
+"#;
 
-/// The commands of a README's marked blocks, as a script.
+/// The commands of a README's blocks `sh run=ROLE`, as a script. `server` runs in the background until
+/// the next `client` has ended; what has another role, at once.
 ///
 /// # Errors
-/// If no block is marked.
+/// If no block is to be run.
 pub fn commands(readme: &str) -> Result<String> {
-    let blocks = readme.split(RUN).skip(1).filter_map(|rest| rest.split("```").next());
-    let mut script = String::new();
-    for block in blocks {
-        let commands = block.lines().filter_map(|line| line.strip_prefix("$ "));
-        commands.for_each(|command| script += &format!("{command}\n"));
-        // For what runs in the background.
-        script += "wait\n";
+    let mut script = WAIT.to_owned();
+    let mut blocks = 0;
+    for part in readme.split("\n```sh run=").skip(1) {
+        let Some((role, rest)) = part.split_once('\n') else { continue };
+        let block = rest.split("```").next().unwrap_or_default();
+        blocks += 1;
+        let run = format!("timeout 120 sh -ex block.{blocks}");
+        script += &format!("cat > block.{blocks} <<'END OF BLOCK'\n{block}END OF BLOCK\n");
+        script += &match role {
+            "server" => {
+                format!("before=$(listeners); {run} & server=$!; until_listening $before\n")
+            }
+            "client" => format!("{run}\nwait $server\n"),
+            _ => format!("{run}\n"),
+        };
     }
-    if script.is_empty() {
-        return Err(Error::Failed("a README has no commands to run".into()));
+    match blocks {
+        0 => Err(Error::Failed("a README has no commands to run".into())),
+        _ => Ok(script),
     }
-    Ok(script)
 }
 
 /// What comes before the commands of a README.
 const INSTALL: &str = r#"
     apt-get install --yes /packages/rxe_*.deb > /tmp/said 2>&1 || { cat /tmp/said; exit 1; }
     cd /tmp
+    ln -s /usr/share/doc/rxe/pcaps pcaps
 "#;
+
+/// The commands of a README's first block, which install `rxe` from a checkout.
+///
+/// # Errors
+/// If there is no block.
+pub fn first_commands(readme: &str) -> Result<&str> {
+    let block = readme.split("\n```sh\n").nth(1).and_then(|rest| rest.split("```").next());
+    block.ok_or_else(|| Error::Failed("a README does not begin with commands".into()))
+}
+
+/// Runs in a root: `$1` is it, `$2` this machine's Rust, `$3` its cargo's registry, `$4` what to run in the
+/// checkout.
+const BUILD: &str = r#"
+    ip link set lo up
+    mkdir -p "$1/rust" "$1/root/.cargo/registry"
+    mount --bind "$2" "$1/rust"
+    mount --bind "$3" "$1/root/.cargo/registry"
+    mount -o remount,bind,ro "$1/root/.cargo/registry"
+    mount --rbind /dev "$1/dev"
+    mount -t proc proc "$1/proc"
+    mount -t sysfs sysfs "$1/sys"
+    exec chroot "$1" /usr/bin/env -i HOME=/root LC_ALL=C.UTF-8 CARGO_NET_OFFLINE=true \
+        PATH=/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+        sh -ec 'cd /checkout; eval "$1"' sh "$4"
+"#;
+
+/// Runs `commands` on a clean Debian 13 with Rust, in the checkout that `clone` makes there. The crates
+/// that it depends on must be in `registry`, cargo's, and Rust is the one in `rust`.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_source(
+    clone: impl FnOnce(&Path) -> Result<()>,
+    [rust, registry]: [&Path; 2],
+    commands: &str,
+) -> Result<()> {
+    let packages = format!("{PACKAGES},{BUILD_PACKAGES}");
+    let root = unpacked(&system_with("trixie", "trixie-build", &packages)?)?;
+    clone(&root.path().join("checkout"))?;
+    let mut enter = namespaces_for("3600");
+    enter.args(["sh", "-ec", BUILD, "sh"]).arg(root.path()).args([rust, registry]);
+    let said = succeed("a checkout on a clean Debian 13", enter.arg(commands))?;
+    match said.contains("every byte verified") {
+        true => Ok(()),
+        false => Err(Error::Failed(format!("the README's first commands print\n{said}"))),
+    }
+}
 
 /// What a user does, from the archive.
 const ARCHIVE: &str = r#"
@@ -183,16 +257,31 @@ pub fn check_image(arch: &Arch, layer: &Path) -> Result<()> {
 
 /// The archive of a system's root. Makes it, unless it is in the cache.
 pub(super) fn system(release: &str) -> Result<PathBuf> {
-    let done = cache()?.join(format!("root-{release}.tar"));
+    system_with(release, release, PACKAGES)
+}
+
+/// As [`system`], with these packages; `name` is that of the archive in the cache.
+fn system_with(release: &str, name: &str, packages: &str) -> Result<PathBuf> {
+    let done = cache()?.join(format!("root-{name}.tar"));
     if done.exists() {
         return Ok(done);
     }
     let part = done.with_extension("part.tar");
     let mut mmdebstrap = Command::new("mmdebstrap");
-    mmdebstrap.args(["--quiet", "--variant=apt", &format!("--include={PACKAGES}")]);
+    mmdebstrap.args(["--quiet", "--variant=apt", &format!("--include={packages}")]);
     // Releases that are no longer updated expire; their signatures still hold.
-    mmdebstrap.arg("--aptopt=Acquire::Check-Valid-Until \"false\"").arg(release);
-    mmdebstrap.arg(&part).arg(mirror()?);
+    mmdebstrap.arg("--aptopt=Acquire::Check-Valid-Until \"false\"");
+    let mirror = if UBUNTU.contains(&release) {
+        if !Path::new(UBUNTU_KEYRING).exists() {
+            let why = format!("{release}: there is no {UBUNTU_KEYRING}, so nothing verifies it");
+            return Err(Error::Missing(why));
+        }
+        mmdebstrap.args(["--components=main,universe", "--keyring", UBUNTU_KEYRING]);
+        UBUNTU_MIRROR.to_owned()
+    } else {
+        mirror()?
+    };
+    mmdebstrap.arg(release).arg(&part).arg(mirror);
     let out = mmdebstrap.output();
     let out = out.map_err(|e| Error::Missing(format!("mmdebstrap (a Debian package): {e}")))?;
     if !out.status.success() {
@@ -217,8 +306,13 @@ pub(super) fn unpacked(archive: &Path) -> Result<tempfile::TempDir> {
 
 /// Namespaces of mounts, networks, process IDs and, if this is not root, users.
 fn namespaces() -> Command {
+    namespaces_for("300")
+}
+
+/// As [`namespaces`], for so many seconds.
+fn namespaces_for(seconds: &str) -> Command {
     let mut unshare = Command::new("timeout");
-    unshare.args(["300", "unshare", "--mount", "--net", "--pid", "--fork", "--ipc"]);
+    unshare.args([seconds, "unshare", "--mount", "--net", "--pid", "--fork", "--ipc"]);
     if !rustix::process::geteuid().is_root() {
         unshare.arg("--map-root-user");
     }
@@ -248,10 +342,20 @@ mod tests {
             commands(&text).unwrap()
         };
         let english = of("README.md");
-        assert!(english.starts_with("rxe run -- ibv_devices\n") && !english.contains("cargo"));
-        assert!(english.matches("wait\n").count() >= 3, "{english}");
-        let chinese = of("README.zh-CN.md");
-        assert!(chinese.lines().all(|line| english.contains(line)), "{chinese}");
-        assert!(commands("```console\n$ rm -r /\n```").is_err());
+        assert!(english.contains("\nrxe run -- ibv_devices\n") && !english.contains("cargo"));
+        assert!(english.matches("\nwait $server\n").count() >= 4, "{english}");
+        assert!(english.matches("server=$!").count() == english.matches("wait $server").count());
+        let chinese = of("README.zh-CN.md").replace(" --lang zh", "");
+        let plain = |script: &str| -> Vec<String> {
+            script.lines().map(|line| line.split(" #").next().unwrap_or(line).to_owned()).collect()
+        };
+        assert_eq!(plain(&english), plain(&chinese));
+        assert!(commands("\n```sh\nrm -r /\n```").is_err());
+        for name in ["README.md", "README.zh-CN.md"] {
+            let text = fs::read_to_string(root.join(name)).unwrap();
+            let first: Vec<_> = first_commands(&text).unwrap().lines().map(str::to_owned).collect();
+            assert!(first.len() == 2 && first[0].starts_with("cargo xtask install "), "{first:?}");
+            assert!(first[1].starts_with("~/.local/bin/rxe demo "), "{first:?}");
+        }
     }
 }
