@@ -36,6 +36,7 @@ pub(super) struct Requests {
     /// When the responder has answered something new.
     pub(super) progress: Duration,
     pub(super) min_rtt: Option<Duration>,
+    pub(super) max_rtt: Option<Duration>,
     pub(super) mtu: Option<u32>,
     /// Whether the place of the next request follows from a guess.
     uncertain: bool,

@@ -290,7 +290,7 @@ impl Responses {
         self.answered = Some(until);
         requests.progress = seen.at;
         let stats = &mut found.stats;
-        let mut min_rtt = requests.min_rtt;
+        let (mut min_rtt, mut max_rtt) = (requests.min_rtt, requests.max_rtt);
         let (mut packets, mut messages, mut earlier) = (0, 0, 0);
         requests.history.answer(until, |sent| {
             packets += 1;
@@ -305,12 +305,13 @@ impl Responses {
             if asks && is_it && sent.span == 1 {
                 stats.round_trips.add(trip);
                 min_rtt = Some(min_rtt.map_or(trip, |min| min.min(trip)));
+                max_rtt = max_rtt.max(Some(trip));
             }
             if sent.info.ends && is_it {
                 stats.latencies.add(seen.at.saturating_sub(sent.began));
             }
         });
-        requests.min_rtt = min_rtt;
+        (requests.min_rtt, requests.max_rtt) = (min_rtt, max_rtt);
         match seen.packet.info.map(|info| info.kind) {
             Some(OpKind::Acknowledge) if !seen.packet.is_nak() => {
                 stats.acks.add(packets, messages);

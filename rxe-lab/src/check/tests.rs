@@ -137,6 +137,36 @@ fn why_requests_are_sent_again_is_not_invented_where_responses_fit_several_queue
 }
 
 #[test]
+fn no_timer_is_shorter_than_a_round_trip() {
+    let said = |waited| {
+        let mut all = OneAddress::default();
+        let asks = |all: &mut OneAddress, psn, after| {
+            let ip = IpAddr::from([127, 0, 0, 1]);
+            let net = NetHeader::outgoing(ip, ip, UDP_PORT);
+            let bth = Bth::new(Opcode::RC_SEND_ONLY, Qpn::from_wire(0x11), Psn::new(psn));
+            let mut packet = Vec::new();
+            let bth = Bth { ack_req: true, ..bth };
+            emit::packet_from(&net, &mut packet, &bth, &Ext::default(), &[7; 64]);
+            all.pause = Some(after);
+            all.add_packet(&net, &packet);
+        };
+        let ms = Duration::from_millis;
+        asks(&mut all, 0, ms(1));
+        all.pause = Some(ms(2));
+        all.answer(0x12, 0, 1, Syndrome::ACK);
+        asks(&mut all, 1, ms(1));
+        all.answer(0x12, 1, 2, Syndrome::ACK);
+        asks(&mut all, 1, waited);
+        let findings = all.checker.finish().findings;
+        let [finding] = &findings[..] else { panic!("{findings:?}") };
+        assert_eq!(finding.kind, Kind::AckLost);
+        finding.text.contains("The requester's timer is about")
+    };
+    assert!(said(Duration::from_millis(8)));
+    assert!(!said(Duration::from_micros(500)));
+}
+
+#[test]
 fn two_connections_of_one_address_with_the_same_psns_are_not_paired() {
     let mut all = OneAddress::default();
     for n in 0..2 * EVIDENCE {

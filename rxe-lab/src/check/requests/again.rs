@@ -76,7 +76,7 @@ impl Requests {
                 "Its first transmission was lost before the capture point; the requester \
                  sent it again after {}.{}",
                 time(waited),
-                timer(waited)
+                self.timer(waited)
             );
             (Kind::Timeout, text)
         };
@@ -164,7 +164,7 @@ impl Requests {
             let text = format!(
                 "It was sent again although it was answered: {what} was lost after the place of the \
                  capture, or came too late.{}",
-                timer(waited)
+                self.timer(waited)
             );
             self.begin(seen, Kind::AckLost, Confidence::Likely, frames, text, found);
         } else {
@@ -172,7 +172,7 @@ impl Requests {
                 sent.timeouts += 1;
             }
             let asked = trimmed || !self.gaps.is_empty() || self.history.asks_for_answer();
-            let (waited, timer) = (time(waited), timer(waited));
+            let (waited, timer) = (time(waited), self.timer(waited));
             let text = |why| format!("No answer came for {waited}: {why}.{timer}");
             let lost = text("the request or its answer was lost");
             self.begin(seen, Kind::Timeout, Confidence::Likely, frames, lost, found);
@@ -181,6 +181,12 @@ impl Requests {
                 episode.unasked = Some(text(why));
             }
         }
+    }
+
+    /// What is known of the timer if it ran out after this time. One that is shorter than a round trip would
+    /// have run out then too: something else has made the requester begin again.
+    fn timer(&self, waited: Duration) -> String {
+        if self.max_rtt.is_some_and(|trip| waited < trip) { String::new() } else { timer(waited) }
     }
 
     /// Takes a refusal that requests are now sent again for, and forgets those before it.
