@@ -31,7 +31,8 @@ pub(super) struct Sent {
     /// Times that a timeout had it sent again.
     pub(super) timeouts: u32,
     pub(super) ack_req: bool,
-    /// When the first packet of its message was sent.
+    /// When it was sent first, as far as the capture tells: the packet behind the gap that it fills came
+    /// later.
     pub(super) began: Duration,
     pub(super) dma_len: u32,
     /// Messages of the direction that are complete with it, of all kinds and of those that take a

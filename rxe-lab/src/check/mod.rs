@@ -18,6 +18,7 @@ mod datagrams;
 mod finding;
 mod gaps;
 mod history;
+mod latency;
 mod pace;
 mod pairs;
 mod requests;

@@ -55,7 +55,6 @@ pub(super) struct Requests {
 #[derive(Debug)]
 struct Message {
     kind: OpKind,
-    began: Duration,
     frame: u64,
     bytes: u64,
     /// What its RETH says; `None` of a SEND, or if its beginning was not captured.
@@ -146,10 +145,6 @@ impl Requests {
             Some(mtu) => (reads.div_ceil(mtu), true),
             None => (reads.div_ceil(4096).max(1), false),
         };
-        let began = match &self.message {
-            Some(message) if !info.starts => message.began,
-            _ => seen.at,
-        };
         self.follow(seen, info, found);
         self.ended += u32::from(info.ends);
         match filled {
@@ -168,7 +163,7 @@ impl Requests {
             times: 1,
             timeouts: 0,
             ack_req: packet.bth.ack_req,
-            began,
+            began: seen.at.saturating_sub(filled.unwrap_or_default()),
             dma_len,
             messages: self.ended,
             taken: self.credits.complete(),
@@ -195,8 +190,8 @@ impl Requests {
         let len = seen.packet.payload_len as u64;
         if info.starts {
             let dma_len = seen.packet.ext.reth.map(|reth| reth.dma_len);
-            let (kind, began, frame) = (info.kind, seen.at, seen.number);
-            self.message = Some(Message { kind, began, frame, bytes: 0, dma_len });
+            let (kind, frame) = (info.kind, seen.number);
+            self.message = Some(Message { kind, frame, bytes: 0, dma_len });
         }
         let Some(message) = &mut self.message else { return };
         message.bytes += len;

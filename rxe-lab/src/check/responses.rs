@@ -7,6 +7,7 @@ use rxe_core::wire::{Aeth, NakCode, OpInfo, OpKind, Position, Service, Syndrome}
 
 use super::finding::{Confidence, Kind};
 use super::history::{History, Sent};
+use super::latency::Latency;
 use super::requests::{Refusal, Requests};
 use super::text::time;
 use super::{Found, Seen};
@@ -27,6 +28,7 @@ pub(super) struct Responses {
     rnr: Option<Psn>,
     /// The last response packets of READs and atomics: PSN, frame, ICRC.
     last: VecDeque<(Psn, u64, u32)>,
+    latency: Latency,
 }
 
 impl Responses {
@@ -297,18 +299,15 @@ impl Responses {
             messages += u64::from(sent.info.ends);
             let is_it = sent.psn + (sent.span - 1) == own;
             earlier += u64::from(!is_it);
-            if sent.times > 1 {
-                return;
+            if let Some(began) = self.latency.acknowledged(sent) {
+                stats.latencies.add(seen.at.saturating_sub(began));
             }
-            let asks = sent.asks_for_answer();
-            let trip = seen.at.saturating_sub(sent.last_at);
-            if asks && is_it && sent.span == 1 {
+            // Which transmission is answered is known of what was sent once (Karn).
+            if sent.times == 1 && sent.asks_for_answer() && is_it && sent.span == 1 {
+                let trip = seen.at.saturating_sub(sent.last_at);
                 stats.round_trips.add(trip);
                 min_rtt = Some(min_rtt.map_or(trip, |min| min.min(trip)));
                 max_rtt = max_rtt.max(Some(trip));
-            }
-            if sent.info.ends && is_it {
-                stats.latencies.add(seen.at.saturating_sub(sent.began));
             }
         });
         (requests.min_rtt, requests.max_rtt) = (min_rtt, max_rtt);

@@ -35,9 +35,10 @@ pub struct Stats {
     pub acks: Acks,
     /// The credits in acknowledgements.
     pub credits: Credit,
-    /// From a request of one packet that asks for an acknowledgement to it.
+    /// From a request of one packet that asks for an acknowledgement, and was sent once, to it.
     pub round_trips: Times,
-    /// From the first packet of a message to its acknowledgement.
+    /// From the first packet of a message to the first packet that acknowledges all of it: of all messages
+    /// that are whole in the capture, also if they were sent again or acknowledged together.
     pub latencies: Times,
     /// The time of the first packet and of the last.
     pub(super) span: Option<(Duration, Duration)>,

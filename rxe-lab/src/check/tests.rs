@@ -62,6 +62,18 @@ impl OneAddress {
         self.packet(qp, Opcode::RC_SEND_ONLY, psn, Ext::default(), &[7; 64]);
     }
 
+    /// A request that asks for an acknowledgement, so long after the packet before.
+    fn ask(&mut self, after: Duration, opcode: Opcode, psn: u32, payload: &[u8]) {
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let net = NetHeader::outgoing(ip, ip, UDP_PORT);
+        let bth = Bth::new(opcode, Qpn::from_wire(0x11), Psn::new(psn));
+        let bth = Bth { ack_req: true, ..bth };
+        let mut packet = Vec::new();
+        emit::packet_from(&net, &mut packet, &bth, &Ext::default(), payload);
+        self.pause = Some(after);
+        self.add_packet(&net, &packet);
+    }
+
     fn answer(&mut self, qp: u32, psn: u32, msn: u32, syndrome: Syndrome) {
         let ext = Ext { aeth: Some(Aeth { syndrome, msn }), ..Ext::default() };
         self.packet(qp, Opcode::RC_ACKNOWLEDGE, psn, ext, &[]);
@@ -140,23 +152,13 @@ fn why_requests_are_sent_again_is_not_invented_where_responses_fit_several_queue
 fn no_timer_is_shorter_than_a_round_trip() {
     let said = |waited| {
         let mut all = OneAddress::default();
-        let asks = |all: &mut OneAddress, psn, after| {
-            let ip = IpAddr::from([127, 0, 0, 1]);
-            let net = NetHeader::outgoing(ip, ip, UDP_PORT);
-            let bth = Bth::new(Opcode::RC_SEND_ONLY, Qpn::from_wire(0x11), Psn::new(psn));
-            let mut packet = Vec::new();
-            let bth = Bth { ack_req: true, ..bth };
-            emit::packet_from(&net, &mut packet, &bth, &Ext::default(), &[7; 64]);
-            all.pause = Some(after);
-            all.add_packet(&net, &packet);
-        };
         let ms = Duration::from_millis;
-        asks(&mut all, 0, ms(1));
+        all.ask(ms(1), Opcode::RC_SEND_ONLY, 0, &[7; 64]);
         all.pause = Some(ms(2));
         all.answer(0x12, 0, 1, Syndrome::ACK);
-        asks(&mut all, 1, ms(1));
+        all.ask(ms(1), Opcode::RC_SEND_ONLY, 1, &[7; 64]);
         all.answer(0x12, 1, 2, Syndrome::ACK);
-        asks(&mut all, 1, waited);
+        all.ask(waited, Opcode::RC_SEND_ONLY, 1, &[7; 64]);
         let findings = all.checker.finish().findings;
         let [finding] = &findings[..] else { panic!("{findings:?}") };
         assert_eq!(finding.kind, Kind::AckLost);
@@ -231,3 +233,4 @@ fn programs_of_one_address_that_use_one_communication_id_are_not_paired_by_it() 
 mod credits;
 mod datagrams;
 mod pace;
+mod times;

@@ -10,7 +10,7 @@ impl OneAddress {
     }
 
     /// The numbers of the direction to this queue pair.
-    fn stats_of(self, qp: u32) -> Stats {
+    pub(super) fn stats_of(self, qp: u32) -> Stats {
         let mut directions = self.checker.finish().directions.into_iter();
         directions.find(|direction| direction.dest_qp == qp).unwrap().stats
     }
