@@ -8,7 +8,7 @@ use rxe_lab::frame;
 use rxe_lab::ladder::{self, Ladders};
 
 use super::decode::{Printed, failed, number, open};
-use crate::common::{Error, print};
+use crate::common::{Error, print, write_file};
 
 /// Draw the conversations of a capture as sequence diagrams
 ///
@@ -43,12 +43,7 @@ impl Args {
             (&self.html, ladder::html as fn(&[_]) -> String),
         ] {
             let Some(path) = path else { continue };
-            std::fs::write(path, picture(&ladders)).map_err(|e| {
-                Error::new(
-                    format_args!("cannot write {}: {e}", path.display()),
-                    "name another file",
-                )
-            })?;
+            write_file(path, &picture(&ladders))?;
         }
         if self.svg.is_none() && self.html.is_none() {
             let size = rustix::termios::tcgetwinsize(io::stdout()).ok();

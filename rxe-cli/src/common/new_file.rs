@@ -2,9 +2,33 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, TempPath};
+
+use super::Error;
+
+/// Writes a report or a picture. Others may read a new file as far as the user's umask permits; that of an
+/// older file stays as it was.
+pub(crate) fn write_file(named: &Path, contents: &str) -> Result<(), Error> {
+    let write = || {
+        let mode =
+            fs::symlink_metadata(named).map_or(0o666, |old| old.permissions().mode() & 0o777);
+        let is_new = !named.exists();
+        let file = NewFile::with_mode(named, mode)?;
+        fs::write(file.path(), contents)?;
+        // The umask is for new files.
+        if !is_new && file.scratch.is_some() {
+            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode))?;
+        }
+        file.finish()
+    };
+    write().map(drop).map_err(|e| {
+        let what = format!("cannot write {}: {e}", named.display());
+        Error::new(what, "name another file")
+    })
+}
 
 /// A file that is being written.
 pub(crate) struct NewFile {
@@ -17,8 +41,14 @@ pub(crate) struct NewFile {
 
 impl NewFile {
     /// Makes sure that `named` can be written, without changing it. A symbolic link is refused: someone
-    /// else may have put it into a shared directory, to have the file that it names replaced.
+    /// else may have put it into a shared directory, to have the file that it names replaced. Only the
+    /// user may read the new file.
     pub(crate) fn new(named: &Path) -> io::Result<Self> {
+        Self::with_mode(named, 0o600)
+    }
+
+    /// The same for a file with other permissions, less what the umask takes.
+    fn with_mode(named: &Path, mode: u32) -> io::Result<Self> {
         let named = named.to_owned();
         match fs::symlink_metadata(&named) {
             Ok(meta) if meta.is_symlink() => {
@@ -31,7 +61,8 @@ impl NewFile {
         }
         let dir = named.parent().filter(|dir| !dir.as_os_str().is_empty());
         let dir = dir.unwrap_or(Path::new("."));
-        match Builder::new().prefix(".rxe-").tempfile_in(dir) {
+        let mode = fs::Permissions::from_mode(mode);
+        match Builder::new().prefix(".rxe-").permissions(mode).tempfile_in(dir) {
             Ok(file) => Ok(Self { named, scratch: Some(file.into_temp_path()) }),
             // This user may be allowed to write the file, but not its directory.
             Err(e) => match OpenOptions::new().append(true).open(&named) {
@@ -120,6 +151,30 @@ mod tests {
 
         let null = NewFile::new(Path::new("/dev/null")).unwrap();
         assert_eq!(null.path(), Path::new("/dev/null"));
+    }
+
+    #[test]
+    fn a_report_replaces_a_file_follows_no_link_and_leaves_the_mode_of_an_old_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link, new) =
+            (dir.path().join("file"), dir.path().join("link"), dir.path().join("new"));
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o626)).unwrap();
+        symlink(&file, &link).unwrap();
+        let refused = write_file(&link, "report").unwrap_err().to_string();
+        let said = ": it is a symbolic link, which is not followed: name another file";
+        assert_eq!(refused, format!("cannot write {}{said}", link.display()));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+        write_file(&file, "report").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "report");
+        let mode = |path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!(mode(&file), 0o626);
+        // As any other new file.
+        write_file(&new, "report").unwrap();
+        let plain = dir.path().join("plain");
+        fs::write(&plain, "").unwrap();
+        assert_eq!(mode(&new), mode(&plain));
+        write_file(Path::new("/dev/null"), "report").unwrap();
     }
 
     #[test]

@@ -12,7 +12,7 @@ use rxe_lab::check::{Checker, Report, Severity};
 use rxe_lab::frame;
 
 use super::decode::{Printed, failed, open};
-use crate::common::{Error, print, print_error, print_json};
+use crate::common::{Error, print, print_error, print_json, write_file};
 
 /// Check the connections of captures: what went wrong, where, and why
 ///
@@ -65,10 +65,7 @@ impl Args {
             print_json(&all.iter().map(json::File::of).collect::<Vec<_>>())?;
         }
         if let Some(path) = &self.junit {
-            std::fs::write(path, junit::xml(&all, self.strict)).map_err(|e| {
-                let what = format!("cannot write {}: {e}", path.display());
-                Error::new(what, "name another file")
-            })?;
+            write_file(path, &junit::xml(&all, self.strict))?;
         }
         let errors: Vec<_> = all.iter().filter_map(|checked| checked.error.as_ref()).collect();
         errors.iter().for_each(print_error);

@@ -23,7 +23,7 @@ use self::case::{Case, Group};
 use self::report::{Played, Report};
 use self::verdict::{Stop, Verdict};
 use crate::common::peer::{self, Endpoint, Numbers, Peer, Way};
-use crate::common::{Error, print, print_error};
+use crate::common::{Error, print, print_error, write_file};
 
 /// Test how another RoCEv2 device follows the specification
 ///
@@ -142,10 +142,7 @@ impl Args {
             (&self.html, report::html::page),
         ] {
             let Some(path) = path else { continue };
-            std::fs::write(path, text(report)).map_err(|e| {
-                let what = format!("cannot write {}: {e}", path.display());
-                Error::new(what, "name another file")
-            })?;
+            write_file(path, &text(report))?;
         }
         Ok(())
     }
