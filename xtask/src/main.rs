@@ -36,11 +36,11 @@ enum Chore {
     Layers(cmd::layers::Args),
     /// Make versioned libraries beside rxe, for programs that load libibverbs by themselves
     Libs(cmd::libs::Args),
-    /// Show which unmodified programs run, with themselves and with real kernels, and write docs/programs.md
+    /// Show which unmodified programs run, with themselves and with real kernels, and write docs/programs-tried.md
     Programs(cmd::programs::Args),
     /// Run the tests of unsafe and of shared things under AddressSanitizer, valgrind and loom
     Sanitize(cmd::sanitize::Args),
-    /// Run rdma-core's own tests with our devices and with a kernel's, and write docs/programs.md
+    /// Run rdma-core's own tests with our devices and with a kernel's, and write docs/programs-tried.md
     Suite(cmd::suite::Args),
     /// Run everything: formatting, lints, unit tests, and the outer tests with real kernels
     Test(cmd::test::Args),

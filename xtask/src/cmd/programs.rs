@@ -1,4 +1,4 @@
-//! `cargo xtask programs`: the table of unmodified programs in `docs/programs.md`.
+//! `cargo xtask programs`: the table of unmodified programs in `docs/programs-tried.md`.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(crate) struct Args {
 }
 
 /// The page whose table a whole run writes.
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/programs.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/programs-tried.md");
 const END: &str = "<!-- end -->";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {

@@ -1,5 +1,5 @@
 //! `cargo xtask suite`: rdma-core's own tests, with our devices and with a kernel's, and the table of them
-//! in `docs/programs.md`.
+//! in `docs/programs-tried.md`.
 //!
 //! The tests are not part of this project. They are in a checkout of rdma-core, and use pyverbs, which is
 //! installed; both must be of one version.
