@@ -1,6 +1,6 @@
 //! The book: the commands on its pages run and print what the pages show, excerpts are in the files
-//! that they are from, both languages have the same commands, and the glossary has the words of
-//! `rxe explain`.
+//! that they are from, both languages have the same pages and commands, and the glossary has the words
+//! of `rxe explain`.
 //!
 //! A block that starts with ```` ```sh run=NAME ```` is run, and one of `python` by pytest, in the order of the page. `server` runs in
 //! the background until the page's next `client` has ended; all other names run at once. The word
@@ -305,6 +305,117 @@ fn both_readmes_have_the_same_blocks() {
     // What is pasted begins with no prompt.
     let shell = english.iter().filter(|(info, _)| info.starts_with("sh"));
     assert!(shell.flat_map(|(_, lines)| lines).all(|line| !line.starts_with("$ ")));
+}
+
+/// Pages of the English book that are not below `docs/en`, and whose Chinese page in `docs/zh/reference`
+/// is only a summary.
+const SUMMARIES: [&str; 15] = [
+    "architecture.md",
+    "commands.md",
+    "conformance-report.md",
+    "conformance.md",
+    "decisions.md",
+    "fabric.md",
+    "faults.md",
+    "install.md",
+    "interop.md",
+    "kernel-vm.md",
+    "performance.md",
+    "programs-tried.md",
+    "programs.md",
+    "security.md",
+    "testing.md",
+];
+
+/// Those that have no Chinese page yet.
+const ENGLISH_ONLY: [&str; 4] =
+    ["layers.md", "testing/simulation.md", "testing/fuzzing.md", "testing/threads.md"];
+
+/// The pages in the contents of a language, in their order: `learn/1-device.md`, `reference/faults.md`.
+fn contents(language: &str) -> Vec<String> {
+    let page = read(&docs().join(language).join("SUMMARY.md"));
+    let targets = page.lines().filter_map(|line| line.split_once("](")?.1.strip_suffix(')'));
+    let place = |target: &str| match target.strip_prefix("../") {
+        Some(name) => format!("reference/{}", name.replace("/README.md", ".md")),
+        None => target.to_owned(),
+    };
+    targets.map(place).collect()
+}
+
+/// What both languages of a page must have alike: the levels of its headings, the languages of its
+/// code blocks, and the rows of its tables.
+fn skeleton(page: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let (mut fenced, mut rows) = (false, 0);
+    for line in page.lines().map(str::trim).chain([""]) {
+        let row = !fenced && line.starts_with('|');
+        if !row && rows > 0 {
+            found.push(format!("table of {rows} rows"));
+            rows = 0;
+        }
+        if let Some(info) = line.strip_prefix("```") {
+            fenced = !fenced;
+            if fenced {
+                found.push(format!("code block: {info}"));
+            }
+        } else if row {
+            rows += 1;
+        } else if !fenced && line.starts_with('#') {
+            found.push(format!(
+                "heading of level {}",
+                line.chars().take_while(|c| *c == '#').count()
+            ));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_skeleton_of_a_page_has_headings_blocks_and_tables() {
+    let page = "# A\n| x |\n| - |\n\n```sh\n# no heading\n| no row\n```\n- b\n  ```c\n  ```\n## C\n| x |\n";
+    let expected = "heading of level 1, table of 2 rows, code block: sh, code block: c, \
+                    heading of level 2, table of 1 rows";
+    assert_eq!(skeleton(page).join(", "), expected);
+}
+
+/// A page outside of `docs/en` has a Chinese page in `docs/zh/reference` with the same headings, code
+/// blocks and tables, if it is not one of those that are only summaries.
+#[test]
+fn both_languages_have_the_same_contents_and_reference_pages() {
+    let mut expected = contents("en");
+    expected.retain(|page| !ENGLISH_ONLY.iter().any(|name| page == &format!("reference/{name}")));
+    assert_eq!(contents("zh"), expected, "the contents of both languages");
+    let mut wrong = String::new();
+    let mut summaries = 0;
+    for name in expected.iter().filter_map(|page| page.strip_prefix("reference/")) {
+        let english = [name.to_owned(), name.replace(".md", "/README.md")]
+            .map(|name| docs().join(name))
+            .into_iter()
+            .find(|path| path.exists())
+            .unwrap_or_else(|| panic!("{name} has no English"));
+        let [en, zh] =
+            [english, docs().join("zh/reference").join(name)].map(|path| skeleton(&read(&path)));
+        let summary = SUMMARIES.contains(&name);
+        summaries += usize::from(summary);
+        if summary && en == zh {
+            let _ = writeln!(wrong, "{name} is whole in Chinese: strike it from SUMMARIES");
+        } else if !summary && en != zh {
+            let first = en.iter().zip(&zh).take_while(|(a, b)| a == b).count();
+            let of = |found: &[String]| found.get(first).map_or("nothing", |x| x).to_owned();
+            let _ = writeln!(
+                wrong,
+                "{name}: its part {} is a {} in English, a {} in Chinese",
+                first + 1,
+                of(&en),
+                of(&zh)
+            );
+        }
+    }
+    for name in ENGLISH_ONLY.iter().filter(|name| docs().join("zh/reference").join(name).exists()) {
+        let _ = writeln!(wrong, "{name} is there in Chinese: strike it from ENGLISH_ONLY");
+    }
+    assert_eq!(summaries, SUMMARIES.len(), "SUMMARIES names pages that are not in the contents");
+    assert!(wrong.is_empty(), "{wrong}");
 }
 
 /// Blocks marked `from=FILE` are lines of that file.
