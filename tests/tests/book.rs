@@ -309,14 +309,13 @@ fn both_readmes_have_the_same_blocks() {
 
 /// Pages of the English book that are not below `docs/en`, and whose Chinese page in `docs/zh/reference`
 /// is only a summary.
-const SUMMARIES: [&str; 14] = [
+const SUMMARIES: [&str; 13] = [
     "architecture.md",
     "commands.md",
     "conformance-report.md",
     "conformance.md",
     "decisions.md",
     "fabric.md",
-    "faults.md",
     "interop.md",
     "kernel-vm.md",
     "performance.md",
