@@ -339,7 +339,7 @@ fn contents(language: &str) -> Vec<String> {
 }
 
 /// What both languages of a page must have alike: the levels of its headings, the languages of its
-/// code blocks, and the rows of its tables.
+/// code blocks with the commands there (without comments), and the rows of its tables.
 fn skeleton(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     let (mut fenced, mut rows) = (false, 0);
@@ -356,6 +356,12 @@ fn skeleton(page: &str) -> Vec<String> {
             }
         } else if row {
             rows += 1;
+        } else if let Some((host, command)) = line.split_once("$ ")
+            && fenced
+            && host.chars().all(|c| c.is_ascii_lowercase())
+        {
+            let command = command.split(" # ").next().unwrap_or_default().trim_end();
+            found.push(format!("command: {command}"));
         } else if !fenced && line.starts_with('#') {
             found.push(format!(
                 "heading of level {}",
@@ -367,10 +373,11 @@ fn skeleton(page: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_skeleton_of_a_page_has_headings_blocks_and_tables() {
-    let page = "# A\n| x |\n| - |\n\n```sh\n# no heading\n| no row\n```\n- b\n  ```c\n  ```\n## C\n| x |\n";
-    let expected = "heading of level 1, table of 2 rows, code block: sh, code block: c, \
-                    heading of level 2, table of 1 rows";
+fn the_skeleton_of_a_page_has_headings_commands_and_tables() {
+    let page = "# A\n| x |\n| - |\n\n```sh\n# no heading\n| no row\n$ ls -l  # all\npeer$ ls\n```\n\
+                - b\n  ```c\n  ```\n## C\n| x |\n";
+    let expected = "heading of level 1, table of 2 rows, code block: sh, command: ls -l, \
+                    command: ls, code block: c, heading of level 2, table of 1 rows";
     assert_eq!(skeleton(page).join(", "), expected);
 }
 
