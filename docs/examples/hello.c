@@ -5,7 +5,12 @@
  *     hello -d DEVICE -g GID_INDEX              the server waits
  *     hello -d DEVICE -g GID_INDEX SERVER       the client connects
  *
- * Mistakes on purpose: -b rkey writes with a wrong rkey, -b receive posts no receive.
+ * Mistakes on purpose, with -b:
+ *
+ *     order    skips RTR                         receive  posts no receive
+ *     mtu      asks for a path MTU of 4096       long     sends more than the receive has
+ *     psn      sends with another PSN than told  rkey     writes with a wrong rkey
+ *     lkey     sends with a wrong lkey           poll     arms late, and sleeps at once
  */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
@@ -31,6 +36,13 @@ static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static struct ibv_qp *qp;
 static char *buffer;
+static const char *mistake = "";
+
+/* Whether -b asks for this mistake. */
+static int broken(const char *name)
+{
+	return strcmp(mistake, name) == 0;
+}
 
 static void check(int ok, const char *what)
 {
@@ -108,6 +120,8 @@ static void to_rtr(const struct endpoint *peer, int gid_index)
 			.grh = { .dgid = peer->gid, .sgid_index = gid_index, .hop_limit = 64 },
 		},
 	};
+	if (broken("mtu"))
+		attr.path_mtu = IBV_MTU_4096;
 	check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
 			     IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
 			     IBV_QP_MIN_RNR_TIMER), "INIT to RTR");
@@ -175,14 +189,16 @@ static void exchange(FILE *stream, const struct endpoint *mine, struct endpoint 
 	printf("peer: %s", line);
 }
 
-/* Neither side goes on before the other has come here. */
-static void barrier(FILE *stream)
+/* Neither side goes on before the other has come here. False if the other has left. */
+static int barrier(FILE *stream)
 {
 	char line[8];
 
 	fputs("ready\n", stream);
-	if (!fgets(line, sizeof line, stream))
-		puts("the peer has left");
+	if (fgets(line, sizeof line, stream))
+		return 1;
+	puts("the peer has left");
+	return 0;
 }
 
 static void post_receive(void)
@@ -202,7 +218,21 @@ static void post(enum ibv_wr_opcode opcode, size_t offset, size_t length, uint64
 
 	wr.wr.rdma.remote_addr = addr;
 	wr.wr.rdma.rkey = rkey;
+	if (broken("lkey"))
+		sge.lkey ^= 1;
 	check(!ibv_post_send(qp, &wr, &bad), "ibv_post_send");
+}
+
+/* A mistake on purpose: the completion comes in the pause, and nothing looks for it after arming. */
+static void sleep_at_once(void)
+{
+	struct ibv_cq *which;
+	void *context;
+
+	sleep(1);
+	check(!ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
+	check(!ibv_get_cq_event(channel, &which, &context), "ibv_get_cq_event");
+	ibv_ack_cq_events(which, 1);
 }
 
 /* Sleeps until a completion is there. */
@@ -213,6 +243,10 @@ static void wait_for(const char *what)
 	void *context;
 	int found;
 
+	/* A queue pair does not learn that its peer has given up: SIGALRM ends the wait. */
+	alarm(5);
+	if (broken("poll"))
+		sleep_at_once();
 	while ((found = ibv_poll_cq(cq, 1, &wc)) == 0) {
 		check(!ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
 		/* A completion that came before the request makes no event: look again. */
@@ -221,6 +255,7 @@ static void wait_for(const char *what)
 		check(!ibv_get_cq_event(channel, &which, &context), "ibv_get_cq_event");
 		ibv_ack_cq_events(which, 1);
 	}
+	alarm(0);
 	check(found > 0, "ibv_poll_cq");
 	printf("%s: %s (%d)\n", what, ibv_wc_status_str(wc.status), wc.status);
 	if (wc.status != IBV_WC_SUCCESS)
@@ -229,7 +264,7 @@ static void wait_for(const char *what)
 
 int main(int argc, char **argv)
 {
-	const char *device = "rxe_lo", *server, *mistake = "";
+	const char *device = "rxe_lo", *server;
 	struct endpoint mine, peer;
 	int option, gid_index = 0;
 
@@ -256,20 +291,24 @@ int main(int argc, char **argv)
 	mine.rkey = mr->rkey;
 
 	to_init();
-	if (!server && strcmp(mistake, "receive") != 0)
+	if (!server && !broken("receive"))
 		post_receive();
 	FILE *stream = meet(server);
 	exchange(stream, &mine, &peer);
-	to_rtr(&peer, gid_index);
+	if (!broken("order"))
+		to_rtr(&peer, gid_index);
+	if (broken("psn"))
+		mine.psn = (mine.psn + 5) & 0xffffff;
 	to_rts(&mine);
-	barrier(stream);
+	if (!barrier(stream))
+		return 1;
 
 	if (server) {
 		strcpy(buffer, "hello");
-		post(IBV_WR_SEND, 0, 6, 0, 0);
+		post(IBV_WR_SEND, 0, broken("long") ? SIZE : 6, 0, 0);
 		wait_for("SEND");
 
-		uint32_t rkey = peer.rkey ^ (strcmp(mistake, "rkey") == 0);
+		uint32_t rkey = broken("rkey") ? peer.rkey ^ 1 : peer.rkey;
 		uint64_t place = peer.addr + SIZE / 2;
 		strcpy(buffer, "written");
 		post(IBV_WR_RDMA_WRITE, 0, 8, place, rkey);
@@ -277,7 +316,7 @@ int main(int argc, char **argv)
 		post(IBV_WR_RDMA_READ, SIZE / 2, 8, place, rkey);
 		wait_for("READ");
 		printf("read back: %s\n", buffer + SIZE / 2);
-	} else if (strcmp(mistake, "receive") != 0) {
+	} else if (!broken("receive")) {
 		wait_for("receive");
 		printf("message: %s\n", buffer);
 	}
