@@ -1,4 +1,5 @@
-//! Each attack that docs/security.md lists has the test that it names.
+//! Each attack that docs/security.md lists has the test that it names, and the Chinese page names it
+//! too.
 
 use std::path::{Path, PathBuf};
 
@@ -6,6 +7,7 @@ use std::path::{Path, PathBuf};
 fn the_tests_that_the_table_names_are_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let table = std::fs::read_to_string(root.join("docs/security.md")).unwrap();
+    let chinese = std::fs::read_to_string(root.join("docs/zh/reference/security.md")).unwrap();
     let parts = ["rxe-core", "rxe-net", "rxe-verbs", "rxe-cli", "tests"];
     let mut sources = String::new();
     parts.iter().for_each(|part| read(root.join(part), &mut sources));
@@ -21,10 +23,12 @@ fn the_tests_that_the_table_names_are_there() {
         let last = row.trim_end_matches([' ', '|']).rsplit(" | ").next().unwrap();
         for name in last.split('`').skip(1).step_by(2).filter(|n| n.contains('_')) {
             assert!(is_test(name), "no test has the name {name}");
+            assert!(chinese.contains(&format!("`{name}`")), "not in the Chinese page: {name}");
             count += 1;
         }
         for case in last.split("case \"").skip(1).filter_map(|rest| rest.split('"').next()) {
             assert!(sources.contains(&format!("\"{case}\"")), "no case has the name {case}");
+            assert!(chinese.contains(case), "not in the Chinese page: {case}");
             count += 1;
         }
     }

@@ -35,6 +35,7 @@ fn every_link_between_documents_leads_somewhere() {
 fn every_decision_has_a_number_of_its_own_and_is_in_the_index() {
     let dir = root().join("docs/decisions");
     let index = read(&dir.join("README.md"));
+    let chinese = read(&root().join("docs/zh/reference/decisions.md"));
     let listed: Vec<&str> = links(&index).collect();
     let mut numbers = HashSet::new();
     for file in documents(&dir) {
@@ -50,6 +51,12 @@ fn every_decision_has_a_number_of_its_own_and_is_in_the_index() {
         assert!(listed.contains(&&*name), "{name} is not in docs/decisions/README.md");
         let line = format!("- [{}]({name})", title.trim_start_matches("# "));
         assert!(index.contains(&line), "docs/decisions/README.md has another title for {name}");
+        let link = format!("(../../decisions/{name})");
+        let section = format!("\n### {number}. ");
+        assert!(
+            chinese.contains(&link) && chinese.contains(&section),
+            "{name} has no section in docs/zh/reference/decisions.md"
+        );
     }
 }
 
