@@ -1,6 +1,7 @@
 //! What an engine is told about its device.
 
-use crate::types::{Gid, Mtu};
+use crate::types::{Gid, Mtu, Qpn};
+use crate::wire::UDP_PORT;
 
 /// The device that an engine serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,11 +122,52 @@ impl Default for Limits {
     }
 }
 
-/// The UDP source port of what is sent. The ICRC covers it, so it must be known beforehand.
+/// The UDP source port of what is sent. The ICRC covers it, so it must be known beforehand. Switches and
+/// receivers with several queues spread packets by it, so each QP has one of its own by preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourcePort {
-    /// The same for all: that of the one socket that sends.
+    /// The same for all.
     Fixed(u16),
-    /// One per QP, from 0xC000 on, so that switches spread the flows.
+    /// One per QP, from 0xC000 on.
     PerQp,
+    /// One of these per QP: the first QP has the first of them, the next QP the next, and so on.
+    InTurn {
+        /// The first.
+        first: u16,
+        /// How many there are.
+        count: u16,
+    },
+}
+
+impl SourcePort {
+    /// That of a QP, before which the engine has had `earlier` others.
+    pub(crate) fn of(self, qpn: Qpn, earlier: u16) -> u16 {
+        match self {
+            Self::Fixed(port) => port,
+            Self::PerQp => {
+                // Any function that scatters will do.
+                let hash = qpn.value().wrapping_mul(0x9e37_79b1) >> 18;
+                0xc000 | u16::try_from(hash & 0x3fff).unwrap_or(UDP_PORT)
+            }
+            Self::InTurn { first, count } => first.saturating_add(earlier % count.max(1)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_pairs_have_the_ports_of_a_range_in_turn() {
+        let qpn = Qpn::from_wire;
+        let ports = SourcePort::InTurn { first: 0xfff0, count: 16 };
+        let of = |nth| ports.of(qpn(0x12_3456), nth);
+        assert_eq!([of(0), of(1), of(15), of(16)], [0xfff0, 0xfff1, 0xffff, 0xfff0]);
+        assert_eq!(SourcePort::InTurn { first: 7, count: 0 }.of(qpn(2), 3), 7);
+        assert_eq!(SourcePort::Fixed(7).of(qpn(2), 3), 7);
+        let scattered = [2, 3, 4].map(|n| SourcePort::PerQp.of(qpn(n), 0));
+        assert!(scattered.iter().all(|port| *port >= 0xc000));
+        assert!(scattered[0] != scattered[1] && scattered[1] != scattered[2]);
+    }
 }

@@ -88,6 +88,7 @@ impl End {
         let source_port = match caps.src_port {
             SrcPort::Fixed(port) => SourcePort::Fixed(port),
             SrcPort::Any => SourcePort::PerQp,
+            SrcPort::Range { first, count } => SourcePort::InTurn { first, count },
         };
         let batch = TxBatch::new(caps.tx);
         let mut config =

@@ -152,4 +152,11 @@ pub enum SrcPort {
     Any,
     /// Only this one.
     Fixed(u16),
+    /// Only these.
+    Range {
+        /// The first.
+        first: u16,
+        /// How many there are.
+        count: u16,
+    },
 }

@@ -24,6 +24,17 @@ pub enum NetError {
         /// Its owner, if that can be found out.
         owner: Option<PortOwner>,
     },
+    /// Packets cannot be sent from the UDP port that was asked for.
+    SourcePort {
+        /// The address to send from.
+        address: IpAddr,
+        /// The port.
+        port: u16,
+        /// Its owner, if another socket has it and that can be found out.
+        owner: Option<PortOwner>,
+        /// The system's error.
+        source: io::Error,
+    },
     /// Processes of another user have this address. Users cannot share an address.
     OtherUser {
         /// The address asked for.
@@ -226,6 +237,18 @@ impl fmt::Display for NetError {
                     ),
                 }
             }
+            Self::SourcePort { address, port, owner, source } => {
+                write!(f, "cannot send from UDP port {port} on {address}: ")?;
+                match (owner, source.raw_os_error()) {
+                    (Some(PortOwner::Process { pid, name }), _) => {
+                        write!(f, "process {pid} ({name}) has it")?;
+                    }
+                    (_, Some(libc::EADDRINUSE)) => f.write_str("it is in use")?,
+                    (_, Some(libc::EACCES)) => f.write_str("it needs CAP_NET_BIND_SERVICE")?,
+                    _ => source.fmt(f)?,
+                }
+                f.write_str("; choose another source port: 4791 is always there")
+            }
             Self::OtherUser { address, uid, owner } => write!(
                 f,
                 "{address} is in use by {} of another user (uid {uid}): processes on one address \
@@ -357,9 +380,10 @@ fn who(owner: &Option<PortOwner>) -> String {
 impl std::error::Error for NetError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::File { source, .. } | Self::Join { source, .. } | Self::Os { source, .. } => {
-                Some(source)
-            }
+            Self::SourcePort { source, .. }
+            | Self::File { source, .. }
+            | Self::Join { source, .. }
+            | Self::Os { source, .. } => Some(source),
             _ => None,
         }
     }

@@ -7,11 +7,15 @@
 //! programs on this host's other addresses. With UDP_SEGMENT and UDP_GRO a call carries up to 64
 //! packets for one destination, and up to [`BATCH`] such bursts.
 //!
-//! Invariant: a packet leaves with source port 4791 and, over IPv4, with its index in the burst as ID
+//! Packets leave from sockets of their own, so that their source ports differ by queue pair
+//! ([`senders`]), or from one port, if the configuration says so.
+//!
+//! Invariant: a packet leaves with the source port of its header and, over IPv4, with its index in the burst as ID
 //! (see [`crate::udp_socket`]); its ICRC is made for that. If the system does not segment a burst, its packets
 //! leave one by one, with ID 0 and a new ICRC (see [`apart`]).
 
 mod apart;
+mod senders;
 pub(crate) mod sockets;
 #[cfg(test)]
 mod tests;
@@ -20,10 +24,11 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use rxe_core::wire::{Burst, Frame, TxBatch, TxLimits, UDP_PORT};
+use rxe_core::wire::{Burst, Frame, NetHeader, TxBatch, TxLimits, UDP_PORT};
 use smallvec::SmallVec;
 
 use self::apart::Apart;
+use self::senders::{Senders, ports_of_block};
 use self::sockets::Sockets;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
 use crate::counters::Counters;
@@ -31,7 +36,7 @@ use crate::lease::{Endpoint, Handle, PortGroups};
 use crate::loss::{Loss, count_lost};
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
-use crate::udp_socket::UdpSocket;
+use crate::udp_socket::{UdpSocket, sender_error};
 use crate::{Epoll, Joiner, Membership, NetError, SharedFd, Sharing};
 
 /// The configuration of a [`UdpBackend`].
@@ -45,6 +50,9 @@ pub struct UdpConfig {
     pub recv_buffer: usize,
     /// Bytes of send buffer to ask the system for, per address.
     pub send_buffer: usize,
+    /// The UDP source port of all packets. Without it, queue pairs have different ones, with sockets of
+    /// their own.
+    pub source_port: Option<u16>,
     /// Let the system segment bursts (UDP_SEGMENT) and merge received packets (UDP_GRO), if it can.
     pub segment: bool,
 }
@@ -57,6 +65,7 @@ impl UdpConfig {
             addresses: addresses.into(),
             recv_buffer: 8 << 20,
             send_buffer: 4 << 20,
+            source_port: None,
             segment: true,
         }
     }
@@ -65,6 +74,7 @@ impl UdpConfig {
 /// RoCEv2 over UDP sockets.
 pub struct UdpBackend {
     sockets: Sockets,
+    senders: Senders,
     /// Dropped last, when the sockets that other processes know are closed.
     groups: Handle,
     config: UdpConfig,
@@ -91,6 +101,10 @@ impl UdpBackend {
     ///
     /// An address that is not ready (IPv6 duplicate detection) is left out if another one is ready;
     /// see [`UdpBackend::addresses`].
+    ///
+    /// # Errors
+    /// The port is in use, or the one to send from; an address or the interface does not exist; there are
+    /// too many files or processes.
     pub fn open(config: &UdpConfig) -> Result<Self, NetError> {
         let netdev = &config.netdev;
         if config.addresses.is_empty() {
@@ -100,6 +114,14 @@ impl UdpBackend {
         let (groups, endpoints) = PortGroups::open(&config.addresses, device.index)?;
         let sockets: Vec<_> = endpoints.iter().map(|s| adopt(s, &device, config)).collect();
         let segments = config.segment && sockets.iter().all(|s| s.segments);
+        let src_port =
+            config.source_port.map_or_else(|| ports_of_block(groups.block()), SrcPort::Fixed);
+        let mut senders = Senders::new(src_port, device.index, config.send_buffer);
+        if let Some(port) = config.source_port.filter(|port| *port != UDP_PORT) {
+            for address in sockets.iter().map(UdpSocket::address) {
+                senders.open(address, port).map_err(|e| sender_error(e, address, port))?;
+            }
+        }
         let capabilities = Capabilities {
             name: "udp",
             privileges: "",
@@ -109,13 +131,14 @@ impl UdpBackend {
                 burst_bytes: MAX_DATAGRAM,
                 batch_bytes: 512 << 10,
             },
-            src_port: SrcPort::Fixed(UDP_PORT),
+            src_port,
             sees_ip_id: false,
             recv_buffer: sockets.iter().map(|s| s.recv_buffer).min().unwrap_or(0),
             qpn_block: Some(groups.block()),
         };
         Ok(Self {
             sockets: Sockets::new(sockets, endpoints, &groups, device.index, config.recv_buffer)?,
+            senders,
             groups,
             config: config.clone(),
             device,
@@ -160,10 +183,20 @@ impl UdpBackend {
         Ok(true)
     }
 
+    /// Records that the socket that packets with this header leave from had no room.
+    fn wait_for_room(&mut self, net: &NetHeader) {
+        if net.src_port == UDP_PORT {
+            self.sockets.wait_for_room(net.src);
+        } else {
+            self.senders.wait_for_room(net, self.sockets.epoll());
+        }
+    }
+
     /// Sends the first pending burst packet by packet.
     fn send_apart(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
         let burst = batch.pending()[0].clone();
-        let Some(socket) = self.sockets.of(burst.net.src) else { return Ok(SendStatus::Done) };
+        let socket = self.senders.socket(&self.sockets, &burst.net);
+        let Some(socket) = socket else { return Ok(SendStatus::Done) };
         let sent = self.partial.take().filter(|(at, _)| *at == burst.bytes.start);
         let mut sent = sent.map_or(0, |(_, packets)| packets);
         let all = burst.packets();
@@ -191,7 +224,7 @@ impl UdpBackend {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.partial = Some((burst.bytes.start, sent));
-                    self.sockets.wait_for_room(burst.net.src);
+                    self.wait_for_room(&burst.net);
                     return Ok(SendStatus::Blocked);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -221,10 +254,17 @@ impl Backend for UdpBackend {
 
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
         self.sockets.try_again();
+        self.senders.try_again(self.sockets.epoll());
         while let Some(first) = batch.pending().first() {
-            let src = first.net.src;
-            let socket = self.sockets.of(src);
-            let (Some(socket), true) = (socket, first.net.dst.is_ipv4() == src.is_ipv4()) else {
+            let (src, src_port) = (first.net.src, first.net.src_port);
+            let own = self.sockets.of(src).is_some();
+            if own && !self.senders.can_send(&first.net) {
+                batch.change_source_port(UDP_PORT);
+                continue;
+            }
+            let socket = self.senders.socket(&self.sockets, &first.net);
+            let same_family = first.net.dst.is_ipv4() == src.is_ipv4();
+            let (Some(socket), true, true) = (socket, own, same_family) else {
                 count_lost(&mut self.counters, Loss::BadAddress, first.packets() as u64);
                 batch.mark_sent(1);
                 continue;
@@ -243,6 +283,7 @@ impl Backend for UdpBackend {
             let mut out: SmallVec<[Outgoing<'_>; 2]> = SmallVec::new();
             let same = |burst: &&Burst| {
                 burst.net.src == src
+                    && burst.net.src_port == src_port
                     && burst.net.dst.is_ipv4() == src.is_ipv4()
                     && !goes_apart(burst)
             };
@@ -264,7 +305,8 @@ impl Backend for UdpBackend {
                     batch.mark_sent(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.sockets.wait_for_room(src);
+                    let net = first.net;
+                    self.wait_for_room(&net);
                     return Ok(SendStatus::Blocked);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -285,7 +327,8 @@ impl Backend for UdpBackend {
     }
 
     fn counters(&self) -> Counters {
-        self.counters
+        let rx_unusable = self.counters.rx_unusable + self.senders.dropped();
+        Counters { rx_unusable, ..self.counters }
     }
 
     fn sharing(&mut self) -> Option<&mut dyn Sharing> {
@@ -308,6 +351,7 @@ impl Sharing for UdpBackend {
 
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
         self.sockets.retain(addresses);
+        self.senders.retain(addresses, self.sockets.epoll());
         for address in self.groups.addresses() {
             if self.sockets.of(address).is_none() && !addresses.contains(&address) {
                 self.sockets.leave(address);

@@ -52,11 +52,8 @@ impl UdpSocket {
     /// Makes and binds a socket that others can share the address with; `scope` is the interface's
     /// index.
     pub(crate) fn make(address: IpAddr, scope: u32) -> Result<OwnedFd, NetError> {
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)
-            .map(CheckedFd::new)
-            .map_err(|e| NetError::os("open a UDP socket", e))?;
+        let fd = socket(address).map_err(|e| NetError::os("open a UDP socket", e))?;
+        let fd = CheckedFd::new(fd);
         Self::set_up(fd.as_fd(), address)
             .and_then(|()| send_to_groups(fd.as_fd(), address, scope))
             .and_then(|()| set_int(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1))
@@ -83,15 +80,32 @@ impl UdpSocket {
         });
     }
 
+    /// Opens a socket that sends from this port and receives nothing. Others of this user may share the port
+    /// if they share it too.
+    ///
+    /// Datagrams to the port are dropped: RoCE packets go to port 4791, whatever the source port of those
+    /// that they answer. Without the socket the host would answer them with "port unreachable".
+    pub(crate) fn open_sender(
+        address: IpAddr,
+        port: u16,
+        scope: u32,
+        share: bool,
+    ) -> io::Result<Self> {
+        let fd = CheckedFd::new(socket(address)?);
+        Self::set_up(fd.as_fd(), address)?;
+        send_to_groups(fd.as_fd(), address, scope)?;
+        set_int(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, share.into())?;
+        drop_all(fd.as_fd())?;
+        bind(fd.as_fd(), &RawAddr::inet(address, port, scope))?;
+        Ok(Self::adopt(SharedFd::guarded(fd.into_owned()), address, scope))
+    }
+
     /// Opens a socket for a multicast group on the interface `netdev`, whose index is `scope`. It joins
     /// the group there, by IGMP or MLD. It also receives what this host sends to the group. Any number
     /// of sockets may join a group.
     pub(crate) fn open_group(group: IpAddr, scope: u32, netdev: &str) -> Result<Self, NetError> {
-        let family = if group.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)
-            .map(CheckedFd::new)
-            .map_err(|e| NetError::os("open a UDP socket", e))?;
+        let fd = socket(group).map_err(|e| NetError::os("open a UDP socket", e))?;
+        let fd = CheckedFd::new(fd);
         Self::set_up(fd.as_fd(), group)
             .and_then(|()| hear_group(fd.as_fd(), group, scope, netdev))
             .map_err(|source| NetError::Join { group, source })?;
@@ -151,10 +165,7 @@ impl UdpSocket {
     /// Stops the socket from receiving. It then only keeps the port, so that this host does not answer
     /// packets with "port unreachable".
     pub(crate) fn deafen(&self) -> Result<(), NetError> {
-        const RET_K: u16 = 0x06;
-        let drop_all = [libc::sock_filter { code: RET_K, jt: 0, jf: 0, k: 0 }];
-        attach_filter(self.as_fd(), &drop_all)
-            .map_err(|e| NetError::os("attach a filter to a UDP socket", e))
+        drop_all(self.as_fd()).map_err(|e| NetError::os("attach a filter to a UDP socket", e))
     }
 
     /// The descriptor, if it still is one of ours.
@@ -239,6 +250,19 @@ impl UdpSocket {
     }
 }
 
+/// A socket for this address, not bound to anything yet.
+fn socket(address: IpAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?)
+}
+
+/// Makes the system drop and count all datagrams to a socket.
+fn drop_all(fd: BorrowedFd<'_>) -> io::Result<()> {
+    const RET_K: u16 = 0x06;
+    attach_filter(fd, &[libc::sock_filter { code: RET_K, jt: 0, jf: 0, k: 0 }])
+}
+
 /// Calls `receive` until it returns `false`, but at most as often as a receive buffer of `bytes` can hold
 /// datagrams. What is there after that has arrived since: in a flood there would be no end.
 fn drop_arrived(bytes: usize, mut receive: impl FnMut() -> bool) {
@@ -303,6 +327,13 @@ impl AsFd for UdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// The error of [`UdpSocket::open_sender`].
+pub(crate) fn sender_error(source: io::Error, address: IpAddr, port: u16) -> NetError {
+    let in_use = source.raw_os_error() == Some(libc::EADDRINUSE);
+    let owner = in_use.then(|| port_owner::of(address, port)).flatten();
+    NetError::SourcePort { address, port, owner, source }
 }
 
 fn bind_error(error: io::Error, address: IpAddr) -> NetError {

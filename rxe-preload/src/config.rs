@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rxe_net::BackendKind;
 use rxe_verbs::device::Identity;
-use rxe_verbs::{AckPolicy, FaultPlan, OpenOptions};
+use rxe_verbs::{AckPolicy, FaultPlan, OpenOptions, SourcePortPolicy};
 
 use crate::stderr;
 
@@ -48,6 +48,8 @@ pub(crate) struct Config {
     pub(crate) lids: bool,
     /// `RXE_ACK`: when acknowledgements are sent.
     pub(crate) acks: AckPolicy,
+    /// `RXE_SOURCE_PORT`: which UDP source ports packets leave from.
+    pub(crate) source_port: SourcePortPolicy,
     /// `RXE_SHARDS`: the shards that queue pairs are dealt out to; without it each thread has one.
     pub(crate) shards: Option<u32>,
 }
@@ -68,6 +70,7 @@ pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
     identity: chosen("RXE_AS", &[("rxe", None), ("mlx5", Some(Identity::Mlx5))]),
     lids: chosen("RXE_LIDS", &[("off", false), ("on", true)]),
     acks: chosen("RXE_ACK", &[("adaptive", AckPolicy::Adaptive), ("prompt", AckPolicy::Prompt)]),
+    source_port: var("RXE_SOURCE_PORT").map(|value| source_port(&value)).unwrap_or_default(),
     shards: var("RXE_SHARDS").and_then(|value| shards(&value)),
 });
 
@@ -103,6 +106,16 @@ fn faults(text: &str, seed: Option<&str>) -> Option<(u64, FaultPlan)> {
         }
     };
     Some((seed, plan))
+}
+
+fn source_port(value: &str) -> SourcePortPolicy {
+    value.parse().unwrap_or_else(|_| {
+        stderr::line(&format!(
+            "RXE_SOURCE_PORT={value} means nothing: set it to a number from 1 to 65535 or to per-qp; going \
+             on with per-qp"
+        ));
+        SourcePortPolicy::PerQp
+    })
 }
 
 fn shards(value: &str) -> Option<u32> {

@@ -104,6 +104,9 @@ impl Error {
                 | NetError::BlockTaken { .. }
                 | NetError::ServiceTaken { .. },
             ) => libc::EADDRINUSE,
+            Self::Net(NetError::SourcePort { source, .. }) => {
+                source.raw_os_error().unwrap_or(libc::EADDRINUSE)
+            }
             Self::ListenedTo { .. } => libc::EADDRINUSE,
             Self::Net(NetError::L2 { reason, .. }) => match reason {
                 L2Failure::InUse { .. } => libc::EBUSY,

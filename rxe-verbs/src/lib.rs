@@ -86,7 +86,7 @@ mod xrc;
 pub use ah::AddressHandle;
 pub use channel::CompletionChannel;
 pub use cq::CompletionQueue;
-pub use device::{Device, DeviceInfo, OpenOptions};
+pub use device::{Device, DeviceInfo, OpenOptions, SourcePortError, SourcePortPolicy};
 pub use dm::DeviceMemory;
 pub use error::{Error, Result};
 pub use event::{AsyncEvent, AsyncKind};

@@ -159,6 +159,10 @@ fn a_variable_that_means_nothing_is_said_and_the_program_runs() {
         ("RXE_SHM=never", "RXE_SHM=never means nothing: set it to on or off"),
         ("RXE_GSO=no", "RXE_GSO=no means nothing: set it to on or off"),
         ("RXE_ACK=late", "RXE_ACK=late means nothing: set it to adaptive or prompt"),
+        (
+            "RXE_SOURCE_PORT=udp",
+            "RXE_SOURCE_PORT=udp means nothing: set it to a number from 1 to 65535 or to per-qp",
+        ),
         ("RXE_SHARDS=0", "RXE_SHARDS=0 means nothing: set it to a number from 1 to 32"),
         ("RXE_EXPLAIN=much", "RXE_EXPLAIN=much means nothing: set it to errors or off or all"),
     ] {

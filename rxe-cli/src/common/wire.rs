@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::{BackendKind, NetError};
 use rxe_verbs::device::{DeviceError, DeviceInfo, PortAttr};
-use rxe_verbs::{Device, OpenOptions};
+use rxe_verbs::{Device, OpenOptions, SourcePortPolicy};
 
 use super::faults::{FaultArgs, FaultSummary};
 use super::select::check_port;
@@ -28,6 +28,10 @@ pub(crate) struct WireArgs {
     /// Hand packets to the system one by one: captures of the interface then show each of them
     #[arg(long, help_heading = OWN)]
     pub(crate) no_gso: bool,
+    /// Send all packets from this UDP port, for a firewall that wants one, or from one for each queue
+    /// pair, so that receivers and networks spread them
+    #[arg(long, value_name = "PORT|per-qp", default_value_t, hide_default_value = true, help_heading = OWN)]
+    pub(crate) source_port: SourcePortPolicy,
     /// Capture all packets to this file, which Wireshark opens
     #[arg(long, value_name = "FILE", help_heading = OWN)]
     pub(crate) pcap: Option<PathBuf>,
@@ -80,6 +84,7 @@ impl WireArgs {
         }
         let mut options = OpenOptions::new(info.name()).address(ip).backend(self.backend);
         options = options.shared_memory(!self.no_shm).segmentation(!self.no_gso);
+        options = options.source_port(self.source_port);
         if let Some(path) = &self.pcap {
             options = options.pcap(path);
         }

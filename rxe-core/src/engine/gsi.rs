@@ -57,7 +57,8 @@ impl Engine {
         let sgid_index = own.and_then(|at| u16::try_from(at).ok()).unwrap_or(u16::MAX);
         let av =
             AddressVector { sgid_index, dgid: dst, flow_label: 0, traffic_class, hop_limit: 64 };
-        let net = address(&self.config, &av, Qpn::GSI.value())?;
+        let src_port = self.config.source_port.of(Qpn::GSI, 0);
+        let net = address(&self.config, &av, src_port)?;
         if self.gsi.outbox.len() < CAPACITY {
             self.gsi.outbox.push_back((net, Box::new(*mad)));
             self.urgent = true;

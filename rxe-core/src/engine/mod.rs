@@ -57,6 +57,8 @@ pub struct Engine {
     memory: Arc<Memory>,
     doorbells: Arc<Doorbells>,
     qps: QpTable,
+    /// How many QPs there have been.
+    created: u16,
     groups: rx::Groups,
     gsi: gsi::Gsi,
     hints: rx::Hints,
@@ -78,6 +80,7 @@ impl Engine {
             memory,
             doorbells: Arc::default(),
             qps: QpTable::default(),
+            created: 0,
             groups: rx::Groups::new(),
             gsi: gsi::Gsi::default(),
             hints: rx::Hints::default(),
@@ -142,7 +145,9 @@ impl Engine {
         init.recv_cq.tell_overflow_to(&self.doorbells);
         let doorbells = Arc::clone(&self.doorbells);
         let handle = Arc::new(QpHandle::new(qpn, init, doorbells, limits.max_message)?);
-        self.qps.insert(qpn, Qp::new(Arc::clone(&handle)));
+        let src_port = self.config.source_port.of(qpn, self.created);
+        self.created = self.created.wrapping_add(1);
+        self.qps.insert(qpn, Qp::new(Arc::clone(&handle), src_port));
         Ok(handle)
     }
 
@@ -206,8 +211,8 @@ impl Engine {
         pd: PdId,
         av: &AddressVector,
     ) -> Result<Arc<AddressHandle>, VerbsError> {
-        let flow = av.flow_label.wrapping_add(u32::from(av.sgid_index));
-        let net = address(&self.config, av, flow)?;
+        // Datagrams leave with the source port of their QP.
+        let net = address(&self.config, av, 0)?;
         Ok(Arc::new(AddressHandle { pd, net }))
     }
 

@@ -203,7 +203,7 @@ mod tests {
             xrcd: None,
             sq_sig_all: false,
         };
-        Qp::new(Arc::new(QpHandle::new(qpn, init, Arc::clone(doorbells), 1 << 20).unwrap()))
+        Qp::new(Arc::new(QpHandle::new(qpn, init, Arc::clone(doorbells), 1 << 20).unwrap()), 0)
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::sync::Arc;
 pub use crate::service::{QpHandle, QpInit};
 pub use crate::types::{AddressVector, AttrMask, QpAttr, QpCap, QpState, QpType};
 pub(crate) use modify::address;
+use modify::unconnected;
 pub use state::{Transition, check_modify, transitions};
 
 use crate::event::Event;
@@ -35,7 +36,7 @@ pub(crate) struct Qp {
     pub(crate) handle: Arc<QpHandle>,
     pub(crate) identity: QpIdentity,
     attr: QpAttr,
-    /// How packets to the peer are addressed; known from RTR on.
+    /// How packets to the peer are addressed; known from RTR on, but for the source port.
     net: NetHeader,
     send: SendSide,
     recv: RecvSide,
@@ -88,14 +89,14 @@ macro_rules! view_of {
 use view_of;
 
 impl Qp {
-    pub(crate) fn new(handle: Arc<QpHandle>) -> Self {
+    pub(crate) fn new(handle: Arc<QpHandle>, src_port: u16) -> Self {
         let service = handle.init.service;
         let (qpn, pd, max_message) = (handle.qpn, handle.init.pd, handle.max_message());
         Self {
             handle,
             identity: QpIdentity { qpn, pd, service, max_message },
             attr: QpAttr::default(),
-            net: NetHeader::default(),
+            net: unconnected(src_port),
             send: SendSide::idle(service),
             recv: RecvSide::idle(service),
             congestion: Congestion::default(),

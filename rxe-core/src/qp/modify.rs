@@ -4,11 +4,11 @@
 use super::congestion::Congestion;
 use super::sides::{RecvSide, SendSide};
 use super::{Qp, check_modify, view_of};
-use crate::config::{Config, SourcePort};
+use crate::config::Config;
 use crate::error::VerbsError;
 use crate::service::{Ctx, QpView};
 use crate::types::{AddressVector, AttrMask, QpAttr, QpState};
-use crate::wire::{NetHeader, UDP_PORT};
+use crate::wire::NetHeader;
 
 impl Qp {
     /// Changes the attributes that `mask` names.
@@ -31,7 +31,7 @@ impl Qp {
         check_values(config, new, mask)?;
         let net = mask
             .contains(AttrMask::AV)
-            .then(|| address(config, &new.ah_attr, self.handle.qpn.value()))
+            .then(|| address(config, &new.ah_attr, self.net.src_port))
             .transpose()?;
 
         self.assign(new, mask);
@@ -81,7 +81,7 @@ impl Qp {
         self.established = false;
         self.congestion = Congestion::default();
         self.attr = QpAttr::default();
-        self.net = NetHeader::default();
+        self.net = unconnected(self.net.src_port);
     }
 
     fn assign(&mut self, new: &QpAttr, mask: AttrMask) {
@@ -112,15 +112,19 @@ impl Qp {
     }
 }
 
-/// The network header of packets to the peer of `av`. The source port is computed from `flow`, if
-/// the configuration asks for one per queue pair.
+/// The network header of a queue pair without a peer. It keeps its source port for life.
+pub(super) fn unconnected(src_port: u16) -> NetHeader {
+    NetHeader { src_port, ..NetHeader::default() }
+}
+
+/// The network header of packets to the peer of `av`.
 ///
 /// # Errors
 /// The GID index or the peer's GID is not valid, or their address families differ.
 pub(crate) fn address(
     config: &Config,
     av: &AddressVector,
-    flow: u32,
+    src_port: u16,
 ) -> Result<NetHeader, VerbsError> {
     let bad = |name, why: String| VerbsError::InvalidAttribute { name, why };
     let local = config.gids.get(usize::from(av.sgid_index)).filter(|gid| !gid.is_zero());
@@ -141,14 +145,6 @@ pub(crate) fn address(
         );
         return Err(bad("ah_attr.grh", why));
     }
-    let src_port = match config.source_port {
-        SourcePort::Fixed(port) => port,
-        SourcePort::PerQp => {
-            // Switches spread flows by source port, so any function that scatters will do.
-            let hash = flow.wrapping_mul(0x9e37_79b1) >> 18;
-            0xc000 | u16::try_from(hash & 0x3fff).unwrap_or(UDP_PORT)
-        }
-    };
     let mut net = NetHeader::outgoing(src, dst, src_port);
     net.tos = av.traffic_class;
     net.ttl = if av.hop_limit == 0 { 64 } else { av.hop_limit };

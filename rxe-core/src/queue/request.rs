@@ -166,6 +166,7 @@ impl SendOp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressHandle {
     pub(crate) pd: PdId,
+    /// But for the source port, which is that of the QP that sends.
     pub(crate) net: NetHeader,
 }
 

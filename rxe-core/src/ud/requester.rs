@@ -6,7 +6,7 @@ use crate::service::{
     Ctx, Drain, QpHandle, QpView, SendError, check_memory, complete_send, do_local,
 };
 use crate::types::{Psn, Qkey};
-use crate::wire::{Bth, Deth, Ext, Opcode, TxBatch};
+use crate::wire::{Bth, Deth, Ext, NetHeader, Opcode, TxBatch};
 
 /// The send side of a UD queue pair.
 #[derive(Debug, Default)]
@@ -85,11 +85,12 @@ impl Requester {
         bth.solicited = request.flags.contains(SendFlags::SOLICITED);
         let deth = Deth::new(qkey_sent(to.qkey, view.attr.qkey), view.qpn());
         let ext = Ext { deth: Some(deth), imm, ..Ext::default() };
+        let net = NetHeader { src_port: view.net.src_port, ..to.ah.net };
         let payload = match &request.payload {
             Payload::Inline(bytes) => Source::Bytes(bytes),
             Payload::Sges(_) => Source::Spans(&spans),
         };
-        let sent = batch.packet(None, &to.ah.net, &bth, &ext, payload);
+        let sent = batch.packet(None, &net, &bth, &ext, payload);
         sent.map_err(|why| {
             ctx.faulted(view, why);
             Status::LocalProtection

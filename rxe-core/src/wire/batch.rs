@@ -157,6 +157,30 @@ impl TxBatch {
         }
     }
 
+    /// Makes the packets of the next pending burst leave with another source port than they were made
+    /// for, with ICRCs for that one. Those that were wrong stay wrong.
+    ///
+    /// # Panics
+    /// If no burst is pending.
+    pub fn change_source_port(&mut self, src_port: u16) {
+        assert!(!self.is_empty(), "a burst is pending");
+        if self.sent + 1 == self.bursts.len() {
+            // Others would be made for the port that it had.
+            self.open = false;
+        }
+        let burst = &mut self.bursts[self.sent];
+        let made_for = Prefix::new(&burst.net);
+        burst.net.src_port = src_port;
+        let leaves_as = Prefix::new(&burst.net);
+        let packets = self.buf[burst.bytes.clone()].chunks_mut(burst.segment.max(1));
+        for (i, packet) in packets.enumerate() {
+            let Some((body, icrc)) = packet.split_last_chunk_mut::<4>() else { continue };
+            let nth = |prefix: Prefix| prefix.nth(id_step(i)).compute(body);
+            let change = nth(made_for) ^ nth(leaves_as);
+            *icrc = (u32::from_le_bytes(*icrc) ^ change).to_le_bytes();
+        }
+    }
+
     /// Shows `f` no more than the first `n` pending bursts, as if there were no others. It must not
     /// append any.
     ///
@@ -346,6 +370,35 @@ mod tests {
         let check = |index| crate::wire::icrc::check(&net().nth(index), second);
         assert_eq!(check(1), Ok(()), "the second packet of a burst has ID 1");
         assert!(check(0).is_err());
+    }
+
+    #[test]
+    fn packets_can_leave_with_another_source_port_than_they_were_made_for() {
+        let mut batch = TxBatch::new(TxLimits::default());
+        (0..3).for_each(|_| push(&mut batch, 100));
+        push(&mut batch, 40);
+        let other = NetHeader { src_port: 0xf010, ..net() };
+        batch.change_source_port(other.src_port);
+        let check = |batch: &TxBatch, net: NetHeader| {
+            let burst = batch.pending()[0].clone();
+            assert_eq!((burst.net, burst.packets()), (net, 4));
+            let mut packets = (0..).zip(batch.bytes(&burst).chunks(burst.segment));
+            packets.all(|(i, p)| crate::wire::icrc::check(&net.nth(i), p).is_ok())
+        };
+        assert!(check(&batch, other));
+        // The next is made for the port that these had.
+        batch.change_source_port(net().src_port);
+        push(&mut batch, 40);
+        assert_eq!(batch.pending().len(), 2);
+        assert!(check(&batch, net()));
+        batch.mark_sent(1);
+        let burst = batch.pending()[0].clone();
+        assert_eq!(crate::wire::icrc::check(&net(), batch.bytes(&burst)), Ok(()));
+        // One that is damaged stays so.
+        batch.buf[burst.bytes.start] ^= 1;
+        batch.change_source_port(7);
+        let seven = NetHeader { src_port: 7, ..net() };
+        assert!(crate::wire::icrc::check(&seven, batch.bytes(&burst)).is_err());
     }
 
     #[test]

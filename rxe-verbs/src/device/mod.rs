@@ -16,6 +16,7 @@ mod quota;
 mod reporter;
 mod resources;
 mod shards;
+mod source_port;
 mod tentative;
 
 pub use attr::{AtomicCap, DeviceAttr, DeviceCap, Guid, PhysState, PortAttr, PortState};
@@ -31,3 +32,4 @@ pub(crate) use qpn_allocator::QpnPermit;
 pub(crate) use quota::{GroupPermit, Permit};
 pub(crate) use resources::Resources;
 pub(crate) use shards::ShardSet;
+pub use source_port::{SourcePortError, SourcePortPolicy};

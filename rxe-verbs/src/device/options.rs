@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use parking_lot::Mutex;
-use rxe_core::engine::{Config, Engine, Event, Limits, SourcePort};
+use rxe_core::engine::{Config, Engine, Event, Limits};
 use rxe_core::mem::Memory;
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::{
     Backend, BackendKind, Capabilities, Fault, FaultReport, InterfaceMonitor, L2Backend, L2Config,
     L2Failure, NetError, PacketBackend, PacketConfig, Pcap, PcapHandle, PcapOptions, PortGroups,
-    Sharing, Shm, SrcPort, UdpBackend, UdpConfig, XdpBackend, XdpConfig,
+    Sharing, Shm, UdpBackend, UdpConfig, XdpBackend, XdpConfig,
 };
 
 use super::open::DeviceInner;
@@ -24,7 +24,7 @@ use super::quota::Quotas;
 use super::reporter::{DeviceReporter, Reporting};
 use super::shards::{MAX_SHARDS, Member, Ports, Shards, Spread};
 use super::tentative::wait_until_usable;
-use super::{Device, DeviceInfo, Resources};
+use super::{Device, DeviceInfo, Resources, SourcePortPolicy};
 use crate::error::Result;
 use crate::event::{AsyncEvents, Events, Observer, Observers};
 use crate::faults::{FaultPlan, InjectedFaults, VerbsTally};
@@ -48,6 +48,7 @@ pub struct OpenOptions {
     segmentation: bool,
     observer: Option<Observer>,
     acks: AckPolicy,
+    source_port: SourcePortPolicy,
     limits: Limits,
     spread: Spread,
     environment: Environment,
@@ -98,6 +99,7 @@ impl OpenOptions {
             segmentation: true,
             observer: None,
             acks: AckPolicy::default(),
+            source_port: SourcePortPolicy::default(),
             limits: Limits::default(),
             spread: Spread::Threads,
             environment: Environment::System,
@@ -186,6 +188,13 @@ impl OpenOptions {
     /// When acknowledgements of messages leave that the program polls.
     pub fn ack_policy(mut self, acks: AckPolicy) -> Self {
         self.acks = acks;
+        self
+    }
+
+    /// Which UDP source ports packets leave from: one for each queue pair, unless a firewall on the way wants
+    /// one for all. A backend of the program's own ([`OpenOptions::custom_backend`]) may have but one.
+    pub fn source_port(mut self, policy: SourcePortPolicy) -> Self {
+        self.source_port = policy;
         self
     }
 
@@ -355,10 +364,7 @@ impl OpenOptions {
         let window_packets = self.window_packets.unwrap_or(defaults.window_packets);
         Config {
             gids,
-            source_port: match capabilities.src_port {
-                SrcPort::Any => SourcePort::PerQp,
-                SrcPort::Fixed(port) => SourcePort::Fixed(port),
-            },
+            source_port: self.source_port.over(capabilities.src_port),
             max_mtu: Mtu::largest_for_link(link.min(info.interface().mtu)).unwrap_or(Mtu::M256),
             window_packets,
             congestion_control: self.congestion_control,
@@ -430,6 +436,7 @@ impl OpenOptions {
                 let mut config = UdpConfig::new(netdev, addresses);
                 config.recv_buffer = self.recv_buffer.unwrap_or(config.recv_buffer);
                 config.segment = self.segmentation;
+                config.source_port = self.source_port.fixed();
                 self.with_memory(UdpBackend::open(&config)?, &config.addresses)?
             }
             BackendKind::Packet => {

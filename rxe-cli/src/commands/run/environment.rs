@@ -10,7 +10,7 @@ use clap::builder::TypedValueParser;
 use rustix::fs::{Access, access};
 use rxe_net::BackendKind;
 use rxe_verbs::device::Identity;
-use rxe_verbs::{DeviceInfo, OpenOptions};
+use rxe_verbs::{DeviceInfo, OpenOptions, SourcePortPolicy};
 
 use super::{library, sysfs};
 use crate::common::{Error, FaultArgs, print_error};
@@ -35,6 +35,10 @@ pub(super) struct Settings {
     /// or, in a ping-pong, together with its answer (adaptive) [default: adaptive]
     #[arg(long, value_enum)]
     ack: Option<Ack>,
+    /// Send all packets from this UDP port, for a firewall that wants one, or from one for each queue
+    /// pair, so that receivers and networks spread them [default: per-qp]
+    #[arg(long, value_name = "PORT|per-qp")]
+    source_port: Option<SourcePortPolicy>,
     /// Spread queue pairs over this many engines, each with a lock and a thread of its own, in turn by
     /// their completion queues. Without it each thread that makes queue pairs has an engine, and one more
     /// for each completion vector that it names, as long as there are CPUs
@@ -107,6 +111,9 @@ impl Settings {
         }
         if let Some(ack) = self.ack.and_then(|ack| ack.to_possible_value()) {
             variables.push(("RXE_ACK", ack.get_name().into()));
+        }
+        if let Some(policy) = self.source_port {
+            variables.push(("RXE_SOURCE_PORT", policy.to_string().into()));
         }
         if let Some(count) = self.shards {
             variables.push(("RXE_SHARDS", count.to_string().into()));

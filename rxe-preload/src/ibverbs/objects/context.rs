@@ -124,6 +124,7 @@ impl Context {
             .backend(CONFIG.backend)
             .shared_memory(CONFIG.shared_memory)
             .ack_policy(CONFIG.acks)
+            .source_port(CONFIG.source_port)
             .segmentation(CONFIG.segmentation)
             .on_event(Box::new(move |event| watch.event(event)));
         if let Some(count) = CONFIG.shards {
