@@ -4,6 +4,7 @@
 use smallvec::SmallVec;
 
 use super::{AHEAD, Engine};
+use crate::config::SourcePort;
 use crate::qp::Qp;
 use crate::queue::Doorbells;
 use crate::service::{Ctx, Window};
@@ -35,11 +36,15 @@ impl Engine {
         direct: Option<&mut dyn Direct>,
     ) {
         self.take_doorbells();
+        let settled = batch.pending().len();
         let before = batch.total();
         self.gsi.transmit(batch);
         self.count_sent(before, batch.total());
         if !self.ready.is_empty() {
             self.transmit_ready(now, batch, direct);
+        }
+        if matches!(self.config.source_port, SourcePort::InTurn { .. }) {
+            batch.gather(settled);
         }
         self.fail_behind_overflow(now);
         self.urgent = !self.ready.is_empty() || self.gsi.has_work();

@@ -3,6 +3,8 @@
 //! Packets of equal size to one destination stand back to back as a burst (the last may be shorter):
 //! that is how UDP_SEGMENT carries up to 64 packets in a call.
 
+mod gather;
+
 use std::convert::Infallible;
 use std::ops::Range;
 
@@ -24,6 +26,9 @@ pub struct Burst {
     /// Bytes per packet.
     pub segment: usize,
 }
+
+/// Where [`Qpn::block`] of the destination stands in a BTH.
+const BLOCK: usize = 5;
 
 impl Burst {
     /// How many packets it holds.
@@ -286,8 +291,6 @@ impl TxBatch {
         len: usize,
         write: impl FnOnce(&Prefix, &mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
-        /// Where [`Qpn::block`] of the destination stands in a BTH.
-        const BLOCK: usize = 5;
         let start = self.buf.len();
         let joins = self.open
             && self.packets < self.limits.burst_segments

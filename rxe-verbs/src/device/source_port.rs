@@ -11,7 +11,7 @@ use rxe_net::SrcPort;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SourcePortPolicy {
     /// One for each queue pair, as network cards and Linux do it: receivers with several queues (RSS)
-    /// and networks with several paths (ECMP) spread packets by them. Over UDP sockets there are 16 for
+    /// and networks with several paths (ECMP) spread packets by them. Over UDP sockets there are four for
     /// each address and shard, which queue pairs have in turn.
     #[default]
     PerQp,
