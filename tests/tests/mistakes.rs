@@ -47,7 +47,13 @@ const ENDING: &[Mistake] = &[
         "gid-family",
         &[(Any, &["QP 0x", "fd09::1 and peer 10.9.0.1 are of different families: choose a GID"])],
     ),
-    ("no-dgid", &[(Any, &["QP 0x", "grh.dgid: it is zero: RoCE needs the peer's GID"])]),
+    (
+        "no-dgid",
+        &[(
+            Any,
+            &["QP 0x", "grh.dgid: it is zero", "If the peer's program sent zeros", "show_gids"],
+        )],
+    ),
     (
         "mtu",
         &[(Any, &["QP 0x", "path_mtu: 4096 does not fit the link", "is 1024 (active_mtu", "use"])],

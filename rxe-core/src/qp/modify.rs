@@ -134,7 +134,10 @@ pub(crate) fn address(
         return Err(bad("ah_attr.grh.sgid_index", why));
     };
     if av.dgid.is_zero() {
-        let why = "it is zero: RoCE needs the peer's GID (set ah_attr.is_global and grh.dgid)";
+        let why = "it is zero, and RoCE needs the peer's GID. If the peer's program sent zeros, the GID \
+                   index that it was given (-g, perftest: -x) is empty on its device: choose another one \
+                   there (`rxe gids` or show_gids lists them). Otherwise set ah_attr.is_global and \
+                   grh.dgid here";
         return Err(bad("ah_attr.grh.dgid", why.into()));
     }
     let (src, dst) = (local.to_ip(), av.dgid.to_ip());

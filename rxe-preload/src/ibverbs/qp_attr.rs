@@ -128,6 +128,15 @@ pub(super) fn address(context: &Context, attr: &ibv_ah_attr) -> Outcome<AddressV
             _ => way.ok_or_else(none),
         };
     }
+    // Programs do not set it if the peer has sent a GID of zeros.
+    if attr.is_global == 0 && context.has_asked_for_gid() {
+        let why = "is 0: RoCE peers are addressed by GID. This program has asked for its own, so the \
+                   peer has probably sent a GID of zeros: the index that it was given is empty, or it \
+                   was given none (-g INDEX; perftest: -x INDEX). Choose one there that is not empty \
+                   (`rxe gids` or show_gids lists them). Otherwise set it to 1 and fill in grh here \
+                   (the peer's dgid, the own sgid_index)";
+        return Err(invalid("ah_attr.is_global", why));
+    }
     if attr.is_global == 0 {
         let why = "is 0: RoCE peers are addressed by GID; set it to 1 and fill in grh (the peer's \
                    dgid, the own sgid_index; with the example programs: option -g INDEX, and with \

@@ -14,6 +14,7 @@ use super::abi::{
 use super::lid;
 use super::objects::Context;
 use crate::config::CONFIG;
+use crate::explain;
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, set_errno};
 
@@ -214,14 +215,38 @@ pub(super) fn gids(context: &Context) -> Vec<Gid> {
     }
 }
 
+/// The GID at an index; `None` if that is empty.
+///
+/// A program that sends an empty GID to its peer fails there, not here. So it is explained to the program
+/// that asks, unless it scans the table: then it has asked for the index before this one too.
 fn gid_at(context: &Context, port: u32, index: usize) -> Outcome<Option<Gid>> {
     check_port(port)?;
+    let table = gids(context);
+    let found = table.get(index).copied().filter(|gid| !gid.is_zero());
+    let scans = context.scans_gids(index);
     let capacity = usize::try_from(context.info().port_attr().gid_tbl_len).unwrap_or(0);
     if index >= capacity {
-        let why = format!("GID index {index}: the table has {capacity} entries");
-        return Err(Failure::new(libc::EINVAL, why));
+        return Err(Failure::new(libc::EINVAL, empty_gid(context, index, &table)));
     }
-    Ok(gids(context).get(index).copied().filter(|gid| !gid.is_zero()))
+    if found.is_none() && !scans {
+        explain::once("ibv_query_gid", &empty_gid(context, index, &table));
+    }
+    Ok(found)
+}
+
+fn empty_gid(context: &Context, index: usize, table: &[Gid]) -> String {
+    let used = table.iter().enumerate().filter(|(_, gid)| !gid.is_zero());
+    let used: Vec<_> = used.map(|(index, gid)| format!("{index} ({})", gid.to_ip())).collect();
+    let info = context.info();
+    let name = info.name();
+    if used.is_empty() {
+        return format!("GID index {index} of {name} is empty: the interface has no address");
+    }
+    format!(
+        "GID index {index} of {name} is empty, so a peer that is sent it fails: choose one of {} \
+         (-g INDEX; perftest: -x INDEX; `rxe gids` lists them)",
+        used.join(", ")
+    )
 }
 
 pub(super) unsafe extern "C" fn ibv_query_gid(

@@ -8,6 +8,7 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 use std::os::fd::AsRawFd;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -49,6 +50,8 @@ pub(crate) struct Context {
     pub(crate) cqs: Mutex<HashMap<u64, *mut ibv_cq>>,
     /// Its objects that can be imported.
     pub(crate) imports: Imports,
+    /// One more than the highest index of the GID table that the program has asked for.
+    gids_asked: AtomicUsize,
     /// The XRC domains that files stand for, and how many handles each has.
     pub(crate) xrc_domains: Mutex<HashMap<FileId, (XrcDomain, u32)>>,
 }
@@ -93,6 +96,7 @@ impl Context {
             srqs: Mutex::default(),
             cqs: Mutex::default(),
             imports: Imports::default(),
+            gids_asked: AtomicUsize::new(0),
             xrc_domains: Mutex::default(),
         }));
         // SAFETY: just made from a Box.
@@ -159,6 +163,17 @@ impl Context {
     /// The properties of the device that are known without opening it.
     pub(crate) fn info(&self) -> DeviceInfo {
         self.entry.info()
+    }
+
+    /// Notes that the program asks for an index of the GID table. Returns whether it goes through the
+    /// table, and has not been given this index by its user.
+    pub(crate) fn scans_gids(&self, index: usize) -> bool {
+        index <= self.gids_asked.fetch_max(index.saturating_add(1), Ordering::Relaxed)
+    }
+
+    /// Whether the program has asked for an own GID.
+    pub(crate) fn has_asked_for_gid(&self) -> bool {
+        self.gids_asked.load(Ordering::Relaxed) > 0
     }
 
     /// Records a completion with an error, for explanations.
