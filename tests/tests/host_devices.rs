@@ -269,3 +269,28 @@ fn a_program_that_is_asked_for_a_missing_device_is_explained() {
     }
     assert_eq!(out.matches("no such device").count(), 3, "{out}");
 }
+
+#[test]
+fn a_program_that_is_asked_for_a_device_by_a_former_name_is_explained() {
+    let script = r#"
+        export XDG_RUNTIME_DIR="$PWD"
+        ask() { $RXE run "$@" 2>&1 || true; }
+        ask -- ibv_rc_pingpong -d rxe_lo
+        ask --as mlx5 -- ibv_rc_pingpong -d rxe_veth0
+        $RXE link add veth0 type rxe netdev veth0
+        ask -- ibv_rc_pingpong -d rxe_veth0
+        UCX_NET_DEVICES=rxe_veth0:1 ask -- ibv_devices
+        ask -- ibv_devinfo -d veth0
+    "#;
+    let Some(out) = alone("former names", "ibv_rc_pingpong", script) else { return };
+    let given = "asked for rxe_veth0, whose device has been given the name veth0: ask for veth0, or take \
+                 that name away (`rxe link delete veth0`)";
+    for (said, count) in [
+        ("rxe_lo, which is not among the devices that it is shown: ask for rxe_veth0; or", 1),
+        ("asked for rxe_veth0, whose device is called mlx5_0 here: ask for mlx5_0", 1),
+        (given, 2),
+        ("rxe: ", 4),
+    ] {
+        assert_eq!(out.matches(said).count(), count, "{said}: {out}");
+    }
+}

@@ -5,7 +5,7 @@
 //! - `connect`: failures of connecting by address and port.
 //! - `text`: the texts about queue pairs. It has no state and does not use the time.
 //! - `regions`: the memory regions that texts name.
-//! - `wanted`: names of devices that do not exist.
+//! - `wanted`: names of devices that are not in the list.
 //! - `once`: verbs that fail, and the rule to explain only once.
 
 mod connect;
@@ -17,5 +17,5 @@ mod watch;
 
 pub(crate) use connect::{connecting, silent};
 pub(crate) use once::{fills, once, refused, unsent};
-pub(crate) use wanted::unknown_devices;
+pub(crate) use wanted::{Instead, unknown_devices};
 pub(crate) use watch::{NewQp, Watch};

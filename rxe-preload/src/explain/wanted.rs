@@ -10,31 +10,65 @@ const DRIVERS: [&str; 12] = [
     "mlx5_", "mlx4_", "rxe", "siw", "irdma", "mana_", "bnxt_re", "efa_", "hfi1_", "hns_", "cxgb4_",
     "qedr",
 ];
+/// How the names begin that devices have without `rxe link`.
+const PREFIX: &str = "rxe_";
 /// Variables with names of devices.
 const VARIABLES: [&str; 2] = ["NCCL_IB_HCA", "UCX_NET_DEVICES"];
 
-/// Looks for names of devices that do not exist in the program's arguments and in these variables.
-pub(crate) fn unknown_devices(exists: impl Fn(&str) -> bool, present: &[String]) {
+/// What a name such as `rxe_eth0` leads to, where no device of the list has it.
+pub(crate) enum Instead {
+    /// A device of the list that is called so; `given` by `rxe link`.
+    Called { name: String, given: bool },
+    /// A device that is not in the list.
+    Hidden,
+}
+
+/// Looks for names of devices that are not in the list in the program's arguments and in these variables.
+pub(crate) fn unknown_devices(present: &[String], instead: impl Fn(&str) -> Option<Instead>) {
     let arguments = fs::read("/proc/self/cmdline").unwrap_or_default();
     let arguments = arguments.split(|byte| *byte == 0).skip(1).map(String::from_utf8_lossy);
     let variables = VARIABLES.iter().filter_map(|name| env::var(name).ok());
-    let texts = arguments.map(Into::into).chain(variables);
-    for text in texts.collect::<Vec<String>>() {
-        if let Some(name) = names(&text).find(|name| !exists(name)) {
-            once("ibv_get_device_list", &explanation(name, present));
-            return;
+    let texts: Vec<String> = arguments.map(Into::into).chain(variables).collect();
+    let words = texts.iter().flat_map(|text| words(text));
+    let said = words.filter(|word| !present.iter().any(|name| name == word)).find_map(|word| {
+        match word.starts_with(PREFIX).then(|| instead(word)).flatten() {
+            Some(instead) => Some(found_elsewhere(word, &instead, present)),
+            None => is_of_a_driver(word).then(|| explanation(word, present)),
         }
+    });
+    if let Some(said) = said {
+        once("ibv_get_device_list", &said);
     }
 }
 
-/// The names of devices in a text such as `-dmlx5_0`, `--ib-dev=mlx5_0` or `mlx5_0:1,mlx5_1:1`.
-fn names(text: &str) -> impl Iterator<Item = &str> {
+/// The words in a text such as `-dmlx5_0`, `--ib-dev=mlx5_0` or `mlx5_0:1,mlx5_1:1`.
+fn words(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split([',', '=', ':', '^', '/']);
-    words.map(|word| word.strip_prefix("-d").unwrap_or(word)).filter(|word| {
-        let number = DRIVERS.iter().find_map(|driver| word.strip_prefix(driver));
-        number
-            .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
-    })
+    words.map(|word| word.strip_prefix("-d").unwrap_or(word))
+}
+
+/// Whether a word is a name with a number that a driver gives.
+fn is_of_a_driver(word: &str) -> bool {
+    let number = DRIVERS.iter().find_map(|driver| word.strip_prefix(driver));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn found_elsewhere(name: &str, instead: &Instead, present: &[String]) -> String {
+    let begin = format!("the program is asked for {name}");
+    match instead {
+        Instead::Called { name, given: true } => format!(
+            "{begin}, whose device has been given the name {name}: ask for {name}, or take that name \
+             away (`rxe link delete {name}`)"
+        ),
+        Instead::Called { name, given: false } => {
+            format!("{begin}, whose device is called {name} here: ask for {name}")
+        }
+        Instead::Hidden => format!(
+            "{begin}, which is not among the devices that it is shown: ask for {}; or \
+             `rxe run --device {name}` shows it that one",
+            present.join(", ")
+        ),
+    }
 }
 
 fn explanation(name: &str, present: &[String]) -> String {
@@ -67,7 +101,8 @@ mod tests {
             ("rxe_eth0", vec![]),
             ("192.168.1.1", vec![]),
         ] {
-            assert_eq!(names(text).collect::<Vec<_>>(), expected, "{text}");
+            let found: Vec<_> = words(text).filter(|word| is_of_a_driver(word)).collect();
+            assert_eq!(found, expected, "{text}");
         }
     }
 
@@ -76,5 +111,17 @@ mod tests {
         let said = explanation("mlx5_0", &["rxe_eth0".into(), "rxe_eth1".into()]);
         assert!(said.contains("rxe_eth0, rxe_eth1") && said.contains("--as mlx5"), "{said}");
         assert!(explanation("rxe0", &[]).contains("rxe link add rxe0"));
+    }
+
+    #[test]
+    fn the_present_name_of_a_device_is_said() {
+        let said = |instead| found_elsewhere("rxe_eth0", &instead, &["eth0".into()]);
+        let given = said(Instead::Called { name: "eth0".into(), given: true });
+        assert!(given.contains("asked for rxe_eth0, whose device has been given the name eth0"));
+        assert!(given.ends_with("(`rxe link delete eth0`)"), "{given}");
+        let called = said(Instead::Called { name: "mlx5_0".into(), given: false });
+        assert!(called.ends_with("is called mlx5_0 here: ask for mlx5_0"), "{called}");
+        let hidden = said(Instead::Hidden);
+        assert!(hidden.contains("ask for eth0; or `rxe run --device rxe_eth0`"), "{hidden}");
     }
 }

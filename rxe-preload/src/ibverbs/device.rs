@@ -14,7 +14,7 @@ use super::abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
 use super::of_host::{self, List};
 use super::owner;
 use crate::config::CONFIG;
-use crate::explain;
+use crate::explain::{self, Instead};
 use crate::ffi::{copy_text, set_errno};
 use crate::host;
 
@@ -187,9 +187,20 @@ impl Listed {
                 names.push(name.into_owned());
             }
             if !names.is_empty() {
-                explain::unknown_devices(|name| names.iter().any(|n| n == name), &names);
+                explain::unknown_devices(&names, |name| self.instead_of(name));
             }
         });
+    }
+
+    /// What a name that no device of the list has leads to where `rxe` is given it.
+    fn instead_of(&self, name: &str) -> Option<Instead> {
+        let device = DeviceInfo::list().ok()?.into_iter().find(|info| info.is_called(name))?;
+        let Some(shown) = self.ours.iter().find(|entry| entry.info().name() == device.name())
+        else {
+            return Some(Instead::Hidden);
+        };
+        let given = shown.name == device.name() && device.endpoint().is_none();
+        Some(Instead::Called { name: shown.name.clone(), given })
     }
 }
 
