@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rxe_tests::skip;
 use xtask::c::{Compiled, TUTORIALS};
-use xtask::{libs, or_skip};
+use xtask::or_skip;
 
 mod common;
 use common::{Dir, Where, alone, both, rxe};
@@ -357,36 +357,6 @@ fn a_program_that_becomes_another_by_exec_holds_nothing_any_more() {
         assert!(lines.len() == 2 && lines[0].starts_with("block 1, descriptors "), "{out}");
         assert_eq!(lines[0], lines[1], "{options}: it begins as the first time");
     }
-}
-
-#[test]
-fn a_program_that_loads_the_library_by_itself() {
-    let Some(c) = or_skip(Compiled::linked(&["tests/c/loaded.c"], &["-ldl"])) else { return };
-    // Not where other tests run: they would use it too.
-    let bin = Dir::new();
-    for name in ["rxe", "librxe_preload.so"] {
-        fs::copy(rxe().with_file_name(name), bin.0.join(name)).unwrap();
-    }
-    let made = libs::build(&bin.0).unwrap();
-    assert!(made.iter().any(|library| library.ends_with("libibverbs.so.1")), "{made:?}");
-    let (rxe, program) = (bin.0.join("rxe"), c.path("tests/c/loaded.c"));
-    let script = format!("{} run -- {}", rxe.display(), program.display());
-    let Some(out) = alone("loaded", "cc", &script) else { return };
-    assert_eq!(out, "rxe_veth0\n");
-    // This program is linked with other parts of rdma-core, which use private symbols of libibverbs.
-    let script = format!("{} run -- ib_write_bw --version 2>&1 || true", rxe.display());
-    let Some(out) = alone("loaded", "ib_write_bw", &script) else { return };
-    assert!(out.starts_with("Version: "), "{out}");
-    // rsockets are those of the system's librdmacm, although ours is in front of it.
-    let rxe = rxe.display();
-    let script = format!(
-        "timeout 30 {rxe} run -- riostream -S 1000 -I 3 > server & server=$!
-        sleep 1
-        timeout 30 {rxe} run -- riostream -s 10.9.0.1 -S 1000 -I 3
-        wait $server"
-    );
-    let Some(out) = alone("loaded", "riostream", &script) else { return };
-    assert!(out.contains("custom"), "{out}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Programs from PyPI, whose wheels bring libraries of their own: MPICH with its UCX and libfabric,
-//! mpi4py, and Mooncake's transfer engine. Both sides ours, on two hosts.
+//! mpi4py, and Mooncake's transfer engine; and ibverbs, which loads that of the system by itself. Both sides
+//! ours, on two hosts.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,11 +11,12 @@ use rxe_tests::skip;
 use xtask::everything;
 
 mod common;
-use common::{Dir, alone, installed};
+use common::{Dir, alone, installed, with_libraries};
 
 const MPICH: &str = "mpich==5.0.2";
 const MPI4PY: &str = "mpi4py==4.1.2";
 const MOONCAKE: &str = "mooncake-transfer-engine-non-cuda==0.3.13.post1";
+const IBVERBS: &str = "ibverbs==2026.10.22";
 
 /// A wheel, fetched and unpacked; it is kept for the next run. `None` if there is none for this machine or
 /// it cannot be fetched, which is then said.
@@ -235,4 +237,33 @@ fn mooncake_s_benchmark() {
     let Some(said) = alone(test, "python3", &script) else { return };
     assert_eq!(said.matches("Test completed: ").count(), 2, "{said}");
     assert!(!said.contains("batch count 0"), "{said}");
+}
+
+#[test]
+fn a_wheel_that_loads_libibverbs_by_itself() {
+    let test = "PyPI's ibverbs";
+    let Some(wheel) = wheel(test, IBVERBS) else { return };
+    if !installed(test, "cc") {
+        return;
+    }
+    let bin = with_libraries();
+    let script = format!(
+        r#"
+        export PYTHONPATH={wheel}
+        script="timeout 60 {rxe} run -- python3 {source}"
+        $script rxe_veth0 > server 2>&1 & server=$!
+        until ss -Htln 'sport = :4790' | grep -q .; do
+            kill -0 $server || {{ cat server; exit 1; }}
+            sleep 0.05
+        done
+        ip netns exec far $script rxe_veth1 10.9.0.1 2>&1 || {{ cat server; exit 1; }}
+        wait $server
+        cat server
+        "#,
+        wheel = wheel.display(),
+        rxe = bin.0.join("rxe").display(),
+        source = concat!(env!("CARGO_MANIFEST_DIR"), "/python/ibverbs_bytes.py"),
+    );
+    let Some(said) = alone(test, "python3", &script) else { return };
+    assert_eq!(said, "300001 bytes are the same\n");
 }

@@ -178,9 +178,23 @@ pub(crate) fn rxe() -> &'static Path {
     })
 }
 
+/// A directory with the command, its library, and beside them libraries with the names and symbol versions
+/// of rdma-core's. They are not where other tests run, which would use them too.
+pub(crate) fn with_libraries() -> Dir {
+    let bin = Dir::new();
+    for name in FILES {
+        fs::copy(rxe().with_file_name(name), bin.0.join(name)).unwrap();
+    }
+    let made = xtask::libs::build(&bin.0).unwrap();
+    assert!(made.iter().any(|library| library.ends_with("libibverbs.so.1")), "{made:?}");
+    bin
+}
+
+/// The command, and what it needs beside it.
+const FILES: [&str; 2] = ["rxe", "librxe_preload.so"];
+
 /// Makes links to the built files, in a directory that all tests of this build share.
 fn kept(built: &Path, tmp: &Path) -> io::Result<PathBuf> {
-    const FILES: [&str; 2] = ["rxe", "librxe_preload.so"];
     const BEGINNING: &str = "programs-";
     const DAY: Duration = Duration::from_secs(24 * 3600);
     let mut name = BEGINNING.to_owned();

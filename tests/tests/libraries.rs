@@ -1,0 +1,93 @@
+//! The ways in which programs find libibverbs. Most are linked with it (`programs.rs`). Here: a program that
+//! loads it by itself (dlopen, dlvsym), and an extension that is linked with a copy of its own under another
+//! name, as auditwheel puts it into a wheel. `wheels.rs` has wheels of PyPI.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rxe_tests::skip;
+use xtask::c::Compiled;
+use xtask::or_skip;
+
+mod common;
+use common::{Dir, alone, rxe, with_libraries};
+
+const LOADED: &str = "tests/c/loaded.c";
+/// What the soname of the system's library is, and that of the copy: as long, so that it can be written
+/// over the other one without a tool.
+const SONAME: &str = "libibverbs.so.1";
+const COPY: &str = "libibv-3f1.so.1";
+
+#[test]
+fn a_program_that_loads_the_library_by_itself() {
+    let Some(c) = or_skip(Compiled::linked(&[LOADED], &["-ldl"])) else { return };
+    let bin = with_libraries();
+    let rxe = bin.0.join("rxe");
+    let rxe = rxe.display();
+    let script = format!("timeout 60 {rxe} run -- {} rxe_veth0 2>&1", c.path(LOADED).display());
+    let Some(out) = alone("loaded", "cc", &script) else { return };
+    assert_eq!(out, "the bytes moved over rxe_veth0\n");
+    // This program is linked with other parts of rdma-core, which use private symbols of libibverbs.
+    let script = format!("{rxe} run -- ib_write_bw --version 2>&1 || true");
+    let Some(out) = alone("loaded", "ib_write_bw", &script) else { return };
+    assert!(out.starts_with("Version: "), "{out}");
+    // rsockets are those of the system's librdmacm, although ours is in front of it.
+    let script = format!(
+        "timeout 30 {rxe} run -- riostream -S 1000 -I 3 > server & server=$!
+        sleep 1
+        timeout 30 {rxe} run -- riostream -s 10.9.0.1 -S 1000 -I 3
+        wait $server"
+    );
+    let Some(out) = alone("loaded", "riostream", &script) else { return };
+    assert!(out.contains("custom"), "{out}");
+}
+
+#[test]
+fn a_wheel_with_a_copy_of_the_library_under_another_name() {
+    let test = "a private copy of libibverbs";
+    let Some(c) = or_skip(Compiled::linked(&[LOADED], &["-ldl"])) else { return };
+    let Some(system) = system_library() else { return skip(test, "libibverbs is not installed") };
+    let wheel = Dir::new();
+    let extension = wheel_of(&system, &wheel.0);
+    let program = c.path(LOADED).display().to_string() + " rxe_veth0 " + &extension;
+    // Without the library the copy is used, which knows no device of rxe.
+    let script = format!("{program} 2>&1 || true");
+    let Some(out) = alone(test, "cc", &script) else { return };
+    assert!(out.starts_with("open_named:"), "{out}");
+    // With and without libraries that have the names and the versions of rdma-core's.
+    let bin = with_libraries();
+    for rxe in [rxe(), &bin.0.join("rxe")] {
+        let script = format!("timeout 60 {} run -- {program} 2>&1", rxe.display());
+        let Some(out) = alone(test, "cc", &script) else { return };
+        assert_eq!(out, "the bytes moved over rxe_veth0\n");
+    }
+}
+
+/// Where the linker finds libibverbs.
+fn system_library() -> Option<PathBuf> {
+    let out = Command::new("cc").arg(format!("-print-file-name={SONAME}")).output().ok()?;
+    let path = PathBuf::from(String::from_utf8_lossy(&out.stdout).trim());
+    path.is_absolute().then_some(path)
+}
+
+/// Makes the files of an unpacked wheel in `dir`: an extension, and beside it, in `x.libs`, the copy that
+/// it needs. Returns the extension's path.
+fn wheel_of(system: &Path, dir: &Path) -> String {
+    let mut copy = fs::read(system).unwrap();
+    let at = copy.windows(SONAME.len() + 1).position(|w| w == format!("{SONAME}\0").as_bytes());
+    let at = at.expect("the library has its soname");
+    copy[at..at + COPY.len()].copy_from_slice(COPY.as_bytes());
+    fs::create_dir(dir.join("x.libs")).unwrap();
+    let library = dir.join("x.libs").join(COPY);
+    fs::write(&library, copy).unwrap();
+    let extension = dir.join("extension.so");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-O1", "-Wl,-rpath,$ORIGIN/x.libs", "-o"]).arg(&extension);
+    cc.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/c/extension.c")).arg(library);
+    assert!(cc.status().unwrap().success());
+    let needed = Command::new("readelf").arg("-d").arg(&extension).output().unwrap();
+    let needed = String::from_utf8_lossy(&needed.stdout);
+    assert!(needed.contains(COPY) && !needed.contains(SONAME), "{needed}");
+    extension.display().to_string()
+}
