@@ -385,6 +385,12 @@ impl CompletionQueue {
         self.inner.notifier.armed.load(Ordering::SeqCst)
     }
 
+    /// From now on completions that find the queue full are lost without an error, and its queue pairs go
+    /// on (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`). Otherwise an overflow ends them.
+    pub fn ignore_overrun(&self) {
+        self.inner.queue.ignore_overrun();
+    }
+
     /// How many others have it: handles and queue pairs.
     pub fn users(&self) -> usize {
         Arc::strong_count(&self.inner) - 1

@@ -1,5 +1,5 @@
-//! On-demand paging, device memory and DMA buffers in unmodified programs, and importing them (`odp.c`,
-//! `dm.c`, `dmabuf.c` and `import.c` in `tests/c`).
+//! On-demand paging, device memory, DMA buffers and extended completion queues in unmodified programs, and
+//! importing them (`odp.c`, `dm.c`, `dmabuf.c`, `cqex.c` and `import.c` in `tests/c`).
 
 use xtask::c::Compiled;
 use xtask::or_skip;
@@ -53,6 +53,18 @@ fn device_memory_is_allocated_copied_and_used_by_requests() {
         let script = format!("timeout 120 $RXE run {way} -- {program} rxe_veth0 2>&1");
         let Some(said) = alone("device memory", "cc", &script) else { return };
         assert!(said.contains("device memory: done"), "{way}: {said}");
+    }
+}
+
+#[test]
+fn extended_completion_queues_have_each_field_and_flag_that_there_is() {
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/cqex.c"], &["-libverbs"])) else { return };
+    let program = c.path("tests/c/cqex.c").display().to_string();
+    for way in ["", "--no-shm"] {
+        let script = format!("timeout 60 $RXE run {way} -- {program} rxe_veth0 2>&1");
+        let Some(said) = alone("extended completion queues", "cc", &script) else { return };
+        assert!(said.contains("extended completion queues: done"), "{way}: {said}");
+        assert!(said.contains("wc_flags 0xfff: tag matching is not supported"), "{way}: {said}");
     }
 }
 

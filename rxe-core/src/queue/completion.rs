@@ -100,6 +100,8 @@ pub struct CompletionQueue {
     /// 0, or an [`Arm`].
     armed: AtomicU8,
     overflowed: AtomicBool,
+    /// Completions that find no place are lost, and nobody is told.
+    ignores_overrun: AtomicBool,
     /// Of the engines whose queue pairs complete here.
     doorbells: Mutex<Vec<Weak<Doorbells>>>,
     notify: Option<Arc<dyn Notify>>,
@@ -115,9 +117,16 @@ impl CompletionQueue {
             discarding: RwLock::new(()),
             armed: AtomicU8::new(0),
             overflowed: AtomicBool::new(false),
+            ignores_overrun: AtomicBool::new(false),
             doorbells: Mutex::new(Vec::new()),
             notify,
         }
+    }
+
+    /// From now on a completion that finds no place is lost, and neither the queue nor the QP fails
+    /// (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`). Completions that are in the queue stay.
+    pub fn ignore_overrun(&self) {
+        self.ignores_overrun.store(true, Ordering::Relaxed);
     }
 
     /// A number that no other queue of this process has.
@@ -186,11 +195,13 @@ impl CompletionQueue {
     }
 
     /// Adds a completion, and notifies if the queue is armed for it. If the queue is full, the
-    /// completion is lost and the queue is marked; the caller must put the QP into the error state.
+    /// completion is lost and the queue is marked; the caller must put the QP into the error state. A
+    /// queue that ignores overruns is not marked, and the caller need do nothing.
     pub(crate) fn push(&self, completion: Completion) -> Result<(), Overflow> {
         let wakes = completion.solicited || completion.status != Status::Success;
         let full = self.list.push(completion).is_err();
-        let first = full && !self.overflowed.swap(true, Ordering::AcqRel);
+        let overrun = full && !self.ignores_overrun.load(Ordering::Relaxed);
+        let first = overrun && !self.overflowed.swap(true, Ordering::AcqRel);
         let armed = self.armed.load(Ordering::SeqCst);
         if armed == Arm::Any as u8 || (armed != 0 && (wakes || full)) {
             // Only one of several concurrent completions notifies.
@@ -203,7 +214,7 @@ impl CompletionQueue {
         if first {
             self.tell_overflow();
         }
-        if full { Err(Overflow { first }) } else { Ok(()) }
+        if overrun { Err(Overflow { first }) } else { Ok(()) }
     }
 
     /// The engine that answers `doorbells` has a queue pair that completes here.
@@ -298,5 +309,22 @@ mod tests {
         }
         assert!(cq.is_overflowed());
         assert!(cq.poll().is_some() && cq.poll().is_none());
+    }
+
+    #[test]
+    fn a_queue_that_ignores_overruns_keeps_what_was_there_and_still_notifies() {
+        let count = Arc::new(Count::default());
+        let cq = CompletionQueue::new(1, Some(count.clone()));
+        cq.ignore_overrun();
+        let push = |id| cq.push(Completion { id, ..completion(false, Status::Success) });
+        push(1).unwrap();
+        cq.arm(Arm::Any);
+        push(2).unwrap();
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        assert!(!cq.is_overflowed());
+        assert_eq!(cq.poll().map(|c| c.id), Some(1));
+        assert!(cq.poll().is_none());
+        push(3).unwrap();
+        assert_eq!(cq.poll().map(|c| c.id), Some(3));
     }
 }

@@ -6,8 +6,9 @@ use std::ptr;
 use rxe_verbs::Status;
 
 use super::abi::{
-    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, Unused, ibv_comp_channel, ibv_context,
-    ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_wc,
+    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
+    IBV_CREATE_CQ_ATTR_SINGLE_THREADED, Unused, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex,
+    ibv_cq_init_attr_ex, ibv_wc,
 };
 use super::completion::work_completion;
 use super::cq_ex;
@@ -84,9 +85,11 @@ pub(super) unsafe extern "C" fn ibv_create_cq(
     pointer_of("ibv_create_cq", made.map(|cq| Box::into_raw(cq).cast()))
 }
 
-/// The flags of `ibv_create_cq_wc_flags` for fields that every completion has, among them its time by
-/// both clocks.
-const KNOWN_FIELDS: u64 = 0x7f | 1 << 7 | 1 << 11;
+/// The flags of `ibv_create_cq_wc_flags` for fields that completions have, among them the time by both
+/// clocks. The VLAN and the flow tag are 0, as on any device for messages without them. What is left is
+/// `IBV_WC_EX_WITH_TM_INFO`: there is no tag matching, and a program that wants it learns so here, before
+/// it has set up the rest.
+const KNOWN_FIELDS: u64 = 0xbff;
 
 pub(super) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
@@ -101,15 +104,23 @@ pub(super) unsafe extern "C" fn create_cq_ex(
             return Err(Failure::new(libc::EOPNOTSUPP, why));
         }
         if attr.wc_flags & !KNOWN_FIELDS != 0 {
-            let why = format!(
-                "wc_flags {:#x}: VLAN, flow tag and tag matching are not supported",
-                attr.wc_flags
-            );
+            let why = format!("wc_flags {:#x}: tag matching is not supported", attr.wc_flags);
+            return Err(Failure::new(libc::EOPNOTSUPP, why));
+        }
+        let given = attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0;
+        let flags = if given { attr.flags } else { 0 };
+        // SINGLE_THREADED is a promise of the program, and nothing here gets faster by it.
+        let known = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+        if flags & !known != 0 {
+            let why = format!("flags {flags:#x} has unknown bits");
             return Err(Failure::new(libc::EOPNOTSUPP, why));
         }
         // SAFETY: the caller's promise.
         let made =
             unsafe { create(context, attr.cqe, attr.cq_context, attr.channel, attr.comp_vector) }?;
+        if flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0 {
+            made.queue.ignore_overrun();
+        }
         Ok(Box::into_raw(made).cast())
     };
     pointer_of("ibv_create_cq_ex", make())

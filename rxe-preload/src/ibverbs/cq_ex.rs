@@ -33,8 +33,9 @@ pub(super) fn readers(base: ibv_cq) -> ibv_cq_ex {
         read_sl: Some(read_sl),
         read_dlid_path_bits: Some(read_zero_byte),
         read_completion_ts: Some(read_completion_ts),
-        read_cvlan: None,
-        read_flow_tag: None,
+        // The system takes VLAN tags off, and there are no rules that set flow tags.
+        read_cvlan: Some(read_zero_short),
+        read_flow_tag: Some(read_zero),
         read_tm_info: None,
         read_completion_wallclock_ns: Some(read_wallclock),
     }
@@ -131,6 +132,10 @@ unsafe extern "C" fn read_sl(cq: *mut ibv_cq_ex) -> u8 {
 }
 
 unsafe extern "C" fn read_zero(_cq: *mut ibv_cq_ex) -> u32 {
+    0
+}
+
+unsafe extern "C" fn read_zero_short(_cq: *mut ibv_cq_ex) -> u16 {
     0
 }
 

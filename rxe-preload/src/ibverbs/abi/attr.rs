@@ -353,3 +353,5 @@ pub(crate) const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
 
 pub(crate) const IBV_CQ_INIT_ATTR_MASK_FLAGS: u32 = 1;
 pub(crate) const IBV_CQ_INIT_ATTR_MASK_PD: u32 = 1 << 1;
+pub(crate) const IBV_CREATE_CQ_ATTR_SINGLE_THREADED: u32 = 1;
+pub(crate) const IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN: u32 = 1 << 1;
