@@ -1,11 +1,15 @@
 //! Programs that move data in bulk over the preloaded library, both sides ours, on two hosts: fio, iperf 2,
-//! which knows only TCP, over rsockets, QEMU, which moves a guest, and a disk by iSER.
+//! and netcat, which know only TCP, over rsockets, QEMU, which moves a guest, and a disk by iSER.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use rxe_tests::skip;
 use xtask::everything;
 
 mod common;
-use common::{alone, installed};
+use common::{Dir, alone, installed};
 
 /// Waits until the server listens, lets the client run, and prints how both ended.
 const ENDS: &str = r#"
@@ -56,13 +60,60 @@ fn fio_sends_and_compares() {
 
 #[test]
 fn fio_writes() {
-    fio("write", "", 1, &["WRITE: bw=", "io=4096KiB"]);
+    fio_of_one_side("write");
 }
 
 #[test]
 fn fio_reads() {
     // The sender of `--verb=read` is the side that asks: fio's client always has `--rw=write`.
-    fio("read", "", 1, &["WRITE: bw=", "io=4096KiB"]);
+    fio_of_one_side("read");
+}
+
+/// fio cannot verify these operations, since its passive side does nothing with the data. So the memory of
+/// both ends is in files, and is compared in the end: each block of the one that the data went to is one
+/// of the other's.
+#[track_caller]
+fn fio_of_one_side(verb: &str) {
+    const BLOCK: usize = 64 << 10;
+    const BLOCKS: usize = 4;
+    let dir = Dir::new();
+    let path = |name: &str| dir.0.join(name);
+    let before = ["here", "there"].map(|end| {
+        let memory: Vec<u8> = Command::new("head")
+            .args(["-c", &(BLOCK * BLOCKS).to_string(), "/dev/urandom"])
+            .output()
+            .unwrap()
+            .stdout;
+        fs::write(path(end), &memory).unwrap();
+        // fio removes its file in the end.
+        fs::hard_link(path(end), path(&format!("{end}-kept"))).unwrap();
+        memory
+    });
+    let options = format!(
+        "--ioengine=rdma --bs={BLOCK} --size=4m --iodepth={BLOCKS} --scramble_buffers=0 \
+         --name=job --port=4711 --mem=mmapshared:{}",
+        dir.0.display()
+    );
+    let script = format!(
+        "{ENDS}
+        timeout -k 1 30 $RXE run -- fio {options}/here --rw=read --verb=recv > server 2>&1 & server=$!
+        ends fio {options}/there --rw=write --verb={verb} --hostname=10.9.0.1"
+    );
+    let Some(out) = alone(&format!("fio {verb}"), "fio", &script) else { return };
+    for text in ["WRITE: bw=", "io=4096KiB", "exit codes: server 0, client 0"] {
+        assert!(out.contains(text), "{text}: {out}");
+    }
+    let after = ["here-kept", "there-kept"].map(|end| fs::read(path(end)).unwrap());
+    let (source, sink) = if verb == "write" { (1, 0) } else { (0, 1) };
+    let blocks = |end: usize| after[end].chunks(BLOCK).take(BLOCKS);
+    assert_eq!(blocks(sink).len(), BLOCKS, "{verb}: all of the memory");
+    for (number, block) in blocks(sink).enumerate() {
+        assert!(
+            blocks(source).any(|one| one == block),
+            "{verb}: block {number} is none of the peer's"
+        );
+        assert_ne!(block, &before[sink][number * BLOCK..][..BLOCK], "{verb}: block {number}");
+    }
 }
 
 #[test]
@@ -70,14 +121,39 @@ fn fio_has_several_jobs() {
     fio("send", "--verify=crc32c", 3, &["READ: bw=", "WRITE: bw=", "io=12.0MiB"]);
 }
 
+/// The library that makes sockets of TCP programs rsockets.
+fn rsockets(test: &str) -> Option<String> {
+    let found = ["/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
+    let found = found.map(|dir| format!("{dir}/rsocket/librspreload.so"));
+    let library = found.into_iter().find(|path| Path::new(path).exists());
+    if library.is_none() {
+        skip(test, "librspreload.so is not installed");
+    }
+    library
+}
+
+#[test]
+fn a_file_by_tcp_over_rsockets() {
+    let test = "netcat over rsockets";
+    let Some(library) = rsockets(test) else { return };
+    let script = format!(
+        "{ENDS}
+        head -c 5000001 /dev/urandom > file
+        over_rsockets='LD_PRELOAD={library}:$LD_PRELOAD exec nc.traditional'
+        timeout -k 1 30 $RXE run -- sh -c \"$over_rsockets -l -s 10.9.0.1 -p 5002 > copy\" \
+            > server 2>&1 & server=$!
+        ends sh -c \"ss -Htln 'sport = :5002'; $over_rsockets -q 1 10.9.0.1 5002 < file\"
+        cmp file copy && echo the same"
+    );
+    let Some(out) = alone(test, "nc.traditional", &script) else { return };
+    // Nothing else was said, of a TCP socket that listened either.
+    assert_eq!(out, "exit codes: server 0, client 0\nthe same\n");
+}
+
 #[test]
 fn a_tcp_program_over_rsockets() {
     let test = "iperf over rsockets";
-    let found = ["/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
-    let found = found.map(|dir| format!("{dir}/rsocket/librspreload.so"));
-    let Some(library) = found.iter().find(|path| std::path::Path::new(path).exists()) else {
-        return skip(test, "librspreload.so is not installed");
-    };
+    let Some(library) = rsockets(test) else { return };
     if !installed(test, "iperf") {
         return;
     }

@@ -24,6 +24,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("openmpi-bin", "mpirun"),
     ("fio", "fio"),
     ("iperf", "iperf"),
+    ("netcat-traditional", "nc.traditional"),
     ("python3-pip", "pip3"),
     ("python3-pytest", "/usr/lib/python3/dist-packages/pytest"),
     // What C programs of the tests are made with.
