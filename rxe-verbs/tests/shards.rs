@@ -406,6 +406,145 @@ fn without_descriptors_for_more_there_are_as_many_shards_as_can_be() {
 }
 
 #[test]
+fn a_group_has_members_in_all_shards() {
+    let setup = "ip link add veth0 type veth peer name peer0
+        ip link set veth0 up
+        ip link set peer0 up
+        ip address add 10.9.0.1/24 dev veth0
+        ip address add 10.9.0.2/24 dev veth0";
+    in_namespace(setup, || {
+        let open = |last: u8| Device::options("veth0").address([10, 9, 0, last].into());
+        let outside = Side::new(open(2).open().unwrap());
+        let device = open(1).shards(2).open().unwrap();
+        let sides = [(); 2].map(|()| Side::new(device.clone()));
+        assert_eq!(blocks(&sides), 2);
+        let group = Gid::from(std::net::IpAddr::from([239, 7, 7, 8]));
+        let talker = |side: &Side| {
+            let qp = side.pd.qp(&side.cq).service(QpType::Ud).build().unwrap();
+            qp.activate().unwrap();
+            let ah = side.pd.create_ah_to(group).unwrap();
+            (qp, ah, side.region(64 * 8))
+        };
+        let talkers = sides.each_ref().map(talker);
+        let (caller, way, _) = talker(&outside);
+        let receive = |(qp, _, inbox): &(QueuePair, AddressHandle, MemoryRegion), id: u64| {
+            let at = 64 * usize::try_from(id).unwrap();
+            qp.recv(id, &[inbox.slice(at..at + 64)]).unwrap();
+        };
+        for member in &talkers {
+            (0..4).for_each(|id| receive(member, id));
+            member.0.attach_multicast(group).unwrap();
+        }
+        let hears = |at: usize, id: u64, text: &[u8]| {
+            let done = sides[at].ok();
+            assert_eq!((done.id, done.op, done.byte_len), (id, CompletionOp::Recv, 40 + 5));
+            let from = 64 * usize::try_from(id).unwrap() + 40;
+            assert_eq!(talkers[at].2.to_vec(from..from + 5).unwrap(), text);
+        };
+        let say = |qp: &QueuePair, ah: &AddressHandle, text: &[u8]| {
+            let request = qp.send_bytes(99, text).to(ah, Qpn::MULTICAST, qp.qkey());
+            request.unsignaled().post().unwrap();
+        };
+        // From another device, and from a member in each shard.
+        say(&caller, &way, b"outer");
+        (0..2).for_each(|at| hears(at, 0, b"outer"));
+        say(&talkers[0].0, &talkers[0].1, b"first");
+        (0..2).for_each(|at| hears(at, 1, b"first"));
+        say(&talkers[1].0, &talkers[1].1, b"other");
+        (0..2).for_each(|at| hears(at, 2, b"other"));
+        // A shard whose last member goes leaves the group, and the other stays.
+        talkers[0].0.detach_multicast(group).unwrap();
+        say(&caller, &way, b"again");
+        hears(1, 3, b"again");
+        assert_eq!(sides[0].cq.poll_one().unwrap(), None);
+    });
+}
+
+/// The connection manager is of the first shard.
+#[test]
+fn a_connection_by_address_may_have_its_queue_pair_in_any_shard() {
+    use rxe_verbs::cm::{CmEventKind, ConnParam, EventChannel, PortSpace};
+
+    let (server_ip, client_ip) = (address(), address());
+    let [server, client] = [server_ip, client_ip].map(|ip| {
+        let device = Device::options("lo").address(ip).shards(3).open().unwrap();
+        let sides = [(); 3].map(|()| Side::new(device.clone()));
+        let channel = EventChannel::on(std::slice::from_ref(&device)).unwrap();
+        (device, sides, channel)
+    });
+    let expect = |channel: &EventChannel, kind| {
+        let event = channel.wait_event(TIMEOUT).unwrap();
+        assert_eq!((event.kind, event.status), (kind, 0));
+        event
+    };
+    let listener = server.2.create_id(PortSpace::Tcp).unwrap();
+    listener.bind_addr((server_ip, 0).into()).unwrap();
+    listener.listen(8).unwrap();
+    let mut ends = Vec::new();
+    for (here, there) in [(1, 2), (2, 0), (0, 1)] {
+        let (ours, theirs) = (&client.1[here], &server.1[there]);
+        let a = client.2.create_id(PortSpace::Tcp).unwrap();
+        a.resolve_addr(None, listener.local_addr().unwrap(), TIMEOUT).unwrap();
+        expect(&client.2, CmEventKind::AddrResolved);
+        a.resolve_route(TIMEOUT).unwrap();
+        expect(&client.2, CmEventKind::RouteResolved);
+        let x = a.create_qp(ours.pd.qp(&ours.cq)).unwrap();
+        a.connect(&ConnParam::default()).unwrap();
+        let b = expect(&server.2, CmEventKind::ConnectRequest).id;
+        let y = b.create_qp(theirs.pd.qp(&theirs.cq)).unwrap();
+        b.accept(&ConnParam::default()).unwrap();
+        expect(&client.2, CmEventKind::Established);
+        expect(&server.2, CmEventKind::Established);
+        for (qp, side) in [(&x, ours), (&y, theirs)] {
+            assert_eq!(qp.qpn().block(), side.qp.qpn().block());
+        }
+        let inbox = theirs.region(8);
+        y.recv(1, &[inbox.slice(..)]).unwrap();
+        x.send_bytes(2, b"by name.").post().unwrap();
+        assert_eq!((ours.ok().id, theirs.ok().id), (2, 1));
+        assert_eq!(inbox.to_vec(..).unwrap(), b"by name.");
+        ends.push((a, b, x, y));
+    }
+    for (a, b, x, y) in ends {
+        a.disconnect().unwrap();
+        expect(&server.2, CmEventKind::Disconnected);
+        b.disconnect().unwrap();
+        expect(&client.2, CmEventKind::Disconnected);
+        assert_eq!((x.state(), y.state()), (QpState::Err, QpState::Err));
+        expect(&client.2, CmEventKind::TimewaitExit);
+        expect(&server.2, CmEventKind::TimewaitExit);
+    }
+}
+
+#[test]
+fn packet_sockets_have_shards_too() {
+    let options = Device::options("lo").address(address()).backend(BackendKind::Packet);
+    let device = match options.shared_memory(false).shards(2).open() {
+        Ok(device) => device,
+        Err(Error::Net(e @ NetError::NoPrivilege { .. })) => {
+            println!("SKIPPED: packet_sockets_have_shards_too: {e}");
+            return;
+        }
+        Err(e) => panic!("{e}"),
+    };
+    let sides = [(); 2].map(|()| Side::new(device.clone()));
+    assert_eq!((device.backend_name(), blocks(&sides)), ("packet", 2));
+    let far = Side::new(open(address()));
+    for side in &sides {
+        let [ours, theirs] = [side, &far].map(|side| side.pd.qp(&side.cq).build().unwrap());
+        connect(&ours, &theirs);
+        let (mine, remote) = (side.region(300_000), far.region(300_000));
+        remote.write_at(0, &pattern(300_000, 7)).unwrap();
+        ours.read(1, &[mine.slice(..)], remote.remote(0)).post().unwrap();
+        side.ok();
+        assert!(mine.to_vec(..).unwrap() == pattern(300_000, 7));
+    }
+    talk_all(&sides);
+    // Packets of another shard reach no engine.
+    assert_eq!(device.counters().drops().map(|(_, count)| count).sum::<u64>(), 0);
+}
+
+#[test]
 fn a_target_of_xrc_is_served_whatever_shard_its_initiator_has() {
     let (device, sides) = spread(2);
     let domain = device.create_xrc_domain().unwrap();
