@@ -463,6 +463,23 @@ mod tests {
         assert!(b.doorbells().is_empty());
     }
 
+    #[test]
+    fn a_device_that_fails_flushes_what_was_posted_and_what_is_posted_then() {
+        let mut engine = Engine::new(Config::default(), Arc::default());
+        let [cq, small] = [64, 1].map(|depth| Arc::new(CompletionQueue::new(depth, None)));
+        let first = unconnected(&mut engine, 0x10, [&cq, &cq]);
+        let second = unconnected(&mut engine, 0x10, [&cq, &small]);
+        engine.fail_all(Time::ZERO);
+        assert_eq!([&first, &second].map(|qp| qp.state()), [QpState::Err; 2]);
+        assert_eq!((cq.len(), small.is_overflowed()), (2, true));
+        first.post_recv(RecvRequest::default()).unwrap();
+        engine.fail_all(Time::ZERO);
+        assert_eq!(cq.len(), 3);
+        let flushed = || cq.poll().map(|done| (done.qpn, done.status));
+        let expected = (first.qpn(), crate::types::Status::WorkRequestFlushed);
+        assert!(std::iter::from_fn(flushed).all(|done| done == expected));
+    }
+
     /// A queue pair in INIT with two receives, which completes to the two queues. Its number is the
     /// first from `qpn` on that is free.
     fn unconnected(
