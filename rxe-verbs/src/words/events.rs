@@ -117,7 +117,10 @@ pub(super) static ENTRIES: &[Entry] = &[
         names: &["IBV_EVENT_DEVICE_FATAL"],
         phrases: &["local catastrophic error"],
         title: t("Event IBV_EVENT_DEVICE_FATAL", "事件 IBV_EVENT_DEVICE_FATAL：设备失效"),
-        what: t("The device has stopped working.", "设备已停止工作。"),
+        what: t(
+            "The device has stopped working. What was posted completes as flushed; then polling fails.",
+            "设备已停止工作。已投递的请求都以“被冲刷”完成，此后轮询返回错误。",
+        ),
         causes: &[t(
             "The interface or the socket below it is gone, or a fault on purpose asks for it.",
             "底层的网络接口或套接字已不存在，或由 --fault 故意触发。",

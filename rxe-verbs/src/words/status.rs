@@ -145,6 +145,10 @@ pub(super) static ENTRIES: &[Entry] = &[
                 "The peer made a mistake, and the responder of this QP failed.",
                 "对端的请求有误，本队列对的响应方因此出错。",
             ),
+            t(
+                "The device has stopped working: polling then fails with EIO, and IBV_EVENT_DEVICE_FATAL says why.",
+                "设备已停止工作：此后轮询返回 EIO，原因见 IBV_EVENT_DEVICE_FATAL。",
+            ),
         ],
         remedies: &[
             t(
