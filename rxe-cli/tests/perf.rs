@@ -3,7 +3,7 @@
 mod util;
 
 use serde_json::Value;
-use util::{Dir, LOOPBACK, VETH, both, in_namespace};
+use util::{Dir, L2, LOOPBACK, VETH, both, in_namespace};
 
 /// Runs it and gives what the client and the server printed.
 fn perf(name: &str, test: &str, options: &str) -> Option<(Value, Value)> {
@@ -55,6 +55,20 @@ fn every_operation_has_latency() {
         let times = times.map(|name| row[name].as_f64().unwrap());
         // The histogram rounds to a thousandth.
         assert!(times[0] > 0.0 && times.is_sorted_by(|a, b| *a <= b * 1.002), "{row}");
+    }
+}
+
+#[test]
+fn endpoints_of_layer_2_are_measured() {
+    let name = "endpoints_of_layer_2_are_measured";
+    for test in ["send bw", "read bw", "write lat"] {
+        let server = format!("perf {test} -d own1 --json");
+        let client = format!("perf {test} -d own2 -n 200 --json 127.0.0.1");
+        let Some(said) = both(name, L2, &server, &client) else { return };
+        for (end, device) in [(said.server.json(), "own1"), (said.client.json(), "own2")] {
+            assert_eq!(end["results"][0]["iterations"], 200, "{test}: {end}");
+            assert_eq!((&end["backend"], &end["device"]), (&"l2".into(), &device.into()), "{end}");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod util;
 
-use util::{Both, Dir, LOOPBACK, Said, VETH, both, both_as_root, in_namespace, skipped};
+use util::{Both, Dir, L2, LOOPBACK, Said, VETH, both, both_as_root, in_namespace, skipped};
 
 #[track_caller]
 fn talked(both: &Both, size: u64, iters: u64) {
@@ -185,6 +185,22 @@ fn one_host_has_addresses_for_both_ends() {
     ] {
         let Some(said) = both(name, LOOPBACK, server, client) else { return };
         talked(&said, 4096, 1000);
+    }
+}
+
+#[test]
+fn endpoints_of_layer_2_exchange_messages() {
+    let name = "endpoints_of_layer_2_exchange_messages";
+    for options in ["-c", "-c -e -s 100001 -n 30", "--transport ud -c -n 100", "--transport srq -c"]
+    {
+        let server = format!("pingpong -d own1 --json {options}");
+        let client = format!("pingpong -d own2 --json {options} 127.0.0.1");
+        let Some(said) = both(name, L2, &server, &client) else { return };
+        for (end, gid) in [(&said.server, "10.0.0.1"), (&said.client, "10.0.0.2")] {
+            let json = end.json();
+            assert_eq!((&json["backend"], &json["checked"]), (&"l2".into(), &true.into()));
+            assert_eq!(json["local"]["gid"], format!("::ffff:{gid}"), "{json}");
+        }
     }
 }
 

@@ -31,6 +31,18 @@ pub(crate) const VETH: &str = "
     ip -n far link set lo up
 ";
 
+/// Two endpoints of layer 2 on one unix socket, `own1` and `own2`, and loopback for the two commands to find
+/// each other.
+pub(crate) const L2: &str = r#"
+    ip link set lo up
+    export XDG_RUNTIME_DIR=$PWD
+    for n in 1 2; do
+        # This runs twice in one directory.
+        "$RXE" link delete own$n 2> /dev/null || true
+        "$RXE" link add own$n type rxe l2 qemu:$PWD/wire address 10.0.0.$n/24 nodad
+    done
+"#;
+
 /// A directory that is removed in the end.
 pub(crate) struct Dir(TempDir);
 
