@@ -312,6 +312,49 @@ fn a_program_that_uses_all_of_verbs() {
     assert_eq!(alone("abi", "cc", &script).unwrap(), "all as verbs say\n");
 }
 
+/// Programs that know nothing of shards have them by their completion vectors.
+#[test]
+fn a_program_whose_main_thread_makes_all_has_a_shard_for_each_completion_vector() {
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/vectors.c"], &VERBS)) else { return };
+    let program = c.path("tests/c/vectors.c").display().to_string();
+    let cpus = std::thread::available_parallelism().unwrap().get().min(8);
+    for (run, argument, shards) in [
+        ("", "", cpus),
+        ("", "alike", 1),
+        ("--shards 3", "alike", cpus.min(3)),
+        ("--shards 1", "", 1),
+    ] {
+        let script = format!("timeout 60 $RXE run {run} -- {program} rxe_veth0 {argument} 2>&1");
+        let Some(out) = alone("vectors", "cc", &script) else { return };
+        let last = out.lines().last().unwrap_or_default();
+        assert_eq!(last, format!("{cpus} vectors, {shards} shards"), "{run}: {out}");
+    }
+}
+
+#[test]
+fn programs_run_with_several_shards_as_with_one() {
+    let shards = "export RXE_SHARDS=2";
+    for (program, options) in [
+        ("ibv_rc_pingpong", "-g 1 -n 100 -e"),
+        ("ibv_ud_pingpong", "-g 1 -n 100 -e"),
+        ("ibv_srq_pingpong", "-g 1 -n 100 -e -q 4"),
+        ("ibv_xsrq_pingpong", "-g 1 -n 100"),
+        ("ib_write_bw", "-x 1 -F -n 100 -q 4"),
+        ("ib_send_bw", "-x 1 -F -n 100 -q 4 -b -e"),
+        ("ib_read_lat", "-x 1 -F -n 100"),
+    ] {
+        let server = format!("{program} -d rxe_veth0 {options}");
+        let client = format!("{program} -d rxe_veth1 {options} 10.9.0.1");
+        both(program, 18515, shards, &server, &client, Where::TwoHosts);
+    }
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/abi.c"], &VERBS)) else { return };
+    let program = c.path("tests/c/abi.c").display().to_string();
+    let script =
+        format!("timeout 60 $RXE run --explain off --shards 2 -- {program} rxe_veth0 1 2>&1");
+    let Some(out) = alone("abi", "cc", &script) else { return };
+    assert_eq!(out, "all as verbs say\n");
+}
+
 #[test]
 fn threads_that_sleep_in_what_another_destroys() {
     let Some(c) = or_skip(Compiled::new(&["tests/c/sleepers.c"])) else { return };
