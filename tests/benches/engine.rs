@@ -2,8 +2,13 @@
 //! sockets and clocks. `cargo bench -p rxe-tests --bench engine` prints nanoseconds per packet (of both
 //! engines together: build, ICRC twice, copy in and out, acknowledge) and the rate of 8-byte messages.
 //!
+//! `-- --two` prints what two threads do together, each with two engines of its own, as a multiple of what one
+//! does alone: the median of five rounds, and the least and most.
+//!
 //! `-- NAME` runs only the lines that contain NAME; `-- --seconds 5` runs each for 5 s, for a profiler.
 
+use std::sync::Barrier;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rxe_core::types::Mtu;
@@ -20,15 +25,54 @@ fn main() {
         .and_then(|s| s.parse().ok())
         .map_or(Duration::from_millis(500), |s: f64| Duration::from_secs_f64(s));
     let filter = args.iter().find(|arg| !arg.starts_with('-') && arg.parse::<f64>().is_err());
-    println!("{:<22} {:>10} {:>12} {:>14}", "", "ns/packet", "GB/s", "messages/s");
+    let two = args.iter().any(|arg| arg == "--two");
+    if two {
+        println!("{:<22} {:>10} {:>8} {:>8}", "", "two", "least", "most");
+    } else {
+        println!("{:<22} {:>10} {:>12} {:>14}", "", "ns/packet", "GB/s", "messages/s");
+    }
     for (kind, name) in [(Kind::Send, "send"), (Kind::Write, "write"), (Kind::Read, "read")] {
         for (mtu, len) in [(Mtu::M1024, 65_536), (Mtu::M4096, 65_536), (Mtu::M4096, 8)] {
             let name = format!("{name} mtu {mtu} len {len}");
-            if filter.is_none_or(|filter| name.contains(filter.as_str())) {
+            if filter.is_some_and(|filter| !name.contains(filter.as_str())) {
+                continue;
+            }
+            if two {
+                let [median, least, most] = ratios(kind, mtu, len, time);
+                println!("{name:<22} {median:>10.2} {least:>8.2} {most:>8.2}");
+            } else {
                 measure(kind, mtu, len, time).print(&name);
             }
         }
     }
+}
+
+/// What two threads do as a multiple of what one does: the median of five rounds, the least and the most.
+fn ratios(kind: Kind, mtu: Mtu, len: u32, time: Duration) -> [f64; 3] {
+    let mut ratios: Vec<f64> = (0..5)
+        .map(|_| {
+            let one = rate(1, kind, mtu, len, time);
+            rate(2, kind, mtu, len, time) / one
+        })
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    [ratios[2], ratios[0], ratios[4]]
+}
+
+/// Messages a second, of all threads together.
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn rate(threads: usize, kind: Kind, mtu: Mtu, len: u32, time: Duration) -> f64 {
+    let ready = Barrier::new(threads);
+    let work = || {
+        measure(kind, mtu, len, time / 8);
+        ready.wait();
+        let Measured { time, messages, .. } = measure(kind, mtu, len, time);
+        messages as f64 / time.as_secs_f64()
+    };
+    thread::scope(|scope| {
+        let all: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        all.into_iter().map(|thread| thread.join().expect("a thread that works")).sum()
+    })
 }
 
 struct Measured {
