@@ -90,6 +90,8 @@ kinds! {
     AckNotRequested = "ack-not-requested", Warning, "IBTA 9.7.5.1";
     /// Requests were sent again that had been answered.
     AckLost = "ack-lost", Warning, "IBTA 9.7.5.1, C9-105";
+    /// Requests were sent again before their answer came, which was late.
+    AckLate = "ack-late", Warning, "IBTA 9.7.6, C9-105";
     /// Requests were sent again or came late, and it is not known which responses are theirs.
     Unexplained = "unexplained", Warning, "IBTA 9.7.4";
     /// The receiver had no receive request.

@@ -290,6 +290,7 @@ impl Responses {
             return;
         }
         self.answered = Some(until);
+        requests.answered(seen, until, found.stats.round_trips.count());
         requests.progress = seen.at;
         let stats = &mut found.stats;
         let (mut min_rtt, mut max_rtt) = (requests.min_rtt, requests.max_rtt);

@@ -232,5 +232,6 @@ fn programs_of_one_address_that_use_one_communication_id_are_not_paired_by_it() 
 
 mod credits;
 mod datagrams;
+mod late;
 mod pace;
 mod times;

@@ -97,7 +97,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     ),
     entry(
         "ack-lost",
-        &["ack-late"],
+        &[],
         t("Sent again although it was answered", "已应答却又重传"),
         t(
             "The responder had answered a request, and the requester sent it again: the answer was lost behind the place of the capture, or came after the timeout.",
@@ -115,6 +115,36 @@ pub(super) static ENTRIES: &[Entry] = &[
             t(
                 "Compare the timeout (`rxe explain timeout`) with the round trips that `rxe check` prints.",
                 "把超时时间（`rxe explain timeout`）与 `rxe check` 给出的往返时间比较。",
+            ),
+        ],
+    ),
+    entry(
+        "ack-late",
+        &["late-ack"],
+        t("The answer came after the timeout", "应答迟到（超时之后才到）"),
+        t(
+            "The requester sent a request again, and its first answer came so soon afterwards that it answers the first transmission. Nothing was lost: the answer took longer than the timeout.",
+            "请求方超时重传之后，应答很快就到了，快得不可能是对重传的应答，而是对第一次发送的应答。没有丢包，只是应答比超时时间更晚。",
+        ),
+        &[
+            t(
+                "The Local ACK Timeout is shorter than the network and the responder sometimes need.",
+                "Local ACK Timeout 小于网络和响应方有时所需的时间。",
+            ),
+            t(
+                "The responder was held up: a busy host, or a large write to slow memory.",
+                "响应方被延误：主机繁忙，或正在向慢速内存写入大量数据。",
+            ),
+            t("A queue in the network is long (congestion).", "网络中排队过长（拥塞）。"),
+        ],
+        &[
+            t(
+                "Use a longer timeout: `timeout` of ibv_modify_qp (`rxe explain timeout`). Compare it with the p99 of the round trips that `rxe check` prints.",
+                "增大超时时间：ibv_modify_qp 的 `timeout`（`rxe explain timeout`），并与 `rxe check` 给出的往返时间 p99 比较。",
+            ),
+            t(
+                "Look for what holds the responder up, or for congestion marks and CNPs.",
+                "查找响应方被延误的原因，或查看拥塞标记和 CNP。",
             ),
         ],
     ),

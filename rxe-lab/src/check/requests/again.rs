@@ -15,6 +15,9 @@ use super::{Refusal, Requests};
 /// A packet that comes again within this time comes from the network: no requester can know so soon.
 const AT_ONCE: Duration = Duration::from_micros(20);
 
+/// So many round trips tell how long one takes at least.
+const ENOUGH_TRIPS: u64 = 4;
+
 /// A run of requests that are sent again for one reason.
 #[derive(Debug)]
 pub(super) struct Episode {
@@ -29,6 +32,8 @@ pub(super) struct Episode {
     text: String,
     /// If nothing that was on the way has asked for an answer: what to say of that.
     unasked: Option<String>,
+    /// If a timer ran out: when the first packet was sent again, and what is said of the timer.
+    timeout: Option<(Duration, String)>,
     /// Whether a request that was not sent before has ended it.
     pub(super) is_over: bool,
 }
@@ -176,11 +181,37 @@ impl Requests {
             let text = |why| format!("No answer came for {waited}: {why}.{timer}");
             let lost = text("the request or its answer was lost");
             self.begin(seen, Kind::Timeout, Confidence::Likely, frames, lost, found);
-            if let Some(episode) = self.episode.as_mut().filter(|_| !asked) {
+            if let Some(episode) = &mut self.episode {
                 let why = "no request on the way had AckReq set, so the responder need not answer";
-                episode.unasked = Some(text(why));
+                episode.unasked = (!asked).then(|| text(why));
+                episode.timeout = Some((seen.at, timer));
             }
         }
+    }
+
+    /// The first answer after a timeout. It is none to a packet that was sent again if it comes much sooner
+    /// than any answer has come: the awaited one was late. `until` is the PSN behind what it acknowledges,
+    /// and `trips` are the round trips that were measured.
+    pub(in super::super) fn answered(&mut self, seen: &Seen<'_>, until: Psn, trips: u64) {
+        let Some(episode) = self.episode.as_mut().filter(|e| until.after(e.first)) else { return };
+        let Some((at, timer)) = episode.timeout.take() else { return };
+        let (Some(min), Some(max)) = (self.min_rtt, self.max_rtt) else { return };
+        let Some(sent) = self.history.get(seen.packet.bth.psn) else { return };
+        let (since, took) = (seen.at.saturating_sub(at), seen.at.saturating_sub(sent.began));
+        // One to a packet that was sent shortly before the timer ran out is in time.
+        if trips < ENOUGH_TRIPS || since * 2 >= min || took <= max || sent.times < 2 {
+            return;
+        }
+        let (since, took, min) = (time(since), time(took), time(min));
+        episode.kind = Kind::AckLate;
+        episode.unasked = None;
+        episode.frames.truncate(7);
+        episode.frames.push(seen.number);
+        episode.text = format!(
+            "The answer came {since} after the request was sent again, too soon to be one to that (the \
+             shortest round trip is {min}): it is the answer to the first transmission, after {took}. \
+             Nothing was lost, the timer is too short.{timer}"
+        );
     }
 
     /// What is known of the timer if it ran out after this time. One that is shorter than a round trip would
@@ -238,6 +269,7 @@ impl Requests {
             packets: 1,
             text,
             unasked: None,
+            timeout: None,
             is_over: false,
         });
     }
