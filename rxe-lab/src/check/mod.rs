@@ -367,8 +367,8 @@ impl Checker {
         flow.damage.report(found);
         if let Some(sent) = unanswered {
             let text = format!(
-                "It was sent {} times and never answered: the peer is gone, or its packets do not \
-                 arrive. The request ends with RETRY_EXC_ERR.",
+                "It was sent {} times and never answered. The request ends with \
+                 RETRY_EXC_ERR.",
                 sent.times
             );
             let (psn, frames) = (sent.psn, vec![sent.frame, sent.last_frame]);

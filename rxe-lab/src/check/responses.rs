@@ -65,8 +65,7 @@ impl Responses {
                 let again = self.rnr.replace(psn) == Some(psn);
                 requests.refuse(Refusal { psn, frame: seen.number, kind: Kind::Rnr });
                 let text = format!(
-                    "The receiver had no receive request{}; it asks to try again after {}. It posts \
-                     receives too late, or too few.",
+                    "The receiver had no receive request{}; it asks to try again after {}.",
                     if again { " once more" } else { "" },
                     time(timer.duration())
                 );
@@ -110,21 +109,16 @@ impl Responses {
             return;
         }
         let (kind, text) = match code {
-            NakCode::RemoteAccessError => (
-                Kind::RemoteAccess,
-                "The responder refuses the access: the R_Key is wrong or gone, the range lies \
-                 outside its region, or the region or queue pair does not permit this.",
-            ),
+            NakCode::RemoteAccessError => {
+                (Kind::RemoteAccess, "The responder refuses the access (NAK, remote access error).")
+            }
             NakCode::RemoteOperationalError => (
                 Kind::RemoteOperational,
-                "The responder cannot go on: an error of its own (a receive whose memory is not \
-                 there; from Linux rxe also a message longer than its receive).",
+                "The responder cannot go on (NAK, remote operational error).",
             ),
-            _ => (
-                Kind::InvalidRequest,
-                "The responder calls the request invalid: an opcode that it does not support, a \
-                 message longer than its receive, or more READs and atomics than it accepts.",
-            ),
+            _ => {
+                (Kind::InvalidRequest, "The responder refuses the request (NAK, invalid request).")
+            }
         };
         let frames = frames(&mut requests.history, psn, seen.number);
         found.add(seen, kind, Confidence::Certain, frames, text.to_owned());

@@ -23,10 +23,7 @@ pub(super) fn lost_after(kind: Kind) -> String {
             "The responder missed it and sent a NAK (PSN sequence error): it was lost \
                               or overtaken after the capture point."
         }
-        Kind::Rnr => {
-            "The receiver had no receive request posted (RNR NAK): it posts them too late, or \
-                      too few."
-        }
+        Kind::Rnr => "The receiver had no receive request posted (RNR NAK).",
         _ => {
             "A later response came before its own: the response was lost, and the requester asks \
               again."

@@ -1,6 +1,6 @@
 //! What `rxe check` finds in captures, beside what other entries explain: the names of its findings.
 
-use super::{Entry, Text, t};
+use super::{Entry, SECTIONS, Text, t};
 
 const fn entry(
     id: &'static str,
@@ -11,6 +11,18 @@ const fn entry(
     remedies: &'static [Text],
 ) -> Entry {
     Entry { id, names, phrases: &[], title, what, causes, remedies }
+}
+
+/// The entry of a finding. A name that is also that of a concept has an entry of its own here.
+pub(super) fn of(name: &str) -> Option<&'static Entry> {
+    let id = match name {
+        "timeout" => "timed-out",
+        "icrc" => "icrc-wrong",
+        "q-key" => "q-keys-by-turns",
+        _ => name,
+    };
+    let mut all = SECTIONS.iter().flat_map(|section| section.entries);
+    all.find(|entry| entry.id == id || entry.names.contains(&id))
 }
 
 /// What to do about packets that are lost.
@@ -53,6 +65,72 @@ pub(super) static ENTRIES: &[Entry] = &[
         ),
         &[t("A response was lost on the way back.", "响应在返回途中丢失。")],
         &[LOSS],
+    ),
+    entry(
+        "timed-out",
+        &["sent-again-after-timeout"],
+        t("Sent again after a timeout", "超时重传"),
+        t(
+            "No answer came within the Local ACK Timeout, so the requester sent again from the oldest request without one.",
+            "在 Local ACK Timeout 内没有收到应答，请求方从最早未被应答的请求开始重传。",
+        ),
+        &[
+            t(
+                "The last packet before a pause was lost, or its acknowledgement: nothing came after it to show that.",
+                "停顿前的最后一个报文或它的应答丢失：后面没有报文可以暴露这一丢失。",
+            ),
+            t(
+                "The responder is slower than the timeout, or gone.",
+                "响应方比超时时间更慢，或已经不在。",
+            ),
+        ],
+        &[
+            LOSS,
+            t(
+                "Compare the timer with the round trips that `rxe check` prints (`rxe explain timeout`).",
+                "把定时器与 `rxe check` 给出的往返时间比较（`rxe explain timeout`）。",
+            ),
+        ],
+    ),
+    entry(
+        "icrc-wrong",
+        &["wrong-icrc", "bad-icrc"],
+        t("A packet with a wrong ICRC", "ICRC 错误的报文"),
+        t(
+            "The checksum of a packet does not fit it. The receiver drops it without an answer, as if it had been lost.",
+            "报文与其校验和不符。接收方不作应答直接丢弃，等同于丢包。",
+        ),
+        &[
+            t(
+                "Something between the two ends has changed the packet: damage, or a device that rewrites fields and does not know the ICRC.",
+                "两端之间有设备改动了报文：传输损坏，或某个设备改写了字段却不重新计算 ICRC。",
+            ),
+            t("The sender computes the ICRC wrongly.", "发送方的 ICRC 计算有误。"),
+        ],
+        &[t(
+            "Capture at both ends: if the packet leaves right and arrives wrong, the network has changed it.",
+            "在两端同时抓包：如果发出时正确、到达时错误，就是网络改动了它。",
+        )],
+    ),
+    entry(
+        "q-keys-by-turns",
+        &["two-q-keys"],
+        t("Datagrams with two Q_Keys", "数据报使用两个 Q_Key"),
+        t(
+            "Datagrams to one queue pair have two Q_Keys by turns. A queue pair has one Q_Key at a time and drops all others, without an answer.",
+            "发往同一队列对的数据报交替使用两个 Q_Key。队列对同一时间只有一个 Q_Key，其余的被丢弃，不会有应答。",
+        ),
+        &[
+            t("Two senders do not agree on the Q_Key.", "两个发送方使用的 Q_Key 不一致。"),
+            t(
+                "remote_qkey has its highest bit set: the qkey of the sending QP is then sent instead.",
+                "remote_qkey 的最高位为 1：此时发送的是发送方队列对自己的 qkey。",
+            ),
+        ],
+        &[t(
+            "Agree on one value below 0x80000000 (`rxe explain qkey`).",
+            "各方约定同一个小于 0x80000000 的值（`rxe explain qkey`）。",
+        )],
     ),
     entry(
         "ack-not-requested",

@@ -111,6 +111,11 @@ pub fn of_errno(errno: u32) -> Option<&'static Entry> {
     errno::of(errno)
 }
 
+/// The entry of a finding of `rxe check`, by its name in the output.
+pub fn of_finding(name: &str) -> Option<&'static Entry> {
+    findings::of(name)
+}
+
 /// What it usually means that a request ended like this, and what to do: part of a sentence, in
 /// English.
 pub fn status(status: Status) -> String {

@@ -50,8 +50,8 @@ pub(super) static ENTRIES: &[Entry] = &[
                 "消息比接收缓冲区长，或 qp_access_flags 不允许该操作。",
             ),
             t(
-                "Too many READs and atomics at once, different path MTUs, or an opcode out of sequence.",
-                "同时发出的 READ 和原子操作过多、两端路径 MTU 不同，或操作码顺序错误。",
+                "Too many READs and atomics at once, different path MTUs, or an opcode out of sequence or that the responder does not support.",
+                "同时发出的 READ 和原子操作过多、两端路径 MTU 不同，操作码顺序错误，或响应方不支持该操作码。",
             ),
         ],
         remedies: &[t("See `rxe explain REM_INV_REQ_ERR`.", "见 `rxe explain REM_INV_REQ_ERR`。")],
@@ -86,10 +86,16 @@ pub(super) static ENTRIES: &[Entry] = &[
             "The responder has a problem of its own. The requester's completion is REM_OP_ERR (11).",
             "响应方自身出现问题。请求方得到完成状态 REM_OP_ERR（11）。",
         ),
-        causes: &[t(
-            "A receive at the responder names memory that is not valid.",
-            "响应方的接收请求引用了无效内存。",
-        )],
+        causes: &[
+            t(
+                "A receive at the responder names memory that is not valid.",
+                "响应方的接收请求引用了无效内存。",
+            ),
+            t(
+                "From Linux rxe also: a message longer than its receive.",
+                "对 Linux rxe 还可能是：消息比接收缓冲区长。",
+            ),
+        ],
         remedies: &[t("See `rxe explain REM_OP_ERR`.", "见 `rxe explain REM_OP_ERR`。")],
     },
     Entry {

@@ -3,7 +3,9 @@
 use rxe_lab::check::{Acks, Credit, DatagramSender, DatagramsTo, Direction, Finding, Times};
 use serde::Serialize;
 
+use super::super::explain::Lang;
 use super::Checked;
+use super::causes::{Explained, explained};
 
 /// A file.
 #[derive(Serialize)]
@@ -13,6 +15,8 @@ pub(super) struct File<'a> {
     error: Option<String>,
     findings: Vec<Found<'a>>,
     more_findings: u64,
+    /// What the catalogue says of each kind of the findings.
+    explained: Vec<Explained>,
     directions: Vec<Way>,
     datagrams: Vec<Sender>,
     packets_left_out: u64,
@@ -118,7 +122,7 @@ struct Percentiles {
 }
 
 impl<'a> File<'a> {
-    pub(super) fn of(checked: &'a Checked) -> Self {
+    pub(super) fn of(checked: &'a Checked, lang: Lang) -> Self {
         let Checked { name, report, frames, error } = checked;
         Self {
             file: name,
@@ -126,6 +130,7 @@ impl<'a> File<'a> {
             error: error.as_ref().map(ToString::to_string),
             findings: report.findings.iter().map(Found::of).collect(),
             more_findings: report.more_findings,
+            explained: explained(report, lang),
             directions: report.directions.iter().map(Way::of).collect(),
             datagrams: report.datagrams.iter().map(Sender::of).collect(),
             packets_left_out: report.left_out,

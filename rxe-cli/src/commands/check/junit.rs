@@ -4,19 +4,21 @@ use std::fmt::Write;
 
 use rxe_lab::check::{Kind, Severity};
 
+use super::super::explain::Lang;
 use super::Checked;
+use super::causes::Explained;
 use crate::common::escape;
 
 /// The report.
-pub(super) fn xml(all: &[Checked], strict: bool) -> String {
+pub(super) fn xml(all: &[Checked], strict: bool, lang: Lang) -> String {
     let mut out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n".to_owned();
     for checked in all {
-        suite(&mut out, checked, strict);
+        suite(&mut out, checked, strict, lang);
     }
     out + "</testsuites>\n"
 }
 
-fn suite(out: &mut String, checked: &Checked, strict: bool) {
+fn suite(out: &mut String, checked: &Checked, strict: bool, lang: Lang) {
     let least = if strict { Severity::Warning } else { Severity::Fault };
     let findings = &checked.report.findings;
     let fails = |kind: Kind| kind.severity() >= least && findings.iter().any(|f| f.kind == kind);
@@ -35,7 +37,11 @@ fn suite(out: &mut String, checked: &Checked, strict: bool) {
             .map(|f| format!("frames {:?}, PSN 0x{:06x}: {}", f.frames, f.psn, f.text))
             .collect();
         let tag = if fails(*kind) { "failure" } else { "system-out" };
-        let said = (!texts.is_empty()).then(|| (tag, texts.join("\n")));
+        let said = (!texts.is_empty()).then(|| {
+            let causes = Explained::of(*kind, lang).map(|explained| explained.line(lang));
+            let lines: Vec<_> = texts.into_iter().chain(causes).collect();
+            (tag, lines.join("\n"))
+        });
         case(out, &name, kind.name(), said);
     }
     out.push_str("  </testsuite>\n");

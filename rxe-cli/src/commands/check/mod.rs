@@ -1,5 +1,6 @@
 //! `rxe check`: what went wrong in the connections of a capture, and why.
 
+mod causes;
 mod json;
 mod junit;
 mod text;
@@ -12,12 +13,13 @@ use rxe_lab::check::{Checker, Report, Severity};
 use rxe_lab::frame;
 
 use super::decode::{Printed, failed, open};
+use super::explain::Lang;
 use crate::common::{Error, print, print_error, print_json, write_file};
 
 /// Check the connections of captures: what went wrong, where, and why
 ///
-/// Each finding has frames, the section of the InfiniBand specification, how sure it is, and the likely
-/// cause. Exit code 0: no fault; 1: faults; 2: a file cannot be read. Losses and other things that the
+/// Each finding has frames, the section of the InfiniBand specification, and how sure it is; behind them
+/// stand the usual causes of each kind, in the words of `rxe explain`. Exit code 0: no fault; 1: faults; 2: a file cannot be read. Losses and other things that the
 /// protocol has repaired are warnings, which count as faults with --strict.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -33,6 +35,9 @@ pub(crate) struct Args {
     /// Also write a report for CI systems (JUnit XML) to this file
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    /// The language of the causes; otherwise what LC_ALL, LC_MESSAGES or LANG asks for
+    #[arg(long, value_enum)]
+    lang: Option<Lang>,
 }
 
 /// A file, and what the analyst says of it.
@@ -52,20 +57,22 @@ const UNREADABLE: i32 = 2;
 
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
+        let lang = self.lang.unwrap_or_else(Lang::of_environment);
         let mut all = Vec::new();
         for file in &self.files {
             let checked = check(file);
             // Of a file that cannot be read at all there is nothing to say but why.
             if !self.json && (checked.frames > 0 || checked.error.is_none()) {
-                print(&text::text(&checked))?;
+                print(&text::text(&checked, lang))?;
             }
             all.push(checked);
         }
         if self.json {
-            print_json(&all.iter().map(json::File::of).collect::<Vec<_>>())?;
+            let files = all.iter().map(|checked| json::File::of(checked, lang));
+            print_json(&files.collect::<Vec<_>>())?;
         }
         if let Some(path) = &self.junit {
-            write_file(path, &junit::xml(&all, self.strict))?;
+            write_file(path, &junit::xml(&all, self.strict, lang))?;
         }
         let errors: Vec<_> = all.iter().filter_map(|checked| checked.error.as_ref()).collect();
         errors.iter().for_each(print_error);

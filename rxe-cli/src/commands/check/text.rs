@@ -7,14 +7,16 @@ use rxe_lab::check::{
     Acks, Credit, DatagramSender, DatagramsTo, Direction, Finding, Severity, Stats, Times,
 };
 
+use super::super::explain::Lang;
 use super::Checked;
+use super::causes::explained;
 use crate::common::{lines, paragraph};
 
 /// The most destinations that are printed of one sender of datagrams.
 const MAX_DESTINATIONS: usize = 20;
 
 /// The text for a file.
-pub(super) fn text(checked: &Checked) -> String {
+pub(super) fn text(checked: &Checked, lang: Lang) -> String {
     let Checked { name, report, frames, .. } = checked;
     let mut out = String::new();
     // Writing to a string does not fail.
@@ -27,6 +29,9 @@ pub(super) fn text(checked: &Checked) -> String {
     }
     for finding in &report.findings {
         find(&mut out, finding);
+    }
+    for kind in explained(report, lang) {
+        kind.write(&mut out, lang);
     }
     let mut notes = Vec::new();
     if report.more_findings > 0 {

@@ -10,6 +10,8 @@ use clap::ValueEnum;
 use rxe_verbs::words::{SECTIONS, Text};
 use serde::Serialize;
 
+pub(in crate::commands) use self::text::paragraph;
+
 use crate::common::{Error, print, print_json};
 
 /// Explain a completion status, a code, a term or an error message
@@ -60,7 +62,7 @@ fn unknown(topic: &str) -> Error {
 
 /// The languages of the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Lang {
+pub(in crate::commands) enum Lang {
     /// English
     En,
     /// Chinese
@@ -68,7 +70,8 @@ enum Lang {
 }
 
 impl Lang {
-    fn of_environment() -> Self {
+    /// That of the user's locale.
+    pub(in crate::commands) fn of_environment() -> Self {
         Self::of_locale(|name| env::var(name).ok())
     }
 
@@ -79,7 +82,8 @@ impl Lang {
         if set.next().is_some_and(|value| value.starts_with("zh")) { Self::Zh } else { Self::En }
     }
 
-    const fn of(self, text: Text) -> &'static str {
+    /// The words in this language.
+    pub(in crate::commands) const fn of(self, text: Text) -> &'static str {
         match self {
             Self::En => text.en,
             Self::Zh => text.zh,

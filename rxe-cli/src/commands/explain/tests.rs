@@ -178,6 +178,9 @@ fn the_locale_chooses_the_language() {
 #[test]
 fn each_finding_of_check_is_explained() {
     for kind in rxe_lab::check::Kind::ALL {
-        assert!(find(kind.name(), Lang::En).is_some(), "{}", kind.name());
+        let name = kind.name();
+        assert!(find(name, Lang::En).is_some(), "{name}");
+        let entry = rxe_verbs::words::of_finding(name).unwrap();
+        assert!(!entry.causes.is_empty(), "{name}: no cause");
     }
 }

@@ -109,8 +109,8 @@ pub(super) fn list(lang: Lang) -> String {
     page
 }
 
-/// Chinese has no spaces, so lines also end where Unicode lets them.
-fn paragraph(page: &mut String, first: &str, behind: &str, text: &str) {
+/// Adds a paragraph. Chinese has no spaces, so lines also end where Unicode lets them.
+pub(in crate::commands) fn paragraph(page: &mut String, first: &str, behind: &str, text: &str) {
     let lines = lines(first, behind).word_separator(WordSeparator::UnicodeBreakProperties);
     common::paragraph(page, text, lines.break_words(true));
 }

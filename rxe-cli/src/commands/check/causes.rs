@@ -1,0 +1,64 @@
+//! The usual causes of findings, in the words of `rxe explain`.
+
+use std::collections::BTreeSet;
+
+use rxe_lab::check::{Kind, Report};
+use rxe_verbs::words;
+use serde::Serialize;
+
+use super::super::explain::{Lang, paragraph};
+
+/// What the catalogue says of a kind of findings.
+#[derive(Serialize)]
+pub(super) struct Explained {
+    kind: &'static str,
+    title: &'static str,
+    causes: Vec<&'static str>,
+    remedies: Vec<&'static str>,
+    /// The command that says more.
+    more: String,
+}
+
+impl Explained {
+    pub(super) fn of(kind: Kind, lang: Lang) -> Option<Self> {
+        let entry = words::of_finding(kind.name())?;
+        let is_its = entry.id == kind.name() || entry.names.contains(&kind.name());
+        let topic = if is_its { kind.name() } else { entry.id };
+        let all = |texts: &[words::Text]| texts.iter().map(|text| lang.of(*text)).collect();
+        Some(Self {
+            kind: kind.name(),
+            title: lang.of(entry.title),
+            causes: all(entry.causes),
+            remedies: all(entry.remedies),
+            more: format!("rxe explain {topic}"),
+        })
+    }
+
+    /// As one line.
+    pub(super) fn line(&self, lang: Lang) -> String {
+        match lang {
+            Lang::En => format!("Usual causes: {} ({})", self.causes.join(" "), self.more),
+            Lang::Zh => format!("常见原因：{}（{}）", self.causes.join(""), self.more),
+        }
+    }
+
+    /// As a paragraph.
+    pub(super) fn write(&self, page: &mut String, lang: Lang) {
+        let head = match lang {
+            Lang::En => format!("{}: usual causes ({})", self.kind, self.more),
+            Lang::Zh => format!("{}：常见原因（{}）", self.kind, self.more),
+        };
+        paragraph(page, "  ", "    ", &head);
+        for cause in &self.causes {
+            paragraph(page, "    - ", "      ", cause);
+        }
+    }
+}
+
+/// The kinds of a report's findings, the gravest first.
+pub(super) fn explained(report: &Report, lang: Lang) -> Vec<Explained> {
+    let kinds: BTreeSet<_> = report.findings.iter().map(|finding| finding.kind).collect();
+    let mut kinds: Vec<_> = kinds.into_iter().collect();
+    kinds.sort_by_key(|kind| std::cmp::Reverse(kind.severity()));
+    kinds.into_iter().filter_map(|kind| Explained::of(kind, lang)).collect()
+}
