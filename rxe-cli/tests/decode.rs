@@ -63,6 +63,54 @@ fn filters_take_what_they_say() {
 }
 
 #[test]
+fn only_takes_the_frames_of_a_finding_and_reads_the_capture_twice() {
+    let file = pcap("scenarios/ack_late.pcap");
+    let shown = |options: &[&str]| {
+        let text = decoded(&file, options);
+        let number = |line: &str| line.split_whitespace().next()?.parse::<u64>().ok();
+        // The last line counts.
+        let lines: Vec<_> = text.lines().collect();
+        lines[..lines.len() - 1].iter().filter_map(|line| number(line)).collect::<Vec<_>>()
+    };
+    let named = run(&["check", "--json", file.to_str().unwrap()]);
+    let named: Value = serde_json::from_slice(&named.stdout).unwrap();
+    let finding = &named[0]["findings"][0];
+    assert_eq!(finding["kind"], "ack-late");
+    let frames: Vec<_> =
+        finding["frames"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
+    assert_eq!(shown(&["--only", "ack-late"]), frames);
+    assert!(frames.len() == 3 && shown(&["--only", "rnr-nak"]).is_empty());
+    // Together with what is seen at once, and with other filters.
+    let again = shown(&["--only", "retransmitted"]);
+    assert_eq!(again, [frames[1]]);
+    assert_eq!(shown(&["--only", "retransmitted,ack-late"]), frames);
+    assert_eq!(shown(&["--only", "ack-late", "--opcode", "acknowledge"]), [frames[2]]);
+
+    // Standard input can be read twice if it is a file.
+    let decode = |stdin: Stdio| {
+        let rxe = env!("CARGO_BIN_EXE_rxe");
+        let args = ["decode", "-", "--only", "ack-late"];
+        Command::new(rxe).args(args).stdin(stdin).output().unwrap()
+    };
+    let out = decode(fs::File::open(&file).unwrap().into());
+    assert!(out.status.success(), "{out:?}");
+    assert_eq!(String::from_utf8(out.stdout).unwrap(), decoded(&file, &["--only", "ack-late"]));
+    let out = decode(Stdio::piped());
+    let said = "rxe: --only with a finding of rxe check reads the capture twice, and standard input \
+                is no file: save the capture to a file first\n";
+    assert_eq!(String::from_utf8(out.stderr).unwrap(), said);
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(1), 0));
+    // Of a file that is cut everything before that place is shown.
+    let dir = tempfile::tempdir().unwrap();
+    let cut = dir.path().join("cut.pcap");
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&cut, &bytes[..bytes.len() - 1]).unwrap();
+    let out = run(&["decode", cut.to_str().unwrap(), "--only", "ack-late"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(String::from_utf8(out.stdout).unwrap().lines().count(), frames.len() + 1);
+}
+
+#[test]
 fn verbose_names_every_field_with_its_offset() {
     let text = decoded(&pcap("cm-kernel-6.1/rping.pcap"), &["-v"]);
     for line in [

@@ -6,11 +6,13 @@ mod select;
 mod summary;
 mod text;
 
+use std::fs;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rxe_lab::capture::{CaptureError, Problem, Record, Start};
+use rxe_lab::check::Checker;
 use rxe_lab::frame::{self, Content, Frame, Transport};
 use rxe_lab::track::{Mark, Tracker};
 
@@ -52,14 +54,22 @@ struct Shown<'a> {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> Result<(), Error> {
+    pub(crate) fn run(mut self) -> Result<(), Error> {
         let live = self.file.as_os_str() == "-";
+        let named = self.file.clone();
+        if self.select.needs_findings() {
+            // Standard input has a name of its own, by which it can be opened twice if it is a file.
+            if live {
+                self.file = "/dev/stdin".into();
+            }
+            find(&self.file, &named, &mut self.select)?;
+        }
         let mut lines = Lines::new(self.json, self.verbose, self.select, live);
         let end = match read(&self.file, &mut lines) {
             Err(Failure::Write(e)) => return written(Err(e)),
             // Of a file that cannot be read at all there is nothing to count.
-            Err(Failure::Read(e)) if e.frame == 0 => return Err(failed(&self.file, &e)),
-            Err(Failure::Read(e)) => Err(failed(&self.file, &e)),
+            Err(Failure::Read(e)) if e.frame == 0 => return Err(failed(&named, &e)),
+            Err(Failure::Read(e)) => Err(failed(&named, &e)),
             Ok(()) => Ok(()),
         };
         let text = lines.summary();
@@ -72,6 +82,29 @@ impl Args {
         }
         end
     }
+}
+
+/// Lets the analyst read the capture. Where it cannot be read any further, it is read no further later.
+fn find(file: &Path, named: &Path, select: &mut Select) -> Result<(), Error> {
+    if fs::metadata(file).is_ok_and(|about| !about.is_file()) {
+        let name = if named.as_os_str() == "-" { "standard input" } else { "it" };
+        return Err(Error::new(
+            format_args!(
+                "--only with a finding of rxe check reads the capture twice, and {name} is no file"
+            ),
+            "save the capture to a file first",
+        ));
+    }
+    let (mut checker, mut start) = (Checker::default(), Start::default());
+    // An error comes again when the packets are shown.
+    if let Ok(mut reader) = open(file, Printed::AtTheEnd) {
+        while let Ok(Some(record)) = reader.next() {
+            let since = start.since(&record);
+            checker.add(record.number, record.interface, since, &frame::decode(&record));
+        }
+    }
+    select.take_findings(&checker.finish());
+    Ok(())
 }
 
 fn read(file: &Path, lines: &mut Lines) -> Result<(), Failure> {

@@ -1,9 +1,12 @@
 //! Which packets are shown.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use rxe_core::types::Psn;
+use rxe_lab::check::{Kind, Report};
 use rxe_lab::frame::{Address, Icrc};
 use rxe_lab::track::Mark;
 
@@ -25,9 +28,40 @@ pub(in crate::commands) struct Select {
     /// Only these PSNs, as in 0x5f3a01 or 100-200; a range may wrap
     #[arg(long, value_name = "A-B", value_parser = psns)]
     psn: Option<(u32, u32)>,
-    /// Only packets of which this is said
-    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
-    only: Vec<Finding>,
+    /// Only packets of which this is said; the name of a finding of `rxe check` takes the frames that
+    /// show it, and the file is read twice
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = only())]
+    only: Vec<Only>,
+    /// The frames of the analyst's findings that are wanted.
+    #[arg(skip)]
+    found: HashSet<u64>,
+}
+
+/// What `--only` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Only {
+    /// What the packet itself and those before it show.
+    Shown(Finding),
+    /// What the analyst finds.
+    Found(Kind),
+}
+
+/// Reads a value of `--only`.
+fn only() -> impl TypedValueParser<Value = Only> {
+    let shown = Finding::value_variants().iter().filter_map(|finding| {
+        let value = finding.to_possible_value()?;
+        Some((value.get_name().to_owned(), value, Only::Shown(*finding)))
+    });
+    let mut all: Vec<_> = shown.collect();
+    for kind in Kind::ALL {
+        // Some have one name in both: what is seen at once then needs no second reading.
+        if !all.iter().any(|(name, ..)| name == kind.name()) {
+            let value = PossibleValue::new(kind.name()).hide(true);
+            all.push((kind.name().to_owned(), value, Only::Found(*kind)));
+        }
+    }
+    PossibleValuesParser::new(all.iter().map(|(_, value, _)| value.clone()))
+        .map(move |name| all.iter().find(|(other, ..)| *other == name).expect("it is one").2)
 }
 
 /// What is said of a packet.
@@ -57,6 +91,17 @@ impl Select {
             || !self.only.is_empty()
     }
 
+    /// Whether the analyst must have seen the whole capture.
+    pub(super) fn needs_findings(&self) -> bool {
+        self.only.iter().any(|only| matches!(only, Only::Found(_)))
+    }
+
+    /// Takes what the analyst has found.
+    pub(super) fn take_findings(&mut self, report: &Report) {
+        let wanted = report.findings.iter().filter(|f| self.only.contains(&Only::Found(f.kind)));
+        self.found = wanted.flat_map(|finding| finding.frames.iter().copied()).collect();
+    }
+
     /// Whether a packet is to be shown.
     pub(super) fn takes(&self, shown: &Shown<'_>) -> bool {
         if !self.is_some() {
@@ -69,7 +114,11 @@ impl Select {
         if !self.addr.is_empty() && !self.addr.iter().any(of_address) {
             return false;
         }
-        if !self.only.is_empty() && !self.only.iter().any(|finding| finding.is_of(shown)) {
+        let is_said = |only: &Only| match only {
+            Only::Shown(finding) => finding.is_of(shown),
+            Only::Found(_) => self.found.contains(&shown.record.number),
+        };
+        if !self.only.is_empty() && !self.only.iter().any(is_said) {
             return false;
         }
         let Some(packet) = shown.packet else {
