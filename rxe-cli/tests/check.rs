@@ -1,0 +1,246 @@
+//! `rxe check`: its output in each form, its exit codes, and what it says of files that are not whole.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+mod decode_util;
+use decode_util::{Pcapng, frames_of, run};
+
+/// A capture with a fault, one with a warning, one with a note, one with nothing.
+const FAULT: &str = "scenarios/write_wrong_rkey.pcap";
+const WARNING: &str = "scenarios/psn_sequence_nak.pcap";
+const NOTE: &str = "scenarios/icrc_not_computed.pcap";
+const CLEAN: &str = "scenarios/rc_send.pcap";
+
+fn pcap(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps").join(name)
+}
+
+/// Runs `rxe check` in English, with options and files.
+fn check(options: &[&str], files: &[&Path]) -> Output {
+    let files = files.iter().map(|file| file.as_os_str());
+    Command::new(env!("CARGO_BIN_EXE_rxe"))
+        .arg("check")
+        .args(options)
+        .args(files)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn the_exit_code_tells_faults_and_with_strict_warnings_too() {
+    let code = |options: &[&str], name| check(options, &[&pcap(name)]).status.code();
+    for (name, usual, strict) in [(FAULT, 1, 1), (WARNING, 0, 1), (NOTE, 0, 0), (CLEAN, 0, 0)] {
+        assert_eq!(code(&[], name), Some(usual), "{name}");
+        assert_eq!(code(&["--strict"], name), Some(strict), "{name}, --strict");
+        assert_eq!(code(&["--json"], name), Some(usual), "{name}, --json");
+    }
+    // One file with a fault is enough; one that cannot be read is worse.
+    let (clean, fault) = (pcap(CLEAN), pcap(FAULT));
+    assert_eq!(check(&[], &[&clean, &fault, &clean]).status.code(), Some(1));
+    let none = Path::new("/nonexistent.pcap");
+    let out = check(&[], &[&fault, none]);
+    assert_eq!(out.status.code(), Some(2));
+    assert_eq!(
+        text(&out.stderr),
+        "rxe: /nonexistent.pcap: cannot be read: No such file or directory (os error 2): give a file that can be read\n"
+    );
+    assert!(text(&out.stdout).contains("fault: remote-access-error, certain; frames "));
+    let out = run(&["check"]);
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0));
+}
+
+#[test]
+fn the_text_has_each_finding_and_the_causes_of_the_catalogue() {
+    let out = check(&[], &[&pcap(FAULT)]);
+    let said = text(&out.stdout);
+    for part in [
+        "  fault: remote-access-error, certain; frames ",
+        "(NAK, remote access error). [IBTA 9.7.5.2]\n",
+        "  remote-access-error: usual causes (rxe explain remote-access-error)\n    - A wrong rkey ",
+        "  faults 1, warnings 0, notes 0\n",
+    ] {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+    assert!(
+        said.lines().all(|line| line.chars().count() <= 80 || line.contains("/pcaps/")),
+        "{said}"
+    );
+    assert!(!text(&check(&[], &[&pcap(CLEAN)]).stdout).contains("usual causes"));
+    // The command that it names exists, and has the same words.
+    let explained = run(&["explain", "--lang", "en", "remote-access-error"]);
+    assert!(text(&explained.stdout).contains("A wrong rkey "), "{explained:?}");
+    // Chinese by option, and by the locale.
+    let chinese = check(&["--lang", "zh"], &[&pcap(FAULT)]);
+    assert!(
+        text(&chinese.stdout)
+            .contains("remote-access-error：常见原因（rxe explain remote-access-error）")
+    );
+    let by_locale = Command::new(env!("CARGO_BIN_EXE_rxe"))
+        .args(["check", pcap(FAULT).to_str().unwrap()])
+        .env("LC_ALL", "zh_CN.UTF-8")
+        .output()
+        .unwrap();
+    assert_eq!(text(&by_locale.stdout), text(&chinese.stdout));
+}
+
+#[test]
+fn the_topic_that_each_finding_names_is_explained() {
+    for kind in rxe_lab::check::Kind::ALL {
+        let out = run(&["explain", "--json", "--lang", "en", kind.name()]);
+        assert!(out.status.success(), "{}: {out:?}", kind.name());
+    }
+}
+
+#[test]
+fn json_is_an_array_with_an_object_for_each_file() {
+    let out = check(&["--json"], &[&pcap(FAULT), &pcap(CLEAN)]);
+    let json: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let [fault, clean] = &json.as_array().unwrap()[..] else { panic!("{json}") };
+    assert!(fault["file"].as_str().unwrap().ends_with(FAULT), "{fault}");
+    assert_eq!(fault["error"], Value::Null);
+    let finding = &fault["findings"][0];
+    for (field, value) in [
+        ("kind", "remote-access-error"),
+        ("severity", "fault"),
+        ("confidence", "certain"),
+        ("rule", "IBTA 9.7.5.2"),
+    ] {
+        assert_eq!(finding[field], value, "{finding}");
+    }
+    let frames = finding["frames"].as_array().unwrap();
+    assert!(!frames.is_empty() && frames.iter().all(Value::is_u64), "{finding}");
+    assert!(finding["psn"].is_u64() && finding["dest_qp"].is_u64(), "{finding}");
+    let explained = &fault["explained"][0];
+    assert_eq!(explained["more"], "rxe explain remote-access-error");
+    assert!(explained["causes"][0].as_str().unwrap().starts_with("A wrong rkey"), "{explained}");
+
+    assert_eq!(
+        (&clean["findings"], &clean["explained"]),
+        (&Value::from([0; 0]), &Value::from([0; 0]))
+    );
+    assert_eq!(clean["frames"], frames_of(&pcap(CLEAN)).len());
+    let way = &clean["directions"][0];
+    assert_eq!(way["service"], "RC");
+    assert_eq!(way["retransmitted"], 0);
+    for field in ["round_trip_us", "latency_us"] {
+        let times = &way[field];
+        assert!(times["count"].as_u64().unwrap() > 0, "{field}: {way}");
+        let at = |percentile: &str| times[percentile].as_f64().unwrap();
+        assert!(at("p50") <= at("p90") && at("p90") <= at("p99") && at("p99") <= at("max"));
+    }
+    // Every message has a latency.
+    assert_eq!(way["latency_us"]["count"], way["messages"]);
+}
+
+#[test]
+fn junit_has_a_suite_for_each_file_and_a_case_for_each_kind() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report.xml");
+    let none = Path::new("/nonexistent<&>.pcap");
+    let written = |options: &[&str]| {
+        let options = [&["--junit", report.to_str().unwrap()], options].concat();
+        let out = check(&options, &[&pcap(FAULT), &pcap(WARNING), none]);
+        assert_eq!(out.status.code(), Some(2));
+        fs::read_to_string(&report).unwrap()
+    };
+    let kinds = rxe_lab::check::Kind::ALL.len();
+    for (options, failures) in [(&[][..], 1), (&["--strict"], 2)] {
+        let xml = written(options);
+        let count = |what: &str| xml.matches(what).count();
+        assert_eq!((count("<testsuite "), count("</testsuite>")), (3, 3));
+        assert_eq!(count("<testcase "), 3 * (kinds + 1));
+        assert_eq!((count("<failure>"), count("<error>")), (failures, 1), "{xml}");
+        assert!(xml.contains("name=\"/nonexistent&lt;&amp;&gt;.pcap\""), "{xml}");
+        assert!(xml.contains("rxe explain remote-access-error"), "{xml}");
+        for tag in ["testsuites", "testsuite", "failure", "error", "system-out"] {
+            let opened = count(&format!("<{tag}>")) + count(&format!("<{tag} "));
+            assert_eq!(opened, count(&format!("</{tag}>")), "{tag}");
+        }
+    }
+}
+
+#[test]
+fn reports_follow_no_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+    fs::write(&file, "old").unwrap();
+    symlink(&file, &link).unwrap();
+    let (link, capture) = (link.to_str().unwrap(), pcap(FAULT));
+    let capture = capture.to_str().unwrap();
+    for args in [
+        &["check", capture, "--junit", link][..],
+        &["ladder", capture, "--svg", link],
+        &["ladder", capture, "--html", link],
+    ] {
+        let out = run(args);
+        let said = text(&out.stderr);
+        let expected = format!(
+            "rxe: cannot write {link}: it is a symbolic link, which is not followed: name another file\n"
+        );
+        assert_eq!((out.status.code(), said), (Some(1), &expected[..]), "{args:?}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "old", "{args:?}");
+    }
+}
+
+#[test]
+fn what_is_before_a_damaged_place_is_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("it.pcap");
+    let bytes = fs::read(pcap(FAULT)).unwrap();
+    let frames = frames_of(&pcap(FAULT)).len();
+    // Cut within the last frame: the refusal is in it or before.
+    let whole = fs::read(pcap(CLEAN)).unwrap();
+    let number = frames_of(&pcap(CLEAN)).len();
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    let out = check(&[], &[&path]);
+    assert_eq!(out.status.code(), Some(2));
+    let said = text(&out.stderr);
+    assert!(said.starts_with(&format!("rxe: {}: ", path.display())), "{said}");
+    assert!(said.contains(&format!("frame {number}")) && said.lines().count() == 1, "{said}");
+    let counted = format!("{}: {} frames\n", path.display(), number - 1);
+    assert!(text(&out.stdout).starts_with(&counted), "{out:?}");
+    let out = check(&["--json"], &[&path]);
+    let json: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((out.status.code(), &json[0]["frames"]), (Some(2), &Value::from(number - 1)));
+    assert!(json[0]["error"].as_str().unwrap().contains(&format!("frame {number}")), "{json}");
+
+    // Garbage behind good frames, and nothing but garbage.
+    fs::write(&path, [&bytes[..], &[0xa5; 100]].concat()).unwrap();
+    let out = check(&[], &[&path]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(text(&out.stdout).contains(": remote-access-error"), "{out:?}");
+    assert!(text(&out.stderr).contains(&format!("frame {}", frames + 1)), "{out:?}");
+    for garbage in [&b"not a capture"[..], &[0; 4096], &[]] {
+        fs::write(&path, garbage).unwrap();
+        let out = check(&[], &[&path]);
+        assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0), "{out:?}");
+        assert_eq!(text(&out.stderr).lines().count(), 1, "{out:?}");
+    }
+}
+
+#[test]
+fn frames_that_were_captured_in_part_have_no_faults() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("snapped.pcapng");
+    let mut file = Pcapng::new();
+    for (nth, frame) in (0..).zip(frames_of(&pcap(CLEAN))) {
+        file.packet(1, nth * 10_000, &frame[..frame.len().min(80)], frame.len());
+    }
+    fs::write(&path, file.bytes).unwrap();
+    let out = check(&["--strict"], &[&path]);
+    let said = text(&out.stdout);
+    assert_eq!(out.status.code(), Some(0), "{said}");
+    assert!(said.contains(" packets: ICRC not checked (see decode)"), "{said}");
+    assert!(said.contains("  faults 0, warnings 0, notes 0\n"), "{said}");
+}
