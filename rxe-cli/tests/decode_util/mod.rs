@@ -1,6 +1,8 @@
 //! What the tests of `rxe decode` share: files of captures, made and read.
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
+pub(crate) mod fields;
+
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
