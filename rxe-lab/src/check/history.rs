@@ -42,6 +42,8 @@ pub(super) struct Sent {
     pub(super) icrc: u32,
     /// How long its PSN was missing, if it came after packets with higher PSNs.
     pub(super) filled: Option<Duration>,
+    /// Where repetitions of a READ begin in it, in packets, each once.
+    pub(super) restarts: Vec<u32>,
     /// Response packets that were captured.
     pub(super) responses: u32,
     /// What an atomic found, and the frame that says so.
@@ -110,9 +112,14 @@ impl History {
         self.sent.get(self.answered)
     }
 
+    /// The packets that are not answered, in order.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = &Sent> {
+        self.sent.iter().skip(self.answered)
+    }
+
     /// Whether a request that is not answered has asked for an answer.
     pub(super) fn asks_for_answer(&self) -> bool {
-        self.sent.iter().skip(self.answered).any(Sent::asks_for_answer)
+        self.unanswered().any(Sent::asks_for_answer)
     }
 
     /// The answered part grows to the packets that end before `psn`; `each` sees them.

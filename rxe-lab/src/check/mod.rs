@@ -19,6 +19,7 @@ mod finding;
 mod gaps;
 mod history;
 mod latency;
+mod msn;
 mod pace;
 mod pairs;
 mod requests;

@@ -14,6 +14,7 @@ use super::gaps::{Gap, Gaps, RESTART};
 use super::history::{History, Sent};
 use super::{Found, Seen};
 use again::Episode;
+pub(super) use again::MAX_RESTARTS;
 
 /// The most refusals that are kept: so many may come before the first packet is sent again.
 const MAX_REFUSALS: usize = 4;
@@ -35,6 +36,8 @@ pub(super) struct Requests {
     pub(super) ended: u32,
     /// When the responder has answered something new.
     pub(super) progress: Duration,
+    /// The PSN behind what it has answered in order.
+    pub(super) until: Option<Psn>,
     pub(super) min_rtt: Option<Duration>,
     pub(super) max_rtt: Option<Duration>,
     pub(super) mtu: Option<u32>,
@@ -169,6 +172,7 @@ impl Requests {
             taken: self.credits.complete(),
             icrc: seen.icrc,
             filled,
+            restarts: Vec::new(),
             responses: 0,
             value: None,
         });

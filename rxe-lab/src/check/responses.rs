@@ -1,6 +1,7 @@
 //! Responses of one direction, held against the requests that they answer.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use rxe_core::types::Psn;
 use rxe_core::wire::{Aeth, NakCode, OpInfo, OpKind, Position, Service, Syndrome};
@@ -8,20 +9,23 @@ use rxe_core::wire::{Aeth, NakCode, OpInfo, OpKind, Position, Service, Syndrome}
 use super::finding::{Confidence, Kind};
 use super::history::{History, Sent};
 use super::latency::Latency;
-use super::requests::{Refusal, Requests};
+use super::msn::Msn;
+use super::requests::{MAX_RESTARTS, Refusal, Requests};
 use super::text::time;
 use super::{Found, Seen};
 
 /// Response packets that are remembered to recognise a second one.
 const MAX_LAST: usize = 32;
 
+/// The network does not delay a packet so long that another has overtaken.
+const LONG_AGO: Duration = Duration::from_millis(1);
+
 /// Responses of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Responses {
     /// The PSN after the newest that is answered.
     answered: Option<Psn>,
-    /// The responder's MSN before the first request that was captured.
-    msn: Option<i64>,
+    msn: Msn,
     /// The last NAK that was reported.
     nak: Option<(Psn, NakCode)>,
     /// The last RNR NAK.
@@ -45,7 +49,7 @@ impl Responses {
         let open_read = requests.history.last().is_some_and(|last| !last.span_known);
         if psn.diff(next) >= 0 && !open_read {
             // It answers what the capture does not have; or the capture's order is not that of the wire.
-            self.msn = None;
+            self.msn = Msn::default();
             return;
         }
         if info.service == Service::Rc
@@ -56,6 +60,8 @@ impl Responses {
             let Requests { credits: all, history, .. } = requests;
             all.given(seen, (credits, msn), history, exact, found);
         }
+        let is_old = self.answered.is_some_and(|answered| psn.before(answered));
+        self.msn.check(seen, info, is_old, requests, found);
         match (info.kind, seen.packet.ext.aeth.map(|aeth| aeth.syndrome)) {
             (OpKind::Acknowledge, Some(Syndrome::Nak(code))) => {
                 self.refused(seen, code, requests, found);
@@ -79,7 +85,6 @@ impl Responses {
                 }
             }
             (OpKind::Acknowledge, Some(Syndrome::Ack { .. })) => {
-                self.check_msn(seen, requests, found);
                 found.stats.acks.count += 1;
                 self.progress(seen, psn.next(), requests, found);
             }
@@ -97,6 +102,13 @@ impl Responses {
         found: &mut Found,
     ) {
         let psn = seen.packet.bth.psn;
+        if self.is_of_repetition(seen, requests) {
+            let text = "The NAK refuses a request that was acknowledged long before and came again: a \
+                        responder acknowledges what it has carried out.";
+            let frames = frames(&mut requests.history, psn, seen.number);
+            found.add(seen, Kind::Response, Confidence::Likely, frames, text.to_owned());
+            return;
+        }
         self.progress(seen, psn, requests, found);
         if code == NakCode::PsnSequenceError {
             let kind = Kind::SequenceNak;
@@ -122,6 +134,22 @@ impl Responses {
         };
         let frames = frames(&mut requests.history, psn, seen.number);
         found.add(seen, kind, Confidence::Certain, frames, text.to_owned());
+    }
+
+    /// Whether a NAK is for a SEND or WRITE that was acknowledged, and sent again after that. One that comes
+    /// not long after the acknowledgement may have been overtaken by it; a READ is carried out again, which
+    /// may no longer be permitted.
+    fn is_of_repetition(&self, seen: &Seen<'_>, requests: &mut Requests) -> bool {
+        let psn = seen.packet.bth.psn;
+        let progress = requests.progress;
+        let Some(trip) = requests.max_rtt else { return false };
+        let is_late = seen.at.saturating_sub(progress) > LONG_AGO.max(trip * 8);
+        self.answered.is_some_and(|answered| psn.before(answered))
+            && is_late
+            && requests.history.get(psn).is_some_and(|sent| {
+                let writes = matches!(sent.info.kind, OpKind::Send | OpKind::Write);
+                writes && sent.times > 1 && sent.last_at > progress
+            })
     }
 
     fn read(
@@ -175,7 +203,9 @@ impl Responses {
         } else {
             None
         };
-        sent.responses += 1;
+        // A requester takes them in order; what came before stays.
+        let is_next = u32::from(at == sent.responses);
+        sent.responses += is_next;
         let (once, first_frame) = (sent.times == 1, sent.frame);
         if let Some(text) = wrong {
             let frames = vec![first_frame, seen.number];
@@ -183,14 +213,18 @@ impl Responses {
         }
         if self.came_twice(seen, once, found) {
             if let Some(sent) = requests.history.get(psn) {
-                sent.responses -= 1;
+                sent.responses -= is_next;
             }
             return;
         }
         if self.answered.is_none_or(|answered| !psn.before(answered)) {
             found.stats.bytes += u64::from(len);
         }
-        self.progress(seen, psn.next(), requests, found);
+        if !self.progress(seen, psn.next(), requests, found)
+            && let Some(sent) = requests.history.get(psn)
+        {
+            sent.responses -= is_next;
+        }
     }
 
     fn atomic(&mut self, seen: &Seen<'_>, requests: &mut Requests, found: &mut Found) {
@@ -205,7 +239,8 @@ impl Responses {
             let frames = vec![frame, seen.number];
             return found.add(seen, Kind::Response, Confidence::Certain, frames, text);
         }
-        sent.responses += 1;
+        let is_next = u32::from(sent.responses == 0);
+        sent.responses += is_next;
         let once = sent.times == 1;
         if let Some(value) = seen.packet.ext.atomic_ack {
             match sent.value {
@@ -221,8 +256,11 @@ impl Responses {
                 None => sent.value = Some((value, seen.number)),
             }
         }
-        if !self.came_twice(seen, once, found) {
-            self.progress(seen, psn.next(), requests, found);
+        if !self.came_twice(seen, once, found)
+            && !self.progress(seen, psn.next(), requests, found)
+            && let Some(sent) = requests.history.get(psn)
+        {
+            sent.responses -= is_next;
         }
     }
 
@@ -247,45 +285,48 @@ impl Responses {
         }
     }
 
-    /// Everything before `until` is answered.
+    /// Everything before `until` is answered. Returns `false` if an answer before it is missing, so that a
+    /// requester does not take it.
     fn progress(
         &mut self,
         seen: &Seen<'_>,
         until: Psn,
         requests: &mut Requests,
         found: &mut Found,
-    ) {
+    ) -> bool {
         if self.answered.is_some_and(|answered| until.diff(answered) <= 0) {
-            return;
+            return true;
         }
         // A READ or atomic before it must have been answered by its own responses.
         let own = seen.packet.bth.psn;
-        let missing = requests.history.oldest().filter(|sent| {
+        // An ACK is none to a READ or atomic itself.
+        let by_ack = seen.packet.info.is_some_and(|info| info.kind == OpKind::Acknowledge);
+        let end = if by_ack { until } else { own };
+        let before = |sent: &&Sent| (sent.psn + (sent.span - 1)).before(end);
+        let missing = requests.history.unanswered().take_while(before).find(|sent| {
             let reads = matches!(sent.info.kind, OpKind::ReadRequest) || sent.info.is_atomic();
-            let is_before = (sent.psn + (sent.span - 1)).before(own);
-            reads && is_before && sent.responses < sent.span
+            reads && sent.responses < sent.span
         });
         let refusal = missing.map(|sent| (sent.psn + sent.responses, sent.psn));
         // Within one READ too.
         let within = requests.history.get(own).and_then(|sent| {
             let at = own.diff(sent.psn).unsigned_abs();
-            let short = sent.info.kind == OpKind::ReadRequest && sent.times == 1;
-            (short && sent.responses > 0 && sent.responses <= at)
-                .then(|| (sent.psn + (sent.responses - 1), sent.psn))
+            let short = sent.info.kind == OpKind::ReadRequest;
+            (short && !sent.guessed && sent.responses <= at)
+                .then(|| (sent.psn + sent.responses.saturating_sub(1), sent.psn))
         });
         if let Some((psn, first)) = refusal.or(within) {
             let known = requests
                 .refusals()
                 .any(|r| r.kind == Kind::ImpliedNak && !r.psn.before(first) && !r.psn.after(own));
-            if known {
-                return;
+            if !known {
+                requests.refuse(Refusal { psn, frame: seen.number, kind: Kind::ImpliedNak });
             }
-            requests.refuse(Refusal { psn, frame: seen.number, kind: Kind::ImpliedNak });
-            return;
+            return false;
         }
         self.answered = Some(until);
         requests.answered(seen, until, found.stats.round_trips.count());
-        requests.progress = seen.at;
+        (requests.progress, requests.until) = (seen.at, Some(until));
         let stats = &mut found.stats;
         let (mut min_rtt, mut max_rtt) = (requests.min_rtt, requests.max_rtt);
         let (mut packets, mut messages, mut earlier) = (0, 0, 0);
@@ -312,42 +353,15 @@ impl Responses {
             }
             _ => stats.acks.implied += earlier,
         }
-    }
-
-    /// The message sequence number of a positive acknowledgement.
-    fn check_msn(&mut self, seen: &Seen<'_>, requests: &mut Requests, found: &mut Found) {
-        const CIRCLE: i64 = 1 << 24;
-        let Some(aeth) = seen.packet.ext.aeth else { return };
-        let psn = seen.packet.bth.psn;
-        let newest = requests.next.is_some_and(|next| next == psn.next());
-        let exact = newest && requests.gaps.is_empty() && requests.guesses == 0;
-        if !exact || self.answered.is_some_and(|answered| psn.before(answered)) {
-            return;
-        }
-        // All messages that were sent are complete: the MSN counts them.
-        let base = (i64::from(aeth.msn) - i64::from(requests.ended)).rem_euclid(CIRCLE);
-        match self.msn {
-            None => self.msn = Some(base),
-            Some(known) if known == base => {}
-            Some(known) => {
-                let expected = (known + i64::from(requests.ended)).rem_euclid(CIRCLE);
-                let text = format!(
-                    "The MSN is {}; by the messages since the first acknowledgement it is \
-                     {expected}. The responder has counted a message twice, or not.",
-                    aeth.msn
-                );
-                self.msn = Some(base);
-                let frames = frames(&mut requests.history, psn, seen.number);
-                found.add(seen, Kind::Msn, Confidence::Likely, frames, text);
-            }
-        }
+        true
     }
 }
 
-/// Why a response of `len` bytes is not number `at` of the answer to a READ that was sent once.
+/// Why a response of `len` bytes is not number `at` of the answer to a READ, or of the answer to a
+/// repetition of it, which may begin in the middle.
 fn wrong_place(sent: &Sent, info: &OpInfo, at: u32, len: u32, mtu: Option<u32>) -> Option<String> {
     let (name, all) = (info.name, sent.dma_len);
-    if sent.times > 1 {
+    if sent.restarts.len() == MAX_RESTARTS {
         return None;
     }
     // Whatever the path MTU is.
@@ -357,7 +371,9 @@ fn wrong_place(sent: &Sent, info: &OpInfo, at: u32, len: u32, mtu: Option<u32>) 
     if sent.guessed || !sent.span_known {
         return None;
     }
-    if info.position != Position::of(at, sent.span) {
+    let mut begins = [0].into_iter().chain(sent.restarts.iter().copied());
+    let fits = |from| at >= from && info.position == Position::of(at - from, sent.span - from);
+    if !begins.any(fits) {
         let (nth, packets) = (at + 1, sent.span);
         return Some(format!("{name} is packet {nth} of {packets} to a READ of {all} bytes."));
     }

@@ -230,6 +230,7 @@ fn programs_of_one_address_that_use_one_communication_id_are_not_paired_by_it() 
     assert_eq!(pair(&[0x12, 0x22]), None);
 }
 
+mod answers;
 mod credits;
 mod datagrams;
 mod late;

@@ -15,6 +15,9 @@ use super::{Refusal, Requests};
 /// A packet that comes again within this time comes from the network: no requester can know so soon.
 const AT_ONCE: Duration = Duration::from_micros(20);
 
+/// The most places that are remembered where repetitions of a READ begin.
+pub(in super::super) const MAX_RESTARTS: usize = 16;
+
 /// So many round trips tell how long one takes at least.
 const ENOUGH_TRIPS: u64 = 4;
 
@@ -34,6 +37,8 @@ pub(super) struct Episode {
     unasked: Option<String>,
     /// If a timer ran out: when the first packet was sent again, and what is said of the timer.
     timeout: Option<(Duration, String)>,
+    /// Whether a NAK had an overtaken packet sent again, and all from there.
+    goes_back: bool,
     /// Whether a request that was not sent before has ended it.
     pub(super) is_over: bool,
 }
@@ -71,7 +76,9 @@ impl Requests {
                 found,
             );
         }
-        let soon = !self.doubtful && waited < self.min_rtt.unwrap_or(Duration::from_millis(1));
+        // Captured at the responder, a round trip is only the time that it takes.
+        let trip = self.min_rtt.map_or(Duration::from_millis(1), |min| min.max(AT_ONCE));
+        let soon = !self.doubtful && waited < trip;
         let (kind, text) = if soon || info.service == Service::Uc {
             (Kind::Reordered, "It came after packets with higher PSNs.".to_owned())
         } else if self.doubtful {
@@ -105,17 +112,31 @@ impl Requests {
         let identical = sent.icrc == seen.icrc;
         let (filled, last_frame, times) = (sent.filled, sent.last_frame, sent.times);
         let is_read = sent.info.kind == OpKind::ReadRequest || sent.info.is_atomic();
-        let responses = std::mem::replace(&mut sent.responses, psn.diff(sent.psn).unsigned_abs());
+        // The repetition of a READ may begin in the middle of it.
+        let at = psn.diff(sent.psn).unsigned_abs();
+        sent.responses = at;
         let (first, span) = (sent.psn, sent.span);
+        if sent.info.kind == OpKind::ReadRequest && sent.restarts.len() < MAX_RESTARTS {
+            sent.restarts.extend((!sent.restarts.contains(&at)).then_some(at));
+        }
         sent.times += 1;
         sent.last_frame = seen.number;
         sent.last_at = seen.at;
         let first_frame = sent.frame;
         found.stats.retransmitted += 1;
         found.stats.retransmitted_bytes += seen.packet.payload_len as u64;
+        let is_answered_in_part = is_read && self.until.is_some_and(|until| psn.before(until));
         let pending = self.refusals.iter().rposition(|r| {
             let own = u32::try_from(r.psn.diff(first)).is_ok_and(|at| at < span);
-            r.psn == psn || r.kind == Kind::ImpliedNak && own
+            // What was missing may have come meanwhile.
+            let since = r.frame > last_frame && !r.psn.after(psn) && !answered;
+            r.psn == psn || r.kind == Kind::ImpliedNak && (own || since)
+        });
+        // Some requesters go back further than the NAK asks, to the first that is not answered.
+        let pending = pending.or_else(|| {
+            let is_before = |r: &Refusal| r.kind == Kind::SequenceNak && psn.before(r.psn);
+            let by_network = identical && times == 1 && since < AT_ONCE;
+            if answered || by_network { None } else { self.refusals.iter().rposition(is_before) }
         });
         // The run that an earlier NAK began goes on over the place that a later one names. What that one
         // has sent again begins there once more.
@@ -133,6 +154,8 @@ impl Requests {
             {
                 // The first one was only late: here is the one that the NAK has asked for, after the time
                 // that a NAK takes.
+                // What follows is sent again for this NAK too.
+                (episode.goes_back, episode.is_over, episode.began) = (true, false, seen.number);
                 episode.kind = Kind::Reordered;
                 episode.text = "It came after packets with higher PSNs, and the responder's NAK \
                                 had it sent again."
@@ -164,7 +187,7 @@ impl Requests {
         } else if self.doubtful {
             let text = unexplained("It was sent again");
             self.begin(seen, Kind::Unexplained, Confidence::Certain, frames, text, found);
-        } else if answered || (is_read && responses > 0) {
+        } else if answered || is_answered_in_part {
             let what = if is_read { "its response" } else { "the acknowledgement" };
             let text = format!(
                 "It was sent again although it was answered: {what} was lost after the place of the \
@@ -230,7 +253,7 @@ impl Requests {
     fn continues(&self, psn: Psn, last_frame: u64) -> bool {
         self.episode.as_ref().is_some_and(|e| {
             !e.is_over
-                && !matches!(e.kind, Kind::Duplicate | Kind::Reordered)
+                && (e.goes_back || !matches!(e.kind, Kind::Duplicate | Kind::Reordered))
                 && psn.after(e.last)
                 && (last_frame < e.began || psn == e.last.next())
         })
@@ -270,6 +293,7 @@ impl Requests {
             text,
             unasked: None,
             timeout: None,
+            goes_back: false,
             is_over: false,
         });
     }

@@ -1,0 +1,74 @@
+//! Message sequence numbers: each response with an AETH tells how many messages the responder has
+//! completed. IBTA 9.7.7.
+//!
+//! A response to the newest request tells the number of all. One to an earlier request tells at least the
+//! messages up to this request, and at most all, because the responder may have gone on before it answered.
+//! A READ counts when its last response is sent; whether it does before is left to the responder.
+
+use rxe_core::wire::{OpInfo, Syndrome};
+
+use super::finding::{Confidence, Kind};
+use super::requests::Requests;
+use super::{Found, Seen};
+
+/// Numbers have 24 bits.
+const CIRCLE: i64 = 1 << 24;
+
+/// The message sequence numbers of a responder.
+#[derive(Debug, Default)]
+pub(super) struct Msn {
+    /// What it was before the first request that was captured.
+    base: Option<i64>,
+}
+
+impl Msn {
+    /// Checks the number in a response. `is_old`: its PSN was answered before.
+    pub(super) fn check(
+        &mut self,
+        seen: &Seen<'_>,
+        info: &OpInfo,
+        is_old: bool,
+        requests: &mut Requests,
+        found: &mut Found,
+    ) {
+        let Some(aeth) = seen.packet.ext.aeth else { return };
+        // Messages that are missing in the capture are missing in the count.
+        if requests.guesses > 0 || !requests.gaps.is_empty() {
+            return;
+        }
+        let psn = seen.packet.bth.psn;
+        let is_done = matches!(aeth.syndrome, Syndrome::Ack { .. }) && info.ends;
+        let ended = requests.ended;
+        let is_newest = requests.next.is_some_and(|next| next == psn.next());
+        let (known, least) = if is_newest && is_done && !is_old {
+            // All messages that were sent are complete.
+            let base = (i64::from(aeth.msn) - i64::from(ended)).rem_euclid(CIRCLE);
+            let Some(known) = self.base.replace(base) else { return };
+            (known, ended)
+        } else {
+            let Some(known) = self.base else { return };
+            let Some(sent) = requests.history.get(psn).filter(|sent| sent.filled.is_none()) else {
+                return;
+            };
+            // A request that was refused is not complete, and a READ need not be before its last response.
+            (known, sent.messages.wrapping_sub(u32::from(sent.info.ends && !is_done)))
+        };
+        let of = |messages: u32| (known + i64::from(messages)).rem_euclid(CIRCLE);
+        let beyond = (i64::from(aeth.msn) - of(least)).rem_euclid(CIRCLE);
+        if beyond <= i64::from(ended.wrapping_sub(least)) {
+            return;
+        }
+        let expected = match least == ended {
+            true => of(ended).to_string(),
+            false => format!("{} to {}", of(least), of(ended)),
+        };
+        let text = format!(
+            "The MSN is {}; by the messages since the first acknowledgement it is {expected}. The \
+             responder has counted a message twice, or not.",
+            aeth.msn
+        );
+        let request = requests.history.get(psn).map(|sent| sent.last_frame);
+        let frames = request.into_iter().chain([seen.number]).collect();
+        found.add(seen, Kind::Msn, Confidence::Likely, frames, text);
+    }
+}

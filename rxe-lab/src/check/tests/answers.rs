@@ -1,0 +1,114 @@
+//! Answers to requests that were sent again, and message sequence numbers at older PSNs.
+
+use super::*;
+
+const SEND: Opcode = Opcode::RC_SEND_ONLY;
+
+fn us(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+/// A response to a READ or an atomic.
+fn respond(all: &mut OneAddress, opcode: Opcode, psn: u32, msn: u32, len: usize) {
+    let has_aeth = opcode != Opcode::RC_READ_RESPONSE_MIDDLE;
+    let aeth = has_aeth.then_some(Aeth { syndrome: Syndrome::ACK, msn });
+    all.packet(0x12, opcode, psn, Ext { aeth, ..Ext::default() }, &[7; 4096][..len]);
+}
+
+/// Three messages, the newest with MSN 3, then an acknowledgement of an earlier one.
+fn msn_at(psn: u32, msn: u32) -> Vec<(Kind, u32)> {
+    let mut all = OneAddress::default();
+    (0..3).for_each(|psn| all.ask(us(100), SEND, psn, &[7; 64]));
+    all.answer(0x12, 2, 3, Syndrome::ACK);
+    (3..6).for_each(|psn| all.ask(us(100), SEND, psn, &[7; 64]));
+    all.answer(0x12, psn, msn, Syndrome::ACK);
+    all.finish().0
+}
+
+#[test]
+fn the_msn_of_an_earlier_psn_lies_between_its_message_and_the_newest() {
+    for msn in 4..=6 {
+        assert_eq!(msn_at(3, msn), [], "MSN {msn}");
+    }
+    for (psn, msn) in [(3, 3), (3, 7), (4, 4), (5, 5), (1, 1), (1, 0xff_ffff)] {
+        assert_eq!(msn_at(psn, msn), [(Kind::Msn, 0x11)], "PSN {psn}, MSN {msn}");
+    }
+    // What was answered before is answered again, with the number of now.
+    assert_eq!(msn_at(1, 3), []);
+}
+
+#[test]
+fn responses_of_reads_and_atomics_have_numbers_too() {
+    let numbers = |first, last, next| {
+        let mut all = OneAddress::default();
+        all.ask(us(100), SEND, 0, &[7; 64]);
+        all.answer(0x12, 0, 1, Syndrome::ACK);
+        all.read(0x11, 1, 512);
+        respond(&mut all, Opcode::RC_READ_RESPONSE_FIRST, 1, first, 256);
+        respond(&mut all, Opcode::RC_READ_RESPONSE_LAST, 2, last, 256);
+        all.ask(us(100), SEND, 3, &[7; 64]);
+        all.answer(0x12, 3, next, Syndrome::ACK);
+        all.finish().0.len()
+    };
+    // It may be counted before its last response.
+    assert_eq!((numbers(1, 2, 3), numbers(2, 2, 3)), (0, 0));
+    assert_eq!((numbers(3, 2, 3), numbers(0, 2, 3), numbers(2, 3, 4)), (1, 1, 1));
+    // Not counted, and counted afterwards.
+    assert_eq!(numbers(1, 1, 3), 2);
+}
+
+/// A READ of four packets, asked again from the third, and the responses to that.
+fn read_again(responses: &[(Opcode, u32, usize)]) -> Vec<Kind> {
+    let mut all = OneAddress::default();
+    all.read(0x11, 0, 1000);
+    respond(&mut all, Opcode::RC_READ_RESPONSE_FIRST, 0, 1, 256);
+    respond(&mut all, Opcode::RC_READ_RESPONSE_MIDDLE, 1, 1, 256);
+    all.pause = Some(Duration::from_millis(5));
+    all.read(0x11, 2, 488);
+    for (opcode, psn, len) in responses {
+        respond(&mut all, *opcode, *psn, 1, *len);
+    }
+    all.finish().0.into_iter().map(|(kind, _)| kind).collect()
+}
+
+#[test]
+fn the_answer_to_a_repeated_read_begins_where_the_repetition_does() {
+    const FIRST: Opcode = Opcode::RC_READ_RESPONSE_FIRST;
+    const MIDDLE: Opcode = Opcode::RC_READ_RESPONSE_MIDDLE;
+    const LAST: Opcode = Opcode::RC_READ_RESPONSE_LAST;
+    const ONLY: Opcode = Opcode::RC_READ_RESPONSE_ONLY;
+    let again = read_again(&[(FIRST, 2, 256), (LAST, 3, 232)]);
+    assert_eq!(again, [Kind::Timeout]);
+    // Late ones of the first transmission.
+    assert_eq!(read_again(&[(MIDDLE, 2, 256), (LAST, 3, 232)]), [Kind::Timeout]);
+    for wrong in [(ONLY, 2, 256), (ONLY, 3, 232), (FIRST, 3, 256), (LAST, 2, 232), (LAST, 3, 228)] {
+        let kinds = read_again(&[(FIRST, 2, 256), wrong]);
+        assert!(kinds.contains(&Kind::Response), "{wrong:?}: {kinds:?}");
+    }
+}
+
+/// A SEND that was acknowledged comes again after 4 ms, and is refused so long after the acknowledgement.
+fn refused_after(code: NakCode, again: bool) -> Vec<Kind> {
+    let mut all = OneAddress::default();
+    all.ask(us(100), SEND, 0, &[7; 64]);
+    all.answer(0x12, 0, 1, Syndrome::ACK);
+    all.ask(us(100), SEND, 1, &[7; 64]);
+    all.answer(0x12, 1, 2, Syndrome::ACK);
+    if again {
+        all.ask(us(4000), SEND, 1, &[7; 64]);
+    }
+    all.pause = Some(us(200));
+    all.answer(0x12, 1, 2, Syndrome::Nak(code));
+    let mut kinds: Vec<_> = all.finish().0.into_iter().map(|(kind, _)| kind).collect();
+    kinds.sort();
+    kinds
+}
+
+#[test]
+fn a_repetition_of_what_was_carried_out_is_not_refused() {
+    for code in [NakCode::PsnSequenceError, NakCode::InvalidRequest] {
+        assert_eq!(refused_after(code, true), [Kind::AckLost, Kind::Response], "{code:?}");
+    }
+    // It comes soon after the acknowledgement, and nobody has sent again: it was overtaken.
+    assert_eq!(refused_after(NakCode::PsnSequenceError, false), []);
+}
