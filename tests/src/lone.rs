@@ -123,9 +123,17 @@ impl End {
     /// # Panics
     /// If it is refused.
     pub fn send(&self, op: SendOp, sge: Sge) {
+        self.send_to(op, sge, None);
+    }
+
+    /// Posts a send request to a shared receive queue of XRC.
+    ///
+    /// # Panics
+    /// If it is refused.
+    pub fn send_to(&self, op: SendOp, sge: Sge, xrc_srq: Option<u32>) {
         let payload = Payload::Sges([sge].into_iter().collect());
         let flags = SendFlags::SIGNALED;
-        let request = SendRequest { id: 0, op, payload, flags, to: None, xrc_srq: None };
+        let request = SendRequest { id: 0, op, payload, flags, to: None, xrc_srq };
         self.qp.post_send(request).expect("there is room");
     }
 

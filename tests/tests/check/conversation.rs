@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use rxe_core::queue::{Remote, SendOp, Sge};
 use rxe_core::types::{Key, Mtu, Psn, Time};
 use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
-use rxe_core::wire::{Ethernet, OpKind, UDP_PORT, icrc};
+use rxe_core::wire::{Ethernet, NakCode, OpKind, Service, Syndrome, UDP_PORT, icrc};
 use rxe_tests::lone::{End, Place, Said};
 use rxe_tests::sim::rng::Rng;
 
@@ -29,9 +29,17 @@ pub(crate) enum Fault {
     CorruptRequest,
     CorruptResponse,
     DelayRequest,
+    /// Responses behind it overtake it.
+    DelayResponse,
+    /// It arrives after its request was sent again.
+    LateResponse,
+    /// The responder has no receives until it has sent an RNR NAK.
+    NoReceive,
+    /// The network marks it "congestion experienced".
+    MarkRequest,
 }
 
-pub(crate) const FAULTS: [Fault; 8] = [
+pub(crate) const FAULTS: [Fault; 12] = [
     Fault::None,
     Fault::DropRequest,
     Fault::DropResponse,
@@ -40,14 +48,29 @@ pub(crate) const FAULTS: [Fault; 8] = [
     Fault::CorruptRequest,
     Fault::CorruptResponse,
     Fault::DelayRequest,
+    Fault::DelayResponse,
+    Fault::LateResponse,
+    Fault::NoReceive,
+    Fault::MarkRequest,
 ];
+
+/// The service of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Rc,
+    Uc,
+    Xrc,
+}
+
+/// The shared receive queue of XRC.
+const SRQ: u32 = 0x21;
 
 /// Two hosts or one address, the service, what happens to two packets, and what one end does wrong.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) one_address: bool,
-    pub(crate) is_reliable: bool,
+    pub(crate) transport: Transport,
     /// Whether the responder gives credits.
     pub(crate) gives_credits: bool,
     pub(crate) faults: [Fault; 2],
@@ -63,7 +86,7 @@ pub(crate) struct Victim {
     pub(crate) is_data: bool,
     pub(crate) psn: Psn,
     pub(crate) has_arrived: bool,
-    /// Whether a later request arrived before it.
+    /// Whether a later one of its direction arrived before it.
     pub(crate) is_passed: bool,
 }
 
@@ -71,12 +94,17 @@ impl Fault {
     /// Whether it is for requests, or for responses.
     fn is_for(self, is_response: bool) -> bool {
         match self {
-            Self::None => false,
-            Self::DropRequest
+            Self::None | Self::NoReceive => false,
+            Self::MarkRequest
+            | Self::DropRequest
             | Self::DuplicateRequest
             | Self::CorruptRequest
             | Self::DelayRequest => !is_response,
-            Self::DropResponse | Self::DuplicateResponse | Self::CorruptResponse => is_response,
+            Self::DropResponse
+            | Self::DuplicateResponse
+            | Self::CorruptResponse
+            | Self::DelayResponse
+            | Self::LateResponse => is_response,
         }
     }
 }
@@ -88,6 +116,11 @@ pub(crate) struct Conversation {
     /// Whether a request was sent again, as seen at either end. The responder's end has no trace of it
     /// if it is the first one that arrives, and in order.
     pub(crate) sent_again: [bool; 2],
+    /// Whether a NAK for a PSN sequence error was sent, and has arrived.
+    pub(crate) has_nak: bool,
+    /// Requests that arrived with a mark, and notifications that answer them.
+    pub(crate) marked: u64,
+    pub(crate) cnps: u64,
     /// The PSN of the first packet that shows the bug.
     pub(crate) bug_at: Option<Psn>,
 }
@@ -118,21 +151,35 @@ pub(crate) fn capture(file: &mut Vec<u8>, now: u64, said: &Said) {
 
 /// A conversation between two hosts, or between two queue pairs of one address.
 pub(crate) fn converse(plan: &Plan) -> Conversation {
-    let Plan { seed, one_address, is_reliable, gives_credits, faults, bug } = *plan;
+    let Plan { seed, one_address, transport, gives_credits, faults, bug } = *plan;
+    let is_reliable = transport != Transport::Uc;
     let mut rng = Rng::new(seed);
     let mtu = rng.pick(&[Mtu::M256, Mtu::M1024, Mtu::M4096]);
     let psns = (Psn::new(rng.word()), Psn::new(rng.word()));
     let ip = |n| IpAddr::from(Ipv4Addr::new(10, 0, 0, n));
     let places: [Place; 2] = [(ip(1), 0x11), (ip(2 - u8::from(one_address)), 0x12)];
-    let new = if is_reliable { End::new } else { End::unreliable };
-    let mut ends =
-        [new(places[0], places[1], mtu, psns), new(places[1], places[0], mtu, (psns.1, psns.0))];
+    let back = (psns.1, psns.0);
+    let mut ends = match transport {
+        Transport::Rc => {
+            [End::new(places[0], places[1], mtu, psns), End::new(places[1], places[0], mtu, back)]
+        }
+        Transport::Uc => [
+            End::unreliable(places[0], places[1], mtu, psns),
+            End::unreliable(places[1], places[0], mtu, back),
+        ],
+        Transport::Xrc => [
+            End::initiator(places[0], places[1], mtu, psns),
+            End::target(places[1], places[0], mtu, back, SRQ),
+        ],
+    };
     for end in &ends {
         end.register(KEY, BASE, SIZE);
     }
     let sge = |length| Sge { addr: BASE, length, lkey: KEY };
-    for id in 0..40 {
-        ends[1].receive(id, sge(20_000));
+    let receive = |end: &End| (0..40).for_each(|id| end.receive(id, sge(20_000)));
+    let mut waits_for_rnr = faults.contains(&Fault::NoReceive);
+    if !waits_for_rnr {
+        receive(&ends[1]);
     }
     // Some messages at once, some one after another.
     let mut todo: Vec<_> = (0..rng.within(3..=12)).collect();
@@ -147,19 +194,23 @@ pub(crate) fn converse(plan: &Plan) -> Conversation {
     let mut seen = BTreeSet::new();
     let mut sent_again = [false; 2];
     let mut newest: Option<Psn> = None;
-    let mut broken = Broken::new(bug, gives_credits);
+    // A response that is held back.
+    let mut held: Option<Said> = None;
+    let (mut has_nak, mut marked, mut cnps) = (false, 0, 0);
+    let mut broken = Broken::new(bug, gives_credits && !waits_for_rnr);
     let sends = bug.is_some_and(Bug::is_of_credits);
     let post = |end: &End, rng: &mut Rng| {
         let remote = Remote { addr: BASE, rkey: KEY };
         let len = rng.pick(&[0, 1, 100, 1024, 5000, 12_000]);
-        match rng.below(if is_reliable { 4 } else { 2 }) {
+        let (op, sge) = match rng.below(if is_reliable { 4 } else { 2 }) {
             // Nothing else needs credits.
-            1.. if sends && rng.chance(2, 3) => end.send(SendOp::Send { imm: None }, sge(len)),
-            0 => end.send(SendOp::Send { imm: None }, sge(len)),
-            1 => end.send(SendOp::Write { remote, imm: None }, sge(len)),
-            2 => end.send(SendOp::Read { remote }, sge(len)),
-            _ => end.send(SendOp::FetchAdd { remote, add: 3 }, sge(8)),
-        }
+            1.. if sends && rng.chance(2, 3) => (SendOp::Send { imm: None }, sge(len)),
+            0 => (SendOp::Send { imm: None }, sge(len)),
+            1 => (SendOp::Write { remote, imm: None }, sge(len)),
+            2 => (SendOp::Read { remote }, sge(len)),
+            _ => (SendOp::FetchAdd { remote, add: 3 }, sge(8)),
+        };
+        end.send_to(op, sge, (transport == Transport::Xrc).then_some(SRQ));
     };
     for _ in 0..at_once {
         todo.pop();
@@ -173,10 +224,32 @@ pub(crate) fn converse(plan: &Plan) -> Conversation {
                 broken.pass(side, now, &mut said);
                 capture(tap, now, &said);
                 let info = said.packet().info();
+                if info.service == Service::Cnp {
+                    cnps += 1;
+                    way.insert((now + DELAY, count), (1 - side, said));
+                    count += 1;
+                    continue;
+                }
                 let is_response = info.is_response();
+                let syndrome = said.packet().ext().aeth.map(|aeth| aeth.syndrome);
+                let sequence = Syndrome::Nak(NakCode::PsnSequenceError);
+                has_nak |= syndrome == Some(sequence);
+                if waits_for_rnr && matches!(syndrome, Some(Syndrome::RnrNak { .. })) {
+                    waits_for_rnr = false;
+                    receive(&ends[1]);
+                    for (fault, victim) in faults.iter().zip(&mut victims) {
+                        if *fault == Fault::NoReceive {
+                            *victim = Victim { hit: true, psn: said.packet().psn(), ..*victim };
+                        }
+                    }
+                }
                 let is_read = info.kind == OpKind::ReadRequest;
-                sent_again[0] |=
-                    !is_response && !seen.insert((is_read, said.packet().psn().value()));
+                let again = !is_response && !seen.insert((is_read, said.packet().psn().value()));
+                sent_again[0] |= again;
+                if again && let Some(late) = held.take() {
+                    way.insert((now + 5000, count), (0, late));
+                    count += 1;
+                }
                 let mut at = now + DELAY;
                 let (mut lost, mut is_hit) = (false, false);
                 for (nth, fault) in faults.into_iter().enumerate() {
@@ -200,8 +273,16 @@ pub(crate) fn converse(plan: &Plan) -> Conversation {
                         Fault::CorruptRequest | Fault::CorruptResponse => {
                             *said.bytes.last_mut().unwrap() ^= 0x10;
                         }
-                        Fault::DelayRequest => at += 3000,
-                        Fault::None => {}
+                        Fault::DelayRequest | Fault::DelayResponse => at += 3000,
+                        Fault::LateResponse => {
+                            held = Some(said.clone());
+                            lost = true;
+                        }
+                        Fault::MarkRequest => {
+                            said.net.tos |= 3;
+                            marked += 1;
+                        }
+                        Fault::None | Fault::NoReceive => {}
                     }
                 }
                 if lost {
@@ -217,6 +298,12 @@ pub(crate) fn converse(plan: &Plan) -> Conversation {
         let timers = ends.iter().filter_map(|end| end.engine.poll_timeout());
         let timer = timers.map(Time::as_nanos).min();
         if arrives.is_none() && ends[0].completions().len() < 100 && timer.is_none() {
+            if let Some(late) = held.take() {
+                // A later response has answered its request too.
+                way.insert((now + 5000, count), (0, late));
+                count += 1;
+                continue;
+            }
             if todo.pop().is_none() {
                 break;
             }
@@ -230,11 +317,24 @@ pub(crate) fn converse(plan: &Plan) -> Conversation {
             capture(&mut taps[side], now, &said);
             broken.arrives(side, now, &said);
             let packet = said.packet();
-            if side == 1 && icrc::check(&said.net, &said.bytes).is_ok() {
+            let is_sound = icrc::check(&said.net, &said.bytes).is_ok();
+            if side == 0 && is_sound && packet.info().is_response() {
+                let psn = packet.psn();
+                for (victim, fault) in victims.iter_mut().zip(faults) {
+                    if victim.hit && fault.is_for(true) {
+                        victim.is_passed |= !victim.has_arrived && psn.after(victim.psn);
+                        victim.has_arrived |= psn == victim.psn;
+                    }
+                }
+            }
+            if side == 1 && is_sound {
                 let psn = packet.psn();
                 sent_again[1] |= newest.is_some_and(|newest| !psn.after(newest));
                 newest = newest.filter(|newest| !psn.after(*newest)).or(Some(psn));
-                for victim in &mut victims {
+                for (victim, fault) in victims.iter_mut().zip(faults) {
+                    if fault.is_for(true) {
+                        continue;
+                    }
                     victim.has_arrived |= psn == victim.psn;
                     victim.is_passed |= victim.hit && !victim.has_arrived && psn.after(victim.psn);
                 }
@@ -245,5 +345,5 @@ pub(crate) fn converse(plan: &Plan) -> Conversation {
         }
         assert!(now < 60_000_000_000, "seed {seed}: it does not end");
     }
-    Conversation { taps, victims, sent_again, bug_at: broken.hit }
+    Conversation { taps, victims, sent_again, has_nak, marked, cnps, bug_at: broken.hit }
 }
