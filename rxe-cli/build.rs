@@ -1,4 +1,8 @@
-//! Puts the commit into `rxe --version`, if this is a checkout or a published package of one.
+//! Puts the commit into `rxe --version`, if this is a checkout or a published package of one, and the
+//! library to preload into an `rxe` that `cargo install` installs.
+
+#[path = "build/preload.rs"]
+mod preload;
 
 use std::process::Command;
 use std::{env, fs};
@@ -10,6 +14,7 @@ fn main() {
         version += &format!(" ({})", &commit[..12]);
     }
     println!("cargo::rustc-env=RXE_VERSION={version}");
+    preload::embed();
 }
 
 /// The commit that `cargo package` noted.

@@ -1,22 +1,25 @@
 //! An installed copy works without the checkout, without a compiler and without cargo.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use rxe_tests::skip;
 use xtask::dist::{self, Arch};
-use xtask::or_skip;
+use xtask::{everything, or_skip};
 
 mod common;
 use common::{Dir, installed, rxe};
 
-/// Runs the installed command in a network of its own, with nothing of cargo's in the environment.
+/// Runs the installed command in a network of its own, with an empty home and nothing of cargo's in the
+/// environment.
 fn run(test: &str, prefix: &Path, args: &str) -> Option<Output> {
     let unshare = |script: &str| {
         let mut unshare = Command::new("timeout");
         unshare.args(["60", "unshare", "-Urn", "sh", "-ec", script]).env_clear();
-        unshare.env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").current_dir(prefix).output()
+        unshare.env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").current_dir(prefix);
+        unshare.env("HOME", prefix.join("home")).output()
     };
     let up = "ip link set lo up";
     match unshare(up) {
@@ -94,4 +97,36 @@ fn an_installed_copy_works_without_the_checkout() {
     let out = run(test, &prefix.0, "run -- true").unwrap();
     let text = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && text.contains("cargo xtask install --prefix"), "{text}");
+}
+
+#[test]
+fn what_cargo_install_installs_runs_programs() {
+    let test = "what_cargo_install_installs_runs_programs";
+    if !everything() {
+        return skip(test, "only with --all: it builds everything for release");
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let prefix = Dir::new();
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .args(["install", "--locked", "--offline", "--quiet", "--path"])
+        .arg(source.join("rxe-cli"));
+    cargo.arg("--target-dir").arg(source.join("target/install-test"));
+    // It takes a third of the time.
+    cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
+    let out = cargo.arg("--root").arg(&prefix.0).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+
+    let Some(out) = run(test, &prefix.0, "run -- cat /proc/self/maps") else { return };
+    let maps = said(&out);
+    let library = maps.split_whitespace().find(|word| word.ends_with("/librxe_preload.so"));
+    let library = Path::new(library.unwrap_or_else(|| panic!("it is not loaded:\n{maps}")));
+    assert!(library.starts_with(prefix.0.join("home/.cache/rxe")), "{}", library.display());
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(library.parent().unwrap()), 0o700);
+    said(&run(test, &prefix.0, "doctor").unwrap());
+    if installed(test, "ibv_devices") {
+        let text = said(&run(test, &prefix.0, "run -- ibv_devices").unwrap());
+        assert!(text.contains("rxe_lo"), "{text}");
+    }
 }

@@ -1,11 +1,12 @@
-//! Finds the library to preload. It is beside `rxe` after a build, and in `../lib/rxe` if installed.
+//! Finds the library to preload. It is beside `rxe` after a build, in `../lib/rxe` if a package or `cargo
+//! xtask install` installed it, and inside `rxe` if `cargo install` did.
 
 use std::path::{Path, PathBuf};
 
-use super::own_dir;
+use super::{embedded, own_dir};
 use crate::common::Error;
 
-const NAME: &str = "librxe_preload.so";
+pub(super) const NAME: &str = "librxe_preload.so";
 
 /// The versioned libraries beside it, if `cargo xtask libs` has made them.
 pub(super) fn versioned(library: &Path) -> Option<PathBuf> {
@@ -15,13 +16,21 @@ pub(super) fn versioned(library: &Path) -> Option<PathBuf> {
 
 /// The path of the library.
 pub(in crate::commands) fn find() -> Result<PathBuf, Error> {
+    // It is the one that fits this `rxe`.
+    if let Some(unpacked) = embedded::unpacked() {
+        return unpacked;
+    }
     let found = find_from(&own_dir()?)?;
-    let text = found.to_string_lossy();
-    if text.contains([':', ' ']) {
-        let what = format!("{text:?} cannot be preloaded");
+    if !loader_takes(&found) {
+        let what = format!("{:?} cannot be preloaded", found.to_string_lossy());
         return Err(Error::new(what, "LD_PRELOAD takes no path with a space or a colon: move it"));
     }
     Ok(found)
+}
+
+/// Whether `LD_PRELOAD` can name this file.
+pub(super) fn loader_takes(library: &Path) -> bool {
+    !library.to_string_lossy().contains([':', ' '])
 }
 
 fn find_from(dir: &Path) -> Result<PathBuf, Error> {
@@ -33,7 +42,7 @@ fn find_from(dir: &Path) -> Result<PathBuf, Error> {
     }
     let what = format!("{NAME} is neither in {} nor in ../lib/rxe", dir.display());
     let todo = match dir.parent().filter(|_| dir.ends_with("bin")) {
-        // `cargo install` installs the command alone.
+        // The command alone was copied there.
         Some(prefix) => format!("`cargo xtask install --prefix {}`", prefix.display()),
         None => "`cargo build -p rxe-preload` (with the same --release)".to_owned(),
     };

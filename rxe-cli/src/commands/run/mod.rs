@@ -1,5 +1,6 @@
 //! `rxe run` and `rxe env`: unmodified verbs programs over this engine.
 
+mod embedded;
 mod environment;
 pub(super) mod library;
 mod program;
