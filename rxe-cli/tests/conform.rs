@@ -74,6 +74,24 @@ fn a_peer_that_is_none_or_ends_is_said() {
 }
 
 #[test]
+fn a_device_has_the_own_address() {
+    for (chosen, what) in [
+        (&["-d", "nobody"][..], "nobody"),
+        (
+            &["--device", "rxe_lo", "--address", "192.0.2.1"],
+            "rxe_lo does not have the address 192.0.2.1: choose one that `rxe gids rxe_lo` lists",
+        ),
+        // The run begins.
+        (&["--device", "lo", "--address", "127.0.0.3"], "case send could not be played"),
+        (&["-d", "rxe_lo"], "case send could not be played"),
+    ] {
+        let somebody = somebody(GREETING, &[]);
+        let said = error(&[&["--peer", &somebody, "--only", "send"], chosen].concat());
+        assert!(said.contains(what), "{chosen:?}: {said}");
+    }
+}
+
+#[test]
 fn the_list_has_each_case_with_its_rule() {
     let list = String::from_utf8(conform(&["--list", "--only", "psn"]).stdout).unwrap();
     assert!(list.starts_with("psn\n  psn_wrap [9.7.1]\n"), "{list}");

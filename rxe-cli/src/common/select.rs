@@ -77,6 +77,22 @@ fn towards(devices: Vec<DeviceInfo>, peer: IpAddr) -> Result<DeviceInfo, Error> 
     devices.into_iter().nth(at).ok_or_else(|| DeviceError::None.into())
 }
 
+/// The device of this name, which must be an interface of this host.
+pub(crate) fn interface_device(name: &str) -> Result<DeviceInfo, Error> {
+    let device = DeviceInfo::find(name)?;
+    if device.endpoint().is_none() {
+        return Ok(device);
+    }
+    let what = format!("{name} is no interface of this host, but has an address of its own");
+    Err(Error::new(what, "choose another device: `rxe devices` lists them with their interfaces"))
+}
+
+/// The best address of a device for packets to `peer`.
+pub(crate) fn best_address(device: &DeviceInfo, peer: IpAddr) -> Result<IpAddr, Error> {
+    let index = best_gid(device, Some(peer))?;
+    Ok(device.gids().get(index).map_or(peer, |entry| entry.gid.to_ip()))
+}
+
 fn check_gid(device: &DeviceInfo, index: usize) -> Result<usize, Error> {
     let gids = device.gids();
     let see = || format!("see `rxe gids {}`", device.name());

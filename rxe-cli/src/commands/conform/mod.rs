@@ -13,7 +13,6 @@ mod packet;
 mod report;
 mod verdict;
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, Instant};
@@ -22,7 +21,7 @@ use self::bench::Bench;
 use self::case::{Case, Group};
 use self::report::{Played, Report};
 use self::verdict::{Stop, Verdict};
-use crate::common::peer::{self, Endpoint, Numbers, Peer, Way};
+use crate::common::peer::{self, Endpoint, Numbers, Peer, Way, WayArgs};
 use crate::common::{Error, print, print_error, write_file};
 
 /// Test how another RoCEv2 device follows the specification
@@ -38,9 +37,8 @@ pub(crate) struct Args {
     /// The host where the peer runs
     #[arg(long, value_name = "HOST[:PORT]", required_unless_present_any = ["list", "print_peer"])]
     peer: Option<String>,
-    /// Send from this address of this host; without it, from the one that leads to the peer
-    #[arg(long, value_name = "IP")]
-    address: Option<IpAddr>,
+    #[command(flatten)]
+    way: WayArgs,
     /// Play only these cases or groups, which --list names
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
@@ -108,7 +106,7 @@ impl Args {
             })?;
         }
         let mut peer = Peer::connect(host)?;
-        let way = Way::to(&peer, self.address)?;
+        let way = Way::to(&peer, &self.way)?;
         let mut report = Report::new(&peer, way.own);
         let mut run = Run {
             way,

@@ -6,7 +6,6 @@
 mod play;
 mod report;
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Duration;
@@ -21,7 +20,7 @@ use self::play::Play;
 use self::report::Report;
 use super::decode::{Printed, failed, number, open};
 use super::generate;
-use crate::common::peer::{self, Endpoint, Given, Numbers, Peer, RC, Way, access};
+use crate::common::peer::{self, Endpoint, Given, Numbers, Peer, RC, Way, WayArgs, access};
 use crate::common::{Error, print, print_error};
 
 /// Send the requests of a scenario to a live device, and compare its answers
@@ -65,9 +64,8 @@ struct Live {
     /// The host where the peer program runs
     #[arg(long, value_name = "HOST[:PORT]")]
     to: String,
-    /// Send from this address of this host; without it, from the one that leads to the peer
-    #[arg(long, value_name = "IP")]
-    address: Option<IpAddr>,
+    #[command(flatten)]
+    way: WayArgs,
     /// Send the requests to this queue pair, if there are several: the number in the file
     #[arg(long, value_name = "QPN", value_parser = number)]
     qp: Option<u32>,
@@ -188,7 +186,7 @@ impl Live {
         let responder = responders.iter().find(of_ends);
         let mut given = self.given(&conversation, responder)?;
         let mut peer = Peer::connect(&self.to)?;
-        let way = Way::to(&peer, self.address)?;
+        let way = Way::to(&peer, &self.way)?;
         let qp = peer.open(&given)?;
         let count = usize::try_from(self.count).unwrap_or(usize::MAX);
         let service = conversation.service;

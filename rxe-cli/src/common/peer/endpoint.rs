@@ -16,6 +16,7 @@ use rxe_net::{
 };
 
 use super::{Error, Peer};
+use crate::common::select;
 
 /// An open endpoint.
 pub(crate) struct Endpoint {
@@ -167,6 +168,18 @@ impl Arrived {
     }
 }
 
+/// The options by which a user chooses where packets to a peer leave from.
+#[derive(clap::Args, Debug, Default)]
+pub(crate) struct WayArgs {
+    /// Send from this device (or interface), with its best address for the peer
+    #[arg(short = 'd', long = "device", value_name = "DEV")]
+    device: Option<String>,
+    /// Send from this address of the device, or of this host; without both options, from the one that leads
+    /// to the peer
+    #[arg(long, value_name = "IP")]
+    address: Option<IpAddr>,
+}
+
 /// Where packets to a peer leave from.
 pub(crate) struct Way {
     pub(crate) netdev: String,
@@ -174,11 +187,24 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// The way from `own`, or else from the address that the connection to the peer has.
-    pub(crate) fn to(peer: &Peer, own: Option<IpAddr>) -> Result<Self, Error> {
-        let own = own.unwrap_or(peer.own);
-        let netdev = interface_of(own)?;
+    /// The way that was chosen, or else from the address that the connection to the peer has.
+    pub(crate) fn to(peer: &Peer, chosen: &WayArgs) -> Result<Self, Error> {
         let other = peer.address;
+        let device = chosen.device.as_deref().map(select::interface_device).transpose()?;
+        let own = match (chosen.address, &device) {
+            (Some(address), _) => address,
+            (None, Some(device)) => select::best_address(device, other)?,
+            (None, None) => peer.own,
+        };
+        let netdev = match &device {
+            None => interface_of(own)?,
+            Some(device) if has(device.interface(), own) => device.interface().name.clone(),
+            Some(device) => {
+                let what = format!("{} does not have the address {own}", device.name());
+                let todo = format!("choose one that `rxe gids {}` lists", device.name());
+                return Err(Error::new(what, todo));
+            }
+        };
         if own.is_ipv4() != other.is_ipv4() {
             let what = format!("own address {own} and the peer's GID {other} are of two families");
             let todo = "start the peer with -g INDEX, or name --address IP here";
@@ -196,13 +222,16 @@ impl Way {
 fn interface_of(ip: IpAddr) -> Result<String, Error> {
     let all = Interface::list()
         .map_err(|e| Error::new(format!("cannot list the interfaces: {e}"), "try again"))?;
-    let has = |i: &&Interface| {
-        i.addresses.iter().any(|a| a.ip == ip) || i.loopback && ip.is_ipv4() && ip.is_loopback()
-    };
-    all.iter().find(has).map(|i| i.name.clone()).ok_or_else(|| {
+    all.iter().find(|i| has(i, ip)).map(|i| i.name.clone()).ok_or_else(|| {
         let what = format!("no interface of this host has the address {ip}");
         Error::new(what, "choose one that `rxe gids` lists with --address")
     })
+}
+
+/// Whether an interface has this address.
+fn has(interface: &Interface, ip: IpAddr) -> bool {
+    interface.addresses.iter().any(|a| a.ip == ip)
+        || interface.loopback && ip.is_ipv4() && ip.is_loopback()
 }
 
 /// The low 16 bits of queue pair numbers, by chance: a late packet to one must not be taken for one to

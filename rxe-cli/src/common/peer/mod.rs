@@ -15,7 +15,7 @@ use rxe_core::types::{Gid, Qpn};
 
 pub(crate) use self::connection::{Event, Space};
 pub(crate) use self::done::Done;
-pub(crate) use self::endpoint::{Endpoint, Numbers, Way};
+pub(crate) use self::endpoint::{Endpoint, Numbers, Way, WayArgs};
 pub(crate) use self::given::{CM, Given, RC, Service, UC, UD, access};
 use super::{Error, rendezvous};
 
