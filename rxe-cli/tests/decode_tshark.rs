@@ -276,9 +276,9 @@ fn filled(all: &[(String, u16, Vec<u8>)]) -> Vec<(String, u16, Vec<u8>)> {
         for step in [0x35_u8, 0x8b] {
             let mut frame = frame.clone();
             let mut byte = step;
-            for at in MAD + 24..MAD + 256 {
+            for other in &mut frame[MAD + 24..MAD + 256] {
                 byte = byte.wrapping_mul(5).wrapping_add(step);
-                frame[at] = byte;
+                *other = byte;
             }
             more.push((format!("{name} filled with {step:#x}"), *link, frame));
         }
