@@ -124,7 +124,8 @@ pub enum NetError {
         /// The interface.
         netdev: String,
     },
-    /// All addresses of the interface are tentative: the system checks that no other host has them.
+    /// All addresses of the interface are tentative: the system checks that no other host has them, or has
+    /// found one that does.
     Tentative {
         /// The interface.
         netdev: String,
@@ -132,6 +133,8 @@ pub enum NetError {
         address: IpAddr,
         /// It is up and has a carrier.
         running: bool,
+        /// Another host has the address.
+        duplicate: bool,
     },
     /// The process has not the privilege that the backend needs.
     NoPrivilege {
@@ -328,12 +331,16 @@ impl fmt::Display for NetError {
                 "interface {netdev} has no address: give it one with `ip address add`, or use \
                  another"
             ),
-            Self::Tentative { netdev, address, running } => {
+            Self::Tentative { netdev, address, duplicate: true, .. } => write!(
+                f,
+                "no address of interface {netdev} can be used: another host has {address}, as the \
+                 system has found (`ip address` shows dadfailed): use another address"
+            ),
+            Self::Tentative { netdev, address, running, duplicate: false } => {
                 write!(f, "no address of interface {netdev} can be used yet: {address} is tentative")?;
                 f.write_str(if *running {
                     ", because the system still checks that no other host has it. That takes a \
-                     second or two after the interface came up: try again. If `ip address` then \
-                     shows dadfailed, another host has it"
+                     second or two after the interface came up: try again"
                 } else {
                     " until the link is up: connect it, or see `ip link`"
                 })

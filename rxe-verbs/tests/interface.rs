@@ -365,3 +365,25 @@ fn an_address_that_stays_tentative_without_a_carrier_is_named() {
         );
     });
 }
+
+#[test]
+fn an_address_that_another_host_has_is_named() {
+    let setup = "
+        ip link add veth0 type veth peer name peer0
+        ip link set veth0 addrgenmode none up
+        ip link set peer0 addrgenmode none up
+        ip address add fd00::1/64 dev peer0 nodad
+        ip address add fd00::1/64 dev veth0";
+    in_namespace(setup, || {
+        // The first waits until the check has failed.
+        for _ in 0..2 {
+            let error = Device::open("veth0").unwrap_err();
+            assert_eq!(error.errno(), libc::EADDRNOTAVAIL);
+            assert_eq!(
+                error.to_string(),
+                "no address of interface veth0 can be used: another host has fd00::1, as the system \
+                 has found (`ip address` shows dadfailed): use another address"
+            );
+        }
+    });
+}

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use rxe_core::types::Gid;
+use rxe_net::Address;
 use rxe_verbs::device::{DeviceError, DeviceInfo};
 
 use super::Error;
@@ -117,8 +118,7 @@ fn check_gid(device: &DeviceInfo, index: usize) -> Result<usize, Error> {
 
 /// What to do about an address that is tentative.
 const TENTATIVE: &str = "the system still checks that no other host has its IPv6 address, or waits \
-                         for a link: try again in a second or two; if `ip address` then shows \
-                         dadfailed, another host has it: use another address";
+                         for a link: try again in a second or two";
 
 fn best_gid(device: &DeviceInfo, peer: Option<IpAddr>) -> Result<usize, Error> {
     let gids = device.gids();
@@ -132,8 +132,14 @@ fn best_gid(device: &DeviceInfo, peer: Option<IpAddr>) -> Result<usize, Error> {
         let interface = device.interface();
         let netdev = &interface.name;
         let of_family = |ip: IpAddr| peer.is_none_or(|p| p.is_ipv4() == ip.is_ipv4());
-        if interface.addresses.iter().any(|a| a.tentative && of_family(a.ip)) {
-            return Error::new(format!("{what} yet"), TENTATIVE);
+        let tentative = interface.addresses.iter().filter(|a| a.tentative && of_family(a.ip));
+        match tentative.min_by_key(|a| a.duplicate) {
+            Some(Address { ip, duplicate: true, .. }) => {
+                let what = format!("{what}: another host has {ip}, as the system has found");
+                return Error::new(what, format!("give {netdev} another address"));
+            }
+            Some(_) => return Error::new(format!("{what} yet"), TENTATIVE),
+            None => {}
         }
         Error::new(what, format!("give {netdev} one, or choose another device with -d"))
     })
@@ -142,7 +148,7 @@ fn best_gid(device: &DeviceInfo, peer: Option<IpAddr>) -> Result<usize, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rxe_net::{Address, Interface, MacAddr, Scope};
+    use rxe_net::{Interface, MacAddr, Scope};
 
     fn device(name: &str, addresses: &[(&str, u8)]) -> DeviceInfo {
         let addresses = addresses.iter().map(|&(ip, prefix_len)| Address {
@@ -150,6 +156,7 @@ mod tests {
             prefix_len,
             scope: Scope::Global,
             tentative: false,
+            duplicate: false,
         });
         DeviceInfo::from(Interface {
             name: name.into(),
@@ -209,9 +216,29 @@ mod tests {
             best_gid(&eth0, peer.map(|p| p.parse().unwrap())).unwrap_err().to_string()
         };
         assert!(refusal(None).starts_with("rxe_eth0 has no usable address yet: the system still"));
-        assert!(refusal(None).ends_with("dadfailed, another host has it: use another address"));
+        assert!(refusal(None).ends_with("for a link: try again in a second or two"));
         assert!(refusal(Some("fd00::2")).starts_with("rxe_eth0 has no IPv6 address yet: the"));
         assert!(refusal(Some("10.0.0.2")).starts_with("rxe_eth0 has no IPv4 address: give eth0"));
+    }
+
+    #[test]
+    fn a_device_whose_address_another_host_has_says_so() {
+        let device = device("eth0", &[("fd00::1", 64), ("fd00::2", 64)]);
+        let mut interface = device.interface().clone();
+        for address in &mut interface.addresses {
+            (address.tentative, address.duplicate) = (true, true);
+        }
+        let refusal = |interface: &Interface| {
+            best_gid(&DeviceInfo::from(interface.clone()), None).unwrap_err().to_string()
+        };
+        assert_eq!(
+            refusal(&interface),
+            "rxe_eth0 has no usable address: another host has fd00::1, as the system has found: \
+             give eth0 another address"
+        );
+        // The other may become usable.
+        interface.addresses[1].duplicate = false;
+        assert!(refusal(&interface).starts_with("rxe_eth0 has no usable address yet: the system"));
     }
 
     #[test]

@@ -109,8 +109,10 @@ pub struct Address {
     pub prefix_len: u8,
     /// How far it is known.
     pub scope: Scope,
-    /// IPv6 still looks for duplicates, or has found one: it cannot be used yet.
+    /// IPv6 still looks for duplicates, or has found one: it cannot be used.
     pub tentative: bool,
+    /// Another host has it, as IPv6 has found.
+    pub duplicate: bool,
 }
 
 /// How far an address means the same. RFC 4007; `rtnetlink(7)`.
@@ -171,7 +173,7 @@ mod tests {
                 IpAddr::V6(v6) if v6.is_unicast_link_local() => Scope::Link,
                 _ => Scope::Global,
             };
-            Address { ip, prefix_len: 24, scope, tentative: false }
+            Address { ip, prefix_len: 24, scope, tentative: false, duplicate: false }
         });
         Interface {
             name: "eth0".into(),

@@ -154,10 +154,11 @@ fn address(message: &Message<'_>) -> Option<(u32, Address)> {
             _ => {}
         }
     }
-    let tentative = flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED) != 0
-        && (flags & IFA_F_OPTIMISTIC == 0 || flags & IFA_F_DADFAILED != 0);
-    let address = Address { ip: own.or(other)?, prefix_len, scope: scope_of(scope)?, tentative };
-    Some((index, address))
+    let duplicate = flags & IFA_F_DADFAILED != 0;
+    let checked = flags & IFA_F_TENTATIVE == 0 || flags & IFA_F_OPTIMISTIC != 0;
+    let (ip, scope) = (own.or(other)?, scope_of(scope)?);
+    let tentative = duplicate || !checked;
+    Some((index, Address { ip, prefix_len, scope, tentative, duplicate }))
 }
 
 fn ip(family: u8, value: &[u8]) -> Option<IpAddr> {

@@ -154,14 +154,20 @@ impl L2Config {
                 _ => Scope::Global,
             },
             tentative: false,
+            duplicate: false,
         });
         let mut all: Vec<_> = named.collect();
         // As the kernel lists them.
         all.sort_by_key(|a| a.ip.is_ipv6());
         let local = self.mac.link_local().into();
         if all.iter().all(|a| a.ip != local) {
-            let scope = Scope::Link;
-            all.push(Address { ip: local, prefix_len: 64, scope, tentative: false });
+            all.push(Address {
+                ip: local,
+                prefix_len: 64,
+                scope: Scope::Link,
+                tentative: false,
+                duplicate: false,
+            });
         }
         all
     }

@@ -240,7 +240,8 @@ impl Endpoint {
             let ip = ip.into();
             if !self.has(ip) {
                 let scope = Scope::Global;
-                self.addresses.insert(0, Address { ip, prefix_len, scope, tentative: false });
+                let (tentative, duplicate) = (false, false);
+                self.addresses.insert(0, Address { ip, prefix_len, scope, tentative, duplicate });
                 self.leased = Some(ip);
             }
             if let Some(router) = router {

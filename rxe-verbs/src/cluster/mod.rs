@@ -142,6 +142,7 @@ impl Cluster {
                 prefix_len: 8,
                 scope: Scope::Global,
                 tentative: false,
+                duplicate: false,
             }],
         };
         let environment =

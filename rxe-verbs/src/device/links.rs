@@ -477,6 +477,7 @@ mod tests {
                 prefix_len: 24,
                 scope: Scope::Global,
                 tentative: false,
+                duplicate: false,
             }],
         }
     }

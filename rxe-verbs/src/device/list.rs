@@ -195,6 +195,7 @@ mod tests {
             prefix_len: 24,
             scope: Scope::Global,
             tentative: false,
+            duplicate: false,
         });
         Interface {
             name: name.into(),

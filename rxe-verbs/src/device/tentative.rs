@@ -1,7 +1,8 @@
 //! Waits for the first address of an interface that has just come up. RFC 4862, section 5.4.
 //!
 //! For a second or two after a link is up, the system checks that no other host has its IPv6
-//! addresses. Until then they are tentative, and no socket can be bound to them. A kernel's device
+//! addresses. Until then they are tentative, and no socket can be bound to them. If another host has
+//! one, it stays so. A kernel's device
 //! is usable at once: it sends frames and needs no socket. So opening a device waits here, where
 //! the interface has no other address.
 
@@ -22,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(4);
 /// Returns the device when one of its addresses can be used: at once, unless all are tentative.
 ///
 /// # Errors
-/// The interface has only addresses that stay tentative, or it is gone.
+/// The interface has only addresses that stay tentative or that another host has, or it is gone.
 pub(super) fn wait_until_usable(
     mut info: DeviceInfo,
     mut monitor: Option<&mut InterfaceMonitor>,
@@ -33,7 +34,8 @@ pub(super) fn wait_until_usable(
         let Some(error) = all_tentative(interface, &info) else { return Ok(info) };
         let left = deadline.saturating_duration_since(Instant::now());
         // Without a carrier the check does not begin.
-        let (Some(monitor), true) = (&mut monitor, interface.running && !left.is_zero()) else {
+        let waits = matches!(error, NetError::Tentative { running: true, duplicate: false, .. });
+        let (Some(monitor), true) = (&mut monitor, waits && !left.is_zero()) else {
             return Err(error.into());
         };
         let index = interface.index;
@@ -52,10 +54,13 @@ pub(super) fn wait_until_usable(
 
 /// Why nothing can be sent from this interface yet, if it has addresses and all are tentative.
 fn all_tentative(interface: &Interface, info: &DeviceInfo) -> Option<NetError> {
-    let address = interface.addresses.iter().find(|address| address.tentative)?;
+    let tentative = interface.addresses.iter().filter(|address| address.tentative);
+    // One that another host has stays as it is; others may become usable.
+    let address = tentative.min_by_key(|address| address.duplicate)?;
     info.gids().usable().iter().all(Gid::is_zero).then(|| NetError::Tentative {
         netdev: interface.name.clone(),
         address: address.ip,
         running: interface.running,
+        duplicate: address.duplicate,
     })
 }
