@@ -110,8 +110,9 @@ impl L2Backend {
         }
         this.endpoint.set_addresses(own);
         if config.dhcp {
-            this.wait_for_lease()?;
+            this.wait_for_lease(config.dad)?;
         }
+        this.endpoint.accept();
         let now = this.now();
         this.endpoint.announce(&mut *this.link, now);
         this.link.flush()?;
@@ -166,14 +167,29 @@ impl L2Backend {
         Ok(())
     }
 
-    fn wait_for_lease(&mut self) -> Result<(), NetError> {
+    /// Waits for an address from a DHCP server. With `dad`, makes sure that nobody else has it, and tells
+    /// the server if somebody does. RFC 2131, section 4.4.1.
+    fn wait_for_lease(&mut self, dad: bool) -> Result<(), NetError> {
         let until = self.now() + DHCP_TIME;
-        self.work_until(until, |endpoint, _| endpoint.leased.is_some().then_some(Ok(())))?;
-        // The link-local address is always there.
-        if self.endpoint.addresses.len() <= 1 {
-            return Err(self.endpoint.failed(L2Failure::NoLease));
+        self.work_until(until, |endpoint, _| endpoint.offer.is_some().then_some(Ok(())))?;
+        let Some(lease) = self.endpoint.offer else {
+            // The link-local address is always there.
+            return match self.endpoint.addresses.len() {
+                ..=1 => Err(self.endpoint.failed(L2Failure::NoLease)),
+                _ => Ok(()),
+            };
+        };
+        if !dad {
+            return Ok(());
         }
-        Ok(())
+        self.find_duplicates(&[lease.address()]).map_err(|error| match error {
+            NetError::L2 { link, reason: L2Failure::AddressTaken { address, mac } } => {
+                let _ = self.link.push(&[&lease.decline(self.endpoint.mac)]);
+                let _ = self.link.flush();
+                NetError::L2 { link, reason: L2Failure::LeaseTaken { address, mac } }
+            }
+            other => other,
+        })
     }
 
     /// Processes frames until `until`, or until `done` says otherwise. It is asked after each frame,

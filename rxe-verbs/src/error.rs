@@ -110,7 +110,7 @@ impl Error {
             Self::ListenedTo { .. } => libc::EADDRINUSE,
             Self::Net(NetError::L2 { reason, .. }) => match reason {
                 L2Failure::InUse { .. } => libc::EBUSY,
-                L2Failure::AddressTaken { .. } => libc::EADDRINUSE,
+                L2Failure::AddressTaken { .. } | L2Failure::LeaseTaken { .. } => libc::EADDRINUSE,
                 L2Failure::NoSuchAddress { .. } | L2Failure::NoLease => libc::EADDRNOTAVAIL,
                 L2Failure::OtherBackend { .. } => libc::EINVAL,
                 L2Failure::Tap { source, .. } | L2Failure::NoTun(source) => {

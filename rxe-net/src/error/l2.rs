@@ -80,6 +80,13 @@ pub enum L2Failure {
     },
     /// No DHCP server has answered.
     NoLease,
+    /// Another host has the address that a DHCP server has given.
+    LeaseTaken {
+        /// The address.
+        address: IpAddr,
+        /// The host, if it has said so.
+        mac: Option<Mac>,
+    },
     /// It has no such address.
     NoSuchAddress {
         /// The address asked for.
@@ -194,6 +201,16 @@ impl L2Failure {
                     write!(f, " (its Ethernet address is {mac})")?;
                 }
                 f.write_str(": use another")
+            }
+            Self::LeaseTaken { address, mac } => {
+                write!(f, "another host on {link} has the address {address}")?;
+                if let Some(mac) = mac {
+                    write!(f, " (its Ethernet address is {mac})")?;
+                }
+                f.write_str(
+                    ", which a DHCP server has given. The server has been told: try again, or name \
+                     an address (`address ADDRESS/LENGTH`)",
+                )
             }
             Self::NoLease => write!(
                 f,

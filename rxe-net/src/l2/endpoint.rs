@@ -16,7 +16,7 @@ use crate::loss::{Loss, count_lost};
 use crate::membership::group_mac;
 use crate::packet::headers::Headers;
 use crate::packet::socket::unmerged;
-use crate::{Address, L2Config, L2Failure, NetError, Scope};
+use crate::{Address, L2Config, L2Failure, NetError};
 
 /// All of it but the link and the clock.
 pub(super) struct Endpoint {
@@ -26,7 +26,11 @@ pub(super) struct Endpoint {
     gateways: Vec<IpAddr>,
     dhcp: bool,
     /// The address that a DHCP server has given.
-    pub(super) leased: Option<IpAddr>,
+    leased: Option<IpAddr>,
+    /// What a DHCP server gives is not taken yet.
+    opening: bool,
+    /// What a DHCP server has given meanwhile.
+    pub(super) offer: Option<Lease>,
     stack: Stack,
     neighbours: Neighbours,
     groups: Groups,
@@ -53,6 +57,8 @@ impl Endpoint {
             gateways: config.gateways.clone(),
             dhcp: config.dhcp,
             leased: None,
+            opening: true,
+            offer: None,
             stack: Stack::new(mac, mtu, config.dhcp, Time::ZERO),
             neighbours: Neighbours::default(),
             groups: Groups::default(),
@@ -234,17 +240,31 @@ impl Endpoint {
             return;
         }
         let Some(change) = self.stack.take_lease() else { return };
+        if self.opening {
+            self.offer = change;
+        } else {
+            self.change_lease(change);
+        }
+    }
+
+    /// Has the address that a DHCP server has given, and from now on each that it gives.
+    pub(super) fn accept(&mut self) {
+        self.opening = false;
+        if let Some(lease) = self.offer.take() {
+            self.change_lease(Some(lease));
+        }
+    }
+
+    fn change_lease(&mut self, change: Option<Lease>) {
         let old = self.leased.take();
         self.addresses.retain(|a| Some(a.ip) != old);
-        if let Some(Lease { ip, prefix_len, router }) = change {
-            let ip = ip.into();
-            if !self.has(ip) {
-                let scope = Scope::Global;
-                let (tentative, duplicate) = (false, false);
-                self.addresses.insert(0, Address { ip, prefix_len, scope, tentative, duplicate });
-                self.leased = Some(ip);
+        if let Some(lease) = change {
+            let address = lease.address();
+            if !self.has(address.ip) {
+                self.addresses.insert(0, address);
+                self.leased = Some(address.ip);
             }
-            if let Some(router) = router {
+            if let Some(router) = lease.router {
                 self.gateways.retain(IpAddr::is_ipv6);
                 self.gateways.push(router.into());
             }

@@ -7,12 +7,17 @@ use std::time::Duration;
 
 use rxe_core::types::Time;
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::phy::{ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::dhcpv4;
 use smoltcp::time::Instant;
-use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr};
+use smoltcp::wire::{
+    DHCP_CLIENT_PORT, DHCP_SERVER_PORT, DhcpMessageType, DhcpPacket, DhcpRepr, EthernetAddress,
+    EthernetProtocol, HardwareAddress, IpAddress, IpCidr, IpProtocol, Ipv4Packet, Ipv4Repr,
+    UdpPacket, UdpRepr,
+};
 
-use crate::Address;
+use super::discovery::ethernet;
+use crate::{Address, Scope};
 
 /// The stack, and the frames between it and the link.
 pub(super) struct Stack {
@@ -28,6 +33,72 @@ pub(super) struct Lease {
     pub(super) ip: Ipv4Addr,
     pub(super) prefix_len: u8,
     pub(super) router: Option<Ipv4Addr>,
+    /// The server, as it calls itself.
+    pub(super) server: Ipv4Addr,
+}
+
+impl Lease {
+    /// The address.
+    pub(super) fn address(&self) -> Address {
+        Address {
+            ip: self.ip.into(),
+            prefix_len: self.prefix_len,
+            scope: Scope::Global,
+            tentative: false,
+            duplicate: false,
+        }
+    }
+
+    /// The frame that tells the server that another host has the address. RFC 2131, section 4.4.1; smoltcp
+    /// sends none.
+    pub(super) fn decline(&self, mac: [u8; 6]) -> Vec<u8> {
+        let none = Ipv4Addr::UNSPECIFIED;
+        let mut number = [0; 4];
+        let _ = rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty());
+        let message = DhcpRepr {
+            message_type: DhcpMessageType::Decline,
+            transaction_id: u32::from_ne_bytes(number),
+            secs: 0,
+            client_hardware_address: EthernetAddress(mac),
+            client_ip: none,
+            your_ip: none,
+            server_ip: none,
+            router: None,
+            subnet_mask: None,
+            relay_agent_ip: none,
+            broadcast: false,
+            requested_ip: Some(self.ip),
+            client_identifier: Some(EthernetAddress(mac)),
+            server_identifier: Some(self.server),
+            parameter_request_list: None,
+            dns_servers: None,
+            max_size: None,
+            lease_duration: None,
+            renew_duration: None,
+            rebind_duration: None,
+            additional_options: &[],
+        };
+        let udp = UdpRepr { src_port: DHCP_CLIENT_PORT, dst_port: DHCP_SERVER_PORT };
+        let (len, all) = (message.buffer_len(), Ipv4Addr::BROADCAST);
+        let ip = Ipv4Repr {
+            src_addr: none,
+            dst_addr: all,
+            next_header: IpProtocol::Udp,
+            payload_len: udp.header_len() + len,
+            hop_limit: 64,
+        };
+        let sums = ChecksumCapabilities::default();
+        let whole = ip.buffer_len() + ip.payload_len;
+        ethernet(mac, [0xff; 6], EthernetProtocol::Ipv4, whole, |payload| {
+            let mut packet = Ipv4Packet::new_unchecked(payload);
+            ip.emit(&mut packet, &sums);
+            let mut datagram = UdpPacket::new_unchecked(packet.payload_mut());
+            let [from, to] = [none, all].map(IpAddress::Ipv4);
+            // The room is what `buffer_len` says.
+            let write = |bytes: &mut [u8]| _ = message.emit(&mut DhcpPacket::new_unchecked(bytes));
+            udp.emit(&mut datagram, &from, &to, len, write, &sums);
+        })
+    }
 }
 
 /// Frames to the link that wait, at most.
@@ -92,6 +163,7 @@ impl Stack {
                 ip: config.address.address(),
                 prefix_len: config.address.prefix_len(),
                 router: config.router,
+                server: config.server.identifier,
             }),
         })
     }

@@ -1,4 +1,6 @@
 mod dgram;
+mod dhcp;
+mod echo;
 mod groups;
 mod interface;
 mod tap;
@@ -12,11 +14,11 @@ use proptest::prelude::*;
 use rxe_core::wire::NetHeader;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
-    DhcpMessageType, DhcpPacket, DhcpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
-    EthernetRepr, Icmpv4Packet, Icmpv4Repr, IpProtocol, Ipv4Packet, Ipv4Repr, UdpPacket, UdpRepr,
+    EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, Icmpv4Packet, Icmpv4Repr,
+    IpProtocol, Ipv4Packet, Ipv4Repr, UdpPacket,
 };
 
-use super::discovery::{claim, question, sighting};
+use super::discovery::{claim, question};
 use super::*;
 use crate::NonBlocking;
 use crate::packet::headers::Headers;
@@ -247,91 +249,6 @@ fn ping() -> Vec<u8> {
         let sums = ChecksumCapabilities::default();
         icmp.emit(&mut Icmpv4Packet::new_unchecked(payload), &sums);
     })
-}
-
-/// The answer of a DHCP server to a frame, if it is for one.
-fn dhcp_answer(frame: &[u8]) -> Option<Vec<u8>> {
-    let frame = EthernetFrame::new_checked(frame).ok()?;
-    if frame.ethertype() != EthernetProtocol::Ipv4 {
-        return None;
-    }
-    let packet = Ipv4Packet::new_checked(frame.payload()).ok()?;
-    let udp = UdpPacket::new_checked(packet.payload()).ok()?;
-    let packet = DhcpPacket::new_checked(udp.payload()).ok()?;
-    let asked = DhcpRepr::parse(&packet).ok()?;
-    let answer = DhcpRepr {
-        message_type: match asked.message_type {
-            DhcpMessageType::Discover => DhcpMessageType::Offer,
-            DhcpMessageType::Request => DhcpMessageType::Ack,
-            _ => return None,
-        },
-        your_ip: [10, 9, 0, 77].into(),
-        server_ip: [10, 9, 0, 2].into(),
-        server_identifier: Some([10, 9, 0, 2].into()),
-        router: Some([10, 9, 0, 2].into()),
-        subnet_mask: Some([255, 255, 255, 0].into()),
-        lease_duration: Some(3600),
-        requested_ip: None,
-        client_identifier: None,
-        parameter_request_list: None,
-        ..asked
-    };
-    let (header, sums) = (UdpRepr { src_port: 67, dst_port: 68 }, ChecksumCapabilities::default());
-    let len = answer.buffer_len();
-    Some(ipv4(IpProtocol::Udp, true, 8 + len, |payload| {
-        let mut udp = UdpPacket::new_unchecked(payload);
-        let (src, dst) = ([10, 9, 0, 2].into(), [255; 4].into());
-        let write = |bytes: &mut [u8]| {
-            answer.emit(&mut DhcpPacket::new_unchecked(bytes)).unwrap();
-        };
-        header.emit(
-            &mut udp,
-            &smoltcp::wire::IpAddress::Ipv4(src),
-            &smoltcp::wire::IpAddress::Ipv4(dst),
-            len,
-            write,
-            &sums,
-        );
-    }))
-}
-
-#[test]
-fn an_address_and_a_gateway_come_by_dhcp() {
-    let dir = tempfile::tempdir().unwrap();
-    let listener = std::os::unix::net::UnixListener::bind(socket(&dir)).unwrap();
-    let server = thread::spawn(move || {
-        let (mut client, _) = listener.accept().unwrap();
-        let mut answers = 0;
-        while answers < 2 {
-            if let Some(answer) = dhcp_answer(&read_frame(&mut client)) {
-                write_frame(&mut client, &answer);
-                answers += 1;
-            }
-        }
-        client
-    });
-    let words = format!("dhcp mac {NEAR_MAC} nodad");
-    let near = L2Backend::open(&config(&socket(&dir), &words)).unwrap();
-    let leased = near.addresses()[0];
-    assert_eq!((leased.ip, leased.prefix_len), (ip("10.9.0.77"), 24));
-    assert_eq!(near.endpoint.next_hop(ip("8.8.8.8")), Some(ip("10.9.0.2")));
-    let gids = near.interface("vm0", 7).gids();
-    assert_eq!(gids.preferred(), gids.position(&ip("10.9.0.77").into()));
-    drop(server.join().unwrap());
-}
-
-#[test]
-fn a_ping_is_answered() {
-    let dir = tempfile::tempdir().unwrap();
-    let (mut near, mut far) = with_stranger(&dir);
-    write_frame(&mut far, &question([2, 0, 0, 0, 0, 2], ip("10.9.0.2"), ip("10.9.0.1")));
-    write_frame(&mut far, &ping());
-    near.receive(64, &mut |_| panic!("it is not for the engine")).unwrap();
-    let answer = read_frame(&mut far);
-    assert_eq!(sighting(&answer), Some(Sighting::Has(ip("10.9.0.1"), [2, 0, 0, 0, 0, 1])));
-    let answer = read_frame(&mut far);
-    // ICMP echo reply.
-    assert_eq!((answer[23], answer[34], &answer[42..49]), (1, 0, &b"payload"[..]));
 }
 
 #[test]
