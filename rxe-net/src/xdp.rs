@@ -326,7 +326,7 @@ impl Backend for XdpBackend {
         budget: usize,
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<usize, NetError> {
-        if !self.queues.sender().is_flushed() {
+        if self.queues.sender().wants_flush() {
             self.flush()?;
         }
         let mut packets = self.receive_redirected(budget, sink)?;

@@ -16,6 +16,11 @@ pub enum XdpRefusal {
     NotInDriver,
     /// Its driver cannot exchange frames without a copy.
     NoZeroCopy,
+    /// Its driver runs no XDP program, or has no zero copy, with this MTU.
+    LargeMtu {
+        /// The MTU, in bytes.
+        mtu: usize,
+    },
     /// It is loopback, or its frames have no Ethernet header.
     NotEthernet,
     /// It is down.
@@ -62,6 +67,11 @@ impl XdpRefusal {
                 "the driver of interface {netdev} has no zero copy for AF_XDP: choose the xdp:driver \
                  or the xdp backend"
             ),
+            Self::LargeMtu { mtu } => write!(
+                f,
+                "the MTU of interface {netdev} is {mtu}, which is too large for its driver's XDP or zero \
+                 copy: `ip link set {netdev} mtu 3000`, or choose the xdp or the xdp:generic backend"
+            ),
             Self::NotEthernet => write!(
                 f,
                 "the xdp backend needs an Ethernet interface, and {netdev} is none: choose the \
@@ -107,6 +117,7 @@ mod tests {
             (XdpRefusal::NotOnInterface, "choose another interface"),
             (XdpRefusal::NotInDriver, "choose the xdp:generic"),
             (XdpRefusal::NoZeroCopy, "choose the xdp:driver"),
+            (XdpRefusal::LargeMtu { mtu: 4200 }, "ip link set eth7 mtu 3000"),
             (XdpRefusal::NotEthernet, "choose the packet"),
             (XdpRefusal::Down, "ip link set eth7 up"),
             (XdpRefusal::Port { owner: "br0".into() }, "use br0"),

@@ -24,7 +24,7 @@ const HEADROOM: usize = 256;
 /// The largest received frame that needs only one chunk.
 pub(super) const ONE_CHUNK: usize = CHUNK - HEADROOM;
 /// Bytes in front of an IP packet: Ethernet, with two VLAN tags.
-const LINK_HEADER: usize = 14 + 8;
+pub(super) const LINK_HEADER: usize = 14 + 8;
 
 /// BPF_F_XDP_HAS_FRAGS: the program may see frames in pieces.
 const HAS_FRAGS: u32 = 1 << 5;
@@ -93,6 +93,10 @@ impl Attached {
         }
         let error = last.unwrap_or_else(|| io::ErrorKind::Unsupported.into());
         let in_driver = matches!(mode, XdpMode::ZeroCopy | XdpMode::Driver);
+        if in_driver && error.raw_os_error() == Some(libc::EINVAL) && !fits(device.mtu) {
+            let reason = XdpRefusal::LargeMtu { mtu: device.mtu };
+            return Err(NetError::Xdp { netdev: netdev.to_owned(), reason });
+        }
         if in_driver && error.raw_os_error() == Some(libc::EOPNOTSUPP) {
             let reason = XdpRefusal::NotInDriver;
             return Err(NetError::Xdp { netdev: netdev.to_owned(), reason });
@@ -189,6 +193,13 @@ pub(super) fn refusal(error: io::Error, netdev: &str, what: &'static str) -> Net
         _ => return NetError::os(what, error),
     };
     NetError::Xdp { netdev: netdev.to_owned(), reason }
+}
+
+/// Whether a frame fits into a chunk or a page, with the room behind it that the kernel needs for a packet of
+/// its network stack (`struct skb_shared_info`).
+pub(super) fn fits(mtu: usize) -> bool {
+    const BEHIND: usize = 320;
+    mtu + LINK_HEADER <= ONE_CHUNK - BEHIND
 }
 
 fn is_occupied(error: &io::Error) -> bool {

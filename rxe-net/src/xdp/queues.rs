@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
-use super::load::{Attached, MAX_QUEUES, ONE_CHUNK, refusal};
+use super::load::{Attached, LINK_HEADER, MAX_QUEUES, ONE_CHUNK, fits, refusal};
 use super::mode::XdpMode;
 use super::socket::{Options, Socket};
 use crate::lease::Blocks;
@@ -38,6 +38,8 @@ impl Queues {
     pub(super) fn open(device: &NetDev, netdev: &str, mode: XdpMode) -> Result<Self, NetError> {
         // Since Linux 6.6 an AF_XDP socket can have frames in several chunks.
         let attached = Attached::new(device, netdev, mode, kernel_version() >= (6, 6))?;
+        // Few drivers have both such frames and zero copy.
+        let frags = attached.frags && device.mtu + LINK_HEADER > ONE_CHUNK;
         let mut sockets: Vec<Socket> = Vec::new();
         for queue in 0..MAX_QUEUES {
             let first = queue == 0;
@@ -47,7 +49,7 @@ impl Queues {
                 rx: if first { RX_CHUNKS } else { OTHER_RX_CHUNKS },
                 tx: if first { TX_CHUNKS } else { OTHER_TX_CHUNKS },
                 copy: copies(mode, attached.generic),
-                frags: sockets.first().map_or(attached.frags, |first| first.frags),
+                frags: sockets.first().map_or(frags, |first| first.frags),
             };
             let opened = match open_when_free(&options) {
                 // The driver has frames in several pieces, but not for AF_XDP.
@@ -57,9 +59,10 @@ impl Queues {
                 other => other,
             };
             let opened = opened.map_err(|e| match mode {
-                XdpMode::ZeroCopy if not_supported(&e) => {
-                    NetError::Xdp { netdev: netdev.to_owned(), reason: XdpRefusal::NoZeroCopy }
-                }
+                XdpMode::ZeroCopy if not_supported(&e) => NetError::Xdp {
+                    netdev: netdev.to_owned(),
+                    reason: no_zero_copy(&e, device.mtu),
+                },
                 _ => refusal(e, netdev, "open an AF_XDP socket"),
             });
             let Some(socket) = opened? else {
@@ -160,6 +163,15 @@ fn open_when_free(options: &Options) -> io::Result<Option<Socket>> {
         }
     }
     Socket::open(options)
+}
+
+/// Why there is no zero copy. Newer kernels want a frame to fit into a chunk.
+fn no_zero_copy(error: &io::Error, mtu: usize) -> XdpRefusal {
+    if error.raw_os_error() == Some(libc::EINVAL) && !fits(mtu) {
+        XdpRefusal::LargeMtu { mtu }
+    } else {
+        XdpRefusal::NoZeroCopy
+    }
 }
 
 fn not_supported(error: &io::Error) -> bool {

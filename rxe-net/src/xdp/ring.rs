@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::xdp::{XdpDesc, XdpRingOffset};
@@ -72,8 +72,11 @@ impl<T: Entry> Producer<T> {
         self.next.wrapping_sub(self.ring.consumer().load(Ordering::Acquire))
     }
 
-    /// Whether the kernel waits for a system call.
+    /// Whether the kernel waits for a system call. If not, it sees all that was published before.
     pub(super) fn needs_wakeup(&self) -> bool {
+        // A driver says that it waits before it looks for the last time. Without a fence, this processor
+        // could read that before the driver sees the published index.
+        fence(Ordering::SeqCst);
         self.ring.flags().is_none_or(|flags| flags.load(Ordering::Relaxed) & NEED_WAKEUP != 0)
     }
 }

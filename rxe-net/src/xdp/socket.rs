@@ -41,6 +41,8 @@ pub(super) struct Socket {
     whole: Vec<u8>,
     /// The driver reads and writes the UMEM itself.
     pub(super) zero_copy: bool,
+    /// The driver has not noticed the last [`Socket::flush`].
+    unheard: bool,
     /// Frames may have several chunks.
     pub(super) frags: bool,
 }
@@ -133,6 +135,7 @@ impl Socket {
             free: chunks(rx..rx + tx).collect(),
             whole: Vec::new(),
             zero_copy,
+            unheard: false,
             frags: options.frags,
         }))
     }
@@ -166,7 +169,8 @@ impl Socket {
             self.fill.publish();
             self.rx.release(chunks);
         }
-        if frames > 0 && self.zero_copy && self.fill.needs_wakeup() {
+        // The driver may have found the ring empty since these or earlier chunks were given back.
+        if self.zero_copy && self.fill.needs_wakeup() && self.fill.pending() > 0 {
             self.fd.ensure()?;
             // It receives nothing: the driver looks at the fill ring.
             let _ = rustix::net::recv(&self.fd, &mut [0u8; 0][..], RecvFlags::DONTWAIT);
@@ -289,20 +293,31 @@ impl Socket {
         Ok(Transmitted::Queued)
     }
 
-    /// Whether the kernel has taken all that was put into the transmit ring.
+    /// Whether the kernel has taken all that was put into the transmit ring, or the driver goes on with the
+    /// rest by itself.
     pub(super) fn is_flushed(&self) -> bool {
-        self.zero_copy || self.tx.pending() == 0
+        self.tx.pending() == 0 || (self.zero_copy && !self.unheard)
+    }
+
+    /// Whether [`Socket::flush`] is to be called again for what was put into the transmit ring before.
+    pub(super) fn wants_flush(&self) -> bool {
+        self.tx.pending() > 0 && (!self.zero_copy || self.unheard || self.tx.needs_wakeup())
     }
 
     /// Has the kernel send what is in the transmit ring. It may leave some of it there, if the
     /// interface is busy ([`Socket::is_flushed`]).
     pub(super) fn flush(&mut self) -> Result<io::Result<()>, NetError> {
         self.tx.publish();
+        self.unheard = false;
         let mut pending = self.tx.pending();
         while pending > 0 && self.tx.needs_wakeup() {
             match rustix::net::send(self.fd.intact()?, &[], SendFlags::DONTWAIT) {
-                // It sends some, and wants to be called again for others.
-                Ok(_) | Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => {}
+                Ok(_) => {}
+                // It sends some, and wants to be called again for others. A driver with zero copy that is
+                // busy has not begun.
+                Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => {
+                    self.unheard = self.zero_copy;
+                }
                 Err(e) => return Ok(Err(e.into())),
             }
             let before = std::mem::replace(&mut pending, self.tx.pending());
