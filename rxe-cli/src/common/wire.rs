@@ -55,6 +55,21 @@ pub(crate) struct Opened {
     _summary: FaultSummary,
 }
 
+impl Opened {
+    /// Checks that the device carries the path MTU that was asked for.
+    pub(crate) fn check_mtu(&self, asked: usize) -> Result<Mtu, Error> {
+        let mtu = check_mtu(self.device.info(), asked)?;
+        let most = self.device.active_mtu();
+        if mtu <= most {
+            return Ok(mtu);
+        }
+        let (backend, name) = (self.device.backend_name(), self.device.info().name());
+        let what =
+            format!("path MTU {mtu} does not fit the frames of the {backend} backend on {name}");
+        Err(Error::new(what, format!("use -m {most}, or another backend")))
+    }
+}
+
 impl WireArgs {
     /// Opens the device that `device` chooses. `peer` is the address that the user named, if any:
     /// without options, the choice is one from which the peer can be reached.

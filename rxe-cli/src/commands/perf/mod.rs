@@ -24,7 +24,7 @@ use self::progress::Progress;
 use self::report::Report;
 use self::side::{Needs, Side};
 use crate::common::rendezvous::{self, PORT};
-use crate::common::{DeviceArgs, Error, Opened, WireArgs, check_mtu, check_peer, units};
+use crate::common::{DeviceArgs, Error, Opened, WireArgs, check_peer, units};
 
 /// Measure bandwidth or latency to a peer that runs the same command
 ///
@@ -323,7 +323,7 @@ impl Args {
     /// The path MTU that was asked for, or the largest that the link carries.
     fn mtu_limit(&self, opened: &Opened) -> Result<Mtu, Error> {
         match self.mtu {
-            Some(asked) => check_mtu(opened.device.info(), asked),
+            Some(asked) => opened.check_mtu(asked),
             None => Ok(opened.device.active_mtu()),
         }
     }
@@ -336,7 +336,7 @@ impl Args {
                 let what = format!("the server wants path MTU {own}, the client {}", hello.mtu);
                 return Err(Error::new(what, "give the same -m on both ends, or on one alone"));
             }
-            return check_mtu(opened.device.info(), hello.mtu);
+            return opened.check_mtu(hello.mtu);
         }
         Ok(own.min(mtu_of(hello.mtu)?))
     }

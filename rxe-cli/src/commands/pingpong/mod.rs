@@ -20,9 +20,7 @@ use self::run::{Outcome, Pingpong};
 use self::stamps::Stamps;
 use self::transport::Transport;
 use crate::common::rendezvous::{self, PORT};
-use crate::common::{
-    DeviceArgs, Error, Opened, WireArgs, check_mtu, check_peer, print, print_json,
-};
+use crate::common::{DeviceArgs, Error, Opened, WireArgs, check_peer, print, print_json};
 
 /// Exchange messages with a peer that runs this or ibv_rc_pingpong
 ///
@@ -101,7 +99,7 @@ impl Args {
         let peer = hosts.first().map(|a| a.ip().to_canonical());
         let opened = self.wire.open(&self.device, peer, self.mtu)?;
         let mtu = match self.mtu {
-            Some(asked) => check_mtu(opened.device.info(), asked)?,
+            Some(asked) => opened.check_mtu(asked)?,
             None => opened.device.active_mtu().min(Mtu::M1024),
         };
         if self.transport == Transport::Xrc {
