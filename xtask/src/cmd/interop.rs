@@ -17,8 +17,8 @@ pub(crate) struct Args {
     /// Only this kernel (again: and this); 6.1 and 7.2 if none is named
     #[arg(long, value_name = "V")]
     kernel: Vec<String>,
-    /// Only this backend of ours: udp, packet, xdp, l2 (needs neither namespaces nor taps) or if (an
-    /// endpoint of layer 2 beside the host's stack)
+    /// Only this backend of ours: udp, packet, xdp, l2 (needs neither namespaces nor taps), if (an endpoint of
+    /// layer 2 beside the host's stack) or guest (AF_XDP in the VM, with both ends ours)
     #[arg(long, value_parser = backend)]
     backend: Option<Backend>,
     /// Only between two kernels: a try of the harness itself
@@ -120,5 +120,5 @@ pub(super) fn build() -> Result<PathBuf> {
 
 fn backend(name: &str) -> std::result::Result<Backend, String> {
     let found = Backend::ALL.into_iter().find(|b| b.name() == name);
-    found.ok_or_else(|| "udp, packet, xdp, l2 or if".into())
+    found.ok_or_else(|| "udp, packet, xdp, l2, if or guest".into())
 }

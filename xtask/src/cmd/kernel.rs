@@ -38,6 +38,9 @@ pub(crate) struct Args {
     /// Do not make rxe0
     #[arg(long)]
     no_rxe: bool,
+    /// Cards on which AF_XDP can have zero copy, and two more of them that are joined to each other
+    #[arg(long)]
+    xdp: bool,
     /// Show the console and how long booting took
     #[arg(long, short)]
     verbose: bool,
@@ -54,6 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         memory: args.memory,
         shares: args.share.iter().map(full).collect::<Result<_>>()?,
         rxe: !args.no_rxe,
+        xdp: args.xdp,
         verbose: args.verbose,
         ..Spec::default()
     };

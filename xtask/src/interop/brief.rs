@@ -15,7 +15,7 @@ fn whole(kernel: &str) -> &'static [(Backend, Asks)] {
 /// The combinations of a backend and a requester of which a short run plays only
 /// [`FEW`](super::FEW) with this kernel, such as `6.1`.
 pub fn brief(kernel: &str) -> Vec<(Backend, Asks)> {
-    let backends = Backend::OF_HOST.into_iter().chain([Backend::Interface]);
+    let backends = Backend::OF_HOST.into_iter().chain([Backend::Interface, Backend::Guest]);
     let all = backends.flat_map(|backend| Asks::BOTH.map(|a| (backend, a)));
     all.filter(|combination| !whole(kernel).contains(combination)).collect()
 }

@@ -13,6 +13,7 @@ mod exchange;
 mod faults;
 mod feature;
 mod features;
+mod guest;
 mod pingpong;
 mod placed;
 mod report;
@@ -66,13 +67,19 @@ pub enum Backend {
     L2,
     /// An endpoint of layer 2 on the interface, beside the host's network stack.
     Interface,
+    /// AF_XDP sockets in the VM, whose driver may have zero copy, in place of the kernel's device.
+    Guest,
 }
 
 impl Backend {
     /// Those that share a link with the host's network stack.
     pub const OF_HOST: [Self; 3] = [Self::Udp, Self::Packet, Self::Xdp];
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Udp, Self::Packet, Self::Xdp, Self::L2, Self::Interface];
+    /// Those with the kernel's device at the other end.
+    pub const WITH_KERNEL: [Self; 5] =
+        [Self::Udp, Self::Packet, Self::Xdp, Self::L2, Self::Interface];
+    /// All of them. The last takes the kernel's device away.
+    pub const ALL: [Self; 6] =
+        [Self::Udp, Self::Packet, Self::Xdp, Self::L2, Self::Interface, Self::Guest];
 
     /// As it is named on command lines.
     pub fn name(self) -> &'static str {
@@ -82,6 +89,7 @@ impl Backend {
             Self::Xdp => "xdp",
             Self::L2 => "l2",
             Self::Interface => "if",
+            Self::Guest => "guest",
         }
     }
 }
@@ -124,7 +132,7 @@ pub const UC_SIZES: [u64; 6] = [0, 1, 1023, 1024, 1025, 65536];
 pub const UD_SIZES: [u64; 6] = [0, 1, 1023, 1024, 1025, 4096];
 
 /// Cells that say in a few seconds whether a backend works with a kernel.
-pub const FEW: [&str; 9] = [
+pub const FEW: [&str; 11] = [
     "SEND/1025",
     "WRITE/65536",
     "READ/65536",
@@ -134,6 +142,8 @@ pub const FEW: [&str; 9] = [
     "ipv6",
     "pingpong/4096-mtu",
     "beside",
+    "driver",
+    "zerocopy",
 ];
 
 /// The remark in cells that work around the quirk [`world::Quirks::mute_atomics`].
@@ -190,7 +200,8 @@ fn run_on(
     backends: &[Backend],
     report: Option<Report>,
 ) -> Result<Report> {
-    let vm = Vm::boot(net, found, &Spec::default())?;
+    let xdp = backends.contains(&Backend::Guest);
+    let vm = Vm::boot(net, found, &Spec { xdp, ..Spec::default() })?;
     let release = vm.run(["uname", "-r"])?.ok()?.trim().to_owned();
     let capture = match &options.capture {
         Some(file) => Some(net.capture(file, "udp port 4791")?),
@@ -201,6 +212,9 @@ fn run_on(
         Run { world: World::new(kernel, &vm, net, options)?, report, baselines: HashMap::new() };
     for backend in backends {
         for asks in &options.asks {
+            if *backend == Backend::Guest && *asks != Asks::Ours {
+                continue;
+            }
             if *backend == Backend::Xdp && !bpf_is_permitted() {
                 run.leave_out(*backend, *asks, "XDP needs CAP_BPF outside of any user namespace");
                 continue;
@@ -224,6 +238,12 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn all(&mut self, setting: Setting) {
+        if setting.backend == Backend::Guest {
+            for cell in guest::ALL {
+                self.cell(setting, cell.name, |run| (cell.run)(&mut run.world));
+            }
+            return;
+        }
         let mut n = 0;
         for op in Op::ALL {
             let sizes: &[u64] = if op.is_atomic() { &[8] } else { &SIZES };

@@ -176,7 +176,7 @@ impl Pingpong {
 }
 
 /// Waits until a server listens, or has ended.
-fn listening(mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
+pub(super) fn listening(mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
     let end = Instant::now() + TIMEOUT;
     while !ready()? {
         if Instant::now() > end {
@@ -189,7 +189,7 @@ fn listening(mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
 
 /// Waits for our program to end, but not for long once the other has `failed`. Returns whether it
 /// succeeded, and what it printed.
-fn wait(mut child: Child, failed: impl Fn() -> bool) -> (bool, String) {
+pub(super) fn wait(mut child: Child, failed: impl Fn() -> bool) -> (bool, String) {
     let mut end = Instant::now() + TIMEOUT;
     while Instant::now() < end && child.try_wait().is_ok_and(|s| s.is_none()) {
         if failed() {

@@ -6,7 +6,7 @@
 mod kept;
 
 use super::exchange::Op;
-use super::{Asks, Backend, SIZES, UC_SIZES, UD_SIZES, faults, features, pingpong};
+use super::{Asks, Backend, SIZES, UC_SIZES, UD_SIZES, faults, features, guest, pingpong};
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
@@ -109,6 +109,7 @@ impl Report {
         self.operations(&mut out, "ud/", &Op::UD, &UD_SIZES);
         self.features(&mut out);
         self.faults(&mut out);
+        self.guest(&mut out);
         self.trouble(&mut out);
         out
     }
@@ -136,7 +137,7 @@ impl Report {
         out.push('\n');
         for op in ops {
             for asks in Asks::BOTH {
-                for backend in Backend::ALL {
+                for backend in Backend::WITH_KERNEL {
                     let op = format!("{prefix}{}", op.name());
                     let _ = write!(out, "| {op} | {} | {} |", asks.name(), backend.name());
                     for size in sizes {
@@ -152,7 +153,7 @@ impl Report {
 
     /// The cells of one name, in the columns of [`column_names`].
     fn columns(&self, out: &mut String, name: &str) {
-        for backend in Backend::ALL {
+        for backend in Backend::WITH_KERNEL {
             for asks in Asks::BOTH {
                 let _ = write!(out, " {} |", self.mark(backend, asks, name));
             }
@@ -183,6 +184,20 @@ impl Report {
         out.push('\n');
     }
 
+    /// Our engine in the VM.
+    fn guest(&self, out: &mut String) {
+        let (backend, asks) = (Backend::Guest, Asks::Ours);
+        if !self.rows.iter().any(|row| row.backend == backend) {
+            return;
+        }
+        let _ = writeln!(out, "| name | what | ours asks, guest |\n| --- | --- | --- |");
+        for cell in guest::ALL {
+            let mark = self.mark(backend, asks, cell.name);
+            let _ = writeln!(out, "| `{}` | {} | {mark} |", cell.name, cell.what);
+        }
+        out.push('\n');
+    }
+
     /// The remarks and everything that is not good, in full.
     fn trouble(&self, out: &mut String) {
         for row in &self.rows {
@@ -196,12 +211,12 @@ impl Report {
 /// The names of the columns of backends and roles, and the line below, with so many columns in front.
 fn column_names(before: usize) -> String {
     let mut out = String::new();
-    for backend in Backend::ALL {
+    for backend in Backend::WITH_KERNEL {
         for asks in Asks::BOTH {
             let _ = write!(out, " {} asks, {} |", asks.name(), backend.name());
         }
     }
-    let columns = before + Backend::ALL.len() * Asks::BOTH.len();
+    let columns = before + Backend::WITH_KERNEL.len() * Asks::BOTH.len();
     out + "\n|" + &" --- |".repeat(columns)
 }
 
@@ -273,6 +288,10 @@ those that end with it. What it needs is in [kernel-vm.md](kernel-vm.md).
 on the host's interface, beside the host's stack, and in the cell `beside` a second endpoint on the \
 interface of the kernel's device: each serves a program while the other is there. The ping-pong programs \
 exchange their queue pair numbers over TCP, which endpoints do not have, so their cells are empty.
+
+`guest` is our engine at both ends: in the VM with AF_XDP in place of the kernel's device, on a card whose \
+driver has zero copy since Linux 6.13, and on the host with UDP sockets; its cells on VLANs are between two \
+cards of the VM. They are in a table of their own.
 
 The kernel runs in a VM and its end is driven through libibverbs by `tests/peer/peer.py`; our end \
 by `rxe-peer`, the same program on rxe-verbs. In every cell of the first table, the bytes of the \

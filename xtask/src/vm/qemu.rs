@@ -15,6 +15,7 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// What a VM is made of.
 #[derive(Clone, Debug)]
@@ -27,6 +28,9 @@ pub struct Spec {
     pub shares: Vec<PathBuf>,
     /// Whether to make `rxe0` on `eth0`.
     pub rxe: bool,
+    /// Whether AF_XDP sockets on its cards can have zero copy, if the driver has it, and two further cards,
+    /// `eth1` and `eth2`, are joined to each other.
+    pub xdp: bool,
     /// Whether to show the VM's console on standard error.
     pub verbose: bool,
     /// How long booting may take.
@@ -40,6 +44,7 @@ impl Default for Spec {
             memory: 1500,
             shares: Vec::new(),
             rxe: true,
+            xdp: false,
             verbose: false,
             timeout: Duration::from_secs(180),
         }
@@ -55,7 +60,13 @@ pub struct Vm {
     index: u8,
     env: Vec<(String, String)>,
     boot: Duration,
+    /// Where the sockets between `eth1` and `eth2` are.
+    _wire: Option<TempDir>,
 }
+
+/// The driver lets nobody else name addresses to the card, unless it is one behind an IOMMU. It need not
+/// have one.
+const XDP: &str = ",disable-legacy=on,iommu_platform=on";
 
 /// virtio-net without offloads: what a capture on the link shows is what a wire would carry, with
 /// every checksum filled in and no frame larger than the MTU.
@@ -108,11 +119,25 @@ impl Vm {
         cmd.args(["-chardev", "socket,id=con,fd=1", "-serial", "chardev:con"]);
         cmd.args(["-chardev", "socket,id=ctl,fd=0", "-device", "virtio-serial-pci"]);
         cmd.args(["-device", "virtserialport,chardev=ctl,name=rxe.ctl"]);
-        cmd.args(["-netdev", &format!("{netdev},id=net")]);
         let mtu = net.mtu();
-        let nic =
-            format!("virtio-net-pci,netdev=net,mac=52:54:00:47:91:{index:02x},host_mtu={mtu}");
-        cmd.args(["-device", &format!("{nic},romfile=,{NO_OFFLOADS}")]);
+        let xdp = if spec.xdp { XDP } else { "" };
+        let mut card = |netdev: &str, id: &str, card: u8| {
+            let nic = format!(
+                "virtio-net-pci,netdev={id},mac=52:54:00:47:{:02x}:{index:02x},host_mtu={mtu}",
+                0x91 + card
+            );
+            cmd.args(["-netdev", &format!("{netdev},id={id}")]);
+            cmd.args(["-device", &format!("{nic},romfile=,{NO_OFFLOADS}{xdp}")]);
+        };
+        card(netdev, "net", 0);
+        let wire = if spec.xdp { Some(wire()?) } else { None };
+        if let Some(dir) = &wire {
+            let [a, b] = ["a", "b"].map(|end| dir.path().join(end).display().to_string());
+            for (own, peer, id, n) in [(&a, &b, "wire1", 1), (&b, &a, "wire2", 2)] {
+                let local = format!("dgram,local.type=unix,local.path={own}");
+                card(&format!("{local},remote.type=unix,remote.path={peer}"), id, n);
+            }
+        }
         cmd.args(["-device", "virtio-rng-pci"]);
         let fs = "security_model=none,multidevs=remap";
         cmd.args(["-virtfs", &format!("local,path=/,mount_tag=host,readonly=on,{fs}")]);
@@ -128,8 +153,8 @@ impl Vm {
             console.follow(err, spec.verbose);
         }
         let channel = Channel::new(ctl).map_err(|e| Error::Failed(format!("{name}: {e}")))?;
-        let mut vm =
-            Self { qemu, channel, console, index, env: environment(), boot: Duration::ZERO };
+        let (env, boot) = (environment(), Duration::ZERO);
+        let mut vm = Self { qemu, channel, console, index, env, boot, _wire: wire };
         if vm.channel.ready(spec.timeout) {
             return Ok(vm);
         }
@@ -253,6 +278,12 @@ impl Drop for Vm {
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }
+}
+
+/// A directory for the sockets between two cards.
+fn wire() -> Result<TempDir> {
+    let dir = tempfile::Builder::new().prefix("rxe-wire-").tempdir();
+    dir.map_err(|e| Error::Failed(format!("a directory for sockets: {e}")))
 }
 
 /// The environment of commands in a VM: the host's paths and language, and places one can write to.
