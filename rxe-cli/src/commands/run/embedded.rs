@@ -107,7 +107,7 @@ mod tests {
     fn a_copy_is_made_once_and_a_changed_one_is_replaced() {
         let top = tempfile::tempdir().unwrap();
         let dir = top.path().join("not/there/yet");
-        let unpack = || unpack_in(&[dir.clone()], b"library").unwrap();
+        let unpack = || unpack_in(std::slice::from_ref(&dir), b"library").unwrap();
         let file = unpack();
         assert_eq!(file, dir.join("librxe_preload.so"));
         assert_eq!((mode(file.parent().unwrap()), mode(&file)), (0o700, 0o500));
