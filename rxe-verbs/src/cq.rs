@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rxe_core::VerbsError;
 use rxe_core::queue::{self, Arm, Completion, Notify};
-use rxe_core::types::Time;
+use rxe_core::types::{Qpn, Time};
 use rxe_net::EventFd;
 
 use crate::device::{Device, Permit, ShardSet};
@@ -113,6 +113,14 @@ impl CompletionQueue {
     /// The shards of its queue pairs, as bits by their numbers.
     pub(crate) fn shard_bits(&self) -> u32 {
         self.inner.shards.bits()
+    }
+
+    /// A queue pair was reset or destroyed: its completions are not given any more. The engine has removed
+    /// those in the queue.
+    pub(crate) fn discard(&self, qpn: Qpn) {
+        if let Some(slow) = &self.inner.slow {
+            slow.discard(qpn);
+        }
     }
 
     /// It has a queue pair of this shard.

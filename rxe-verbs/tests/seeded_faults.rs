@@ -208,3 +208,39 @@ fn completions_are_held_back_and_the_events_come() {
         ["slow cq 20ms held back 3 completions", "async=PORT_ACTIVE@1ms came 1 time"]
     );
 }
+
+/// A completion is held back while `end` ends its queue pair. The next that is given is of another one.
+#[track_caller]
+fn goes_with_its_queue_pair(end: fn(&mut Option<QueuePair>)) {
+    let plan = "slow cq 2s".parse().unwrap();
+    let device = Device::options("lo").address(address()).faults(1, plan).open().unwrap();
+    let (a, b) = (Side::new(device), Side::new(open(address())));
+    let into = b.region(64);
+    let send = |id, from: &QueuePair, to: &QueuePair| {
+        to.recv(id, &[into.slice(..)]).unwrap();
+        from.send_bytes(id, b"x").post().unwrap();
+    };
+    let (mut from, to) = (Some(a.pd.qp(&a.cq).build().unwrap()), b.pd.qp(&b.cq).build().unwrap());
+    let ended = from.as_ref().unwrap();
+    connect(ended, &to);
+    send(1, ended, &to);
+    let ended = ended.qpn();
+    while a.device.faults().unwrap().lines() != ["slow cq 2s held back 1 completion"] {
+        assert!(a.cq.poll_one().unwrap().is_none(), "it is not held back");
+    }
+    end(&mut from);
+    connect(&a.qp, &b.qp);
+    send(2, &a.qp, &b.qp);
+    let done = a.cq.spin_one(TIMEOUT).unwrap();
+    assert_eq!((done.id, done.qpn), (2, a.qp.qpn()), "{ended:?} has ended");
+}
+
+#[test]
+fn a_completion_that_is_held_back_goes_with_a_destroyed_queue_pair() {
+    goes_with_its_queue_pair(|qp| drop(qp.take()));
+}
+
+#[test]
+fn a_completion_that_is_held_back_goes_with_a_reset() {
+    goes_with_its_queue_pair(|qp| qp.as_ref().unwrap().to_reset().unwrap());
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rxe_core::queue::{Completion, CompletionQueue, Notify};
-use rxe_core::types::Time;
+use rxe_core::types::{Qpn, Time};
 use rxe_net::spawn_thread;
 
 use super::verbs::VerbsTally;
@@ -68,6 +68,12 @@ impl SlowCq {
             return None;
         }
         Some(completion)
+    }
+
+    /// Removes the completion of a queue pair that was reset or destroyed. Its completions in the queue
+    /// are removed already.
+    pub(crate) fn discard(&self, qpn: Qpn) {
+        self.early.lock().take_if(|early| early.qpn == qpn);
     }
 }
 

@@ -136,6 +136,9 @@ impl QueuePair {
         }
         let now = self.device().now();
         self.shard().with(|core| core.engine.modify_qp(now, self.qpn(), attr, mask))??;
+        if mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Reset {
+            self.discard_held_back();
+        }
         Ok(())
     }
 
@@ -276,6 +279,12 @@ impl QueuePair {
         }
     }
 
+    /// The engine has removed its completions; these are those that a fault holds back.
+    fn discard_held_back(&self) {
+        self.send_cq().discard(self.qpn());
+        self.recv_cq().discard(self.qpn());
+    }
+
     #[inline]
     fn shard(&self) -> &Shard {
         &self.shard
@@ -291,6 +300,7 @@ impl Drop for QueuePair {
         });
         // Groups are left where the lock is free.
         drop(left);
+        self.discard_held_back();
     }
 }
 
