@@ -34,6 +34,10 @@ mod cluster_lock;
 #[allow(dead_code, reason = "main is for the command line")]
 mod cluster_ring;
 
+#[path = "../examples/cluster_incast.rs"]
+#[allow(dead_code, reason = "main is for the command line")]
+mod cluster_incast;
+
 #[test]
 fn the_bug_of_cluster_lock_is_found_and_found_again_and_its_repair_holds() {
     use cluster_lock::{Update, run};
@@ -50,4 +54,11 @@ fn the_bug_of_cluster_lock_is_found_and_found_again_and_its_repair_holds() {
 #[test]
 fn cluster_ring_carries_a_thousand_hosts() {
     cluster_ring::run(7, 1000).unwrap();
+}
+
+#[test]
+fn cluster_incast_loses_less_with_congestion_control() {
+    let [on, off] = [true, false].map(|on| cluster_incast::run(1, 100, on).unwrap());
+    assert!(on.overflowed < off.overflowed, "{on:?} {off:?}");
+    assert!(on.marked > 0 && off.marked == 0, "{on:?} {off:?}");
 }
