@@ -141,6 +141,55 @@ fn whole(path: &Path) -> u64 {
     count
 }
 
+/// The names of the interfaces in a pcapng file, in the byte order of this machine.
+fn interfaces(file: &[u8]) -> Vec<String> {
+    const INTERFACE: u32 = 1;
+    const NAME: u16 = 2;
+    let u32_at = |at: usize| u32::from_ne_bytes(file[at..at + 4].try_into().unwrap());
+    let u16_at = |at: usize| u16::from_ne_bytes(file[at..at + 2].try_into().unwrap());
+    let (mut names, mut at) = (Vec::new(), 0);
+    while at < file.len() {
+        // Behind the type and length of the block, the link type and the snap length.
+        let mut option = at + 16;
+        while u32_at(at) == INTERFACE && u16_at(option) != 0 {
+            let len = usize::from(u16_at(option + 2));
+            if u16_at(option) == NAME {
+                let name = &file[option + 4..option + 4 + len];
+                names.push(String::from_utf8(name.to_vec()).unwrap());
+            }
+            option += 4 + len.next_multiple_of(4);
+        }
+        at += u32_at(at + 4) as usize;
+    }
+    names
+}
+
+#[test]
+fn a_file_names_the_device_and_has_comments() {
+    let dir = Dir::new();
+    let script = r#"
+        mount -t tmpfs none /dev/shm
+        "$RXE" perf write bw -D 60 -d lo > server.out 2>&1 & server=$!
+        until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
+        "$RXE" perf write bw -D 60 -d lo --fault 'out: drop 2%' 127.0.0.1 > client.out 2>&1 & client=$!
+        until "$RXE" stat --json --of $client 2> stat.err | grep -q '"sent_pkts"'; do sleep 0.05; done
+        "$RXE" capture --of $client -c 3000 -w lossy.pcapng 2> lossy.err
+        kill $client $server
+    "#;
+    let test = "a_file_names_the_device_and_has_comments";
+    let Some(out) = in_namespace(test, LOOPBACK, script, &dir.file("")) else { return };
+    assert!(out.status.success(), "{out:?}");
+    let path = dir.file("lossy.pcapng");
+    assert_eq!(interfaces(&fs::read(&path).unwrap()), ["rxe_lo"]);
+    let mut reader = Reader::open(&path).unwrap();
+    let mut comments = Vec::new();
+    while let Some(record) = reader.next().unwrap() {
+        comments.extend(record.comments.clone());
+    }
+    let again = comments.iter().any(|comment| comment.starts_with("sending again from PSN "));
+    assert!(again, "{comments:?}");
+}
+
 #[test]
 fn what_cannot_be_is_refused_in_a_line() {
     let dir = Dir::new();
