@@ -23,7 +23,8 @@ pub(crate) struct Args {
     /// The scenario; - reads standard input
     #[arg(value_name = "SCENARIO")]
     scenario: PathBuf,
-    /// Write the capture to this file (pcap with nanoseconds); - writes to standard output
+    /// Write the capture to this file: pcap with nanoseconds or, if the name ends in .pcapng, pcapng with
+    /// comments that say what has completed; - writes pcap to standard output
     #[arg(short, long, value_name = "FILE")]
     write: PathBuf,
 }
@@ -31,14 +32,18 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
         let generated = read(&self.scenario)?;
-        let file = generated.to_pcap();
-        if self.write.as_os_str() == "-" {
-            return print_bytes(&file);
-        }
         let failed = |e: io::Error| {
             let what = format!("cannot write {}: {e}", self.write.display());
             Error::new(what, "name another file")
         };
+        let file = if self.write.extension().is_some_and(|it| it == "pcapng") {
+            generated.to_pcapng().map_err(failed)?
+        } else {
+            generated.to_pcap()
+        };
+        if self.write.as_os_str() == "-" {
+            return print_bytes(&file);
+        }
         let new = NewFile::new(&self.write).map_err(failed)?;
         fs::write(new.path(), &file).map_err(failed)?;
         new.finish().map_err(failed)?;

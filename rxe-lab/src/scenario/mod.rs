@@ -18,9 +18,10 @@ mod run;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::Duration;
 
-use rxe_net::FaultRule;
+use rxe_net::{Direction, FaultRule, PacketBlock, PcapWriter};
 
 use crate::capture::LinkType;
 use crate::check::Kind;
@@ -56,6 +57,8 @@ pub struct GeneratedFrame {
     pub at: Duration,
     /// From the Ethernet header on.
     pub bytes: Vec<u8>,
+    /// What completed at its arrival, and how.
+    pub comments: Vec<String>,
 }
 
 /// What a description gives.
@@ -105,6 +108,25 @@ impl Generated {
             file.extend_from_slice(&frame.bytes);
         }
         file
+    }
+
+    /// The frames as a capture with comments (pcapng, in the byte order of this machine): which requests
+    /// and receives have completed when a frame arrived, and how.
+    ///
+    /// # Errors
+    /// A frame is too long for a capture.
+    pub fn to_pcapng(&self) -> io::Result<Vec<u8>> {
+        let mut writer = PcapWriter::new(Vec::new(), "network")?;
+        for frame in &self.frames {
+            writer.write(&PacketBlock {
+                at: frame.at,
+                interface: 0,
+                direction: Direction::Outbound,
+                frame: &frame.bytes,
+                comments: &frame.comments,
+            })?;
+        }
+        Ok(writer.into_inner())
     }
 }
 

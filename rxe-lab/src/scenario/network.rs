@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rxe_core::qp::QpHandle;
-use rxe_core::types::Time;
+use rxe_core::queue::{Completion, CompletionQueue};
+use rxe_core::types::{CompletionOp, Status, Time};
 use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
 use rxe_core::wire::{Ethernet, Frame, Mac, NetHeader, TxBatch, TxLimits, UDP_PORT};
 use rxe_net::{Fabric, FaultPath, Faults};
@@ -36,12 +37,51 @@ impl Port {
     }
 }
 
+/// The completions of a queue pair.
+pub(super) struct Completions {
+    /// Its name.
+    pub(super) pair: String,
+    /// Its host.
+    pub(super) host: usize,
+    pub(super) cq: Arc<CompletionQueue>,
+}
+
+impl Completions {
+    /// Counts what has completed. If a packet did it, the last frame with these bytes that has left until
+    /// then gets a comment.
+    fn take(&self, made: &mut Generated, packet: Option<(Duration, &[u8])>) {
+        while let Some(completion) = self.cq.poll() {
+            let key = (self.pair.clone(), completion.status.verbs_str());
+            *made.completions.entry(key).or_default() += 1;
+            let Some((left, bytes)) = packet else { continue };
+            let is_it = |it: &&mut GeneratedFrame| it.at <= left && it.bytes.ends_with(bytes);
+            if let Some(frame) = made.frames.iter_mut().rev().find(is_it) {
+                frame.comments.push(format!("{}: {}", self.pair, how(&completion)));
+            }
+        }
+    }
+}
+
+/// How a request has ended, in words.
+fn how(completion: &Completion) -> String {
+    let what = match (completion.status, completion.op) {
+        (Status::Success, CompletionOp::Recv | CompletionOp::RecvRdmaWithImm) => "receive complete",
+        (Status::Success, _) => "request complete",
+        // The kind is not known then.
+        _ => "completed with an error",
+    };
+    format!("{what}: {}", completion.status.verbs_str())
+}
+
 /// The hosts, and what is between them.
 pub(super) struct World {
     pub(super) ports: Vec<Port>,
     pub(super) now: Time,
     /// Those with engines.
     pub(super) queue_pairs: Vec<Arc<QpHandle>>,
+    pub(super) completions: Vec<Completions>,
+    /// How long a packet travels.
+    delay: Duration,
     fabric: Fabric,
     /// Bits a second.
     rate: u64,
@@ -67,6 +107,8 @@ impl World {
             ports,
             now,
             queue_pairs: Vec::new(),
+            completions: Vec::new(),
+            delay,
             fabric: Fabric::new(0, faults),
             rate,
             batch: TxBatch::new(TxLimits { burst_segments: 1, ..TxLimits::default() }),
@@ -113,6 +155,7 @@ impl World {
     /// Does what is to be done at this moment. Returns whether there was anything.
     fn turn(&mut self, step: &Range<usize>) -> Result<bool> {
         let mut worked = false;
+        self.take_completions();
         for at in 0..self.ports.len() {
             let port = &mut self.ports[at];
             port.device.engine.poll_transmit(self.now, &mut self.batch);
@@ -126,6 +169,8 @@ impl World {
                 self.leave(at, net, &bytes, None, step)?;
             }
         }
+        // The next that arrive have completed nothing yet.
+        self.take_completions();
         let ports = &mut self.ports;
         let now = self.now;
         self.fabric.deliver(now, |net, bytes| {
@@ -134,16 +179,27 @@ impl World {
                 port.into.take(now, &Frame::single(net, bytes));
             }
         });
-        for port in ports.iter_mut() {
+        // Whatever arrives now has left before.
+        let left = self.start + now.since(self.origin + self.delay);
+        for (host, port) in ports.iter_mut().enumerate() {
             while let Some((net, bytes)) = port.into.pop(now) {
                 worked = true;
                 if port.device.answers {
                     port.device.engine.handle_frame(now, &Frame::single(net, &bytes));
+                    let here = self.completions.iter().filter(|it| it.host == host);
+                    here.for_each(|it| it.take(&mut self.made, Some((left, &bytes))));
                 }
             }
             while port.device.engine.poll_event().is_some() {}
         }
         Ok(worked)
+    }
+
+    /// Takes the completions that no packet made.
+    pub(super) fn take_completions(&mut self) {
+        for it in &self.completions {
+            it.take(&mut self.made, None);
+        }
     }
 
     /// A packet leaves its host: `whole` is its frame, if it is another than the usual one.
@@ -174,7 +230,7 @@ impl World {
         let nanos = frame.len() as u64 * 8 * 1_000_000_000 / self.rate;
         port.free = left + Duration::from_nanos(nanos);
         let at = self.wall(left);
-        self.made.frames.push(GeneratedFrame { at, bytes: frame });
+        self.made.frames.push(GeneratedFrame { at, bytes: frame, comments: Vec::new() });
         self.fabric.send_frame(left, &Frame::single(net, bytes));
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rxe_core::queue::{
@@ -18,7 +19,7 @@ use super::description::{Description, Operation, Packet, Receive, Service, Step,
 use super::error::{Mistake, Result};
 use super::field::Place;
 use super::host::{self, Made, PD, Pair};
-use super::network::{Port, World};
+use super::network::{Completions, Port, World};
 use super::packet::{self, Ends};
 use super::{Bounds, Generated, ReadFaults};
 
@@ -77,6 +78,12 @@ pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Resul
     let mut world = World::new(ports, delay, rate, start, origin, bounds);
     let made = pairs.values().filter_map(|pair| pair.made.as_ref());
     world.queue_pairs = made.map(|made| made.handle.clone()).collect();
+    world.completions = (pairs.iter())
+        .filter_map(|(name, pair)| {
+            let cq = Arc::clone(&pair.made.as_ref()?.cq);
+            Some(Completions { pair: name.clone(), host: pair.host, cq })
+        })
+        .collect();
     world.made.findings = findings(&it.findings)?;
     let counts = BTreeMap::new();
     let steps_left = bounds.frames;
@@ -91,7 +98,7 @@ pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Resul
     let last = it.steps.last().map_or(0..0, Spanned::span);
     let end = run.world.now + run.limit;
     run.world.run(end, true, &last)?;
-    run.completions();
+    run.world.take_completions();
     let responders = run.pairs.values().map(|pair| run.responder(pair, delay)).collect();
     let mut made = run.world.finish();
     made.responders = responders;
@@ -140,13 +147,13 @@ impl Run<'_> {
             Step::Wait(text) if text.get_ref().is_empty() => {
                 let end = self.world.now + self.limit;
                 self.world.run(end, true, span)?;
-                self.completions();
+                self.world.take_completions();
                 self.in_time(span)
             }
             Step::Wait(text) => {
                 let end = self.world.now + time(text)?;
                 self.world.run(end, false, span)?;
-                self.completions();
+                self.world.take_completions();
                 self.in_time(span)
             }
             Step::Repeat(repeat) => {
@@ -360,17 +367,6 @@ impl Run<'_> {
             psns: (pair.map_or(0, |p| p.psn.value()), peer.map_or(0, |p| p.psn.value())),
         };
         Ok((from, ends))
-    }
-
-    /// Counts what has completed.
-    fn completions(&mut self) {
-        for (name, pair) in &self.pairs {
-            let Some(made) = &pair.made else { continue };
-            while let Some(completion) = made.cq.poll() {
-                let key = (name.clone(), completion.status.verbs_str());
-                *self.world.made.completions.entry(key).or_default() += 1;
-            }
-        }
     }
 }
 

@@ -97,6 +97,26 @@ fn repetitions_and_waits_take_their_time() {
     let ended: Vec<_> =
         generated.completions.iter().map(|((qp, how), n)| (&**qp, *how, *n)).collect();
     assert_eq!(ended, [("a", "success", 3), ("b", "success", 3)]);
+    let comments: Vec<_> = generated.frames.iter().map(|frame| frame.comments.join(";")).collect();
+    assert_eq!(
+        comments,
+        ["b: receive complete: success", "a: request complete: success"].repeat(3)
+    );
+}
+
+#[test]
+fn a_failure_stands_at_the_packet_that_tells_it() {
+    let generated = made(&with("{ write = { qp = \"a\", bytes = 4, rkey = 9 } }"));
+    let comments: Vec<_> = generated.frames.iter().map(|frame| frame.comments.join(";")).collect();
+    assert_eq!(comments, ["", "a: completed with an error: remote access error"]);
+    let file = generated.to_pcapng().unwrap();
+    let mut reader = crate::capture::Reader::new(std::io::Cursor::new(file)).unwrap();
+    let mut read = Vec::new();
+    while let Some(record) = reader.next().unwrap() {
+        read.push((record.bytes.to_vec(), record.comments.join(";")));
+    }
+    let frames = generated.frames.iter().map(|frame| frame.bytes.clone());
+    assert_eq!(read, frames.zip(comments).collect::<Vec<_>>());
 }
 
 #[test]
