@@ -1,7 +1,6 @@
 //! What an engine is told about its device.
 
 use crate::types::{Gid, Mtu, Qpn};
-use crate::wire::UDP_PORT;
 
 /// The device that an engine serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +146,7 @@ impl SourcePort {
             Self::PerQp => {
                 // Any function that scatters will do.
                 let hash = qpn.value().wrapping_mul(0x9e37_79b1) >> 18;
-                0xc000 | u16::try_from(hash & 0x3fff).unwrap_or(UDP_PORT)
+                0xc000 | u16::try_from(hash & 0x3fff).unwrap_or(0)
             }
             Self::InTurn { first, count } => first.saturating_add(earlier % count.max(1)),
         }

@@ -130,7 +130,7 @@ fn script(blocks: &[Block]) -> String {
          listeners() { ss -Htln | wc -l; }
          end() { echo \"=== $1 $2\"; cat out.$1; echo; }\n",
     );
-    let mut server = None;
+    let mut servers = Vec::new();
     for (i, block) in blocks.iter().enumerate() {
         let Some(role) = block.value("run") else { continue };
         let text = &block.text;
@@ -143,15 +143,17 @@ fn script(blocks: &[Block]) -> String {
         if role == "server" {
             let _ = writeln!(
                 out,
-                "before=$(listeners); timeout 20 {command} {file} > out.{i} 2>&1 & server=$!; n=0
+                "before=$(listeners); timeout 20 {command} {file} > out.{i} 2>&1 & server_{i}=$!; n=0
                  until [ $(listeners) -gt $before ] || [ $n -gt 100 ]; do
                      n=$((n + 1)); sleep 0.05; done"
             );
-            server = Some(i);
+            servers.push(i);
         } else {
             let _ = writeln!(out, "timeout 20 {command} {file} > out.{i} 2>&1; end {i} $?");
-            if let (Some(server), "client") = (server, role) {
-                let _ = writeln!(out, "wait $server; end {server} $?");
+            if role == "client" {
+                for server in servers.drain(..) {
+                    let _ = writeln!(out, "wait $server_{server}; end {server} $?");
+                }
             }
         }
     }

@@ -94,7 +94,7 @@ mod tests {
         }
         // A link of the checkout that has nothing to lead to.
         let text = |path: &Path| fs::read_to_string(path).unwrap();
-        assert!(text(&source.join("docs/programs.md")).contains("](../tests/c/"));
-        assert!(!text(&to.path().join("docs/programs.md")).contains("](../tests/c/"));
+        assert!(text(&source.join("docs/programs-tried.md")).contains("](../tests/c/"));
+        assert!(!text(&to.path().join("docs/programs-tried.md")).contains("](../tests/c/"));
     }
 }

@@ -92,7 +92,7 @@ const WAIT: &str = r#"
 "#;
 
 /// The commands of a README's blocks `sh run=ROLE`, as a script. `server` runs in the background until
-/// the next `client` has ended; what has another role, at once.
+/// the next `client` has ended, and further ones with it; what has another role, at once.
 ///
 /// # Errors
 /// If no block is to be run.
@@ -107,9 +107,11 @@ pub fn commands(readme: &str) -> Result<String> {
         script += &format!("cat > block.{blocks} <<'END OF BLOCK'\n{block}END OF BLOCK\n");
         script += &match role {
             "server" => {
-                format!("before=$(listeners); {run} & server=$!; until_listening $before\n")
+                format!(
+                    "before=$(listeners); {run} & servers=\"$servers $!\"; until_listening $before\n"
+                )
             }
-            "client" => format!("{run}\nwait $server\n"),
+            "client" => format!("{run}\nfor server in $servers; do wait $server; done; servers=\n"),
             _ => format!("{run}\n"),
         };
     }
@@ -343,8 +345,9 @@ mod tests {
         };
         let english = of("README.md");
         assert!(english.contains("\nrxe run -- ibv_devices\n") && !english.contains("cargo"));
-        assert!(english.matches("\nwait $server\n").count() >= 4, "{english}");
-        assert!(english.matches("server=$!").count() == english.matches("wait $server").count());
+        assert!(english.matches("wait $server;").count() >= 4, "{english}");
+        let last = |text| english.rfind(text).unwrap();
+        assert!(last("wait $server;") > last("servers=\"$servers $!\""), "all have ended");
         let chinese = of("README.zh-CN.md").replace(" --lang zh", "");
         let plain = |script: &str| -> Vec<String> {
             script.lines().map(|line| line.split(" #").next().unwrap_or(line).to_owned()).collect()

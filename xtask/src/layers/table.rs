@@ -341,7 +341,7 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["report"],
             &["features"],
-            &["datagram", "placed", "shared", "unreliable", "windows"],
+            &["datagram", "guest", "placed", "shared", "unreliable", "windows"],
             &["beside", "faults", "feature", "pingpong"],
             &["exchange", "world"],
             &["brief", "end"],

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
-use super::library::{NAME, loader_takes};
+use super::{LIBRARY_NAME, loader_takes};
 use crate::common::Error;
 
 include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
@@ -38,7 +38,7 @@ fn directories(digest: &str) -> Vec<PathBuf> {
 fn unpack_in(directories: &[PathBuf], bytes: &[u8]) -> Result<PathBuf, Error> {
     let mut why = String::new();
     for dir in directories {
-        let file = dir.join(NAME);
+        let file = dir.join(LIBRARY_NAME);
         let done = if loader_takes(&file) {
             unpack(dir, bytes).map_err(|e| e.to_string())
         } else {
@@ -72,7 +72,7 @@ fn unpack(dir: &Path, bytes: &[u8]) -> io::Result<()> {
     if !found.is_dir() || !own || found.mode() & 0o077 != 0 {
         return Err(io::Error::other("it is not a directory that only this user may use"));
     }
-    let file = dir.join(NAME);
+    let file = dir.join(LIBRARY_NAME);
     let there = fs::symlink_metadata(&file).is_ok_and(|found| found.is_file());
     if there && fs::read(&file).is_ok_and(|copy| copy == bytes) {
         return Ok(());
@@ -148,7 +148,7 @@ mod tests {
         assert!(refused(&dirs[..2]).contains("only this user"));
         let said = refused(&dirs[..3]);
         assert!(said.contains("a space") && said.contains("XDG_CACHE_HOME"), "{said}");
-        assert_eq!(unpack_in(&dirs, b"library").unwrap(), dirs[3].join(NAME));
+        assert_eq!(unpack_in(&dirs, b"library").unwrap(), dirs[3].join(LIBRARY_NAME));
         assert_eq!(fs::read_dir(&real).unwrap().count(), 0);
 
         // Where others could put a directory of theirs in its place.

@@ -3,10 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{embedded, own_dir};
+use super::{LIBRARY_NAME, embedded, loader_takes, own_dir};
 use crate::common::Error;
-
-pub(super) const NAME: &str = "librxe_preload.so";
 
 /// The versioned libraries beside it, if `cargo xtask libs` has made them.
 pub(super) fn versioned(library: &Path) -> Option<PathBuf> {
@@ -28,19 +26,18 @@ pub(in crate::commands) fn find() -> Result<PathBuf, Error> {
     Ok(found)
 }
 
-/// Whether `LD_PRELOAD` can name this file.
-pub(super) fn loader_takes(library: &Path) -> bool {
-    !library.to_string_lossy().contains([':', ' '])
-}
-
 fn find_from(dir: &Path) -> Result<PathBuf, Error> {
-    let places = [dir.join(NAME), dir.join("../lib/rxe").join(NAME), dir.join("../lib").join(NAME)];
+    let places = [
+        dir.join(LIBRARY_NAME),
+        dir.join("../lib/rxe").join(LIBRARY_NAME),
+        dir.join("../lib").join(LIBRARY_NAME),
+    ];
     for place in &places {
         if let Ok(found) = place.canonicalize() {
             return Ok(found);
         }
     }
-    let what = format!("{NAME} is neither in {} nor in ../lib/rxe", dir.display());
+    let what = format!("{LIBRARY_NAME} is neither in {} nor in ../lib/rxe", dir.display());
     let todo = match dir.parent().filter(|_| dir.ends_with("bin")) {
         // The command alone was copied there.
         Some(prefix) => format!("`cargo xtask install --prefix {}`", prefix.display()),

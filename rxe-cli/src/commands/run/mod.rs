@@ -9,7 +9,7 @@ mod sysfs;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::Error;
@@ -82,6 +82,14 @@ impl EnvArgs {
         }
         crate::common::print(&text)
     }
+}
+
+/// The name of the library to preload.
+const LIBRARY_NAME: &str = "librxe_preload.so";
+
+/// Whether `LD_PRELOAD` can name this file.
+fn loader_takes(library: &Path) -> bool {
+    !library.to_string_lossy().contains([':', ' '])
 }
 
 /// The directory of the running program.
