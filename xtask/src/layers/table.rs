@@ -245,7 +245,8 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["pairs"],
             &["responses"],
-            &["datagrams", "requests"],
+            &["datagrams", "latency", "msn"],
+            &["requests"],
             &["credits", "damage", "gaps", "pace", "text"],
             &["history", "summary"],
             &["finding"],
