@@ -1,7 +1,7 @@
 //! The documents that are installed, with what their links lead to.
 
 use super::Tree;
-use super::files::read;
+use super::tree::read;
 use crate::links::{leads_to, relinked};
 use crate::vm::{Error, Result};
 use std::fs;

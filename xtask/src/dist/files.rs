@@ -1,7 +1,7 @@
 //! All that is installed, below a prefix such as /usr.
 
 use super::documents::documents;
-use super::tree::gzip;
+use super::tree::{gzip, read};
 use super::{Arch, Tree};
 use crate::libs;
 use crate::vm::{Error, Result};
@@ -75,8 +75,4 @@ fn all(dir: &Path) -> Result<Vec<(String, Vec<u8>)>> {
         Ok((name, read(&path)?))
     });
     files.collect()
-}
-
-pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|e| Error::Failed(format!("{}: {e}", path.display())))
 }

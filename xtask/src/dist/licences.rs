@@ -1,6 +1,6 @@
 //! The licences of the crates that are compiled into the programs, which their licences ask to pass on.
 
-use super::files::read;
+use super::tree::read;
 use crate::vm::{Error, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -164,6 +164,11 @@ fn write(at: &Path, entry: &Entry) -> io::Result<()> {
     }
 }
 
+/// The bytes of a file.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|e| Error::Failed(format!("{}: {e}", path.display())))
+}
+
 /// Compresses, without a name and a time.
 ///
 /// # Errors

@@ -139,7 +139,7 @@ pub const LAYERS: &[Layers] = &[
             &["list", "port_monitor"],
             &["quota", "shards"],
             &["attr", "captured", "identity", "links", "qpn_allocator", "resources"],
-            &["endpoints", "odp"],
+            &["endpoints", "odp", "source_port"],
         ],
     },
     Layers {
@@ -333,7 +333,7 @@ pub const LAYERS: &[Layers] = &[
             &["c", "dist", "peer", "skip"],
             &["libs"],
             &["vm"],
-            &["cmd", "layers", "say"],
+            &["cmd", "layers", "links", "say"],
         ],
     },
     Layers {
