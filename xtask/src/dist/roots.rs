@@ -6,6 +6,7 @@
 
 use super::Arch;
 use crate::vm::{Error, Result, cache, mirror};
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,8 +17,8 @@ pub const RELEASES: [&str; 5] = ["bullseye", "bookworm", "trixie", "jammy", "nob
 /// Those of Ubuntu, which Debian's mirrors do not have.
 const UBUNTU: [&str; 2] = ["jammy", "noble"];
 
-/// Where they are, and what verifies them.
-const UBUNTU_MIRROR: &str = "http://archive.ubuntu.com/ubuntu";
+/// The variable that says where they are, and what verifies them.
+const UBUNTU_MIRROR: &str = "RXE_UBUNTU_MIRROR";
 const UBUNTU_KEYRING: &str = "/usr/share/keyrings/ubuntu-archive-keyring.gpg";
 
 /// What is installed there besides the essential packages: a program of rdma-core, one that loads
@@ -279,7 +280,9 @@ fn system_with(release: &str, name: &str, packages: &str) -> Result<PathBuf> {
             return Err(Error::Missing(why));
         }
         mmdebstrap.args(["--components=main,universe", "--keyring", UBUNTU_KEYRING]);
-        UBUNTU_MIRROR.to_owned()
+        env::var(UBUNTU_MIRROR).map_err(|_| {
+            Error::Missing(format!("{release}: {UBUNTU_MIRROR} names no mirror of Ubuntu"))
+        })?
     } else {
         mirror()?
     };
