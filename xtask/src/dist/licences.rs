@@ -54,8 +54,8 @@ pub fn licences(source: &Path) -> Result<String> {
 
 const HEAD: &str = "\
 rxe is licensed under MIT or Apache-2.0 (LICENSE-MIT, LICENSE-APACHE). Its programs also contain the
-standard library of Rust (MIT or Apache-2.0; https://github.com/rust-lang/rust) and these crates
-(https://crates.io), whose licences follow:
+standard library of Rust (MIT or Apache-2.0; https://github.com/rust-lang/rust) and these crates,
+whose licences follow:
 
 ";
 
