@@ -327,7 +327,11 @@ fn an_address_that_is_lost_loses_packets_and_nothing_else() {
 
 /// Complete packets: their ICRCs are right for the IDs that they leave with.
 fn whole_packets(backend: &UdpBackend, src: &str, dst: &str, count: u32) -> TxBatch {
-    let net = NetHeader::outgoing(ip(src), ip(dst), UDP_PORT);
+    whole_packets_with(backend, NetHeader::outgoing(ip(src), ip(dst), UDP_PORT), count)
+}
+
+/// The same with this header.
+pub(super) fn whole_packets_with(backend: &UdpBackend, net: NetHeader, count: u32) -> TxBatch {
     let mut batch = TxBatch::new(backend.capabilities().tx);
     let qpn = Qpn::from_wire(1 << 16 | 0x11);
     for psn in 0..count {

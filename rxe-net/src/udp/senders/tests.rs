@@ -1,11 +1,11 @@
 use std::net::{IpAddr, UdpSocket as StdSocket};
 
-use rxe_core::types::{Psn, Qpn};
-use rxe_core::wire::{Bth, Ext, NetHeader, Opcode, TxBatch, UDP_PORT, emit, icrc};
+use rxe_core::wire::{NetHeader, UDP_PORT, icrc};
 
 use super::{PORTS, ports_of_block};
 use crate::testing::link::{ip, shell};
 use crate::testing::{in_namespace, move_to, receive_packets, send_all};
+use crate::udp::tests::whole_packets_with;
 use crate::udp::{UdpBackend, UdpConfig};
 use crate::{Backend, NetError, PortOwner, SrcPort};
 
@@ -28,15 +28,7 @@ fn ports(backend: &UdpBackend) -> Vec<u16> {
 
 /// Sends `count` packets from this port; their ICRCs are for it.
 fn send_from(backend: &mut UdpBackend, port: u16, src: IpAddr, dst: IpAddr, count: u32) {
-    let net = NetHeader::outgoing(src, dst, port);
-    let mut batch = TxBatch::new(backend.capabilities().tx);
-    let qpn = Qpn::from_wire(1 << 16 | 0x11);
-    for psn in 0..count {
-        let bth = Bth::new(Opcode::RC_SEND_ONLY, qpn, Psn::new(psn));
-        batch.push_to(net, qpn, emit::len(bth.opcode, 1024), |net, buf| {
-            emit::packet_from(net, buf, &bth, &Ext::default(), &[7; 1024]);
-        });
-    }
+    let mut batch = whole_packets_with(backend, NetHeader::outgoing(src, dst, port), count);
     send_all(backend, &mut batch);
 }
 

@@ -276,13 +276,18 @@ impl Backend for Writes {
     }
 }
 
+/// A shard with such a peer.
+fn shard_written_to(owed: &Arc<AtomicU32>) -> Shard {
+    shard_over(|capabilities| {
+        let wire = Nowhere(capabilities, Arc::default());
+        Box::new(Writes { wire, owed: Arc::clone(owed), psn: Psn::ZERO })
+    })
+}
+
 #[test]
 fn a_post_returns_with_the_answer_once_a_ping_pong_is_seen() {
     let owed = Arc::new(AtomicU32::new(0));
-    let shard = shard_over(|capabilities| {
-        let wire = Nowhere(capabilities, Arc::default());
-        Box::new(Writes { wire, owed: Arc::clone(&owed), psn: Psn::ZERO })
-    });
+    let shard = shard_written_to(&owed);
     let (qp, _cq) = connected_qp(&shard, QpType::Rc);
     let qpn = qp.qpn();
     let msn = || shard.bare(|core| core.engine.qp_msn(qpn)).unwrap();
@@ -308,10 +313,7 @@ fn play_ping_pong(answers: &mut Answers) {
 #[test]
 fn a_post_before_the_end_of_the_turn_that_has_brought_the_message_is_of_the_ping_pong_too() {
     let owed = Arc::new(AtomicU32::new(1));
-    let shard = shard_over(|capabilities| {
-        let wire = Nowhere(capabilities, Arc::default());
-        Box::new(Writes { wire, owed: Arc::clone(&owed), psn: Psn::ZERO })
-    });
+    let shard = shard_written_to(&owed);
     let (qp, _cq) = connected_qp(&shard, QpType::Rc);
     let qpn = qp.qpn();
     let mut answers = Answers::default();
