@@ -411,6 +411,38 @@ fn both_languages_have_the_same_contents_and_reference_pages() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
+/// Each page begins with its title and a link to the same page in the other language.
+#[test]
+fn every_page_leads_to_the_other_language() {
+    let mut wrong = String::new();
+    for name in contents("en") {
+        let Some(reference) = name.strip_prefix("reference/") else { continue };
+        let chinese = format!("zh/reference/{reference}");
+        let index = reference.replace(".md", "/README.md");
+        let english = if docs().join(&index).exists() { index } else { reference.to_owned() };
+        // From one page up to `docs`, and down to the other.
+        let way = |from: &str, to: &str| "../".repeat(from.matches('/').count()) + to;
+        for (page, other, label) in [(&english, &chinese, "中文"), (&chinese, &english, "English")]
+        {
+            let link = format!("[{label}]({})", way(page, other));
+            if read(&docs().join(page)).lines().nth(2) != Some(&*link) {
+                let _ = writeln!(wrong, "docs/{page}: its third line is not {link}");
+            }
+        }
+    }
+    for page in pages("en") {
+        for (language, other, label) in [("en", "zh", "中文"), ("zh", "en", "English")] {
+            let up = "../".repeat(page.components().count());
+            let link = format!("[{label}]({up}{other}/{})", page.display());
+            let path = docs().join(language).join(&page);
+            if !page.ends_with("SUMMARY.md") && read(&path).lines().nth(2) != Some(&*link) {
+                let _ = writeln!(wrong, "{}: its third line is not {link}", path.display());
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
 /// Blocks marked `from=FILE` are lines of that file.
 #[test]
 fn excerpts_are_in_their_files() {

@@ -15,6 +15,8 @@ use crate::calls::Call;
 const OPENING: &str = "\
 # Hostile packets
 
+[中文](zh/reference/conformance.md)
+
 Made by `UPDATE_DOCS=1 cargo test -p rxe-tests --test conformance`; the same data is what the test runs.
 
 Each case is an engine with one queue pair in a named state, a script of packets with chosen values, and all that may come of it: what the queue pair answers, completes and drops, the state it is in, and which bytes of memory have changed. What a row does not name must not happen, and a queue pair that is not in the error state must carry out a good request afterwards, at the PSN that follows. Each runs twice: with the whole IP header in sight, and as a UDP socket shows it.

@@ -195,6 +195,8 @@ fn find<'a>(run: &'a Run, case: &Case) -> Option<&'a Case> {
 
 const HEAD: &str = "# Conformance report
 
+[中文](zh/reference/conformance-report.md)
+
 Made by `cargo xtask conform`, which plays every case of [`rxe conform`](commands.md#conform) with each peer: the device `rxe0` of stock Debian kernels in QEMU, and this engine under `rxe run`. The peer program is the same everywhere. `rxe conform --list` says what each case sends, and what it allows.
 
 [Conformance](conformance.md) is the catalogue that the engine is tested with from inside, in virtual time; this page has what can be seen from outside.

@@ -264,6 +264,8 @@ const END: &str = "<!-- end -->";
 const INTRODUCTION: &str = "\
 # With a real kernel
 
+[中文](zh/reference/interop.md)
+
 Made by `cargo xtask interop`: our engine and the `rdma_rxe` of stock Debian kernels, each asking \
 and each answering, over the backends `udp`, `packet` and `xdp`, and from an endpoint of layer 2 (`l2`, \
 `if`). `cargo xtask test` runs `udp` and `packet` in each role whole with one of the kernels 6.1 and 7.2 \

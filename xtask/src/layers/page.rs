@@ -23,6 +23,8 @@ const WHOLE: [(&str, &str); 2] = [
         "docs/layers.md",
         "# Layers
 
+[中文](zh/reference/layers.md)
+
 Which module of a crate uses which. A module uses modules on lines below its own and nothing else, so \
 there are no circles. A test compares the sources with these floors (`xtask/src/layers/table.rs`) and \
 with this page; `cargo xtask layers --write` makes the page. If a longer path of arrows leads to the \
