@@ -8,7 +8,7 @@ use xtask::vm::{Cmd, Error, Kernel, Net, Result, Spec, Vm};
 use super::contender::{Measured, Sample, perftest};
 use super::plot::{Axis, Line, Plot};
 use super::report::{Round, Table};
-use super::tests::{Kind, Place, Test};
+use super::tests::{self, Kind, Place, Test};
 
 /// The two that are compared.
 const OURS: &str = "perftest on rxe";
@@ -18,14 +18,20 @@ const LOSSES: [f64; 4] = [0.0, 0.1, 1.0, 5.0];
 const PORT: u16 = 18515;
 const SERVER: &str = "10.1.0.1";
 
-/// Runs all tests in a VM with this kernel, and again over a link that loses packets.
-pub(super) fn run(rxe: &str, kernel: &str, rounds: u32) -> Result<(Vec<Table>, Plot)> {
+/// Runs the tests whose name contains `only` in a VM with this kernel, and again over a link that loses
+/// packets.
+pub(super) fn run(
+    rxe: &str,
+    kernel: &str,
+    rounds: u32,
+    only: Option<&str>,
+) -> Result<(Vec<Table>, Plot)> {
     let net = Net::tap(1500)?;
     let spec = Spec { memory: 3000, rxe: false, ..Spec::default() };
     let vm = Vm::boot(&net, &Kernel::find(kernel)?, &spec)?;
     vm.run(Cmd::sh(SET_UP))?.ok()?;
     let mut tables = Vec::new();
-    for test in tests() {
+    for test in all_tests().into_iter().filter(|test| tests::is_named(test, only)) {
         let mut table = Table::new(test, vec![OURS.into(), KERNELS.into()]);
         for round in 1..=rounds {
             eprint!("\r\x1b[K{test}: round {round} of {rounds}");
@@ -54,7 +60,7 @@ const SET_UP: &str = "set -e
     done
     for end in a b; do ip netns exec $end rdma link add rxe_$end type rxe netdev v0; done";
 
-fn tests() -> Vec<Test> {
+fn all_tests() -> Vec<Test> {
     let bandwidth = |op| Test::bandwidth(op, 65536, 4096);
     let mut tests = vec![
         bandwidth("WRITE"),
@@ -102,6 +108,7 @@ fn measure(vm: &Vm, test: Test, rxe: Option<&str>) -> Measured {
     });
     server.kill("KILL");
     let _ = server.wait_timeout(Duration::from_secs(10));
+    if let (Ok(out), true) = (&result, rxe.is_some()) { std::fs::write("/tmp/vmout.txt", [&out.stdout[..], &out.stderr[..]].concat()).unwrap(); }
     let text = result.and_then(xtask::vm::Output::ok).map_err(|e| e.to_string())?;
     let sample = perftest::sample(&text, test);
     // In MB/s and thousand messages a second.

@@ -125,6 +125,11 @@ impl Link {
         said(&output_within(measuring, LIMIT)?)
     }
 
+    /// The CPUs of server and client, if each has its own.
+    pub(super) fn cpus(&self) -> Option<(usize, usize)> {
+        self.cpus
+    }
+
     /// The server's address.
     pub(super) fn host(&self) -> String {
         xtask::vm::HOST_V4.to_string()

@@ -11,6 +11,7 @@ mod kernel;
 mod link;
 mod page;
 mod plot;
+mod profile;
 mod report;
 mod sweep;
 mod tests;
@@ -62,6 +63,10 @@ pub(crate) struct Args {
     /// docs/fabric.md, and otherwise the plots into target/plots
     #[arg(long, conflicts_with_all = ["quick", "rounds", "plots", "kernel", "json", "compare", "instructions"])]
     fabric: bool,
+    /// Sample both ends with perf instead, and print where their time goes. With --write, put the
+    /// tables into docs/performance.md
+    #[arg(long, conflicts_with_all = ["quick", "rounds", "plots", "kernel", "json", "compare", "instructions", "fabric"])]
+    profile: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -72,6 +77,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     if args.fabric {
         return fabric::run(args.only.as_deref(), args.write).map(|()| ExitCode::SUCCESS);
+    }
+    if args.profile {
+        return profile::run(args.only.as_deref(), args.write).map(|()| ExitCode::SUCCESS);
     }
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 5 });
     let (rxe, groups) = groups(args)?;
@@ -84,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     // The page has everything.
     if let Some(kernel) = args.kernel.as_deref().or(args.write.then_some("7.2")) {
-        let (beside, plot) = kernel::run(&rxe, kernel, rounds.min(3))?;
+        let (beside, plot) = kernel::run(&rxe, kernel, rounds.min(3), args.only.as_deref())?;
         if !args.json {
             beside.iter().for_each(|table| println!("{table}"));
         }
@@ -108,11 +116,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// All rounds of all tests; each table is printed when it is ready.
 fn tables(groups: &[Vec<Contender>], rounds: u32, args: &Args) -> Result<Vec<Table>> {
     let mut tables = Vec::new();
-    let mut tests = tests::all(args.quick);
-    if let Some(only) = &args.only {
-        tests.retain(|test| test.to_string().contains(&**only));
-    }
-    for test in tests {
+    let only = args.only.as_deref();
+    for test in tests::all(args.quick).into_iter().filter(|test| tests::is_named(test, only)) {
         // A link of its own for each: nothing is left over from the one before.
         let link = Link::new(test.link_mtu())?;
         for group in groups {

@@ -19,6 +19,11 @@ pub(super) struct Page {
 /// How fast this is beside others.
 pub(super) const PERFORMANCE: Page =
     Page { name: "performance", begin: "<!-- cargo xtask bench --write puts what follows -->" };
+/// Where the time goes.
+pub(super) const PROFILES: Page = Page {
+    name: "performance",
+    begin: "<!-- cargo xtask bench --profile --write puts what follows -->",
+};
 /// The simulated fabric.
 pub(super) const FABRIC: Page =
     Page { name: "fabric", begin: "<!-- cargo xtask bench --fabric --write puts what follows -->" };

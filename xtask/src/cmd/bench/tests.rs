@@ -151,6 +151,11 @@ pub(super) fn all(quick: bool) -> Vec<Test> {
     tests
 }
 
+/// Whether the test's name contains `only`, if that is given.
+pub(super) fn is_named(test: &Test, only: Option<&str>) -> bool {
+    only.is_none_or(|text| test.to_string().contains(text))
+}
+
 /// As in "64 KiB".
 pub(super) fn size(bytes: u32) -> String {
     match bytes {

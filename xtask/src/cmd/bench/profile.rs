@@ -1,0 +1,394 @@
+//! `cargo xtask bench --profile`: where the time of both ends goes, by sampling them with `perf`.
+//!
+//! Each work runs once while `perf record` samples both CPUs. A sample belongs to the server or to
+//! the client by the CPU it was taken on, and to a part of the work by its innermost functions.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use xtask::vm::{Error, Result};
+
+use super::contender::Contender;
+use super::link::Link;
+use super::page::PROFILES;
+use super::tests::{Test, is_named};
+use super::versions;
+use crate::cmd::checkout;
+
+/// Samples a second and CPU.
+const FREQUENCY: &str = "2999";
+/// A part or a function with less than this share of an end's samples is left out, in percent.
+const LEAST: f64 = 1.0;
+/// How many functions are named.
+const FUNCTIONS: usize = 8;
+
+/// The works, each with the name of the contender that does it. Those that a goal of
+/// docs/performance.md is about.
+fn works() -> Vec<(Test, &'static str)> {
+    let write = Test::bandwidth("WRITE", 65536, 4096);
+    vec![
+        (write, "rxe udp"),
+        (Test::bandwidth("SEND", 65536, 1024), "rxe udp"),
+        (Test::latency("SEND", 8), "rxe udp"),
+        (Test::rate("WRITE"), "perftest on rxe"),
+        (write.on_one_host(), "rxe shm"),
+        (Test::latency("SEND", 8).on_one_host(), "rxe shm"),
+        (Test::latency("WRITE", 8).on_one_host(), "perftest on rxe"),
+        (Test::rate("SEND").on_one_host(), "rxe shm"),
+        (Test::rate("WRITE").on_one_host(), "perftest on rxe"),
+    ]
+}
+
+/// Profiles the works whose name contains `only`, prints tables, and puts them into
+/// docs/performance.md if `write`.
+///
+/// # Errors
+/// [`Error::Missing`] without `perf`, without the right to sample all CPUs, or with one CPU only.
+pub(super) fn run(only: Option<&str>, write: bool) -> Result<()> {
+    let file = checkout::root()?.join("target/perf.data");
+    let rxe = versions::build_own()?;
+    let contenders = Contender::all(&rxe);
+    let mut page = String::new();
+    for (test, name) in works().into_iter().filter(|(test, _)| is_named(test, only)) {
+        let Some(contender) = contenders.iter().find(|c| c.name() == name) else { continue };
+        if !contender.is_there() {
+            eprintln!("xtask: {test}, {name} is left out: {}", contender.lacks());
+            continue;
+        }
+        let profile = sampled(&file, contender, test)?;
+        let table = profile.markdown(&format!("{test}: {name}"));
+        println!("{table}");
+        page += &table;
+        page.push('\n');
+    }
+    fs::remove_file(&file).ok();
+    if write { PROFILES.write_results(page.trim_end()) } else { Ok(()) }
+}
+
+/// Runs a work under `perf record`.
+fn sampled(file: &Path, contender: &Contender, test: Test) -> Result<Profile> {
+    let link = Link::new(test.link_mtu())?;
+    let cpus = link.cpus().ok_or_else(|| {
+        Error::Missing("a profile needs two CPUs, and taskset to bind programs to them".into())
+    })?;
+    let recorder = Recorder::start(file)?;
+    let measured = contender.measure(&link, test, false);
+    recorder.stop()?;
+    measured.map_err(|why| Error::Failed(format!("{}, {test}: {why}", contender.name())))?;
+    Ok(Profile::of(&script(file)?, cpus))
+}
+
+/// `perf record`, running.
+struct Recorder(std::process::Child);
+
+impl Recorder {
+    fn start(file: &Path) -> Result<Self> {
+        let mut cmd = Command::new("perf");
+        cmd.args(["record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", FREQUENCY, "-o"]).arg(file);
+        cmd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = xtask::vm::spawn(cmd)
+            .map_err(|e| Error::Missing(format!("perf: {e}: install linux-perf")))?;
+        Ok(Self(child))
+    }
+
+    /// Ends it, so that its file is whole.
+    fn stop(mut self) -> Result<()> {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+        let status = self.0.wait().map_err(|e| Error::Failed(format!("perf: {e}")))?;
+        // It ends by the signal that asked it to, or with the code for it.
+        if status.code().is_some_and(|code| code != 0 && code != 130) {
+            let why = "perf cannot sample all CPUs: be root, or allow it with \
+                       `sysctl kernel.perf_event_paranoid=-1`";
+            return Err(Error::Missing(why.into()));
+        }
+        Ok(())
+    }
+}
+
+/// The samples as text.
+fn script(file: &Path) -> Result<String> {
+    let mut cmd = Command::new("perf");
+    cmd.arg("script").arg("-i").arg(file).args(["-F", "comm,cpu,ip,sym,dso"]);
+    let out = cmd.stderr(Stdio::null()).output();
+    let out = out.map_err(|e| Error::Failed(format!("perf script: {e}")))?;
+    if !out.status.success() {
+        return Err(Error::Failed(format!("perf script: {}", out.status)));
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// Samples of both ends.
+#[derive(Debug, Default, PartialEq)]
+struct Profile {
+    /// First the client's.
+    ends: [End; 2],
+}
+
+/// Samples of one end.
+#[derive(Debug, Default, PartialEq)]
+struct End {
+    total: u32,
+    parts: BTreeMap<Part, u32>,
+    functions: BTreeMap<String, u32>,
+}
+
+impl End {
+    fn share(&self, samples: u32) -> f64 {
+        100.0 * f64::from(samples) / f64::from(self.total.max(1))
+    }
+}
+
+impl Profile {
+    /// From the text of `perf script` and the CPUs of server and client. Samples of other programs
+    /// are left out.
+    fn of(script: &str, (server, client): (usize, usize)) -> Self {
+        let mut profile = Self::default();
+        for sample in script.split("\n\n").filter_map(Sample::parse) {
+            if sample.is_calibration() {
+                continue;
+            }
+            let end = match sample.cpu {
+                cpu if cpu == client => &mut profile.ends[0],
+                cpu if cpu == server => &mut profile.ends[1],
+                _ => continue,
+            };
+            end.total += 1;
+            *end.parts.entry(sample.part()).or_default() += 1;
+            *end.functions.entry(sample.function()).or_default() += 1;
+        }
+        profile
+    }
+
+    fn markdown(&self, title: &str) -> String {
+        let mut out =
+            format!("**{title}**\n\n| part of the time, in percent | client | server |\n");
+        out += "| --- | --- | --- |\n";
+        let [client, server] = &self.ends;
+        for part in Part::ALL {
+            let shares = [client, server]
+                .map(|end| end.share(end.parts.get(&part).copied().unwrap_or_default()));
+            if shares.iter().any(|share| *share >= LEAST) {
+                let _ = writeln!(out, "| {} | {:.0} | {:.0} |", part.name(), shares[0], shares[1]);
+            }
+        }
+        let mut functions: Vec<_> = client.functions.iter().collect();
+        functions.sort_by_key(|(name, samples)| (std::cmp::Reverse(**samples), *name));
+        let most = functions.iter().map(|(name, samples)| (name, client.share(**samples)));
+        let most: Vec<_> = most
+            .take_while(|(_, share)| *share >= LEAST)
+            .take(FUNCTIONS)
+            .map(|(name, share)| format!("`{name}` {share:.0}"))
+            .collect();
+        let _ = writeln!(out, "\nThe client's functions: {}.", most.join(", "));
+        out
+    }
+}
+
+/// What a CPU did at one moment.
+struct Sample<'a> {
+    cpu: usize,
+    /// Function and file, first the innermost.
+    stack: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Sample<'a> {
+    /// From a block of `perf script`: a line with program and CPU, and a line for each function.
+    fn parse(block: &'a str) -> Option<Self> {
+        let mut lines = block.lines().filter(|line| !line.trim().is_empty());
+        let (program, cpu) = lines.next()?.rsplit_once('[')?;
+        if !is_measured(program.trim()) {
+            return None;
+        }
+        let cpu = cpu.trim_end().strip_suffix(']')?.parse().ok()?;
+        let stack: Vec<_> = lines.filter_map(frame).collect();
+        (!stack.is_empty()).then_some(Self { cpu, stack })
+    }
+
+    /// perftest learns the clock's rate for a fifth of a second before it measures.
+    fn is_calibration(&self) -> bool {
+        self.stack[0].0.ends_with("gettimeofday")
+    }
+
+    fn is_kernel(file: &str) -> bool {
+        file.starts_with("[kernel") || file.ends_with(".ko")
+    }
+
+    fn function(&self) -> String {
+        let (function, file) = self.stack[0];
+        let file = PathBuf::from(file);
+        match function {
+            // A program without symbols.
+            "[unknown]" => file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            _ => short(function),
+        }
+    }
+
+    fn part(&self) -> Part {
+        let (function, file) = self.stack[0];
+        if Self::is_kernel(file) { self.system_part() } else { Part::of_user(function, file) }
+    }
+
+    fn system_part(&self) -> Part {
+        let kernel = || self.stack.iter().take_while(|(_, file)| Self::is_kernel(file));
+        let any = |names: &[&str]| kernel().any(|(f, _)| names.iter().any(|name| f.contains(name)));
+        if any(&["copy_user", "copy_from_iter", "copy_to_iter", "rep_movs", "process_vm_rw"]) {
+            Part::SystemCopy
+        } else if any(&["sys_sendm", "sys_sendto"]) {
+            Part::SystemSend
+        } else if any(&["sys_recvm", "sys_recvfrom"]) {
+            Part::SystemReceive
+        } else {
+            Part::SystemOther
+        }
+    }
+}
+
+/// Threads of the programs that are measured; a thread has its program's name or begins with `rxe`.
+fn is_measured(program: &str) -> bool {
+    program.starts_with("rxe") || program.starts_with("ib_")
+}
+
+/// Function and file of a line like `22f08 copies::pop (/usr/bin/copies)`.
+fn frame(line: &str) -> Option<(&str, &str)> {
+    let (_, rest) = line.trim_start().split_once(' ')?;
+    let (function, file) = rest.rsplit_once(" (")?;
+    let function = function.rsplit_once("+0x").map_or(function, |(name, _)| name);
+    Some((function, file.strip_suffix(')')?))
+}
+
+/// A function's name without the modules of its generic arguments: its last two parts.
+fn short(function: &str) -> String {
+    let plain: String =
+        function.split('<').next().filter(|s| !s.is_empty()).unwrap_or(function).into();
+    let parts: Vec<_> = plain.trim_end_matches("::").split("::").collect();
+    parts[parts.len().saturating_sub(2)..].join("::")
+}
+
+/// What a moment was spent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    SystemSend,
+    SystemReceive,
+    SystemCopy,
+    SystemOther,
+    Copy,
+    Icrc,
+    Memory,
+    Queues,
+    Engine,
+    Ring,
+    Backend,
+    Verbs,
+    Clock,
+    Library,
+    Program,
+}
+
+impl Part {
+    const ALL: [Self; 15] = [
+        Self::SystemSend,
+        Self::SystemReceive,
+        Self::SystemCopy,
+        Self::SystemOther,
+        Self::Copy,
+        Self::Icrc,
+        Self::Memory,
+        Self::Queues,
+        Self::Engine,
+        Self::Ring,
+        Self::Backend,
+        Self::Verbs,
+        Self::Clock,
+        Self::Library,
+        Self::Program,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::SystemSend => "system: sending, with the way into the other socket",
+            Self::SystemReceive => "system: receiving and polling the socket",
+            Self::SystemCopy => "system: copies of payload",
+            Self::SystemOther => "system: all else",
+            Self::Copy => "copies of payload",
+            Self::Icrc => "ICRC",
+            Self::Memory => "memory regions: keys, bounds, gather and scatter",
+            Self::Queues => "work requests and completions",
+            Self::Engine => "engine: headers, states, timers",
+            Self::Ring => "rings in shared memory",
+            Self::Backend => "backend",
+            Self::Verbs => "verbs and driver",
+            Self::Clock => "reading the clock",
+            Self::Library => "C library: allocation, locks, all else",
+            Self::Program => "the program itself",
+        }
+    }
+
+    /// Of a function outside of the kernel. The first that fits counts.
+    fn of_user(function: &str, file: &str) -> Self {
+        const FUNCTIONS: [(&str, Part); 15] = [
+            ("rxe_core_copy", Part::Copy),
+            ("memcpy", Part::Copy),
+            ("memmove", Part::Copy),
+            ("clock_gettime", Part::Clock),
+            ("Timespec", Part::Clock),
+            ("crc32fast", Part::Icrc),
+            ("rxe_core::wire::icrc", Part::Icrc),
+            ("rxe_core::mem", Part::Memory),
+            ("rxe_core::queue", Part::Queues),
+            ("rxe_core::service", Part::Queues),
+            ("rxe_core", Part::Engine),
+            ("rxe_net::shm", Part::Ring),
+            ("rxe_net", Part::Backend),
+            ("rxe_verbs", Part::Verbs),
+            ("rxe_preload", Part::Verbs),
+        ];
+        if file.contains("vdso") {
+            return Self::Clock;
+        }
+        if let Some((_, part)) = FUNCTIONS.iter().find(|(name, _)| function.contains(name)) {
+            return *part;
+        }
+        if file.contains("libc.so") { Self::Library } else { Self::Program }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCRIPT: &str = "\
+rxe [001] \n\tffffffff rep_movs_alternative ([kernel.kallsyms])\n\tffff __x64_sys_sendmmsg ([kernel.kallsyms])\n\t12 sendmmsg (/lib/libc.so.6)
+
+ib_write_bw [001] \n\tffffffff udp_sendmsg ([kernel.kallsyms])\n\tffff __x64_sys_sendmmsg ([kernel.kallsyms])
+
+rxe-driver [000] \n\t22f08 rxe_core::wire::icrc::prefix::Prefix::compute (/x/rxe)
+
+rxe [000] \n\t7ff8 [unknown] ([vdso])
+
+ib_write_lat [000] \n\t7ff8 __vdso_gettimeofday ([vdso])
+
+swapper [000] \n\tffff default_idle ([kernel.kallsyms])
+";
+
+    #[test]
+    fn samples_are_counted_by_end_and_part() {
+        let Profile { ends: [client, server] } = Profile::of(SCRIPT, (0, 1));
+        assert_eq!((client.total, server.total), (2, 2));
+        assert_eq!(client.parts, [(Part::SystemSend, 1), (Part::SystemCopy, 1)].into());
+        assert_eq!(server.parts, [(Part::Icrc, 1), (Part::Clock, 1)].into());
+        assert_eq!(server.functions.keys().collect::<Vec<_>>(), ["Prefix::compute", "[vdso]"]);
+    }
+
+    #[test]
+    fn shares_are_of_an_end() {
+        let text = Profile::of(SCRIPT, (0, 1)).markdown("a work");
+        assert!(text.starts_with("**a work**\n"), "{text}");
+        assert!(text.contains("| ICRC | 0 | 50 |"), "{text}");
+        assert!(text.contains("`rep_movs_alternative` 50, `udp_sendmsg` 50."), "{text}");
+        assert!(!text.contains("backend"), "{text}");
+    }
+}
