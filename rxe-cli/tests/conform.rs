@@ -35,7 +35,7 @@ fn somebody(greeting: &'static str, answers: &'static [&'static str]) -> String 
     address
 }
 
-const GREETING: &str = "ok 1 dev0 1 ::ffff:127.0.0.1 1024 16 1\n";
+const GREETING: &str = "ok 2 dev0 1 ::ffff:127.0.0.1 1024 16 1\n";
 
 #[test]
 fn mistakes_are_one_line_and_say_what_to_do() {
@@ -58,19 +58,43 @@ fn mistakes_are_one_line_and_say_what_to_do() {
 fn a_peer_that_is_none_or_ends_is_said() {
     for (greeting, answers, what) in [
         ("SSH-2.0-OpenSSH\n", &[][..], "it answers in a way that no peer does"),
-        ("ok 2 dev0 1 ::1 1024 16 1\n", &[], "speaks another version, or is no peer: compile what"),
-        ("ok 1 dev0 1 nowhere 1024 16 1\n", &[], "says things that are no numbers"),
+        ("ok 1 dev0 1 ::1 1024 16 1\n", &[], "speaks another version, or is no peer: compile what"),
+        ("ok 2 dev0 1 nowhere 1024 16 1\n", &[], "says things that are no numbers"),
         ("err no device has it: start the peer with -d\n", &[], "no device has it: start the peer"),
         ("", &[], "it has closed the connection"),
         (GREETING, &[], "case send could not be played: the peer is gone"),
         (GREETING, &["ok 0x11 0x1000 0x77 65536\n", "gibberish\n"], "in a way that no peer does"),
-        ("ok 1 dev0 1 fd00::1 1024 16 1\n", &[], "are of two families: start the peer with -g"),
-        ("ok 1 dev0 1 ::ffff:127.0.0.1 128 16 1\n", &[], "the port of dev0 is not active"),
+        ("ok 2 dev0 1 fd00::1 1024 16 1\n", &[], "are of two families: start the peer with -g"),
+        ("ok 2 dev0 1 ::ffff:127.0.0.1 128 16 1\n", &[], "the port of dev0 is not active"),
     ] {
         let somebody = somebody(greeting, answers);
         let said = error(&["--peer", &somebody, "--only", "send"]);
         assert!(said.contains(what), "{greeting}{answers:?}: {said}");
     }
+}
+
+#[test]
+fn what_was_found_before_the_peer_is_gone_is_reported() {
+    const OPENED: &str = "ok 0x11 0x1000 0x77 65536\n";
+    // `send` cannot be made, `rnr_nak` loses its peer, `rnr_timer` is not played.
+    let somebody = somebody(GREETING, &["err no more queue pairs\n", OPENED, "ok\n"]);
+    let only = ["--only", "send,rnr_nak,rnr_timer"];
+    let out = conform(&[&["--peer", &somebody, "--json"], &only[..]].concat());
+    assert_eq!(out.status.code(), Some(2), "{out:?}");
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let found: Vec<_> = report["cases"].as_array().unwrap().iter().collect();
+    let [send, gone] = found[..] else { panic!("{report:#}") };
+    assert_eq!(
+        (send["name"].as_str(), send["verdict"].as_str()),
+        (Some("send"), Some("not testable"))
+    );
+    assert_eq!(
+        (gone["name"].as_str(), gone["verdict"].as_str()),
+        (Some("rnr_nak"), Some("deviates"))
+    );
+    assert!(gone["found"].as_str().unwrap().starts_with("the peer is gone after that"), "{gone:#}");
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(said.contains("case rnr_nak could not be played: the peer is gone"), "{said}");
 }
 
 #[test]

@@ -22,16 +22,23 @@ mod tests {
 
     #[test]
     fn completions_differ_by_status_order_number_and_length() {
-        let done = |id, status| Done { id, status, len: None };
+        let done = |id, status| Done { id, status, len: None, invalidated: None };
         let good = [done(1, 0), done(2, 5)];
         assert_eq!(completions_differ(&good, &good), None);
         for bad in [vec![done(1, 0)], vec![done(2, 5), done(1, 0)], vec![done(1, 0), done(2, 12)]] {
             assert!(completions_differ(&good, &bad).is_some());
         }
         let got = Done::parse("7:0:128:100").unwrap();
-        assert!(got.fits(&Done { id: 7, status: 0, len: Some(100) }) && got.fits(&done(7, 0)));
-        assert!(!got.fits(&Done { id: 7, status: 0, len: Some(99) }));
-        assert_eq!(Done::parse("7:0:128"), None);
+        assert!(got.fits(&Done { len: Some(100), ..done(7, 0) }) && got.fits(&done(7, 0)));
+        assert!(!got.fits(&Done { len: Some(99), ..done(7, 0) }));
+        let invalidated = Done::parse("7:0:128:100:5").unwrap();
+        let wanted = |rkey| Done { invalidated: Some(rkey), ..done(7, 0) };
+        assert!(invalidated.fits(&wanted(5)) && invalidated.fits(&done(7, 0)));
+        assert!(!invalidated.fits(&wanted(6)) && !got.fits(&wanted(5)));
+        assert_eq!(invalidated.to_string(), "7: success, 100 B, rkey 0x5 invalidated");
+        for bad in ["7:0:128", "7:0:128:100:", "7:0:128:100:x"] {
+            assert_eq!(Done::parse(bad), None, "{bad}");
+        }
         assert_eq!(Done::parse("7:10:0:55").unwrap().to_string(), "7: remote access error");
     }
 }

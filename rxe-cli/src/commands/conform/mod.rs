@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use self::bench::Bench;
 use self::case::{Case, Group};
 use self::report::{Played, Report};
-use self::verdict::{Stop, Verdict};
+use self::verdict::{Outcome, Stop, Verdict};
 use crate::common::peer::{self, Endpoint, Numbers, Peer, Way, WayArgs};
 use crate::common::{Error, print, print_error, write_file};
 
@@ -69,6 +69,10 @@ pub(crate) struct Args {
 const DEVIATES: i32 = 1;
 /// The exit code if the run could not be made.
 const NO_RUN: i32 = 2;
+
+/// What is found of a case that the peer does not survive.
+const GONE: &str =
+    "the peer is gone after that: its program, its driver or its host does not survive it";
 
 /// The longest that a run may take.
 const LONGEST: Duration = Duration::from_secs(600);
@@ -123,11 +127,20 @@ impl Args {
                 let what = format!("the run takes longer than {} s", LONGEST.as_secs());
                 return Err(Error::new(what, "choose fewer cases with --only"));
             }
-            let played = run.play(&mut peer, group, case)?;
-            if !self.json {
-                print(&report::text::row(&report, &played))?;
+            let (played, end) = run.play(&mut peer, group, case);
+            if let Some(played) = played {
+                if !self.json {
+                    print(&report::text::row(&report, &played))?;
+                }
+                report.played.push(played);
             }
-            report.played.push(played);
+            if let Some(e) = end {
+                if !report.played.is_empty() {
+                    self.write(&report)?;
+                }
+                let what = format!("case {} could not be played", case.name);
+                return Err(Error::new(what, e));
+            }
         }
         self.write(&report)?;
         Ok(report.count("deviates") == 0)
@@ -155,27 +168,44 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn play(&mut self, peer: &mut Peer, group: &str, case: &'static Case) -> Result<Played, Error> {
+    /// Plays a case. Returns what was found of it, and why the run cannot go on.
+    ///
+    /// A peer that does not survive what the case has sent to it deviates.
+    fn play(
+        &mut self,
+        peer: &mut Peer,
+        group: &str,
+        case: &'static Case,
+    ) -> (Option<Played>, Option<Error>) {
         let path = self.captures.map(|dir| dir.join(format!("{}.pcapng", case.name)));
-        let end = Endpoint::open(&self.way, peer.address, path.as_deref())?;
-        let low = self.numbers.next();
         let mut log = Vec::new();
-        let outcome = Bench::new(peer, end, &case.given, low, self.wait).and_then(|mut bench| {
-            let outcome = (case.run)(&mut bench);
-            bench.finish();
-            log = std::mem::take(&mut bench.log);
-            outcome
-        });
-        let verdict = match outcome {
-            Ok(()) => Verdict::Conforms,
-            Err(Stop::Deviates(why)) => Verdict::Deviates(why),
-            Err(Stop::NotTestable(why)) => Verdict::NotTestable(why),
-            Err(Stop::Broken(e)) => {
-                return Err(Error::new(format!("case {} could not be played", case.name), e));
-            }
+        let (verdict, end) = match self.outcome(peer, case, path.as_deref(), &mut log) {
+            Ok(()) => (Verdict::Conforms, None),
+            Err(Stop::Deviates(why)) => (Verdict::Deviates(why), None),
+            Err(Stop::NotTestable(why)) => (Verdict::NotTestable(why), None),
+            Err(Stop::Gone(e)) if !log.is_empty() => (Verdict::Deviates(GONE.into()), Some(e)),
+            Err(Stop::Gone(e) | Stop::Broken(e)) => return (None, Some(e)),
         };
         let capture = path.filter(|path| path.exists());
-        Ok(Played { group: group.into(), case, verdict, log, capture })
+        (Some(Played { group: group.into(), case, verdict, log, capture }), end)
+    }
+
+    fn outcome(
+        &mut self,
+        peer: &mut Peer,
+        case: &Case,
+        capture: Option<&Path>,
+        log: &mut Vec<String>,
+    ) -> Outcome {
+        let end = Endpoint::open(&self.way, peer.address, capture).map_err(Stop::Broken)?;
+        let mut bench = Bench::new(peer, end, &case.given, self.numbers.next(), self.wait)?;
+        let outcome = (case.run)(&mut bench);
+        bench.end.flush();
+        *log = std::mem::take(&mut bench.log);
+        match outcome {
+            Err(Stop::Gone(_) | Stop::Broken(_)) => outcome,
+            _ => peer.close().map_err(Stop::from).and(outcome),
+        }
     }
 }
 

@@ -41,6 +41,8 @@ pub(super) struct Pkt {
     ext: Ext,
     /// The RETH's or AtomicETH's place in the region; the key is that of the region.
     offset: u64,
+    /// Another key than the region's.
+    rkey: Option<u32>,
     rkey_xor: u32,
     ack_req: bool,
     qpn_xor: u32,
@@ -74,6 +76,7 @@ fn packet(opcode: Opcode, psn: i32, payload: usize, ext: Ext) -> Pkt {
         payload: pattern(payload),
         ext,
         offset: 0,
+        rkey: None,
         rkey_xor: 0,
         ack_req: false,
         qpn_xor: 0,
@@ -198,6 +201,18 @@ impl Pkt {
         self.note("wrong rkey".into())
     }
 
+    /// Under this key.
+    pub(super) fn under(mut self, rkey: u32) -> Self {
+        self.rkey = Some(rkey);
+        self.note(format!("rkey 0x{rkey:x}"))
+    }
+
+    /// Invalidates this key.
+    pub(super) fn invalidates(mut self, rkey: u32) -> Self {
+        self.ext.ieth = Some(rkey);
+        self.note(format!("invalidates 0x{rkey:x}"))
+    }
+
     /// Invalidates a key that is not that of the region.
     pub(super) fn invalidate_unknown(mut self) -> Self {
         self.ext.ieth = Some(0x5a5a_5a5a);
@@ -266,8 +281,8 @@ impl Pkt {
         let qpn = Qpn::from_wire(target.qpn.value() ^ self.qpn_xor);
         let bth = Bth { ack_req: self.ack_req, pkey: self.pkey, ..Bth::new(self.opcode, qpn, psn) };
         let mut ext = self.ext;
-        let (va, rkey) =
-            (target.addr.wrapping_add(self.offset), Key::new(target.rkey ^ self.rkey_xor));
+        let va = target.addr.wrapping_add(self.offset);
+        let rkey = Key::new(self.rkey.unwrap_or(target.rkey) ^ self.rkey_xor);
         if let Some(reth) = &mut ext.reth {
             (reth.va, reth.rkey) = (va, rkey);
         }

@@ -12,7 +12,9 @@ pub(super) enum Stop {
     Deviates(String),
     /// The case cannot be played with this peer.
     NotTestable(String),
-    /// The peer or the own endpoint is gone: no further case can be played.
+    /// The peer has gone during the case: no further one can be played.
+    Gone(Error),
+    /// The own endpoint does not work: no further case can be played.
     Broken(Error),
 }
 
@@ -20,7 +22,7 @@ impl From<PeerError> for Stop {
     fn from(e: PeerError) -> Self {
         match e {
             PeerError::Refused(why) => Self::NotTestable(why),
-            PeerError::Gone(e) => Self::Broken(e),
+            PeerError::Gone(e) => Self::Gone(e),
         }
     }
 }

@@ -239,7 +239,7 @@ impl Live {
                     Right::None => 0,
                 }
             }),
-            None => responder.and_then(|it| it.engine).map_or(access::ALL, |it| it.access),
+            None => responder.and_then(|it| it.engine).map_or(access::ALL, |it| it.access.into()),
         };
         Ok(Given { mr_access, ..base })
     }

@@ -10,17 +10,20 @@ pub(crate) struct Done {
     pub(crate) status: u8,
     /// The length of a message that arrived; not compared if it is `None` on either side.
     pub(crate) len: Option<u32>,
+    /// The rkey that the message has invalidated; compared only where one is expected.
+    pub(crate) invalidated: Option<u32>,
 }
 
 impl Done {
-    /// Reads `ID:STATUS:OPCODE:LENGTH`.
+    /// Reads `ID:STATUS:OPCODE:LENGTH`, behind which there may be `:RKEY`.
     pub(crate) fn parse(word: &str) -> Option<Self> {
         let mut parts = word.split(':');
         let mut next = || parts.next();
         let (id, status) = (next()?.parse().ok()?, next()?.parse().ok()?);
         let (_, len) = (next()?, next()?.parse().ok()?);
+        let invalidated = next().map(str::parse).transpose().ok()?;
         // The length says something of messages that arrived without fault only.
-        Some(Self { id, status, len: (status == 0).then_some(len) })
+        Some(Self { id, status, len: (status == 0).then_some(len), invalidated })
     }
 
     /// Whether it is what was expected.
@@ -28,6 +31,7 @@ impl Done {
         let lens = [self.len, wanted.len];
         self.id == wanted.id
             && self.status == wanted.status
+            && (wanted.invalidated.is_none() || self.invalidated == wanted.invalidated)
             && (lens.contains(&None) || self.len == wanted.len)
     }
 }
@@ -39,8 +43,11 @@ impl fmt::Display for Done {
             Some(status) => write!(f, "{status}")?,
             None => write!(f, "status {}", self.status)?,
         }
-        match self.len {
-            Some(len) => write!(f, ", {len} B"),
+        if let Some(len) = self.len {
+            write!(f, ", {len} B")?;
+        }
+        match self.invalidated {
+            Some(rkey) => write!(f, ", rkey 0x{rkey:x} invalidated"),
             None => Ok(()),
         }
     }

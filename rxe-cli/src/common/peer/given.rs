@@ -25,21 +25,25 @@ impl fmt::Display for Service {
 
 /// Rights, as in `IBV_ACCESS_*`.
 pub(crate) mod access {
-    pub(crate) const LOCAL_WRITE: u8 = 1;
-    pub(crate) const REMOTE_WRITE: u8 = 2;
-    pub(crate) const REMOTE_READ: u8 = 4;
-    pub(crate) const REMOTE_ATOMIC: u8 = 8;
-    pub(crate) const ALL: u8 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+    pub(crate) const LOCAL_WRITE: u32 = 1;
+    pub(crate) const REMOTE_WRITE: u32 = 2;
+    pub(crate) const REMOTE_READ: u32 = 4;
+    pub(crate) const REMOTE_ATOMIC: u32 = 8;
+    pub(crate) const MW_BIND: u32 = 0x10;
+    /// All rights of peers, without those of windows.
+    pub(crate) const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 }
 
 /// The peer's queue pair and memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Given {
     pub(crate) service: Service,
+    /// Whether its receives are in a shared receive queue.
+    pub(crate) srq: bool,
     /// Rights of the queue pair.
-    pub(crate) qp_access: u8,
+    pub(crate) qp_access: u32,
     /// Rights of the region.
-    pub(crate) mr_access: u8,
+    pub(crate) mr_access: u32,
     /// Local ACK timeout, as its code.
     pub(crate) timeout: u8,
     pub(crate) retry_cnt: u8,
@@ -63,6 +67,7 @@ pub(crate) struct Given {
 /// RC that allows everything and repeats after 4.3 s, which is longer than a case takes.
 pub(crate) const RC: Given = Given {
     service: Service::Rc,
+    srq: false,
     qp_access: access::ALL,
     mr_access: access::ALL,
     timeout: 20,
@@ -77,11 +82,20 @@ pub(crate) const RC: Given = Given {
     qkey: 0x1111_1111,
 };
 
+/// The same with a shared receive queue.
+pub(crate) const RC_SRQ: Given = Given { srq: true, ..RC };
+
+/// The same with a region that windows can be bound to.
+pub(crate) const RC_WINDOWS: Given = Given { mr_access: access::ALL | access::MW_BIND, ..RC };
+
 /// UC that allows everything.
 pub(crate) const UC: Given = Given { service: Service::Uc, ..RC };
 
 /// UD.
 pub(crate) const UD: Given = Given { service: Service::Ud, ..RC };
+
+/// UD with a shared receive queue.
+pub(crate) const UD_SRQ: Given = Given { srq: true, ..UD };
 
 /// A region, for queue pairs that the communication manager connects.
 pub(crate) const CM: Given = Given { service: Service::Cm, ..RC };

@@ -16,7 +16,7 @@ use rxe_core::types::{Gid, Qpn};
 pub(crate) use self::connection::{Event, Space};
 pub(crate) use self::done::Done;
 pub(crate) use self::endpoint::{Endpoint, Numbers, Way, WayArgs};
-pub(crate) use self::given::{CM, Given, RC, Service, UC, UD, access};
+pub(crate) use self::given::{CM, Given, RC, RC_SRQ, RC_WINDOWS, Service, UC, UD, UD_SRQ, access};
 use super::{Error, rendezvous};
 
 /// The peer program.
@@ -29,7 +29,7 @@ pub(crate) const PORT: u16 = 18520;
 const START: &str = "start `./peer` there first; if it has another port (-p), write HOST:PORT here";
 
 /// The version of the requests.
-const PROTOCOL: &str = "1";
+const PROTOCOL: &str = "2";
 
 /// The most bytes of the peer's memory that one request reads, and that one writes.
 pub(crate) const MAX_READ: usize = 2048;
@@ -127,7 +127,8 @@ impl Peer {
 
     /// Gives the peer a new region and a new queue pair.
     pub(crate) fn open(&mut self, given: &Given) -> Result<PeerQp, PeerError> {
-        let words = self.ask(&format!("open {} {}", given.service, given.mr_access))?;
+        let srq = if given.srq { " srq" } else { "" };
+        let words = self.ask(&format!("open {} {}{srq}", given.service, given.mr_access))?;
         let number = |i: usize| number(&words, i).ok_or_else(|| strange("open"));
         let low = |n: u64| u32::try_from(n).unwrap_or(0);
         Ok(PeerQp {
@@ -158,6 +159,26 @@ impl Peer {
         .map(drop)
     }
 
+    /// Brings its queue pair into RESET, from where it can be joined again.
+    pub(crate) fn reset(&mut self) -> Result<(), PeerError> {
+        self.ask("reset").map(drop)
+    }
+
+    /// Destroys its queue pair, its region and what belongs to them.
+    pub(crate) fn close(&mut self) -> Result<(), PeerError> {
+        self.ask("close").map(drop)
+    }
+
+    /// The next asynchronous event of its device (`IBV_EVENT_*`), if there is one within this time.
+    pub(crate) fn async_event(&mut self, wait: Duration) -> Result<Option<u32>, PeerError> {
+        let words = self.ask_for(&format!("async {}", wait.as_millis()), wait)?;
+        if words.is_empty() {
+            return Ok(None);
+        }
+        let kind = number(&words, 0).and_then(|kind| u32::try_from(kind).ok());
+        kind.map(Some).ok_or_else(|| strange("async"))
+    }
+
     /// Waits until its program has found `count` completions, or so long.
     pub(crate) fn poll(&mut self, count: usize, wait: Duration) -> Result<Vec<Done>, PeerError> {
         let words = self.ask_for(&format!("poll {count} {}", wait.as_millis()), wait)?;
@@ -179,6 +200,13 @@ impl Peer {
             self.ask(&format!("write {offset} {}", hex_of(chunk)))?;
         }
         Ok(())
+    }
+
+    /// Sends a request whose answer is an rkey.
+    pub(crate) fn ask_for_rkey(&mut self, request: &str) -> Result<u32, PeerError> {
+        let words = self.ask(request)?;
+        let rkey = number(&words, 0).and_then(|rkey| u32::try_from(rkey).ok());
+        rkey.ok_or_else(|| strange(request))
     }
 
     /// Sends a request and returns the words of its answer.

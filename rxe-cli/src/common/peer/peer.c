@@ -17,19 +17,29 @@
  * A request is a line of words, an answer is a line "ok ..." or "err TEXT". Numbers are decimal, or
  * hexadecimal with 0x.
  *
- *   open TYPE ACCESS      a new region with these rights (IBV_ACCESS_*), filled with 0x11, and a new
- *                         queue pair: rc, uc or ud. Answer: QPN ADDRESS RKEY LENGTH. With cm as the type
- *                         there is no queue pair (QPN 0) until "accept" or "dial" makes one
+ *   open TYPE ACCESS [srq]
+ *                         a new region with these rights (IBV_ACCESS_*), filled with 0x11, and a new
+ *                         queue pair: rc, uc or ud. With srq it takes its receives from a shared receive
+ *                         queue. Answer: QPN ADDRESS RKEY LENGTH. With cm as the type there is no queue
+ *                         pair (QPN 0) until "accept" or "dial" makes one
+ *   close                 destroys what was opened
  *   connect GID QPN RQ_PSN SQ_PSN MTU ACCESS TIMEOUT RETRY RNR_RETRY MIN_RNR MAX_DEST_RD MAX_RD
  *                         the queue pair to RTS
  *   ready QKEY            a queue pair of UD to RTS
+ *   reset                 the queue pair to RESET; it can be connected again
  *   recv ID OFFSET LENGTH LKEY_DIFFERENCE
  *   post OP ID OFFSET LENGTH REMOTE_ADDRESS RKEY OPERAND COMPARE
- *                         OP: send, write, read, add or swap
+ *                         OP: send, write, read, add, swap, send_inv or local_inv (which invalidate RKEY)
  *   poll COUNT MILLISECONDS
  *                         waits for so many completions. Answer: their number, and ID:STATUS:OPCODE:LENGTH
- *                         of each
+ *                         of each, with :RKEY behind it if it has invalidated one
+ *   window TYPE           a new memory window of type 1 or 2, in the place of the last. Answer: RKEY
+ *   bind ID OFFSET LENGTH ACCESS
+ *                         posts a bind of the window to this range of the region. Answer: the new RKEY
  *   state                 the state of the queue pair
+ *   limit NUMBER          arms the limit of the shared receive queue
+ *   async MILLISECONDS    waits for an asynchronous event. Answer: nothing if none comes; else its number
+ *                         (IBV_EVENT_*)
  *   fill OFFSET LENGTH BYTE
  *   read OFFSET LENGTH    bytes in hexadecimal
  *   write OFFSET BYTES    the same the other way
@@ -49,10 +59,12 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -65,11 +77,10 @@
 
 #include <infiniband/verbs.h>
 #ifdef WITH_CM
-#include <poll.h>
 #include <rdma/rdma_cma.h>
 #endif
 
-#define PROTOCOL 1
+#define PROTOCOL 2
 #ifndef MEMORY
 #define MEMORY 65536u
 #endif
@@ -107,6 +118,8 @@ struct peer {
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
 	struct ibv_mr *mr;
+	struct ibv_mw *mw;
+	struct ibv_srq *srq;
 	struct ibv_qp *qp;
 	unsigned char *memory;
 	FILE *out;
@@ -169,13 +182,20 @@ static void release(struct peer *p)
 #ifdef WITH_CM
 	release_ids(p);
 #endif
+	/* A queue pair to which a type 2 window is bound may be in use. */
+	if (p->mw)
+		ibv_dealloc_mw(p->mw);
 	if (p->qp)
 		ibv_destroy_qp(p->qp);
+	if (p->srq)
+		ibv_destroy_srq(p->srq);
 	if (p->mr)
 		ibv_dereg_mr(p->mr);
 	if (p->cq)
 		ibv_destroy_cq(p->cq);
 	p->qp = NULL;
+	p->srq = NULL;
+	p->mw = NULL;
 	p->mr = NULL;
 	p->cq = NULL;
 #ifdef WITH_CM
@@ -207,35 +227,60 @@ static int opened(struct peer *p)
 	return 0;
 }
 
-static int do_open(struct peer *p, char **words, int count)
+/* Makes the shared receive queue. */
+static int make_srq(struct peer *p)
+{
+	struct ibv_srq_init_attr init = {.attr = {.max_wr = DEPTH, .max_sge = 1}};
+
+	p->srq = ibv_create_srq(p->pd, &init);
+	if (!p->srq)
+		fail(p, "ibv_create_srq", errno);
+	return p->srq != NULL;
+}
+
+/* Makes the queue pair. */
+static int make_pair(struct peer *p, enum ibv_qp_type type)
 {
 	struct ibv_qp_init_attr init = {
+		.qp_type = type, .sq_sig_all = 1, .send_cq = p->cq, .recv_cq = p->cq, .srq = p->srq,
 		.cap = {.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1},
-		.sq_sig_all = 1,
 	};
-	uint64_t access;
 
-	if (count != 3 || !number(words[2], 0xff, &access))
-		return refuse(p, "open TYPE ACCESS is expected");
-	if (!strcmp(words[1], "rc"))
-		init.qp_type = IBV_QPT_RC;
-	else if (!strcmp(words[1], "uc"))
-		init.qp_type = IBV_QPT_UC;
-	else if (!strcmp(words[1], "ud"))
-		init.qp_type = IBV_QPT_UD;
-	else if (!strcmp(words[1], "cm"))
-		return open_cm(p, access);
-	else
-		return refuse(p, "the type is none of rc, uc, ud, cm");
-	release(p);
-	if (!make_memory(p, p->pd, access))
-		return 0;
-	init.send_cq = p->cq;
-	init.recv_cq = p->cq;
 	p->qp = ibv_create_qp(p->pd, &init);
 	if (!p->qp)
-		return fail(p, "ibv_create_qp", errno);
+		fail(p, "ibv_create_qp", errno);
+	return p->qp != NULL;
+}
+
+static int do_open(struct peer *p, char **words, int count)
+{
+	static const struct {
+		const char *name;
+		enum ibv_qp_type type;
+	} types[] = {{"rc", IBV_QPT_RC}, {"uc", IBV_QPT_UC}, {"ud", IBV_QPT_UD}, {0}};
+	uint64_t access;
+	int type, srq;
+
+	srq = count == 4 && !strcmp(words[3], "srq");
+	if (count != 3 + srq || !number(words[2], 0xff, &access))
+		return refuse(p, "open TYPE ACCESS [srq] is expected");
+	if (!strcmp(words[1], "cm"))
+		return srq ? refuse(p, "rdma_cm has no srq here") : open_cm(p, access);
+	for (type = 0; types[type].name && strcmp(words[1], types[type].name); type++)
+		;
+	if (!types[type].name)
+		return refuse(p, "the type is none of rc, uc, ud, cm");
+	release(p);
+	if (!make_memory(p, p->pd, access) || (srq && !make_srq(p)) || !make_pair(p, types[type].type))
+		return 0;
 	return opened(p);
+}
+
+static int do_close(struct peer *p)
+{
+	release(p);
+	fprintf(p->out, "ok\n");
+	return 0;
 }
 
 /* RESET to INIT. `key` is the rights of RC and UC, the Q_Key of UD. */
@@ -329,6 +374,20 @@ static int do_ready(struct peer *p, char **words, int count)
 	return 0;
 }
 
+static int do_reset(struct peer *p)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+	int error;
+
+	if (!p->qp)
+		return refuse(p, "there is no queue pair");
+	error = ibv_modify_qp(p->qp, &attr, IBV_QP_STATE);
+	if (error)
+		return fail(p, "ibv_modify_qp to RESET", error);
+	fprintf(p->out, "ok\n");
+	return 0;
+}
+
 static int do_recv(struct peer *p, char **words, int count)
 {
 	static const uint64_t max[] = {UINT64_MAX, MEMORY, MEMORY, 0xffffffff};
@@ -345,9 +404,9 @@ static int do_recv(struct peer *p, char **words, int count)
 	sge.length = (uint32_t)v[2];
 	sge.lkey = p->mr->lkey ^ (uint32_t)v[3];
 	wr.wr_id = v[0];
-	error = ibv_post_recv(p->qp, &wr, &bad);
+	error = p->srq ? ibv_post_srq_recv(p->srq, &wr, &bad) : ibv_post_recv(p->qp, &wr, &bad);
 	if (error)
-		return fail(p, "ibv_post_recv", error);
+		return fail(p, p->srq ? "ibv_post_srq_recv" : "ibv_post_recv", error);
 	fprintf(p->out, "ok\n");
 	return 0;
 }
@@ -384,13 +443,77 @@ static int do_post(struct peer *p, char **words, int count)
 		wr.wr.atomic.rkey = (uint32_t)v[4];
 		wr.wr.atomic.swap = v[5];
 		wr.wr.atomic.compare_add = words[1][0] == 'a' ? v[5] : v[6];
+	} else if (!strcmp(words[1], "send_inv")) {
+		wr.opcode = IBV_WR_SEND_WITH_INV;
+		wr.invalidate_rkey = (uint32_t)v[4];
+	} else if (!strcmp(words[1], "local_inv")) {
+		wr.opcode = IBV_WR_LOCAL_INV;
+		wr.invalidate_rkey = (uint32_t)v[4];
+		wr.num_sge = 0;
 	} else {
-		return refuse(p, "the operation is none of send, write, read, add, swap");
+		return refuse(p, "the operation is none that this peer posts");
 	}
 	error = ibv_post_send(p->qp, &wr, &bad);
 	if (error)
 		return fail(p, "ibv_post_send", error);
 	fprintf(p->out, "ok\n");
+	return 0;
+}
+
+static int do_window(struct peer *p, char **words, int count)
+{
+	uint64_t type;
+
+	if (count != 2 || !number(words[1], 2, &type) || !type)
+		return refuse(p, "window 1 or window 2 is expected");
+	if (!p->qp)
+		return refuse(p, "there is no queue pair");
+	if (p->mw)
+		ibv_dealloc_mw(p->mw);
+	p->mw = ibv_alloc_mw(p->qp->pd, type == 1 ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2);
+	if (!p->mw)
+		return fail(p, "ibv_alloc_mw", errno);
+	fprintf(p->out, "ok 0x%x\n", p->mw->rkey);
+	return 0;
+}
+
+/* Posts a bind. A type 1 window is bound by a verb of its own, which renews the key. */
+static int post_bind(struct peer *p, uint64_t id, const struct ibv_mw_bind_info *info)
+{
+	struct ibv_mw_bind bind = {.wr_id = id, .send_flags = IBV_SEND_SIGNALED, .bind_info = *info};
+	struct ibv_send_wr wr = {.wr_id = id, .send_flags = IBV_SEND_SIGNALED, .opcode = IBV_WR_BIND_MW};
+	struct ibv_send_wr *bad;
+	int error;
+
+	if (p->mw->type == IBV_MW_TYPE_1)
+		return ibv_bind_mw(p->qp, p->mw, &bind);
+	wr.bind_mw.mw = p->mw;
+	wr.bind_mw.rkey = ibv_inc_rkey(p->mw->rkey);
+	wr.bind_mw.bind_info = *info;
+	error = ibv_post_send(p->qp, &wr, &bad);
+	if (!error)
+		p->mw->rkey = wr.bind_mw.rkey;
+	return error;
+}
+
+static int do_bind(struct peer *p, char **words, int count)
+{
+	static const uint64_t max[] = {UINT64_MAX, MEMORY, 2 * MEMORY, 0xffff};
+	struct ibv_mw_bind_info info = {.mr = p->mr};
+	uint64_t v[4];
+	int error;
+
+	if (count != 5 || !numbers(words + 1, 4, max, v))
+		return refuse(p, "bind has wrong arguments");
+	if (!p->qp || !p->mw)
+		return refuse(p, "there is no memory window");
+	info.addr = (uintptr_t)p->memory + v[1];
+	info.length = v[2];
+	info.mw_access_flags = (unsigned)v[3];
+	error = post_bind(p, v[0], &info);
+	if (error)
+		return fail(p, "binding the window", error);
+	fprintf(p->out, "ok 0x%x\n", p->mw->rkey);
 	return 0;
 }
 
@@ -427,9 +550,12 @@ static int do_poll(struct peer *p, char **words, int count)
 		}
 	}
 	fprintf(p->out, "ok %" PRIu64, found);
-	for (uint64_t i = 0; i < found; i++)
+	for (uint64_t i = 0; i < found; i++) {
 		fprintf(p->out, " %" PRIu64 ":%d:%d:%u", wc[i].wr_id, wc[i].status, wc[i].opcode,
 			wc[i].byte_len);
+		if (!wc[i].status && wc[i].wc_flags & IBV_WC_WITH_INV)
+			fprintf(p->out, ":%u", wc[i].invalidated_rkey);
+	}
 	fprintf(p->out, "\n");
 	return 0;
 }
@@ -447,6 +573,42 @@ static int do_state(struct peer *p)
 	if (error)
 		return fail(p, "ibv_query_qp", error);
 	fprintf(p->out, "ok %s\n", (unsigned)attr.qp_state < 7 ? names[attr.qp_state] : "unknown");
+	return 0;
+}
+
+static int do_limit(struct peer *p, char **words, int count)
+{
+	struct ibv_srq_attr attr = {0};
+	uint64_t limit;
+	int error;
+
+	if (count != 2 || !number(words[1], DEPTH, &limit))
+		return refuse(p, "limit NUMBER is expected");
+	if (!p->srq)
+		return refuse(p, "there is no shared receive queue");
+	attr.srq_limit = (uint32_t)limit;
+	error = ibv_modify_srq(p->srq, &attr, IBV_SRQ_LIMIT);
+	if (error)
+		return fail(p, "ibv_modify_srq", error);
+	fprintf(p->out, "ok\n");
+	return 0;
+}
+
+static int do_async(struct peer *p, char **words, int count)
+{
+	struct pollfd ready = {.fd = p->context->async_fd, .events = POLLIN};
+	struct ibv_async_event event;
+	uint64_t wait;
+
+	if (count != 2 || !number(words[1], MAX_WAIT_MS, &wait))
+		return refuse(p, "async MILLISECONDS is expected");
+	/* The descriptor does not block: the object of an event that was waiting may be gone. */
+	if (poll(&ready, 1, (int)wait) != 1 || ibv_get_async_event(p->context, &event)) {
+		fprintf(p->out, "ok\n");
+		return 0;
+	}
+	fprintf(p->out, "ok %d\n", (int)event.event_type);
+	ibv_ack_async_event(&event);
 	return 0;
 }
 
@@ -805,18 +967,30 @@ static int request(struct peer *p, char **words, int count)
 #endif
 	if (!strcmp(words[0], "open"))
 		return do_open(p, words, count);
+	if (!strcmp(words[0], "close"))
+		return do_close(p);
 	if (!strcmp(words[0], "connect"))
 		return do_connect(p, words, count);
 	if (!strcmp(words[0], "ready"))
 		return do_ready(p, words, count);
+	if (!strcmp(words[0], "reset"))
+		return do_reset(p);
 	if (!strcmp(words[0], "recv"))
 		return do_recv(p, words, count);
 	if (!strcmp(words[0], "post"))
 		return do_post(p, words, count);
+	if (!strcmp(words[0], "window"))
+		return do_window(p, words, count);
+	if (!strcmp(words[0], "bind"))
+		return do_bind(p, words, count);
 	if (!strcmp(words[0], "poll"))
 		return do_poll(p, words, count);
 	if (!strcmp(words[0], "state"))
 		return do_state(p);
+	if (!strcmp(words[0], "limit"))
+		return do_limit(p, words, count);
+	if (!strcmp(words[0], "async"))
+		return do_async(p, words, count);
 	if (!strcmp(words[0], "fill"))
 		return do_fill(p, words, count);
 	if (!strcmp(words[0], "read"))
@@ -919,6 +1093,7 @@ static void serve(int fd, const char *name, int index)
 			"-g INDEX (ibv_devinfo -v shows them)\n", text);
 		goto out;
 	}
+	fcntl(p.context->async_fd, F_SETFL, fcntl(p.context->async_fd, F_GETFL) | O_NONBLOCK);
 	p.pd = ibv_alloc_pd(p.context);
 	p.memory = aligned_alloc(4096, MEMORY);
 	if (!p.pd || !p.memory) {

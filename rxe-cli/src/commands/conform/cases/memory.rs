@@ -13,7 +13,7 @@ const ACCESS: NakCode = NakCode::RemoteAccessError;
 const REFUSED: &str = "NAK remote access error; the queue pair goes into ERR";
 const UNWRITTEN: &str = "NAK remote access error; the queue pair goes into ERR; nothing is written";
 
-const fn without(right: u8) -> Given {
+const fn without(right: u32) -> Given {
     Given { mr_access: access::ALL & !right, ..RC }
 }
 

@@ -15,8 +15,10 @@ mod psn;
 mod receives;
 mod requester;
 mod retries;
+mod shared;
 mod structure;
 mod unreliable;
+mod windows;
 
 use super::case::Group;
 
@@ -29,7 +31,9 @@ pub(super) const ALL: &[Group] = &[
     Group { name: "duplicates", cases: duplicates::CASES },
     Group { name: "order", cases: order::CASES },
     Group { name: "memory", cases: memory::CASES },
+    Group { name: "windows", cases: windows::CASES },
     Group { name: "receives", cases: receives::CASES },
+    Group { name: "shared", cases: shared::CASES },
     Group { name: "structure", cases: structure::CASES },
     Group { name: "unreliable", cases: unreliable::CASES },
     Group { name: "requester", cases: requester::CASES },

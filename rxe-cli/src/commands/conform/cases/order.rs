@@ -14,7 +14,7 @@ const OPCODE: &str = "9.7.4.1 (opcode)";
 const INVALID: NakCode = NakCode::InvalidRequest;
 const REFUSED: &str = "NAK invalid request; the queue pair goes into ERR";
 
-const fn without(right: u8) -> Given {
+const fn without(right: u32) -> Given {
     Given { qp_access: access::ALL & !right, ..RC }
 }
 

@@ -1,0 +1,196 @@
+//! What the peer's program does and sees: its requests, its completions, its memory.
+
+use std::time::{Duration, Instant};
+
+use rxe_core::queue::Status;
+use rxe_lab::answer::Said;
+
+use super::super::judge::completions_differ;
+use super::super::verdict::{Outcome, Stop};
+use super::{Bench, deviates};
+use crate::common::peer::{Done, RC};
+
+/// The byte that the peer's memory is filled with.
+const FILL: u8 = 0x11;
+
+/// Where the peer's own requests take data from.
+const SOURCE: u64 = 0xc000;
+/// Where the data of its READs and the values of its atomics go.
+pub(in super::super) const SINK: u64 = 0xa000;
+
+/// The memory that the peer's requests name. They are answered by us, so none needs to exist.
+pub(in super::super) const REMOTE_VA: u64 = 0x7000_0000_1000;
+pub(in super::super) const REMOTE_RKEY: u32 = 0x1234_5678;
+
+/// The Q_Key of the peer's queue pair of UD.
+pub(in super::super) const QKEY: u32 = RC.qkey;
+
+/// The place in the region of the receive with this ID, for 2 KiB.
+pub(in super::super) fn recv_at(id: u64) -> u64 {
+    0x8000 + id * 0x800
+}
+
+/// A request of the peer's program completes with success.
+pub(in super::super) fn done(id: u64) -> Done {
+    Done { id, status: 0, len: None, invalidated: None }
+}
+
+/// A message of `len` bytes arrives.
+pub(in super::super) fn got(id: u64, len: u32) -> Done {
+    Done { len: Some(len), ..done(id) }
+}
+
+/// A message of `len` bytes arrives and invalidates this key.
+pub(in super::super) fn invalidating(id: u64, len: u32, rkey: u32) -> Done {
+    Done { invalidated: Some(rkey), ..got(id, len) }
+}
+
+/// A request completes with this status.
+pub(in super::super) fn failed(id: u64, status: Status) -> Done {
+    Done { status: status.code(), ..done(id) }
+}
+
+/// A request is flushed.
+pub(in super::super) fn flushed(id: u64) -> Done {
+    failed(id, Status::WorkRequestFlushed)
+}
+
+impl Bench<'_> {
+    /// The peer's queue pair has this state.
+    pub(in super::super) fn in_state(&mut self, wanted: &str) -> Outcome {
+        let state = self.state()?;
+        if state == wanted {
+            return Ok(());
+        }
+        deviates(format!("the queue pair is in {state}, not in {wanted}"))
+    }
+
+    pub(super) fn state(&mut self) -> Outcome<String> {
+        Ok(self.ask("state")?.into_iter().next().unwrap_or_default())
+    }
+
+    /// The peer's program posts a receive of `len` bytes.
+    pub(in super::super) fn receive(&mut self, id: u64, len: u32) -> Outcome {
+        self.receive_under(id, len, 0)
+    }
+
+    /// The same under an lkey that differs from the region's by `xor`.
+    pub(in super::super) fn receive_under(&mut self, id: u64, len: u32, xor: u32) -> Outcome {
+        self.log.push(format!("peer posts receive {id} of {len} B"));
+        self.ask(&format!("recv {id} {} {len} {xor}", recv_at(id))).map(drop)
+    }
+
+    fn post(&mut self, op: &str, id: u64, offset: u64, len: u32, operands: [u64; 2]) -> Outcome {
+        self.log.push(format!("peer posts {op} {id} of {len} B"));
+        let [operand, compare] = operands;
+        let request =
+            format!("post {op} {id} {offset} {len} {REMOTE_VA} {REMOTE_RKEY} {operand} {compare}");
+        self.ask(&request).map(drop)
+    }
+
+    /// It posts a SEND that invalidates this key at the other end.
+    pub(in super::super) fn post_send_invalidate(&mut self, id: u64, rkey: u32) -> Outcome {
+        self.log.push(format!("peer posts SEND {id} of 8 B, invalidates 0x{rkey:x}"));
+        self.ask(&format!("post send_inv {id} {SOURCE} 8 0 {rkey} 0 0")).map(drop)
+    }
+
+    /// The peer's program posts three SENDs of one packet, which come.
+    pub(in super::super) fn three_sends(&mut self) -> Outcome {
+        for id in 1..=3 {
+            self.post_send(id, 8)?;
+        }
+        self.expect_all([0, 1, 2].map(Said::send_only)).map(drop)
+    }
+
+    /// The peer's program posts a SEND.
+    pub(in super::super) fn post_send(&mut self, id: u64, len: u32) -> Outcome {
+        self.post("send", id, SOURCE, len, [0; 2])
+    }
+
+    /// It posts a WRITE.
+    pub(in super::super) fn post_write(&mut self, id: u64, len: u32) -> Outcome {
+        self.post("write", id, SOURCE, len, [0; 2])
+    }
+
+    /// It posts a READ into memory at [`SINK`].
+    pub(in super::super) fn post_read(&mut self, id: u64, len: u32) -> Outcome {
+        self.post("read", id, SINK, len, [0; 2])
+    }
+
+    /// It posts a FETCH ADD into memory at [`SINK`].
+    pub(in super::super) fn post_add(&mut self, id: u64, add: u64) -> Outcome {
+        self.post("add", id, SINK, 8, [add, 0])
+    }
+
+    /// It posts a COMPARE SWAP into memory at [`SINK`].
+    pub(in super::super) fn post_swap(&mut self, id: u64, compare: u64, swap: u64) -> Outcome {
+        self.post("swap", id, SINK, 8, [swap, compare])
+    }
+
+    /// The peer's program finds exactly these completions.
+    pub(in super::super) fn completes<const N: usize>(&mut self, wanted: [Done; N]) -> Outcome {
+        let wait = if N == 0 { Duration::ZERO } else { self.wait };
+        self.completes_within(wait, &wanted)
+    }
+
+    /// The same within this time.
+    pub(in super::super) fn completes_within(
+        &mut self,
+        time: Duration,
+        wanted: &[Done],
+    ) -> Outcome {
+        let mut found = self.poll(wanted.len().max(1), time)?;
+        if found.len() == wanted.len() {
+            found.extend(self.poll(1, Duration::ZERO)?);
+        }
+        match completions_differ(wanted, &found) {
+            None => Ok(()),
+            Some(why) => deviates(why),
+        }
+    }
+
+    /// It finds none for so long.
+    pub(in super::super) fn completes_nothing(&mut self, time: Duration) -> Outcome {
+        self.completes_within(time, &[])
+    }
+
+    fn poll(&mut self, count: usize, wait: Duration) -> Outcome<Vec<Done>> {
+        let all = self.peer.poll(count, wait)?;
+        self.log.extend(all.iter().map(|done| format!("peer completes {done}")));
+        Ok(all)
+    }
+
+    /// Fills memory of the peer.
+    pub(in super::super) fn fill(&mut self, offset: u64, len: u64, byte: u8) -> Outcome {
+        self.ask(&format!("fill {offset} {len} {byte}")).map(drop)
+    }
+
+    /// The peer's memory has these bytes there.
+    pub(in super::super) fn memory_is(&mut self, offset: u64, wanted: &[u8]) -> Outcome {
+        let bytes = self.peer.read(offset, wanted.len())?;
+        let differs = |(a, b): (&u8, &u8)| a != b;
+        let Some(at) = bytes.iter().zip(wanted).position(differs) else { return Ok(()) };
+        let (len, is, should) = (wanted.len(), bytes[at], wanted[at]);
+        deviates(format!(
+            "byte {at} of {len} at +0x{offset:x} of its memory is 0x{is:02x}, not 0x{should:02x}"
+        ))
+    }
+
+    /// The peer's memory has these bytes there, at some time.
+    pub(in super::super) fn memory_becomes(&mut self, offset: u64, wanted: &[u8]) -> Outcome {
+        let until = Instant::now() + self.wait;
+        loop {
+            match self.memory_is(offset, wanted) {
+                Err(Stop::Deviates(_)) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Nothing was written there.
+    pub(in super::super) fn untouched(&mut self, offset: u64, len: usize) -> Outcome {
+        self.memory_is(offset, &vec![FILL; len])
+    }
+}
