@@ -35,7 +35,7 @@ fn somebody(greeting: &'static str, answers: &'static [&'static str]) -> String 
     address
 }
 
-const GREETING: &str = "ok 2 dev0 1 ::ffff:127.0.0.1 1024 16 1\n";
+const GREETING: &str = "ok 2 dev0 1 ::ffff:127.0.0.1 1024 16 1 0x0\n";
 
 #[test]
 fn mistakes_are_one_line_and_say_what_to_do() {
@@ -58,14 +58,20 @@ fn mistakes_are_one_line_and_say_what_to_do() {
 fn a_peer_that_is_none_or_ends_is_said() {
     for (greeting, answers, what) in [
         ("SSH-2.0-OpenSSH\n", &[][..], "it answers in a way that no peer does"),
-        ("ok 1 dev0 1 ::1 1024 16 1\n", &[], "speaks another version, or is no peer: compile what"),
-        ("ok 2 dev0 1 nowhere 1024 16 1\n", &[], "says things that are no numbers"),
+        (
+            "ok 1 dev0 1 ::1 1024 16 1 0x0\n",
+            &[],
+            "speaks another version, or is no peer: compile what",
+        ),
+        ("ok 2 dev0 1 ::1 1024 16 1\n", &[], "speaks another version, or is no peer: compile what"),
+        ("ok 2 dev0 1 ::1 1024 16 1 0y\n", &[], "says things that are no numbers"),
+        ("ok 2 dev0 1 nowhere 1024 16 1 0x0\n", &[], "says things that are no numbers"),
         ("err no device has it: start the peer with -d\n", &[], "no device has it: start the peer"),
         ("", &[], "it has closed the connection"),
         (GREETING, &[], "case send could not be played: the peer is gone"),
         (GREETING, &["ok 0x11 0x1000 0x77 65536\n", "gibberish\n"], "in a way that no peer does"),
-        ("ok 2 dev0 1 fd00::1 1024 16 1\n", &[], "are of two families: start the peer with -g"),
-        ("ok 2 dev0 1 ::ffff:127.0.0.1 128 16 1\n", &[], "the port of dev0 is not active"),
+        ("ok 2 dev0 1 fd00::1 1024 16 1 0x0\n", &[], "are of two families: start the peer with -g"),
+        ("ok 2 dev0 1 ::ffff:127.0.0.1 128 16 1 0x0\n", &[], "the port of dev0 is not active"),
     ] {
         let somebody = somebody(greeting, answers);
         let said = error(&["--peer", &somebody, "--only", "send"]);
@@ -95,6 +101,20 @@ fn what_was_found_before_the_peer_is_gone_is_reported() {
     assert!(gone["found"].as_str().unwrap().starts_with("the peer is gone after that"), "{gone:#}");
     let said = String::from_utf8(out.stderr).unwrap();
     assert!(said.contains("case rnr_nak could not be played: the peer is gone"), "{said}");
+}
+
+#[test]
+fn what_the_device_does_not_have_is_not_testable() {
+    let somebody = somebody(GREETING, &[]);
+    let only = "flush,atomic_write,requests_flush,requests_atomic_write";
+    let out = conform(&["--peer", &somebody, "--json", "--only", only]);
+    assert_eq!(out.status.code(), Some(0), "{out:?}");
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let cases = report["cases"].as_array().unwrap();
+    assert!(cases.iter().all(|case| case["verdict"] == "not testable"), "{report:#}");
+    let found: Vec<_> = cases.iter().map(|case| case["found"].as_str().unwrap()).collect();
+    let [write, flush] = ["the device has no ATOMIC WRITE", "the device has no FLUSH"];
+    assert_eq!(found, [write, write, flush, flush]);
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn our_engine_conforms_and_each_report_has_all_cases() {
         assert!(verdict == "conforms" || verdict == "deviates" && explained, "{case:#}");
         count += 1;
     }
-    assert!(count > 210, "{count} cases");
+    assert!(count > 240, "{count} cases");
     let any = cases(&json).any(|(_, verdict, _)| verdict == "deviates");
     assert_eq!(code, i32::from(any));
     let after: Vec<_> = after.split_whitespace().collect();
@@ -119,6 +119,17 @@ fn a_peer_that_does_something_else_deviates() {
         ),
         // A receive of a shared queue does not complete.
         ("in: drop only opcode=UD_SEND_ONLY", "srq_datagrams", "2: success, 48 B], but are []"),
+        // No answer to an ATOMIC WRITE, and one too many to a FLUSH.
+        (
+            "out: drop only opcode=read_response",
+            "atomic_write",
+            "READ RESPONSE ONLY +0, 0 B was expected, nothing came within 1 s",
+        ),
+        (
+            "out: dup only opcode=read_response",
+            "duplicate_flush",
+            "READ RESPONSE ONLY +0, 0 B came, which nothing allows",
+        ),
         // The communication manager says nothing, and too much.
         ("out: drop only opcode=UD_SEND_ONLY", "cm_connect", "REP was expected, nothing came"),
         ("out: dup only opcode=UD_SEND_ONLY", "cm_rep_within_retries", "the REP came a third time"),
@@ -136,7 +147,7 @@ fn a_peer_that_does_something_else_deviates() {
 #[test]
 fn what_the_device_refuses_is_not_testable() {
     let fault = "--fault 'errno=ENOMEM@ibv_create_qp'";
-    let only = "--only send,cm_connect";
+    let only = "--only send,requests_flush,cm_connect";
     let Some((json, code, _)) = conform_with(WITHOUT_CM, "refused", fault, only, "") else {
         return;
     };
@@ -147,7 +158,9 @@ fn what_the_device_refuses_is_not_testable() {
         })
         .collect();
     let no_cm = "the peer has no librdmacm: cc -DWITH_CM peer.c -o peer -libverbs -lrdmacm";
-    assert_eq!(found, ["ibv_create_qp: Cannot allocate memory", no_cm]);
+    let no_pair = "ibv_create_qp: Cannot allocate memory";
+    let no_flush = "ibv_create_qp_ex with send_ops_flags: Cannot allocate memory";
+    assert_eq!(found, [no_pair, no_flush, no_cm]);
 }
 
 #[test]
@@ -181,6 +194,10 @@ fn the_peer_refuses_bad_requests_and_goes_on() {
         ask "write 0 123"
         ask "write 0 0G"
         ask "open rc 15 srqs"
+        ask "open cm 15 flush"
+        ask "open rc 65536"
+        ask "post flush 1 0 8 0 0 1 0"
+        ask "post atomic_write 1 0 8 0 0 0 0"
         ask "open cm 15 srq"
         ask "limit 1"
         ask "async x"
@@ -232,7 +249,7 @@ END
     let [opened, none] = ["ok 0", "ok 0x0"];
     let wanted = [opened, opened, "ok", "ok", opened, "ok", "ok", none, "ok", opened];
     assert!(good.into_iter().eq(&wanted), "{said}");
-    assert_eq!(first.len(), 50, "{said}");
+    assert_eq!(first.len(), 54, "{said}");
 }
 
 /// `cargo xtask conform` writes the page.

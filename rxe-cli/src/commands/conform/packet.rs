@@ -139,6 +139,18 @@ pub(super) fn compare_swap(psn: i32, offset: u64, compare: u64, swap: u64) -> Pk
     atomic(Opcode::RC_COMPARE_SWAP, psn, offset, swap, compare)
 }
 
+/// ATOMIC WRITE of `len` bytes, of which only 8 are allowed.
+pub(super) fn atomic_write(psn: i32, offset: u64, len: u32) -> Pkt {
+    rdma(Opcode::RC_ATOMIC_WRITE, psn, len as usize, offset, len)
+}
+
+/// FLUSH of `len` bytes with this FETH: placement type in bits 3 to 0, selectivity in bits 5 and 4.
+pub(super) fn flush(psn: i32, offset: u64, len: u32, feth: u32) -> Pkt {
+    let mut pkt = rdma(Opcode::RC_FLUSH, psn, 0, offset, len);
+    pkt.ext.feth = Some(feth);
+    pkt.note(format!("FETH 0x{feth:x}"))
+}
+
 /// A datagram with this Q_Key.
 pub(super) fn datagram(payload: usize, qkey: u32) -> Pkt {
     let deth = Some(Deth::new(Qkey::new(qkey), Qpn::from_wire(0)));

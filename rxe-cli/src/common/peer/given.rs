@@ -23,6 +23,41 @@ impl fmt::Display for Service {
     }
 }
 
+/// Operations that few devices have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Feature {
+    AtomicWrite,
+    /// With global visibility.
+    Flush,
+}
+
+impl Feature {
+    /// Its bit in a device's capabilities: `IB_DEVICE_ATOMIC_WRITE`, `IB_DEVICE_FLUSH_GLOBAL`.
+    pub(super) fn capability(self) -> u64 {
+        match self {
+            Self::AtomicWrite => 1 << 40,
+            Self::Flush => 1 << 38,
+        }
+    }
+
+    /// Its name in requests to the peer.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::AtomicWrite => "atomic_write",
+            Self::Flush => "flush",
+        }
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AtomicWrite => "ATOMIC WRITE",
+            Self::Flush => "FLUSH",
+        })
+    }
+}
+
 /// Rights, as in `IBV_ACCESS_*`.
 pub(crate) mod access {
     pub(crate) const LOCAL_WRITE: u32 = 1;
@@ -30,7 +65,8 @@ pub(crate) mod access {
     pub(crate) const REMOTE_READ: u32 = 4;
     pub(crate) const REMOTE_ATOMIC: u32 = 8;
     pub(crate) const MW_BIND: u32 = 0x10;
-    /// All rights of peers, without those of windows.
+    pub(crate) const FLUSH_GLOBAL: u32 = 0x100;
+    /// The rights that every device has.
     pub(crate) const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 }
 
@@ -40,6 +76,10 @@ pub(crate) struct Given {
     pub(crate) service: Service,
     /// Whether its receives are in a shared receive queue.
     pub(crate) srq: bool,
+    /// What the device must have.
+    pub(crate) needs: Option<Feature>,
+    /// Whether its program posts that.
+    pub(crate) posts: bool,
     /// Rights of the queue pair.
     pub(crate) qp_access: u32,
     /// Rights of the region.
@@ -68,6 +108,8 @@ pub(crate) struct Given {
 pub(crate) const RC: Given = Given {
     service: Service::Rc,
     srq: false,
+    needs: None,
+    posts: false,
     qp_access: access::ALL,
     mr_access: access::ALL,
     timeout: 20,
@@ -87,6 +129,17 @@ pub(crate) const RC_SRQ: Given = Given { srq: true, ..RC };
 
 /// The same with a region that windows can be bound to.
 pub(crate) const RC_WINDOWS: Given = Given { mr_access: access::ALL | access::MW_BIND, ..RC };
+
+/// RC between devices that have ATOMIC WRITE.
+pub(crate) const ATOMIC_WRITE: Given = Given { needs: Some(Feature::AtomicWrite), ..RC };
+
+/// RC that allows FLUSH as well.
+pub(crate) const FLUSH: Given = Given {
+    needs: Some(Feature::Flush),
+    qp_access: access::ALL | access::FLUSH_GLOBAL,
+    mr_access: access::ALL | access::FLUSH_GLOBAL,
+    ..RC
+};
 
 /// UC that allows everything.
 pub(crate) const UC: Given = Given { service: Service::Uc, ..RC };

@@ -16,7 +16,10 @@ use rxe_core::types::{Gid, Qpn};
 pub(crate) use self::connection::{Event, Space};
 pub(crate) use self::done::Done;
 pub(crate) use self::endpoint::{Endpoint, Numbers, Way, WayArgs};
-pub(crate) use self::given::{CM, Given, RC, RC_SRQ, RC_WINDOWS, Service, UC, UD, UD_SRQ, access};
+use self::given::Feature;
+pub(crate) use self::given::{
+    ATOMIC_WRITE, CM, FLUSH, Given, RC, RC_SRQ, RC_WINDOWS, Service, UC, UD, UD_SRQ, access,
+};
 use super::{Error, rendezvous};
 
 /// The peer program.
@@ -54,6 +57,8 @@ pub(crate) struct Peer {
     pub(crate) atomics: bool,
     /// READs and atomics that a queue pair of it takes at a time.
     pub(crate) max_rd_atomic: u8,
+    /// `device_cap_flags_ex`.
+    capabilities: u64,
 }
 
 /// Why the peer does not do what it is asked.
@@ -103,14 +108,16 @@ impl Peer {
             active_mtu: 0,
             atomics: false,
             max_rd_atomic: 0,
+            capabilities: 0,
         };
         let words = match peer.answer(PATIENCE) {
             Ok(words) => words,
             Err(PeerError::Gone(e)) => return Err(e),
             Err(PeerError::Refused(why)) => return Err(Error::new("the peer cannot serve", why)),
         };
+        let capabilities = number(&words, 7);
         let words: Vec<_> = words.iter().map(String::as_str).collect();
-        let [PROTOCOL, device, _index, gid, mtu, max_rd, atomics] = words[..] else {
+        let [PROTOCOL, device, _index, gid, mtu, max_rd, atomics, _] = words[..] else {
             let todo =
                 "compile what `rxe conform --print-peer` of this version prints, and start that";
             return Err(Error::new("the peer speaks another version, or is no peer", todo));
@@ -122,13 +129,24 @@ impl Peer {
         peer.atomics = atomics == "1";
         let max_rd: u64 = max_rd.parse().map_err(|_| strange())?;
         peer.max_rd_atomic = u8::try_from(max_rd).unwrap_or(u8::MAX);
+        peer.capabilities = capabilities.ok_or_else(strange)?;
         Ok(peer)
     }
 
     /// Gives the peer a new region and a new queue pair.
     pub(crate) fn open(&mut self, given: &Given) -> Result<PeerQp, PeerError> {
-        let srq = if given.srq { " srq" } else { "" };
-        let words = self.ask(&format!("open {} {}{srq}", given.service, given.mr_access))?;
+        if let Some(feature) = given.needs
+            && self.capabilities & feature.capability() == 0
+        {
+            return Err(PeerError::Refused(format!("the device has no {feature}")));
+        }
+        let mut request = format!("open {} {}", given.service, given.mr_access);
+        let posts = given.needs.filter(|_| given.posts).map(Feature::word);
+        for word in given.srq.then_some("srq").into_iter().chain(posts) {
+            request.push(' ');
+            request.push_str(word);
+        }
+        let words = self.ask(&request)?;
         let number = |i: usize| number(&words, i).ok_or_else(|| strange("open"));
         let low = |n: u64| u32::try_from(n).unwrap_or(0);
         Ok(PeerQp {

@@ -17,11 +17,12 @@
  * A request is a line of words, an answer is a line "ok ..." or "err TEXT". Numbers are decimal, or
  * hexadecimal with 0x.
  *
- *   open TYPE ACCESS [srq]
+ *   open TYPE ACCESS [srq] [atomic_write] [flush]
  *                         a new region with these rights (IBV_ACCESS_*), filled with 0x11, and a new
  *                         queue pair: rc, uc or ud. With srq it takes its receives from a shared receive
- *                         queue. Answer: QPN ADDRESS RKEY LENGTH. With cm as the type there is no queue
- *                         pair (QPN 0) until "accept" or "dial" makes one
+ *                         queue; with atomic_write or flush it can post these. Answer: QPN ADDRESS RKEY
+ *                         LENGTH. With cm as the type there is no queue pair (QPN 0) until "accept" or
+ *                         "dial" makes one
  *   close                 destroys what was opened
  *   connect GID QPN RQ_PSN SQ_PSN MTU ACCESS TIMEOUT RETRY RNR_RETRY MIN_RNR MAX_DEST_RD MAX_RD
  *                         the queue pair to RTS
@@ -29,7 +30,8 @@
  *   reset                 the queue pair to RESET; it can be connected again
  *   recv ID OFFSET LENGTH LKEY_DIFFERENCE
  *   post OP ID OFFSET LENGTH REMOTE_ADDRESS RKEY OPERAND COMPARE
- *                         OP: send, write, read, add, swap, send_inv or local_inv (which invalidate RKEY)
+ *                         OP: send, write, read, add, swap, send_inv or local_inv (which invalidate RKEY),
+ *                         atomic_write, or flush (OPERAND is the placement type, COMPARE the selectivity)
  *   poll COUNT MILLISECONDS
  *                         waits for so many completions. Answer: their number, and ID:STATUS:OPCODE:LENGTH
  *                         of each, with :RKEY behind it if it has invalidated one
@@ -66,6 +68,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,6 +112,18 @@ struct cm {
 };
 #endif
 
+/* Operations that a queue pair is made for (IBV_QP_EX_WITH_*), and the functions that post them, which
+ * follow wr_abort in struct ibv_qp_ex. Headers before rdma-core 44 and 49 do not name them; a library or a
+ * device that does not have one refuses the queue pair. */
+#define OPS_FLUSH (1u << 11)
+#define OPS_ATOMIC_WRITE (1u << 12)
+
+struct late_ops {
+	void (*atomic_write)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t address, const void *value);
+	void (*flush)(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t address, size_t length, uint8_t type,
+		      uint8_t level);
+};
+
 /* What belongs to a connection. */
 struct peer {
 	struct ibv_context *context;
@@ -121,6 +136,7 @@ struct peer {
 	struct ibv_mw *mw;
 	struct ibv_srq *srq;
 	struct ibv_qp *qp;
+	uint64_t ops;
 	unsigned char *memory;
 	FILE *out;
 #ifdef WITH_CM
@@ -239,17 +255,37 @@ static int make_srq(struct peer *p)
 }
 
 /* Makes the queue pair. */
-static int make_pair(struct peer *p, enum ibv_qp_type type)
+static int make_pair(struct peer *p, enum ibv_qp_type type, uint64_t ops)
 {
-	struct ibv_qp_init_attr init = {
+	struct ibv_qp_init_attr_ex init = {
 		.qp_type = type, .sq_sig_all = 1, .send_cq = p->cq, .recv_cq = p->cq, .srq = p->srq,
 		.cap = {.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1},
+		.comp_mask = IBV_QP_INIT_ATTR_PD, .pd = p->pd, .send_ops_flags = ops,
 	};
 
-	p->qp = ibv_create_qp(p->pd, &init);
+	if (ops)
+		init.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	p->ops = ops;
+	p->qp = ibv_create_qp_ex(p->context, &init);
 	if (!p->qp)
-		fail(p, "ibv_create_qp", errno);
+		fail(p, ops ? "ibv_create_qp_ex with send_ops_flags" : "ibv_create_qp", errno);
 	return p->qp != NULL;
+}
+
+/* Reads what "open" has behind the rights. */
+static int features(char **words, int count, int *srq, uint64_t *ops)
+{
+	for (int i = 0; i < count; i++) {
+		if (!strcmp(words[i], "srq"))
+			*srq = 1;
+		else if (!strcmp(words[i], "atomic_write"))
+			*ops |= OPS_ATOMIC_WRITE;
+		else if (!strcmp(words[i], "flush"))
+			*ops |= OPS_FLUSH;
+		else
+			return 0;
+	}
+	return 1;
 }
 
 static int do_open(struct peer *p, char **words, int count)
@@ -258,20 +294,20 @@ static int do_open(struct peer *p, char **words, int count)
 		const char *name;
 		enum ibv_qp_type type;
 	} types[] = {{"rc", IBV_QPT_RC}, {"uc", IBV_QPT_UC}, {"ud", IBV_QPT_UD}, {0}};
-	uint64_t access;
-	int type, srq;
+	uint64_t access, ops = 0;
+	int type, srq = 0;
 
-	srq = count == 4 && !strcmp(words[3], "srq");
-	if (count != 3 + srq || !number(words[2], 0xff, &access))
-		return refuse(p, "open TYPE ACCESS [srq] is expected");
+	if (count < 3 || !number(words[2], 0xffff, &access) || !features(words + 3, count - 3, &srq, &ops))
+		return refuse(p, "open TYPE ACCESS [srq] [atomic_write] [flush] is expected");
 	if (!strcmp(words[1], "cm"))
-		return srq ? refuse(p, "rdma_cm has no srq here") : open_cm(p, access);
+		return count > 3 ? refuse(p, "cm has no more words") : open_cm(p, access);
 	for (type = 0; types[type].name && strcmp(words[1], types[type].name); type++)
 		;
 	if (!types[type].name)
 		return refuse(p, "the type is none of rc, uc, ud, cm");
 	release(p);
-	if (!make_memory(p, p->pd, access) || (srq && !make_srq(p)) || !make_pair(p, types[type].type))
+	if (!make_memory(p, p->pd, access) || (srq && !make_srq(p)) ||
+	    !make_pair(p, types[type].type, ops))
 		return 0;
 	return opened(p);
 }
@@ -301,7 +337,7 @@ static int to_init(struct peer *p, uint32_t key)
 
 static int do_connect(struct peer *p, char **words, int count)
 {
-	static const uint64_t max[] = {0xffffff, 0xffffff, 0xffffff, 4096, 0xff, 31, 7, 7, 31, 255, 255};
+	static const uint64_t max[] = {0xffffff, 0xffffff, 0xffffff, 4096, 0xffff, 31, 7, 7, 31, 255, 255};
 	uint64_t v[11];
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
@@ -411,6 +447,25 @@ static int do_recv(struct peer *p, char **words, int count)
 	return 0;
 }
 
+/* Posts what only the extended interface has. */
+static int post_late(struct peer *p, const char *op, const uint64_t *v)
+{
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(p->qp);
+	const struct late_ops *late;
+
+	if (!(p->ops & (strcmp(op, "flush") ? OPS_ATOMIC_WRITE : OPS_FLUSH)))
+		return EOPNOTSUPP;
+	late = (const void *)((const char *)qp + offsetof(struct ibv_qp_ex, wr_abort) + sizeof(qp->wr_abort));
+	ibv_wr_start(qp);
+	qp->wr_id = v[0];
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	if (strcmp(op, "flush"))
+		late->atomic_write(qp, (uint32_t)v[4], v[3], p->memory + v[1]);
+	else
+		late->flush(qp, (uint32_t)v[4], v[3], v[2], (uint8_t)v[5], (uint8_t)v[6]);
+	return ibv_wr_complete(qp);
+}
+
 static int do_post(struct peer *p, char **words, int count)
 {
 	static const uint64_t max[] = {UINT64_MAX, MEMORY, MEMORY, UINT64_MAX,
@@ -424,6 +479,13 @@ static int do_post(struct peer *p, char **words, int count)
 		return refuse(p, "post has wrong arguments");
 	if (!p->qp)
 		return refuse(p, "there is no queue pair");
+	if (!strcmp(words[1], "atomic_write") || !strcmp(words[1], "flush")) {
+		error = post_late(p, words[1], v);
+		if (error)
+			return fail(p, "ibv_wr_complete", error);
+		fprintf(p->out, "ok\n");
+		return 0;
+	}
 	wr.wr_id = v[0];
 	wr.send_flags = IBV_SEND_SIGNALED;
 	sge.addr = (uintptr_t)p->memory + v[1];
@@ -1056,13 +1118,17 @@ static void greet(struct peer *p)
 	char text[INET6_ADDRSTRLEN] = "";
 	struct ibv_port_attr port = {0};
 	struct ibv_device_attr device = {0};
+	struct ibv_device_attr_ex extended = {0};
+	uint64_t capabilities;
 
 	inet_ntop(AF_INET6, p->gid.raw, text, sizeof(text));
 	ibv_query_port(p->context, p->port, &port);
 	ibv_query_device(p->context, &device);
-	fprintf(p->out, "ok %d %s %d %s %u %d %d\n", PROTOCOL, ibv_get_device_name(p->context->device),
+	ibv_query_device_ex(p->context, NULL, &extended);
+	capabilities = device.device_cap_flags | extended.device_cap_flags_ex;
+	fprintf(p->out, "ok %d %s %d %s %u %d %d 0x%" PRIx64 "\n", PROTOCOL, ibv_get_device_name(p->context->device),
 		p->gid_index, text, 128u << port.active_mtu, device.max_qp_rd_atom,
-		device.atomic_cap != IBV_ATOMIC_NONE);
+		device.atomic_cap != IBV_ATOMIC_NONE, capabilities);
 }
 
 /* Serves a client until it ends, is silent for a minute, or sends something that is no line. */

@@ -11,7 +11,7 @@ use rxe_core::wire::{NakCode, Opcode, Position};
 use rxe_lab::answer::{Said, Seen, difference};
 
 pub(super) use self::program::{
-    QKEY, REMOTE_RKEY, REMOTE_VA, SINK, done, failed, flushed, got, invalidating, recv_at,
+    QKEY, REMOTE_RKEY, REMOTE_VA, SINK, done, failed, flushed, got, recv_at,
 };
 pub(super) use self::windows::{WINDOW_AT, WINDOW_LEN};
 use super::packet::{Pkt, Target, datagram, write};

@@ -40,11 +40,6 @@ pub(in super::super) fn got(id: u64, len: u32) -> Done {
     Done { len: Some(len), ..done(id) }
 }
 
-/// A message of `len` bytes arrives and invalidates this key.
-pub(in super::super) fn invalidating(id: u64, len: u32, rkey: u32) -> Done {
-    Done { invalidated: Some(rkey), ..got(id, len) }
-}
-
 /// A request completes with this status.
 pub(in super::super) fn failed(id: u64, status: Status) -> Done {
     Done { status: status.code(), ..done(id) }
@@ -86,6 +81,18 @@ impl Bench<'_> {
         let request =
             format!("post {op} {id} {offset} {len} {REMOTE_VA} {REMOTE_RKEY} {operand} {compare}");
         self.ask(&request).map(drop)
+    }
+
+    /// It posts an ATOMIC WRITE of 8 bytes, all 0x11.
+    pub(in super::super) fn post_atomic_write(&mut self, id: u64) -> Outcome {
+        self.post("atomic_write", id, SOURCE, 8, [0; 2])
+    }
+
+    /// It posts a FLUSH of a range to global visibility.
+    pub(in super::super) fn post_flush(&mut self, id: u64, len: u32) -> Outcome {
+        const GLOBAL: u64 = 1;
+        const RANGE: u64 = 0;
+        self.post("flush", id, SOURCE, len, [GLOBAL, RANGE])
     }
 
     /// It posts a SEND that invalidates this key at the other end.
@@ -139,12 +146,17 @@ impl Bench<'_> {
         time: Duration,
         wanted: &[Done],
     ) -> Outcome {
+        self.find(time, wanted).map(drop)
+    }
+
+    /// The same. Returns the completions.
+    pub(super) fn find(&mut self, time: Duration, wanted: &[Done]) -> Outcome<Vec<Done>> {
         let mut found = self.poll(wanted.len().max(1), time)?;
         if found.len() == wanted.len() {
             found.extend(self.poll(1, Duration::ZERO)?);
         }
         match completions_differ(wanted, &found) {
-            None => Ok(()),
+            None => Ok(found),
             Some(why) => deviates(why),
         }
     }

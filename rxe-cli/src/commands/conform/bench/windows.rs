@@ -1,7 +1,7 @@
 //! The memory window of the peer's program.
 
 use super::super::verdict::Outcome;
-use super::{Bench, done};
+use super::{Bench, deviates, done, got};
 
 /// The range of the region that a window is bound to.
 pub(in super::super) const WINDOW_AT: u64 = 0x1000;
@@ -40,6 +40,24 @@ impl Bench<'_> {
     pub(in super::super) fn unbind(&mut self) -> Outcome {
         self.post_bind(ABOUT, WINDOW_AT, 0, 0)?;
         self.completes([done(ABOUT)])
+    }
+
+    /// A message of `len` bytes completes this receive, and the completion names the key that it has
+    /// invalidated.
+    pub(in super::super) fn completes_invalidating(
+        &mut self,
+        id: u64,
+        len: u32,
+        rkey: u32,
+    ) -> Outcome {
+        let found = self.find(self.wait, &[got(id, len)])?;
+        match found.first().and_then(|done| done.invalidated) {
+            Some(named) if named == rkey => Ok(()),
+            Some(_) => {
+                deviates("the completion names another key than the one that was invalidated")
+            }
+            None => deviates("the completion does not say that a key was invalidated"),
+        }
     }
 
     /// It takes the binding of its type 2 window away, which has this key.

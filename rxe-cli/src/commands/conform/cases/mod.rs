@@ -2,12 +2,14 @@
 //! is tested with, as far as they can be seen from outside. Where the specification leaves room, each
 //! answer that it allows is accepted.
 
+mod atomic_write;
 mod cm_asked;
 mod cm_asks;
 mod cm_ended;
 mod cm_malformed;
 mod cm_queries;
 mod duplicates;
+mod flush;
 mod memory;
 mod messages;
 mod order;
@@ -34,6 +36,8 @@ pub(super) const ALL: &[Group] = &[
     Group { name: "windows", cases: windows::CASES },
     Group { name: "receives", cases: receives::CASES },
     Group { name: "shared", cases: shared::CASES },
+    Group { name: "atomic_writes", cases: atomic_write::CASES },
+    Group { name: "flushes", cases: flush::CASES },
     Group { name: "structure", cases: structure::CASES },
     Group { name: "unreliable", cases: unreliable::CASES },
     Group { name: "requester", cases: requester::CASES },

@@ -22,7 +22,7 @@ const NAKS: &str = "9.7.5.2.8, 9.9.2";
 const SHORT: Duration = Duration::from_millis(100);
 
 /// The request's RETH names the memory that it was told, and so many bytes.
-fn names_memory(seen: &Seen, len: u32) -> Outcome {
+pub(super) fn names_memory(seen: &Seen, len: u32) -> Outcome {
     let reth = seen.ext.reth.map(|r| (r.va, r.rkey.value(), r.dma_len));
     if reth == Some((REMOTE_VA, REMOTE_RKEY, len)) {
         return Ok(());

@@ -4,9 +4,7 @@ use rxe_core::queue::Status;
 use rxe_core::wire::{NakCode, Opcode};
 use rxe_lab::answer::Said;
 
-use super::super::bench::{
-    Bench, MTU, REGION, WINDOW_AT, WINDOW_LEN, deviates, done, failed, got, invalidating,
-};
+use super::super::bench::{Bench, MTU, REGION, WINDOW_AT, WINDOW_LEN, deviates, done, failed, got};
 use super::super::case::Case;
 use super::super::packet::{Pkt, ack, bare, fetch_add, pattern, read, write};
 use super::super::verdict::Outcome;
@@ -225,7 +223,7 @@ pub(super) const CASES: &[Case] = &[
             let rkey = bound(b, 2, BOTH)?;
             b.receive(1, 100)?;
             b.send(send_invalidating(0, rkey))?;
-            b.completes([invalidating(1, 8, rkey)])
+            b.completes_invalidating(1, 8, rkey)
         },
     },
     Case {
