@@ -6,12 +6,17 @@ mod common;
 use common::{PEER, alone, start_peer};
 use serde_json::Value;
 use xtask::c::Compiled;
+use xtask::conform::Over;
 use xtask::vm::KNOWN;
 use xtask::{everything, or_skip, skipped};
 
 /// How the peer is compiled, with the communication manager and without.
 const WITH_CM: &[&str] = &["-DWITH_CM", "-libverbs", "-lrdmacm"];
 const WITHOUT_CM: &[&str] = &["-libverbs"];
+
+/// The peer's addresses.
+const V4: &str = "10.9.0.2";
+const V6: &str = "fd09::2";
 
 /// Where our engine deviates, with the decision that says why.
 const EXPLAINED: [&str; 1] = [
@@ -22,12 +27,13 @@ const EXPLAINED: [&str; 1] = [
 /// files are. Returns the JSON, the exit code and what `after` has printed.
 #[track_caller]
 fn conform(test: &str, run: &str, options: &str, after: &str) -> Option<(Value, i32, String)> {
-    conform_with(WITH_CM, test, run, options, after)
+    conform_with(WITH_CM, V4, test, run, options, after)
 }
 
 #[track_caller]
 fn conform_with(
     compiled: &[&str],
+    peer: &str,
     test: &str,
     run: &str,
     options: &str,
@@ -39,7 +45,7 @@ fn conform_with(
         r#"
         set +e
         {start}
-        timeout 100 $RXE conform --peer 10.9.0.2 --json {options} > out 2> err
+        timeout 100 $RXE conform --peer {peer} --json {options} > out 2> err
         code=$?
         kill $peer
         cat out err
@@ -82,6 +88,17 @@ fn our_engine_conforms_and_each_report_has_all_cases() {
     let after: Vec<_> = after.split_whitespace().collect();
     let count = count.to_string();
     assert_eq!(after, [&count, &count, &count, "2"], "JUnit, HTML, captures, SENDs in one of them");
+}
+
+#[test]
+fn our_engine_conforms_over_ipv6() {
+    let Some((json, ..)) = conform_with(WITH_CM, V6, "conform over IPv6", "", "", "") else {
+        return;
+    };
+    for (name, verdict, case) in cases(&json) {
+        assert!(verdict == "conforms" || EXPLAINED.contains(&name), "{case:#}");
+    }
+    assert_eq!(json["peer"], V6);
 }
 
 #[test]
@@ -148,7 +165,7 @@ fn a_peer_that_does_something_else_deviates() {
 fn what_the_device_refuses_is_not_testable() {
     let fault = "--fault 'errno=ENOMEM@ibv_create_qp'";
     let only = "--only send,requests_flush,cm_connect";
-    let Some((json, code, _)) = conform_with(WITHOUT_CM, "refused", fault, only, "") else {
+    let Some((json, code, _)) = conform_with(WITHOUT_CM, V4, "refused", fault, only, "") else {
         return;
     };
     let found: Vec<_> = cases(&json)
@@ -259,9 +276,12 @@ fn kernels_do_what_the_report_says() {
         return skipped("kernels_do_what_the_report_says", "only with --all");
     }
     let page = include_str!("../../docs/conformance-report.md");
-    for kernel in KNOWN {
-        let Some(run) = or_skip(xtask::conform::kernel(kernel, common::rxe())) else { continue };
+    for (kernel, over) in KNOWN.into_iter().flat_map(|kernel| Over::ALL.map(|over| (kernel, over)))
+    {
+        let Some(run) = or_skip(xtask::conform::kernel(kernel, over, common::rxe())) else {
+            continue;
+        };
         let differences = xtask::conform::differences(page, &run);
-        assert!(differences.is_empty(), "{kernel}:\n{}", differences.join("\n"));
+        assert!(differences.is_empty(), "{kernel} {over:?}:\n{}", differences.join("\n"));
     }
 }

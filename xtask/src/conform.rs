@@ -3,6 +3,7 @@
 
 mod page;
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::c::Compiled;
-use crate::vm::{self, Cmd, Error, HOST_V4, Kernel, LINK, Net, Result, Spec, Vm};
+use crate::vm::{self, Cmd, Error, HOST_V4, HOST_V6, Kernel, LINK, Net, Result, Spec, Vm};
 pub use page::{differences, page};
 
 /// The peer program, from the root of the sources.
@@ -20,18 +21,50 @@ const PEER: &str = "rxe-cli/src/common/peer/peer.c";
 /// How it is compiled: with the part that connects by the communication manager.
 const OPTIONS: [&str; 3] = ["-DWITH_CM", "-libverbs", "-lrdmacm"];
 
-/// The address of the own end when the peer is on this host too: if both had one address, a request that
+/// The addresses of the own end when the peer is on this host too: if both had one address, a request that
 /// nobody takes could reach either.
-const OWN: &str = "10.47.91.201";
+const OWN_V4: &str = "10.47.91.201";
+const OWN_V6: &str = "fd47:91::c9";
 
 /// The TCP port of the peer.
 const PORT: u16 = 18520;
+
+/// The network protocol of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Over {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+
+    fn address_of(self, vm: &Vm) -> IpAddr {
+        match self {
+            Self::V4 => vm.v4().into(),
+            Self::V6 => vm.v6().into(),
+        }
+    }
+}
 
 /// A run with one peer.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Who the peer was: `Linux 6.1`, or this engine.
     pub name: String,
+    /// The network protocol.
+    pub over: Over,
     /// The exact version of the peer.
     pub version: String,
     /// What was found of each case.
@@ -57,17 +90,43 @@ pub struct Case {
     pub found: Option<String>,
 }
 
-/// Plays all cases with a kernel in a VM. `rxe` is our command.
+/// Plays all cases with a kernel in a VM. `rxe` is our command. A kernel that panics in a case is booted
+/// again for those that follow.
 ///
 /// # Errors
 /// [`Error::Missing`] if this machine lacks something.
-pub fn kernel(kernel: &str, rxe: &Path) -> Result<Run> {
-    with_peer(kernel, |vm, net| {
-        let release = vm.run(Cmd::new("uname").arg("-r"))?.ok()?;
-        let cases = cases(&conform(net, rxe, &vm.v4().to_string(), &[])?)?;
-        let name = format!("Linux {kernel}");
-        Ok(Run { name, version: release.trim().to_owned(), cases })
-    })
+pub fn kernel(kernel: &str, over: Over, rxe: &Path) -> Result<Run> {
+    let all = names(rxe)?;
+    let (mut played, mut version) = (Vec::new(), String::new());
+    while let Some(left) = all.get(played.len()..).filter(|left| !left.is_empty()) {
+        let found = with_peer(kernel, |vm, net| {
+            vm.run(Cmd::new("uname").arg("-r"))?.ok()?.trim().clone_into(&mut version);
+            let peer = over.address_of(vm).to_string();
+            let mut found = cases(&conform(net, rxe, &peer, &["--only", &left.join(",")])?)?;
+            if let Some(last) = found.last_mut().filter(|_| vm.console().contains(PANIC)) {
+                last.found = Some("the kernel panics".into());
+            }
+            Ok(found)
+        })?;
+        if found.is_empty() {
+            return Err(Error::Failed(format!("Linux {kernel}: rxe conform plays no case")));
+        }
+        played.extend(found);
+    }
+    Ok(Run { name: format!("Linux {kernel}"), over, version, cases: played })
+}
+
+/// What a kernel that panics writes to its console.
+const PANIC: &str = "Kernel panic";
+
+/// The names of all cases, in the order in which they are played.
+fn names(rxe: &Path) -> Result<Vec<String>> {
+    let out = Command::new(rxe).args(["conform", "--list", "--json"]).output();
+    let out = out.map_err(|e| failed("rxe conform --list", &e))?;
+    let all: Value = serde_json::from_slice(&out.stdout)
+        .map_err(|e| Error::Failed(format!("rxe conform --list prints no JSON: {e}")))?;
+    let names = all.as_array().into_iter().flatten();
+    Ok(names.filter_map(|case| case["name"].as_str().map(str::to_owned)).collect())
 }
 
 /// Runs `rxe COMMAND --to PEER --json` for each of these commands, with a kernel in a VM as peer. Returns exit
@@ -102,25 +161,31 @@ fn with_peer<T>(kernel: &str, work: impl FnOnce(&Vm, &Net) -> Result<T>) -> Resu
 ///
 /// # Errors
 /// As [`kernel`].
-pub fn ours(rxe: &Path) -> Result<Run> {
+pub fn ours(over: Over, rxe: &Path) -> Result<Run> {
     let c = Compiled::linked(&[PEER], &OPTIONS)?;
     let net = Net::tap(1500)?;
+    let (own, prefix, to) = match over {
+        Over::V4 => (OWN_V4, 24, IpAddr::from(HOST_V4)),
+        Over::V6 => (OWN_V6, 64, IpAddr::from(HOST_V6)),
+    };
     let mut address = net.command("ip");
-    address.args(["address", "add", &format!("{OWN}/24"), "dev", LINK]);
+    address.args(["address", "add", &format!("{own}/{prefix}"), "dev", LINK]);
+    // An address of IPv6 may be used at once.
+    address.args(to.is_ipv6().then_some("nodad"));
     if !address.status().is_ok_and(|status| status.success()) {
-        return Err(Error::Failed(format!("{LINK} cannot have the address {OWN} as well")));
+        return Err(Error::Failed(format!("{LINK} cannot have the address {own} as well")));
     }
     let mut peer = net.command(rxe);
     peer.args(["run", "--explain", "off", "--"]).arg(c.path(PEER)).arg("-1");
     peer.stdin(Stdio::null()).stdout(Stdio::null());
     let mut peer = vm::spawn(peer).map_err(|e| failed("rxe run", &e))?;
-    let report = conform(&net, rxe, &HOST_V4.to_string(), &["--address", OWN]);
+    let report = conform(&net, rxe, &to.to_string(), &["--address", own]);
     end(&mut peer);
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    Ok(Run { name: "rxe".into(), version, cases: cases(&report?)? })
+    Ok(Run { name: "rxe".into(), over, version, cases: cases(&report?)? })
 }
 
-/// Runs `rxe conform`. Returns what it prints.
+/// Runs `rxe conform`. Returns what it prints: of a peer that is gone in a case, all up to that one.
 fn conform(net: &Net, rxe: &Path, peer: &str, options: &[&str]) -> Result<Value> {
     let args = [&["conform", "--json", "--peer", peer], options].concat();
     json(net, rxe, &args).map(|(_, report)| report)
@@ -135,7 +200,7 @@ fn json(net: &Net, rxe: &Path, args: &[&str]) -> Result<(i32, Value)> {
         let out = command.args(args).output().map_err(|e| failed(&name, &e))?;
         let said = String::from_utf8_lossy(&out.stderr);
         let code = out.status.code().unwrap_or(-1);
-        if code == 2 {
+        if code == 2 && out.stdout.is_empty() {
             // The peer may not listen yet.
             if said.contains("nobody listens") && started.elapsed() < Duration::from_secs(20) {
                 thread::sleep(Duration::from_millis(100));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use xtask::conform::{self, Run};
+use xtask::conform::{self, Over, Run};
 use xtask::vm::{Error, KNOWN, Result};
 
 use super::interop::build;
@@ -26,14 +26,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         if args.kernel.is_empty() { KNOWN.map(str::to_owned).into() } else { args.kernel.clone() };
     let mut runs = Vec::new();
     for kernel in &kernels {
-        let run = conform::kernel(kernel, &rxe)?;
-        show(&run);
-        runs.push(run);
+        for over in Over::ALL {
+            let run = conform::kernel(kernel, over, &rxe)?;
+            show(&run);
+            runs.push(run);
+        }
     }
     if args.kernel.is_empty() {
-        let run = conform::ours(&rxe)?;
-        show(&run);
-        runs.push(run);
+        for over in Over::ALL {
+            let run = conform::ours(over, &rxe)?;
+            show(&run);
+            runs.push(run);
+        }
         let failed = |e| Error::Failed(format!("{PAGE}: {e}"));
         fs::write(Path::new(PAGE), conform::page(&runs)).map_err(failed)?;
     }
@@ -41,8 +45,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn show(run: &Run) {
-    println!("{} ({}): {} cases", run.name, run.version, run.cases.len());
-    for case in run.cases.iter().filter(|case| case.verdict != "conforms") {
+    let Run { name, over, version, cases } = run;
+    println!("{name} ({version}) over {}: {} cases", over.name(), cases.len());
+    for case in cases.iter().filter(|case| case.verdict != "conforms") {
         println!("  {} {}: {}", case.verdict, case.name, case.found.as_deref().unwrap_or(""));
     }
 }

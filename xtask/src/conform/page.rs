@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Case, Run};
+use super::{Case, Over, Run};
 
 /// Why a peer deviates, as far as its sources say it: who (the beginning of the name), which cases, and
 /// why.
@@ -100,16 +100,20 @@ pub fn page(runs: &[Run]) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         out,
-        "\n| peer | version | conforms | deviates | not testable |\n| --- | --- | --- | --- | --- |"
+        "\n| peer | over | version | conforms | deviates | not testable |\n\
+         | --- | --- | --- | --- | --- | --- |"
     );
     for run in runs {
         let count = |verdict: &str| run.cases.iter().filter(|c| c.verdict == verdict).count();
         let [conforms, deviates, untested] = ["conforms", "deviates", "not testable"].map(count);
-        let Run { name, version, .. } = run;
-        let _ = writeln!(out, "| {name} | {version} | {conforms} | {deviates} | {untested} |");
+        let Run { name, over, version, .. } = run;
+        let over = over.name();
+        let _ =
+            writeln!(out, "| {name} | {over} | {version} | {conforms} | {deviates} | {untested} |");
     }
     out.push_str(EXPLAINED);
     deviations(&mut out, runs);
+    not_testable(&mut out, runs);
     table(&mut out, runs);
     out
 }
@@ -121,7 +125,7 @@ pub fn differences(page: &str, run: &Run) -> Vec<String> {
     let said = |case: &Case| {
         let start = format!("| {} |", case.name);
         let line = page.lines().find(|line| line.starts_with(&start))?;
-        line.split(" | ").nth(column?).map(|cell| cell.trim_end_matches(" |").replace('*', ""))
+        line.split(" | ").nth(column?).map(|cell| said_over(cell.trim_end_matches(" |"), run.over))
     };
     let differs = |case: &Case| {
         let (said, found) = (said(case).unwrap_or_default(), &case.verdict);
@@ -132,13 +136,46 @@ pub fn differences(page: &str, run: &Run) -> Vec<String> {
     run.cases.iter().filter_map(differs).collect()
 }
 
+/// The verdict in a cell of the table over this protocol.
+fn said_over(cell: &str, over: Over) -> String {
+    let cell = cell.replace('*', "");
+    match (cell.split_once(OVER_V6), over) {
+        (Some((_, v6)), Over::V6) => v6.trim_end_matches(')').to_owned(),
+        (Some((v4, _)), Over::V4) => v4.to_owned(),
+        (None, _) => cell,
+    }
+}
+
+/// What stands between the verdicts of a peer that has two.
+const OVER_V6: &str = " (IPv6: ";
+
+/// The runs of each peer.
+fn peers(runs: &[Run]) -> impl Iterator<Item = &[Run]> {
+    runs.chunk_by(|a, b| a.name == b.name)
+}
+
+/// What was found with a peer, and its name; with the protocol if it matters.
+fn found_with(peer: &[Run], case: &Case) -> Vec<(String, String)> {
+    let found = |run: &Run| {
+        find(run, case)
+            .filter(|case| case.verdict == "deviates")
+            .and_then(|case| case.found.clone())
+    };
+    let all: Vec<_> = peer.iter().map(found).collect();
+    let alike = all.windows(2).all(|pair| pair[0] == pair[1]);
+    let name = |run: &Run| match alike {
+        true => run.name.clone(),
+        false => format!("{} over {}", run.name, run.over.name()),
+    };
+    let named = peer.iter().zip(all).filter_map(|(run, found)| Some((name(run), found?)));
+    named.take(if alike { 1 } else { peer.len() }).collect()
+}
+
 /// Each case in which somebody deviates, with what was found instead.
 fn deviations(out: &mut String, runs: &[Run]) {
     let Some(first) = runs.first() else { return };
     for case in &first.cases {
-        let named =
-            |run: &Run| find(run, case).and_then(|c| Some((run.name.clone(), c.found.clone()?)));
-        let found: Vec<_> = runs.iter().filter_map(named).collect();
+        let found: Vec<_> = peers(runs).flat_map(|peer| found_with(peer, case)).collect();
         if found.is_empty() {
             continue;
         }
@@ -156,6 +193,45 @@ fn deviations(out: &mut String, runs: &[Run]) {
     }
 }
 
+/// The cases that are not testable with somebody, by the reason.
+fn not_testable(out: &mut String, runs: &[Run]) {
+    let mut all: Vec<(String, String)> = Vec::new();
+    for peer in peers(runs) {
+        let found: Vec<_> = peer.iter().map(reasons).collect();
+        let alike = found.windows(2).all(|pair| pair[0] == pair[1]);
+        for (run, reasons) in peer.iter().zip(found).take(if alike { 1 } else { peer.len() }) {
+            let name = if alike {
+                run.name.clone()
+            } else {
+                format!("{} over {}", run.name, run.over.name())
+            };
+            all.extend(reasons.into_iter().map(|reason| (name.clone(), reason)));
+        }
+    }
+    if all.is_empty() {
+        return;
+    }
+    out.push_str("\n## Not testable\n\n");
+    for same in grouped(&all) {
+        let names: Vec<_> = same.iter().map(|(name, _)| name.as_str()).collect();
+        let text = same.first().map_or("", |(_, text)| text.as_str());
+        let _ = writeln!(out, "- {}: {text}.", names.join(", "));
+    }
+}
+
+/// Why cases of a run are not testable, and which: `ibv_alloc_mw: Operation not supported: window_type_1`.
+fn reasons(run: &Run) -> Vec<String> {
+    let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
+    for case in run.cases.iter().filter(|case| case.verdict == "not testable") {
+        let why = case.found.as_deref().unwrap_or_default();
+        match all.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(&case.name),
+            None => all.push((why, vec![&case.name])),
+        }
+    }
+    all.into_iter().map(|(why, names)| format!("{why}: {}", names.join(", "))).collect()
+}
+
 /// Those who did the same, together, in the order of the first of them.
 fn grouped(found: &[(String, String)]) -> Vec<Vec<&(String, String)>> {
     let mut all: Vec<Vec<&(String, String)>> = Vec::new();
@@ -171,21 +247,31 @@ fn grouped(found: &[(String, String)]) -> Vec<Vec<&(String, String)>> {
 fn table(out: &mut String, runs: &[Run]) {
     let Some(first) = runs.first() else { return };
     out.push_str("\n## All cases\n");
-    let names: Vec<_> = runs.iter().map(|run| run.name.as_str()).collect();
+    let peers: Vec<_> = peers(runs).collect();
+    let names: Vec<_> = peers.iter().map(|peer| peer[0].name.as_str()).collect();
     for group in first.cases.chunk_by(|a, b| a.group == b.group) {
         let name = group.first().map_or("", |case| case.group.as_str());
         let _ = writeln!(out, "\n### {name}\n\n| case | rule | {} |", names.join(" | "));
-        let _ = writeln!(out, "| --- | --- |{}", " --- |".repeat(runs.len()));
+        let _ = writeln!(out, "| --- | --- |{}", " --- |".repeat(peers.len()));
         for case in group {
-            let verdict = |run: &Run| match find(run, case).map(|c| c.verdict.as_str()) {
-                Some("conforms") => "conforms",
-                Some("deviates") => "**deviates**",
-                Some(_) => "not testable",
-                None => "–",
-            };
-            let verdicts: Vec<_> = runs.iter().map(verdict).collect();
+            let verdicts: Vec<_> = peers.iter().map(|peer| cell(peer, case)).collect();
             let _ = writeln!(out, "| {} | {} | {} |", case.name, case.rule, verdicts.join(" | "));
         }
+    }
+}
+
+/// What was found of a case with a peer: one verdict, or one for each protocol.
+fn cell(peer: &[Run], case: &Case) -> String {
+    let verdict = |run: &Run| match find(run, case).map(|c| c.verdict.as_str()) {
+        Some("conforms") => "conforms",
+        Some("deviates") => "**deviates**",
+        Some(_) => "not testable",
+        None => "–",
+    };
+    match *peer.iter().map(verdict).collect::<Vec<_>>() {
+        [v4, v6] if v4 != v6 => format!("{v4}{OVER_V6}{v6})"),
+        [verdict, ..] => verdict.into(),
+        [] => String::new(),
     }
 }
 
@@ -201,7 +287,7 @@ Made by `cargo xtask conform`, which plays every case of [`rxe conform`](command
 
 [Conformance](conformance.md) is the catalogue that the engine is tested with from inside, in virtual time; this page has what can be seen from outside.
 
-All runs are over IPv4. Over IPv6, Linux 5.10 answers atomics, but panics at the case `duplicate_fetch_add`.
+Each case is played over IPv4 and over IPv6. Where the verdicts differ, the table has both. A kernel that panics in a case is booted again for the next one.
 ";
 
 const EXPLAINED: &str = "
@@ -223,7 +309,28 @@ mod tests {
             found: found.map(str::to_owned),
         };
         let cases = verdicts.into_iter().enumerate().map(case).collect();
-        Run { name: name.into(), version: "1".into(), cases }
+        Run { name: name.into(), over: Over::V4, version: "1".into(), cases }
+    }
+
+    #[test]
+    fn what_differs_over_ipv6_is_shown_beside_the_other() {
+        let (good, bad) = (("conforms", None), ("deviates", Some("the kernel panics")));
+        let other = Run { over: Over::V6, ..run("Linux 1", [bad, bad]) };
+        let page = page(&[run("Linux 1", [good, bad]), other.clone(), run("rxe", [good; 2])]);
+        assert!(page.contains("| Linux 1 | IPv4 | 1 | 1 | 1 | 0 |"), "{page}");
+        assert!(page.contains("| Linux 1 | IPv6 | 1 | 0 | 2 | 0 |"), "{page}");
+        assert!(
+            page.contains("| case_0 | 9.7.1 | conforms (IPv6: **deviates**) | conforms |"),
+            "{page}"
+        );
+        assert!(page.contains("| case_1 | 9.7.1 | **deviates** | conforms |"), "{page}");
+        assert!(page.contains("- Linux 1 over IPv6: the kernel panics."), "{page}");
+        assert!(page.contains("- Linux 1: the kernel panics."), "{page}");
+        assert_eq!(differences(&page, &other), [""; 0]);
+        assert_eq!(differences(&page, &run("Linux 1", [good, bad])), [""; 0]);
+        assert_eq!(differences(&page, &run("Linux 1", [bad, bad])).len(), 1);
+        let better = Run { over: Over::V6, ..run("Linux 1", [good, bad]) };
+        assert_eq!(differences(&page, &better).len(), 1);
     }
 
     #[test]
@@ -235,7 +342,7 @@ mod tests {
             run("Linux 2", [good, bad]),
             run("rxe", [good; 2]),
         ]);
-        assert!(page.contains("| Linux 1 | 1 | 1 | 1 | 0 |"), "{page}");
+        assert!(page.contains("| Linux 1 | IPv4 | 1 | 1 | 1 | 0 |"), "{page}");
         assert!(page.contains("- Linux 1, Linux 2: nothing came."), "{page}");
         assert!(
             page.contains("| case_1 | 9.7.1 | **deviates** | **deviates** | conforms |"),
