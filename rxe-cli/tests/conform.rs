@@ -69,7 +69,11 @@ fn a_peer_that_is_none_or_ends_is_said() {
         ("err no device has it: start the peer with -d\n", &[], "no device has it: start the peer"),
         ("", &[], "it has closed the connection"),
         (GREETING, &[], "case send could not be played: the peer is gone"),
-        (GREETING, &["ok 0x11 0x1000 0x77 65536\n", "gibberish\n"], "in a way that no peer does"),
+        (
+            GREETING,
+            &["ok 0x11 0x1000 0x77 65536 0x0\n", "gibberish\n"],
+            "in a way that no peer does",
+        ),
         ("ok 2 dev0 1 fd00::1 1024 16 1 0x0\n", &[], "are of two families: start the peer with -g"),
         ("ok 2 dev0 1 ::ffff:127.0.0.1 128 16 1 0x0\n", &[], "the port of dev0 is not active"),
     ] {
@@ -81,7 +85,7 @@ fn a_peer_that_is_none_or_ends_is_said() {
 
 #[test]
 fn what_was_found_before_the_peer_is_gone_is_reported() {
-    const OPENED: &str = "ok 0x11 0x1000 0x77 65536\n";
+    const OPENED: &str = "ok 0x11 0x1000 0x77 65536 0x0\n";
     // `send` cannot be made, `rnr_nak` loses its peer, `rnr_timer` is not played.
     let somebody = somebody(GREETING, &["err no more queue pairs\n", OPENED, "ok\n"]);
     let only = ["--only", "send,rnr_nak,rnr_timer"];

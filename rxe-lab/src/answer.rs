@@ -35,6 +35,8 @@ pub enum Said {
 pub struct Seen {
     /// What it says.
     pub said: Said,
+    /// Its opcode.
+    pub opcode: Opcode,
     /// Its extension headers.
     pub ext: Ext,
     /// Whether it asks for an acknowledgement.
@@ -72,7 +74,8 @@ impl Seen {
         let ext = packet.ext();
         let said = Said::of(packet.info(), packet.psn(), &ext, packet.payload().len(), psns);
         let payload = packet.payload().to_vec();
-        Ok(Self { said, ext, ack_req: packet.ack_req(), payload })
+        let opcode = packet.opcode();
+        Ok(Self { said, opcode, ext, ack_req: packet.ack_req(), payload })
     }
 
     /// The MSN of its AETH.

@@ -403,7 +403,8 @@ impl Builder {
             _ => {}
         }
         self.plan.answers += 1;
-        let seen = Seen { said, ext: packet.ext, ack_req: packet.bth.ack_req, payload };
+        let opcode = packet.bth.opcode;
+        let seen = Seen { said, opcode, ext: packet.ext, ack_req: packet.bth.ack_req, payload };
         let expected = Expected { frame: packet.number, request, seen, is_data_known };
         self.plan.steps.push(Step::Answer(Box::new(expected)));
     }

@@ -7,7 +7,7 @@ use std::fmt;
 use rxe_core::types::{Key, Pkey, Psn, Qkey, Qpn, RnrTimer};
 use rxe_core::wire::{
     Aeth, AtomicEth, Bth, Deth, Ext, NakCode, NetHeader, Opcode, PacketRepr, Position, Reth,
-    Syndrome, emit, icrc,
+    Service, Syndrome, emit, icrc,
 };
 use rxe_lab::answer::FirstPsns;
 
@@ -23,6 +23,8 @@ pub(super) struct Target {
     /// The peer's region.
     pub(super) addr: u64,
     pub(super) rkey: u32,
+    /// Whether the packets are of XRC, and the shared receive queue that they name then.
+    pub(super) xrc_srq: Option<u32>,
 }
 
 impl Target {
@@ -44,6 +46,7 @@ pub(super) struct Pkt {
     /// Another key than the region's.
     rkey: Option<u32>,
     rkey_xor: u32,
+    srq_xor: u32,
     ack_req: bool,
     qpn_xor: u32,
     pkey: Pkey,
@@ -78,6 +81,7 @@ fn packet(opcode: Opcode, psn: i32, payload: usize, ext: Ext) -> Pkt {
         offset: 0,
         rkey: None,
         rkey_xor: 0,
+        srq_xor: 0,
         ack_req: false,
         qpn_xor: 0,
         pkey: Pkey::DEFAULT,
@@ -198,6 +202,23 @@ impl Pkt {
     pub(super) fn ask(mut self) -> Self {
         self.ack_req = true;
         self
+    }
+
+    /// As it is sent to this queue pair: a packet of RC becomes one of XRC where it must.
+    pub(super) fn for_target(mut self, target: &Target) -> Self {
+        let is_rc = self.opcode.info().is_some_and(|info| info.service == Service::Rc);
+        if let Some(srq) = target.xrc_srq.filter(|_| is_rc) {
+            self.opcode = self.opcode.in_connected(Service::Xrc);
+            let names = self.opcode.info().is_some_and(|info| info.has_xrceth);
+            self.ext.xrc_srq = names.then_some(srq ^ self.srq_xor);
+        }
+        self
+    }
+
+    /// With other bits of the XRCETH.
+    pub(super) fn srq_xor(mut self, bits: u32, what: &str) -> Self {
+        self.srq_xor = bits;
+        self.note(what.into())
     }
 
     /// With this payload.
@@ -371,6 +392,7 @@ mod tests {
         sq_psn: Psn::new(0x2000),
         addr: 0x10_0000,
         rkey: 0x77,
+        xrc_srq: None,
     };
 
     fn net() -> NetHeader {
@@ -400,6 +422,26 @@ mod tests {
         );
         assert!(!good(send(0, 8).damage(usize::MAX, "ICRC")));
         assert!(good(send(0, 8).late_bits(4, 0xff, "BECN")), "not covered");
+    }
+
+    #[test]
+    fn requests_to_an_xrc_queue_pair_name_its_queue_and_answers_do_not() {
+        let target = Target { xrc_srq: Some(7), ..TARGET };
+        let packet = |pkt: Pkt| pkt.for_target(&target).render(&net(), &target);
+        let bytes = packet(write(0, 0, 8).srq_xor(0xff00_0000, "reserved bits"));
+        let request = rxe_core::wire::Packet::parse(&bytes).unwrap();
+        assert_eq!(request.opcode(), Opcode::XRC_WRITE_ONLY);
+        assert_eq!(request.ext().xrc_srq, Some(0xff00_0007));
+        assert_eq!(request.reth().unwrap().rkey.value(), 0x77);
+        let bytes = packet(ack(0));
+        assert_eq!(
+            rxe_core::wire::Packet::parse(&bytes).unwrap().opcode(),
+            Opcode::XRC_ACKNOWLEDGE
+        );
+        assert_eq!(
+            write(0, 0, 8).for_target(&target).to_string(),
+            "XRC WRITE ONLY +0, 8 B, at +0x0"
+        );
     }
 
     #[test]

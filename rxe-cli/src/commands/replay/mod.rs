@@ -227,7 +227,10 @@ impl Live {
             Service::Ud => peer::UD,
             Service::Xrc | Service::Cnp => {
                 let what = format!("{} is of XRC", it.ends);
-                return Err(Error::new(what, "the peer program has queue pairs of RC, UC and UD"));
+                return Err(Error::new(
+                    what,
+                    "only packets of RC, UC and UD can be played to a peer",
+                ));
             }
         };
         let mr_access = match &self.access {

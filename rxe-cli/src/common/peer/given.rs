@@ -2,14 +2,32 @@
 
 use std::fmt;
 
+use rxe_core::wire;
+
 /// The service of the peer's queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
     Rc,
     Uc,
     Ud,
+    /// XRC: the end that has shared receive queues, and answers.
+    XrcTarget,
+    /// XRC: the end that sends requests.
+    XrcInitiator,
     /// What the communication manager connects: there is no queue pair before.
     Cm,
+}
+
+impl Service {
+    /// The service of its packets.
+    pub(crate) fn of_packets(self) -> wire::Service {
+        match self {
+            Self::Rc | Self::Cm => wire::Service::Rc,
+            Self::Uc => wire::Service::Uc,
+            Self::Ud => wire::Service::Ud,
+            Self::XrcTarget | Self::XrcInitiator => wire::Service::Xrc,
+        }
+    }
 }
 
 impl fmt::Display for Service {
@@ -18,6 +36,8 @@ impl fmt::Display for Service {
             Self::Rc => "rc",
             Self::Uc => "uc",
             Self::Ud => "ud",
+            Self::XrcTarget => "xrc_recv",
+            Self::XrcInitiator => "xrc_send",
             Self::Cm => "cm",
         })
     }
@@ -149,6 +169,12 @@ pub(crate) const UD: Given = Given { service: Service::Ud, ..RC };
 
 /// UD with a shared receive queue.
 pub(crate) const UD_SRQ: Given = Given { srq: true, ..UD };
+
+/// XRC, with a queue of the domain.
+pub(crate) const XRC_TARGET: Given = Given { service: Service::XrcTarget, ..RC };
+
+/// XRC that allows everything and repeats as [`RC`].
+pub(crate) const XRC_INITIATOR: Given = Given { service: Service::XrcInitiator, ..RC };
 
 /// A region, for queue pairs that the communication manager connects.
 pub(crate) const CM: Given = Given { service: Service::Cm, ..RC };

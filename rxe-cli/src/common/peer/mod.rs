@@ -18,7 +18,8 @@ pub(crate) use self::done::Done;
 pub(crate) use self::endpoint::{Endpoint, Numbers, Way, WayArgs};
 use self::given::Feature;
 pub(crate) use self::given::{
-    ATOMIC_WRITE, CM, FLUSH, Given, RC, RC_SRQ, RC_WINDOWS, Service, UC, UD, UD_SRQ, access,
+    ATOMIC_WRITE, CM, FLUSH, Given, RC, RC_SRQ, RC_WINDOWS, Service, UC, UD, UD_SRQ, XRC_INITIATOR,
+    XRC_TARGET, access,
 };
 use super::{Error, rendezvous};
 
@@ -87,6 +88,8 @@ pub(crate) struct PeerQp {
     pub(crate) rkey: u32,
     /// Bytes of the region.
     pub(crate) len: u64,
+    /// The shared receive queue of an XRC target.
+    pub(crate) srqn: u32,
 }
 
 impl Peer {
@@ -154,6 +157,7 @@ impl Peer {
             addr: number(1)?,
             rkey: low(number(2)?),
             len: number(3)?,
+            srqn: low(number(4)?),
         })
     }
 

@@ -19,17 +19,17 @@
  *
  *   open TYPE ACCESS [srq] [atomic_write] [flush]
  *                         a new region with these rights (IBV_ACCESS_*), filled with 0x11, and a new
- *                         queue pair: rc, uc or ud. With srq it takes its receives from a shared receive
- *                         queue; with atomic_write or flush it can post these. Answer: QPN ADDRESS RKEY
- *                         LENGTH. With cm as the type there is no queue pair (QPN 0) until "accept" or
- *                         "dial" makes one
+ *                         queue pair: rc, uc, ud, xrc_send or xrc_recv. With srq it takes its receives
+ *                         from a shared receive queue, as xrc_recv always does; with atomic_write or flush
+ *                         it can post these. Answer: QPN ADDRESS RKEY LENGTH SRQN (0 without XRC). With cm
+ *                         as the type there is no queue pair (QPN 0) until "accept" or "dial" makes one
  *   close                 destroys what was opened
  *   connect GID QPN RQ_PSN SQ_PSN MTU ACCESS TIMEOUT RETRY RNR_RETRY MIN_RNR MAX_DEST_RD MAX_RD
  *                         the queue pair to RTS
  *   ready QKEY            a queue pair of UD to RTS
  *   reset                 the queue pair to RESET; it can be connected again
  *   recv ID OFFSET LENGTH LKEY_DIFFERENCE
- *   post OP ID OFFSET LENGTH REMOTE_ADDRESS RKEY OPERAND COMPARE
+ *   post OP ID OFFSET LENGTH REMOTE_ADDRESS RKEY OPERAND COMPARE [REMOTE_SRQN]
  *                         OP: send, write, read, add, swap, send_inv or local_inv (which invalidate RKEY),
  *                         atomic_write, or flush (OPERAND is the placement type, COMPARE the selectivity)
  *   poll COUNT MILLISECONDS
@@ -134,7 +134,9 @@ struct peer {
 	struct ibv_cq *cq;
 	struct ibv_mr *mr;
 	struct ibv_mw *mw;
+	struct ibv_xrcd *xrcd;
 	struct ibv_srq *srq;
+	uint32_t srqn;
 	struct ibv_qp *qp;
 	uint64_t ops;
 	unsigned char *memory;
@@ -205,12 +207,16 @@ static void release(struct peer *p)
 		ibv_destroy_qp(p->qp);
 	if (p->srq)
 		ibv_destroy_srq(p->srq);
+	if (p->xrcd)
+		ibv_close_xrcd(p->xrcd);
 	if (p->mr)
 		ibv_dereg_mr(p->mr);
 	if (p->cq)
 		ibv_destroy_cq(p->cq);
 	p->qp = NULL;
 	p->srq = NULL;
+	p->xrcd = NULL;
+	p->srqn = 0;
 	p->mw = NULL;
 	p->mr = NULL;
 	p->cq = NULL;
@@ -238,8 +244,8 @@ static int make_memory(struct peer *p, struct ibv_pd *pd, uint64_t access)
 
 static int opened(struct peer *p)
 {
-	fprintf(p->out, "ok 0x%x 0x%" PRIxPTR " 0x%x %u\n", p->qp ? p->qp->qp_num : 0,
-		(uintptr_t)p->memory, p->mr->rkey, MEMORY);
+	fprintf(p->out, "ok 0x%x 0x%" PRIxPTR " 0x%x %u 0x%x\n", p->qp ? p->qp->qp_num : 0,
+		(uintptr_t)p->memory, p->mr->rkey, MEMORY, p->srqn);
 	return 0;
 }
 
@@ -252,6 +258,45 @@ static int make_srq(struct peer *p)
 	if (!p->srq)
 		fail(p, "ibv_create_srq", errno);
 	return p->srq != NULL;
+}
+
+/* Makes an XRC domain, and a shared receive queue of it. */
+static int make_xrc_srq(struct peer *p)
+{
+	struct ibv_xrcd_init_attr domain = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT,
+	};
+	struct ibv_srq_init_attr_ex init = {
+		.attr = {.max_wr = DEPTH, .max_sge = 1}, .srq_type = IBV_SRQT_XRC, .pd = p->pd, .cq = p->cq,
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
+			     IBV_SRQ_INIT_ATTR_CQ,
+	};
+
+	p->xrcd = ibv_open_xrcd(p->context, &domain);
+	if (!p->xrcd) {
+		fail(p, "ibv_open_xrcd", errno);
+		return 0;
+	}
+	init.xrcd = p->xrcd;
+	p->srq = ibv_create_srq_ex(p->context, &init);
+	if (!p->srq || ibv_get_srq_num(p->srq, &p->srqn)) {
+		fail(p, "ibv_create_srq_ex", errno);
+		return 0;
+	}
+	return 1;
+}
+
+/* Makes the queue pair that takes requests for the queues of the XRC domain. */
+static int make_xrc_target(struct peer *p)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD, .xrcd = p->xrcd,
+	};
+
+	p->qp = ibv_create_qp_ex(p->context, &init);
+	if (!p->qp)
+		fail(p, "ibv_create_qp_ex", errno);
+	return p->qp != NULL;
 }
 
 /* Makes the queue pair. */
@@ -293,7 +338,10 @@ static int do_open(struct peer *p, char **words, int count)
 	static const struct {
 		const char *name;
 		enum ibv_qp_type type;
-	} types[] = {{"rc", IBV_QPT_RC}, {"uc", IBV_QPT_UC}, {"ud", IBV_QPT_UD}, {0}};
+	} types[] = {
+		{"rc", IBV_QPT_RC}, {"uc", IBV_QPT_UC}, {"ud", IBV_QPT_UD},
+		{"xrc_send", IBV_QPT_XRC_SEND}, {"xrc_recv", IBV_QPT_XRC_RECV}, {0},
+	};
 	uint64_t access, ops = 0;
 	int type, srq = 0;
 
@@ -304,12 +352,13 @@ static int do_open(struct peer *p, char **words, int count)
 	for (type = 0; types[type].name && strcmp(words[1], types[type].name); type++)
 		;
 	if (!types[type].name)
-		return refuse(p, "the type is none of rc, uc, ud, cm");
+		return refuse(p, "the type is none of rc, uc, ud, xrc_send, xrc_recv, cm");
 	release(p);
-	if (!make_memory(p, p->pd, access) || (srq && !make_srq(p)) ||
-	    !make_pair(p, types[type].type, ops))
+	if (!make_memory(p, p->pd, access))
 		return 0;
-	return opened(p);
+	if (types[type].type == IBV_QPT_XRC_RECV)
+		return make_xrc_srq(p) && make_xrc_target(p) ? opened(p) : 0;
+	return (!srq || make_srq(p)) && make_pair(p, types[type].type, ops) ? opened(p) : 0;
 }
 
 static int do_close(struct peer *p)
@@ -341,14 +390,15 @@ static int do_connect(struct peer *p, char **words, int count)
 	uint64_t v[11];
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
 	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-	int rc, error, mtu;
+	int requests, responds, error, mtu;
 
 	if (count != 13 || !numbers(words + 2, 11, max, v) ||
 	    inet_pton(AF_INET6, words[1], attr.ah_attr.grh.dgid.raw) != 1)
 		return refuse(p, "connect has wrong arguments");
 	if (!p->qp || p->qp->qp_type == IBV_QPT_UD)
 		return refuse(p, "there is no queue pair to connect");
-	rc = p->qp->qp_type == IBV_QPT_RC;
+	requests = p->qp->qp_type == IBV_QPT_RC || p->qp->qp_type == IBV_QPT_XRC_SEND;
+	responds = p->qp->qp_type == IBV_QPT_RC || p->qp->qp_type == IBV_QPT_XRC_RECV;
 	for (mtu = IBV_MTU_256; mtu < IBV_MTU_4096 && 128u << mtu < v[3]; mtu++)
 		;
 	error = to_init(p, (uint32_t)v[4]);
@@ -361,7 +411,7 @@ static int do_connect(struct peer *p, char **words, int count)
 	attr.ah_attr.port_num = p->port;
 	attr.ah_attr.grh.sgid_index = (uint8_t)p->gid_index;
 	attr.ah_attr.grh.hop_limit = 64;
-	if (rc) {
+	if (responds) {
 		attr.min_rnr_timer = (uint8_t)v[8];
 		attr.max_dest_rd_atomic = (uint8_t)v[9];
 		mask |= IBV_QP_MIN_RNR_TIMER | IBV_QP_MAX_DEST_RD_ATOMIC;
@@ -372,12 +422,15 @@ static int do_connect(struct peer *p, char **words, int count)
 	attr.qp_state = IBV_QPS_RTS;
 	attr.sq_psn = (uint32_t)v[2];
 	mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-	if (rc) {
+	if (requests || responds) {
 		attr.timeout = (uint8_t)v[5];
+		mask |= IBV_QP_TIMEOUT;
+	}
+	if (requests) {
 		attr.retry_cnt = (uint8_t)v[6];
 		attr.rnr_retry = (uint8_t)v[7];
 		attr.max_rd_atomic = (uint8_t)v[10];
-		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+		mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 	}
 	error = ibv_modify_qp(p->qp, &attr, mask);
 	if (error)
@@ -469,13 +522,13 @@ static int post_late(struct peer *p, const char *op, const uint64_t *v)
 static int do_post(struct peer *p, char **words, int count)
 {
 	static const uint64_t max[] = {UINT64_MAX, MEMORY, MEMORY, UINT64_MAX,
-				       0xffffffff, UINT64_MAX, UINT64_MAX};
-	uint64_t v[7];
+				       0xffffffff, UINT64_MAX, UINT64_MAX, 0xffffff};
+	uint64_t v[8] = {0};
 	struct ibv_sge sge;
 	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
 	int error;
 
-	if (count != 9 || !numbers(words + 2, 7, max, v) || !inside(v[1], v[2]))
+	if (count < 9 || count > 10 || !numbers(words + 2, count - 2, max, v) || !inside(v[1], v[2]))
 		return refuse(p, "post has wrong arguments");
 	if (!p->qp)
 		return refuse(p, "there is no queue pair");
@@ -491,6 +544,7 @@ static int do_post(struct peer *p, char **words, int count)
 	sge.addr = (uintptr_t)p->memory + v[1];
 	sge.length = (uint32_t)v[2];
 	sge.lkey = p->mr->lkey;
+	wr.qp_type.xrc.remote_srqn = (uint32_t)v[7];
 	wr.wr.rdma.remote_addr = v[3];
 	wr.wr.rdma.rkey = (uint32_t)v[4];
 	if (!strcmp(words[1], "send")) {

@@ -7,11 +7,11 @@ mod windows;
 use std::time::{Duration, Instant};
 
 use rxe_core::types::{Psn, Qpn};
-use rxe_core::wire::{NakCode, Opcode, Position};
+use rxe_core::wire::{self, NakCode, Opcode, Position};
 use rxe_lab::answer::{Said, Seen, difference};
 
 pub(super) use self::program::{
-    QKEY, REMOTE_RKEY, REMOTE_VA, SINK, done, failed, flushed, got, recv_at,
+    QKEY, REMOTE_RKEY, REMOTE_SRQN, REMOTE_VA, SINK, done, failed, flushed, got, recv_at,
 };
 pub(super) use self::windows::{WINDOW_AT, WINDOW_LEN};
 use super::packet::{Pkt, Target, datagram, write};
@@ -69,6 +69,7 @@ impl<'a> Bench<'a> {
             sq_psn: Psn::new(given.sq_psn),
             addr: qp.addr,
             rkey: qp.rkey,
+            xrc_srq: (given.service.of_packets() == wire::Service::Xrc).then_some(qp.srqn),
         };
         if given.service != Service::Cm {
             peer.join(given, end.net().src, own_qpn)?;
@@ -99,6 +100,7 @@ impl<'a> Bench<'a> {
 
     /// Sends a packet to the peer.
     pub(super) fn send(&mut self, pkt: Pkt) -> Outcome {
+        let pkt = pkt.for_target(&self.target);
         let words = pkt.to_string();
         self.transmit(&pkt, self.target, &words)
     }
@@ -134,6 +136,10 @@ impl<'a> Bench<'a> {
                 continue;
             }
             self.log.push(format!("came: {}", seen.said));
+            let service = seen.opcode.info().map(|info| info.service);
+            if service != Some(self.given.service.of_packets()) {
+                return deviates(format!("{} came, which is of another service", seen.opcode));
+            }
             return Ok(next);
         }
     }

@@ -21,6 +21,8 @@ pub(in super::super) const SINK: u64 = 0xa000;
 /// The memory that the peer's requests name. They are answered by us, so none needs to exist.
 pub(in super::super) const REMOTE_VA: u64 = 0x7000_0000_1000;
 pub(in super::super) const REMOTE_RKEY: u32 = 0x1234_5678;
+/// The shared receive queue that its requests name over XRC.
+pub(in super::super) const REMOTE_SRQN: u32 = 0x345;
 
 /// The Q_Key of the peer's queue pair of UD.
 pub(in super::super) const QKEY: u32 = RC.qkey;
@@ -78,8 +80,9 @@ impl Bench<'_> {
     fn post(&mut self, op: &str, id: u64, offset: u64, len: u32, operands: [u64; 2]) -> Outcome {
         self.log.push(format!("peer posts {op} {id} of {len} B"));
         let [operand, compare] = operands;
-        let request =
-            format!("post {op} {id} {offset} {len} {REMOTE_VA} {REMOTE_RKEY} {operand} {compare}");
+        let request = format!(
+            "post {op} {id} {offset} {len} {REMOTE_VA} {REMOTE_RKEY} {operand} {compare} {REMOTE_SRQN}"
+        );
         self.ask(&request).map(drop)
     }
 

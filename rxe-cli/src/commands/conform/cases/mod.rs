@@ -21,6 +21,8 @@ mod shared;
 mod structure;
 mod unreliable;
 mod windows;
+mod xrc_initiator;
+mod xrc_target;
 
 use super::case::Group;
 
@@ -40,6 +42,8 @@ pub(super) const ALL: &[Group] = &[
     Group { name: "flushes", cases: flush::CASES },
     Group { name: "structure", cases: structure::CASES },
     Group { name: "unreliable", cases: unreliable::CASES },
+    Group { name: "xrc_target", cases: xrc_target::CASES },
+    Group { name: "xrc_initiator", cases: xrc_initiator::CASES },
     Group { name: "requester", cases: requester::CASES },
     Group { name: "retries", cases: retries::CASES },
     Group { name: "cm_asked", cases: cm_asked::CASES },

@@ -31,7 +31,7 @@ pub(super) fn names_memory(seen: &Seen, len: u32) -> Outcome {
 }
 
 /// The last of what it has sent must ask for an acknowledgement: nothing else follows.
-fn asks(seen: &Seen) -> Outcome {
+pub(super) fn asks(seen: &Seen) -> Outcome {
     if seen.ack_req {
         return Ok(());
     }
