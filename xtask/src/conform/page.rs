@@ -8,7 +8,7 @@ use super::{Case, Over, Run};
 /// why.
 const WHY: &[(&str, &[&str], &str)] = &[
     (
-        "Linux 5.10",
+        "Linux 5.10 over IPv4",
         &[
             "fetch_add",
             "compare_swap",
@@ -39,10 +39,54 @@ const WHY: &[(&str, &[&str], &str)] = &[
     ("Linux", &["read_of_more_than_2_gib"], "Only the region's bounds count."),
     (
         "Linux",
-        &["receive_too_small", "receive_under_wrong_lkey"],
+        &["receive_too_small", "receive_under_wrong_lkey", "srq_receive_too_small"],
         "It takes the receive for malformed.",
     ),
-    ("Linux", &["invalidate_unknown_key"], "It acknowledges the SEND and ends its own side alone."),
+    (
+        "Linux",
+        &["invalidate_unknown_key", "invalidate_region", "invalidate_type_1"],
+        "It acknowledges the SEND and ends its own side alone.",
+    ),
+    (
+        "Linux",
+        &["window_write_before_it", "window_write_beyond_it"],
+        "Only the region's bounds count, not those of the window.",
+    ),
+    (
+        "Linux",
+        &["completion_names_invalidated_key"],
+        "The flag in its completion is the kernel's own, which libibverbs takes for another.",
+    ),
+    (
+        "Linux",
+        &["invalidate_window_not_bound"],
+        "It takes a window that was never bound for one that is, and has no queue pair for it.",
+    ),
+    (
+        "Linux",
+        &["bind_window_of_type_2_again", "bind_without_right", "bind_beyond_region"],
+        "The bind that fails is flushed like what is behind it.",
+    ),
+    (
+        "Linux",
+        &[
+            "flush",
+            "flush_of_region",
+            "flush_behind_write",
+            "duplicate_flush",
+            "flush_behind_gap",
+            "flush_without_placement",
+            "flush_with_reserved_placement",
+            "flush_with_reserved_selectivity",
+            "flush_to_persistence_without_right",
+            "qp_without_flush",
+            "region_without_flush",
+            "flush_under_unknown_key",
+            "flush_of_region_under_unknown_key",
+            "flush_beyond_region",
+        ],
+        "It drops a FLUSH with the right ICRC: its own takes everything from the BTH on in twice.",
+    ),
     ("Linux", &["silence_after_rnr_nak"], "The packet after the refused one gets a NAK as well."),
     (
         "Linux",

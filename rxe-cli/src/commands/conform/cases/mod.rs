@@ -26,9 +26,10 @@ mod xrc_target;
 
 use super::case::Group;
 
-/// All, in the order in which they are played. In all groups but `requester` and `retries` the peer is the
-/// responder. The groups of the communication manager need a peer that has librdmacm. The last case stands there because
-/// some peers have no queue pair 1 after it.
+/// All, in the order in which they are played. In `requester`, `retries` and `xrc_initiator` the peer is the
+/// requester, as in cases whose name says so; in all others it is the responder. The groups of the
+/// communication manager need a peer that has librdmacm. The last case stands there because some peers have
+/// no queue pair 1 after it.
 pub(super) const ALL: &[Group] = &[
     Group { name: "messages", cases: messages::CASES },
     Group { name: "psn", cases: psn::CASES },
