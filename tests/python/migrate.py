@@ -1,6 +1,8 @@
 """Migrates a virtual machine over RDMA, and compares the memory of the two QEMUs.
 
-    migrate.py RXE PIN   between here and the network namespace `far`, where 10.9.0.2 is; PIN: on or off
+    migrate.py RXE PIN ADDRESS [COMMAND…]
+
+to a QEMU that listens on ADDRESS and is started by COMMAND, such as `ip netns exec far`. PIN is on or off.
 
 The guest writes a counter over and over through half a megabyte, and goes on with it at the destination.
 Its memory is a file, so that it can be compared. It pauses while it moves: without hardware support (KVM),
@@ -94,11 +96,11 @@ class Machine:
 
 
 def main():
-    rxe, pin = sys.argv[1:]
+    rxe, pin, address, *there = sys.argv[1:]
     with open("boot", "wb") as boot:
         boot.write(BOOT.ljust(510, b"\0") + b"\x55\xaa")
-    target = "rdma:10.9.0.2:4444"
-    there = Machine("there", ["ip", "netns", "exec", "far"], rxe, ["-S", "-incoming", "defer"])
+    target = f"rdma:{address}:4444"
+    there = Machine("there", there, rxe, ["-S", "-incoming", "defer"])
     here = Machine("here", [], rxe, [])
     pinned = [{"capability": "rdma-pin-all", "state": pin == "on"}]
     for machine in (there, here):

@@ -1,17 +1,19 @@
 """Bytes through Mooncake's transfer engine: a client writes them into the memory of a server, reads them
 back from there and compares them. Of several sizes, and more than one transfer at a time.
 
-    mooncake_bytes.py DEVICE ADDRESS                server; prints where it is, ends with its input
-    mooncake_bytes.py DEVICE ADDRESS SERVER MEMORY  client; the two words that the server printed
+    mooncake_bytes.py DEVICE ADDRESS            server, on TCP port 4790
+    mooncake_bytes.py DEVICE ADDRESS SERVER     client
 """
 
 import ctypes
+import socket
 import sys
 
 from mooncake.engine import TransferEngine
 
 SIZES = [1, 8, 1000, 4096, 65537, 1 << 20, 3 << 20]
 ROOM = 8 << 20
+PORT = 4790
 
 
 def memory(engine):
@@ -50,10 +52,14 @@ def main():
     if engine.initialize(address, "P2PHANDSHAKE", "rdma", device) != 0:
         sys.exit("the engine does not start")
     if rest:
-        return compared(engine, rest[0], int(rest[1]))
+        with socket.create_connection((rest[0], PORT)) as peer:
+            server, remote = peer.makefile().readline().split()
+            return compared(engine, server, int(remote))
     room = memory(engine)
-    print(f"server {address}:{engine.get_rpc_port()} {ctypes.addressof(room)}", flush=True)
-    sys.stdin.read()
+    with socket.create_server(("", PORT)) as listener, listener.accept()[0] as peer:
+        peer.sendall(f"{address}:{engine.get_rpc_port()} {ctypes.addressof(room)}\n".encode())
+        # The client closes its end when it has finished.
+        peer.recv(1)
 
 
 main()

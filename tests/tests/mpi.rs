@@ -5,13 +5,10 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
+use std::fs;
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::process::Command;
 
 use common::{Dir, alone, installed, rxe};
 use rxe_core::types::Qpn;
@@ -20,7 +17,8 @@ use rxe_core::wire::{Packet, Service};
 use rxe_lab::capture::{Capture, Direction};
 use rxe_tests::skip;
 use xtask::or_skip;
-use xtask::vm::{Cmd, HOST_V4, Kernel, LINK, Net, Spec, Vm, spawn};
+use xtask::programs::Launcher;
+use xtask::vm::{HOST_V4, Kernel, LINK, Net, Spec, Vm};
 
 #[test]
 fn four_ranks_over_reliable_connections() {
@@ -92,47 +90,21 @@ fn two_ranks_and_two_on_kernel(kernel: &str) {
     let Some(vm) = or_skip(Vm::boot(&net, &found, &Spec::default())) else { return };
 
     let dir = program.0.display();
-    let script = |name: &str, text: String| {
-        let path = program.0.join(name);
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-    };
-    // This replaces ssh: it writes the shell command for the other host to a file, and the test runs it
-    // there.
-    script("agent", format!("shift; echo \"$*\" > {dir}/new; mv {dir}/new {dir}/daemon"));
+    let launcher = Launcher::new().unwrap();
     let ours = format!("{} run --device {LINK} --pcap {dir}/%p.pcapng --", rxe().display());
-    script(
-        "start",
-        format!("[ $(hostname) = here ] || exec {dir}/ranks 2; exec {ours} {dir}/ranks 2"),
-    );
+    let start = format!("[ $(hostname) = here ] || exec {dir}/ranks 2; exec {ours} {dir}/ranks 2");
+    let start = launcher.script("start", &start).unwrap();
     let variables = "-x UCX_TLS=rc_verbs,ud_verbs:aux,self -x UCX_UD_VERBS_ETH_DGID_CHECK=n";
     let launch = format!(
-        "hostname here
-        export TMPDIR={dir}
-        exec timeout 240 mpirun --allow-run-as-root -n 4 --host {HOST_V4}:2,{}:2 \
-            --mca plm_rsh_agent {dir}/agent --mca oob_tcp_if_include {HOST_V4}/24 \
-            --mca orte_leave_session_attached 1 {OVER_UCX} {variables} {dir}/start",
-        vm.v4()
+        "mpirun --allow-run-as-root -n 4 --host {HOST_V4}:2,{}:2 \
+            --mca plm_rsh_agent {} --mca oob_tcp_if_include {HOST_V4}/24 \
+            --mca orte_leave_session_attached 1 {OVER_UCX} {variables} {}",
+        vm.v4(),
+        launcher.path("agent").display(),
+        start.display(),
     );
-    let mut command = net.command("unshare");
-    command.args(["--uts", "sh", "-c", &launch]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut mpirun = spawn(command).unwrap();
-    let daemon = program.0.join("daemon");
-    while !daemon.exists() && mpirun.try_wait().unwrap().is_none() {
-        thread::sleep(Duration::from_millis(20));
-    }
-    let there = fs::read_to_string(&daemon).map(|daemon| {
-        let script = format!("hostname there; export TMPDIR=/var/tmp; {daemon}");
-        vm.spawn(Cmd::sh(script)).unwrap()
-    });
-    let out = mpirun.wait_with_output().unwrap();
-    let mut said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
-    if let (Ok(there), false) = (there, out.status.success()) {
-        there.kill("KILL");
-        said += &format!("{:?}", there.output());
-    }
-    assert!(out.status.success() && said.contains("4 ranks on 2 hosts: all as MPI says"), "{said}");
+    let (good, said) = launcher.run(&net, &vm, &[], &launch).unwrap();
+    assert!(good && said.contains("4 ranks on 2 hosts: all as MPI says"), "{said}");
     check_captures(&program.0, 2, Service::Rc);
 }
 

@@ -1,18 +1,19 @@
-//! Programs that move data in bulk over the preloaded library, both sides ours, on two hosts: fio, iperf 2,
-//! and netcat, which know only TCP, over rsockets, QEMU, which moves a guest, and a disk by iSER.
+//! Programs that move data in bulk over the preloaded library, both sides ours, on two hosts and on one: fio,
+//! iperf 2 and netcat, which know only TCP, over rsockets, QEMU, which moves a guest, and a disk by iSER.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use rxe_tests::skip;
-use xtask::everything;
+use xtask::{or_skip, programs};
 
 mod common;
-use common::{Dir, alone, installed};
+use common::{Dir, Where, alone, installed};
 
-/// Waits until the server listens, lets the client run, and prints how both ended.
+/// Waits until the server listens, lets the client run, and prints how both ended. The client is on the
+/// other host, unless `far` is empty.
 const ENDS: &str = r#"
+    far="ip netns exec far"
     listeners() { $RXE resource show cm_id 2> none | grep LISTEN | grep -c rxe_veth0; }
     ends() {
         until [ "$(listeners)" -ge ${jobs:-1} ]; do
@@ -20,7 +21,7 @@ const ENDS: &str = r#"
             sleep 0.05
         done
         client=0
-        timeout -k 1 30 ip netns exec far $RXE run -- "$@" > client 2>&1 || client=$?
+        timeout -k 1 30 $far $RXE run -- "$@" > client 2>&1 || client=$?
         code=0
         wait $server || code=$?
         echo "exit codes: server $code, client $client"
@@ -123,21 +124,34 @@ fn fio_has_several_jobs() {
 
 /// The library that makes sockets of TCP programs rsockets.
 fn rsockets(test: &str) -> Option<String> {
-    let found = ["/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
-    let found = found.map(|dir| format!("{dir}/rsocket/librspreload.so"));
-    let library = found.into_iter().find(|path| Path::new(path).exists());
+    let library = programs::rsockets();
     if library.is_none() {
         skip(test, "librspreload.so is not installed");
     }
-    library
+    library.map(|path| path.display().to_string())
+}
+
+/// What a script sets after [`ENDS`].
+fn far(place: Where) -> &'static str {
+    match place {
+        Where::TwoHosts => "",
+        Where::OneAddress => "far=",
+    }
 }
 
 #[test]
 fn a_file_by_tcp_over_rsockets() {
-    let test = "netcat over rsockets";
-    let Some(library) = rsockets(test) else { return };
+    netcat(Where::TwoHosts);
+    netcat(Where::OneAddress);
+}
+
+fn netcat(place: Where) {
+    let test = format!("netcat over rsockets ({place:?})");
+    let Some(library) = rsockets(&test) else { return };
+    let far = far(place);
     let script = format!(
         "{ENDS}
+        {far}
         head -c 5000001 /dev/urandom > file
         over_rsockets='LD_PRELOAD={library}:$LD_PRELOAD exec nc.traditional'
         timeout -k 1 30 $RXE run -- sh -c \"$over_rsockets -l -s 10.9.0.1 -p 5002 > copy\" \
@@ -145,25 +159,29 @@ fn a_file_by_tcp_over_rsockets() {
         ends sh -c \"ss -Htln 'sport = :5002'; $over_rsockets -q 1 10.9.0.1 5002 < file\"
         cmp file copy && echo the same"
     );
-    let Some(out) = alone(test, "nc.traditional", &script) else { return };
+    let Some(out) = alone(&test, "nc.traditional", &script) else { return };
     // Nothing else was said, of a TCP socket that listened either.
     assert_eq!(out, "exit codes: server 0, client 0\nthe same\n");
 }
 
 #[test]
 fn a_tcp_program_over_rsockets() {
-    let test = "iperf over rsockets";
-    let Some(library) = rsockets(test) else { return };
-    if !installed(test, "iperf") {
-        return;
-    }
+    iperf(Where::TwoHosts);
+    iperf(Where::OneAddress);
+}
+
+fn iperf(place: Where) {
+    let test = format!("iperf over rsockets ({place:?})");
+    let Some(library) = rsockets(&test) else { return };
+    let far = far(place);
     let script = format!(
         "{ENDS}
+        {far}
         over_rsockets='LD_PRELOAD={library}:$LD_PRELOAD exec iperf \"$@\"'
         timeout -k 1 30 $RXE run -- sh -c \"$over_rsockets\" sh -s -B 10.9.0.1 -P 1 > server 2>&1 & server=$!
         ends sh -c \"ss -Htln 'sport = :5001'; $over_rsockets\" sh -c 10.9.0.1 -n 4M"
     );
-    let Some(out) = alone(test, "iperf", &script) else { return };
+    let Some(out) = alone(&test, "iperf", &script) else { return };
     assert!(out.contains("exit codes: server 0, client 0"), "{out}");
     // Both ends have counted all bytes, and no TCP socket listened.
     assert_eq!(out.matches("sec  4.00 MBytes").count(), 2, "{out}");
@@ -171,57 +189,58 @@ fn a_tcp_program_over_rsockets() {
 }
 
 /// `python/migrate.py` compares the guest's memory.
-fn qemu_moves_a_guest(pin: &str) {
-    let test = format!("migration by QEMU, rdma-pin-all {pin}");
+fn qemu_moves_a_guest(pin: &str, place: Where) {
+    let test = format!("migration by QEMU, rdma-pin-all {pin} ({place:?})");
     if !installed(&test, "python3") {
         return;
     }
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/python/migrate.py");
-    let script = format!("timeout 100 python3 {source} $RXE {pin} 2>&1");
+    let to = match place {
+        Where::TwoHosts => "10.9.0.2 ip netns exec far",
+        Where::OneAddress => "10.9.0.1",
+    };
+    let script = format!("timeout 100 python3 {source} $RXE {pin} {to} 2>&1");
     let Some(out) = alone(&test, "qemu-system-x86_64", &script) else { return };
     assert!(out.contains("the guest has moved: "), "{out}");
 }
 
 #[test]
 fn qemu_moves_a_guest_page_by_page() {
-    qemu_moves_a_guest("off");
+    qemu_moves_a_guest("off", Where::TwoHosts);
 }
 
 #[test]
 fn qemu_moves_a_guest_whose_memory_is_registered_at_once() {
-    qemu_moves_a_guest("on");
+    qemu_moves_a_guest("on", Where::TwoHosts);
 }
 
-/// libiscsi's own tests, which read, write and compare blocks of tgtd's disk. tgtd wants an initiator to be
-/// allowed by its address and by its name. `cargo xtask deps` does not install tgt, because the package
-/// starts a server.
+#[test]
+fn qemu_moves_a_guest_on_one_host() {
+    qemu_moves_a_guest("off", Where::OneAddress);
+    qemu_moves_a_guest("on", Where::OneAddress);
+}
+
+/// libiscsi's own tests, which read, write and compare blocks of tgtd's disk.
 #[test]
 fn a_disk_by_iser() {
-    let test = "iSER";
-    if !everything() {
-        return skip(test, "only with --all");
-    }
-    if !installed(test, "iscsi-test-cu") {
-        return;
-    }
-    let script = r#"
+    let Some(functions) = or_skip(programs::iser_functions()) else { return };
+    let script = format!(
+        r#"{functions}
+        export TGT_IPC_SOCKET=$PWD/socket
         $RXE run -- tgtd -f > tgtd.log 2>&1 & server=$!
-        disk=iqn.2026-11.example:disk me=iqn.2026-11.example:me
-        admin() { tgtadm --lld iser "$@"; }
-        until admin --op new --mode target --tid 1 -T $disk 2> not_yet; do
+        until new_target; do
             kill -0 $server
             sleep 0.05
         done
         head -c 16M /dev/urandom > disk
-        admin --op new --mode logicalunit --tid 1 --lun 1 -b $PWD/disk
-        admin --op bind --mode target --tid 1 -I ALL
-        admin --op bind --mode target --tid 1 -Q $me
+        serve $PWD/disk
         for name in Read16 Write16 Verify16 WriteVerify16; do
             timeout 60 ip netns exec far $RXE run -- iscsi-test-cu --dataloss -i $me -t SCSI.$name \
                 iser://10.9.0.1:3260/$disk/1 2>&1
         done
-        kill -9 $server"#;
-    let Some(out) = alone(test, "tgtd", script) else { return };
+        kill -9 $server"#
+    );
+    let Some(out) = alone("iSER", "sh", &script) else { return };
     assert!(out.matches("Test: Simple ...passed").count() == 4, "{out}");
     assert!(out.contains("Test: Mismatch ...passed") && !out.contains("FAILED"), "{out}");
 }

@@ -1,88 +1,32 @@
 //! Programs from PyPI, whose wheels bring libraries of their own: MPICH with its UCX and libfabric,
 //! mpi4py, and Mooncake's transfer engine; and ibverbs, which loads that of the system by itself. Both sides
-//! ours, on two hosts.
+//! ours, on two hosts and on one address.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use rxe_tests::skip;
-use xtask::everything;
+use xtask::{everything, or_skip, wheel};
 
 mod common;
-use common::{Dir, alone, installed, with_libraries};
+use common::{Dir, Where, alone, both, installed, with_libraries};
 
-const MPICH: &str = "mpich==5.0.2";
-const MPI4PY: &str = "mpi4py==4.1.2";
-const MOONCAKE: &str = "mooncake-transfer-engine-non-cuda==0.3.13.post1";
-const IBVERBS: &str = "ibverbs==2026.10.22";
-
-/// A wheel, fetched and unpacked; it is kept for the next run. `None` if there is none for this machine or
-/// it cannot be fetched, which is then said.
-fn wheel(test: &str, requirement: &str) -> Option<PathBuf> {
-    if !installed(test, "python3") || !installed(test, "pip3") {
-        return None;
-    }
-    let version = Command::new("python3").arg("--version").output().unwrap().stdout;
-    let version = String::from_utf8_lossy(&version).trim().replace([' ', '.'], "-");
-    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{requirement}-{version}"));
-    if kept.exists() {
-        return Some(kept);
-    }
-    // Unpacked elsewhere first: another test may do the same now, and this one may be killed.
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let mut fetch = Command::new("timeout");
-    fetch.args([
-        "120",
-        "python3",
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "--quiet",
-        "download",
-    ]);
-    // Where there is no way to PyPI, that is known soon.
-    fetch.args(["--retries", "1", "--timeout", "15"]);
-    fetch.args(["--no-deps", "--only-binary", ":all:", "--dest"]).arg(dir.path()).arg(requirement);
-    let out = fetch.output().unwrap();
-    if !out.status.success() {
-        let said = String::from_utf8_lossy(&out.stderr);
-        let why = said.lines().rfind(|line| line.contains("ERROR")).or(said.lines().last());
-        let why = why.unwrap_or("no answer in time");
-        skip(test, &format!("{requirement} cannot be fetched: {why}"));
-        return None;
-    }
-    let file = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
-    let unpacked = dir.path().join("unpacked");
-    let mut unpack = Command::new("python3");
-    unpack.args(["-m", "zipfile", "-e"]).arg(file).arg(&unpacked);
-    assert!(unpack.status().unwrap().success());
-    if fs::rename(unpacked, &kept).is_err() {
-        assert!(kept.exists(), "{} cannot be made", kept.display());
-    }
-    Some(kept)
-}
-
-/// Makes a file executable; a zip file does not say which are.
-fn executable(path: &Path) {
-    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
-}
-
-/// MPICH's programs, ready to be started.
-fn mpich(test: &str) -> Option<PathBuf> {
-    let wheel = wheel(test, MPICH)?;
-    let data = wheel.join("mpich-5.0.2.data/data");
-    for program in fs::read_dir(data.join("bin")).unwrap() {
-        executable(&program.unwrap().path());
-    }
-    Some(data)
-}
-
-/// Starts a program as four ranks, two on each host. Returns what it printed.
+/// Starts a program as four ranks, two on each of two hosts or all on one. Returns what it printed.
 #[track_caller]
-fn four_ranks(test: &str, mpich: &Path, variables: &str, program: &str) -> Option<String> {
+fn four_ranks(
+    test: &str,
+    mpich: &Path,
+    variables: &str,
+    program: &str,
+    place: Where,
+) -> Option<String> {
     let captures = Dir::new();
+    let (hosts, local) = match place {
+        Where::TwoHosts => ("10.9.0.1:2,10.9.0.2:2", ""),
+        // Each rank counts as a host. Otherwise they would use shared memory of MPICH's own.
+        Where::OneAddress => ("10.9.0.1:4", "MPIR_CVAR_NOLOCAL=1"),
+    };
     // This replaces ssh: its arguments are options, the host and a shell command to run there.
     let script = format!(
         r#"
@@ -99,9 +43,9 @@ END
         chmod +x agent
         $RXE link add rxe0 type rxe netdev veth0
         ip netns exec far $RXE link add rxe0 type rxe netdev veth1
-        export {variables}
+        export {local} {variables}
         timeout 120 unshare --uts sh -c "hostname here; exec {mpich}/bin/mpiexec -launcher ssh \
-            -launcher-exec $PWD/agent -hosts 10.9.0.1:2,10.9.0.2:2 -n 4 \
+            -launcher-exec $PWD/agent -hosts {hosts} -n 4 \
             $RXE run --pcap {captures}/%p.pcapng -- {program}" 2>&1
         "#,
         mpich = mpich.display(),
@@ -116,25 +60,39 @@ END
 }
 
 /// `c/ranks.c` over one of MPICH's transports.
-fn messages(transport: &str, variables: &str) {
-    let test = format!("MPICH over {transport}");
+fn messages(transport: &str, variables: &str, place: Where) {
+    let test = format!("MPICH over {transport} ({place:?})");
     if !installed(&test, "gcc") {
         return;
     }
-    let Some(mpich) = mpich(&test) else { return };
+    let Some(mpich) = or_skip(wheel::mpich()) else { return };
     let dir = Dir::new();
     let ranks = dir.0.join("ranks");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/c/ranks.c");
     let mut compile = Command::new(mpich.join("bin/mpicc"));
     assert!(compile.args(["-O1", "-o"]).arg(&ranks).arg(source).status().unwrap().success());
-    let program = format!("{} 2", ranks.display());
-    let Some(said) = four_ranks(&test, &mpich, variables, &program) else { return };
-    assert!(said.contains("4 ranks on 2 hosts: all as MPI says"), "{said}");
+    let hosts = match place {
+        Where::TwoHosts => 2,
+        Where::OneAddress => 4,
+    };
+    let program = format!("{} {hosts}", ranks.display());
+    let Some(said) = four_ranks(&test, &mpich, variables, &program, place) else { return };
+    assert!(said.contains(&format!("4 ranks on {hosts} hosts: all as MPI says")), "{said}");
 }
+
+const UCX_RC: &str = "MPICH_CH4_NETMOD=ucx UCX_TLS=rc_verbs,ud_verbs:aux,self";
+// A rank that ends last waits so long for those that have gone.
+const UCX_UD: &str = "MPICH_CH4_NETMOD=ucx UCX_TLS=ud_verbs,self UCX_UD_TIMEOUT=5s";
+const LIBFABRIC: &str = "MPICH_CH4_NETMOD=ofi FI_PROVIDER='verbs;ofi_rxm'";
 
 #[test]
 fn mpich_over_reliable_connections_of_ucx() {
-    messages("UCX rc", "MPICH_CH4_NETMOD=ucx UCX_TLS=rc_verbs,ud_verbs:aux,self");
+    messages("UCX rc", UCX_RC, Where::TwoHosts);
+}
+
+#[test]
+fn mpich_over_reliable_connections_of_ucx_on_one_host() {
+    messages("UCX rc", UCX_RC, Where::OneAddress);
 }
 
 #[test]
@@ -142,68 +100,67 @@ fn mpich_over_datagrams_of_ucx() {
     if !everything() {
         return skip("MPICH over UCX ud", "only with --all");
     }
-    // A rank that ends last waits so long for those that have gone.
-    messages("UCX ud", "MPICH_CH4_NETMOD=ucx UCX_TLS=ud_verbs,self UCX_UD_TIMEOUT=5s");
+    messages("UCX ud", UCX_UD, Where::TwoHosts);
+    messages("UCX ud", UCX_UD, Where::OneAddress);
 }
 
 #[test]
 fn mpich_over_libfabric() {
-    messages("libfabric", LIBFABRIC);
+    messages("libfabric", LIBFABRIC, Where::TwoHosts);
 }
 
-const LIBFABRIC: &str = "MPICH_CH4_NETMOD=ofi FI_PROVIDER='verbs;ofi_rxm'";
+#[test]
+fn mpich_over_libfabric_on_one_host() {
+    messages("libfabric", LIBFABRIC, Where::OneAddress);
+}
 
 #[test]
 fn mpi4py_over_libfabric() {
-    let test = "mpi4py";
-    let Some(mpich) = mpich(test) else { return };
-    let Some(wheel) = wheel(test, MPI4PY) else { return };
+    objects(Where::TwoHosts);
+}
+
+#[test]
+fn mpi4py_over_libfabric_on_one_host() {
+    objects(Where::OneAddress);
+}
+
+/// `python/mpi4py_objects.py` over libfabric.
+fn objects(place: Where) {
+    let test = format!("mpi4py ({place:?})");
+    let Some(mpich) = or_skip(wheel::mpich()) else { return };
+    let Some(wheel) = or_skip(wheel::fetch(wheel::MPI4PY)) else { return };
     let variables = format!(
         "{LIBFABRIC} PYTHONPATH={} MPI4PY_LIBMPI={}/lib/libmpi.so.12",
         wheel.display(),
         mpich.display()
     );
     let program = concat!("python3 ", env!("CARGO_MANIFEST_DIR"), "/python/mpi4py_objects.py");
-    let Some(said) = four_ranks(test, &mpich, &variables, program) else { return };
-    assert!(said.contains("4 ranks on 2 hosts: all objects are the same"), "{said}");
-}
-
-/// The wheel of Mooncake, if what its libraries need is there.
-fn mooncake(test: &str) -> Option<PathBuf> {
-    let wheel = wheel(test, MOONCAKE)?;
-    let out = Command::new("ldd").arg(wheel.join("mooncake/engine.so")).output().unwrap();
-    let missing = String::from_utf8_lossy(&out.stdout);
-    if let Some(line) = missing.lines().find(|line| line.contains("not found")) {
-        skip(test, line.trim());
-        return None;
-    }
-    Some(wheel)
+    let Some(said) = four_ranks(&test, &mpich, &variables, program, place) else { return };
+    assert!(said.contains("hosts: all objects are the same"), "{said}");
 }
 
 #[test]
 fn mooncake_moves_bytes_unchanged() {
-    let test = "Mooncake's transfer engine";
-    let Some(wheel) = mooncake(test) else { return };
-    let script = format!(
-        r#"
-        export PYTHONPATH={wheel} MC_GID_INDEX=1
-        script="timeout 60 $RXE run -- python3 {source}"
-        mkfifo hold
-        sleep 60 > hold & holds=$!
-        $script rxe_veth0 10.9.0.1 < hold > server 2> said & server=$!
-        until grep -q '^server ' server; do
-            kill -0 $server || {{ cat said; exit 1; }}
-            sleep 0.05
-        done
-        ip netns exec far $script rxe_veth1 10.9.0.2 $(sed -n 's/^server //p' server) 2>&1
-        kill $holds
-        wait $server
-        "#,
-        wheel = wheel.display(),
-        source = concat!(env!("CARGO_MANIFEST_DIR"), "/python/mooncake_bytes.py"),
-    );
-    let Some(said) = alone(test, "python3", &script) else { return };
-    assert!(said.contains("4264946 bytes are the same"), "{said}");
+    mooncake_bytes(Where::TwoHosts);
+}
+
+#[test]
+fn mooncake_moves_bytes_unchanged_on_one_host() {
+    mooncake_bytes(Where::OneAddress);
+}
+
+/// `python/mooncake_bytes.py`, whose client fails unless all bytes are the same.
+fn mooncake_bytes(place: Where) {
+    let Some(wheel) = or_skip(wheel::mooncake()) else { return };
+    let setup = format!("export PYTHONPATH={} MC_GID_INDEX=1", wheel.display());
+    let script = concat!("python3 ", env!("CARGO_MANIFEST_DIR"), "/python/mooncake_bytes.py");
+    let (device, address) = match place {
+        Where::TwoHosts => ("rxe_veth1", "10.9.0.2"),
+        Where::OneAddress => ("rxe_veth0", "10.9.0.1"),
+    };
+    let server = format!("{script} rxe_veth0 10.9.0.1");
+    let client = format!("{script} {device} {address} 10.9.0.1");
+    both("python3", 4790, &setup, &server, &client, place);
 }
 
 #[test]
@@ -212,9 +169,9 @@ fn mooncake_s_benchmark() {
     if !everything() {
         return skip(test, "only with --all");
     }
-    let Some(wheel) = mooncake(test) else { return };
+    let Some(wheel) = or_skip(wheel::mooncake()) else { return };
     let program = wheel.join("mooncake").join(test);
-    executable(&program);
+    wheel::executable(&program).unwrap();
     let script = format!(
         r#"
         export MC_GID_INDEX=1
@@ -242,7 +199,7 @@ fn mooncake_s_benchmark() {
 #[test]
 fn a_wheel_that_loads_libibverbs_by_itself() {
     let test = "PyPI's ibverbs";
-    let Some(wheel) = wheel(test, IBVERBS) else { return };
+    let Some(wheel) = or_skip(wheel::fetch(wheel::IBVERBS)) else { return };
     if !installed(test, "cc") {
         return;
     }

@@ -3,6 +3,7 @@
 
 pub mod c;
 pub mod conform;
+pub mod debs;
 pub mod dist;
 pub mod interop;
 pub mod layers;
@@ -14,5 +15,6 @@ mod say;
 pub mod scenario;
 mod skip;
 pub mod vm;
+pub mod wheel;
 
 pub use skip::{everything, or_skip, skipped};

@@ -7,6 +7,7 @@
 
 use super::Arch;
 use super::roots::{succeed, unpacked};
+use crate::debs::unpack;
 use crate::vm::{Cpio, Error, Result, cache, download, download_kernel};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -119,10 +120,4 @@ fn parts(arch: &Arch) -> Result<PathBuf> {
         Err(e) if !done.is_dir() => Err(io(e)),
         _ => Ok(done),
     }
-}
-
-fn unpack(deb: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to).map_err(|e| Error::Failed(format!("{}: {e}", to.display())))?;
-    let mut dpkg = Command::new("dpkg-deb");
-    succeed("dpkg-deb", dpkg.arg("-x").arg(deb).arg(to)).map(drop)
 }

@@ -5,11 +5,11 @@
 //! the stubs and the start files of Debian 11's packages, unpacked into the cache.
 
 use super::Arch;
+use crate::debs::unpack;
 use crate::vm::{Error, Result, cache, download};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// The oldest glibc that packages run with.
 pub const GLIBC: (u32, u32) = (2, 31);
@@ -34,12 +34,7 @@ pub fn sysroot(arch: &Arch) -> Result<PathBuf> {
     let scratch = tempfile::Builder::new().prefix("sysroot-").tempdir_in(&cache).map_err(io)?;
     let root = scratch.path().join("root");
     for deb in download(RELEASE, arch.debian, &PACKAGES, scratch.path())? {
-        let mut dpkg = Command::new("dpkg-deb");
-        let status = dpkg.arg("-x").arg(&deb).arg(&root).status();
-        let status = status.map_err(|e| Error::Missing(format!("dpkg-deb: {e}")))?;
-        if !status.success() {
-            return Err(Error::Failed(format!("cannot unpack {}", deb.display())));
-        }
+        unpack(&deb, &root)?;
     }
     relink(&root, &done).map_err(io)?;
     match fs::rename(&root, &done) {

@@ -331,7 +331,7 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["conform", "interop", "programs", "scenario"],
             &["c", "dist", "peer", "skip"],
-            &["libs"],
+            &["debs", "libs", "wheel"],
             &["vm"],
             &["cmd", "layers", "links", "say"],
         ],
@@ -362,7 +362,11 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "xtask",
         within: "programs",
-        floors: &[&["cm", "fabric", "plain", "ucx"], &["world"]],
+        floors: &[
+            &["cm", "fabric", "iser", "mooncake", "mpich", "plain", "ucx"],
+            &["launcher", "side"],
+            &["world"],
+        ],
     },
     Layers {
         name: "xtask",

@@ -4,11 +4,12 @@
 use super::world::{Row, Running, Sides, TIMEOUT, World, failed, installed};
 use crate::c::TUTORIALS;
 use crate::skipped;
-use crate::vm::{HOST_V4, HOST_V6, Result};
+use crate::vm::{HOST_V6, Result};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A server and its client. In their options `ADDRESS` stands for the server's address and `OWN` for
-/// the address of the program's own side.
+/// A server and its client. In their options `ADDRESS` stands for the server's address, `OWN` for the
+/// address of the program's own side, and `FILE` for a file that both sides have.
 pub(super) struct Program {
     pub(super) name: &'static str,
     pub(super) options: &'static str,
@@ -18,6 +19,8 @@ pub(super) struct Program {
     kind: Kind,
     /// Kernel rxe cannot do this, so it runs between two of ours only.
     ours_only: bool,
+    /// What the client prints if it succeeds; some exit with 0 if they fail, too.
+    says: &'static str,
 }
 
 /// How a server behaves, which decides when its client may start.
@@ -52,6 +55,7 @@ const fn pair(
         v6: false,
         kind: Kind::Ends,
         ours_only: false,
+        says: "",
     }
 }
 
@@ -96,6 +100,22 @@ macro_rules! fio {
             )
         }
     };
+}
+
+/// In scripts, starts a TCP program whose sockets are rsockets.
+const RSOCKETS: &str = "over_rsockets";
+
+const IPERF: &str = "iperf";
+const NETCAT: &str = "nc.traditional";
+
+/// A TCP program whose sockets are rsockets. Both sides are scripts, in which [`RSOCKETS`] starts a program.
+const fn tcp(
+    name: &'static str,
+    options: &'static str,
+    server: &'static str,
+    client: &'static str,
+) -> Program {
+    Program { name, options, ..pair((RSOCKETS, server), (RSOCKETS, client)) }
 }
 
 pub(super) const ALL: &[Program] = &[
@@ -147,6 +167,21 @@ pub(super) const ALL: &[Program] = &[
     fio!("send", "send --verify=crc32c"),
     fio!("write", "write"),
     fio!("read", "read"),
+    Program {
+        says: "4.00 MBytes",
+        ..tcp(
+            IPERF,
+            "LD_PRELOAD=librspreload.so -c ADDRESS -n 4M",
+            "over_rsockets iperf -s -B ADDRESS -P 1",
+            "over_rsockets iperf -c ADDRESS -n 4M",
+        )
+    },
+    tcp(
+        NETCAT,
+        "LD_PRELOAD=librspreload.so ADDRESS 5002 | cmp - FILE",
+        "over_rsockets nc.traditional -l -s ADDRESS -p 5002 -q 1 < FILE",
+        "over_rsockets nc.traditional ADDRESS 5002 < /dev/null | cmp - FILE",
+    ),
     with(TUTORIALS[1], "ADDRESS", "-c ADDRESS"),
     with(TUTORIALS[2], "ADDRESS", "-c ADDRESS"),
 ];
@@ -170,8 +205,8 @@ struct Said {
 
 pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
     for program in ALL {
-        if program.name == FIO && !installed(FIO) {
-            skipped(FIO, "fio is not installed");
+        if let Some(why) = program.missing() {
+            skipped(program.name, &why);
             continue;
         }
         for sides in Sides::ALL {
@@ -185,6 +220,15 @@ pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
 }
 
 impl Program {
+    /// What this machine lacks for it.
+    fn missing(&self) -> Option<String> {
+        if [FIO, IPERF, NETCAT].contains(&self.name) && !installed(self.name) {
+            return Some(format!("{} is not installed", self.name));
+        }
+        (self.client.0 == RSOCKETS && rsockets().is_none())
+            .then(|| "librspreload.so is not installed".to_owned())
+    }
+
     fn play(&self, world: &World<'_>, sides: Sides) -> Result<()> {
         let mut tries = 1;
         loop {
@@ -207,21 +251,25 @@ impl Program {
         let server_is_ours = sides != Sides::KernelOurs;
         let client_is_ours = sides != Sides::OursKernel;
         let address = self.address(world, server_is_ours);
-        let words = |options: &str, ours: bool| -> Vec<String> {
+        let start = |(program, options): (&str, &str), ours: bool| {
             let own = self.address(world, ours);
-            let put = |word: &str| word.replace("ADDRESS", &address).replace("OWN", &own);
-            options.split_whitespace().map(put).collect()
+            let put = |word: &str| {
+                let word = word.replace("ADDRESS", &address).replace("OWN", &own);
+                word.replace("FILE", &world.file.path().to_string_lossy())
+            };
+            if program == RSOCKETS {
+                return world.spawn("sh", &over_rsockets(&put(options)), ours);
+            }
+            let args: Vec<_> = options.split_whitespace().map(put).collect();
+            world.spawn(program, &args, ours)
         };
-        let args = words(self.server.1, server_is_ours);
-        let mut server = world.spawn(self.server.0, &args, server_is_ours)?;
+        let mut server = start(self.server, server_is_ours)?;
         if self.kind != Kind::Hears {
             listening(world, &address, &mut server)?;
         }
         let end = Instant::now() + TIMEOUT;
         let (client_good, client) = loop {
-            let args = words(self.client.1, client_is_ours);
-            let (good, said) =
-                world.spawn(self.client.0, &args, client_is_ours)?.end(self.timeout())?;
+            let (good, said) = start(self.client, client_is_ours)?.end(self.timeout())?;
             // A sender succeeds whether anybody received or not.
             if self.kind != Kind::Hears || !good || server.has_ended()? || Instant::now() > end {
                 break (good, said);
@@ -235,6 +283,7 @@ impl Program {
             Kind::Stays => client_good && !client.contains("error"),
             _ => client_good && server_good,
         };
+        let good = good && client.contains(self.says);
         Ok(Said { good, server, client })
     }
 
@@ -244,12 +293,25 @@ impl Program {
 
     fn address(&self, world: &World<'_>, ours: bool) -> String {
         match (ours, self.v6) {
-            (true, false) => HOST_V4.to_string(),
+            (_, false) => world.address(ours).to_string(),
             (true, true) => HOST_V6.to_string(),
-            (false, false) => world.vm.v4().to_string(),
             (false, true) => world.vm.v6().to_string(),
         }
     }
+}
+
+/// The library that makes the sockets of TCP programs rsockets, if it is installed.
+pub fn rsockets() -> Option<PathBuf> {
+    let found = ["/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
+    let mut found = found.iter().map(|dir| Path::new(dir).join("rsocket/librspreload.so"));
+    found.find(|path| path.exists())
+}
+
+/// The arguments of a shell that runs a script with TCP programs.
+fn over_rsockets(script: &str) -> [String; 2] {
+    let library = rsockets().unwrap_or_default();
+    let start = format!("LD_PRELOAD={}:$LD_PRELOAD exec \"$@\"", library.display());
+    ["-c".to_owned(), format!("{RSOCKETS}() {{ {start}; }}\n{script}")]
 }
 
 /// Waits until a server listens, or has ended. A client must not come earlier: perftest's then uses an

@@ -1,9 +1,10 @@
 //! libfabric's and qperf's rows in the table of [`programs`](crate::programs): their ends meet over
 //! TCP, and then choose devices and connect by themselves.
 
-use super::world::{Row, Running, Sides, TIMEOUT, World, failed, installed};
+use super::side::{Ends, both, time_left};
+use super::world::{Row, Sides, TIMEOUT, World, installed};
 use crate::skipped;
-use crate::vm::{Error, HOST_V4, Result};
+use crate::vm::{Error, Result};
 use std::time::Duration;
 
 /// The options of a client; `ADDRESS` stands for its server's.
@@ -58,6 +59,11 @@ impl Program {
     fn what(&self) -> String {
         format!("{} {}", self.name, self.options)
     }
+
+    /// What `env` is given.
+    fn line(&self) -> String {
+        format!("{SETTINGS} {}", self.what())
+    }
 }
 
 /// The rdm endpoint of libfabric 1.17 has a bug: if it learns that the peer has left before it has read
@@ -76,73 +82,31 @@ fn pingpong(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
 }
 
 fn pingpong_once(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
-    let side = Side::of(world, sides);
-    let options = program.options.trim_end_matches("ADDRESS");
-    let mut server = side.serve(FABRIC, options)?;
+    let ends = Ends::of(world, sides);
+    let mut server = ends.serve(program.line().trim_end_matches("ADDRESS"))?;
     world.listening(47592, &mut server)?;
-    let client = side.ask(FABRIC, program.options)?.end(TIMEOUT)?;
-    // A server whose client has failed may wait for ever.
-    let left = if client.0 { TIMEOUT } else { Duration::from_secs(2) };
-    both(server.end(left)?, client)
+    let client = ends.ask(&program.line())?.end(TIMEOUT)?;
+    both(server.end(time_left(client.0))?, client)
 }
 
 /// qperf serves until it is told to end.
 fn measure(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
-    let side = Side::of(world, sides);
-    let mut server = side.serve(QPERF, "")?;
+    let ends = Ends::of(world, sides);
+    let mut server = ends.serve(QPERF)?;
     world.listening(19765, &mut server)?;
     let mut client = (false, String::new());
     // The server tells its client the port before it listens there, so a fast client is refused.
     for _ in 0..20 {
-        client = side.ask(QPERF, program.options)?.end(TIMEOUT)?;
+        client = ends.ask(&program.line())?.end(TIMEOUT)?;
         if !client.1.contains("Event rejected") {
             break;
         }
     }
-    let quit = side.ask(QPERF, "ADDRESS quit")?.end(TIMEOUT)?;
+    let quit = ends.ask(&format!("{QPERF} ADDRESS quit"))?.end(TIMEOUT)?;
     let left = if quit.0 { TIMEOUT } else { Duration::ZERO };
     both(server.end(left)?, client)
 }
 
-fn both(server: (bool, String), client: (bool, String)) -> Result<()> {
-    if server.0 && client.0 {
-        return Ok(());
-    }
-    let said = format!("server: {}; client: {}", server.1, client.1);
-    Err(failed(said.replace('\n', " | ")))
-}
-
-/// Which side is the server, and where it runs.
-struct Side<'a> {
-    world: &'a World<'a>,
-    server_is_ours: bool,
-    client_is_ours: bool,
-    address: String,
-}
-
-impl<'a> Side<'a> {
-    fn of(world: &'a World<'a>, sides: Sides) -> Self {
-        let server_is_ours = sides != Sides::KernelOurs;
-        let client_is_ours = sides != Sides::OursKernel;
-        let address = if server_is_ours { HOST_V4 } else { world.vm.v4() }.to_string();
-        Self { world, server_is_ours, client_is_ours, address }
-    }
-
-    fn serve(&self, program: &str, options: &str) -> Result<Running> {
-        self.spawn(program, options, self.server_is_ours)
-    }
-
-    fn ask(&self, program: &str, options: &str) -> Result<Running> {
-        self.spawn(program, options, self.client_is_ours)
-    }
-
-    fn spawn(&self, program: &str, options: &str, ours: bool) -> Result<Running> {
-        let words = SETTINGS.iter().chain([&program]).copied().chain(options.split_whitespace());
-        let words: Vec<_> = words.map(|word| word.replace("ADDRESS", &self.address)).collect();
-        self.world.spawn("env", &words, ours)
-    }
-}
-
 /// By default libfabric asks for a completion queue with more entries than kernel rxe allows, and tries
 /// all of its providers.
-const SETTINGS: &[&str] = &["FI_UNIVERSE_SIZE=8", "FI_PROVIDER=verbs,ofi_rxm"];
+const SETTINGS: &str = "FI_UNIVERSE_SIZE=8 FI_PROVIDER=verbs,ofi_rxm";

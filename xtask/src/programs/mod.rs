@@ -3,7 +3,12 @@
 
 mod cm;
 mod fabric;
+mod iser;
+mod launcher;
+mod mooncake;
+mod mpich;
 mod plain;
+mod side;
 mod ucx;
 mod world;
 
@@ -13,8 +18,11 @@ use crate::vm::{Cmd, Error, Kernel, Net, Result, Spec, Vm};
 use std::cell::Cell;
 use std::fmt::Write as _;
 
+pub use self::cm::rsockets;
+pub use self::iser::iser_functions;
+pub use self::launcher::Launcher;
 pub use self::world::{Options, Row, Sides, Which};
-use self::world::{World, failed};
+use self::world::{World, failed, random_file};
 
 /// Runs all programs with one kernel, such as `6.1`.
 ///
@@ -33,17 +41,25 @@ pub fn run(kernel: &str, options: &Options) -> Result<Vec<Row>> {
         }
         Err(e) => return Err(e),
     };
-    let world = World { kernel, vm: &vm, net: &net, options, kernel_gid, c, number: Cell::new(0) };
+    let file = random_file(FILE)?;
+    let number = Cell::new(0);
+    let world = World { kernel, vm: &vm, net: &net, options, kernel_gid, c, file, number };
     let mut rows = Vec::new();
     plain::run(&world, &mut rows);
     cm::run(&world, &mut rows);
     ucx::run(&world, &mut rows);
     fabric::run(&world, &mut rows);
+    mooncake::run(&world, &mut rows)?;
+    mpich::run(&world, &mut rows)?;
+    iser::run(&world, &found, &mut rows)?;
     Ok(rows)
 }
 
 /// The link's MTU, large enough for path MTU 4096.
 const LINK_MTU: u32 = 4200;
+
+/// The size of the file that programs send: a number of blocks of a disk, and an odd one.
+const FILE: u64 = 3907 * 512;
 
 /// The rows as a Markdown table with these columns; results with several kernels are merged.
 pub fn table(rows: &[(&str, Vec<Row>)], columns: &[Sides]) -> String {
@@ -55,7 +71,9 @@ pub fn table(rows: &[(&str, Vec<Row>)], columns: &[Sides]) -> String {
     let ours = plain::ALL.iter().map(|p| (p.name, p.options));
     let by_address = cm::ALL.iter().map(|p| (p.name, p.options));
     let by_tcp = fabric::ALL.iter().map(|p| (p.name, p.options));
-    for (name, options) in ours.chain(by_address).chain(ucx::names()).chain(by_tcp) {
+    let ranks = mpich::ALL.iter().map(|p| (p.name, p.options));
+    let all = ours.chain(by_address).chain(ucx::names()).chain(by_tcp);
+    for (name, options) in all.chain([mooncake::PROGRAM]).chain(ranks).chain([iser::PROGRAM]) {
         let what = format!("{name} {options}");
         let mark = |sides| {
             let of_all =

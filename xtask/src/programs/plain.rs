@@ -1,9 +1,9 @@
 //! Programs that take the server's address and a GID index: the pingpongs, perftest, the tutorial's.
 
-use super::world::{Row, Running, Sides, TIMEOUT, World, failed};
+use super::side::{both, time_left};
+use super::world::{Row, Running, Sides, TIMEOUT, World};
 use crate::c::TUTORIALS;
-use crate::vm::{HOST_V4, Result};
-use std::time::Duration;
+use crate::vm::Result;
 
 /// A program and its options.
 pub(super) struct Program {
@@ -118,21 +118,14 @@ impl World<'_> {
         let server_is_ours = sides != Sides::KernelOurs;
         let mut server = self.start(program, server_is_ours, None)?;
         self.listening(PORT, &mut server)?;
-        let address = if server_is_ours { HOST_V4 } else { self.vm.v4() }.to_string();
+        let address = self.address(server_is_ours).to_string();
         let client = self.start(program, sides != Sides::OursKernel, Some(&address))?;
-        let (client_good, client_said) = client.end(TIMEOUT)?;
-        // If the client failed, the server may wait forever.
-        let left = if client_good { TIMEOUT } else { Duration::from_secs(2) };
-        let (server_good, server_said) = server.end(left)?;
-        if client_good && server_good {
-            return Ok(());
-        }
-        let both = format!("server: {server_said}; client: {client_said}");
-        Err(failed(both.replace('\n', " | ")))
+        let client = client.end(TIMEOUT)?;
+        both(server.end(time_left(client.0))?, client)
     }
 
     fn start(&self, program: &Program, ours: bool, server: Option<&str>) -> Result<Running> {
-        let gid = if ours { OUR_GID } else { self.kernel_gid }.to_string();
+        let gid = self.gid(ours).to_string();
         let mut args: Vec<&str> =
             match program.name.starts_with("ibv_") || program.name.ends_with(".c") {
                 true => vec!["-g", &gid],
@@ -148,6 +141,3 @@ impl World<'_> {
 
 /// The TCP port of the pingpongs and perftest.
 const PORT: u16 = 18515;
-
-/// The GID index of [`HOST_V4`] on our device: index 0 is made of the hardware address.
-const OUR_GID: u32 = 1;

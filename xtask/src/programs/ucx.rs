@@ -1,11 +1,10 @@
 //! UCX in the table of [`programs`](crate::programs): its `ucx_perftest` finds its devices by itself
 //! and is told in variables which transports to use.
 
-use super::world::{Row, Sides, TIMEOUT, World, failed};
+use super::side::{both, time_left};
+use super::world::{Row, Sides, TIMEOUT, World, installed};
 use crate::skipped;
-use crate::vm::{HOST_V4, Result};
-use std::process::Command;
-use std::time::Duration;
+use crate::vm::Result;
 
 /// As in the table: variables, and options from the first `-` on.
 struct Program(&'static str);
@@ -41,9 +40,7 @@ pub(super) fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
-    // The VM has the host's programs.
-    let found = Command::new("sh").args(["-c", &format!("command -v {NAME}")]).output();
-    if !found.is_ok_and(|out| out.status.success()) {
+    if !installed(NAME) {
         skipped(&format!("{NAME} with kernel {}", world.kernel), "it is not installed");
         return;
     }
@@ -58,20 +55,13 @@ pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
 impl Program {
     fn play(&self, world: &World<'_>, sides: Sides) -> Result<()> {
         let server_is_ours = sides != Sides::KernelOurs;
-        let address = if server_is_ours { HOST_V4 } else { world.vm.v4() }.to_string();
+        let address = world.address(server_is_ours).to_string();
         let mut server = world.spawn("env", &self.words(server_is_ours, None), server_is_ours)?;
         world.listening(PORT, &mut server)?;
         let client_is_ours = sides != Sides::OursKernel;
         let words = self.words(client_is_ours, Some(&address));
         let client = world.spawn("env", &words, client_is_ours)?.end(TIMEOUT)?;
-        // If the client failed, the server may wait forever.
-        let left = if client.0 { TIMEOUT } else { Duration::from_secs(2) };
-        let server = server.end(left)?;
-        if client.0 && server.0 {
-            return Ok(());
-        }
-        let both = format!("server: {}; client: {}", server.1, client.1);
-        Err(failed(both.replace('\n', " | ")))
+        both(server.end(time_left(client.0))?, client)
     }
 
     /// What `env` is given: variables, the program, its options.

@@ -1,12 +1,16 @@
 //! Where programs run: here by `rxe run`, and in a VM on a kernel's rdma_rxe.
 
 use crate::c::Compiled;
-use crate::vm::{Cmd, Error, LINK, Net, Proc, Result, Vm, spawn};
+use crate::vm::{Cmd, Error, HOST_V4, LINK, Net, Proc, Result, Vm, spawn};
 use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use tempfile::NamedTempFile;
 
 /// Which side is the server and which the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +88,8 @@ pub(super) struct World<'a> {
     pub(super) kernel_gid: u32,
     /// The compiled C programs, if this machine can compile them.
     pub(super) c: Option<Compiled>,
+    /// Random bytes for programs that send a file. Both sides have it.
+    pub(super) file: NamedTempFile,
     /// Of the next row.
     pub(super) number: Cell<usize>,
 }
@@ -138,6 +144,31 @@ impl World<'_> {
         rows.push(Row { what, sides, failed });
     }
 
+    /// The IPv4 address of one side.
+    pub(super) fn address(&self, ours: bool) -> Ipv4Addr {
+        if ours { HOST_V4 } else { self.vm.v4() }
+    }
+
+    /// The device of one side.
+    pub(super) fn device(ours: bool) -> &'static str {
+        // Ours is named by the interface, `LINK`.
+        if ours { "rxe_link0" } else { "rxe0" }
+    }
+
+    /// The index of [`World::address`] in the GID table of one side. Index 0 of ours is made of the hardware
+    /// address.
+    pub(super) fn gid(&self, ours: bool) -> u32 {
+        if ours { 1 } else { self.kernel_gid }
+    }
+
+    /// `rxe run` with the options of our side, up to the program.
+    pub(super) fn rxe_run(&self) -> Vec<String> {
+        let rxe = self.options.rxe.to_string_lossy();
+        let backend = self.options.backend.iter().flat_map(|name| ["--backend", name.as_str()]);
+        let words = [&*rxe, "run", "--device", LINK].into_iter().chain(backend).chain(["--"]);
+        words.map(str::to_owned).collect()
+    }
+
     /// Starts a program on one side.
     pub(super) fn spawn(&self, program: &str, args: &[String], ours: bool) -> Result<Running> {
         let compiled = self.c.as_ref().filter(|_| program.ends_with(".c"));
@@ -146,12 +177,9 @@ impl World<'_> {
             let program = program.to_string_lossy();
             return Ok(Running::Theirs(self.vm.spawn(Cmd::new(&*program).args(args))?));
         }
-        let mut command = self.net.command(&self.options.rxe);
-        command.args(["run", "--device", LINK]);
-        if let Some(backend) = &self.options.backend {
-            command.args(["--backend", backend]);
-        }
-        command.arg("--").arg(program).args(args);
+        let run = self.rxe_run();
+        let mut command = self.net.command(&run[0]);
+        command.args(&run[1..]).arg(program).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = spawn(command).map_err(|e| failed(format!("rxe run: {e}")))?;
         Ok(Running::Ours(child))
@@ -215,6 +243,18 @@ impl Running {
         let why = if ended { "" } else { "(it did not end) " };
         Ok((good && ended, format!("{why}{}", String::from_utf8_lossy(&said))))
     }
+}
+
+/// A file with this many random bytes.
+///
+/// # Errors
+/// When it cannot be written.
+pub(super) fn random_file(bytes: u64) -> Result<NamedTempFile> {
+    let failed = |e: io::Error| failed(format!("a file with random bytes: {e}"));
+    let mut file = NamedTempFile::with_prefix("rxe-sent-").map_err(failed)?;
+    let random = File::open("/dev/urandom").map_err(failed)?;
+    io::copy(&mut random.take(bytes), &mut file).map_err(failed)?;
+    Ok(file)
 }
 
 pub(super) fn failed(why: impl Into<String>) -> Error {

@@ -23,6 +23,9 @@ pub struct Kernel {
     pub(super) image: PathBuf,
     /// Uncompressed modules, in the order to load them.
     pub(super) modules: Vec<PathBuf>,
+    /// Those of iSER, which [`Vm::insert`](super::Vm::insert) loads after them. There are none if the kernel
+    /// has no iSER.
+    pub iser: Vec<PathBuf>,
 }
 
 /// The modules that a VM loads. `rdma link add` needs `crc32_generic`, which no module names as a
@@ -49,6 +52,10 @@ const MODULES: &[&str] = &[
     "tun",
 ];
 
+/// iSER as initiator with the driver of its disks, and as target whose disks are files. Older targets need
+/// `crc32c_generic`, which no module names as a dependency.
+const ISER: &[&str] = &["crc32c_generic", "sd_mod", "ib_iser", "ib_isert", "target_core_file"];
+
 /// Parts of a kernel package that no VM needs and that cost most of the unpacking.
 const UNWANTED: &[&str] = &[
     "*/sound/*",
@@ -58,7 +65,7 @@ const UNWANTED: &[&str] = &[
     "*/drivers/net/wireless/*",
     "*/drivers/infiniband/hw/*",
     "*/drivers/staging/*",
-    "*/drivers/scsi/*",
+    "*/drivers/scsi/*/*",
     "*/drivers/iio/*",
     "*/drivers/usb/*",
     "*/drivers/hid/*",
@@ -68,7 +75,7 @@ const UNWANTED: &[&str] = &[
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Increase this when the content of a cached kernel changes, so that older caches are not used.
-const LAYOUT: &str = "1";
+const LAYOUT: &str = "2";
 
 impl Kernel {
     /// Finds, and if need be downloads, a kernel: a version such as `6.1`, the path of a `.deb`, or
@@ -213,11 +220,15 @@ fn keep(dir: &Path, name: &str, root: &Path) -> Result<Kernel> {
     let copy = |from: &Path, to: &Path| fs::copy(from, to).map_err(|e| Error::io(from, &e));
     copy(image, &scratch.join("vmlinuz"))?;
     let mut order = Vec::new();
-    for module in MODULES {
-        add(module, &by_name, &scratch.join("modules"), &mut order)?;
+    let mut booted = 0;
+    for (modules, name) in [(MODULES, "order"), (ISER, "iser")] {
+        for module in modules {
+            add(module, &by_name, &scratch.join("modules"), &mut order)?;
+        }
+        let list = scratch.join(name);
+        fs::write(&list, order[booted..].join("\n")).map_err(|e| Error::io(&list, &e))?;
+        booted = order.len();
     }
-    let list = scratch.join("order");
-    fs::write(&list, order.join("\n")).map_err(|e| Error::io(&list, &e))?;
     let done = kernels.join(name);
     let _ = fs::remove_dir_all(&done);
     fs::rename(&scratch, &done).map_err(|e| Error::io(&done, &e))?;
@@ -293,9 +304,12 @@ fn walk(dir: &Path, files: &mut Vec<PathBuf>) {
 
 fn load(dir: &Path, name: &str) -> Option<Kernel> {
     let home = dir.join(format!("kernels-{LAYOUT}")).join(name);
-    let order = fs::read_to_string(home.join("order")).ok()?;
-    let modules = order.lines().map(|m| home.join("modules").join(format!("{m}.ko"))).collect();
-    Some(Kernel { name: name.to_owned(), image: home.join("vmlinuz"), modules })
+    let list = |list: &str| -> Option<Vec<PathBuf>> {
+        let order = fs::read_to_string(home.join(list)).ok()?;
+        Some(order.lines().map(|m| home.join("modules").join(format!("{m}.ko"))).collect())
+    };
+    let (modules, iser) = (list("order")?, list("iser")?);
+    Some(Kernel { name: name.to_owned(), image: home.join("vmlinuz"), modules, iser })
 }
 
 fn make(dir: &Path) -> Result<()> {

@@ -215,6 +215,18 @@ impl Vm {
         proc.output()
     }
 
+    /// Loads modules that it has not loaded when it booted, in this order.
+    ///
+    /// # Errors
+    /// When the kernel refuses one, or the VM is gone.
+    pub fn insert(&self, modules: &[PathBuf]) -> Result<()> {
+        for module in modules {
+            let out = self.run(Cmd::new("busybox").arg("insmod").arg(module.to_string_lossy()))?;
+            out.ok().map_err(|e| Error::Failed(format!("{}: {e}", module.display())))?;
+        }
+        Ok(())
+    }
+
     fn set_up(&self, mtu: u32, spec: &Spec) -> Result<()> {
         let (v4, v6) = (self.v4(), self.v6());
         let mut script = format!(

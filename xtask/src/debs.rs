@@ -1,0 +1,83 @@
+//! Programs of Debian packages that are not installed, because they would start servers: the packages are
+//! fetched and unpacked.
+
+use crate::vm::{Error, Result, cache, download};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Packages that are unpacked into one directory.
+#[derive(Debug)]
+pub struct Unpacked {
+    dir: PathBuf,
+}
+
+impl Unpacked {
+    /// Fetches packages of this machine's release, if they are not there yet. They are kept under `name`.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if this is no Debian, or they cannot be fetched.
+    pub fn fetch(name: &str, packages: &[&str]) -> Result<Self> {
+        let release = release()?;
+        let kept = cache()?.join("packages").join(format!("{name}-{release}"));
+        if kept.exists() {
+            return Ok(Self { dir: kept });
+        }
+        let parent = cache()?.join("packages");
+        let failed = |e: std::io::Error| Error::Failed(format!("{}: {e}", parent.display()));
+        fs::create_dir_all(&parent).map_err(failed)?;
+        // Another process may do the same now.
+        let scratch = tempfile::tempdir_in(&parent).map_err(failed)?;
+        let unpacked = scratch.path().join("unpacked");
+        for deb in download(&release, "amd64", packages, scratch.path())? {
+            unpack(&deb, &unpacked)?;
+        }
+        match fs::rename(&unpacked, &kept) {
+            Err(e) if !kept.exists() => Err(failed(e)),
+            _ => Ok(Self { dir: kept }),
+        }
+    }
+
+    /// The place of a file or directory of theirs.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// A line of a shell script after which their programs and libraries are found, behind installed ones.
+    pub fn variables(&self) -> String {
+        let below = |places: &[&str]| {
+            let places = places.iter().map(|place| self.path(place).display().to_string());
+            places.collect::<Vec<_>>().join(":")
+        };
+        format!(
+            "export PATH=$PATH:{} LD_LIBRARY_PATH={}:$LD_LIBRARY_PATH",
+            below(&["usr/sbin", "sbin", "usr/bin"]),
+            below(&["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"]),
+        )
+    }
+}
+
+/// Unpacks a package, beside others.
+///
+/// # Errors
+/// [`Error::Missing`] without dpkg.
+pub(crate) fn unpack(deb: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).map_err(|e| Error::Failed(format!("{}: {e}", to.display())))?;
+    let out = Command::new("dpkg-deb").arg("-x").arg(deb).arg(to).output();
+    let out = out.map_err(|e| Error::Missing(format!("dpkg-deb: {e}")))?;
+    if out.status.success() {
+        return Ok(());
+    }
+    let why = String::from_utf8_lossy(&out.stderr);
+    Err(Error::Failed(format!("{}: {}", deb.display(), why.trim())))
+}
+
+/// This machine's release of Debian.
+fn release() -> Result<String> {
+    let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let value = |key: &str| about.lines().find_map(|line| line.strip_prefix(key));
+    match (value("ID="), value("VERSION_CODENAME=")) {
+        (Some("debian"), Some(name)) => Ok(name.to_owned()),
+        _ => Err(Error::Missing("its packages are fetched on Debian only".into())),
+    }
+}

@@ -1,0 +1,48 @@
+//! Mooncake's transfer engine in the table of [`programs`](crate::programs): a script of this project's
+//! writes into the memory of a server, reads it back and compares it.
+
+use super::side::{Ends, both, time_left};
+use super::world::{Row, Sides, TIMEOUT, World};
+use crate::vm::{Error, Result};
+use crate::{skipped, wheel};
+
+/// The package, and the client's options in the table.
+pub(super) const PROGRAM: (&str, &str) =
+    (wheel::MOONCAKE, "tests/python/mooncake_bytes.py DEVICE OWN ADDRESS");
+
+/// Where the script's server listens.
+const PORT: u16 = 4790;
+
+pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) -> Result<()> {
+    let line = match line() {
+        Err(Error::Missing(why)) => {
+            skipped(PROGRAM.0, &why);
+            return Ok(());
+        }
+        line => line?,
+    };
+    for sides in Sides::ALL {
+        let what = format!("{} {}", PROGRAM.0, PROGRAM.1);
+        world.row(what, sides, || play(world, &line, sides), rows);
+    }
+    Ok(())
+}
+
+/// The client's command line.
+fn line() -> Result<String> {
+    let (wheel, python) = (wheel::mooncake()?, wheel::python()?);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/python/mooncake_bytes.py");
+    Ok(format!(
+        "PYTHONPATH={} MC_GID_INDEX=GID {} {script} DEVICE OWN ADDRESS",
+        wheel.display(),
+        python.display()
+    ))
+}
+
+fn play(world: &World<'_>, line: &str, sides: Sides) -> Result<()> {
+    let ends = Ends::of(world, sides);
+    let mut server = ends.serve(line.trim_end_matches("ADDRESS"))?;
+    world.listening(PORT, &mut server)?;
+    let client = ends.ask(line)?.end(TIMEOUT)?;
+    both(server.end(time_left(client.0))?, client)
+}

