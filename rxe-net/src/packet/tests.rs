@@ -1,12 +1,11 @@
 use std::sync::mpsc;
-use std::thread;
 
 use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 
 use super::{PacketBackend, PacketConfig};
 use crate::testing::link::{
     COUNT, FAR, NEAR, add_addresses, batch, check, exchange, exchange_beyond_a_gateway,
-    exchange_over_a_link, ip, ips, shell, unreachables_sent, with_peer,
+    exchange_over_a_link, in_step, ip, ips, shell, unreachables_sent, with_peer,
 };
 use crate::testing::{in_namespace, in_namespaces, move_to, receive_packets, send_all};
 use crate::{Backend, NetError, Sharing, UdpBackend, UdpConfig};
@@ -56,26 +55,24 @@ fn udp_and_packet_backends_understand_each_other() {
 #[test]
 fn without_offload_each_packet_has_its_id() {
     in_namespace("", || {
-        let (opened, peer_open) = mpsc::channel();
+        let (sender, receiver) = in_step();
         with_peer(
             move || {
                 let mut backend = open("far0", &FAR);
-                opened.send(()).unwrap();
+                receiver.ready();
                 for (near, far) in NEAR.iter().zip(&FAR) {
-                    check(&receive_packets(&mut backend, 2 * COUNT)[..COUNT], near, far);
+                    for _ in 0..2 {
+                        receiver.step(|| check(&receive_packets(&mut backend, COUNT), near, far));
+                    }
                 }
             },
             move || {
                 let config =
                     PacketConfig { segment: false, ..PacketConfig::new("near0", ips(&NEAR)) };
                 let mut backend = PacketBackend::open(&config).unwrap();
-                peer_open.recv().unwrap();
+                sender.wait();
                 for (near, far) in NEAR.iter().zip(&FAR) {
-                    for _ in 0..2 {
-                        let mut batch = batch(&backend, near, far);
-                        send_all(&mut backend, &mut batch);
-                        thread::sleep(std::time::Duration::from_millis(20));
-                    }
+                    (0..2).for_each(|_| sender.batch(&mut backend, near, far));
                 }
             },
         );

@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::IpAddr;
 use std::process::Command;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use rxe_core::wire::{IpId, NetHeader, TxBatch, UDP_PORT};
@@ -26,7 +26,7 @@ pub(crate) fn shell(script: &str) {
 }
 
 /// The block of QPNs of the first who opens an address.
-const FIRST: u8 = 1;
+pub(crate) const FIRST: u8 = 1;
 
 /// Packets of every kind of burst, each with its number and the ID that it was made for.
 pub(crate) fn batch(backend: &impl Backend, src: &str, dst: &str) -> TxBatch {
@@ -68,6 +68,69 @@ pub(crate) fn check(got: &[(NetHeader, Vec<u8>)], src: &str, dst: &str) {
     }
     numbers.sort_unstable();
     assert_eq!(numbers, (0..u32::try_from(COUNT).unwrap()).collect::<Vec<_>>());
+}
+
+/// The two ends of a test in which one sends and the other receives, with at most one batch on the way. Without
+/// that a receiver could take packets of the next batch with those of the last, and the queue of a virtual
+/// interface (256 packets) could overflow while no processor is free to empty it.
+pub(crate) fn in_step() -> (StepSender, StepReceiver) {
+    let (announce, announced) = mpsc::channel();
+    let (confirm, confirmed) = mpsc::channel();
+    (StepSender { announce, confirmed }, StepReceiver { announced, confirm })
+}
+
+/// See [`in_step`].
+pub(crate) struct StepSender {
+    announce: Sender<()>,
+    confirmed: Receiver<()>,
+}
+
+/// See [`in_step`].
+pub(crate) struct StepReceiver {
+    announced: Receiver<()>,
+    confirm: Sender<()>,
+}
+
+impl StepSender {
+    /// Waits until the receiver is there.
+    pub(crate) fn wait(&self) {
+        self.confirmed.recv().unwrap();
+    }
+
+    /// Sends what `send` sends, and waits until the receiver has it.
+    pub(crate) fn step(&self, send: impl FnOnce()) {
+        self.announce.send(()).unwrap();
+        send();
+        self.wait();
+    }
+
+    /// Sends a batch, and waits until the receiver has it.
+    pub(crate) fn batch(&self, backend: &mut impl Backend, src: &str, dst: &str) {
+        self.step(|| send_all(backend, &mut batch(backend, src, dst)));
+    }
+}
+
+impl StepReceiver {
+    /// Says that it is there.
+    pub(crate) fn ready(&self) {
+        self.confirm.send(()).unwrap();
+    }
+
+    /// Receives one step.
+    pub(crate) fn step(&self, receive: impl FnOnce()) {
+        self.announced.recv().unwrap();
+        receive();
+        self.ready();
+    }
+
+    /// Receives steps until the sender has no more.
+    pub(crate) fn steps(&self, mut receive: impl FnMut()) {
+        for () in &self.announced {
+            receive();
+            // The sender may have ended after its last step.
+            let _ = self.confirm.send(());
+        }
+    }
 }
 
 /// ICMP "destination unreachable" messages that this thread's namespace has sent.

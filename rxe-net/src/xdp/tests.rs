@@ -15,12 +15,10 @@ use crate::sys::netdev::NetDev;
 use crate::sys::sockopt;
 use crate::testing::link::{
     COUNT, FAR, NEAR, add_addresses, batch, check, exchange, exchange_beyond_a_gateway,
-    exchange_over_a_link, ip, ips, shell, snmp, unreachables_sent, with_peer, with_peer_over,
+    exchange_over_a_link, in_step, ip, ips, shell, snmp, unreachables_sent, with_peer,
 };
-use crate::testing::{in_bpf_namespace, in_namespaces, move_to, receive_packets, send_all};
-use crate::{
-    Backend, NetError, PacketBackend, PacketConfig, Sharing, UdpBackend, UdpConfig, XdpRefusal,
-};
+use crate::testing::{in_bpf_namespace, move_to, receive_packets, send_all};
+use crate::{Backend, PacketBackend, PacketConfig, Sharing, UdpBackend, UdpConfig};
 
 fn open(netdev: &str, addresses: &[&str]) -> XdpBackend {
     XdpBackend::open(&XdpConfig::new(netdev, ips(addresses))).unwrap()
@@ -37,18 +35,6 @@ fn open_udp(netdev: &str, addresses: &[&str]) -> UdpBackend {
 
 fn open_packet(netdev: &str, addresses: &[&str]) -> PacketBackend {
     PacketBackend::open(&PacketConfig::new(netdev, ips(addresses))).unwrap()
-}
-
-fn refused(netdev: &str, address: &str) -> XdpRefusal {
-    refused_in(XdpMode::Any, netdev, address)
-}
-
-fn refused_in(mode: XdpMode, netdev: &str, address: &str) -> XdpRefusal {
-    let config = XdpConfig { mode, ..XdpConfig::new(netdev, ips(&[address])) };
-    match XdpBackend::open(&config).err() {
-        Some(NetError::Xdp { reason, .. }) => reason,
-        other => panic!("{other:?}"),
-    }
 }
 
 #[test]
@@ -112,32 +98,32 @@ fn send_sizes(backend: &mut impl Backend, sizes: &[usize]) {
 #[test]
 fn packets_of_path_mtu_4096_cross_a_link_of_large_mtu() {
     const SIZES: [usize; 5] = [4096 + 12 + 16 + 4, 4120, 3600, 4050, 100];
-    const ROUNDS: usize = 20;
     in_bpf_namespace("", || {
-        let (opened, peer_open) = mpsc::channel();
+        let (sender, receiver) = in_step();
         with_peer(
             move || {
                 shell("ip link set far0 mtu 9000");
                 let mut backend = open("far0", &FAR);
-                opened.send(backend.capabilities().link_mtu).unwrap();
-                for (_, bytes) in receive_packets(&mut backend, ROUNDS * SIZES.len()) {
-                    assert!(SIZES.contains(&bytes.len()), "{}", bytes.len());
-                    let expected = (6..bytes.len()).map(|i| (i % 251).to_le_bytes()[0]);
-                    assert!(bytes[6..].iter().copied().eq(expected), "{}", bytes.len());
+                if backend.capabilities().link_mtu < 9000 {
+                    println!("SKIPPED: path MTU 4096 over XDP: the kernel has no frames in pieces");
                 }
+                receiver.ready();
+                receiver.steps(|| {
+                    for (_, bytes) in receive_packets(&mut backend, SIZES.len()) {
+                        assert!(SIZES.contains(&bytes.len()), "{}", bytes.len());
+                        let expected = (6..bytes.len()).map(|i| (i % 251).to_le_bytes()[0]);
+                        assert!(bytes[6..].iter().copied().eq(expected), "{}", bytes.len());
+                    }
+                });
                 let counters = backend.counters();
                 assert_eq!(counters.rx_overflow + counters.rx_unusable, 0, "{counters:?}");
             },
             move || {
                 shell("ip link set near0 mtu 9000");
                 let mut backend = open("near0", &NEAR);
-                let mtu = peer_open.recv().unwrap();
-                if mtu < 9000 {
-                    println!("SKIPPED: path MTU 4096 over XDP: the kernel has no frames in pieces");
-                }
-                for _ in 0..ROUNDS {
-                    send_sizes(&mut backend, &SIZES);
-                    thread::sleep(std::time::Duration::from_millis(1));
+                sender.wait();
+                for _ in 0..20 {
+                    sender.step(|| send_sizes(&mut backend, &SIZES));
                 }
             },
         );
@@ -218,13 +204,13 @@ fn processes_with_other_backends_share_its_address() {
 #[test]
 fn a_link_that_goes_down_loses_packets_and_no_more() {
     in_bpf_namespace("", || {
-        let (opened, peer_open) = mpsc::channel();
+        let (sender, receiver) = in_step();
         let (done, wait) = mpsc::channel::<()>();
         with_peer(
             move || {
                 let mut backend = open("far0", &FAR);
-                opened.send(()).unwrap();
-                check(&receive_packets(&mut backend, COUNT), NEAR[0], FAR[0]);
+                receiver.ready();
+                receiver.step(|| check(&receive_packets(&mut backend, COUNT), NEAR[0], FAR[0]));
                 // What comes before the link is up again is lost; what comes after it is not.
                 while wait.try_recv().is_err() {
                     backend.receive(64, &mut |_| {}).unwrap();
@@ -238,23 +224,21 @@ fn a_link_that_goes_down_loses_packets_and_no_more() {
             },
             move || {
                 let mut backend = open("near0", &NEAR);
-                peer_open.recv().unwrap();
-                let mut send = || {
+                sender.wait();
+                sender.batch(&mut backend, NEAR[0], FAR[0]);
+                shell("ip link set near0 down");
+                for _ in 0..3 {
                     let mut batch = batch(&backend, NEAR[0], FAR[0]);
                     send_all(&mut backend, &mut batch);
-                };
-                send();
-                thread::sleep(std::time::Duration::from_millis(50));
-                shell("ip link set near0 down");
-                (0..3).for_each(|_| send());
+                }
                 let c = backend.counters();
                 let lost = c.tx_unreachable + c.tx_down;
                 assert!(lost >= COUNT as u64, "{c:?}");
                 assert_eq!(c.tx_packets + lost, 4 * COUNT as u64, "{c:?}");
                 shell("ip link set near0 up");
+                shell("until ip link show near0 | grep -q 'state UP'; do sleep 0.01; done");
                 shell("until ip route get 10.9.0.2 | grep -q near0; do sleep 0.01; done");
                 done.send(()).unwrap();
-                thread::sleep(std::time::Duration::from_millis(50));
                 let mut batch = batch(&backend, NEAR[0], FAR[0]);
                 send_all(&mut backend, &mut batch);
             },
@@ -290,32 +274,30 @@ fn groups_are_heard_by_both_backends_and_by_the_sender() {
 #[test]
 fn new_addresses_are_received_for_and_old_ones_are_not() {
     in_bpf_namespace("", || {
-        let (opened, peer_open) = mpsc::channel();
-        let (sent, all_sent) = mpsc::channel();
+        let (sender, receiver) = in_step();
         with_peer(
             move || {
                 shell("ip addr add 10.9.0.7/24 dev far0");
                 let mut backend = open("far0", &["10.9.0.2"]);
                 move_to(&mut backend, &ips(&["10.9.0.7"])).unwrap();
                 assert_eq!(backend.addresses(), ips(&["10.9.0.7"]));
-                opened.send(()).unwrap();
-                for _ in 0..3 {
+                receiver.ready();
+                receiver.steps(|| {
                     check(&receive_packets(&mut backend, COUNT), "10.9.0.1", "10.9.0.7");
-                }
-                all_sent.recv().unwrap();
-                for _ in 0..64 {
-                    assert_eq!(backend.receive(1, &mut |_| {}).unwrap(), 0);
-                }
+                });
             },
             move || {
                 let mut backend = open("near0", &NEAR);
-                peer_open.recv().unwrap();
-                for dst in ["10.9.0.7", "10.9.0.7", "10.9.0.7", "10.9.0.2", "10.9.0.2"] {
-                    let mut batch = batch(&backend, "10.9.0.1", dst);
-                    send_all(&mut backend, &mut batch);
-                    thread::sleep(std::time::Duration::from_millis(10));
+                sender.wait();
+                for _ in 0..3 {
+                    sender.batch(&mut backend, "10.9.0.1", "10.9.0.7");
                 }
-                sent.send(()).unwrap();
+                // They would be received with those that come after them.
+                for _ in 0..2 {
+                    let mut unheard = batch(&backend, "10.9.0.1", "10.9.0.2");
+                    send_all(&mut backend, &mut unheard);
+                    sender.batch(&mut backend, "10.9.0.1", "10.9.0.7");
+                }
             },
         );
     });
@@ -352,32 +334,28 @@ fn datagrams() -> u64 {
 #[test]
 fn packets_to_a_known_neighbour_bypass_the_network_stack() {
     in_bpf_namespace("", || {
-        let (opened, peer_open) = mpsc::channel();
+        let (sender, receiver) = in_step();
         with_peer(
             move || {
                 let mut backend = open("far0", &FAR);
-                opened.send(()).unwrap();
-                check(&receive_packets(&mut backend, COUNT), NEAR[0], FAR[0]);
+                receiver.ready();
                 let before = datagrams();
-                for _ in 0..10 {
-                    check(&receive_packets(&mut backend, COUNT), NEAR[0], FAR[0]);
-                }
+                receiver.steps(|| check(&receive_packets(&mut backend, COUNT), NEAR[0], FAR[0]));
                 assert_eq!(datagrams(), before, "they came through the UDP socket");
             },
             move || {
                 let mut backend = open("near0", &NEAR);
-                peer_open.recv().unwrap();
+                sender.wait();
                 let tap = tap("near0");
-                for _ in 0..11 {
-                    let mut batch = batch(&backend, NEAR[0], FAR[0]);
-                    send_all(&mut backend, &mut batch);
-                    thread::sleep(std::time::Duration::from_millis(20));
-                }
-                let c = backend.counters();
-                assert_eq!(c.tx_packets, 11 * COUNT as u64);
-                // The first finds the neighbour.
-                let routed = seen(&tap, NEAR[0]);
-                assert!((1..4 * COUNT).contains(&routed), "{routed} packets");
+                // The first finds the neighbour, and one burst a second keeps it.
+                let routed = (0..1000).map(|_| {
+                    sender.batch(&mut backend, NEAR[0], FAR[0]);
+                    seen(&tap, NEAR[0])
+                });
+                let routed: Vec<_> = routed.take_while(|count| *count > 0).collect();
+                assert!((1..1000).contains(&routed.len()), "{routed:?}");
+                let batches = routed.len() + 1;
+                assert_eq!(backend.counters().tx_packets, (batches * COUNT) as u64);
             },
         );
     });
@@ -442,116 +420,6 @@ fn the_rest_of_the_interface_goes_on() {
     });
 }
 
-#[test]
-fn a_second_program_on_the_interface_is_refused() {
-    in_bpf_namespace("ip link add near0 type veth peer name far0", || {
-        add_addresses("near0", &["10.9.0.1", "10.9.0.3"]);
-        let first = open("near0", &["10.9.0.1"]);
-        assert_eq!(refused("near0", "10.9.0.1"), XdpRefusal::Occupied);
-        assert_eq!(refused("near0", "10.9.0.3"), XdpRefusal::Occupied);
-        drop(first);
-        drop(open_generic("near0", &["10.9.0.3"]));
-        drop(open("near0", &["10.9.0.3"]));
-    });
-}
-
-#[test]
-fn interfaces_that_cannot_be_used_are_refused() {
-    in_bpf_namespace("ip link add near0 type veth peer name far0", || {
-        assert_eq!(refused("lo", "127.0.0.1"), XdpRefusal::NotEthernet);
-        shell("ip addr add 10.9.0.1/24 dev near0");
-        assert_eq!(refused("near0", "10.9.0.1"), XdpRefusal::Down);
-        shell("ip link set near0 up; ip link set near0 mtu 300");
-        assert_eq!(refused("near0", "10.9.0.1"), XdpRefusal::SmallMtu { mtu: 300 });
-        shell(
-            "ip link set near0 mtu 1500; ip link add br0 type bridge; ip link set near0 master br0",
-        );
-        assert_eq!(refused("near0", "10.9.0.1"), XdpRefusal::Port { owner: "br0".into() });
-        shell("ip link set near0 nomaster");
-        drop(open("near0", &["10.9.0.1"]));
-    });
-}
-
-#[test]
-fn a_mode_is_used_and_named_or_refused() {
-    let setup = "
-        ip link add near0 type veth peer name far0
-        ip link add br0 type bridge
-        ip link set br0 up";
-    in_bpf_namespace(setup, || {
-        add_addresses("near0", &["10.9.0.1"]);
-        shell("ip addr add 10.9.1.1/24 dev br0");
-        let opened = |mode, netdev: &str, address| {
-            let config = XdpConfig { mode, ..XdpConfig::new(netdev, ips(&[address])) };
-            XdpBackend::open(&config).unwrap().capabilities().name
-        };
-        for (mode, name) in [
-            (XdpMode::Any, "xdp:driver"),
-            (XdpMode::Driver, "xdp:driver"),
-            (XdpMode::Generic, "xdp:generic"),
-        ] {
-            assert_eq!(opened(mode, "near0", "10.9.0.1"), name);
-        }
-        assert_eq!(refused_in(XdpMode::ZeroCopy, "near0", "10.9.0.1"), XdpRefusal::NoZeroCopy);
-        for mode in [XdpMode::Any, XdpMode::Generic] {
-            assert_eq!(opened(mode, "br0", "10.9.1.1"), "xdp:generic");
-        }
-        for mode in [XdpMode::Driver, XdpMode::ZeroCopy] {
-            assert_eq!(refused_in(mode, "br0", "10.9.1.1"), XdpRefusal::NotInDriver);
-        }
-    });
-}
-
-#[test]
-fn without_the_capability_it_says_what_to_do() {
-    // A user namespace gives no right to load BPF programs.
-    in_namespaces(
-        "-Urn",
-        "ip link add near0 type veth peer name far0; ip link set near0 up",
-        || {
-            shell("ip addr add 10.9.0.1/24 dev near0");
-            assert_eq!(refused("near0", "10.9.0.1"), XdpRefusal::NotPermitted);
-        },
-    );
-}
-
-#[test]
-fn all_queues_of_an_interface_receive() {
-    const PORTS: u16 = 64;
-    in_bpf_namespace("", || {
-        let (opened, peer_open) = mpsc::channel();
-        with_peer_over(
-            "numtxqueues 4 numrxqueues 4",
-            move || {
-                let mut backend = open("far0", &FAR);
-                assert_eq!(backend.queues.received(), [0; 4]);
-                opened.send(()).unwrap();
-                receive_packets(&mut backend, COUNT);
-                let before = datagrams();
-                receive_packets(&mut backend, PORTS.into());
-                assert_eq!(datagrams(), before, "a queue has no socket");
-                let received = backend.queues.received();
-                assert!(received.iter().filter(|count| **count > 0).count() > 1, "{received:?}");
-            },
-            move || {
-                // The kernel chooses the queue by addresses and ports.
-                let mut backend = open_packet("near0", &NEAR);
-                peer_open.recv().unwrap();
-                let mut found = batch(&backend, NEAR[0], FAR[0]);
-                send_all(&mut backend, &mut found);
-                thread::sleep(std::time::Duration::from_millis(50));
-                let mut batch = TxBatch::new(backend.capabilities().tx);
-                for port in 0..PORTS {
-                    let net = NetHeader::outgoing(ip(NEAR[0]), ip(FAR[0]), 0xc000 + port);
-                    batch.push(net, 64, |_, buf| {
-                        buf.extend([0, 0, 0, 0, 0, 1]);
-                        buf.resize(buf.len() + 58, 7);
-                    });
-                }
-                send_all(&mut backend, &mut batch);
-            },
-        );
-    });
-}
-
 mod left;
+mod queues;
+mod refused;

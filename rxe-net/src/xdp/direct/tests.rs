@@ -1,12 +1,10 @@
 use std::collections::HashSet;
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rxe_core::mem::{Buffer, Source};
 use rxe_core::wire::{NetHeader, Placed, TxBatch, UDP_PORT, icrc, whole_len};
 
-use crate::testing::link::{FAR, NEAR, batch, ip, ips, with_peer};
+use crate::testing::link::{FAR, FIRST, NEAR, StepSender, in_step, ip, ips, with_peer};
 use crate::testing::{in_bpf_namespace, receive_packets, send_all};
 use crate::xdp::{XdpBackend, XdpConfig, XdpMode};
 use crate::{Backend, Shm};
@@ -25,41 +23,52 @@ fn open(mode: XdpMode, netdev: &str, addresses: &[&str]) -> XdpBackend {
     XdpBackend::open(&config).unwrap()
 }
 
-/// Tries until a packet is sent at once, which begins when the neighbour is known. Until then others are
-/// sent, with which the kernel finds it.
-fn send_at_once(backend: &mut impl Backend, net: &NetHeader, size: u16) {
+/// Sends packets in steps until one is sent at once, which begins when the neighbour is known.
+fn send_at_once(steps: &StepSender, backend: &mut impl Backend, net: &NetHeader, size: u16) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    let mut at_once = false;
+    while !at_once {
+        assert!(Instant::now() < limit, "the neighbour is not known");
+        steps.step(|| at_once = send_one(backend, net, size));
+    }
+}
+
+/// Sends a packet at once or, if that is not possible, another one, with which the kernel finds the neighbour.
+/// Returns whether it was at once.
+fn send_one(backend: &mut impl Backend, net: &NetHeader, size: u16) -> bool {
     let memory = Buffer::zeroed(size.into());
     let all = memory.span(0, size.into()).unwrap();
     all.write(&vec![0x5a; size.into()]).unwrap();
     let spans = [*all];
     let payload = Source::Spans(&spans);
-    let limit = Instant::now() + Duration::from_secs(10);
-    let mut empty = TxBatch::new(backend.capabilities().tx);
-    loop {
+    let mut batch = TxBatch::new(backend.capabilities().tx);
+    let placed = loop {
         match backend.direct().unwrap().send(net, &head(size), &payload).unwrap() {
-            Placed::Sent => return send_all(backend, &mut empty),
-            Placed::NoRoom => send_all(backend, &mut empty),
-            Placed::Elsewhere => {
-                let mut batch = batch(backend, &net.src.to_string(), &net.dst.to_string());
-                send_all(backend, &mut batch);
-                thread::sleep(Duration::from_millis(1));
-            }
+            Placed::NoRoom => send_all(backend, &mut batch),
+            placed => break placed,
         }
-        assert!(Instant::now() < limit, "the neighbour is not known");
+    };
+    if placed == Placed::Elsewhere {
+        batch.push(*net, 64, |_, buf| {
+            buf.extend([0, 0, 0, 0, 0, FIRST]);
+            buf.resize(buf.len() + 58, 0);
+        });
     }
+    send_all(backend, &mut batch);
+    placed == Placed::Sent
 }
 
 fn whole_packets_cross_a_link<B: Backend>(
     mode: XdpMode,
     wrap: impl FnOnce(XdpBackend) -> B + Send + 'static,
 ) {
-    let (opened, peer_open) = mpsc::channel();
+    let (sender, receiver) = in_step();
     with_peer(
         move || {
             let mut backend = open(mode, "far0", &FAR);
-            opened.send(()).unwrap();
+            receiver.ready();
             let mut got = HashSet::new();
-            while got.len() < NEAR.len() * SIZES.len() {
+            receiver.steps(|| {
                 for (net, bytes) in receive_packets(&mut backend, 1) {
                     let size = u16::from_be_bytes([bytes[10], bytes[11]]);
                     // The others have no ICRC.
@@ -71,14 +80,15 @@ fn whole_packets_cross_a_link<B: Backend>(
                     assert!(bytes[12..][..size.into()].iter().all(|b| *b == 0x5a));
                     assert!(got.insert((net.dst, size)), "each comes once");
                 }
-            }
+            });
+            assert_eq!(got.len(), NEAR.len() * SIZES.len());
         },
         move || {
             let mut backend = wrap(open(mode, "near0", &NEAR));
-            peer_open.recv().unwrap();
+            sender.wait();
             for (from, to) in NEAR.into_iter().zip(FAR) {
                 let net = NetHeader::outgoing(ip(from), ip(to), UDP_PORT);
-                SIZES.into_iter().for_each(|size| send_at_once(&mut backend, &net, size));
+                SIZES.into_iter().for_each(|size| send_at_once(&sender, &mut backend, &net, size));
             }
         },
     );
@@ -105,12 +115,18 @@ fn whole_packets_go_past_shared_memory() {
 #[test]
 fn frames_of_several_chunks_and_packets_to_this_host_go_another_way() {
     in_bpf_namespace("", || {
+        let (sender, receiver) = in_step();
         with_peer(
-            || drop(open(XdpMode::Any, "far0", &FAR)),
-            || {
+            move || {
+                let mut backend = open(XdpMode::Any, "far0", &FAR);
+                receiver.ready();
+                receiver.steps(|| _ = receive_packets(&mut backend, 1));
+            },
+            move || {
                 let mut backend = open(XdpMode::Any, "near0", &NEAR);
+                sender.wait();
                 let net = NetHeader::outgoing(ip(NEAR[0]), ip(FAR[0]), UDP_PORT);
-                send_at_once(&mut backend, &net, 0);
+                send_at_once(&sender, &mut backend, &net, 0);
                 let sent = backend.counters().tx_packets;
                 let own = NetHeader { dst: net.src, ..net };
                 for (net, size) in [(net, 4096), (own, 64)] {
