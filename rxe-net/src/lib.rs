@@ -77,4 +77,4 @@ pub use sys::thread::spawn_thread;
 pub use sys::timer_fd::TimerFd;
 pub use trace::Trace;
 pub use udp::{UdpBackend, UdpConfig};
-pub use xdp::{XdpBackend, XdpConfig, XdpMode};
+pub use xdp::{XdpBackend, XdpConfig, XdpInterface, XdpMode};

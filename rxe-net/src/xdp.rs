@@ -17,11 +17,16 @@
 //! program is attached by a link that ends with the process.
 
 mod direct;
+mod interface;
 mod load;
+mod maps;
 mod mode;
+mod pool;
 mod program;
 mod queues;
+mod receiver;
 mod ring;
+mod sender;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -34,13 +39,13 @@ use std::sync::Arc;
 use rxe_core::wire::{Burst, Direct, Frame, TxBatch, TxLimits, frame};
 
 use self::direct::Recent;
+pub use self::interface::XdpInterface;
 use self::load::refusal;
 pub use self::mode::XdpMode;
-use self::queues::{Queues, RX_CHUNKS};
-use self::socket::Transmitted;
+use self::queues::Queues;
+use self::sender::Transmitted;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
 use crate::counters::Counters;
-use crate::error::XdpRefusal;
 use crate::interval::Interval;
 use crate::lease::{Endpoint, Handle, PortGroups, READY};
 use crate::loss::{Loss, count_lost};
@@ -51,7 +56,7 @@ use crate::sys::mmsg::RecvArena;
 use crate::sys::netdev::NetDev;
 use crate::udp::sockets::Sockets;
 use crate::udp_socket::UdpSocket;
-use crate::{Epoll, Interface, Joiner, Membership, NetError, SharedFd, Sharing};
+use crate::{Epoll, Joiner, Membership, NetError, SharedFd, Sharing};
 
 /// What an [`XdpBackend`] is made from.
 #[derive(Clone, Debug)]
@@ -107,52 +112,45 @@ pub struct XdpBackend {
 const LOOK_INTERVAL: [u32; 2] = [1, 32];
 /// How many buffers there are for the UDP sockets.
 const BUFFERS: usize = 16;
-/// The smallest link that carries packets with the path MTU 256 and the longest headers.
-const MIN_MTU: usize = 256 + 40 + 8 + 64;
 
 impl XdpBackend {
-    /// Attaches an XDP program to the interface, and opens a socket on each of its queues.
+    /// Opens a backend on an interface of its own: as [`XdpBackend::on`] one for one shard.
     ///
     /// # Errors
     /// [`NetError::Xdp`] says why it is not possible on this interface.
     pub fn open(config: &XdpConfig) -> Result<Self, NetError> {
-        let netdev = &config.netdev;
-        let device = NetDev::lookup(netdev)?;
-        let refuse = |reason| Err(NetError::Xdp { netdev: netdev.clone(), reason });
+        Self::on(&XdpInterface::open(&config.netdev, config.mode, 1)?, config)
+    }
+
+    /// Opens a backend on this interface, for one more shard of a device. `config` says the addresses and the
+    /// buffer.
+    ///
+    /// # Errors
+    /// [`NetError::Xdp`] says why it is not possible.
+    pub fn on(interface: &XdpInterface, config: &XdpConfig) -> Result<Self, NetError> {
+        let netdev = interface.name();
         if config.addresses.is_empty() {
-            return Err(NetError::NoAddress { netdev: netdev.clone() });
+            return Err(NetError::NoAddress { netdev: netdev.to_owned() });
         }
-        match device {
-            NetDev { loopback: true, .. } | NetDev { ethernet: false, .. } => {
-                return refuse(XdpRefusal::NotEthernet);
-            }
-            NetDev { up: false, .. } => return refuse(XdpRefusal::Down),
-            NetDev { mtu, .. } if mtu < MIN_MTU => return refuse(XdpRefusal::SmallMtu { mtu }),
-            _ => {}
-        }
-        let owner = Interface::owner_of_port(device.index)
-            .map_err(|e| NetError::os("list the interfaces", e))?;
-        if let Some(owner) = owner {
-            return refuse(XdpRefusal::Port { owner });
-        }
+        let device = *interface.device();
         let raw = RawSockets::open(device.index)
             .map_err(|e| refusal(e, netdev, "open a raw IP socket"))?;
         // Before the address is shared: others would be asked in vain.
-        let mut queues = Queues::open(&device, netdev, config.mode)?;
+        let mut queues = Queues::open(interface)?;
         let (groups, endpoints) = PortGroups::open(&config.addresses, device.index)?;
         let addresses: Vec<_> = endpoints.iter().map(Endpoint::address).collect();
         let own: Vec<_> = endpoints.iter().map(|e| adopt(e, &device, config)).collect();
         let block = groups.block();
         let capabilities = Capabilities {
-            name: queues.mode().backend_name(),
+            name: interface.mode().backend_name(),
             privileges: "CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW",
-            link_mtu: queues.link_mtu(device.mtu),
+            link_mtu: interface.link_mtu(),
             tx: TxLimits { burst_segments: 64, burst_bytes: 65_507 - 20, batch_bytes: 256 << 10 },
             src_port: SrcPort::Any,
             sees_ip_id: true,
             // A chunk holds one packet, however short. Counted as if of 1024 bytes, with the overhead
             // that sockets have.
-            recv_buffer: (RX_CHUNKS * 1024) as usize,
+            recv_buffer: queues.room() * 1024,
             qpn_block: Some(block),
         };
         let mut sockets =
@@ -168,7 +166,7 @@ impl XdpBackend {
             look: Interval::new(LOOK_INTERVAL),
             groups,
             device,
-            config: config.clone(),
+            config: XdpConfig { netdev: netdev.to_owned(), ..config.clone() },
             addresses,
             partial: None,
             down: false,

@@ -4,13 +4,12 @@ mod common;
 
 use std::io::Write;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::UnshareFlags;
+use rxe_net::XdpMode;
 use rxe_verbs::*;
 
 /// An interface with an address, and a carrier.
@@ -192,21 +191,10 @@ fn a_device_outlives_a_change_that_comes_when_no_descriptor_is_left() {
 
 /// A device at the other end of the cable, in a network namespace of its own.
 fn other_end() -> Side {
-    let (to_us, from_them) = mpsc::channel();
-    let (to_them, from_us) = mpsc::channel();
-    let there = thread::spawn(move || {
-        // SAFETY: only this thread changes its network namespace, which it shares with no other.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET).unwrap() };
-        to_us.send(rustix::thread::gettid()).unwrap();
-        from_us.recv().unwrap();
+    at_the_other_end("peer0", || {
         sh("ip address add 10.9.0.2/24 dev peer0; ip link set peer0 up");
-        // Its sockets and its driver stay there.
         Side::new(Device::options("peer0").address("10.9.0.2".parse().unwrap()).open().unwrap())
-    });
-    let thread = from_them.recv().unwrap();
-    sh(&format!("ip link set peer0 netns {}", thread.as_raw_nonzero()));
-    to_them.send(()).unwrap();
-    there.join().unwrap()
+    })
 }
 
 fn a_link_that_goes_down(kind: BackendKind) {
@@ -257,6 +245,16 @@ fn a_link_that_goes_down_fails_its_requests_and_works_again_when_it_is_up() {
 #[test]
 fn the_same_over_packet_sockets() {
     in_namespace(SETUP, || a_link_that_goes_down(BackendKind::Packet));
+}
+
+#[test]
+fn the_same_over_af_xdp() {
+    in_bpf_namespace(SETUP, || {
+        let permitted = open_xdp(Device::options("veth0"), XdpMode::Any).is_some();
+        if permitted {
+            a_link_that_goes_down(BackendKind::Xdp(XdpMode::Any));
+        }
+    });
 }
 
 #[test]

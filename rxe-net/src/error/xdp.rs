@@ -39,6 +39,11 @@ pub enum XdpRefusal {
     },
     /// The process may not lock as much memory as the frames need.
     LockedMemory,
+    /// It is prepared for so many shards, and each is there.
+    Shards {
+        /// How many.
+        most: u32,
+    },
 }
 
 impl XdpRefusal {
@@ -100,6 +105,11 @@ impl XdpRefusal {
                 "the process may not lock enough memory for the frames of the xdp backend: raise \
                  the limit (`ulimit -l`), or give it CAP_IPC_LOCK",
             ),
+            Self::Shards { most } => write!(
+                f,
+                "interface {netdev} was opened for {most} shard(s), and has them: open it for more \
+                 (several need Linux 6.0, or 6.15 in generic mode)"
+            ),
         }
     }
 }
@@ -124,6 +134,7 @@ mod tests {
             (XdpRefusal::Occupied, "ip -d link show eth7"),
             (XdpRefusal::SmallMtu { mtu: 300 }, "ip link set eth7 mtu 1500"),
             (XdpRefusal::LockedMemory, "ulimit -l"),
+            (XdpRefusal::Shards { most: 1 }, "open it for more"),
         ] {
             let line = NetError::Xdp { netdev: "eth7".into(), reason }.to_string();
             assert!(line.contains(remedy) && !line.contains('\n'), "{line}");

@@ -1,9 +1,9 @@
-//! Socket addresses as the bytes that the kernel reads and writes: `sockaddr_in`, `sockaddr_in6`
-//! and `sockaddr_ll`, without `unsafe`.
+//! Socket addresses as the bytes that the kernel reads and writes: `sockaddr_in`, `sockaddr_in6`,
+//! `sockaddr_ll` and `sockaddr_xdp`, without `unsafe`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// Room for any of the three, with their alignment.
+/// Room for any of them, with their alignment.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(crate) struct RawAddr {
@@ -48,6 +48,20 @@ impl RawAddr {
         b[2..4].copy_from_slice(&protocol.to_be_bytes());
         b[4..8].copy_from_slice(&ifindex.to_ne_bytes());
         raw.len = 20;
+        raw
+    }
+
+    /// The address that an AF_XDP socket binds to: a queue of an interface. `flags` are `XDP_*`; `shared` is
+    /// the descriptor of the socket whose UMEM it shares, if they say so.
+    pub(crate) fn xdp(flags: u16, ifindex: u32, queue: u32, shared: u32) -> Self {
+        let mut raw = Self::EMPTY;
+        let b = &mut raw.bytes;
+        b[..2].copy_from_slice(&family(libc::AF_XDP).to_ne_bytes());
+        b[2..4].copy_from_slice(&flags.to_ne_bytes());
+        b[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+        b[8..12].copy_from_slice(&queue.to_ne_bytes());
+        b[12..16].copy_from_slice(&shared.to_ne_bytes());
+        raw.len = 16;
         raw
     }
 

@@ -39,4 +39,11 @@ impl NetDev {
         let loopback = kind == ARPHRD_LOOPBACK;
         Ok(Self { index, mtu, ethernet: loopback || kind == ARPHRD_ETHER, mac, loopback, up })
     }
+
+    /// How many queues the interface of this name sends on. 1 if its driver does not say.
+    pub(crate) fn sending_queues(name: &str) -> u32 {
+        let any = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        let channels = any.map_err(Into::into).and_then(|any| sockopt::channels(any.as_fd(), name));
+        channels.map_or(1, |channels| (channels.tx_count + channels.combined_count).max(1))
+    }
 }

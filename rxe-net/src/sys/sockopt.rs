@@ -168,6 +168,33 @@ pub(crate) fn is_up(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<bool> {
     Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
 }
 
+/// `struct ethtool_channels` of `<linux/ethtool.h>`: the queues of an interface.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Channels {
+    cmd: u32,
+    max: [u32; 4],
+    rx_count: u32,
+    /// Those that only send.
+    pub(crate) tx_count: u32,
+    other_count: u32,
+    /// Those that receive and send.
+    pub(crate) combined_count: u32,
+}
+
+/// How many queues an interface has in use.
+pub(crate) fn channels(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<Channels> {
+    const SIOCETHTOOL: libc::Ioctl = 0x8946;
+    const ETHTOOL_GCHANNELS: u32 = 0x3c;
+    let mut request = named(netdev)?;
+    let mut channels = Channels { cmd: ETHTOOL_GCHANNELS, ..Channels::default() };
+    request.ifr_ifru.ifru_data = (&raw mut channels).cast();
+    // SAFETY: SIOCETHTOOL reads the name, which ends in a zero, and the pointer. This command writes a
+    // struct of that form where the pointer leads.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL, &raw mut request) })?;
+    Ok(channels)
+}
+
 /// Makes a descriptor of /dev/net/tun that of a TAP interface, which is made if there is none. Frames go
 /// without any header, segmented and with their checksums.
 pub(crate) fn attach_tap(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<()> {

@@ -30,13 +30,18 @@ pub(crate) const FIRST: u8 = 1;
 
 /// Packets of every kind of burst, each with its number and the ID that it was made for.
 pub(crate) fn batch(backend: &impl Backend, src: &str, dst: &str) -> TxBatch {
+    batch_to(FIRST, backend, src, dst)
+}
+
+/// The same, to this block.
+pub(crate) fn batch_to(block: u8, backend: &impl Backend, src: &str, dst: &str) -> TxBatch {
     let net = NetHeader { tos: 0x68, ..NetHeader::outgoing(ip(src), ip(dst), UDP_PORT) };
     let mut batch = TxBatch::new(backend.capabilities().tx);
     let lens = [[1040; 70].as_slice(), &[20], &[6 + 4 + 2], &[1044, 1040, 1040, 500], &[64; 40]];
     for (number, len) in lens.concat().into_iter().enumerate() {
         batch.push(net, len, |net, buf| {
             let id = net.id().unwrap_or(0);
-            buf.extend([0, 0, 0, 0, 0, FIRST]);
+            buf.extend([0, 0, 0, 0, 0, block]);
             buf.extend(u32::try_from(number).unwrap().to_be_bytes());
             buf.extend(id.to_be_bytes());
             buf.resize(buf.len() + len - 12, 0x5a);

@@ -11,7 +11,7 @@ use rxe_core::wire::icrc::PrefixCache;
 use rxe_core::wire::{Direct, NetHeader, Placed, whole_len, write_whole};
 
 use super::XdpBackend;
-use super::socket::Transmitted;
+use super::sender::Transmitted;
 use crate::packet::headers::Headers;
 use crate::packet::route::Path;
 

@@ -1,9 +1,10 @@
-//! The XDP program: which frames go to this process's AF_XDP sockets. All others go on to the
-//! kernel (XDP_PASS), as if there were no program. Instruction set: RFC 9669.
+//! The XDP program: which frames go to this process's AF_XDP sockets, and to which of them. All others go on
+//! to the kernel (XDP_PASS), as if there were no program. Instruction set: RFC 9669.
 //!
 //! A frame is taken if it is for the interface's Ethernet address, has no VLAN tag or up to two of
 //! VLAN 0 (which only carry a priority), and holds a whole UDP datagram to port 4791, to one of the
-//! addresses and QPN blocks in the maps. IPv4 headers with options, fragments and IPv6 extension
+//! addresses and QPN blocks in the maps. It goes to the socket that the block's shard has on the queue that
+//! the frame came on: the kernel gives frames to no socket on another queue. IPv4 headers with options, fragments and IPv6 extension
 //! headers go to the kernel, whose UDP socket gives them to this process too. So do frames of other
 //! VLANs, which belong to other interfaces, and packets to QP1 and to other processes' blocks.
 //!
@@ -26,14 +27,27 @@ pub(super) struct Setup {
     pub(super) frags: bool,
     /// Datagrams with a UDP checksum are not taken.
     pub(super) generic: bool,
-    /// The descriptors of the maps: blocks (array of numbers, 0 for none of ours), addresses (hash, by
-    /// IPv6 address, or IPv4 address behind ones), sockets by queue.
-    pub(super) blocks: i32,
-    pub(super) addresses: i32,
-    pub(super) sockets: i32,
+    pub(super) maps: MapFds,
     /// The verdict for a frame of ours on a queue without a socket.
     pub(super) no_socket: Verdict,
 }
+
+/// The descriptors of the maps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MapFds {
+    /// An array: for each block, 0 or the number of its shard and 1.
+    pub(super) blocks: i32,
+    /// A hash by IPv6 address, or IPv4 address behind ones.
+    pub(super) addresses: i32,
+    /// Sockets by queue and shard, [`MAX_SHARDS`] places for each queue.
+    pub(super) sockets: i32,
+}
+
+/// The most queues of an interface that sockets are opened on.
+pub(super) const MAX_QUEUES: u32 = 64;
+/// The most shards that receive from an interface.
+pub(super) const MAX_SHARDS: u32 = 1 << SHARD_BITS;
+const SHARD_BITS: i32 = 5;
 
 /// `enum xdp_action`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +70,7 @@ const R5: u8 = 5;
 const CONTEXT: u8 = 6;
 /// Where the IP header begins.
 const IP: u8 = 7;
-/// The destination QPN's block.
+/// The destination QPN's block, and then what the map has for it.
 const BLOCK: u8 = 8;
 /// The frame's end while it is parsed.
 const END: u8 = 9;
@@ -212,22 +226,27 @@ impl Assembler {
 
     fn lookup(&mut self, setup: &Setup) {
         self.store_register(BLOCK_KEY, BLOCK);
-        self.load_map(R1, setup.blocks);
+        self.load_map(R1, setup.maps.blocks);
         self.stack_address(R2, BLOCK_KEY);
         self.call(MAP_LOOKUP_ELEM);
         self.unless_found();
-        self.load(Size::Word, R4, R0, 0);
-        let others = self.forward(0x16, R4, 0, 0);
+        self.load(Size::Word, BLOCK, R0, 0);
+        let others = self.forward(0x16, BLOCK, 0, 0);
         self.pass.push(others);
-        self.load_map(R1, setup.addresses);
+        self.load_map(R1, setup.maps.addresses);
         self.stack_address(R2, KEY);
         self.call(MAP_LOOKUP_ELEM);
         self.unless_found();
     }
 
     fn redirect(&mut self, setup: &Setup) {
-        self.load_map(R1, setup.sockets);
+        self.load_map(R1, setup.maps.sockets);
         self.load(Size::Word, R2, CONTEXT, RX_QUEUE_INDEX);
+        // LSH. A queue without a place in the map gives a number beyond its end, and the verdict below.
+        self.emit(0x67, R2, 0, 0, SHARD_BITS);
+        // ADD by register. The map of blocks has the shard's number and 1.
+        self.emit(0x0f, R2, BLOCK, 0, 0);
+        self.add(R2, -1);
         self.set(R3, setup.no_socket as i32);
         self.call(REDIRECT_MAP);
         self.exit();

@@ -100,6 +100,11 @@ impl<T: Entry> Consumer<T> {
         Ok(Self { ring: Ring::map(fd, page, offsets, size)?, next: 0 })
     }
 
+    /// How many entries it has room for.
+    pub(super) fn size(&self) -> usize {
+        self.ring.size as usize
+    }
+
     /// How many entries there are to read.
     pub(super) fn available(&self) -> usize {
         let produced = self.ring.producer().load(Ordering::Acquire);
@@ -208,7 +213,7 @@ impl<T> Drop for Ring<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::os::fd::AsFd;
 
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -216,7 +221,7 @@ mod tests {
     use super::*;
 
     /// Both ends of a ring of 4 in ordinary memory.
-    fn both() -> (Producer<u64>, Consumer<u64>) {
+    pub(in crate::xdp) fn both() -> (Producer<u64>, Consumer<u64>) {
         let fd = memfd_create("ring", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&fd, 4096).unwrap();
         let at = XdpRingOffset { producer: 0, consumer: 64, desc: 192, flags: Some(128) };

@@ -1,12 +1,15 @@
-//! The memory that an AF_XDP socket and the kernel exchange frames in (UMEM), in chunks of
+//! The memory that the AF_XDP sockets on a queue and the kernel exchange frames in (UMEM), in chunks of
 //! [`CHUNK`] bytes.
 //!
-//! Invariant: a chunk belongs to the kernel while its address is in the fill or the transmit ring,
-//! and until it comes back by the receive or the completion ring. Only [`super::socket`] uses this
-//! module, and it touches only chunks that belong to it.
+//! Invariants: the first chunks are for receiving, and this process only reads them. The others are dealt
+//! out in lots, one for each shard that sends, which alone writes there. A chunk belongs to the kernel while
+//! its address is in the fill or the transmit ring, and until it comes back by the receive or the completion
+//! ring.
 
 use std::io;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -18,15 +21,30 @@ pub(super) const CHUNK: usize = 4096;
 pub(super) struct Umem {
     start: NonNull<u8>,
     len: usize,
+    /// Bytes of the chunks for receiving.
+    received: usize,
 }
 
 // SAFETY: it is an address that is valid in the whole process until it is dropped.
 unsafe impl Send for Umem {}
 
+// SAFETY: a shared reference gives bytes of the chunks for receiving, which no thread writes.
+unsafe impl Sync for Umem {}
+
+/// The chunks that one shard sends from.
+#[derive(Debug)]
+pub(super) struct Lot {
+    umem: Arc<Umem>,
+    /// Where they are.
+    range: Range<u64>,
+}
+
 impl Umem {
-    /// Memory for so many chunks.
-    pub(super) fn new(chunks: usize) -> io::Result<Self> {
-        let len = chunks * CHUNK;
+    /// Memory for so many chunks to receive into, and for lots of so many chunks.
+    pub(super) fn new(rx: u32, lots: &[u32]) -> io::Result<(Arc<Self>, Vec<Lot>)> {
+        let bytes = |chunks: u32| chunks as usize * CHUNK;
+        let received = bytes(rx);
+        let len = received + bytes(lots.iter().sum());
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address of the kernel's choice, touches nothing that exists.
         let at = unsafe { mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE) }?;
@@ -34,9 +52,16 @@ impl Umem {
         // the parent other pages than those that the kernel writes to.
         let advised = unsafe { madvise(at, len, Advice::LinuxDontFork) };
         let start = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let umem = Self { start, len };
+        let umem = Arc::new(Self { start, len, received });
         advised?;
-        Ok(umem)
+        let mut next = received as u64;
+        let lots = lots.iter().map(|chunks| {
+            let start = next;
+            next += bytes(*chunks) as u64;
+            Lot { umem: Arc::clone(&umem), range: start..next }
+        });
+        let lots = lots.collect();
+        Ok((umem, lots))
     }
 
     /// Where it begins, for the kernel.
@@ -49,24 +74,15 @@ impl Umem {
         self.len as u64
     }
 
-    /// The bytes of a received frame. `None` if they lie outside.
+    /// The bytes of a received frame. `None` if they are not in chunks for receiving.
     pub(super) fn received(&self, at: u64, len: u32) -> Option<&[u8]> {
-        let (at, len) = self.range(at, usize::try_from(len).ok()?)?;
-        // SAFETY: in the mapping, and initialised: it began as zeros. The chunk belongs to this
-        // process, which does not write to it.
+        let (at, len) = (usize::try_from(at).ok()?, usize::try_from(len).ok()?);
+        if at.checked_add(len)? > self.received {
+            return None;
+        }
+        // SAFETY: in the mapping, and initialised: it began as zeros. This process writes to no chunk for
+        // receiving.
         Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(at), len) })
-    }
-
-    /// A chunk to write a frame to. `None` if it lies outside.
-    pub(super) fn chunk(&mut self, at: u64) -> Option<&mut [u8]> {
-        let (at, len) = self.range(at, CHUNK)?;
-        // SAFETY: as above; and `self` is borrowed mutably, so that there is no other reference.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(at), len) })
-    }
-
-    fn range(&self, at: u64, len: usize) -> Option<(usize, usize)> {
-        let at = usize::try_from(at).ok()?;
-        (at.checked_add(len)? <= self.len).then_some((at, len))
     }
 }
 
@@ -78,18 +94,54 @@ impl Drop for Umem {
     }
 }
 
+impl Lot {
+    /// Where its chunks are.
+    pub(super) fn range(&self) -> &Range<u64> {
+        &self.range
+    }
+
+    /// The addresses of its chunks.
+    pub(super) fn chunks(&self) -> impl Iterator<Item = u64> + use<> {
+        self.range.clone().step_by(CHUNK)
+    }
+
+    /// A chunk to write a frame to. `None` if it is of another lot.
+    pub(super) fn chunk(&mut self, at: u64) -> Option<&mut [u8]> {
+        let end = at.checked_add(CHUNK as u64)?;
+        if at < self.range.start || end > self.range.end {
+            return None;
+        }
+        let at = usize::try_from(at).ok()?;
+        // SAFETY: in the mapping, and initialised: it began as zeros. Lots have no chunk in common, and
+        // `self` is borrowed mutably, so there is no other reference.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.umem.start.as_ptr().add(at), CHUNK) })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_lies_outside_is_not_handed_out() {
-        let mut umem = Umem::new(2).unwrap();
-        umem.chunk(4096).unwrap()[4095] = 7;
-        assert_eq!(umem.received(8190, 2), Some(&[0, 7][..]));
+        let (umem, mut lots) = Umem::new(2, &[1, 2]).unwrap();
+        assert_eq!(umem.received(8190, 2), Some(&[0, 0][..]));
         assert_eq!(umem.received(8190, 3), None);
         assert_eq!(umem.received(u64::MAX, 3), None);
-        assert_eq!(umem.chunk(4097), None);
-        assert_eq!(umem.chunk(8192), None);
+        let ranges: Vec<_> = lots.iter().map(|lot| lot.range().clone()).collect();
+        assert_eq!(ranges, [8192..12288, 12288..20480]);
+        assert!(lots[1].chunks().eq([12288, 16384]));
+        for (lot, at) in [(0, 4096), (0, 8193), (0, 12288), (1, 8192), (1, 20480), (1, u64::MAX)] {
+            assert_eq!(lots[lot].chunk(at), None, "lot {lot}, {at}");
+        }
+        lots[0].chunk(8192).unwrap()[4095] = 7;
+        assert_eq!(lots[0].chunk(8192).unwrap()[4095], 7);
+    }
+
+    #[test]
+    fn the_memory_lasts_as_long_as_a_lot() {
+        let (umem, mut lots) = Umem::new(1, &[1]).unwrap();
+        drop(umem);
+        lots[0].chunk(4096).unwrap().fill(1);
     }
 }

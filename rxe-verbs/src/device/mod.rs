@@ -18,6 +18,7 @@ mod resources;
 mod shards;
 mod source_port;
 mod tentative;
+mod wire;
 
 pub use attr::{AtomicCap, DeviceAttr, DeviceCap, Guid, PhysState, PortAttr, PortState};
 pub use identity::Identity;

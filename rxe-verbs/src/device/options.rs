@@ -14,8 +14,7 @@ use rxe_core::mem::Memory;
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::{
     Backend, BackendKind, Capabilities, Fault, FaultReport, InterfaceMonitor, L2Backend, L2Config,
-    L2Failure, NetError, PacketBackend, PacketConfig, Pcap, PcapHandle, PcapOptions, PortGroups,
-    Sharing, Shm, UdpBackend, UdpConfig, XdpBackend, XdpConfig,
+    L2Failure, NetError, Pcap, PcapHandle, PcapOptions, PortGroups,
 };
 
 use super::open::DeviceInner;
@@ -24,6 +23,7 @@ use super::quota::Quotas;
 use super::reporter::{DeviceReporter, Reporting};
 use super::shards::{MAX_SHARDS, Member, Ports, Shards, Spread};
 use super::tentative::wait_until_usable;
+use super::wire::{Wire, WireOptions};
 use super::{Device, DeviceInfo, Resources, SourcePortPolicy};
 use crate::error::Result;
 use crate::event::{AsyncEvents, Events, Observer, Observers};
@@ -36,19 +36,15 @@ use crate::progress::{AckPolicy, Monitor, Shard, ShardParts};
 pub struct OpenOptions {
     name: String,
     addresses: Vec<IpAddr>,
-    kind: BackendKind,
+    wire: WireOptions,
     custom: Option<Box<dyn Backend>>,
     pcap: Option<PcapOptions>,
     faults: Option<(u64, FaultPlan)>,
     window_packets: Option<u32>,
     congestion_control: bool,
     window_bytes: Option<u32>,
-    recv_buffer: Option<usize>,
-    shared_memory: bool,
-    segmentation: bool,
     observer: Option<Observer>,
     acks: AckPolicy,
-    source_port: SourcePortPolicy,
     limits: Limits,
     spread: Spread,
     environment: Environment,
@@ -87,19 +83,15 @@ impl OpenOptions {
         Self {
             name: name.into(),
             addresses: Vec::new(),
-            kind: BackendKind::default(),
+            wire: WireOptions::default(),
             custom: None,
             pcap: None,
             faults: None,
             window_packets: None,
             congestion_control: true,
             window_bytes: None,
-            recv_buffer: None,
-            shared_memory: true,
-            segmentation: true,
             observer: None,
             acks: AckPolicy::default(),
-            source_port: SourcePortPolicy::default(),
             limits: Limits::default(),
             spread: Spread::Threads,
             environment: Environment::System,
@@ -120,7 +112,7 @@ impl OpenOptions {
 
     /// Which way onto a wire; UDP sockets if this is not called.
     pub fn backend(mut self, kind: BackendKind) -> Self {
-        self.kind = kind;
+        self.wire.kind = kind;
         self
     }
 
@@ -173,7 +165,7 @@ impl OpenOptions {
 
     /// Bytes of receive buffer to ask the system for.
     pub fn recv_buffer(mut self, bytes: usize) -> Self {
-        self.recv_buffer = Some(bytes);
+        self.wire.recv_buffer = Some(bytes);
         self
     }
 
@@ -194,7 +186,7 @@ impl OpenOptions {
     /// Which UDP source ports packets leave from: one for each queue pair, unless a firewall on the way wants
     /// one for all. A backend of the program's own ([`OpenOptions::custom_backend`]) may have but one.
     pub fn source_port(mut self, policy: SourcePortPolicy) -> Self {
-        self.source_port = policy;
+        self.wire.source_port = policy;
         self
     }
 
@@ -208,7 +200,7 @@ impl OpenOptions {
     /// Whether packets to other processes of this host and this user go through shared memory
     /// instead of the wire: the same packets, and a capture shows them. On unless switched off.
     pub fn shared_memory(mut self, on: bool) -> Self {
-        self.shared_memory = on;
+        self.wire.shared_memory = on;
         self
     }
 
@@ -216,7 +208,7 @@ impl OpenOptions {
     /// from it so (GRO): much faster, but captures of the interface may show such pieces instead of
     /// packets. On unless switched off.
     pub fn segmentation(mut self, on: bool) -> Self {
-        self.segmentation = on;
+        self.wire.segmentation = on;
         self
     }
 
@@ -226,10 +218,10 @@ impl OpenOptions {
     ///
     /// Without this, each thread that makes queue pairs has a shard for them, and one more for each
     /// completion vector that it names, but there are no more shards than CPUs, and at most 8. With captures,
-    /// with faults, with [`OpenOptions::custom_backend`], over AF_XDP and for endpoints of layer 2 there is
-    /// always one.
+    /// with faults, with [`OpenOptions::custom_backend`] and for endpoints of layer 2 there is always one;
+    /// over AF_XDP, before Linux 6.0 (in generic mode 6.15), too.
     pub fn shards(mut self, count: u32) -> Self {
-        self.spread = Spread::Queues(count.clamp(1, MAX_SHARDS) as usize);
+        self.spread = Spread::Queues(count.clamp(1, MAX_SHARDS));
         self
     }
 
@@ -266,11 +258,16 @@ impl OpenOptions {
         } else {
             info.gids().usable()
         };
-        let single = self.custom.is_some()
-            || self.pcap.is_some()
-            || self.faults.is_some()
-            || !matches!(self.kind, BackendKind::Udp | BackendKind::Packet);
-        let (backend, Wrappers { capture, faults }) = self.open_backend(&info, &gids)?;
+        let most =
+            if self.pcap.is_some() || self.faults.is_some() { 1 } else { self.spread.limit() };
+        let (backend, wire) = match self.custom.take() {
+            Some(backend) => (backend, None),
+            None => {
+                let wire = Wire::prepare(&self.wire, &info.interface().name, most)?;
+                (wire.open(&gids)?, Some(wire))
+            }
+        };
+        let (backend, Wrappers { capture, faults }) = self.wrap(backend)?;
         let name = backend.capabilities().name;
         let config = self.engine_config(backend.capabilities(), &info, gids.clone());
         let (mtu, limits) = (config.max_mtu, config.limits);
@@ -313,13 +310,14 @@ impl OpenOptions {
         });
         let port_monitor = port_monitor.map(|monitor| Box::new(monitor) as Box<dyn Monitor>);
         let first = Member::new(shard, groups, port_monitor)?;
-        let shards = if single {
-            Shards::one(first)
-        } else {
-            let (spread, options) = (self.spread, Mutex::new(self));
-            let (info, port) = (info.clone(), Arc::clone(&port));
-            let open = move || options.lock().open_further(&info, &port.gids(), &common);
-            Shards::growing(first, spread, ports, Box::new(open))
+        let shards = match wire {
+            Some(wire) if most > 1 => {
+                let (spread, options) = (self.spread, Mutex::new(self));
+                let (info, port) = (info.clone(), Arc::clone(&port));
+                let open = move || options.lock().open_further(&wire, &info, &port.gids(), &common);
+                Shards::growing(first, spread, ports, Box::new(open))
+            }
+            _ => Shards::one(first),
         };
         Ok(Device::from_inner(DeviceInner {
             _reporting: reporting,
@@ -343,11 +341,12 @@ impl OpenOptions {
     /// A further shard, with a way onto the wire of its own.
     fn open_further(
         &self,
+        wire: &Wire,
         info: &DeviceInfo,
         gids: &[Gid],
         common: &Common,
     ) -> Result<(Member, Option<Arc<PortGroups>>)> {
-        let backend = self.open_kind(info, gids)?;
+        let backend = wire.open(gids)?;
         let config = self.engine_config(backend.capabilities(), info, gids.to_vec());
         let (shard, groups) = common.shard(config, backend)?;
         Ok((Member::new(shard, groups.clone(), None)?, groups))
@@ -364,7 +363,7 @@ impl OpenOptions {
         let window_packets = self.window_packets.unwrap_or(defaults.window_packets);
         Config {
             gids,
-            source_port: self.source_port.over(capabilities.src_port),
+            source_port: self.wire.source_port.over(capabilities.src_port),
             max_mtu: Mtu::largest_for_link(link.min(info.interface().mtu)).unwrap_or(Mtu::M256),
             window_packets,
             congestion_control: self.congestion_control,
@@ -378,17 +377,12 @@ impl OpenOptions {
         }
     }
 
-    /// The way onto the wire, wrapped by what was asked for. The capture shows what the engine sees:
+    /// Wraps the way onto the wire by what was asked for. The capture shows what the engine sees:
     /// what faults take away is not in it, what they do is.
-    fn open_backend(
+    fn wrap(
         &mut self,
-        info: &DeviceInfo,
-        gids: &[Gid],
+        mut backend: Box<dyn Backend>,
     ) -> Result<(Box<dyn Backend>, Wrappers), NetError> {
-        let mut backend = match self.custom.take() {
-            Some(backend) => backend,
-            None => self.open_kind(info, gids)?,
-        };
         let mut wrappers = Wrappers::default();
         if let Some((seed, plan)) = self.faults.take() {
             let mut report = FaultReport::default();
@@ -415,8 +409,8 @@ impl OpenOptions {
         info: DeviceInfo,
     ) -> Result<DeviceInfo, NetError> {
         let failed = |reason| NetError::L2 { link: config.link.to_string(), reason };
-        if self.kind != BackendKind::default() {
-            return Err(failed(L2Failure::OtherBackend { backend: self.kind.name() }));
+        if self.wire.kind != BackendKind::default() {
+            return Err(failed(L2Failure::OtherBackend { backend: self.wire.kind.name() }));
         }
         let backend = L2Backend::open(config)?;
         let is_own = |ip: &IpAddr| backend.addresses().iter().any(|own| own.ip == *ip);
@@ -426,39 +420,6 @@ impl OpenOptions {
         let interface = backend.interface(&info.interface().name, info.interface().index);
         self.custom = Some(Box::new(backend));
         Ok(info.with_interface(interface))
-    }
-
-    fn open_kind(&self, info: &DeviceInfo, gids: &[Gid]) -> Result<Box<dyn Backend>, NetError> {
-        let netdev = info.interface().name.clone();
-        let addresses: Vec<_> = gids.iter().filter(|g| !g.is_zero()).map(Gid::to_ip).collect();
-        Ok(match self.kind {
-            BackendKind::Udp => {
-                let mut config = UdpConfig::new(netdev, addresses);
-                config.recv_buffer = self.recv_buffer.unwrap_or(config.recv_buffer);
-                config.segment = self.segmentation;
-                config.source_port = self.source_port.fixed();
-                self.with_memory(UdpBackend::open(&config)?, &config.addresses)?
-            }
-            BackendKind::Packet => {
-                let mut config = PacketConfig::new(netdev, addresses);
-                config.buffer = self.recv_buffer.unwrap_or(config.buffer);
-                config.segment = self.segmentation;
-                self.with_memory(PacketBackend::open(&config)?, &config.addresses)?
-            }
-            BackendKind::Xdp(mode) => {
-                let mut config = XdpConfig { mode, ..XdpConfig::new(netdev, addresses) };
-                config.buffer = self.recv_buffer.unwrap_or(config.buffer);
-                self.with_memory(XdpBackend::open(&config)?, &config.addresses)?
-            }
-        })
-    }
-
-    fn with_memory(
-        &self,
-        wire: impl Backend + Sharing + 'static,
-        addresses: &[IpAddr],
-    ) -> Result<Box<dyn Backend>, NetError> {
-        Ok(if self.shared_memory { Box::new(Shm::new(wire, addresses)?) } else { Box::new(wire) })
     }
 }
 
@@ -507,7 +468,7 @@ impl fmt::Debug for OpenOptions {
         f.debug_struct("OpenOptions")
             .field("name", &self.name)
             .field("addresses", &self.addresses)
-            .field("kind", &self.kind)
+            .field("kind", &self.wire.kind)
             .finish_non_exhaustive()
     }
 }

@@ -21,7 +21,7 @@ pub(super) const MAX_SHARDS: u32 = u32::BITS;
 
 /// The most that a device takes without being asked: each leases a block of QPNs, and other processes on the
 /// address want some too.
-const MAX_UNASKED: usize = 8;
+const MAX_UNASKED: u32 = 8;
 
 /// How queue pairs are spread over shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,17 @@ pub(super) enum Spread {
     /// Each thread that makes queue pairs has a shard for each completion vector, as long as there are CPUs.
     Threads,
     /// Over so many shards in turn, by their completion queues; those of a vector other than 0 have one.
-    Queues(usize),
+    Queues(u32),
+}
+
+impl Spread {
+    /// How many shards there may be.
+    pub(super) fn limit(self) -> u32 {
+        match self {
+            Self::Threads => comp_vectors().min(MAX_UNASKED),
+            Self::Queues(count) => count,
+        }
+    }
 }
 
 /// A shard, and what is of it alone.
@@ -107,17 +117,11 @@ impl Shards {
 
     /// One shard, and further ones when they are wanted.
     pub(super) fn growing(first: Member, spread: Spread, ports: Arc<Ports>, open: Open) -> Self {
-        let cpus = comp_vectors();
-        let limit = match spread {
-            Spread::Threads => (cpus as usize).min(MAX_UNASKED),
-            Spread::Queues(count) => count,
-        };
+        let (limit, vectors) = (spread.limit() as usize, comp_vectors());
         let monitor = first.shard.alarm();
-        let growth = (limit > 1).then(|| {
-            let (count, owners, vectors, next) = (1, Vec::new(), cpus, 0);
-            Mutex::new(Growth { open, spread, limit, count, owners, vectors, next, ports, monitor })
-        });
-        Self { growth, ..Self::one(first) }
+        let (count, owners, next) = (1, Vec::new(), 0);
+        let growth = Growth { open, spread, limit, count, owners, vectors, next, ports, monitor };
+        Self { growth: Some(Mutex::new(growth)), ..Self::one(first) }
     }
 
     /// The shard that is always there. The connection manager, and what is of no shard, use it.

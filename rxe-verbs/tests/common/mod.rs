@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rxe_net::{XdpMode, XdpRefusal};
 use rxe_verbs::*;
 
 #[allow(unused_imports, reason = "each test uses some of it")]
-pub(crate) use namespace::{in_namespace, sh};
+pub(crate) use namespace::{at_the_other_end, in_bpf_namespace, in_namespace, sh};
 
 /// Long enough for a machine that is busy with something else.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,6 +31,18 @@ pub(crate) fn address() -> IpAddr {
 
 pub(crate) fn open(ip: IpAddr) -> Device {
     Device::options("lo").address(ip).open().unwrap()
+}
+
+/// Opens a device over AF_XDP. `None`, and a message, where that is not permitted.
+pub(crate) fn open_xdp(options: OpenOptions, mode: XdpMode) -> Option<Device> {
+    match options.backend(BackendKind::Xdp(mode)).open() {
+        Ok(device) => Some(device),
+        Err(Error::Net(e @ NetError::Xdp { reason: XdpRefusal::NotPermitted, .. })) => {
+            println!("SKIPPED: {}: {e}", std::thread::current().name().unwrap_or("a test"));
+            None
+        }
+        Err(e) => panic!("{e}"),
+    }
 }
 
 /// A device with what one program usually has.

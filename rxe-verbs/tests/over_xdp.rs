@@ -1,0 +1,145 @@
+//! Devices over AF_XDP, at the two ends of a cable: all their shards send and receive there.
+
+mod common;
+
+use std::collections::HashSet;
+use std::process::Command;
+use std::sync::Barrier;
+use std::thread;
+
+use common::*;
+use rxe_net::XdpMode;
+use rxe_verbs::*;
+
+/// A cable of which both ends are here, the near one with an address.
+const CABLE: &str = "
+    ip link add near0 type veth peer name far0
+    ip link set near0 up
+    ip address add 10.9.0.1/24 dev near0";
+/// The same with four queues for each direction.
+const CABLE_OF_FOUR: &str = "
+    ip link add near0 numtxqueues 4 numrxqueues 4 type veth peer name far0 numtxqueues 4 numrxqueues 4
+    ip link set near0 up
+    ip address add 10.9.0.1/24 dev near0";
+
+/// What `make` makes of the far end's device.
+fn at_far<R: Send>(make: impl FnOnce(&str) -> R + Send) -> R {
+    at_the_other_end("far0", || {
+        sh("ip address add 10.9.0.2/24 dev far0; ip link set lo up; ip link set far0 up");
+        make("far0")
+    })
+}
+
+/// Something on each of so many shards.
+fn sides(device: &Device, count: usize) -> Vec<Side> {
+    let sides: Vec<_> = (0..count).map(|_| Side::new(device.clone())).collect();
+    let blocks: HashSet<_> = sides.iter().map(|side| side.qp.qpn().block()).collect();
+    assert_eq!((device.shard_count(), blocks.len()), (count, count));
+    sides
+}
+
+/// Connects new queue pairs. The kernel may drop its first ARP request while the link comes up, and asks again
+/// a second later: longer than the default retries take.
+fn connected(near: &Side, far: &Side) -> [QueuePair; 2] {
+    let [ours, theirs] = [near, far].map(|side| side.pd.qp(&side.cq).build().unwrap());
+    let options =
+        ConnectOptions { timeout: AckTimeout::new(18).unwrap(), ..ConnectOptions::default() };
+    ours.connect(&theirs.endpoint(), &options).unwrap();
+    theirs.connect(&ours.endpoint(), &options).unwrap();
+    [ours, theirs]
+}
+
+/// Messages of many packets both ways, and a READ of what was written.
+fn transfer(near: &Side, far: &Side, seed: u8) {
+    const LEN: usize = 300_000;
+    let [ours, theirs] = connected(near, far);
+    for (from, to, qp) in [(near, far, &ours), (far, near, &theirs)] {
+        let [source, back, there] = [from, from, to].map(|side| side.region(LEN));
+        source.write_at(0, &pattern(LEN, seed)).unwrap();
+        qp.write(1, &[source.slice(..)], there.remote(0)).post().unwrap();
+        qp.read(2, &[back.slice(..)], there.remote(0)).fence().post().unwrap();
+        assert_eq!([from.ok().id, from.ok().id], [1, 2]);
+        assert!(back.to_vec(..).unwrap() == pattern(LEN, seed));
+    }
+}
+
+/// Each shard of one end talks with each of the other.
+fn shards_talk(mode: XdpMode, name: &str) {
+    let open = |netdev: &str| {
+        let device = open_xdp(Device::options(netdev).shards(2), mode)?;
+        Some(sides(&device, 2))
+    };
+    let Some(near) = open("near0") else { return };
+    let far = at_far(open).expect("it is permitted here");
+    for (i, ours) in near.iter().enumerate() {
+        for (j, theirs) in far.iter().enumerate() {
+            transfer(ours, theirs, u8::try_from(2 * i + j).unwrap());
+        }
+    }
+    for side in [&near[0], &far[0]] {
+        assert_eq!(side.device.backend_name(), name);
+        // Packets of another shard reach no engine.
+        assert_eq!(side.device.counters().drops().map(|(_, count)| count).sum::<u64>(), 0);
+    }
+}
+
+#[test]
+fn shards_share_a_queue_in_driver_mode() {
+    in_bpf_namespace(CABLE, || shards_talk(XdpMode::Driver, "xdp:driver"));
+}
+
+#[test]
+fn shards_share_a_queue_in_generic_mode() {
+    in_bpf_namespace(CABLE, || shards_talk(XdpMode::Generic, "xdp:generic"));
+}
+
+#[test]
+fn shards_have_queues_of_their_own() {
+    in_bpf_namespace(CABLE_OF_FOUR, || shards_talk(XdpMode::Any, "xdp:driver"));
+}
+
+#[test]
+fn threads_have_shards_and_work_side_by_side() {
+    in_bpf_namespace(CABLE, || {
+        let Some(near) = open_xdp(Device::options("near0"), XdpMode::Any) else { return };
+        let far = at_far(|netdev| {
+            let device = open_xdp(Device::options(netdev).shards(2), XdpMode::Any);
+            sides(&device.expect("it is permitted here"), 2)
+        });
+        assert_eq!(near.shard_count(), 1);
+        let ready = Barrier::new(2);
+        thread::scope(|scope| {
+            for theirs in &far {
+                scope.spawn(|| {
+                    let ours = Side::new(near.clone());
+                    ready.wait();
+                    (0..20).for_each(|seed| transfer(&ours, theirs, seed));
+                });
+            }
+        });
+        let cpus = thread::available_parallelism().unwrap().get();
+        assert_eq!(near.shard_count(), cpus.min(2));
+    });
+}
+
+#[test]
+fn an_interface_is_as_it_was_when_all_shards_are_gone() {
+    let shown = || {
+        let shown = Command::new("ip").args(["-d", "link", "show", "near0"]).output().unwrap();
+        String::from_utf8(shown.stdout).unwrap()
+    };
+    in_bpf_namespace(CABLE, || {
+        sh(
+            "ip link set far0 up; until ip link show near0 | grep -q 'state UP'; do sleep 0.01; done",
+        );
+        let before = shown();
+        for _ in 0..2 {
+            let options = Device::options("near0").shards(2);
+            let Some(device) = open_xdp(options, XdpMode::Any) else { return };
+            let sides = sides(&device, 2);
+            assert!(shown().contains("xdp"));
+            drop((device, sides));
+            assert_eq!(shown(), before);
+        }
+    });
+}
