@@ -166,10 +166,16 @@ fn all_receive(steps: &StepReceiver, shards: &mut [XdpBackend], from: u8, [src, 
             });
         }
     }
-    for shard in shards {
+    for shard in &*shards {
         let counters = shard.counters();
         assert_eq!(counters.rx_packets, (ROUNDS * usize::from(from) * COUNT) as u64);
         assert_eq!((counters.rx_unusable, counters.rx_overflow), (0, 0));
+    }
+    // A virtual interface receives on the queue that the other end sends on.
+    let received: Vec<_> = shards.iter().map(|shard| shard.queues.received()).collect();
+    let count = received[0].len();
+    for queue in (0..usize::from(from)).map(|shard| shard % count) {
+        assert!(received.iter().any(|received| received[queue] > 0), "{queue} of {received:?}");
     }
 }
 
@@ -238,9 +244,11 @@ fn a_shard_goes_on_when_the_first_is_gone() {
                 drop(shards.remove(0));
                 assert_eq!(own, blocks(2));
                 receiver.ready();
+                let before = datagrams();
                 receiver.steps(|| {
                     check(&receive_packets(&mut shards[0], COUNT), NEAR[0], FAR[0]);
                 });
+                assert_eq!(datagrams(), before, "they came through the UDP socket");
             },
             move || {
                 let (mut shards, own) = open_shards(XdpMode::Any, "near0", &NEAR, 2);
