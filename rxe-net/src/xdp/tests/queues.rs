@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rxe_core::wire::{NetHeader, TxBatch};
 
 use super::{datagrams, open, open_packet};
+use crate::sys::sockopt::kernel_version;
 use crate::testing::link::{
     COUNT, FAR, FIRST, NEAR, StepReceiver, StepSender, add_addresses, batch, batch_to, check,
     in_step, ip, ips, with_peer, with_peer_over,
@@ -186,6 +187,10 @@ fn shards_share_a_queue_in_driver_mode() {
 
 #[test]
 fn shards_share_a_queue_in_generic_mode() {
+    if kernel_version() < (6, 15) {
+        println!("SKIPPED: shards_share_a_queue_in_generic_mode: it needs Linux 6.15");
+        return;
+    }
     in_bpf_namespace("", || shards_exchange(XdpMode::Generic, ""));
 }
 
