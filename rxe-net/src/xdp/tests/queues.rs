@@ -221,12 +221,15 @@ fn shards_send_and_receive_at_the_same_time() {
                 });
             },
             move || {
-                let (shards, blocks) = open_shards(XdpMode::Any, "near0", &NEAR, SHARDS);
+                let (mut shards, blocks) = open_shards(XdpMode::Any, "near0", &NEAR, SHARDS);
+                senders.iter().for_each(StepSender::wait);
+                // The kernel does not keep two batches until it has found the neighbour.
+                let mut first = batch_to(blocks[0], &shards[0], NEAR[0], FAR[0]);
+                senders[0].step(|| send_all(&mut shards[0], &mut first));
                 thread::scope(|scope| {
                     let shards = shards.into_iter().zip(blocks).zip(senders);
                     for ((mut shard, block), sender) in shards {
                         scope.spawn(move || {
-                            sender.wait();
                             for _ in 0..BATCHES {
                                 let mut batch = batch_to(block, &shard, NEAR[0], FAR[0]);
                                 sender.step(|| send_all(&mut shard, &mut batch));
