@@ -58,7 +58,7 @@ pub struct Section {
 }
 
 /// The whole catalogue.
-pub static SECTIONS: [Section; 9] = [
+pub static SECTIONS: [Section; 10] = [
     Section { title: t("Concepts", "概念"), entries: concepts::ENTRIES },
     Section { title: t("Objects and packets", "对象与报文"), entries: objects::ENTRIES },
     Section { title: t("Queue pair states", "队列对状态"), entries: states::ENTRIES },
@@ -66,7 +66,15 @@ pub static SECTIONS: [Section; 9] = [
     Section { title: t("NAK codes", "NAK 代码"), entries: naks::ENTRIES },
     Section { title: t("Asynchronous events", "异步事件"), entries: events::ENTRIES },
     Section {
-        title: t("Findings of rxe check", "rxe check 的发现"), entries: findings::ENTRIES
+        title: t(
+            "Findings of rxe check: what is lost, late or repeated",
+            "rxe check 的发现：丢失、迟到与重复",
+        ),
+        entries: findings::delivery::ENTRIES,
+    },
+    Section {
+        title: t("Findings of rxe check: what breaks a rule", "rxe check 的发现：违反规则"),
+        entries: findings::rules::ENTRIES,
     },
     Section {
         title: t("Errors of verbs calls", "verbs 调用的错误码"), entries: errno::ENTRIES
