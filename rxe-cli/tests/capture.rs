@@ -128,6 +128,41 @@ fn captures(test: &str, program: &str) {
     );
 }
 
+/// The capture looks for devices twice a second; these programs are over before that.
+#[test]
+fn short_programs_are_captured_from_their_first_packet() {
+    let dir = Dir::new();
+    let script = r#"
+        mount -t tmpfs none /dev/shm
+        "$RXE" capture --of all -w short.pcapng 2> short.err & capture=$!
+        until grep -q waiting short.err; do sleep 0.05; done
+        "$RXE" pingpong -s 64 -n 1 -d lo > server.out 2>&1 & server=$!
+        until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
+        "$RXE" pingpong -s 64 -n 1 127.0.0.1 > client.out 2>&1
+        wait $server
+        kill -INT $capture
+        wait $capture
+    "#;
+    let test = "short_programs_are_captured_from_their_first_packet";
+    let Some(out) = in_namespace(test, LOOPBACK, script, &dir.file("")) else { return };
+    let said = fs::read_to_string(dir.file("short.err")).unwrap();
+    assert!(out.status.success(), "{out:?} {said}");
+    let mut reader = Reader::open(dir.file("short.pcapng")).unwrap();
+    // Each packet is captured where it is sent, and where it is received.
+    let mut seen = BTreeMap::new();
+    while let Some(record) = reader.next().unwrap() {
+        let frame = frame::decode(&record);
+        let Content::Rdma(packets) = &frame.content else { panic!("{:?}", frame.content) };
+        let bth = &packets[0].bth;
+        let ends = seen.entry((bth.dest_qp.value(), bth.psn.value(), bth.opcode.name()));
+        ends.or_insert_with(Vec::new).push(record.direction == Some(Direction::Outbound));
+    }
+    seen.values_mut().for_each(|ends: &mut Vec<_>| ends.sort_unstable());
+    assert!(seen.values().all(|ends| *ends == [false, true]), "{seen:?} {said}");
+    let sends = seen.keys().filter(|(.., opcode)| *opcode == "RC_SEND_ONLY").count();
+    assert_eq!(sends, 2, "{seen:?} {said}");
+}
+
 /// How many packets a capture has, all of RDMA, whole and with the right ICRC.
 fn whole(path: &Path) -> u64 {
     let mut reader = Reader::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::control::{ControlMessage, REPORT_HEADER};
 use super::directory::candidates;
+pub use super::opened::OpenedDevices;
 pub use super::report::{MAX_REPORT, Question, Reporter};
 use crate::blocking::may_block;
 pub use crate::sys::sockopt::network_namespace;

@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! /dev/shm/rxe-UID/                 mode 0700, owned by the user
+//!     opened                        where devices tell a capture that they are opened
 //!     NETNS/                        the network namespace: its cookie
 //!         ADDRESS/                  and %INTERFACE for a link-local address
 //!             lock                  flock(2): a process holds it while it enters

@@ -31,6 +31,7 @@ mod forwarder;
 mod group;
 mod mad;
 pub(crate) mod message;
+mod opened;
 mod port_groups;
 pub(crate) mod report;
 mod services;

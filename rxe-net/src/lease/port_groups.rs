@@ -23,6 +23,7 @@ use super::deadline::{Deadline, TIMEOUT};
 use super::directory::{Directory, Lock, ScopedAddr};
 use super::forwarder::Forwarder;
 use super::group::{self, GroupLocation};
+use super::opened;
 use super::report::Reporter;
 use super::services::Services;
 use super::sweep::sweep;
@@ -159,9 +160,14 @@ impl PortGroups {
     }
 
     /// From now on this reports on the device when a person asks, or nobody does. Waits for a report
-    /// that is being made. A reporter must not own the port groups.
+    /// that is being made. A reporter must not own the port groups. A capture of all devices asks it for
+    /// packets before this returns.
     pub fn set_reporter(&self, reporter: Option<Box<dyn Reporter>>) {
+        let is_opened = reporter.is_some();
         self.control.set_reporter(reporter);
+        if let Some(root) = self.directory.root().filter(|_| is_opened) {
+            opened::announce(root, opened::PATIENCE);
+        }
     }
 
     /// Whether [`PortGroups::enter`] has something to do for these addresses.

@@ -16,6 +16,7 @@ pub use capture::{CapturePiece, DeviceCapture};
 pub use port::{PORT_COUNTERS, port_counters};
 pub use record::Record;
 pub(crate) use record::records;
+pub use rxe_net::report::OpenedDevices;
 
 /// The kind of record that says that a device was too busy to answer.
 pub(crate) const BUSY: &str = "busy";

@@ -72,7 +72,7 @@ pub const LAYERS: &[Layers] = &[
             &["port_groups", "source", "untrusted"],
             &["forward"],
             &["ask", "forwarder", "group", "message"],
-            &["control", "services", "sweep"],
+            &["control", "opened", "services", "sweep"],
             &["blocks", "deadline", "directory", "mad", "report", "tx_queue"],
             &["stream"],
         ],

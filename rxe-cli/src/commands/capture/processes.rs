@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_lab::capture::Blocks;
-use rxe_verbs::report::{CapturePiece, DeviceCapture, Silence};
+use rxe_verbs::report::{CapturePiece, DeviceCapture, OpenedDevices, Silence};
 
 use super::sink::Sink;
 use super::{Of, Until};
 use crate::common::running::comm;
 use crate::common::{Error, print_error};
 
-/// How often it is looked for processes that have started.
+/// How often it is looked for devices that were opened. Those of this user also say so themselves.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long processes have to answer, and to send what is left at the end.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -31,10 +31,13 @@ struct Source {
 
 /// Captures until `until`, until the sink is full, or until the one process has ended.
 pub(super) fn capture(of: Of, sink: &mut Sink, until: &Until) -> Result<(), Error> {
-    let mut sources = Sources { of, all: Vec::new(), said: Vec::new() };
+    // Before the first look, so that each device is found by it or says that it is opened.
+    let opened = matches!(of, Of::All).then(OpenedDevices::listen).flatten();
+    let mut sources = Sources { of, opened, all: Vec::new(), said: Vec::new() };
     let mut looked: Option<Instant> = None;
     while let Some(left) = until.left(LOOK).filter(|_| !sink.is_full()) {
-        if looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+        let is_told = sources.opened.as_mut().is_some_and(OpenedDevices::accept);
+        if is_told || looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
             sources.look();
             if sources.all.is_empty() {
                 match of {
@@ -60,8 +63,9 @@ pub(super) fn capture(of: Of, sink: &mut Sink, until: &Until) -> Result<(), Erro
             }
             looked = Some(Instant::now());
         }
-        sources.wait(left, |_| true);
+        sources.wait(left, sources.opened.as_ref(), |_| true);
         sources.take(sink, MESSAGES, |_| true)?;
+        sources.release();
         sink.flush()?;
         if let Of::Process(pid) = of
             && let Some(&(_, why)) = sources.said.iter().find(|(of, _)| *of == Some(pid))
@@ -92,6 +96,8 @@ fn reason(why: NoCapture) -> &'static str {
 
 struct Sources {
     of: Of,
+    /// Where devices say that they are opened, if all are captured.
+    opened: Option<OpenedDevices>,
     all: Vec<Source>,
     /// Processes that are not captured, and why.
     said: Vec<(Option<u32>, NoCapture)>,
@@ -118,19 +124,33 @@ impl Sources {
     /// Waits until all that were found have begun or have failed. Nothing is taken of one before: packets
     /// that are counted (`-c`) would all be of the first that answers.
     fn begin_all(&mut self, sink: &mut Sink, until: &Until) -> Result<(), Error> {
-        let is_asked = |source: &Source| source.interface.is_none();
-        while self.all.iter().any(is_asked)
+        while self.all.iter().any(Source::is_asked)
             && let Some(left) = until.left(LOOK)
         {
-            self.wait(left, is_asked);
-            self.take(sink, 1, is_asked)?;
+            self.wait(left, None, Source::is_asked);
+            self.take(sink, 1, Source::is_asked)?;
         }
         Ok(())
     }
 
-    /// Waits until something comes of those that `of` names.
-    fn wait(&self, timeout: Duration, of: impl Fn(&Source) -> bool) {
+    /// Lets the devices go on that wait until they are captured, if all are.
+    fn release(&mut self) {
+        if let Some(opened) = &mut self.opened
+            && !self.all.iter().any(Source::is_asked)
+        {
+            opened.release();
+        }
+    }
+
+    /// Waits until something comes of those that `of` names, or a device is opened.
+    fn wait(
+        &self,
+        timeout: Duration,
+        opened: Option<&OpenedDevices>,
+        of: impl Fn(&Source) -> bool,
+    ) {
         let fds = self.all.iter().filter(|source| of(source)).map(|source| source.capture.as_fd());
+        let fds = fds.chain(opened.map(AsFd::as_fd));
         let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // A signal ends it early.
         let _ = poll(&mut fds, Timespec::try_from(timeout).ok().as_ref());
@@ -173,6 +193,7 @@ impl Sources {
 
     /// Asks all for what is left, and takes that.
     fn end(&mut self, sink: &mut Sink) -> Result<(), Error> {
+        self.opened = None;
         self.all.retain(|source| source.interface.is_some());
         self.all.iter().for_each(|source| source.capture.end());
         let deadline = Instant::now() + PATIENCE;
@@ -181,7 +202,7 @@ impl Sources {
             if left.is_zero() {
                 break;
             }
-            self.wait(left, |_| true);
+            self.wait(left, None, |_| true);
             self.take(sink, MESSAGES, |_| true)?;
         }
         Ok(())
@@ -189,6 +210,11 @@ impl Sources {
 }
 
 impl Source {
+    /// Whether its process has not answered yet.
+    fn is_asked(&self) -> bool {
+        self.interface.is_none()
+    }
+
     /// Takes what has come, up to `messages`; or why there is nothing.
     fn take(&mut self, sink: &mut Sink, messages: usize) -> Result<Option<NoCapture>, Error> {
         for _ in 0..messages {

@@ -1,0 +1,140 @@
+//! Telling a capture of all devices (`rxe capture --of all`) of those that are opened while it goes on.
+//!
+//! The capture listens on a socket in its user's directory. A device that can be asked for its packets
+//! connects to it, and is used when the capture has closed the connection. By then its packets are
+//! captured, so not even the first one of a short program is missing.
+//!
+//! Neither end trusts the other. Both are of one user, and nothing is received but the end of the
+//! connection. A capture that is stopped delays a device by [`PATIENCE`] at most.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use super::directory::Directory;
+use crate::blocking::may_block;
+use crate::sys::unix::{NamedSocket, Rights, UnixSocket};
+
+/// The name of the socket in the user's directory.
+const NAME: &str = "opened";
+/// How long a device waits for a capture.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+/// Devices that may wait. Further ones are used at once.
+const WAITING: usize = 256;
+
+/// Where devices of this user say that they are opened. One process at a time can have it.
+#[derive(Debug)]
+pub struct OpenedDevices {
+    listener: NamedSocket,
+    /// Each device waits until its connection is closed.
+    waiting: Vec<UnixSocket>,
+}
+
+impl OpenedDevices {
+    /// Listens; `None` if another process does, or there is no directory for it.
+    pub fn listen() -> Option<Self> {
+        Self::listen_in(Directory::open().root()?)
+    }
+
+    fn listen_in(root: &Path) -> Option<Self> {
+        may_block("locking a directory");
+        // Only one at a time may make the socket.
+        let directory = File::open(root).ok()?;
+        rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
+        let listener = NamedSocket::listen(&root.join(NAME), Rights::Refused).ok()?;
+        Some(Self { listener, waiting: Vec::new() })
+    }
+
+    /// Whether devices were opened since the last call. They wait for [`OpenedDevices::release`].
+    pub fn accept(&mut self) -> bool {
+        let before = self.waiting.len();
+        while self.waiting.len() < WAITING
+            && let Ok(device) = self.listener.accept()
+        {
+            self.waiting.push(device);
+        }
+        self.waiting.len() > before
+    }
+
+    /// Lets all devices go on that wait.
+    pub fn release(&mut self) {
+        self.waiting.clear();
+    }
+}
+
+impl AsFd for OpenedDevices {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+/// Tells the capture that listens in this directory, if there is one, of a device that can be asked for
+/// its packets. Waits until it has begun, for `patience` at most.
+pub(super) fn announce(root: &Path, patience: Duration) {
+    let Ok(capture) = UnixSocket::connect(&root.join(NAME)) else { return };
+    may_block("waiting for a capture");
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::from_borrowed_fd(capture.as_fd(), PollFlags::IN)];
+        match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
+            // A signal of the program.
+            Err(Errno::INTR) if !left.is_zero() => {}
+            _ => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_device_waits_until_it_is_released() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut opened = OpenedDevices::listen_in(scratch.path()).unwrap();
+        assert!(!opened.accept());
+        let (done, is_done) = std::sync::mpsc::channel();
+        let root = scratch.path().to_owned();
+        let device = thread::spawn(move || {
+            announce(&root, LONG);
+            done.send("used").unwrap();
+        });
+        let mut fds = [PollFd::from_borrowed_fd(opened.as_fd(), PollFlags::IN)];
+        poll(&mut fds, None).unwrap();
+        assert!(opened.accept());
+        assert!(is_done.try_recv().is_err(), "it must not be used before it is captured");
+        opened.release();
+        assert_eq!(is_done.recv(), Ok("used"));
+        device.join().unwrap();
+        assert!(!opened.accept());
+    }
+
+    #[test]
+    fn a_device_waits_for_no_capture_that_is_gone_or_stopped() {
+        let scratch = tempfile::tempdir().unwrap();
+        announce(scratch.path(), LONG);
+        drop(OpenedDevices::listen_in(scratch.path()).unwrap());
+        announce(scratch.path(), LONG);
+        let _stopped = OpenedDevices::listen_in(scratch.path()).unwrap();
+        announce(scratch.path(), Duration::from_millis(1));
+    }
+
+    #[test]
+    fn one_capture_at_a_time_is_told() {
+        let scratch = tempfile::tempdir().unwrap();
+        let first = OpenedDevices::listen_in(scratch.path()).unwrap();
+        assert!(OpenedDevices::listen_in(scratch.path()).is_none());
+        drop(first);
+        assert!(OpenedDevices::listen_in(scratch.path()).is_some());
+    }
+}
