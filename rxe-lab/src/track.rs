@@ -110,7 +110,6 @@ impl Tracker {
             let mtu = self.mtus.entry(pair).or_default();
             *mtu = packet.payload_len.max(*mtu);
         }
-        let mtu = self.mtus.get(&pair).copied();
         let dest_qp = packet.bth.dest_qp.value();
         let place = u64::from(interface) << 32 | u64::from(frame.place);
         let key = Key { src, dst, dest_qp, place };
@@ -130,7 +129,7 @@ impl Tracker {
                     (OpKind::ReadRequest, Some(reth)) => reth.dma_len,
                     _ => 0,
                 };
-                flow.requests.next(psn, read, mtu)
+                flow.requests.next(psn, read, || self.mtus.get(&pair).copied())
             }
         }
     }
@@ -171,12 +170,12 @@ impl Flow {
 }
 
 impl Sequence {
-    fn next(&mut self, psn: Psn, read: u32, mtu: Option<usize>) -> Option<Mark> {
+    fn next(&mut self, psn: Psn, read: u32, mtu: impl FnOnce() -> Option<usize>) -> Option<Mark> {
         let Some((last, last_read)) = self.last else {
             self.last = Some((psn, read));
             return None;
         };
-        let (least, most) = psns(last_read, mtu);
+        let (least, most) = if last_read == 0 { (1, 1) } else { psns(last_read, mtu()) };
         let ahead = psn.diff(last + least);
         if (-RESTART..0).contains(&ahead) {
             return Some(self.gaps.fill(psn));

@@ -9,18 +9,22 @@ use rxe_core::wire::{Aeth, NakCode, OpKind, Opcode, Syndrome};
 
 use crate::frame::{Frame, Icrc, Transport};
 
-/// What matters in a packet beside addresses, QP, opcode and PSN: `len 1024, AckReq`.
-pub fn describe(frame: &Frame<'_>, packet: &Transport<'_>) -> String {
-    let mut list = List(String::new());
-    list.packet(frame, packet);
-    list.0
+/// Adds to a line what matters in a packet beside addresses, QP, opcode and PSN: `len 1024, AckReq`. If
+/// there is something, `before` stands before it.
+pub fn describe(
+    line: &mut String,
+    before: &'static str,
+    frame: &Frame<'_>,
+    packet: &Transport<'_>,
+) {
+    List { line, between: before }.packet(frame, packet);
 }
 
 /// A message of communication management: `CM REQ: tcp port 4000, QPN 0x000011, PSN 0x001000`.
 pub fn cm(message: &Message) -> String {
-    let mut list = List(String::new());
-    list.message(message);
-    list.0
+    let mut line = String::new();
+    List { line: &mut line, between: "" }.message(message);
+    line
 }
 
 /// An opcode as people say it: `SEND ONLY`, `UC WRITE FIRST`.
@@ -31,14 +35,22 @@ pub fn opcode(opcode: Opcode) -> String {
 
 /// A syndrome: `ACK`, `NAK: remote access error`, `RNR NAK: try again after 0.64 ms`.
 pub fn syndrome(syndrome: Syndrome) -> String {
-    match syndrome {
-        Syndrome::Ack { credits: Syndrome::NO_CREDITS } => "ACK".into(),
-        Syndrome::Ack { credits } => format!("ACK, credits {credits}"),
-        Syndrome::RnrNak { timer } => {
-            format!("RNR NAK: try again after {}", millis(timer.duration()))
+    SyndromeWords(syndrome).to_string()
+}
+
+struct SyndromeWords(Syndrome);
+
+impl fmt::Display for SyndromeWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Syndrome::Ack { credits: Syndrome::NO_CREDITS } => f.write_str("ACK"),
+            Syndrome::Ack { credits } => write!(f, "ACK, credits {credits}"),
+            Syndrome::RnrNak { timer } => {
+                write!(f, "RNR NAK: try again after {}", millis(timer.duration()))
+            }
+            Syndrome::Nak(code) => write!(f, "NAK: {}", nak(code)),
+            Syndrome::Reserved(byte) => write!(f, "reserved syndrome 0x{byte:02x}"),
         }
-        Syndrome::Nak(code) => format!("NAK: {}", nak(code)),
-        Syndrome::Reserved(byte) => format!("reserved syndrome 0x{byte:02x}"),
     }
 }
 
@@ -66,16 +78,18 @@ fn millis(d: Duration) -> String {
     format!("{} ms", d.as_secs_f64() * 1000.0)
 }
 
-/// Words with commas between them.
-struct List(String);
+/// Words at the end of a line, with commas between them.
+struct List<'l> {
+    line: &'l mut String,
+    /// What stands before the next words.
+    between: &'static str,
+}
 
-impl List {
-    fn add(&mut self, words: impl fmt::Display) {
-        if !self.0.is_empty() {
-            self.0.push_str(", ");
-        }
+impl List<'_> {
+    fn add(&mut self, words: fmt::Arguments<'_>) {
+        self.line.push_str(std::mem::replace(&mut self.between, ", "));
         // Writing to a string does not fail.
-        let _ = write!(self.0, "{words}");
+        let _ = self.line.write_fmt(words);
     }
 
     fn packet(&mut self, frame: &Frame<'_>, packet: &Transport<'_>) {
@@ -94,10 +108,10 @@ impl List {
             self.add(format_args!("from QP 0x{:06x}", deth.src_qp.value()));
         }
         if bth.solicited {
-            self.add("SE");
+            self.add(format_args!("SE"));
         }
         if bth.ack_req {
-            self.add("AckReq");
+            self.add(format_args!("AckReq"));
         }
         if let Some(srq) = ext.xrc_srq {
             self.add(format_args!("XRCSRQ 0x{:06x}", srq & 0xff_ffff));
@@ -123,7 +137,7 @@ impl List {
             }
         }
         if let Some(Aeth { syndrome: what, msn }) = ext.aeth {
-            self.add(format_args!("{}, MSN {msn}", syndrome(what)));
+            self.add(format_args!("{}, MSN {msn}", SyndromeWords(what)));
         }
         if let Some(value) = ext.atomic_ack {
             self.add(format_args!("found 0x{value:x}"));
@@ -138,17 +152,17 @@ impl List {
             self.message(&message);
         }
         if frame.congestion_experienced {
-            self.add("ECN CE");
+            self.add(format_args!("ECN CE"));
         }
         if bth.fecn {
-            self.add("FECN");
+            self.add(format_args!("FECN"));
         }
         if bth.becn {
-            self.add("BECN");
+            self.add(format_args!("BECN"));
         }
         match packet.icrc {
             Icrc::Right => {}
-            Icrc::Wrong => self.add("ICRC wrong"),
+            Icrc::Wrong => self.add(format_args!("ICRC wrong")),
             Icrc::Unchecked(why) => self.add(format_args!("ICRC not checked: {why}")),
         }
     }

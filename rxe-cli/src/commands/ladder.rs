@@ -1,6 +1,5 @@
 //! `rxe ladder`: the conversations of a capture as sequence diagrams.
 
-use std::io;
 use std::path::PathBuf;
 
 use rxe_lab::capture::{Record, Start};
@@ -8,7 +7,7 @@ use rxe_lab::frame;
 use rxe_lab::ladder::{self, Ladders};
 
 use super::decode::{Printed, failed, number, open};
-use crate::common::{Error, print, write_file};
+use crate::common::{Error, print, terminal_width, write_file};
 
 /// Draw the conversations of a capture as sequence diagrams
 ///
@@ -46,8 +45,7 @@ impl Args {
             write_file(path, &picture(&ladders))?;
         }
         if self.svg.is_none() && self.html.is_none() {
-            let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
-            let width = size.map_or(120, |size| usize::from(size.ws_col)).max(60);
+            let width = terminal_width().unwrap_or(120).max(60);
             let texts: Vec<_> = ladders.iter().map(|l| ladder::text(l, width)).collect();
             print(&texts.join("\n"))?;
         }

@@ -7,6 +7,12 @@ use serde::Serialize;
 
 use super::Error;
 
+/// The columns of standard output, if it is a terminal.
+pub(crate) fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(size.ws_col.into()).filter(|columns| *columns > 0)
+}
+
 /// Prints `text`. It is no error if the reader has ended.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     print_bytes(text.as_bytes())

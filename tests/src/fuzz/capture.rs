@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
             assert!(!packets.is_empty());
             for packet in packets {
                 tracker.observe(record.interface, &frame, packet);
-                text.push_str(&words::describe(&frame, packet));
+                words::describe(&mut text, "", &frame, packet);
                 assert!(packet.at + packet.len <= record.original_len, "{packet:?}");
                 assert!(packet.payload().len() <= packet.payload_len);
                 layers.extend(packet.layers.iter());

@@ -13,7 +13,7 @@ use rxe_net::PacketBlock;
 
 use super::file::{Interface, Ring, Writer};
 use crate::commands::decode::{Lines, Select, written};
-use crate::common::{Error, print, print_error};
+use crate::common::{Error, print, print_error, terminal_width};
 
 /// What is asked for.
 pub(super) struct Wanted {
@@ -165,8 +165,7 @@ impl Sink {
         }
         let Some(ladders) = self.ladders else { return Ok(()) };
         let left_out = ladders.left_out;
-        let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
-        let width = size.map_or(120, |size| usize::from(size.ws_col)).max(60);
+        let width = terminal_width().unwrap_or(120).max(60);
         let texts: Vec<_> = ladders.finish().iter().map(|one| ladder::text(one, width)).collect();
         print(&texts.join("\n"))?;
         if left_out > 0 {

@@ -2,23 +2,49 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use rxe_lab::frame::{Address, Content, Transport};
 use rxe_lab::header::{Field, Form, Layer, Value};
 use rxe_lab::words;
 
 use super::Shown;
+use crate::common::terminal_width;
 
 /// Writes lines. Columns grow with what they hold.
 pub(super) struct Text {
     verbose: bool,
     /// The columns of the terminal, if it is one.
     width: Option<usize>,
+    names: Names,
     /// The widest address so far.
     address: usize,
     line: String,
     /// Where in the line the words begin that follow the opcode.
     words: usize,
+}
+
+/// The two ends of a packet as text. Those of the next packet are mostly the same, or the same in turn.
+#[derive(Default)]
+struct Names {
+    of: Option<(Address, Address)>,
+    texts: [String; 2],
+}
+
+impl Names {
+    fn of(&mut self, ends: Option<(Address, Address)>) -> [&str; 2] {
+        let Some((src, dst)) = ends else { return ["?", "?"] };
+        if self.of != ends && self.of != Some((dst, src)) {
+            self.of = ends;
+            for (text, address) in self.texts.iter_mut().zip([src, dst]) {
+                text.clear();
+                // Writing to a string does not fail.
+                let _ = write!(text, "{address}");
+            }
+        }
+        let [first, second] = &self.texts;
+        if self.of == ends { [first, second] } else { [second, first] }
+    }
 }
 
 /// The indent of a line's continuation.
@@ -29,9 +55,9 @@ const MAX_BYTES: usize = 32;
 
 impl Text {
     pub(super) fn new(verbose: bool) -> Self {
-        let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
-        let width = size.map(|size| usize::from(size.ws_col)).filter(|width| *width >= 40);
-        Self { verbose, width, address: 0, line: String::new(), words: 0 }
+        let width = terminal_width().filter(|width| *width >= 40);
+        let (names, line) = (Names::default(), String::new());
+        Self { verbose, width, names, address: 0, line, words: 0 }
     }
 
     pub(super) fn write(&mut self, out: &mut impl Write, shown: &Shown<'_>) -> io::Result<()> {
@@ -40,7 +66,10 @@ impl Text {
         self.summarize(shown);
         match self.width {
             Some(width) => write_folded(out, &self.line, self.words, width)?,
-            None => writeln!(out, "{}", self.line)?,
+            None => {
+                self.line.push('\n');
+                out.write_all(self.line.as_bytes())?;
+            }
         }
         if self.verbose {
             write_fields(out, shown)?;
@@ -50,17 +79,20 @@ impl Text {
 
     /// The line of a packet. Writing to a string does not fail.
     fn summarize(&mut self, shown: &Shown<'_>) {
-        let number = match shown.packet.and_then(|packet| packet.segment) {
-            Some((index, _)) => format!("{}.{index}", shown.record.number),
-            None => shown.record.number.to_string(),
+        let number = shown.record.number;
+        let _ = match shown.packet.and_then(|packet| packet.segment) {
+            Some((index, _)) => write!(self.line, "{:>6}", format!("{number}.{index}")),
+            None => write!(self.line, "{number:>6}"),
         };
-        let name = |address: Option<Address>| address.map_or("?".into(), |a| a.to_string());
-        let (src, dst) = (shown.frame.ends.map(|e| e.0), shown.frame.ends.map(|e| e.1));
-        let (src, dst) = (name(src), name(dst));
+        let since = shown.since.saturating_add(Duration::from_nanos(500));
+        let (seconds, micros) = (since.as_secs(), since.subsec_micros());
+        let [src, dst] = self.names.of(shown.frame.ends);
         self.address = self.address.max(src.len()).max(dst.len());
-        let width = self.address;
-        let since = shown.since.as_secs_f64();
-        let _ = write!(self.line, "{number:>6} {since:>10.6} {src:>width$} > {dst:<width$} ");
+        let blanks = |text: &str| std::iter::repeat_n(' ', self.address - text.len());
+        let _ = write!(self.line, " {seconds:>3}.{micros:06} ");
+        self.line.extend(blanks(src));
+        let _ = write!(self.line, "{src} > {dst} ");
+        self.line.extend(blanks(dst));
         match (shown.packet, &shown.frame.content) {
             (Some(packet), _) => self.packet(shown, packet),
             (None, Content::Malformed(why)) => {
@@ -74,13 +106,10 @@ impl Text {
     }
 
     fn packet(&mut self, shown: &Shown<'_>, packet: &Transport<'_>) {
-        let (qp, psn, opcode) = (packet.bth.dest_qp.value(), packet.bth.psn, packet.bth.opcode);
-        let _ = write!(self.line, "0x{qp:06x} {psn} {opcode}");
+        let (qp, psn) = (packet.bth.dest_qp.value(), packet.bth.psn.value());
+        let _ = write!(self.line, "0x{qp:06x} 0x{psn:06x} {}", packet.bth.opcode);
         self.words = self.line.len();
-        let words = words::describe(shown.frame, packet);
-        if !words.is_empty() {
-            let _ = write!(self.line, " {words}");
-        }
+        words::describe(&mut self.line, " ", shown.frame, packet);
         if let Some(mark) = shown.mark {
             let _ = write!(self.line, ", {mark}");
         }
