@@ -1,10 +1,14 @@
 //! `rxe gids`: what the script `show_gids` prints.
 
+use std::net::Ipv6Addr;
+
 use rxe_net::GidEntry;
 use rxe_verbs::device::DeviceInfo;
 use serde::Serialize;
 
-use crate::common::{Error, TabTable, chosen_devices, print, print_json};
+use crate::common::{
+    Align, Error, TabTable, Table, chosen_devices, print, print_json, terminal_width,
+};
 
 /// List the GIDs of the devices, as show_gids does
 ///
@@ -31,11 +35,21 @@ impl Args {
             device.gids().iter().enumerate().map(of)
         });
         let rows: Vec<_> = rows.collect();
-        if self.json { print_json(&rows) } else { print(&text(&rows)) }
+        if self.json { print_json(&rows) } else { print(&text(&rows, terminal_width())) }
     }
 }
 
-fn text(rows: &[Row<'_>]) -> String {
+/// The form of show_gids or, in a terminal with fewer columns than that has, a shorter one.
+fn text(rows: &[Row<'_>], columns: Option<usize>) -> String {
+    let table = table(rows);
+    let table = match columns {
+        Some(columns) if table.width() > columns => narrow(rows).to_string(),
+        _ => table.to_string(),
+    };
+    format!("{table}n_gids_found={}\n", rows.len())
+}
+
+fn table(rows: &[Row<'_>]) -> TabTable<7> {
     let heads = ["DEV", "PORT", "INDEX", "GID", "IPv4", "VER", "DEV"];
     let mut table = TabTable::new([8, 8, 8, 40, 16, 8, 8]);
     table.row(heads.map(String::from));
@@ -51,7 +65,31 @@ fn text(rows: &[Row<'_>]) -> String {
             row.netdev.into(),
         ]);
     }
-    format!("{table}n_gids_found={}\n", rows.len())
+    table
+}
+
+/// The addresses are as short as they can be written, and those of IPv4 stand in the GIDs alone.
+fn narrow(rows: &[Row<'_>]) -> Table<6> {
+    use Align::{Left, Right};
+    let mut table = Table::new([
+        ("DEV", Left),
+        ("PORT", Right),
+        ("INDEX", Right),
+        ("GID", Left),
+        ("VER", Left),
+        ("DEV", Left),
+    ]);
+    for row in rows {
+        table.row([
+            row.device.into(),
+            row.port.to_string(),
+            row.index.to_string(),
+            row.short.clone(),
+            "v2".into(),
+            row.netdev.into(),
+        ]);
+    }
+    table
 }
 
 #[derive(Serialize)]
@@ -60,6 +98,9 @@ struct Row<'a> {
     port: u8,
     index: usize,
     gid: String,
+    /// The GID as an IPv6 address.
+    #[serde(skip)]
+    short: String,
     ipv4: Option<String>,
     r#type: &'static str,
     netdev: &'a str,
@@ -74,6 +115,7 @@ impl<'a> Row<'a> {
             port: DeviceInfo::PORT,
             index,
             gid: entry.gid.to_string(),
+            short: Ipv6Addr::from(*entry.gid.as_bytes()).to_string(),
             ipv4: ip.is_ipv4().then(|| ip.to_string()),
             r#type: "RoCE v2",
             netdev: &device.interface().name,
@@ -94,6 +136,7 @@ mod tests {
             port: 1,
             index,
             gid: rxe_core::types::Gid::from(ip).to_string(),
+            short: format!("::ffff:{ip}"),
             ipv4: ip.is_ipv4().then(|| ip.to_string()),
             r#type: "RoCE v2",
             netdev: "eth0",
@@ -111,14 +154,27 @@ rxe_lo\t1\t0\tfe80:0000:0000:0000:0000:0000:0000:0001\t\t\tv2\teth0
 rxe_lo\t1\t1\t0000:0000:0000:0000:0000:ffff:c0a8:010a\t192.168.1.10\tv2\teth0
 n_gids_found=2
 ";
-        assert_eq!(text(&rows), expected);
+        assert_eq!(text(&rows, None), expected);
+        assert_eq!(text(&rows, Some(104)), expected);
     }
 
     #[test]
     fn long_names_widen_their_column() {
-        let got = text(&[row("rxe_eth0", 0, "10.0.0.1")]);
+        let got = text(&[row("rxe_eth0", 0, "10.0.0.1")], None);
         let lines: Vec<_> = got.lines().collect();
         assert!(lines[0].starts_with("DEV\t\tPORT\t"));
         assert!(lines[2].starts_with("rxe_eth0\t1\t"));
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_a_narrow_table() {
+        let expected = "\
+DEV       PORT  INDEX  GID                VER  DEV
+rxe_eth0     1      0  ::ffff:10.0.0.1    v2   eth0
+rxe_eth0     1      1  ::ffff:10.0.0.100  v2   eth0
+n_gids_found=2
+";
+        let rows = [row("rxe_eth0", 0, "10.0.0.1"), row("rxe_eth0", 1, "10.0.0.100")];
+        assert_eq!(text(&rows, Some(80)), expected);
     }
 }

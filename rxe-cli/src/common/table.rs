@@ -22,6 +22,11 @@ impl<const N: usize> TabTable<N> {
         Self { widths, rows: Vec::new() }
     }
 
+    /// The columns of a terminal that it takes at most.
+    pub(crate) fn width(&self) -> usize {
+        self.widths.iter().sum()
+    }
+
     /// Adds a row. Columns become wider if necessary.
     pub(crate) fn row(&mut self, cells: [String; N]) {
         for (width, cell) in self.widths.iter_mut().zip(&cells) {

@@ -295,7 +295,7 @@ pub const LAYERS: &[Layers] = &[
             &["lossy"],
             &["bw", "lat", "report"],
             &["side"],
-            &["control", "progress"],
+            &["columns", "control", "progress"],
             &["plan", "stats"],
         ],
     },

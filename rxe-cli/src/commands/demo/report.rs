@@ -122,8 +122,10 @@ pub(super) fn text(shown: &Shown) -> String {
         L2 => format!("Ethernet, as {places}"),
         other => format!("{other} on {places}"),
     };
-    let mut out =
-        format!("Two processes, reliably connected (RC) over {over}, path MTU {mtu}:\n\n",);
+    let mut out = String::new();
+    let first = format!("Two processes, connected (RC) over {over}, path MTU {mtu}:");
+    paragraph(&mut out, &first, lines("", "  "));
+    out.push('\n');
     let wide =
         [this, peer].map(|p| p.address.to_string().len()).into_iter().max().unwrap_or(0).max(10);
     for (who, p) in [("this process", this), ("its peer", peer)] {
@@ -133,7 +135,8 @@ pub(super) fn text(shown: &Shown) -> String {
             "  {who:<12}  {address:<wide$}  QPN 0x{qpn:06x}  PSN 0x{psn:06x}  pid {pid}\n"
         );
     }
-    out += &format!("\n{}\n", table(&shown.operations));
+    out += "\nEach operation, its packets out and in, and every byte verified:\n\n";
+    out += &format!("{}\n", table(&shown.operations));
     out += &mistake_text(&shown.mistake);
     match &shown.pcap {
         Some(path) => {
@@ -152,11 +155,11 @@ fn table(operations: &[Done]) -> Table<7> {
     let mut table = Table::new([
         ("operation", Align::Left),
         ("size", Align::Right),
-        ("packets out", Align::Right),
+        ("out", Align::Right),
         ("in", Align::Right),
         ("time", Align::Right),
-        ("throughput", Align::Right),
-        ("every byte verified", Align::Left),
+        ("MB/s", Align::Right),
+        ("verified", Align::Left),
     ]);
     for done in operations {
         table.row([
@@ -167,7 +170,7 @@ fn table(operations: &[Done]) -> Table<7> {
             units::duration(Duration::from_secs_f64(done.seconds)),
             throughput(done),
             match &done.wrong {
-                None => format!("yes, by {}", done.verified_by),
+                None => format!("by {}", done.verified_by),
                 Some(wrong) => format!("NO: {wrong}"),
             },
         ]);
@@ -180,21 +183,23 @@ fn size(bytes: usize) -> String {
     if bytes.is_multiple_of(1024) { units::bytes(bytes as u64) } else { format!("{bytes} B") }
 }
 
-/// The throughput, for messages that are large enough.
+/// The throughput in MB/s, for messages that are large enough.
 #[expect(clippy::cast_precision_loss, reason = "shown with one digit after the point")]
 fn throughput(done: &Done) -> String {
     if done.size < 4096 || done.seconds <= 0.0 {
         return String::new();
     }
-    format!("{:.0} MB/s", done.size as f64 / done.seconds / 1e6)
+    format!("{:.0}", done.size as f64 / done.seconds / 1e6)
 }
 
 fn mistake_text(mistake: &Mistake) -> String {
     let Mistake { operation, size, outside, here, peer, .. } = mistake;
-    let mut out = format!(
+    let mut out = String::new();
+    let first = format!(
         "Now a mistake: a {operation} of {size} bytes, of which {outside} lie outside the peer's \
-         memory region.\n"
+         memory region."
     );
+    paragraph(&mut out, &first, lines("", ""));
     for (who, seen) in [("this process", here), ("its peer", peer)] {
         let Seen { request, status, code, meaning, events, qp_state, memory_unchanged } = seen;
         out += &format!("\n  {who}\n    {request} completed with: {status} ({code})\n");
@@ -208,13 +213,11 @@ fn mistake_text(mistake: &Mistake) -> String {
     out
 }
 
-/// A text in lines of at most 96 columns; the first line begins with `head`.
+/// A text in lines of 80 columns; the first line begins with `head`.
 fn wrapped(head: &str, text: &str) -> String {
     let mut page = String::new();
     let (first, behind) = (format!("    {head}"), " ".repeat(4 + head.len()));
-    let mut lines = lines(&first, &behind);
-    lines.width = 96;
-    paragraph(&mut page, text, lines);
+    paragraph(&mut page, text, lines(&first, &behind));
     page
 }
 
@@ -231,7 +234,7 @@ mod tests {
     #[test]
     fn long_lines_are_broken_between_words() {
         let text = wrapped("means: ", &"word ".repeat(40));
-        assert!(text.lines().count() > 1 && text.lines().all(|l| l.len() <= 96));
+        assert!(text.lines().count() > 1 && text.lines().all(|l| l.len() <= 80));
         assert!(text.starts_with("    means: word word"));
         assert!(text.lines().nth(1).unwrap().starts_with("           word"));
     }

@@ -4,6 +4,7 @@
 //! over TCP ([`control`]), and both show the results.
 
 mod bw;
+mod columns;
 mod control;
 mod lat;
 mod lossy;

@@ -7,14 +7,12 @@ use rxe_verbs::Endpoint;
 use serde::Serialize;
 
 use super::Args;
+use super::columns::Columns;
 use super::control::Ends;
 use super::plan::{Kind, Plan};
 use super::side::Side;
 use super::stats::{Bandwidth, Latency, Loss, Row};
-use crate::common::{Error, Opened, print, print_json};
-
-const LINE: &str =
-    "---------------------------------------------------------------------------------------\n";
+use crate::common::{Error, Opened, print, print_json, terminal_width};
 
 /// Prints that a server waits.
 pub(super) fn waiting(port: u16) -> Result<(), Error> {
@@ -27,7 +25,7 @@ pub(super) fn waiting(port: u16) -> Result<(), Error> {
 /// Prints rows as they come, or all as JSON at the end.
 pub(super) struct Report {
     json: bool,
-    gbits: bool,
+    columns: Columns,
     whole: Whole,
 }
 
@@ -84,7 +82,7 @@ impl Report {
     ) -> Result<Self, Error> {
         let report = Self {
             json: args.wire.json,
-            gbits: args.report_gbits,
+            columns: Columns::new(plan, args.report_gbits, terminal_width()),
             whole: Whole {
                 test: format!("{} {}", plan.op.name(), plan.kind.name()),
                 role: if args.host.is_some() { "client" } else { "server" },
@@ -110,22 +108,20 @@ impl Report {
             self.whole.results.push(row.into());
             return Ok(());
         }
-        match row {
-            Row::Bw(bw) => print(&bandwidth(bw, self.gbits)),
-            Row::Lat(lat) => print(&latency(lat)),
-        }
+        print(&self.columns.row(row))
     }
 
     /// Ends the report when all sizes are measured.
     pub(super) fn end(&self) -> Result<(), Error> {
-        if self.json { print_json(&self.whole) } else { print(LINE) }
+        if self.json { print_json(&self.whole) } else { print(&self.columns.line()) }
     }
 
     fn head(&self, events: bool) -> String {
         let Whole { plan, device, backend, mtu, gid_index, .. } = &self.whole;
+        let (columns, line) = (self.columns, self.columns.line());
         let both = if plan.bidirectional { "Bidirectional " } else { "" };
         let mut out = format!(
-            "{LINE}                    {} {both}{} Test\n",
+            "{line}                    {} {both}{} Test\n",
             plan.op.title(),
             plan.kind.title()
         );
@@ -146,59 +142,15 @@ impl Report {
         pair("CQ Moderation", &moderation.to_string(), "Outstand reads", &plan.outs.to_string());
         pair("Mtu", &format!("{mtu}[B]"), "GID index", &gid_index.to_string());
         pair("Max inline data", &format!("{}[B]", plan.inline), "Data ex. method", "Ethernet");
-        out += LINE;
+        out += &line;
         for (whose, ends) in [("local", &self.whole.local), ("remote", &self.whole.remote)] {
             for End { qpn, psn, gid } in ends {
                 out += &format!(" {whose} address: QPN 0x{qpn:06x} PSN 0x{psn:06x} GID {gid}\n");
             }
         }
-        out += LINE;
-        out += match (plan.kind, self.gbits) {
-            (Kind::Lat, _) => {
-                " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    \
-                 t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
-            }
-            (Kind::Bw, false) => {
-                " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]"
-            }
-            (Kind::Bw, true) => {
-                " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
-            }
-        };
-        out + if plan.transport.loses() { "   Lost       Lost[%]\n" } else { "\n" }
+        out += &line;
+        out + &columns.head()
     }
-}
-
-/// The columns for services that lose messages.
-fn loss(loss: Option<Loss>) -> String {
-    match loss {
-        Some(loss) => format!("   {:<8}   {:<7.2}\n", loss.lost, loss.percent()),
-        None => "\n".into(),
-    }
-}
-
-fn bandwidth(bw: &Bandwidth, gbits: bool) -> String {
-    let unit = if gbits { 1e9 / 8.0 } else { f64::from(1 << 20) };
-    let in_unit = |messages: f64| messages * f64::from(bw.bytes) / unit;
-    let Bandwidth { bytes, iterations, average, peak, .. } = *bw;
-    format!(
-        " {bytes:<7}    {iterations:<10}       {:<7.2}            {:<7.2}               {:<7.6}{}",
-        in_unit(peak),
-        in_unit(average),
-        average / 1e6,
-        loss(bw.loss)
-    )
-}
-
-fn latency(lat: &Latency) -> String {
-    let Latency { bytes, iterations, t_min_usec, t_max_usec, t_typical_usec, .. } = lat;
-    let Latency { t_avg_usec, t_stdev_usec, percentile_99_usec, percentile_99_9_usec, .. } = lat;
-    format!(
-        " {bytes:<7} {iterations:<10}    {t_min_usec:<11.2}    {t_max_usec:<11.2}  \
-         {t_typical_usec:<15.2}    {t_avg_usec:<11.2}    {t_stdev_usec:<13.2}   \
-         {percentile_99_usec:<20.2}   {percentile_99_9_usec:<7.2}{}",
-        loss(lat.lost.map(|lost| Loss { lost, sent: iterations + lost }))
-    )
 }
 
 impl From<&Row> for Line {
@@ -225,29 +177,4 @@ fn ends(ends: &Ends) -> Result<Vec<End>, Error> {
         Ok(End { qpn: qpn.value(), psn: psn.value(), gid: gid.to_ip() })
     };
     ends.qps.iter().map(end).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_row_has_the_columns_of_perftest() {
-        let bw = Bandwidth {
-            bytes: 1 << 20,
-            iterations: 5000,
-            seconds: 5.0,
-            average: 1000.0,
-            peak: 1500.0,
-            loss: None,
-        };
-        let cells = |text: String| text.split_whitespace().map(String::from).collect::<Vec<_>>();
-        assert_eq!(
-            cells(bandwidth(&bw, false)),
-            ["1048576", "5000", "1500.00", "1000.00", "0.001000"]
-        );
-        assert_eq!(cells(bandwidth(&bw, true))[3], "8.39");
-        let lossy = Bandwidth { loss: Some(Loss { lost: 50, sent: 5000 }), ..bw };
-        assert_eq!(cells(bandwidth(&lossy, false))[5..], ["50", "1.00"]);
-    }
 }
