@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use xtask::vm::{Error, Result};
 
 /// Its directory.
@@ -33,6 +33,26 @@ pub(super) fn git(dir: &Path, args: &[&str]) -> Result<String> {
     }
     let said = String::from_utf8_lossy(&out.stderr).trim().replace('\n', "; ");
     Err(Error::Failed(format!("git {}: {said}", args[0])))
+}
+
+/// Builds `packages` of a checkout for release, in its own target directory. Returns the first program.
+pub(super) fn build(checkout: &Path, packages: &[&str]) -> Result<PathBuf> {
+    let place = checkout.display();
+    let failed = |what: &str| Error::Failed(format!("cargo build in {place}: {what}"));
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--release"]).args(packages).arg("--target-dir");
+    cargo.arg(checkout.join("target")).current_dir(checkout);
+    cargo.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
+    let out = cargo.output().map_err(|e| failed(&e.to_string()))?;
+    if !out.status.success() {
+        return Err(failed("see above"));
+    }
+    String::from_utf8_lossy(&out.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter_map(|message| Some(PathBuf::from(message.get("executable")?.as_str()?)))
+        .find(|path| path.exists())
+        .ok_or_else(|| failed("it made no program"))
 }
 
 #[cfg(test)]

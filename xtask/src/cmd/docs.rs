@@ -4,9 +4,14 @@
 //! book they are copied: those of a language to the top of its book, all others below `reference` of
 //! the English one. Links follow; those that leave `docs` become plain text.
 
+mod pictures;
+mod scenes;
+mod svg;
+mod terminal;
+
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 use super::stages::Count;
 use xtask::links::relinked;
@@ -23,14 +28,15 @@ pub(crate) struct Args {
     /// Where to put the pages
     #[arg(long, value_name = "DIRECTORY")]
     to: Option<PathBuf>,
-    /// Make the pictures of `rxe ladder` in docs/ladder anew instead; the page takes chromium
-    #[arg(long, conflicts_with = "to")]
-    pictures: bool,
+    /// Make the pictures of terminals and of `rxe ladder` anew instead, or those whose names contain NAME;
+    /// the page of `rxe ladder` takes chromium
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", conflicts_with = "to")]
+    pictures: Option<String>,
 }
 
 /// A stage of `cargo xtask test --all`: the book, and its links.
 pub(super) fn test(count: &mut Count) {
-    match run(&Args { to: None, pictures: false }) {
+    match run(&Args { to: None, pictures: None }) {
         Ok(_) => count.check("the book", Ok(true)),
         Err(Error::Missing(why)) => count.skip(&format!("the book: {why}")),
         Err(why) => count.check("the book", Err(why)),
@@ -39,8 +45,8 @@ pub(super) fn test(count: &mut Count) {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
-    if args.pictures {
-        return pictures(top);
+    if let Some(name) = &args.pictures {
+        return pictures::run(top, name).map(|()| ExitCode::SUCCESS);
     }
     let mdbook = mdbook(top)?;
     let to = args.to.clone().unwrap_or_else(|| top.join("target/book"));
@@ -61,33 +67,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Err(Error::Failed(format!("links that lead nowhere:\n{}", broken.join("\n"))));
     }
     println!("{pages} pages: {}", to.join("index.html").display());
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Draws a capture as SVG, and shows another one's page in a browser.
-fn pictures(top: &Path) -> Result<ExitCode> {
-    let to = top.join("docs/ladder");
-    fs::create_dir_all(&to).map_err(|e| failed(&to, &e))?;
-    let staged = tempfile::tempdir().map_err(|e| Error::Failed(e.to_string()))?;
-    let page = staged.path().join("page.html");
-    for (capture, option, out) in [
-        ("scenarios/psn_sequence_nak.pcap", "--svg", &to.join("nak.svg")),
-        ("kernel-6.1/rnr_late.pcap", "--html", &page),
-    ] {
-        let mut ladder = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        ladder.args(["run", "--quiet", "--package", "rxe-cli", "--", "ladder"]);
-        let capture = top.join("pcaps").join(capture);
-        succeed(ladder.arg(capture).arg(option).arg(out).current_dir(top))?;
-    }
-    let mut browser = Command::new("chromium");
-    // In a container the browser cannot make its own sandbox; the page is ours.
-    browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
-    browser
-        .arg("--window-size=1240,640")
-        .arg(format!("--user-data-dir={}", staged.path().display()));
-    browser.arg(format!("--screenshot={}", to.join("page.png").display()));
-    // Without a desktop it complains of that.
-    succeed(browser.arg(format!("file://{}", page.display())).stderr(Stdio::null()))?;
     Ok(ExitCode::SUCCESS)
 }
 

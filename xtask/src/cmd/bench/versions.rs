@@ -3,7 +3,6 @@
 use crate::cmd::checkout;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use xtask::vm::{Error, Result};
 
 /// One of the two versions.
@@ -16,7 +15,7 @@ pub(super) enum Version {
 /// Builds `rxe` of this checkout, and the examples of rxe-net that are measured beside it. Returns `rxe`.
 pub(super) fn build_own() -> Result<String> {
     let root = checkout::root()?;
-    build_in(&root, &["-p", "rxe-net", "--example", "raw_udp", "--example", "copies"])?;
+    checkout::build(&root, &["-p", "rxe-net", "--example", "raw_udp", "--example", "copies"])?;
     build(&root)
 }
 
@@ -55,26 +54,7 @@ fn directory(root: &Path, name: &str) -> Result<PathBuf> {
 }
 
 /// Builds `rxe`, and the library of `rxe run`, as a user would. Returns the program.
-fn build(checkout: &Path) -> Result<String> {
-    build_in(checkout, &["-p", "rxe-cli", "-p", "rxe-preload"])
-}
-
-/// Builds for release, in the checkout's own target directory. Returns the first program.
-fn build_in(checkout: &Path, what: &[&str]) -> Result<String> {
-    let place = checkout.display();
-    let failed = |what: &str| Error::Failed(format!("cargo build in {place}: {what}"));
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--release"]).args(what).arg("--target-dir");
-    cargo.arg(checkout.join("target")).current_dir(checkout);
-    cargo.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
-    let out = cargo.output().map_err(|e| failed(&e.to_string()))?;
-    if !out.status.success() {
-        return Err(failed("see above"));
-    }
-    String::from_utf8_lossy(&out.stdout)
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter_map(|message| Some(message.get("executable")?.as_str()?.to_owned()))
-        .find(|path| fs::metadata(path).is_ok())
-        .ok_or_else(|| failed("it made no program"))
+fn build(root: &Path) -> Result<String> {
+    let program = checkout::build(root, &["-p", "rxe-cli", "-p", "rxe-preload"])?;
+    Ok(program.display().to_string())
 }
