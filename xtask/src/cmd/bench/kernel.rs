@@ -108,9 +108,6 @@ fn measure(vm: &Vm, test: Test, rxe: Option<&str>) -> Measured {
     });
     server.kill("KILL");
     let _ = server.wait_timeout(Duration::from_secs(10));
-    if let (Ok(out), true) = (&result, rxe.is_some()) {
-        std::fs::write("/tmp/vmout.txt", [&out.stdout[..], &out.stderr[..]].concat()).unwrap();
-    }
     let text = result.and_then(xtask::vm::Output::ok).map_err(|e| e.to_string())?;
     let sample = perftest::sample(&text, test);
     // In MB/s and thousand messages a second.
