@@ -29,7 +29,7 @@ fn somebody(answer: impl Fn(usize, &str) -> Option<&'static str> + Send + 'stati
     let address = listener.local_addr().unwrap().to_string();
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        stream.write_all(b"ok 1 dev0 1 ::ffff:127.0.0.1 1024 16 1\n").unwrap();
+        stream.write_all(b"ok 2 dev0 1 ::ffff:127.0.0.1 1024 16 1 0x0\n").unwrap();
         let requests = BufReader::new(stream.try_clone().unwrap()).lines();
         for (before, request) in requests.map_while(Result::ok).enumerate() {
             let word = request.split(' ').next().unwrap_or_default();
@@ -57,7 +57,7 @@ fn a_wrong_file_or_command_line_is_one_line() {
         (&["replay", &write, "--qp", "5", to[0], to[1]], "choose one with --qp: 10.47.91.11 >"),
         (&["send", &both, to[0], to[1]], "to 2 queue pairs: choose one with --qp: 192.168.70.4 >"),
         (&["send", &none, to[0], to[1]], "has no requests of RC, UC or UD"),
-        (&["send", &xrc, to[0], to[1]], "is of XRC: the peer program has queue pairs of RC"),
+        (&["send", &xrc, to[0], to[1]], "is of XRC: only packets of RC, UC and UD can be played"),
         (
             &["replay", &write, to[0], to[1]],
             "nobody listens there: start `./peer` there first; if it has another port (-p)",
@@ -96,10 +96,10 @@ fn a_peer_that_lies_is_said() {
     let read = pcaps("kernel-6.1/read.pcap");
     for (answers, what) in [
         (&["err ibv_reg_mr: no"][..], "the peer refuses: ibv_reg_mr: no"),
-        (&["ok 0x11 0x1000 0x77 64"], "use 320 B, and the peer's region has 64 B: send fewer"),
-        (&["ok 0x11 what 0x77 64"], "the peer's answer to open is strange"),
-        (&["ok 0x11 0x1000 0x77 99999999999999", "gibberish"], "in a way that no peer does"),
-        (&["ok 0x11 0x1000 0x77 65536"], "the peer is gone"),
+        (&["ok 0x11 0x1000 0x77 64 0"], "use 320 B, and the peer's region has 64 B: send fewer"),
+        (&["ok 0x11 what 0x77 64 0"], "the peer's answer to open is strange"),
+        (&["ok 0x11 0x1000 0x77 99999999999999 0", "gibberish"], "in a way that no peer does"),
+        (&["ok 0x11 0x1000 0x77 65536 0"], "the peer is gone"),
     ] {
         let peer = somebody(move |before, _| answers.get(before).copied());
         let said = error(&["replay", &read, "--to", &peer]);
@@ -114,7 +114,7 @@ fn a_peer_that_says_more_or_less_than_it_was_asked_is_refused() {
         let peer = somebody(move |_, word| {
             Some(match word {
                 _ if word == request => lie,
-                "open" => "ok 0x11 0x1000 0x77 65536",
+                "open" => "ok 0x11 0x1000 0x77 65536 0",
                 "poll" => "ok 0",
                 _ => "ok",
             })
