@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use rxe_tests::skip;
-use xtask::{or_skip, programs};
+use xtask::{everything, or_skip, programs};
 
 mod common;
 use common::{Dir, Where, alone, installed};
@@ -223,6 +223,9 @@ fn qemu_moves_a_guest_on_one_host() {
 /// libiscsi's own tests, which read, write and compare blocks of tgtd's disk.
 #[test]
 fn a_disk_by_iser() {
+    if !everything() {
+        return skip("iSER", "only with --all");
+    }
     let Some(functions) = or_skip(programs::iser_functions()) else { return };
     let script = format!(
         r#"{functions}
