@@ -4,10 +4,11 @@ use rxe_core::queue::Status;
 use rxe_core::wire::{NakCode, Opcode, Position};
 use rxe_lab::answer::Said;
 
-use super::super::bench::{Bench, REGION, deviates, done, failed};
+use super::super::bench::{Bench, REGION, deviates, failed};
 use super::super::case::Case;
-use super::super::packet::{Pkt, ack, atomic_write, pattern, rdma, read, response, write};
+use super::super::packet::{Pkt, atomic_write, pattern, rdma, read, response, write};
 use super::super::verdict::Outcome;
+use super::exchanges::{completes_with_response, sent_again_after_ack};
 use super::messages::same;
 use super::requester::names_memory;
 use crate::common::peer::{ATOMIC_WRITE, Given, access};
@@ -174,9 +175,7 @@ pub(super) const CASES: &[Case] = &[
         given: POSTS,
         run: |b| {
             posted(b)?;
-            b.completes([])?;
-            b.send(response(Position::Only, 0, 0))?;
-            b.completes([done(1)])
+            completes_with_response(b)
         },
     },
     Case {
@@ -187,10 +186,7 @@ pub(super) const CASES: &[Case] = &[
         given: POSTS,
         run: |b| {
             posted(b)?;
-            b.send(ack(0))?;
-            b.expect(REQUEST)?;
-            b.send(response(Position::Only, 0, 0))?;
-            b.completes([done(1)])
+            sent_again_after_ack(b, REQUEST)
         },
     },
     Case {

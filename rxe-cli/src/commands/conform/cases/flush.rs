@@ -1,12 +1,13 @@
 //! FLUSH: what was written becomes visible, which is answered like a READ of nothing.
 
-use rxe_core::wire::{NakCode, Opcode, Position};
+use rxe_core::wire::{NakCode, Opcode};
 use rxe_lab::answer::Said;
 
-use super::super::bench::{Bench, REGION, deviates, done};
+use super::super::bench::{Bench, REGION, deviates};
 use super::super::case::Case;
-use super::super::packet::{Pkt, ack, flush, pattern, response, write};
+use super::super::packet::{Pkt, flush, pattern, write};
 use super::super::verdict::Outcome;
+use super::exchanges::{completes_with_response, sent_again_after_ack};
 use super::requester::names_memory;
 use crate::common::peer::{FLUSH, Given, access};
 
@@ -186,9 +187,7 @@ pub(super) const CASES: &[Case] = &[
         given: POSTS,
         run: |b| {
             posted(b)?;
-            b.completes([])?;
-            b.send(response(Position::Only, 0, 0))?;
-            b.completes([done(1)])
+            completes_with_response(b)
         },
     },
     Case {
@@ -199,10 +198,7 @@ pub(super) const CASES: &[Case] = &[
         given: POSTS,
         run: |b| {
             posted(b)?;
-            b.send(ack(0))?;
-            b.expect(REQUEST)?;
-            b.send(response(Position::Only, 0, 0))?;
-            b.completes([done(1)])
+            sent_again_after_ack(b, REQUEST)
         },
     },
 ];

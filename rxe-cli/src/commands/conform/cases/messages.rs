@@ -2,10 +2,11 @@
 
 use rxe_core::wire::{Opcode, Position};
 
-use super::super::bench::{MTU, got, recv_at};
+use super::super::bench::{MTU, got};
 use super::super::case::Case;
 use super::super::packet::{bare, compare_swap, fetch_add, pattern, rdma, read, send, write};
 use super::super::verdict::{Outcome, Stop};
+use super::exchanges::{send_arrives, three_packets_arrive, write_with_immediate};
 use crate::common::peer::RC;
 use rxe_lab::answer::Said;
 
@@ -18,10 +19,7 @@ pub(super) const CASES: &[Case] = &[
         given: RC,
         run: |b| {
             b.receive(1, 100)?;
-            b.send(send(0, 8).ask())?;
-            b.expect(Said::Ack(0))?;
-            b.completes([got(1, 8)])?;
-            b.memory_is(recv_at(1), &pattern(8))?;
+            send_arrives(b)?;
             b.alive(1)
         },
     },
@@ -33,14 +31,7 @@ pub(super) const CASES: &[Case] = &[
         given: RC,
         run: |b| {
             b.receive(1, 1000)?;
-            b.send_all([
-                bare(Opcode::RC_SEND_FIRST, 0, MTU),
-                bare(Opcode::RC_SEND_MIDDLE, 1, MTU),
-                bare(Opcode::RC_SEND_LAST, 2, 88).ask(),
-            ])?;
-            b.expect(Said::Ack(2))?;
-            b.completes([got(1, 600)])?;
-            b.memory_is(recv_at(1), &pattern(600))?;
+            three_packets_arrive(b)?;
             b.alive(3)
         },
     },
@@ -97,14 +88,7 @@ pub(super) const CASES: &[Case] = &[
         sends: "WRITE ONLY WITH IMMEDIATE of 8 B; the receive is of 0 B",
         allows: "an ACK; the receive completes with 8 B, which are where the WRITE said",
         given: RC,
-        run: |b| {
-            b.receive(1, 0)?;
-            b.send(rdma(Opcode::RC_WRITE_ONLY_WITH_IMMEDIATE, 0, 8, 0, 8).ask())?;
-            b.expect(Said::Ack(0))?;
-            b.completes([got(1, 8)])?;
-            b.memory_is(0, &pattern(8))?;
-            b.alive(1)
-        },
+        run: write_with_immediate,
     },
     Case {
         name: "read_of_three_packets",

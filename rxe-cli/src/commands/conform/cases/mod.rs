@@ -9,6 +9,7 @@ mod cm_ended;
 mod cm_malformed;
 mod cm_queries;
 mod duplicates;
+mod exchanges;
 mod flush;
 mod memory;
 mod messages;

@@ -6,6 +6,7 @@ use rxe_core::wire::{NakCode, Opcode};
 use super::super::bench::{MTU, failed, got};
 use super::super::case::Case;
 use super::super::packet::{bare, rdma, send};
+use super::exchanges::receiver_not_ready;
 use crate::common::peer::{Given, RC};
 use rxe_lab::answer::Said;
 
@@ -18,15 +19,7 @@ pub(super) const CASES: &[Case] = &[
         sends: "a SEND without a receive, and again once there is one",
         allows: "an RNR NAK with the queue pair's timer, then an ACK; the receive completes once",
         given: RC,
-        run: |b| {
-            b.send(send(0, 8).ask())?;
-            b.expect(Said::Rnr(0, RC.min_rnr_timer))?;
-            b.receive(1, 100)?;
-            b.send(send(0, 8).ask())?;
-            b.expect(Said::Ack(0))?;
-            b.completes([got(1, 8)])?;
-            b.alive(1)
-        },
+        run: receiver_not_ready,
     },
     Case {
         name: "rnr_timer",

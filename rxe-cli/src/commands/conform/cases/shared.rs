@@ -2,25 +2,20 @@
 
 use rxe_core::queue::Status;
 use rxe_core::wire::{NakCode, Opcode};
-use rxe_lab::answer::Said;
 use rxe_verbs::AsyncKind;
 
-use super::super::bench::{Bench, MTU, QKEY, failed, got, recv_at};
+use super::super::bench::{Bench, QKEY, failed, got, recv_at};
 use super::super::case::Case;
-use super::super::packet::{bare, datagram, pattern, rdma, send};
+use super::super::packet::{bare, datagram, pattern, send};
 use super::super::verdict::Outcome;
+use super::exchanges::{
+    receiver_not_ready, send_arrives, send_completes, three_packets_arrive, write_with_immediate,
+};
 use crate::common::peer::{RC_SRQ, UD_SRQ};
 
 const SHARED: &str = "10.2.9";
 const LIMIT: AsyncKind = AsyncKind::SrqLimitReached;
 const LAST_WQE: AsyncKind = AsyncKind::QpLastWqeReached;
-
-/// A SEND of one packet, which completes this receive.
-fn sends(b: &mut Bench<'_>, psn: i32, id: u64) -> Outcome {
-    b.send(send(psn, 8).ask())?;
-    b.expect(Said::Ack(psn))?;
-    b.completes([got(id, 8)])
-}
 
 /// The queue pair fails by a packet of no message.
 fn fails(b: &mut Bench<'_>) -> Outcome {
@@ -38,8 +33,7 @@ pub(super) const CASES: &[Case] = &[
         run: |b| {
             b.receive(1, 100)?;
             b.receive(2, 100)?;
-            sends(b, 0, 1)?;
-            b.memory_is(recv_at(1), &pattern(8))?;
+            send_arrives(b)?;
             b.untouched(recv_at(2), 8)?;
             b.alive(1)
         },
@@ -53,15 +47,8 @@ pub(super) const CASES: &[Case] = &[
         run: |b| {
             b.receive(1, 1000)?;
             b.receive(2, 100)?;
-            b.send_all([
-                bare(Opcode::RC_SEND_FIRST, 0, MTU),
-                bare(Opcode::RC_SEND_MIDDLE, 1, MTU),
-                bare(Opcode::RC_SEND_LAST, 2, 88).ask(),
-            ])?;
-            b.expect(Said::Ack(2))?;
-            b.completes([got(1, 600)])?;
-            b.memory_is(recv_at(1), &pattern(600))?;
-            sends(b, 3, 2)
+            three_packets_arrive(b)?;
+            send_completes(b, 3, 2)
         },
     },
     Case {
@@ -70,14 +57,7 @@ pub(super) const CASES: &[Case] = &[
         sends: "WRITE ONLY WITH IMMEDIATE of 8 B; the shared queue has a receive of 0 B",
         allows: "an ACK; the receive completes with 8 B, which are where the WRITE said",
         given: RC_SRQ,
-        run: |b| {
-            b.receive(1, 0)?;
-            b.send(rdma(Opcode::RC_WRITE_ONLY_WITH_IMMEDIATE, 0, 8, 0, 8).ask())?;
-            b.expect(Said::Ack(0))?;
-            b.completes([got(1, 8)])?;
-            b.memory_is(0, &pattern(8))?;
-            b.alive(1)
-        },
+        run: write_with_immediate,
     },
     Case {
         name: "srq_empty",
@@ -85,13 +65,7 @@ pub(super) const CASES: &[Case] = &[
         sends: "a SEND while the shared queue is empty, and again once it has a receive",
         allows: "an RNR NAK with the queue pair's timer, then an ACK; the receive completes once",
         given: RC_SRQ,
-        run: |b| {
-            b.send(send(0, 8).ask())?;
-            b.expect(Said::Rnr(0, RC_SRQ.min_rnr_timer))?;
-            b.receive(1, 100)?;
-            sends(b, 0, 1)?;
-            b.alive(1)
-        },
+        run: receiver_not_ready,
     },
     Case {
         name: "srq_limit",
@@ -104,9 +78,9 @@ pub(super) const CASES: &[Case] = &[
                 b.receive(id, 100)?;
             }
             b.arm_limit(2)?;
-            sends(b, 0, 1)?;
+            send_completes(b, 0, 1)?;
             b.is_not_told(LIMIT)?;
-            sends(b, 1, 2)?;
+            send_completes(b, 1, 2)?;
             b.is_told(LIMIT)
         },
     },
@@ -121,10 +95,10 @@ pub(super) const CASES: &[Case] = &[
                 b.receive(id, 100)?;
             }
             b.arm_limit(3)?;
-            sends(b, 0, 1)?;
+            send_completes(b, 0, 1)?;
             b.is_told(LIMIT)?;
-            sends(b, 1, 2)?;
-            sends(b, 2, 3)?;
+            send_completes(b, 1, 2)?;
+            send_completes(b, 2, 3)?;
             b.is_not_told(LIMIT)
         },
     },
@@ -151,7 +125,7 @@ pub(super) const CASES: &[Case] = &[
             b.receive(1, 100)?;
             fails(b)?;
             b.join_again()?;
-            sends(b, 0, 1)?;
+            send_completes(b, 0, 1)?;
             b.alive(1)
         },
     },
@@ -168,7 +142,7 @@ pub(super) const CASES: &[Case] = &[
             b.dies(NakCode::InvalidRequest, 0)?;
             b.completes([failed(1, Status::LocalLength)])?;
             b.join_again()?;
-            sends(b, 0, 2)
+            send_completes(b, 0, 2)
         },
     },
     Case {

@@ -3,9 +3,10 @@
 use rxe_core::wire::{NakCode, Opcode};
 use rxe_lab::answer::Said;
 
-use super::super::bench::{MTU, got, recv_at};
+use super::super::bench::{MTU, got};
 use super::super::case::Case;
 use super::super::packet::{bare, fetch_add, pattern, read, send, write};
+use super::exchanges::{receiver_not_ready, send_arrives, three_packets_arrive};
 use super::messages::{WORD, same};
 use crate::common::peer::XRC_TARGET;
 
@@ -22,10 +23,7 @@ pub(super) const CASES: &[Case] = &[
         given: XRC_TARGET,
         run: |b| {
             b.receive(1, 100)?;
-            b.send(send(0, 8).ask())?;
-            b.expect(Said::Ack(0))?;
-            b.completes([got(1, 8)])?;
-            b.memory_is(recv_at(1), &pattern(8))?;
+            send_arrives(b)?;
             b.alive(1)
         },
     },
@@ -37,14 +35,7 @@ pub(super) const CASES: &[Case] = &[
         given: XRC_TARGET,
         run: |b| {
             b.receive(1, 1000)?;
-            b.send_all([
-                bare(Opcode::RC_SEND_FIRST, 0, MTU),
-                bare(Opcode::RC_SEND_MIDDLE, 1, MTU),
-                bare(Opcode::RC_SEND_LAST, 2, 88).ask(),
-            ])?;
-            b.expect(Said::Ack(2))?;
-            b.completes([got(1, 600)])?;
-            b.memory_is(recv_at(1), &pattern(600))?;
+            three_packets_arrive(b)?;
             b.alive(3)
         },
     },
@@ -127,15 +118,7 @@ pub(super) const CASES: &[Case] = &[
         sends: "an XRC SEND while the queue is empty, and again once it has a receive",
         allows: "an RNR NAK with the queue pair's timer, then an ACK; the receive completes once",
         given: XRC_TARGET,
-        run: |b| {
-            b.send(send(0, 8).ask())?;
-            b.expect(Said::Rnr(0, XRC_TARGET.min_rnr_timer))?;
-            b.receive(1, 100)?;
-            b.send(send(0, 8).ask())?;
-            b.expect(Said::Ack(0))?;
-            b.completes([got(1, 8)])?;
-            b.alive(1)
-        },
+        run: receiver_not_ready,
     },
     Case {
         name: "xrc_duplicate_send",
