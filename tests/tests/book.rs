@@ -332,6 +332,13 @@ fn contents(language: &str) -> Vec<String> {
     targets.map(place).collect()
 }
 
+/// The English page, from `docs`, whose Chinese page has this name in `docs/zh/reference`.
+fn english_reference(name: &str) -> String {
+    let places = [name.to_owned(), name.replace(".md", "/README.md")];
+    let found = places.into_iter().find(|place| docs().join(place).exists());
+    found.unwrap_or_else(|| panic!("{name} has no English"))
+}
+
 /// What both languages of a page must have alike: the levels of its headings, the languages of its
 /// code blocks with the commands there (without comments), and the rows of its tables.
 fn skeleton(page: &str) -> Vec<String> {
@@ -384,11 +391,7 @@ fn both_languages_have_the_same_contents_and_reference_pages() {
     let mut wrong = String::new();
     let mut summaries = 0;
     for name in expected.iter().filter_map(|page| page.strip_prefix("reference/")) {
-        let english = [name.to_owned(), name.replace(".md", "/README.md")]
-            .map(|name| docs().join(name))
-            .into_iter()
-            .find(|path| path.exists())
-            .unwrap_or_else(|| panic!("{name} has no English"));
+        let english = docs().join(english_reference(name));
         let [en, zh] =
             [english, docs().join("zh/reference").join(name)].map(|path| skeleton(&read(&path)));
         let summary = SUMMARIES.contains(&name);
@@ -416,27 +419,17 @@ fn both_languages_have_the_same_contents_and_reference_pages() {
 fn every_page_leads_to_the_other_language() {
     let mut wrong = String::new();
     for name in contents("en") {
-        let Some(reference) = name.strip_prefix("reference/") else { continue };
-        let chinese = format!("zh/reference/{reference}");
-        let index = reference.replace(".md", "/README.md");
-        let english = if docs().join(&index).exists() { index } else { reference.to_owned() };
-        // From one page up to `docs`, and down to the other.
-        let way = |from: &str, to: &str| "../".repeat(from.matches('/').count()) + to;
+        let chinese = format!("zh/{name}");
+        let english = match name.strip_prefix("reference/") {
+            Some(reference) => english_reference(reference),
+            None => format!("en/{name}"),
+        };
         for (page, other, label) in [(&english, &chinese, "中文"), (&chinese, &english, "English")]
         {
-            let link = format!("[{label}]({})", way(page, other));
+            // From the page up to `docs`, and down to the other one.
+            let link = format!("[{label}]({}{other})", "../".repeat(page.matches('/').count()));
             if read(&docs().join(page)).lines().nth(2) != Some(&*link) {
                 let _ = writeln!(wrong, "docs/{page}: its third line is not {link}");
-            }
-        }
-    }
-    for page in pages("en") {
-        for (language, other, label) in [("en", "zh", "中文"), ("zh", "en", "English")] {
-            let up = "../".repeat(page.components().count());
-            let link = format!("[{label}]({up}{other}/{})", page.display());
-            let path = docs().join(language).join(&page);
-            if !page.ends_with("SUMMARY.md") && read(&path).lines().nth(2) != Some(&*link) {
-                let _ = writeln!(wrong, "{}: its third line is not {link}", path.display());
             }
         }
     }
