@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use xtask::vm::{Error, Result};
@@ -219,10 +219,9 @@ impl<'a> Sample<'a> {
 
     fn function(&self) -> String {
         let (function, file) = self.stack[0];
-        let file = PathBuf::from(file);
         match function {
             // A program without symbols.
-            "[unknown]" => file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            "[unknown]" => file.rsplit('/').next().unwrap_or(file).to_owned(),
             _ => short(function),
         }
     }
@@ -260,11 +259,22 @@ fn frame(line: &str) -> Option<(&str, &str)> {
     Some((function, file.strip_suffix(')')?))
 }
 
-/// A function's name without the modules of its generic arguments: its last two parts.
+/// A function's name without generic arguments and without modules but the last: `tx::transmit_ready`; of
+/// a trait, `Backend::receive`.
 fn short(function: &str) -> String {
-    let plain: String =
-        function.split('<').next().filter(|s| !s.is_empty()).unwrap_or(function).into();
-    let parts: Vec<_> = plain.trim_end_matches("::").split("::").collect();
+    let of_trait = function.strip_prefix('<').and_then(|rest| rest.split_once(" as "));
+    let function = of_trait.map_or(function, |(_, named)| named);
+    let mut depth = 0;
+    let plain: String = function
+        .chars()
+        .filter(|c| {
+            depth += i32::from(*c == '<');
+            let keep = depth == 0 && *c != '>';
+            depth = (depth - i32::from(*c == '>')).max(0);
+            keep
+        })
+        .collect();
+    let parts: Vec<_> = plain.split("::").filter(|part| !part.is_empty()).collect();
     parts[parts.len().saturating_sub(2)..].join("::")
 }
 
@@ -381,6 +391,18 @@ swapper [000] \n\tffff default_idle ([kernel.kallsyms])
         assert_eq!(client.parts, [(Part::SystemSend, 1), (Part::SystemCopy, 1)].into());
         assert_eq!(server.parts, [(Part::Icrc, 1), (Part::Clock, 1)].into());
         assert_eq!(server.functions.keys().collect::<Vec<_>>(), ["Prefix::compute", "[vdso]"]);
+    }
+
+    #[test]
+    fn names_of_functions_are_short() {
+        for (function, name) in [
+            ("rxe_core::engine::tx::<impl rxe_core::engine::Engine>::serve", "tx::serve"),
+            ("<rxe_net::shm::Shm<B> as rxe_net::backend::Backend>::receive", "Backend::receive"),
+            ("crossbeam_queue::seg_queue::SegQueue<T>::pop", "SegQueue::pop"),
+            ("_copy_from_iter", "_copy_from_iter"),
+        ] {
+            assert_eq!(short(function), name);
+        }
     }
 
     #[test]
