@@ -124,18 +124,24 @@ impl Maps {
     ) -> Result<(), NetError> {
         let map = self.addresses.intact()?;
         for address in addresses {
-            bpf::update(map, &key(*address), &1u32.to_ne_bytes()).map_err(failed)?;
+            if !is_heard(heard, address) {
+                bpf::update(map, &key(*address), &1u32.to_ne_bytes()).map_err(failed)?;
+            }
             heard[shard].addresses.insert(*address);
         }
         let goes = |address: &IpAddr| !addresses.contains(address);
         let gone: Vec<_> = heard[shard].addresses.extract_if(goes).collect();
-        let wanted = |address| heard.iter().any(|heard| heard.addresses.contains(address));
-        for address in gone.iter().filter(|address| !wanted(address)) {
+        for address in gone.iter().filter(|address| !is_heard(heard, address)) {
             // It is there: a shard wanted it.
             let _ = bpf::delete(map, &key(*address));
         }
         Ok(())
     }
+}
+
+/// Whether a shard receives for the address: then it is in the map.
+fn is_heard(heard: &[Heard], address: &IpAddr) -> bool {
+    heard.iter().any(|heard| heard.addresses.contains(address))
 }
 
 fn failed(error: io::Error) -> NetError {
