@@ -315,7 +315,7 @@ impl OpenOptions {
                 let (spread, options) = (self.spread, Mutex::new(self));
                 let (info, port) = (info.clone(), Arc::clone(&port));
                 let open = move || options.lock().open_further(&wire, &info, &port.gids(), &common);
-                Shards::growing(first, spread, ports, Box::new(open))
+                Shards::growing(first, spread, most, ports, Box::new(open))
             }
             _ => Shards::one(first),
         };

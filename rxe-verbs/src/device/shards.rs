@@ -115,9 +115,15 @@ impl Shards {
         Self { first, further: [const { OnceLock::new() }; MAX_SHARDS as usize - 1], growth: None }
     }
 
-    /// One shard, and further ones when they are wanted.
-    pub(super) fn growing(first: Member, spread: Spread, ports: Arc<Ports>, open: Open) -> Self {
-        let (limit, vectors) = (spread.limit() as usize, comp_vectors());
+    /// One shard, and further ones when they are wanted, up to `limit`.
+    pub(super) fn growing(
+        first: Member,
+        spread: Spread,
+        limit: u32,
+        ports: Arc<Ports>,
+        open: Open,
+    ) -> Self {
+        let (limit, vectors) = (limit as usize, comp_vectors());
         let monitor = first.shard.alarm();
         let (count, owners, next) = (1, Vec::new(), 0);
         let growth = Growth { open, spread, limit, count, owners, vectors, next, ports, monitor };
