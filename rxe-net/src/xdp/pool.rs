@@ -79,9 +79,7 @@ impl Pool {
     /// Takes back the chunks of this lot that have been sent.
     pub(super) fn reclaim(&self, lot: &Range<u64>, free: &mut Vec<u64>) {
         let Sent { ring, waiting } = &mut *self.sent.lock();
-        if let [_, _, ..] = &waiting[..]
-            && let Some((_, mine)) = waiting.iter_mut().find(|(range, _)| range == lot)
-        {
+        if let Some((_, mine)) = waiting.iter_mut().find(|(range, _)| range == lot) {
             free.append(mine);
         }
         let sent = ring.available();
