@@ -1,6 +1,7 @@
 //! Looks up an interface by its name. netdevice(7).
 
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -29,8 +30,7 @@ const ARPHRD_LOOPBACK: u16 = 772;
 impl NetDev {
     /// The interface of this name.
     pub(crate) fn lookup(name: &str) -> Result<Self, NetError> {
-        let any = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-            .map_err(|e| NetError::os("open a UDP socket", e))?;
+        let any = any_socket().map_err(|e| NetError::os("open a UDP socket", e))?;
         let unknown = || NetError::NoSuchDevice { netdev: name.to_owned() };
         let index = name_to_index(&any, name).map_err(|_| unknown())?;
         let mtu = sockopt::mtu(any.as_fd(), name).map_err(|_| unknown())?;
@@ -42,8 +42,12 @@ impl NetDev {
 
     /// How many queues the interface of this name sends on. 1 if its driver does not say.
     pub(crate) fn sending_queues(name: &str) -> u32 {
-        let any = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
-        let channels = any.map_err(Into::into).and_then(|any| sockopt::channels(any.as_fd(), name));
+        let channels = any_socket().and_then(|any| sockopt::channels(any.as_fd(), name));
         channels.map_or(1, |channels| (channels.tx_count + channels.combined_count).max(1))
     }
+}
+
+/// A socket to ask about interfaces.
+fn any_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
 }
