@@ -24,7 +24,8 @@ use crate::sys::unix::{NamedSocket, Rights, UnixSocket};
 const NAME: &str = "opened";
 /// How long a device waits for a capture.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
-/// Devices that may wait. Further ones are used at once.
+/// Devices that are accepted at once. Further ones stay in the socket's queue; if that is full too, they are
+/// not let wait.
 const WAITING: usize = 256;
 
 /// Where devices of this user say that they are opened. One process at a time can have it.
