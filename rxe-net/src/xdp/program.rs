@@ -4,9 +4,10 @@
 //! A frame is taken if it is for the interface's Ethernet address, has no VLAN tag or up to two of
 //! VLAN 0 (which only carry a priority), and holds a whole UDP datagram to port 4791, to one of the
 //! addresses and QPN blocks in the maps. It goes to the socket that the block's shard has on the queue that
-//! the frame came on: the kernel gives frames to no socket on another queue. IPv4 headers with options, fragments and IPv6 extension
-//! headers go to the kernel, whose UDP socket gives them to this process too. So do frames of other
-//! VLANs, which belong to other interfaces, and packets to QP1 and to other processes' blocks.
+//! the frame came on: the kernel gives frames to no socket on another queue. IPv4 headers with options,
+//! fragments and IPv6 extension headers go to the kernel, whose UDP socket gives them to this process too.
+//! So do frames of other VLANs, which belong to other interfaces, and packets to QP1 and to other
+//! processes' blocks.
 //!
 //! In generic mode the kernel shows the program several datagrams merged into one (GRO, and GSO of a
 //! virtual interface), and does not say so. Merged datagrams have a UDP checksum, and RoCEv2 needs none:
