@@ -2,16 +2,17 @@
 //! it sends, without the kernel's network stack. It needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW.
 //!
 //! An XDP program ([`program`]) gives the packets to our addresses and queue pairs to AF_XDP sockets,
-//! one on each queue of the interface, and lets all other frames pass. What it lets pass may still be
+//! one of each shard on each queue of the interface, and lets all other frames pass. What it lets pass may still be
 //! for us: packets over loopback or another interface, with IP options, in fragments. These come through
 //! UDP sockets, as with the `udp` backend, and so do packets to QP1 and to multicast groups. So the
 //! address is shared with processes that use the other backends; the interface has only one program,
 //! so a second process with this backend is refused.
 //!
 //! If the neighbour's Ethernet address is known and the route leads over the interface, frames leave
-//! through the socket on its first queue; the engine writes their packets straight into them ([`direct`]).
-//! Otherwise they leave through a raw IP socket, as with the
-//! `packet` backend.
+//! through the socket on the queue that the shard sends on; the engine writes their packets straight into
+//! them ([`direct`]). Otherwise they leave through a raw IP socket, as with the `packet` backend, and the
+//! kernel chooses the queue. So on an interface with several queues packets overtake others when the way
+//! changes.
 //!
 //! Invariants: packet `i` of a burst leaves with the ID of `net.nth(i)`, whichever way it takes. The
 //! program is attached by a link that ends with the process.
