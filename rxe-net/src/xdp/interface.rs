@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::load::{Attached, LINK_HEADER, ONE_CHUNK, fits, refusal};
+use super::load::{Attached, LINK_HEADER, ONE_CHUNK, fits, refusal, refused};
 use super::maps::Maps;
 use super::mode::XdpMode;
 use super::pool::Pool;
@@ -145,10 +145,9 @@ impl XdpInterface {
     pub(super) fn next_shard(&self) -> Result<u32, NetError> {
         let (most, opened) = (self.0.shards, &self.0.opened);
         let next = |opened: u32| (opened < most).then_some(opened + 1);
-        opened.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_err(|_| NetError::Xdp {
-            netdev: self.0.name.clone(),
-            reason: XdpRefusal::Shards { most },
-        })
+        opened
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .map_err(|_| refused(self.name(), XdpRefusal::Shards { most }))
     }
 
     /// Sockets of a shard on all queues, and the one that it sends on. Frames to its QPN blocks go to them.
@@ -184,7 +183,7 @@ impl Queue {
 /// The interface of this name, if it can be used.
 fn lookup(netdev: &str) -> Result<NetDev, NetError> {
     let device = NetDev::lookup(netdev)?;
-    let refuse = |reason| Err(NetError::Xdp { netdev: netdev.to_owned(), reason });
+    let refuse = |reason| Err(refused(netdev, reason));
     match device {
         NetDev { loopback: true, .. } | NetDev { ethernet: false, .. } => {
             return refuse(XdpRefusal::NotEthernet);
@@ -214,7 +213,7 @@ fn open_queue(
             open_queue(Options { frags: false, ..options }, netdev, mode, mtu)
         }
         Err(e) if mode == XdpMode::ZeroCopy && not_supported(&e) => {
-            Err(NetError::Xdp { netdev: netdev.to_owned(), reason: no_zero_copy(&e, mtu) })
+            Err(refused(netdev, no_zero_copy(&e, mtu)))
         }
         Err(e) => Err(refusal(e, netdev, "open an AF_XDP socket")),
         Ok(opened) => Ok(opened.map(|(socket, pool)| Queue {

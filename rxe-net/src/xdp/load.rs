@@ -76,12 +76,10 @@ impl Attached {
         let error = last.unwrap_or_else(|| io::ErrorKind::Unsupported.into());
         let in_driver = matches!(mode, XdpMode::ZeroCopy | XdpMode::Driver);
         if in_driver && error.raw_os_error() == Some(libc::EINVAL) && !fits(device.mtu) {
-            let reason = XdpRefusal::LargeMtu { mtu: device.mtu };
-            return Err(NetError::Xdp { netdev: netdev.to_owned(), reason });
+            return Err(refused(netdev, XdpRefusal::LargeMtu { mtu: device.mtu }));
         }
         if in_driver && error.raw_os_error() == Some(libc::EOPNOTSUPP) {
-            let reason = XdpRefusal::NotInDriver;
-            return Err(NetError::Xdp { netdev: netdev.to_owned(), reason });
+            return Err(refused(netdev, XdpRefusal::NotInDriver));
         }
         Err(refusal(error, netdev, "attach an XDP program"))
     }
@@ -116,6 +114,11 @@ pub(super) fn refusal(error: io::Error, netdev: &str, what: &'static str) -> Net
         Some(libc::ENOBUFS) => XdpRefusal::LockedMemory,
         _ => return NetError::os(what, error),
     };
+    refused(netdev, reason)
+}
+
+/// The error for an interface that cannot be used.
+pub(super) fn refused(netdev: &str, reason: XdpRefusal) -> NetError {
     NetError::Xdp { netdev: netdev.to_owned(), reason }
 }
 
