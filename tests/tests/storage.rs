@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use rxe_tests::skip;
-use xtask::{everything, or_skip, programs};
+use xtask::{or_skip, programs};
 
 mod common;
 use common::{Dir, Where, alone, installed};
@@ -223,9 +223,6 @@ fn qemu_moves_a_guest_on_one_host() {
 /// libiscsi's own tests, which read, write and compare blocks of tgtd's disk.
 #[test]
 fn a_disk_by_iser() {
-    if !everything() {
-        return skip("iSER", "only with --all");
-    }
     let Some(functions) = or_skip(programs::iser_functions()) else { return };
     let script = format!(
         r#"{functions}
@@ -238,8 +235,8 @@ fn a_disk_by_iser() {
         head -c 16M /dev/urandom > disk
         serve $PWD/disk
         for name in Read16 Write16 Verify16 WriteVerify16; do
-            timeout 60 ip netns exec far $RXE run -- iscsi-test-cu --dataloss -i $me -t SCSI.$name \
-                iser://10.9.0.1:3260/$disk/1 2>&1
+            timeout 60 ip netns exec far $RXE run -- $libiscsi iscsi-test-cu --dataloss -i $me \
+                -t SCSI.$name iser://10.9.0.1:3260/$disk/1 2>&1
         done
         kill -9 $server"#
     );

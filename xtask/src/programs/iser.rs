@@ -32,9 +32,12 @@ const PACKAGES: [&str; 9] = [
 const SIZE: u64 = 16 << 20;
 
 /// The shell functions of [`iser_functions`]. tgtd wants an initiator to be allowed by its address and by its
-/// name, which is that of QEMU's tools. libiscsi sends at most 512 KiB a command.
+/// name, which is that of QEMU's tools. libiscsi sends at most 512 KiB a command. libiscsi 1.19 takes the
+/// memory of a connection from malloc and does not initialize it: unless that holds zeros, it crashes. With
+/// this setting, glibc fills memory with zeros.
 const FUNCTIONS: &str = r#"
 disk=iqn.2026-11.example:disk me=iqn.2008-11.org.linux-kvm
+libiscsi="env MALLOC_PERTURB_=255"
 admin() { tgtadm --lld iser "$@"; }
 new_target() { admin --op new --mode target --tid 1 -T $disk 2> /dev/null; }
 serve() {
@@ -43,7 +46,7 @@ serve() {
     admin --op bind --mode target --tid 1 -Q $me
 }
 read_back() {
-    qemu-img dd -f raw -O raw bs=256k count=8 if=iser://$1:3260/$disk/1 of=copy &&
+    $libiscsi qemu-img dd -f raw -O raw bs=256k count=8 if=iser://$1:3260/$disk/1 of=copy &&
     cmp -n $(stat -c %s $2) $2 copy
 }
 copy() {
@@ -55,14 +58,15 @@ copy() {
         set -- "$@" -c "write -s $piece $at $size"
         at=$((at + size))
     done
-    qemu-io -f raw "$@" iser://$address:3260/$disk/1 && read_back $address $file
+    $libiscsi qemu-io -f raw "$@" iser://$address:3260/$disk/1 && read_back $address $file
 }
 "#;
 
 /// Shell functions around the programs of iSER, which are fetched if they are not installed. `new_target` and
-/// `serve DISK` tell tgtd to offer a disk. `copy ADDRESS FILE` writes a file of less than 2 MiB to a disk, reads
-/// it back and compares it, with files in the current directory; `read_back ADDRESS FILE` only reads. `$disk` and `$me` are the names of the target
-/// and of the initiator that it allows.
+/// `serve DISK` tell tgtd to offer a disk. `copy ADDRESS FILE` writes a file of less than 2 MiB to a disk,
+/// reads it back and compares it, with files in the current directory; `read_back ADDRESS FILE` only reads.
+/// `$disk` and `$me` are the names of the target and of the initiator that it allows. `$libiscsi` starts a
+/// program that uses libiscsi.
 ///
 /// # Errors
 /// [`Error::Missing`] if the programs cannot be fetched.
