@@ -27,6 +27,18 @@ pub fn or_skip<T>(result: vm::Result<T>) -> Option<T> {
     }
 }
 
+/// As [`or_skip`] for work with several parts: what one of them needs, or `None` if this machine lacks it, which
+/// is said.
+pub(crate) fn unless_missing<T>(part: &str, result: vm::Result<T>) -> vm::Result<Option<T>> {
+    match result {
+        Err(vm::Error::Missing(why)) => {
+            skipped(part, &why);
+            Ok(None)
+        }
+        result => result.map(Some),
+    }
+}
+
 /// Reports a test as skipped. Call it once a test, then return.
 pub fn skipped(test: &str, why: &str) {
     say(&format!("SKIPPED: {test}: {why}"));

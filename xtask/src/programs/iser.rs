@@ -3,8 +3,9 @@
 
 use super::world::{Row, Running, Sides, TIMEOUT, World, failed};
 use crate::debs::Unpacked;
+use crate::skip::unless_missing;
 use crate::skipped;
-use crate::vm::{Cmd, Error, Kernel, Result};
+use crate::vm::{Cmd, Kernel, Result};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -69,7 +70,7 @@ copy() {
 /// program that uses libiscsi.
 ///
 /// # Errors
-/// [`Error::Missing`] if the programs cannot be fetched.
+/// [`Error::Missing`](crate::vm::Error::Missing) if the programs cannot be fetched.
 pub fn iser_functions() -> Result<String> {
     let unpacked = Unpacked::fetch("iser", &PACKAGES)?;
     let modules = unpacked.path("usr/lib/x86_64-linux-gnu/qemu");
@@ -107,13 +108,7 @@ cmp -n $(stat -c %s $file) $file /dev/sda
 "#;
 
 pub(super) fn run(world: &World<'_>, kernel: &Kernel, rows: &mut Vec<Row>) -> Result<()> {
-    let functions = match iser_functions() {
-        Err(Error::Missing(why)) => {
-            skipped(PROGRAM.0, &why);
-            return Ok(());
-        }
-        functions => functions?,
-    };
+    let Some(functions) = unless_missing(PROGRAM.0, iser_functions())? else { return Ok(()) };
     let dir = tempfile::Builder::new().prefix("rxe-iser-").tempdir();
     let dir = dir.map_err(|e| failed(format!("a directory for a disk: {e}")))?;
     let iser = Iser { world, kernel, functions, dir };

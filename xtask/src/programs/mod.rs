@@ -13,8 +13,8 @@ mod ucx;
 mod world;
 
 use crate::c::{Compiled, TUTORIALS};
-use crate::skipped;
-use crate::vm::{Cmd, Error, Kernel, Net, Result, Spec, Vm};
+use crate::skip::unless_missing;
+use crate::vm::{Cmd, Kernel, Net, Result, Spec, Vm};
 use std::cell::Cell;
 use std::fmt::Write as _;
 
@@ -27,20 +27,13 @@ use self::world::{World, failed, random_file};
 /// Runs all programs with one kernel, such as `6.1`.
 ///
 /// # Errors
-/// When there is no VM: [`Error::Missing`] if this machine cannot have it.
+/// When there is no VM: [`Error::Missing`](crate::vm::Error::Missing) if this machine cannot have it.
 pub fn run(kernel: &str, options: &Options) -> Result<Vec<Row>> {
     let found = Kernel::find(kernel)?;
     let net = Net::tap(LINK_MTU)?;
     let vm = Vm::boot(&net, &found, &Spec::default())?;
     let kernel_gid = gid_in_vm(&vm)?;
-    let c = match Compiled::new(&TUTORIALS) {
-        Ok(compiled) => Some(compiled),
-        Err(Error::Missing(why)) => {
-            skipped("the C programs of tests/c/tutorial", &why);
-            None
-        }
-        Err(e) => return Err(e),
-    };
+    let c = unless_missing("the C programs of tests/c/tutorial", Compiled::new(&TUTORIALS))?;
     let file = random_file(FILE)?;
     let number = Cell::new(0);
     let world = World { kernel, vm: &vm, net: &net, options, kernel_gid, c, file, number };

@@ -3,8 +3,9 @@
 
 use super::side::{Ends, both, time_left};
 use super::world::{Row, Sides, TIMEOUT, World};
-use crate::vm::{Error, Result};
-use crate::{skipped, wheel};
+use crate::skip::unless_missing;
+use crate::vm::Result;
+use crate::wheel;
 
 /// The package, and the client's options in the table.
 pub(super) const PROGRAM: (&str, &str) =
@@ -14,13 +15,7 @@ pub(super) const PROGRAM: (&str, &str) =
 const PORT: u16 = 4790;
 
 pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) -> Result<()> {
-    let line = match line() {
-        Err(Error::Missing(why)) => {
-            skipped(PROGRAM.0, &why);
-            return Ok(());
-        }
-        line => line?,
-    };
+    let Some(line) = unless_missing(PROGRAM.0, line())? else { return Ok(()) };
     for sides in Sides::ALL {
         let what = format!("{} {}", PROGRAM.0, PROGRAM.1);
         world.row(what, sides, || play(world, &line, sides), rows);

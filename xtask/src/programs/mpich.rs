@@ -3,6 +3,7 @@
 
 use super::launcher::Launcher;
 use super::world::{Row, Sides, World, failed};
+use crate::skip::unless_missing;
 use crate::vm::{Error, HOST_V4, Result};
 use crate::{skipped, wheel};
 use std::path::{Path, PathBuf};
@@ -62,13 +63,7 @@ const VARIABLES: &[&str] = &[
 const HOSTS: u8 = 4;
 
 pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) -> Result<()> {
-    let installed = match Installed::new() {
-        Err(Error::Missing(why)) => {
-            skipped(wheel::MPICH, &why);
-            return Ok(());
-        }
-        installed => installed?,
-    };
+    let Some(installed) = unless_missing(wheel::MPICH, Installed::new())? else { return Ok(()) };
     for program in ALL {
         let what = format!("{} {}", program.name, program.options);
         if program.kernel == Kernel::Slowly && world.options.which.is_brief() {
