@@ -1,7 +1,7 @@
 //! libfabric's and qperf's rows in the table of [`programs`](crate::programs): their ends meet over
 //! TCP, and then choose devices and connect by themselves.
 
-use super::side::{Ends, both, time_left};
+use super::side::{Ends, both, meet};
 use super::world::{Row, Sides, TIMEOUT, World, installed};
 use crate::skipped;
 use crate::vm::{Error, Result};
@@ -83,10 +83,8 @@ fn pingpong(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
 
 fn pingpong_once(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
     let ends = Ends::of(world, sides);
-    let mut server = ends.serve(program.line().trim_end_matches("ADDRESS"))?;
-    world.listening(47592, &mut server)?;
-    let client = ends.ask(&program.line())?.end(TIMEOUT)?;
-    both(server.end(time_left(client.0))?, client)
+    let server = ends.serve(program.line().trim_end_matches("ADDRESS"))?;
+    meet(world, server, 47592, || ends.ask(&program.line()))
 }
 
 /// qperf serves until it is told to end.

@@ -1,8 +1,8 @@
 //! Mooncake's transfer engine in the table of [`programs`](crate::programs): a script of this project's
 //! writes into the memory of a server, reads it back and compares it.
 
-use super::side::{Ends, both, time_left};
-use super::world::{Row, Sides, TIMEOUT, World};
+use super::side::{Ends, meet};
+use super::world::{Row, Sides, World};
 use crate::skip::unless_missing;
 use crate::vm::Result;
 use crate::wheel;
@@ -36,8 +36,6 @@ fn line() -> Result<String> {
 
 fn play(world: &World<'_>, line: &str, sides: Sides) -> Result<()> {
     let ends = Ends::of(world, sides);
-    let mut server = ends.serve(line.trim_end_matches("ADDRESS"))?;
-    world.listening(PORT, &mut server)?;
-    let client = ends.ask(line)?.end(TIMEOUT)?;
-    both(server.end(time_left(client.0))?, client)
+    let server = ends.serve(line.trim_end_matches("ADDRESS"))?;
+    meet(world, server, PORT, || ends.ask(line))
 }

@@ -1,7 +1,7 @@
 //! Programs that take the server's address and a GID index: the pingpongs, perftest, the tutorial's.
 
-use super::side::{both, time_left};
-use super::world::{Row, Running, Sides, TIMEOUT, World};
+use super::side::meet;
+use super::world::{Row, Running, Sides, World};
 use crate::c::TUTORIALS;
 use crate::vm::Result;
 
@@ -116,12 +116,10 @@ pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
 impl World<'_> {
     fn play(&self, program: &Program, sides: Sides) -> Result<()> {
         let server_is_ours = sides != Sides::KernelOurs;
-        let mut server = self.start(program, server_is_ours, None)?;
-        self.listening(PORT, &mut server)?;
+        let client_is_ours = sides != Sides::OursKernel;
         let address = self.address(server_is_ours).to_string();
-        let client = self.start(program, sides != Sides::OursKernel, Some(&address))?;
-        let client = client.end(TIMEOUT)?;
-        both(server.end(time_left(client.0))?, client)
+        let server = self.start(program, server_is_ours, None)?;
+        meet(self, server, PORT, || self.start(program, client_is_ours, Some(&address)))
     }
 
     fn start(&self, program: &Program, ours: bool, server: Option<&str>) -> Result<Running> {

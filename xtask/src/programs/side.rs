@@ -42,9 +42,18 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// How long a server may take to end. If its client has failed, it may wait for ever.
-pub(super) fn time_left(client_is_good: bool) -> Duration {
-    if client_is_good { TIMEOUT } else { Duration::from_secs(2) }
+/// Starts a client when its server listens on a TCP port, and waits for both.
+pub(super) fn meet(
+    world: &World<'_>,
+    mut server: Running,
+    port: u16,
+    ask: impl FnOnce() -> Result<Running>,
+) -> Result<()> {
+    world.listening(port, &mut server)?;
+    let client = ask()?.end(TIMEOUT)?;
+    // If the client failed, the server may wait forever.
+    let left = if client.0 { TIMEOUT } else { Duration::from_secs(2) };
+    both(server.end(left)?, client)
 }
 
 /// An error with what both printed, unless both succeeded.

@@ -1,8 +1,8 @@
 //! UCX in the table of [`programs`](crate::programs): its `ucx_perftest` finds its devices by itself
 //! and is told in variables which transports to use.
 
-use super::side::{both, time_left};
-use super::world::{Row, Sides, TIMEOUT, World, installed};
+use super::side::meet;
+use super::world::{Row, Sides, World, installed};
 use crate::skipped;
 use crate::vm::Result;
 
@@ -56,12 +56,9 @@ impl Program {
     fn play(&self, world: &World<'_>, sides: Sides) -> Result<()> {
         let server_is_ours = sides != Sides::KernelOurs;
         let address = world.address(server_is_ours).to_string();
-        let mut server = world.spawn("env", &self.words(server_is_ours, None), server_is_ours)?;
-        world.listening(PORT, &mut server)?;
         let client_is_ours = sides != Sides::OursKernel;
-        let words = self.words(client_is_ours, Some(&address));
-        let client = world.spawn("env", &words, client_is_ours)?.end(TIMEOUT)?;
-        both(server.end(time_left(client.0))?, client)
+        let start = |ours, server| world.spawn("env", &self.words(ours, server), ours);
+        meet(world, start(server_is_ours, None)?, PORT, || start(client_is_ours, Some(&address)))
     }
 
     /// What `env` is given: variables, the program, its options.
