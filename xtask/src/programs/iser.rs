@@ -5,7 +5,7 @@ use super::world::{Row, Running, Sides, TIMEOUT, World, failed};
 use crate::debs::Unpacked;
 use crate::skip::unless_missing;
 use crate::skipped;
-use crate::vm::{Cmd, Kernel, Result};
+use crate::vm::{Cmd, Kernel, Output, Result};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -135,7 +135,7 @@ struct Iser<'a> {
 impl Iser<'_> {
     fn play(&self, sides: Sides) -> Result<()> {
         if sides == Sides::KernelOurs {
-            self.in_kernel(KERNEL_TARGET)?.ok()?;
+            self.in_kernel(KERNEL_TARGET, self.world.vm.v4())?.ok()?;
             // libiscsi 1.19 announces data in a WRITE that it does not send with it, which the kernel refuses.
             return self.by_qemu("read_back", self.world.vm.v4());
         }
@@ -175,21 +175,19 @@ impl Iser<'_> {
 
     /// Lets the kernel write to tgtd's disk and read from it.
     fn write_by_kernel(&self) -> Result<()> {
-        self.in_kernel(KERNEL_INITIATOR)?.ok()?;
+        self.in_kernel(KERNEL_INITIATOR, self.world.address(true))?.ok()?;
         let sent = fs::read(self.world.file.path()).map_err(|e| failed(e.to_string()))?;
         let there = fs::read(self.disk()).map_err(|e| failed(e.to_string()))?;
         if there.starts_with(&sent) { Ok(()) } else { Err(failed("tgtd's disk has other bytes")) }
     }
 
-    /// Runs a script in the VM, with the modules of iSER.
-    fn in_kernel(&self, script: &str) -> Result<crate::vm::Output> {
+    /// Runs a script in the VM, with the modules of iSER. `address` is the target's.
+    fn in_kernel(&self, script: &str, address: Ipv4Addr) -> Result<Output> {
         let vm = self.world.vm;
         if vm.run(["test", "-e", "/sys/module/ib_isert"])?.code != 0 {
             vm.insert(&self.kernel.iser)?;
         }
-        let (own, file) = (vm.v4(), self.world.file.path().display());
-        let peer = self.world.address(true);
-        let address = if script == KERNEL_TARGET { own } else { peer };
+        let file = self.world.file.path().display();
         let script = format!("{}\naddress={address} file={file}\n{script}", self.functions);
         vm.run(Cmd::new("timeout").args(["240", "sh", "-c", &script]))
     }
