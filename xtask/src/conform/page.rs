@@ -198,20 +198,15 @@ fn peers(runs: &[Run]) -> impl Iterator<Item = &[Run]> {
     runs.chunk_by(|a, b| a.name == b.name)
 }
 
-/// What was found with a peer, and its name; with the protocol if it matters.
-fn found_with(peer: &[Run], case: &Case) -> Vec<(String, String)> {
-    let found = |run: &Run| {
-        find(run, case)
-            .filter(|case| case.verdict == "deviates")
-            .and_then(|case| case.found.clone())
-    };
+/// What was found with a peer, and its name; for each protocol, with that, if it matters.
+fn found_with<T: PartialEq>(peer: &[Run], found: impl Fn(&Run) -> T) -> Vec<(String, T)> {
     let all: Vec<_> = peer.iter().map(found).collect();
     let alike = all.windows(2).all(|pair| pair[0] == pair[1]);
     let name = |run: &Run| match alike {
         true => run.name.clone(),
         false => format!("{} over {}", run.name, run.over.name()),
     };
-    let named = peer.iter().zip(all).filter_map(|(run, found)| Some((name(run), found?)));
+    let named = peer.iter().map(name).zip(all);
     named.take(if alike { 1 } else { peer.len() }).collect()
 }
 
@@ -219,7 +214,12 @@ fn found_with(peer: &[Run], case: &Case) -> Vec<(String, String)> {
 fn deviations(out: &mut String, runs: &[Run]) {
     let Some(first) = runs.first() else { return };
     for case in &first.cases {
-        let found: Vec<_> = peers(runs).flat_map(|peer| found_with(peer, case)).collect();
+        let deviation = |run: &Run| {
+            let case = find(run, case).filter(|case| case.verdict == "deviates")?;
+            case.found.clone()
+        };
+        let found = peers(runs).flat_map(|peer| found_with(peer, deviation));
+        let found: Vec<_> = found.filter_map(|(name, found)| Some((name, found?))).collect();
         if found.is_empty() {
             continue;
         }
@@ -241,14 +241,7 @@ fn deviations(out: &mut String, runs: &[Run]) {
 fn not_testable(out: &mut String, runs: &[Run]) {
     let mut all: Vec<(String, String)> = Vec::new();
     for peer in peers(runs) {
-        let found: Vec<_> = peer.iter().map(reasons).collect();
-        let alike = found.windows(2).all(|pair| pair[0] == pair[1]);
-        for (run, reasons) in peer.iter().zip(found).take(if alike { 1 } else { peer.len() }) {
-            let name = if alike {
-                run.name.clone()
-            } else {
-                format!("{} over {}", run.name, run.over.name())
-            };
+        for (name, reasons) in found_with(peer, reasons) {
             all.extend(reasons.into_iter().map(|reason| (name.clone(), reason)));
         }
     }
