@@ -1,7 +1,7 @@
 //! Programs of Debian packages that are not installed, because they would start servers: the packages are
 //! fetched and unpacked.
 
-use crate::vm::{Error, Result, cache, download};
+use crate::vm::{Error, Result, cache, download, kept};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,23 +19,15 @@ impl Unpacked {
     /// [`Error::Missing`] if this is no Debian, or they cannot be fetched.
     pub fn fetch(name: &str, packages: &[&str]) -> Result<Self> {
         let release = release()?;
-        let kept = cache()?.join("packages").join(format!("{name}-{release}"));
-        if kept.exists() {
-            return Ok(Self { dir: kept });
-        }
-        let parent = cache()?.join("packages");
-        let failed = |e: std::io::Error| Error::Failed(format!("{}: {e}", parent.display()));
-        fs::create_dir_all(&parent).map_err(failed)?;
-        // Another process may do the same now.
-        let scratch = tempfile::tempdir_in(&parent).map_err(failed)?;
-        let unpacked = scratch.path().join("unpacked");
-        for deb in download(&release, "amd64", packages, scratch.path())? {
-            unpack(&deb, &unpacked)?;
-        }
-        match fs::rename(&unpacked, &kept) {
-            Err(e) if !kept.exists() => Err(failed(e)),
-            _ => Ok(Self { dir: kept }),
-        }
+        let dir = cache()?.join("packages").join(format!("{name}-{release}"));
+        kept(&dir, |scratch| {
+            let unpacked = scratch.join("unpacked");
+            for deb in download(&release, "amd64", packages, scratch)? {
+                unpack(&deb, &unpacked)?;
+            }
+            Ok(unpacked)
+        })?;
+        Ok(Self { dir })
     }
 
     /// The place of a file or directory of theirs.

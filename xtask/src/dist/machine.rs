@@ -8,7 +8,7 @@
 use super::Arch;
 use super::roots::{succeed, unpacked};
 use crate::debs::unpack;
-use crate::vm::{Cpio, Error, Result, cache, download, download_kernel};
+use crate::vm::{Cpio, Error, Result, cache, download, download_kernel, kept};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -96,28 +96,26 @@ pub fn check_machine(arch: &Arch, layer: &Path) -> Result<()> {
 
 /// The directory in the cache with the kernel and the programs. Fetches them, unless they are there.
 fn parts(arch: &Arch) -> Result<PathBuf> {
-    let cache = cache()?;
-    let done = cache.join(format!("machine-{}", arch.debian));
-    if done.is_dir() {
-        return Ok(done);
-    }
-    let io = |e: std::io::Error| Error::Failed(format!("{}: {e}", cache.display()));
-    let scratch = tempfile::Builder::new().prefix("machine-").tempdir_in(&cache).map_err(io)?;
-    let (programs, kernel) = (scratch.path().join("made/programs"), scratch.path().join("kernel"));
-    for deb in download(RELEASE, arch.debian, &PACKAGES, scratch.path())? {
+    let done = cache()?.join(format!("machine-{}", arch.debian));
+    kept(&done, |scratch| fetch_parts(arch, scratch))?;
+    Ok(done)
+}
+
+/// Fetches them, in this directory. Returns theirs.
+fn fetch_parts(arch: &Arch, scratch: &Path) -> Result<PathBuf> {
+    let (parts, kernel) = (scratch.join("made"), scratch.join("kernel"));
+    let programs = parts.join("programs");
+    for deb in download(RELEASE, arch.debian, &PACKAGES, scratch)? {
         unpack(&deb, &programs)?;
     }
     let _ = fs::remove_dir_all(programs.join("usr/share"));
-    for deb in download_kernel(KERNEL, arch.debian, scratch.path())? {
+    for deb in download_kernel(KERNEL, arch.debian, scratch)? {
         unpack(&deb, &kernel)?;
     }
+    let io = |e: std::io::Error| Error::Failed(format!("the kernel's package: {e}"));
     let images = fs::read_dir(kernel.join("boot")).map_err(io)?.flatten().map(|entry| entry.path());
     let image = images.into_iter().find(|path| path.to_string_lossy().contains("vmlinuz"));
     let image = image.ok_or_else(|| Error::Failed("the kernel's package has no vmlinuz".into()))?;
-    fs::rename(image, scratch.path().join("made/vmlinuz")).map_err(io)?;
-    match fs::rename(scratch.path().join("made"), &done) {
-        // Another process may have been faster.
-        Err(e) if !done.is_dir() => Err(io(e)),
-        _ => Ok(done),
-    }
+    fs::rename(image, parts.join("vmlinuz")).map_err(io)?;
+    Ok(parts)
 }

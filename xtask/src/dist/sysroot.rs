@@ -6,7 +6,7 @@
 
 use super::Arch;
 use crate::debs::unpack;
-use crate::vm::{Error, Result, cache, download};
+use crate::vm::{Error, Result, cache, download, kept};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -25,23 +25,17 @@ const PACKAGES: [&str; 4] = ["libc6", "libc6-dev", "libgcc-s1", "linux-libc-dev"
 /// # Errors
 /// [`Error::Missing`] if this machine has no Debian mirror or no dpkg.
 pub fn sysroot(arch: &Arch) -> Result<PathBuf> {
-    let cache = cache()?;
-    let done = cache.join(format!("sysroot-{RELEASE}-{}", arch.debian));
-    if done.is_dir() {
-        return Ok(done);
-    }
-    let io = |e: std::io::Error| Error::Failed(format!("{}: {e}", cache.display()));
-    let scratch = tempfile::Builder::new().prefix("sysroot-").tempdir_in(&cache).map_err(io)?;
-    let root = scratch.path().join("root");
-    for deb in download(RELEASE, arch.debian, &PACKAGES, scratch.path())? {
-        unpack(&deb, &root)?;
-    }
-    relink(&root, &done).map_err(io)?;
-    match fs::rename(&root, &done) {
-        // Another process may have been faster.
-        Err(e) if !done.is_dir() => Err(io(e)),
-        _ => Ok(done),
-    }
+    let done = cache()?.join(format!("sysroot-{RELEASE}-{}", arch.debian));
+    kept(&done, |scratch| {
+        let root = scratch.join("root");
+        for deb in download(RELEASE, arch.debian, &PACKAGES, scratch)? {
+            unpack(&deb, &root)?;
+        }
+        let failed = |e| Error::Failed(format!("{}: {e}", root.display()));
+        relink(&root, &done).map_err(failed)?;
+        Ok(root)
+    })?;
+    Ok(done)
 }
 
 /// Lets links from the system's root lead into `done`, where the directory will be.

@@ -358,7 +358,7 @@ pub const LAYERS: &[Layers] = &[
             &["qemu"],
             &["initrd"],
             &["channel", "kernel"],
-            &["apt", "frame", "lossy"],
+            &["apt", "cache", "frame", "lossy"],
             &["net"],
         ],
     },

@@ -1,6 +1,7 @@
 //! The first file system of a VM: busybox, the modules, the agent and a script that starts it all.
 
-use super::kernel::{Kernel, cache};
+use super::cache::cache;
+use super::kernel::Kernel;
 use super::{Error, Result};
 use object::Endianness;
 use object::elf::PT_INTERP;

@@ -1,10 +1,10 @@
 //! Turns "6.1", a `.deb` or a folder into what a VM boots: a kernel image and the modules to load,
 //! in order. Prepared kernels are cached outside the tree.
 
+use super::cache::{cache, make};
 use super::{Error, Result, apt};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, BTreeSet};
-use std::env;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -113,19 +113,6 @@ impl Kernel {
         })?;
         prepare(&dir, &packages.name, &packages.files)
     }
-}
-
-/// Where things are kept between runs: `$XDG_CACHE_HOME/rxe` or `~/.cache/rxe`.
-///
-/// # Errors
-/// When neither variable is set, or the folder cannot be made.
-pub(crate) fn cache() -> Result<PathBuf> {
-    let xdg = env::var_os("XDG_CACHE_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
-    let home = || env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"));
-    let none = || Error::Failed("neither XDG_CACHE_HOME nor HOME is set".into());
-    let dir = xdg.or_else(home).ok_or_else(none)?.join("rxe");
-    make(&dir)?;
-    Ok(dir)
 }
 
 /// Held while a kernel is prepared, so that tests in several processes prepare it once.
@@ -310,10 +297,6 @@ fn load(dir: &Path, name: &str) -> Option<Kernel> {
     };
     let (modules, iser) = (list("order")?, list("iser")?);
     Some(Kernel { name: name.to_owned(), image: home.join("vmlinuz"), modules, iser })
-}
-
-fn make(dir: &Path) -> Result<()> {
-    fs::create_dir_all(dir).map_err(|e| Error::io(dir, &e))
 }
 
 #[cfg(test)]

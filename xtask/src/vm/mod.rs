@@ -19,6 +19,7 @@
 //! ```
 
 mod apt;
+mod cache;
 mod channel;
 #[allow(dead_code, reason = "shared with the agent's half")]
 mod frame;
@@ -29,9 +30,9 @@ mod net;
 mod qemu;
 
 pub(crate) use apt::{download, download_kernel, mirror};
+pub(crate) use cache::{cache, kept};
 pub use channel::{Cmd, Output, Pipe, Proc, Stdin};
 pub(crate) use initrd::Cpio;
-pub(crate) use kernel::cache;
 pub use kernel::{KNOWN, Kernel};
 pub use lossy::{Lossy, Passed};
 pub use net::{Capture, HOST_V4, HOST_V6, LINK, Net, bpf_is_permitted, spawn};

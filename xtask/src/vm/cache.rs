@@ -1,0 +1,76 @@
+//! What is kept between runs: `$XDG_CACHE_HOME/rxe` or `~/.cache/rxe`.
+
+use super::{Error, Result};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Its directory.
+///
+/// # Errors
+/// When neither variable is set, or the folder cannot be made.
+pub(crate) fn cache() -> Result<PathBuf> {
+    let xdg = env::var_os("XDG_CACHE_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
+    let home = || env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"));
+    let none = || Error::Failed("neither XDG_CACHE_HOME nor HOME is set".into());
+    let dir = xdg.or_else(home).ok_or_else(none)?.join("rxe");
+    make(&dir)?;
+    Ok(dir)
+}
+
+/// A directory that is kept as `done`. If it is not there, `fill` makes it: it is given an empty directory, and
+/// returns the part of that to keep. It may be killed, and several processes may do it at once.
+///
+/// # Errors
+/// Those of `fill`; when `done` cannot be written.
+pub(crate) fn kept(done: &Path, fill: impl FnOnce(&Path) -> Result<PathBuf>) -> Result<()> {
+    if done.is_dir() {
+        return Ok(());
+    }
+    let parent = done.parent().unwrap_or(done);
+    make(parent)?;
+    let scratch = tempfile::Builder::new().prefix("new-").tempdir_in(parent);
+    let scratch = scratch.map_err(|e| Error::io(parent, &e))?;
+    match fs::rename(fill(scratch.path())?, done) {
+        // Another process may have been faster.
+        Err(e) if !done.is_dir() => Err(Error::io(done, &e)),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a directory, and those above it.
+pub(super) fn make(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).map_err(|e| Error::io(dir, &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_made_once_and_whole() {
+        let top = tempfile::tempdir().unwrap();
+        let done = top.path().join("packages/a");
+        let fill = |scratch: &Path| {
+            fs::write(scratch.join("download"), "").unwrap();
+            let part = scratch.join("part");
+            make(&part)?;
+            fs::write(part.join("file"), "whole").unwrap();
+            Ok(part)
+        };
+        let failed = kept(&done, |scratch| {
+            fill(scratch)?;
+            Err(Error::Failed("no".into()))
+        });
+        assert!(failed.is_err() && !done.exists());
+        kept(&done, |scratch| {
+            // Another process is faster.
+            kept(&done, fill)?;
+            fill(scratch)
+        })
+        .unwrap();
+        kept(&done, |_| unreachable!()).unwrap();
+        assert_eq!(fs::read_to_string(done.join("file")).unwrap(), "whole");
+        assert_eq!(fs::read_dir(done.parent().unwrap()).unwrap().count(), 1);
+    }
+}
