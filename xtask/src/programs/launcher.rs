@@ -91,7 +91,8 @@ while [ ! -e {ended} ] && kill -0 $PPID 2> /dev/null; do sleep 0.1; done"#
         let mut said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
         if let (Some(there), false) = (there, out.status.success()) {
             there.kill("KILL");
-            said += &format!("{:?}", there.output());
+            let out = there.output()?;
+            said += &String::from_utf8_lossy(&[out.stdout, out.stderr].concat());
         }
         Ok((out.status.success(), said))
     }
