@@ -52,8 +52,9 @@ pub(super) const ALL: &[Program] = &[
 const VARIABLES: &[&str] = &[
     // Each rank is a host of its own: ranks on one host would otherwise use shared memory of MPICH's.
     "MPIR_CVAR_NOLOCAL=1",
-    // A rank that ends last waits so long for those that have gone.
-    "UCX_UD_TIMEOUT=5s",
+    // A rank that hears nothing of another for so long aborts, and one in an emulated VM on a busy machine may
+    // be silent for many seconds. A rank that ends last waits so long for those that have gone.
+    "UCX_UD_TIMEOUT=30s",
     // As in the rows of `ucx_perftest` and `fi_pingpong`, for a kernel's device.
     "UCX_UD_VERBS_ETH_DGID_CHECK=n",
     "FI_UNIVERSE_SIZE=8",
