@@ -136,7 +136,12 @@ fn objects(place: Where) {
     );
     let program = concat!("python3 ", env!("CARGO_MANIFEST_DIR"), "/python/mpi4py_objects.py");
     let Some(said) = four_ranks(&test, &mpich, &variables, program, place) else { return };
-    assert!(said.contains("hosts: all objects are the same"), "{said}");
+    let hosts = match place {
+        Where::TwoHosts => 2,
+        Where::OneAddress => 1,
+    };
+    let all = format!("4 ranks on {hosts} hosts: all objects are the same");
+    assert!(said.contains(&all), "{said}");
 }
 
 #[test]
