@@ -52,7 +52,8 @@ pub(crate) enum Where {
     OneAddress,
 }
 
-/// Runs a server and, when it listens on `port`, a client, over UDP sockets. Both must succeed.
+/// Runs a server and, when it listens on `port`, a client, over UDP sockets. Both must succeed. Returns what they
+/// printed.
 #[track_caller]
 pub(crate) fn both(
     program: &str,
@@ -61,10 +62,10 @@ pub(crate) fn both(
     server: &str,
     client: &str,
     place: Where,
-) {
+) -> Option<String> {
     let test = format!("{setup} {client} ({place:?})");
     if !installed(&test, program) {
-        return;
+        return None;
     }
     let enter = match place {
         Where::TwoHosts => "ip netns exec far",
@@ -89,9 +90,10 @@ pub(crate) fn both(
         echo "-- client"; cat client
         "#
     );
-    let Some(out) = in_namespace(&test, &script) else { return };
-    let said = String::from_utf8_lossy(&out.stdout);
+    let out = in_namespace(&test, &script)?;
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(said.starts_with("exit codes: server 0, client 0"), "{test}\n{said}");
+    Some(said)
 }
 
 /// Runs a script with `program`. Returns what it printed.
