@@ -228,6 +228,7 @@ fn a_disk_by_iser() {
         r#"{functions}
         export TGT_IPC_SOCKET=$PWD/socket
         $RXE run -- tgtd -f > tgtd.log 2>&1 & server=$!
+        trap 'kill -9 $server' EXIT
         until new_target; do
             kill -0 $server
             sleep 0.05
@@ -237,8 +238,7 @@ fn a_disk_by_iser() {
         for name in Read16 Write16 Verify16 WriteVerify16; do
             timeout 60 ip netns exec far $RXE run -- $libiscsi iscsi-test-cu --dataloss -i $me \
                 -t SCSI.$name iser://10.9.0.1:3260/$disk/1 2>&1
-        done
-        kill -9 $server"#
+        done"#
     );
     let Some(out) = alone("iSER", "sh", &script) else { return };
     assert!(out.matches("Test: Simple ...passed").count() == 4, "{out}");
