@@ -240,7 +240,7 @@ impl Requester {
     fn asks(&self, view: &QpView<'_>, last: bool) -> bool {
         let used = self.inflight.unacknowledged() + 1;
         let limit = self.limit(view);
-        if used >= limit || u32::from(self.unasked) + 1 >= ASK_EVERY.min(limit.div_ceil(4)) {
+        if used >= limit || u32::from(self.unasked) + 1 >= self.ask_every(view) {
             return true;
         }
         // The next request may have to wait: for a fence, for the READ limit, or because the queue
@@ -253,6 +253,14 @@ impl Requester {
                 && self.drain == Drain::No
         });
         last && !more
+    }
+
+    /// How many packets of a long message one acknowledgement is asked for. It is a quarter of the window,
+    /// so that the window keeps moving. A part of a shared window is asked for as a whole: the others send
+    /// meanwhile.
+    fn ask_every(&self, view: &QpView<'_>) -> u32 {
+        let (own, share) = (self.window.limit(), view.window.share);
+        ASK_EVERY.min(if share < own { share } else { own.div_ceil(4) })
     }
 
     /// Moves the next posted request into `inflight`.
