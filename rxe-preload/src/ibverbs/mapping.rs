@@ -15,6 +15,9 @@ use crate::ffi::{Failure, Outcome};
 
 /// The file system of all DMA buffers (`DMA_BUF_MAGIC`).
 const FILE_SYSTEM: u64 = 0x444d_4142;
+/// The descriptor with which programs, UCX among them, ask whether DMA buffers can be registered at all:
+/// they can if the error is `EBADF`. That is no mistake to explain.
+const NO_FILE: c_int = -1;
 
 /// A part of a DMA buffer that is mapped until this is dropped.
 #[derive(Debug)]
@@ -71,6 +74,9 @@ fn size(fd: c_int) -> Outcome<u64> {
     let mut about = MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: our own variable.
     if unsafe { libc::fstatfs(fd, about.as_mut_ptr()) } != 0 {
+        if fd == NO_FILE {
+            return Err(Failure::plain(libc::EBADF));
+        }
         let why = format!("descriptor {fd}: no file is open under this number");
         return Err(Failure::new(libc::EBADF, why));
     }
@@ -125,9 +131,15 @@ mod tests {
         assert_eq!(errno(file.as_raw_fd()), libc::EINVAL);
         let (pipe, _other) = std::io::pipe().unwrap();
         assert_eq!(errno(pipe.as_raw_fd()), libc::EINVAL);
-        for closed in [-1, c_int::MIN, c_int::MAX] {
+        for closed in [NO_FILE, c_int::MIN, c_int::MAX] {
             assert_eq!(errno(closed), libc::EBADF);
         }
+    }
+
+    #[test]
+    fn a_program_that_only_asks_is_not_told_of_a_mistake() {
+        let told = |fd| Mapping::of_dma_buf(fd, 0, 4096, true).unwrap_err().text.is_some();
+        assert!(!told(NO_FILE) && told(c_int::MAX));
     }
 
     #[test]
