@@ -4,6 +4,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 /// `BPF_PROG_TYPE_XDP`.
 const XDP_PROGRAM: u32 = 6;
 /// `BPF_XDP`, what a program or a link of this kind is attached as.
@@ -109,9 +111,28 @@ pub(crate) fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32>
 /// As [`call`]; and the command must return a descriptor.
 unsafe fn open(command: libc::c_int, attributes: &Attributes) -> io::Result<OwnedFd> {
     // SAFETY: the caller's.
-    let fd = unsafe { call(command, attributes) }?;
+    let fd = with_locked_memory(|| unsafe { call(command, attributes) })?;
     // SAFETY: the command has just made this descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Before Linux 5.11 maps and programs count as locked memory (RLIMIT_MEMLOCK, mostly 64 KiB), and the answer
+/// to what is too much is EPERM. Then the call is made once more without a limit, if the process may lift it
+/// (CAP_SYS_RESOURCE).
+fn with_locked_memory<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let refused = match call() {
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) => e,
+        done => return done,
+    };
+    let limit = getrlimit(Resource::Memlock);
+    let none = Rlimit { current: None, maximum: None };
+    if limit.current.is_none() || setrlimit(Resource::Memlock, none).is_err() {
+        return Err(refused);
+    }
+    let done = call();
+    // A limit may always be lowered.
+    let _ = setrlimit(Resource::Memlock, limit);
+    done
 }
 
 /// # Safety
@@ -145,4 +166,38 @@ fn number(fd: BorrowedFd<'_>) -> u64 {
 fn raw(fd: BorrowedFd<'_>) -> u32 {
     // An open descriptor's number is not negative.
     u32::try_from(fd.as_fd().as_raw_fd()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn not_permitted<T>() -> io::Result<T> {
+        Err(io::Error::from_raw_os_error(libc::EPERM))
+    }
+
+    #[test]
+    fn the_limit_of_locked_memory_is_lifted_for_one_more_call_only() {
+        let before = getrlimit(Resource::Memlock);
+        let mut seen = Vec::new();
+        let done = with_locked_memory(|| {
+            seen.push(getrlimit(Resource::Memlock).current);
+            if seen.last() == Some(&None) { Ok(()) } else { not_permitted() }
+        });
+        assert_eq!(getrlimit(Resource::Memlock), before);
+        // Without the right to lift it there is one call.
+        assert_eq!(done.is_ok(), seen.last() == Some(&None), "{seen:?}");
+        assert!(seen.len() == 1 || seen == [before.current, None], "{seen:?}");
+    }
+
+    #[test]
+    fn who_is_not_permitted_is_told_so() {
+        let mut calls = 0;
+        let done: io::Result<()> = with_locked_memory(|| {
+            calls += 1;
+            not_permitted()
+        });
+        assert_eq!(done.unwrap_err().raw_os_error(), Some(libc::EPERM));
+        assert!(calls <= 2);
+    }
 }
