@@ -165,7 +165,15 @@ pub fn run(kernel: &str, options: &Options) -> Result<Report> {
     let (mut report, mut left_out) = (None, None);
     if !of_host.is_empty() {
         match unless_missing(Net::tap(LINK_MTU), !l2.is_empty())? {
-            Ok(net) => report = Some(run_on(&net, kernel, &found, options, &of_host, report)?),
+            Ok(net) => {
+                // Where ours is in the VM, the kernel has no device. It is not deleted in a VM that had one:
+                // 5.10 may wait for ever for what other cells have left of it.
+                let groups = of_host.iter().copied().partition(|b| *b != Backend::Guest);
+                for some in <[Vec<Backend>; 2]>::from(groups).iter().filter(|some| !some.is_empty())
+                {
+                    report = Some(run_on(&net, kernel, &found, options, some, report)?);
+                }
+            }
             Err(why) => left_out = Some(why),
         }
     }
@@ -200,8 +208,8 @@ fn run_on(
     backends: &[Backend],
     report: Option<Report>,
 ) -> Result<Report> {
-    let xdp = backends.contains(&Backend::Guest);
-    let vm = Vm::boot(net, found, &Spec { xdp, ..Spec::default() })?;
+    let guest = backends.contains(&Backend::Guest);
+    let vm = Vm::boot(net, found, &Spec { rxe: !guest, xdp: guest, ..Spec::default() })?;
     let release = vm.run(["uname", "-r"])?.ok()?.trim().to_owned();
     let capture = match &options.capture {
         Some(file) => Some(net.capture(file, "udp port 4791")?),
