@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     for report in &reports {
-        println!("{}", report.section());
+        println!("{}", report.section_of_what_was_run());
         good &= report.failed().next().is_none();
     }
     for report in &reports {

@@ -114,6 +114,16 @@ impl Report {
         out
     }
 
+    /// The same without the rows and tables of which nothing was run.
+    pub fn section_of_what_was_run(&self) -> String {
+        let whole = self.section();
+        let parts = whole.split("\n\n").filter_map(|part| match part.starts_with('|') {
+            true => filled(part),
+            false => Some(part.to_owned()),
+        });
+        parts.collect::<Vec<_>>().join("\n\n")
+    }
+
     fn mark(&self, backend: Backend, asks: Asks, name: &str) -> &'static str {
         let row =
             self.rows.iter().find(|r| r.backend == backend && r.asks == asks && r.name == name);
@@ -206,6 +216,21 @@ impl Report {
             }
         }
     }
+}
+
+/// The columns of the tables that say what was to be run.
+const LABELS: [&str; 5] = ["operation", "asks", "backend", "name", "what"];
+
+/// A table with those rows that have more than their labels. `None` without any.
+fn filled(table: &str) -> Option<String> {
+    let cells =
+        |line: &'_ str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let mut lines = table.lines();
+    let head = [lines.next()?, lines.next()?];
+    let labels = cells(head[0]).iter().filter(|cell| LABELS.contains(&cell.as_str())).count();
+    let is_filled = |line: &&str| cells(line).iter().filter(|c| !c.is_empty()).count() > labels;
+    let rows: Vec<_> = lines.filter(is_filled).collect();
+    (!rows.is_empty()).then(|| [&head[..], &rows].concat().join("\n"))
 }
 
 /// The names of the columns of backends and roles, and the line below, with so many columns in front.
@@ -347,6 +372,22 @@ harness says so. Met on a busy machine |
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_run_is_left_out_on_the_terminal() {
+        let mut report = Report::new("6.1", "package", "6.1.1");
+        assert_eq!(report.section_of_what_was_run().matches("| --- |").count(), 0);
+        let why = "no namespaces";
+        report.rows.push(Row::left_out(Backend::Udp, Asks::Ours, why));
+        let outcome = Outcome::Good(None);
+        report.rows.push(Row { name: "SEND/1024".into(), outcome, ..report.rows[0].clone() });
+        let said = report.section_of_what_was_run();
+        let rows: Vec<_> = said.lines().filter(|line| line.starts_with('|')).collect();
+        assert_eq!(rows.len(), 3, "{said}");
+        assert!(rows[2].starts_with("| SEND | ours | udp |") && rows[2].contains(" ok "), "{said}");
+        assert!(said.ends_with(&format!("- udp/ours: skipped: {why}\n")), "{said}");
+        assert!(said.starts_with("## Linux 6.1.1\n\nPackage `package`. 2 cells"), "{said}");
+    }
 
     #[test]
     fn a_run_replaces_its_own_kernels_sections_only() {
