@@ -44,6 +44,8 @@ pub(super) struct Device {
     pub(super) engine: Engine,
     pub(super) region: Region,
     pub(super) answers: bool,
+    /// Where the requests of all its queue pairs complete.
+    pub(super) cq: Arc<CompletionQueue>,
 }
 
 /// A queue pair, with an engine or without.
@@ -63,7 +65,6 @@ pub(super) struct Pair {
 /// What an engine has of a queue pair.
 pub(super) struct Made {
     pub(super) handle: Arc<QpHandle>,
-    pub(super) cq: Arc<CompletionQueue>,
     pub(super) srq: Option<Arc<SharedReceiveQueue>>,
 }
 
@@ -116,7 +117,9 @@ pub(super) fn device(index: u32, host: &Host, memory_left: &mut usize) -> Result
     let config = Config { gids: vec![Gid::from(host.address)], ..Config::default() };
     let engine = Engine::new(config, memory);
     let region = Region { start: host.va, len: size as u64, key, access };
-    Ok(Device { address: host.address, engine, region, answers: host.engine })
+    // Each queue pair has bounded queues, so this one needs no bound.
+    let cq = Arc::new(CompletionQueue::new(u32::MAX, None));
+    Ok(Device { address: host.address, engine, region, answers: host.engine, cq })
 }
 
 /// Makes the queue pairs, connected as they say.
@@ -146,7 +149,7 @@ pub(super) fn pairs(
             None => 0x1000 * (index + 1),
         });
         let made = match devices[host].answers {
-            true => Some(create(&mut devices[host].engine, qpn, qp)?),
+            true => Some(create(&mut devices[host], qpn, qp)?),
             false => None,
         };
         let peer = qp.peer.as_ref().map(|peer| peer.get_ref().clone());
@@ -173,11 +176,11 @@ pub(super) fn pairs(
     Ok(pairs)
 }
 
-fn create(engine: &mut Engine, qpn: Qpn, qp: &Qp) -> Result<Made> {
-    let cq = Arc::new(CompletionQueue::new(4 * DEPTH, None));
+fn create(device: &mut Device, qpn: Qpn, qp: &Qp) -> Result<Made> {
+    let cq = &device.cq;
     let (mut srq, mut xrcd) = (None, None);
     if qp.service == Service::XrcRecv {
-        let queue = SharedReceiveQueue::new_xrc(qpn.value(), PD, DEPTH, 4, Arc::clone(&cq));
+        let queue = SharedReceiveQueue::new_xrc(qpn.value(), PD, DEPTH, 4, Arc::clone(cq));
         let (queue, domain) = (Arc::new(queue), XrcDomain::new());
         domain.add(Arc::clone(&queue));
         (srq, xrcd) = (Some(queue), Some(Arc::new(domain)));
@@ -191,15 +194,15 @@ fn create(engine: &mut Engine, qpn: Qpn, qp: &Qp) -> Result<Made> {
             Service::XrcRecv => QpType::XrcRecv,
         },
         pd: if xrcd.is_some() { PdId(0) } else { PD },
-        send_cq: Arc::clone(&cq),
-        recv_cq: Arc::clone(&cq),
+        send_cq: Arc::clone(cq),
+        recv_cq: Arc::clone(cq),
         cap: QpCap { max_send_wr: DEPTH, max_recv_wr: DEPTH, ..QpCap::default() },
         srq: None,
         xrcd,
         sq_sig_all: true,
     };
-    let handle = engine.create_qp(qpn, init).map_err(|e| refused(qp, &e))?;
-    Ok(Made { handle, cq, srq })
+    let handle = device.engine.create_qp(qpn, init).map_err(|e| refused(qp, &e))?;
+    Ok(Made { handle, srq })
 }
 
 fn refused(qp: &Qp, e: &rxe_core::VerbsError) -> Mistake {

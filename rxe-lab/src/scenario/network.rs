@@ -4,6 +4,7 @@
 //! meets the incoming faults of the host that it arrives at. So a packet that is lost before the capture
 //! is missing in it, and one that is lost behind the capture is in it and was not received.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use rxe_core::qp::QpHandle;
 use rxe_core::queue::{Completion, CompletionQueue};
-use rxe_core::types::{CompletionOp, Status, Time};
+use rxe_core::types::{CompletionOp, Qpn, Status, Time};
 use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
 use rxe_core::wire::{Ethernet, Frame, Mac, NetHeader, TxBatch, TxLimits, UDP_PORT};
 use rxe_net::{Fabric, FaultPath, Faults};
@@ -37,13 +38,11 @@ impl Port {
     }
 }
 
-/// The completions of a queue pair.
+/// The completions of a host.
 pub(super) struct Completions {
-    /// Its name.
-    pub(super) pair: String,
-    /// Its host.
-    pub(super) host: usize,
     pub(super) cq: Arc<CompletionQueue>,
+    /// The names of its queue pairs.
+    pub(super) pairs: BTreeMap<Qpn, String>,
 }
 
 impl Completions {
@@ -51,12 +50,13 @@ impl Completions {
     /// then gets a comment.
     fn take(&self, made: &mut Generated, packet: Option<(Duration, &[u8])>) {
         while let Some(completion) = self.cq.poll() {
-            let key = (self.pair.clone(), completion.status.verbs_str());
+            let Some(pair) = self.pairs.get(&completion.qpn) else { continue };
+            let key = (pair.clone(), completion.status.verbs_str());
             *made.completions.entry(key).or_default() += 1;
             let Some((left, bytes)) = packet else { continue };
             let is_it = |it: &&mut GeneratedFrame| it.at <= left && it.bytes.ends_with(bytes);
             if let Some(frame) = made.frames.iter_mut().rev().find(is_it) {
-                frame.comments.push(format!("{}: {}", self.pair, how(&completion)));
+                frame.comments.push(format!("{pair}: {}", how(&completion)));
             }
         }
     }
@@ -79,6 +79,7 @@ pub(super) struct World {
     pub(super) now: Time,
     /// Those with engines.
     pub(super) queue_pairs: Vec<Arc<QpHandle>>,
+    /// One for each host.
     pub(super) completions: Vec<Completions>,
     /// How long a packet travels.
     delay: Duration,
@@ -181,13 +182,12 @@ impl World {
         });
         // Whatever arrives now has left before.
         let left = self.start + now.since(self.origin + self.delay);
-        for (host, port) in ports.iter_mut().enumerate() {
+        for (port, completions) in ports.iter_mut().zip(&self.completions) {
             while let Some((net, bytes)) = port.into.pop(now) {
                 worked = true;
                 if port.device.answers {
                     port.device.engine.handle_frame(now, &Frame::single(net, &bytes));
-                    let here = self.completions.iter().filter(|it| it.host == host);
-                    here.for_each(|it| it.take(&mut self.made, Some((left, &bytes))));
+                    completions.take(&mut self.made, Some((left, &bytes)));
                 }
             }
             while port.device.engine.poll_event().is_some() {}

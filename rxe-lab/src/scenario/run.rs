@@ -78,12 +78,7 @@ pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Resul
     let mut world = World::new(ports, delay, rate, start, origin, bounds);
     let made = pairs.values().filter_map(|pair| pair.made.as_ref());
     world.queue_pairs = made.map(|made| made.handle.clone()).collect();
-    world.completions = (pairs.iter())
-        .filter_map(|(name, pair)| {
-            let cq = Arc::clone(&pair.made.as_ref()?.cq);
-            Some(Completions { pair: name.clone(), host: pair.host, cq })
-        })
-        .collect();
+    world.completions = completions(&world.ports, &pairs);
     world.made.findings = findings(&it.findings)?;
     let counts = BTreeMap::new();
     let steps_left = bounds.frames;
@@ -103,6 +98,19 @@ pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Resul
     let mut made = run.world.finish();
     made.responders = responders;
     Ok(made)
+}
+
+/// Those of each host.
+fn completions(ports: &[Port], pairs: &BTreeMap<String, Pair>) -> Vec<Completions> {
+    let named = |host| {
+        let here = pairs.iter().filter(move |(_, pair)| pair.host == host);
+        here.map(|(name, pair)| (pair.qpn, name.clone())).collect()
+    };
+    let of = |(host, port): (usize, &Port)| Completions {
+        cq: Arc::clone(&port.device.cq),
+        pairs: named(host),
+    };
+    ports.iter().enumerate().map(of).collect()
 }
 
 /// The findings that the description announces.

@@ -105,6 +105,30 @@ fn repetitions_and_waits_take_their_time() {
 }
 
 #[test]
+fn each_completion_has_the_name_of_its_queue_pair() {
+    let steps = "{ receive = { qp = \"b\", bytes = 4, count = 2 } }, \
+                 { receive = { qp = \"shared\", bytes = 4 } }, \
+                 { receive = { qp = \"to\", bytes = 44 } }, \
+                 { send = { qp = \"a\", bytes = 4, count = 2 } }, \
+                 { send = { qp = \"initiator\", bytes = 4 } }, \
+                 { send = { qp = \"from\", bytes = 4, to = \"to\" } }";
+    let pair = |name: &str, host: &str, peer: &str, service: &str| {
+        format!("[qps.{name}]\nhost = \"{host}\"\npeer = \"{peer}\"\nservice = \"{service}\"\n")
+    };
+    let text = with(steps)
+        + &pair("initiator", "a", "shared", "xrc_send")
+        + &pair("shared", "b", "initiator", "xrc_recv")
+        + &pair("from", "a", "to", "ud")
+        + &pair("to", "b", "from", "ud");
+    let ended: Vec<_> = (made(&text).completions.into_iter())
+        .map(|((pair, status), count)| format!("{pair}: {count} {status}"))
+        .collect();
+    let expected = ["a: 2", "b: 2", "from: 1", "initiator: 1", "shared: 1", "to: 1"]
+        .map(|it| format!("{it} success"));
+    assert_eq!(ended, expected);
+}
+
+#[test]
 fn a_failure_stands_at_the_packet_that_tells_it() {
     let generated = made(&with("{ write = { qp = \"a\", bytes = 4, rkey = 9 } }"));
     let comments: Vec<_> = generated.frames.iter().map(|frame| frame.comments.join(";")).collect();
