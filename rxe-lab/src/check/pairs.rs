@@ -25,11 +25,12 @@ impl Checker {
         /// Hosts with more queue pairs are paired by the communication manager alone.
         const MAX_CHOICE: usize = 256;
         let (from, to) = (self.flows[at].found.from, self.flows[at].found.to);
-        let others = self.hosts.get(&(to, from))?.clone();
+        let others = self.hosts.get(&(to, from))?;
         if others.len() > MAX_CHOICE {
             self.is_crowded = true;
             return None;
         }
+        let others = others.clone();
         let alone = if from == to {
             // Both directions are in one list. Those that have a peer are no choice.
             others.iter().filter(|&&other| self.flows[other].peer.is_none()).count() == 2
