@@ -233,6 +233,31 @@ pub(super) struct Packet {
     pub(super) ieth: Option<Spanned<Fields>>,
     #[serde(rename = "CNP")]
     pub(super) cnp: Option<Spanned<Fields>>,
+    /// The header of a management datagram, and its message of the communication manager.
+    #[serde(rename = "MAD")]
+    pub(super) mad: Option<Spanned<Fields>>,
+    #[serde(rename = "REQ")]
+    pub(super) req: Option<Spanned<Fields>>,
+    #[serde(rename = "MRA")]
+    pub(super) mra: Option<Spanned<Fields>>,
+    #[serde(rename = "REJ")]
+    pub(super) rej: Option<Spanned<Fields>>,
+    #[serde(rename = "REP")]
+    pub(super) rep: Option<Spanned<Fields>>,
+    #[serde(rename = "RTU")]
+    pub(super) rtu: Option<Spanned<Fields>>,
+    #[serde(rename = "DREQ")]
+    pub(super) dreq: Option<Spanned<Fields>>,
+    #[serde(rename = "DREP")]
+    pub(super) drep: Option<Spanned<Fields>>,
+    #[serde(rename = "SIDR_REQ")]
+    pub(super) sidr_req: Option<Spanned<Fields>>,
+    #[serde(rename = "SIDR_REP")]
+    pub(super) sidr_rep: Option<Spanned<Fields>>,
+    #[serde(rename = "LAP")]
+    pub(super) lap: Option<Spanned<Fields>>,
+    #[serde(rename = "APR")]
+    pub(super) apr: Option<Spanned<Fields>>,
 }
 
 /// The bytes of a payload.

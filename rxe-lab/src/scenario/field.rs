@@ -48,10 +48,13 @@ pub(super) fn write(
             }
             Form::Mac | Form::Bytes => {
                 let all = hex(value, value.get_ref().as_str().unwrap_or("-"))?;
-                let width =
-                    if field.width == 0 { bytes.len() - field.byte } else { field.width / 8 };
-                if all.len() != width {
-                    let text = format!("{} has {width} bytes, not {}", field.name, all.len());
+                let (least, most) = match field.width / 8 {
+                    // What follows to the end of the header is zero.
+                    0 => (0, bytes.len() - field.byte),
+                    width => (width, width),
+                };
+                if !(least..=most).contains(&all.len()) {
+                    let text = format!("{} has {most} bytes, not {}", field.name, all.len());
                     return Err(Mistake::at(value, text));
                 }
                 copy(field, bytes, &all);

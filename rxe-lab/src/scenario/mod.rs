@@ -11,6 +11,7 @@ mod description;
 mod error;
 mod field;
 mod host;
+mod mad;
 mod network;
 mod packet;
 mod run;

@@ -12,12 +12,14 @@ use toml::{Spanned, Value};
 use super::description::{Fields, Packet, Pattern};
 use super::error::{Mistake, Result};
 use super::field::{self, Place};
+use super::mad;
 use crate::header::{self, Header};
 
 /// The most bytes of a payload: an IP packet has no more.
 const MAX_PAYLOAD: usize = 65_000;
 
 /// Where a packet comes from and goes to.
+#[derive(Clone, Copy)]
 pub(super) struct Ends {
     pub(super) src: IpAddr,
     pub(super) dst: IpAddr,
@@ -29,6 +31,13 @@ pub(super) struct Ends {
     pub(super) qkey: u32,
     /// The PSN of the first request that its queue pair sends, and of the first that it answers.
     pub(super) psns: (u32, u32),
+}
+
+impl Ends {
+    /// Queue pair 1 of both hosts.
+    fn of_management(self) -> Self {
+        Self { dest_qp: mad::QP1, src_qp: mad::QP1, qkey: mad::QP1_QKEY, ..self }
+    }
 }
 
 /// A packet that was made.
@@ -90,6 +99,7 @@ pub(super) fn build(packet: &Packet, ends: &Ends, place: &mut Place<'_>) -> Resu
             _ => None,
         }
     };
+    let ends = if mad::is_given(packet) { &ends.of_management() } else { ends };
     let opcode = opcode(packet)?;
     let info = opcode.info();
     place.psn = if info.is_some_and(OpInfo::is_response) { ends.psns.1 } else { ends.psns.0 };
@@ -188,6 +198,9 @@ fn headers(packet: &Packet, info: Option<&OpInfo>) -> Result<Vec<&'static Header
 }
 
 fn payload<'p>(packet: &'p Packet, place: &mut Place<'_>) -> Result<Cow<'p, [u8]>> {
+    if mad::is_given(packet) {
+        return mad::payload(packet, place).map(Cow::Owned);
+    }
     let (len, at) = match (&packet.bytes, &packet.data) {
         (Some(bytes), None) => (*bytes.get_ref(), bytes.span()),
         (Some(bytes), Some(_)) => {

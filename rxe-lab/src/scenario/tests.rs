@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::capture::LinkType;
 use crate::frame::{Content, Icrc, decode_bytes};
 use crate::header::{self, Value};
 
@@ -72,6 +73,41 @@ fn a_packet_has_the_fields_that_are_given_and_a_right_icrc() {
         assert_eq!((packet.ext.reth.unwrap().va, packet.ext.reth.unwrap().dma_len), (u64::MAX, 5));
         assert!(decoded.congestion_experienced);
     }
+}
+
+#[test]
+fn a_message_of_the_communication_manager_has_the_fields_that_are_given() {
+    let text = with(
+        "{ packet = { from = \"a\", to = \"b\", BTH = { OpCode = \"UD_SEND_ONLY\" }, \
+           MAD = { TransactionID = 5 }, REJ = { Reason = 28, PrivateData = \"0102\" } } }",
+    );
+    let frame = &made(&text).frames[0];
+    let decoded = decode_bytes(LinkType::ETHERNET, &frame.bytes, frame.bytes.len());
+    let Content::Rdma(packets) = &decoded.content else { panic!("{decoded:?}") };
+    let packet = &packets[0];
+    let deth = packet.ext.deth.unwrap();
+    assert_eq!((packet.icrc, packet.wrong, packet.payload_len), (Icrc::Right, None, 256));
+    assert_eq!((packet.bth.dest_qp.value(), deth.src_qp.value()), (1, 1));
+    assert_eq!(deth.qkey.value(), 0x8001_0000);
+    let [.., mad, rej, _] = &packet.layers[..] else { panic!("{packet:?}") };
+    let value = |layer: &header::Layer, name: &str| {
+        let found = layer.fields(&frame.bytes).find(|(field, _)| field.name == name);
+        found.unwrap_or_else(|| panic!("{}.{name}", layer.header.name)).1
+    };
+    assert_eq!((mad.header.name, rej.header.name), ("MAD", "REJ"));
+    for (name, number, width) in [
+        ("BaseVersion", 1, 8),
+        ("MgmtClass", 7, 8),
+        ("ClassVersion", 2, 8),
+        ("Method", 3, 8),
+        ("TransactionID", 5, 64),
+        ("AttributeID", 0x12, 16),
+    ] {
+        assert_eq!(value(mad, name), Value::Number(number, width), "{name}");
+    }
+    assert_eq!(value(rej, "Reason"), Value::Number(28, 16));
+    let Value::Bytes(private) = value(rej, "PrivateData") else { panic!("{rej:?}") };
+    assert_eq!((&private[..3], private.len()), (&[1, 2, 0][..], 148));
 }
 
 #[test]
@@ -171,6 +207,16 @@ fn mistakes_are_said_with_line_and_column() {
             "{ packet = { qp = \"a\", BTH = { OpCode = 4 }, AETH = { MSN = 1 } } }",
             63,
             "RC_SEND_ONLY has no AETH",
+        ),
+        (
+            "{ packet = { qp = \"a\", BTH = { OpCode = 100 }, REQ = {}, RTU = {} } }",
+            74,
+            "a management datagram has one message",
+        ),
+        (
+            "{ packet = { qp = \"a\", BTH = { OpCode = 100 }, bytes = 4, RTU = {} } }",
+            66,
+            "leave out `bytes`",
         ),
         ("{ packet = { BTH = { OpCode = 4 } } }", 11, "where is this packet from and to?"),
         (

@@ -272,7 +272,8 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["run"],
             &["network", "packet"],
-            &["field", "host"],
+            &["host", "mad"],
+            &["field"],
             &["description"],
             &["error"],
         ],

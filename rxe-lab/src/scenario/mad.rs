@@ -1,0 +1,69 @@
+//! A management datagram with a message of the communication manager, field by field. IBTA 12.6, 13.4.
+
+use toml::Spanned;
+
+use super::description::{Fields, Packet};
+use super::error::{Mistake, Result};
+use super::field::{self, Place};
+use crate::header;
+
+/// Bytes of a management datagram.
+const LEN: usize = 256;
+
+/// The general services queue pair, which sends it and which it goes to. IBTA 3.9.2.3.
+pub(super) const QP1: u32 = 1;
+/// The Q_Key of [`QP1`]. IBTA 10.2.4.
+pub(super) const QP1_QKEY: u32 = 0x8001_0000;
+
+/// The messages that a packet can have, each with its attribute ID.
+fn messages(packet: &Packet) -> impl Iterator<Item = (u16, &Spanned<Fields>)> {
+    let all = [
+        &packet.req,
+        &packet.mra,
+        &packet.rej,
+        &packet.rep,
+        &packet.rtu,
+        &packet.dreq,
+        &packet.drep,
+        &packet.sidr_req,
+        &packet.sidr_rep,
+        &packet.lap,
+        &packet.apr,
+    ];
+    (0x10..).zip(all).filter_map(|(attribute, fields)| Some((attribute, fields.as_ref()?)))
+}
+
+/// Whether the packet is a management datagram.
+pub(super) fn is_given(packet: &Packet) -> bool {
+    packet.mad.is_some() || messages(packet).next().is_some()
+}
+
+/// The datagram: its header and its message, with the usual values of what is not given.
+pub(super) fn payload(packet: &Packet, place: &mut Place<'_>) -> Result<Vec<u8>> {
+    let other = packet.bytes.as_ref().map(Spanned::span);
+    if let Some(span) = other.or(packet.data.as_ref().map(Spanned::span)) {
+        let text = "the payload is the management datagram: leave out `bytes` and `data`";
+        return Err(Mistake::new(span, text));
+    }
+    let mut given = messages(packet);
+    let message = given.next();
+    if let Some((_, second)) = given.next() {
+        return Err(Mistake::at(second, "a management datagram has one message: leave this out"));
+    }
+    let mut bytes = vec![0; LEN];
+    let (head, body) = bytes.split_at_mut(header::MAD.len);
+    let usual = [("BaseVersion", 1), ("MgmtClass", 7), ("ClassVersion", 2), ("Method", 3)];
+    let attribute = message.map_or(0, |(attribute, _)| u64::from(attribute));
+    for (name, value) in usual.into_iter().chain([("AttributeID", attribute)]) {
+        field::put_named(&header::MAD, head, name, value);
+    }
+    if let Some(fields) = &packet.mad {
+        field::write(&header::MAD, head, fields.get_ref(), place)?;
+    }
+    if let Some((attribute, fields)) = message
+        && let Some(header) = header::cm(attribute)
+    {
+        field::write(header, body, fields.get_ref(), place)?;
+    }
+    Ok(bytes)
+}
