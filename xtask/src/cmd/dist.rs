@@ -122,17 +122,15 @@ fn make(args: &Args) -> Result<Vec<String>> {
             }
         }
         match source(&root) {
-            Ok(()) => {
-                println!("trixie: installed from the checkout, by the README's first commands")
-            }
-            Err(Error::Missing(why)) => skipped.push(format!("the README's first commands: {why}")),
+            Ok(()) => println!("trixie: installed from the checkout, by the README's commands"),
+            Err(Error::Missing(why)) => skipped.push(format!("the README's checkout: {why}")),
             Err(why) => return Err(why),
         }
     }
     Ok(skipped)
 }
 
-/// Runs the README's first commands on a clean system that has Rust.
+/// Runs the README's commands for a checkout on a clean system that has Rust.
 fn source(root: &Path) -> Result<()> {
     let commit = checkout::commit(root, "HEAD")?;
     let readme = checkout::git(root, &["show", &format!("{commit}:README.md")])?;
@@ -151,7 +149,7 @@ fn source(root: &Path) -> Result<()> {
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
     let registry = home.unwrap_or_default().join("registry");
     let clone = |to: &Path| checkout::clone(root, to, &commit);
-    dist::check_source(clone, [&rust, &registry], dist::first_commands(&readme)?)
+    dist::check_source(clone, [&rust, &registry], &dist::checkout_commands(&readme)?)
 }
 
 fn read(root: &Path, name: &str) -> Result<String> {

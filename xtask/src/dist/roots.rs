@@ -129,13 +129,17 @@ const INSTALL: &str = r#"
     ln -s /usr/share/doc/rxe/pcaps pcaps
 "#;
 
-/// The commands of a README's first block, which install `rxe` from a checkout.
+/// The commands of a README's blocks `sh checkout`, which install `rxe` and run an example.
 ///
 /// # Errors
-/// If there is no block.
-pub fn first_commands(readme: &str) -> Result<&str> {
-    let block = readme.split("\n```sh\n").nth(1).and_then(|rest| rest.split("```").next());
-    block.ok_or_else(|| Error::Failed("a README does not begin with commands".into()))
+/// If there is none.
+pub fn checkout_commands(readme: &str) -> Result<String> {
+    let parts = readme.split("\n```sh checkout\n").skip(1);
+    let commands: String = parts.filter_map(|part| part.split("```").next()).collect();
+    match commands.is_empty() {
+        true => Err(Error::Failed("a README has no commands for a checkout".into())),
+        false => Ok(commands),
+    }
 }
 
 /// Runs in a root: `$1` is it, `$2` this machine's Rust, `$3` its cargo's registry, `$4` what to run in the
@@ -172,7 +176,7 @@ pub fn check_source(
     let said = succeed("a checkout on a clean Debian 13", enter.arg(commands))?;
     match said.contains("every byte verified") {
         true => Ok(()),
-        false => Err(Error::Failed(format!("the README's first commands print\n{said}"))),
+        false => Err(Error::Failed(format!("the README's commands for a checkout print\n{said}"))),
     }
 }
 
@@ -359,9 +363,14 @@ mod tests {
         assert!(commands("\n```sh\nrm -r /\n```").is_err());
         for name in ["README.md", "README.zh-CN.md"] {
             let text = fs::read_to_string(root.join(name)).unwrap();
-            let first: Vec<_> = first_commands(&text).unwrap().lines().map(str::to_owned).collect();
-            assert!(first.len() == 2 && first[0].starts_with("cargo xtask install "), "{first:?}");
-            assert!(first[1].starts_with("~/.local/bin/rxe demo "), "{first:?}");
+            let commands = checkout_commands(&text).unwrap();
+            let lines: Vec<_> = commands.lines().collect();
+            assert_eq!(lines.len(), 3, "{commands}");
+            assert!(lines[0].starts_with("cargo xtask install "), "{commands}");
+            assert!(lines[1].starts_with("~/.local/bin/rxe demo "), "{commands}");
+            assert_eq!(lines[2], "cargo run -p rxe-verbs --example send_receive");
+            let packages = format!("`apt-get install {}`", BUILD_PACKAGES.replace(',', " "));
+            assert!(text.contains(&packages), "{name} lacks {packages}");
         }
     }
 }
