@@ -40,7 +40,7 @@ enum Chore {
     Programs(cmd::programs::Args),
     /// Run the tests of unsafe and of shared things under AddressSanitizer, valgrind and loom
     Sanitize(cmd::sanitize::Args),
-    /// Run rdma-core's own tests with our devices and with a kernel's, and write docs/programs-tried.md
+    /// Run a test suite of others with our devices and with a kernel's, and write docs/programs-tried.md
     Suite(cmd::suite::Args),
     /// Run everything: formatting, lints, unit tests, and the outer tests with real kernels
     Test(cmd::test::Args),

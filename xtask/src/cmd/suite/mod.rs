@@ -1,0 +1,133 @@
+//! `cargo xtask suite`: test suites of others, with our devices and with a kernel's, and the tables of them in
+//! `docs/programs-tried.md`.
+//!
+//! The tests are not part of this project. They are in checkouts that the caller has made.
+
+mod rdma_core;
+mod rdma_unit_test;
+mod table;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::thread;
+
+use xtask::vm::{Cmd, Error, Kernel, Net, Result, Spec, Vm};
+
+use super::interop::build;
+use super::{checkout, programs};
+use table::Ends;
+
+/// Which suite.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    suite: Suite,
+    /// The kernel to compare with
+    #[arg(long, default_value = "7.2", global = true)]
+    kernel: String,
+}
+
+#[derive(clap::Subcommand)]
+enum Suite {
+    /// rdma-core's tests in Python
+    RdmaCore {
+        /// A checkout of the version of python3-pyverbs: git clone --branch v44.0
+        #[arg(value_name = "CHECKOUT")]
+        source: PathBuf,
+    },
+    /// Google's rdma-unit-test, which is compiled in the checkout
+    RdmaUnitTest {
+        /// A checkout of the last commit that compiles with Debian 12's Abseil: b81cb4c
+        #[arg(value_name = "CHECKOUT")]
+        source: PathBuf,
+    },
+}
+
+/// How a suite is run.
+struct Plan {
+    name: &'static str,
+    /// Of the interfaces on both sides.
+    mtu: u32,
+    /// A shell script that runs the suite on the device `$device`. Port 1, GID 1 is its IPv4 address.
+    script: String,
+    /// Reads what the script prints.
+    parse: fn(&str) -> Ends,
+}
+
+impl Suite {
+    fn plan(&self) -> Result<Plan> {
+        Ok(match self {
+            Self::RdmaCore { source } => Plan {
+                name: "rdma-core",
+                mtu: 1500,
+                script: rdma_core::command(source)?,
+                parse: rdma_core::parse,
+            },
+            Self::RdmaUnitTest { source } => Plan {
+                name: "rdma-unit-test",
+                // It connects with a path MTU of 4096.
+                mtu: 4200,
+                script: rdma_unit_test::command(source)?,
+                parse: rdma_unit_test::parse,
+            },
+        })
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let plan = args.suite.plan()?;
+    let name = plan.name;
+    let (ours, theirs) = thread::scope(|scope| {
+        let theirs = scope.spawn(|| theirs(&plan, &args.kernel));
+        (ours(&plan), theirs.join().expect("it does not panic"))
+    });
+    let ours = (plan.parse)(&kept(&format!("{name}-ours"), ours?)?);
+    let theirs = (plan.parse)(&kept(&format!("{name}-kernel-{}", args.kernel), theirs?)?);
+    if ours.is_empty() || theirs.is_empty() {
+        let why =
+            "it may need a package, or the checkout is in /var/tmp, which the VM does not see";
+        return Err(Error::Failed(format!("{name}: no test was run: {why}")));
+    }
+    let table = table::table(&ours, &theirs, &args.kernel);
+    println!("{table}");
+    programs::write(&format!("suite {name}"), &table)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes what a suite printed to a file of that name in `target/suite`, which says why a test failed.
+fn kept(name: &str, said: String) -> Result<String> {
+    let dir = checkout::root()?.join("target/suite");
+    let path = dir.join(format!("{name}.log"));
+    fs::create_dir_all(&dir)
+        .and_then(|()| fs::write(&path, &said))
+        .map_err(|e| Error::Failed(format!("{}: {e}", path.display())))?;
+    println!("{}", path.display());
+    Ok(said)
+}
+
+/// Runs a suite with one of our devices.
+fn ours(plan: &Plan) -> Result<String> {
+    let rxe = build()?.join("rxe");
+    let Plan { mtu, script, .. } = plan;
+    let script = format!(
+        "mount -t tmpfs none /run; export XDG_RUNTIME_DIR=/run; ip link set lo up
+         ip link add eth0 mtu {mtu} type veth peer name far mtu {mtu}; ip address add 10.9.0.1/24 dev eth0
+         ip link set eth0 up; ip link set far up; sleep 2
+         export device=rxe_eth0
+         exec {} run --device eth0 --explain off -- sh -c '{script}'",
+        rxe.display(),
+    );
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--user", "--map-root-user", "--net", "--mount", "sh", "-c", &script]);
+    let out = unshare.output().map_err(|e| Error::Missing(format!("unshare: {e}")))?;
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// Runs it with a kernel's device.
+fn theirs(plan: &Plan, kernel: &str) -> Result<String> {
+    let net = Net::tap(plan.mtu)?;
+    let vm = Vm::boot(&net, &Kernel::find(kernel)?, &Spec::default())?;
+    let out = vm.run(Cmd::sh(format!("export device=rxe0\n{}", plan.script)))?;
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}

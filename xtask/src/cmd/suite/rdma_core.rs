@@ -1,0 +1,84 @@
+//! rdma-core's tests, which use pyverbs. That is installed; both must be of one version.
+
+use std::path::Path;
+
+use xtask::vm::{Error, Result};
+
+use super::table::{End, Ends};
+
+/// Modules for devices and software that neither side has.
+const FOREIGN: [&str; 3] = ["test_mlx5", "test_efa", "test_cuda"];
+
+/// The script that runs them on `$device`.
+pub(super) fn command(source: &Path) -> Result<String> {
+    let tests = source.join("tests");
+    let tests =
+        tests.canonicalize().map_err(|e| Error::Failed(format!("{}: {e}", tests.display())))?;
+    Ok(format!(
+        "cd {}; timeout 900 /usr/bin/python3 -B run_tests.py -v --dev $device --port 1 --gid 1 2>&1",
+        tests.display()
+    ))
+}
+
+/// What `unittest -v` prints: `NAME (tests.MODULE.CLASS.NAME)`, with a description on the next line if
+/// there is one, then ` ... ` and the result. Programs print in between.
+pub(super) fn parse(said: &str) -> Ends {
+    let mut ends = Ends::new();
+    let mut current = None;
+    for line in said.lines() {
+        if let Some(place) =
+            line.split_once(" (tests.").and_then(|(_, rest)| rest.split(')').next())
+        {
+            let mut parts = place.split('.');
+            let module = parts.next().unwrap_or_default().to_owned();
+            current = parts.next_back().map(|name| (module, name.to_owned()));
+        }
+        let end = match line.split_once("skipped ") {
+            Some((_, why)) => Some(End::Skipped(why.trim_matches(['\'', '"']).to_owned())),
+            None if line.ends_with("ok") => Some(End::Passed),
+            None if line.ends_with("FAIL") || line.ends_with("ERROR") => Some(End::Failed),
+            None => None,
+        };
+        if let Some(end) = end
+            && let Some(test) = current.take()
+        {
+            ends.insert(test, end);
+        }
+        if line.starts_with("=====") {
+            break;
+        }
+    }
+    ends.retain(|(module, _), _| !FOREIGN.iter().any(|foreign| module.starts_with(foreign)));
+    ends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "test_a (tests.test_addr.AHTest.test_a)
+Test creating an AH ... ok
+test_b (tests.test_addr.AHTest.test_b) ... something is printed
+ok
+test_c (tests.test_qp.QPTest.test_c) ... skipped 'Create QP type 8 is not supported'
+test_d (tests.test_qp.QPTest.test_d)
+Test ... FAIL
+test_e (tests.test_mlx5_dr.Test.test_e) ... skipped 'no card'
+======================================================================
+FAIL: test_d (tests.test_qp.QPTest.test_d)
+";
+
+    #[test]
+    fn each_test_has_its_end_and_those_of_cards_are_left_out() {
+        let ends = parse(SAID);
+        let of = |module: &str, name: &str| ends[&(module.into(), name.into())].clone();
+        assert_eq!(ends.len(), 4);
+        assert_eq!(of("test_addr", "test_a"), End::Passed);
+        assert_eq!(of("test_addr", "test_b"), End::Passed);
+        assert_eq!(
+            of("test_qp", "test_c"),
+            End::Skipped("Create QP type 8 is not supported".into())
+        );
+        assert_eq!(of("test_qp", "test_d"), End::Failed);
+    }
+}
