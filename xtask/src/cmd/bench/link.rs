@@ -56,7 +56,7 @@ impl Ran {
 }
 
 /// The CPU time of the children that have ended.
-fn cpu_of_children() -> Duration {
+pub(super) fn cpu_of_children() -> Duration {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return Duration::ZERO };
     let time = |t: TimeVal| Duration::from_micros(u64::try_from(t.num_microseconds()).unwrap_or(0));
     time(usage.user_time()) + time(usage.system_time())

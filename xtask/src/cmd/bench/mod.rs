@@ -4,6 +4,7 @@
 //! contender in turn, several rounds. What counts is the ratio within a round, since machines differ
 //! and a shared one differs from minute to minute. Nothing here decides whether a test passes.
 
+mod captures;
 mod contender;
 mod fabric;
 pub(crate) mod instructions;
@@ -67,6 +68,11 @@ pub(crate) struct Args {
     /// tables into docs/performance.md
     #[arg(long, conflicts_with_all = ["quick", "rounds", "plots", "kernel", "json", "compare", "instructions", "fabric"])]
     profile: bool,
+    /// Measure instead how fast `rxe decode` and `rxe check` read large captures on one CPU, and their
+    /// memory. The captures are made in target/captures. With --write, put the table into
+    /// docs/performance.md
+    #[arg(long, conflicts_with_all = ["quick", "plots", "kernel", "only", "json", "compare", "instructions", "fabric", "profile"])]
+    captures: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -80,6 +86,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     if args.profile {
         return profile::run(args.only.as_deref(), args.write).map(|()| ExitCode::SUCCESS);
+    }
+    if args.captures {
+        return captures::run(args.rounds.unwrap_or(5), args.write).map(|()| ExitCode::SUCCESS);
     }
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 5 });
     let (rxe, groups) = groups(args)?;

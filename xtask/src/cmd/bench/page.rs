@@ -19,6 +19,12 @@ pub(super) struct Page {
 /// How fast this is beside others.
 pub(super) const PERFORMANCE: Page =
     Page { name: "performance", begin: "<!-- cargo xtask bench --write puts what follows -->" };
+const CAPTURES_BEGIN: &str = "<!-- cargo xtask bench --captures --write puts what follows -->";
+/// How fast captures are read.
+pub(super) const CAPTURES: Page = Page { name: "performance", begin: CAPTURES_BEGIN };
+/// The same in Chinese.
+pub(super) const CAPTURES_ZH: Page =
+    Page { name: "zh/reference/performance", begin: CAPTURES_BEGIN };
 /// Where the time goes.
 pub(super) const PROFILES: Page = Page {
     name: "performance",

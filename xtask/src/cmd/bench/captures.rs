@@ -1,0 +1,319 @@
+//! `cargo xtask bench --captures`: how fast `rxe decode` and `rxe check` read large captures on one CPU,
+//! and how much memory they take.
+//!
+//! `rxe gen` makes the captures, piece by piece, in target/captures, where they stay. They are in the
+//! system's cache when a command reads them.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Seek, SeekFrom, Write as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use xtask::vm::{Error, Result};
+
+use super::link::cpu_of_children;
+use super::page::{self, Page};
+use crate::cmd::checkout;
+
+/// Bytes before the first packet of a capture, in pcap.
+const FILE_HEADER: u64 = 24;
+/// Requests of a queue pair in a piece at most. PSNs of the next piece are so far away that another
+/// connection begins with them.
+const REQUESTS: u32 = 250_000;
+/// PSNs from piece to piece.
+const PSNS: u32 = 1 << 19;
+
+/// A text in English and in Chinese.
+type Text = [&'static str; 2];
+
+/// The pages that have the table.
+const PAGES: [Page; 2] = [page::CAPTURES, page::CAPTURES_ZH];
+
+const HEADER: Text = [
+    "| capture | command | MB/s | goal | peak memory, goal 256 MiB |",
+    "| 抓包文件 | 命令 | MB/s | 目标 | 内存峰值，目标 256 MiB |",
+];
+
+/// A capture.
+struct Traffic {
+    name: Text,
+    file: &'static str,
+    /// Queue pairs of the requester.
+    qps: u32,
+    /// Bytes of a message, which are WRITEs with path MTU 4096.
+    bytes: u32,
+    /// Messages that each queue pair has on its way.
+    depth: u32,
+}
+
+/// The least length of a capture, in bytes.
+const LENGTH: u64 = 1_000_000_000;
+
+const CAPTURES: [Traffic; 3] = [
+    Traffic {
+        name: ["packets of 4 KiB", "4 KiB 的报文"],
+        file: "4k.pcap",
+        qps: 1,
+        bytes: 65536,
+        depth: 4,
+    },
+    Traffic {
+        name: ["packets of 64 B", "64 B 的报文"],
+        file: "64.pcap",
+        qps: 1,
+        bytes: 64,
+        depth: 16,
+    },
+    Traffic {
+        name: ["packets of 64 B, 1,000 queue pairs", "64 B 的报文，1,000 个队列对"],
+        file: "64-1000.pcap",
+        qps: 1000,
+        bytes: 64,
+        depth: 1,
+    },
+];
+
+/// What is measured: its name, the arguments before the capture, and the goal in MB/s if there is one.
+const COMMANDS: [(Text, &[&str], Option<u32>); 3] = [
+    (
+        ["decode, only the summary", "decode，只有汇总"],
+        &["decode", "--only", "malformed"],
+        Some(300),
+    ),
+    (["decode, a line for each packet", "decode，每个报文一行"], &["decode"], None),
+    (["check", "check"], &["check", "--strict"], Some(150)),
+];
+
+/// A run.
+struct Measured {
+    /// MB/s.
+    rate: f64,
+    /// Peak of its memory, in MiB.
+    memory: u64,
+}
+
+/// A row of the table.
+struct Row {
+    capture: Text,
+    command: Text,
+    rate: String,
+    /// MB/s.
+    goal: Option<u32>,
+    /// MiB.
+    memory: u64,
+}
+
+/// Measures each command with each capture, prints a table and, with `write`, puts it into
+/// docs/performance.md and its Chinese page.
+pub(super) fn run(rounds: u32, write: bool) -> Result<()> {
+    let root = checkout::root()?;
+    let rxe = checkout::build(&root, &["-p", "rxe-cli", "-p", "rxe-preload"])?;
+    let directory = root.join("target/captures");
+    fs::create_dir_all(&directory).map_err(|e| failed(&directory, &e))?;
+    let mut rows = Vec::new();
+    for traffic in &CAPTURES {
+        let file = directory.join(traffic.file);
+        traffic.make(&rxe, &file)?;
+        let length = read(&file).map_err(|e| failed(&file, &e))?;
+        for (command, args, goal) in COMMANDS {
+            eprintln!("{}: {}", traffic.name[0], command[0]);
+            let runs =
+                (0..rounds).map(|_| measure(&rxe, args, &file, length)).collect::<Result<_>>()?;
+            let (rate, memory) = cells(runs);
+            rows.push(Row { capture: traffic.name, command, rate, goal, memory });
+        }
+    }
+    println!("{}", table(&rows, rounds, 0));
+    for (language, page) in PAGES.into_iter().enumerate().filter(|_| write) {
+        page.write_results(&table(&rows, rounds, language))?;
+    }
+    Ok(())
+}
+
+/// The table in a language of [`Text`].
+fn table(rows: &[Row], rounds: u32, language: usize) -> String {
+    let opening = [
+        format!("The median of {rounds} rounds, in brackets the least and the greatest:"),
+        format!("{rounds} 轮的中位数，括号内是最小值和最大值："),
+    ];
+    let mut text =
+        format!("{}\n\n{}\n| --- | --- | --- | --- | --- |\n", opening[language], HEADER[language]);
+    for Row { capture, command, rate, goal, memory } in rows {
+        let (capture, command) = (capture[language], command[language]);
+        let goal = goal.map_or(String::new(), |goal| format!(" {goal}"));
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "| {capture} | {command} | {rate} |{goal} | {memory} MiB |");
+    }
+    text
+}
+
+/// The rates and the greatest memory of all rounds.
+fn cells(mut runs: Vec<Measured>) -> (String, u64) {
+    runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+    let memory = runs.iter().map(|run| run.memory).max().unwrap_or(0);
+    let rate = |at: usize| runs.get(at).map_or(0.0, |run| run.rate);
+    let (least, middle, most) = (rate(0), rate(runs.len() / 2), rate(runs.len().saturating_sub(1)));
+    (format!("{middle:.0} ({least:.0}–{most:.0})"), memory)
+}
+
+impl Traffic {
+    /// Makes the capture, if it is not there.
+    fn make(&self, rxe: &Path, to: &Path) -> Result<()> {
+        if to.exists() {
+            return Ok(());
+        }
+        eprintln!("making {}", to.display());
+        let new = to.with_extension("new");
+        let piece = to.with_extension("piece");
+        let mut file = File::create(&new).map_err(|e| failed(&new, &e))?;
+        let mut length = 0;
+        for number in 0.. {
+            if length >= LENGTH {
+                break;
+            }
+            self.make_piece(rxe, number, &piece)?;
+            length = append(&piece, &mut file, number > 0).map_err(|e| failed(&new, &e))?;
+        }
+        fs::remove_file(&piece).map_err(|e| failed(&piece, &e))?;
+        fs::rename(&new, to).map_err(|e| failed(to, &e))
+    }
+
+    fn make_piece(&self, rxe: &Path, number: u32, to: &Path) -> Result<()> {
+        let mut generate = Command::new(rxe);
+        generate.args(["gen", "-", "-w"]).arg(to).stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = generate.spawn().map_err(|e| failed(rxe, &e))?;
+        if let Some(mut input) = child.stdin.take() {
+            input.write_all(self.scenario(number).as_bytes()).map_err(|e| failed(rxe, &e))?;
+        }
+        let out = child.wait_with_output().map_err(|e| failed(rxe, &e))?;
+        match out.status.success() {
+            true => Ok(()),
+            false => Err(Error::Failed(String::from_utf8_lossy(&out.stderr).into_owned())),
+        }
+    }
+
+    /// The description of a piece.
+    fn scenario(&self, number: u32) -> String {
+        let Self { qps, bytes, depth, .. } = *self;
+        let packets = bytes.div_ceil(4096) * depth;
+        // A piece has 1,000,000 frames at most.
+        let times = REQUESTS.min(450_000 / qps) / packets;
+        let start = 1_700_000_000 + 60 * number;
+        let psn = 1000 + PSNS * number;
+        let mut text =
+            format!("start = {start}\nsteps = [{{ repeat = {{ times = {times}, steps = [\n");
+        for qp in 0..qps {
+            let _ = writeln!(
+                text,
+                "{{ write = {{ qp = \"a{qp}\", bytes = {bytes}, count = {depth} }} }},"
+            );
+        }
+        text += "{ wait = \"\" } ] } }]\n";
+        for (host, address) in [("a", "10.0.0.1"), ("b", "10.0.0.2")] {
+            let _ = write!(
+                text,
+                "[hosts.{host}]\naddress = \"{address}\"\nmemory = 1048576\n\
+                 access = [\"local_write\", \"remote_write\"]\n"
+            );
+        }
+        for qp in 0..qps {
+            for (own, peer) in [("a", "b"), ("b", "a")] {
+                let _ = write!(
+                    text,
+                    "[qps.{own}{qp}]\nhost = \"{own}\"\npeer = \"{peer}{qp}\"\nmtu = 4096\npsn = {psn}\n"
+                );
+            }
+        }
+        text
+    }
+}
+
+/// Appends a piece to a capture. Returns the length of it.
+fn append(piece: &Path, to: &mut File, without_header: bool) -> io::Result<u64> {
+    let mut from = File::open(piece)?;
+    if without_header {
+        from.seek(SeekFrom::Start(FILE_HEADER))?;
+    }
+    io::copy(&mut from, to)?;
+    to.stream_position()
+}
+
+/// Reads a capture into the system's cache, so that no disk is measured. Returns its length.
+fn read(file: &Path) -> io::Result<u64> {
+    io::copy(&mut File::open(file)?, &mut io::sink())
+}
+
+/// Runs `rxe` on a capture of so many bytes, bound to one CPU.
+fn measure(rxe: &Path, args: &[&str], file: &Path, length: u64) -> Result<Measured> {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0"]).arg(rxe).args(args).arg(file);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
+    let before = cpu_of_children();
+    let mut child = command.spawn().map_err(|e| Error::Missing(format!("taskset: {e}")))?;
+    let mut memory = 0;
+    let status = loop {
+        memory = peak(&child).unwrap_or(memory);
+        if let Some(status) = child.try_wait().map_err(|e| failed(rxe, &e))? {
+            break status;
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    // Its CPU time: others may use this CPU too.
+    let time = cpu_of_children().saturating_sub(before);
+    if !status.success() {
+        return Err(Error::Failed(format!("{command:?}: {status}")));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "shown without digits after the point")]
+    let rate = length as f64 / 1e6 / time.as_secs_f64();
+    Ok(Measured { rate, memory })
+}
+
+/// The most memory that a process has had so far, in MiB. Nothing if it has ended.
+fn peak(child: &Child) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib.div_ceil(1024))
+}
+
+fn failed(path: &Path, e: &io::Error) -> Error {
+    Error::Failed(format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_median_and_the_greatest_memory() {
+        let run = |rate, memory| Measured { rate, memory };
+        let runs = vec![run(300.0, 5), run(100.4, 9), run(200.0, 7)];
+        assert_eq!(cells(runs), ("200 (100–300)".to_owned(), 9));
+    }
+
+    #[test]
+    fn both_languages_have_the_same_figures() {
+        let row = Row {
+            capture: ["a", "b"],
+            command: ["c", "d"],
+            rate: "9".into(),
+            goal: Some(8),
+            memory: 7,
+        };
+        let rows = [row];
+        assert!(table(&rows, 5, 0).ends_with("--- |\n| a | c | 9 | 8 | 7 MiB |\n"));
+        assert!(table(&rows, 5, 1).ends_with("--- |\n| b | d | 9 | 8 | 7 MiB |\n"));
+    }
+
+    #[test]
+    fn psns_of_a_piece_are_far_from_those_of_the_next() {
+        for traffic in &CAPTURES {
+            let scenario = traffic.scenario(3);
+            assert!(scenario.contains(&format!("psn = {}\n", 1000 + 3 * PSNS)));
+        }
+        const { assert!(PSNS - REQUESTS > 1 << 18) };
+    }
+}
