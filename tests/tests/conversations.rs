@@ -216,7 +216,6 @@ fn sends_as_huawei(talk: &[Said]) {
 /// The packets of two ConnectX adapters over RC: those captured, and those of the scenario that has their
 /// headers.
 fn connectx(test: &str) -> Vec<Vec<Said>> {
-    let is_connection = |qpn| qpn > 1;
     let captured = read_bytes(test, "mlx5-read-cas.pcap")
         .map(|file| said(pcap_frames(&file).into_iter().map(<[u8]>::to_vec), is_connection));
     let talks: Vec<_> = captured.into_iter().chain([scenario("connectx_read_cas")]).collect();
@@ -235,9 +234,14 @@ fn huawei(test: &str) -> Vec<Vec<Said>> {
     talks
 }
 
+/// Not queue pair 1, to which the messages of the communication manager go.
+fn is_connection(qpn: u32) -> bool {
+    qpn > 1
+}
+
 /// The packets of a scenario. Its headers are those of a capture, its payloads zeros.
 fn scenario(name: &str) -> Vec<Said> {
-    said(rxe_tests::scenario::frames(name).into_iter(), |_| true)
+    said(rxe_tests::scenario::frames(name).into_iter(), is_connection)
 }
 
 fn said(frames: impl Iterator<Item = Vec<u8>>, of: impl Fn(u32) -> bool) -> Vec<Said> {

@@ -164,17 +164,14 @@ pub fn run(kernel: &str, options: &Options) -> Result<Report> {
         options.backends.iter().partition(|backend| **backend == Backend::L2);
     let (mut report, mut left_out) = (None, None);
     if !of_host.is_empty() {
-        match unless_missing(Net::tap(LINK_MTU), !l2.is_empty())? {
-            Ok(net) => {
-                // Where ours is in the VM, the kernel has no device. It is not deleted in a VM that had one:
-                // 5.10 may wait for ever for what other cells have left of it.
-                let groups = of_host.iter().copied().partition(|b| *b != Backend::Guest);
-                for some in <[Vec<Backend>; 2]>::from(groups).iter().filter(|some| !some.is_empty())
-                {
-                    report = Some(run_on(&net, kernel, &found, options, some, report)?);
-                }
+        // Where ours is in the VM, the kernel has no device. It is not deleted in a VM that had one: 5.10 may
+        // wait for ever for what other cells have left of it. A link holds one VM.
+        let groups = of_host.iter().copied().partition(|b| *b != Backend::Guest);
+        for some in <[Vec<Backend>; 2]>::from(groups).iter().filter(|some| !some.is_empty()) {
+            match unless_missing(Net::tap(LINK_MTU), !l2.is_empty())? {
+                Ok(net) => report = Some(run_on(&net, kernel, &found, options, some, report)?),
+                Err(why) => left_out = Some(why),
             }
-            Err(why) => left_out = Some(why),
         }
     }
     if !l2.is_empty() {
