@@ -54,6 +54,7 @@ fn a_choice_that_does_not_exist() {
         (&["pingpong", "--transport", "xrc", "-c", "3"], &["--clients 3 is the number of clients"]),
         (&["pingpong", "--clients", "3"], &["only --transport xrc has several clients"]),
         (&["pingpong", "-j"], &["leave -j out"]),
+        (&["decode", "-", "--opcode", "sned"], &["'sned'", "no opcode has it in its name"]),
         (&["pingpong", "no-such-host.invalid"], &["no-such-host.invalid", "check its name"]),
         (&["perf", "send", "sideways"], &["'sideways'", "bw, lat"]),
         (&["perf", "read", "bw", "-c", "UC", "::1"], &["UC has no read: it has send and write"]),
@@ -159,6 +160,10 @@ fn a_capture_that_can_not_be_read() {
         let out = rxe(&[command, "/nowhere/at.pcap"]);
         refused(&out, &["/nowhere/at.pcap", "No such file"]);
         assert_eq!(String::from_utf8_lossy(&out.stdout), "", "{command}");
+    }
+    for picture in [["--svg", "out.svg"], ["--html", "out.html"]] {
+        let args = [&["ladder", "/nowhere/at.pcap"][..], &picture].concat();
+        refused(&rxe(&args), &["/nowhere/at.pcap", "No such file"]);
     }
 }
 

@@ -41,7 +41,8 @@ impl Args {
             (&self.svg, ladder::svg as fn(&[_]) -> String),
             (&self.html, ladder::html as fn(&[_]) -> String),
         ] {
-            let Some(path) = path else { continue };
+            // A picture that is there is not replaced by an empty one.
+            let Some(path) = path.as_ref().filter(|_| !ladders.is_empty()) else { continue };
             write_file(path, &picture(&ladders))?;
         }
         if self.svg.is_none() && self.html.is_none() {

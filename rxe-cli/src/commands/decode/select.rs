@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use rxe_core::types::Psn;
+use rxe_core::wire::Opcode;
 use rxe_lab::check::{Kind, Report};
 use rxe_lab::frame::{Address, Icrc};
 use rxe_lab::track::Mark;
@@ -20,7 +21,7 @@ pub(in crate::commands) struct Select {
     #[arg(long, value_name = "QPN", value_parser = number, value_delimiter = ',')]
     qp: Vec<u32>,
     /// Only these opcodes: a number, or a part of the name, as in send or rc_acknowledge
-    #[arg(long, value_name = "OPCODE", value_delimiter = ',')]
+    #[arg(long, value_name = "OPCODE", value_parser = opcode, value_delimiter = ',')]
     opcode: Vec<String>,
     /// Only packets to or from this address
     #[arg(long, value_name = "IP", value_delimiter = ',')]
@@ -128,11 +129,7 @@ impl Select {
             packet.bth.dest_qp.value() == *qp
                 || packet.source_qp().is_some_and(|from| from.value() == *qp)
         };
-        let code = packet.bth.opcode;
-        let is_opcode = |wanted: &String| match number(wanted) {
-            Ok(wanted) => wanted == u32::from(code.0),
-            Err(_) => code.name().contains(&wanted.to_uppercase().replace(['-', ' '], "_")),
-        };
+        let is_opcode = |wanted: &String| is_called(packet.bth.opcode, wanted);
         let is_psn = |(first, last): (u32, u32)| {
             let (first, last) = (Psn::new(first), Psn::new(last));
             (packet.bth.psn - first.value()).value() <= (last - first.value()).value()
@@ -167,6 +164,21 @@ pub(in crate::commands) fn number(text: &str) -> Result<u32, String> {
     if number < Psn::SPACE { Ok(number) } else { Err("it has at most 24 bits".into()) }
 }
 
+/// Whether an opcode has this number, or this in its name.
+fn is_called(opcode: Opcode, text: &str) -> bool {
+    match number(text) {
+        Ok(wanted) => wanted == u32::from(opcode.0),
+        Err(_) => opcode.name().contains(&text.to_uppercase().replace(['-', ' '], "_")),
+    }
+}
+
+/// A number or a part of a name that opcodes have.
+fn opcode(text: &str) -> Result<String, String> {
+    let is_one = !text.is_empty() && (0..=u8::MAX).any(|code| is_called(Opcode(code), text));
+    let wrong = "no opcode has it in its name: a number, or a part as in send or rc_acknowledge";
+    if is_one { Ok(text.to_owned()) } else { Err(wrong.to_owned()) }
+}
+
 fn psns(text: &str) -> Result<(u32, u32), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     Ok((number(first)?, number(last)?))
@@ -184,5 +196,15 @@ mod tests {
             assert!(number(bad).is_err(), "{bad}");
         }
         assert!(psns("1-").is_err() && psns("1-2-3").is_err());
+    }
+
+    #[test]
+    fn an_opcode_is_a_number_or_a_part_of_a_name_that_exists() {
+        for good in ["4", "0xff", "send", "rc-acknowledge", "Write Only", "unknown"] {
+            assert_eq!(opcode(good), Ok(good.to_owned()));
+        }
+        for bad in ["", "sned", "256", "rc_sends"] {
+            assert!(opcode(bad).is_err(), "{bad}");
+        }
     }
 }
