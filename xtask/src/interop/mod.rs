@@ -160,18 +160,19 @@ const LINK_MTU: u32 = 4200;
 pub fn run(kernel: &str, options: &Options) -> Result<Report> {
     let start = Instant::now();
     let found = Kernel::find(kernel)?;
-    let (l2, of_host): (Vec<_>, Vec<_>) =
-        options.backends.iter().partition(|backend| **backend == Backend::L2);
-    let (mut report, mut left_out) = (None, None);
-    if !of_host.is_empty() {
-        // Where ours is in the VM, the kernel has no device. It is not deleted in a VM that had one: 5.10 may
-        // wait for ever for what other cells have left of it. A link holds one VM.
-        let groups = of_host.iter().copied().partition(|b| *b != Backend::Guest);
-        for some in <[Vec<Backend>; 2]>::from(groups).iter().filter(|some| !some.is_empty()) {
-            match unless_missing(Net::tap(LINK_MTU), !l2.is_empty())? {
-                Ok(net) => report = Some(run_on(&net, kernel, &found, options, some, report)?),
-                Err(why) => left_out = Some(why),
-            }
+    // A link holds one VM. Where ours is in the VM, the kernel has no device there: it is not deleted in a VM
+    // that had one, since 5.10 may wait for ever for what other cells have left of it.
+    let on = |links: fn(Backend) -> bool| {
+        options.backends.iter().copied().filter(|b| links(*b)).collect::<Vec<_>>()
+    };
+    let l2 = on(|b| b == Backend::L2);
+    let guest = on(|b| b == Backend::Guest);
+    let of_host = on(|b| !matches!(b, Backend::L2 | Backend::Guest));
+    let (mut report, mut left_out) = (None, Vec::new());
+    for some in [of_host, guest].into_iter().filter(|some| !some.is_empty()) {
+        match unless_missing(Net::tap(LINK_MTU), !l2.is_empty())? {
+            Ok(net) => report = Some(run_on(&net, kernel, &found, options, &some, report)?),
+            Err(why) => left_out.push((some, why)),
         }
     }
     if !l2.is_empty() {
@@ -179,8 +180,8 @@ pub fn run(kernel: &str, options: &Options) -> Result<Report> {
         report = Some(run_on(&net, kernel, &found, options, &l2, report)?);
     }
     let mut report = report.ok_or_else(|| Error::Failed("no backend is chosen".into()))?;
-    if let Some(why) = left_out {
-        let settings = of_host.iter().flat_map(|b| options.asks.iter().map(move |a| (*b, *a)));
+    for (some, why) in left_out {
+        let settings = some.iter().flat_map(|b| options.asks.iter().map(move |a| (*b, *a)));
         report.rows.extend(settings.map(|(backend, asks)| Row::left_out(backend, asks, &why)));
     }
     report.took = start.elapsed();
