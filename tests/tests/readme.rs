@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use xtask::or_skip;
 use xtask::vm::{Kernel, Net};
+use xtask::{dist, or_skip};
 
 mod common;
 use common::{in_namespace, installed, rxe};
@@ -17,10 +17,7 @@ use common::{in_namespace, installed, rxe};
 fn lines(mark: &str) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let readme = fs::read_to_string(root.join("README.md")).expect("the README");
-    let parts = readme.split("\n```sh ").skip(1).filter_map(|part| part.split_once('\n'));
-    let blocks = parts.filter(|(info, _)| *info == mark);
-    let texts = blocks.filter_map(|(_, rest)| rest.split("```").next());
-    texts.flat_map(str::lines).map(str::to_owned).collect()
+    dist::blocks(&readme, mark).flat_map(str::lines).map(str::to_owned).collect()
 }
 
 /// The README's hosts: `eth0` has 192.168.1.1 here, and 192.168.1.2 in `far`.

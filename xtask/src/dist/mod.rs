@@ -27,7 +27,7 @@ pub use files::files;
 pub use image::{digest, image, layer_of};
 pub use licences::licences;
 pub use machine::check_machine;
-pub use roots::{RELEASES, check, check_image, check_source, checkout_commands, commands};
+pub use roots::{RELEASES, blocks, check, check_image, check_source, checkout_commands, commands};
 pub use sysroot::{GLIBC, sysroot};
 pub use tree::{Tree, gzip};
 

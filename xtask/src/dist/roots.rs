@@ -129,13 +129,19 @@ const INSTALL: &str = r#"
     ln -s /usr/share/doc/rxe/pcaps pcaps
 "#;
 
+/// The blocks of a page that begin with `sh` and this mark.
+pub fn blocks<'a>(page: &'a str, mark: &str) -> impl Iterator<Item = &'a str> {
+    let parts = page.split("\n```sh ").skip(1).filter_map(|part| part.split_once('\n'));
+    let marked = parts.filter(move |(info, _)| *info == mark);
+    marked.filter_map(|(_, rest)| rest.split("```").next())
+}
+
 /// The commands of a README's blocks `sh checkout`, which install `rxe` and run an example.
 ///
 /// # Errors
 /// If there is none.
 pub fn checkout_commands(readme: &str) -> Result<String> {
-    let parts = readme.split("\n```sh checkout\n").skip(1);
-    let commands: String = parts.filter_map(|part| part.split("```").next()).collect();
+    let commands: String = blocks(readme, "checkout").collect();
     match commands.is_empty() {
         true => Err(Error::Failed("a README has no commands for a checkout".into())),
         false => Ok(commands),

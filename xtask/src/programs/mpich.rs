@@ -5,7 +5,7 @@ use super::launcher::Launcher;
 use super::world::{Row, Sides, World, failed};
 use crate::skip::unless_missing;
 use crate::vm::{Error, HOST_V4, Result};
-use crate::{skipped, wheel};
+use crate::wheel;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -67,8 +67,7 @@ pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) -> Result<()> {
     let Some(installed) = unless_missing(wheel::MPICH, Installed::new())? else { return Ok(()) };
     for program in ALL {
         let what = format!("{} {}", program.name, program.options);
-        if program.kernel == Kernel::Slowly && world.options.which.is_brief() {
-            skipped(&format!("{what} with kernel {}", world.kernel), "only with --all");
+        if program.kernel == Kernel::Slowly && world.leaves_out(&what) {
             continue;
         }
         for sides in Sides::ALL {

@@ -1,6 +1,7 @@
 //! Where programs run: here by `rxe run`, and in a VM on a kernel's rdma_rxe.
 
 use crate::c::Compiled;
+use crate::skipped;
 use crate::vm::{Cmd, Error, HOST_V4, LINK, Net, Proc, Result, Vm, spawn};
 use std::cell::Cell;
 use std::fs::File;
@@ -45,15 +46,15 @@ pub enum Which {
     /// Rows with a kernel on one side. Rows with both sides ours do not depend on the kernel.
     WithKernel,
     /// Every other row with a kernel on one side; [`Which::Odd`] has the rest. The kernel's role changes
-    /// from row to row. Both leave out rows that take long, and say so.
+    /// from row to row. Both leave out some programs, and say so.
     Even,
     /// The rows with a kernel that [`Which::Even`] leaves out.
     Odd,
 }
 
 impl Which {
-    /// Whether it is a part of the rows, so that those that take long are left out.
-    pub(super) fn is_brief(self) -> bool {
+    /// Whether it is a part of the rows.
+    fn is_brief(self) -> bool {
         matches!(self, Self::Even | Self::Odd)
     }
 }
@@ -113,6 +114,15 @@ pub(super) enum Running {
 const SHIFTED: &str = "this packet does not continue the message before it";
 
 impl World<'_> {
+    /// Whether a program is left out because not all rows run. Says so.
+    pub(super) fn leaves_out(&self, what: &str) -> bool {
+        let brief = self.options.which.is_brief();
+        if brief {
+            skipped(&format!("{what} with kernel {}", self.kernel), "only with --all");
+        }
+        brief
+    }
+
     /// Runs a row if it is wanted, and records its outcome.
     pub(super) fn row(
         &self,

@@ -54,7 +54,8 @@ pub enum Error {
 }
 
 impl Error {
-    fn io(path: &Path, e: &io::Error) -> Self {
+    /// A file or directory with which something has failed.
+    pub fn io(path: &Path, e: &io::Error) -> Self {
         Self::Failed(format!("{}: {e}", path.display()))
     }
 

@@ -16,6 +16,7 @@ use xtask::vm::{Error, Result};
 
 use super::link::cpu_of_children;
 use super::page::{self, Page};
+use super::report::Spread;
 use crate::cmd::checkout;
 
 /// Bytes before the first packet of a capture, in pcap.
@@ -112,17 +113,16 @@ pub(super) fn run(rounds: u32, write: bool) -> Result<()> {
     let root = checkout::root()?;
     let rxe = checkout::build(&root, &["-p", "rxe-cli", "-p", "rxe-preload"])?;
     let directory = root.join("target/captures");
-    fs::create_dir_all(&directory).map_err(|e| failed(&directory, &e))?;
+    fs::create_dir_all(&directory).map_err(|e| Error::io(&directory, &e))?;
     let mut rows = Vec::new();
     for traffic in &CAPTURES {
         let file = directory.join(traffic.file);
         traffic.make(&rxe, &file)?;
-        let length = read(&file).map_err(|e| failed(&file, &e))?;
+        let length = read(&file).map_err(|e| Error::io(&file, &e))?;
         for (command, args, goal) in COMMANDS {
             eprintln!("{}: {}", traffic.name[0], command[0]);
-            let runs =
-                (0..rounds).map(|_| measure(&rxe, args, &file, length)).collect::<Result<_>>()?;
-            let (rate, memory) = cells(runs);
+            let runs = (0..rounds).map(|_| measure(&rxe, args, &file, length));
+            let (rate, memory) = cells(&runs.collect::<Result<Vec<_>>>()?);
             rows.push(Row { capture: traffic.name, command, rate, goal, memory });
         }
     }
@@ -151,12 +151,11 @@ fn table(rows: &[Row], rounds: u32, language: usize) -> String {
 }
 
 /// The rates and the greatest memory of all rounds.
-fn cells(mut runs: Vec<Measured>) -> (String, u64) {
-    runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+fn cells(runs: &[Measured]) -> (String, u64) {
     let memory = runs.iter().map(|run| run.memory).max().unwrap_or(0);
-    let rate = |at: usize| runs.get(at).map_or(0.0, |run| run.rate);
-    let (least, middle, most) = (rate(0), rate(runs.len() / 2), rate(runs.len().saturating_sub(1)));
-    (format!("{middle:.0} ({least:.0}–{most:.0})"), memory)
+    let rates = runs.iter().map(|run| run.rate).collect();
+    let Spread { median, min, max } = Spread::of(rates).unwrap_or_default();
+    (format!("{median:.0} ({min:.0}–{max:.0})"), memory)
 }
 
 impl Traffic {
@@ -168,27 +167,27 @@ impl Traffic {
         eprintln!("making {}", to.display());
         let new = to.with_extension("new");
         let piece = to.with_extension("piece");
-        let mut file = File::create(&new).map_err(|e| failed(&new, &e))?;
+        let mut file = File::create(&new).map_err(|e| Error::io(&new, &e))?;
         let mut length = 0;
         for number in 0.. {
             if length >= LENGTH {
                 break;
             }
             self.make_piece(rxe, number, &piece)?;
-            length = append(&piece, &mut file, number > 0).map_err(|e| failed(&new, &e))?;
+            length = append(&piece, &mut file, number > 0).map_err(|e| Error::io(&new, &e))?;
         }
-        fs::remove_file(&piece).map_err(|e| failed(&piece, &e))?;
-        fs::rename(&new, to).map_err(|e| failed(to, &e))
+        fs::remove_file(&piece).map_err(|e| Error::io(&piece, &e))?;
+        fs::rename(&new, to).map_err(|e| Error::io(to, &e))
     }
 
     fn make_piece(&self, rxe: &Path, number: u32, to: &Path) -> Result<()> {
         let mut generate = Command::new(rxe);
         generate.args(["gen", "-", "-w"]).arg(to).stdin(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = generate.spawn().map_err(|e| failed(rxe, &e))?;
+        let mut child = generate.spawn().map_err(|e| Error::io(rxe, &e))?;
         if let Some(mut input) = child.stdin.take() {
-            input.write_all(self.scenario(number).as_bytes()).map_err(|e| failed(rxe, &e))?;
+            input.write_all(self.scenario(number).as_bytes()).map_err(|e| Error::io(rxe, &e))?;
         }
-        let out = child.wait_with_output().map_err(|e| failed(rxe, &e))?;
+        let out = child.wait_with_output().map_err(|e| Error::io(rxe, &e))?;
         match out.status.success() {
             true => Ok(()),
             false => Err(Error::Failed(String::from_utf8_lossy(&out.stderr).into_owned())),
@@ -256,7 +255,7 @@ fn measure(rxe: &Path, args: &[&str], file: &Path, length: u64) -> Result<Measur
     let mut memory = 0;
     let status = loop {
         memory = peak(&child).unwrap_or(memory);
-        if let Some(status) = child.try_wait().map_err(|e| failed(rxe, &e))? {
+        if let Some(status) = child.try_wait().map_err(|e| Error::io(rxe, &e))? {
             break status;
         }
         thread::sleep(Duration::from_millis(2));
@@ -279,10 +278,6 @@ fn peak(child: &Child) -> Option<u64> {
     Some(kib.div_ceil(1024))
 }
 
-fn failed(path: &Path, e: &io::Error) -> Error {
-    Error::Failed(format!("{}: {e}", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,7 +286,7 @@ mod tests {
     fn a_row_has_the_median_and_the_greatest_memory() {
         let run = |rate, memory| Measured { rate, memory };
         let runs = vec![run(300.0, 5), run(100.4, 9), run(200.0, 7)];
-        assert_eq!(cells(runs), ("200 (100–300)".to_owned(), 9));
+        assert_eq!(cells(&runs), ("200 (100–300)".to_owned(), 9));
     }
 
     #[test]

@@ -17,15 +17,16 @@ pub(super) struct Table {
 pub(super) struct Round(pub(super) Vec<Measured>);
 
 /// Median, least and greatest.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Spread {
-    median: f64,
-    min: f64,
-    max: f64,
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
 }
 
 impl Spread {
-    fn of(mut values: Vec<f64>) -> Option<Self> {
+    /// Nothing of no values.
+    pub(super) fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let (&min, &max) = (values.first()?, values.last()?);
         let at = |i: usize| values[i.min(values.len() - 1)];

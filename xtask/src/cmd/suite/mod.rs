@@ -101,7 +101,7 @@ fn kept(name: &str, said: String) -> Result<String> {
     let path = dir.join(format!("{name}.log"));
     fs::create_dir_all(&dir)
         .and_then(|()| fs::write(&path, &said))
-        .map_err(|e| Error::Failed(format!("{}: {e}", path.display())))?;
+        .map_err(|e| Error::io(&path, &e))?;
     println!("{}", path.display());
     Ok(said)
 }

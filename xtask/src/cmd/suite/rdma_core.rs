@@ -12,8 +12,7 @@ const FOREIGN: [&str; 3] = ["test_mlx5", "test_efa", "test_cuda"];
 /// The script that runs them on `$device`.
 pub(super) fn command(source: &Path) -> Result<String> {
     let tests = source.join("tests");
-    let tests =
-        tests.canonicalize().map_err(|e| Error::Failed(format!("{}: {e}", tests.display())))?;
+    let tests = tests.canonicalize().map_err(|e| Error::io(&tests, &e))?;
     Ok(format!(
         "cd {}; timeout 900 /usr/bin/python3 -B run_tests.py -v --dev $device --port 1 --gid 1 2>&1",
         tests.display()

@@ -54,8 +54,7 @@ END
 
 /// Compiles what has changed, and returns the script that runs the tests on `$device`.
 pub(super) fn command(source: &Path) -> Result<String> {
-    let source = source.canonicalize();
-    let source = source.map_err(|e| Error::Failed(format!("the checkout: {e}")))?;
+    let source = source.canonicalize().map_err(|e| Error::io(source, &e))?;
     let program = compile(&source)?;
     Ok(format!("run={}{RUN}", program.display()))
 }
@@ -65,7 +64,7 @@ fn compile(source: &Path) -> Result<PathBuf> {
     for directory in DIRECTORIES {
         let directory = source.join(directory);
         let files = directory.read_dir();
-        let files = files.map_err(|e| Error::Failed(format!("{}: {e}", directory.display())))?;
+        let files = files.map_err(|e| Error::io(&directory, &e))?;
         let paths = files.flatten().map(|file| file.path());
         let wanted = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -74,8 +73,7 @@ fn compile(source: &Path) -> Result<PathBuf> {
         sources.extend(paths.filter(wanted));
     }
     let built = source.join("rxe-build");
-    std::fs::create_dir_all(&built)
-        .map_err(|e| Error::Failed(format!("{}: {e}", built.display())))?;
+    std::fs::create_dir_all(&built).map_err(|e| Error::io(&built, &e))?;
     let objects: Vec<PathBuf> = sources
         .iter()
         .map(|file| built.join(file.file_stem().unwrap_or_default()).with_extension("o"))
