@@ -1,8 +1,13 @@
 //! Beside the kernel's rdma_rxe: perftest over either, in turns, in one VM with two network namespaces
 //! and a veth pair. An emulated processor is slow; what counts is the ratio.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
 use xtask::vm::{Cmd, Error, Kernel, Net, Result, Spec, Vm};
 
 use super::contender::{Measured, Sample, perftest};
@@ -18,6 +23,9 @@ const LOSSES: [f64; 4] = [0.0, 0.1, 1.0, 5.0];
 const PORT: u16 = 18515;
 const SERVER: &str = "10.1.0.1";
 
+/// The kernel of docs/performance.md.
+pub(super) const DEFAULT: &str = "7.2";
+
 /// Runs the tests whose name contains `only` in a VM with this kernel, and again over a link that loses
 /// packets.
 pub(super) fn run(
@@ -27,9 +35,7 @@ pub(super) fn run(
     only: Option<&str>,
 ) -> Result<(Vec<Table>, Plot)> {
     let net = Net::tap(1500)?;
-    let spec = Spec { memory: 3000, rxe: false, ..Spec::default() };
-    let vm = Vm::boot(&net, &Kernel::find(kernel)?, &spec)?;
-    vm.run(Cmd::sh(SET_UP))?.ok()?;
+    let vm = boot(&net, kernel, Spec::default())?;
     let mut tables = Vec::new();
     for test in all_tests().into_iter().filter(|test| tests::is_named(test, only)) {
         let mut table = Table::new(test, vec![OURS.into(), KERNELS.into()]);
@@ -44,6 +50,13 @@ pub(super) fn run(
     }
     let plot = plot(&tables);
     Ok((tables, plot))
+}
+
+fn boot(net: &Net, kernel: &str, spec: Spec) -> Result<Vm> {
+    let spec = Spec { memory: 3000, rxe: false, ..spec };
+    let vm = Vm::boot(net, &Kernel::find(kernel)?, &spec)?;
+    vm.run(Cmd::sh(SET_UP))?.ok()?;
+    Ok(vm)
 }
 
 /// Two pairs of namespaces, since port 4791 of an address is either's: `a` and `b` with the kernel's
@@ -83,7 +96,101 @@ fn set_loss(vm: &Vm, percent: f64) -> Result<()> {
     vm.run(Cmd::sh(all))?.ok().map(drop)
 }
 
-/// One run of perftest: over our engine if `rxe` is given, else over the kernel's devices.
+/// What `perf record` has written in the VM.
+pub(super) struct Recording {
+    pub(super) samples: PathBuf,
+    /// The kernel's symbols.
+    pub(super) symbols: PathBuf,
+    /// Where the files of programs are under the names that they have in the VM.
+    pub(super) files: PathBuf,
+    /// Where all these are.
+    _dir: Rc<TempDir>,
+}
+
+/// Samples of the tests without loss whose name contains `only`, in a VM with this kernel: over our engine,
+/// and over the kernel's devices.
+pub(super) fn recordings(
+    rxe: &str,
+    kernel: &str,
+    only: Option<&str>,
+) -> Result<Vec<(Test, [Recording; 2])>> {
+    let failed = |e| Error::Failed(format!("a directory for samples: {e}"));
+    let dir = Rc::new(TempDir::new().map_err(failed)?);
+    let files = dir.path().join("files");
+    // `ip netns exec` mounts anew, and its programs then see the root of this machine as /host.
+    fs::create_dir(&files).and_then(|()| symlink("/", files.join("host"))).map_err(failed)?;
+    let net = Net::tap(1500)?;
+    let spec = Spec { shares: vec![dir.path().to_owned()], ..Spec::default() };
+    let vm = boot(&net, kernel, spec)?;
+    let symbols = dir.path().join("kallsyms");
+    vm.run(Cmd::sh(format!("cat /proc/kallsyms > {}", symbols.display())))?.ok()?;
+    let tests = all_tests().into_iter().filter(|t| t.loss == 0.0 && tests::is_named(t, only));
+    tests
+        .map(|test| {
+            let record = |rxe: Option<&str>| {
+                let kind = if rxe.is_some() { "rxe" } else { "kernel" };
+                let samples = dir.path().join(format!("{kind} {test}.data").replace(' ', "-"));
+                record(&vm, test, rxe, &samples.display().to_string())?;
+                let (symbols, files) = (symbols.clone(), files.clone());
+                Ok(Recording { samples, symbols, files, _dir: Rc::clone(&dir) })
+            };
+            Ok((test, [record(Some(rxe))?, record(None)?]))
+        })
+        .collect()
+}
+
+/// Samples both CPUs for some seconds while packets are on their way.
+fn record(vm: &Vm, test: Test, rxe: Option<&str>, file: &str) -> Result<()> {
+    let ends = Ends::new(test, 1_000_000, rxe);
+    let server = vm.spawn(Cmd::sh(ends.command(ends.first)))?;
+    until_listening(vm, ends.first)?;
+    let client = vm.spawn(Cmd::sh(ends.client()))?;
+    let counter =
+        format!("ip netns exec {} cat /sys/class/net/v0/statistics/rx_packets", ends.first);
+    let recorded =
+        until(vm, &format!("[ $({counter}) -gt 1000 ]"), "no packets come").and_then(|()| {
+            // Its pages cannot go straight to a folder of the host.
+            let perf =
+                "perf record -q -B -N -a -g -e cpu-clock -F 499 -o /run/perf.data -- sleep 5";
+            vm.run(Cmd::sh(format!("{perf} && mv /run/perf.data {file}")))?.ok()
+        });
+    for program in [client, server] {
+        program.kill("KILL");
+        let _ = program.wait_timeout(Duration::from_secs(10));
+    }
+    recorded.map(drop)
+}
+
+/// The two programs of a test.
+struct Ends<'a> {
+    rxe: Option<&'a str>,
+    program: String,
+    /// The server's namespace, and the client's.
+    first: &'static str,
+    second: &'static str,
+}
+
+impl<'a> Ends<'a> {
+    /// Over our engine if `rxe` is given, else over the kernel's devices.
+    fn new(test: Test, messages: u32, rxe: Option<&'a str>) -> Self {
+        let (first, second) = if rxe.is_some() { ("c", "d") } else { ("a", "b") };
+        Self { rxe, program: perftest::command(test, messages, PORT), first, second }
+    }
+
+    fn command(&self, end: &str) -> String {
+        let program = &self.program;
+        match self.rxe {
+            Some(rxe) => format!("exec ip netns exec {end} {rxe} run --backend udp -- {program}"),
+            None => format!("exec ip netns exec {end} {program} -d rxe_{end} -x 1"),
+        }
+    }
+
+    fn client(&self) -> String {
+        format!("{} {SERVER}", self.command(self.second))
+    }
+}
+
+/// One run of perftest.
 fn measure(vm: &Vm, test: Test, rxe: Option<&str>) -> Measured {
     // The emulated processor is some 50 times slower.
     let messages = match test.kind {
@@ -91,15 +198,10 @@ fn measure(vm: &Vm, test: Test, rxe: Option<&str>) -> Measured {
         Kind::Latency => 3000,
         Kind::Rate => 20_000,
     };
-    let program = perftest::command(test, messages, PORT);
-    let (first, second) = if rxe.is_some() { ("c", "d") } else { ("a", "b") };
-    let command = |end: &str| match rxe {
-        Some(rxe) => format!("exec ip netns exec {end} {rxe} run --backend udp -- {program}"),
-        None => format!("exec ip netns exec {end} {program} -d rxe_{end} -x 1"),
-    };
-    let server = vm.spawn(Cmd::sh(command(first))).map_err(|e| e.to_string())?;
-    let result = until_listening(vm, first).and_then(|()| {
-        let client = vm.spawn(Cmd::sh(format!("{} {SERVER}", command(second))))?;
+    let ends = Ends::new(test, messages, rxe);
+    let server = vm.spawn(Cmd::sh(ends.command(ends.first))).map_err(|e| e.to_string())?;
+    let result = until_listening(vm, ends.first).and_then(|()| {
+        let client = vm.spawn(Cmd::sh(ends.client()))?;
         let ended = client.wait_timeout(Duration::from_secs(120))?;
         if ended.is_none() {
             client.kill("KILL");
@@ -117,11 +219,16 @@ fn measure(vm: &Vm, test: Test, rxe: Option<&str>) -> Measured {
 }
 
 fn until_listening(vm: &Vm, netns: &str) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(60);
     let look = format!("ip netns exec {netns} ss -Htln 'sport = :{PORT}' | grep -q .");
-    while vm.run(Cmd::sh(look.as_str()))?.code != 0 {
+    until(vm, &look, "the server does not listen")
+}
+
+/// Looks until the command succeeds.
+fn until(vm: &Vm, look: &str, otherwise: &str) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(60);
+    while vm.run(Cmd::sh(look))?.code != 0 {
         if Instant::now() > end {
-            return Err(Error::Failed("the server does not listen".into()));
+            return Err(Error::Failed(otherwise.into()));
         }
     }
     Ok(())

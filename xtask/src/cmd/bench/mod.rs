@@ -64,9 +64,9 @@ pub(crate) struct Args {
     /// docs/fabric.md, and otherwise the plots into target/plots
     #[arg(long, conflicts_with_all = ["quick", "rounds", "plots", "kernel", "json", "compare", "instructions"])]
     fabric: bool,
-    /// Sample both ends with perf instead, and print where their time goes. With --write, put the
-    /// tables into docs/performance.md
-    #[arg(long, conflicts_with_all = ["quick", "rounds", "plots", "kernel", "json", "compare", "instructions", "fabric"])]
+    /// Sample both ends with perf instead, and print where their time goes; with --kernel, beside the
+    /// kernel's rdma_rxe in a VM too. With --write, put the tables into docs/performance.md
+    #[arg(long, conflicts_with_all = ["quick", "rounds", "plots", "json", "compare", "instructions", "fabric"])]
     profile: bool,
     /// Measure instead how fast `rxe decode` and `rxe check` read large captures on one CPU, and their
     /// memory. The captures are made in target/captures. With --write, put the table into
@@ -85,7 +85,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return fabric::run(args.only.as_deref(), args.write).map(|()| ExitCode::SUCCESS);
     }
     if args.profile {
-        return profile::run(args.only.as_deref(), args.write).map(|()| ExitCode::SUCCESS);
+        profile::run(args.only.as_deref(), args.kernel.as_deref(), args.write)?;
+        return Ok(ExitCode::SUCCESS);
     }
     if args.captures {
         return captures::run(args.rounds.unwrap_or(5), args.write).map(|()| ExitCode::SUCCESS);
@@ -100,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         plots = sweep::plots(&all, args.quick, &mut failures)?;
     }
     // The page has everything.
-    if let Some(kernel) = args.kernel.as_deref().or(args.write.then_some("7.2")) {
+    if let Some(kernel) = args.kernel.as_deref().or(args.write.then_some(kernel::DEFAULT)) {
         let (beside, plot) = kernel::run(&rxe, kernel, rounds.min(3), args.only.as_deref())?;
         if !args.json {
             beside.iter().for_each(|table| println!("{table}"));

@@ -1,7 +1,8 @@
 //! `cargo xtask bench --profile`: where the time of both ends goes, by sampling them with `perf`.
 //!
 //! Each work runs once while `perf record` samples both CPUs. A sample belongs to the server or to
-//! the client by the CPU it was taken on, and to a part of the work by its innermost functions.
+//! the client by the CPU it was taken on, and to a part of the work by its innermost functions. In a VM
+//! both ends are on both CPUs, and there this engine is put beside the kernel's device.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,6 +13,7 @@ use std::process::{Command, Stdio};
 use xtask::vm::{Error, Result};
 
 use super::contender::Contender;
+use super::kernel::{self, Recording};
 use super::link::Link;
 use super::page::PROFILES;
 use super::tests::{Test, is_named};
@@ -45,12 +47,12 @@ fn works() -> Vec<(Test, &'static str)> {
     ]
 }
 
-/// Profiles the works whose name contains `only`, prints tables, and puts them into
-/// docs/performance.md if `write`.
+/// Profiles the works whose name contains `only`, also in a VM if there is a `kernel`, prints tables, and
+/// puts them into docs/performance.md if `write`.
 ///
 /// # Errors
 /// [`Error::Missing`] without `perf`, without the right to sample all CPUs, or with one CPU only.
-pub(super) fn run(only: Option<&str>, write: bool) -> Result<()> {
+pub(super) fn run(only: Option<&str>, kernel: Option<&str>, write: bool) -> Result<()> {
     let file = checkout::root()?.join("target/perf.data");
     let rxe = versions::build_own()?;
     let contenders = Contender::all(&rxe);
@@ -62,13 +64,27 @@ pub(super) fn run(only: Option<&str>, write: bool) -> Result<()> {
             continue;
         }
         let profile = sampled(&file, contender, test)?;
-        let table = profile.markdown(&format!("{test}: {name}"));
-        println!("{table}");
-        page += &table;
-        page.push('\n');
+        put(&mut page, &profile.markdown(&format!("{test}: {name}"), ["client", "server"]));
     }
     fs::remove_file(&file).ok();
+    // The page has everything.
+    if let Some(kernel) = kernel.or(write.then_some(kernel::DEFAULT)) {
+        for (test, recordings) in kernel::recordings(&rxe, kernel, only)? {
+            let mut ends = [End::default(), End::default()];
+            for (end, recording) in ends.iter_mut().zip(&recordings) {
+                let script = script(&recording.samples, Some(recording))?;
+                samples(&script).filter(|s| !s.is_idle()).for_each(|sample| end.add(&sample));
+            }
+            put(&mut page, &Profile { ends }.markdown(&test.to_string(), ["rxe", "kernel rxe"]));
+        }
+    }
     if write { PROFILES.write_results(page.trim_end()) } else { Ok(()) }
+}
+
+fn put(page: &mut String, table: &str) {
+    println!("{table}");
+    *page += table;
+    page.push('\n');
 }
 
 /// Runs a work under `perf record`.
@@ -81,7 +97,7 @@ fn sampled(file: &Path, contender: &Contender, test: Test) -> Result<Profile> {
     let measured = contender.measure(&link, test, false);
     recorder.stop()?;
     measured.map_err(|why| Error::Failed(format!("{}, {test}: {why}", contender.name())))?;
-    Ok(Profile::of(&script(file)?, cpus))
+    Ok(Profile::of(&script(file, None)?, cpus))
 }
 
 /// `perf record`, running.
@@ -112,10 +128,13 @@ impl Recorder {
     }
 }
 
-/// The samples as text.
-fn script(file: &Path) -> Result<String> {
+/// The samples as text. `vm`: they are of another kernel, and of files with other names.
+fn script(file: &Path, vm: Option<&Recording>) -> Result<String> {
     let mut cmd = Command::new("perf");
     cmd.arg("script").arg("-i").arg(file).args(["-F", "comm,cpu,ip,sym,dso"]);
+    if let Some(Recording { symbols, files, .. }) = vm {
+        cmd.arg("--kallsyms").arg(symbols).arg("--symfs").arg(files);
+    }
     let out = cmd.stderr(Stdio::null()).output();
     let out = out.map_err(|e| Error::Failed(format!("perf script: {e}")))?;
     if !out.status.success() {
@@ -124,14 +143,13 @@ fn script(file: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Samples of both ends.
+/// Samples of two that are put beside each other.
 #[derive(Debug, Default, PartialEq)]
 struct Profile {
-    /// First the client's.
     ends: [End; 2],
 }
 
-/// Samples of one end.
+/// Samples of one of them.
 #[derive(Debug, Default, PartialEq)]
 struct End {
     total: u32,
@@ -140,59 +158,67 @@ struct End {
 }
 
 impl End {
+    fn add(&mut self, sample: &Sample<'_>) {
+        self.total += 1;
+        *self.parts.entry(sample.part()).or_default() += 1;
+        *self.functions.entry(sample.function()).or_default() += 1;
+    }
+
     fn share(&self, samples: u32) -> f64 {
         100.0 * f64::from(samples) / f64::from(self.total.max(1))
     }
 }
 
 impl Profile {
-    /// From the text of `perf script` and the CPUs of server and client. Samples of other programs
+    /// Of client and server, from the text of `perf script` and their CPUs. Samples of other programs
     /// are left out.
     fn of(script: &str, (server, client): (usize, usize)) -> Self {
         let mut profile = Self::default();
-        for sample in script.split("\n\n").filter_map(Sample::parse) {
-            if sample.is_calibration() {
-                continue;
+        for sample in samples(script).filter(|s| s.is_measured() && !s.is_calibration()) {
+            match sample.cpu {
+                cpu if cpu == client => profile.ends[0].add(&sample),
+                cpu if cpu == server => profile.ends[1].add(&sample),
+                _ => {}
             }
-            let end = match sample.cpu {
-                cpu if cpu == client => &mut profile.ends[0],
-                cpu if cpu == server => &mut profile.ends[1],
-                _ => continue,
-            };
-            end.total += 1;
-            *end.parts.entry(sample.part()).or_default() += 1;
-            *end.functions.entry(sample.function()).or_default() += 1;
         }
         profile
     }
 
-    fn markdown(&self, title: &str) -> String {
-        let mut out =
-            format!("**{title}**\n\n| part of the time, in percent | client | server |\n");
-        out += "| --- | --- | --- |\n";
-        let [client, server] = &self.ends;
+    /// A table, and the functions of the first of `names`.
+    fn markdown(&self, title: &str, names: [&str; 2]) -> String {
+        let [first, second] = names;
+        let mut out = format!("**{title}**\n\n| part of the time, in percent ");
+        let _ = writeln!(out, "| {first} | {second} |\n| --- | --- | --- |");
         for part in Part::ALL {
-            let shares = [client, server]
+            let shares = [&self.ends[0], &self.ends[1]]
                 .map(|end| end.share(end.parts.get(&part).copied().unwrap_or_default()));
             if shares.iter().any(|share| *share >= LEAST) {
                 let _ = writeln!(out, "| {} | {:.0} | {:.0} |", part.name(), shares[0], shares[1]);
             }
         }
-        let mut functions: Vec<_> = client.functions.iter().collect();
+        let end = &self.ends[0];
+        let mut functions: Vec<_> = end.functions.iter().collect();
         functions.sort_by_key(|(name, samples)| (std::cmp::Reverse(**samples), *name));
-        let most = functions.iter().map(|(name, samples)| (name, client.share(**samples)));
+        let most = functions.iter().map(|(name, samples)| (name, end.share(**samples)));
         let most: Vec<_> = most
             .take_while(|(_, share)| *share >= LEAST)
             .take(FUNCTIONS)
             .map(|(name, share)| format!("`{name}` {share:.0}"))
             .collect();
-        let _ = writeln!(out, "\nThe client's functions: {}.", most.join(", "));
+        let _ = writeln!(out, "\nFunctions of {first}: {}.", most.join(", "));
         out
     }
 }
 
+/// What `perf script` has written. A sample is a block of lines.
+fn samples(script: &str) -> impl Iterator<Item = Sample<'_>> {
+    script.split("\n\n").filter_map(Sample::parse)
+}
+
 /// What a CPU did at one moment.
 struct Sample<'a> {
+    /// The name of the thread.
+    program: &'a str,
     cpu: usize,
     /// Function and file, first the innermost.
     stack: Vec<(&'a str, &'a str)>,
@@ -203,12 +229,20 @@ impl<'a> Sample<'a> {
     fn parse(block: &'a str) -> Option<Self> {
         let mut lines = block.lines().filter(|line| !line.trim().is_empty());
         let (program, cpu) = lines.next()?.rsplit_once('[')?;
-        if !is_measured(program.trim()) {
-            return None;
-        }
+        let program = program.trim();
         let cpu = cpu.trim_end().strip_suffix(']')?.parse().ok()?;
         let stack: Vec<_> = lines.filter_map(frame).collect();
-        (!stack.is_empty()).then_some(Self { cpu, stack })
+        (!stack.is_empty()).then_some(Self { program, cpu, stack })
+    }
+
+    /// Of the programs that are measured; a thread has its program's name or begins with `rxe`.
+    fn is_measured(&self) -> bool {
+        self.program.starts_with("rxe") || self.program.starts_with("ib_")
+    }
+
+    /// The CPU had nothing to do, or `perf` had it.
+    fn is_idle(&self) -> bool {
+        ["swapper", "perf"].contains(&self.program)
     }
 
     /// perftest learns the clock's rate for a fifth of a second before it measures.
@@ -217,7 +251,7 @@ impl<'a> Sample<'a> {
     }
 
     fn is_kernel(file: &str) -> bool {
-        file.starts_with("[kernel") || file.ends_with(".ko")
+        file.ends_with(".ko") || file.starts_with('[') && file != "[vdso]"
     }
 
     fn function(&self) -> String {
@@ -237,7 +271,10 @@ impl<'a> Sample<'a> {
     fn system_part(&self) -> Part {
         let kernel = || self.stack.iter().take_while(|(_, file)| Self::is_kernel(file));
         let any = |names: &[&str]| kernel().any(|(f, _)| names.iter().any(|name| f.contains(name)));
-        if any(&["copy_user", "copy_from_iter", "copy_to_iter", "rep_movs", "process_vm_rw"]) {
+        if kernel().any(|(_, file)| file.contains("rdma_rxe")) {
+            Part::KernelRxe
+        } else if any(&["copy_user", "copy_from_iter", "copy_to_iter", "rep_movs", "process_vm_rw"])
+        {
             Part::SystemCopy
         } else if any(&["sys_sendm", "sys_sendto"]) {
             Part::SystemSend
@@ -247,11 +284,6 @@ impl<'a> Sample<'a> {
             Part::SystemOther
         }
     }
-}
-
-/// Threads of the programs that are measured; a thread has its program's name or begins with `rxe`.
-fn is_measured(program: &str) -> bool {
-    program.starts_with("rxe") || program.starts_with("ib_")
 }
 
 /// Function and file of a line like `22f08 copies::pop (/usr/bin/copies)`.
@@ -284,6 +316,7 @@ fn short(function: &str) -> String {
 /// What a moment was spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
+    KernelRxe,
     SystemSend,
     SystemReceive,
     SystemCopy,
@@ -302,7 +335,8 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
+        Self::KernelRxe,
         Self::SystemSend,
         Self::SystemReceive,
         Self::SystemCopy,
@@ -322,6 +356,7 @@ impl Part {
 
     const fn name(self) -> &'static str {
         match self {
+            Self::KernelRxe => "system: rdma_rxe, and what it calls",
             Self::SystemSend => "system: sending, with the way into the other socket",
             Self::SystemReceive => "system: receiving and polling the socket",
             Self::SystemCopy => "system: copies of payload",
@@ -410,7 +445,7 @@ swapper [000] \n\tffff default_idle ([kernel.kallsyms])
 
     #[test]
     fn shares_are_of_an_end() {
-        let text = Profile::of(SCRIPT, (0, 1)).markdown("a work");
+        let text = Profile::of(SCRIPT, (0, 1)).markdown("a work", ["client", "server"]);
         assert!(text.starts_with("**a work**\n"), "{text}");
         assert!(text.contains("| ICRC | 0 | 50 |"), "{text}");
         assert!(text.contains("`rep_movs_alternative` 50, `udp_sendmsg` 50."), "{text}");
