@@ -311,11 +311,10 @@ fn both_readmes_have_the_same_blocks() {
 
 /// Pages of the English book that are not below `docs/en`, and whose Chinese page in `docs/zh/reference`
 /// is only a summary.
-const SUMMARIES: [&str; 7] = [
+const SUMMARIES: [&str; 6] = [
     "conformance-report.md",
     "conformance.md",
     "decisions.md",
-    "fabric.md",
     "interop.md",
     "performance.md",
     "programs-tried.md",

@@ -9,6 +9,7 @@ pub mod interop;
 pub mod layers;
 pub mod libs;
 pub mod links;
+pub mod pages;
 pub mod peer;
 pub mod programs;
 mod say;

@@ -12,10 +12,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use xtask::pages;
 use xtask::vm::{Error, Result};
 
 use super::link::cpu_of_children;
-use super::page::{self, Page};
 use super::report::Spread;
 use crate::cmd::checkout;
 
@@ -27,20 +27,9 @@ const REQUESTS: u32 = 250_000;
 /// PSNs from piece to piece.
 const PSNS: u32 = 1 << 19;
 
-/// A text in English and in Chinese.
-type Text = [&'static str; 2];
-
-/// The pages that have the table.
-const PAGES: [Page; 2] = [page::CAPTURES, page::CAPTURES_ZH];
-
-const HEADER: Text = [
-    "| capture | command | MB/s | goal | peak memory, goal 256 MiB |",
-    "| 抓包文件 | 命令 | MB/s | 目标 | 内存峰值，目标 256 MiB |",
-];
-
 /// A capture.
 struct Traffic {
-    name: Text,
+    name: &'static str,
     file: &'static str,
     /// Queue pairs of the requester.
     qps: u32,
@@ -54,22 +43,10 @@ struct Traffic {
 const LENGTH: u64 = 1_000_000_000;
 
 const CAPTURES: [Traffic; 3] = [
+    Traffic { name: "packets of 4 KiB", file: "4k.pcap", qps: 1, bytes: 65536, depth: 4 },
+    Traffic { name: "packets of 64 B", file: "64.pcap", qps: 1, bytes: 64, depth: 16 },
     Traffic {
-        name: ["packets of 4 KiB", "4 KiB 的报文"],
-        file: "4k.pcap",
-        qps: 1,
-        bytes: 65536,
-        depth: 4,
-    },
-    Traffic {
-        name: ["packets of 64 B", "64 B 的报文"],
-        file: "64.pcap",
-        qps: 1,
-        bytes: 64,
-        depth: 16,
-    },
-    Traffic {
-        name: ["packets of 64 B, 1,000 queue pairs", "64 B 的报文，1,000 个队列对"],
+        name: "packets of 64 B, 1,000 queue pairs",
         file: "64-1000.pcap",
         qps: 1000,
         bytes: 64,
@@ -78,14 +55,10 @@ const CAPTURES: [Traffic; 3] = [
 ];
 
 /// What is measured: its name, the arguments before the capture, and the goal in MB/s if there is one.
-const COMMANDS: [(Text, &[&str], Option<u32>); 3] = [
-    (
-        ["decode, only the summary", "decode，只有汇总"],
-        &["decode", "--only", "malformed"],
-        Some(300),
-    ),
-    (["decode, a line for each packet", "decode，每个报文一行"], &["decode"], None),
-    (["check", "check"], &["check", "--strict"], Some(150)),
+const COMMANDS: [(&str, &[&str], Option<u32>); 3] = [
+    ("decode, only the summary", &["decode", "--only", "malformed"], Some(300)),
+    ("decode, a line for each packet", &["decode"], None),
+    ("check", &["check", "--strict"], Some(150)),
 ];
 
 /// A run.
@@ -98,8 +71,8 @@ struct Measured {
 
 /// A row of the table.
 struct Row {
-    capture: Text,
-    command: Text,
+    capture: &'static str,
+    command: &'static str,
     rate: String,
     /// MB/s.
     goal: Option<u32>,
@@ -108,7 +81,7 @@ struct Row {
 }
 
 /// Measures each command with each capture, prints a table and, with `write`, puts it into
-/// docs/performance.md and its Chinese page.
+/// docs/performance.md.
 pub(super) fn run(rounds: u32, write: bool) -> Result<()> {
     let root = checkout::root()?;
     let rxe = checkout::build(&root, &["-p", "rxe-cli", "-p", "rxe-preload"])?;
@@ -120,29 +93,27 @@ pub(super) fn run(rounds: u32, write: bool) -> Result<()> {
         traffic.make(&rxe, &file)?;
         let length = read(&file).map_err(|e| Error::io(&file, &e))?;
         for (command, args, goal) in COMMANDS {
-            eprintln!("{}: {}", traffic.name[0], command[0]);
+            eprintln!("{}: {command}", traffic.name);
             let runs = (0..rounds).map(|_| measure(&rxe, args, &file, length));
             let (rate, memory) = cells(&runs.collect::<Result<Vec<_>>>()?);
             rows.push(Row { capture: traffic.name, command, rate, goal, memory });
         }
     }
-    println!("{}", table(&rows, rounds, 0));
-    for (language, page) in PAGES.into_iter().enumerate().filter(|_| write) {
-        page.write_results(&table(&rows, rounds, language))?;
+    let text = table(&rows, rounds);
+    println!("{text}");
+    if write {
+        pages::write(&root, super::PAGE, "bench --captures --write", &text)?;
     }
     Ok(())
 }
 
-/// The table in a language of [`Text`].
-fn table(rows: &[Row], rounds: u32, language: usize) -> String {
-    let opening = [
-        format!("The median of {rounds} rounds, in brackets the least and the greatest:"),
-        format!("{rounds} 轮的中位数，括号内是最小值和最大值："),
-    ];
-    let mut text =
-        format!("{}\n\n{}\n| --- | --- | --- | --- | --- |\n", opening[language], HEADER[language]);
+fn table(rows: &[Row], rounds: u32) -> String {
+    let mut text = format!(
+        "The median of {rounds} rounds, in brackets the least and the greatest:\n\n\
+         | capture | command | MB/s | goal | peak memory, goal 256 MiB |\n\
+         | --- | --- | --- | --- | --- |\n"
+    );
     for Row { capture, command, rate, goal, memory } in rows {
-        let (capture, command) = (capture[language], command[language]);
         let goal = goal.map_or(String::new(), |goal| format!(" {goal}"));
         // Writing to a string does not fail.
         let _ = writeln!(text, "| {capture} | {command} | {rate} |{goal} | {memory} MiB |");
@@ -290,17 +261,9 @@ mod tests {
     }
 
     #[test]
-    fn both_languages_have_the_same_figures() {
-        let row = Row {
-            capture: ["a", "b"],
-            command: ["c", "d"],
-            rate: "9".into(),
-            goal: Some(8),
-            memory: 7,
-        };
-        let rows = [row];
-        assert!(table(&rows, 5, 0).ends_with("--- |\n| a | c | 9 | 8 | 7 MiB |\n"));
-        assert!(table(&rows, 5, 1).ends_with("--- |\n| b | d | 9 | 8 | 7 MiB |\n"));
+    fn a_run_is_a_row_of_the_table() {
+        let row = Row { capture: "a", command: "c", rate: "9".into(), goal: Some(8), memory: 7 };
+        assert!(table(&[row], 5).ends_with("--- |\n| a | c | 9 | 8 | 7 MiB |\n"));
     }
 
     #[test]

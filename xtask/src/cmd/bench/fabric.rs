@@ -8,11 +8,16 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use serde_json::Value;
+use xtask::pages;
 use xtask::vm::{Error, Result};
 
 use super::instructions::{build, output};
 use super::page;
 use super::plot::{Axis, Line, Plot};
+use crate::cmd::checkout;
+
+/// The page of docs/ with the tables.
+const PAGE: &str = "fabric";
 
 /// One run.
 struct Run {
@@ -34,8 +39,11 @@ pub(super) fn run(only: Option<&str>, write: bool) -> Result<()> {
     let runs = all(&program, &names)?;
     let text = markdown(&runs);
     println!("{text}");
-    page::FABRIC.write_plots(&plots(&runs), write)?;
-    if write { page::FABRIC.write_results(&text) } else { Ok(()) }
+    page::write_plots(PAGE, &plots(&runs), write)?;
+    if write {
+        pages::write(&checkout::root()?, PAGE, "bench --fabric --write", &text)?;
+    }
+    Ok(())
 }
 
 /// Does the runs, as many at a time as there are processors.

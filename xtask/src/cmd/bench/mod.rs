@@ -19,12 +19,18 @@ mod tests;
 mod versions;
 
 use std::process::ExitCode;
+use xtask::pages;
 use xtask::vm::Result;
 
 use contender::Contender;
 use link::Link;
 use report::{Round, Table};
 use tests::Test;
+
+use crate::cmd::checkout;
+
+/// The page of docs/ with the results.
+const PAGE: &str = "performance";
 
 /// What to compare.
 #[derive(clap::Args)]
@@ -115,9 +121,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     } else if !args.compare.is_empty() {
         println!("{}", report::verdict(&tables));
     }
-    page::PERFORMANCE.write_plots(&plots, args.write)?;
+    page::write_plots(PAGE, &plots, args.write)?;
     if args.write {
-        page::PERFORMANCE.write_results(&report::markdown(&tables, rounds))?;
+        let page = report::markdown(&tables, rounds);
+        pages::write(&checkout::root()?, PAGE, "bench --write", &page)?;
     }
     let broken = !failures.is_empty() || tables.iter().any(Table::has_failures);
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -10,12 +10,12 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use xtask::pages;
 use xtask::vm::{Error, Result};
 
 use super::contender::Contender;
 use super::kernel::{self, Recording};
 use super::link::Link;
-use super::page::PROFILES;
 use super::tests::{Test, is_named};
 use super::versions;
 use crate::cmd::checkout;
@@ -78,7 +78,10 @@ pub(super) fn run(only: Option<&str>, kernel: Option<&str>, write: bool) -> Resu
             put(&mut page, &Profile { ends }.markdown(&test.to_string(), ["rxe", "kernel rxe"]));
         }
     }
-    if write { PROFILES.write_results(page.trim_end()) } else { Ok(()) }
+    if write {
+        pages::write(&checkout::root()?, super::PAGE, "bench --profile --write", &page)?;
+    }
+    Ok(())
 }
 
 fn put(page: &mut String, table: &str) {

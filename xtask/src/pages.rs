@@ -1,0 +1,106 @@
+//! What commands write into pages of docs/: the same tables into an English page and into its Chinese one.
+
+mod chinese;
+
+use std::fs;
+use std::path::Path;
+
+pub use chinese::in_chinese;
+
+use crate::vm::{Error, Result};
+
+/// The line after what a command writes.
+const END: &str = "<!-- to here -->";
+
+/// The line before what this command writes: `bench --write`.
+fn begin(command: &str) -> String {
+    format!("<!-- cargo xtask {command} puts what follows -->")
+}
+
+/// Puts what a command has made into its place in `docs/NAME.md`, and in Chinese into the same place of
+/// `docs/zh/reference/NAME.md`.
+pub fn write(root: &Path, name: &str, command: &str, markdown: &str) -> Result<()> {
+    let docs = root.join("docs");
+    let path = docs.join(name).with_extension("md");
+    let old = fs::read_to_string(&path).map_err(|e| Error::io(&path, &e))?;
+    let text = format!("\n{}\n", markdown.trim_end());
+    let new = place(&old, &begin(command), &text).map_err(|why| failed(&path, &why))?;
+    fs::write(&path, &new).map_err(|e| Error::io(&path, &e))?;
+    write_chinese(root, name, &new)
+}
+
+/// Fills the places of the Chinese page with what the English one has there.
+pub fn write_chinese(root: &Path, name: &str, english: &str) -> Result<()> {
+    let path = root.join("docs/zh/reference").join(name).with_extension("md");
+    let old = fs::read_to_string(&path).map_err(|e| Error::io(&path, &e))?;
+    let new = filled(&old, english).map_err(|why| failed(&path, &why))?;
+    fs::write(&path, new).map_err(|e| Error::io(&path, &e))
+}
+
+/// A Chinese page with all its places filled from the English page, or what is wrong.
+pub fn filled(chinese: &str, english: &str) -> std::result::Result<String, String> {
+    let mut new = chinese.to_owned();
+    let marks = |page: &str| page.lines().filter(|line| is_begin(line)).count();
+    for begin in english.lines().filter(|line| is_begin(line)) {
+        let [_, text, _] = around(english, begin)?;
+        new = place(&new, begin, &in_chinese(text))?;
+    }
+    match marks(&new) == marks(english) {
+        true => Ok(new),
+        false => Err("it has a place that the English page lacks".into()),
+    }
+}
+
+fn is_begin(line: &str) -> bool {
+    line.starts_with("<!-- cargo xtask ") && line.ends_with(" puts what follows -->")
+}
+
+/// What stands before a place, in it and after it.
+fn around<'a>(page: &'a str, begin: &str) -> std::result::Result<[&'a str; 3], String> {
+    let lacks = |what: &str| format!("it has no line {what}");
+    let (before, rest) = page.split_once(&format!("{begin}\n")).ok_or_else(|| lacks(begin))?;
+    let (text, after) = rest.split_once(END).ok_or_else(|| lacks(END))?;
+    Ok([before, text, after])
+}
+
+fn place(page: &str, begin: &str, text: &str) -> std::result::Result<String, String> {
+    let [before, _, after] = around(page, begin)?;
+    Ok(format!("{before}{begin}\n{text}{END}{after}"))
+}
+
+fn failed(path: &Path, why: &str) -> Error {
+    Error::Failed(format!("{}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(before: &str, command: &str, text: &str) -> String {
+        format!("{before}\n{}\n{text}{END}\nb\n", begin(command))
+    }
+
+    #[test]
+    fn what_a_command_makes_replaces_what_it_made_before_and_nothing_else() {
+        let old = page("a", "bench --fabric", "\nold\n");
+        let new = page("a", "bench --fabric", "\nnew\n");
+        assert_eq!(place(&old, &begin("bench --fabric"), "\nnew\n"), Ok(new));
+        let other = place(&old, &begin("bench"), "new");
+        assert_eq!(other, Err(format!("it has no line {}", begin("bench"))));
+    }
+
+    #[test]
+    fn a_chinese_page_has_the_tables_of_the_english_one() {
+        let english =
+            page("text", "programs", "\n| program | options |\n| --- | --- |\n| a | ok |\n");
+        let chinese = page("文字", "programs", "");
+        let filled_page =
+            page("文字", "programs", "\n| 程序 | 选项 |\n| --- | --- |\n| a | ok |\n");
+        assert_eq!(filled(&chinese, &english), Ok(filled_page));
+        assert!(
+            filled("文字", &english).unwrap_err().contains("no line <!-- cargo xtask programs")
+        );
+        let more = chinese.clone() + &page("", "bench", "");
+        assert!(filled(&more, &english).unwrap_err().contains("lacks"));
+    }
+}
