@@ -311,12 +311,11 @@ fn both_readmes_have_the_same_blocks() {
 
 /// Pages of the English book that are not below `docs/en`, and whose Chinese page in `docs/zh/reference`
 /// is only a summary.
-const SUMMARIES: [&str; 6] = [
+const SUMMARIES: [&str; 5] = [
     "conformance-report.md",
     "conformance.md",
     "decisions.md",
     "interop.md",
-    "performance.md",
     "programs-tried.md",
 ];
 
@@ -370,6 +369,27 @@ fn skeleton(page: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// Tables that commands write. `RXE_WRITE=1 cargo test -p rxe-tests --test book tables` copies those of the
+/// English pages into the Chinese ones, as the commands do.
+#[test]
+fn the_tables_that_commands_write_are_in_both_languages() {
+    let mut wrong = String::new();
+    for name in contents("en").iter().filter_map(|page| page.strip_prefix("reference/")) {
+        let english = read(&docs().join(english_reference(name)));
+        let path = docs().join("zh/reference").join(name);
+        let chinese = read(&path);
+        match xtask::pages::filled(&chinese, &english) {
+            Ok(new) if std::env::var_os("RXE_WRITE").is_some() => fs::write(&path, new).unwrap(),
+            Ok(new) if new == chinese => {}
+            Ok(_) => {
+                wrong += &format!("{name} has other tables in Chinese: RXE_WRITE=1 copies them\n")
+            }
+            Err(why) => wrong += &format!("{}: {why}\n", path.display()),
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
 }
 
 #[test]
