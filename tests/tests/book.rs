@@ -311,12 +311,11 @@ fn both_readmes_have_the_same_blocks() {
 
 /// Pages of the English book that are not below `docs/en`, and whose Chinese page in `docs/zh/reference`
 /// is only a summary.
-const SUMMARIES: [&str; 5] = [
+const SUMMARIES: [&str; 4] = [
     "conformance-report.md",
     "conformance.md",
     "decisions.md",
     "interop.md",
-    "programs-tried.md",
 ];
 
 /// The pages in the contents of a language, in their order: `learn/1-device.md`, `reference/faults.md`.

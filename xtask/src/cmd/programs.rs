@@ -1,11 +1,12 @@
 //! `cargo xtask programs`: the table of unmodified programs in `docs/programs-tried.md`.
 
-use std::fs;
-use std::path::Path;
 use std::process::ExitCode;
 use xtask::interop::KERNELS;
+use xtask::pages;
 use xtask::programs::{self, Options, Sides, Which};
 use xtask::vm::{Error, Result};
+
+use super::checkout;
 
 /// What to run.
 #[derive(clap::Args)]
@@ -22,8 +23,7 @@ pub(crate) struct Args {
 }
 
 /// The page whose table a whole run writes.
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/programs-tried.md");
-const END: &str = "<!-- end -->";
+pub(super) const PAGE: &str = "programs-tried";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let kernels: Vec<&str> = match args.kernel.as_slice() {
@@ -54,18 +54,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let failed = all.iter().flat_map(|(_, rows)| rows).filter(|r| r.failed.is_some()).count();
     if args.filter.is_none() && args.kernel.is_empty() && all.len() == KERNELS.len() {
         let backend = args.backend.as_ref().map(|name| format!(" --backend {name}"));
-        write(&format!("programs{}", backend.unwrap_or_default()), &table)?;
+        let command = format!("programs{}", backend.unwrap_or_default());
+        pages::write(&checkout::root()?, PAGE, &command, &table)?;
     }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Replaces the table that this chore has made, if the page has one.
-pub(super) fn write(chore: &str, table: &str) -> Result<()> {
-    let page = Path::new(PAGE);
-    let begin = format!("<!-- made by cargo xtask {chore} -->\n");
-    let failed = |why: &dyn std::fmt::Display| Error::Failed(format!("{}: {why}", page.display()));
-    let old = fs::read_to_string(page).map_err(|e| failed(&e))?;
-    let (before, rest) = old.split_once(&begin).ok_or_else(|| failed(&"has no place for it"))?;
-    let (_, after) = rest.split_once(END).ok_or_else(|| failed(&"has no end of its place"))?;
-    fs::write(page, format!("{before}{begin}{table}{END}{after}")).map_err(|e| failed(&e))
 }

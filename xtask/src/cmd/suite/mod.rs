@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::thread;
 
+use xtask::pages;
 use xtask::vm::{Cmd, Error, Kernel, Net, Result, Spec, Vm};
 
 use super::interop::build;
@@ -91,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let table = table::table(&ours, &theirs, &args.kernel);
     println!("{table}");
-    programs::write(&format!("suite {name}"), &table)?;
+    pages::write(&checkout::root()?, programs::PAGE, &format!("suite {name}"), &table)?;
     Ok(ExitCode::SUCCESS)
 }
 
