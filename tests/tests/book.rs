@@ -391,6 +391,23 @@ fn the_tables_that_commands_write_are_in_both_languages() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
+/// The cells of the page on interop that have a name are explained in both languages.
+#[test]
+fn what_tests_with_kernels_found_is_explained_in_both_languages() {
+    let both = |name: &str, facts: fn(&str) -> Vec<String>| {
+        let [en, zh] = ["", "zh/reference/"].map(|dir| facts(&read(&docs().join(dir).join(name))));
+        assert!(en.len() > 50 && en == zh, "{name}:\n{en:#?}\nin Chinese:\n{zh:#?}");
+    };
+    both("interop.md", |page| {
+        let names = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+        let mut names: Vec<String> = names.map(|(name, _)| name.to_owned()).collect();
+        names.retain(|name| !name.contains('`'));
+        names.sort_unstable();
+        names.dedup();
+        names
+    });
+}
+
 #[test]
 fn the_skeleton_of_a_page_has_headings_commands_and_tables() {
     let page = "# A\n| x |\n| - |\n\n```sh\n# no heading\n| no row\n$ ls -l  # all\npeer$ ls\n```\n\

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::thread;
 use xtask::interop::{self, Asks, Backend, Options, Report};
+use xtask::pages;
 use xtask::vm::{Error, KNOWN, Result};
+
+use super::checkout;
 
 /// What to run.
 #[derive(clap::Args)]
@@ -38,9 +41,7 @@ pub(crate) struct Args {
     serial: bool,
 }
 
-/// The page that a run without a filter writes.
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/interop.md");
-
+/// Runs the cells. A run without a filter writes the page.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let kernels: Vec<String> = if args.all {
         KNOWN.map(str::to_owned).into()
@@ -90,15 +91,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         println!("{}: {all} cells, {failed} failed, {s} s", report.package);
     }
     if args.filter.is_none() && !args.baseline {
-        write(Path::new(PAGE), &reports)?;
+        write(&reports)?;
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn write(page: &Path, reports: &[Report]) -> Result<()> {
-    let old = fs::read_to_string(page).unwrap_or_default();
-    let failed = |e: std::io::Error| Error::Failed(format!("{}: {e}", page.display()));
-    fs::write(page, interop::update_docs(&old, reports)).map_err(failed)
+fn write(reports: &[Report]) -> Result<()> {
+    let root = checkout::root()?;
+    let page = root.join("docs/interop.md");
+    let old = fs::read_to_string(&page).unwrap_or_default();
+    let new = interop::update_docs(&old, reports);
+    fs::write(&page, &new).map_err(|e| Error::io(&page, &e))?;
+    pages::write_chinese(&root, "interop", &new)
 }
 
 /// Builds our two programs and says where they are.

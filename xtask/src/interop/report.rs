@@ -272,11 +272,26 @@ pub fn update_docs(page: &str, reports: &[Report]) -> String {
         sections.push((report.kernel.clone(), report.section()));
     }
     sections.sort_by_key(|(kernel, _)| version(kernel));
-    let mut out = INTRODUCTION.to_owned();
+    let mut out = [INTRODUCTION, &summary(&sections), DIFFERENCES].concat();
     for (kernel, text) in sections {
         let _ = write!(out, "\n{BEGIN}{kernel} -->\n{text}{END}\n");
     }
     out
+}
+
+/// The numbers of cells in the sections of these kernels.
+fn summary(sections: &[(String, String)]) -> String {
+    let mut out = String::from(SUMMARY);
+    for (kernel, text) in sections {
+        let release = text.lines().next().and_then(|line| line.strip_prefix("## Linux "));
+        let counts =
+            text.lines().find_map(|line| line.strip_prefix("Package `")?.split_once("`. "));
+        let (Some(release), Some((_, counts))) = (release, counts) else { continue };
+        let mut numbers = counts.split(' ').filter(|word| word.parse::<u32>().is_ok());
+        let (cells, bad) = (numbers.next().unwrap_or("?"), numbers.next().unwrap_or("?"));
+        let _ = writeln!(out, "| Linux {kernel} | {release} | {cells} | {bad} |");
+    }
+    out + "<!-- to here -->\n"
 }
 
 fn version(kernel: &str) -> Vec<u32> {
@@ -335,7 +350,18 @@ A fault is played between two kernels first, and each end must see the same comp
 in the same state with one of the kernels replaced. Requests are numbered: 1 is the one at fault, \
 2 a SEND behind it, 50 a receive posted by the requester, 60 and 61 receives posted by the \
 responder. `ok *` has a remark below the tables.
+";
 
+const SUMMARY: &str = "
+## Results
+
+<!-- cargo xtask interop puts what follows -->
+
+| kernel | version | cells | not good |
+| --- | --- | --- | --- |
+";
+
+const DIFFERENCES: &str = "
 ## Where `rdma_rxe` does otherwise
 
 Met in these cells, and gone round where a program could do so too:
@@ -400,5 +426,14 @@ mod tests {
             assert_eq!(page.matches(&format!("## Linux {release}\n")).count(), 1, "{page}");
         }
         assert_eq!(update_docs(&page, &[]), page);
+    }
+
+    #[test]
+    fn the_page_is_as_it_would_be_written() {
+        let page = include_str!("../../../docs/interop.md");
+        assert_eq!(update_docs(page, &[]), page);
+        let sections = page.matches("\n## Linux ").count();
+        let (summary, _) = page.split_once("<!-- to here -->").unwrap();
+        assert_eq!(summary.matches("\n| Linux ").count(), sections, "{summary}");
     }
 }
