@@ -1,12 +1,13 @@
 //! `cargo xtask conform`: `rxe conform` with real kernels and with our own engine.
 
 use std::fs;
-use std::path::Path;
 use std::process::ExitCode;
 
 use xtask::conform::{self, Over, Run};
+use xtask::pages;
 use xtask::vm::{Error, KNOWN, Result};
 
+use super::checkout;
 use super::interop::build;
 
 /// What to run.
@@ -17,9 +18,7 @@ pub(crate) struct Args {
     kernel: Vec<String>,
 }
 
-/// The page that a run with all kernels writes.
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/conformance-report.md");
-
+/// Plays the cases. A run with all kernels writes the page.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let rxe = build()?.join("rxe");
     let kernels: Vec<String> =
@@ -38,8 +37,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             show(&run);
             runs.push(run);
         }
-        let failed = |e| Error::Failed(format!("{PAGE}: {e}"));
-        fs::write(Path::new(PAGE), conform::page(&runs)).map_err(failed)?;
+        let root = checkout::root()?;
+        let (path, page) = (root.join("docs/conformance-report.md"), conform::page(&runs));
+        fs::write(&path, &page).map_err(|e| Error::io(&path, &e))?;
+        pages::write_chinese(&root, "conformance-report", &page)?;
     }
     Ok(ExitCode::SUCCESS)
 }

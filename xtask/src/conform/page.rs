@@ -144,7 +144,8 @@ pub fn page(runs: &[Run]) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         out,
-        "\n| peer | over | version | conforms | deviates | not testable |\n\
+        "\n<!-- cargo xtask conform (peers) puts what follows -->\n\n\
+         | peer | over | version | conforms | deviates | not testable |\n\
          | --- | --- | --- | --- | --- | --- |"
     );
     for run in runs {
@@ -155,7 +156,7 @@ pub fn page(runs: &[Run]) -> String {
         let _ =
             writeln!(out, "| {name} | {over} | {version} | {conforms} | {deviates} | {untested} |");
     }
-    out.push_str(EXPLAINED);
+    let _ = writeln!(out, "{END}\n\n## Deviations");
     deviations(&mut out, runs);
     not_testable(&mut out, runs);
     table(&mut out, runs);
@@ -283,7 +284,8 @@ fn grouped(found: &[(String, String)]) -> Vec<Vec<&(String, String)>> {
 
 fn table(out: &mut String, runs: &[Run]) {
     let Some(first) = runs.first() else { return };
-    out.push_str("\n## All cases\n");
+    let mark = "<!-- cargo xtask conform (cases) puts what follows -->";
+    let _ = writeln!(out, "\n## All cases\n\n{mark}");
     let peers: Vec<_> = peers(runs).collect();
     let names: Vec<_> = peers.iter().map(|peer| peer[0].name.as_str()).collect();
     for group in first.cases.chunk_by(|a, b| a.group == b.group) {
@@ -295,6 +297,7 @@ fn table(out: &mut String, runs: &[Run]) {
             let _ = writeln!(out, "| {} | {} | {} |", case.name, case.rule, verdicts.join(" | "));
         }
     }
+    let _ = writeln!(out, "{END}");
 }
 
 /// What was found of a case with a peer: one verdict, or one for each protocol.
@@ -327,9 +330,8 @@ Made by `cargo xtask conform`, which plays every case of [`rxe conform`](command
 Each case is played over IPv4 and over IPv6. Where the verdicts differ, the table has both. A kernel that panics in a case is booted again for the next one.
 ";
 
-const EXPLAINED: &str = "
-## Deviations
-";
+/// The line after what the Chinese page has too.
+const END: &str = "<!-- to here -->";
 
 #[cfg(test)]
 mod tests {
