@@ -4,6 +4,7 @@
 mod bystander;
 pub(crate) mod case;
 pub(crate) mod doc;
+pub(crate) mod language;
 pub(crate) mod packet;
 pub(crate) mod world;
 
