@@ -65,6 +65,8 @@ const CELLS: &[(&str, &str)] = &[
     ("decode, a line for each packet", "decode，每个报文一行"),
     // cargo xtask bench --profile
     ("part of the time, in percent", "占用的时间（%）"),
+    ("system: rdma_rxe, and what it calls", "系统：rdma_rxe 及其调用的函数"),
+    ("kernel rxe", "内核 rxe"),
     ("client", "客户端"),
     ("server", "服务端"),
     ("system: sending, with the way into the other socket", "系统：发送，直到送进对方的套接字"),
@@ -100,7 +102,7 @@ const PARTS: &[(&str, &str)] = &[
     ("The median of ", ""),
     (" rounds, in brackets the least and the greatest. ", " 轮的中位数，括号内是最小值和最大值。"),
     (" rounds, in brackets the least and the greatest:", " 轮的中位数，括号内是最小值和最大值："),
-    ("The client's functions: ", "客户端的函数："),
+    ("The first column's functions: ", "第一列的函数："),
     ("Incast", "incast"),
     ("Burst", "突发（burst）"),
     ("All-to-all", "all-to-all"),

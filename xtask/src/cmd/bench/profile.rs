@@ -187,11 +187,12 @@ impl Profile {
         profile
     }
 
-    /// A table, and the functions of the first of `names`.
+    /// A table with two columns, and the functions of the first.
     fn markdown(&self, title: &str, names: [&str; 2]) -> String {
         let [first, second] = names;
-        let mut out = format!("**{title}**\n\n| part of the time, in percent ");
-        let _ = writeln!(out, "| {first} | {second} |\n| --- | --- | --- |");
+        let mut out =
+            format!("**{title}**\n\n| part of the time, in percent | {first} | {second} |\n");
+        out += "| --- | --- | --- |\n";
         for part in Part::ALL {
             let shares = [&self.ends[0], &self.ends[1]]
                 .map(|end| end.share(end.parts.get(&part).copied().unwrap_or_default()));
@@ -208,7 +209,7 @@ impl Profile {
             .take(FUNCTIONS)
             .map(|(name, share)| format!("`{name}` {share:.0}"))
             .collect();
-        let _ = writeln!(out, "\nFunctions of {first}: {}.", most.join(", "));
+        let _ = writeln!(out, "\nThe first column's functions: {}.", most.join(", "));
         out
     }
 }
