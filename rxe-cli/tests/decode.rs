@@ -245,6 +245,9 @@ fn a_ladder_is_drawn_as_text_picture_and_page() {
     assert!(out.status.success(), "{out:?}");
     let shown = fs::read_to_string(pcap("../docs/ladder/nak.svg")).unwrap();
     let drawn = fs::read_to_string(svg).unwrap();
+    let piped =
+        run(&["ladder", pcap("scenarios/psn_sequence_nak.pcap").to_str().unwrap(), "--svg", "-"]);
+    assert!(piped.stdout == drawn.as_bytes() && !Path::new("-").exists(), "{piped:?}");
     assert!(drawn == shown, "the picture in the docs is another: cargo xtask docs --pictures");
     for (args, said) in [
         (&["ladder", file, "--qp", "9"][..], "has no such RDMA packet"),

@@ -53,7 +53,7 @@ fn a_wrong_file_or_command_line_is_one_line() {
         (&["replay", &write][..], "--to"),
         (&["replay", "/nonexistent", to[0], to[1]], "/nonexistent: cannot be read"),
         (&["replay", "/etc/passwd", to[0], to[1]], "this is no capture"),
-        (&["send", &write, to[0], to[1]], "write.pcap: stream did not contain valid UTF-8"),
+        (&["send", &write, to[0], to[1]], "write.pcap is no text: name a scenario"),
         (&["replay", &write, "--qp", "5", to[0], to[1]], "choose one with --qp: 10.47.91.11 >"),
         (&["send", &both, to[0], to[1]], "to 2 queue pairs: choose one with --qp: 192.168.70.4 >"),
         (&["send", &none, to[0], to[1]], "has no requests of RC, UC or UD"),
@@ -64,6 +64,11 @@ fn a_wrong_file_or_command_line_is_one_line() {
         ),
         (&["replay", &write, "--count", "0", to[0], to[1]], "1..=1000000"),
         (&["replay", &write, "--access", "all", to[0], to[1]], "remote_write, remote_read"),
+        (
+            &["replay", &write, "--access", "none,remote_read", to[0], to[1]],
+            "none beside a right: write none alone",
+        ),
+        (&["replay", &write, "--to", "127.0.0.1:0"], "[IPV6]:PORT, with a port from 1 to 65535"),
     ] {
         let said = error(args);
         assert!(said.contains(what), "{args:?}: {said}");

@@ -71,7 +71,10 @@ fn summary(path: &Path, generated: &Generated) -> String {
 pub(super) fn read(path: &Path) -> Result<Generated, Error> {
     let name = if path.as_os_str() == "-" { Path::new("standard input") } else { path };
     let failed = |e: io::Error| {
-        let what = format!("cannot read {}: {e}", name.display());
+        let what = match e.kind() {
+            io::ErrorKind::InvalidData => format!("{} is no text", name.display()),
+            _ => format!("cannot read {}: {e}", name.display()),
+        };
         Error::new(what, "name a scenario, such as those in pcaps/scenarios/")
     };
     let text = if path.as_os_str() == "-" {

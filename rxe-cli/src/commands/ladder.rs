@@ -23,16 +23,21 @@ pub(crate) struct Args {
     /// Only packets to these queue pairs: name those of both ends, as in --qp 0x11,0x1a
     #[arg(long, value_name = "QPN", value_parser = number, value_delimiter = ',')]
     qp: Vec<u32>,
-    /// Write a picture to this file instead
+    /// Write a picture to this file instead; - writes to standard output
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write a page to this file instead, which a browser shows: with search and zoom
+    /// Write a page to this file instead, which a browser shows: with search and zoom; - writes to
+    /// standard output
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
+        if self.svg.is_some() && self.svg == self.html {
+            let what = "--svg and --html name the same file";
+            return Err(Error::new(what, "give each a name of its own"));
+        }
         let mut ladders = Ladders::default();
         let read = self.read(&mut ladders);
         let left_out = ladders.left_out;
@@ -43,7 +48,11 @@ impl Args {
         ] {
             // A picture that is there is not replaced by an empty one.
             let Some(path) = path.as_ref().filter(|_| !ladders.is_empty()) else { continue };
-            write_file(path, &picture(&ladders))?;
+            if path.as_os_str() == "-" {
+                print(&picture(&ladders))?;
+            } else {
+                write_file(path, &picture(&ladders))?;
+            }
         }
         if self.svg.is_none() && self.html.is_none() {
             let width = terminal_width().unwrap_or(120).max(60);

@@ -23,6 +23,7 @@ mod resource;
 mod run;
 mod stat;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::{env, process};
 
@@ -94,7 +95,7 @@ pub(crate) fn run() -> Result<(), Error> {
 
 /// The command line, if it is right and asks for no help.
 fn parsed<P: Parser>() -> P {
-    P::try_parse().unwrap_or_else(|e| {
+    parse(env::args_os()).unwrap_or_else(|e| {
         if wants_help(&e) {
             e.exit()
         }
@@ -102,6 +103,22 @@ fn parsed<P: Parser>() -> P {
         print_error(&one_line(&e, &asked_for(&P::command(), args)));
         process::exit(WRONG_USAGE)
     })
+}
+
+fn parse<P: Parser>(
+    args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+) -> clap::error::Result<P> {
+    let mut matches = with_negatives(P::command()).try_get_matches_from(args)?;
+    P::from_arg_matches_mut(&mut matches)
+}
+
+/// Takes `-1` as a value, so that an error is about the value and not about an option `-1`.
+fn with_negatives(command: clap::Command) -> clap::Command {
+    let values = |arg: clap::Arg| {
+        let takes_values = arg.get_action().takes_values();
+        arg.allow_negative_numbers(takes_values)
+    };
+    command.mut_args(values).mut_subcommands(with_negatives)
 }
 
 /// The exit code for a wrong command line, as in clap and most programs.
@@ -129,26 +146,35 @@ fn one_line(e: &clap::Error, command: &str) -> String {
     let what = what.split("\nFor more information").next().unwrap_or_default();
     let words: Vec<_> = what.split_whitespace().collect();
     let mut line = words.join(" ").replace(" tip: ", "; ");
-    // Rust's messages about numbers, in plainer words.
+    // Rust's and clap's messages, in plainer words.
     for (rust, plain) in [
         ("invalid digit found in string", "a whole number is expected"),
         ("cannot parse integer from empty string", "a whole number is expected"),
         ("number too large to fit in target type", "the number is too large"),
         ("number too small to fit in target type", "the number is too small"),
+        ("invalid IP address syntax", "an IP address is expected, as in 10.0.0.1 or fd00::1"),
+        (
+            "invalid socket address syntax",
+            "an IP address with a port is expected, as in 127.0.0.1:9470 or [::1]:9470",
+        ),
     ] {
         line = line.replace(rust, plain);
+    }
+    if e.kind() == clap::error::ErrorKind::MissingRequiredArgument {
+        // Where one of several options is enough: <--of <PID|all>|--interface <NETDEV>>.
+        line = line.replace(" <--", " --").replace("|--", " or --").replace(">>", ">");
     }
     format!("{}: see `{command} --help`", line.trim_start_matches("error: "))
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, Parser};
+    use clap::CommandFactory;
 
     #[test]
     fn a_wrong_command_line_is_one_line() {
         let said = |line: &str| {
-            let wrong = super::Cli::try_parse_from(line.split(' ')).err().unwrap();
+            let wrong = super::parse::<super::Cli>(line.split(' ')).err().unwrap();
             let args = line.split(' ').skip(1).map(str::to_owned);
             super::one_line(&wrong, &super::asked_for(&super::Cli::command(), args))
         };
@@ -168,12 +194,27 @@ mod tests {
             said("rxe pingpong --sise 5"),
             "unexpected argument '--sise' found; a similar argument exists: '--size': see `rxe pingpong --help`"
         );
+        assert_eq!(
+            said("rxe capture -s 1"),
+            "the following required arguments were not provided: --of <PID|all> or --interface <NETDEV>: \
+             see `rxe capture --help`"
+        );
+        assert_eq!(
+            said("rxe capture --of all -c -1"),
+            "invalid value '-1' for '--count <N>': a whole number is expected: see `rxe capture --help`"
+        );
+        for (line, plain) in [
+            ("rxe decode f --addr 10.0.0.0/8", ": an IP address is expected, as in 10.0.0.1 or "),
+            ("rxe stat --prometheus :9470", ": an IP address with a port is expected, as in 127."),
+        ] {
+            assert!(said(line).contains(plain), "{}", said(line));
+        }
         assert!(said("rxe link add").ends_with(": see `rxe link add --help`"));
         assert!(said("rxe nonsense").ends_with(": see `rxe --help`"));
     }
 
     #[test]
     fn options_do_not_contradict_each_other() {
-        super::Cli::command().debug_assert();
+        super::with_negatives(super::Cli::command()).debug_assert();
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::{BackendKind, NetError};
 use rxe_verbs::device::{DeviceError, DeviceInfo, PortAttr};
-use rxe_verbs::{Device, OpenOptions, SourcePortPolicy};
+use rxe_verbs::{Device, OpenOptions, SourcePortPolicy, VerbsFault};
 
 use super::faults::{FaultArgs, FaultSummary};
 use super::select::check_port;
@@ -71,6 +71,16 @@ impl Opened {
 }
 
 impl WireArgs {
+    /// Fails if a fault would do nothing here.
+    pub(crate) fn check_faults(&self) -> Result<(), Error> {
+        let of_calls = |fault: &VerbsFault| matches!(fault, VerbsFault::Errno { .. });
+        if self.faults.fault.as_ref().is_none_or(|plan| !plan.verbs().iter().any(of_calls)) {
+            return Ok(());
+        }
+        let what = "errno= makes calls of libibverbs fail, of which this command makes none";
+        Err(Error::new(what, "use it with `rxe run`, or leave it out"))
+    }
+
     /// Opens the device that `device` chooses. `peer` is the address that the user named, if any:
     /// without options, the choice is one from which the peer can be reached.
     ///

@@ -25,10 +25,14 @@ impl FromStr for Ring {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (size, files) = text.split_once(['x', '×']).ok_or("as in 100Mx5")?;
-        let (size, files) = (parse_size(size)?, files.parse().map_err(|_| "as in 100Mx5")?);
+        let (size, files) =
+            text.split_once(['x', '×']).ok_or("a size and a number are expected, as in 100Mx5")?;
+        let size = parse_size(size)?;
+        let files = files
+            .parse()
+            .map_err(|_| "behind the x a number of files is expected, as in 100Mx5")?;
         if size < MIN_SIZE || files < 2 {
-            return Err("at least 64K, and at least 2 files".into());
+            return Err("at least 64K are needed, and at least 2 files".into());
         }
         Ok(Self { size, files })
     }

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use clap::ArgGroup;
+use clap::builder::NonEmptyStringValueParser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::file::Ring;
@@ -33,13 +35,14 @@ use crate::common::Error;
 ///
 /// Example: rxe run -- ib_write_bw -d rxe_lo & rxe capture --of all -c 20
 #[derive(clap::Args)]
+#[command(group(ArgGroup::new("whose").required(true).args(["of", "interface"])))]
 pub(crate) struct Args {
     /// Capture what this process sends and receives; or what all processes of this user do, also those
     /// that start later
-    #[arg(long, value_name = "PID|all", required_unless_present = "interface")]
+    #[arg(long, value_name = "PID|all")]
     of: Option<Of>,
     /// Capture what passes this interface: RoCEv2, with VLAN tags, and RoCEv1
-    #[arg(short, long, value_name = "NETDEV", conflicts_with = "of")]
+    #[arg(short, long, value_name = "NETDEV", value_parser = NonEmptyStringValueParser::new())]
     interface: Option<String>,
     /// Write the packets to this file (pcapng); - writes to standard output, as in
     /// `rxe capture --of all -w - | wireshark -k -i -`
@@ -109,6 +112,10 @@ impl Until {
 
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
+        if self.ladder && self.write.as_ref().is_some_and(|file| file.as_os_str() == "-") {
+            let what = "the capture and the diagram of --ladder would both be on standard output";
+            return Err(Error::new(what, "name a file with -w, or leave one of them out"));
+        }
         let wanted = Wanted {
             lines: self.write.is_none() && !self.ladder,
             file: self.write,

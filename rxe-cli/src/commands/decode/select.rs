@@ -10,6 +10,7 @@ use rxe_core::wire::Opcode;
 use rxe_lab::check::{Kind, Report};
 use rxe_lab::frame::{Address, Icrc};
 use rxe_lab::track::Mark;
+use rxe_verbs::words;
 
 use super::Shown;
 
@@ -29,8 +30,8 @@ pub(in crate::commands) struct Select {
     /// Only these PSNs, as in 0x5f3a01 or 100-200; a range may wrap
     #[arg(long, value_name = "A-B", value_parser = psns)]
     psn: Option<(u32, u32)>,
-    /// Only packets of which this is said; the name of a finding of `rxe check` takes the frames that
-    /// show it, and the file is read twice
+    /// Only packets of which this is said. What comes after malformed are findings of `rxe check`: they
+    /// take the frames that show one, and the file is read twice
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = only())]
     only: Vec<Only>,
     /// The frames of the analyst's findings that are wanted.
@@ -57,7 +58,8 @@ fn only() -> impl TypedValueParser<Value = Only> {
     for kind in Kind::ALL {
         // Some have one name in both: what is seen at once then needs no second reading.
         if !all.iter().any(|(name, ..)| name == kind.name()) {
-            let value = PossibleValue::new(kind.name()).hide(true);
+            let title = words::of_finding(kind.name()).map_or("", |entry| entry.title.en);
+            let value = PossibleValue::new(kind.name()).help(title);
             all.push((kind.name().to_owned(), value, Only::Found(*kind)));
         }
     }
@@ -160,8 +162,8 @@ pub(in crate::commands) fn number(text: &str) -> Result<u32, String> {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    let number = number.map_err(|_| "a number is expected, as in 17 or 0x11")?;
-    if number < Psn::SPACE { Ok(number) } else { Err("it has at most 24 bits".into()) }
+    let number = number.ok().filter(|number| *number < Psn::SPACE);
+    number.ok_or_else(|| "a number of at most 24 bits is expected, as in 17 or 0x11".to_owned())
 }
 
 /// Whether an opcode has this number, or this in its name.
@@ -175,7 +177,8 @@ fn is_called(opcode: Opcode, text: &str) -> bool {
 /// A number or a part of a name that opcodes have.
 fn opcode(text: &str) -> Result<String, String> {
     let is_one = !text.is_empty() && (0..=u8::MAX).any(|code| is_called(Opcode(code), text));
-    let wrong = "no opcode has it in its name: a number, or a part as in send or rc_acknowledge";
+    let wrong = "no opcode is this number or has this in its name: write a number up to 255, or a part of a \
+                 name, as in send or rc_acknowledge";
     if is_one { Ok(text.to_owned()) } else { Err(wrong.to_owned()) }
 }
 

@@ -21,6 +21,8 @@ pub(super) fn find(topic: &str, lang: Lang) -> Option<Explanation> {
     }
     if let Some((kind, number)) = topic.rsplit_once([' ', '=', ':', '-'])
         && let Some((number, _)) = self::number(number)
+        // "errno -22", as functions return it. Nothing else is negative.
+        && (!kind.ends_with(' ') || matches!(kind.trim(), "errno" | "error"))
         && let Some(found) = of_kind(kind.trim(), number, lang)
     {
         return Some(found);

@@ -51,6 +51,7 @@ fn topics_are_found_by_name_by_number_and_by_what_a_message_contains() {
         ("nak 2", "nak-2"),
         ("0x62", "nak-2"),
         ("errno 22", "EINVAL"),
+        ("errno -22", "EINVAL"),
         ("ibv_create_qp: Cannot allocate memory", "ENOMEM"),
         ("IBV_EVENT_GID_CHANGE", "GID_CHANGE"),
     ] {

@@ -121,6 +121,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
+        self.wire.check_faults()?;
         match &self.host {
             Some(host) => self.client(host),
             None => self.server(),

@@ -234,6 +234,10 @@ impl Live {
             }
         };
         let mr_access = match &self.access {
+            Some(rights) if rights.len() > 1 && rights.contains(&Right::None) => {
+                let what = "--access has none beside a right";
+                return Err(Error::new(what, "write none alone, or leave it out"));
+            }
             Some(rights) => rights.iter().fold(access::LOCAL_WRITE, |all, right| {
                 all | match right {
                     Right::RemoteWrite => access::REMOTE_WRITE,

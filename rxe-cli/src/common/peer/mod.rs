@@ -304,7 +304,7 @@ fn gone(why: &str) -> PeerError {
 fn split(text: &str) -> Result<(&str, u16), Error> {
     let wrong = || {
         let what = format!("\"{text}\" names no peer");
-        Error::new(what, "write HOST, HOST:PORT, or [IPV6]:PORT")
+        Error::new(what, "write HOST, HOST:PORT, or [IPV6]:PORT, with a port from 1 to 65535")
     };
     if text.is_empty() {
         return Err(wrong());
@@ -322,7 +322,7 @@ fn split(text: &str) -> Result<(&str, u16), Error> {
     };
     match port {
         None => Ok((host, PORT)),
-        Some(port) => Ok((host, port.parse().map_err(|_| wrong())?)),
+        Some(port) => Ok((host, port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?)),
     }
 }
 
