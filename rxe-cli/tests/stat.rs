@@ -130,12 +130,57 @@ fn what_is_said_of_a_program_is_what_it_did() {
         assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     }
 
+    // Its interface's name serves as well.
+    assert_eq!(json("stat --json --device lo"), json("stat --json --device rxe_lo"));
+
     http();
     nonsense();
     drop(program);
     let gone = rxe("stat");
     assert_eq!(gone.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&gone.stderr).contains("has no such device open"));
+    let said = String::from_utf8_lossy(&gone.stderr);
+    assert!(said.contains("does not have a device open: `rxe stat` without"), "{said}");
+}
+
+#[test]
+fn a_device_that_does_not_exist_is_an_error_that_names_those_that_do() {
+    let _alone = ONE.lock();
+    for words in ["stat", "stat --json", "stat --qp", "stat --watch", "resource show qp"] {
+        let args = words.split(' ').chain(["--device", "rxe_lo,nosuch"]);
+        let out = Command::new(RXE).args(args).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!((out.status.code(), &out.stdout[..]), (Some(1), &b""[..]), "{words}: {said}");
+        assert!(said.starts_with("rxe: no device \"nosuch\": use "), "{words}: {said}");
+        assert!(said.contains("rxe_lo"), "{words}: {said}");
+    }
+}
+
+/// What has no process is said behind what clears the screen; where there is no screen, once.
+#[test]
+fn a_watcher_of_nothing_is_told_so() {
+    let setup = "
+        ip link set lo up
+        ip link add none0 type veth peer name none1
+        ip address add 10.0.0.1/24 dev none0
+    ";
+    let script = r#"
+        watch() {
+            eval "exec $1" & watcher=$!
+            until grep -qs open "$2"; do sleep 0.1; done
+            sleep 2
+            kill $watcher
+        }
+        watch '"$RXE" stat --watch --device none0 2> piped' piped
+        watch 'script -qefc "\"$RXE\" stat --watch --device none0" terminal > shown' terminal
+    "#;
+    let dir = Dir::new();
+    let test = "a_watcher_of_nothing_is_told_so";
+    let Some(out) = in_namespace(test, setup, script, &dir.file("")) else { return };
+    assert!(out.status.success(), "{out:?}");
+    let says = "rxe: no running process has none0 open";
+    assert_eq!(fs::read_to_string(dir.file("piped")).unwrap().trim_end(), says);
+    let terminal = fs::read_to_string(dir.file("terminal")).unwrap();
+    assert!(terminal.contains(&format!("\x1b[H\x1b[J{says}\r\n")), "{terminal:?}");
 }
 
 /// A scrape, after clients that say nothing of use.

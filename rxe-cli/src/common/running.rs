@@ -1,7 +1,9 @@
 //! The processes that have devices open, and what they say of them.
 
+use std::collections::BTreeSet;
 use std::fs;
 
+use rxe_verbs::device::{DeviceError, DeviceInfo};
 use rxe_verbs::report::{self, DeviceReport, Record, Silence, Subject};
 use serde_json::{Map, Value};
 
@@ -13,7 +15,7 @@ pub(crate) struct Which {
     /// Only the process with this number
     #[arg(long = "of", value_name = "PID")]
     pid: Option<u32>,
-    /// Only this device; may be given several times
+    /// Only this device (or interface); may be given several times
     #[arg(long = "device", short = 'd', value_name = "DEV", value_delimiter = ',')]
     devices: Vec<String>,
 }
@@ -32,38 +34,87 @@ impl Which {
     /// Asks the running processes. Those that do not answer are named on standard error; so is it if there
     /// are none.
     pub(crate) fn ask(&self, subject: Subject) -> Result<Vec<Running>, Error> {
+        let (found, notices) = self.look(subject)?;
+        notices.iter().for_each(print_error);
+        Ok(found)
+    }
+
+    /// Asks the running processes. The notices say which do not answer, or that there are none.
+    pub(crate) fn look(&self, subject: Subject) -> Result<(Vec<Running>, Vec<String>), Error> {
         let mut found = Vec::new();
-        let mut silent = false;
+        let mut notices = Vec::new();
+        let mut open = BTreeSet::new();
+        let wanted: Vec<_> = self.devices.iter().map(|name| Named::new(name)).collect();
         for report in report::ask(subject) {
             if self.pid.is_some() && report.pid != self.pid {
                 continue;
             }
             let comm = report.pid.map(comm).unwrap_or_default();
             match report.records {
-                Err(silence) => {
-                    silent = true;
-                    print_error(&why(report.pid, &comm, silence));
-                }
+                Err(silence) => notices.push(why(report.pid, &comm, silence)),
                 Ok(_) => {
-                    let name = report.device("name").unwrap_or_default();
-                    if self.devices.is_empty() || self.devices.iter().any(|device| device == name) {
-                        let (pid, uid) = (report.pid, report.uid);
-                        found.push(Running { pid, comm, uid, report });
+                    let (pid, uid) = (report.pid, report.uid);
+                    let device = Running { pid, comm, uid, report };
+                    open.insert(device.device().to_owned());
+                    if wanted.is_empty() || wanted.iter().any(|name| name.is_of(&device)) {
+                        found.push(device);
                     }
                 }
             }
         }
         found.sort_by(|a, b| (a.pid, a.device()).cmp(&(b.pid, b.device())));
-        match self.pid {
-            Some(pid) if found.is_empty() && !silent => Err(Error::new(
-                format!("process {pid} has no such device open"),
-                "`rxe stat` without options lists all that have",
-            )),
-            None if found.is_empty() && !silent => {
-                print_error(&"no running process has such a device open");
-                Ok(found)
+        if !notices.is_empty() {
+            return Ok((found, notices));
+        }
+        // Those of other networks are known only if they are open.
+        let is_open = |name: &Named<'_>| found.iter().any(|device| name.is_of(device));
+        if let Some(name) = wanted.into_iter().find(|name| name.info.is_err() && !is_open(name)) {
+            return Err(name.unknown(open));
+        }
+        if found.is_empty() {
+            let devices = match &self.devices[..] {
+                [] => "a device".to_owned(),
+                names => names.join(" or "),
+            };
+            let Some(pid) = self.pid else {
+                notices.push(format!("no running process has {devices} open"));
+                return Ok((found, notices));
+            };
+            let what = format!("process {pid} does not have {devices} open");
+            return Err(Error::new(what, "`rxe stat` without options lists all that have"));
+        }
+        Ok((found, notices))
+    }
+}
+
+/// A device that the user names.
+struct Named<'a> {
+    name: &'a str,
+    /// What it is on this host.
+    info: Result<DeviceInfo, DeviceError>,
+}
+
+impl<'a> Named<'a> {
+    fn new(name: &'a str) -> Self {
+        Self { name, info: DeviceInfo::find(name) }
+    }
+
+    /// Whether it is this device: by its name when it was opened, or by its interface.
+    fn is_of(&self, device: &Running) -> bool {
+        let netdev = self.info.as_ref().map_or(self.name, |info| &info.interface().name);
+        [device.device(), device.netdev()].contains(&self.name) || device.netdev() == netdev
+    }
+
+    /// There is no such device, nor is one `open`.
+    fn unknown(self, mut open: BTreeSet<String>) -> Error {
+        match self.info {
+            Err(DeviceError::NoSuch { name, mut devices }) => {
+                open.retain(|name| !devices.contains(name));
+                devices.extend(open);
+                DeviceError::NoSuch { name, devices }.into()
             }
-            _ => Ok(found),
+            Err(e) => e.into(),
+            Ok(_) => Error::new(format!("no device {:?}", self.name), "see `rxe devices`"),
         }
     }
 }

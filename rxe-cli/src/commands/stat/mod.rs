@@ -12,7 +12,7 @@ use rxe_verbs::report::Subject;
 use serde_json::{Map, Value};
 
 use crate::common::running::{Column, Running, Which, fields_json, table};
-use crate::common::{Align, Error, print, print_json};
+use crate::common::{Align, Error, print, print_error, print_json};
 
 /// Show what running programs have sent, received, lost and repeated, as rdma statistic does
 ///
@@ -68,14 +68,18 @@ impl Args {
 
     fn watch(&self) -> Result<(), Error> {
         let clear = if io::stdout().is_terminal() { "\x1b[H\x1b[J" } else { "" };
-        let mut before: Vec<Running> = Vec::new();
+        let (mut before, mut said): (Vec<Running>, Vec<String>) = Default::default();
         let mut asked = Instant::now();
         loop {
             let now = Instant::now();
-            let running = self.ask()?;
+            let (running, notices) = self.which.look(Subject::Counters)?;
             let time = now.duration_since(asked);
             print(&format!("{clear}{}", text::rates(&running, &before, time)))?;
-            (before, asked) = (running, now);
+            // Behind what clears the screen; elsewhere once.
+            if notices != said || !clear.is_empty() {
+                notices.iter().for_each(print_error);
+            }
+            (before, said, asked) = (running, notices, now);
             thread::sleep(INTERVAL.saturating_sub(now.elapsed()));
         }
     }
