@@ -202,7 +202,10 @@ fn http() {
         stream.read_to_string(&mut answer).unwrap();
         answer
     };
-    assert!(get("\u{0}\u{1}\r\n\r\n").starts_with("HTTP/1.0 404"));
+    assert!(get("\u{0}\u{1}\r\n\r\n").starts_with("HTTP/1.0 405"));
+    assert!(get("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.0 405"));
+    let head = get("HEAD /metrics?x=y HTTP/1.1\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.0 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
     assert!(get("GET /other HTTP/1.1\r\n\r\n").starts_with("HTTP/1.0 404"));
     let answer = get("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();

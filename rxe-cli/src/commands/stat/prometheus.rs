@@ -55,15 +55,15 @@ pub(super) fn serve(address: SocketAddr, which: &Which) -> Result<(), Error> {
     for stream in listener.incoming() {
         // A client that is gone, or too slow, misses this answer.
         if let Ok(mut stream) = stream
-            && let Ok(path) = request(&mut stream)
+            && let Ok(request) = request(&mut stream)
         {
-            let _ = stream.write_all(&answer(&path, which));
+            let _ = stream.write_all(&answer(&request, which));
         }
     }
     Ok(())
 }
 
-/// Reads a request and returns its path.
+/// Reads a request and returns its text.
 fn request(stream: &mut TcpStream) -> io::Result<String> {
     let deadline = Instant::now() + REQUEST_TIME;
     stream.set_write_timeout(Some(REQUEST_TIME))?;
@@ -80,16 +80,16 @@ fn request(stream: &mut TcpStream) -> io::Result<String> {
             len => bytes.extend_from_slice(&buf[..len]),
         }
     }
-    let text = String::from_utf8_lossy(&bytes);
-    let mut words = text.split_ascii_whitespace();
-    match (words.next(), words.next()) {
-        (Some("GET"), Some(path)) => Ok(path.to_owned()),
-        _ => Ok(String::new()),
-    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn answer(path: &str, which: &Which) -> Vec<u8> {
-    let (status, body) = match path {
+fn answer(request: &str, which: &Which) -> Vec<u8> {
+    let mut words = request.split_ascii_whitespace();
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (status, body) = match path.split('?').next().unwrap_or_default() {
+        _ if !matches!(method, "GET" | "HEAD") => {
+            ("405 Method Not Allowed", "the methods are GET and HEAD\n".into())
+        }
         "/metrics" | "/" => match which.ask(Subject::Counters) {
             Ok(running) => ("200 OK", text(&running)),
             Err(e) => ("503 Service Unavailable", format!("{e}\n")),
@@ -101,6 +101,7 @@ fn answer(path: &str, which: &Which) -> Vec<u8> {
          Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
+    let body = if method == "HEAD" { "" } else { &body };
     [head.as_bytes(), body.as_bytes()].concat()
 }
 
