@@ -164,6 +164,22 @@ fn a_capture_that_can_not_be_written() {
         let out = rxe(&[args, &["--pcap", file]].concat());
         refused(&out, &["cannot write the capture /nonexistent/capture.pcapng", "--pcap"]);
     }
+    // Before anything is read, sent or found.
+    for report in [
+        &["check", "/dev/null", "--junit"][..],
+        &["conform", "--peer", "127.0.0.1:1", "--junit"],
+        &["conform", "--peer", "127.0.0.1:1", "--html"],
+    ] {
+        for (file, why) in [
+            ("/nonexistent/report", "No such file"),
+            ("/proc", "is a directory"),
+            ("-", "reports are not written to standard output"),
+        ] {
+            let out = rxe(&[report, &[file]].concat());
+            refused(&out, &[&format!("cannot write {file}: "), why, "name another file"]);
+            assert_eq!(out.status.code(), Some(2), "{report:?}");
+        }
+    }
     // Before the program is started.
     for (file, why) in [
         (file, "capture.pcapng: /nonexistent: No such file"),

@@ -13,10 +13,8 @@ use super::Error;
 /// older file stays as it was.
 pub(crate) fn write_file(named: &Path, contents: &str) -> Result<(), Error> {
     let write = || {
-        let mode =
-            fs::symlink_metadata(named).map_or(0o666, |old| old.permissions().mode() & 0o777);
         let is_new = !named.exists();
-        let file = NewFile::with_mode(named, mode)?;
+        let (file, mode) = report(named)?;
         fs::write(file.path(), contents)?;
         // The umask is for new files.
         if !is_new && file.scratch.is_some() {
@@ -24,10 +22,30 @@ pub(crate) fn write_file(named: &Path, contents: &str) -> Result<(), Error> {
         }
         file.finish()
     };
-    write().map(drop).map_err(|e| {
-        let what = format!("cannot write {}: {e}", named.display());
-        Error::new(what, "name another file")
-    })
+    write().map(drop).map_err(|e| cannot_write(named, &e))
+}
+
+/// Makes sure that [`write_file`] can write this file, without changing it: what takes long to find out
+/// must not be lost.
+pub(crate) fn check_file(named: &Path) -> Result<(), Error> {
+    report(named).map(drop).map_err(|e| cannot_write(named, &e))
+}
+
+/// The file of a report, and its permissions.
+fn report(named: &Path) -> io::Result<(NewFile, u32)> {
+    if named.as_os_str() == "-" {
+        return Err(io::Error::other("reports are not written to standard output"));
+    }
+    let old = fs::symlink_metadata(named);
+    if old.as_ref().is_ok_and(fs::Metadata::is_dir) {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    let mode = old.map_or(0o666, |old| old.permissions().mode() & 0o777);
+    Ok((NewFile::with_mode(named, mode)?, mode))
+}
+
+fn cannot_write(named: &Path, e: &io::Error) -> Error {
+    Error::new(format_args!("cannot write {}: {e}", named.display()), "name another file")
 }
 
 /// A file that is being written.

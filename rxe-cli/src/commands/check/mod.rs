@@ -14,13 +14,14 @@ use rxe_lab::frame;
 
 use super::decode::{Printed, failed, open};
 use super::explain::Lang;
-use crate::common::{Error, print, print_error, print_json, write_file};
+use crate::common::{Error, check_file, print, print_error, print_json, write_file};
 
 /// Check the connections of captures: what went wrong, where, and why
 ///
 /// Each finding has frames, the section of the InfiniBand specification, and how sure it is; behind them
-/// stand the usual causes of each kind, in the words of `rxe explain`. Exit code 0: no fault; 1: faults; 2: a file cannot be read. Losses and other things that the
-/// protocol has repaired are warnings, which count as faults with --strict.
+/// stand the usual causes of each kind, in the words of `rxe explain`. Exit code 0: no fault; 1: faults;
+/// 2: a file cannot be read, or the report cannot be written. Losses and other things that the protocol
+/// has repaired are warnings, which count as faults with --strict.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The captures, as in `rxe decode`; - reads standard input
@@ -52,11 +53,15 @@ struct Checked {
 
 /// The exit code if there are faults.
 const FAULTS: i32 = 1;
-/// The exit code if a file cannot be read.
+/// The exit code if a file cannot be read, or the report cannot be written.
 const UNREADABLE: i32 = 2;
 
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
+        if let Err(e) = self.junit.as_deref().map_or(Ok(()), check_file) {
+            print_error(&e);
+            process::exit(UNREADABLE);
+        }
         let lang = self.lang.unwrap_or_else(Lang::of_environment);
         let mut all = Vec::new();
         for file in &self.files {

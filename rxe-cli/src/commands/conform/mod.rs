@@ -22,7 +22,7 @@ use self::case::{Case, Group};
 use self::report::{Played, Report};
 use self::verdict::{Outcome, Stop, Verdict};
 use crate::common::peer::{self, Endpoint, Numbers, Peer, Way, WayArgs};
-use crate::common::{Error, print, print_error, write_file};
+use crate::common::{Error, check_file, print, print_error, write_file};
 
 /// Test how another RoCEv2 device follows the specification
 ///
@@ -103,6 +103,9 @@ impl Args {
             })?;
             return Ok(true);
         };
+        for path in [&self.junit, &self.html].into_iter().flatten() {
+            check_file(path)?;
+        }
         if let Some(dir) = &self.captures {
             std::fs::create_dir_all(dir).map_err(|e| {
                 let what = format!("cannot make the directory {}: {e}", dir.display());
