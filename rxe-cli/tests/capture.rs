@@ -30,6 +30,9 @@ const SCRIPT: &str = r#"
     "$RXE" capture --of all -c 500 -w all.pcapng 2> all.err
     kill $idle
 
+    # What they exchange does not pass the interface, which may be named as the device.
+    "$RXE" capture -i rxe_lo -s 0.1 2> shared.err
+
     "$RXE" capture --of $client -c 5 > lines.out 2> lines.err
     "$RXE" capture --of $client -c 100 -w ring --ring 64Kx3 2> ring.err
     "$RXE" capture --of $client -c 10 --ladder > ladder.out 2> ladder.err
@@ -82,6 +85,11 @@ fn captures(test: &str, program: &str) {
     let said = read("all.err");
     assert_eq!(said.matches("rxe: capturing rxe_lo of process ").count(), 3, "{said}");
     assert!(said.contains("\nrxe: 500 packets of 3 devices in "), "{said}");
+
+    let said = read("shared.err");
+    assert!(said.starts_with("rxe: capturing on lo\nrxe: no packet passed, but "), "{said}");
+    assert!(said.contains("through shared memory: `rxe capture --of all` captures that"), "{said}");
+    assert!(said.contains("\nrxe: 0 packets of 1 device in "), "{said}");
 
     let lines = read("lines.out");
     assert_eq!(lines.lines().count(), 5, "{lines}");

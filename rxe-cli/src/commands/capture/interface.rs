@@ -6,10 +6,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_lab::capture::{Direction, LinkType, Record};
 use rxe_net::{LinkCapture, LinkFrame, NetError};
+use rxe_verbs::device::DeviceInfo;
+use rxe_verbs::report::Subject;
 
 use super::Until;
 use super::sink::Sink;
 use crate::common::Error;
+use crate::common::running::Which;
 
 /// Bytes of packets that may wait in the kernel, if it allows that.
 const BUFFER: u32 = 64 << 20;
@@ -20,13 +23,36 @@ const CALLS: usize = 64;
 
 /// Captures until `until`, or until the sink is full.
 pub(super) fn capture(netdev: &str, sink: &mut Sink, until: &Until) -> Result<(), Error> {
-    let capture = LinkCapture::open(netdev, BUFFER).map_err(|e| refused(netdev, e))?;
-    let interface = sink.add_interface(netdev, String::new())?;
+    let (netdev, capture) = open(netdev)?;
+    let interface = sink.add_interface(&netdev, String::new())?;
     sink.notice(&format!("capturing on {netdev}"));
     let mut source = Source { capture, interface };
     let captured = source.take_until(sink, until);
     sink.dropped(interface, source.capture.dropped());
+    if captured.is_ok() && sink.next() == 1 && is_in_use(&netdev) {
+        let why = "what programs of this host say to each other goes through shared memory: \
+                   `rxe capture --of all` captures that";
+        sink.notice(&format!("no packet passed, but programs have {netdev} open, and {why}"));
+    }
     captured
+}
+
+/// Whether programs have the device of this interface open.
+fn is_in_use(netdev: &str) -> bool {
+    let running = Which::default().look(Subject::Summary);
+    running.is_ok_and(|(found, _)| found.iter().any(|device| device.netdev() == netdev))
+}
+
+/// Opens an interface, also by the name of the device that it is.
+fn open(name: &str) -> Result<(String, LinkCapture), Error> {
+    let of = |netdev: &str| LinkCapture::open(netdev, BUFFER).map(|it| (netdev.to_owned(), it));
+    match (of(name), DeviceInfo::find(name)) {
+        (Err(NetError::NoSuchDevice { .. }), Ok(device)) if device.endpoint().is_none() => {
+            let netdev = &device.interface().name;
+            of(netdev).map_err(|e| refused(netdev, e))
+        }
+        (opened, _) => opened.map_err(|e| refused(name, e)),
+    }
 }
 
 struct Source {
