@@ -202,6 +202,12 @@ fn amount(clause: &mut Clause<'_>) -> Result<FaultAmount> {
             clause.next();
             values::amount(word)
         }
+        Some(word) if !is_condition(word) && word.text != "by" => {
+            let why = format!(
+                "neither an amount (1% or 3) nor a condition ({CONDITIONS}); `;` ends a fault"
+            );
+            Err(FaultError::new(word, why))
+        }
         _ => Ok(FaultAmount::ALL),
     }
 }

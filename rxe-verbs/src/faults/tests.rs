@@ -175,7 +175,11 @@ fn what_is_wrong_is_said_with_its_place_and_what_is_allowed() {
         ("drop only psn=16777216", 15, "16777216", "not a PSN"),
         ("drop only dst=host", 15, "host", "not an address"),
         ("drop only size=5", 11, "size=5", "not a condition of only"),
-        ("ecn ±5", 5, "±5", "not a condition"),
+        ("ecn ±5", 5, "±5", "neither an amount (1% or 3) nor a condition (only, after or burst)"),
+        ("drop %", 6, "%", "neither an amount (1% or 3) nor a condition"),
+        ("drop by 3", 6, "by", "not a condition"),
+        ("drop 99999999999999999999999%", 6, "99999999999999999999999%", "more than 100 %"),
+        ("delay 99999999999999999999999s", 7, "99999999999999999999999s", "longer than 10 seconds"),
     ] {
         let error = text.parse::<FaultPlan>().expect_err(text);
         assert_eq!((error.column(), error.word()), (column, word), "{text}: {error}");

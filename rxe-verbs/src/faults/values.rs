@@ -200,7 +200,7 @@ fn number_before<'t>(text: &'t str, unit: &str) -> Option<&'t str> {
     text.strip_suffix(unit).filter(|number| number.ends_with(|c: char| c.is_ascii_digit()))
 }
 
-/// A decimal number times `unit`, if that is a whole number.
+/// A decimal number times `unit`, if that is a whole number; `u64::MAX` if it is larger than that.
 fn decimal(text: &str, unit: u64) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
@@ -214,7 +214,8 @@ fn decimal(text: &str, unit: u64) -> Option<u64> {
     if !parts.is_multiple_of(scale) {
         return None;
     }
-    whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(parts / scale)
+    let whole = whole.parse().unwrap_or(u64::MAX);
+    Some(whole.saturating_mul(unit).saturating_add(parts / scale))
 }
 
 /// A queue pair: its number, or `#` and its place in the order of appearance.
