@@ -21,5 +21,5 @@ pub(crate) use output::{print, print_bytes, print_error, print_json, terminal_wi
 pub(crate) use paragraph::{WIDTH, lines, paragraph};
 pub(crate) use select::{DeviceArgs, check_port, chosen_devices};
 pub(crate) use table::{Align, TabTable, Table, tab_to};
-pub(crate) use wire::{Opened, WireArgs, check_mtu, check_peer};
+pub(crate) use wire::{Opened, WireArgs, check_loopback, check_mtu, check_peer};
 pub(crate) use xml::escape;

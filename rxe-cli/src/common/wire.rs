@@ -186,6 +186,11 @@ pub(crate) fn check_peer(own: Gid, peer: Gid, host: IpAddr) -> Result<(), Error>
     if own.is_ipv4() != peer.is_ipv4() {
         return Err(other_family(own, peer));
     }
+    check_loopback(own, peer, host)
+}
+
+/// Fails if one of the addresses is of loopback and `host`, where the peer runs, is another host.
+pub(crate) fn check_loopback(own: IpAddr, peer: IpAddr, host: IpAddr) -> Result<(), Error> {
     if own.is_loopback() != peer.is_loopback() && !is_here(host) {
         let (whose, ip) = if own.is_loopback() { ("own", own) } else { ("the peer's", peer) };
         let what = format!("{whose} address {ip} is of loopback, which leads to no other host");

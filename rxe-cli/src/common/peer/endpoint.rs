@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use rxe_net::{
 };
 
 use super::{Error, Peer};
-use crate::common::select;
+use crate::common::{check_loopback, select};
 
 /// An open endpoint.
 pub(crate) struct Endpoint {
@@ -121,18 +122,7 @@ impl Endpoint {
                 }
                 continue;
             }
-            let (peer, mads, arrived) = (self.net.dst, &mut self.mads, &mut self.arrived);
-            let got = self.backend.receive(64, &mut |frame| {
-                let at = Instant::now();
-                for (net, bytes) in frame.packets() {
-                    let packet = Arrived { at, net, bytes: bytes.to_vec() };
-                    let queue = if packet.is_to(Qpn::GSI) { &mut *mads } else { &mut *arrived };
-                    if net.src == peer && queue.len() < MOST {
-                        queue.push_back(packet);
-                    }
-                }
-            })?;
-            if got > 0 {
+            if self.take()? {
                 continue;
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -141,6 +131,41 @@ impl Endpoint {
             }
             self.sleep(PollFlags::IN, left)?;
         }
+    }
+
+    /// Takes packets as they come until `other` has something to read: each has the time at which it came, also
+    /// in the capture.
+    pub(crate) fn take_until(
+        &mut self,
+        other: BorrowedFd<'_>,
+        until: Instant,
+    ) -> Result<(), Error> {
+        loop {
+            while self.take()? {}
+            let mut fds = vec![PollFd::from_borrowed_fd(other, PollFlags::IN)];
+            fds.extend(self.fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+            let left = until.saturating_duration_since(Instant::now());
+            wait(&mut fds, left)?;
+            if left.is_zero() || !fds[0].revents().is_empty() {
+                return self.take().map(drop);
+            }
+        }
+    }
+
+    /// Takes packets that have come. Returns whether there were any.
+    fn take(&mut self) -> Result<bool, Error> {
+        let (peer, mads, arrived) = (self.net.dst, &mut self.mads, &mut self.arrived);
+        let got = self.backend.receive(64, &mut |frame| {
+            let at = Instant::now();
+            for (net, bytes) in frame.packets() {
+                let packet = Arrived { at, net, bytes: bytes.to_vec() };
+                let queue = if packet.is_to(Qpn::GSI) { &mut *mads } else { &mut *arrived };
+                if net.src == peer && queue.len() < MOST {
+                    queue.push_back(packet);
+                }
+            }
+        })?;
+        Ok(got > 0)
     }
 
     /// Writes the rest of the capture.
@@ -152,11 +177,15 @@ impl Endpoint {
 
     fn sleep(&self, events: PollFlags, time: Duration) -> Result<(), Error> {
         let mut fds: Vec<_> = self.fds.iter().map(|fd| PollFd::new(fd, events)).collect();
-        let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
-        match poll(&mut fds, Some(&time)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(e) => Err(Error::new(format!("cannot wait for packets: {e}"), "try again")),
-        }
+        wait(&mut fds, time)
+    }
+}
+
+fn wait(fds: &mut [PollFd<'_>], time: Duration) -> Result<(), Error> {
+    let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+    match poll(fds, Some(&time)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(Error::new(format!("cannot wait for packets: {e}"), "try again")),
     }
 }
 
@@ -210,6 +239,7 @@ impl Way {
             let todo = "start the peer with -g INDEX, or name --address IP here";
             return Err(Error::new(what, todo));
         }
+        check_loopback(own, other, peer.host)?;
         if peer.active_mtu < 256 {
             let what = format!("the port of {} is not active", peer.device);
             return Err(Error::new(what, "bring its link up on the peer's host"));
@@ -251,5 +281,35 @@ impl Numbers {
     /// A number from 0x100 to 0xffff.
     pub(crate) fn next(&mut self) -> u16 {
         u16::try_from(0x100 + self.0.below(0xff00)).unwrap_or(0x100)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn what_comes_before_the_answer_is_taken_before_it() {
+        let [own, peer] = ["127.80.0.1", "127.80.0.2"].map(|ip| ip.parse().unwrap());
+        let way = Way { netdev: "lo".into(), own };
+        let mut end = Endpoint::open(&way, peer, None).unwrap();
+        let qpn = end.qpn(0x123);
+        let mut packet = [0; 16];
+        packet[5..8].copy_from_slice(&qpn.value().to_be_bytes()[1..]);
+        let (program, mut answer) = UnixStream::pair().unwrap();
+        let sender = UdpSocket::bind((peer, 0)).unwrap();
+        sender.send_to(&packet, (own, UDP_PORT)).unwrap();
+        answer.write_all(b"ok\n").unwrap();
+        let long = Instant::now() + Duration::from_secs(60);
+        end.take_until(program.as_fd(), long).unwrap();
+        assert_eq!(end.arrived.len(), 1);
+        // Without an answer it waits no longer than it may.
+        let (silent, _open) = UnixStream::pair().unwrap();
+        end.take_until(silent.as_fd(), Instant::now()).unwrap();
     }
 }

@@ -9,6 +9,7 @@ mod given;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rxe_core::types::{Gid, Qpn};
@@ -51,6 +52,8 @@ pub(crate) struct Peer {
     out: TcpStream,
     /// The address that the connection leaves from.
     pub(crate) own: IpAddr,
+    /// The address that it goes to.
+    host: IpAddr,
     pub(crate) device: String,
     /// The address of its GID.
     pub(crate) address: IpAddr,
@@ -101,11 +104,13 @@ impl Peer {
         let failed =
             |e| Error::new(format!("cannot use the connection to {host}: {e}"), "try again");
         let own = stream.local_addr().map_err(failed)?.ip().to_canonical();
+        let other = stream.peer_addr().map_err(failed)?.ip().to_canonical();
         let out = stream.try_clone().map_err(failed)?;
         let mut peer = Self {
             input: BufReader::new(stream),
             out,
             own,
+            host: other,
             device: String::new(),
             address: own,
             active_mtu: 0,
@@ -203,7 +208,22 @@ impl Peer {
 
     /// Waits until its program has found `count` completions, or so long.
     pub(crate) fn poll(&mut self, count: usize, wait: Duration) -> Result<Vec<Done>, PeerError> {
-        let words = self.ask_for(&format!("poll {count} {}", wait.as_millis()), wait)?;
+        self.begin_poll(count, wait)?;
+        self.end_poll(count, wait)
+    }
+
+    /// Begins [`Peer::poll`]. The answer makes the connection readable.
+    pub(crate) fn begin_poll(&mut self, count: usize, wait: Duration) -> Result<(), PeerError> {
+        self.say(&format!("poll {count} {}", wait.as_millis()))
+    }
+
+    /// Ends [`Peer::poll`].
+    pub(crate) fn end_poll(
+        &mut self,
+        count: usize,
+        wait: Duration,
+    ) -> Result<Vec<Done>, PeerError> {
+        let words = self.answer(PATIENCE + wait)?;
         let strange = || strange("poll");
         let words = words.get(1..).filter(|all| all.len() <= count).ok_or_else(strange)?;
         words.iter().map(|word| Done::parse(word).ok_or_else(strange)).collect()
@@ -242,10 +262,12 @@ impl Peer {
         request: &str,
         wait: Duration,
     ) -> Result<Vec<String>, PeerError> {
-        if let Err(e) = self.out.write_all(format!("{request}\n").as_bytes()) {
-            return Err(gone(&e.to_string()));
-        }
+        self.say(request)?;
         self.answer(PATIENCE + wait)
+    }
+
+    fn say(&mut self, request: &str) -> Result<(), PeerError> {
+        self.out.write_all(format!("{request}\n").as_bytes()).map_err(|e| gone(&e.to_string()))
     }
 
     fn answer(&mut self, wait: Duration) -> Result<Vec<String>, PeerError> {
@@ -270,6 +292,13 @@ impl Peer {
             Some("err") => Err(PeerError::Refused(words.collect::<Vec<_>>().join(" "))),
             _ => Err(gone("it answers in a way that no peer does")),
         }
+    }
+}
+
+/// The connection.
+impl AsFd for Peer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.out.as_fd()
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the peer's program does and sees: its requests, its completions, its memory.
 
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rxe_core::queue::Status;
@@ -170,7 +171,11 @@ impl Bench<'_> {
     }
 
     fn poll(&mut self, count: usize, wait: Duration) -> Outcome<Vec<Done>> {
-        let all = self.peer.poll(count, wait)?;
+        self.peer.begin_poll(count, wait)?;
+        // What comes meanwhile is taken, so that it has the right time.
+        let until = Instant::now() + wait;
+        self.end.take_until(self.peer.as_fd(), until).map_err(Stop::Broken)?;
+        let all = self.peer.end_poll(count, wait)?;
         self.log.extend(all.iter().map(|done| format!("peer completes {done}")));
         Ok(all)
     }
