@@ -107,6 +107,11 @@ impl History {
         self.sent.back_mut()
     }
 
+    /// The packet with the first PSN that is remembered.
+    pub(super) fn first(&self) -> Option<&Sent> {
+        self.sent.front()
+    }
+
     /// The first packet that is not answered.
     pub(super) fn oldest(&self) -> Option<&Sent> {
         self.sent.get(self.answered)

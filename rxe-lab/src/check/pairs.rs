@@ -10,6 +10,9 @@ use crate::frame::Address;
 /// The most messages of the communication manager that wait for their answer.
 const MAX_REQS: usize = 4096;
 
+/// The most requests that a NAK may be before the first one that was captured.
+const MAX_LOST: i32 = 16;
+
 /// Responses that must fit one direction and no other before the two are taken as a pair.
 pub const EVIDENCE: u32 = 8;
 
@@ -47,6 +50,11 @@ impl Checker {
             if info.kind == OpKind::Acknowledge && flow.requests.gaps.contains(psn) {
                 return true;
             }
+            // A NAK may be to a request that was lost before the first one that was captured.
+            let first = flow.requests.history.first().filter(|_| seen.packet.is_nak());
+            if first.is_some_and(|first| (1..=MAX_LOST).contains(&first.psn.diff(psn))) {
+                return true;
+            }
             flow.requests.history.get(psn).is_some_and(|sent| {
                 !answered
                     && match info.kind {
@@ -57,16 +65,20 @@ impl Checker {
             })
         });
         let fitting: Vec<_> = fitting.collect();
-        for &other in &fitting {
+        if let [other] = fitting[..] {
+            let count = match self.flows[at].candidate {
+                Some((before, count)) if before == other => count + 1,
+                _ => 1,
+            };
+            self.flows[at].candidate = Some((other, count));
+            if alone || count >= EVIDENCE {
+                return Some(self.join(at, other));
+            }
+        }
+        for other in fitting {
             self.flows[other].requests.doubtful = true;
         }
-        let [other] = fitting[..] else { return None };
-        let count = match self.flows[at].candidate {
-            Some((before, count)) if before == other => count + 1,
-            _ => 1,
-        };
-        self.flows[at].candidate = Some((other, count));
-        (alone || count >= EVIDENCE).then(|| self.join(at, other))
+        None
     }
 
     /// Makes two directions a connection. Returns the second.
@@ -74,7 +86,7 @@ impl Checker {
         for (one, other) in [(a, b), (b, a)] {
             self.flows[one].peer = Some(other);
             self.flows[one].responses = Responses::default();
-            self.flows[one].requests.doubtful = false;
+            self.flows[one].requests.end_doubt();
         }
         b
     }

@@ -48,6 +48,8 @@ pub(super) struct Requests {
     /// Whether there are responses that may be to these requests, or to those of another queue pair: then
     /// nothing is known of what was answered.
     pub(super) doubtful: bool,
+    /// The PSN behind those that were sent while it was so.
+    doubtful_before: Option<Psn>,
     /// Whether a request had AckReq set when it was first sent.
     has_asked: bool,
     /// Whether a wrong path MTU was reported.
@@ -100,6 +102,25 @@ impl Requests {
         } else {
             self.again(seen, found);
         }
+    }
+
+    /// From now on all responses are known.
+    pub(super) fn end_doubt(&mut self) {
+        if std::mem::take(&mut self.doubtful) {
+            self.doubtful_before = self.next;
+        }
+    }
+
+    /// Whether responses to this request may have been overlooked.
+    pub(super) fn is_doubtful(&self, psn: Psn) -> bool {
+        self.doubtful || self.doubtful_before.is_some_and(|end| psn.before(end))
+    }
+
+    /// All before `until` is answered.
+    pub(super) fn answered_until(&mut self, until: Psn, at: Duration) {
+        (self.progress, self.until) = (at, Some(until));
+        // PSNs come round again.
+        self.doubtful_before.take_if(|end| until.diff(*end) > RESTART);
     }
 
     /// A response asks to send again from a PSN.

@@ -11,7 +11,6 @@ use super::history::{History, Sent};
 use super::latency::Latency;
 use super::msn::Msn;
 use super::requests::{MAX_RESTARTS, Refusal, Requests};
-use super::text::time;
 use super::{Found, Seen};
 
 /// Response packets that are remembered to recognise a second one.
@@ -71,9 +70,9 @@ impl Responses {
                 let again = self.rnr.replace(psn) == Some(psn);
                 requests.refuse(Refusal { psn, frame: seen.number, kind: Kind::Rnr });
                 let text = format!(
-                    "The receiver had no receive request{}; it asks to try again after {}.",
+                    "The receiver had no receive request{}; it asks to try again after {} ms.",
                     if again { " once more" } else { "" },
-                    time(timer.duration())
+                    timer.duration().as_secs_f64() * 1e3
                 );
                 let frames = frames(&mut requests.history, psn, seen.number);
                 found.add(seen, Kind::Rnr, Confidence::Certain, frames, text);
@@ -305,14 +304,15 @@ impl Responses {
         let before = |sent: &&Sent| (sent.psn + (sent.span - 1)).before(end);
         let missing = requests.history.unanswered().take_while(before).find(|sent| {
             let reads = matches!(sent.info.kind, OpKind::ReadRequest) || sent.info.is_atomic();
-            reads && sent.responses < sent.span
+            reads && sent.responses < sent.span && !requests.is_doubtful(sent.psn)
         });
         let refusal = missing.map(|sent| (sent.psn + sent.responses, sent.psn));
         // Within one READ too.
+        let doubtful = requests.is_doubtful(own);
         let within = requests.history.get(own).and_then(|sent| {
             let at = own.diff(sent.psn).unsigned_abs();
             let short = sent.info.kind == OpKind::ReadRequest;
-            (short && !sent.guessed && sent.responses <= at)
+            (short && !sent.guessed && !doubtful && sent.responses <= at)
                 .then(|| (sent.psn + sent.responses.saturating_sub(1), sent.psn))
         });
         if let Some((psn, first)) = refusal.or(within) {
@@ -326,7 +326,7 @@ impl Responses {
         }
         self.answered = Some(until);
         requests.answered(seen, until, found.stats.round_trips.count());
-        (requests.progress, requests.until) = (seen.at, Some(until));
+        requests.answered_until(until, seen.at);
         let stats = &mut found.stats;
         let (mut min_rtt, mut max_rtt) = (requests.min_rtt, requests.max_rtt);
         let (mut packets, mut messages, mut earlier) = (0, 0, 0);

@@ -1,4 +1,4 @@
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use rxe_core::cm::mad::Message;
 use rxe_core::types::{Key, Qpn, RnrTimer};
@@ -12,6 +12,8 @@ use crate::capture::LinkType;
 use crate::frame::decode_bytes;
 
 const NAK: Syndrome = Syndrome::Nak(NakCode::RemoteAccessError);
+
+const LOOPBACK: Address = Address::Ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
 /// The queue pairs of the requester and of the responder.
 type Connection = (Option<u32>, u32);
@@ -146,6 +148,55 @@ fn why_requests_are_sent_again_is_not_invented_where_responses_fit_several_queue
     findings.dedup();
     assert_eq!(directions, [(None, 0x11), (None, 0x21)]);
     assert_eq!(findings, [(Kind::Unexplained, 0x11), (Kind::Unexplained, 0x21)]);
+}
+
+/// What was answered before the two were known to be a pair is not taken for missing.
+#[test]
+fn responses_before_a_pair_was_known_are_not_called_lost() {
+    let mut all = OneAddress::default();
+    let ext = Ext { aeth: Some(Aeth { syndrome: Syndrome::ACK, msn: 3 }), ..Ext::default() };
+    for qp in [0x11, 0x21] {
+        all.packet(qp, Opcode::RC_SEND_FIRST, 0, Ext::default(), &[7; 256]);
+        all.packet(qp, Opcode::RC_SEND_LAST, 1, Ext::default(), &[7; 256]);
+    }
+    // The packets of the answer are evidence, but for the first: it fits the other queue pair too.
+    all.read(0x21, 2, 64);
+    all.read(0x11, 2, 256 * EVIDENCE);
+    all.packet(0x12, Opcode::RC_READ_RESPONSE_FIRST, 2, ext, &[7; 256]);
+    for n in 1..EVIDENCE - 1 {
+        all.packet(0x12, Opcode::RC_READ_RESPONSE_MIDDLE, 2 + n, Ext::default(), &[7; 256]);
+    }
+    all.packet(0x12, Opcode::RC_READ_RESPONSE_LAST, 1 + EVIDENCE, ext, &[7; 256]);
+    all.send(0x11, 2 + EVIDENCE);
+    all.answer(0x12, 2 + EVIDENCE, 4, Syndrome::ACK);
+    assert_eq!(all.checker.source_qp(LOOPBACK, LOOPBACK, 0x11), Some(0x12));
+    // One is lost, and what follows is sent again too, but not before there is an answer.
+    let next = 3 + EVIDENCE;
+    (next..next + 2).for_each(|psn| all.send(0x11, psn));
+    all.answer(0x12, next, 4, Syndrome::Nak(NakCode::PsnSequenceError));
+    all.send(0x11, next);
+    all.answer(0x12, next, 5, Syndrome::ACK);
+    all.send(0x11, next + 1);
+    all.answer(0x12, next + 1, 6, Syndrome::ACK);
+    assert_eq!(all.finish().0, [(Kind::SequenceNak, 0x11)]);
+}
+
+#[test]
+fn a_nak_to_what_was_lost_before_the_capture_began_explains_what_follows() {
+    let mut all = OneAddress::default();
+    (1..4).for_each(|psn| all.send(0x11, psn));
+    all.answer(0x12, 0, 0, Syndrome::Nak(NakCode::PsnSequenceError));
+    (0..4).for_each(|psn| all.send(0x11, psn));
+    all.answer(0x12, 3, 4, Syndrome::ACK);
+    assert_eq!(all.finish().0, [(Kind::SequenceNak, 0x11)]);
+    // Where it may be to another queue pair, nothing is said of a timeout.
+    let mut all = OneAddress::default();
+    for qp in [0x11, 0x21] {
+        (1..4).for_each(|psn| all.send(qp, psn));
+    }
+    all.answer(0x12, 0, 0, Syndrome::Nak(NakCode::PsnSequenceError));
+    (0..4).for_each(|psn| all.send(0x11, psn));
+    assert_eq!(all.finish().0, [(Kind::Unexplained, 0x11)]);
 }
 
 #[test]

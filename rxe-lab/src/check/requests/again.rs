@@ -78,10 +78,11 @@ impl Requests {
         }
         // Captured at the responder, a round trip is only the time that it takes.
         let trip = self.min_rtt.map_or(Duration::from_millis(1), |min| min.max(AT_ONCE));
-        let soon = !self.doubtful && waited < trip;
+        let is_doubtful = self.is_doubtful(psn);
+        let soon = !is_doubtful && waited < trip;
         let (kind, text) = if soon || info.service == Service::Uc {
             (Kind::Reordered, "It came after packets with higher PSNs.".to_owned())
-        } else if self.doubtful {
+        } else if is_doubtful {
             (Kind::Unexplained, unexplained("It came after packets with higher PSNs"))
         } else {
             let text = format!(
@@ -100,6 +101,7 @@ impl Requests {
         let psn = seen.packet.bth.psn;
         let answered = self.history.is_answered(psn);
         let trimmed = self.history.trimmed;
+        let oldest = self.history.first().map(|first| first.psn);
         let Some(sent) = self.history.get(psn) else {
             // It is older than the capture, or the queue pair has begun anew.
             if trimmed {
@@ -130,7 +132,11 @@ impl Requests {
             let own = u32::try_from(r.psn.diff(first)).is_ok_and(|at| at < span);
             // What was missing may have come meanwhile.
             let since = r.frame > last_frame && !r.psn.after(psn) && !answered;
-            r.psn == psn || r.kind == Kind::ImpliedNak && (own || since)
+            // What was lost before the capture began is sent again first, and then all behind it.
+            let begun = !trimmed && oldest.is_some_and(|oldest| r.psn.before(oldest));
+            r.psn == psn
+                || r.kind == Kind::ImpliedNak && (own || since)
+                || r.kind == Kind::SequenceNak && begun && since
         });
         // Some requesters go back further than the NAK asks, to the first that is not answered.
         let pending = pending.or_else(|| {
@@ -184,7 +190,7 @@ impl Requests {
                 time(since)
             );
             self.begin(seen, Kind::Duplicate, Confidence::Likely, frames, text, found);
-        } else if self.doubtful {
+        } else if self.is_doubtful(psn) {
             let text = unexplained("It was sent again");
             self.begin(seen, Kind::Unexplained, Confidence::Certain, frames, text, found);
         } else if answered || is_answered_in_part {
