@@ -224,11 +224,8 @@ fn cut(it: &mut Conversation, count: usize, notes: &mut Vec<String>) {
     let Some((at, _)) = requests.nth(count) else { return };
     let left = 1 + requests.count();
     it.packets.truncate(at);
-    notes.push(format!(
-        "The first {} of the recording {} sent, {left} more not.",
-        plural(count, "packet", "packets"),
-        if count == 1 { "is" } else { "are" },
-    ));
+    let all = plural(count + left, "packet", "packets");
+    notes.push(format!("--count leaves out {left} of the recording's {all}."));
 }
 
 fn plural(count: usize, one: &str, many: &str) -> String {

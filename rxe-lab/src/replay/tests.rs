@@ -156,6 +156,22 @@ fn a_region_that_is_too_small_is_said() {
 }
 
 #[test]
+fn packets_beyond_the_count_are_left_out_and_said() {
+    let (recording, _) = recorded(MIX, "");
+    let conversation = recording.choose(Some(0x12), &[]).unwrap();
+    let plan = |count| {
+        let wanted = Wanted { responder: None, count, region: 65536 };
+        Plan::new(conversation.clone(), &wanted).unwrap()
+    };
+    let all = plan(1000).packets;
+    let one = plan(1);
+    assert_eq!(one.packets, 1);
+    let left = all - 1;
+    let said = format!("--count leaves out {left} of the recording's {all} packets.");
+    assert!(one.notes.contains(&said), "{:?}", one.notes);
+}
+
+#[test]
 fn answers_as_recorded_do_not_differ_and_others_do() {
     let plan = plan(MIX, "", false);
     assert_eq!(play(&plan, same), [""; 0]);
