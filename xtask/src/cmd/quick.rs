@@ -4,7 +4,7 @@
 //! fuzzers' corpora. Left out are test programs that boot VMs, run other people's programs or take
 //! minutes; each is named with its reason.
 
-use super::stages::{Run, cargo};
+use super::stages::{Lints, Run, cargo};
 use serde_json::Value;
 use xtask::vm::{Error, Result};
 
@@ -42,7 +42,8 @@ const HOSTS: &str = "several processes and hosts, minutes";
 
 pub(super) fn stages(all: &mut Run) -> Result<()> {
     let tests = test_programs()?;
-    all.lints();
+    all.format();
+    all.lints(Lints::start());
     all.stage("test", |count| {
         let mut cmd = cargo();
         cmd.args(["test", "--workspace", "--no-fail-fast", "--lib", "--bins"]);

@@ -5,7 +5,7 @@
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,30 +38,29 @@ impl Run {
         self.times.push((name.to_owned(), start.elapsed()));
     }
 
-    /// Formatting and lints.
-    pub(super) fn lints(&mut self) {
-        self.lint("fmt", &["fmt", "--all", "--check"]);
-        let out = Command::new("rustc").arg("--version").output();
-        let rust = out.ok().and_then(|out| minor_version(&String::from_utf8_lossy(&out.stdout)));
-        if rust.is_some_and(|minor| minor > LINTS_OF) {
-            let why = format!("this Rust has lints that 1.{LINTS_OF} has not");
-            return self.count.skip(&format!("clippy: {why}"));
-        }
-        let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
-        self.lint("clippy", &clippy);
+    /// Formatting.
+    pub(super) fn format(&mut self) {
+        self.stage("fmt", |count| match lacks("fmt") {
+            None => {
+                let done = count.watch(cargo().args(["fmt", "--all", "--check"]));
+                count.check("fmt", done);
+            }
+            Some(why) => count.skip(&why),
+        });
     }
 
-    /// A stage that is skipped if this Rust lacks its program.
-    fn lint(&mut self, name: &str, args: &[&str]) {
-        self.stage(name, |count| {
-            let mut cmd = cargo();
-            cmd.args([args[0], "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
-            if cmd.status().is_ok_and(|s| s.success()) {
-                let done = count.watch(cargo().args(args));
-                count.check(name, done);
-            } else {
-                count.skipped.push(format!("{name}: this Rust has no cargo {name}"));
+    /// Lints, which were started earlier.
+    pub(super) fn lints(&mut self, lints: Lints) {
+        self.stage("clippy", |count| match lints.0 {
+            Ok(child) => {
+                let ended = child.wait_with_output();
+                let done = ended.map(|out| {
+                    print!("{}", String::from_utf8_lossy(&out.stderr));
+                    out.status.success()
+                });
+                count.check("clippy", done.map_err(|e| Error::Failed(e.to_string())));
             }
+            Err(why) => count.skip(&why),
         });
     }
 
@@ -91,6 +90,36 @@ impl Run {
         println!("{passed} passed, {} failed, {} skipped", failed.len(), skipped.len());
         if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
+}
+
+/// clippy, running beside other stages, or why it does not run. It has a target folder of its own, so that
+/// no other cargo waits for it, and the lowest priority.
+pub(super) struct Lints(std::result::Result<Child, String>);
+
+impl Lints {
+    pub(super) fn start() -> Self {
+        let out = Command::new("rustc").arg("--version").output();
+        let rust = out.ok().and_then(|out| minor_version(&String::from_utf8_lossy(&out.stdout)));
+        let newer = rust.is_some_and(|minor| minor > LINTS_OF);
+        let newer = newer.then(|| format!("clippy: this Rust has lints that 1.{LINTS_OF} has not"));
+        if let Some(why) = newer.or_else(|| lacks("clippy")) {
+            return Self(Err(why));
+        }
+        let mut cmd = Command::new("nice");
+        cmd.args(["-n", "19"]).arg(cargo().get_program());
+        cmd.args(["clippy", "--workspace", "--all-targets", "--quiet", "--target-dir"]);
+        cmd.args(["target/lints", "--", "-D", "warnings"]);
+        cmd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        Self(cmd.spawn().map_err(|e| format!("clippy: nice: {e}")))
+    }
+}
+
+/// Why this Rust cannot `cargo COMMAND`.
+fn lacks(command: &str) -> Option<String> {
+    let mut cmd = cargo();
+    cmd.args([command, "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let is_there = cmd.status().is_ok_and(|status| status.success());
+    (!is_there).then(|| format!("{command}: this Rust has no cargo {command}"))
 }
 
 /// What has been counted: tests passed, and the others by name.

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything, in one command, with one line at the end.
 
 use super::bench::instructions;
-use super::stages::{Count, Run, cargo};
+use super::stages::{Count, Lints, Run, cargo};
 use super::{deps, dist, docs, fresh, quick, sanitize, targets};
 use std::process::{Command, ExitCode, Stdio};
 use xtask::vm::{Error, KNOWN, Kernel, Result};
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(why) => count.skip(&format!("some outer tests: {why}")),
     });
     if whole {
-        all.lints();
+        all.format();
     }
     all.stage("build", |count| {
         // All that the tests need; clippy has seen the benchmarks.
@@ -70,6 +70,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             }
         }
     });
+    // Most tests wait for others much of their time.
+    let lints = whole.then(Lints::start);
     all.stage("test", |count| {
         let mut cmd = cargo();
         cmd.args(["test", "--workspace", "--no-fail-fast"]).args(&args.filter);
@@ -80,6 +82,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
         count.check_tests("cargo test", &mut cmd);
     });
+    if let Some(lints) = lints {
+        all.lints(lints);
+    }
     if whole {
         all.stage("counts", |count| match counts(args.all) {
             Ok((text, same)) => {
