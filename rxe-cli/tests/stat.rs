@@ -158,7 +158,9 @@ fn a_device_that_does_not_exist_is_an_error_that_names_those_that_do() {
 /// What has no process is said behind what clears the screen; where there is no screen, once.
 #[test]
 fn a_watcher_of_nothing_is_told_so() {
+    // Other programs of this user are not seen.
     let setup = "
+        mount -t tmpfs tmpfs /dev/shm
         ip link set lo up
         ip link add none0 type veth peer name none1
         ip address add 10.0.0.1/24 dev none0

@@ -1,5 +1,5 @@
 //! The settings from `rxe run` and the environment. An invalid value is reported on stderr, and the
-//! default is used.
+//! default is used; with invalid faults no device can be opened, because a test would pass without them.
 
 use std::env;
 use std::path::PathBuf;
@@ -34,8 +34,8 @@ pub(crate) struct Config {
     pub(crate) segmentation: bool,
     /// `RXE_PCAP`: the file to capture to; `%p` stands for the process ID.
     pcap: Option<String>,
-    /// `RXE_FAULT` and `RXE_SEED`.
-    pub(crate) faults: Option<(u64, FaultPlan)>,
+    /// `RXE_FAULT` and `RXE_SEED`, or what is wrong with them.
+    pub(crate) faults: Result<Option<(u64, FaultPlan)>, String>,
     /// `RXE_EXPLAIN`.
     pub(crate) explain: Explain,
     /// `RXE_DEVICE`: the only devices to show, separated by commas.
@@ -60,7 +60,7 @@ pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
     shared_memory: chosen("RXE_SHM", &[("on", true), ("off", false)]),
     segmentation: chosen("RXE_GSO", &[("on", true), ("off", false)]),
     pcap: var("RXE_PCAP"),
-    faults: var("RXE_FAULT").and_then(|text| faults(&text, var("RXE_SEED").as_deref())),
+    faults: var("RXE_FAULT").map(|text| faults(&text, var("RXE_SEED").as_deref())).transpose(),
     explain: chosen(
         "RXE_EXPLAIN",
         &[("errors", Explain::Errors), ("off", Explain::Off), ("all", Explain::All)],
@@ -88,11 +88,8 @@ impl Config {
 }
 
 /// The faults of this description, with this seed or one by chance.
-fn faults(text: &str, seed: Option<&str>) -> Option<(u64, FaultPlan)> {
-    let plan: FaultPlan = text
-        .parse()
-        .map_err(|why| stderr::line(&format!("RXE_FAULT={text}: {why}; going on without faults")))
-        .ok()?;
+fn faults(text: &str, seed: Option<&str>) -> Result<(u64, FaultPlan), String> {
+    let plan: FaultPlan = text.parse().map_err(|why| format!("RXE_FAULT={text}: {why}"))?;
     let seed = match seed.map(str::parse) {
         Some(Ok(seed)) => seed,
         None if !plan.needs_seed() => 0,
@@ -105,7 +102,7 @@ fn faults(text: &str, seed: Option<&str>) -> Option<(u64, FaultPlan)> {
             seed
         }
     };
-    Some((seed, plan))
+    Ok((seed, plan))
 }
 
 fn source_port(value: &str) -> SourcePortPolicy {

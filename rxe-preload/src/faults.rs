@@ -14,7 +14,7 @@ use crate::stderr;
 
 /// Calls that are to fail.
 static FAILING: LazyLock<Vec<FailingCall>> = LazyLock::new(|| {
-    let plans = CONFIG.faults.iter().flat_map(|(_, plan)| plan.verbs());
+    let plans = CONFIG.faults.iter().flatten().flat_map(|(_, plan)| plan.verbs());
     plans.filter_map(FailingCall::new).collect()
 });
 

@@ -345,7 +345,7 @@ impl QpDiagnostics {
 
 /// Whether `RXE_FAULT` asks for requests that fail so.
 fn on_purpose(status: Status) -> bool {
-    let mut faults = CONFIG.faults.iter().flat_map(|(_, plan)| plan.verbs());
+    let mut faults = CONFIG.faults.iter().flatten().flat_map(|(_, plan)| plan.verbs());
     faults.any(
         |fault| matches!(fault, VerbsFault::Completion { status: asked, .. } if *asked == status),
     )

@@ -70,6 +70,9 @@ impl Context {
         ops: ibv_context_ops,
         table: impl FnOnce(ibv_context) -> verbs_context,
     ) -> Outcome<*mut ibv_context> {
+        if let Err(why) = &CONFIG.faults {
+            return Err(Failure::new(libc::EINVAL, why));
+        }
         let asyncs = ProgramEpoll::new()?;
         let vectors = entry.info().attr().num_comp_vectors;
         let context = ibv_context {
@@ -137,7 +140,7 @@ impl Context {
         if let Some(path) = CONFIG.pcap() {
             options = options.pcap(path);
         }
-        if let Some((seed, plan)) = &CONFIG.faults {
+        if let Ok(Some((seed, plan))) = &CONFIG.faults {
             options = options.faults(*seed, plan.clone());
         }
         let device = options.open()?;
