@@ -335,7 +335,7 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["conform", "interop", "programs", "scenario"],
             &["c", "dist", "peer", "skip"],
-            &["debs", "libs", "wheel"],
+            &["debs", "libs", "pages", "wheel"],
             &["vm"],
             &["cmd", "layers", "links", "say"],
         ],
