@@ -231,6 +231,10 @@ impl Requester {
         // what was sent before: nothing was lost but time or an acknowledgement (as in RFC 3522).
         if let Some(before) = before.filter(|_| packets > 1) {
             self.window.restore(before);
+            self.inflight.forward();
+            if self.inflight.unacknowledged() > 0 {
+                self.retry.on_sent(ctx.now, view.attr);
+            }
         }
         self.window.on_progress(packets, una);
         self.skipped_at = None;

@@ -287,6 +287,19 @@ impl Inflight {
         self.pull_cursor();
     }
 
+    /// Takes back going back: what was sent before need not be sent again. It stops at a READ or an
+    /// atomic, which is asked for again.
+    pub(super) fn forward(&mut self) {
+        while let Some((wqe, true)) = self.current() {
+            let left = u32::try_from(self.high.diff(self.next_psn())).unwrap_or(0);
+            let packets = left.min(wqe.packets - self.cursor.packet);
+            if packets == 0 || wqe.request.op.is_answered() {
+                break;
+            }
+            self.sent(packets, false);
+        }
+    }
+
     fn pop_started(&mut self) -> Wqe {
         self.started -= 1;
         if self.cursor.wqe == 0 {
@@ -394,6 +407,26 @@ mod tests {
         assert_eq!(inflight.answered().map(|wqe| wqe.request.id), Some(1));
         assert_eq!(inflight.reads(), 0);
         assert_eq!(acknowledge(&mut inflight, 7), (vec![2], true));
+    }
+
+    #[test]
+    fn going_back_is_taken_back_up_to_a_read() {
+        let mut inflight = sent(&[false, false, true, false]);
+        inflight.rewind();
+        inflight.sent(1, false);
+        acknowledge(&mut inflight, 0);
+        assert_eq!(inflight.next_psn(), Psn::new(0));
+        inflight.forward();
+        assert_eq!(inflight.next_psn(), Psn::new(4), "the READ's");
+        assert_eq!((inflight.una(), inflight.high()), (Psn::new(0), Psn::new(10)));
+
+        let mut inflight = sent(&[false]);
+        inflight.push(wqe(1, false));
+        inflight.start(3, 3);
+        inflight.sent(1, false);
+        inflight.rewind();
+        inflight.forward();
+        assert_eq!((inflight.next_psn(), inflight.packet_index()), (inflight.high(), 1));
     }
 
     #[test]
