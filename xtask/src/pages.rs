@@ -10,10 +10,10 @@ pub use chinese::in_chinese;
 use crate::vm::{Error, Result};
 
 /// The line after what a command writes.
-const END: &str = "<!-- to here -->";
+pub const END: &str = "<!-- to here -->";
 
 /// The line before what this command writes: `bench --write`.
-fn begin(command: &str) -> String {
+pub fn begin(command: &str) -> String {
     format!("<!-- cargo xtask {command} puts what follows -->")
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         all.format();
     }
     all.stage("build", |count| {
-        // All that the tests need; clippy has seen the benchmarks.
+        // All that the tests need; clippy sees the benchmarks.
         let targets = ["--lib", "--bins", "--tests", "--examples"];
         let built = count.watch(cargo().args(["build", "--workspace", "--quiet"]).args(targets));
         count.check("build", built);

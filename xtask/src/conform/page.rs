@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{Case, Over, Run};
+use crate::pages::{END, begin};
 
 /// Why a peer deviates, as far as its sources say it: who (the beginning of the name), which cases, and
 /// why.
@@ -144,9 +145,9 @@ pub fn page(runs: &[Run]) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         out,
-        "\n<!-- cargo xtask conform (peers) puts what follows -->\n\n\
-         | peer | over | version | conforms | deviates | not testable |\n\
-         | --- | --- | --- | --- | --- | --- |"
+        "\n{}\n\n| peer | over | version | conforms | deviates | not testable |\n\
+         | --- | --- | --- | --- | --- | --- |",
+        begin("conform (peers)")
     );
     for run in runs {
         let count = |verdict: &str| run.cases.iter().filter(|c| c.verdict == verdict).count();
@@ -284,8 +285,7 @@ fn grouped(found: &[(String, String)]) -> Vec<Vec<&(String, String)>> {
 
 fn table(out: &mut String, runs: &[Run]) {
     let Some(first) = runs.first() else { return };
-    let mark = "<!-- cargo xtask conform (cases) puts what follows -->";
-    let _ = writeln!(out, "\n## All cases\n\n{mark}");
+    let _ = writeln!(out, "\n## All cases\n\n{}", begin("conform (cases)"));
     let peers: Vec<_> = peers(runs).collect();
     let names: Vec<_> = peers.iter().map(|peer| peer[0].name.as_str()).collect();
     for group in first.cases.chunk_by(|a, b| a.group == b.group) {
@@ -329,9 +329,6 @@ Made by `cargo xtask conform`, which plays every case of [`rxe conform`](command
 
 Each case is played over IPv4 and over IPv6. Where the verdicts differ, the table has both. A kernel that panics in a case is booted again for the next one.
 ";
-
-/// The line after what the Chinese page has too.
-const END: &str = "<!-- to here -->";
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@ mod kept;
 
 use super::exchange::Op;
 use super::{Asks, Backend, SIZES, UC_SIZES, UD_SIZES, faults, features, guest, pingpong};
+use crate::pages;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
@@ -281,7 +282,7 @@ pub fn update_docs(page: &str, reports: &[Report]) -> String {
 
 /// The numbers of cells in the sections of these kernels.
 fn summary(sections: &[(String, String)]) -> String {
-    let mut out = String::from(SUMMARY);
+    let mut out = format!("\n## Results\n\n{}\n{SUMMARY}", pages::begin("interop"));
     for (kernel, text) in sections {
         let release = text.lines().next().and_then(|line| line.strip_prefix("## Linux "));
         let counts =
@@ -291,7 +292,7 @@ fn summary(sections: &[(String, String)]) -> String {
         let (cells, bad) = (numbers.next().unwrap_or("?"), numbers.next().unwrap_or("?"));
         let _ = writeln!(out, "| Linux {kernel} | {release} | {cells} | {bad} |");
     }
-    out + "<!-- to here -->\n"
+    out + pages::END + "\n"
 }
 
 fn version(kernel: &str) -> Vec<u32> {
@@ -353,10 +354,6 @@ responder. `ok *` has a remark below the tables.
 ";
 
 const SUMMARY: &str = "
-## Results
-
-<!-- cargo xtask interop puts what follows -->
-
 | kernel | version | cells | not good |
 | --- | --- | --- | --- |
 ";

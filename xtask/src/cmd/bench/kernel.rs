@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use xtask::vm::{Cmd, Error, Kernel, Net, Result, Spec, Vm};
+use xtask::vm::{Cmd, Error, Kernel, Net, Proc, Result, Spec, Vm};
 
 use super::contender::{Measured, Sample, perftest};
 use super::plot::{Axis, Line, Plot};
@@ -142,23 +142,25 @@ pub(super) fn recordings(
 /// Samples both CPUs for some seconds while packets are on their way.
 fn record(vm: &Vm, test: Test, rxe: Option<&str>, file: &str) -> Result<()> {
     let ends = Ends::new(test, 1_000_000, rxe);
-    let server = vm.spawn(Cmd::sh(ends.command(ends.first)))?;
-    until_listening(vm, ends.first)?;
-    let client = vm.spawn(Cmd::sh(ends.client()))?;
     let counter =
         format!("ip netns exec {} cat /sys/class/net/v0/statistics/rx_packets", ends.first);
-    let recorded =
-        until(vm, &format!("[ $({counter}) -gt 1000 ]"), "no packets come").and_then(|()| {
+    ends.run(vm, |client| {
+        let recorded = until(vm, &format!("[ $({counter}) -gt 1000 ]"), "no packets come");
+        let recorded = recorded.and_then(|()| {
             // Its pages cannot go straight to a folder of the host.
             let perf =
                 "perf record -q -B -N -a -g -e cpu-clock -F 499 -o /run/perf.data -- sleep 5";
             vm.run(Cmd::sh(format!("{perf} && mv /run/perf.data {file}")))?.ok()
         });
-    for program in [client, server] {
-        program.kill("KILL");
-        let _ = program.wait_timeout(Duration::from_secs(10));
-    }
-    recorded.map(drop)
+        end(&client);
+        recorded.map(drop)
+    })
+}
+
+/// Kills a program, and waits until it is gone.
+fn end(program: &Proc) {
+    program.kill("KILL");
+    let _ = program.wait_timeout(Duration::from_secs(10));
 }
 
 /// The two programs of a test.
@@ -185,8 +187,14 @@ impl<'a> Ends<'a> {
         }
     }
 
-    fn client(&self) -> String {
-        format!("{} {SERVER}", self.command(self.second))
+    /// Starts both, and ends the server after `client`.
+    fn run<T>(&self, vm: &Vm, client: impl FnOnce(Proc) -> Result<T>) -> Result<T> {
+        let server = vm.spawn(Cmd::sh(self.command(self.first)))?;
+        let result = until_listening(vm, self.first).and_then(|()| {
+            client(vm.spawn(Cmd::sh(format!("{} {SERVER}", self.command(self.second))))?)
+        });
+        end(&server);
+        result
     }
 }
 
@@ -198,18 +206,13 @@ fn measure(vm: &Vm, test: Test, rxe: Option<&str>) -> Measured {
         Kind::Latency => 3000,
         Kind::Rate => 20_000,
     };
-    let ends = Ends::new(test, messages, rxe);
-    let server = vm.spawn(Cmd::sh(ends.command(ends.first))).map_err(|e| e.to_string())?;
-    let result = until_listening(vm, ends.first).and_then(|()| {
-        let client = vm.spawn(Cmd::sh(ends.client()))?;
+    let result = Ends::new(test, messages, rxe).run(vm, |client| {
         let ended = client.wait_timeout(Duration::from_secs(120))?;
         if ended.is_none() {
             client.kill("KILL");
         }
         client.output()
     });
-    server.kill("KILL");
-    let _ = server.wait_timeout(Duration::from_secs(10));
     let text = result.and_then(xtask::vm::Output::ok).map_err(|e| e.to_string())?;
     let sample = perftest::sample(&text, test);
     // In MB/s and thousand messages a second.

@@ -254,8 +254,10 @@ impl<'a> Sample<'a> {
         self.stack[0].0.ends_with("gettimeofday")
     }
 
+    /// The kernel and its modules, as in `[rdma_rxe]`; the others in brackets are parts of a program.
     fn is_kernel(file: &str) -> bool {
-        file.ends_with(".ko") || file.starts_with('[') && file != "[vdso]"
+        let of_program = ["[vdso]", "[unknown]", "[heap]", "[stack]", "[vsyscall]"].contains(&file);
+        file.ends_with(".ko") || file.starts_with('[') && !of_program
     }
 
     fn function(&self) -> String {
