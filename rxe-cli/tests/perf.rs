@@ -19,6 +19,7 @@ fn every_operation_has_bandwidth() {
     for (op, options, messages) in [
         ("send", "-n 300", 300),
         ("write", "-n 300 -q 3", 900),
+        ("write", "-n 140 -q 300 -s 64", 42_000),
         ("read", "-n 300 -o 4 -e", 300),
         ("atomic", "-n 300 -A CMP_AND_SWAP", 300),
         ("write", "-n 205 -b -Q 1 -t 7 -I 64 -s 64", 205),

@@ -135,7 +135,7 @@ struct Lane {
 }
 
 /// The ID of a request holds the number of requests posted on its QP and, in these low bits, the QP.
-const QP_BITS: u32 = 8;
+const QP_BITS: u32 = Plan::MOST_QPS.ilog2();
 
 impl<'a> Sends<'a> {
     pub(super) fn new(side: &'a Side, plan: &'a Plan, size: u32) -> Result<Self, Error> {
