@@ -1,18 +1,25 @@
-//! Measures what two copies through shared memory reach on this machine: the most that messages between
-//! processes of one host can, and a bare ping-pong beside their latency. Nothing of the protocol is in it,
-//! only the ring.
+//! Measures what messages between processes of one host reach on this machine without a protocol: copied
+//! twice through the ring, once into memory that both have mapped, and once by the system
+//! (`process_vm_writev`). Beside their latency, a bare ping-pong through the ring.
 //!
 //! ```text
-//! copies [BYTES]    messages of BYTES (65536) for a second, then a ping-pong of 8 bytes
+//! copies [BYTES]    messages of BYTES (65536), a second in each way, then a ping-pong of 8 bytes
 //! ```
+//!
+//! With one copy, the receiver is told of each message by a record of 8 bytes in the ring.
 
 use std::error::Error;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::{BufRead, BufReader, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
+use std::slice;
 use std::time::{Duration, Instant};
 
+use nix::sys::uio::{RemoteIoVec, process_vm_writev};
+use nix::unistd::Pid;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rxe_net::untrusted::ring::{Broken, Consumer, MAX_RECORD, Producer};
 
 /// What a record is.
@@ -21,6 +28,8 @@ const PING: u32 = 2;
 const END: u32 = 3;
 
 const PINGS: u32 = 500_000;
+
+type Done = Result<(), Box<dyn Error>>;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -45,22 +54,43 @@ fn measure(bytes: usize) -> Result<(), Box<dyn Error>> {
         .spawn()?;
     let mut line = String::new();
     BufReader::new(other.stdout.take().ok_or("no output")?).read_line(&mut line)?;
-    let mut back = open(&other.id().to_string(), line.trim())?;
+    let other_id = other.id();
+    let [ring, inbox, at] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+        return Err("the other end said nothing".into());
+    };
+    let mut back = open(&other_id.to_string(), ring)?;
+    let inbox = map(&file_of(&other_id.to_string(), inbox)?)?;
+    let at: usize = at.parse()?;
 
     let message = vec![0x5a; bytes];
     let mut buf = buffer();
-    let start = Instant::now();
-    let mut sent = 0;
-    while start.elapsed() < Duration::from_secs(1) {
-        push(&mut out, DATA, &message)?;
-        sent += bytes;
-    }
-    // The answer comes when all has been taken.
-    push(&mut out, PING, &[0; 8])?;
-    pop(&mut back, &mut buf)?;
-    #[expect(clippy::cast_precision_loss, reason = "for a person")]
-    let rate = sent as f64 / start.elapsed().as_secs_f64() / 1e9;
-    println!("two copies of {bytes} bytes: {rate:.2} GB/s");
+    let mut stream = |what: &str, send: &mut dyn FnMut(&mut Producer) -> Done| -> Done {
+        let start = Instant::now();
+        let mut sent = 0;
+        while start.elapsed() < Duration::from_secs(1) {
+            send(&mut out)?;
+            sent += bytes;
+        }
+        // The answer comes when all has been taken.
+        push(&mut out, PING, &[0; 8])?;
+        pop(&mut back, &mut buf)?;
+        #[expect(clippy::cast_precision_loss, reason = "for a person")]
+        let rate = sent as f64 / start.elapsed().as_secs_f64() / 1e9;
+        println!("{what}: {rate:.2} GB/s");
+        Ok(())
+    };
+    stream("two copies", &mut |out| push(out, DATA, &message))?;
+    stream("one copy, mapped", &mut |out| {
+        inbox[..bytes].copy_from_slice(&message);
+        push(out, DATA, &[0; 8])
+    })?;
+    let pid = Pid::from_raw(i32::try_from(other_id)?);
+    let remote = [RemoteIoVec { base: at, len: bytes }];
+    stream("one copy, system", &mut |out| {
+        let written = process_vm_writev(pid, &[IoSlice::new(&message)], &remote)?;
+        assert_eq!(written, bytes);
+        push(out, DATA, &[0; 8])
+    })?;
 
     let start = Instant::now();
     for _ in 0..PINGS {
@@ -78,7 +108,10 @@ fn measure(bytes: usize) -> Result<(), Box<dyn Error>> {
 fn answer(pid: &str, fd: &str) -> Result<(), Box<dyn Error>> {
     let mut from = open(pid, fd)?;
     let (mut back, memory) = Producer::create()?;
-    println!("{}", memory.as_raw_fd());
+    let inbox = memfd_create("inbox", MemfdFlags::empty())?;
+    ftruncate(&inbox, MAX_RECORD as u64)?;
+    let mapped = map(&inbox)?;
+    println!("{} {} {}", memory.as_raw_fd(), inbox.as_raw_fd(), mapped.as_ptr().addr());
     let mut buf = buffer();
     loop {
         match pop(&mut from, &mut buf)? {
@@ -91,8 +124,24 @@ fn answer(pid: &str, fd: &str) -> Result<(), Box<dyn Error>> {
 
 /// The ring that another process has made under this descriptor.
 fn open(pid: &str, fd: &str) -> Result<Consumer, Box<dyn Error>> {
-    let file = File::options().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))?;
-    Ok(Consumer::open(&OwnedFd::from(file))?)
+    Ok(Consumer::open(&OwnedFd::from(file_of(pid, fd)?))?)
+}
+
+/// The file that another process has under this descriptor.
+fn file_of(pid: &str, fd: &str) -> std::io::Result<File> {
+    File::options().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))
+}
+
+/// The inbox, which stays mapped until the process ends.
+fn map(file: &impl AsFd) -> std::io::Result<&'static mut [u8]> {
+    let (both, shared) =
+        (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
+    // SAFETY: A new mapping of a file of this length, which nothing unmaps. The receiver never reads it,
+    // so no reader of it sees a torn write.
+    Ok(unsafe {
+        let at = mmap(std::ptr::null_mut(), MAX_RECORD, both, shared, file, 0)?;
+        slice::from_raw_parts_mut(at.cast(), MAX_RECORD)
+    })
 }
 
 fn push(ring: &mut Producer, tag: u32, bytes: &[u8]) -> Result<(), Box<dyn Error>> {

@@ -53,6 +53,75 @@ const CELLS: &[(&str, &str)] = &[
     ("times as good", "倍数"),
     ("CPU s/GB", "CPU 秒/GB"),
     ("99.9th percentile", "99.9 百分位"),
+    // cargo xtask bench --write, goals
+    ("work", "工作"),
+    ("reached", "达到"),
+    (
+        "64 KiB WRITE, link MTU 1500 / 4200, beside raw UDP with GSO",
+        "64 KiB WRITE，链路 MTU 1500 / 4200，与裸 UDP（GSO）相比",
+    ),
+    (
+        "64 KiB SEND, link MTU 1500 / 4200, beside UCX tcp",
+        "64 KiB SEND，链路 MTU 1500 / 4200，与 UCX tcp 相比",
+    ),
+    (
+        "64 KiB READ, link MTU 1500 / 4200, beside WRITE",
+        "64 KiB READ，链路 MTU 1500 / 4200，与 WRITE 相比",
+    ),
+    (
+        "64 KiB WRITE, link, not bound to CPUs, beside bound",
+        "64 KiB WRITE，链路，不绑定 CPU，与绑定相比",
+    ),
+    ("the same, range from round to round", "同上，各轮之间的差距"),
+    (
+        "64 KiB WRITE, link, 64 queue pairs beside one: `rxe perf` / perftest",
+        "64 KiB WRITE，链路，64 个队列对与一个相比：`rxe perf` / perftest",
+    ),
+    (
+        "8 B SEND one way, link, beside raw UDP: `udp` / `packet` / `xdp`",
+        "8 B SEND 单程，链路，与裸 UDP 相比：`udp` / `packet` / `xdp`",
+    ),
+    (
+        "8 B SEND one way, link, beside UCX tcp: `udp` / `packet` / `xdp`",
+        "8 B SEND 单程，链路，与 UCX tcp 相比：`udp` / `packet` / `xdp`",
+    ),
+    ("8 B WRITE / SEND rate, link, perftest", "8 B WRITE / SEND 速率，链路，perftest"),
+    ("the same, beside `rxe perf`", "同上，与 `rxe perf` 相比"),
+    (
+        "1 KiB packets without segmentation, `xdp` beside `packet`",
+        "1 KiB 报文，不分段，`xdp` 与 `packet` 相比",
+    ),
+    ("64 KiB WRITE / READ / SEND, one host", "64 KiB WRITE / READ / SEND，同一主机"),
+    ("the same, beside two copies", "同上，与两次复制相比"),
+    ("the same, perftest beside `rxe perf`", "同上，perftest 与 `rxe perf` 相比"),
+    (
+        "8 B SEND one way, one host: `rxe perf` / perftest",
+        "8 B SEND 单程，同一主机：`rxe perf` / perftest",
+    ),
+    (
+        "8 B SEND rate, one host: `rxe perf` / perftest",
+        "8 B SEND 速率，同一主机：`rxe perf` / perftest",
+    ),
+    (
+        "8 B WRITE rate, one host, perftest beside `rxe perf`",
+        "8 B WRITE 速率，同一主机，perftest 与 `rxe perf` 相比",
+    ),
+    (
+        "`ib_write_lat -s 8`, average beside typical: link / one host",
+        "`ib_write_lat -s 8`，平均值与典型值相比：链路 / 同一主机",
+    ),
+    (
+        "`ib_write_lat -s 8`, 99 % beside typical: link / one host",
+        "`ib_write_lat -s 8`，99 % 与典型值相比：链路 / 同一主机",
+    ),
+    (
+        "64 KiB WRITE / SEND / READ in a VM, beside kernel rxe",
+        "64 KiB WRITE / SEND / READ，虚拟机，与内核 rxe 相比",
+    ),
+    ("8 B WRITE one way in a VM, beside kernel rxe", "8 B WRITE 单程，虚拟机，与内核 rxe 相比"),
+    ("8 B WRITE rate in a VM, beside kernel rxe", "8 B WRITE 速率，虚拟机，与内核 rxe 相比"),
+    ("0.1 % / 1 % of packets lost, beside kernel rxe", "丢包 0.1 % / 1 %，与内核 rxe 相比"),
+    ("5 % of packets lost, beside none lost", "丢包 5 %，与不丢包相比"),
     // cargo xtask bench --captures
     ("capture", "抓包文件"),
     ("command", "命令"),

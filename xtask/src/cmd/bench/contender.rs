@@ -12,6 +12,8 @@ use std::process::{Command, Stdio};
 
 use xtask::vm::bpf_is_permitted;
 
+use copies::Copies;
+
 use super::link::{Link, Ran};
 use super::tests::{Kind, Place, Test};
 use super::versions::{Version, example};
@@ -29,6 +31,10 @@ pub(super) struct Contender {
 enum How {
     /// `rxe perf` with this backend (and further options), or between two processes on one host.
     Rxe(&'static str),
+    /// `rxe perf` over endpoints of layer 2 on the link, each with a MAC address of its own.
+    Layer2,
+    /// `rxe perf` over UDP sockets, with both processes on the CPUs that the system chooses.
+    Unbound,
     /// perftest, unmodified, under `rxe run`.
     Perftest,
     /// `ucx_perftest` over this transport.
@@ -39,8 +45,8 @@ enum How {
     Iperf,
     /// Nothing but UDP sockets; with the system's segmentation or without.
     Udp { gso: bool },
-    /// Nothing but the ring in shared memory that packets take on one host.
-    Copies,
+    /// Nothing but copies between two processes of one host.
+    Copies(Copies),
 }
 
 /// What one run gave.
@@ -50,8 +56,18 @@ pub(super) struct Sample {
     pub(super) value: f64,
     /// CPU time of both ends for a gigabyte, in seconds; only for bandwidth.
     pub(super) cpu_per_gb: Option<f64>,
-    /// The 99.9th percentile in µs, where the program tells it; only for latency.
-    pub(super) tail: Option<f64>,
+    /// In µs, where the program tells them; only for latency.
+    pub(super) times: Option<Times>,
+}
+
+/// How a latency is distributed, beside its median. In µs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Times {
+    pub(super) average: f64,
+    /// The 99th percentile.
+    pub(super) p99: f64,
+    /// The 99.9th percentile.
+    pub(super) p999: f64,
 }
 
 pub(super) type Measured = Result<Sample, String>;
@@ -62,7 +78,7 @@ struct Reading {
     value: f64,
     /// Bytes moved in the whole run.
     bytes: f64,
-    tail: Option<f64>,
+    times: Option<Times>,
 }
 
 impl Contender {
@@ -75,6 +91,8 @@ impl Contender {
             How::Rxe("xdp:generic"),
             How::Rxe("udp --no-gso"),
             How::Rxe("packet --no-gso"),
+            How::Layer2,
+            How::Unbound,
             How::Rxe("shm"),
             How::Perftest,
             How::Ucx("tcp"),
@@ -83,7 +101,9 @@ impl Contender {
             How::Iperf,
             How::Udp { gso: true },
             How::Udp { gso: false },
-            How::Copies,
+            How::Copies(Copies::Two),
+            How::Copies(Copies::Mapped),
+            How::Copies(Copies::System),
         ];
         let made = |how| Self { how, rxe: rxe.to_owned(), version: None };
         all.into_iter().map(made).collect()
@@ -102,13 +122,15 @@ impl Contender {
     pub(super) fn name(&self) -> String {
         let name = match self.how {
             How::Rxe(backend) => format!("rxe {backend}"),
+            How::Layer2 => "rxe l2 if".into(),
+            How::Unbound => "rxe udp, not bound".into(),
             How::Perftest => "perftest on rxe".into(),
             How::Ucx(transport) => format!("UCX {transport}"),
             How::Libfabric => "libfabric udp;ofi_rxd".into(),
             How::Iperf => "iperf3 TCP".into(),
             How::Udp { gso: true } => "raw UDP, GSO".into(),
             How::Udp { gso: false } => "raw UDP".into(),
-            How::Copies => "two copies".into(),
+            How::Copies(copies) => copies.name().into(),
         };
         match self.version {
             None => name,
@@ -117,11 +139,17 @@ impl Contender {
         }
     }
 
+    pub(super) fn is_perftest(&self) -> bool {
+        self.how == How::Perftest
+    }
+
     /// Whether its program is installed.
     pub(super) fn is_there(&self) -> bool {
         let program = match self.how {
             How::Rxe(backend) if backend.starts_with("xdp") => return bpf_is_permitted(),
-            How::Rxe(_) | How::Udp { .. } | How::Copies => return true,
+            How::Rxe(_) | How::Layer2 | How::Unbound | How::Udp { .. } | How::Copies(_) => {
+                return true;
+            }
             How::Perftest => "ib_write_bw",
             How::Ucx(_) => "ucx_perftest",
             How::Libfabric => "fi_pingpong",
@@ -136,7 +164,7 @@ impl Contender {
     pub(super) fn lacks(&self) -> &'static str {
         match self.how {
             How::Rxe(_) => "run this as root, outside of any user namespace: it needs CAP_BPF",
-            How::Udp { .. } | How::Copies => "",
+            How::Layer2 | How::Unbound | How::Udp { .. } | How::Copies(_) => "",
             How::Perftest => "install perftest",
             How::Ucx(_) => "install ucx-utils",
             How::Libfabric => "install libfabric-bin",
@@ -156,6 +184,16 @@ impl Contender {
                 on_link && single && test.op == "WRITE" && test.mtu == 1024
             }
             (How::Rxe(backend), _) => on_link && backend == "xdp:generic" && test.bytes == 8,
+            (How::Layer2, Kind::Bandwidth) => {
+                on_link && single && test.op == "WRITE" && test.bytes == 65536
+            }
+            (How::Layer2, Kind::Latency) => on_link && test.bytes == 8,
+            (How::Layer2, Kind::Rate) => false,
+            // Where the system puts two processes that could each have a CPU.
+            (How::Unbound, Kind::Bandwidth) => {
+                on_link && single && test.op == "WRITE" && test.bytes == 65536 && test.mtu == 4096
+            }
+            (How::Unbound, _) => false,
             (How::Perftest, _) => true,
             // Its READ has only one outstanding request, so its bandwidth is not comparable.
             (How::Ucx(_), Kind::Bandwidth) if test.op == "READ" => false,
@@ -170,29 +208,32 @@ impl Contender {
                 on_link && single && test.bytes == 65536 && (gso || test.op == "WRITE")
             }
             (How::Udp { gso }, Kind::Latency) => on_link && !gso && test.bytes <= test.mtu,
-            (How::Copies, Kind::Bandwidth) => !on_link && single && test.op == "WRITE",
-            (How::Copies, Kind::Latency) => !on_link && test.bytes == 8,
-            (How::Udp { .. } | How::Copies, Kind::Rate) => false,
+            (How::Copies(Copies::Two), Kind::Bandwidth) => !on_link && single,
+            (How::Copies(_), Kind::Bandwidth) => !on_link && single && test.op == "WRITE",
+            (How::Copies(how), Kind::Latency) => !on_link && test.bytes == 8 && how == Copies::Two,
+            (How::Udp { .. } | How::Copies(_), Kind::Rate) => false,
         }
     }
 
     /// One run.
     pub(super) fn measure(&self, link: &Link, test: Test, quick: bool) -> Measured {
         let (ran, read) = match self.how {
-            How::Rxe(backend) => rxe::run(&self.rxe, link, test, backend)?,
+            How::Rxe(backend) => rxe::run(&self.rxe, link, test, backend, true)?,
+            How::Layer2 => rxe::run_layer2(&self.rxe, link, test)?,
+            How::Unbound => rxe::run(&self.rxe, link, test, "udp", false)?,
             How::Perftest => perftest::run(&self.rxe, link, test)?,
             How::Ucx(transport) => ucx::run(link, test, transport, quick)?,
             How::Libfabric => libfabric::run(link, test, quick)?,
             How::Iperf => iperf::run(link)?,
             How::Udp { gso } => raw::run(&example(&self.rxe, "raw_udp"), link, test, gso)?,
-            How::Copies => copies::run(&example(&self.rxe, "copies"), link, test)?,
+            How::Copies(how) => copies::run(&example(&self.rxe, "copies"), link, test, how)?,
         };
         let reading = read.ok_or_else(|| format!("not understood: {}", ran.text))?;
         let cpu = ran.cpu.as_secs_f64() * 1e9 / reading.bytes;
         Ok(Sample {
             value: reading.value,
             cpu_per_gb: (test.kind == Kind::Bandwidth && cpu.is_finite()).then_some(cpu),
-            tail: reading.tail,
+            times: reading.times,
         })
     }
 }

@@ -28,11 +28,13 @@ pub(super) struct Job<'a> {
     pub(super) env: &'a [(&'a str, &'a str)],
     /// Both run in the server's namespace.
     pub(super) one_host: bool,
+    /// Each has a CPU of its own where there are two.
+    pub(super) bound: bool,
 }
 
 impl<'a> Job<'a> {
     pub(super) fn new(server: &'a [String], client: &'a [String]) -> Self {
-        Self { server, client, port: 0, env: &[], one_host: false }
+        Self { server, client, port: 0, env: &[], one_host: false, bound: true }
     }
 }
 
@@ -63,7 +65,7 @@ pub(super) fn cpu_of_children() -> Duration {
 }
 
 /// The most that a measurement may take.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 
 impl Link {
     pub(super) fn new(mtu: u32) -> Result<Self> {
@@ -74,8 +76,7 @@ impl Link {
     /// Runs both and returns what the client printed. It is started once the server listens on its
     /// TCP port, and the server is ended when the client is done.
     pub(super) fn run(&self, job: &Job<'_>) -> std::result::Result<Ran, String> {
-        let Job { server, client, port, env, one_host } = *job;
-        Ran::of(|| self.run_both(server, client, port, env, one_host))
+        Ran::of(|| self.run_both(job))
     }
 
     /// Runs a program that starts its other end itself, in the server's namespace, on two CPUs where
@@ -90,14 +91,9 @@ impl Link {
         })
     }
 
-    fn run_both(
-        &self,
-        server: &[String],
-        client: &[String],
-        port: u16,
-        env: &[(&str, &str)],
-        one_host: bool,
-    ) -> std::result::Result<String, String> {
+    fn run_both(&self, job: &Job<'_>) -> std::result::Result<String, String> {
+        let Job { server, client, port, env, one_host, bound } = *job;
+        let cpus = self.cpus.filter(|_| bound);
         let make = |net: &Net, cpu: Option<usize>, args: &[String]| {
             let mut cmd = match cpu {
                 Some(cpu) => {
@@ -114,12 +110,12 @@ impl Link {
             cmd.envs(env.iter().copied()).stdin(Stdio::null());
             cmd
         };
-        let mut cmd = make(&self.server, self.cpus.map(|c| c.0), server);
+        let mut cmd = make(&self.server, cpus.map(|c| c.0), server);
         cmd.stdout(Stdio::null()).stderr(Stdio::null());
         let mut serving = Ended(spawn(cmd).map_err(|e| format!("{}: {e}", server[0]))?);
         serving.wait_for(port)?;
         let net = if one_host { &self.server } else { &self.client };
-        let mut cmd = make(net, self.cpus.map(|c| c.1), client);
+        let mut cmd = make(net, cpus.map(|c| c.1), client);
         cmd.stdout(Stdio::piped()).stderr(Stdio::piped());
         let measuring = spawn(cmd).map_err(|e| format!("{}: {e}", client[0]))?;
         said(&output_within(measuring, LIMIT)?)

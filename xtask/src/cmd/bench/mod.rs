@@ -7,6 +7,7 @@
 mod captures;
 mod contender;
 mod fabric;
+mod goals;
 pub(crate) mod instructions;
 mod kernel;
 mod link;
@@ -54,7 +55,9 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Put the results and the plots into docs/, or the counts of --instructions into their table
+    /// Make docs/performance.md whole: measure all of it, with --plots, --kernel, --captures and
+    /// --profile, and put tables and plots there. With a mode, put the results of that one into docs/,
+    /// or the counts of --instructions into their table
     #[arg(long, conflicts_with_all = ["compare", "only"])]
     write: bool,
     /// Compare versions of rxe instead: BEFORE with AFTER, or with this checkout. Either is a
@@ -108,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     // The page has everything.
     if let Some(kernel) = args.kernel.as_deref().or(args.write.then_some(kernel::DEFAULT)) {
-        let (beside, plot) = kernel::run(&rxe, kernel, rounds.min(3), args.only.as_deref())?;
+        let (beside, plot) = kernel::run(&rxe, kernel, rounds, args.only.as_deref())?;
         if !args.json {
             beside.iter().for_each(|table| println!("{table}"));
         }
@@ -123,8 +126,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     page::write_plots(PAGE, &plots, args.write)?;
     if args.write {
-        let page = report::markdown(&tables, rounds);
-        pages::write(&checkout::root()?, PAGE, "bench --write", &page)?;
+        let root = checkout::root()?;
+        pages::write(&root, PAGE, "bench --write", &report::markdown(&tables))?;
+        pages::write(&root, PAGE, "bench --write (goals)", &goals::markdown(&tables))?;
+        captures::run(rounds, true)?;
+        // The last, since it needs the most: perf, and the right to sample all CPUs.
+        let kernel = args.kernel.as_deref().unwrap_or(kernel::DEFAULT);
+        profile::run(None, Some(kernel), true)?;
     }
     let broken = !failures.is_empty() || tables.iter().any(Table::has_failures);
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -51,6 +51,24 @@ impl Table {
         Test { place: test.place, loss: test.loss, ..self.test } == test
     }
 
+    /// Whether it is of this test.
+    pub(super) fn is_of(&self, test: Test) -> bool {
+        self.test == test
+    }
+
+    /// Where a contender stands.
+    pub(super) fn column(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column == name)
+    }
+
+    /// How many times the value of `theirs` that of `ours` is, round by round: the median.
+    pub(super) fn times(&self, ours: usize, theirs: usize) -> Option<f64> {
+        let times = |round: &Round| {
+            Some(round.0[ours].as_ref().ok()?.value / round.0[theirs].as_ref().ok()?.value)
+        };
+        Some(Spread::of(self.rounds.iter().filter_map(times).collect())?.median)
+    }
+
     /// Packets that the link lost, in percent.
     pub(super) fn loss(&self) -> f64 {
         self.test.loss
@@ -69,11 +87,15 @@ impl Table {
         self.rounds.iter().any(|round| round.0.iter().any(std::result::Result::is_err))
     }
 
-    fn spread(&self, at: usize, what: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
+    pub(super) fn spread(
+        &self,
+        at: usize,
+        what: impl Fn(&Sample) -> Option<f64>,
+    ) -> Option<Spread> {
         Spread::of(self.rounds.iter().filter_map(|r| what(r.0[at].as_ref().ok()?)).collect())
     }
 
-    fn values(&self, at: usize) -> Option<Spread> {
+    pub(super) fn values(&self, at: usize) -> Option<Spread> {
         self.spread(at, |sample| Some(sample.value))
     }
 
@@ -91,7 +113,7 @@ impl Table {
 
     /// CPU seconds for a gigabyte or the 99.9th percentile in µs, by what is measured.
     fn extra(&self, at: usize) -> Option<Spread> {
-        self.spread(at, |sample| sample.cpu_per_gb.or(sample.tail))
+        self.spread(at, |sample| sample.cpu_per_gb.or(sample.times.map(|times| times.p999)))
     }
 
     fn extra_name(&self) -> &'static str {
@@ -161,7 +183,7 @@ pub(super) fn json(tables: &[Table]) -> serde_json::Value {
                 "value": spread(table.values(at)),
                 "first_is_times_as_good": spread((at > 0).then(|| table.ratio(at)).flatten()),
                 "cpu_seconds_per_gb": spread(table.spread(at, |sample| sample.cpu_per_gb)),
-                "percentile_99_9_usec": spread(table.spread(at, |sample| sample.tail)),
+                "percentile_99_9_usec": spread(table.spread(at, |sample| Some(sample.times?.p999))),
             })
         });
         serde_json::json!({
@@ -175,8 +197,9 @@ pub(super) fn json(tables: &[Table]) -> serde_json::Value {
 }
 
 /// The tables for docs/performance.md.
-pub(super) fn markdown(tables: &[Table], rounds: u32) -> String {
+pub(super) fn markdown(tables: &[Table]) -> String {
     use fmt::Write;
+    let rounds = tables.iter().map(|table| table.rounds.len()).max().unwrap_or_default();
     let mut out = format!(
         "Machine: {}. Median of {rounds} rounds, in brackets the least and the greatest. \"Times as \
          good\" is what the first row of a test is beside the others, within a round: bandwidth and \
@@ -254,7 +277,7 @@ mod tests {
         assert!(bandwidth.has_failures());
         let latency = table(Test::latency("WRITE", 8));
         assert_eq!(latency.ratio(1), Some(Spread { median: 0.5, min: 0.5, max: 1.0 }));
-        let text = markdown(&[latency], 4);
+        let text = markdown(&[latency]);
         assert!(text.contains("**8 B WRITE latency, one way**"), "{text}");
         assert!(text.contains("| UCX tcp | 1.00 (1.00 to 2.00) | 0.50 (0.50 to 1.00) |"), "{text}");
     }

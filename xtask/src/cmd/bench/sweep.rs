@@ -46,7 +46,7 @@ pub(super) fn plots(
         },
         Plot {
             file: "latency-link",
-            title: "SEND latency over a veth link (median; of ours the 99.9th percentile too)",
+            title: "SEND latency over a veth link (median; of `rxe perf` and perftest the 99.9th percentile too)",
             x: Axis::Bytes,
             y: Axis::Latency,
             lines: sweep.sizes("SEND latency", &send)?,
@@ -60,7 +60,7 @@ pub(super) fn plots(
         },
         Plot {
             file: "latency-host",
-            title: "SEND latency on one host (median; of ours the 99.9th percentile too)",
+            title: "SEND latency on one host (median; of `rxe perf` and perftest the 99.9th percentile too)",
             x: Axis::Bytes,
             y: Axis::Latency,
             lines: sweep.sizes("SEND latency, one host", &|b| send(b).on_one_host())?,
@@ -84,7 +84,7 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// A line for each contender, and one of our 99.9th percentiles where there are.
+    /// A line for each contender, and one of the 99.9th percentiles of the first and of perftest.
     fn sizes(&mut self, what: &str, test: &dyn Fn(u32) -> Test) -> Result<Vec<Line>> {
         let step = if self.quick { 6 } else { 2 };
         let tests: Vec<_> = SIZES.step_by(step).map(|bit| test(1 << bit)).collect();
@@ -111,18 +111,18 @@ impl Sweep<'_> {
                     Ok(sample) => {
                         let x = f64::from(x(test));
                         middle.points.push((x, sample.value));
-                        tail.points.extend(sample.tail.map(|tail| (x, tail)));
+                        tail.points.extend(sample.times.map(|times| (x, times.p999)));
                         let large = sample.cpu_per_gb.filter(|_| test.bytes >= 1024);
                         cpu.points.extend(large.map(|cpu| (x, cpu)));
                     }
                     Err(why) => self.failures.push(format!("{name}, {test}: {}", why.trim())),
                 }
             }
-            // One of these is enough: that of the first.
-            let is_first = lines.is_empty();
+            // Those of other backends are much like the first one's.
+            let has_tail = lines.is_empty() || contender.is_perftest();
             self.cpu.extend([cpu].into_iter().filter(|line| !line.points.is_empty()));
             lines.extend([middle].into_iter().filter(|line| !line.points.is_empty()));
-            if is_first && !tail.points.is_empty() {
+            if has_tail && !tail.points.is_empty() {
                 lines.push(tail);
             }
         }

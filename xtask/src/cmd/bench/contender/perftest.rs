@@ -1,6 +1,6 @@
 //! perftest, unmodified, under `rxe run`.
 
-use super::{Read, Reading, Sample, words};
+use super::{Read, Reading, Sample, Times, words};
 use crate::cmd::bench::link::{Job, Link};
 use crate::cmd::bench::tests::{Kind, Place, Test};
 
@@ -19,8 +19,8 @@ pub(super) fn run(rxe: &str, link: &Link, test: Test) -> Read {
 
 /// How many messages of each queue pair, which is what `-n` means, are about a second of work.
 fn messages(test: Test) -> u32 {
-    // perftest has up to 128 on their way.
-    const LEAST: u32 = 256;
+    // perftest has up to 128 on their way, and asks for each 100th completion.
+    const LEAST: u32 = 128;
     match test.kind {
         Kind::Latency => test.messages().min(20_000),
         _ => (test.messages() / test.qps).max(LEAST),
@@ -38,8 +38,8 @@ pub(in crate::cmd::bench) fn command(test: Test, messages: u32, port: u16) -> St
 
 /// What its output says.
 pub(in crate::cmd::bench) fn sample(text: &str, test: Test) -> Option<Sample> {
-    let Reading { value, tail, .. } = read(text, test)?;
-    Some(Sample { value, cpu_per_gb: None, tail })
+    let Reading { value, times, .. } = read(text, test)?;
+    Some(Sample { value, cpu_per_gb: None, times })
 }
 
 /// The line that begins with the size: size; iterations; then peak and average in MiB/s and the rate in
@@ -48,13 +48,14 @@ fn read(text: &str, test: Test) -> Option<Reading> {
     let [iterations, rest @ ..] = &row(text, test.bytes)?[..] else { return None };
     let bytes = iterations * f64::from(test.bytes);
     match (test.kind, rest) {
-        (Kind::Latency, &[_, _, typical, _, _, _, tail, ..]) => {
-            Some(Reading { value: typical, bytes, tail: Some(tail) })
+        (Kind::Latency, &[_, _, typical, average, _, p99, p999, ..]) => {
+            let times = Some(Times { average, p99, p999 });
+            Some(Reading { value: typical, bytes, times })
         }
         (Kind::Bandwidth, &[_, average, ..]) => {
-            Some(Reading { value: average * f64::from(1 << 20) / 1e9, bytes, tail: None })
+            Some(Reading { value: average * f64::from(1 << 20) / 1e9, bytes, times: None })
         }
-        (Kind::Rate, &[_, _, rate, ..]) => Some(Reading { value: rate, bytes, tail: None }),
+        (Kind::Rate, &[_, _, rate, ..]) => Some(Reading { value: rate, bytes, times: None }),
         _ => None,
     }
 }
@@ -80,6 +81,7 @@ mod tests {
         let lat = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n\
                     8       1000          1.20           9.00         1.44     \t       1.50        \t0.30   \t\t2.10    \t\t9.00 \n";
         let read = read(lat, Test::latency("WRITE", 8)).unwrap();
-        assert_eq!((read.value, read.tail), (1.44, Some(9.0)));
+        let times = Times { average: 1.5, p99: 2.1, p999: 9.0 };
+        assert_eq!((read.value, read.times), (1.44, Some(times)));
     }
 }
