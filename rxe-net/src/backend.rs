@@ -122,8 +122,6 @@ pub enum SendStatus {
 pub struct Capabilities {
     /// `udp`, `packet`, `xdp:driver`, …
     pub name: &'static str,
-    /// The privileges that the process needs, in words; empty if none.
-    pub privileges: &'static str,
     /// The largest IP packet the link carries, in bytes.
     pub link_mtu: usize,
     /// How large bursts and batches may be. `burst_segments` is 1 if the backend cannot segment; then
@@ -132,9 +130,6 @@ pub struct Capabilities {
     /// The UDP source ports that packets may leave with. The ICRC covers the port, so the engine must
     /// put the real one into [`rxe_core::wire::NetHeader::src_port`].
     pub src_port: SrcPort,
-    /// Whether received IPv4 frames come with their ID ([`rxe_core::wire::IpId::Known`]). Without it
-    /// the ICRC is only a 16-bit check.
-    pub sees_ip_id: bool,
     /// Bytes of the system's buffer for received packets, with headers and overhead (about 2.3 times
     /// the payload at 1024 bytes when not merged). While it is full, packets are lost. 0 if there is
     /// no such bound.

@@ -92,11 +92,9 @@ impl L2Backend {
         let endpoint = Endpoint::new(config);
         let capabilities = Capabilities {
             name: "l2",
-            privileges: link.privileges(),
             link_mtu: usize::try_from(config.mtu).unwrap_or(1500),
             tx: link.limits(),
             src_port: SrcPort::Any,
-            sees_ip_id: true,
             recv_buffer: 0,
             qpn_block: None,
         };

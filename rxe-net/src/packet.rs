@@ -116,11 +116,9 @@ impl PacketBackend {
         }
         let capabilities = Capabilities {
             name: "packet",
-            privileges: "CAP_NET_RAW",
             link_mtu: device.mtu,
             tx: LIMITS,
             src_port: SrcPort::Any,
-            sees_ip_id: true,
             recv_buffer: links.iter().map(|l| l.socket.recv_buffer).min().unwrap_or(0),
             qpn_block: Some(block),
         };

@@ -124,7 +124,6 @@ impl UdpBackend {
         }
         let capabilities = Capabilities {
             name: "udp",
-            privileges: "",
             link_mtu: device.mtu,
             tx: TxLimits {
                 burst_segments: if segments { MAX_SEGMENTS } else { 1 },
@@ -132,7 +131,6 @@ impl UdpBackend {
                 batch_bytes: 512 << 10,
             },
             src_port,
-            sees_ip_id: false,
             recv_buffer: sockets.iter().map(|s| s.recv_buffer).min().unwrap_or(0),
             qpn_block: Some(groups.block()),
         };

@@ -144,11 +144,9 @@ impl XdpBackend {
         let block = groups.block();
         let capabilities = Capabilities {
             name: interface.mode().backend_name(),
-            privileges: "CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW",
             link_mtu: interface.link_mtu(),
             tx: TxLimits { burst_segments: 64, burst_bytes: 65_507 - 20, batch_bytes: 256 << 10 },
             src_port: SrcPort::Any,
-            sees_ip_id: true,
             // A chunk holds one packet, however short. Counted as if of 1024 bytes, with the overhead
             // that sockets have.
             recv_buffer: queues.room() * 1024,

@@ -53,11 +53,9 @@ fn bomb(panics: bool) -> (Device, SharedFd) {
     let fuse = SharedFd::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
     let capabilities = Capabilities {
         name: "bomb",
-        privileges: "",
         link_mtu: 1500,
         tx: TxLimits::default(),
         src_port: SrcPort::Any,
-        sees_ip_id: true,
         recv_buffer: 0,
         qpn_block: None,
     };

@@ -57,11 +57,9 @@ impl Hub {
         }
         let capabilities = Capabilities {
             name: "fabric",
-            privileges: "",
             link_mtu: 65_535,
             tx: TxLimits::default(),
             src_port: SrcPort::Any,
-            sees_ip_id: !links.faults.hide_ids,
             recv_buffer: 0,
             qpn_block: None,
         };

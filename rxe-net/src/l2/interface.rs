@@ -152,10 +152,6 @@ impl InterfaceLink {
 }
 
 impl Link for InterfaceLink {
-    fn privileges(&self) -> &'static str {
-        "CAP_NET_RAW"
-    }
-
     fn limits(&self) -> TxLimits {
         LIMITS
     }

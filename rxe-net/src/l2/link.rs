@@ -27,11 +27,6 @@ impl<'a> Arrival<'a> {
 
 /// Carries Ethernet frames. Nothing here blocks.
 pub(super) trait Link: Send {
-    /// The capability that it needs; empty for none.
-    fn privileges(&self) -> &'static str {
-        ""
-    }
-
     /// How many packets it takes at once.
     fn limits(&self) -> TxLimits {
         TxLimits::default()

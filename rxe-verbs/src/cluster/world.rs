@@ -299,12 +299,10 @@ impl Port {
     pub(super) fn new(world: Arc<World>, host: usize, mtu: u32) -> Self {
         let capabilities = Capabilities {
             name: "cluster",
-            privileges: "",
             link_mtu: mtu as usize,
             // As little as a link takes ahead.
             tx: TxLimits { burst_segments: 4, batch_bytes: 16 << 10, ..TxLimits::default() },
             src_port: SrcPort::Any,
-            sees_ip_id: true,
             recv_buffer: 0,
             qpn_block: None,
         };

@@ -61,11 +61,9 @@ fn counting_shard(batches: Arc<AtomicU64>) -> Shard {
 fn shard_over(backend: impl FnOnce(Capabilities) -> Box<dyn Backend>) -> Shard {
     let capabilities = Capabilities {
         name: "nowhere",
-        privileges: "",
         link_mtu: 1500,
         tx: TxLimits::default(),
         src_port: SrcPort::Any,
-        sees_ip_id: true,
         recv_buffer: 0,
         qpn_block: None,
     };
