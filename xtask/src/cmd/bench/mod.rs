@@ -33,27 +33,29 @@ use crate::cmd::checkout;
 /// The page of docs/ with the results.
 const PAGE: &str = "performance";
 
-/// What to compare.
+/// What to measure: two or more contenders side by side, or one of the modes, and how.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// One short round of the main tests
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["instructions", "fabric", "profile", "captures"])]
     quick: bool,
     /// Rounds of each test [default: 5, or 1 with --quick]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(conflicts_with_all = ["instructions", "fabric", "profile"])]
     rounds: Option<u32>,
     /// Plots over sizes and numbers of queue pairs too, in target/plots
-    #[arg(long, conflicts_with = "compare")]
+    #[arg(long, conflicts_with = "mode")]
     plots: bool,
     /// Beside the kernel's rdma_rxe too, in one VM with this kernel: 7.2, a .deb, or a directory. Older
     /// ones keep their devices in one network namespace
-    #[arg(long, value_name = "KERNEL", conflicts_with = "compare")]
+    #[arg(long, value_name = "KERNEL")]
+    #[arg(conflicts_with_all = ["compare", "instructions", "fabric", "captures"])]
     kernel: Option<String>,
     /// Only tests whose name contains this, as in "WRITE" or "latency"
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["instructions", "captures"])]
     only: Option<String>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["instructions", "fabric", "profile", "captures"])]
     json: bool,
     /// Make docs/performance.md whole: measure all of it, with --plots, --kernel, --captures and
     /// --profile, and put tables and plots there. With a mode, put the results of that one into docs/,
@@ -62,25 +64,25 @@ pub(crate) struct Args {
     write: bool,
     /// Compare versions of rxe instead: BEFORE with AFTER, or with this checkout. Either is a
     /// revision of git, which is built in a directory of its own, or the directory of a checkout
-    #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 1..=2)]
+    #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 1..=2, group = "mode")]
     compare: Vec<String>,
     /// Count the engine's instructions instead, and compare them with tests/benches/instructions.json;
     /// with --write, replace that table
-    #[arg(long, conflicts_with_all = ["quick", "rounds", "plots", "only", "json", "compare"])]
+    #[arg(long, group = "mode")]
     instructions: bool,
     /// Simulate a fabric of up to 1,000 hosts in virtual time instead: incast and all-to-all, with and
     /// without congestion control. Takes some minutes. With --write, put the results into
     /// docs/fabric.md, and otherwise the plots into target/plots
-    #[arg(long, conflicts_with_all = ["quick", "rounds", "plots", "kernel", "json", "compare", "instructions"])]
+    #[arg(long, group = "mode")]
     fabric: bool,
     /// Sample both ends with perf instead, and print where their time goes; with --kernel, beside the
     /// kernel's rdma_rxe in a VM too. With --write, put the tables into docs/performance.md
-    #[arg(long, conflicts_with_all = ["quick", "rounds", "plots", "json", "compare", "instructions", "fabric"])]
+    #[arg(long, group = "mode")]
     profile: bool,
     /// Measure instead how fast `rxe decode` and `rxe check` read large captures on one CPU, and their
     /// memory. The captures are made in target/captures. With --write, put the table into
     /// docs/performance.md
-    #[arg(long, conflicts_with_all = ["quick", "plots", "kernel", "only", "json", "compare", "instructions", "fabric", "profile"])]
+    #[arg(long, group = "mode")]
     captures: bool,
 }
 
@@ -200,4 +202,49 @@ fn measure(taking: &[&Contender], link: &Link, test: Test, rounds: u32, args: &A
         table.push(Round(results));
     }
     table
+}
+
+#[cfg(test)]
+mod options {
+    use super::Args;
+    use clap::Args as _;
+
+    /// The modes, and the options that do something in each. The first is that without a mode.
+    const MODES: [(&str, &[&str]); 6] = [
+        ("", &OPTIONS),
+        ("--compare=main", &["--quick", "--rounds=2", "--only=WRITE", "--json"]),
+        ("--instructions", &["--write"]),
+        ("--fabric", &["--only=incast", "--write"]),
+        ("--profile", &["--kernel=7.2", "--only=WRITE", "--write"]),
+        ("--captures", &["--rounds=2", "--write"]),
+    ];
+
+    const OPTIONS: [&str; 7] =
+        ["--quick", "--rounds=2", "--plots", "--kernel=7.2", "--only=WRITE", "--json", "--write"];
+
+    fn are_accepted(words: [&str; 2]) -> bool {
+        let words = words.into_iter().filter(|word| !word.is_empty());
+        let command = Args::augment_args(clap::Command::new("bench").no_binary_name(true));
+        command.try_get_matches_from(words).is_ok()
+    }
+
+    #[test]
+    fn an_option_that_a_mode_ignores_is_refused() {
+        let name = |option: &'static str| option.split('=').next();
+        for (mode, fitting) in MODES {
+            for option in OPTIONS {
+                let fits = fitting.iter().any(|other| name(other) == name(option));
+                assert_eq!(are_accepted([mode, option]), fits, "{mode} {option}");
+            }
+        }
+    }
+
+    #[test]
+    fn two_modes_are_refused() {
+        for (one, _) in &MODES[1..] {
+            for (other, _) in MODES[1..].iter().filter(|(other, _)| other != one) {
+                assert!(!are_accepted([one, other]), "{one} {other}");
+            }
+        }
+    }
 }
