@@ -39,25 +39,17 @@ pub struct Scenario {
 
 /// All of them, operations first.
 pub const ALL: &[Scenario] = &[
-    Scenario { name: "send", what: "SEND of each size", run: |s| sends(s, "send") },
+    SEND,
     Scenario {
         name: "send_imm",
         what: "SEND with immediate of each size",
         run: |s| sends(s, "send_imm"),
     },
     Scenario { name: "write", what: "WRITE of each size", run: |s| writes(s, "write") },
-    Scenario {
-        name: "write_imm",
-        what: "WRITE with immediate of each size",
-        run: |s| writes(s, "write_imm"),
-    },
-    Scenario { name: "read", what: "READ of each size", run: reads },
+    WRITE_IMM,
+    READ,
     Scenario { name: "cas", what: "COMPARE & SWAP that swaps, then one that does not", run: cas },
-    Scenario {
-        name: "fetch_add",
-        what: "FETCH & ADD, twice, the second past 2^64",
-        run: fetch_add,
-    },
+    FETCH_ADD,
     Scenario { name: "rnr_late", what: "SEND, the receive posted 60 ms late", run: rnr_late },
     Scenario { name: "rnr_never", what: "SEND, no receive posted, rnr_retry 2", run: rnr_never },
     Scenario {
@@ -109,12 +101,29 @@ pub const ALL: &[Scenario] = &[
 
 /// Those that are also held over a link that loses packets, each of which is answered.
 pub const LOSSY: &[Scenario] = &[
-    Scenario { name: "send", what: "SEND of each size", run: |s| sends(s, "send") },
-    Scenario { name: "write_imm", what: "WRITE with immediate", run: |s| writes(s, "write_imm") },
-    Scenario { name: "read", what: "READ of each size", run: reads },
-    Scenario { name: "fetch_add", what: "FETCH & ADD, twice", run: fetch_add },
+    SEND,
+    WRITE_IMM,
+    READ,
+    FETCH_ADD,
     Scenario { name: "together", what: "eight requests at once, of each kind", run: together },
 ];
+
+const SEND: Scenario =
+    Scenario { name: "send", what: "SEND of each size", run: |s| sends(s, "send") };
+
+const WRITE_IMM: Scenario = Scenario {
+    name: "write_imm",
+    what: "WRITE with immediate of each size",
+    run: |s| writes(s, "write_imm"),
+};
+
+const READ: Scenario = Scenario { name: "read", what: "READ of each size", run: reads };
+
+const FETCH_ADD: Scenario = Scenario {
+    name: "fetch_add",
+    what: "FETCH & ADD, twice, the second past 2^64",
+    run: fetch_add,
+};
 
 /// The GID that an end uses.
 #[derive(Clone, Debug)]

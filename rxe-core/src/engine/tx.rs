@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::{AHEAD, Engine};
 use crate::config::SourcePort;
+use crate::event::Counters;
 use crate::qp::Qp;
 use crate::queue::Doorbells;
 use crate::service::{Ctx, Window};
@@ -39,7 +40,7 @@ impl Engine {
         let settled = batch.pending().len();
         let before = batch.total();
         self.gsi.transmit(batch);
-        self.count_sent(before, batch.total());
+        count_sent(&mut self.events.counters, before, batch.total());
         if !self.ready.is_empty() {
             self.transmit_ready(now, batch, direct);
         }
@@ -76,9 +77,7 @@ impl Engine {
             }
             let before = batch.total();
             let more = qp.transmit(&mut ctx, batch, BUDGET);
-            let after = batch.total();
-            self.events.counters.sent_pkts += after.0 - before.0;
-            self.events.counters.sent_bytes += after.1 - before.1;
+            count_sent(&mut self.events.counters, before, batch.total());
             let load = qp.load();
             self.peers.note(&mut qp.scheduled, load);
             if more {
@@ -126,11 +125,12 @@ impl Engine {
             }
         }
     }
+}
 
-    fn count_sent(&mut self, before: (u64, u64), after: (u64, u64)) {
-        self.events.counters.sent_pkts += after.0 - before.0;
-        self.events.counters.sent_bytes += after.1 - before.1;
-    }
+/// Counts what has come into a batch between two of its totals.
+fn count_sent(counters: &mut Counters, before: (u64, u64), after: (u64, u64)) {
+    counters.sent_pkts += after.0 - before.0;
+    counters.sent_bytes += after.1 - before.1;
 }
 
 #[cfg(test)]

@@ -201,7 +201,6 @@ pub(super) unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: a queue pair, whose context is open.
     let (this, own) = unsafe { (Qp::of(qp), Context::of((*qp).context).is_own()) };
-    // SAFETY: the caller's list.
     let post = |r| {
         may_fail("ibv_post_recv")?;
         this.pair.post_recv(r).map_err(|e| Failure::from(e).of_qp(this.pair.qpn()))
@@ -217,7 +216,6 @@ pub(super) unsafe extern "C" fn post_srq_recv(
 ) -> c_int {
     // SAFETY: a queue, whose context is open.
     let (this, own) = unsafe { (Srq::of(srq), Context::of((*srq).context).is_own()) };
-    // SAFETY: the caller's list.
     let post = |r| this.queue.post_recv(r).map_err(Failure::from);
     // SAFETY: the caller's list.
     unsafe { post_receives("ibv_post_srq_recv", own, first, bad, post) }
