@@ -1,5 +1,23 @@
 //! One engine and its backend behind one lock: who gets the lock, what belongs to the end of a turn,
 //! and the rule by which no posted request is stranded.
+//!
+//! The ways in:
+//!
+//! | | waits for the lock | receives, runs timers | sends |
+//! | --- | --- | --- | --- |
+//! | [`Shard::with`] | yes | no | yes; one step, if the turn before was cut short |
+//! | [`Shard::with_turn`] | yes | if `f` does | yes |
+//! | [`Shard::turn`] | yes | yes | yes |
+//! | [`Shard::turn_if_free`], [`Shard::turn_inline`] | no | yes | yes; a few acknowledgements may wait |
+//! | [`Shard::posted`] | no | no | yes; small posts may wait |
+//! | [`Shard::answer_doorbells`] | no | no | if a doorbell was rung |
+//! | [`Shard::bare`] | yes | no | no |
+//! | [`Shard::try_bare`] | no | no | no |
+//! | [`Shard::look`], [`Shard::attach`] | for a given time | no | no |
+//!
+//! Each ends by answering the doorbells that were rung while the thread had the lock. After a post that
+//! waits they wait too, at most [`MAX_POST_WAIT`](super::policy::MAX_POST_WAIT): then the driver turns the
+//! engine. [`Shard::is_free_within`] takes the lock as well, and leaves the doorbells to its caller.
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +61,7 @@ pub(crate) struct Shard {
     pub(super) watch: Watch,
     pub(super) stop: AtomicBool,
     asyncs: Arc<AsyncEvents>,
-    /// A program is told of no message before it is acknowledged.
+    /// A message is acknowledged before the program sees its completion.
     prompt: bool,
     unsent: Claim,
     /// All threads of this process share a CPU.
@@ -165,7 +183,7 @@ impl Shard {
         self.is_own() && self.core.try_lock_for(timeout).is_some()
     }
 
-    /// Turns everything, if nobody else is at it.
+    /// Receives, runs timers and sends, if the lock is free.
     ///
     /// In a ping-pong, acknowledgements wait for what the caller now posts, for the next such turn, or,
     /// if neither comes, for the driver ([`super::policy::Acks`]).
@@ -173,8 +191,8 @@ impl Shard {
         self.turn_inline(|_| ()).map(drop)
     }
 
-    /// As [`Shard::turn_if_free`], and does `look` at the end of the turn. `None` if somebody else is at
-    /// it.
+    /// As [`Shard::turn_if_free`], and does `look` at the end of the turn. `None` if another thread has
+    /// the lock.
     pub(super) fn turn_inline<R>(&self, look: impl FnOnce(&mut Core) -> R) -> Result<Option<R>> {
         self.check_own()?;
         let Some(mut core) = self.try_lock() else { return Ok(None) };
@@ -218,8 +236,8 @@ impl Shard {
         false
     }
 
-    /// Returns when the acknowledgements of what the program was told of have left, if the peer is on
-    /// this host, which costs no system call, or if the device was opened so.
+    /// Sends the acknowledgements of polled messages before it returns, if the peer is on this host (which
+    /// costs no system call) or the device was opened with [`AckPolicy::Prompt`].
     #[inline]
     pub(crate) fn acknowledge(&self) {
         let unsent = self.unsent.record();
@@ -238,7 +256,8 @@ impl Shard {
         }
     }
 
-    /// Turns everything.
+    /// Receives about `budget` packets, runs timers and sends, after waiting for the lock. Returns how many
+    /// packets came.
     pub(super) fn turn(&self, budget: usize) -> Result<usize> {
         let result = self.with_turn(|core| {
             core.watchers.turned_inline();
