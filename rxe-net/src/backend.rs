@@ -8,8 +8,8 @@ use rxe_core::wire::{Direct, Frame, TxBatch, TxLimits};
 use crate::counters::Counters;
 use crate::{NetError, SharedFd, Sharing};
 
-/// Moves frames between an engine and a network. A backend must implement the first five methods;
-/// `watch` and `sharing` are for those that can do more.
+/// Moves frames between an engine and a network. A backend must implement the methods without a
+/// default; `direct`, `watch` and `sharing` are optional.
 ///
 /// The order of calls: `receive` until it returns 0, let the engine work, `send` what it made. On
 /// [`SendStatus::Blocked`] wait until a descriptor is writable or readable; if there is nothing to
