@@ -90,6 +90,10 @@ pub struct UdpBackend {
 
 /// The largest UDP payload over IPv4.
 const MAX_DATAGRAM: usize = 65_507;
+/// Bytes of the headers of IPv4 and UDP.
+const OVERHEAD_V4: usize = 20 + 8;
+/// Bytes of the headers of IPv6 and UDP.
+const OVERHEAD_V6: usize = 40 + 8;
 /// The most packets that the system segments in a call (UDP_MAX_SEGMENTS before Linux 6.9).
 const MAX_SEGMENTS: usize = 64;
 /// How many buffers there are to receive into: enough to empty a full socket in few calls, and few
@@ -157,11 +161,11 @@ impl UdpBackend {
     /// lost.
     fn refused(
         &mut self,
-        error: &io::Error,
+        error: io::Error,
         burst: &Burst,
         packets: usize,
     ) -> Result<bool, NetError> {
-        let overhead = if burst.net.dst.is_ipv4() { 28 } else { 48 };
+        let overhead = if burst.net.dst.is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };
         let too_big = burst.segment + overhead > self.capabilities.link_mtu;
         let loss = match error.raw_os_error() {
             Some(libc::EIO | libc::EINVAL) if too_big => Loss::TooBig,
@@ -169,12 +173,9 @@ impl UdpBackend {
                 self.apart.insert(burst.net.dst);
                 return Ok(false);
             }
-            _ => match Loss::of(error) {
+            _ => match Loss::of(&error) {
                 Some(loss) => loss,
-                None => {
-                    let again = io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0));
-                    return Err(NetError::os("send to a UDP socket", again));
-                }
+                None => return Err(NetError::os("send to a UDP socket", error)),
             },
         };
         count_lost(&mut self.counters, loss, packets as u64);
@@ -190,16 +191,15 @@ impl UdpBackend {
         }
     }
 
-    /// Sends the first pending burst packet by packet.
-    fn send_apart(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
-        let burst = batch.pending()[0].clone();
+    /// Sends `burst`, the first pending one of the batch, packet by packet.
+    fn send_apart(&mut self, batch: &TxBatch, burst: &Burst) -> Result<SendStatus, NetError> {
         let socket = self.senders.socket(&self.sockets, &burst.net);
         let Some(socket) = socket else { return Ok(SendStatus::Done) };
         let sent = self.partial.take().filter(|(at, _)| *at == burst.bytes.start);
         let mut sent = sent.map_or(0, |(_, packets)| packets);
         let all = burst.packets();
         while sent < all {
-            let chunks = batch.bytes(&burst).chunks(burst.segment.max(1)).enumerate();
+            let chunks = batch.bytes(burst).chunks(burst.segment.max(1)).enumerate();
             let singles: SmallVec<[_; BATCH]> = chunks
                 .skip(sent)
                 .take(BATCH)
@@ -227,12 +227,11 @@ impl UdpBackend {
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
-                    self.refused(&e, &burst, all - sent)?;
+                    self.refused(e, burst, all - sent)?;
                     break;
                 }
             }
         }
-        batch.mark_sent(1);
         Ok(SendStatus::Done)
     }
 }
@@ -273,9 +272,10 @@ impl Backend for UdpBackend {
                 burst.packets() > 1 && (burst.packets() > segments || apart.has(burst.net.dst))
             };
             if goes_apart(first) {
-                if self.send_apart(batch)? == SendStatus::Blocked {
+                if self.send_apart(batch, first)? == SendStatus::Blocked {
                     return Ok(SendStatus::Blocked);
                 }
+                batch.mark_sent(1);
                 continue;
             }
             let mut out: SmallVec<[Outgoing<'_>; 2]> = SmallVec::new();
@@ -310,8 +310,7 @@ impl Backend for UdpBackend {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
                     drop(out);
-                    let first = first.clone();
-                    if self.refused(&e, &first, first.packets())? {
+                    if self.refused(e, first, first.packets())? {
                         batch.mark_sent(1);
                     }
                 }
