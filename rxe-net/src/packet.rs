@@ -24,20 +24,18 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use rxe_core::wire::{Burst, Frame, TxBatch, TxLimits};
-use smallvec::SmallVec;
+use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
-use self::headers::Headers;
 use self::link::Link;
 pub use self::link_capture::{LinkCapture, LinkFrame};
-use self::raw::{RawSockets, outgoing, singles};
+use self::raw::RawSockets;
 use self::route::{Path, Paths};
 use self::socket::privilege;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
 use crate::counters::Counters;
 use crate::lease::{Blocks, Endpoint, Handle, PortGroups};
 use crate::loss::{Loss, count_lost};
-use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
+use crate::sys::mmsg::RecvArena;
 use crate::sys::netdev::NetDev;
 use crate::udp::sockets::Sockets;
 use crate::udp_socket::UdpSocket;
@@ -207,40 +205,22 @@ impl PacketBackend {
         // The system segments whole bursts. Without it, packets are sent one by one.
         let result = match path {
             Some((link, mac)) if self.segment && skip == 0 => {
-                let same = |burst: &&Burst| {
-                    burst.net.dst == dst && burst.net.src.is_ipv4() == dst.is_ipv4()
-                };
-                let bursts: SmallVec<[_; 4]> =
-                    batch.pending().iter().take(BATCH).take_while(same).collect();
-                let headers: SmallVec<[Headers; 4]> = bursts
-                    .iter()
-                    .map(|burst| {
-                        let segment = (burst.packets() > 1).then_some(burst.segment);
-                        link.headers(&burst.net, batch.bytes(burst), segment, mac)
-                    })
-                    .collect();
-                let out: SmallVec<[Outgoing<'_>; 4]> = bursts
-                    .iter()
-                    .zip(&headers)
-                    .map(|(burst, h)| outgoing(link.destination(&burst.net), h, batch.bytes(burst)))
-                    .collect();
-                sendmmsg(link.intact()?, &out).map(Sent::Bursts)
+                link.send_bursts(batch, mac)?.map(Sent::Bursts)
             }
-            Some((link, mac)) => {
-                let singles: SmallVec<[_; 4]> = singles(batch, first, skip).collect();
-                let headers: SmallVec<[Headers; 4]> = singles
-                    .iter()
-                    .map(|(net, bytes)| link.headers(net, bytes, None, mac))
-                    .collect();
-                let out: SmallVec<[Outgoing<'_>; 4]> = singles
-                    .iter()
-                    .zip(&headers)
-                    .map(|((_, bytes), h)| outgoing(link.destination(&first.net), h, bytes))
-                    .collect();
-                sendmmsg(link.intact()?, &out).map(Sent::Packets)
-            }
+            Some((link, mac)) => link.send_singles(batch, first, skip, mac)?.map(Sent::Packets),
             None => self.raw.send(batch, first, skip)?.map(Sent::Packets),
         };
+        self.after_send(batch, skip, result)
+    }
+
+    /// Marks and counts what was sent of the batch, of its first burst from the packet numbered `skip` on.
+    fn after_send(
+        &mut self,
+        batch: &mut TxBatch,
+        skip: usize,
+        result: io::Result<Sent>,
+    ) -> Result<SendStatus, NetError> {
+        let first = &batch.pending()[0];
         match result {
             Ok(Sent::Bursts(n)) => {
                 for burst in &batch.pending()[..n] {
@@ -275,7 +255,7 @@ impl PacketBackend {
                     self.segment = false;
                     return Ok(SendStatus::Done);
                 }
-                self.paths.forget(dst);
+                self.paths.forget(first.net.dst);
                 count_lost(&mut self.counters, loss, left as u64);
                 batch.mark_sent(1);
             }
@@ -284,6 +264,7 @@ impl PacketBackend {
     }
 }
 
+/// How much a call has sent: bursts from the front of the batch, or packets of the first one.
 enum Sent {
     Bursts(usize),
     Packets(usize),

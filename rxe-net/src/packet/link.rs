@@ -1,17 +1,20 @@
 //! The packet socket of one interface, with the addresses that it receives for.
 
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use libc::sock_filter;
-use rxe_core::wire::{Frame, NetHeader, frame};
+use rxe_core::wire::{Burst, Frame, NetHeader, TxBatch, frame};
+use smallvec::SmallVec;
 
 use super::filter;
 use super::headers::{ETHERNET, Headers, ethertype};
+use super::raw::{outgoing, singles};
 use super::socket::{Arrived, PacketSocket, PacketSocketConfig, unmerged};
 use crate::lease::Blocks;
 use crate::sys::addr::RawAddr;
-use crate::sys::mmsg::Received;
+use crate::sys::mmsg::{BATCH, Outgoing, Received, sendmmsg};
 use crate::sys::netdev::NetDev;
 use crate::{NetError, SharedFd};
 
@@ -75,9 +78,57 @@ impl Link {
         (!frame.payload.is_empty()).then(|| unmerged(frame, gso_size))
     }
 
+    /// Sends bursts from the front of the batch to this Ethernet address, those that are to the same
+    /// destination as the first, at most [`BATCH`]. Returns how many were sent. The outer error means that
+    /// the socket is of no more use.
+    pub(super) fn send_bursts(
+        &self,
+        batch: &TxBatch,
+        mac: [u8; 6],
+    ) -> Result<io::Result<usize>, NetError> {
+        let dst = batch.pending()[0].net.dst;
+        let same =
+            |burst: &&Burst| burst.net.dst == dst && burst.net.src.is_ipv4() == dst.is_ipv4();
+        let bursts: SmallVec<[_; 4]> =
+            batch.pending().iter().take(BATCH).take_while(same).collect();
+        let headers: SmallVec<[Headers; 4]> = bursts
+            .iter()
+            .map(|burst| {
+                let segment = (burst.packets() > 1).then_some(burst.segment);
+                self.headers(&burst.net, batch.bytes(burst), segment, mac)
+            })
+            .collect();
+        let out: SmallVec<[Outgoing<'_>; 4]> = bursts
+            .iter()
+            .zip(&headers)
+            .map(|(burst, h)| outgoing(self.destination(&burst.net), h, batch.bytes(burst)))
+            .collect();
+        Ok(sendmmsg(self.intact()?, &out))
+    }
+
+    /// Sends packets of a burst to this Ethernet address from the one numbered `skip` on, at most
+    /// [`BATCH`]. Returns as [`Link::send_bursts`] how many were sent.
+    pub(super) fn send_singles(
+        &self,
+        batch: &TxBatch,
+        burst: &Burst,
+        skip: usize,
+        mac: [u8; 6],
+    ) -> Result<io::Result<usize>, NetError> {
+        let singles: SmallVec<[_; 4]> = singles(batch, burst, skip).collect();
+        let headers: SmallVec<[Headers; 4]> =
+            singles.iter().map(|(net, bytes)| self.headers(net, bytes, None, mac)).collect();
+        let out: SmallVec<[Outgoing<'_>; 4]> = singles
+            .iter()
+            .zip(&headers)
+            .map(|((_, bytes), h)| outgoing(self.destination(&burst.net), h, bytes))
+            .collect();
+        Ok(sendmmsg(self.intact()?, &out))
+    }
+
     /// The headers for a payload to this Ethernet address, in packets of `segment` bytes (`None`:
     /// one packet).
-    pub(super) fn headers(
+    fn headers(
         &self,
         net: &NetHeader,
         payload: &[u8],
@@ -92,7 +143,7 @@ impl Link {
     }
 
     /// Where `sendto` of a frame to this family goes.
-    pub(super) fn destination(&self, net: &NetHeader) -> RawAddr {
+    fn destination(&self, net: &NetHeader) -> RawAddr {
         RawAddr::link(self.interface, ethertype(net.dst))
     }
 }
