@@ -15,9 +15,9 @@ use super::verbs::{
 };
 use crate::ffi::{Failure, Outcome, minus_one_of};
 use crate::ibverbs::abi::{
-    IBV_QP_INIT_ATTR_XRCD, IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE,
-    IBV_SRQ_INIT_ATTR_XRCD, ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_XRCD, IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD,
+    IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD, ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_cap,
+    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
 use crate::ibverbs::qp::create_qp_ex;
 use crate::ibverbs::qp_attr::from_attributes;
@@ -52,6 +52,33 @@ impl Id {
         let mask = rxe_verbs::AttrMask::STATE.bits().cast_signed();
         // SAFETY: as above. A queue pair in RESET stays there, which does no harm.
         unsafe { ibv_modify_qp(qp, &raw mut attr, mask) };
+    }
+
+    /// Sets the queues that the program has not given: the identifier's shared receive queue, if it has
+    /// one, and its completion queues, which are made if it has none.
+    fn fill_queues(
+        &self,
+        srq: &mut *mut ibv_srq,
+        send_cq: &mut *mut ibv_cq,
+        recv_cq: &mut *mut ibv_cq,
+        cap: &ibv_qp_cap,
+    ) -> Outcome {
+        if srq.is_null() {
+            // SAFETY: the program's own field.
+            *srq = unsafe { (*self.verbs()).srq };
+        }
+        let needs = (send_cq.is_null(), recv_cq.is_null());
+        self.make_cqs(cap.max_send_wr, cap.max_recv_wr, needs)?;
+        // SAFETY: the program's own fields.
+        unsafe {
+            if needs.0 {
+                *send_cq = (*self.verbs()).send_cq;
+            }
+            if needs.1 {
+                *recv_cq = (*self.verbs()).recv_cq;
+            }
+        }
+        Ok(())
     }
 
     /// Makes the completion queues that the program has not given.
@@ -115,24 +142,9 @@ impl Id {
             return self.create_target(attr);
         }
         let pd = self.domain(pd)?;
-        // SAFETY: the program's own fields.
-        unsafe {
-            if attr.srq.is_null() {
-                attr.srq = (*self.verbs()).srq;
-            }
-        }
-        let needs = (attr.send_cq.is_null(), attr.recv_cq.is_null());
-        self.make_cqs(attr.cap.max_send_wr, attr.cap.max_recv_wr, needs)?;
-        // SAFETY: the program's own fields, and what it asks for.
-        let qp = unsafe {
-            if needs.0 {
-                attr.send_cq = (*self.verbs()).send_cq;
-            }
-            if needs.1 {
-                attr.recv_cq = (*self.verbs()).recv_cq;
-            }
-            ibv_create_qp(pd, attr)
-        };
+        self.fill_queues(&mut attr.srq, &mut attr.send_cq, &mut attr.recv_cq, &attr.cap)?;
+        // SAFETY: a domain of an open context, and what the program asks for.
+        let qp = unsafe { ibv_create_qp(pd, attr) };
         self.take_qp(qp, pd)
     }
 
@@ -162,35 +174,20 @@ impl Id {
     }
 
     fn create_qp_ex(&self, attr: &mut ibv_qp_init_attr_ex) -> Outcome {
-        const PD: u32 = 1;
         self.check_free()?;
         if attr.qp_type == QpType::XrcRecv as c_uint && attr.xrcd.is_null() {
             // SAFETY: the program's own field.
             attr.xrcd = default_xrcd(unsafe { (*self.verbs()).verbs });
             attr.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
         }
-        let named = if attr.comp_mask & PD != 0 { attr.pd } else { ptr::null_mut() };
+        let named =
+            if attr.comp_mask & IBV_QP_INIT_ATTR_PD != 0 { attr.pd } else { ptr::null_mut() };
         let pd = self.domain(named)?;
-        attr.comp_mask |= PD;
+        attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
         attr.pd = pd;
-        // SAFETY: the program's own fields.
-        unsafe {
-            if attr.srq.is_null() {
-                attr.srq = (*self.verbs()).srq;
-            }
-        }
-        let needs = (attr.send_cq.is_null(), attr.recv_cq.is_null());
-        self.make_cqs(attr.cap.max_send_wr, attr.cap.max_recv_wr, needs)?;
-        // SAFETY: the program's own fields, and what it asks for.
-        let qp = unsafe {
-            if needs.0 {
-                attr.send_cq = (*self.verbs()).send_cq;
-            }
-            if needs.1 {
-                attr.recv_cq = (*self.verbs()).recv_cq;
-            }
-            create_qp_ex((*self.verbs()).verbs, attr)
-        };
+        self.fill_queues(&mut attr.srq, &mut attr.send_cq, &mut attr.recv_cq, &attr.cap)?;
+        // SAFETY: the identifier has a device, see `domain`; and what the program asks for.
+        let qp = unsafe { create_qp_ex((*self.verbs()).verbs, attr) };
         self.take_qp(qp, pd)
     }
 
@@ -373,7 +370,7 @@ impl Id {
     }
 }
 
-fn take_srq(id: &Id, srq: *mut crate::ibverbs::abi::ibv_srq, pd: *mut ibv_pd) -> Outcome {
+fn take_srq(id: &Id, srq: *mut ibv_srq, pd: *mut ibv_pd) -> Outcome {
     if srq.is_null() {
         let errno = std::io::Error::last_os_error().raw_os_error();
         return Err(Failure::plain(errno.unwrap_or(libc::EINVAL)));
