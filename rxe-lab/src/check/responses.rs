@@ -160,29 +160,10 @@ impl Responses {
     ) {
         let psn = seen.packet.bth.psn;
         let len = u32::try_from(seen.packet.payload_len).unwrap_or(u32::MAX);
-        let is_full = matches!(info.position, Position::First | Position::Middle);
-        let possible = len.is_power_of_two() && (256..=4096).contains(&len);
-        if is_full && possible && requests.mtu.is_none() {
-            requests.mtu = Some(len);
-        }
-        if let Some(mtu) = requests.mtu
-            && let Some(last) = requests.history.last().filter(|last| !last.span_known)
-        {
-            last.span = last.dma_len.div_ceil(mtu).max(1);
-            last.span_known = true;
-            requests.next = Some(last.psn + last.span);
-        }
-        // An answer in one packet tells the span too, if not the path MTU.
-        if info.position == Position::Only
-            && let Some(last) = requests.history.last().filter(|last| !last.span_known)
-            && (last.psn, last.dma_len) == (psn, len)
-        {
-            (last.span, last.span_known) = (1, true);
-            requests.next = Some(psn.next());
-        }
+        learn_span(requests, psn, len, info.position);
         let mtu = requests.mtu;
         let Some(sent) = requests.history.get(psn) else { return };
-        let (at, kind) = (psn.diff(sent.psn).unsigned_abs(), sent.info.kind);
+        let at = psn.diff(sent.psn).unsigned_abs();
         let is_whole = info.position == Position::Only && at == 0;
         // The answer tells whether the guess was right.
         let packets = match mtu {
@@ -193,15 +174,7 @@ impl Responses {
             sent.guessed = false;
             requests.guesses -= 1;
         }
-        let wrong = if !matches!(kind, OpKind::ReadRequest | OpKind::Flush | OpKind::AtomicWrite) {
-            Some(format!("{} answers {}.", info.name, sent.info.name))
-        } else if is_full && !sent.guessed && mtu.is_some_and(|mtu| mtu != len) {
-            Some(format!("{} has {len} bytes, not a path MTU.", info.name))
-        } else if kind == OpKind::ReadRequest {
-            wrong_place(sent, info, at, len, mtu)
-        } else {
-            None
-        };
+        let wrong = wrong_response(sent, info, at, len, mtu);
         // A requester takes them in order; what came before stays.
         let is_next = u32::from(at == sent.responses);
         sent.responses += is_next;
@@ -296,26 +269,11 @@ impl Responses {
         if self.answered.is_some_and(|answered| until.diff(answered) <= 0) {
             return true;
         }
-        // A READ or atomic before it must have been answered by its own responses.
         let own = seen.packet.bth.psn;
         // An ACK is none to a READ or atomic itself.
         let by_ack = seen.packet.info.is_some_and(|info| info.kind == OpKind::Acknowledge);
         let end = if by_ack { until } else { own };
-        let before = |sent: &&Sent| (sent.psn + (sent.span - 1)).before(end);
-        let missing = requests.history.unanswered().take_while(before).find(|sent| {
-            let reads = matches!(sent.info.kind, OpKind::ReadRequest) || sent.info.is_atomic();
-            reads && sent.responses < sent.span && !requests.is_doubtful(sent.psn)
-        });
-        let refusal = missing.map(|sent| (sent.psn + sent.responses, sent.psn));
-        // Within one READ too.
-        let doubtful = requests.is_doubtful(own);
-        let within = requests.history.get(own).and_then(|sent| {
-            let at = own.diff(sent.psn).unsigned_abs();
-            let short = sent.info.kind == OpKind::ReadRequest;
-            (short && !sent.guessed && !doubtful && sent.responses <= at)
-                .then(|| (sent.psn + sent.responses.saturating_sub(1), sent.psn))
-        });
-        if let Some((psn, first)) = refusal.or(within) {
+        if let Some((psn, first)) = missing_response(requests, own, end) {
             let known = requests
                 .refusals()
                 .any(|r| r.kind == Kind::ImpliedNak && !r.psn.before(first) && !r.psn.after(own));
@@ -327,6 +285,19 @@ impl Responses {
         self.answered = Some(until);
         requests.answered(seen, until, found.stats.round_trips.count());
         requests.answered_until(until, seen.at);
+        self.count_answered(seen, until, requests, found);
+        true
+    }
+
+    /// Counts what is answered up to `until`, with the times that it took.
+    fn count_answered(
+        &mut self,
+        seen: &Seen<'_>,
+        until: Psn,
+        requests: &mut Requests,
+        found: &mut Found,
+    ) {
+        let own = seen.packet.bth.psn;
         let stats = &mut found.stats;
         let (mut min_rtt, mut max_rtt) = (requests.min_rtt, requests.max_rtt);
         let (mut packets, mut messages, mut earlier) = (0, 0, 0);
@@ -353,7 +324,71 @@ impl Responses {
             }
             _ => stats.acks.implied += earlier,
         }
-        true
+    }
+}
+
+/// The first READ or atomic before `end` that is not answered as a whole, or that which the response `own`
+/// is to, if an earlier response is missing: the missing PSN, and the first one of the request.
+fn missing_response(requests: &mut Requests, own: Psn, end: Psn) -> Option<(Psn, Psn)> {
+    // A READ or atomic must have been answered by its own responses.
+    let before = |sent: &&Sent| (sent.psn + (sent.span - 1)).before(end);
+    let missing = requests.history.unanswered().take_while(before).find(|sent| {
+        let reads = matches!(sent.info.kind, OpKind::ReadRequest) || sent.info.is_atomic();
+        reads && sent.responses < sent.span && !requests.is_doubtful(sent.psn)
+    });
+    if let Some(sent) = missing {
+        return Some((sent.psn + sent.responses, sent.psn));
+    }
+    let doubtful = requests.is_doubtful(own);
+    let sent = requests.history.get(own)?;
+    let at = own.diff(sent.psn).unsigned_abs();
+    let short = sent.info.kind == OpKind::ReadRequest;
+    (short && !sent.guessed && !doubtful && sent.responses <= at)
+        .then(|| (sent.psn + sent.responses.saturating_sub(1), sent.psn))
+}
+
+/// Learns the path MTU from a READ response of `len` bytes, and how many PSNs the last request takes, if
+/// that is not known.
+fn learn_span(requests: &mut Requests, psn: Psn, len: u32, position: Position) {
+    let possible = len.is_power_of_two() && (256..=4096).contains(&len);
+    if is_full(position) && possible && requests.mtu.is_none() {
+        requests.mtu = Some(len);
+    }
+    let Some(last) = requests.history.last().filter(|last| !last.span_known) else { return };
+    if let Some(mtu) = requests.mtu {
+        last.span = last.dma_len.div_ceil(mtu).max(1);
+    } else if position == Position::Only && (last.psn, last.dma_len) == (psn, len) {
+        // An answer in one packet tells the span too, if not the path MTU.
+        last.span = 1;
+    } else {
+        return;
+    }
+    last.span_known = true;
+    requests.next = Some(last.psn + last.span);
+}
+
+/// Whether a packet in this place of a message is as long as the path MTU.
+fn is_full(position: Position) -> bool {
+    matches!(position, Position::First | Position::Middle)
+}
+
+/// Why a response of `len` bytes is not number `at` of the answer to this request.
+fn wrong_response(
+    sent: &Sent,
+    info: &OpInfo,
+    at: u32,
+    len: u32,
+    mtu: Option<u32>,
+) -> Option<String> {
+    let kind = sent.info.kind;
+    if !matches!(kind, OpKind::ReadRequest | OpKind::Flush | OpKind::AtomicWrite) {
+        Some(format!("{} answers {}.", info.name, sent.info.name))
+    } else if is_full(info.position) && !sent.guessed && mtu.is_some_and(|mtu| mtu != len) {
+        Some(format!("{} has {len} bytes, not a path MTU.", info.name))
+    } else if kind == OpKind::ReadRequest {
+        wrong_place(sent, info, at, len, mtu)
+    } else {
+        None
     }
 }
 

@@ -12,7 +12,7 @@ use super::super::text::{lost_after, lost_before, time, timer, unexplained};
 use super::super::{Found, Seen};
 use super::{Refusal, Requests};
 
-/// A packet that comes again within this time comes from the network: no requester can know so soon.
+/// A packet that comes again within this time comes from the network.
 const AT_ONCE: Duration = Duration::from_micros(20);
 
 /// The most places that are remembered where repetitions of a READ begin.
@@ -41,6 +41,37 @@ pub(super) struct Episode {
     goes_back: bool,
     /// Whether a request that was not sent before has ended it.
     pub(super) is_over: bool,
+}
+
+/// A packet whose PSN was there before, beside what was sent with that PSN.
+struct Repetition {
+    psn: Psn,
+    /// The first PSN of the packet that was there, and how many it takes.
+    first: Psn,
+    span: u32,
+    /// The frames of the first and of the last transmission before this one.
+    first_frame: u64,
+    last_frame: u64,
+    /// How often it was sent before.
+    times: u32,
+    /// Since it was sent last.
+    since: Duration,
+    /// Since then, or since something was acknowledged if that is later: how long a timer has run.
+    waited: Duration,
+    /// How long its PSN was missing, if it came after packets with higher PSNs.
+    filled: Option<Duration>,
+    /// By the ICRC.
+    is_identical: bool,
+    is_answered: bool,
+    /// It is a READ or an atomic.
+    is_read: bool,
+}
+
+impl Repetition {
+    /// Whether it comes from the network: no requester can know so soon that something was lost.
+    fn is_by_network(&self) -> bool {
+        self.is_identical && self.times == 1 && self.since < AT_ONCE
+    }
 }
 
 impl Requests {
@@ -98,124 +129,173 @@ impl Requests {
 
     /// A request whose PSN was there before.
     pub(super) fn again(&mut self, seen: &Seen<'_>, found: &mut Found) {
+        let Some(it) = self.repetition(seen, found) else { return };
+        let refusal = self.refusal_of(&it);
+        if self.joins(seen, &it, refusal) {
+            return;
+        }
+        if let Some(refusal) = refusal.and_then(|at| self.heed(at)) {
+            let text = lost_after(refusal.kind);
+            let frames = vec![it.first_frame, refusal.frame];
+            return self.begin(seen, refusal.kind, Confidence::Certain, frames, text, found);
+        }
+        let (kind, confidence, text) = self.verdict(&it);
+        if let Some(sent) = self.history.get(it.psn) {
+            sent.times -= u32::from(kind == Kind::Duplicate);
+            sent.timeouts += u32::from(kind == Kind::Timeout);
+        }
+        if kind == Kind::Duplicate {
+            found.stats.retransmitted -= 1;
+            found.stats.retransmitted_bytes -= seen.packet.payload_len as u64;
+        }
+        self.begin(seen, kind, confidence, vec![it.first_frame, it.last_frame], text, found);
+        if kind == Kind::Timeout {
+            self.note_timeout(seen, &it);
+        }
+    }
+
+    /// What else is known of the run that has begun, if a timer ran out.
+    fn note_timeout(&mut self, seen: &Seen<'_>, it: &Repetition) {
+        let asked = self.history.trimmed || !self.gaps.is_empty() || self.history.asks_for_answer();
+        let why = "no request on the way had AckReq set, so the responder need not answer";
+        let unasked = (!asked).then(|| self.no_answer(it, why));
+        let timeout = Some((seen.at, self.timer(it.waited)));
+        if let Some(episode) = &mut self.episode {
+            (episode.unasked, episode.timeout) = (unasked, timeout);
+        }
+    }
+
+    /// Counts a repetition, and holds it against what was sent before; `None` if that is not known: it is
+    /// older than the capture, or the queue pair has begun anew.
+    fn repetition(&mut self, seen: &Seen<'_>, found: &mut Found) -> Option<Repetition> {
         let psn = seen.packet.bth.psn;
         let answered = self.history.is_answered(psn);
         let trimmed = self.history.trimmed;
-        let oldest = self.history.first().map(|first| first.psn);
         let Some(sent) = self.history.get(psn) else {
-            // It is older than the capture, or the queue pair has begun anew.
             if trimmed {
                 self.restart(found);
             }
-            return;
+            return None;
         };
-        let waited = seen.at.saturating_sub(sent.last_at.max(self.progress));
-        let since = seen.at.saturating_sub(sent.last_at);
-        let identical = sent.icrc == seen.icrc;
-        let (filled, last_frame, times) = (sent.filled, sent.last_frame, sent.times);
-        let is_read = sent.info.kind == OpKind::ReadRequest || sent.info.is_atomic();
+        let it = Repetition {
+            psn,
+            first: sent.psn,
+            span: sent.span,
+            first_frame: sent.frame,
+            last_frame: sent.last_frame,
+            times: sent.times,
+            since: seen.at.saturating_sub(sent.last_at),
+            waited: seen.at.saturating_sub(sent.last_at.max(self.progress)),
+            filled: sent.filled,
+            is_identical: sent.icrc == seen.icrc,
+            is_answered: answered,
+            is_read: sent.info.kind == OpKind::ReadRequest || sent.info.is_atomic(),
+        };
         // The repetition of a READ may begin in the middle of it.
         let at = psn.diff(sent.psn).unsigned_abs();
         sent.responses = at;
-        let (first, span) = (sent.psn, sent.span);
         if sent.info.kind == OpKind::ReadRequest && sent.restarts.len() < MAX_RESTARTS {
             sent.restarts.extend((!sent.restarts.contains(&at)).then_some(at));
         }
         sent.times += 1;
         sent.last_frame = seen.number;
         sent.last_at = seen.at;
-        let first_frame = sent.frame;
         found.stats.retransmitted += 1;
         found.stats.retransmitted_bytes += seen.packet.payload_len as u64;
-        let is_answered_in_part = is_read && self.until.is_some_and(|until| psn.before(until));
-        let pending = self.refusals.iter().rposition(|r| {
-            let own = u32::try_from(r.psn.diff(first)).is_ok_and(|at| at < span);
+        Some(it)
+    }
+
+    /// Which refusal has it sent again.
+    fn refusal_of(&self, it: &Repetition) -> Option<usize> {
+        let trimmed = self.history.trimmed;
+        let oldest = self.history.first().map(|first| first.psn);
+        let named = self.refusals.iter().rposition(|r| {
+            let own = u32::try_from(r.psn.diff(it.first)).is_ok_and(|at| at < it.span);
             // What was missing may have come meanwhile.
-            let since = r.frame > last_frame && !r.psn.after(psn) && !answered;
+            let since = r.frame > it.last_frame && !r.psn.after(it.psn) && !it.is_answered;
             // What was lost before the capture began is sent again first, and then all behind it.
             let begun = !trimmed && oldest.is_some_and(|oldest| r.psn.before(oldest));
-            r.psn == psn
+            r.psn == it.psn
                 || r.kind == Kind::ImpliedNak && (own || since)
                 || r.kind == Kind::SequenceNak && begun && since
         });
         // Some requesters go back further than the NAK asks, to the first that is not answered.
-        let pending = pending.or_else(|| {
-            let is_before = |r: &Refusal| r.kind == Kind::SequenceNak && psn.before(r.psn);
-            let by_network = identical && times == 1 && since < AT_ONCE;
-            if answered || by_network { None } else { self.refusals.iter().rposition(is_before) }
-        });
+        named.or_else(|| {
+            let is_before = |r: &Refusal| r.kind == Kind::SequenceNak && it.psn.before(r.psn);
+            if it.is_answered || it.is_by_network() {
+                None
+            } else {
+                self.refusals.iter().rposition(is_before)
+            }
+        })
+    }
+
+    /// Whether it goes on with the present run, which it then joins. `refusal` is that which has it sent
+    /// again.
+    fn joins(&mut self, seen: &Seen<'_>, it: &Repetition, refusal: Option<usize>) -> bool {
+        if refusal.is_none()
+            && let Some(episode) = &mut self.episode
+            && it.filled.is_some_and(|gap| gap < it.since)
+            && it.times == 1
+            && (episode.first, episode.packets) == (it.psn, 1)
+            && episode.kind != Kind::Reordered
+        {
+            // The first one was only late: here is the one that the NAK has asked for, after the time
+            // that a NAK takes.
+            // What follows is sent again for this NAK too.
+            (episode.goes_back, episode.is_over, episode.began) = (true, false, seen.number);
+            episode.kind = Kind::Reordered;
+            episode.text = "It came after packets with higher PSNs, and the responder's NAK \
+                            had it sent again."
+                .to_owned();
+            episode.last = it.psn;
+            self.prolong(seen);
+            return true;
+        }
         // The run that an earlier NAK began goes on over the place that a later one names. What that one
         // has sent again begins there once more.
-        let passes = self.episode.as_ref().is_some_and(|e| psn == e.last.next())
-            && pending.is_some_and(|at| self.refusals[at].kind == Kind::SequenceNak);
-        if passes && self.continues(psn, last_frame) {
-            return self.prolong(seen);
+        let passes = refusal.is_none_or(|at| {
+            self.refusals[at].kind == Kind::SequenceNak
+                && self.episode.as_ref().is_some_and(|e| it.psn == e.last.next())
+        });
+        let joins = passes && self.continues(it.psn, it.last_frame);
+        if joins {
+            self.prolong(seen);
         }
-        if pending.is_none() {
-            if let Some(episode) = &mut self.episode
-                && filled.is_some_and(|gap| gap < since)
-                && times == 1
-                && (episode.first, episode.packets) == (psn, 1)
-                && episode.kind != Kind::Reordered
-            {
-                // The first one was only late: here is the one that the NAK has asked for, after the time
-                // that a NAK takes.
-                // What follows is sent again for this NAK too.
-                (episode.goes_back, episode.is_over, episode.began) = (true, false, seen.number);
-                episode.kind = Kind::Reordered;
-                episode.text = "It came after packets with higher PSNs, and the responder's NAK \
-                                had it sent again."
-                    .to_owned();
-                episode.last = psn;
-                return self.prolong(seen);
-            }
-            if self.continues(psn, last_frame) {
-                return self.prolong(seen);
-            }
-        }
-        let frames = vec![first_frame, last_frame];
-        if let Some(refusal) = pending.and_then(|at| self.heed(at)) {
-            let text = lost_after(refusal.kind);
-            let frames = vec![first_frame, refusal.frame];
-            self.begin(seen, refusal.kind, Confidence::Certain, frames, text, found);
-        } else if identical && times == 1 && since < AT_ONCE {
-            found.stats.retransmitted -= 1;
-            found.stats.retransmitted_bytes -= seen.packet.payload_len as u64;
-            if let Some(sent) = self.history.get(psn) {
-                sent.times -= 1;
-            }
+        joins
+    }
+
+    /// Why it was sent again, if no refusal asked for it.
+    fn verdict(&self, it: &Repetition) -> (Kind, Confidence, String) {
+        if it.is_by_network() {
             let text = format!(
                 "The same packet came again after {}, too soon for a requester to send it again: \
                  the network has duplicated it.",
-                time(since)
+                time(it.since)
             );
-            self.begin(seen, Kind::Duplicate, Confidence::Likely, frames, text, found);
-        } else if self.is_doubtful(psn) {
+            return (Kind::Duplicate, Confidence::Likely, text);
+        }
+        if self.is_doubtful(it.psn) {
             let text = unexplained("It was sent again");
-            self.begin(seen, Kind::Unexplained, Confidence::Certain, frames, text, found);
-        } else if answered || is_answered_in_part {
-            let what = if is_read { "its response" } else { "the acknowledgement" };
+            return (Kind::Unexplained, Confidence::Certain, text);
+        }
+        let in_part = it.is_read && self.until.is_some_and(|until| it.psn.before(until));
+        if it.is_answered || in_part {
+            let what = if it.is_read { "its response" } else { "the acknowledgement" };
             let text = format!(
                 "It was sent again although it was answered: {what} was lost after the place of the \
                  capture, or came too late.{}",
-                self.timer(waited)
+                self.timer(it.waited)
             );
-            self.begin(seen, Kind::AckLost, Confidence::Likely, frames, text, found);
-        } else {
-            if let Some(sent) = self.history.get(psn) {
-                sent.timeouts += 1;
-            }
-            let asked = trimmed || !self.gaps.is_empty() || self.history.asks_for_answer();
-            let (waited, timer) = (time(waited), self.timer(waited));
-            let text = |why| format!("No answer came for {waited}: {why}.{timer}");
-            let lost = text("the request or its answer was lost");
-            self.begin(seen, Kind::Timeout, Confidence::Likely, frames, lost, found);
-            if let Some(episode) = &mut self.episode {
-                let why = "no request on the way had AckReq set, so the responder need not answer";
-                episode.unasked = (!asked).then(|| text(why));
-                episode.timeout = Some((seen.at, timer));
-            }
+            return (Kind::AckLost, Confidence::Likely, text);
         }
+        let text = self.no_answer(it, "the request or its answer was lost");
+        (Kind::Timeout, Confidence::Likely, text)
+    }
+
+    /// What is said of one that a timer had sent again.
+    fn no_answer(&self, it: &Repetition, why: &str) -> String {
+        format!("No answer came for {}: {why}.{}", time(it.waited), self.timer(it.waited))
     }
 
     /// The first answer after a timeout. It is none to a packet that was sent again if it comes much sooner
