@@ -1,22 +1,16 @@
 //! Bandwidth: each sending side keeps as many messages outstanding as the plan allows. Each side tells
 //! the other when it has sent all its messages, and serves until it has received all of the other's.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rxe_core::queue::{Completion, SendFlags, SendRequest};
 
 use super::control::{ControlChannel, Message, unexpected};
-use super::plan::{Amount, Op, Plan};
+use super::plan::{Op, Plan};
 use super::progress::Progress;
-use super::side::{Side, Watchdog};
+use super::side::{BATCH, NAP, Side, Watchdog};
 use super::stats::{Bandwidth, Rate, Row};
 use crate::common::Error;
-
-/// Completions to take at a time.
-const BATCH: usize = 64;
-
-/// How long to sleep before checking for a message of the peer.
-const NAP: Duration = Duration::from_millis(50);
 
 /// Measures one size. If both directions are measured, the result is for both together.
 pub(super) fn run(
@@ -54,22 +48,8 @@ pub(super) fn run(
         // Whether this side gets any completions.
         let expects = sending || plan.op == Op::Send;
         batch.clear();
-        let n = match (side.events, expects) {
-            (false, _) => side.cq.poll(BATCH, &mut batch)?,
-            (true, true) => side.cq.wait(BATCH, &mut batch, Some(NAP))?,
-            (true, false) => 0,
-        };
-        for done in &batch {
-            side.check(done)?;
-            match (side.receive_of(done), &mut sends) {
-                (Some(qp), _) => {
-                    received += 1;
-                    side.post_receive(qp)?;
-                }
-                (None, Some(sends)) => sends.completed(done),
-                (None, None) => {}
-            }
-        }
+        let n = if side.events && !expects { 0 } else { side.poll(&mut batch)? };
+        received += take(side, &batch, &mut sends)?;
         if n > 0 {
             watchdog = Watchdog::default();
             if let Some(sends) = &mut sends {
@@ -100,6 +80,28 @@ pub(super) fn run(
             Some(other) => return Err(unexpected(&other)),
         }
     }
+}
+
+/// Takes completions: posts receives again, and counts the messages that were sent. Returns how many messages
+/// were received.
+pub(super) fn take(
+    side: &Side,
+    batch: &[Completion],
+    sends: &mut Option<Sends<'_>>,
+) -> Result<u64, Error> {
+    let mut received = 0;
+    for done in batch {
+        side.check(done)?;
+        match (side.receive_of(done), &mut *sends) {
+            (Some(qp), _) => {
+                received += 1;
+                side.post_receive(qp)?;
+            }
+            (None, Some(sends)) => sends.completed(done),
+            (None, None) => {}
+        }
+    }
+    Ok(received)
 }
 
 fn total(own: Option<Bandwidth>, peer: Option<Row>) -> Result<Row, Error> {
@@ -145,10 +147,7 @@ impl<'a> Sends<'a> {
         };
         let lanes = (0..side.qps.len()).map(lane).collect::<Result<Vec<_>, Error>>()?;
         let start = Instant::now();
-        let deadline = match plan.amount {
-            Amount::Seconds(s) => Some(start + Duration::from_secs(s.into())),
-            Amount::Messages { .. } => None,
-        };
+        let deadline = plan.time().map(|time| start + time);
         // Long enough that completions that were only waiting to be polled do not raise the rate.
         let window = 4 * u64::from(plan.tx_depth) * lanes.len() as u64;
         Ok(Self {

@@ -6,20 +6,17 @@ use std::time::{Duration, Instant};
 use rxe_core::queue::{Completion, SendFlags};
 
 use super::control::{ControlChannel, Message, unexpected};
-use super::plan::{Amount, Op, Plan};
+use super::plan::{Op, Plan};
 use super::progress::Progress;
-use super::side::{Side, Watchdog};
+use super::side::{NAP, Side, Watchdog};
 use super::stats::{Latencies, Row};
 use crate::common::Error;
 
 /// Rounds before the measurement.
-const WARM_UP: u64 = 64;
+pub(super) const WARM_UP: u64 = 64;
 
 /// One of so many requests is signaled, if completions are not waited for.
-const SIGNAL_EVERY: u64 = 32;
-
-/// How long to sleep before checking for a message of the peer.
-const NAP: Duration = Duration::from_millis(50);
+pub(super) const SIGNAL_EVERY: u64 = 32;
 
 /// Prepares a side for the first round of a size.
 pub(super) fn prepare(side: &Side, plan: &Plan, size: u32) -> Result<(), Error> {
@@ -41,10 +38,7 @@ pub(super) fn client(
     let mut latencies = Latencies::new();
     let start = Instant::now();
     let limit = plan.messages(size).unwrap_or(u64::MAX);
-    let time = match plan.amount {
-        Amount::Seconds(s) => Duration::from_secs(s.into()),
-        Amount::Messages { .. } => Duration::MAX,
-    };
+    let time = plan.time().unwrap_or(Duration::MAX);
     let shared = if matches!(plan.op, Op::Send | Op::Write) { 2 } else { 1 };
     let (mut n, mut before) = (0, start);
     while n < limit && before - start < time {
@@ -178,16 +172,8 @@ impl Lane<'_> {
     /// comes for long.
     fn next(&mut self, watchdog: &mut Watchdog, waiting: bool) -> Result<Next, Error> {
         let Self { side, .. } = *self;
-        let mut one = Vec::with_capacity(1);
         loop {
-            let done = if side.events {
-                side.cq.wait(1, &mut one, Some(NAP))?;
-                one.pop()
-            } else {
-                side.cq.poll_one()?
-            };
-            if let Some(done) = done {
-                side.check(&done)?;
+            if let Some(done) = side.poll_one(NAP)? {
                 return Ok(Next::Done(done));
             }
             let look =

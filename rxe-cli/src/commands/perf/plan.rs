@@ -1,5 +1,7 @@
 //! The plan of a measurement. The client makes it and sends it to the server.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 use rxe_core::types::Mtu;
 use rxe_verbs::QpType;
@@ -251,6 +253,14 @@ impl Plan {
     /// Bytes of the largest message.
     pub(super) fn largest(&self) -> usize {
         self.sizes.iter().max().map_or(0, |&size| size as usize)
+    }
+
+    /// How long each size is measured; `None` if the number of messages is the limit.
+    pub(super) fn time(&self) -> Option<Duration> {
+        match self.amount {
+            Amount::Seconds(s) => Some(Duration::from_secs(s.into())),
+            Amount::Messages { .. } => None,
+        }
     }
 
     /// How many messages of this size are sent on each QP; `None` if time is the limit.

@@ -43,6 +43,12 @@ pub(super) struct Side {
     to: OnceCell<Vec<(AddressHandle, Qpn)>>,
 }
 
+/// Completions to take at a time.
+pub(super) const BATCH: usize = 64;
+
+/// How long to sleep before checking for a message of the peer.
+pub(super) const NAP: Duration = Duration::from_millis(50);
+
 /// The IDs of receives have this bit; those of sends do not.
 const RECV: u64 = 1 << 63;
 
@@ -192,6 +198,33 @@ impl Side {
     /// How many messages have arrived complete over unreliable connections since the device was opened.
     pub(super) fn came_whole(&self) -> u64 {
         self.device.counters().rcvd_uc_msgs
+    }
+
+    /// Puts completions that are there into `batch`, which is empty, at most [`BATCH`]. With
+    /// [`Side::events`], sleeps up to [`NAP`] until there are some.
+    pub(super) fn poll(&self, batch: &mut Vec<Completion>) -> Result<usize, Error> {
+        if self.events {
+            Ok(self.cq.wait(BATCH, batch, Some(NAP))?)
+        } else {
+            Ok(self.cq.poll(BATCH, batch)?)
+        }
+    }
+
+    /// The next completion, a success, if there is one. With [`Side::events`], sleeps up to `nap` until there
+    /// is.
+    #[inline]
+    pub(super) fn poll_one(&self, nap: Duration) -> Result<Option<Completion>, Error> {
+        let done = if self.events {
+            let mut one = Vec::with_capacity(1);
+            self.cq.wait(1, &mut one, Some(nap))?;
+            one.pop()
+        } else {
+            self.cq.poll_one()?
+        };
+        if let Some(done) = &done {
+            self.check(done)?;
+        }
+        Ok(done)
     }
 
     /// Posts a receive on this queue pair.

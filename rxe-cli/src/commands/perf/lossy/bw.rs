@@ -3,19 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::bw::Sends;
+use super::super::bw::{Sends, take};
 use super::super::control::{ControlChannel, Message, unexpected};
 use super::super::plan::{Op, Plan};
 use super::super::progress::Progress;
-use super::super::side::{Side, Watchdog};
+use super::super::side::{BATCH, NAP, Side, Watchdog};
 use super::super::stats::{Bandwidth, Loss, Rate, Row};
 use crate::common::Error;
-
-/// Completions to take at a time.
-const BATCH: usize = 64;
-
-/// How long to sleep before checking for a message of the peer.
-const NAP: Duration = Duration::from_millis(50);
 
 /// After the peer has sent all its messages, and nothing has come for so long and so many checks, the
 /// rest is lost.
@@ -49,22 +43,8 @@ pub(in super::super) fn run(
             reports.sent_reported = true;
         }
         batch.clear();
-        let n = if side.events {
-            side.cq.wait(BATCH, &mut batch, Some(NAP))?
-        } else {
-            side.cq.poll(BATCH, &mut batch)?
-        };
-        for done in &batch {
-            side.check(done)?;
-            match (side.receive_of(done), &mut sends) {
-                (Some(qp), _) => {
-                    arrivals.received += 1;
-                    side.post_receive(qp)?;
-                }
-                (None, Some(sends)) => sends.completed(done),
-                (None, None) => {}
-            }
-        }
+        let n = side.poll(&mut batch)?;
+        arrivals.received += take(side, &batch, &mut sends)?;
         if n > 0 {
             watchdog = Watchdog::default();
             arrivals.sample();

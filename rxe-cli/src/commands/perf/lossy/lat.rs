@@ -7,17 +7,12 @@ use std::time::{Duration, Instant};
 use rxe_core::queue::SendFlags;
 
 use super::super::control::{ControlChannel, Message, unexpected};
-use super::super::plan::{Amount, Op, Plan};
+use super::super::lat::{SIGNAL_EVERY, WARM_UP};
+use super::super::plan::{Op, Plan};
 use super::super::progress::Progress;
 use super::super::side::{Side, Watchdog};
 use super::super::stats::{Latencies, Latency, Row};
 use crate::common::Error;
-
-/// Rounds before the measurement.
-const WARM_UP: u64 = 64;
-
-/// One of so many requests is signaled: completions are not waited for.
-const SIGNAL_EVERY: u64 = 32;
 
 /// How long to sleep before checking for a message of the peer.
 const NAP: Duration = Duration::from_millis(20);
@@ -39,10 +34,7 @@ pub(in super::super) fn client(
     let mut lane = Lane { side, plan, size, control, posted: 0, seen: 0 };
     let mut latencies = Latencies::new();
     let limit = plan.messages(size).unwrap_or(u64::MAX).saturating_add(WARM_UP);
-    let time = match plan.amount {
-        Amount::Seconds(s) => Duration::from_secs(s.into()),
-        Amount::Messages { .. } => Duration::MAX,
-    };
+    let time = plan.time().unwrap_or(Duration::MAX);
     let (mut rounds, mut lost, mut lost_in_a_row) = (0, 0, 0);
     let mut start = Instant::now();
     while rounds < limit && (rounds < WARM_UP || start.elapsed() < time) {
@@ -146,21 +138,12 @@ impl Lane<'_> {
     fn next(&mut self) -> Result<Option<u8>, Error> {
         let Self { side, size, .. } = *self;
         let last = size as usize - 1;
-        let done = if side.events {
-            let mut one = Vec::with_capacity(1);
-            side.cq.wait(1, &mut one, Some(NAP))?;
-            one.pop()
-        } else {
-            // Polling also runs the engine.
-            side.cq.poll_one()?
-        };
+        // Polling also runs the engine.
+        let done = side.poll_one(NAP)?;
         let mut came = None;
-        if let Some(done) = &done {
-            side.check(done)?;
-            if let Some(qp) = side.receive_of(done) {
-                came = Some(side.landed(last)?);
-                side.post_receive(qp)?;
-            }
+        if let Some(qp) = done.and_then(|done| side.receive_of(&done)) {
+            came = Some(side.landed(last)?);
+            side.post_receive(qp)?;
         }
         if self.plan.op == Op::Write {
             let mark = side.landed(last)?;
