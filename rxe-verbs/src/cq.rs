@@ -1,16 +1,17 @@
 //! Completion queues: where finished requests are told. IBTA 11.2.6.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+mod notify;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rxe_core::VerbsError;
 use rxe_core::queue::{self, Arm, Completion, Notify};
 use rxe_core::types::{Qpn, Time};
-use rxe_net::EventFd;
 
+pub(crate) use self::notify::ChannelEvents;
+use self::notify::Notifier;
 use crate::device::{Device, Permit, ShardSet};
 use crate::error::{Error, Result};
 use crate::faults::SlowCq;
@@ -79,12 +80,7 @@ impl CompletionQueue {
         let slow = device.faults().and_then(|faults| SlowCq::new(&faults.verbs));
         let (slow, wakes) = slow.map(|(slow, wakes)| (Arc::new(slow), wakes)).unzip();
         let inner = Arc::new_cyclic(|owner| {
-            let notifier = Arc::new(Notifier {
-                owner: Weak::clone(owner),
-                waiters: Mutex::default(),
-                channel,
-                armed: AtomicBool::new(false),
-            });
+            let notifier = Arc::new(Notifier::new(owner, channel));
             let notify: Arc<dyn Notify> = match &slow {
                 Some(slow) => Arc::clone(slow) as Arc<dyn Notify>,
                 None => notifier.clone(),
@@ -132,7 +128,7 @@ impl CompletionQueue {
         let notifier: Arc<dyn WakeAll> = inner.notifier.clone();
         inner.device.shard_at(number).enroll(inner.queue.id(), &notifier);
         if let Some(channel) = &inner.notifier.channel {
-            channel.shards.add(number);
+            channel.shards().add(number);
         }
     }
 
@@ -470,119 +466,6 @@ fn check_depth(device: &Device, depth: u32) -> Result<()> {
         return Err(VerbsError::LimitExceeded { what, asked, limit }.into());
     }
     Ok(())
-}
-
-/// Told by the engine when an armed queue gets something.
-#[derive(Debug)]
-struct Notifier {
-    owner: Weak<CqInner>,
-    /// Threads that wait.
-    waiters: Mutex<Vec<Arc<Waker>>>,
-    channel: Option<Used<Arc<ChannelEvents>>>,
-    /// Whether the program wants an event on the channel.
-    armed: AtomicBool,
-}
-
-impl Notifier {
-    /// Wakes `waker` too, until the place is given up.
-    fn wait_with(&self, waker: Arc<Waker>) -> WaitersPlace<'_> {
-        self.waiters.lock().push(Arc::clone(&waker));
-        WaitersPlace { notifier: self, waker }
-    }
-}
-
-impl WakeAll for Notifier {
-    fn wake_all(&self) {
-        self.armed.store(true, Ordering::SeqCst);
-        self.notify();
-    }
-}
-
-impl Notify for Notifier {
-    fn notify(&self) {
-        for waker in &*self.waiters.lock() {
-            waker.wake();
-        }
-        if let Some(channel) = &self.channel
-            && self.armed.swap(false, Ordering::SeqCst)
-        {
-            channel.push(Weak::clone(&self.owner));
-        }
-    }
-
-    fn overflowed(&self) {
-        let Some(owner) = self.owner.upgrade() else { return };
-        owner.shards_among(owner.shards.bits()).for_each(Shard::wake_driver);
-    }
-}
-
-/// A waiting thread's place in the list.
-struct WaitersPlace<'n> {
-    notifier: &'n Notifier,
-    waker: Arc<Waker>,
-}
-
-impl Drop for WaitersPlace<'_> {
-    fn drop(&mut self) {
-        let mut waiters = self.notifier.waiters.lock();
-        if let Some(at) = waiters.iter().position(|w| Arc::ptr_eq(w, &self.waker)) {
-            waiters.swap_remove(at);
-        }
-    }
-}
-
-/// The events of a completion channel that wait to be taken.
-#[derive(Debug)]
-pub(crate) struct ChannelEvents {
-    queue: Mutex<VecDeque<Weak<CqInner>>>,
-    /// Readable while the queue is not empty.
-    fd: EventFd,
-    /// Those of its completion queues.
-    shards: ShardSet,
-    uses: UseCounters,
-}
-
-impl Counted for Arc<ChannelEvents> {
-    fn use_counters(&self) -> &UseCounters {
-        &self.uses
-    }
-}
-
-impl ChannelEvents {
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Self {
-            queue: Mutex::default(),
-            fd: EventFd::new()?,
-            shards: ShardSet::default(),
-            uses: UseCounters::default(),
-        })
-    }
-
-    fn push(&self, cq: Weak<CqInner>) {
-        let mut queue = self.queue.lock();
-        queue.push_back(cq);
-        self.fd.set();
-    }
-
-    /// The first whose queue is still there.
-    pub(crate) fn take(&self) -> Option<CompletionQueue> {
-        let mut queue = self.queue.lock();
-        let found = std::iter::from_fn(|| queue.pop_front()).find_map(|cq| cq.upgrade());
-        if queue.is_empty() {
-            self.fd.clear();
-        }
-        found.map(|inner| CompletionQueue { inner })
-    }
-
-    /// The shards of its completion queues.
-    pub(crate) fn shards(&self) -> &ShardSet {
-        &self.shards
-    }
-
-    /// Readable while there are events.
-    pub(crate) fn fd(&self) -> &EventFd {
-        &self.fd
-    }
 }
 
 #[cfg(test)]

@@ -19,22 +19,23 @@
 //! waits they wait too, at most [`MAX_POST_WAIT`](super::policy::MAX_POST_WAIT): then the driver turns the
 //! engine. [`Shard::is_free_within`] takes the lock as well, and leaves the doorbells to its caller.
 
+mod locked;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rxe_core::engine::{Counters, Engine};
 use rxe_core::queue::Doorbells;
-use rxe_net::{Backend, NetError, NonBlocking, Tap, fork_generation};
+use rxe_net::{Backend, NetError, Tap, fork_generation};
 
+use self::locked::Locked;
 use super::policy::{AckPolicy, Interest, Plan, Post, TICK, TurnLimit};
 use super::turn::Core;
 use super::unsent::{Claim, Unsent};
@@ -506,60 +507,5 @@ impl Shard {
 impl fmt::Debug for Shard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shard").field("device", &self.device).finish_non_exhaustive()
-    }
-}
-
-/// The shard's lock, held by this thread, which must not block meanwhile.
-///
-/// When it is dropped, waiting threads get the lock if the turn was long, and observers are told of
-/// what has happened. If the thread panics in the middle of a turn the shard has failed: what the
-/// engine holds then cannot be trusted.
-struct Locked<'s> {
-    shard: &'s Shard,
-    /// `None` only while it is dropped.
-    core: Option<MutexGuard<'s, Core>>,
-    non_blocking: Option<NonBlocking>,
-    panicked_before: bool,
-}
-
-impl<'s> Locked<'s> {
-    fn new(shard: &'s Shard, core: MutexGuard<'s, Core>) -> Self {
-        let non_blocking = Some(NonBlocking::enter());
-        Self { shard, core: Some(core), non_blocking, panicked_before: thread::panicking() }
-    }
-}
-
-impl Deref for Locked<'_> {
-    type Target = Core;
-
-    fn deref(&self) -> &Core {
-        self.core.as_ref().expect("locked until dropped")
-    }
-}
-
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Core {
-        self.core.as_mut().expect("locked until dropped")
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        let panics = thread::panicking() && !self.panicked_before;
-        if panics {
-            if let Some(core) = &mut self.core {
-                core.intact = false;
-            }
-            self.shard.tell_failure("the engine panicked: please report this as a bug".into());
-        }
-        if let Some(mut core) = self.core.take()
-            && std::mem::take(&mut core.limit).hands_over()
-        {
-            MutexGuard::unlock_fair(core);
-        }
-        self.non_blocking = None;
-        if !panics && let Some(observers) = &self.shard.observers {
-            observers.tell();
-        }
     }
 }

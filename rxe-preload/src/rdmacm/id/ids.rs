@@ -1,0 +1,149 @@
+//! The list of the identifiers that exist in this process.
+
+use std::collections::{HashMap, HashSet};
+use std::ptr;
+use std::sync::Once;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rxe_net::PerProcess;
+use rxe_verbs::cm::CmId;
+
+use super::super::abi::{rdma_cm_id, rdma_event_channel};
+use super::super::devices::disconnect_devices;
+use super::Id;
+use crate::explain;
+
+static IDS: PerProcess<Mutex<Ids>> = PerProcess::new();
+
+#[derive(Default)]
+struct Ids {
+    /// The addresses of the programs' identifiers, by the key of the engine's.
+    of_keys: HashMap<u64, usize>,
+    addresses: HashSet<usize>,
+}
+
+/// Adds the program's identifier for the engine's with this key.
+pub(super) fn add(key: u64, id: *mut rdma_cm_id) {
+    disconnect_at_exit();
+    let mut ids = IDS.get().lock();
+    ids.of_keys.insert(key, id.expose_provenance());
+    ids.addresses.insert(id.addr());
+}
+
+/// Undoes [`add`].
+pub(super) fn remove(key: u64, id: *mut rdma_cm_id) {
+    let mut ids = IDS.get().lock();
+    ids.of_keys.remove(&key);
+    ids.addresses.remove(&id.addr());
+}
+
+/// Whether this is an identifier that exists.
+pub(super) fn contains(id: *mut rdma_cm_id) -> bool {
+    IDS.get().lock().addresses.contains(&id.addr())
+}
+
+/// The program's identifier for one of the engine's, if the program has not destroyed it. An event is
+/// counted at it while the list is locked: a thread that destroys the identifier first removes it from
+/// the list, and then looks at the count.
+pub(in super::super) fn find(cm: &CmId) -> Option<*mut rdma_cm_id> {
+    let ids = IDS.get().lock();
+    let id = ptr::with_exposed_provenance_mut(*ids.of_keys.get(&cm.key())?);
+    // SAFETY: what is in the list exists.
+    unsafe { Id::of(id) }.events.delivered();
+    Some(id)
+}
+
+/// Explains, for identifiers of this channel, which peers have not answered for some time. Giving up
+/// would take minutes.
+pub(in super::super) fn look_for_answers(channel: *const rdma_event_channel) {
+    const UNANSWERED_FOR: Duration = Duration::from_secs(5);
+    for id in of_channel(channel) {
+        // SAFETY: it is counted at it that this has it.
+        let this = unsafe { Id::of(id) };
+        let long = this.asked.lock().is_some_and(|since| since.elapsed() >= UNANSWERED_FOR);
+        let peer = if long { this.cm.peer_addr() } else { None };
+        this.events.acknowledged(1);
+        if let Some(peer) = peer {
+            explain::silent(peer);
+        }
+    }
+}
+
+/// The identifiers of a channel. As in [`find`], each stays until the caller has acknowledged an event,
+/// so nobody waits for an identifier while the list is locked.
+fn of_channel(channel: *const rdma_event_channel) -> Vec<*mut rdma_cm_id> {
+    let ids = IDS.get().lock();
+    let all = ids.of_keys.values().map(|&address| ptr::with_exposed_provenance_mut(address));
+    let of_channel = all.filter(|&id| {
+        // SAFETY: what is in the list exists.
+        let this = unsafe { Id::of(id) };
+        // SAFETY: the program's own field.
+        let is_of = ptr::eq(unsafe { (*this.verbs()).channel }, channel);
+        if is_of {
+            this.events.delivered();
+        }
+        is_of
+    });
+    of_channel.collect()
+}
+
+/// If a program ends without destroying its identifiers, tells their peers, as a kernel would.
+fn disconnect_at_exit() {
+    static ONCE: Once = Once::new();
+    extern "C" fn at_exit() {
+        // The program may end in a signal handler that interrupts a holder of a lock.
+        let Some(ids) = IDS.get().try_lock_for(AT_EXIT) else { return };
+        for &id in ids.of_keys.values() {
+            // SAFETY: identifiers exist as long as they are in the list, which is locked.
+            let this = unsafe { Id::of(ptr::with_exposed_provenance_mut(id)) };
+            if !this.cm.disconnect_at_exit(AT_EXIT) {
+                // The other identifiers would wait for the same lock.
+                return;
+            }
+        }
+        disconnect_devices(AT_EXIT);
+    }
+    ONCE.call_once(|| {
+        // SAFETY: registers a function that may be called at any exit.
+        unsafe { libc::atexit(at_exit) };
+    });
+}
+
+/// How long to wait for each lock when the program ends.
+const AT_EXIT: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::super::{rdma_create_id, rdma_destroy_id};
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_an_identifier_while_the_list_is_locked() {
+        let mut id: *mut rdma_cm_id = ptr::null_mut();
+        // SAFETY: an identifier, from its making to its end.
+        let this = unsafe {
+            assert_eq!(rdma_create_id(ptr::null_mut(), &raw mut id, ptr::null_mut(), 0x0106), 0);
+            Id::of(id)
+        };
+        // SAFETY: as above.
+        let channel = unsafe { (*id).channel }.expose_provenance();
+        let asked = this.asked.lock();
+        std::thread::scope(|scope| {
+            scope.spawn(|| look_for_answers(ptr::with_exposed_provenance(channel)));
+            loop {
+                // It has begun to wait, or will soon.
+                let waits = this.events.count() > 0;
+                let list = IDS.get().try_lock_for(Duration::from_secs(10));
+                assert!(list.is_some(), "the list is locked by who waits for an identifier");
+                if waits {
+                    break;
+                }
+            }
+            drop(asked);
+        });
+        assert_eq!(this.events.count(), 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { rdma_destroy_id(id) }, 0);
+    }
+}

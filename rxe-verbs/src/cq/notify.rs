@@ -1,0 +1,133 @@
+//! Who is told of completions: threads that wait, and completion channels.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use rxe_core::queue::Notify;
+use rxe_net::EventFd;
+
+use super::{CompletionQueue, CqInner};
+use crate::device::ShardSet;
+use crate::error::Result;
+use crate::progress::{Shard, WakeAll, Waker};
+use crate::usage::{Counted, UseCounters, Used};
+
+/// Told by the engine when an armed queue gets something.
+#[derive(Debug)]
+pub(super) struct Notifier {
+    owner: Weak<CqInner>,
+    /// Threads that wait.
+    waiters: Mutex<Vec<Arc<Waker>>>,
+    pub(super) channel: Option<Used<Arc<ChannelEvents>>>,
+    /// Whether the program wants an event on the channel.
+    pub(super) armed: AtomicBool,
+}
+
+impl Notifier {
+    pub(super) fn new(owner: &Weak<CqInner>, channel: Option<Used<Arc<ChannelEvents>>>) -> Self {
+        let (owner, armed) = (Weak::clone(owner), AtomicBool::new(false));
+        Self { owner, waiters: Mutex::default(), channel, armed }
+    }
+
+    /// Wakes `waker` too, until the place is given up.
+    pub(super) fn wait_with(&self, waker: Arc<Waker>) -> WaitersPlace<'_> {
+        self.waiters.lock().push(Arc::clone(&waker));
+        WaitersPlace { notifier: self, waker }
+    }
+}
+
+impl WakeAll for Notifier {
+    fn wake_all(&self) {
+        self.armed.store(true, Ordering::SeqCst);
+        self.notify();
+    }
+}
+
+impl Notify for Notifier {
+    fn notify(&self) {
+        for waker in &*self.waiters.lock() {
+            waker.wake();
+        }
+        if let Some(channel) = &self.channel
+            && self.armed.swap(false, Ordering::SeqCst)
+        {
+            channel.push(Weak::clone(&self.owner));
+        }
+    }
+
+    fn overflowed(&self) {
+        let Some(owner) = self.owner.upgrade() else { return };
+        owner.shards_among(owner.shards.bits()).for_each(Shard::wake_driver);
+    }
+}
+
+/// A waiting thread's place in the list.
+pub(super) struct WaitersPlace<'n> {
+    notifier: &'n Notifier,
+    waker: Arc<Waker>,
+}
+
+impl Drop for WaitersPlace<'_> {
+    fn drop(&mut self) {
+        let mut waiters = self.notifier.waiters.lock();
+        if let Some(at) = waiters.iter().position(|w| Arc::ptr_eq(w, &self.waker)) {
+            waiters.swap_remove(at);
+        }
+    }
+}
+
+/// The events of a completion channel that wait to be taken.
+#[derive(Debug)]
+pub(crate) struct ChannelEvents {
+    queue: Mutex<VecDeque<Weak<CqInner>>>,
+    /// Readable while the queue is not empty.
+    fd: EventFd,
+    /// Those of its completion queues.
+    shards: ShardSet,
+    uses: UseCounters,
+}
+
+impl Counted for Arc<ChannelEvents> {
+    fn use_counters(&self) -> &UseCounters {
+        &self.uses
+    }
+}
+
+impl ChannelEvents {
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            queue: Mutex::default(),
+            fd: EventFd::new()?,
+            shards: ShardSet::default(),
+            uses: UseCounters::default(),
+        })
+    }
+
+    fn push(&self, cq: Weak<CqInner>) {
+        let mut queue = self.queue.lock();
+        queue.push_back(cq);
+        self.fd.set();
+    }
+
+    /// The first whose queue is still there.
+    pub(crate) fn take(&self) -> Option<CompletionQueue> {
+        let mut queue = self.queue.lock();
+        let found = std::iter::from_fn(|| queue.pop_front()).find_map(|cq| cq.upgrade());
+        if queue.is_empty() {
+            self.fd.clear();
+        }
+        found.map(|inner| CompletionQueue { inner })
+    }
+
+    /// The shards of its completion queues.
+    pub(crate) fn shards(&self) -> &ShardSet {
+        &self.shards
+    }
+
+    /// Readable while there are events.
+    pub(crate) fn fd(&self) -> &EventFd {
+        &self.fd
+    }
+}
