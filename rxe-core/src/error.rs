@@ -1,5 +1,5 @@
-//! Misuse by the caller. What a peer does wrong is a `DropReason` or a `Fault`; what a program does
-//! wrong is a [`VerbsError`], which maps to the errno that users of rdma-core know.
+//! Misuse by the caller. What a peer does wrong is a `DropReason` or a `ResponderError`; what a program
+//! does wrong is a [`VerbsError`], which maps to the errno that users of rdma-core know.
 
 use std::fmt;
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use rxe_core::engine::{Engine, Event, Fault};
+use rxe_core::engine::{Engine, Event, ResponderError};
 use rxe_core::types::Qpn;
 use rxe_net::{EventFd, PcapHandle};
 
@@ -356,9 +356,11 @@ fn as_async(event: &Event) -> Option<AsyncKind> {
         Event::CqOverflow { .. } => AsyncKind::CqErr,
         Event::SrqLimitReached { .. } => AsyncKind::SrqLimitReached,
         Event::LastWqeReached { .. } => AsyncKind::QpLastWqeReached,
-        Event::ResponderFailed { fault, .. } => match fault {
-            Fault::RemoteAccess(_) | Fault::MisalignedAtomic => AsyncKind::QpAccessErr,
-            Fault::BadReceiveBuffer(_) => AsyncKind::QpFatal,
+        Event::ResponderFailed { error, .. } => match error {
+            ResponderError::RemoteAccess(_) | ResponderError::MisalignedAtomic => {
+                AsyncKind::QpAccessErr
+            }
+            ResponderError::BadReceiveBuffer(_) => AsyncKind::QpFatal,
             _ => AsyncKind::QpReqErr,
         },
         _ => return None,
@@ -420,12 +422,12 @@ mod tests {
     }
 
     #[test]
-    fn a_responder_s_failure_is_an_event_by_its_fault() {
+    fn a_responder_s_failure_is_an_event_by_its_error() {
         let qpn = Qpn::new(17).unwrap();
-        let kind = |fault| as_async(&Event::ResponderFailed { qpn, fault, asked: None }).unwrap();
-        assert_eq!(kind(Fault::BadLength), AsyncKind::QpReqErr);
+        let kind = |error| as_async(&Event::ResponderFailed { qpn, error, asked: None }).unwrap();
+        assert_eq!(kind(ResponderError::BadLength), AsyncKind::QpReqErr);
         assert_eq!(
-            kind(Fault::RemoteAccess(rxe_core::mem::AccessError::OutOfBounds)),
+            kind(ResponderError::RemoteAccess(rxe_core::mem::AccessError::OutOfBounds)),
             AsyncKind::QpAccessErr
         );
         assert_eq!(as_async(&Event::RnrNakReceived { qpn, psn: Default::default() }), None);

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 pub use crate::config::{Config, Limits, SourcePort};
 pub use crate::event::{
-    Counters, Event, FailedRequest, Fault, MemoryRange, QpCounters, RetryCause,
+    Counters, Event, FailedRequest, MemoryRange, QpCounters, ResponderError, RetryCause,
 };
 pub use gsi::ReceivedMad;
 pub use list::{QpInfo, QpPage};

@@ -32,12 +32,14 @@ impl QpCounters {
     /// The field that counts events of this kind, if one does. An event of a queue pair that does not
     /// exist has none: a stranger chooses that number.
     pub(super) fn field(event: &Event) -> Option<fn(&mut Self) -> &mut u32> {
-        use super::Fault;
+        use super::ResponderError;
         Some(match event {
             Event::Dropped { reason: DropReason::UnknownQp, .. } => return None,
             Event::Dropped { qpn: Some(_), .. } => |all| &mut all.dropped,
             Event::Retry { .. } => |all| &mut all.retries,
-            Event::NakSent { fault: Fault::ReceiverNotReady, .. } => |all| &mut all.send_rnr_err,
+            Event::NakSent { error: ResponderError::ReceiverNotReady, .. } => {
+                |all| &mut all.send_rnr_err
+            }
             Event::NakSent { .. } => |all| &mut all.naks_sent,
             Event::RnrNakReceived { .. } => |all| &mut all.rcvd_rnr_err,
             Event::NakReceived { .. } => |all| &mut all.naks_received,
@@ -244,14 +246,14 @@ impl Counters {
     }
 
     pub(crate) fn count(&mut self, event: &Event) {
-        use super::Fault;
+        use super::ResponderError;
         match event {
             Event::Dropped { reason, .. } => self.dropped[reason.index()] += 1,
-            Event::NakSent { fault, .. } => {
+            Event::NakSent { error, .. } => {
                 self.naks_sent += 1;
-                match fault {
-                    Fault::SequenceGap => self.out_of_seq_request += 1,
-                    Fault::ReceiverNotReady => self.send_rnr_err += 1,
+                match error {
+                    ResponderError::SequenceGap => self.out_of_seq_request += 1,
+                    ResponderError::ReceiverNotReady => self.send_rnr_err += 1,
                     _ => {}
                 }
             }

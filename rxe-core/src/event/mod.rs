@@ -32,7 +32,7 @@ pub enum Event {
         /// The PSN in the NAK.
         psn: Psn,
         /// What was wrong with the request.
-        fault: Fault,
+        error: ResponderError,
     },
     /// The peer refused a request.
     NakReceived {
@@ -86,7 +86,7 @@ pub enum Event {
         /// The own QP.
         qpn: Qpn,
         /// How.
-        fault: Fault,
+        error: ResponderError,
         /// What memory the peer's packet named, if it did.
         asked: Option<MemoryRange>,
     },
@@ -173,9 +173,10 @@ pub enum RetryCause {
     ReceiverNotReady,
 }
 
-/// What a responder finds wrong with a request. The effects are in one table, `rc::fault`.
+/// What a responder finds wrong with a request. IBTA 9.9.3 (table 59). What follows from each is in
+/// one table, `rc::errors`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
+pub enum ResponderError {
     /// A PSN beyond the expected one: something was lost.
     SequenceGap,
     /// No receive was posted.
@@ -232,7 +233,7 @@ impl fmt::Display for Event {
                 write!(f, "dropped (QP {qpn}): {}", reason.explain())
             }
             Self::Dropped { reason, qpn: None, .. } => write!(f, "dropped: {}", reason.explain()),
-            Self::NakSent { psn, fault, .. } => write!(f, "NAKed at PSN {psn}: {fault}"),
+            Self::NakSent { psn, error, .. } => write!(f, "NAKed at PSN {psn}: {error}"),
             Self::NakReceived { psn, code, .. } => write!(f, "peer NAKed PSN {psn}: {code:?}"),
             Self::RnrNakReceived { psn, .. } => {
                 write!(f, "peer has no receive posted for PSN {psn}")
@@ -244,7 +245,7 @@ impl fmt::Display for Event {
             }
             Self::CommunicationEstablished { .. } => f.write_str("first packet on this connection"),
             Self::SqDrained { .. } => f.write_str("send queue drained"),
-            Self::ResponderFailed { fault, .. } => write!(f, "QP into error state: {fault}"),
+            Self::ResponderFailed { error, .. } => write!(f, "QP into error state: {error}"),
             Self::SrqLimitReached { srq } => write!(f, "SRQ {srq} fell below its limit"),
             Self::LastWqeReached { .. } => f.write_str("last receive of the shared queue returned"),
             Self::CongestionSeen { .. } => f.write_str("arrives marked: congestion on the way"),
@@ -262,7 +263,7 @@ impl fmt::Display for Event {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ResponderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::SequenceGap => "a packet before this one is missing",
@@ -347,8 +348,8 @@ mod tests {
         events.emit(dropped(DropReason::GhostAck, qpn));
         events.emit(Event::RnrNakReceived { qpn, psn });
         events.emit(Event::NakReceived { qpn, psn, code: NakCode::PsnSequenceError });
-        let fault = Fault::ReceiverNotReady;
-        (0..2).for_each(|_| events.emit(Event::NakSent { qpn, psn, fault }));
+        let error = ResponderError::ReceiverNotReady;
+        (0..2).for_each(|_| events.emit(Event::NakSent { qpn, psn, error }));
         events.emit(Event::SqDrained { qpn });
         let wanted = QpCounters {
             dropped: 1,

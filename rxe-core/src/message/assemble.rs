@@ -1,11 +1,11 @@
 //! Puts together a SEND or WRITE message as its packets arrive, and takes a receive for it.
 //!
-//! Invariant: a packet changes memory only after all its checks have passed. A fault leaves the
+//! Invariant: a packet changes memory only after all its checks have passed. An error leaves the
 //! message as it was, so that the same packet can be tried again.
 
 use std::sync::Arc;
 
-use crate::event::Fault;
+use crate::event::ResponderError;
 use crate::queue::{Completion, CompletionOp, Immediate, RecvRequest, SharedReceiveQueue, Status};
 use crate::service::{Ctx, QpHandle, QpView};
 use crate::types::Key;
@@ -74,9 +74,9 @@ impl Assembly {
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
-    ) -> Result<Delivered, Fault> {
+    ) -> Result<Delivered, ResponderError> {
         if packet.info().starts {
-            let receive = self.take_receive(view, ctx).ok_or(Fault::ReceiverNotReady)?;
+            let receive = self.take_receive(view, ctx).ok_or(ResponderError::ReceiverNotReady)?;
             let target = view.target.cloned();
             self.message = Message::Send { receive, received: 0, target };
         }
@@ -93,30 +93,30 @@ impl Assembly {
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
-    ) -> Result<Delivered, Fault> {
+    ) -> Result<Delivered, ResponderError> {
         let info = packet.info();
         let Message::Send { receive, received, target } = &mut self.message else {
-            return Err(Fault::OpcodeOutOfSequence);
+            return Err(ResponderError::OpcodeOutOfSequence);
         };
         // All packets of an XRC message must name the same queue: the receive was taken from it.
         if target.as_ref().map(|srq| srq.number()) != view.target.map(|srq| srq.number()) {
-            return Err(Fault::OpcodeOutOfSequence);
+            return Err(ResponderError::OpcodeOutOfSequence);
         }
         let bytes = packet.source();
         let total = *received + bytes.len() as u64;
         if total > receive.capacity() {
-            return Err(Fault::MessageTooLong);
+            return Err(ResponderError::MessageTooLong);
         }
         let pd = view.receive_pd();
         let spans = ctx
             .mem
             .scatter(pd, &receive.sges, *received, bytes.len())
-            .map_err(Fault::BadReceiveBuffer)?;
+            .map_err(ResponderError::BadReceiveBuffer)?;
         if let Some(key) = packet.ieth() {
             let invalidated = ctx.mem.invalidate(view.qpn(), Key::new(key));
-            invalidated.map_err(|_| Fault::InvalidateRefused)?;
+            invalidated.map_err(|_| ResponderError::InvalidateRefused)?;
         }
-        bytes.write_to(&spans).map_err(Fault::BadReceiveBuffer)?;
+        bytes.write_to(&spans).map_err(ResponderError::BadReceiveBuffer)?;
         *received = total;
         if !info.ends {
             return Ok(Delivered::Part);
@@ -133,44 +133,44 @@ impl Assembly {
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
-    ) -> Result<Delivered, Fault> {
+    ) -> Result<Delivered, ResponderError> {
         let info = packet.info();
         let bytes = packet.source();
-        let size = u32::try_from(bytes.len()).map_err(|_| Fault::BadLength)?;
+        let size = u32::try_from(bytes.len()).map_err(|_| ResponderError::BadLength)?;
         let (va, rkey, len, received) = match (&self.message, packet.reth()) {
             (_, Some(reth)) => (reth.va, reth.rkey, reth.dma_len, 0),
             (&Message::Write { va, rkey, len, received }, None) => (va, rkey, len, received),
-            _ => return Err(Fault::OpcodeOutOfSequence),
+            _ => return Err(ResponderError::OpcodeOutOfSequence),
         };
         // The order of checks is resources, then length, then rkey. A receive that is seen here may
-        // be gone a moment later, so only the choice of the fault depends on it.
+        // be gone a moment later, so only the choice of the error depends on it.
         if info.completes_recv && self.spare.is_none() && view.has_no_receive() {
-            return Err(Fault::ReceiverNotReady);
+            return Err(ResponderError::ReceiverNotReady);
         }
-        let total = received.checked_add(size).ok_or(Fault::BadLength)?;
+        let total = received.checked_add(size).ok_or(ResponderError::BadLength)?;
         let fits = if info.ends { total == len } else { total < len };
         if !fits || u64::from(len) > view.identity.max_message {
-            return Err(Fault::BadLength);
+            return Err(ResponderError::BadLength);
         }
         let mut place = None;
         if len > 0 {
             // The whole range is checked at every packet: the region may be deregistered meanwhile.
             let need = check::right(OpKind::Write);
             let whole = ctx.remote_writable(view, rkey, va, u64::from(len), need);
-            let whole = whole.map_err(Fault::RemoteAccess)?;
-            place = Some(whole.part(received, size).ok_or(Fault::BadLength)?);
+            let whole = whole.map_err(ResponderError::RemoteAccess)?;
+            place = Some(whole.part(received, size).ok_or(ResponderError::BadLength)?);
         }
         // The receive is taken before memory changes: a WRITE that was executed is acknowledged, so
         // it must also complete. From here on only unmapped memory can make it fail.
         let mut receive = None;
         if info.completes_recv {
-            receive = Some(self.take_receive(view, ctx).ok_or(Fault::ReceiverNotReady)?);
+            receive = Some(self.take_receive(view, ctx).ok_or(ResponderError::ReceiverNotReady)?);
         }
         if let Some(Err(why)) = place.map(|place| bytes.write_to(&[place])) {
             if let Some(receive) = receive {
                 self.spare = Some(Box::new(Spare { receive, target: view.target.cloned() }));
             }
-            return Err(Fault::RemoteAccess(why));
+            return Err(ResponderError::RemoteAccess(why));
         }
         self.message = Message::Write { va, rkey, len, received: total };
         if !info.ends {

@@ -1,7 +1,7 @@
 //! The checks of a request, in the order of the specification. IBTA 9.7.4.1, figure 91 and
-//! following. Each returns a [`Fault`]; the module `rc::fault` has the consequences.
+//! following. Each returns a [`ResponderError`]; the module `rc::errors` has the consequences.
 
-use crate::event::Fault;
+use crate::event::ResponderError;
 use crate::mem::Access;
 use crate::queue::Placement;
 use crate::wire::{OpInfo, OpKind, Packet, Position};
@@ -19,34 +19,34 @@ pub(crate) enum Assembling {
 }
 
 /// Checks the order: First and Only begin a message, Middle and Last continue it. C9-89 ff.
-pub(crate) fn sequence(assembling: Assembling, info: &OpInfo) -> Result<(), Fault> {
+pub(crate) fn sequence(assembling: Assembling, info: &OpInfo) -> Result<(), ResponderError> {
     let fits = match info.kind {
         OpKind::Send if !info.starts => assembling == Assembling::Send,
         OpKind::Write if !info.starts => assembling == Assembling::Write,
         _ => assembling == Assembling::Nothing,
     };
-    fits.then_some(()).ok_or(Fault::OpcodeOutOfSequence)
+    fits.then_some(()).ok_or(ResponderError::OpcodeOutOfSequence)
 }
 
 /// Checks that the operation is supported and that the QP's access flags enable it. C9-94, C9-96.
-pub(crate) fn enabled(packet: &Packet<'_>, access: Access) -> Result<(), Fault> {
+pub(crate) fn enabled(packet: &Packet<'_>, access: Access) -> Result<(), ResponderError> {
     let need = match packet.info().kind {
         OpKind::Send => Access::empty(),
         OpKind::Write | OpKind::AtomicWrite => Access::REMOTE_WRITE,
         OpKind::ReadRequest => Access::REMOTE_READ,
         OpKind::CompareSwap | OpKind::FetchAdd => Access::REMOTE_ATOMIC,
         OpKind::Flush => flush_right(packet)?,
-        _ => return Err(Fault::OperationNotEnabled),
+        _ => return Err(ResponderError::OperationNotEnabled),
     };
-    access.contains(need).then_some(()).ok_or(Fault::OperationNotEnabled)
+    access.contains(need).then_some(()).ok_or(ResponderError::OperationNotEnabled)
 }
 
 /// The rights that a FLUSH needs from the queue pair and from the region. A FLUSH without a
 /// placement type, or with an undefined one, is invalid.
-pub(crate) fn flush_right(packet: &Packet<'_>) -> Result<Access, Fault> {
+pub(crate) fn flush_right(packet: &Packet<'_>) -> Result<Access, ResponderError> {
     let bits = packet.feth().and_then(|feth| u8::try_from(feth & 0xf).ok());
     let placement = bits.and_then(Placement::from_bits).filter(|placement| !placement.is_empty());
-    let placement = placement.ok_or(Fault::OperationNotEnabled)?;
+    let placement = placement.ok_or(ResponderError::OperationNotEnabled)?;
     let mut need = Access::empty();
     need.set(Access::FLUSH_GLOBAL, placement.contains(Placement::GLOBAL));
     need.set(Access::FLUSH_PERSISTENT, placement.contains(Placement::PERSISTENT));
@@ -54,7 +54,7 @@ pub(crate) fn flush_right(packet: &Packet<'_>) -> Result<Access, Fault> {
 }
 
 /// Checks that the payload's length fits the opcode and the path MTU. C9-103 ff.
-pub(crate) fn length(packet: &Packet<'_>, mtu: usize) -> Result<(), Fault> {
+pub(crate) fn length(packet: &Packet<'_>, mtu: usize) -> Result<(), ResponderError> {
     let info = packet.info();
     let len = packet.source().len();
     let fits = match info.position {
@@ -62,7 +62,7 @@ pub(crate) fn length(packet: &Packet<'_>, mtu: usize) -> Result<(), Fault> {
         Position::Last => (1..=mtu).contains(&len),
         Position::Only => len <= mtu,
     };
-    fits.then_some(()).ok_or(Fault::BadLength)
+    fits.then_some(()).ok_or(ResponderError::BadLength)
 }
 
 /// The right that a remote operation needs from the region.

@@ -183,7 +183,7 @@ impl Requester {
             let pd = view.identity.pd;
             let spans = ctx.mem.scatter(pd, list, offset, bytes.len());
             if let Err(why) = spans.and_then(|spans| bytes.write_to(&spans)) {
-                ctx.faulted(view, why);
+                ctx.report_memory_fault(view, why);
                 return Err(self.fail_front(view, ctx, Status::LocalProtection, Some(why)));
             }
         }

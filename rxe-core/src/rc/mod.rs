@@ -11,15 +11,15 @@
 //!
 //! The responder's side:
 //! - `responder`: checks requests in order and executes those that pass,
-//! - `fault`: the consequences of a failed check,
+//! - `errors`: the consequences of a failed check,
 //! - `reply`: answers that wait to be sent; `replay`: answers kept for duplicates.
 
 mod completer;
 #[cfg(test)]
 mod congestion_tests;
+mod errors;
 #[cfg(test)]
 mod extension_tests;
-mod fault;
 mod inflight;
 mod replay;
 mod reply;

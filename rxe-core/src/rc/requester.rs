@@ -296,7 +296,7 @@ impl Requester {
             Some(status) => {
                 let detail = self.unreadable.take().map(|why| *why);
                 if let Some(why) = detail {
-                    ctx.faulted(view, why);
+                    ctx.report_memory_fault(view, why);
                 }
                 Err(self.fail_front(view, ctx, status, detail))
             }

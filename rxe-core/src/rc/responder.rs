@@ -4,7 +4,7 @@
 //! only at the expected PSN, and once; answers leave in the order of PSNs.
 
 use crate::bounds::max_answers;
-use crate::event::{Event, Fault, MemoryRange};
+use crate::event::{Event, MemoryRange, ResponderError};
 use crate::mem::{Access, AccessError, Source};
 use crate::message::{Assembly, Delivered, check, packets};
 use crate::service::{ConnectionError, Ctx, QpHandle, QpView};
@@ -13,7 +13,7 @@ use crate::wire::{
     Aeth, Bth, DropReason, Ext, NakCode, OpKind, Opcode, Packet, Position, Syndrome, TxBatch,
 };
 
-use super::fault::effect;
+use super::errors::effect;
 use super::replay::{Replay, Saved, SavedKind};
 use super::reply::{MSN_MASK, ReadReply, Replies, Reply};
 
@@ -41,7 +41,7 @@ pub(crate) struct Responder {
 /// A request that was refused with a fatal NAK.
 #[derive(Debug)]
 struct Refused {
-    fault: Fault,
+    error: ResponderError,
     /// The memory that it named.
     asked: Option<MemoryRange>,
 }
@@ -86,8 +86,11 @@ impl Responder {
         }
         // A report that still waits to be sent is out of date if this is the missing packet.
         let waiting = self.refused && self.replies.take_resend();
-        let result =
-            if ahead > 0 { Err(Fault::SequenceGap) } else { self.execute(view, ctx, packet) };
+        let result = if ahead > 0 {
+            Err(ResponderError::SequenceGap)
+        } else {
+            self.execute(view, ctx, packet)
+        };
         match result {
             Ok(()) => {
                 self.refused = false;
@@ -96,12 +99,12 @@ impl Responder {
                 }
                 Ok(())
             }
-            Err(fault) => {
+            Err(error) => {
                 if !waiting {
                     self.dropped_to = self.expected;
                 }
                 self.note_dropped(packet.psn());
-                self.refuse(view, ctx, fault, asked(packet))
+                self.refuse(view, ctx, error, asked(packet))
             }
         }
     }
@@ -132,10 +135,10 @@ impl Responder {
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ResponderError> {
         let info = packet.info();
         if info.has_xrceth && view.target.is_none() {
-            return Err(Fault::UnknownXrcSrq);
+            return Err(ResponderError::UnknownXrcSrq);
         }
         check::sequence(self.message.assembling(), info)?;
         check::enabled(packet, view.attr.qp_access_flags)?;
@@ -174,16 +177,16 @@ impl Responder {
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
-    ) -> Result<(), Fault> {
-        let reth = packet.reth().ok_or(Fault::BadLength)?;
+    ) -> Result<(), ResponderError> {
+        let reth = packet.reth().ok_or(ResponderError::BadLength)?;
         self.check_room(view)?;
         if u64::from(reth.dma_len) > view.identity.max_message {
-            return Err(Fault::BadLength);
+            return Err(ResponderError::BadLength);
         }
         if reth.dma_len > 0 {
             let need = check::right(OpKind::ReadRequest);
             let span = ctx.remote(view, reth.rkey, reth.va, u64::from(reth.dma_len), need);
-            span.map_err(Fault::RemoteAccess)?;
+            span.map_err(ResponderError::RemoteAccess)?;
         }
         let count = packets(reth.dma_len, view.attr.path_mtu.bytes());
         let (va, rkey, len) = (reth.va, reth.rkey, reth.dma_len);
@@ -203,21 +206,21 @@ impl Responder {
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
-    ) -> Result<(), Fault> {
-        let operands = packet.atomic().ok_or(Fault::BadLength)?;
+    ) -> Result<(), ResponderError> {
+        let operands = packet.atomic().ok_or(ResponderError::BadLength)?;
         self.check_room(view)?;
         if !operands.va.is_multiple_of(8) {
-            return Err(Fault::MisalignedAtomic);
+            return Err(ResponderError::MisalignedAtomic);
         }
         let need = Access::REMOTE_ATOMIC;
         let span = ctx.remote_writable(view, operands.rkey, operands.va, 8, need);
-        let span = span.map_err(Fault::RemoteAccess)?;
+        let span = span.map_err(ResponderError::RemoteAccess)?;
         let value = match packet.info().kind {
             OpKind::CompareSwap => span.compare_swap(operands.compare, operands.swap_add),
             _ => span.fetch_add(operands.swap_add),
         };
         // This can fail too: a region's addresses may be aligned differently from its memory.
-        let value = value.map_err(Fault::RemoteAccess)?;
+        let value = value.map_err(ResponderError::RemoteAccess)?;
         self.message_done();
         let kind = SavedKind::Atomic { value };
         self.save(view, Saved { first: packet.psn(), packets: 1, kind });
@@ -231,20 +234,24 @@ impl Responder {
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
-    ) -> Result<(), Fault> {
-        let reth = packet.reth().ok_or(Fault::BadLength)?;
-        let bytes = packet.source().read().map_err(Fault::RemoteAccess)?.ok_or(Fault::BadLength)?;
+    ) -> Result<(), ResponderError> {
+        let reth = packet.reth().ok_or(ResponderError::BadLength)?;
+        let bytes = packet
+            .source()
+            .read()
+            .map_err(ResponderError::RemoteAccess)?
+            .ok_or(ResponderError::BadLength)?;
         self.check_room(view)?;
         if reth.dma_len != 8 {
-            return Err(Fault::BadLength);
+            return Err(ResponderError::BadLength);
         }
         if !reth.va.is_multiple_of(8) {
-            return Err(Fault::MisalignedAtomic);
+            return Err(ResponderError::MisalignedAtomic);
         }
         let need = check::right(OpKind::AtomicWrite);
         let span = ctx.remote_writable(view, reth.rkey, reth.va, 8, need);
-        let span = span.map_err(Fault::RemoteAccess)?;
-        span.store(bytes).map_err(Fault::RemoteAccess)?;
+        let span = span.map_err(ResponderError::RemoteAccess)?;
+        span.store(bytes).map_err(ResponderError::RemoteAccess)?;
         self.answer_empty(view, packet.psn());
         Ok(())
     }
@@ -254,17 +261,17 @@ impl Responder {
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ResponderError> {
         const WHOLE_REGION: u32 = 1;
-        let (reth, feth) = packet.reth().zip(packet.feth()).ok_or(Fault::BadLength)?;
+        let (reth, feth) = packet.reth().zip(packet.feth()).ok_or(ResponderError::BadLength)?;
         self.check_room(view)?;
         let need = check::flush_right(packet)?;
         let checked = match feth >> 4 & 0x3 {
             WHOLE_REGION => ctx.mem.remote_region(view.pd(), reth.rkey, need),
             0 => ctx.remote(view, reth.rkey, reth.va, u64::from(reth.dma_len), need).map(|_| ()),
-            _ => return Err(Fault::OperationNotEnabled),
+            _ => return Err(ResponderError::OperationNotEnabled),
         };
-        checked.map_err(Fault::RemoteAccess)?;
+        checked.map_err(ResponderError::RemoteAccess)?;
         // Earlier writes are in memory already; the fence orders them before the answer.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.answer_empty(view, packet.psn());
@@ -280,9 +287,9 @@ impl Responder {
     }
 
     /// The peer may have `max_dest_rd_atomic` READs and atomics outstanding. C9-152.
-    fn check_room(&self, view: &QpView<'_>) -> Result<(), Fault> {
+    fn check_room(&self, view: &QpView<'_>) -> Result<(), ResponderError> {
         let limit = usize::from(view.attr.max_dest_rd_atomic);
-        if self.replies.reads() < limit { Ok(()) } else { Err(Fault::TooManyReads) }
+        if self.replies.reads() < limit { Ok(()) } else { Err(ResponderError::TooManyReads) }
     }
 
     fn save(&mut self, view: &QpView<'_>, saved: Saved) {
@@ -347,37 +354,37 @@ impl Responder {
         saved.covers(first, mtu, va, rkey, len).then_some(Reply::Read(read))
     }
 
-    /// Sends the NAK, and ends the queue pair if the fault is fatal. If answers with data wait, the
+    /// Sends the NAK, and ends the queue pair if the error is fatal. If answers with data wait, the
     /// end comes after them: a NAK that overtook an answer would make the requester take that
     /// answer for lost, ask for it again, and never learn the reason of the NAK.
     fn refuse(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
-        fault: Fault,
+        error: ResponderError,
         asked: Option<MemoryRange>,
     ) -> Result<(), ConnectionError> {
-        let effect = effect(fault, view.attr.min_rnr_timer);
+        let effect = effect(error, view.attr.min_rnr_timer);
         let (qpn, psn) = (view.qpn(), self.expected);
         self.refused = true;
-        ctx.events.emit(Event::NakSent { qpn, psn, fault });
+        ctx.events.emit(Event::NakSent { qpn, psn, error });
         self.replies.acknowledge(psn, effect.syndrome, self.msn);
         if effect.fatal.is_none() {
             return Ok(());
         }
-        self.ending = Some(Box::new(Refused { fault, asked }));
+        self.ending = Some(Box::new(Refused { error, asked }));
         if self.replies.has_data() { Ok(()) } else { self.end(view, ctx) }
     }
 
     /// Ends the queue pair if a request was refused with a fatal NAK.
     fn end(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Result<(), ConnectionError> {
         let Some(refused) = self.ending.take() else { return Ok(()) };
-        let Refused { fault, asked } = *refused;
-        if let Fault::RemoteAccess(why) | Fault::BadReceiveBuffer(why) = fault {
-            ctx.faulted(view, why);
+        let Refused { error, asked } = *refused;
+        if let ResponderError::RemoteAccess(why) | ResponderError::BadReceiveBuffer(why) = error {
+            ctx.report_memory_fault(view, why);
         }
-        ctx.events.emit(Event::ResponderFailed { qpn: view.qpn(), fault, asked });
-        if let Some(status) = effect(fault, view.attr.min_rnr_timer).fatal {
+        ctx.events.emit(Event::ResponderFailed { qpn: view.qpn(), error, asked });
+        if let Some(status) = effect(error, view.attr.min_rnr_timer).fatal {
             self.message.fail(view, ctx, status);
         }
         Err(ConnectionError)
@@ -418,16 +425,16 @@ impl Responder {
                     }
                     Err(why) => {
                         // The region was deregistered, or its memory unmapped, during the READ.
-                        ctx.faulted(view, why);
+                        ctx.report_memory_fault(view, why);
                         let (qpn, psn) = (view.qpn(), read.first.add(read.sent));
                         self.replies.clear();
-                        let fault = Fault::RemoteAccess(why);
-                        ctx.events.emit(Event::NakSent { qpn, psn, fault });
-                        let syndrome = effect(fault, view.attr.min_rnr_timer).syndrome;
+                        let error = ResponderError::RemoteAccess(why);
+                        ctx.events.emit(Event::NakSent { qpn, psn, error });
+                        let syndrome = effect(error, view.attr.min_rnr_timer).syndrome;
                         self.replies.acknowledge(psn, syndrome, self.msn);
                         let asked =
                             Some(MemoryRange { addr: read.va, len: read.len, key: read.rkey });
-                        ctx.events.emit(Event::ResponderFailed { qpn, fault, asked });
+                        ctx.events.emit(Event::ResponderFailed { qpn, error, asked });
                         self.ending = None;
                         return (true, Err(ConnectionError));
                     }

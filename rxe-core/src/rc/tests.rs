@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::engine::{Event, Fault, MemoryRange, RetryCause};
+use crate::engine::{Event, MemoryRange, ResponderError, RetryCause};
 use crate::mem::AccessError;
 use crate::qp::{AttrMask, QpAttr, QpCap, QpState};
 use crate::queue::{CompletionOp, Immediate, Payload, SendFlags, SendOp, SendRequest, Sge, Status};
@@ -311,11 +311,10 @@ fn remote_access_errors_reach_both_sides() {
             assert_eq!(pair.b.qp.state(), QpState::Err);
             assert_eq!(pair.b.outcomes(), [(9, flushed)]);
             let events = pair.b.events();
-            assert!(
-                events
-                    .iter()
-                    .any(|e| matches!(e, Event::NakSent { fault: Fault::RemoteAccess(_), .. }))
-            );
+            assert!(events.iter().any(|e| matches!(
+                e,
+                Event::NakSent { error: ResponderError::RemoteAccess(_), .. }
+            )));
             // The events of both ends name the memory.
             let range = MemoryRange { addr: remote.addr, len: 100, key: remote.rkey };
             let refused = |e: &Event| match e {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::{Event, Fault};
+use crate::engine::{Event, ResponderError};
 use crate::qp::{QpCap, QpState, QpType};
 use crate::queue::{Payload, Remote, SendOp, SendRequest, SharedReceiveQueue, Status};
 use crate::testing::{ALL, PD, Pair, Sent, attributes};
@@ -53,7 +53,7 @@ fn an_empty_shared_queue_is_not_ready_and_one_that_is_not_there_ends_the_target(
     assert_eq!(pair.a.outcomes(), [(2, Status::RemoteOperation)]);
     assert_eq!(pair.b.qp.state(), QpState::Err);
     let qpn = pair.b.qp.qpn();
-    let failed = Event::ResponderFailed { qpn, fault: Fault::UnknownXrcSrq, asked: None };
+    let failed = Event::ResponderFailed { qpn, error: ResponderError::UnknownXrcSrq, asked: None };
     assert!(pair.b.events().contains(&failed));
 }
 

@@ -157,7 +157,7 @@ impl<'a> Ctx<'a> {
     }
 
     /// Emits an event if a copy failed because the program's memory is not mapped.
-    pub(crate) fn faulted(&mut self, view: &QpView<'_>, why: AccessError) {
+    pub(crate) fn report_memory_fault(&mut self, view: &QpView<'_>, why: AccessError) {
         if let AccessError::Faulted(fault) = why {
             self.events.emit(Event::MemoryFaulted { qpn: view.qpn(), fault });
         }

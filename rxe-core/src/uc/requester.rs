@@ -70,7 +70,7 @@ impl Requester {
                 let Some((message, _)) = done else { return Ok(false) };
                 if let Err(why) = emitted {
                     // The region was deregistered, or its memory unmapped, during the request.
-                    ctx.faulted(view, why);
+                    ctx.report_memory_fault(view, why);
                     complete_send(view, ctx, &message.request, Status::LocalProtection);
                     return Err(SendError);
                 }

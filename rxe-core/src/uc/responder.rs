@@ -1,7 +1,7 @@
 //! The responder. A packet with an unexpected PSN ends the message that it belongs to. The next
 //! First or Only packet begins a new message, whatever its PSN. IBTA 9.8.2.2.
 
-use crate::event::Fault;
+use crate::event::ResponderError;
 use crate::message::{Assembly, Delivered, check};
 use crate::queue::Status;
 use crate::service::{Ctx, QpHandle, QpView};
@@ -61,7 +61,7 @@ impl Responder {
         let result = checks.and_then(|()| match info.kind {
             OpKind::Send => self.message.send(view, ctx, packet),
             OpKind::Write => self.message.write(view, ctx, packet),
-            _ => Err(Fault::OperationNotEnabled),
+            _ => Err(ResponderError::OperationNotEnabled),
         });
         match result {
             Ok(Delivered::Part) => Ok(()),
@@ -69,11 +69,13 @@ impl Responder {
                 ctx.events.counters.rcvd_uc_msgs += 1;
                 Ok(())
             }
-            Err(fault) => {
-                if let Fault::RemoteAccess(why) | Fault::BadReceiveBuffer(why) = fault {
-                    ctx.faulted(view, why);
+            Err(error) => {
+                if let ResponderError::RemoteAccess(why) | ResponderError::BadReceiveBuffer(why) =
+                    error
+                {
+                    ctx.report_memory_fault(view, why);
                 }
-                let (reason, status) = consequence(fault);
+                let (reason, status) = consequence(error);
                 match status {
                     Some(status) => self.message.fail(view, ctx, status),
                     None => self.message.give_up(),
@@ -94,21 +96,23 @@ impl Responder {
     }
 }
 
-/// The reason to drop the message, and, if the fault is the program's own, the status of its
+/// The reason to drop the message, and, if the error is the program's own, the status of its
 /// receive. IBTA 9.9.3, table 60.
-fn consequence(fault: Fault) -> (DropReason, Option<Status>) {
-    match fault {
-        Fault::ReceiverNotReady => (DropReason::ReceiveQueueEmpty, None),
-        Fault::MessageTooLong => (DropReason::ReceiveTooSmall, Some(Status::LocalLength)),
-        Fault::BadReceiveBuffer(_) => (DropReason::AccessDenied, Some(Status::LocalProtection)),
-        Fault::RemoteAccess(_) | Fault::OperationNotEnabled | Fault::MisalignedAtomic => {
-            (DropReason::AccessDenied, None)
+fn consequence(error: ResponderError) -> (DropReason, Option<Status>) {
+    match error {
+        ResponderError::ReceiverNotReady => (DropReason::ReceiveQueueEmpty, None),
+        ResponderError::MessageTooLong => (DropReason::ReceiveTooSmall, Some(Status::LocalLength)),
+        ResponderError::BadReceiveBuffer(_) => {
+            (DropReason::AccessDenied, Some(Status::LocalProtection))
         }
-        Fault::BadLength => (DropReason::WrongLength, None),
-        Fault::SequenceGap
-        | Fault::OpcodeOutOfSequence
-        | Fault::TooManyReads
-        | Fault::InvalidateRefused
-        | Fault::UnknownXrcSrq => (DropReason::MessageBroken, None),
+        ResponderError::RemoteAccess(_)
+        | ResponderError::OperationNotEnabled
+        | ResponderError::MisalignedAtomic => (DropReason::AccessDenied, None),
+        ResponderError::BadLength => (DropReason::WrongLength, None),
+        ResponderError::SequenceGap
+        | ResponderError::OpcodeOutOfSequence
+        | ResponderError::TooManyReads
+        | ResponderError::InvalidateRefused
+        | ResponderError::UnknownXrcSrq => (DropReason::MessageBroken, None),
     }
 }

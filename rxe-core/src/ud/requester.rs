@@ -92,7 +92,7 @@ impl Requester {
         };
         let sent = batch.packet(None, &net, &bth, &ext, payload);
         sent.map_err(|why| {
-            ctx.faulted(view, why);
+            ctx.report_memory_fault(view, why);
             Status::LocalProtection
         })?;
         self.next = self.next.next();

@@ -41,7 +41,7 @@ fn deliver(
         bytes.write_to(&body)
     });
     if let Err(why) = spans {
-        ctx.faulted(view, why);
+        ctx.report_memory_fault(view, why);
         complete_receive_failed(view, ctx, &receive, Status::LocalProtection);
         return Err(DropReason::AccessDenied);
     }

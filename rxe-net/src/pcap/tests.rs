@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rxe_core::engine::{Event, FailedRequest, Fault};
+use rxe_core::engine::{Event, FailedRequest, ResponderError};
 use rxe_core::types::{CompletionOp, Psn, Qpn, Status};
 use rxe_core::wire::frame::parse_ethernet;
 use rxe_core::wire::{
@@ -116,8 +116,8 @@ fn events_stand_beside_the_packets_they_are_about() {
             .receive(100, &mut |_| {
                 let (reason, psn) = (DropReason::IcrcMismatch, Some(Psn::new(7)));
                 handle.event(&Event::Dropped { reason, qpn: Some(qpn), psn });
-                let (psn, fault) = (Psn::new(21), Fault::ReceiverNotReady);
-                handle.event(&Event::NakSent { qpn, psn, fault });
+                let (psn, error) = (Psn::new(21), ResponderError::ReceiverNotReady);
+                handle.event(&Event::NakSent { qpn, psn, error });
                 let (status, code) = (Status::RemoteAccess, NakCode::RemoteAccessError);
                 let request = FailedRequest {
                     op: CompletionOp::RdmaWrite,

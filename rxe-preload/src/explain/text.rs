@@ -1,6 +1,6 @@
 //! The texts of explanations about queue pairs: what was wrong, where, and what to do.
 
-use rxe_core::engine::{FailedRequest, Fault, MemoryRange};
+use rxe_core::engine::{FailedRequest, MemoryRange, ResponderError};
 use rxe_core::mem::{Access, AccessError, FaultCause, MemoryFault};
 use rxe_core::queue::CompletionOp;
 use rxe_core::wire::DropReason;
@@ -110,13 +110,13 @@ fn silence(of: Qpn, answered: bool, evidence: Evidence) -> String {
 /// A wrong request of the peer has put the queue pair into the error state.
 pub(super) fn responder_failed(
     qpn: Qpn,
-    fault: Fault,
+    error: ResponderError,
     asked: Option<MemoryRange>,
     regions: &Regions,
 ) -> String {
     let end = "the queue pair is now in the error state, and all requests on it are flushed";
-    let todo = match fault {
-        Fault::RemoteAccess(why) => {
+    let todo = match error {
+        ResponderError::RemoteAccess(why) => {
             let range = asked.map_or(String::new(), |range| {
                 format!(" {} with rkey {:#010x}", bytes(range), range.key.value())
             });
@@ -126,21 +126,21 @@ pub(super) fn responder_failed(
                 why.explain()
             );
         }
-        Fault::OperationNotEnabled => {
+        ResponderError::OperationNotEnabled => {
             "add IBV_ACCESS_REMOTE_READ, _WRITE or _ATOMIC to qp_access_flags in the step to INIT"
         }
-        Fault::TooManyReads => {
+        ResponderError::TooManyReads => {
             "the peer's max_rd_atomic must not be larger than max_dest_rd_atomic here"
         }
-        Fault::BadLength => "both ends must have the same path_mtu",
-        Fault::MessageTooLong => "post larger receives, or send less",
-        Fault::BadReceiveBuffer(_) => {
+        ResponderError::BadLength => "both ends must have the same path_mtu",
+        ResponderError::MessageTooLong => "post larger receives, or send less",
+        ResponderError::BadReceiveBuffer(_) => {
             "receives must name memory that is registered with IBV_ACCESS_LOCAL_WRITE"
         }
-        Fault::MisalignedAtomic => "give the address of a word that is aligned to 8 bytes",
+        ResponderError::MisalignedAtomic => "give the address of a word that is aligned to 8 bytes",
         _ => "the peer must not send this",
     };
-    format!("QP {qpn}: the peer's request was refused: {fault}; {todo}; {end}")
+    format!("QP {qpn}: the peer's request was refused: {error}; {todo}; {end}")
 }
 
 /// A copy failed because registered memory is not mapped.

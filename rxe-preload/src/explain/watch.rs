@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rxe_core::engine::{Event, Fault, RetryCause};
+use rxe_core::engine::{Event, ResponderError, RetryCause};
 use rxe_core::mem::Access;
 use rxe_core::wire::DropReason;
 use rxe_verbs::{Completion, Psn, QpState, QpType, Qpn, Status, VerbsFault};
@@ -188,10 +188,10 @@ impl Watch {
                 once(status.verbs_str(), &told);
                 self.tell_flushed(qpn);
             }
-            Event::ResponderFailed { qpn, fault, asked } => {
-                self.set_cause(qpn, &format!("its peer's request was refused ({fault})"));
+            Event::ResponderFailed { qpn, error, asked } => {
+                self.set_cause(qpn, &format!("its peer's request was refused ({error})"));
                 let regions = self.regions.lock();
-                let told = text::responder_failed(qpn, fault, asked, &regions);
+                let told = text::responder_failed(qpn, error, asked, &regions);
                 drop(regions);
                 once("the peer's request", &told);
                 self.tell_flushed(qpn);
@@ -210,7 +210,7 @@ impl Watch {
             Event::RnrNakReceived { qpn, psn } if self.persists(qpn, |qp| &mut qp.refused, psn) => {
                 once("no receive", &text::no_receive_there(qpn));
             }
-            Event::NakSent { qpn, psn, fault: Fault::ReceiverNotReady }
+            Event::NakSent { qpn, psn, error: ResponderError::ReceiverNotReady }
                 if self.persists(qpn, |qp| &mut qp.refusing, psn) =>
             {
                 once("no receive", &text::no_receive_here(qpn));

@@ -27,7 +27,7 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["completer", "responder"],
             &["requester"],
-            &["fault", "inflight", "replay", "reply", "retry"],
+            &["errors", "inflight", "replay", "reply", "retry"],
             &["rtt"],
             &["window"],
         ],

@@ -1,6 +1,6 @@
 //! Checks the events of engines: they must be true, and must come when they are due.
 
-use rxe_core::engine::{Event, Fault, RetryCause};
+use rxe_core::engine::{Event, ResponderError, RetryCause};
 use rxe_core::qp::{QpState, QpType};
 use rxe_core::wire::DropReason;
 
@@ -104,10 +104,10 @@ impl Judge<'_> {
                 let cq = look.cq(side, *cq).ok_or("an overflow of no queue of this side")?;
                 self.on_overflow(side, cq, qp, look)
             }
-            (Event::ResponderFailed { fault, .. }, Some(qp)) => {
+            (Event::ResponderFailed { error, .. }, Some(qp)) => {
                 self.qps[qp].responder_failed = true;
-                let excused = self.may_refuse(qp, *fault);
-                excused.then_some(()).ok_or_else(|| format!("the responder failed: {fault}"))
+                let excused = self.may_refuse(qp, *error);
+                excused.then_some(()).ok_or_else(|| format!("the responder failed: {error}"))
             }
             (Event::Retry { cause, .. }, Some(qp)) if *cause != RetryCause::ReceiverNotReady => {
                 let peer = self.script.qps[qp].peer;
@@ -211,24 +211,24 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a responder has a reason for this fault.
-    fn may_refuse(&self, qp: usize, fault: Fault) -> bool {
+    /// Whether a responder has a reason for this error.
+    fn may_refuse(&self, qp: usize, error: ResponderError) -> bool {
         let Some(peer) = self.script.qps[qp].peer else { return false };
         let ops = self.qps[peer].start..self.qps[peer].sends.len();
         let mut wrong = ops.clone().filter(|&i| self.right(peer, i) != Right::Sure);
         let queues: Vec<_> = ops.filter_map(|i| self.queue_for(peer, i)).collect();
-        match fault {
-            Fault::RemoteAccess(_) => wrong.next().is_some(),
-            Fault::InvalidateRefused => {
+        match error {
+            ResponderError::RemoteAccess(_) => wrong.next().is_some(),
+            ResponderError::InvalidateRefused => {
                 wrong.any(|i| matches!(self.op_of(peer, i).verb, Verb::SendInvalidate(_)))
             }
-            Fault::MessageTooLong => {
+            ResponderError::MessageTooLong => {
                 queues.iter().any(|&(queue, len)| self.has_short_receive(queue, len))
             }
-            Fault::BadReceiveBuffer(_) => {
+            ResponderError::BadReceiveBuffer(_) => {
                 queues.iter().any(|&(queue, _)| self.has_lost_receive(queue))
             }
-            Fault::UnknownXrcSrq => {
+            ResponderError::UnknownXrcSrq => {
                 let start = self.qps[peer].start;
                 (start..self.qps[peer].sends.len()).any(|i| {
                     let op = self.op_of(peer, i);

@@ -14,7 +14,7 @@
 
 mod settle;
 
-use rxe_core::engine::{Event, Fault};
+use rxe_core::engine::{Event, ResponderError};
 use rxe_core::qp::QpState;
 use rxe_core::queue::{Completion, CompletionOp, Immediate, SendFlags, Status};
 
@@ -118,23 +118,23 @@ impl Model {
     /// An engine emitted this event about a queue pair.
     pub fn on_event(&mut self, plan: &Plan, link: usize, end: usize, event: &Event) -> Verdict {
         match event {
-            Event::ResponderFailed { fault, .. } => {
+            Event::ResponderFailed { error, .. } => {
                 self.ends[link][end].responder_failed = true;
                 let peer = &plan.links[link].ends[1 - end];
                 let flaws = || peer.ops.iter().filter_map(|op| op.flaw);
                 let side = plan.links[link].ends[end].side;
-                let excused = match fault {
-                    Fault::RemoteAccess(_) => {
+                let excused = match error {
+                    ResponderError::RemoteAccess(_) => {
                         flaws().any(is_remote) || self.deregistered[side].is_some()
                     }
-                    Fault::BadReceiveBuffer(_) => {
+                    ResponderError::BadReceiveBuffer(_) => {
                         flaws().any(|f| f == Flaw::BadReceive) || self.deregistered[side].is_some()
                     }
-                    Fault::MessageTooLong => flaws().any(|f| f == Flaw::TooLong),
-                    Fault::OperationNotEnabled => flaws().any(|f| f == Flaw::NotEnabled),
+                    ResponderError::MessageTooLong => flaws().any(|f| f == Flaw::TooLong),
+                    ResponderError::OperationNotEnabled => flaws().any(|f| f == Flaw::NotEnabled),
                     _ => false,
                 };
-                excused.then_some(()).ok_or_else(|| format!("the responder failed: {fault}"))
+                excused.then_some(()).ok_or_else(|| format!("the responder failed: {error}"))
             }
             Event::CqOverflow { .. } => Err("a completion queue overflowed".into()),
             _ => Ok(()),

@@ -391,13 +391,13 @@ impl<'p> World<'p> {
     /// On a perfect network nothing is sent again and nothing is dropped, except if a receive was posted
     /// late.
     fn check_clean(&self, event: &Event) -> Result<(), String> {
-        use rxe_core::engine::Fault;
+        use rxe_core::engine::ResponderError;
         use rxe_core::wire::DropReason;
         match event {
             Event::Retry { cause, .. } if *cause != RetryCause::ReceiverNotReady => {
                 Err(format!("a retry on a perfect network: {event}"))
             }
-            Event::NakSent { fault, .. } if *fault != Fault::ReceiverNotReady => {
+            Event::NakSent { error, .. } if *error != ResponderError::ReceiverNotReady => {
                 Err(format!("a NAK on a perfect network: {event}"))
             }
             Event::Dropped { reason, .. } if *reason != DropReason::GapAlreadyReported => {
