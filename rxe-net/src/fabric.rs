@@ -2,7 +2,7 @@
 //! cuts links. It only decides, in virtual time: the same seed and the same calls give the same
 //! result.
 //!
-//! Invariants: without a fault, packets between two addresses arrive in the order in which they
+//! Invariants: without impairments, packets between two addresses arrive in the order in which they
 //! were sent; no packet is delivered before the least delay has passed.
 
 mod egress;
@@ -26,9 +26,9 @@ pub use star::{LinkConfig, Star, StarCounters};
 
 use crate::rng::Rng;
 
-/// The faults of the network. The default is a perfect network without delay.
+/// The impairments of the network. The default is a perfect network without delay.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Faults {
+pub struct Impairments {
     /// The probability (0 to 1) that a packet is lost.
     pub loss: f64,
     /// The probability that a packet arrives twice.
@@ -47,7 +47,7 @@ pub struct Faults {
     pub hide_ids: bool,
 }
 
-impl Default for Faults {
+impl Default for Impairments {
     fn default() -> Self {
         Self {
             loss: 0.0,
@@ -85,7 +85,7 @@ pub struct FabricCounters {
 #[derive(Debug)]
 pub struct Fabric {
     rng: Rng,
-    faults: Faults,
+    impairments: Impairments,
     queue: BinaryHeap<Queued>,
     /// When the last packet in order between two addresses arrives.
     latest: HashMap<(IpAddr, IpAddr), Time>,
@@ -118,10 +118,10 @@ impl Delivery {
 
 impl Fabric {
     /// A network whose random decisions depend on `seed`.
-    pub fn new(seed: u64, faults: Faults) -> Self {
+    pub fn new(seed: u64, impairments: Impairments) -> Self {
         Self {
             rng: Rng::new(seed),
-            faults,
+            impairments,
             queue: BinaryHeap::new(),
             latest: HashMap::new(),
             cuts: HashSet::new(),
@@ -130,14 +130,14 @@ impl Fabric {
         }
     }
 
-    /// Changes the faults for packets sent from now on.
-    pub fn set_faults(&mut self, faults: Faults) {
-        self.faults = faults;
+    /// Changes the impairments for packets sent from now on.
+    pub fn set_impairments(&mut self, impairments: Impairments) {
+        self.impairments = impairments;
     }
 
-    /// The present faults.
-    pub fn faults(&self) -> &Faults {
-        &self.faults
+    /// The present impairments.
+    pub fn impairments(&self) -> &Impairments {
+        &self.impairments
     }
 
     /// Cuts the link between `a` and `b`: packets sent from now on are lost, in both directions.
@@ -195,7 +195,7 @@ impl Fabric {
             }
             let due = now + delay;
             let in_order = self.in_order(&net, due);
-            if self.rng.chance(self.faults.duplicate) {
+            if self.rng.chance(self.impairments.duplicate) {
                 self.counters.duplicated += 1;
                 let at = in_order + self.hold_back();
                 let copy = self.queued(at, net, bytes.to_vec());
@@ -208,7 +208,7 @@ impl Fabric {
                         self.queue.extend(open.take());
                         let mut next = self.queued(in_order, net, bytes.to_vec());
                         next.0.segment = frame.segment;
-                        if self.faults.merge {
+                        if self.impairments.merge {
                             open = Some(next);
                         } else {
                             self.queue.push(next);
@@ -266,11 +266,11 @@ impl Fabric {
     }
 
     fn fate(&mut self) -> Fate {
-        if self.rng.chance(self.faults.loss) {
+        if self.rng.chance(self.impairments.loss) {
             Fate::Lost
-        } else if self.rng.chance(self.faults.corrupt) {
+        } else if self.rng.chance(self.impairments.corrupt) {
             Fate::Damaged
-        } else if self.rng.chance(self.faults.reorder) {
+        } else if self.rng.chance(self.impairments.reorder) {
             Fate::Late
         } else {
             Fate::Whole
@@ -278,13 +278,13 @@ impl Fabric {
     }
 
     fn delay(&mut self) -> Duration {
-        let (min, max) = (*self.faults.delay.start(), *self.faults.delay.end());
+        let (min, max) = (*self.impairments.delay.start(), *self.impairments.delay.end());
         min + self.up_to(max.saturating_sub(min))
     }
 
     /// The delay of a reordered packet: at least a nanosecond, so that the order changes.
     fn hold_back(&mut self) -> Duration {
-        Duration::from_nanos(1) + self.up_to(self.faults.reorder_by)
+        Duration::from_nanos(1) + self.up_to(self.impairments.reorder_by)
     }
 
     fn up_to(&mut self, limit: Duration) -> Duration {
@@ -306,7 +306,7 @@ impl Fabric {
 
     fn visible(&self, id: IpId) -> IpId {
         match id {
-            IpId::Known { .. } if self.faults.hide_ids => IpId::Hidden,
+            IpId::Known { .. } if self.impairments.hide_ids => IpId::Hidden,
             id => id,
         }
     }

@@ -45,8 +45,8 @@ pub use blocking::{NonBlocking, may_block};
 pub use counters::Counters;
 pub use error::{L2Failure, NetError, PortOwner, XdpRefusal};
 pub use fabric::{
-    Delivery, Egress, EgressCounters, EgressQueue, Fabric, FabricCounters, FabricPort, Faults, Hub,
-    LinkConfig, Marking, Passage, Star, StarCounters,
+    Delivery, Egress, EgressCounters, EgressQueue, Fabric, FabricCounters, FabricPort, Hub,
+    Impairments, LinkConfig, Marking, Passage, Star, StarCounters,
 };
 pub use fault::{
     Fault, FaultAction, FaultAmount, FaultPath, FaultReport, FaultRule, FaultTally, OpcodeFilter,

@@ -88,12 +88,12 @@ pub trait Sharing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Backend, Fault, Faults, Hub, Trace};
+    use crate::{Backend, Fault, Hub, Impairments, Trace};
 
     #[test]
     fn a_wrapper_offers_what_the_backend_inside_shares() {
         let [a, group]: [IpAddr; 2] = ["10.0.0.1", "239.1.2.3"].map(|ip| ip.parse().unwrap());
-        let port = Hub::new(1, Faults::default()).port(&[a]).unwrap();
+        let port = Hub::new(1, Impairments::default()).port(&[a]).unwrap();
         let fault = Fault::new(port, 1, &[]).unwrap();
         let mut all: Box<dyn Backend> = Box::new(Trace::new(fault, Vec::new()));
         let sharing = all.sharing().expect("a port can join groups");

@@ -118,12 +118,12 @@ mod tests {
 
     use super::*;
     use crate::testing::receive_packets;
-    use crate::{Faults, Hub};
+    use crate::{Hub, Impairments};
 
     #[test]
     fn each_packet_has_its_line() {
         let [a, b]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|a| a.parse().unwrap());
-        let hub = Hub::new(1, Faults::default());
+        let hub = Hub::new(1, Impairments::default());
         let mut from = Trace::new(hub.port(&[a]).unwrap(), Vec::new());
         let mut to = Trace::new(hub.port(&[b]).unwrap(), Vec::new());
         let mut batch = TxBatch::new(TxLimits::default());

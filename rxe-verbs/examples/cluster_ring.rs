@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use rxe_verbs::cluster::Cluster;
-use rxe_verbs::{Access, ConnectOptions, Faults, Result, Status};
+use rxe_verbs::{Access, ConnectOptions, Impairments, Result, Status};
 
 fn main() -> Result<()> {
     run(1, 1000)
@@ -15,7 +15,7 @@ fn main() -> Result<()> {
 pub(crate) fn run(seed: u64, hosts: usize) -> Result<()> {
     let began = Instant::now();
     let mut cluster = Cluster::new(seed);
-    cluster.network().set_faults(Faults { loss: 0.01, ..Faults::default() });
+    cluster.network().set_impairments(Impairments { loss: 0.01, ..Impairments::default() });
 
     // Each host has a queue pair to the next one, and one from the host before.
     let mut ring = Vec::new();

@@ -42,17 +42,17 @@ fn pair(cluster: &mut Cluster) -> [End; 2] {
 
 const LONG: Duration = Duration::from_secs(100);
 
-/// A run with faults of all kinds, and what it looked like.
+/// A run with impairments of all kinds, and what it looked like.
 fn wild(seed: u64) -> (Duration, u64, Vec<(u64, u64)>) {
     let mut cluster = Cluster::new(seed);
     let [a, b] = pair(&mut cluster);
-    cluster.network().set_faults(Faults {
+    cluster.network().set_impairments(Impairments {
         loss: 0.05,
         duplicate: 0.05,
         reorder: 0.05,
         corrupt: 0.05,
         delay: Duration::from_micros(1)..=Duration::from_micros(5),
-        ..Faults::default()
+        ..Impairments::default()
     });
     for id in 0..20 {
         b.qp.recv(id, &[b.memory.slice(..)]).unwrap();
@@ -202,7 +202,7 @@ fn many_senders_to_one_are_marked_and_slow_down() {
 fn connections_by_address_and_port() {
     let run = |seed| {
         let mut cluster = Cluster::new(seed);
-        cluster.network().set_faults(Faults { loss: 0.2, ..Faults::default() });
+        cluster.network().set_impairments(Impairments { loss: 0.2, ..Impairments::default() });
         let (server, client) = (cluster.add_host().unwrap(), cluster.add_host().unwrap());
         let expect = |channel: &EventChannel, kind| {
             let event = channel.wait_event(LONG).unwrap();

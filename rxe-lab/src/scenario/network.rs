@@ -15,7 +15,7 @@ use rxe_core::queue::{Completion, CompletionQueue};
 use rxe_core::types::{CompletionOp, Qpn, Status, Time};
 use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
 use rxe_core::wire::{Ethernet, Frame, Mac, NetHeader, TxBatch, TxLimits, UDP_PORT};
-use rxe_net::{Fabric, FaultPath, Faults};
+use rxe_net::{Fabric, FaultPath, Impairments};
 
 use super::error::{Mistake, Result};
 use super::host::Device;
@@ -103,14 +103,15 @@ impl World {
         now: Time,
         bounds: Bounds,
     ) -> Self {
-        let faults = Faults { delay: delay..=delay, merge: false, ..Faults::default() };
+        let impairments =
+            Impairments { delay: delay..=delay, merge: false, ..Impairments::default() };
         Self {
             ports,
             now,
             queue_pairs: Vec::new(),
             completions: Vec::new(),
             delay,
-            fabric: Fabric::new(0, faults),
+            fabric: Fabric::new(0, impairments),
             rate,
             batch: TxBatch::new(TxLimits { burst_segments: 1, ..TxLimits::default() }),
             start,

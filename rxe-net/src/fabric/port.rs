@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
-use super::{Fabric, Faults};
+use super::{Fabric, Impairments};
 use crate::TimerFd;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
 use crate::counters::Counters;
@@ -22,13 +22,13 @@ pub struct Hub(Arc<Shared>);
 
 struct Shared {
     start: Instant,
-    /// The link to each address: faults happen on it, and it ends at the port with that address.
+    /// The link to each address: it impairs packets, and ends at the port with that address.
     links: Mutex<Links>,
 }
 
 struct Links {
     rng: Rng,
-    faults: Faults,
+    impairments: Impairments,
     to: HashMap<IpAddr, Link>,
     /// The members of each multicast group: per port, one address of the group's family.
     groups: HashMap<IpAddr, Vec<IpAddr>>,
@@ -41,9 +41,9 @@ struct Link {
 
 impl Hub {
     /// A network without ports.
-    pub fn new(seed: u64, faults: Faults) -> Self {
+    pub fn new(seed: u64, impairments: Impairments) -> Self {
         let links =
-            Links { rng: Rng::new(seed), faults, to: HashMap::new(), groups: HashMap::new() };
+            Links { rng: Rng::new(seed), impairments, to: HashMap::new(), groups: HashMap::new() };
         Self(Arc::new(Shared { start: Instant::now(), links: Mutex::new(links) }))
     }
 
@@ -52,7 +52,7 @@ impl Hub {
         let timer = Arc::new(TimerFd::new()?);
         let mut links = self.links();
         for address in addresses {
-            let fabric = Fabric::new(links.rng.next(), links.faults.clone());
+            let fabric = Fabric::new(links.rng.next(), links.impairments.clone());
             links.to.insert(*address, Link { fabric, timer: timer.clone() });
         }
         let capabilities = Capabilities {
@@ -73,12 +73,12 @@ impl Hub {
         })
     }
 
-    /// Changes the faults for packets sent from now on.
-    pub fn set_faults(&self, faults: &Faults) {
+    /// Changes the impairments for packets sent from now on.
+    pub fn set_impairments(&self, impairments: &Impairments) {
         let mut links = self.links();
-        links.faults = faults.clone();
+        links.impairments = impairments.clone();
         for link in links.to.values_mut() {
-            link.fabric.set_faults(faults.clone());
+            link.fabric.set_impairments(impairments.clone());
         }
     }
 

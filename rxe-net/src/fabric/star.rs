@@ -1,6 +1,6 @@
 //! Hosts at one switch, in virtual time: each has a link with a rate and a delay, and the switch has a
-//! queue for each link, which marks and drops. Faults happen between a host and the switch, as the
-//! [`Fabric`] decides them.
+//! queue for each link, which marks and drops. Packets are impaired between a host and the switch, as
+//! the [`Fabric`] decides them.
 //!
 //! Invariants: what happens depends on the seed and on the calls alone. No packet arrives before the
 //! delays of both links have passed.
@@ -15,7 +15,7 @@ use rxe_core::types::Time;
 use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
 use rxe_core::wire::{Ethernet, Frame, Mac, NetHeader, TxBatch, UDP_PORT};
 
-use super::{Delivery, Egress, EgressQueue, Fabric, FabricCounters, Faults, Marking, Passage};
+use super::{Delivery, Egress, EgressQueue, Fabric, FabricCounters, Impairments, Marking, Passage};
 use crate::backend::SendStatus;
 use crate::pcap::{Direction, PacketBlock, PcapWriter};
 use crate::rng::Rng;
@@ -59,9 +59,9 @@ pub struct StarCounters {
 /// See the module's opening.
 pub struct Star {
     fabric: Fabric,
-    faults: Faults,
+    impairments: Impairments,
     /// Where they differ.
-    paths: HashMap<(IpAddr, IpAddr), Faults>,
+    paths: HashMap<(IpAddr, IpAddr), Impairments>,
     rng: Rng,
     hosts: Vec<Host>,
     by_address: HashMap<IpAddr, usize>,
@@ -85,12 +85,12 @@ struct Host {
 
 impl Star {
     /// A switch without hosts. All random decisions follow from `seed`.
-    pub fn new(seed: u64, faults: Faults) -> Self {
+    pub fn new(seed: u64, impairments: Impairments) -> Self {
         let mut rng = Rng::new(seed);
-        let faults = Faults { merge: false, ..faults };
+        let impairments = Impairments { merge: false, ..impairments };
         Self {
-            fabric: Fabric::new(rng.next(), faults.clone()),
-            faults,
+            fabric: Fabric::new(rng.next(), impairments.clone()),
+            impairments,
             paths: HashMap::new(),
             rng,
             hosts: Vec::new(),
@@ -127,16 +127,16 @@ impl Star {
         }
     }
 
-    /// Changes the faults of all paths for packets sent from now on.
-    pub fn set_faults(&mut self, faults: Faults) {
-        self.faults = Faults { merge: false, ..faults };
+    /// Changes the impairments of all paths for packets sent from now on.
+    pub fn set_impairments(&mut self, impairments: Impairments) {
+        self.impairments = Impairments { merge: false, ..impairments };
         self.paths.clear();
-        self.fabric.set_faults(self.faults.clone());
+        self.fabric.set_impairments(self.impairments.clone());
     }
 
-    /// Changes the faults for packets from `from` to `to`.
-    pub fn set_path_faults(&mut self, from: IpAddr, to: IpAddr, faults: Faults) {
-        self.paths.insert((from, to), Faults { merge: false, ..faults });
+    /// Changes the impairments for packets from `from` to `to`.
+    pub fn set_path_impairments(&mut self, from: IpAddr, to: IpAddr, impairments: Impairments) {
+        self.paths.insert((from, to), Impairments { merge: false, ..impairments });
     }
 
     /// What cuts and heals paths.
@@ -243,8 +243,8 @@ impl Star {
         self.note(arrives, &net, bytes);
         self.write(now, from, &net, bytes);
         if !self.paths.is_empty() {
-            let faults = self.paths.get(&(net.src, net.dst)).unwrap_or(&self.faults);
-            self.fabric.set_faults(faults.clone());
+            let impairments = self.paths.get(&(net.src, net.dst)).unwrap_or(&self.impairments);
+            self.fabric.set_impairments(impairments.clone());
         }
         self.fabric.send_frame(Time::from_nanos(arrives), &Frame::single(net, bytes));
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use rxe_core::types::Time;
 use rxe_core::wire::{IpId, NetHeader, TxBatch, TxLimits, UDP_PORT};
 
-use super::{Fabric, FabricCounters, FabricPort, Faults, Hub};
+use super::{Fabric, FabricCounters, FabricPort, Hub, Impairments};
 use crate::testing::{receive_packets, wait_readable};
 use crate::{Backend, SendStatus, Sharing};
 
@@ -30,8 +30,8 @@ fn batch(net: NetHeader, count: u32) -> TxBatch {
 
 type Arrivals = Vec<(NetHeader, Vec<u8>)>;
 
-fn run(seed: u64, faults: Faults, count: u32) -> (Arrivals, FabricCounters) {
-    let mut fabric = Fabric::new(seed, faults);
+fn run(seed: u64, impairments: Impairments, count: u32) -> (Arrivals, FabricCounters) {
+    let mut fabric = Fabric::new(seed, impairments);
     let mut got = Vec::new();
     for step in 0..10 {
         let now = Time::from_nanos(step * 1000);
@@ -44,20 +44,20 @@ fn run(seed: u64, faults: Faults, count: u32) -> (Arrivals, FabricCounters) {
     (got, fabric.counters())
 }
 
-fn wild() -> Faults {
-    Faults {
+fn wild() -> Impairments {
+    Impairments {
         loss: 0.1,
         duplicate: 0.1,
         reorder: 0.1,
         corrupt: 0.1,
         delay: Duration::from_nanos(500)..=Duration::from_micros(20),
-        ..Faults::default()
+        ..Impairments::default()
     }
 }
 
 #[test]
 fn a_perfect_network_keeps_order_ids_and_bytes() {
-    let mut fabric = Fabric::new(1, Faults::default());
+    let mut fabric = Fabric::new(1, Impairments::default());
     let mut sent = batch(net(), 100);
     fabric.send(Time::ZERO, &mut sent);
     assert!(sent.is_empty());
@@ -80,7 +80,7 @@ fn the_same_seed_gives_the_same_run_and_another_does_not() {
 }
 
 #[test]
-fn each_fault_happens_about_as_often_as_asked() {
+fn each_impairment_happens_about_as_often_as_asked() {
     let (got, c) = run(3, wild(), 10_000);
     assert_eq!(c.sent, 10_000);
     for n in [c.lost, c.duplicated, c.reordered, c.corrupted] {
@@ -94,8 +94,9 @@ fn each_fault_happens_about_as_often_as_asked() {
 
 #[test]
 fn delay_alone_does_not_reorder() {
-    let faults = Faults { delay: Duration::ZERO..=Duration::from_millis(1), ..Faults::default() };
-    let mut fabric = Fabric::new(5, faults);
+    let impairments =
+        Impairments { delay: Duration::ZERO..=Duration::from_millis(1), ..Impairments::default() };
+    let mut fabric = Fabric::new(5, impairments);
     for i in 0..200u32 {
         let mut one = TxBatch::new(TxLimits::default());
         one.push(net(), 4, |_, buf| buf.extend_from_slice(&i.to_be_bytes()));
@@ -117,20 +118,20 @@ fn delay_alone_does_not_reorder() {
 
 #[test]
 fn untouched_packets_of_a_burst_stay_one_frame() {
-    let mut fabric = Fabric::new(1, Faults { hide_ids: true, ..Faults::default() });
+    let mut fabric = Fabric::new(1, Impairments { hide_ids: true, ..Impairments::default() });
     fabric.send(Time::ZERO, &mut batch(net(), 10));
     let delivery = fabric.pop(Time::ZERO).unwrap();
     assert_eq!((delivery.frame().segment, delivery.frame().payload.len()), (32, 320));
     assert_eq!(delivery.frame().net.id, IpId::Hidden);
-    let mut fabric = Fabric::new(1, Faults { merge: false, ..Faults::default() });
+    let mut fabric = Fabric::new(1, Impairments { merge: false, ..Impairments::default() });
     fabric.send(Time::ZERO, &mut batch(net(), 10));
     assert_eq!(fabric.pop(Time::ZERO).unwrap().frame().payload.len(), 32);
 }
 
 #[test]
 fn a_frame_with_holes_keeps_the_ids_of_the_rest() {
-    let faults = Faults { loss: 0.3, ..Faults::default() };
-    let mut fabric = Fabric::new(2, faults);
+    let impairments = Impairments { loss: 0.3, ..Impairments::default() };
+    let mut fabric = Fabric::new(2, impairments);
     fabric.send(Time::ZERO, &mut batch(net(), 64));
     let mut lost = 64;
     fabric.deliver(Time::ZERO, |n, b| {
@@ -143,7 +144,7 @@ fn a_frame_with_holes_keeps_the_ids_of_the_rest() {
 
 #[test]
 fn a_cut_parts_two_addresses_until_it_heals() {
-    let mut fabric = Fabric::new(1, Faults::default());
+    let mut fabric = Fabric::new(1, Impairments::default());
     fabric.cut(net().dst, net().src);
     fabric.send(Time::ZERO, &mut batch(net(), 3));
     assert_eq!(fabric.next_delivery(), None);
@@ -157,7 +158,7 @@ fn a_cut_parts_two_addresses_until_it_heals() {
 fn ports_of_a_hub_are_backends() {
     let hub = Hub::new(
         1,
-        Faults { delay: Duration::ZERO..=Duration::from_millis(1), ..Faults::default() },
+        Impairments { delay: Duration::ZERO..=Duration::from_millis(1), ..Impairments::default() },
     );
     let mut a = hub.port(&[net().src]).unwrap();
     let mut b = hub.port(&[net().dst, ip("fe80::2")]).unwrap();
@@ -174,7 +175,7 @@ fn ports_of_a_hub_are_backends() {
 
 #[test]
 fn a_group_reaches_its_members_the_sender_too() {
-    let hub = Hub::new(1, Faults::default());
+    let hub = Hub::new(1, Impairments::default());
     let mut a = hub.port(&[net().src]).unwrap();
     let mut b = hub.port(&[ip("fe80::2"), net().dst]).unwrap();
     let group = ip("239.1.2.3");

@@ -6,7 +6,7 @@ use rxe_core::wire::{NetHeader, OpKind, Opcode, Packet};
 use super::decide::Decider;
 use super::*;
 use crate::testing::{receive_packets, send_all, wait_readable};
-use crate::{FabricPort, Faults, Hub};
+use crate::{FabricPort, Hub, Impairments};
 
 const ALL: FaultAmount = FaultAmount::ALL;
 const A: &str = "10.0.0.1";
@@ -18,7 +18,7 @@ fn net() -> NetHeader {
 }
 
 fn ports() -> (FabricPort, FabricPort) {
-    let hub = Hub::new(1, Faults { merge: false, ..Faults::default() });
+    let hub = Hub::new(1, Impairments { merge: false, ..Impairments::default() });
     let port = |ip: &str| hub.port(&[ip.parse().unwrap()]).unwrap();
     (port(A), port(B))
 }

@@ -19,7 +19,8 @@ use rxe_lab::capture::{Capture, Direction as Seen};
 use super::{Direction, PacketBlock, Pcap, PcapOptions, PcapStatus, PcapWriter};
 use crate::testing::receive_packets;
 use crate::{
-    Backend, Capabilities, Counters, FabricPort, Faults, Hub, NetError, NonBlocking, SendStatus,
+    Backend, Capabilities, Counters, FabricPort, Hub, Impairments, NetError, NonBlocking,
+    SendStatus,
 };
 
 fn ip(s: &str) -> IpAddr {
@@ -32,7 +33,7 @@ fn scratch(name: &str) -> PathBuf {
 
 /// Two ports of one network that hides IPv4 IDs as a UDP socket does.
 fn ports() -> (FabricPort, FabricPort) {
-    let hub = Hub::new(1, Faults { hide_ids: true, ..Faults::default() });
+    let hub = Hub::new(1, Impairments { hide_ids: true, ..Impairments::default() });
     let a = hub.port(&[ip("10.0.0.1"), ip("fe80::1")]).unwrap();
     (a, hub.port(&[ip("10.0.0.2"), ip("fe80::2")]).unwrap())
 }

@@ -1,9 +1,9 @@
-//! What happens to the network on purpose: faults, partitions, hosts that crash.
+//! What happens to the network on purpose: impairments, partitions, hosts that crash.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use rxe_net::{Faults, StarCounters};
+use rxe_net::{Impairments, StarCounters};
 
 use super::world::World;
 
@@ -37,15 +37,15 @@ impl Network {
         Self { world }
     }
 
-    /// These are the faults on all paths: loss, duplicates, reordering, damage, and a delay beyond that of
-    /// the links. Forgets [`Network::set_path_faults`].
-    pub fn set_faults(&self, faults: Faults) {
-        self.world.state().star.set_faults(faults);
+    /// Sets the impairments of all paths: loss, duplicates, reordering, damage, and a delay beyond that
+    /// of the links. Forgets [`Network::set_path_impairments`].
+    pub fn set_impairments(&self, impairments: Impairments) {
+        self.world.state().star.set_impairments(impairments);
     }
 
-    /// These are the faults of packets from one host to another.
-    pub fn set_path_faults(&self, from: HostId, to: HostId, faults: Faults) {
-        self.world.state().star.set_path_faults(from.address, to.address, faults);
+    /// Sets the impairments of packets from one host to another.
+    pub fn set_path_impairments(&self, from: HostId, to: HostId, impairments: Impairments) {
+        self.world.state().star.set_path_impairments(from.address, to.address, impairments);
     }
 
     /// Loses everything that hosts of the one side send to hosts of the other, both ways.

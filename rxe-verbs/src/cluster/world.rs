@@ -16,7 +16,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 use rxe_net::{
-    Backend, Capabilities, Counters, Delivery, Faults, LinkConfig, NetError, Rng, SendStatus,
+    Backend, Capabilities, Counters, Delivery, Impairments, LinkConfig, NetError, Rng, SendStatus,
     SharedFd, SrcPort, Star,
 };
 
@@ -88,7 +88,7 @@ impl World {
         // Neighbouring seeds must give unrelated numbers.
         let mut seeds = Rng::new(Rng::new(seed).next());
         let state = State {
-            star: Star::new(seeds.next(), Faults::default()),
+            star: Star::new(seeds.next(), Impairments::default()),
             seeds,
             hosts: Vec::new(),
             alarms: BinaryHeap::new(),

@@ -47,11 +47,11 @@ impl Case {
     pub fn about(&self) -> String {
         match self {
             Self::Plan(plan) => {
-                format!("reliable, {:?}, faults {:?}", plan.family, plan.network.faults)
+                format!("reliable, {:?}, impairments {:?}", plan.family, plan.network.impairments)
             }
             Self::Script(script) => {
                 let disturbed = if script.disturbed { "disturbed" } else { "undisturbed" };
-                format!("script, {disturbed}, faults {:?}", script.network.faults)
+                format!("script, {disturbed}, impairments {:?}", script.network.impairments)
             }
         }
     }

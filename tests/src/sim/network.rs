@@ -1,4 +1,4 @@
-//! The network of a run: the faults, the transport of packets from engine to engine, and the log.
+//! The network of a run: the impairments, the transport of packets from engine to engine, and the log.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use rxe_core::engine::Engine;
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, IpId, NetHeader, OpKind, Packet, TxBatch, TxLimits, icrc};
-use rxe_net::{Fabric, FabricCounters, Faults};
+use rxe_net::{Fabric, FabricCounters, Impairments};
 
 use super::ladder::Ladder;
 use super::rng::Rng;
@@ -14,8 +14,8 @@ use super::rng::Rng;
 /// The properties of the network, drawn before a run begins.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// The faults.
-    pub faults: Faults,
+    /// The impairments.
+    pub impairments: Impairments,
     /// How many of 1,000 packets are marked "congestion experienced".
     pub marks: u64,
     /// The seed of its decisions.
@@ -36,12 +36,12 @@ impl Network {
             2 => micros(1)..=micros(5),
             _ => micros(5)..=micros(40),
         };
-        let faults = Faults {
+        let impairments = Impairments {
             delay,
             merge: rng.chance(2, 3),
             hide_ids: rng.chance(1, 2),
             reorder_by: micros(rng.pick(&[2, 20, 200])),
-            ..Faults::default()
+            ..Impairments::default()
         };
         let tx = TxLimits {
             burst_segments: rng.pick(&[1, 1, 2, 64, 64]),
@@ -49,7 +49,7 @@ impl Network {
             ..TxLimits::default()
         };
         let marks = if rng.chance(1, 5) { rng.pick(&[10, 100, 500]) } else { 0 };
-        Self { faults, marks, seed: rng.bits(), tx, per_turn: rng.pick(&[1, 3, 1000, 1000]) }
+        Self { impairments, marks, seed: rng.bits(), tx, per_turn: rng.pick(&[1, 3, 1000, 1000]) }
     }
 
     /// Adds up to 20 % each of loss, duplication, reordering and damage.
@@ -60,24 +60,24 @@ impl Network {
             2 => f64::from(rng.below32(60)) / 1000.0,
             _ => f64::from(rng.below32(201)) / 1000.0,
         };
-        self.faults.loss = probability();
-        self.faults.duplicate = probability();
-        self.faults.reorder = probability();
-        self.faults.corrupt = probability();
+        self.impairments.loss = probability();
+        self.impairments.duplicate = probability();
+        self.impairments.reorder = probability();
+        self.impairments.corrupt = probability();
     }
 
     /// The longest time that a packet is on its way.
     pub fn longest(&self) -> Duration {
-        *self.faults.delay.end() + self.faults.reorder_by
+        *self.impairments.delay.end() + self.impairments.reorder_by
     }
 
-    /// The faults without loss, duplication and damage.
-    pub fn good(&self) -> Faults {
-        Faults {
-            delay: self.faults.delay.clone(),
-            merge: self.faults.merge,
-            hide_ids: self.faults.hide_ids,
-            ..Faults::default()
+    /// The impairments without loss, duplication and damage.
+    pub fn good(&self) -> Impairments {
+        Impairments {
+            delay: self.impairments.delay.clone(),
+            merge: self.impairments.merge,
+            hide_ids: self.impairments.hide_ids,
+            ..Impairments::default()
         }
     }
 }
@@ -105,8 +105,8 @@ impl Wire {
     /// The network between these addresses. `record`: write a log.
     pub fn new(network: &Network, sides: Vec<IpAddr>, record: bool) -> Self {
         Self {
-            fabric: Fabric::new(network.seed, network.faults.clone()),
-            ladder: Ladder::new(record, record || network.faults.hide_ids),
+            fabric: Fabric::new(network.seed, network.impairments.clone()),
+            ladder: Ladder::new(record, record || network.impairments.hide_ids),
             sides,
             batch: TxBatch::new(network.tx),
             marker: Rng::new(network.seed ^ 0xec0),

@@ -1,6 +1,6 @@
 //! Makes a failing run smaller: leaves out everything that the failure does not need.
 
-use rxe_net::Faults;
+use rxe_net::Impairments;
 
 use super::case::Case;
 use super::plan::{Op, Plan};
@@ -38,10 +38,10 @@ fn candidates(case: &Case) -> Box<dyn Iterator<Item = Case> + '_> {
     }
 }
 
-/// The faults, each time with one of them removed.
-fn milder(faults: &Faults) -> impl Iterator<Item = Faults> + '_ {
+/// The impairments, each time with one of them removed.
+fn milder(impairments: &Impairments) -> impl Iterator<Item = Impairments> + '_ {
     let less = (0..6).map(move |what| {
-        let mut less = faults.clone();
+        let mut less = impairments.clone();
         match what {
             0 => less.loss = 0.0,
             1 => less.duplicate = 0.0,
@@ -52,7 +52,7 @@ fn milder(faults: &Faults) -> impl Iterator<Item = Faults> + '_ {
         }
         less
     });
-    less.filter(move |less| less != faults)
+    less.filter(move |less| less != impairments)
 }
 
 fn scripts(script: &Script) -> impl Iterator<Item = Script> + '_ {
@@ -69,9 +69,9 @@ fn scripts(script: &Script) -> impl Iterator<Item = Script> + '_ {
         list.extend(left.chunks(size).map(without));
         size /= 4;
     }
-    list.extend(milder(&script.network.faults).map(|faults| {
+    list.extend(milder(&script.network.impairments).map(|impairments| {
         let mut script = script.clone();
-        script.network.faults = faults;
+        script.network.impairments = impairments;
         script
     }));
     if left.len() < 40 {
@@ -97,7 +97,8 @@ fn plans(plan: &Plan) -> impl Iterator<Item = Plan> + '_ {
         list.push(with(&|p| p.actions.truncate(plan.actions.len() - 1)));
     }
     list.extend(
-        milder(&plan.network.faults).map(|faults| with(&|p| p.network.faults = faults.clone())),
+        milder(&plan.network.impairments)
+            .map(|impairments| with(&|p| p.network.impairments = impairments.clone())),
     );
     for (l, link) in plan.links.iter().enumerate() {
         for e in 0..2 {

@@ -252,7 +252,7 @@ impl Judge<'_> {
     fn on_drop(&mut self, qp: usize, reason: DropReason, look: &impl Look) -> Verdict {
         self.qps[qp].dropped += 1;
         let service = self.script.qps[qp].service;
-        let faults = &self.script.network.faults;
+        let impairments = &self.script.network.impairments;
         let excused = match reason {
             DropReason::ReceiveQueueEmpty => {
                 // A broken UC message may still hold a receive.
@@ -274,7 +274,7 @@ impl Judge<'_> {
             }
             DropReason::MessageBroken => service == QpType::Uc,
             DropReason::GapAlreadyReported => true,
-            DropReason::IcrcMismatch => faults.corrupt > 0.0,
+            DropReason::IcrcMismatch => impairments.corrupt > 0.0,
             // Packets of a connection that has ended or is just beginning.
             DropReason::WrongQpState | DropReason::UnknownQp => {
                 !self.is_calm() || look.state(qp) != QpState::Rts

@@ -206,7 +206,7 @@ impl<'s> Judge<'s> {
     }
 
     fn network_is_bad(&self) -> bool {
-        self.script.network.faults != self.script.network.good()
+        self.script.network.impairments != self.script.network.good()
     }
 
     fn met(&mut self, what: &'static str) {

@@ -176,7 +176,7 @@ impl Judge<'_> {
             return Err(format!("receive {step} got what nobody sent: {completion:?}"));
         };
         let times = self.qps[sender].sends[index].delivered.iter().filter(|&&r| r == qp).count();
-        let copies = 1 + usize::from(self.script.network.faults.duplicate > 0.0);
+        let copies = 1 + usize::from(self.script.network.impairments.duplicate > 0.0);
         if times >= if self.is_reliable(qp) { 1 } else { copies } {
             return Err(format!("{} came once too often", self.name_of(sender, index)));
         }
@@ -215,8 +215,8 @@ impl Judge<'_> {
 
     /// Whether messages to a queue pair cannot overtake one another or come twice.
     fn is_ordered(&self, qp: usize) -> bool {
-        let faults = &self.script.network.faults;
-        self.is_reliable(qp) || (faults.reorder == 0.0 && faults.duplicate == 0.0)
+        let impairments = &self.script.network.impairments;
+        self.is_reliable(qp) || (impairments.reorder == 0.0 && impairments.duplicate == 0.0)
     }
 
     /// The messages of `sender` that queue pair `qp` may get next.

@@ -22,7 +22,7 @@ impl Script {
         match rng.below(10) {
             0..3 => {}
             // Loss alone keeps datagrams in order and makes no copies.
-            3..6 => network.faults.loss = f64::from(rng.below32(200)) / 1000.0,
+            3..6 => network.impairments.loss = f64::from(rng.below32(200)) / 1000.0,
             _ => network.spoil(&mut rng),
         }
         let count = if rng.chance(1, 4) { 3 } else { 2 };
