@@ -27,7 +27,7 @@ use std::sync::Arc;
 use rxe_core::wire::{Burst, Frame, NetHeader, TxBatch, TxLimits, UDP_PORT};
 use smallvec::SmallVec;
 
-use self::apart::Apart;
+use self::apart::Unsegmented;
 use self::senders::{Senders, ports_of_block};
 use self::sockets::Sockets;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
@@ -80,7 +80,7 @@ pub struct UdpBackend {
     config: UdpConfig,
     device: NetDev,
     /// Destinations that the system does not segment for.
-    apart: Apart,
+    apart: Unsegmented,
     /// The burst at this offset in the batch, and how many of its packets are sent already.
     partial: Option<(usize, usize)>,
     arena: RecvArena,
@@ -144,7 +144,7 @@ impl UdpBackend {
             groups,
             config: config.clone(),
             device,
-            apart: Apart::default(),
+            apart: Unsegmented::default(),
             partial: None,
             arena: RecvArena::new(BUFFERS, 64 << 10),
             capabilities,

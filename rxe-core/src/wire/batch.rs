@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::direct::{Direct, Placed};
 use super::icrc::{Prefix, PrefixCache};
 use super::net::{Frame, NetHeader, id_step};
-use super::{Bth, Ext, emit};
+use super::{Bth, Ext, QPN_BLOCK, emit};
 use crate::mem::{AccessError, Source};
 use crate::types::Qpn;
 
@@ -26,9 +26,6 @@ pub struct Burst {
     /// Bytes per packet.
     pub segment: usize,
 }
-
-/// Where [`Qpn::block`] of the destination stands in a BTH.
-const BLOCK: usize = 5;
 
 impl Burst {
     /// How many packets it holds.
@@ -298,7 +295,7 @@ impl TxBatch {
             && self.bursts.last().is_some_and(|burst| {
                 len <= burst.segment
                     && burst.bytes.len() + len <= self.limits.burst_bytes
-                    && block.is_none_or(|b| self.buf.get(burst.bytes.start + BLOCK) == Some(&b))
+                    && block.is_none_or(|b| self.buf.get(burst.bytes.start + QPN_BLOCK) == Some(&b))
                     && burst.net == *net
             });
         let index = if joins { self.packets } else { 0 };

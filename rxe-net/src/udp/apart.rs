@@ -16,11 +16,11 @@ const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Destinations remembered.
 const MAX_DESTINATIONS: usize = 1024;
 
-/// See the module's opening.
+/// Destinations to which bursts are sent packet by packet, each until a time.
 #[derive(Debug, Default)]
-pub(super) struct Apart(HashMap<IpAddr, Instant>);
+pub(super) struct Unsegmented(HashMap<IpAddr, Instant>);
 
-impl Apart {
+impl Unsegmented {
     /// Sends to this destination packet by packet for a while.
     pub(super) fn insert(&mut self, dst: IpAddr) {
         let now = Instant::now();
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn it_forgets_and_has_a_bound() {
-        let mut apart = Apart::default();
+        let mut apart = Unsegmented::default();
         let ip = |n: u32| IpAddr::from(std::net::Ipv4Addr::from(n));
         for n in 0..5000 {
             apart.insert(ip(n));

@@ -7,10 +7,10 @@
 //! Invariants: packets from one port, and so those of a queue pair, stay in their order. Packet `i` of a
 //! burst carries the ICRC for `net.nth(i)`.
 
-use super::super::Opcode;
 use super::super::icrc::Prefix;
 use super::super::net::id_step;
-use super::{BLOCK, TxBatch};
+use super::super::{Opcode, qpn_block};
+use super::TxBatch;
 
 /// The longest burst that is copied, in bytes: a call costs as much as copying some kilobytes.
 const SMALL: usize = 1024;
@@ -42,7 +42,7 @@ impl TxBatch {
     fn join(&mut self, to: usize, from: usize) -> bool {
         let (into, more) = (&self.bursts[to], &self.bursts[from]);
         let bytes = |burst: &super::Burst| &self.buf[burst.bytes.clone()];
-        let block = |burst| bytes(burst).get(BLOCK);
+        let block = |burst| qpn_block(bytes(burst));
         let is_last = into.bytes.end == self.buf.len();
         let mut packets = bytes(more).chunks(more.segment.max(1));
         let may = into.net == more.net
