@@ -65,7 +65,7 @@ impl Engine {
                     continue;
                 }
             };
-            events.counters.rcvd_bytes += packet.len() as u64;
+            events.counters.rcvd_bytes += packet.wire_len() as u64;
             let qpn = packet.dest_qp();
             if current.as_ref().is_none_or(|qp| qp.identity.qpn != qpn) {
                 if let Some(before) = current {

@@ -37,7 +37,7 @@ fn deliver(
     let scatter = |offset, len| ctx.mem.scatter(pd, &receive.sges, offset, len);
     let spans = scatter(0, grh::LEN).and_then(|head| {
         let body = scatter(grh::LEN as u64, bytes.len())?;
-        write_spans(&head, &grh::of(net, packet.len()))?;
+        write_spans(&head, &grh::of(net, packet.wire_len()))?;
         bytes.write_to(&body)
     });
     if let Err(why) = spans {

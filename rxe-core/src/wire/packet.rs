@@ -78,16 +78,11 @@ impl<'a> Packet<'a> {
 
     /// Bytes from BTH to ICRC, as on a wire.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn wire_len(&self) -> usize {
         match self.apart {
             None => self.bytes.len(),
             Some(payload) => self.bytes.len() + payload.len().next_multiple_of(4) + icrc::LEN,
         }
-    }
-
-    /// Whether it has no byte, which no packet has.
-    pub fn is_empty(&self) -> bool {
-        false
     }
 
     /// The payload without its pad, wherever it stands.
