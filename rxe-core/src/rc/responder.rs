@@ -157,7 +157,8 @@ impl Responder {
             OpKind::ReadRequest => self.read(view, ctx, packet),
             OpKind::AtomicWrite => self.atomic_write(view, ctx, packet),
             OpKind::Flush => self.flush_memory(view, ctx, packet),
-            _ => self.atomic(view, ctx, packet),
+            OpKind::CompareSwap | OpKind::FetchAdd => self.atomic(view, ctx, packet),
+            _ => Err(ResponderError::OperationNotEnabled),
         }
     }
 
