@@ -117,7 +117,7 @@ impl List<'_> {
             self.add(format_args!("XRCSRQ 0x{:06x}", srq & 0xff_ffff));
         }
         if let Some(feth) = ext.feth {
-            self.add(format_args!("PLT {} SEL {}", feth & 0xf, feth >> 4 & 0b11));
+            self.add(format_args!("PLT {} SEL {}", feth.placement, feth.selectivity));
         }
         if let Some(reth) = ext.reth {
             let (va, rkey, len) = (reth.va, reth.rkey.value(), reth.dma_len);

@@ -12,7 +12,8 @@ use rxe_core::qp::QpCap;
 use rxe_core::queue::{RecvRequest, Remote, SendOp, SendRequest, Sge};
 use rxe_core::types::{Gid, Key, Mtu, Psn, Qpn, Time};
 use rxe_core::wire::{
-    Aeth, AtomicEth, Bth, Ext, NetHeader, OpInfo, OpKind, Opcode, PacketRepr, Reth, Syndrome, cnp,
+    Aeth, AtomicEth, Bth, Ext, Feth, NetHeader, OpInfo, OpKind, Opcode, PacketRepr, Reth, Syndrome,
+    cnp,
 };
 use rxe_tests::crowd::Crowd;
 use rxe_tests::lone::{End, Place, Said};
@@ -96,7 +97,7 @@ fn ext(info: &OpInfo, len: u32) -> Ext {
         atomic_ack: info.has_atomic_ack.then_some(0),
         imm: info.has_imm.then_some(0),
         ieth: info.has_ieth.then_some(0),
-        feth: info.has_feth.then_some(1),
+        feth: info.has_feth.then_some(Feth { placement: 1, ..Feth::default() }),
         ..Ext::default()
     }
 }

@@ -11,7 +11,7 @@ use rxe_core::qp::QpState;
 use rxe_core::queue::{Remote, SendOp, Sge, Status};
 use rxe_core::types::{Key, Mtu, Pkey, Psn, Qpn};
 use rxe_core::wire::{
-    Aeth, AtomicEth, Bth, DropReason, Ext, NakCode, Opcode, PacketRepr, Reth, Syndrome, icrc,
+    Aeth, AtomicEth, Bth, DropReason, Ext, Feth, NakCode, Opcode, PacketRepr, Reth, Syndrome, icrc,
 };
 use rxe_tests::lone::{End, Place, Said};
 use rxe_tests::sim::memory::{Area, Arena, Layout};
@@ -500,7 +500,7 @@ impl Fortress {
             atomic_ack: info.has_atomic_ack.then(|| rng.bits()),
             imm: info.has_imm.then(|| rng.word()),
             ieth: info.has_ieth.then_some(rkey.value()),
-            feth: info.has_feth.then(|| rng.word()),
+            feth: info.has_feth.then(|| Feth::parse(&rng.word().to_be_bytes())),
             deth: None,
             xrc_srq: None,
             cnp: None,

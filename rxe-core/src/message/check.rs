@@ -44,9 +44,10 @@ pub(crate) fn enabled(packet: &Packet<'_>, access: Access) -> Result<(), Respond
 /// The rights that a FLUSH needs from the queue pair and from the region. A FLUSH without a
 /// placement type, or with an undefined one, is invalid.
 pub(crate) fn flush_right(packet: &Packet<'_>) -> Result<Access, ResponderError> {
-    let bits = packet.feth().and_then(|feth| u8::try_from(feth & 0xf).ok());
-    let placement = bits.and_then(Placement::from_bits).filter(|placement| !placement.is_empty());
-    let placement = placement.ok_or(ResponderError::OperationNotEnabled)?;
+    let placement = packet.feth().and_then(|feth| Placement::from_bits(feth.placement));
+    let placement = placement
+        .filter(|placement| !placement.is_empty())
+        .ok_or(ResponderError::OperationNotEnabled)?;
     let mut need = Access::empty();
     need.set(Access::FLUSH_GLOBAL, placement.contains(Placement::GLOBAL));
     need.set(Access::FLUSH_PERSISTENT, placement.contains(Placement::PERSISTENT));

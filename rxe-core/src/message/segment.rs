@@ -4,8 +4,8 @@ use crate::mem::{AccessError, MemoryGuard, PdId, Source, Span, Spans};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest};
 use crate::types::{Psn, Qpn};
 use crate::wire::{
-    AtomicEth, Bth, Direct, Ext, NetHeader, Opcode, Position, Reth, SendExtra, Service, TxBatch,
-    emit,
+    AtomicEth, Bth, Direct, Ext, Feth, NetHeader, Opcode, Position, Reth, SendExtra, Service,
+    TxBatch, emit,
 };
 
 /// A message to be sent.
@@ -77,7 +77,8 @@ impl<'a> Segment<'a> {
             SendOp::Flush { remote, length, placement, whole_region } => {
                 let (va, rkey) = (remote.addr, remote.rkey);
                 ext.reth = Some(Reth { va, rkey, dma_len: length });
-                ext.feth = Some(u32::from(placement.bits()) | u32::from(whole_region) << 4);
+                let selectivity = if whole_region { Feth::REGION } else { Feth::RANGE };
+                ext.feth = Some(Feth { placement: placement.bits(), selectivity, resv26: 0 });
                 Some(Opcode::RC_FLUSH.in_connected(service))
             }
             SendOp::BindWindow { .. } | SendOp::LocalInvalidate { .. } | SendOp::Fail { .. } => {

@@ -10,7 +10,7 @@ use crate::message::{Assembly, Delivered, check, packets};
 use crate::service::{ConnectionError, Ctx, QpHandle, QpView};
 use crate::types::Psn;
 use crate::wire::{
-    Aeth, Bth, DropReason, Ext, NakCode, OpKind, Opcode, Packet, Position, Syndrome, TxBatch,
+    Aeth, Bth, DropReason, Ext, Feth, NakCode, OpKind, Opcode, Packet, Position, Syndrome, TxBatch,
 };
 
 use super::errors::effect;
@@ -263,13 +263,14 @@ impl Responder {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), ResponderError> {
-        const WHOLE_REGION: u32 = 1;
         let (reth, feth) = packet.reth().zip(packet.feth()).ok_or(ResponderError::BadLength)?;
         self.check_room(view)?;
         let need = check::flush_right(packet)?;
-        let checked = match feth >> 4 & 0x3 {
-            WHOLE_REGION => ctx.mem.remote_region(view.pd(), reth.rkey, need),
-            0 => ctx.remote(view, reth.rkey, reth.va, u64::from(reth.dma_len), need).map(|_| ()),
+        let checked = match feth.selectivity {
+            Feth::REGION => ctx.mem.remote_region(view.pd(), reth.rkey, need),
+            Feth::RANGE => {
+                ctx.remote(view, reth.rkey, reth.va, u64::from(reth.dma_len), need).map(|_| ())
+            }
             _ => return Err(ResponderError::OperationNotEnabled),
         };
         checked.map_err(ResponderError::RemoteAccess)?;

@@ -1,10 +1,10 @@
 //! The headers after the BTH together: which an opcode has is its row of the table, where each
 //! stands follows from their order on the wire (DETH, FETH, RETH or AtomicETH, AETH, AtomicAckETH,
-//! then ImmDt or IETH). IBTA 9.1. The headers of a single word have no file of their own.
+//! then ImmDt or IETH). IBTA 9.1. Those of a single number have no file of their own.
 
 use super::header_len;
 use super::opcode::{OpInfo, OpKind};
-use super::{Aeth, AtomicEth, Deth, Reth};
+use super::{Aeth, AtomicEth, Deth, Feth, Reth};
 
 /// The headers that follow a BTH. A packet has those that its opcode names; the rest is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -25,8 +25,8 @@ pub struct Ext {
     pub deth: Option<Deth>,
     /// The shared receive queue that is meant (XRCETH): 8 reserved bits, then its number.
     pub xrc_srq: Option<u32>,
-    /// What to flush (FETH): placement type in bits 3 to 0, selectivity in bits 5 and 4.
-    pub feth: Option<u32>,
+    /// What to flush, and how far.
+    pub feth: Option<Feth>,
     /// The 16 reserved bytes of a CNP; zeros where `None`.
     pub cnp: Option<[u8; header_len::CNP_RESERVED]>,
 }
@@ -56,7 +56,7 @@ impl Ext {
             buf.extend_from_slice(&self.xrc_srq.unwrap_or_default().to_be_bytes());
         }
         if info.has_feth {
-            buf.extend_from_slice(&self.feth.unwrap_or_default().to_be_bytes());
+            buf.extend_from_slice(&self.feth.unwrap_or_default().emit());
         }
         if info.has_reth {
             buf.extend_from_slice(&self.reth.unwrap_or_default().emit());

@@ -9,7 +9,7 @@ use super::bth::BthView;
 use super::header_len;
 use super::net::Apart;
 use super::opcode::OpInfo;
-use super::{Aeth, AtomicEth, Bth, Deth, DropReason, Ext, OpKind, Opcode, Reth, icrc};
+use super::{Aeth, AtomicEth, Bth, Deth, DropReason, Ext, Feth, OpKind, Opcode, Reth, icrc};
 use crate::mem::{Source, Span};
 use crate::types::{Pkey, Psn, Qpn};
 
@@ -151,7 +151,7 @@ impl<'a> Packet<'a> {
     /// The RETH, if the opcode has one.
     #[inline]
     pub fn reth(&self) -> Option<Reth> {
-        let at = self.requests_at() + if self.info.has_feth { 4 } else { 0 };
+        let at = self.requests_at() + if self.info.has_feth { header_len::WORD } else { 0 };
         self.header(self.info.has_reth, at).map(Reth::parse)
     }
 
@@ -192,10 +192,10 @@ impl<'a> Packet<'a> {
         self.header(self.info.has_deth, header_len::BTH).map(Deth::parse)
     }
 
-    /// What to flush, if the opcode says that.
+    /// The FETH, if the opcode has one.
     #[inline]
-    pub fn feth(&self) -> Option<u32> {
-        self.header(self.info.has_feth, self.requests_at()).copied().map(u32::from_be_bytes)
+    pub fn feth(&self) -> Option<Feth> {
+        self.header(self.info.has_feth, self.requests_at()).map(Feth::parse)
     }
 
     /// The shared receive queue that an XRC request means: 8 reserved bits, then its number.
@@ -207,7 +207,7 @@ impl<'a> Packet<'a> {
     /// Where the headers of requests begin: behind the BTH, and the XRCETH if there is one.
     #[inline]
     fn requests_at(&self) -> usize {
-        header_len::BTH + if self.info.has_xrceth { 4 } else { 0 }
+        header_len::BTH + if self.info.has_xrceth { header_len::WORD } else { 0 }
     }
 
     /// All extension headers at once.
@@ -263,7 +263,9 @@ impl<'a> Packet<'a> {
     /// ImmDt and IETH are the last header wherever they are.
     #[inline]
     fn last_word(&self, present: bool) -> Option<u32> {
-        self.header(present, self.info.header_len - 4).copied().map(u32::from_be_bytes)
+        self.header(present, self.info.header_len - header_len::WORD)
+            .copied()
+            .map(u32::from_be_bytes)
     }
 }
 

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use rxe_core::cm::mad::{self, Mad, Message};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{
-    Aeth, AtomicEth, Bth, Deth, DropReason, Ext, IpId, NetHeader, OpInfo, OpKind, Reth, Syndrome,
-    icrc,
+    Aeth, AtomicEth, Bth, Deth, DropReason, Ext, Feth, IpId, NetHeader, OpInfo, OpKind, Reth,
+    Syndrome, icrc,
 };
 
 use super::{Cover, Layers, u16_at};
@@ -136,7 +136,8 @@ impl<'a> Transport<'a> {
         ext.deth =
             take(info.has_deth, &header::DETH).and_then(|b| Some(Deth::parse(b.first_chunk()?)));
         ext.xrc_srq = take(info.has_xrceth, &header::XRCETH).and_then(word);
-        ext.feth = take(info.has_feth, &header::FETH).and_then(word);
+        ext.feth =
+            take(info.has_feth, &header::FETH).and_then(|b| Some(Feth::parse(b.first_chunk()?)));
         ext.reth =
             take(info.has_reth, &header::RETH).and_then(|b| Some(Reth::parse(b.first_chunk()?)));
         ext.atomic = take(info.has_atomic, &header::ATOMIC_ETH)

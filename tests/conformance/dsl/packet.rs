@@ -8,8 +8,8 @@ use std::net::IpAddr;
 
 use rxe_core::types::{Key, Pkey, Psn, Qkey, Qpn, RnrTimer};
 use rxe_core::wire::{
-    Aeth, AtomicEth, Bth, Deth, Ext, IpId, NakCode, NetHeader, Opcode, PacketRepr, Reth, Service,
-    Syndrome, emit, icrc,
+    Aeth, AtomicEth, Bth, Deth, Ext, Feth, IpId, NakCode, NetHeader, Opcode, PacketRepr, Reth,
+    Service, Syndrome, emit, icrc,
 };
 
 use super::world::{self, BASE, RQ_PSN, SQ_PSN};
@@ -109,7 +109,7 @@ pub(crate) fn rdma(opcode: Opcode, psn: i32, payload: usize, offset: u64, len: u
     let ext = Ext {
         reth,
         imm: info.has_imm.then_some(0x1234_5678),
-        feth: info.has_feth.then_some(0),
+        feth: info.has_feth.then(Feth::default),
         ..Ext::default()
     };
     packet(opcode, psn, payload, ext)
@@ -254,7 +254,7 @@ impl Pkt {
 
     /// The FETH of a FLUSH.
     pub(crate) fn feth(mut self, feth: u32) -> Self {
-        self.ext.feth = Some(feth);
+        self.ext.feth = Some(Feth::parse(&feth.to_be_bytes()));
         self.note(format!("FETH 0x{feth:x}"))
     }
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use rxe_core::types::{Key, Pkey, Psn, Qkey, Qpn};
 use rxe_core::wire::frame::{self, UdpChecksum};
 use rxe_core::wire::{
-    Aeth, AtomicEth, Bth, Deth, Ethernet, Ext, IpId, Mac, NetHeader, OpInfo, OpKind, Opcode,
+    Aeth, AtomicEth, Bth, Deth, Ethernet, Ext, Feth, IpId, Mac, NetHeader, OpInfo, OpKind, Opcode,
     Packet, PacketRepr, Reth, Syndrome, UDP_PORT, VlanTag, emit, icrc,
 };
 
@@ -190,7 +190,7 @@ pub(super) fn ext(input: &mut Input<'_>, info: &OpInfo) -> Ext {
             .has_deth
             .then(|| Deth::new(Qkey::new(input.word()), Qpn::from_wire(input.word()))),
         xrc_srq: info.has_xrceth.then(|| input.word()),
-        feth: info.has_feth.then(|| input.word()),
+        feth: info.has_feth.then(|| Feth::parse(&input.word().to_be_bytes())),
         cnp: is_cnp.then(|| [input.byte(); 16]),
     }
 }

@@ -43,7 +43,7 @@ pub const LAYERS: &[Layers] = &[
             &["ext", "ipv4", "ipv6"],
             &["cnp", "udp"],
             &["bth", "eth", "net"],
-            &["aeth", "atomic", "deth", "drop", "opcode", "reth"],
+            &["aeth", "atomic", "deth", "drop", "feth", "opcode", "reth"],
             &["bytes", "header_len"],
         ],
     },

@@ -6,7 +6,7 @@ use std::fmt;
 
 use rxe_core::types::{Key, Pkey, Psn, Qkey, Qpn, RnrTimer};
 use rxe_core::wire::{
-    Aeth, AtomicEth, Bth, Deth, Ext, NakCode, NetHeader, Opcode, PacketRepr, Position, Reth,
+    Aeth, AtomicEth, Bth, Deth, Ext, Feth, NakCode, NetHeader, Opcode, PacketRepr, Position, Reth,
     Service, Syndrome, emit, icrc,
 };
 use rxe_lab::answer::FirstPsns;
@@ -151,7 +151,7 @@ pub(super) fn atomic_write(psn: i32, offset: u64, len: u32) -> Pkt {
 /// FLUSH of `len` bytes with this FETH: placement type in bits 3 to 0, selectivity in bits 5 and 4.
 pub(super) fn flush(psn: i32, offset: u64, len: u32, feth: u32) -> Pkt {
     let mut pkt = rdma(Opcode::RC_FLUSH, psn, 0, offset, len);
-    pkt.ext.feth = Some(feth);
+    pkt.ext.feth = Some(Feth::parse(&feth.to_be_bytes()));
     pkt.note(format!("FETH 0x{feth:x}"))
 }
 

@@ -94,7 +94,7 @@ fn a_flush_has_its_feth_before_its_reth() {
     let mut bytes = bytes(0x1c, 0, 0);
     (bytes[15], bytes[23]) = (0x11, 0x22);
     let packet = Packet::parse(&bytes).unwrap();
-    assert_eq!(packet.feth(), Some(0x11));
+    assert_eq!(packet.feth(), Some(Feth { placement: 1, selectivity: 1, resv26: 0 }));
     assert_eq!(packet.reth().unwrap().va, 0x22);
 }
 

@@ -3,8 +3,8 @@
 use rxe_core::qp::QpType;
 use rxe_core::types::{Key, Psn, Qkey, Qpn};
 use rxe_core::wire::{
-    Aeth, AtomicEth, Bth, Deth, Ext, Frame, IpId, NetHeader, OpInfo, OpKind, Opcode, PacketRepr,
-    Position, Reth, SendExtra, Service, Syndrome, emit, icrc,
+    Aeth, AtomicEth, Bth, Deth, Ext, Feth, Frame, IpId, NetHeader, OpInfo, OpKind, Opcode,
+    PacketRepr, Position, Reth, SendExtra, Service, Syndrome, emit, icrc,
 };
 
 use super::world::{Area, GROUP, LEN, MTU, OWN, PEER, QKEY, SRQ, WINDOWS, World};
@@ -213,7 +213,9 @@ fn ext(input: &mut Input<'_>, info: &OpInfo, payload_len: usize) -> Ext {
             .then(|| input.pick(&[WINDOWS[1], WINDOWS[0], Area::Open.key()]).value()),
         deth: info.has_deth.then(|| Deth::new(QKEY, Qpn::from_wire(0x203))),
         xrc_srq: info.has_xrceth.then(|| input.pick(&[SRQ, SRQ, SRQ, 8, 0xff00_0007])),
-        feth: info.has_feth.then(|| input.pick(&[1, 0, 2, 3, 0x11, 0x21, 0x31])),
+        feth: info
+            .has_feth
+            .then(|| Feth::parse(&[0, 0, 0, input.pick(&[1, 0, 2, 3, 0x11, 0x21, 0x31])])),
         cnp: None,
     }
 }
