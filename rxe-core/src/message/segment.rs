@@ -32,7 +32,7 @@ pub(crate) struct Segment<'a> {
     start: u64,
     len: usize,
     /// Whether it gets the ICRC that `rdma_rxe` expects of a FLUSH ([`crate::wire::icrc`]).
-    doubled: bool,
+    kernel_icrc: bool,
 }
 
 /// Packets that a message of `len` bytes takes: an empty one takes one.
@@ -117,13 +117,13 @@ impl<'a> Segment<'a> {
         let len = usize::try_from(len).expect("a path MTU at most");
         let mut bth = Bth::new(opcode, dest_qp, psn);
         bth.solicited = ends && wqe.request.flags.contains(SendFlags::SOLICITED);
-        Self { bth, ext, payload: &message.request.payload, start, len, doubled: false }
+        Self { bth, ext, payload: &message.request.payload, start, len, kernel_icrc: false }
     }
 
-    /// If `doubled` and this is a FLUSH, gives it the ICRC that `rdma_rxe` expects.
+    /// If `kernel_icrc` and this is a FLUSH, gives it the ICRC that `rdma_rxe` expects.
     #[inline]
-    pub(crate) fn doubled(mut self, doubled: bool) -> Self {
-        self.doubled = doubled && self.bth.opcode == Opcode::RC_FLUSH;
+    pub(crate) fn with_kernel_icrc(mut self, kernel_icrc: bool) -> Self {
+        self.kernel_icrc = kernel_icrc && self.bth.opcode == Opcode::RC_FLUSH;
         self
     }
 
@@ -155,7 +155,7 @@ impl<'a> Segment<'a> {
                 Source::Spans(&spans)
             }
         };
-        if !self.doubled {
+        if !self.kernel_icrc {
             return batch.packet(direct, net, &self.bth, &self.ext, payload);
         }
         // Only a FLUSH, which has no payload.

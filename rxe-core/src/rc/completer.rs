@@ -251,7 +251,7 @@ impl Requester {
             return Err(self.fail_front(view, ctx, Status::RetryExceeded, None));
         }
         if let Some(wqe) = self.inflight.front_started() {
-            self.doubled ^= matches!(wqe.request.op, SendOp::Flush { .. });
+            self.kernel_icrc ^= matches!(wqe.request.op, SendOp::Flush { .. });
         }
         let psn = self.inflight.una();
         ctx.events.emit(Event::Retry { qpn: view.qpn(), psn, cause });

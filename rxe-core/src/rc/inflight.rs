@@ -287,8 +287,8 @@ impl Inflight {
         self.pull_cursor();
     }
 
-    /// Takes back going back: what was sent before need not be sent again. It stops at a READ or an
-    /// atomic, which is asked for again.
+    /// Undoes [`Inflight::rewind`]: what was sent before is not sent again. It stops at a READ or an
+    /// atomic, which is requested again.
     pub(super) fn forward(&mut self) {
         while let Some((wqe, true)) = self.current() {
             let left = u32::try_from(self.high.diff(self.next_psn())).unwrap_or(0);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn going_back_is_taken_back_up_to_a_read() {
+    fn a_rewind_is_undone_up_to_a_read() {
         let mut inflight = sent(&[false, false, true, false]);
         inflight.rewind();
         inflight.sent(1, false);

@@ -35,7 +35,7 @@ pub(crate) struct Requester {
     pub(super) skipped_at: Option<Psn>,
     /// Whether a FLUSH gets the ICRC that `rdma_rxe` expects. Each retry of a FLUSH tries the other
     /// kind, and the kind that was answered stays.
-    pub(super) doubled: bool,
+    pub(super) kernel_icrc: bool,
     /// The peer has answered at least once.
     pub(super) answered: bool,
     /// Why the memory of a request could not be read when it was sent. It is boxed because it is
@@ -45,7 +45,8 @@ pub(crate) struct Requester {
 
 /// At least one packet in so many asks for an acknowledgement.
 const ASK_EVERY: u32 = 32;
-/// So many packets on the way are no load on the network or the peer's receive buffer.
+/// With at most this many packets in flight, and no more to send, the queue pair does not count as a load
+/// on its peer.
 const LIGHT_LOAD: u32 = 4;
 
 impl Requester {
@@ -215,7 +216,8 @@ impl Requester {
         let awaits_data = wqe.request.op.is_answered();
         let ask = !awaits_data && self.asks(view, last);
         let memory = (ctx.mem, view.identity.pd);
-        let segment = Segment::new(wqe.outgoing(view), index, count).doubled(self.doubled);
+        let segment =
+            Segment::new(wqe.outgoing(view), index, count).with_kernel_icrc(self.kernel_icrc);
         let sent = segment.emit(memory, batch, ctx.direct(), view.net, ask);
         if let Err(why) = sent {
             // The region was deregistered, or its memory unmapped, after the request was checked.
@@ -255,9 +257,9 @@ impl Requester {
         last && !more
     }
 
-    /// How many packets of a long message one acknowledgement is asked for. It is a quarter of the window,
-    /// so that the window keeps moving. A part of a shared window is asked for as a whole: the others send
-    /// meanwhile.
+    /// For how many packets of a long message one acknowledgement is asked for. It is a quarter of the
+    /// window, so that the window keeps moving. With a shared window, one acknowledgement per share is
+    /// enough, because other queue pairs send while this one waits.
     fn ask_every(&self, view: &QpView<'_>) -> u32 {
         let (own, share) = (self.window.limit(), view.window.share);
         ASK_EVERY.min(if share < own { share } else { own.div_ceil(4) })

@@ -68,7 +68,8 @@ impl SendWindow {
         self.threshold = self.limit;
     }
 
-    /// The timeout after which the window was reduced from `before` was none: nothing was lost.
+    /// Undoes the reduction after a timeout that turned out to be spurious: nothing was lost. `before`: the
+    /// window before it.
     pub(super) fn restore(&mut self, before: Self) {
         *self = Self { recover: None, ..before };
     }
