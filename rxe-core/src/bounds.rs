@@ -2,7 +2,7 @@
 //! uses no more than these numbers say; `tests/tests/bounded.rs` checks them.
 //!
 //! For its peer, a queue pair keeps the state of the message being assembled (a few words: the
-//! payload goes straight to its destination), answers that wait to be sent, and answers for
+//! payload goes straight to its destination), responses that wait to be sent, and responses for
 //! duplicates. Requests that arrive out of order are not kept. A device keeps its newest events. The
 //! communication manager keeps as many requests as its listeners have room for, and datagrams that
 //! wait to be sent.
@@ -15,21 +15,21 @@ pub const MAX_OUTBOX: usize = 4096;
 /// Events that nobody has taken yet. When there are more, the oldest are dropped.
 pub const MAX_EVENTS: usize = 1024;
 
-/// Answers of a responder that wait to be sent: first and repeated answers to READs and atomics, and
+/// Responses of a responder that wait to be sent: first and repeated responses to READs and atomics, and
 /// an acknowledgement for each.
-pub const fn max_answers(max_dest_rd_atomic: u8) -> usize {
+pub const fn max_responses(max_dest_rd_atomic: u8) -> usize {
     4 * max_dest_rd_atomic as usize + 1
 }
 
-/// READs and atomics whose answers a responder keeps for duplicates.
+/// READs and atomics whose responses a responder keeps for duplicates.
 pub const fn max_saved(max_dest_rd_atomic: u8) -> usize {
     if max_dest_rd_atomic == 0 { 1 } else { max_dest_rd_atomic as usize }
 }
 
 /// Bytes that a peer can make a queue pair use beyond what it uses idle.
 pub const fn max_peer_bytes(max_dest_rd_atomic: u8) -> usize {
-    // A waiting answer and a kept one take less than 64 bytes each; their lists grow by doubling.
-    2 * 64 * (max_answers(max_dest_rd_atomic) + max_saved(max_dest_rd_atomic)) + 1024
+    // A waiting response and a kept one take less than 64 bytes each; their lists grow by doubling.
+    2 * 64 * (max_responses(max_dest_rd_atomic) + max_saved(max_dest_rd_atomic)) + 1024
 }
 
 /// Bytes of the events that a device keeps.

@@ -43,7 +43,7 @@ pub(crate) struct Qp {
     congestion: Congestion,
     /// The last attempt to send was stopped by pacing before it looked for something to send.
     cut_off: bool,
-    /// Requests used up the batch or the pace before all answers were sent. Next time only answers are.
+    /// Requests used up the batch or the pace before all responses were sent. Next time only responses are.
     answers_wait: bool,
     /// Whether the first packet of the peer has been seen.
     established: bool,
@@ -274,7 +274,7 @@ impl Qp {
         self.apply_outcome(ctx, result);
     }
 
-    /// This host did not run for a while, so missing answers say nothing about the peer.
+    /// This host did not run for a while, so missing responses say nothing about the peer.
     pub(crate) fn excuse(&mut self, ctx: &Ctx<'_>) {
         self.send.excuse(&view_of!(self, ctx), ctx);
     }

@@ -243,8 +243,8 @@ impl RecvSide {
         Ok(())
     }
 
-    /// Sends answers, among them at most `budget` packets with READ data. Returns whether more wait.
-    /// Only RC has answers.
+    /// Sends responses, among them at most `budget` packets with READ data. Returns whether more wait.
+    /// Only RC has responses.
     pub(super) fn transmit(
         &mut self,
         view: &QpView<'_>,
@@ -262,7 +262,7 @@ impl RecvSide {
         matches!(self, Self::Rc(responder) if responder.has_work())
     }
 
-    /// Whether the next answer is one without READ data.
+    /// Whether the next response is one without READ data.
     pub(super) fn has_small_work(&self) -> bool {
         matches!(self, Self::Rc(responder) if responder.has_small_work())
     }

@@ -7,7 +7,7 @@ use crate::service::{ConnectionError, Ctx, QpView, complete_send};
 use crate::types::Psn;
 use crate::wire::{DropReason, NakCode, OpKind, Packet, Syndrome};
 
-use super::inflight::{AnswerSkipped, Wqe};
+use super::inflight::{ResponseSkipped, Wqe};
 use super::requester::Requester;
 use super::retry::{Due, Exhausted};
 
@@ -28,8 +28,8 @@ impl Requester {
             ctx.drop_packet(view, DropReason::StaleResponse);
             return Ok(());
         }
-        let answers = packet.info().kind != OpKind::Acknowledge;
-        if answers && packet.aeth().is_some_and(|a| !matches!(a.syndrome, Syndrome::Ack { .. })) {
+        let has_data = packet.info().kind != OpKind::Acknowledge;
+        if has_data && packet.aeth().is_some_and(|a| !matches!(a.syndrome, Syndrome::Ack { .. })) {
             // A response with data must carry an ACK syndrome: this packet contradicts itself.
             ctx.drop_packet(view, DropReason::ReservedSyndrome);
             return Ok(());
@@ -85,7 +85,7 @@ impl Requester {
                             // The requester has already gone back.
                             return Ok(());
                         }
-                        return self.again(view, ctx, RetryCause::SequenceNak);
+                        return self.retry_or_fail(view, ctx, RetryCause::SequenceNak);
                     }
                     NakCode::InvalidRequest | NakCode::InvalidRdRequest => {
                         Status::RemoteInvalidRequest
@@ -133,7 +133,7 @@ impl Requester {
         self.deliver(view, ctx, offset, bytes)
     }
 
-    /// Handles the answer to an atomic.
+    /// Handles the response to an atomic.
     fn atomic(
         &mut self,
         view: &QpView<'_>,
@@ -196,7 +196,7 @@ impl Requester {
     }
 
     /// Completes everything before `to`. Starts a retry if `to` lies beyond a READ or atomic whose
-    /// answer was lost.
+    /// response was lost.
     fn acknowledge(
         &mut self,
         view: &QpView<'_>,
@@ -211,13 +211,13 @@ impl Requester {
         }
         match result {
             Ok(()) => Ok(()),
-            Err(AnswerSkipped) => {
+            Err(ResponseSkipped) => {
                 let una = self.inflight.una();
                 if self.skipped_at == Some(una) || self.inflight.unacknowledged() == 0 {
                     return Ok(());
                 }
                 self.skipped_at = Some(una);
-                self.again(view, ctx, RetryCause::ImpliedNak)
+                self.retry_or_fail(view, ctx, RetryCause::ImpliedNak)
             }
         }
     }
@@ -227,7 +227,7 @@ impl Requester {
         let packets = u32::try_from(una.diff(before)).unwrap_or(0);
         let outstanding = self.inflight.unacknowledged() > 0;
         let before = self.retry.on_progress(ctx.now, view.attr, una, outstanding);
-        // After a round-trip timeout one packet was sent. If the answer is for more, it is one to
+        // After a round-trip timeout one packet was sent. If the response is for more, it is one to
         // what was sent before: nothing was lost but time or an acknowledgement (as in RFC 3522).
         if let Some(before) = before.filter(|_| packets > 1) {
             self.window.restore(before);
@@ -241,13 +241,13 @@ impl Requester {
     }
 
     /// Goes back to send again, or fails the oldest request if no retries are left.
-    fn again(
+    fn retry_or_fail(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         cause: RetryCause,
     ) -> Result<(), ConnectionError> {
-        if self.retry.again() == Err(Exhausted) {
+        if self.retry.count_retry() == Err(Exhausted) {
             return Err(self.fail_front(view, ctx, Status::RetryExceeded, None));
         }
         if let Some(wqe) = self.inflight.front_started() {
@@ -272,12 +272,12 @@ impl Requester {
         Ok(())
     }
 
-    /// Sends the oldest packet again, because no answer came for some round trips. It, its answer or
+    /// Sends the oldest packet again, because no response came for some round trips. It, its response or
     /// the NAK that named it was lost. The try goes on: this is no retry that counts.
     fn resend(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         let answered = self.inflight.front_started().is_some_and(|w| w.request.op.is_answered());
         if answered && !self.retry.has_lost() {
-            // Nothing was lost yet, there was only a congestion notification. The peer sends answers,
+            // Nothing was lost yet, there was only a congestion notification. The peer sends responses,
             // unlike acknowledgements, at its own pace then.
             return;
         }
@@ -286,7 +286,7 @@ impl Requester {
         self.skipped_at = None;
         let high = self.inflight.high();
         if answered {
-            // Each packet of a READ's answer is progress by itself, so nothing tells later whether
+            // Each packet of a READ's response is progress by itself, so nothing tells later whether
             // the first request was answered after all. The window is not given up for that.
             self.window.on_loss(high);
         } else {
@@ -296,7 +296,7 @@ impl Requester {
         self.go_back();
     }
 
-    /// Everything outstanding is sent again, from the oldest PSN without an answer.
+    /// Everything outstanding is sent again, from the oldest PSN without a response.
     fn go_back(&mut self) {
         self.inflight.rewind();
         self.retry.stop_timing();
@@ -324,7 +324,7 @@ impl Requester {
             }
             Some(Due::AckTimeout) => {
                 self.skipped_at = None;
-                self.again(view, ctx, RetryCause::Timeout)
+                self.retry_or_fail(view, ctx, RetryCause::Timeout)
             }
             Some(Due::Resend) => {
                 self.resend(view, ctx);

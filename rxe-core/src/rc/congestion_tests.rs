@@ -115,7 +115,7 @@ fn the_first_loss_of_a_notified_queue_pair_costs_no_timeout_of_the_attributes() 
 fn what_is_posted_while_held_up_is_sent_afterwards() {
     let mut pair = Pair::new();
     congested(&mut pair);
-    // The answer to this READ uses up the allowance, so what follows must wait.
+    // The response to this READ uses up the allowance, so what follows must wait.
     let remote = pair.a.remote(0);
     pair.b.post(2, SendOp::Read { remote }, 0, 1000);
     pair.run_until_idle();
@@ -146,7 +146,7 @@ fn requests_and_answers_share_the_pace() {
         let data = kinds.filter(|kind| *kind != OpKind::Acknowledge);
         // The first request leaves before the READ arrives. After some packets the rate is restored.
         let first: Vec<_> = data.take(6).collect();
-        let answers = first.iter().filter(|kind| **kind == OpKind::ReadResponse).count();
-        assert!((2..=3).contains(&answers), "{limits:?}: {first:?}");
+        let responses = first.iter().filter(|kind| **kind == OpKind::ReadResponse).count();
+        assert!((2..=3).contains(&responses), "{limits:?}: {first:?}");
     }
 }

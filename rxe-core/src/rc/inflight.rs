@@ -26,10 +26,10 @@ pub(super) struct Wqe {
     pub(super) len: u32,
     /// Its first PSN, once started.
     pub(super) first: Psn,
-    /// How many PSNs it takes: its packets or, for a READ, those of the answer. 0 if the request
+    /// How many PSNs it takes: its packets or, for a READ, those of the response. 0 if the request
     /// sends nothing.
     pub(super) packets: u32,
-    /// Packets that one READ request packet asks for. A long READ is split, so that each answer
+    /// Packets that one READ request packet asks for. A long READ is split, so that each response
     /// fits our receive buffer.
     pub(super) chunk: u32,
     /// The request cannot be executed. It completes with this status when it is the oldest.
@@ -83,7 +83,7 @@ pub(super) struct Inflight {
     assigned: Psn,
     /// One past the highest PSN ever sent: a response from there on answers nothing that was sent.
     high: Psn,
-    /// The last PSN of each READ request or atomic without an answer.
+    /// The last PSN of each READ request or atomic without a response.
     reads: VecDeque<Psn>,
 }
 
@@ -189,7 +189,7 @@ impl Inflight {
         Some(wqe)
     }
 
-    /// The oldest PSN without an answer.
+    /// The oldest PSN without a response.
     pub(super) fn una(&self) -> Psn {
         self.una
     }
@@ -233,7 +233,7 @@ impl Inflight {
         &mut self,
         to: Psn,
         mut retire: impl FnMut(Wqe),
-    ) -> Result<(), AnswerSkipped> {
+    ) -> Result<(), ResponseSkipped> {
         while to.after(self.una) {
             let Some(front) = self.front_started() else { break };
             if front.packets == 0 {
@@ -241,7 +241,7 @@ impl Inflight {
                 continue;
             }
             if front.request.op.is_answered() {
-                return Err(AnswerSkipped);
+                return Err(ResponseSkipped);
             }
             let end = front.end();
             if to.before(end) {
@@ -321,7 +321,7 @@ impl Inflight {
         wqe
     }
 
-    /// Moves the cursor up to `una`: after going back, answers to the first transmission may pass
+    /// Moves the cursor up to `una`: after going back, responses to the first transmission may pass
     /// the cursor.
     #[inline]
     fn pull_cursor(&mut self) {
@@ -348,9 +348,9 @@ impl Inflight {
     }
 }
 
-/// An acknowledgement lies beyond a READ or atomic without an answer: the answer was lost.
+/// An acknowledgement lies beyond a READ or atomic without a response: the response was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct AnswerSkipped;
+pub(super) struct ResponseSkipped;
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@
 //! The responder's side:
 //! - `responder`: checks requests in order and executes those that pass,
 //! - `errors`: the consequences of a failed check,
-//! - `reply`: answers that wait to be sent; `replay`: answers kept for duplicates.
+//! - `response`: responses that wait to be sent; `replay`: responses kept for duplicates.
 
 mod completer;
 #[cfg(test)]
@@ -22,9 +22,9 @@ mod errors;
 mod extension_tests;
 mod inflight;
 mod replay;
-mod reply;
 mod requester;
 mod responder;
+mod response;
 mod retry;
 mod rtt;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Answers kept for duplicates of READs and atomics. A duplicate READ reads memory again; a
+//! Responses kept for duplicates of READs and atomics. A duplicate READ reads memory again; a
 //! duplicate atomic must not be executed again, so its value is kept. IBTA 9.7.4.2 (C9-105 ff.),
 //! 9.4.5.2.
 

@@ -22,15 +22,16 @@ pub(crate) struct Requester {
     pub(super) inflight: Inflight,
     pub(super) retry: Retry,
     pub(super) window: SendWindow,
-    /// Packets sent since the last one that asked for an answer: fewer than [`ASK_EVERY`].
-    unasked: u8,
+    /// Packets sent since the last one that asked for a response (AckReq, READs and atomics): fewer
+    /// than [`ACK_REQ_INTERVAL`].
+    since_ack_req: u8,
     /// The doorbell rang after the send queue was last found empty. Every post rings the doorbell,
     /// so none is missed, and a queue pair that only responds never reads its send queue.
     posted: bool,
     /// The last attempt found nothing that may be sent. Every event that may change this clears it.
     pub(super) blocked: bool,
     drain: Drain,
-    /// The PSN of the READ or atomic whose answer was last found lost. Later responses that show
+    /// The PSN of the READ or atomic whose response was last found lost. Later responses that show
     /// the same loss start no further retry.
     pub(super) skipped_at: Option<Psn>,
     /// Whether a FLUSH gets the ICRC that `rdma_rxe` expects. Each retry of a FLUSH tries the other
@@ -44,7 +45,7 @@ pub(crate) struct Requester {
 }
 
 /// At least one packet in so many asks for an acknowledgement.
-const ASK_EVERY: u32 = 32;
+const ACK_REQ_INTERVAL: u32 = 32;
 /// With at most this many packets in flight, and no more to send, the queue pair does not count as a load
 /// on its peer.
 const LIGHT_LOAD: u32 = 4;
@@ -84,8 +85,8 @@ impl Requester {
                 return true;
             }
             if self.retry.is_waiting() || !self.send_one(view, ctx, batch) {
-                if self.is_unasked() {
-                    self.unasked = 0;
+                if self.lacks_ack_req() {
+                    self.since_ack_req = 0;
                     self.inflight.rewind();
                     self.retry.stop_timing();
                     continue;
@@ -99,8 +100,8 @@ impl Requester {
 
     /// Whether unacknowledged packets remain of which none asked for an acknowledgement, because
     /// the packet that was to ask could not be sent. Sending them again makes the peer acknowledge.
-    fn is_unasked(&self) -> bool {
-        self.unasked > 0 && !self.retry.is_waiting() && self.inflight.unacknowledged() > 0
+    fn lacks_ack_req(&self) -> bool {
+        self.since_ack_req > 0 && !self.retry.is_waiting() && self.inflight.unacknowledged() > 0
     }
 
     /// Whether [`Requester::transmit`] may find something to send.
@@ -175,14 +176,14 @@ impl Requester {
         }
     }
 
-    /// How many PSNs the next packet takes: one, or for a READ request those of its answer. `None`
+    /// How many PSNs the next packet takes: one, or for a READ request those of its response. `None`
     /// if it may not be sent now.
     fn admitted(&self, view: &QpView<'_>) -> Option<u32> {
         let (wqe, _) = self.inflight.current()?;
         let used = self.inflight.unacknowledged();
         // Where the share has become smaller, the packets already sent may be more. The peer is asked to
         // acknowledge them.
-        let limit = if self.unasked > 0 { self.window.limit() } else { self.limit(view) };
+        let limit = if self.since_ack_req > 0 { self.window.limit() } else { self.limit(view) };
         let room = limit.saturating_sub(used);
         let op = &wqe.request.op;
         if op.is_answered() && self.inflight.reads() >= usize::from(view.attr.max_rd_atomic) {
@@ -209,40 +210,40 @@ impl Requester {
         let Some((wqe, _)) = self.inflight.current() else { return false };
         let last = index + count == wqe.packets;
         if last && self.inflight.following().is_none() {
-            // `asks` needs to know whether another request follows.
+            // `sets_ack_req` needs to know whether another request follows.
             self.take(view, ctx);
         }
         let Some((wqe, _)) = self.inflight.current() else { return false };
         let awaits_data = wqe.request.op.is_answered();
-        let ask = !awaits_data && self.asks(view, last);
+        let ack_req = !awaits_data && self.sets_ack_req(view, last);
         let memory = (ctx.mem, view.identity.pd);
         let segment =
             Segment::new(wqe.outgoing(view), index, count).with_kernel_icrc(self.kernel_icrc);
-        let sent = segment.emit(memory, batch, ctx.direct(), view.net, ask);
+        let sent = segment.emit(memory, batch, ctx.direct(), view.net, ack_req);
         if let Err(why) = sent {
             // The region was deregistered, or its memory unmapped, after the request was checked.
             self.unreadable = Some(Box::new(why));
             self.inflight.fail_current(Status::LocalProtection);
             return false;
         }
-        if (ask || awaits_data) && self.retry.is_timing() {
+        if (ack_req || awaits_data) && self.retry.is_timing() {
             let psn = self.inflight.next_psn();
             if !psn.before(self.inflight.high()) {
                 self.retry.time(ctx.now, psn);
             }
         }
         self.inflight.sent(count, awaits_data);
-        self.unasked = if ask || awaits_data { 0 } else { self.unasked + 1 };
+        self.since_ack_req = if ack_req || awaits_data { 0 } else { self.since_ack_req + 1 };
         self.retry.on_sent(ctx.now, view.attr);
         true
     }
 
     /// Whether the next packet asks for an acknowledgement. It does if no packet that asks will
     /// follow at once; and some packets of a long message do, so that the window keeps moving.
-    fn asks(&self, view: &QpView<'_>, last: bool) -> bool {
+    fn sets_ack_req(&self, view: &QpView<'_>, last: bool) -> bool {
         let used = self.inflight.unacknowledged() + 1;
         let limit = self.limit(view);
-        if used >= limit || u32::from(self.unasked) + 1 >= self.ask_every(view) {
+        if used >= limit || u32::from(self.since_ack_req) + 1 >= self.ack_req_interval(view) {
             return true;
         }
         // The next request may have to wait: for a fence, for the READ limit, or because the queue
@@ -260,9 +261,9 @@ impl Requester {
     /// For how many packets of a long message one acknowledgement is asked for. It is a quarter of the
     /// window, so that the window keeps moving. With a shared window, one acknowledgement per share is
     /// enough, because other queue pairs send while this one waits.
-    fn ask_every(&self, view: &QpView<'_>) -> u32 {
+    fn ack_req_interval(&self, view: &QpView<'_>) -> u32 {
         let (own, share) = (self.window.limit(), view.window.share);
-        ASK_EVERY.min(if share < own { share } else { own.div_ceil(4) })
+        ACK_REQ_INTERVAL.min(if share < own { share } else { own.div_ceil(4) })
     }
 
     /// Moves the next posted request into `inflight`.

@@ -1,9 +1,9 @@
-//! The responder: checks requests in order, executes them and answers. IBTA 9.7.4, 9.7.5.1.
+//! The responder: checks requests in order, executes them and responds. IBTA 9.7.4, 9.7.5.1.
 //!
 //! Invariants: memory changes only after every check of a packet has passed; a packet is executed
-//! only at the expected PSN, and once; answers leave in the order of PSNs.
+//! only at the expected PSN, and once; responses leave in the order of PSNs.
 
-use crate::bounds::max_answers;
+use crate::bounds::max_responses;
 use crate::event::{Event, MemoryRange, ResponderError};
 use crate::mem::{Access, AccessError, Source};
 use crate::message::{Assembly, Delivered, check, packets};
@@ -15,7 +15,7 @@ use crate::wire::{
 
 use super::errors::effect;
 use super::replay::{Replay, Saved, SavedKind};
-use super::reply::{MSN_MASK, ReadReply, Replies, Reply};
+use super::response::{MSN_MASK, ReadResponse, Response, Responses};
 
 /// The receive side of an RC queue pair.
 #[derive(Debug, Default)]
@@ -31,9 +31,9 @@ pub(crate) struct Responder {
     /// One past the highest PSN dropped since the oldest such report that is not sent yet. The peer
     /// must send everything before it again.
     dropped_to: Psn,
-    replies: Replies,
+    responses: Responses,
     replay: Replay,
-    /// The request that put the queue pair into the error state. Its NAK waits until the answers to
+    /// The request that put the queue pair into the error state. Its NAK waits until the responses to
     /// earlier READs and atomics are sent. Meanwhile nothing more is received.
     ending: Option<Box<Refused>>,
 }
@@ -85,7 +85,7 @@ impl Responder {
             return Ok(());
         }
         // A report that still waits to be sent is out of date if this is the missing packet.
-        let waiting = self.refused && self.replies.take_resend();
+        let waiting = self.refused && self.responses.take_resend();
         let result = if ahead > 0 {
             Err(ResponderError::SequenceGap)
         } else {
@@ -123,9 +123,9 @@ impl Responder {
         self.refused = self.expected.before(self.dropped_to);
         if self.refused {
             let syndrome = Syndrome::Nak(NakCode::PsnSequenceError);
-            self.replies.acknowledge(self.expected, syndrome, self.msn);
+            self.responses.acknowledge(self.expected, syndrome, self.msn);
         } else {
-            self.replies.acknowledge(self.expected.sub(1), Syndrome::ACK, self.msn);
+            self.responses.acknowledge(self.expected.sub(1), Syndrome::ACK, self.msn);
         }
     }
 
@@ -169,7 +169,7 @@ impl Responder {
         }
         self.advance_by(1);
         if packet.ack_req() {
-            self.replies.acknowledge(packet.psn(), Syndrome::ACK, self.msn);
+            self.responses.acknowledge(packet.psn(), Syndrome::ACK, self.msn);
         }
     }
 
@@ -194,10 +194,9 @@ impl Responder {
         let kind = SavedKind::Read { va, rkey, len };
         self.message_done();
         self.save(view, Saved { first: packet.psn(), packets: count, kind });
-        let (first, pd, msn) = (packet.psn(), view.pd(), self.msn);
-        let again = false;
-        let read = ReadReply { first, packets: count, sent: 0, pd, va, rkey, len, msn, again };
-        self.replies.push(Reply::Read(read));
+        let empty = ReadResponse::empty(packet.psn(), self.msn);
+        let read = ReadResponse { packets: count, pd: view.pd(), va, rkey, len, ..empty };
+        self.responses.push(Response::Read(read));
         self.advance_by(count);
         Ok(())
     }
@@ -225,7 +224,12 @@ impl Responder {
         self.message_done();
         let kind = SavedKind::Atomic { value };
         self.save(view, Saved { first: packet.psn(), packets: 1, kind });
-        self.replies.push(Reply::Atomic { psn: packet.psn(), msn: self.msn, value, again: false });
+        self.responses.push(Response::Atomic {
+            psn: packet.psn(),
+            msn: self.msn,
+            value,
+            duplicate: false,
+        });
         self.advance_by(1);
         Ok(())
     }
@@ -253,7 +257,7 @@ impl Responder {
         let span = ctx.remote_writable(view, reth.rkey, reth.va, 8, need);
         let span = span.map_err(ResponderError::RemoteAccess)?;
         span.store(bytes).map_err(ResponderError::RemoteAccess)?;
-        self.answer_empty(view, packet.psn());
+        self.respond_empty(view, packet.psn());
         Ok(())
     }
 
@@ -274,24 +278,24 @@ impl Responder {
             _ => return Err(ResponderError::OperationNotEnabled),
         };
         checked.map_err(ResponderError::RemoteAccess)?;
-        // Earlier writes are in memory already; the fence orders them before the answer.
+        // Earlier writes are in memory already; the fence orders them before the response.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        self.answer_empty(view, packet.psn());
+        self.respond_empty(view, packet.psn());
         Ok(())
     }
 
-    /// Answers the request at `psn` with a READ response without data.
-    fn answer_empty(&mut self, view: &QpView<'_>, psn: Psn) {
+    /// Queues a READ response without data to the request at `psn`.
+    fn respond_empty(&mut self, view: &QpView<'_>, psn: Psn) {
         self.message_done();
         self.save(view, Saved { first: psn, packets: 1, kind: SavedKind::Nothing });
-        self.replies.push(Reply::Read(ReadReply::empty(psn, self.msn)));
+        self.responses.push(Response::Read(ReadResponse::empty(psn, self.msn)));
         self.advance_by(1);
     }
 
     /// The peer may have `max_dest_rd_atomic` READs and atomics outstanding. C9-152.
     fn check_room(&self, view: &QpView<'_>) -> Result<(), ResponderError> {
         let limit = usize::from(view.attr.max_dest_rd_atomic);
-        if self.replies.reads() < limit { Ok(()) } else { Err(ResponderError::TooManyReads) }
+        if self.responses.reads() < limit { Ok(()) } else { Err(ResponderError::TooManyReads) }
     }
 
     fn save(&mut self, view: &QpView<'_>, saved: Saved) {
@@ -306,59 +310,61 @@ impl Responder {
         self.expected = self.expected.add(count);
     }
 
-    /// Answers a request that was executed before: its answer must have been lost. IBTA 9.7.5.1.5.
+    /// Responds to a request that was executed before: its response must have been lost. IBTA 9.7.5.1.5.
     fn duplicate(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
         ctx.events.counters.duplicate_request += 1;
         let (psn, msn) = (packet.psn(), self.msn);
-        let reply = match packet.info().kind {
+        let response = match packet.info().kind {
             OpKind::Send | OpKind::Write => {
-                self.replies.acknowledge(self.expected.sub(1), Syndrome::ACK, msn);
+                self.responses.acknowledge(self.expected.sub(1), Syndrome::ACK, msn);
                 return;
             }
-            OpKind::ReadRequest => self.read_again(view, packet),
+            OpKind::ReadRequest => self.duplicate_read(view, packet),
             OpKind::CompareSwap | OpKind::FetchAdd => {
                 match self.replay.find(psn).map(|saved| saved.kind) {
                     Some(SavedKind::Atomic { value }) => {
-                        Some(Reply::Atomic { psn, msn, value, again: true })
+                        Some(Response::Atomic { psn, msn, value, duplicate: true })
                     }
                     _ => None,
                 }
             }
             OpKind::AtomicWrite | OpKind::Flush => {
                 match self.replay.find(psn).map(|saved| saved.kind) {
-                    Some(SavedKind::Nothing) => {
-                        Some(Reply::Read(ReadReply { again: true, ..ReadReply::empty(psn, msn) }))
-                    }
+                    Some(SavedKind::Nothing) => Some(Response::Read(ReadResponse {
+                        duplicate: true,
+                        ..ReadResponse::empty(psn, msn)
+                    })),
                     _ => None,
                 }
             }
             _ => None,
         };
         let limit = usize::from(view.attr.max_dest_rd_atomic);
-        match reply {
+        match response {
             None => ctx.drop_packet(view, DropReason::DuplicateUnanswerable),
-            Some(reply) if self.replies.repeat(reply, limit) => {}
+            Some(response) if self.responses.repeat(response, limit) => {}
             // A peer cannot have so many outstanding: the network must have made copies.
             Some(_) => ctx.drop_packet(view, DropReason::NoRoom),
         }
     }
 
-    /// The answer to a duplicate READ, which may begin in the middle of the first one. `None` if no
+    /// The response to a duplicate READ, which may begin in the middle of the first one. `None` if no
     /// saved READ covers it.
-    fn read_again(&self, view: &QpView<'_>, packet: &Packet<'_>) -> Option<Reply> {
+    fn duplicate_read(&self, view: &QpView<'_>, packet: &Packet<'_>) -> Option<Response> {
         let (first, mtu) = (packet.psn(), view.attr.path_mtu.bytes());
         let reth = packet.reth()?;
         let (va, rkey, len) = (reth.va, reth.rkey, reth.dma_len);
         let saved = self.replay.find(first)?;
         let packets = packets(len, mtu);
         let (pd, msn) = (view.pd(), self.msn);
-        let read = ReadReply { first, packets, sent: 0, pd, va, rkey, len, msn, again: true };
-        saved.covers(first, mtu, va, rkey, len).then_some(Reply::Read(read))
+        let read =
+            ReadResponse { first, packets, sent: 0, pd, va, rkey, len, msn, duplicate: true };
+        saved.covers(first, mtu, va, rkey, len).then_some(Response::Read(read))
     }
 
-    /// Sends the NAK, and ends the queue pair if the error is fatal. If answers with data wait, the
-    /// end comes after them: a NAK that overtook an answer would make the requester take that
-    /// answer for lost, ask for it again, and never learn the reason of the NAK.
+    /// Sends the NAK, and ends the queue pair if the error is fatal. If responses with data wait, the
+    /// end comes after them: a NAK that overtook a response would make the requester take that
+    /// response for lost, request it again, and never learn the reason of the NAK.
     fn refuse(
         &mut self,
         view: &QpView<'_>,
@@ -370,12 +376,12 @@ impl Responder {
         let (qpn, psn) = (view.qpn(), self.expected);
         self.refused = true;
         ctx.events.emit(Event::NakSent { qpn, psn, error });
-        self.replies.acknowledge(psn, effect.syndrome, self.msn);
+        self.responses.acknowledge(psn, effect.syndrome, self.msn);
         if effect.fatal.is_none() {
             return Ok(());
         }
         self.ending = Some(Box::new(Refused { error, asked }));
-        if self.replies.has_data() { Ok(()) } else { self.end(view, ctx) }
+        if self.responses.has_data() { Ok(()) } else { self.end(view, ctx) }
     }
 
     /// Ends the queue pair if a request was refused with a fatal NAK.
@@ -392,7 +398,7 @@ impl Responder {
         Err(ConnectionError)
     }
 
-    /// Sends answers, among them at most `budget` packets with READ data. Returns whether more wait.
+    /// Sends responses, among them at most `budget` packets with READ data. Returns whether more wait.
     pub(crate) fn transmit(
         &mut self,
         view: &QpView<'_>,
@@ -402,38 +408,38 @@ impl Responder {
     ) -> (bool, Result<(), ConnectionError>) {
         let mut budget = budget;
         while !batch.is_full() {
-            let Some(reply) = self.replies.front_mut() else { break };
-            match *reply {
-                Reply::Ack { psn, syndrome, msn } => {
+            let Some(response) = self.responses.front_mut() else { break };
+            match *response {
+                Response::Ack { psn, syndrome, msn } => {
                     let ext = Ext { aeth: Some(Aeth { syndrome, msn }), ..Ext::default() };
-                    answer(view, ctx, batch, Opcode::RC_ACKNOWLEDGE, psn, &ext);
-                    self.replies.pop();
+                    send_response(view, ctx, batch, Opcode::RC_ACKNOWLEDGE, psn, &ext);
+                    self.responses.pop();
                 }
-                Reply::Atomic { psn, msn, value, .. } => {
+                Response::Atomic { psn, msn, value, .. } => {
                     let aeth = Some(Aeth::ack(msn));
                     let ext = Ext { aeth, atomic_ack: Some(value), ..Ext::default() };
-                    answer(view, ctx, batch, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, &ext);
-                    self.replies.pop();
+                    send_response(view, ctx, batch, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, &ext);
+                    self.responses.pop();
                 }
-                Reply::Read(_) if budget == 0 => break,
-                Reply::Read(mut read) => match send_data(view, ctx, batch, &mut read) {
+                Response::Read(_) if budget == 0 => break,
+                Response::Read(mut read) => match send_data(view, ctx, batch, &mut read) {
                     Ok(last) => {
                         budget -= 1;
                         if last {
-                            self.replies.pop();
+                            self.responses.pop();
                         } else {
-                            *reply = Reply::Read(read);
+                            *response = Response::Read(read);
                         }
                     }
                     Err(why) => {
                         // The region was deregistered, or its memory unmapped, during the READ.
                         ctx.report_memory_fault(view, why);
                         let (qpn, psn) = (view.qpn(), read.first.add(read.sent));
-                        self.replies.clear();
+                        self.responses.clear();
                         let error = ResponderError::RemoteAccess(why);
                         ctx.events.emit(Event::NakSent { qpn, psn, error });
                         let syndrome = effect(error, view.attr.min_rnr_timer).syndrome;
-                        self.replies.acknowledge(psn, syndrome, self.msn);
+                        self.responses.acknowledge(psn, syndrome, self.msn);
                         let asked =
                             Some(MemoryRange { addr: read.va, len: read.len, key: read.rkey });
                         ctx.events.emit(Event::ResponderFailed { qpn, error, asked });
@@ -443,23 +449,23 @@ impl Responder {
                 },
             }
         }
-        let more = !self.replies.is_empty();
+        let more = !self.responses.is_empty();
         (more, if more { Ok(()) } else { self.end(view, ctx) })
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        debug_assert!(self.replies.len() <= max_answers(u8::MAX), "answers are bounded");
-        !self.replies.is_empty()
+        debug_assert!(self.responses.len() <= max_responses(u8::MAX), "responses are bounded");
+        !self.responses.is_empty()
     }
 
-    /// Whether the next answer is one without READ data.
+    /// Whether the next response is one without READ data.
     pub(crate) fn has_small_work(&self) -> bool {
-        self.replies.front().is_some_and(|reply| !matches!(reply, Reply::Read(_)))
+        self.responses.front().is_some_and(|response| !matches!(response, Response::Read(_)))
     }
 
     /// Whether nothing but acknowledgements waits to be sent.
     pub(crate) fn can_wait(&self) -> bool {
-        self.replies.can_wait()
+        self.responses.can_wait()
     }
 
     /// Completes every receive as flushed. IBTA 10.3.1.6. READ data and atomic values are dropped.
@@ -468,7 +474,7 @@ impl Responder {
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         // The program may go into the error state before a refused request has done so.
         let _ = self.end(view, ctx);
-        self.replies.drop_data();
+        self.responses.drop_data();
         self.message.flush(view, ctx);
     }
 
@@ -489,7 +495,7 @@ fn send_data(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
     batch: &mut TxBatch,
-    read: &mut ReadReply,
+    read: &mut ReadResponse,
 ) -> Result<bool, AccessError> {
     let mtu = view.attr.path_mtu.bytes();
     let offset = u64::from(read.sent) * mtu as u64;
@@ -513,8 +519,8 @@ fn send_data(
     Ok(matches!(position, Position::Last | Position::Only))
 }
 
-/// Sends an answer without payload.
-fn answer(
+/// Sends a response without payload.
+fn send_response(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
     batch: &mut TxBatch,

@@ -1,7 +1,7 @@
 //! When to try again and how often. IBTA 9.7.5.2.1 (ACK timeout), 9.7.5.2.8 (RNR).
 //!
 //! A try lasts as long as the `timeout` of the attributes says, and then counts. After the first loss or
-//! congestion notification the oldest packet is also sent again within a try, when no answer came for a
+//! congestion notification the oldest packet is also sent again within a try, when no response came for a
 //! few round trips ([`RoundTrip`]). That does not count, so a peer is given up neither sooner nor later.
 
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::types::{Psn, QpAttr, RnrTimer, Time};
 /// The timers and retry counts of one requester.
 #[derive(Debug, Default)]
 pub(super) struct Retry {
-    /// Retries left; reset by every new answer.
+    /// Retries left; reset by every new response.
     left: u8,
     /// Retries left after "receiver not ready"; 7 means without end.
     rnr_left: u8,
-    /// An answer must come before this time.
+    /// A response must come before this time.
     ack_deadline: Option<Time>,
     /// When the oldest packet is sent again within a try; `None` before the first loss or congestion
     /// notification, since most connections never meet either.
@@ -42,9 +42,9 @@ const FIRST_PAUSE: Duration = Duration::from_micros(500);
 /// A timer that has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// No answer came in time.
+    /// No response came in time.
     AckTimeout,
-    /// No answer came for some round trips.
+    /// No response came for some round trips.
     Resend,
     /// The peer may be ready now.
     RnrOver,
@@ -77,7 +77,7 @@ impl Retry {
         before
     }
 
-    /// Something was sent that needs an answer. Starts the timers, if they do not run; that of the
+    /// Something was sent that needs a response. Starts the timers, if they do not run; that of the
     /// try with exactly the `timeout` of the attributes.
     pub(super) fn on_sent(&mut self, now: Time, attr: &QpAttr) {
         if self.ack_deadline.is_none() {
@@ -130,7 +130,7 @@ impl Retry {
         }
     }
 
-    /// This host did not run for a while, so it could not receive an answer; the peer may have been
+    /// This host did not run for a while, so it could not receive a response; the peer may have been
     /// stopped too. The present try gets the whole timeout again, but only once, so that retries
     /// also run out on a host that is always late.
     pub(super) fn excuse(&mut self, now: Time, attr: &QpAttr) {
@@ -145,7 +145,7 @@ impl Retry {
         self.on_sent(now, attr);
     }
 
-    /// This side delayed the requests that wait for an answer, so the peer gets the whole timeout
+    /// This side delayed the requests that wait for a response, so the peer gets the whole timeout
     /// again.
     pub(super) fn restart(&mut self, now: Time, attr: &QpAttr) {
         if self.ack_deadline.take().is_some() {
@@ -172,7 +172,7 @@ impl Retry {
     }
 
     /// Counts one more retry.
-    pub(super) fn again(&mut self) -> Result<(), Exhausted> {
+    pub(super) fn count_retry(&mut self) -> Result<(), Exhausted> {
         self.left = self.left.checked_sub(1).ok_or(Exhausted)?;
         self.end_try();
         Ok(())
@@ -281,7 +281,7 @@ mod tests {
             }
             assert_eq!(retry.due(now), Some(Due::AckTimeout));
             waits.push((now - sent).as_secs_f64() / unit.as_secs_f64());
-            if retry.again().is_err() {
+            if retry.count_retry().is_err() {
                 return waits;
             }
         }
@@ -304,7 +304,7 @@ mod tests {
         let mut retry = Retry::new(&attr);
         let mut now = Time::ZERO;
         let mut pauses = Vec::new();
-        while retry.again().is_ok() {
+        while retry.count_retry().is_ok() {
             let waits = retry.back_off(now, &attr);
             assert_eq!(waits, retry.is_waiting());
             let until = retry.deadline().unwrap_or(now);

@@ -1,8 +1,8 @@
-//! The round-trip time of a connection, and when the oldest packet is sent again because no answer came
+//! The round-trip time of a connection, and when the oldest packet is sent again because no response came
 //! for some round trips. RFC 6298, with limits for a data centre.
 //!
 //! One packet at a time is timed: one that must be answered at once. A packet that was sent again is
-//! not timed, because its answer may be one to the first transmission (Karn's algorithm).
+//! not timed, because its response may be one to the first transmission (Karn's algorithm).
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) struct RoundTrip {
     estimate: Option<Estimate>,
     /// The packet that is timed, and when it was sent.
     timed: Option<(Psn, Time)>,
-    /// How often the oldest packet was sent again since an answer came.
+    /// How often the oldest packet was sent again since a response came.
     doublings: u32,
     /// The peer has reported a gap, and no progress since.
     gap: bool,
@@ -67,7 +67,7 @@ impl RoundTrip {
         self.before.get_or_insert(window);
     }
 
-    /// A packet was lost, or an answer. `gap`: the peer has reported it.
+    /// A packet was lost, or a response. `gap`: the peer has reported it.
     pub(super) fn on_loss(&mut self, gap: bool) {
         self.gap |= gap;
         self.lossy = true;
@@ -75,7 +75,7 @@ impl RoundTrip {
         self.before = None;
     }
 
-    /// What was sent before will be sent again, or the host did not run: an answer says nothing about
+    /// What was sent before will be sent again, or the host did not run: a response says nothing about
     /// the time of the way.
     pub(super) fn stop_timing(&mut self) {
         self.timed = None;
@@ -128,7 +128,7 @@ impl RoundTrip {
         });
     }
 
-    /// How long to wait for an answer.
+    /// How long to wait for a response.
     fn timeout(&self) -> Duration {
         let min = if self.gap { MIN_AFTER_GAP } else { MIN };
         let wait = match self.estimate {

@@ -175,7 +175,7 @@ fn a_round_trip_timeout_without_loss_leaves_the_window_as_it_was() {
         pair.a.post(2, write, 0, 500 * 1024);
         pair.run_until_idle();
         pair.a.events();
-        // The answers to 20 packets are late, or the packets were lost.
+        // The responses to 20 packets are late, or the packets were lost.
         pair.fate = Box::new(move |sent| usize::from(sent.forward && !lost));
         pair.a.post(3, write, 0, 20 * 1024);
         pair.run(Duration::from_micros(1500));
@@ -224,7 +224,7 @@ fn a_duplicate_atomic_is_answered_from_memory_of_it() {
 fn an_answer_that_skips_a_read_starts_one_retry() {
     let mut pair = Pair::new();
     let remote = pair.b.remote(0);
-    // The READ's answer is lost. The WRITEs behind it are acknowledged.
+    // The READ's response is lost. The WRITEs behind it are acknowledged.
     let mut lost = false;
     pair.fate = Box::new(move |sent| {
         let is_data = sent.packet().info().kind == OpKind::ReadResponse;
@@ -516,7 +516,7 @@ fn however_often_a_peer_asks_again_answers_are_bounded() {
     pair.run_until_idle();
     let request = pair.log[0].clone();
     let before = pair.log.len();
-    // Each asks for one packet, so that no answer replaces another.
+    // Each asks for one packet, so that no response replaces another.
     for i in 0..100 {
         let mut repr = request.packet().to_repr();
         repr.bth.psn = repr.bth.psn.add(i);
@@ -700,18 +700,18 @@ fn data_that_comes_with_a_refusal_is_not_believed() {
     pair.fate = Box::new(|sent| usize::from(sent.forward));
     pair.a.post(1, SendOp::Read { remote }, 0, 100);
     pair.run_until_idle();
-    let answer = pair.log.iter().find(|sent| !sent.forward).unwrap().clone();
-    let mut forged = answer.clone();
-    let mut repr = answer.packet().to_repr();
+    let response = pair.log.iter().find(|sent| !sent.forward).unwrap().clone();
+    let mut forged = response.clone();
+    let mut repr = response.packet().to_repr();
     if let Some(aeth) = &mut repr.ext.aeth {
         aeth.syndrome = Syndrome::Nak(NakCode::RemoteAccessError);
     }
     forged.bytes.clear();
-    crate::wire::emit::repr(&answer.net, &mut forged.bytes, &repr);
+    crate::wire::emit::repr(&response.net, &mut forged.bytes, &repr);
     pair.inject(&forged);
     assert!(pair.a.completions().is_empty());
     assert_eq!(pair.a.bytes(0, 100), vec![0; 100]);
-    pair.inject(&answer);
+    pair.inject(&response);
     assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
 }
 
@@ -736,7 +736,7 @@ fn a_reserved_opcode_is_refused() {
 }
 
 /// The packets that b sent since log entry `from`: their kinds, and syndromes if they have one.
-fn answers(pair: &Pair, from: usize) -> Vec<(OpKind, Option<Syndrome>)> {
+fn responses(pair: &Pair, from: usize) -> Vec<(OpKind, Option<Syndrome>)> {
     let sent = pair.log[from..].iter().filter(|sent| !sent.forward);
     sent.map(|sent| (sent.packet().info().kind, sent.packet().aeth().map(|a| a.syndrome))).collect()
 }
@@ -762,13 +762,13 @@ fn a_queue_pair_in_err_sends_no_read_data() {
     let now = pair.now;
     pair.b.modify(now, &QpAttr { qp_state: QpState::Err, ..attributes() }, AttrMask::STATE);
     pair.run_until_idle();
-    let sent = answers(&pair, 0);
+    let sent = responses(&pair, 0);
     assert!(sent.iter().all(|&(kind, _)| kind == OpKind::Acknowledge), "{sent:?}");
     assert_eq!(pair.a.outcomes(), [(1, Status::Success)], "the WRITE is acknowledged");
     pair.run(LONG);
     let flushed = Status::WorkRequestFlushed;
     assert_eq!(pair.a.outcomes(), [(2, Status::RetryExceeded), (3, flushed)]);
-    let sent = answers(&pair, 0);
+    let sent = responses(&pair, 0);
     assert!(sent.iter().all(|&(kind, _)| kind == OpKind::Acknowledge), "{sent:?}");
 }
 
@@ -787,7 +787,7 @@ fn read_data_that_has_begun_stops_at_err() {
     pair.b.modify(now, &QpAttr { qp_state: QpState::Err, ..attributes() }, AttrMask::STATE);
     pair.run_until_idle();
     let data = |&(kind, _): &(OpKind, _)| kind == OpKind::ReadResponse;
-    assert_eq!(answers(&pair, 0).iter().filter(|sent| data(sent)).count(), 0);
+    assert_eq!(responses(&pair, 0).iter().filter(|sent| data(sent)).count(), 0);
 }
 
 #[test]
@@ -827,7 +827,7 @@ fn a_program_that_goes_to_err_before_a_refusal_has_left_stops_the_data_too() {
     pair.run_until_idle();
     let nak = Some(Syndrome::Nak(NakCode::RemoteAccessError));
     assert_eq!(
-        answers(&pair, 0),
+        responses(&pair, 0),
         [(OpKind::Acknowledge, Some(Syndrome::ACK)), (OpKind::Acknowledge, nak)]
     );
     // The READ was correct, so it does not complete with the error.
@@ -999,19 +999,19 @@ fn time_in_which_this_host_did_not_run_is_no_silence_of_the_peer() {
     let attr = QpAttr { retry_cnt: 0, ..attributes() };
     for excused in [true, false] {
         let mut pair = Pair::with(&attr, QpCap::default());
-        // The answer waits in the socket of a host that is stopped.
+        // The response waits in the socket of a host that is stopped.
         pair.fate = Box::new(|sent| usize::from(sent.forward));
         pair.a.post(1, SendOp::Write { remote: pair.b.remote(0), imm: None }, 0, 10);
         pair.run_until_idle();
-        let answer = pair.log.pop().unwrap();
-        assert!(!answer.forward);
+        let response = pair.log.pop().unwrap();
+        assert!(!response.forward);
         pair.now = pair.now + Duration::from_millis(300);
         if excused {
             pair.a.engine.excuse_silence(pair.now);
         }
         pair.a.engine.handle_timeout(pair.now);
         let status = if excused { Status::Success } else { Status::RetryExceeded };
-        pair.inject(&answer);
+        pair.inject(&response);
         assert_eq!(pair.a.outcomes(), [(1, status)], "excused: {excused}");
     }
 }

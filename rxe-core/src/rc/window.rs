@@ -40,7 +40,7 @@ impl SendWindow {
         self.limit
     }
 
-    /// How many packets of answer one READ request may ask for. Two such requests fill the window, or
+    /// How many response packets one READ request may ask for. Two such requests fill the window, or
     /// the share.
     pub(super) fn read_chunk(&self, share: u32, max_rd_atomic: u8) -> u32 {
         let max = self.max.min(share);
@@ -74,7 +74,7 @@ impl SendWindow {
         *self = Self { recover: None, ..before };
     }
 
-    /// No answer came in time. `high` is one past the highest PSN sent.
+    /// No response came in time. `high` is one past the highest PSN sent.
     pub(super) fn on_timeout(&mut self, high: Psn) {
         self.on_loss(high);
         self.limit = 1;

@@ -27,7 +27,7 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["completer", "responder"],
             &["requester"],
-            &["errors", "inflight", "replay", "reply", "retry"],
+            &["errors", "inflight", "replay", "response", "retry"],
             &["rtt"],
             &["window"],
         ],

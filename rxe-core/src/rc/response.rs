@@ -1,10 +1,10 @@
-//! Answers that wait to be sent, in the order of their PSNs. Acknowledgements coalesce: one that
+//! Responses that wait to be sent, in the order of their PSNs. Acknowledgements coalesce: one that
 //! would directly follow another replaces it, so a burst of requests costs one packet back.
 //! IBTA 9.7.5.1.2.
 //!
-//! The queue is bounded. It holds at most `max_dest_rd_atomic` first answers to READs and atomics,
-//! as many repeated answers, and between two of these at most one acknowledgement or NAK. First and
-//! repeated answers are counted apart: a copy of a request that the network made or delayed must
+//! The queue is bounded. It holds at most `max_dest_rd_atomic` first responses to READs and atomics,
+//! as many repeated responses, and between two of these at most one acknowledgement or NAK. First and
+//! repeated responses are counted apart: a copy of a request that the network made or delayed must
 //! not use up what the peer may have outstanding.
 
 use std::collections::VecDeque;
@@ -13,12 +13,12 @@ use crate::mem::PdId;
 use crate::types::{Key, Psn};
 use crate::wire::{NakCode, Syndrome};
 
-/// The MSN in an answer has 24 bits.
+/// The MSN in a response has 24 bits.
 pub(super) const MSN_MASK: u32 = 0xff_ffff;
 
-/// An answer.
+/// A response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum Response {
     /// Acknowledgement or NAK.
     Ack {
         /// The last PSN acknowledged, or the PSN that the NAK is for.
@@ -29,7 +29,7 @@ pub(super) enum Reply {
         msn: u32,
     },
     /// The data of a READ.
-    Read(ReadReply),
+    Read(ReadResponse),
     /// The value that an atomic found.
     Atomic {
         /// The PSN of the request.
@@ -38,14 +38,14 @@ pub(super) enum Reply {
         msn: u32,
         /// The value before the operation.
         value: u64,
-        /// This answers a duplicate.
-        again: bool,
+        /// This answers a duplicate request.
+        duplicate: bool,
     },
 }
 
 /// A READ whose data is not completely sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ReadReply {
+pub(super) struct ReadResponse {
     /// PSN of the first packet.
     pub(super) first: Psn,
     /// Packets in all.
@@ -62,20 +62,20 @@ pub(super) struct ReadReply {
     pub(super) len: u32,
     /// Messages completed with this one.
     pub(super) msn: u32,
-    /// This answers a duplicate.
-    pub(super) again: bool,
+    /// This answers a duplicate request.
+    pub(super) duplicate: bool,
 }
 
-impl ReadReply {
+impl ReadResponse {
     /// A READ response without data.
     pub(super) fn empty(psn: Psn, msn: u32) -> Self {
         let (pd, rkey) = (PdId(0), Key::new(0));
-        Self { first: psn, packets: 1, sent: 0, pd, va: 0, rkey, len: 0, msn, again: false }
+        Self { first: psn, packets: 1, sent: 0, pd, va: 0, rkey, len: 0, msn, duplicate: false }
     }
 }
 
-impl Reply {
-    /// The first PSN of the answer.
+impl Response {
+    /// The first PSN of the response.
     fn psn(&self) -> Psn {
         match self {
             Self::Ack { psn, .. } | Self::Atomic { psn, .. } => *psn,
@@ -83,7 +83,7 @@ impl Reply {
         }
     }
 
-    /// One past the last PSN of the answer.
+    /// One past the last PSN of the response.
     fn end(&self) -> Psn {
         match self {
             Self::Ack { psn, .. } | Self::Atomic { psn, .. } => psn.next(),
@@ -91,46 +91,48 @@ impl Reply {
         }
     }
 
-    /// `None` for an acknowledgement or NAK. Otherwise whether this answers a duplicate.
-    fn again(&self) -> Option<bool> {
+    /// `None` for an acknowledgement or NAK. Otherwise whether this answers a duplicate request.
+    fn duplicate(&self) -> Option<bool> {
         match self {
             Self::Ack { .. } => None,
-            Self::Atomic { again, .. } | Self::Read(ReadReply { again, .. }) => Some(*again),
+            Self::Atomic { duplicate, .. } | Self::Read(ReadResponse { duplicate, .. }) => {
+                Some(*duplicate)
+            }
         }
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Replies {
+pub(super) struct Responses {
     /// All but the newest.
-    older: VecDeque<Reply>,
+    older: VecDeque<Response>,
     /// It is stored in the queue pair itself, so a peer with one request at a time needs no other
-    /// memory. `None` only if there is no answer at all.
-    newest: Option<Reply>,
+    /// memory. `None` only if there is no response at all.
+    newest: Option<Response>,
 }
 
-impl Replies {
+impl Responses {
     /// Adds an acknowledgement or NAK. It replaces one directly before it: both acknowledge
     /// everything before their PSN, so the later one says the same and more. But a waiting NAK is
-    /// not replaced by an acknowledgement of an earlier PSN; [`Replies::take_resend`] removes it
+    /// not replaced by an acknowledgement of an earlier PSN; [`Responses::take_resend`] removes it
     /// when its packet has come.
     pub(super) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
-        let new = Reply::Ack { psn, syndrome, msn };
+        let new = Response::Ack { psn, syndrome, msn };
         match &mut self.newest {
-            Some(Reply::Ack { psn: before, syndrome: kind, .. })
+            Some(Response::Ack { psn: before, syndrome: kind, .. })
                 if !matches!(kind, Syndrome::Ack { .. })
                     && matches!(syndrome, Syndrome::Ack { .. })
                     && psn.before(*before) => {}
-            Some(last @ Reply::Ack { .. }) => *last = new,
+            Some(last @ Response::Ack { .. }) => *last = new,
             _ => self.push(new),
         }
     }
 
-    /// Removes the newest answer if it asks the peer to send again. Returns whether it did.
+    /// Removes the newest response if it asks the peer to send again. Returns whether it did.
     pub(super) fn take_resend(&mut self) -> bool {
         let asks = matches!(
             self.newest,
-            Some(Reply::Ack {
+            Some(Response::Ack {
                 syndrome: Syndrome::Nak(NakCode::PsnSequenceError) | Syndrome::RnrNak { .. },
                 ..
             })
@@ -141,42 +143,43 @@ impl Replies {
         asks
     }
 
-    /// Adds the answer to a READ or atomic.
-    pub(super) fn push(&mut self, reply: Reply) {
-        if let Some(older) = self.newest.replace(reply) {
+    /// Adds the response to a READ or atomic.
+    pub(super) fn push(&mut self, response: Response) {
+        if let Some(older) = self.newest.replace(response) {
             self.older.push_back(older);
         }
     }
 
-    /// Adds the answer to a duplicate READ or atomic. It replaces waiting answers to any of the same
-    /// PSNs, and goes before answers to later ones. Returns `false` and changes nothing if there
-    /// would be more than `limit` answers to duplicates.
-    pub(super) fn repeat(&mut self, reply: Reply, limit: usize) -> bool {
-        let (first, end) = (reply.psn(), reply.end());
-        let replaced =
-            |old: &Reply| old.again().is_some() && old.psn().before(end) && first.before(old.end());
-        let others = self.iter().filter(|old| old.again() == Some(true) && !replaced(old));
+    /// Adds the response to a duplicate READ or atomic. It replaces waiting responses to any of the same
+    /// PSNs, and goes before responses to later ones. Returns `false` and changes nothing if there
+    /// would be more than `limit` responses to duplicates.
+    pub(super) fn repeat(&mut self, response: Response, limit: usize) -> bool {
+        let (first, end) = (response.psn(), response.end());
+        let replaced = |old: &Response| {
+            old.duplicate().is_some() && old.psn().before(end) && first.before(old.end())
+        };
+        let others = self.iter().filter(|old| old.duplicate() == Some(true) && !replaced(old));
         if others.count() >= limit {
             return false;
         }
         self.older.extend(self.newest.take());
         self.older.retain(|old| !replaced(old));
         let place = self.older.iter().position(|old| !old.psn().before(first));
-        self.older.insert(place.unwrap_or(self.older.len()), reply);
+        self.older.insert(place.unwrap_or(self.older.len()), response);
         self.newest = self.older.pop_back();
         true
     }
 
-    /// How many first answers to READs and atomics wait.
+    /// How many first responses to READs and atomics wait.
     pub(super) fn reads(&self) -> usize {
-        self.iter().filter(|reply| reply.again() == Some(false)).count()
+        self.iter().filter(|response| response.duplicate() == Some(false)).count()
     }
 
-    pub(super) fn front(&self) -> Option<&Reply> {
+    pub(super) fn front(&self) -> Option<&Response> {
         self.older.front().or(self.newest.as_ref())
     }
 
-    pub(super) fn front_mut(&mut self) -> Option<&mut Reply> {
+    pub(super) fn front_mut(&mut self) -> Option<&mut Response> {
         self.older.front_mut().or(self.newest.as_mut())
     }
 
@@ -188,11 +191,11 @@ impl Replies {
 
     /// Whether READ data or atomic values are waiting.
     pub(super) fn has_data(&self) -> bool {
-        self.iter().any(|reply| reply.again().is_some())
+        self.iter().any(|response| response.duplicate().is_some())
     }
 
     /// Removes READ data and atomic values: the queue pair is in the error state. The oldest first
-    /// answer among them would have acknowledged everything before it, so an acknowledgement
+    /// response among them would have acknowledged everything before it, so an acknowledgement
     /// replaces it.
     pub(super) fn drop_data(&mut self) {
         if !self.has_data() {
@@ -200,22 +203,22 @@ impl Replies {
         }
         let all: Vec<_> = self.older.drain(..).chain(self.newest.take()).collect();
         let mut acknowledged = false;
-        for reply in all {
-            let (psn, msn) = match reply {
-                Reply::Ack { .. } => {
-                    self.push(reply);
+        for response in all {
+            let (psn, msn) = match response {
+                Response::Ack { .. } => {
+                    self.push(response);
                     continue;
                 }
-                Reply::Read(read) => (read.first.add(read.sent), read.msn),
-                Reply::Atomic { psn, msn, .. } => (psn, msn),
+                Response::Read(read) => (read.first.add(read.sent), read.msn),
+                Response::Atomic { psn, msn, .. } => (psn, msn),
             };
-            if reply.again() == Some(false) && !std::mem::replace(&mut acknowledged, true) {
+            if response.duplicate() == Some(false) && !std::mem::replace(&mut acknowledged, true) {
                 self.acknowledge(psn.sub(1), Syndrome::ACK, msn.wrapping_sub(1) & MSN_MASK);
             }
         }
     }
 
-    /// Removes all answers.
+    /// Removes all responses.
     pub(super) fn clear(&mut self) {
         self.older.clear();
         self.newest = None;
@@ -223,7 +226,8 @@ impl Replies {
 
     /// Whether no READ data, atomic value or NAK waits: acknowledgements are not urgent.
     pub(super) fn can_wait(&self) -> bool {
-        let is_ack = |r: &Reply| matches!(r, Reply::Ack { syndrome: Syndrome::Ack { .. }, .. });
+        let is_ack =
+            |r: &Response| matches!(r, Response::Ack { syndrome: Syndrome::Ack { .. }, .. });
         self.iter().all(is_ack)
     }
 
@@ -235,7 +239,7 @@ impl Replies {
         self.older.len() + usize::from(self.newest.is_some())
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Reply> {
+    fn iter(&self) -> impl Iterator<Item = &Response> {
         self.older.iter().chain(&self.newest)
     }
 }
