@@ -65,7 +65,7 @@ pub struct Counters {
     pub rcvd_uc_msgs: u64,
     /// Requests that were duplicates.
     pub duplicate_request: u64,
-    /// Gaps seen by responders.
+    /// NAKs sent because of a gap.
     pub out_of_seq_request: u64,
     /// "Receiver not ready" sent.
     pub send_rnr_err: u64,

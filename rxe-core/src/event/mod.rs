@@ -25,7 +25,8 @@ pub enum Event {
         /// Which packet, as far as that could be read.
         psn: Option<Psn>,
     },
-    /// A request was refused with a NAK.
+    /// A NAK or "receiver not ready" was sent. If the packet that it would ask for comes before it is
+    /// sent, it is not, and there is no event.
     NakSent {
         /// The own QP.
         qpn: Qpn,

@@ -9,9 +9,7 @@ use crate::mem::{Access, AccessError, Source};
 use crate::message::{Assembly, Delivered, check, packets};
 use crate::service::{ConnectionError, Ctx, QpHandle, QpView};
 use crate::types::Psn;
-use crate::wire::{
-    Aeth, Bth, DropReason, Ext, Feth, NakCode, OpKind, Opcode, Packet, Position, Syndrome, TxBatch,
-};
+use crate::wire::{Aeth, Bth, DropReason, Ext, Feth, OpKind, Opcode, Packet, Position, TxBatch};
 
 use super::errors::effect;
 use super::replay::{Replay, Saved, SavedKind};
@@ -122,10 +120,9 @@ impl Responder {
     fn report_again(&mut self) {
         self.refused = self.expected.before(self.dropped_to);
         if self.refused {
-            let syndrome = Syndrome::Nak(NakCode::PsnSequenceError);
-            self.responses.acknowledge(self.expected, syndrome, self.msn);
+            self.responses.refuse(self.expected, ResponderError::SequenceGap, self.msn);
         } else {
-            self.responses.acknowledge(self.expected.sub(1), Syndrome::ACK, self.msn);
+            self.responses.acknowledge(self.expected.sub(1), self.msn);
         }
     }
 
@@ -169,7 +166,7 @@ impl Responder {
         }
         self.advance_by(1);
         if packet.ack_req() {
-            self.responses.acknowledge(packet.psn(), Syndrome::ACK, self.msn);
+            self.responses.acknowledge(packet.psn(), self.msn);
         }
     }
 
@@ -316,7 +313,7 @@ impl Responder {
         let (psn, msn) = (packet.psn(), self.msn);
         let response = match packet.info().kind {
             OpKind::Send | OpKind::Write => {
-                self.responses.acknowledge(self.expected.sub(1), Syndrome::ACK, msn);
+                self.responses.acknowledge(self.expected.sub(1), msn);
                 return;
             }
             OpKind::ReadRequest => self.duplicate_read(view, packet),
@@ -362,7 +359,7 @@ impl Responder {
         saved.covers(first, mtu, va, rkey, len).then_some(Response::Read(read))
     }
 
-    /// Sends the NAK, and ends the queue pair if the error is fatal. If responses with data wait, the
+    /// Queues the NAK, and ends the queue pair if the error is fatal. If responses with data wait, the
     /// end comes after them: a NAK that overtook a response would make the requester take that
     /// response for lost, request it again, and never learn the reason of the NAK.
     fn refuse(
@@ -372,12 +369,9 @@ impl Responder {
         error: ResponderError,
         asked: Option<MemoryRange>,
     ) -> Result<(), ConnectionError> {
-        let effect = effect(error, view.attr.min_rnr_timer);
-        let (qpn, psn) = (view.qpn(), self.expected);
         self.refused = true;
-        ctx.events.emit(Event::NakSent { qpn, psn, error });
-        self.responses.acknowledge(psn, effect.syndrome, self.msn);
-        if effect.fatal.is_none() {
+        self.responses.refuse(self.expected, error, self.msn);
+        if effect(error, view.attr.min_rnr_timer).fatal.is_none() {
             return Ok(());
         }
         self.ending = Some(Box::new(Refused { error, asked }));
@@ -410,9 +404,17 @@ impl Responder {
         while !batch.is_full() {
             let Some(response) = self.responses.front_mut() else { break };
             match *response {
-                Response::Ack { psn, syndrome, msn } => {
+                Response::Ack { psn, msn } => {
+                    let ext = Ext { aeth: Some(Aeth::ack(msn)), ..Ext::default() };
+                    send_response(view, ctx, batch, Opcode::RC_ACKNOWLEDGE, psn, &ext);
+                    self.responses.pop();
+                }
+                Response::Nak { psn, error, msn } => {
+                    let syndrome = effect(error, view.attr.min_rnr_timer).syndrome;
                     let ext = Ext { aeth: Some(Aeth { syndrome, msn }), ..Ext::default() };
                     send_response(view, ctx, batch, Opcode::RC_ACKNOWLEDGE, psn, &ext);
+                    // Only now: until here, the packet that it asks for again could have come.
+                    ctx.events.emit(Event::NakSent { qpn: view.qpn(), psn, error });
                     self.responses.pop();
                 }
                 Response::Atomic { psn, msn, value, .. } => {
@@ -431,26 +433,32 @@ impl Responder {
                             *response = Response::Read(read);
                         }
                     }
-                    Err(why) => {
-                        // The region was deregistered, or its memory unmapped, during the READ.
-                        ctx.report_memory_fault(view, why);
-                        let (qpn, psn) = (view.qpn(), read.first.add(read.sent));
-                        self.responses.clear();
-                        let error = ResponderError::RemoteAccess(why);
-                        ctx.events.emit(Event::NakSent { qpn, psn, error });
-                        let syndrome = effect(error, view.attr.min_rnr_timer).syndrome;
-                        self.responses.acknowledge(psn, syndrome, self.msn);
-                        let asked =
-                            Some(MemoryRange { addr: read.va, len: read.len, key: read.rkey });
-                        ctx.events.emit(Event::ResponderFailed { qpn, error, asked });
-                        self.ending = None;
-                        return (true, Err(ConnectionError));
-                    }
+                    Err(why) => return (true, Err(self.fail_read(view, ctx, &read, why))),
                 },
             }
         }
         let more = !self.responses.is_empty();
         (more, if more { Ok(()) } else { self.end(view, ctx) })
+    }
+
+    /// Ends the queue pair because the memory of a READ in progress was deregistered or unmapped. A NAK
+    /// takes the place of the next response packet. Nothing follows it, not even the NAK to a later
+    /// request that was refused meanwhile.
+    fn fail_read(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+        read: &ReadResponse,
+        why: AccessError,
+    ) -> ConnectionError {
+        let error = ResponderError::RemoteAccess(why);
+        self.ending = None;
+        self.responses.clear();
+        self.responses.refuse(read.first.add(read.sent), error, self.msn);
+        ctx.report_memory_fault(view, why);
+        let asked = Some(MemoryRange { addr: read.va, len: read.len, key: read.rkey });
+        ctx.events.emit(Event::ResponderFailed { qpn: view.qpn(), error, asked });
+        ConnectionError
     }
 
     pub(crate) fn has_work(&self) -> bool {

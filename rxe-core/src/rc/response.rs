@@ -9,9 +9,9 @@
 
 use std::collections::VecDeque;
 
+use crate::event::ResponderError;
 use crate::mem::PdId;
 use crate::types::{Key, Psn};
-use crate::wire::{NakCode, Syndrome};
 
 /// The MSN in a response has 24 bits.
 pub(super) const MSN_MASK: u32 = 0xff_ffff;
@@ -19,12 +19,19 @@ pub(super) const MSN_MASK: u32 = 0xff_ffff;
 /// A response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Response {
-    /// Acknowledgement or NAK.
+    /// Acknowledgement.
     Ack {
-        /// The last PSN acknowledged, or the PSN that the NAK is for.
+        /// The last PSN acknowledged.
         psn: Psn,
-        /// ACK, or the kind of NAK.
-        syndrome: Syndrome,
+        /// Messages completed by then.
+        msn: u32,
+    },
+    /// NAK or "receiver not ready".
+    Nak {
+        /// The PSN of the request that is refused.
+        psn: Psn,
+        /// Why it is refused.
+        error: ResponderError,
         /// Messages completed by then.
         msn: u32,
     },
@@ -78,7 +85,7 @@ impl Response {
     /// The first PSN of the response.
     fn psn(&self) -> Psn {
         match self {
-            Self::Ack { psn, .. } | Self::Atomic { psn, .. } => *psn,
+            Self::Ack { psn, .. } | Self::Nak { psn, .. } | Self::Atomic { psn, .. } => *psn,
             Self::Read(read) => read.first,
         }
     }
@@ -86,7 +93,7 @@ impl Response {
     /// One past the last PSN of the response.
     fn end(&self) -> Psn {
         match self {
-            Self::Ack { psn, .. } | Self::Atomic { psn, .. } => psn.next(),
+            Self::Ack { psn, .. } | Self::Nak { psn, .. } | Self::Atomic { psn, .. } => psn.next(),
             Self::Read(read) => read.first.add(read.packets),
         }
     }
@@ -94,7 +101,7 @@ impl Response {
     /// `None` for an acknowledgement or NAK. Otherwise whether this answers a duplicate request.
     fn duplicate(&self) -> Option<bool> {
         match self {
-            Self::Ack { .. } => None,
+            Self::Ack { .. } | Self::Nak { .. } => None,
             Self::Atomic { duplicate, .. } | Self::Read(ReadResponse { duplicate, .. }) => {
                 Some(*duplicate)
             }
@@ -112,18 +119,26 @@ pub(super) struct Responses {
 }
 
 impl Responses {
-    /// Adds an acknowledgement or NAK. It replaces one directly before it: both acknowledge
+    /// Adds an acknowledgement. It replaces one or a NAK directly before it: both acknowledge
     /// everything before their PSN, so the later one says the same and more. But a waiting NAK is
     /// not replaced by an acknowledgement of an earlier PSN; [`Responses::take_resend`] removes it
     /// when its packet has come.
-    pub(super) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
-        let new = Response::Ack { psn, syndrome, msn };
+    pub(super) fn acknowledge(&mut self, psn: Psn, msn: u32) {
+        match self.newest {
+            Some(Response::Nak { psn: refused, .. }) if psn.before(refused) => {}
+            _ => self.add(Response::Ack { psn, msn }),
+        }
+    }
+
+    /// Adds a NAK. It replaces one or an acknowledgement directly before it.
+    pub(super) fn refuse(&mut self, psn: Psn, error: ResponderError, msn: u32) {
+        self.add(Response::Nak { psn, error, msn });
+    }
+
+    /// Adds an acknowledgement or NAK in place of one directly before it.
+    fn add(&mut self, new: Response) {
         match &mut self.newest {
-            Some(Response::Ack { psn: before, syndrome: kind, .. })
-                if !matches!(kind, Syndrome::Ack { .. })
-                    && matches!(syndrome, Syndrome::Ack { .. })
-                    && psn.before(*before) => {}
-            Some(last @ Response::Ack { .. }) => *last = new,
+            Some(last @ (Response::Ack { .. } | Response::Nak { .. })) => *last = new,
             _ => self.push(new),
         }
     }
@@ -132,8 +147,8 @@ impl Responses {
     pub(super) fn take_resend(&mut self) -> bool {
         let asks = matches!(
             self.newest,
-            Some(Response::Ack {
-                syndrome: Syndrome::Nak(NakCode::PsnSequenceError) | Syndrome::RnrNak { .. },
+            Some(Response::Nak {
+                error: ResponderError::SequenceGap | ResponderError::ReceiverNotReady,
                 ..
             })
         );
@@ -205,7 +220,7 @@ impl Responses {
         let mut acknowledged = false;
         for response in all {
             let (psn, msn) = match response {
-                Response::Ack { .. } => {
+                Response::Ack { .. } | Response::Nak { .. } => {
                     self.push(response);
                     continue;
                 }
@@ -213,7 +228,7 @@ impl Responses {
                 Response::Atomic { psn, msn, .. } => (psn, msn),
             };
             if response.duplicate() == Some(false) && !std::mem::replace(&mut acknowledged, true) {
-                self.acknowledge(psn.sub(1), Syndrome::ACK, msn.wrapping_sub(1) & MSN_MASK);
+                self.acknowledge(psn.sub(1), msn.wrapping_sub(1) & MSN_MASK);
             }
         }
     }
@@ -226,9 +241,7 @@ impl Responses {
 
     /// Whether no READ data, atomic value or NAK waits: acknowledgements are not urgent.
     pub(super) fn can_wait(&self) -> bool {
-        let is_ack =
-            |r: &Response| matches!(r, Response::Ack { syndrome: Syndrome::Ack { .. }, .. });
-        self.iter().all(is_ack)
+        self.iter().all(|response| matches!(response, Response::Ack { .. }))
     }
 
     pub(super) fn is_empty(&self) -> bool {

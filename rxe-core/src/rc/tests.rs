@@ -11,8 +11,8 @@ use crate::mem::AccessError;
 use crate::qp::{AttrMask, QpAttr, QpCap, QpState};
 use crate::queue::{CompletionOp, Immediate, Payload, SendFlags, SendOp, SendRequest, Sge, Status};
 use crate::testing::{ALL, BASE, Pair, attributes, causes};
-use crate::types::{Key, RnrTimer};
-use crate::wire::{DropReason, NakCode, OpKind, Opcode, Syndrome};
+use crate::types::{Key, Psn, RnrTimer};
+use crate::wire::{Aeth, DropReason, NakCode, OpKind, Opcode, Syndrome};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -834,6 +834,63 @@ fn a_program_that_goes_to_err_before_a_refusal_has_left_stops_the_data_too() {
     pair.run(LONG);
     let flushed = Status::WorkRequestFlushed;
     assert_eq!(pair.a.outcomes(), [(1, Status::RetryExceeded), (2, flushed)]);
+}
+
+/// The NAKs that b says it has sent, and those that it has sent.
+fn naks(pair: &Pair, events: &[Event]) -> [Vec<Psn>; 2] {
+    let told = events.iter().filter_map(|event| match event {
+        Event::NakSent { psn, .. } => Some(*psn),
+        _ => None,
+    });
+    let is_nak = |sent: &&crate::testing::Sent| {
+        let ack = |aeth: Aeth| matches!(aeth.syndrome, Syndrome::Ack { .. });
+        !sent.forward && sent.packet().aeth().is_some_and(|aeth| !ack(aeth))
+    };
+    [told.collect(), pair.log.iter().filter(is_nak).map(|sent| sent.packet().psn()).collect()]
+}
+
+#[test]
+fn a_nak_is_told_of_when_it_leaves() {
+    // The gap is filled before the NAK leaves. It then names the packet that was dropped behind the gap.
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    let packets = sent_one_by_one(&mut pair, &[SendOp::Write { remote, imm: None }; 2]);
+    inject_in_order(&mut pair, &packets, &[1, 0]);
+    let events = pair.b.events();
+    assert_eq!(naks(&pair, &events), [[packets[1].packet().psn()], [packets[1].packet().psn()]]);
+    assert_eq!(pair.b.engine.counters().naks_sent, 1);
+
+    // A second copy comes before the first is answered.
+    let mut pair = Pair::new();
+    let packets = sent_one_by_one(&mut pair, &[SendOp::Send { imm: None }]);
+    inject_in_order(&mut pair, &packets, &[0, 0]);
+    let events = pair.b.events();
+    assert_eq!(naks(&pair, &events), [[packets[0].packet().psn()], [packets[0].packet().psn()]]);
+    assert_eq!(pair.b.engine.counters().send_rnr_err, 1);
+}
+
+#[test]
+fn a_read_that_fails_takes_the_place_of_a_later_refusal() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    let bad = crate::queue::Remote { rkey: Key::new(remote.rkey.value() ^ 1), ..remote };
+    pair.b.receive(9, 0, 10);
+    pair.a.post(1, SendOp::Read { remote }, 0, 50 * 1024);
+    pair.a.post(2, SendOp::Write { remote: bad, imm: None }, 0, 100);
+    deliver_only(&mut pair);
+    pair.b.memory.deregister(pair.b.key);
+    pair.run_until_idle();
+    let flushed = Status::WorkRequestFlushed;
+    assert_eq!(pair.a.outcomes(), [(1, Status::RemoteAccess), (2, flushed)]);
+    assert_eq!((pair.b.qp.state(), pair.b.outcomes()), (QpState::Err, vec![(9, flushed)]));
+    let events = pair.b.events();
+    let failed = |e: &&Event| matches!(e, Event::ResponderFailed { .. });
+    let range = MemoryRange { addr: remote.addr, len: 50 * 1024, key: remote.rkey };
+    let error = ResponderError::RemoteAccess(AccessError::UnknownKey);
+    let expected = Event::ResponderFailed { qpn: pair.b.qp.qpn(), error, asked: Some(range) };
+    assert_eq!(events.iter().filter(failed).collect::<Vec<_>>(), [&expected]);
+    let [told, sent] = naks(&pair, &events);
+    assert_eq!((told.len(), told), (1, sent));
 }
 
 /// Delivers packets of a to b in this order. Both may answer after each.
