@@ -1,16 +1,19 @@
 //! What happens to a frame before a queue pair sees it: validation and demultiplexing. IBTA 9.6.
 //!
 //! Order: the packet's form, the QP, its state and service, addresses and P_Key, and last, because
-//! it costs most, the ICRC. Nothing of a packet has any effect before all of it holds, but counters.
+//! it costs most, the ICRC. Until all checks have passed, a packet changes nothing but counters.
 
 use std::collections::HashMap;
 
 use super::table::QpTable;
 use super::{AHEAD, Config, Engine, Event, schedule};
+use crate::event::EventSink;
+use crate::mem::MemoryGuard;
 use crate::prefetch;
 use crate::qp::Qp;
-use crate::service::Ctx;
+use crate::service::{Ctx, Window};
 use crate::types::{Gid, Pkey, QpState, QpType, Qpn, Time};
+use crate::wire::icrc::Prefix;
 use crate::wire::{BthView, DropReason, Frame, NetHeader, OpInfo, Packet, Service};
 
 impl Engine {
@@ -18,10 +21,7 @@ impl Engine {
     pub fn handle_frame(&mut self, now: Time, frame: &Frame<'_>) {
         let window = self.window();
         if frame.payload.is_empty() && frame.apart.is_empty() {
-            // An empty datagram holds no packet, not even a short one.
-            self.events.counters.rcvd_pkts += 1;
-            let reason = DropReason::Truncated;
-            self.events.emit(Event::Dropped { reason, qpn: None, psn: None });
+            self.drop_empty();
         }
         let Self {
             config,
@@ -75,7 +75,7 @@ impl Engine {
                 let crowded = qps.is_crowded();
                 current = qps.get_mut(qpn);
                 if let (true, Some(qp)) = (crowded, &current) {
-                    // All of it at once, if it is not there yet.
+                    // The whole QP, in case it is not in the cache.
                     prefetch::value(&**qp);
                 }
             }
@@ -87,33 +87,19 @@ impl Engine {
             } else {
                 &frame.net
             };
-            // The ICRC last, because it costs most. A sender that lets the system segment counts IDs
-            // from 0 in each buffer: the first guess where the ID is hidden. What came through memory
-            // has none.
-            let icrc = || prefix.as_ref().map_or(Ok(()), |prefix| prefix.nth(index).check(bytes));
+            let icrc = prefix.as_ref().map(|prefix| (prefix, index));
+            let arrival =
+                Arrival { now, config, guard: &guard, window, net, packet: &packet, icrc };
             let result = if let Some(qp) = &mut current {
-                admit(qp, config, net, &packet).and_then(|()| icrc()).map(|()| {
-                    qp.receive(&mut Ctx::new(now, &guard, events, window), net, &packet);
-                })
+                arrival.deliver(qp, events)
             } else if qpn == Qpn::MULTICAST {
                 // No QP is current now: those of the group can be looked up.
                 current = None;
-                let group = group(groups, net, &packet).and_then(|group| icrc().map(|()| group));
-                // A datagram to a group goes to every QP that is attached to it. IBTA 10.5.
-                group.map(|group| {
-                    for qpn in group {
-                        let lets_in = |qp: &&mut Qp| {
-                            is_open(qp, packet.info()) && !is_own(qp, config, net, &packet)
-                        };
-                        let qp = qps.get_mut(*qpn).filter(lets_in);
-                        let Some(qp) = qp else { continue };
-                        qp.receive(&mut Ctx::new(now, &guard, events, window), net, &packet);
-                    }
-                })
+                arrival.deliver_to_group(groups, qps, events)
             } else if qpn == Qpn::GSI && gsi.is_open() {
                 current = None;
                 gsi.admit(config, net, &packet)
-                    .and_then(|mad| icrc().map(|()| mad))
+                    .and_then(|mad| arrival.check_icrc().map(|()| mad))
                     .and_then(|mad| gsi.take(net, mad))
             } else if qpn.value() == 0 {
                 Err(DropReason::QpnZero)
@@ -129,6 +115,72 @@ impl Engine {
         }
         drop(guard);
         self.fail_behind_overflow(now);
+    }
+
+    /// An empty datagram holds no packet, not even a short one.
+    #[cold]
+    fn drop_empty(&mut self) {
+        self.events.counters.rcvd_pkts += 1;
+        let reason = DropReason::Truncated;
+        self.events.emit(Event::Dropped { reason, qpn: None, psn: None });
+    }
+}
+
+/// A packet of right form, and what it is checked and delivered with.
+struct Arrival<'a> {
+    now: Time,
+    config: &'a Config,
+    guard: &'a MemoryGuard<'a>,
+    window: Window,
+    net: &'a NetHeader,
+    packet: &'a Packet<'a>,
+    /// What the ICRC begins with, and the packet's place in its frame. `None` if it came through memory
+    /// and has no ICRC.
+    icrc: Option<(&'a Prefix, u16)>,
+}
+
+impl Arrival<'_> {
+    /// Delivers it to the QP that it names.
+    #[inline]
+    fn deliver(&self, qp: &mut Qp, events: &mut EventSink) -> Result<(), DropReason> {
+        admit(qp, self.config, self.net, self.packet)?;
+        self.check_icrc()?;
+        self.hand_over(qp, events);
+        Ok(())
+    }
+
+    /// Delivers a datagram to every QP that is attached to its group. IBTA 10.5.
+    fn deliver_to_group(
+        &self,
+        groups: &Groups,
+        qps: &mut QpTable,
+        events: &mut EventSink,
+    ) -> Result<(), DropReason> {
+        let group = group(groups, self.net, self.packet)?;
+        self.check_icrc()?;
+        for qpn in group {
+            let lets_in = |qp: &&mut Qp| {
+                is_open(qp, self.packet.info()) && !is_own(qp, self.config, self.net, self.packet)
+            };
+            if let Some(qp) = qps.get_mut(*qpn).filter(lets_in) {
+                self.hand_over(qp, events);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the ICRC: last, because it costs most. A sender that lets the system segment counts IDs from
+    /// 0 in each buffer: the first guess where the ID is hidden.
+    #[inline]
+    fn check_icrc(&self) -> Result<(), DropReason> {
+        let check = |(prefix, index): (&Prefix, u16)| prefix.nth(index).check(self.packet.bytes());
+        self.icrc.map_or(Ok(()), check)
+    }
+
+    #[inline]
+    fn hand_over(&self, qp: &mut Qp, events: &mut EventSink) {
+        let mut ctx = Ctx::new(self.now, self.guard, events, self.window);
+        qp.receive(&mut ctx, self.net, self.packet);
     }
 }
 
