@@ -70,7 +70,7 @@ impl Engine {
 /// Datagrams that wait in either direction.
 const CAPACITY: usize = 1024;
 
-/// See the module's opening.
+/// Queue pair 1, and the datagrams that wait on their way in and out.
 #[derive(Debug, Default)]
 pub(super) struct Gsi {
     open: bool,

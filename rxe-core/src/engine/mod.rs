@@ -50,7 +50,8 @@ use timer::Timers;
 /// How many queue pairs ahead of its turn a queue pair is prefetched.
 const AHEAD: usize = Frame::AHEAD / 2;
 
-/// See the module's opening.
+/// All queue pairs of a shard. It takes frames and the time; it makes packets, completions and events. The
+/// [module](self) has the order of the calls.
 #[derive(Debug)]
 pub struct Engine {
     config: Config,

@@ -8,7 +8,7 @@
 
 use crate::sync::{AtomicU64, Ordering, SegQueue};
 
-/// See the module's opening.
+/// A lock-free list with a depth that can change.
 #[derive(Debug)]
 pub(crate) struct Bounded<T> {
     list: SegQueue<T>,

@@ -56,7 +56,7 @@ pub struct StarCounters {
     pub unreachable: u64,
 }
 
-/// See the module's opening.
+/// Hosts at one switch, in virtual time.
 pub struct Star {
     fabric: Fabric,
     impairments: Impairments,

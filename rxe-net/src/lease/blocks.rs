@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// See the module's opening.
+/// A set of blocks of queue pair numbers, a bit each.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Blocks([u64; 4]);
 

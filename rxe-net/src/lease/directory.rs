@@ -85,7 +85,7 @@ impl Display for ScopedAddr {
     }
 }
 
-/// See the module's opening.
+/// The directory of this network namespace, if one can be used.
 #[derive(Debug)]
 pub(crate) struct Directory {
     /// Of this network namespace. `None` if no directory can be used: then the process has its

@@ -18,7 +18,7 @@ use super::services::{Services, closed_service};
 use super::tx_queue::{AGAIN, CAPACITY, TxQueue};
 use crate::sys::thread::spawn_thread;
 
-/// See the module's opening. The thread is made when there is something to do, and ends with this.
+/// The thread that forwards what a file must be looked at for. The thread is made when there is something to do, and ends with this.
 #[derive(Debug)]
 pub(super) struct Forwarder {
     directory: Arc<Directory>,

@@ -15,7 +15,7 @@ use rxe_core::cm::service::PortSpace;
 use super::directory::{Claim, Directory, ScopedAddr};
 use crate::NetError;
 
-/// See the module's opening.
+/// The claims of a device to the services that it listens to.
 #[derive(Debug)]
 pub(super) struct Services {
     directory: Arc<Directory>,

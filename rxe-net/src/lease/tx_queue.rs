@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_millis(200);
 /// Between two attempts.
 pub(super) const AGAIN: Duration = Duration::from_millis(1);
 
-/// See the module's opening.
+/// Messages for the inboxes of other processes.
 pub(super) struct TxQueue {
     /// Made when there is something to send.
     out: Option<UnixSocket>,

@@ -15,7 +15,7 @@ use crate::sys::mmsg::{BATCH, Outgoing, sendmmsg};
 use crate::udp_socket::send_to_groups;
 use crate::{NetError, SharedFd};
 
-/// See the module's opening.
+/// A raw socket for each family.
 pub(crate) struct RawSockets {
     v4: SharedFd,
     /// Absent where the system has no IPv6.

@@ -13,7 +13,7 @@ use super::{CONTROL, Destination};
 use crate::Epoll;
 use crate::sys::unix::{NamedSocket, Rights, SocketPaths, UnixSocket, distinct};
 
-/// See the module's opening. `epoll` watches the sockets as long as they have a path.
+/// The destinations for which a device offers rings. `epoll` watches the sockets as long as they have a path.
 #[derive(Debug)]
 pub(super) struct Listeners {
     all: Vec<(Destination, NamedSocket)>,

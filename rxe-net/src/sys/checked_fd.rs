@@ -31,7 +31,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::NetError;
 
-/// See the module's opening.
+/// A descriptor that is used and closed only while its number is its own.
 #[derive(Debug)]
 pub(crate) struct CheckedFd {
     /// `None` only while it is being dropped.

@@ -35,7 +35,7 @@ const PORTS: u16 = 4;
 /// Those of block 0. Those of block 255 end with the last port.
 const FIRST: u16 = 0xfc00;
 
-/// See the module's opening.
+/// The sockets that packets leave from with another source port than 4791.
 #[derive(Debug)]
 pub(super) struct Senders {
     all: Vec<Sender>,

@@ -23,7 +23,7 @@ use crate::sys::sockopt::drops;
 use crate::udp_socket::UdpSocket;
 use crate::{Epoll, Membership, NetError, SharedFd};
 
-/// See the module's opening.
+/// The sockets of a backend, and the epoll descriptor that watches the later ones.
 pub(crate) struct Sockets {
     all: Vec<Slot>,
     /// Watches the later sockets.

@@ -15,7 +15,7 @@ use crate::{NetError, SharedFd};
 /// The most addresses to receive for.
 const MAX_ADDRESSES: u32 = 1024;
 
-/// See the module's opening.
+/// The maps of the XDP program.
 #[derive(Debug)]
 pub(super) struct Maps {
     /// For each block, 0 or the number of its shard and 1.

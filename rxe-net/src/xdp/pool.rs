@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::ring::{Consumer, Producer};
 use super::umem::{Lot, Umem};
 
-/// See the module's opening.
+/// The UMEM of a queue, with its fill and completion rings.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) umem: Arc<Umem>,

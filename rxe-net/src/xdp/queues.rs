@@ -11,7 +11,7 @@ use crate::{NetError, SharedFd};
 /// Calls of `receive` between two looks for errors of the sockets.
 const CLEAR_INTERVAL: usize = 1024;
 
-/// See the module's opening.
+/// The sockets of a shard on the queues of an interface.
 pub(super) struct Queues {
     receivers: Vec<Receiver>,
     sender: Sender,

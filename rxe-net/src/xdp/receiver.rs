@@ -12,7 +12,7 @@ use super::socket::Kind;
 use super::umem::CHUNK;
 use crate::{NetError, SharedFd};
 
-/// See the module's opening.
+/// The receive ring of a shard on one queue.
 #[derive(Debug)]
 pub(super) struct Receiver {
     fd: SharedFd,

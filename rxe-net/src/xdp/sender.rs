@@ -13,7 +13,7 @@ use super::socket::Kind;
 use super::umem::{CHUNK, Lot};
 use crate::{NetError, SharedFd};
 
-/// See the module's opening.
+/// The transmit ring of a shard, and its chunks.
 #[derive(Debug)]
 pub(super) struct Sender {
     fd: SharedFd,

@@ -16,7 +16,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 /// Bytes of a chunk. The kernel allows no more than a page.
 pub(super) const CHUNK: usize = 4096;
 
-/// See the module's opening.
+/// The memory of a queue's frames.
 #[derive(Debug)]
 pub(super) struct Umem {
     start: NonNull<u8>,

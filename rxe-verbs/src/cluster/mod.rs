@@ -70,7 +70,7 @@ use crate::error::{Error, Result};
 use crate::os::Environment;
 use world::{Port, SimulatedHost, World};
 
-/// Hosts, a network and a virtual clock. See the module's opening.
+/// Hosts, a network and a virtual clock.
 ///
 /// All of it is for one thread: another one that uses the hosts at the same time makes runs differ.
 pub struct Cluster {

@@ -26,7 +26,7 @@ use crate::progress::Shard;
 /// Something that is done to the network at a time.
 pub(super) type Action = Box<dyn FnOnce(&Arc<World>) + Send>;
 
-/// See the module's opening.
+/// The hosts of a cluster, the events that are to come, and the time.
 pub(super) struct World {
     /// Nanoseconds since the start.
     now: AtomicU64,

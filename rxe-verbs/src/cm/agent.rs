@@ -20,7 +20,7 @@ use crate::device::{Device, WeakDevice};
 use crate::error::{Error, Result};
 use crate::progress::{CmList, ConnectionManager, Timers};
 
-/// See the module's opening.
+/// The connection manager of a device, with the mailboxes of the program's IDs.
 pub(crate) struct Agent {
     pub(super) manager: Manager,
     device: WeakDevice,

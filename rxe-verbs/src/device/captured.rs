@@ -15,7 +15,7 @@ use crate::report::TAKEN;
 /// How long a capture may wait for a shard's lock.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// See the module's opening.
+/// The live capture of a device's packets, if there is one.
 #[derive(Default)]
 pub(super) struct Captured(Mutex<Option<LiveCapture>>);
 

@@ -12,7 +12,7 @@ use rxe_net::PortGroups;
 use crate::error::Result;
 use crate::progress::Shard;
 
-/// See the module's opening.
+/// The numbers that queue pairs of a device can get.
 #[derive(Debug)]
 pub(crate) struct QpnAllocator {
     /// `None`: all are this device's.

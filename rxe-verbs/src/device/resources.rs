@@ -12,7 +12,7 @@ use rxe_net::fork_generation;
 
 use crate::usage::UseCounters;
 
-/// See the module's opening.
+/// The objects of a device, by number.
 #[derive(Debug)]
 pub(crate) struct Resources {
     pds: List<Weak<UseCounters>>,

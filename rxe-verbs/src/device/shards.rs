@@ -68,7 +68,7 @@ impl Member {
 /// Makes a further shard.
 pub(super) type Open = Box<dyn Fn() -> Result<(Member, Option<Arc<PortGroups>>)> + Send>;
 
-/// See the module's opening.
+/// The shards of a device, open or not.
 pub(super) struct Shards {
     first: Member,
     /// Opened one after another.

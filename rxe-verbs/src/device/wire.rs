@@ -35,7 +35,7 @@ impl Default for WireOptions {
     }
 }
 
-/// See the module's opening.
+/// What the backends of a device's shards are opened with.
 #[derive(Debug)]
 pub(super) struct Wire {
     options: WireOptions,

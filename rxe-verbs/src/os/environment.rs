@@ -28,7 +28,7 @@ pub(crate) trait Simulation: Send + Sync {
     fn id(&self) -> u64;
 }
 
-/// See the module's opening.
+/// Where a device's time and randomness come from.
 #[derive(Clone)]
 pub(crate) enum Environment {
     /// The system: CLOCK_MONOTONIC and getrandom(2).

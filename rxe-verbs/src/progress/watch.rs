@@ -17,7 +17,7 @@ use super::policy::Interest;
 use crate::error::Result;
 use crate::os::{Environment, Simulation};
 
-/// See the module's opening. What changes of it is in [`Armed`].
+/// The descriptors that a driver sleeps on. What changes of it is in [`Armed`].
 #[derive(Debug)]
 pub(super) struct Watch {
     /// `None` in a simulation, where no thread sleeps.

@@ -26,7 +26,7 @@ pub(super) struct Wanted {
     pub(super) notices: bool,
 }
 
-/// See the module's opening.
+/// Where captured packets go.
 pub(super) struct Sink {
     lines: Option<Lines>,
     file: Option<Writer>,

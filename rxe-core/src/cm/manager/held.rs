@@ -28,7 +28,7 @@ const MAX_OF_SOURCE: usize = 64;
 /// The most services remembered whose listener ended recently.
 const MAX_CLOSED: usize = 1024;
 
-/// See the module's opening.
+/// Requests that wait for the next listener of their service, and the services that had one recently.
 #[derive(Debug, Default)]
 pub(super) struct HeldRequests {
     /// Until when requests wait, by [`PortSpace::same_port`].

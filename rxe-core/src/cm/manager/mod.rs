@@ -97,7 +97,8 @@ pub enum CmError {
     NoResources,
 }
 
-/// See the module's opening.
+/// The connections and SIDR queries of one device. It takes datagrams, the time and what the consumer
+/// decides; it makes datagrams and events.
 #[derive(Debug)]
 pub struct Manager {
     config: CmConfig,

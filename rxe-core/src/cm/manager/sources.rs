@@ -51,7 +51,7 @@ impl State {
     }
 }
 
-/// See the module's opening.
+/// What each source address has used of its limits.
 #[derive(Debug)]
 pub(super) struct Sources {
     all: HashMap<Gid, Source>,
