@@ -30,7 +30,7 @@ Each case is an engine with one queue pair in a named state, a script of packets
 ";
 
 const OPENING_ZH: &str = "\
-# 规范符合性
+# 异常报文
 
 [English](../../conformance.md)
 

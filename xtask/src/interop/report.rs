@@ -303,7 +303,7 @@ const BEGIN: &str = "<!-- kernel ";
 const END: &str = "<!-- end -->";
 
 const INTRODUCTION: &str = "\
-# With a real kernel
+# Interoperability
 
 [中文](zh/reference/interop.md)
 
