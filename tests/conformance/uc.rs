@@ -117,7 +117,7 @@ pub(crate) fn cases() -> Vec<Case> {
             .completes([got(1, 8)])
             .wrote(0, 1024)
             .wrote(recv_at(1), 8)
-            .note("what has come of it is in memory, as on any adapter; nothing says that it is whole")
+            .note("what has come of it is in memory, as on any network card; nothing says that it is whole")
             .kernel("Drops the packet that begins the next message, too."),
         case("a UC WRITE inside a UC SEND", rule)
             .given(uc().receive(1, 5000))

@@ -35,7 +35,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ),
         causes: &[],
         remedies: &[t(
-            "`rxe gids` lists them (show_gids on adapters). Both ends exchange their GIDs before they connect.",
+            "`rxe gids` lists them (show_gids on cards). Both ends exchange their GIDs before they connect.",
             "用 `rxe gids` 列出（网卡上用 show_gids）。两端在建立连接前交换 GID。",
         )],
     },
@@ -50,7 +50,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t("GID index (sgid_index)", "GID 索引（sgid_index）"),
         what: t(
-            "The GID index chooses which of the port's addresses packets are sent from, and on adapters whether they are RoCEv1 or RoCEv2. It is -x of perftest and -g of the pingpongs.",
+            "The GID index chooses which of the port's addresses packets are sent from, and on cards whether they are RoCEv1 or RoCEv2. It is -x of perftest and -g of the pingpongs.",
             "GID 索引选择报文的源地址；在网卡上还决定用 RoCEv1 还是 RoCEv2。perftest 用 -x 指定，pingpong 类程序用 -g 指定。",
         ),
         causes: &[
@@ -125,7 +125,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             ),
         ],
         remedies: &[t(
-            "14 (67 ms) is usual. An adapter may wait up to four times as long. `rxe explain timeout 14` computes any code.",
+            "14 (67 ms) is usual. A card may wait up to four times as long. `rxe explain timeout 14` computes any code.",
             "通常用 14（67 ms）。实际等待最长可达四倍。`rxe explain timeout 14` 可换算任意代码。",
         )],
     },
@@ -228,7 +228,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         phrases: &[],
         title: t("Q_Key, the key of datagrams", "Q_Key：数据报的密钥"),
         what: t(
-            "Each UD datagram carries a Q_Key of 32 bits. The receiving queue pair drops it, without an answer, if that is not its own qkey.",
+            "Each UD datagram carries a Q_Key of 32 bits. If the Q_Key is not that of the receiving queue pair, the datagram is dropped without an answer.",
             "每个 UD 数据报带有 32 位 Q_Key；与接收方队列对的 qkey 不同则被丢弃，不会有应答。",
         ),
         causes: &[

@@ -72,7 +72,7 @@ pub(super) static ENTRIES: &[Entry] = &[
                 "ibv_post_send、ibv_post_recv：队列已满，达到创建时的容量。",
             ),
             t(
-                "ibv_reg_mr on an adapter: the limit of locked memory (ulimit -l) is too small.",
+                "ibv_reg_mr on a card: the limit of locked memory (ulimit -l) is too small.",
                 "在网卡上 ibv_reg_mr：锁定内存的上限（ulimit -l）太小。",
             ),
             t(

@@ -32,7 +32,7 @@ pub(super) static ENTRIES: &[Entry] = &[
                 "路径 MTU 超过接口 MTU 允许的值（active_mtu）。",
             ),
             t(
-                "An adapter or kernel rxe cannot find the peer's MAC address: no route, or no answer to ARP.",
+                "A card or kernel rxe cannot find the peer's MAC address: no route, or no answer to ARP.",
                 "网卡或内核 rxe 找不到对端的 MAC 地址：没有路由，或 ARP 无应答。",
             ),
         ],
@@ -229,7 +229,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ),
         causes: &[
             t(
-                "Adapters and kernel rxe lock the memory: ulimit -l is too small (ENOMEM). rxe locks none.",
+                "Cards and kernel rxe lock the memory: ulimit -l is too small (ENOMEM). rxe locks none.",
                 "网卡和内核 rxe 要锁定内存：ulimit -l 太小（ENOMEM）。rxe 不锁定内存。",
             ),
             t("The memory is not mapped, or read-only (EFAULT).", "内存未映射或只读（EFAULT）。"),
@@ -253,7 +253,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             "libibverbs 警告：该用户可锁定的内存很少。",
         ),
         causes: &[t(
-            "The default limit of the system. It matters for adapters and kernel rxe; rxe locks no memory.",
+            "The default limit of the system. It matters for cards and kernel rxe; rxe locks no memory.",
             "系统默认限制。对网卡和内核 rxe 有影响；rxe 不锁定内存。",
         )],
         remedies: &[t(
@@ -357,7 +357,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             t("A firewall blocks UDP port 4791.", "防火墙拦截了 UDP 4791 端口。"),
         ],
         remedies: &[t(
-            "Start the peer's program with `rxe run`, or check its adapter. Ping the address, and open UDP port 4791 both ways.",
+            "Start the peer's program with `rxe run`, or check its card. Ping the address, and open UDP port 4791 both ways.",
             "用 `rxe run` 启动对端程序，或检查其网卡；ping 该地址，双向放行 UDP 4791 端口。",
         )],
     },
@@ -453,7 +453,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             "libibverbs 发现了内核设备，但没有对应的用户态驱动（provider）。",
         ),
         causes: &[t(
-            "The package of providers is missing, or older than the adapter.",
+            "The package of providers is missing, or older than the card.",
             "没有安装 provider 软件包，或版本比网卡旧。",
         )],
         remedies: &[t(

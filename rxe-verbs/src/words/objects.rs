@@ -19,7 +19,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         &["context", "hca", "ibv_open_device"],
         t("Device and context", "设备（device）与上下文（context）"),
         t(
-            "A device is an adapter with RDMA, such as mlx5_0; here each network interface with an address is one, such as rxe_eth0. ibv_open_device gives a context, from which all other objects are made.",
+            "A device is a network card with RDMA, such as mlx5_0; here each network interface with an address is one, such as rxe_eth0. ibv_open_device gives a context, from which all other objects are made.",
             "设备就是支持 RDMA 的网卡，如 mlx5_0；在这里，每个有地址的网络接口都是一个设备，如 rxe_eth0。ibv_open_device 返回上下文，其他对象都由它创建。",
         ),
         &[t(
@@ -63,20 +63,20 @@ pub(super) static ENTRIES: &[Entry] = &[
         ),
         &[t(
             "The memory belongs to the device until the completion comes. wr_id comes back in it.",
-            "在完成事件到来之前，这块内存归设备使用；wr_id 会在完成事件中返回。",
+            "在完成到来之前，这块内存归设备使用；wr_id 会在完成中返回。",
         )],
     ),
     entry(
         "wc",
         &["completion", "work-completion", "cqe"],
-        t("Work completion (WC)", "完成事件（WC）"),
+        t("Work completion (WC)", "工作完成（WC）"),
         t(
             "A work completion says that a request has ended, and how: wr_id, status, and for a receive also the length. If the status is not 0, only wr_id, status, qp_num and vendor_err are valid.",
-            "完成事件说明一个请求已经结束以及结果：wr_id、状态，接收还有长度。状态不为 0 时，只有 wr_id、status、qp_num 和 vendor_err 有效。",
+            "工作完成说明一个请求已经结束以及结果：wr_id、状态，接收还有长度。状态不为 0 时，只有 wr_id、status、qp_num 和 vendor_err 有效。",
         ),
         &[t(
             "Look at the status of each. `rxe explain` lists the codes.",
-            "每个完成事件都要检查状态；`rxe explain` 列出所有代码。",
+            "每个完成都要检查状态；`rxe explain` 列出所有代码。",
         )],
     ),
     entry(
@@ -98,7 +98,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         t("Immediate data", "立即数（immediate data）"),
         t(
             "Four bytes that go along with a SEND or WRITE and come out in the receiver's completion. A WRITE with immediate uses up a receive of the peer.",
-            "随 SEND 或 WRITE 发送的 4 个字节，出现在接收端的完成事件中。带立即数的 WRITE 会消耗对端一个接收请求。",
+            "随 SEND 或 WRITE 发送的 4 个字节，出现在接收端的完成中。带立即数的 WRITE 会消耗对端一个接收请求。",
         ),
         &[t(
             "It is in network byte order: use htonl() and ntohl().",
@@ -136,7 +136,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         &["address-handle", "ibv_create_ah"],
         t("Address handle (AH)", "地址句柄（AH）"),
         t(
-            "An address handle holds the peer's GID and the own GID index. A datagram (UD) names one in each request, a connected queue pair has the same as ah_attr at the step to RTR.",
+            "An address handle holds the peer's GID and this side's GID index. Each UD request names one. A connected queue pair gets the same data as ah_attr at the step to RTR.",
             "地址句柄保存对端 GID 和本端 GID 索引。UD 的每个请求都要指定一个；面向连接的队列对在转到 RTR 时用 ah_attr 给出同样的内容。",
         ),
         &[t(
@@ -175,8 +175,8 @@ pub(super) static ENTRIES: &[Entry] = &[
         &["invariant-crc"],
         t("Invariant CRC (ICRC)", "不变 CRC（ICRC）"),
         t(
-            "The last four bytes of each packet: a checksum over all that no router changes. A packet with a wrong one is dropped without an answer, and sent again.",
-            "每个报文的最后 4 字节，对路由途中不变的部分做校验。ICRC 错误的报文被丢弃，不作应答，之后由发送端重传。",
+            "The last four bytes of each packet: a checksum over all that no router changes. A packet with a wrong one is dropped without an answer. RC sends it again; UC and UD lose it.",
+            "每个报文的最后 4 字节，对路由途中不变的部分做校验。ICRC 错误的报文被丢弃，没有响应：RC 会重传，UC 和 UD 就此丢失。",
         ),
         &[t(
             "`rxe decode` checks it. If it is wrong, something between the two ends changes packets.",

@@ -80,7 +80,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         phrases: &[],
         title: t("QP state SQD, send queue drained", "队列对状态 SQD（发送队列排空）"),
         what: t(
-            "Requests that were begun are finished, no other is begun. Then the event IBV_EVENT_SQ_DRAINED comes, if it was asked for.",
+            "Requests that have begun are finished, and no new one begins. Then the event IBV_EVENT_SQ_DRAINED comes, if it was asked for.",
             "已开始的请求继续完成，不再开始新请求；排空后产生 IBV_EVENT_SQ_DRAINED 事件（如果要求通知）。",
         ),
         causes: &[],

@@ -224,7 +224,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             "完成状态 8：本地访问错误（local access error）",
         ),
         what: t(
-            "A WRITE with immediate data came from the peer, and its memory access failed here. Some adapters report this; rxe does not.",
+            "A WRITE with immediate data came from the peer, and its memory access failed here. Some cards report this; rxe does not.",
             "收到对端带立即数的 WRITE，但在本端访问内存失败。部分网卡会报告此状态，rxe 不会。",
         ),
         causes: &[t(
@@ -424,7 +424,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             "完成状态 16：操作被中止（operation aborted）",
         ),
         what: t(
-            "The peer ended the operation. Some adapters report this; rxe does not.",
+            "The peer ended the operation. Some cards report this; rxe does not.",
             "对端中止了操作。部分网卡会报告此状态，rxe 不会。",
         ),
         causes: &[t(
@@ -446,11 +446,11 @@ pub(super) static ENTRIES: &[Entry] = &[
             "设备无法继续工作。rxe 不报告此状态。",
         ),
         causes: &[t(
-            "A fault of the adapter, its firmware or its driver.",
+            "A fault of the card, its firmware or its driver.",
             "网卡、固件或驱动出现故障。",
         )],
         remedies: &[t(
-            "Look at the kernel's log (dmesg), then reset or replace the adapter.",
+            "Look at the kernel's log (dmesg), then reset or replace the card.",
             "查看内核日志（dmesg），然后重置或更换网卡。",
         )],
     },
@@ -489,7 +489,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             "详细原因在 vendor_err 中，由厂商定义。",
         )],
         remedies: &[t(
-            "Look up vendor_err in the adapter's documentation.",
+            "Look up vendor_err in the card's documentation.",
             "在网卡文档中查 vendor_err。",
         )],
     },
@@ -535,11 +535,11 @@ pub(super) static ENTRIES: &[Entry] = &[
             "完成状态 22、23：标签匹配（tag matching）专用",
         ),
         what: t(
-            "Errors of tag matching by the adapter. rxe has no tag matching.",
+            "Errors of tag matching by the card. rxe has no tag matching.",
             "网卡标签匹配功能的错误。rxe 没有标签匹配。",
         ),
         causes: &[t(
-            "A tag or a rendezvous message could not be handled by the adapter.",
+            "A tag or a rendezvous message could not be handled by the card.",
             "网卡无法处理某个标签或 rendezvous 消息。",
         )],
         remedies: &[t(

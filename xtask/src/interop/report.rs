@@ -97,13 +97,10 @@ impl Report {
     pub fn section(&self) -> String {
         let mut out = format!("## Linux {}\n\n", self.release);
         let bad = self.failed().count() + self.skipped().count();
-        let _ = writeln!(
-            out,
-            "Package `{}`. {} cells, {} of them not good.\n",
-            self.package,
-            self.rows.len(),
-            bad
-        );
+        let quality =
+            if bad == 0 { "all good".to_owned() } else { format!("{bad} of them not good") };
+        let _ =
+            writeln!(out, "Package `{}`. {} cells, {quality}.\n", self.package, self.rows.len());
         let rc: Vec<u64> = SIZES.into_iter().chain([8]).collect();
         self.operations(&mut out, "", &Op::ALL, &rc);
         self.operations(&mut out, "uc/", &Op::UC, &UC_SIZES);
@@ -289,7 +286,7 @@ fn summary(sections: &[(String, String)]) -> String {
             text.lines().find_map(|line| line.strip_prefix("Package `")?.split_once("`. "));
         let (Some(release), Some((_, counts))) = (release, counts) else { continue };
         let mut numbers = counts.split(' ').filter(|word| word.parse::<u32>().is_ok());
-        let (cells, bad) = (numbers.next().unwrap_or("?"), numbers.next().unwrap_or("?"));
+        let (cells, bad) = (numbers.next().unwrap_or("?"), numbers.next().unwrap_or("0"));
         let _ = writeln!(out, "| Linux {kernel} | {release} | {cells} | {bad} |");
     }
     out + pages::END + "\n"
@@ -307,8 +304,8 @@ const INTRODUCTION: &str = "\
 
 [中文](zh/reference/interop.md)
 
-Made by `cargo xtask interop`: our engine and the `rdma_rxe` of stock Debian kernels, each asking \
-and each answering, over the backends `udp`, `packet` and `xdp`, and from an endpoint of layer 2 (`l2`, \
+Made by `cargo xtask interop`: our engine and the `rdma_rxe` of stock Debian kernels, each as \
+requester and as responder, over the backends `udp`, `packet` and `xdp`, and from an endpoint of layer 2 (`l2`, \
 `if`). `cargo xtask test` runs `udp` and `packet` in each role whole with one of the kernels 6.1 and 7.2 \
 and a few cells with the other; of the others it runs a few cells. `cargo xtask test --all` runs all of \
 `udp`, `packet` and `xdp`.
@@ -332,7 +329,7 @@ on the host's interface, beside the host's stack, and in the cell `beside` a sec
 interface of the kernel's device: each serves a program while the other is there. The ping-pong programs \
 exchange their queue pair numbers over TCP, which endpoints do not have, so their cells are empty.
 
-`guest` is our engine at both ends: in the VM with AF_XDP in place of the kernel's device, on a card whose \
+`guest` is our engine at both ends: in the VM with AF_XDP in place of the kernel's device, on a network card whose \
 driver has zero copy since Linux 6.13, and on the host with UDP sockets; its cells on VLANs are between two \
 cards of the VM. They are in a table of their own.
 
@@ -347,8 +344,8 @@ with a socket, as rdma_cm has it do: `rdma_rxe` itself asks the interface for a 
 of IPv6, for IPv4 groups too. Where a cell is empty, the kernel has no such thing: memory windows \
 came with Linux 5.14, ATOMIC WRITE and FLUSH with 6.2.
 
-A fault is played between two kernels first, and each end must see the same completions and end \
-in the same state with one of the kernels replaced. Requests are numbered: 1 is the one at fault, \
+Each failing case first runs between two kernels. Then rxe takes the place of one, and both ends \
+must see the same completions and end in the same state. Requests are numbered: 1 is the one at fault, \
 2 a SEND behind it, 50 a receive posted by the requester, 60 and 61 receives posted by the \
 responder. `ok *` has a remark below the tables.
 ";
@@ -361,7 +358,7 @@ const SUMMARY: &str = "
 const DIFFERENCES: &str = "
 ## Where `rdma_rxe` does otherwise
 
-Met in these cells, and gone round where a program could do so too:
+Found in these cells. The tests avoid a problem where a program could avoid it too:
 
 | Linux | what it does | and so |
 | --- | --- | --- |

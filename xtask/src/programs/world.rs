@@ -31,9 +31,9 @@ impl Sides {
     /// The name in the table and in filters: server, client.
     pub fn name(self) -> &'static str {
         match self {
-            Self::OursOurs => "ours–ours",
-            Self::OursKernel => "ours–kernel",
-            Self::KernelOurs => "kernel–ours",
+            Self::OursOurs => "rxe–rxe",
+            Self::OursKernel => "rxe–kernel",
+            Self::KernelOurs => "kernel–rxe",
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::common::{Error, check_file, print, print_error, write_file};
 ///
 /// The peer's host runs a small C program that needs nothing but libibverbs: `rxe conform --print-peer >
 /// peer.c; cc peer.c -o peer -libverbs; ./peer`. With librdmacm (`cc -DWITH_CM peer.c -o peer -libverbs
-/// -lrdmacm`) it can also play the cases of the communication manager. Its device may be an adapter, the
+/// -lrdmacm`) it can also play the cases of the communication manager. Its device may be a network card, the
 /// kernel's rxe, or this engine under `rxe run`. Each case sends it packets, or answers its own, and compares what it does with
 /// what the InfiniBand specification allows. Exit code 0: all cases conform, or are not testable; 1: the
 /// peer deviates in some; 2: the run could not be made.

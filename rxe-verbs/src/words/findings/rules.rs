@@ -33,7 +33,7 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
             "某个发送方的所有报文 ICRC 都不对：ICRC 在抓包点之后才计算，线路上的报文是正确的。",
         ),
         &[t(
-            "The adapter computes it, and the capture is on its host.",
+            "The card computes it, and the capture is on its host.",
             "ICRC 由网卡计算，而抓包在该主机上进行。",
         )],
         &[t("Capture at the receiver, or at a switch.", "在接收端或交换机上抓包。")],
@@ -172,7 +172,7 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
         ),
         &[
             t(
-                "The requester ignores credits, as Linux rxe and many adapters do.",
+                "The requester ignores credits, as Linux rxe and many cards do.",
                 "请求方忽略信用值，Linux rxe 和许多网卡都是这样。",
             ),
             t("The receiver posts too few receives.", "接收方投递的接收请求太少。"),

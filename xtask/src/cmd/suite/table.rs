@@ -22,7 +22,7 @@ pub(super) fn table(ours: &Ends, theirs: &Ends, kernel: &str) -> String {
         passed.count()
     };
     let mut out = format!(
-        "| module | tests | pass with ours | pass with kernel {kernel} |\n| --- | --- | --- | --- |\n"
+        "| module | tests | pass with rxe | pass with kernel {kernel} |\n| --- | --- | --- | --- |\n"
     );
     let mut modules: Vec<&str> = ours.keys().map(|(module, _)| module.as_str()).collect();
     modules.dedup();
@@ -51,7 +51,7 @@ pub(super) fn table(ours: &Ends, theirs: &Ends, kernel: &str) -> String {
             }
         }
     }
-    out += "| with ours | tests |\n| --- | --- |\n";
+    out += "| with rxe | tests |\n| --- | --- |\n";
     for (why, names) in reasons {
         let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
         let _ = writeln!(out, "| {why} | {} |", names.join(", "));
