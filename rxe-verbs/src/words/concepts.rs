@@ -112,7 +112,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         title: t("Local ACK timeout (timeout)", "本地 ACK 超时（timeout）"),
         what: t(
             "How long a requester waits for an acknowledgement before it sends again: 4.096 µs times 2 to the power of the code (0 to 31). Code 0 waits for ever.",
-            "请求方等待应答的时间，超过则重传：4.096 µs 乘以 2 的代码次方（代码 0 到 31）。代码 0 表示无限等待。",
+            "请求方等待确认（ACK）的时间，超过则重传：4.096 µs 乘以 2 的代码次方（代码 0 到 31）。代码 0 表示无限等待。",
         ),
         causes: &[
             t(
@@ -136,7 +136,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         title: t("Retry count (retry_cnt)", "重试次数（retry_cnt）"),
         what: t(
             "How often a request is sent again when no answer comes, 0 to 7. Then it ends with RETRY_EXC_ERR (12).",
-            "没有应答时重传的次数，0 到 7；用尽后请求以 RETRY_EXC_ERR（12）结束。",
+            "没有响应时重传的次数，0 到 7；用尽后请求以 RETRY_EXC_ERR（12）结束。",
         ),
         causes: &[t(
             "0: the first lost packet ends the connection.",
@@ -196,7 +196,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         title: t("AETH syndrome: ACK, RNR NAK and NAK", "AETH 的 syndrome：ACK、RNR NAK 与 NAK"),
         what: t(
             "The syndrome is the byte of an acknowledgement that says what it means: 0x00 to 0x1f ACK with credits, 0x20 to 0x3f RNR NAK with a timer code, 0x60 to 0x64 NAK with a code.",
-            "syndrome 是应答报文中说明其含义的字节：0x00–0x1f 为带信用值的 ACK，0x20–0x3f 为带定时器代码的 RNR NAK，0x60–0x64 为带代码的 NAK。",
+            "syndrome 是确认报文中说明其含义的字节：0x00–0x1f 为带信用值的 ACK，0x20–0x3f 为带定时器代码的 RNR NAK，0x60–0x64 为带代码的 NAK。",
         ),
         causes: &[],
         remedies: &[t(
@@ -229,7 +229,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         title: t("Q_Key, the key of datagrams", "Q_Key：数据报的密钥"),
         what: t(
             "Each UD datagram carries a Q_Key of 32 bits. If the Q_Key is not that of the receiving queue pair, the datagram is dropped without an answer.",
-            "每个 UD 数据报带有 32 位 Q_Key；与接收方队列对的 qkey 不同则被丢弃，不会有应答。",
+            "每个 UD 数据报带有 32 位 Q_Key；与接收方队列对的 qkey 不同则被丢弃，不会有响应。",
         ),
         causes: &[
             t(
@@ -304,7 +304,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         title: t("max_rd_atomic and max_dest_rd_atomic", "max_rd_atomic 与 max_dest_rd_atomic"),
         what: t(
             "How many READs and atomics may be on the way at once: max_rd_atomic those that this side sends, max_dest_rd_atomic those that it answers.",
-            "同时在途的 READ 和原子操作数：max_rd_atomic 是本端发出的，max_dest_rd_atomic 是本端应答的。",
+            "同时在途的 READ 和原子操作数：max_rd_atomic 是本端发出的，max_dest_rd_atomic 是本端响应的。",
         ),
         causes: &[t(
             "max_rd_atomic larger than the peer's max_dest_rd_atomic gives REM_INV_REQ_ERR (9). 0 gives LOC_QP_OP_ERR (2) for each READ.",

@@ -251,7 +251,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         names: &["errno-110"],
         phrases: &["connection timed out"],
         title: t("errno 110, ETIMEDOUT: connection timed out", "errno 110：ETIMEDOUT（连接超时）"),
-        what: t("The peer did not answer in time.", "对端没有及时应答。"),
+        what: t("The peer did not answer in time.", "对端没有及时响应。"),
         causes: &[
             t(
                 "A firewall, a wrong address, or no program there.",

@@ -33,7 +33,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             ),
             t(
                 "A card or kernel rxe cannot find the peer's MAC address: no route, or no answer to ARP.",
-                "网卡或内核 rxe 找不到对端的 MAC 地址：没有路由，或 ARP 无应答。",
+                "网卡或内核 rxe 找不到对端的 MAC 地址：没有路由，或 ARP 无响应。",
             ),
         ],
         remedies: &[
@@ -285,7 +285,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             ),
             t(
                 "There is no route, or the peer does not answer ARP or neighbour discovery.",
-                "没有路由，或对端不应答 ARP、邻居发现。",
+                "没有路由，或对端不响应 ARP、邻居发现。",
             ),
             t(
                 "The address is 127.0.0.1, for which hardware has no device.",
@@ -351,7 +351,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             "RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_CONNECT_ERROR",
             "RDMA_CM_EVENT_UNREACHABLE、RDMA_CM_EVENT_CONNECT_ERROR",
         ),
-        what: t("No answer to the connection request came.", "连接请求没有得到应答。"),
+        what: t("No answer to the connection request came.", "连接请求没有得到响应。"),
         causes: &[
             t("No RDMA device works at that address.", "该地址没有工作中的 RDMA 设备。"),
             t("A firewall blocks UDP port 4791.", "防火墙拦截了 UDP 4791 端口。"),

@@ -45,7 +45,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         title: t("QP state RTR, ready to receive", "队列对状态 RTR（可以接收）"),
         what: t(
             "The queue pair accepts packets and answers them. It cannot send requests yet.",
-            "队列对接收报文并应答，但还不能发送请求。",
+            "队列对接收报文并响应，但还不能发送请求。",
         ),
         causes: &[t(
             "The step to RTR fails most often because of the GID, the GID index or the path MTU.",

@@ -207,7 +207,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             t("The peer's RDMA stack is at fault.", "对端的 RDMA 协议栈有问题。"),
             t(
                 "Another host or program answers for the peer: an address used twice, or an old connection with the same QP number.",
-                "有别的主机或程序替对端应答：地址重复，或旧连接用了相同的 QP 号。",
+                "有别的主机或程序替对端响应：地址重复，或旧连接用了相同的 QP 号。",
             ),
         ],
         remedies: &[t(
@@ -334,7 +334,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             "Completion status 12, transport retry counter exceeded",
             "完成状态 12：传输重试次数用尽（transport retry counter exceeded）",
         ),
-        what: t("The peer did not answer.", "对端没有应答。"),
+        what: t("The peer did not answer.", "对端没有响应。"),
         causes: &[
             t(
                 "The peer's program has ended, or its QP is not in RTR or RTS yet.",
@@ -358,7 +358,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             ),
             t(
                 "timeout is so short or retry_cnt so small that a loaded peer or network answers too late.",
-                "timeout 太短或 retry_cnt 太小，对端或网络繁忙时来不及应答。",
+                "timeout 太短或 retry_cnt 太小，对端或网络繁忙时来不及响应。",
             ),
         ],
         remedies: &[
@@ -373,7 +373,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             ),
             t(
                 "Capture at both ends: requests that leave and never arrive are the network's; requests that arrive and get no answer are the peer's.",
-                "两端同时抓包：请求发出却没有到达，问题在网络；到达了却没有应答，问题在对端。",
+                "两端同时抓包：请求发出却没有到达，问题在网络；到达了却没有响应，问题在对端。",
             ),
         ],
     },
@@ -464,11 +464,11 @@ pub(super) static ENTRIES: &[Entry] = &[
         ),
         what: t(
             "An answer of management datagrams did not come in time. Programs of verbs rarely see it.",
-            "管理报文（MAD）的应答超时。verbs 程序很少见到。",
+            "管理报文（MAD）的响应超时。verbs 程序很少见到。",
         ),
         causes: &[t(
             "The peer or the subnet manager does not answer.",
-            "对端或子网管理器没有应答。",
+            "对端或子网管理器没有响应。",
         )],
         remedies: &[t(
             "Check the path to the peer as for `rxe explain RETRY_EXC_ERR`.",

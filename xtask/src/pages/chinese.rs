@@ -163,7 +163,7 @@ const PARTS: &[(&str, &str)] = &[
     (
         "\"Times as good\" is what the first row of a test is beside the others, within a round: \
          bandwidth and rate first/other, latency other/first.",
-        "\"倍数\"是第一行与其他行在同一轮之内的比值：带宽和速率为第一行除以其他行，时延为其他行除以\
+        "“倍数”是第一行与其他行在同一轮之内的比值：带宽和速率为第一行除以其他行，时延为其他行除以\
          第一行。",
     ),
     ("Machine: ", "机器："),
@@ -200,7 +200,7 @@ const PARTS: &[(&str, &str)] = &[
     ("### unreliable", "### unreliable：UC 和 UD"),
     ("### xrc_target", "### xrc_target：XRC 的目标端"),
     ("### xrc_initiator", "### xrc_initiator：XRC 的发起端"),
-    ("### requester", "### requester：发给请求方的应答"),
+    ("### requester", "### requester：发给请求方的响应"),
     ("### retries", "### retries：重试"),
     ("### cm_asked", "### cm_asked：通信管理器，对端收到请求"),
     ("### cm_asks", "### cm_asks：通信管理器，对端发出请求"),

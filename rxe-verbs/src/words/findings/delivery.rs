@@ -38,12 +38,12 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
         t("Sent again after a timeout", "超时重传"),
         t(
             "No answer came within the Local ACK Timeout, so the requester sent again from the oldest request without one.",
-            "在 Local ACK Timeout 内没有收到应答，请求方从最早未被应答的请求开始重传。",
+            "在 Local ACK Timeout 内没有收到响应，请求方从最早未得到响应的请求开始重传。",
         ),
         &[
             t(
                 "The last packet before a pause was lost, or its acknowledgement: nothing came after it to show that.",
-                "停顿前的最后一个报文或它的应答丢失：后面没有报文可以暴露这一丢失。",
+                "停顿前的最后一个报文或它的确认丢失：后面没有报文可以暴露这一丢失。",
             ),
             t(
                 "The responder is slower than the timeout, or gone.",
@@ -61,10 +61,10 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
     entry(
         "ack-not-requested",
         &["ackreq", "ack-req"],
-        t("Nobody asked for the acknowledgement", "没有请求应答（AckReq）"),
+        t("Nobody asked for the acknowledgement", "没有请求确认（AckReq）"),
         t(
             "The requester waited for an acknowledgement, but had set AckReq in none of its packets. Without AckReq a responder need not answer.",
-            "请求方在等待应答，但没有任何报文设置 AckReq 位。没有 AckReq，响应方可以不应答。",
+            "请求方在等待确认，但没有任何报文设置 AckReq 位。没有 AckReq，响应方可以不发确认。",
         ),
         &[t(
             "The requester does not set AckReq in the last packet before it waits.",
@@ -102,10 +102,10 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
     entry(
         "ack-lost",
         &[],
-        t("Sent again although it was answered", "已应答却又重传"),
+        t("Sent again although it was answered", "已有响应却又重传"),
         t(
             "The responder had answered a request, and the requester sent it again: the answer was lost behind the place of the capture, or came after the timeout.",
-            "响应方已经应答，请求方却又重传：应答在抓包点之后丢失，或在超时之后才到。",
+            "响应方已经响应，请求方却又重传：响应在抓包点之后丢失，或在超时之后才到。",
         ),
         &[
             t("The way back loses packets.", "返回方向丢包。"),
@@ -125,10 +125,10 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
     entry(
         "ack-late",
         &["late-ack"],
-        t("The answer came after the timeout", "应答迟到（超时之后才到）"),
+        t("The answer came after the timeout", "响应迟到（超时之后才到）"),
         t(
             "The requester sent a request again, and its first answer came so soon afterwards that it answers the first transmission. Nothing was lost: the answer took longer than the timeout.",
-            "请求方超时重传之后，应答很快就到了，快得不可能是对重传的应答，而是对第一次发送的应答。没有丢包，只是应答比超时时间更晚。",
+            "请求方超时重传之后，响应很快就到了，快得不可能是对重传的响应，而是对第一次发送的响应。没有丢包，只是响应比超时时间更晚。",
         ),
         &[
             t(
@@ -158,7 +158,7 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
         t("Duplicated by the network", "被网络复制的报文"),
         t(
             "The same packet came twice, sooner than its sender could have sent it again. A responder answers the second one without doing it again.",
-            "同一报文到达两次，间隔短于发送方重传所需的时间。响应方对第二个只应答，不再执行。",
+            "同一报文到达两次，间隔短于发送方重传所需的时间。响应方对第二个只响应，不再执行。",
         ),
         &[t(
             "A bridge or a mirror port sends frames twice, or the capture has two places.",
@@ -220,10 +220,10 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
     entry(
         "unanswered",
         &["no-answer"],
-        t("A request that is never answered", "始终没有应答的请求"),
+        t("A request that is never answered", "始终没有响应的请求"),
         t(
             "A request was sent three times or more, and no answer came until the capture ended. The requester gives up with RETRY_EXC_ERR (12).",
-            "请求发送了三次以上，直到抓包结束都没有应答。请求方最终以 RETRY_EXC_ERR（12）放弃。",
+            "请求发送了三次以上，直到抓包结束都没有响应。请求方最终以 RETRY_EXC_ERR（12）放弃。",
         ),
         &[
             t("The peer's process or host is gone.", "对端进程或主机已不在。"),
@@ -244,7 +244,7 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
         t("Packets that the capture does not have", "抓包中缺少的报文"),
         t(
             "Requests were answered that are not in the capture. Nothing is wrong with the connection; the capture is not whole.",
-            "有些请求得到了应答，却不在抓包中。连接没有问题，是抓包不完整。",
+            "有些请求得到了响应，却不在抓包中。连接没有问题，是抓包不完整。",
         ),
         &[t(
             "The host that captured was too slow, or packets went another way.",
@@ -258,10 +258,10 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
     entry(
         "coalescing",
         &["ack-coalescing", "coalesced"],
-        t("Coalesced acknowledgements", "应答合并（ACK coalescing）"),
+        t("Coalesced acknowledgements", "确认合并（ACK coalescing）"),
         t(
             "An ACK acknowledges its PSN and all before it, so a responder may answer many requests with one. A response to a READ or atomic also acknowledges the SENDs and WRITEs before it.",
-            "ACK 确认其 PSN 及之前的所有请求，因此响应方可以用一个 ACK 应答多个请求。READ 或原子操作的响应也确认之前的 SEND 和 WRITE。",
+            "ACK 确认其 PSN 及之前的所有请求，因此响应方可以用一个 ACK 确认多个请求。READ 或原子操作的响应也确认之前的 SEND 和 WRITE。",
         ),
         &[],
         &[t(

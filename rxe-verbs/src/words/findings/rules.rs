@@ -10,7 +10,7 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
         t("A packet with a wrong ICRC", "ICRC 错误的报文"),
         t(
             "The checksum of a packet does not fit it. The receiver drops it without an answer, as if it had been lost.",
-            "报文与其校验和不符。接收方不作应答直接丢弃，等同于丢包。",
+            "报文与其校验和不符。接收方不作响应直接丢弃，等同于丢包。",
         ),
         &[
             t(
@@ -58,7 +58,7 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
         t("Datagrams with two Q_Keys", "数据报使用两个 Q_Key"),
         t(
             "Datagrams to one queue pair have two Q_Keys by turns. A queue pair has one Q_Key at a time and drops all others, without an answer.",
-            "发往同一队列对的数据报交替使用两个 Q_Key。队列对同一时间只有一个 Q_Key，其余的被丢弃，不会有应答。",
+            "发往同一队列对的数据报交替使用两个 Q_Key。队列对同一时间只有一个 Q_Key，其余的被丢弃，不会有响应。",
         ),
         &[
             t("Two senders do not agree on the Q_Key.", "两个发送方使用的 Q_Key 不一致。"),
@@ -117,7 +117,7 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
     entry(
         "atomic-replay",
         &["atomic-twice"],
-        t("An atomic answered twice, differently", "同一原子操作两次应答不同"),
+        t("An atomic answered twice, differently", "同一原子操作两次响应不同"),
         t(
             "An atomic was sent again and answered with another value. It must be done once, and its result kept for this case.",
             "原子操作重传后得到了不同的值。它只能执行一次，结果要保留以备重传时使用。",
@@ -140,7 +140,7 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
         t("Message sequence number (MSN)", "消息序列号（MSN）"),
         t(
             "Each acknowledgement carries how many messages the responder has completed. Here the number does not fit the messages that were sent.",
-            "每个应答都带有响应方已完成的消息数（MSN）。这里它与已发送的消息数不符。",
+            "每个确认都带有响应方已完成的消息数（MSN）。这里它与已发送的消息数不符。",
         ),
         &[t("The responder counts a message twice or not.", "响应方把某个消息多计或漏计了一次。")],
         &[DEVICE],
