@@ -10,7 +10,7 @@
  *     order    skips RTR                         receive  posts no receive
  *     mtu      asks for a path MTU of 4096       long     sends more than the receive has
  *     psn      sends with another PSN than told  rkey     writes with a wrong rkey
- *     lkey     sends with a wrong lkey           poll     arms late, and sleeps at once
+ *     lkey     sends with a wrong lkey           poll     asks late for an event, and sleeps
  */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
@@ -223,7 +223,7 @@ static void post(enum ibv_wr_opcode opcode, size_t offset, size_t length, uint64
 	check(!ibv_post_send(qp, &wr, &bad), "ibv_post_send");
 }
 
-/* A mistake on purpose: the completion comes in the pause, and nothing looks for it after arming. */
+/* A mistake on purpose: the completion comes in the pause, and nothing polls before sleeping. */
 static void sleep_at_once(void)
 {
 	struct ibv_cq *which;

@@ -1,8 +1,122 @@
-//! What users of verbs have to know: addresses, keys, timers and counters.
+//! What users of verbs have to know: what RDMA is, its transports, addresses, keys, timers and counters.
 
-use super::{Entry, t};
+use super::{Entry, entry, t};
 
 pub(super) static ENTRIES: &[Entry] = &[
+    entry(
+        "rdma",
+        &["remote-direct-memory-access"],
+        t("RDMA, remote direct memory access", "RDMA（远程直接内存访问）"),
+        t(
+            "RDMA lets one program read and write the memory of a program on another host. The other program takes no part. With a network card, the system is not called for each message.",
+            "RDMA 让一个程序直接读写另一台主机上程序的内存，对端程序不参与。使用网卡时，每条消息也不经过系统调用。",
+        ),
+        &[t(
+            "Programs use it through verbs. `rxe demo` shows each operation.",
+            "程序通过 verbs 使用 RDMA。`rxe demo` 演示每种操作。",
+        )],
+    ),
+    entry(
+        "verbs",
+        &["libibverbs", "verb"],
+        t("Verbs, the interface of RDMA programs", "verbs：RDMA 程序的接口"),
+        t(
+            "The verbs are what a program can ask of an RDMA device: make objects, connect, post requests, poll for completions. The library libibverbs has them as functions in C, such as ibv_post_send.",
+            "verbs 是程序能够要求 RDMA 设备做的事：创建对象、建立连接、投递请求、轮询完成。库 libibverbs 把它们提供为 C 函数，例如 ibv_post_send。",
+        ),
+        &[t(
+            "`rxe run` starts a program with a libibverbs that needs no network card with RDMA.",
+            "用 `rxe run` 启动程序，它使用的 libibverbs 不需要 RDMA 网卡。",
+        )],
+    ),
+    entry(
+        "roce",
+        &["rocev2", "rocev1"],
+        t("RoCE, RDMA over Converged Ethernet", "RoCE：以太网上的 RDMA"),
+        t(
+            "RoCEv2 sends each RDMA packet in a UDP datagram to port 4791, over IPv4 or IPv6. RoCEv1 sends it in an Ethernet frame without IP, so it passes no router.",
+            "RoCEv2 把每个 RDMA 报文放在发往端口 4791 的 UDP 数据报里，经 IPv4 或 IPv6 传送。RoCEv1 直接放在以太网帧里，没有 IP，不能经过路由器。",
+        ),
+        &[t("rxe sends RoCEv2, and decodes both.", "rxe 收发 RoCEv2，两种都能解析。")],
+    ),
+    entry(
+        "rc",
+        &["reliable-connection", "ibv_qpt_rc"],
+        t("Reliable connection (RC)", "可靠连接（RC）"),
+        t(
+            "A connection of two queue pairs over which each message arrives once and in order: packets are acknowledged, and those that are lost are sent again. It has SEND, WRITE, READ and atomics.",
+            "两个队列对之间的连接，每条消息按顺序到达，并且只到达一次：报文需要确认，丢失的报文会重传。支持 SEND、WRITE、READ 和原子操作。",
+        ),
+        &[t(
+            "Use it unless you know why not. It is also what rdma_cm connects by default.",
+            "没有特别理由时就用它；rdma_cm 默认建立的也是这种连接。",
+        )],
+    ),
+    entry(
+        "uc",
+        &["unreliable-connection", "ibv_qpt_uc"],
+        t("Unreliable connection (UC)", "不可靠连接（UC）"),
+        t(
+            "A connection of two queue pairs without acknowledgements. A message that loses a packet is lost, and nobody is told. It has SEND and WRITE.",
+            "两个队列对之间的连接，没有确认。丢失一个报文，整条消息就丢失，也没有任何通知。支持 SEND 和 WRITE。",
+        ),
+        &[t(
+            "`rxe perf send bw --transport uc` counts what is lost.",
+            "`rxe perf send bw --transport uc` 会统计丢失多少。",
+        )],
+    ),
+    entry(
+        "ud",
+        &["unreliable-datagram", "datagram", "ibv_qpt_ud"],
+        t("Unreliable datagram (UD)", "不可靠数据报（UD）"),
+        t(
+            "One queue pair sends to any number of others, and to multicast groups. Each message is one packet, which may be lost or overtaken. It has only SEND.",
+            "一个队列对可以发给任意多个队列对，也可以发给组播组。每条消息是一个报文，可能丢失或乱序。只支持 SEND。",
+        ),
+        &[t(
+            "Give an address handle, a QPN and a Q_Key with each request. A receive needs 40 bytes more, for the GRH.",
+            "每个请求都要给出地址句柄、QPN 和 Q_Key；接收缓冲区要多留 40 字节给 GRH。",
+        )],
+    ),
+    entry(
+        "post",
+        &["posting"],
+        t("Post", "投递（post）"),
+        t(
+            "To post is to put a request into a queue of a queue pair. The call returns at once. A completion says later that the request has ended, and how.",
+            "投递就是把请求放进队列对的一个队列。调用立即返回；请求何时结束、结果如何，由之后的完成给出。",
+        ),
+        &[t(
+            "ibv_post_send posts to the send queue, ibv_post_recv to the receive queue.",
+            "ibv_post_send 投递到发送队列，ibv_post_recv 投递到接收队列。",
+        )],
+    ),
+    entry(
+        "requester",
+        &["responder"],
+        t("Requester and responder", "请求方与响应方"),
+        t(
+            "The requester sends a request (SEND, WRITE, READ, an atomic), the responder carries it out and answers. Both ends of a connection may be both.",
+            "请求方发出请求（SEND、WRITE、READ、原子操作），响应方执行并给出响应。连接的两端可以同时是两者。",
+        ),
+        &[t(
+            "A status that begins with \"remote\" was found by the responder: look at its side.",
+            "名称以 remote 开头的状态由响应方发现，请到那一端查找原因。",
+        )],
+    ),
+    entry(
+        "flush",
+        &[],
+        t("Flush", "冲刷（flush）"),
+        t(
+            "When a queue pair goes into the error state, all requests that are still in it end with WR_FLUSH_ERR (5): they are flushed. The operation FLUSH is another thing: it makes written data visible, or persistent, at the responder.",
+            "队列对进入错误状态时，其中尚未结束的请求都以 WR_FLUSH_ERR（5）结束，称为冲刷。FLUSH 操作是另一回事：它让写入的数据在响应方可见或持久。",
+        ),
+        &[t(
+            "Find the first completion that is neither success nor flushed: it has the cause.",
+            "查找第一个既非成功也非冲刷的完成：它才是原因。",
+        )],
+    ),
     Entry {
         id: "qp",
         names: &["queue-pair", "qp-states", "states", "modify-qp"],

@@ -130,6 +130,17 @@ pub fn status(status: Status) -> String {
     status::sentence(status)
 }
 
+/// An entry that only says what something is, and what to do with it.
+const fn entry(
+    id: &'static str,
+    names: &'static [&'static str],
+    title: Text,
+    what: Text,
+    remedies: &'static [Text],
+) -> Entry {
+    Entry { id, names, phrases: &[], title, what, causes: &[], remedies }
+}
+
 const fn t(en: &'static str, zh: &'static str) -> Text {
     Text { en, zh }
 }

@@ -1,17 +1,6 @@
 //! What a program of verbs makes and names, beside what [`concepts`](super::concepts) has.
 
-use super::{Entry, Text, t};
-
-/// An entry that only says what something is, and what to do with it.
-const fn entry(
-    id: &'static str,
-    names: &'static [&'static str],
-    title: Text,
-    what: Text,
-    remedies: &'static [Text],
-) -> Entry {
-    Entry { id, names, phrases: &[], title, what, causes: &[], remedies }
-}
+use super::{Entry, entry, t};
 
 pub(super) static ENTRIES: &[Entry] = &[
     entry(
