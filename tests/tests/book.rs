@@ -5,7 +5,7 @@
 //! A block that starts with ```` ```sh run=NAME ```` is run, and one of `python` by pytest, in the order of the page. `server` runs in
 //! the background until the page's next `client` has ended; all other names run at once. The word
 //! `fails` says that the exit code is not 0. A `text` block after it is what it prints: `…` stands for
-//! any text, all numbers are equal, and lines may be broken anywhere.
+//! any text, all numbers are equal, and lines may be broken anywhere. `~/rxe` is this checkout.
 //!
 //! The READMEs have the same marks.
 
@@ -124,16 +124,23 @@ fn missing<'a>(sample: &'a str, printed: &str) -> Vec<&'a str> {
 
 /// A shell script that runs the blocks of a page and prints the exit code and the output of each.
 fn script(blocks: &[Block]) -> String {
+    let checkout = docs().join("..").canonicalize().expect("the checkout");
     let mut out = String::from(
         "set +e; PATH=$(dirname $RXE):$PATH; export COLUMNS=80 LC_ALL=C.UTF-8
+         export CARGO_NET_OFFLINE=true
          ip link set veth0 down; ip link set veth0 name eth0; ip link set eth0 up
          listeners() { ss -Htln | wc -l; }
          end() { echo \"=== $1 $2\"; cat out.$1; echo; }\n",
     );
+    // What cargo has built is kept. It does not change where it puts the program.
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("book");
+    let _ = writeln!(out, "export CARGO_BUILD_BUILD_DIR={}", built.display());
     let mut servers = Vec::new();
     for (i, block) in blocks.iter().enumerate() {
         let Some(role) = block.value("run") else { continue };
-        let text = &block.text;
+        let text = block.text.replace("~/rxe", &checkout.to_string_lossy());
+        // A build takes longer than what it builds.
+        let limit = if text.contains("cargo build") { 250 } else { 20 };
         // pytest takes no other names of files.
         let (file, command) = match block.language() {
             "python" => (format!("block_{i}_test.py"), "/usr/bin/python3 -m pytest -q"),
@@ -143,13 +150,13 @@ fn script(blocks: &[Block]) -> String {
         if role == "server" {
             let _ = writeln!(
                 out,
-                "before=$(listeners); timeout 20 {command} {file} > out.{i} 2>&1 & server_{i}=$!; n=0
+                "before=$(listeners); timeout {limit} {command} {file} > out.{i} 2>&1 & server_{i}=$!; n=0
                  until [ $(listeners) -gt $before ] || [ $n -gt 100 ]; do
                      n=$((n + 1)); sleep 0.05; done"
             );
             servers.push(i);
         } else {
-            let _ = writeln!(out, "timeout 20 {command} {file} > out.{i} 2>&1; end {i} $?");
+            let _ = writeln!(out, "timeout {limit} {command} {file} > out.{i} 2>&1; end {i} $?");
             if role == "client" {
                 for server in servers.drain(..) {
                     let _ = writeln!(out, "wait $server_{server}; end {server} $?");
@@ -167,7 +174,8 @@ const README: &str = "../../README.md";
 fn run(page: &Path) -> Result<(), String> {
     let blocks = blocks(&read(&docs().join("en").join(page)));
     let page = &*page.to_string_lossy();
-    for program in ["ibv_rc_pingpong", "ib_write_bw", "ucx_perftest", "cc", "ss", "tshark"] {
+    for program in ["ibv_rc_pingpong", "ib_write_bw", "ucx_perftest", "cc", "ss", "tshark", "cargo"]
+    {
         let used = |block: &Block| block.text.contains(program);
         if (blocks.iter().any(used) || ["cc", "ss"].contains(&program)) && !installed(page, program)
         {
@@ -186,10 +194,9 @@ fn run(page: &Path) -> Result<(), String> {
         return Ok(());
     }
     // What an earlier page has told the reader to make.
-    let hello = env!("CARGO_BIN_EXE_hello");
     let examples = docs().join("examples");
     let prepare = format!(
-        "ln -s {} pcaps; cp {}/hello.c .; mkdir -p target/debug; ln -s {hello} target/debug/hello
+        "ln -s {} pcaps; cp {}/hello.c .
          {}\n",
         docs().join("../pcaps").display(),
         examples.display(),

@@ -142,7 +142,7 @@ pub(crate) fn in_namespace(test: &str, script: &str) -> Option<Output> {
     let dir = Dir::new();
     let unshare = |script: &str| {
         Command::new("timeout")
-            .args(["150", "unshare", "-Urnm", "sh", "-ec", script])
+            .args(["300", "unshare", "-Urnm", "sh", "-ec", script])
             .env("PATH", env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin")
             .env("RXE", rxe())
             .current_dir(&dir.0)
