@@ -11,7 +11,11 @@ use util::{Dir, LOOPBACK, RXE, VETH, in_namespace};
 
 /// The exit code and the findings of `rxe doctor --json`; `rxe` is how it is called.
 fn doctor(test: &str, setup: &str, script: &str) -> Option<(i32, Vec<Value>)> {
-    let dir = Dir::new();
+    doctor_in(&Dir::new(), test, setup, script)
+}
+
+/// The same, in this directory.
+fn doctor_in(dir: &Dir, test: &str, setup: &str, script: &str) -> Option<(i32, Vec<Value>)> {
     let out = in_namespace(test, setup, script, &dir.file(""))?;
     let said = String::from_utf8_lossy(&out.stdout);
     let findings: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {out:?}"));
@@ -142,14 +146,51 @@ fn a_library_that_is_missing_or_does_not_load_is_a_problem() {
     }
 }
 
+/// A library of this process, which is one that loads.
+fn loaded(name: &str) -> Option<Vec<u8>> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let path = maps.split_whitespace().find(|word| word.contains(name))?;
+    Some(fs::read(path).unwrap())
+}
+
+#[test]
+fn without_versioned_libraries_programs_that_load_libibverbs_are_noted() {
+    let test = "without_versioned_libraries_programs_that_load_libibverbs_are_noted";
+    let Some(library) = loaded("/libgcc_s.so") else { return };
+    let dir = Dir::new();
+    copy(&dir.file(""), Some(&library));
+    let libraries = dir.file("rxe-libs");
+    fs::create_dir(&libraries).unwrap();
+    let found = |status: &str| {
+        let (code, findings) = doctor_in(&dir, test, LOOPBACK, "./rxe doctor --json")?;
+        assert_eq!(code, 0, "{findings:?}");
+        let found = of(&findings, "library", status);
+        Some(found.iter().map(|f| format!("{} -> {}", f["text"], f["remedy"])).collect::<String>())
+    };
+    let Some(none) = found("note") else { return };
+    fs::write(libraries.join("libibverbs.so.1"), &library).unwrap();
+    let one = found("note").unwrap();
+    fs::write(libraries.join("librdmacm.so.1"), "no library").unwrap();
+    let broken = found("note").unwrap();
+    fs::write(libraries.join("librdmacm.so.1"), &library).unwrap();
+    let ok = found("ok").unwrap();
+    for (said, why) in
+        [(&none, "no libibverbs.so.1 in "), (&one, "no librdmacm.so.1 in "), (&broken, "not load")]
+    {
+        let effect = "programs that load libibverbs by themselves find no device: ";
+        assert!(said.contains(effect) && said.contains(why), "{said}");
+        assert!(said.contains("package") && said.contains("`cargo xtask libs`"), "{said}");
+    }
+    assert!(ok.contains("for programs that load it: "), "{ok}");
+    assert_eq!(found("note").unwrap(), "");
+}
+
 #[test]
 fn it_succeeds_with_a_library_that_loads() {
     let test = "it_succeeds_with_a_library_that_loads";
-    // Any library that loads: the C library is part of each process.
-    let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let Some(libc) = maps.split_whitespace().find(|word| word.contains("/libc.so")) else { return };
+    let Some(library) = loaded("/libc.so") else { return };
     let dir = Dir::new();
-    copy(&dir.file(""), Some(&fs::read(libc).unwrap()));
+    copy(&dir.file(""), Some(&library));
     let Some(out) = in_namespace(test, LOOPBACK, "./rxe doctor", &dir.file("")) else { return };
     assert_eq!(out.status.code(), Some(0), "{out:?}");
     assert!(out.stderr.is_empty() && text(&out).contains("ok       library"), "{out:?}");

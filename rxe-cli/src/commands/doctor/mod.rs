@@ -60,7 +60,7 @@ fn check(offered: &[DeviceInfo]) -> Vec<Finding> {
     findings.extend(host::offloads(offered));
     findings.extend(host::shared_memory());
     findings.push(host::sandbox(opened));
-    findings.push(preload::check());
+    findings.extend(preload::check());
     findings.extend(host::backends(offered));
     findings
 }

@@ -1,7 +1,7 @@
-//! Whether `rxe run` finds its library, and whether the loader takes it.
+//! Whether `rxe run` finds its libraries, and whether the loader takes them.
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::super::run::library;
@@ -9,26 +9,42 @@ use super::finding::Finding;
 
 const CHECK: &str = "library";
 
-pub(super) fn check() -> Finding {
+pub(super) fn check() -> Vec<Finding> {
     let library = match library::find() {
         Ok(library) => library,
-        Err(e) => return Finding::error(CHECK, &e),
+        Err(e) => return vec![Finding::error(CHECK, &e)],
     };
-    match load(&library) {
-        Ok(()) => Finding::ok(CHECK, format!("loads: {}", library.display())),
-        Err(why) => {
-            let todo = "install rxe and its library together: `cargo xtask install`";
-            Finding::problem(CHECK, format!("{} does not load: {why}", library.display()), todo)
-        }
+    if let Err(why) = load(std::slice::from_ref(&library)) {
+        let todo = "install rxe and its library together: `cargo xtask install`";
+        let text = format!("{} does not load: {why}", library.display());
+        return vec![Finding::problem(CHECK, text, todo)];
+    }
+    vec![Finding::ok(CHECK, format!("loads: {}", library.display())), by_name(&library)]
+}
+
+/// The libraries that programs find which load libibverbs by themselves.
+fn by_name(library: &Path) -> Finding {
+    let missing = |why: String| {
+        let text = format!("programs that load libibverbs by themselves find no device: {why}");
+        Finding::note(CHECK, text, library::how_to_get_versioned())
+    };
+    let (dir, all) = library::versioned_in(library);
+    if let Some(name) = library::VERSIONED.iter().find(|name| !dir.join(name).exists()) {
+        return missing(format!("there is no {name} in {}", dir.display()));
+    }
+    match load(&[&[library.to_owned()], &all[..]].concat()) {
+        Ok(()) => Finding::ok(CHECK, format!("for programs that load it: {}", dir.display())),
+        Err(why) => missing(format!("what is in {} does not load: {why}", dir.display())),
     }
 }
 
-/// Starts this program with the library. The loader goes on without a library that it refuses, and
+/// Starts this program with the libraries. The loader goes on without a library that it refuses, and
 /// says so.
-fn load(library: &Path) -> Result<(), String> {
+fn load(libraries: &[PathBuf]) -> Result<(), String> {
     let own = env::current_exe().map_err(|e| e.to_string())?;
+    let all = env::join_paths(libraries).map_err(|e| e.to_string())?;
     let mut command = Command::new(own);
-    let out = command.arg("--version").env("LD_PRELOAD", library).output();
+    let out = command.arg("--version").env("LD_PRELOAD", all).output();
     let out = out.map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&out.stderr);
     if let Some(refusal) = said.lines().find(|line| line.contains("ld.so")) {

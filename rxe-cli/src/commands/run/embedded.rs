@@ -16,6 +16,11 @@ use crate::common::Error;
 
 include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
+/// Whether `rxe` has the library inside.
+pub(super) fn is_inside() -> bool {
+    LIBRARY.is_some()
+}
+
 /// The copy of the library, which is made if it is not there. `None` if `rxe` has no library inside.
 pub(super) fn unpacked() -> Option<Result<PathBuf, Error>> {
     let (digest, bytes) = LIBRARY?;

@@ -6,10 +6,30 @@ use std::path::{Path, PathBuf};
 use super::{LIBRARY_NAME, embedded, loader_takes, own_dir};
 use crate::common::Error;
 
-/// The versioned libraries beside it, if `cargo xtask libs` has made them.
+/// The versioned libraries, which programs find that load libibverbs or librdmacm by themselves.
+pub(in crate::commands) const VERSIONED: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
+
+/// The directory for the versioned libraries beside the one to preload, and their places in it.
+pub(in crate::commands) fn versioned_in(library: &Path) -> (PathBuf, [PathBuf; 2]) {
+    let dir = library.with_file_name("rxe-libs");
+    let all = VERSIONED.map(|name| dir.join(name));
+    (dir, all)
+}
+
+/// The directory with the versioned libraries, if `cargo xtask libs` or an installation has made them.
 pub(super) fn versioned(library: &Path) -> Option<PathBuf> {
-    let dir = library.parent()?.join("rxe-libs");
-    dir.join("libibverbs.so.1").exists().then_some(dir)
+    let (dir, [verbs, _]) = versioned_in(library);
+    verbs.exists().then_some(dir)
+}
+
+/// What to do if they are missing.
+pub(in crate::commands) fn how_to_get_versioned() -> &'static str {
+    if embedded::is_inside() {
+        // Beside the copy of the library that is inside `rxe`, there are none.
+        "install the package, or in the sources of rxe run `cargo xtask install`"
+    } else {
+        "install the package, or in the sources of rxe run `cargo xtask libs` (with the same --release)"
+    }
 }
 
 /// The path of the library.
