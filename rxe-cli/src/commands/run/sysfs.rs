@@ -9,7 +9,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process;
 use std::time::{Duration, SystemTime};
 
 use rxe_verbs::DeviceInfo;
@@ -106,9 +105,11 @@ fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
         let _ = File::open(&done).and_then(|dir| dir.set_modified(SystemTime::now()));
         return Ok(done);
     }
-    let new = root.join(format!("new-{}", process::id()));
+    let mut builder = tempfile::Builder::new();
+    // Programs of other users may read it, where they may enter `root`.
+    let new = builder.prefix(NEW).permissions(Permissions::from_mode(0o755)).tempdir_in(root)?;
     for (name, text) in files {
-        let path = new.join(name);
+        let path = new.path().join(name);
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir)?;
         }
@@ -123,12 +124,11 @@ fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
             }
         }
     }
-    if let Err(e) = fs::rename(&new, &done) {
+    match fs::rename(new.path(), &done) {
+        Ok(()) => drop(new.keep()),
         // Another process was faster.
-        fs::remove_dir_all(&new)?;
-        if !done.is_dir() {
-            return Err(e);
-        }
+        Err(_) if done.is_dir() => {}
+        Err(e) => return Err(e),
     }
     Ok(done)
 }
@@ -136,14 +136,19 @@ fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
 /// The names of trees begin with this.
 const TREE: &str = "sys-";
 
+/// The names of trees that are being written begin with this. One that is old was left by a process that was
+/// killed.
+const NEW: &str = "new-";
+
 /// A tree is removed when no program was started with it for so long. Programs read it when they start.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Removes trees of devices that are gone.
+/// Removes trees of devices that are gone, and what killed processes have left.
 fn remove_old(root: &Path) {
     let Ok(entries) = fs::read_dir(root) else { return };
     for entry in entries.flatten() {
-        let is_tree = entry.file_name().to_string_lossy().starts_with(TREE);
+        let name = entry.file_name();
+        let is_tree = [TREE, NEW].iter().any(|start| name.to_string_lossy().starts_with(start));
         let modified = entry.metadata().and_then(|meta| meta.modified());
         let age = modified.ok().and_then(|then| then.elapsed().ok());
         if is_tree && age.is_some_and(|age| age > KEPT) {
@@ -260,27 +265,44 @@ fn files(devices: &[DeviceInfo], identity: Option<Identity>, first: usize) -> Fi
 
 #[cfg(test)]
 mod tests {
-    use std::env;
-
     use super::*;
 
     #[test]
     fn a_tree_is_written_once_and_shared() {
-        let root = env::temp_dir().join(format!("rxe-tree-{}", process::id()));
-        fs::create_dir_all(&root).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
         let files = vec![("a/b".to_owned(), "text\n".to_owned())];
-        let first = write(&root, &files).unwrap();
+        let first = write(root, &files).unwrap();
         assert_eq!(fs::read_to_string(first.join("a/b")).unwrap(), "text\n");
-        assert_eq!(write(&root, &files).unwrap(), first);
-        let other = write(&root, &vec![("a/b".to_owned(), "other\n".to_owned())]).unwrap();
+        assert_eq!(write(root, &files).unwrap(), first);
+        let other = write(root, &vec![("a/b".to_owned(), "other\n".to_owned())]).unwrap();
         assert_ne!(other, first);
         let long_ago = SystemTime::now() - KEPT - Duration::from_secs(60);
         for tree in [&first, &other] {
             File::open(tree).unwrap().set_modified(long_ago).unwrap();
         }
-        assert!(write(&root, &files).unwrap().is_dir(), "what is used is there");
+        assert!(write(root, &files).unwrap().is_dir(), "what is used is there");
         assert!(!other.exists(), "what nobody used for long is removed");
-        fs::remove_dir_all(root).unwrap();
+        let own = fs::metadata(&first).unwrap().permissions().mode();
+        assert_eq!(own & 0o055, 0o055, "others may read it");
+        let names = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(names.eq([first.file_name().unwrap()]), "nothing else is left");
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_not_in_the_way_and_goes_later() {
+        let root = tempfile::tempdir().unwrap();
+        let files = vec![("a/link".to_owned(), format!("{LINK}/dev/null\n"))];
+        // Of a process that had this one's number.
+        let left = root.path().join(format!("new-{}", std::process::id()));
+        fs::create_dir_all(left.join("a")).unwrap();
+        symlink("/dev/null", left.join("a/link")).unwrap();
+        write(root.path(), &files).unwrap();
+        assert!(left.exists(), "it may be of a process that still writes it");
+        let long_ago = SystemTime::now() - KEPT - Duration::from_secs(60);
+        File::open(&left).unwrap().set_modified(long_ago).unwrap();
+        write(root.path(), &files).unwrap();
+        assert!(!left.exists());
     }
 
     #[test]
