@@ -9,6 +9,7 @@ mod scenes;
 mod svg;
 mod terminal;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -211,32 +212,58 @@ fn relative(from: &Path, to: &Path) -> PathBuf {
     up.chain(to.components().skip(common)).collect()
 }
 
-/// The number of pages, and the links on them that lead to no file.
+/// The number of pages, and the links on them that lead to no file, or to no place of that page.
 fn check(pages: &Path) -> Result<(usize, Vec<String>)> {
     let mut all = Vec::new();
     files(pages, Path::new(""), &mut all)?;
     let html = |file: &&PathBuf| {
         file.extension().is_some_and(|ext| ext == "html") && !file.ends_with("404.html")
     };
-    let mut broken = Vec::new();
-    let mut count = 0;
+    let mut texts = BTreeMap::new();
     for file in all.iter().filter(html) {
-        count += 1;
-        let text = read(&pages.join(file))?;
+        texts.insert(file.clone(), read(&pages.join(file))?);
+    }
+    let places: BTreeMap<_, _> = texts.iter().map(|(file, text)| (file, ids(text))).collect();
+    let mut broken = Vec::new();
+    for (file, text) in &texts {
         for part in text.split(" href=\"").chain(text.split(" src=\"")).skip(1) {
             let Some((target, _)) = part.split_once('"') else { continue };
-            let path = target.split(['#', '?']).next().unwrap_or_default();
+            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let path = path.split('?').next().unwrap_or_default();
             let outside = ["://", "mailto:", "data:"].iter().any(|word| target.contains(word));
-            if outside || path.is_empty() || path.contains('<') {
+            if outside || path.contains('<') {
                 continue;
             }
-            let to = normal(&file.parent().unwrap_or(Path::new("")).join(path));
-            if !pages.join(&to).exists() {
+            let to = match path {
+                "" => file.clone(),
+                _ => normal(&file.parent().unwrap_or(Path::new("")).join(path)),
+            };
+            let has = |ids: &BTreeSet<&str>| anchor.is_empty() || ids.contains(&*decoded(anchor));
+            if !pages.join(&to).exists() || !places.get(&to).is_none_or(has) {
                 broken.push(format!("{}: {target}", file.display()));
             }
         }
     }
-    Ok((count, broken))
+    Ok((texts.len(), broken))
+}
+
+/// The places of a page that a link can lead to.
+fn ids(text: &str) -> BTreeSet<&str> {
+    text.split(" id=\"").skip(1).filter_map(|part| Some(part.split_once('"')?.0)).collect()
+}
+
+/// What a link names, without the `%XX` for bytes that are not ASCII.
+fn decoded(name: &str) -> String {
+    let mut out = Vec::new();
+    let mut rest = name;
+    while let Some((before, after)) = rest.split_once('%') {
+        out.extend_from_slice(before.as_bytes());
+        let byte = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        out.push(byte.unwrap_or(b'%'));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    out.extend_from_slice(rest.as_bytes());
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// All files below `root`, relative to it.
@@ -286,6 +313,20 @@ mod tests {
         assert_eq!(to("../README.md", "install.md"), None);
         let chinese = moved("../../faults.md", Path::new("zh/do/a.md"), "zh").unwrap();
         assert_eq!(chinese, "../../en/reference/faults.md");
+    }
+
+    #[test]
+    fn a_link_leads_to_a_page_and_a_place_of_it() {
+        let pages = tempfile::tempdir().unwrap();
+        let link = |to: &str| format!("<a href=\"{to}\">x</a>\n");
+        let good = ["b/c.html", "b/c.html#here", "b/c.html#%E6%8A%93", "#top", "https://x.org/#y"];
+        let bad = ["b/d.html", "b/c.html#there", "#bottom", "b/c.html#%E6%8A"];
+        let all: String = good.iter().chain(&bad).map(|to| link(to)).collect();
+        write(&pages.path().join("a.html"), format!("<h1 id=\"top\">A</h1>{all}")).unwrap();
+        let c = "<h2 id=\"here\">C</h2><h2 id=\"抓\"></h2><a href=\"../a.html#top\"></a>";
+        write(&pages.path().join("b/c.html"), c).unwrap();
+        let (count, broken) = check(pages.path()).unwrap();
+        assert_eq!((count, broken), (2, bad.map(|to| format!("a.html: {to}")).to_vec()));
     }
 
     #[test]
