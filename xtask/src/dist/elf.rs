@@ -118,6 +118,34 @@ mod tests {
     }
 
     #[test]
+    fn debug_information_is_kept_apart_under_the_build_id() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        let source = dir.path().join("program.c");
+        fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+        let mut cc = Command::new("cc");
+        cc.args(["-g", "-Wl,--build-id", "-o"]).args([&program, &source]);
+        assert!(cc.status().unwrap().success());
+        let mut tree = Tree::default();
+        tree.program("bin/program", fs::read(program).unwrap());
+        tree.file("text", "no program");
+        let mut debug = split(&mut tree, Arch::own().unwrap()).unwrap();
+        let look = |bytes: &[u8]| {
+            let file = ElfFile64::<Endianness>::parse(bytes).unwrap();
+            let has = |name| file.section_by_name(name).is_some();
+            (file.build_id().unwrap().unwrap().to_vec(), has(".debug_line"), has(".symtab"))
+        };
+        let own = tree.contents_mut().find(|(path, _)| *path == "bin/program").unwrap();
+        let (id, lines, symbols) = look(own.1);
+        assert!(!lines && !symbols);
+        let all: Vec<_> = debug.contents_mut().collect();
+        let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let path = format!("lib/debug/.build-id/{}/{}.debug", &digits[..2], &digits[2..]);
+        assert_eq!(all.iter().map(|(path, _)| &**path).collect::<Vec<_>>(), [&*path]);
+        assert_eq!(look(all[0].1), (id, true, true));
+    }
+
+    #[test]
     fn versions_are_compared_by_their_numbers() {
         assert_eq!(numbers("GLIBC_2.2.5"), Some((2, 2)));
         assert!(numbers("GLIBC_2.4") < numbers("GLIBC_2.31"));

@@ -76,7 +76,30 @@ assert "/usr/lib/rxe/rxe-libs/libibverbs.so.1" in open("/proc/self/maps").read()
         $extcap/rxe-extcap --extcap-interfaces | grep -F 'interface {value=rxe}'
     done
 
-    dpkg --remove rxe > said
+    # Debug information is in a package of its own. Debuggers find it by build IDs.
+    test ! -e /usr/lib/debug/.build-id
+    apt-get install --yes /packages/rxe-dbgsym_*.deb > said 2>&1 || { cat said; exit 1; }
+    python3 -c '
+import struct, sys
+def sections(path):
+    data = open(path, "rb").read()
+    start, = struct.unpack_from("<Q", data, 0x28)
+    size, count, names = struct.unpack_from("<HHH", data, 0x3a)
+    heads = [struct.unpack_from("<IIQQQQ", data, start + size * i) for i in range(count)]
+    def name(at):
+        return data[at:data.index(b"\0", at)].decode()
+    return {name(heads[names][4] + head[0]): data[head[4]:head[4] + head[5]] for head in heads}
+for path in sys.argv[1:]:
+    own = sections(path)
+    number = own[".note.gnu.build-id"][16:].hex()
+    apart = sections(f"/usr/lib/debug/.build-id/{number[:2]}/{number[2:]}.debug")
+    assert apart[".note.gnu.build-id"] == own[".note.gnu.build-id"], path
+    for section in ".debug_line", ".symtab":
+        assert section in apart and section not in own, (path, section)
+' /usr/bin/rxe /usr/lib/rxe/librxe_preload.so
+
+    dpkg --remove rxe-dbgsym rxe > said
+    test ! -e /usr/lib/debug/.build-id
     test -z "$(find /usr -name rxe-extcap)"
     test ! -e /usr/bin/rxe
     test ! -e /usr/lib/rxe
