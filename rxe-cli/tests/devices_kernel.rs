@@ -33,6 +33,24 @@ fn agrees(kernel: &str) {
     };
     gids_stand_in_the_kernels_order(&vm);
     devinfo_is_that_of_ibv_devinfo(&vm);
+    doctor_names_the_kernel_s_device(&vm);
+}
+
+/// `rxe doctor` beside the device of a real kernel on the same interface, and after it has been deleted.
+fn doctor_names_the_kernel_s_device(vm: &Vm) {
+    let kernel_devices = || {
+        let said = sh(vm, &format!("{RXE} doctor eth0 --json || true"));
+        let findings: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+        let all = findings.as_array().unwrap().clone();
+        all.into_iter().filter(|f| f["check"] == "kernel devices").collect::<Vec<_>>()
+    };
+    let found = kernel_devices();
+    assert_eq!(found[0]["status"], "note", "{found:?}");
+    assert_eq!(found[0]["text"], "kernel rxe rxe0 on eth0 uses the same UDP port");
+    let remedy = found[0]["remedy"].as_str().unwrap();
+    let (command, _) = remedy.strip_prefix("`sudo ").unwrap().split_once('`').unwrap();
+    sh(vm, command);
+    assert!(kernel_devices().iter().all(|f| f["status"] == "ok"));
 }
 
 /// Many addresses of all scopes in an order that none of them sorts by, without the link-local

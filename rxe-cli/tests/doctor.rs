@@ -112,6 +112,35 @@ fn interfaces_without_address_are_no_devices() {
 }
 
 #[test]
+fn rules_of_nft_that_let_the_port_in_or_not_are_told() {
+    let test = "rules_of_nft_that_let_the_port_in_or_not_are_told";
+    let with = |rule: &str| {
+        let script = format!(
+            r#"
+            PATH=$PATH:/usr/sbin:/sbin
+            nft add table inet own || {{ echo '[]'; exit 0; }}
+            nft add chain inet own arriving '{{ type filter hook input priority 0; policy drop; }}'
+            {rule}
+            "$RXE" doctor --json || true"#
+        );
+        doctor(test, VETH, &script)
+    };
+    let Some((_, findings)) = with("") else { return };
+    if findings.is_empty() {
+        return util::skipped(test, "nft is not installed, or the system has no nf_tables");
+    }
+    let found = of(&findings, "firewall", "note");
+    let text = "arriving packets are filtered, no rule names UDP port 4791";
+    assert_eq!(found[0]["text"], text, "{findings:?}");
+    let (_, findings) = with("nft add rule inet own arriving udp dport 4791 accept").unwrap();
+    let found = of(&findings, "firewall", "ok");
+    assert_eq!(found[0]["text"], "a rule names UDP port 4791", "{findings:?}");
+    let (_, findings) = with("nft insert rule inet own arriving udp dport 4791 drop").unwrap();
+    let found = of(&findings, "firewall", "note");
+    assert_eq!(found[0]["text"], "a rule refuses the port: udp dport 4791 drop", "{findings:?}");
+}
+
+#[test]
 fn few_open_files_are_a_note_and_too_few_a_problem() {
     let test = "few_open_files_are_a_note_and_too_few_a_problem";
     let with = |limit: u32| {

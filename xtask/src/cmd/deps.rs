@@ -25,6 +25,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("fio", "fio"),
     ("iperf", "iperf"),
     ("netcat-traditional", "nc.traditional"),
+    ("nftables", "nft"),
     ("python3-pip", "pip3"),
     ("python3-pytest", "/usr/lib/python3/dist-packages/pytest"),
     // What C programs of the tests are made with.

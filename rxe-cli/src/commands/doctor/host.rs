@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
-use rxe_net::probe::{self, BufferSize};
+use rxe_net::probe::{self, BufferSize, Offloads};
 use rxe_net::{BackendKind, NetError, XdpRefusal};
 use rxe_verbs::device::DeviceInfo;
 
@@ -55,18 +55,22 @@ pub(super) fn offloads(offered: &[DeviceInfo]) -> Option<Finding> {
         IpAddr::V4(_) => true,
         IpAddr::V6(ip) => !Ipv6Addr::is_unicast_link_local(ip),
     })?;
-    let found = match probe::offloads(address) {
-        Ok(found) => found,
-        Err(e) => return Some(failed(CHECK, &e, "`ip link set lo up`").into_note()),
-    };
+    Some(match probe::offloads(address) {
+        Ok(found) => offload(CHECK, found),
+        Err(e) => failed(CHECK, &e, "`ip link set lo up`").into_note(),
+    })
+}
+
+/// Judges what was found.
+fn offload(check: &'static str, found: Offloads) -> Finding {
     let lacking = match (found.segments, found.merges) {
-        (true, true) => return Some(Finding::ok(CHECK, "both work")),
+        (true, true) => return Finding::ok(check, "both work"),
         (true, false) => "received packets are not merged (UDP_GRO)",
         (false, true) => "bursts are not segmented (UDP_SEGMENT)",
         (false, false) => "neither works",
     };
     let todo = "programs run, but slower; use Linux 5.0 or later, not gVisor";
-    Some(Finding::note(CHECK, lacking, todo))
+    Finding::note(check, lacking, todo)
 }
 
 /// What programs on one host need to find each other and to exchange packets.
@@ -90,22 +94,27 @@ pub(super) fn shared_memory() -> Vec<Finding> {
 
 /// What restricts the calls of this process. `opened`: the devices could be opened all the same.
 pub(super) fn sandbox(opened: bool) -> Finding {
-    const CHECK: &str = "sandbox";
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let filtered = status.lines().any(|l| l.split_whitespace().eq(["Seccomp:", "2"]));
     let label = fs::read_to_string("/proc/self/attr/current").unwrap_or_default();
+    confined("sandbox", &status, &label, opened)
+}
+
+/// Judges the state of this process and its label for mandatory access control (AppArmor, SELinux), as the
+/// system gives them.
+fn confined(check: &'static str, status: &str, label: &str, opened: bool) -> Finding {
+    let filtered = status.lines().any(|l| l.split_whitespace().eq(["Seccomp:", "2"]));
     let label = label.trim_matches(['\0', '\n', ' ']);
     let label = Some(label).filter(|l| !l.is_empty() && !l.starts_with("unconfined"));
     let seccomp = filtered.then_some("a seccomp filter");
     let all: Vec<_> = seccomp.into_iter().chain(label).collect();
     if all.is_empty() {
-        return Finding::ok(CHECK, "none: no seccomp filter, no confining label");
+        return Finding::ok(check, "none: no seccomp filter, no confining label");
     }
     let all = all.join(", ");
     if opened {
-        return Finding::ok(CHECK, format!("{all}: it permits all that a device needs"));
+        return Finding::ok(check, format!("{all}: it permits all that a device needs"));
     }
-    Finding::note(CHECK, format!("{all}: may be why a device cannot be opened"), "try without it")
+    Finding::note(check, format!("{all}: may be why a device cannot be opened"), "try without it")
 }
 
 /// The backends that need privileges, on the first device.
@@ -158,5 +167,52 @@ mod tests {
         assert_eq!(small.text, "receive 208 KiB of 8192 KiB: many senders at once overflow it");
         assert_eq!(small.remedy.unwrap(), "`sudo sysctl -w net.core.rmem_max=8388608`");
         assert_eq!(judge(asked / 2).status, Status::Ok);
+    }
+
+    #[test]
+    fn an_offload_that_is_missing_is_named() {
+        let judge = |segments, merges| offload("UDP GSO and GRO", Offloads { segments, merges });
+        assert_eq!(judge(true, true).status, Status::Ok);
+        for (segments, merges, text) in [
+            (true, false, "received packets are not merged (UDP_GRO)"),
+            (false, true, "bursts are not segmented (UDP_SEGMENT)"),
+            (false, false, "neither works"),
+        ] {
+            let found = judge(segments, merges);
+            assert_eq!((found.status, &*found.text), (Status::Note, text));
+            assert!(found.remedy.unwrap().contains("Linux 5.0"));
+        }
+    }
+
+    #[test]
+    fn a_filter_or_a_label_is_noted_only_if_devices_do_not_open() {
+        const FREE: &str = "Name:\trxe\nSeccomp:\t0\nSeccomp_filters:\t0\n";
+        const FILTERED: &str = "Name:\trxe\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+        let judge = |status, label, opened| confined("sandbox", status, label, opened);
+        // Without a security module the file is empty; SELinux ends a label with a null byte.
+        for label in ["", "unconfined\n", "unconfined_u:unconfined_r:unconfined_t:s0\0"] {
+            for opened in [true, false] {
+                let found = judge(FREE, label, opened);
+                let text = "none: no seccomp filter, no confining label";
+                assert_eq!((found.status, &*found.text), (Status::Ok, text), "{label}");
+            }
+        }
+        for (status, label, named) in [
+            (FILTERED, "", "a seccomp filter"),
+            (FREE, "docker-default (enforce)\n", "docker-default (enforce)"),
+            (
+                FILTERED,
+                "system_u:system_r:container_t:s0:c1,c2\0",
+                "a seccomp filter, system_u:system_r:container_t:s0:c1,c2",
+            ),
+        ] {
+            let found = judge(status, label, true);
+            let text = format!("{named}: it permits all that a device needs");
+            assert_eq!((found.status, &found.text), (Status::Ok, &text));
+            let found = judge(status, label, false);
+            let text = format!("{named}: may be why a device cannot be opened");
+            assert_eq!((found.status, &found.text), (Status::Note, &text));
+            assert!(found.remedy.is_some());
+        }
     }
 }
