@@ -49,7 +49,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             Err(e) => return Err(e),
         }
     }
-    let table = programs::table(&all, columns);
+    let mut table = programs::table(&all, columns);
+    if let Some(line) = programs::versions() {
+        table = format!("{line}\n{table}");
+    }
     println!("{table}");
     let failed = all.iter().flat_map(|(_, rows)| rows).filter(|r| r.failed.is_some()).count();
     if args.filter.is_none() && args.kernel.is_empty() && all.len() == KERNELS.len() {

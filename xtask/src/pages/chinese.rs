@@ -167,6 +167,7 @@ const PARTS: &[(&str, &str)] = &[
          第一行。",
     ),
     ("Machine: ", "机器："),
+    ("Versions of Debian's packages: ", "Debian 软件包的版本："),
     (". Median of ", "。"),
     ("The median of ", ""),
     (" rounds, in brackets the least and the greatest. ", " 轮的中位数，括号内是最小值和最大值。"),

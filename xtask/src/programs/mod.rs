@@ -10,6 +10,7 @@ mod mpich;
 mod plain;
 mod side;
 mod ucx;
+mod versions;
 mod world;
 
 use crate::c::{Compiled, TUTORIALS};
@@ -21,6 +22,7 @@ use std::fmt::Write as _;
 pub use self::cm::rsockets;
 pub use self::iser::iser_functions;
 pub use self::launcher::Launcher;
+pub use self::versions::versions;
 pub use self::world::{Options, Row, Sides, Which};
 use self::world::{World, failed, random_file};
 

@@ -1,0 +1,64 @@
+//! Which releases the programs of Debian are of.
+
+use std::process::Command;
+
+/// Debian's packages with programs of the page.
+const PACKAGES: [&str; 10] = [
+    "ibverbs-utils",
+    "rdmacm-utils",
+    "perftest",
+    "qperf",
+    "ucx-utils",
+    "libfabric-bin",
+    "openmpi-bin",
+    "fio",
+    "iperf",
+    "netcat-traditional",
+];
+
+/// A line with the versions of the packages that are installed on this machine; the VMs have the same. `None`
+/// on a machine without dpkg.
+pub fn versions() -> Option<String> {
+    let mut query = Command::new("dpkg-query");
+    // It fails if one of them is not installed, and prints the others.
+    let out = query.args(["-W", "-f", "${db:Status-Abbrev}${Package} ${Version}\n"]).args(PACKAGES);
+    line(&String::from_utf8_lossy(&out.output().ok()?.stdout))
+}
+
+/// The line, of what dpkg-query prints: a status, a package and its version in each line.
+fn line(printed: &str) -> Option<String> {
+    let installed: Vec<&str> =
+        printed.lines().filter_map(|line| line.strip_prefix("ii ")).map(str::trim).collect();
+    let version = |package: &str| {
+        installed.iter().find(|one| one.split(' ').next() == Some(package)).copied()
+    };
+    let all: Vec<&str> = PACKAGES.into_iter().filter_map(version).collect();
+    (!all.is_empty()).then(|| format!("Versions of Debian's packages: {}\n", all.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pages::in_chinese;
+
+    #[test]
+    fn the_installed_packages_are_named_with_their_versions() {
+        let printed = "ii fio 3.33-3\nun iperf \nii ibverbs-utils 44.0-2\nrc qperf 0.4.11-3\n";
+        let line = line(printed).unwrap();
+        assert_eq!(line, "Versions of Debian's packages: ibverbs-utils 44.0-2, fio 3.33-3\n");
+        assert_eq!(in_chinese(&line), "Debian 软件包的版本：ibverbs-utils 44.0-2，fio 3.33-3\n");
+        assert_eq!(super::line("un iperf \n"), None);
+    }
+
+    #[test]
+    fn the_tables_of_programs_stand_below_the_versions() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/programs-tried.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        for command in ["programs", "programs --backend xdp"] {
+            let begin = crate::pages::begin(command);
+            let text = page.split_once(&begin).unwrap().1.trim_start();
+            let line = text.lines().next().unwrap();
+            assert!(line.starts_with("Versions of Debian's packages: ibverbs-utils "), "{line}");
+        }
+    }
+}
