@@ -144,6 +144,14 @@ fn objects(place: Where) {
     assert!(said.contains(&all), "{said}");
 }
 
+/// How a client is started there, its device and its address. The server is at 10.9.0.1 of rxe_veth0.
+fn client(place: Where) -> (&'static str, &'static str, &'static str) {
+    match place {
+        Where::TwoHosts => ("ip netns exec far", "rxe_veth1", "10.9.0.2"),
+        Where::OneAddress => ("", "rxe_veth0", "10.9.0.1"),
+    }
+}
+
 #[test]
 fn mooncake_moves_bytes_unchanged() {
     mooncake_bytes(Where::TwoHosts);
@@ -159,10 +167,7 @@ fn mooncake_bytes(place: Where) {
     let Some(wheel) = or_skip(wheel::mooncake()) else { return };
     let setup = format!("export PYTHONPATH={} MC_GID_INDEX=1", wheel.display());
     let script = concat!("python3 ", env!("CARGO_MANIFEST_DIR"), "/python/mooncake_bytes.py");
-    let (device, address) = match place {
-        Where::TwoHosts => ("rxe_veth1", "10.9.0.2"),
-        Where::OneAddress => ("rxe_veth0", "10.9.0.1"),
-    };
+    let (_, device, address) = client(place);
     let server = format!("{script} rxe_veth0 10.9.0.1");
     let client = format!("{script} {device} {address} 10.9.0.1");
     let Some(said) = both("python3", 4790, &setup, &server, &client, place) else { return };
@@ -178,11 +183,24 @@ fn mooncake_s_benchmark() {
     let Some(wheel) = or_skip(wheel::mooncake()) else { return };
     let program = wheel.join("mooncake").join(test);
     wheel::executable(&program).unwrap();
+    for place in [Where::TwoHosts, Where::OneAddress] {
+        benchmark(&format!("{test} ({place:?})"), &program, place);
+    }
+}
+
+/// A target, and an initiator that writes and then reads. As many workers and threads as the book tells for
+/// one host.
+fn benchmark(test: &str, program: &Path, place: Where) {
+    let (enter, device, address) = client(place);
+    let threads = match place {
+        Where::TwoHosts => 2,
+        Where::OneAddress => 1,
+    };
     let script = format!(
         r#"
-        export MC_GID_INDEX=1
+        export MC_GID_INDEX=1 MC_WORKERS_PER_CTX={threads}
         bench="timeout 60 $RXE run -- {program} --metadata_server=P2PHANDSHAKE --protocol=rdma
-            --buffer_size=33554432 --threads=2 --batch_size=8 --block_size=65536 --duration=1"
+            --buffer_size=33554432 --threads={threads} --batch_size=8 --block_size=65536 --duration=1"
         $bench --mode=target --local_server_name=10.9.0.1:0 --device_name=rxe_veth0 > target 2>&1 & target=$!
         until grep -q 'DRAM is used' target; do
             kill -0 $target || {{ cat target; exit 1; }}
@@ -190,8 +208,8 @@ fn mooncake_s_benchmark() {
         done
         segment=$(sed -n 's/.*listening on //p' target)
         for operation in write read; do
-            ip netns exec far $bench --mode=initiator --local_server_name=10.9.0.2:0 \
-                --device_name=rxe_veth1 --segment_id=$segment --operation=$operation 2>&1
+            {enter} $bench --mode=initiator --local_server_name={address}:0 \
+                --device_name={device} --segment_id=$segment --operation=$operation 2>&1
         done
         kill $target
         "#,
@@ -204,7 +222,18 @@ fn mooncake_s_benchmark() {
 
 #[test]
 fn a_wheel_that_loads_libibverbs_by_itself() {
-    let test = "PyPI's ibverbs";
+    loads_by_itself(Where::TwoHosts);
+}
+
+#[test]
+fn a_wheel_that_loads_libibverbs_by_itself_on_one_host() {
+    loads_by_itself(Where::OneAddress);
+}
+
+/// `python/ibverbs_bytes.py`.
+fn loads_by_itself(place: Where) {
+    let test = &format!("PyPI's ibverbs ({place:?})");
+    let (enter, device, _) = client(place);
     let Some(wheel) = or_skip(wheel::fetch(wheel::IBVERBS)) else { return };
     if !installed(test, "cc") {
         return;
@@ -219,7 +248,7 @@ fn a_wheel_that_loads_libibverbs_by_itself() {
             kill -0 $server || {{ cat server; exit 1; }}
             sleep 0.05
         done
-        ip netns exec far $script rxe_veth1 10.9.0.1 2>&1 || {{ cat server; exit 1; }}
+        {enter} $script {device} 10.9.0.1 2>&1 || {{ cat server; exit 1; }}
         wait $server
         cat server
         "#,
