@@ -291,3 +291,18 @@ fn a_peer_that_is_killed_is_missed_at_once() {
         assert!(noticed && err.lines().count() == 1, "{err}");
     }
 }
+
+#[test]
+fn a_path_mtu_that_the_link_does_not_carry_is_refused() {
+    let test = "a_path_mtu_that_the_link_does_not_carry_is_refused";
+    let dir = Dir::new();
+    let Some(out) = in_namespace(test, VETH, r#""$RXE" pingpong -d veth0 -m 2048"#, &dir.file(""))
+    else {
+        return;
+    };
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    let expected = "rxe: path MTU 2048 does not fit the link of rxe_veth0: use -m 1024, or raise \
+                    the MTU of veth0 to 2128 or more\n";
+    assert_eq!(said, expected);
+}
