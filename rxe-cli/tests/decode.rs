@@ -120,7 +120,10 @@ fn verbose_names_every_field_with_its_offset() {
         "          54  Q_Key                       0x80010000",
         "          62  BaseVersion                 1",
         "          86  LocalCommunicationID        0x",
-        "         226  PrivateData                 00",
+        "         100  DestinationPort             7174",
+        "         226  MajorVersion                0",
+        "         242  SourceAddress               10.47.91.",
+        "         262  PrivateData                 ",
         "         318  ICRC                        0x",
     ] {
         assert!(text.lines().any(|l| l.starts_with(line)), "{line:?} is not in {text}");
@@ -129,6 +132,10 @@ fn verbose_names_every_field_with_its_offset() {
     let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
     assert_eq!((&first["offsets"]["BTH"], &first["BTH"]["OpCode"]), (&42.into(), &100.into()));
     assert_eq!((&first["message"], &first["icrc"]), (&"REQ".into(), &"right".into()));
+    let (service, addresses) = (&first["IP_CM_Service"], &first["IP_CM"]);
+    assert_eq!((&service["DestinationPort"], &addresses["IPVersion"]), (&7174.into(), &4.into()));
+    assert_eq!(&first["REQ"]["ServiceID"], "0x0000000001061c06");
+    assert!(first["REQ"]["PrivateData"].is_null() && addresses["PrivateData"].is_string());
 }
 
 #[test]

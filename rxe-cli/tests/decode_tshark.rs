@@ -206,7 +206,7 @@ struct Alone {
     why: &'static str,
 }
 
-const ALONE: [Alone; 4] = [
+const ALONE: [Alone; 5] = [
     Alone {
         when: |_, packet| is_hidden(packet),
         why: "tshark looks at nothing behind the link layer, or behind the IP header",
@@ -219,6 +219,10 @@ const ALONE: [Alone; 4] = [
             unknown && header != "BTH" && !is_before_transport(header)
         },
         why: "tshark takes the headers of opcodes that it does not know for payload",
+    },
+    Alone {
+        when: |header, packet| header.starts_with("IP_CM") && !packet["SIDR_REQ"].is_null(),
+        why: "tshark takes no message of the service ID resolution protocol apart",
     },
     Alone {
         when: |header, packet| header == "ICRC" && packet["BTH"]["OpCode"] == 0x81,
@@ -315,8 +319,6 @@ fn as_theirs(their_name: &str, mine: &Value) -> Value {
             let bytes: Vec<_> = digits.as_bytes().chunks(2).rev().collect();
             Value::from(format!("0x{}", String::from_utf8(bytes.concat()).unwrap()))
         }
-        // What follows the addresses of RDMA_CM, IBTA A11.
-        "infiniband.cm.req.ip_cm.private" => Value::from(&digits[72..]),
         _ => mine.clone(),
     }
 }
@@ -516,6 +518,14 @@ fn filled(all: &[(String, u16, Vec<u8>)]) -> Vec<(String, u16, Vec<u8>)> {
             && frame[MAD + 1] == 7;
         if !is_it || !seen.insert(frame[MAD + 17]) {
             continue;
+        }
+        if frame[MAD + 17] == 0x10 {
+            // The addresses of RDMA CM are of IPv6.
+            let mut frame = frame.clone();
+            let private = MAD + 24 + 140;
+            frame[private + 1] = 0x60;
+            frame[private + 4..private + 36].copy_from_slice(&(0x20..0x40).collect::<Vec<_>>());
+            more.push((format!("{name} with IPv6 addresses"), *link, frame));
         }
         for step in [0x35_u8, 0x8b] {
             let mut frame = frame.clone();

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use rxe_core::cm::mad::{self, Mad, Message};
+use rxe_core::cm::service::{IpCmHeader, PortSpace};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{
     Aeth, AtomicEth, Bth, Deth, DropReason, Ext, Feth, IpId, NetHeader, OpInfo, OpKind, Reth,
@@ -167,11 +168,19 @@ impl<'a> Transport<'a> {
         let mad = bytes.get(after..).unwrap_or_default();
         let message = header::cm(u16_at(mad, 16)).filter(|_| mad.get(1) == Some(&CM_CLASS));
         match message {
-            Some(message) if rest >= message.len => {
-                self.push(message, after_header, message.len, bytes);
-            }
+            Some(message) if rest >= message.len => self.add_message(message, after_header, bytes),
             _ => self.push(&header::PAYLOAD, after_header, rest, bytes),
         }
+    }
+
+    /// Adds a message of the communication manager. What RDMA CM puts into it has headers of its own.
+    fn add_message(&mut self, message: &'static Header, at: usize, bytes: &[u8]) {
+        let Some((ip_cm, private)) = ip_cm(message, bytes.get(at..).unwrap_or_default()) else {
+            return self.push(message, at, message.len, bytes);
+        };
+        self.push(message, at, private, bytes);
+        self.push(&header::IP_SERVICE, at + header::SERVICE_ID, header::IP_SERVICE.len, bytes);
+        self.push(ip_cm, at + private, message.len - private, bytes);
     }
 
     /// Adds a layer if any byte of it was captured.
@@ -215,6 +224,17 @@ impl<'a> Transport<'a> {
 
 /// The class of communication management. IBTA 13.4.4.
 const CM_CLASS: u8 = 7;
+
+/// The header that the private data of a message begins with, and where that is in the message, if it is
+/// a request for a port by RDMA CM. IBTA A11.
+fn ip_cm(message: &'static Header, bytes: &[u8]) -> Option<(&'static Header, usize)> {
+    let private = header::private_data_of_request(message)?;
+    let service = bytes.get(header::SERVICE_ID..)?.first_chunk()?;
+    PortSpace::of_service(u64::from_be_bytes(*service))?;
+    let addresses = IpCmHeader::parse(bytes.get(private..)?.first_chunk()?)?;
+    let ip_cm = if addresses.dst.is_ipv4() { &header::IP_CM } else { &header::IP_CM_V6 };
+    Some((ip_cm, private))
+}
 
 /// Checks the structure of a packet, as [`rxe_core::wire::Packet::parse`] does, from its lengths alone.
 fn wrong(bth: &Bth, info: Option<&OpInfo>, len: usize) -> Result<(), DropReason> {

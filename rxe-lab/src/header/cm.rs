@@ -1,5 +1,5 @@
-//! Management datagrams: their header (IBTA 13.4.3), and the messages of the communication management
-//! class, whole (IBTA 12.6 to 12.11).
+//! Management datagrams: their header (IBTA 13.4.3), the messages of the communication management class,
+//! whole (IBTA 12.6 to 12.11), and what RDMA CM puts into them (IBTA A11).
 
 use super::{Header, header};
 
@@ -19,6 +19,15 @@ pub fn cm(attribute: u16) -> Option<&'static Header> {
         0x1a => &APR,
         _ => return None,
     })
+}
+
+/// Where the service ID begins in a message that asks for a service.
+pub const SERVICE_ID: usize = 8;
+
+/// Where the private data begin in a message that asks for a service, REQ or SIDR_REQ; `None` for others.
+pub fn private_data_of_request(message: &Header) -> Option<usize> {
+    let asks = [REQ.name, SIDR_REQ.name].contains(&message.name);
+    Some(message.fields.last().filter(|_| asks)?.byte)
 }
 
 header! {
@@ -233,4 +242,40 @@ header! {
     "Reserved1" [10, 0, 16] Hex,
     "AdditionalInformation" [12, 0, 576] Bytes,
     "PrivateData" [84, 0, 0] Bytes,
+}
+
+header! {
+    /// A service ID that stands for a port. IBTA A11.
+    pub IP_SERVICE "IP_CM_Service", 8;
+    "Prefix" [0, 0, 40] Hex,
+    "Protocol" [5, 0, 8] Hex,
+    "DestinationPort" [6, 0, 16] Dec,
+}
+
+header! {
+    /// What private data begins with in a request for a port, between IPv4 addresses. IBTA A11.
+    pub IP_CM "IP_CM", 36;
+    "MajorVersion" [0, 0, 4] Dec,
+    "MinorVersion" [0, 4, 4] Dec,
+    "IPVersion" [1, 0, 4] Dec,
+    "Reserved1" [1, 4, 4] Hex,
+    "SourcePort" [2, 0, 16] Dec,
+    "Reserved2" [4, 0, 96] Bytes,
+    "SourceAddress" [16, 0, 32] Ipv4,
+    "Reserved3" [20, 0, 96] Bytes,
+    "DestinationAddress" [32, 0, 32] Ipv4,
+    "PrivateData" [36, 0, 0] Bytes,
+}
+
+header! {
+    /// As [`IP_CM`], between IPv6 addresses.
+    pub IP_CM_V6 "IP_CM", 36;
+    "MajorVersion" [0, 0, 4] Dec,
+    "MinorVersion" [0, 4, 4] Dec,
+    "IPVersion" [1, 0, 4] Dec,
+    "Reserved1" [1, 4, 4] Hex,
+    "SourcePort" [2, 0, 16] Dec,
+    "SourceAddress" [4, 0, 128] Ipv6,
+    "DestinationAddress" [20, 0, 128] Ipv6,
+    "PrivateData" [36, 0, 0] Bytes,
 }

@@ -2,7 +2,7 @@
 //! text or JSON, reads these.
 //!
 //! Names are the specification's: IBTA chapters 5, 8 and 9 and annexes A14, A17 and A19 for the
-//! transport, chapters 12 and 13 for management, IEEE 802.3 and 802.1Q, RFC 791, 8200 and 768.
+//! transport, chapters 12 and 13 and annex A11 for management, IEEE 802.3 and 802.1Q, RFC 791, 8200 and 768.
 
 mod cm;
 mod link;
@@ -11,7 +11,7 @@ mod transport;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-pub use cm::{MAD, cm};
+pub use cm::{IP_CM, IP_CM_V6, IP_SERVICE, MAD, SERVICE_ID, cm, private_data_of_request};
 pub use link::{ERF, ERF_EXTENSION, ETHERNET, LOOPBACK, LRH, SLL, SLL2, VLAN};
 pub use net::{GRH, IPV4, IPV4_OPTIONS, IPV6, IPV6_EXTENSION, IPV6_FRAGMENT, UDP};
 pub use transport::{
@@ -104,11 +104,12 @@ impl Layer {
 }
 
 impl Field {
-    /// Its value in these bytes of its header; `None` if it is not whole in them.
+    /// Its value in these bytes of its header; `None` if it is not whole in them. A field that ends where
+    /// its header does has a value if any byte of it is there.
     pub fn value<'a>(&self, header: &'a [u8]) -> Option<Value<'a>> {
         let rest = header.get(self.byte..)?;
         if self.width == 0 {
-            return Some(Value::Bytes(rest));
+            return (!rest.is_empty()).then_some(Value::Bytes(rest));
         }
         let bytes = rest.get(..(self.bit + self.width).div_ceil(8))?;
         Some(match self.form {
@@ -180,6 +181,9 @@ mod tests {
             &CNP,
             &ICRC,
             &MAD,
+            &IP_SERVICE,
+            &IP_CM,
+            &IP_CM_V6,
         ];
         let messages = (0x10..=0x1a).map(|id| cm(id).unwrap());
         for header in all.into_iter().chain(messages) {
@@ -210,5 +214,8 @@ mod tests {
         assert!(whole.contains(&("Pad", Value::Number(3, 2))) && whole.len() == BTH.fields.len());
         assert!(of(11).iter().all(|(name, _)| *name != "PSN"), "it ends in the PSN");
         assert_eq!(of(0), []);
+        let private = cm(0x10).unwrap().fields.last().unwrap();
+        assert_eq!(private.value(&[0; 140]), None);
+        assert_eq!(private.value(&[0; 141]), Some(Value::Bytes(&[0])));
     }
 }

@@ -238,6 +238,9 @@ pub(super) struct Packet {
     pub(super) mad: Option<Spanned<Fields>>,
     #[serde(rename = "REQ")]
     pub(super) req: Option<Spanned<Fields>>,
+    /// What RDMA CM puts in front of the private data of a REQ or a SIDR_REQ.
+    #[serde(rename = "IP_CM")]
+    pub(super) ip_cm: Option<Spanned<Fields>>,
     #[serde(rename = "MRA")]
     pub(super) mra: Option<Spanned<Fields>>,
     #[serde(rename = "REJ")]

@@ -1,5 +1,7 @@
 //! A management datagram with a message of the communication manager, field by field. IBTA 12.6, 13.4.
 
+use std::net::Ipv6Addr;
+
 use toml::Spanned;
 
 use super::description::{Fields, Packet};
@@ -35,7 +37,7 @@ fn messages(packet: &Packet) -> impl Iterator<Item = (u16, &Spanned<Fields>)> {
 
 /// Whether the packet is a management datagram.
 pub(super) fn is_given(packet: &Packet) -> bool {
-    packet.mad.is_some() || messages(packet).next().is_some()
+    packet.mad.is_some() || packet.ip_cm.is_some() || messages(packet).next().is_some()
 }
 
 /// The datagram: its header and its message, with the usual values of what is not given.
@@ -65,5 +67,22 @@ pub(super) fn payload(packet: &Packet, place: &mut Place<'_>) -> Result<Vec<u8>>
     {
         field::write(header, body, fields.get_ref(), place)?;
     }
+    if let Some(fields) = &packet.ip_cm {
+        let header = message.and_then(|(attribute, _)| header::cm(attribute));
+        let private = header.and_then(header::private_data_of_request).ok_or_else(|| {
+            let text = "IP_CM stands in the private data of a REQ or a SIDR_REQ: give one of these";
+            Mistake::at(fields, text)
+        })?;
+        write_ip_cm(&mut body[private..], fields.get_ref(), place)?;
+    }
     Ok(bytes)
+}
+
+/// Writes what RDMA CM puts in front of private data, with the version of the addresses. IBTA A11.
+fn write_ip_cm(bytes: &mut [u8], fields: &Fields, place: &mut Place<'_>) -> Result<()> {
+    let is_v6 = |text: &str| text.parse::<Ipv6Addr>().is_ok();
+    let any_v6 = fields.values().any(|value| value.get_ref().as_str().is_some_and(is_v6));
+    let (ip_cm, version) = if any_v6 { (&header::IP_CM_V6, 6) } else { (&header::IP_CM, 4) };
+    field::put_named(ip_cm, bytes, "IPVersion", version);
+    field::write(ip_cm, bytes, fields, place)
 }

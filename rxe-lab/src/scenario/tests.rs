@@ -110,6 +110,63 @@ fn a_message_of_the_communication_manager_has_the_fields_that_are_given() {
     assert_eq!((&private[..3], private.len()), (&[1, 2, 0][..], 148));
 }
 
+/// The headers of the packet of a frame, with their fields as text.
+fn headers(frame: &GeneratedFrame) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
+    let decoded = decode_bytes(LinkType::ETHERNET, &frame.bytes, frame.bytes.len());
+    let Content::Rdma(packets) = &decoded.content else { panic!("{decoded:?}") };
+    let fields = |layer: &header::Layer| {
+        layer
+            .fields(&frame.bytes)
+            .map(|(field, value)| (field.name, format!("{value:?}")))
+            .collect()
+    };
+    packets[0].layers.iter().map(|layer| (layer.header.name, fields(layer))).collect()
+}
+
+#[test]
+fn a_request_for_a_port_has_the_addresses_of_rdma_cm() {
+    let made_with = |fields: &str| {
+        let step = format!(
+            "{{ packet = {{ from = \"a\", to = \"b\", BTH = {{ OpCode = \"UD_SEND_ONLY\" }}, {fields} }} }}"
+        );
+        headers(&made(&with(&step)).frames[0])
+    };
+    let addresses = "IP_CM = { SourcePort = 43840, SourceAddress = \"10.0.0.1\", \
+                     DestinationAddress = \"10.0.0.2\", PrivateData = \"abcd\" }";
+    let by_name = made_with(&format!("REQ = {{ ServiceID = 0x1061c06 }}, {addresses}"));
+    let as_bytes = made_with(
+        "REQ = { ServiceID = 0x1061c06, PrivateData = \"0040ab40 000000000000000000000000 0a000001 \
+         000000000000000000000000 0a000002 abcd\" }",
+    );
+    assert_eq!(by_name, as_bytes);
+    let names: Vec<_> = by_name.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["BTH", "DETH", "MAD", "REQ", "IP_CM_Service", "IP_CM", "ICRC"]);
+    let shown = format!("{:?}", &by_name[3..6]);
+    for (part, times) in [
+        ("(\"DestinationPort\", \"Number(7174, 16)\")", 1),
+        ("(\"SourcePort\", \"Number(43840, 16)\")", 1),
+        ("(\"SourceAddress\", \"Ipv4(10.0.0.1)\")", 1),
+        ("(\"DestinationAddress\", \"Ipv4(10.0.0.2)\")", 1),
+        ("(\"PrivateData\", \"Bytes([171, 205, 0", 1),
+    ] {
+        assert_eq!(shown.matches(part).count(), times, "{part}: {shown}");
+    }
+    // Between IPv6 addresses, and in a query for a datagram service.
+    let six = made_with(
+        "SIDR_REQ = { ServiceID = 0x1110001 }, IP_CM = { SourceAddress = \"fd00::1\", \
+         DestinationAddress = \"fd00::2\" }",
+    );
+    let shown = format!("{:?}", six.iter().find(|(name, _)| *name == "IP_CM").unwrap());
+    assert!(shown.contains("(\"IPVersion\", \"Number(6, 4)\")"), "{shown}");
+    assert!(shown.contains("(\"DestinationAddress\", \"Ipv6(fd00::2)\")"), "{shown}");
+    // Another service, and another version of the annex, have private data only.
+    for other in ["ServiceID = 0x1070001", "ServiceID = 0x1061c06, PrivateData = \"1040\""] {
+        let headers = made_with(&format!("REQ = {{ {other} }}"));
+        let names: Vec<_> = headers.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["BTH", "DETH", "MAD", "REQ", "ICRC"], "{other}");
+    }
+}
+
 #[test]
 fn random_bytes_follow_from_the_seed() {
     let text = |seed| {
