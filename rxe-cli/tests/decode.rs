@@ -63,6 +63,30 @@ fn filters_take_what_they_say() {
 }
 
 #[test]
+fn the_summary_alone_is_the_last_line() {
+    let file = pcap("kernel-6.1/rnr_late.pcap");
+    let last = |text: &str| text.lines().last().unwrap().to_owned() + "\n";
+    let all = decoded(&file, &["--summary"]);
+    assert_eq!(all, last(&decoded(&file, &[])));
+    let sends = decoded(&file, &["--summary", "--opcode", "send"]);
+    let shown = last(&decoded(&file, &["--opcode", "send"]));
+    assert_eq!(sends, shown.replace(" shown)", " taken by the filters)"));
+    assert!(sends.contains(" taken by the filters)"), "{sends}");
+    for other in ["-v", "--json"] {
+        let out = run(&["decode", file.to_str().unwrap(), "--summary", other]);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.code() == Some(2) && said.contains("cannot be used with"), "{said}");
+    }
+    // Of a file that is cut, what is before that place is counted.
+    let dir = tempfile::tempdir().unwrap();
+    let cut = dir.path().join("cut.pcap");
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&cut, &bytes[..bytes.len() - 1]).unwrap();
+    let out = run(&["decode", "--summary", cut.to_str().unwrap()]);
+    assert_eq!((out.status.code(), out.stdout.split(|b| *b == b'\n').count()), (Some(1), 2));
+}
+
+#[test]
 fn only_takes_the_frames_of_a_finding_and_reads_the_capture_twice() {
     let file = pcap("scenarios/ack_late.pcap");
     let shown = |options: &[&str]| {

@@ -38,6 +38,10 @@ pub(crate) struct Args {
     /// Print JSON, one object in each line; with -v also offsets and payloads
     #[arg(long)]
     json: bool,
+    /// Print only the last line, which says what the capture has; with filters, also how many packets they
+    /// take
+    #[arg(long, conflicts_with_all = ["verbose", "json"])]
+    summary: bool,
     #[command(flatten)]
     select: Select,
 }
@@ -65,6 +69,7 @@ impl Args {
             find(&self.file, &named, &mut self.select)?;
         }
         let mut lines = Lines::new(self.json, self.verbose, self.select, live);
+        lines.counts_only = self.summary;
         let end = match read(&self.file, &mut lines) {
             Err(Failure::Write(e)) => return written(Err(e)),
             // Of a file that cannot be read at all there is nothing to count.
@@ -108,7 +113,8 @@ fn find(file: &Path, named: &Path, select: &mut Select) -> Result<(), Error> {
 }
 
 fn read(file: &Path, lines: &mut Lines) -> Result<(), Failure> {
-    let mut reader = open(file, Printed::Meanwhile)?;
+    let printed = if lines.counts_only { Printed::AtTheEnd } else { Printed::Meanwhile };
+    let mut reader = open(file, printed)?;
     while let Some(record) = reader.next()? {
         lines.frame(&record).map_err(Failure::Write)?;
     }
@@ -119,6 +125,8 @@ fn read(file: &Path, lines: &mut Lines) -> Result<(), Failure> {
 pub(super) struct Lines {
     json: bool,
     verbose: bool,
+    /// Packets are counted and not printed.
+    counts_only: bool,
     select: Select,
     out: Output,
     text: Text,
@@ -133,6 +141,7 @@ impl Lines {
         Self {
             json,
             verbose,
+            counts_only: false,
             select,
             out: Output::new(live),
             text: Text::new(verbose),
@@ -144,7 +153,7 @@ impl Lines {
 
     /// Prints the packets of the next frame.
     pub(super) fn frame(&mut self, record: &Record<'_>) -> io::Result<()> {
-        let Self { json, verbose, select, out, text, tracker, summary, start } = self;
+        let Self { json, verbose, counts_only, select, out, text, tracker, summary, start } = self;
         let since = start.since(record);
         let frame = frame::decode(record);
         summary.count(record, &frame, since);
@@ -153,7 +162,10 @@ impl Lines {
             if !select.takes(&shown) {
                 return Ok(());
             }
-            summary.shown();
+            summary.taken();
+            if *counts_only {
+                return Ok(());
+            }
             out.line(|out| {
                 if *json { json::write(out, &shown, *verbose) } else { text.write(out, &shown) }
             })
@@ -174,7 +186,8 @@ impl Lines {
     /// What the frames were, without the end of the line.
     fn summary(&mut self) -> String {
         self.summary.full = self.tracker.is_full();
-        self.summary.text(self.select.is_some())
+        let taken = if self.counts_only { "taken by the filters" } else { "shown" };
+        self.summary.text(self.select.is_some().then_some(taken))
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {

@@ -11,7 +11,8 @@ use rxe_lab::frame::{Content, Frame, link_name};
 pub(super) struct Summary {
     frames: u64,
     packets: u64,
-    shown: u64,
+    /// Packets that the filters take.
+    taken: u64,
     /// Frames that hold several packets.
     several: u64,
     malformed: u64,
@@ -44,12 +45,12 @@ impl Summary {
         }
     }
 
-    pub(super) fn shown(&mut self) {
-        self.shown += 1;
+    pub(super) fn taken(&mut self) {
+        self.taken += 1;
     }
 
-    /// The line, without its end. `filtered`: not all packets are shown.
-    pub(super) fn text(&self, filtered: bool) -> String {
+    /// The line, without its end. If there are filters, `taken` says what is done with what they take.
+    pub(super) fn text(&self, taken: Option<&str>) -> String {
         let count = |n: u64, what: &str| match n {
             1 => format!("1 {what}"),
             n => format!("{n} {what}s"),
@@ -60,8 +61,8 @@ impl Summary {
             self.lasts.as_secs_f64(),
             count(self.packets, "RDMA packet")
         );
-        if filtered {
-            text += &format!(" ({} shown)", self.shown);
+        if let Some(how) = taken {
+            text += &format!(" ({} {how})", self.taken);
         }
         let mut add = |n: u64, what: &str, after: &str| {
             if n > 0 {
@@ -90,11 +91,11 @@ mod tests {
     #[test]
     fn only_what_is_there_is_said() {
         let mut summary = Summary { frames: 1, packets: 1, ..Summary::default() };
-        assert_eq!(summary.text(false), "1 frame in 0.000000 s: 1 RDMA packet");
+        assert_eq!(summary.text(None), "1 frame in 0.000000 s: 1 RDMA packet");
         summary.unknown.insert(147, 2);
         (summary.frames, summary.others) = (4, 1);
         assert_eq!(
-            summary.text(true),
+            summary.text(Some("shown")),
             "4 frames in 0.000000 s: 1 RDMA packet (0 shown), 1 frame of other protocols, 2 frames \
              of link type 147, which is not known here"
         );

@@ -56,7 +56,7 @@ const CAPTURES: [Traffic; 3] = [
 
 /// What is measured: its name, the arguments before the capture, and the goal in MB/s if there is one.
 const COMMANDS: [(&str, &[&str], Option<u32>); 3] = [
-    ("decode, only the summary", &["decode", "--only", "malformed"], Some(300)),
+    ("decode, only the summary", &["decode", "--summary"], Some(300)),
     ("decode, a line for each packet", &["decode"], None),
     ("check", &["check", "--strict"], Some(150)),
 ];
