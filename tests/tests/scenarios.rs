@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rxe_core::wire::Opcode;
+use rxe_core::engine::Fault;
+use rxe_core::types::AccessError;
+use rxe_core::wire::{DropReason, Opcode};
 use rxe_lab::capture::{LinkType, Reader, Start};
 use rxe_lab::check::{Checker, Kind};
 use rxe_lab::frame::{self, Content, Icrc};
@@ -82,6 +84,74 @@ fn there_is_a_scenario_for_every_opcode_and_for_every_finding() {
     assert_eq!(without, [""; 0], "opcodes without a scenario");
     let missing: Vec<_> = Kind::ALL.iter().filter(|kind| !kinds.contains(kind)).collect();
     assert!(missing.is_empty(), "findings without a scenario: {missing:?}");
+}
+
+/// What a responder may refuse a request for, each once, in words.
+fn refusals() -> BTreeSet<String> {
+    let memory = AccessError::UnknownKey;
+    let mut all = vec![Fault::SequenceGap];
+    // Each names the next, so that a new one cannot be forgotten.
+    while let Some(next) = match all[all.len() - 1] {
+        Fault::SequenceGap => Some(Fault::ReceiverNotReady),
+        Fault::ReceiverNotReady => Some(Fault::OpcodeOutOfSequence),
+        Fault::OpcodeOutOfSequence => Some(Fault::OperationNotEnabled),
+        Fault::OperationNotEnabled => Some(Fault::TooManyReads),
+        Fault::TooManyReads => Some(Fault::BadLength),
+        Fault::BadLength => Some(Fault::MessageTooLong),
+        Fault::MessageTooLong => Some(Fault::MisalignedAtomic),
+        Fault::MisalignedAtomic => Some(Fault::InvalidateRefused),
+        Fault::InvalidateRefused => Some(Fault::UnknownXrcSrq),
+        Fault::UnknownXrcSrq => Some(Fault::RemoteAccess(memory)),
+        Fault::RemoteAccess(_) => Some(Fault::BadReceiveBuffer(memory)),
+        Fault::BadReceiveBuffer(_) => None,
+    } {
+        all.push(next);
+    }
+    all.iter().map(|fault| kind_of(&format!("NAK: {fault}"))).collect()
+}
+
+/// What was not accepted, without the detail of an access.
+fn kind_of(what: &str) -> String {
+    const DETAILED: [&str; 2] =
+        ["NAK: rkey refused", "NAK: the posted receive buffer is not valid"];
+    DETAILED.into_iter().find(|kind| what.starts_with(kind)).unwrap_or(what).to_owned()
+}
+
+/// Reasons to drop a packet whose form is right and that belongs to no other host: the receiver says nothing,
+/// so nobody else learns of it.
+const SILENT: [DropReason; 9] = [
+    DropReason::IcrcMismatch,
+    DropReason::UnknownQp,
+    DropReason::WrongService,
+    DropReason::WrongPkey,
+    DropReason::WrongQkey,
+    DropReason::ReceiveQueueEmpty,
+    DropReason::ReceiveTooSmall,
+    DropReason::MessageBroken,
+    DropReason::GhostAck,
+];
+
+#[test]
+fn there_is_a_scenario_for_every_refusal_and_for_what_is_dropped_silently() {
+    let mut unaccepted = BTreeSet::new();
+    for (file, text) in scenarios() {
+        let all = generated(&file, &text).unaccepted;
+        unaccepted.extend(all.into_keys().map(|(_, what)| kind_of(&what)));
+    }
+    let missing: Vec<_> = refusals().difference(&unaccepted).cloned().collect();
+    assert!(missing.is_empty(), "refusals without a scenario: {missing:?}");
+    let reasons = SILENT.map(|reason| format!("dropped: {}", reason.name()));
+    let missing: Vec<_> = reasons.iter().filter(|reason| !unaccepted.contains(*reason)).collect();
+    assert!(missing.is_empty(), "drops without a scenario: {missing:?}");
+}
+
+#[test]
+fn every_kind_of_fault_of_packets_is_in_a_scenario() {
+    let all: String = scenarios().into_iter().map(|(_, text)| text).collect();
+    let lines: Vec<_> = all.lines().filter(|line| line.starts_with("faults = ")).collect();
+    for part in ["drop", "dup", "reorder", "delay", "±", "corrupt", "ecn", "burst", "after", "%"] {
+        assert!(lines.iter().any(|line| line.contains(part)), "{part} is in no scenario");
+    }
 }
 
 /// The scenarios with the headers of other people's captures, and where these are: a file, or the rows

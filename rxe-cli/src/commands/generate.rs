@@ -52,7 +52,7 @@ impl Args {
     }
 }
 
-/// What was made, and how the work requests ended.
+/// What was made, how the work requests ended, and what engines did not accept.
 fn summary(path: &Path, generated: &Generated) -> String {
     let frames = &generated.frames;
     let time = match (frames.first(), frames.last()) {
@@ -63,6 +63,9 @@ fn summary(path: &Path, generated: &Generated) -> String {
     let mut text = format!("{}: {} frame{s} in {time:?}", path.display(), frames.len());
     for ((qp, status), count) in &generated.completions {
         text += &format!("\n  {qp}: {count} x {status}");
+    }
+    for ((whose, what), count) in &generated.unaccepted {
+        text += &format!("\n  {whose}: {count} x {what}");
     }
     text
 }

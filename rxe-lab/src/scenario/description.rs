@@ -91,6 +91,8 @@ pub(super) struct Qp {
     pub(super) max_rd_atomic: Option<u8>,
     pub(super) max_dest_rd_atomic: Option<u8>,
     pub(super) traffic_class: Option<u8>,
+    /// What its peer may ask for.
+    pub(super) access: Option<Spanned<Vec<Right>>>,
     #[serde(default)]
     pub(super) qkey: u32,
 }

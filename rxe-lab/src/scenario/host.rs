@@ -84,25 +84,7 @@ pub(super) fn device(index: u32, host: &Host, memory_left: &mut usize) -> Result
         let _ = span.write(&bytes);
     }
     let key = host.rkey.unwrap_or(0x100 * (index + 1));
-    let all = Access::LOCAL_WRITE
-        | Access::REMOTE_WRITE
-        | Access::REMOTE_READ
-        | Access::REMOTE_ATOMIC
-        | Access::FLUSH_GLOBAL
-        | Access::FLUSH_PERSISTENT;
-    let access = match &host.access {
-        None => all,
-        Some(rights) => rights.get_ref().iter().fold(Access::empty(), |all, right| {
-            all | match right {
-                Right::LocalWrite => Access::LOCAL_WRITE,
-                Right::RemoteWrite => Access::REMOTE_WRITE,
-                Right::RemoteRead => Access::REMOTE_READ,
-                Right::RemoteAtomic => Access::REMOTE_ATOMIC,
-                Right::FlushGlobal => Access::FLUSH_GLOBAL,
-                Right::FlushPersistent => Access::FLUSH_PERSISTENT,
-            }
-        }),
-    };
+    let access = access(host.access.as_ref());
     let mut candidate = key;
     let registered = memory.register(PD, buffer, host.va, access, || {
         // A key that memory cannot have is passed over.
@@ -120,6 +102,28 @@ pub(super) fn device(index: u32, host: &Host, memory_left: &mut usize) -> Result
     // Each queue pair has bounded queues, so this one needs no bound.
     let cq = Arc::new(CompletionQueue::new(u32::MAX, None));
     Ok(Device { address: host.address, engine, region, answers: host.engine, cq })
+}
+
+/// The rights that are given; all if none are named.
+fn access(rights: Option<&Spanned<Vec<Right>>>) -> Access {
+    let Some(rights) = rights else {
+        return Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC
+            | Access::FLUSH_GLOBAL
+            | Access::FLUSH_PERSISTENT;
+    };
+    rights.get_ref().iter().fold(Access::empty(), |all, right| {
+        all | match right {
+            Right::LocalWrite => Access::LOCAL_WRITE,
+            Right::RemoteWrite => Access::REMOTE_WRITE,
+            Right::RemoteRead => Access::REMOTE_READ,
+            Right::RemoteAtomic => Access::REMOTE_ATOMIC,
+            Right::FlushGlobal => Access::FLUSH_GLOBAL,
+            Right::FlushPersistent => Access::FLUSH_PERSISTENT,
+        }
+    })
 }
 
 /// Makes the queue pairs, connected as they say.
@@ -217,12 +221,7 @@ fn connect(
     peer: Option<(Qpn, Psn, IpAddr)>,
 ) -> Result<()> {
     let mut attr = QpAttr {
-        qp_access_flags: Access::LOCAL_WRITE
-            | Access::REMOTE_WRITE
-            | Access::REMOTE_READ
-            | Access::REMOTE_ATOMIC
-            | Access::FLUSH_GLOBAL
-            | Access::FLUSH_PERSISTENT,
+        qp_access_flags: access(qp.access.as_ref()),
         sq_psn: pair.psn,
         qkey: Qkey::new(qp.qkey),
         max_rd_atomic: qp.max_rd_atomic.unwrap_or(16),

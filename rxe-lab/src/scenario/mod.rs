@@ -71,6 +71,10 @@ pub struct Generated {
     pub findings: Vec<Kind>,
     /// How many work requests of each queue pair ended with which status, by their names.
     pub completions: BTreeMap<(String, &'static str), u64>,
+    /// What engines did not accept, by the name of the queue pair (or `host NAME`, if it was for none):
+    /// how many packets they dropped or refused, and why. `dropped: wrong_pkey`, `NAK: no receive was
+    /// posted`.
+    pub unaccepted: BTreeMap<(String, String), u64>,
     /// Its queue pairs, as responders. The times of their receives are those at which a packet must have
     /// left to find them.
     pub responders: Vec<Responder>,

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rxe_core::engine::Event;
 use rxe_core::qp::QpHandle;
 use rxe_core::queue::{Completion, CompletionQueue};
 use rxe_core::types::{CompletionOp, Qpn, Status, Time};
@@ -38,9 +39,11 @@ impl Port {
     }
 }
 
-/// The completions of a host.
+/// The completions and the events of a host.
 pub(super) struct Completions {
     pub(super) cq: Arc<CompletionQueue>,
+    /// Its name.
+    pub(super) host: String,
     /// The names of its queue pairs.
     pub(super) pairs: BTreeMap<Qpn, String>,
 }
@@ -59,6 +62,18 @@ impl Completions {
                 frame.comments.push(format!("{pair}: {}", how(&completion)));
             }
         }
+    }
+
+    /// Counts a packet that the engine did not accept.
+    fn note(&self, made: &mut Generated, event: &Event) {
+        let what = match event {
+            Event::Dropped { reason, .. } => format!("dropped: {}", reason.name()),
+            Event::NakSent { fault, .. } => format!("NAK: {fault}"),
+            _ => return,
+        };
+        let pair = event.qpn().and_then(|qpn| self.pairs.get(&qpn)).cloned();
+        let whose = pair.unwrap_or_else(|| format!("host {}", self.host));
+        *made.unaccepted.entry((whose, what)).or_default() += 1;
     }
 }
 
@@ -191,7 +206,9 @@ impl World {
                     completions.take(&mut self.made, Some((left, &bytes)));
                 }
             }
-            while port.device.engine.poll_event().is_some() {}
+            while let Some(event) = port.device.engine.poll_event() {
+                completions.note(&mut self.made, &event);
+            }
         }
         Ok(worked)
     }

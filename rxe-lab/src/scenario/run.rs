@@ -78,7 +78,7 @@ pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Resul
     let mut world = World::new(ports, delay, rate, start, origin, bounds);
     let made = pairs.values().filter_map(|pair| pair.made.as_ref());
     world.queue_pairs = made.map(|made| made.handle.clone()).collect();
-    world.completions = completions(&world.ports, &pairs);
+    world.completions = completions(&world.ports, &names, &pairs);
     world.made.findings = findings(&it.findings)?;
     let counts = BTreeMap::new();
     let steps_left = bounds.frames;
@@ -101,13 +101,18 @@ pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Resul
 }
 
 /// Those of each host.
-fn completions(ports: &[Port], pairs: &BTreeMap<String, Pair>) -> Vec<Completions> {
+fn completions(
+    ports: &[Port],
+    names: &[&String],
+    pairs: &BTreeMap<String, Pair>,
+) -> Vec<Completions> {
     let named = |host| {
         let here = pairs.iter().filter(move |(_, pair)| pair.host == host);
         here.map(|(name, pair)| (pair.qpn, name.clone())).collect()
     };
     let of = |(host, port): (usize, &Port)| Completions {
         cq: Arc::clone(&port.device.cq),
+        host: names[host].clone(),
         pairs: named(host),
     };
     ports.iter().enumerate().map(of).collect()
