@@ -156,7 +156,7 @@ fn every_kind_of_fault_of_packets_is_in_a_scenario() {
 
 /// The scenarios with the headers of other people's captures, and where these are: a file, or the rows
 /// of `vectors.tsv` whose source begins so. The last value says whether addresses are compared.
-const CAPTURED: [(&str, &str, bool); 7] = [
+const CAPTURED: [(&str, &str, bool); 8] = [
     ("connectx_read_cas", "mlx5-read-cas.pcap", true),
     ("huawei_send_imm", "oferby", true),
     ("connectx_vlan", "enjoy-digital__liteeth__test_rocev2-vlan", false),
@@ -164,6 +164,7 @@ const CAPTURED: [(&str, &str, bool); 7] = [
     ("connectx_vf_ack_cnp", "Enizaksoy", false),
     ("connectx5_ack", "wantonsolutions__multi-tor", true),
     ("linux_rxe_send", "enjoy-digital__liteeth__test_rocev2-rxe", false),
+    ("linux_rxe_read", "FlashBarryAllen", true),
 ];
 
 /// The fields of a frame that are compared, as text; `None` for frames of other protocols.
