@@ -15,27 +15,20 @@ pub(super) struct Program {
     pub(super) options: &'static str,
     /// What rank 0 prints if all is well.
     says: &'static str,
-    kernel: Kernel,
-}
-
-/// Whether two of a program's ranks may be on a kernel's device.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kernel {
-    Never,
-    /// Only where all rows run. That takes an emulated VM up to a minute.
-    Slowly,
-    Always,
+    /// Two of its ranks may be on a kernel's device. They are only where all rows run, since that takes an
+    /// emulated VM up to a minute.
+    with_kernel: bool,
 }
 
 const fn messages(options: &'static str) -> Program {
-    Program { name: wheel::MPICH, options, says: "all as MPI says", kernel: Kernel::Slowly }
+    Program { name: wheel::MPICH, options, says: "all as MPI says", with_kernel: true }
 }
 
 pub(super) const ALL: &[Program] = &[
     // A rank on a kernel's device sometimes does not end: it repeats its last request to a rank that has left,
     // and kernel rxe takes the retry count 7, UCX's default, for "without end".
     Program {
-        kernel: Kernel::Never,
+        with_kernel: false,
         ..messages("MPICH_CH4_NETMOD=ucx UCX_TLS=rc_verbs,ud_verbs:aux,self tests/c/ranks.c")
     },
     messages("MPICH_CH4_NETMOD=ucx UCX_TLS=ud_verbs,self tests/c/ranks.c"),
@@ -44,7 +37,7 @@ pub(super) const ALL: &[Program] = &[
         name: wheel::MPI4PY,
         options: "MPICH_CH4_NETMOD=ofi FI_PROVIDER=verbs;ofi_rxm tests/python/mpi4py_objects.py",
         says: "all objects are the same",
-        kernel: Kernel::Always,
+        with_kernel: true,
     },
 ];
 
@@ -67,11 +60,11 @@ pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) -> Result<()> {
     let Some(installed) = unless_missing(wheel::MPICH, Installed::new())? else { return Ok(()) };
     for program in ALL {
         let what = format!("{} {}", program.name, program.options);
-        if program.kernel == Kernel::Slowly && world.leaves_out(&what) {
+        if program.with_kernel && world.leaves_out(&what) {
             continue;
         }
         for sides in Sides::ALL {
-            if sides == Sides::OursOurs || program.kernel != Kernel::Never {
+            if sides == Sides::OursOurs || program.with_kernel {
                 world.row(what.clone(), sides, || installed.play(world, program, sides), rows);
             }
         }

@@ -36,10 +36,11 @@ pub(in crate::cmd::bench) fn command(test: Test, messages: u32, port: u16) -> St
     format!("ib_{op}_{kind} -F -s {bytes} -n {messages} -m {mtu} -p {port}{many}")
 }
 
-/// What its output says.
+/// What its output says. `None` for a value of 0 too, which it prints if the clock that it counts cycles with
+/// has jumped.
 pub(in crate::cmd::bench) fn sample(text: &str, test: Test) -> Option<Sample> {
     let Reading { value, times, .. } = read(text, test)?;
-    Some(Sample { value, cpu_per_gb: None, times })
+    (value > 0.0).then_some(Sample { value, cpu_per_gb: None, times })
 }
 
 /// The line that begins with the size: size; iterations; then peak and average in MiB/s and the rate in
