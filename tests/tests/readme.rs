@@ -2,22 +2,34 @@
 //!
 //! A block that starts with ```` ```sh host=server ```` or `host=client` has commands for two hosts, one in
 //! each line: a line of the server with the same line of the client. `kernel` says that each line boots a VM.
+//! Blocks `host=kernel` and `host=rxe` are pairs, the server's first: one host has a kernel's device.
+//! `host=capture` runs while two hosts send packets to each other.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use xtask::vm::{Kernel, Net};
+use rxe_tests::skip;
+use xtask::vm::{HOST_V4, Kernel, LINK, Net};
 use xtask::{dist, or_skip};
 
 mod common;
-use common::{in_namespace, installed, rxe};
+use common::{Dir, in_namespace, installed, rxe};
 
 /// The lines of all blocks whose fence ends with `mark`.
 fn lines(mark: &str) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let readme = fs::read_to_string(root.join("README.md")).expect("the README");
     dist::blocks(&readme, mark).flat_map(str::lines).map(str::to_owned).collect()
+}
+
+/// PATH with the command `rxe` in front.
+fn path() -> String {
+    let programs = rxe().parent().expect("a directory").display();
+    format!("{programs}:{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }
 
 /// The README's hosts: `eth0` has 192.168.1.1 here, and 192.168.1.2 in `far`.
@@ -63,13 +75,23 @@ fn the_commands_with_a_kernel_run() {
     {
         return;
     }
-    let commands = lines("kernel");
+    let mut commands = lines("kernel");
     assert_eq!(commands.len(), 2, "{commands:?}");
-    let programs = rxe().parent().expect("a directory").display().to_string();
-    let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
+    // What the two hosts have to do, in a VM and here: the server first, and then the client.
+    let (theirs, ours) = (lines("host=kernel"), lines("host=rxe"));
+    assert_eq!([theirs.len(), ours.len()], [2, 2], "{theirs:?} {ours:?}");
+    for (theirs, ours) in theirs.iter().zip(&ours) {
+        let is_client = |command: &str| command.contains(" 10.47.91.");
+        assert!(is_client(theirs) != is_client(ours), "{theirs}; {ours}");
+        let [theirs, ours] = [theirs, ours].map(|command| match is_client(command) {
+            true => format!("sleep 2; {command}"),
+            false => command.clone(),
+        });
+        commands.push(format!("cargo xtask kernel --host-command '{ours}' -- sh -c '{theirs}'"));
+    }
     for command in commands {
         let mut shell = Command::new("timeout");
-        shell.args(["300", "sh", "-ec", &command]).env("PATH", &path);
+        shell.args(["300", "sh", "-ec", &command]).env("PATH", path());
         let out = shell.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("timeout");
         let [said, errors] =
             [out.stdout, out.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());
@@ -78,4 +100,52 @@ fn the_commands_with_a_kernel_run() {
             "{command}\n{said}{errors}"
         );
     }
+}
+
+#[test]
+fn a_live_capture_is_read_from_a_pipe() {
+    let test = "a_live_capture_is_read_from_a_pipe";
+    if !installed(test, "tcpdump") {
+        return;
+    }
+    // It changes to a user of its own, who is not in a namespace of users.
+    if !fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
+        return skip(test, "tcpdump needs root");
+    }
+    let commands = lines("host=capture");
+    assert_eq!(commands.len(), 1, "{commands:?}");
+    let Some((here, there)) = or_skip(Net::pair(1500)) else { return };
+    let dir = Dir::new();
+    let start = |net: &Net, script: &str| {
+        let mut shell = net.command("timeout");
+        shell.args(["60", "sh", "-ec", script]).env("PATH", path()).current_dir(&dir.0);
+        shell.stdin(Stdio::null()).spawn().expect("timeout")
+    };
+    for net in [&here, &there] {
+        let rename =
+            format!("ip link set {LINK} down; ip link set {LINK} name eth0; ip link set eth0 up");
+        assert!(start(net, &rename).wait().unwrap().success());
+    }
+    let read = |name: &str| fs::read_to_string(dir.0.join(name)).unwrap_or_default();
+    let until = |what: &str, done: &dyn Fn() -> bool| {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !done() {
+            let all = ["errors", "shown", "server", "client"].map(read);
+            assert!(Instant::now() < end, "{what}: {all:#?}");
+            sleep(Duration::from_millis(50));
+        }
+    };
+    let mut capture = start(&here, &format!("({}) > shown 2> errors", commands[0]));
+    until("tcpdump listens", &|| read("errors").contains("listening on eth0"));
+    let mut server = start(&here, "rxe pingpong -d eth0 -n 3 > server 2>&1");
+    let client = format!(
+        "n=0; until rxe pingpong -n 3 {HOST_V4} > client 2>&1; do \
+         n=$((n + 1)); [ $n -lt 50 ]; sleep 0.1; done"
+    );
+    assert!(start(&there, &client).wait().unwrap().success(), "{}", read("client"));
+    assert!(server.wait().unwrap().success(), "{}", read("server"));
+    until("packets are shown", &|| read("shown").matches("RC_SEND_LAST").count() >= 6);
+    // What `timeout` has started, too.
+    let _ = Command::new("kill").arg(capture.id().to_string()).status();
+    let _ = capture.wait();
 }
