@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rxe_core::engine::Fault;
+use rxe_core::engine::ResponderError;
 use rxe_core::types::AccessError;
 use rxe_core::wire::{DropReason, Opcode};
 use rxe_lab::capture::{LinkType, Reader, Start};
@@ -89,21 +89,21 @@ fn there_is_a_scenario_for_every_opcode_and_for_every_finding() {
 /// What a responder may refuse a request for, each once, in words.
 fn refusals() -> BTreeSet<String> {
     let memory = AccessError::UnknownKey;
-    let mut all = vec![Fault::SequenceGap];
+    let mut all = vec![ResponderError::SequenceGap];
     // Each names the next, so that a new one cannot be forgotten.
     while let Some(next) = match all[all.len() - 1] {
-        Fault::SequenceGap => Some(Fault::ReceiverNotReady),
-        Fault::ReceiverNotReady => Some(Fault::OpcodeOutOfSequence),
-        Fault::OpcodeOutOfSequence => Some(Fault::OperationNotEnabled),
-        Fault::OperationNotEnabled => Some(Fault::TooManyReads),
-        Fault::TooManyReads => Some(Fault::BadLength),
-        Fault::BadLength => Some(Fault::MessageTooLong),
-        Fault::MessageTooLong => Some(Fault::MisalignedAtomic),
-        Fault::MisalignedAtomic => Some(Fault::InvalidateRefused),
-        Fault::InvalidateRefused => Some(Fault::UnknownXrcSrq),
-        Fault::UnknownXrcSrq => Some(Fault::RemoteAccess(memory)),
-        Fault::RemoteAccess(_) => Some(Fault::BadReceiveBuffer(memory)),
-        Fault::BadReceiveBuffer(_) => None,
+        ResponderError::SequenceGap => Some(ResponderError::ReceiverNotReady),
+        ResponderError::ReceiverNotReady => Some(ResponderError::OpcodeOutOfSequence),
+        ResponderError::OpcodeOutOfSequence => Some(ResponderError::OperationNotEnabled),
+        ResponderError::OperationNotEnabled => Some(ResponderError::TooManyReads),
+        ResponderError::TooManyReads => Some(ResponderError::BadLength),
+        ResponderError::BadLength => Some(ResponderError::MessageTooLong),
+        ResponderError::MessageTooLong => Some(ResponderError::MisalignedAtomic),
+        ResponderError::MisalignedAtomic => Some(ResponderError::InvalidateRefused),
+        ResponderError::InvalidateRefused => Some(ResponderError::UnknownXrcSrq),
+        ResponderError::UnknownXrcSrq => Some(ResponderError::RemoteAccess(memory)),
+        ResponderError::RemoteAccess(_) => Some(ResponderError::BadReceiveBuffer(memory)),
+        ResponderError::BadReceiveBuffer(_) => None,
     } {
         all.push(next);
     }

@@ -68,7 +68,7 @@ impl Completions {
     fn note(&self, made: &mut Generated, event: &Event) {
         let what = match event {
             Event::Dropped { reason, .. } => format!("dropped: {}", reason.name()),
-            Event::NakSent { fault, .. } => format!("NAK: {fault}"),
+            Event::NakSent { error, .. } => format!("NAK: {error}"),
             _ => return,
         };
         let pair = event.qpn().and_then(|qpn| self.pairs.get(&qpn)).cloned();
