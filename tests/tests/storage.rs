@@ -35,19 +35,21 @@ const ENDS: &str = r#"
 /// an RNR NAK (it sets `rnr_retry_count` to 0), and says in its source that the receiving side should be
 /// deeper.
 #[track_caller]
-fn fio(verb: &str, verify: &str, jobs: u16, expected: &[&str]) {
+fn fio(verb: &str, verify: &str, jobs: u16, place: Where, expected: &[&str]) {
+    let far = far(place);
     let options = "--ioengine=rdma --bs=64k --size=4m";
     let ports: String =
         (0..jobs).map(|nth| format!(" --name=job{nth} --port={}", 4711 + nth)).collect();
     let script = format!(
         "{ENDS}
+        {far}
         jobs={jobs}
         timeout -k 1 30 $RXE run -- fio {options} --rw=read --verb=recv --iodepth=64 {verify} {ports} \
             > server 2>&1 & server=$!
         ends fio {options} --rw=write --verb={verb} --iodepth=4 --hostname=10.9.0.1 \
             {verify} --do_verify=0 {ports}"
     );
-    let Some(out) = alone(&format!("fio {verb}"), "fio", &script) else { return };
+    let Some(out) = alone(&format!("fio {verb} ({place:?})"), "fio", &script) else { return };
     for text in expected.iter().chain(&["exit codes: server 0, client 0"]) {
         assert!(out.contains(text), "{text}: {out}");
     }
@@ -56,7 +58,7 @@ fn fio(verb: &str, verify: &str, jobs: u16, expected: &[&str]) {
 
 #[test]
 fn fio_sends_and_compares() {
-    fio("send", "--verify=crc32c", 1, &["READ: bw=", "WRITE: bw=", "io=4096KiB"]);
+    fio("send", "--verify=crc32c", 1, Where::TwoHosts, &["READ: bw=", "WRITE: bw=", "io=4096KiB"]);
 }
 
 #[test]
@@ -119,7 +121,9 @@ fn fio_of_one_side(verb: &str) {
 
 #[test]
 fn fio_has_several_jobs() {
-    fio("send", "--verify=crc32c", 3, &["READ: bw=", "WRITE: bw=", "io=12.0MiB"]);
+    for place in [Where::TwoHosts, Where::OneAddress] {
+        fio("send", "--verify=crc32c", 3, place, &["READ: bw=", "WRITE: bw=", "io=12.0MiB"]);
+    }
 }
 
 /// The library that makes sockets of TCP programs rsockets.

@@ -369,7 +369,7 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["cm", "fabric", "iser", "mooncake", "mpich", "plain", "ucx"],
             &["launcher", "side"],
-            &["world"],
+            &["versions", "world"],
         ],
     },
     Layers {

@@ -17,6 +17,8 @@ pub(super) struct Program {
     client: (&'static str, &'static str),
     v6: bool,
     kind: Kind,
+    /// How many addresses and ports the server listens on.
+    listeners: usize,
     /// Kernel rxe cannot do this, so it runs between two of ours only.
     ours_only: bool,
     /// What the client prints if it succeeds; some exit with 0 if they fail, too.
@@ -54,6 +56,7 @@ const fn pair(
         client,
         v6: false,
         kind: Kind::Ends,
+        listeners: 1,
         ours_only: false,
         says: "",
     }
@@ -82,20 +85,34 @@ macro_rules! perftest {
 const FIO: &str = "fio";
 
 /// fio by rdma_cm. The receiver waits; it has receives for all messages, because fio does not retry after
-/// an RNR NAK. Neither leaves a file with the state of its verification behind.
+/// an RNR NAK. Neither leaves a file with the state of its verification behind. Each job has a port of its
+/// own.
 macro_rules! fio {
-    ($verb:literal, $more:literal) => {
+    ($more:literal) => {
+        fio!($more, "", 1, " --name=rdma --port=4711")
+    };
+    ($more:literal, $shown:literal, $jobs:literal, $names:literal) => {
         Program {
-            options: concat!("--ioengine=rdma --rw=write --verb=", $more, " --bs=64k --size=4m"),
+            listeners: $jobs,
+            options: concat!(
+                "--ioengine=rdma --rw=write --verb=",
+                $more,
+                " --bs=64k --size=4m",
+                $shown
+            ),
             ..with(
                 FIO,
                 concat!(
-                    "--thread --ioengine=rdma --rw=read --verb=recv --bs=64k --size=4m --iodepth=64 --port=4711 ",
-                    "--verify=crc32c --verify_state_save=0 --name=rdma"
+                    "--thread --ioengine=rdma --rw=read --verb=recv --bs=64k --size=4m --iodepth=64 ",
+                    "--verify=crc32c --verify_state_save=0",
+                    $names
                 ),
                 concat!(
-                    "--thread --ioengine=rdma --rw=write --verb=", $more, " --bs=64k --size=4m --iodepth=4 ",
-                    "--port=4711 --hostname=ADDRESS --do_verify=0 --verify_state_save=0 --name=rdma"
+                    "--thread --ioengine=rdma --rw=write --verb=",
+                    $more,
+                    " --bs=64k --size=4m --iodepth=4 --hostname=ADDRESS --do_verify=0 ",
+                    "--verify_state_save=0",
+                    $names
                 ),
             )
         }
@@ -164,9 +181,15 @@ pub(super) const ALL: &[Program] = &[
     ),
     of(Kind::Stays, with("cmtime", "-b ADDRESS", "-s ADDRESS -c 10")),
     of(Kind::Stays, v6("-s IPV6 -c 10", with("cmtime", "-b ADDRESS", "-s ADDRESS -c 10"))),
-    fio!("send", "send --verify=crc32c"),
-    fio!("write", "write"),
-    fio!("read", "read"),
+    fio!("send --verify=crc32c"),
+    fio!(
+        "send --verify=crc32c",
+        " --name=a --port=4711 --name=b --port=4712",
+        2,
+        " --name=a --port=4711 --name=b --port=4712"
+    ),
+    fio!("write"),
+    fio!("read"),
     Program {
         says: "4.00 MBytes",
         ..tcp(
@@ -265,7 +288,7 @@ impl Program {
         };
         let mut server = start(self.server, server_is_ours)?;
         if self.kind != Kind::Hears {
-            listening(world, &address, &mut server)?;
+            listening(world, &address, self.listeners, &mut server)?;
         }
         let end = Instant::now() + TIMEOUT;
         let (client_good, client) = loop {
@@ -314,19 +337,21 @@ fn over_rsockets(script: &str) -> [String; 2] {
     ["-c".to_owned(), format!("{RSOCKETS}() {{ {start}; }}\n{script}")]
 }
 
-/// Waits until a server listens, or has ended. A client must not come earlier: perftest's then uses an
-/// identifier that it has destroyed.
-fn listening(world: &World<'_>, address: &str, server: &mut Running) -> Result<()> {
+/// Waits until a server listens with so many listeners, or has ended. A client must not come earlier:
+/// perftest's then uses an identifier that it has destroyed.
+fn listening(world: &World<'_>, address: &str, count: usize, server: &mut Running) -> Result<()> {
     let look = match server {
         // Our listener claims the service, a file that it has locked, when it takes requests. A server in another network namespace may have the same address,
         // so the lock must be this server's.
         Running::Ours(child) => format!(
-            "for claim in /dev/shm/rxe-*/*/{address}/service-*; do \
+            "n=0; for claim in /dev/shm/rxe-*/*/{address}/service-*; do \
              inode=$(stat -c %i $claim 2>&1) && grep -q \"FLOCK .*WRITE {} [^ ]*:$inode \" /proc/locks && \
-             exit 0; done; exit 1",
+             n=$((n + 1)); done; [ $n -ge {count} ]",
             child.id()
         ),
-        Running::Theirs(_) => "rdma resource show cm_id | grep -q 'state LISTEN'".to_owned(),
+        Running::Theirs(_) => {
+            format!("[ $(rdma resource show cm_id | grep -c 'state LISTEN') -ge {count} ]")
+        }
     };
     world.until(&look, server, "the server does not listen")
 }
