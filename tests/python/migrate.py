@@ -1,8 +1,10 @@
 """Migrates a virtual machine over RDMA, and compares the memory of the two QEMUs.
 
     migrate.py RXE PIN ADDRESS [COMMAND…]
+    migrate.py RXE PIN ADDRESS:PORT
 
-to a QEMU that listens on ADDRESS and is started by COMMAND, such as `ip netns exec far`. PIN is on or off.
+to a QEMU that listens on ADDRESS and is started by COMMAND, such as `ip netns exec far`; or that runs already,
+has its control socket on PORT, and this directory. PIN is on or off.
 
 The guest writes a counter over and over through half a megabyte, and goes on with it at the destination.
 Its memory is a file, so that it can be compared. It pauses while it moves: without hardware support (KVM),
@@ -10,12 +12,13 @@ QEMU 7.2 misses some pages that a guest changes meanwhile, over TCP as well.
 """
 
 import json
+import os
 import socket
 import subprocess
 import sys
 import time
 
-MEMORY = "64M"
+SIZE = 64 << 20
 
 # Fills 0x10000 to 0x8ffff with a counter, for ever.
 BOOT = bytes.fromhex(
@@ -37,40 +40,18 @@ BOOT = bytes.fromhex(
 )
 
 
-class Machine:
-    """A QEMU under `rxe run`, with its control socket."""
+class Control:
+    """The control socket of a QEMU."""
 
-    def __init__(self, name, prefix, rxe, options):
-        self.file = f"{name}.memory"
-        self.log = open(f"{name}.log", "w+")
-        backend = f"memory-backend-file,id=ram,size={MEMORY},mem-path={self.file},share=on"
-        self.process = subprocess.Popen(
-            [*prefix, rxe, "run", "--", "qemu-system-x86_64", "-accel", "tcg", "-nodefaults"]
-            + ["-display", "none", "-m", MEMORY, "-object", backend, "-machine", "pc,memory-backend=ram"]
-            + ["-drive", "file=boot,format=raw,if=floppy,read-only=on", "-qmp"]
-            + [f"unix:{name}.qmp,server=on,wait=off", *options],
-            stdout=self.log,
-            stderr=self.log,
-        )
-        control = socket.socket(socket.AF_UNIX)
-        while control.connect_ex(f"{name}.qmp") != 0:
+    def connect(self, family, address):
+        control = socket.socket(family)
+        while control.connect_ex(address) != 0:
+            control.close()
             self.check()
             time.sleep(0.05)
+            control = socket.socket(family)
         self.control = control.makefile("rw")
         self.ask("qmp_capabilities")
-
-    def check(self):
-        if self.process.poll() is not None:
-            self.fail(f"QEMU has ended with {self.process.returncode}")
-
-    def fail(self, why):
-        self.log.seek(0)
-        sys.exit(f"{why}\n{self.log.read()}")
-
-    def counter(self):
-        with open(self.file, "rb") as memory:
-            memory.seek(0x10000)
-            return memory.read(2)
 
     def ask(self, command, **arguments):
         """Its answer; events are passed over."""
@@ -94,13 +75,81 @@ class Machine:
                 self.fail(f"{command}: {status}")
             time.sleep(0.05)
 
+    def counter(self):
+        return self.memory(0x10000, 2)
+
+
+class Far(Control):
+    """A QEMU that runs elsewhere."""
+
+    def __init__(self, host, port):
+        self.end = time.monotonic() + 120
+        self.connect(socket.AF_INET, (host, int(port)))
+
+    def check(self):
+        if time.monotonic() > self.end:
+            self.fail("QEMU has no control socket")
+
+    def fail(self, why):
+        sys.exit(f"the QEMU elsewhere: {why}")
+
+    def memory(self, start, size):
+        path = os.path.abspath("far.saved")
+        self.ask("pmemsave", val=start, size=size, filename=path)
+        with open(path, "rb") as saved:
+            return saved.read()
+
+    def quit(self):
+        try:
+            self.ask("quit")
+        except ConnectionResetError:
+            # It has ended before its answer was read.
+            pass
+
+
+class Machine(Control):
+    """A QEMU under `rxe run`."""
+
+    def __init__(self, name, prefix, rxe, options):
+        self.file = f"{name}.memory"
+        self.log = open(f"{name}.log", "w+")
+        backend = f"memory-backend-file,id=ram,size={SIZE},mem-path={self.file},share=on"
+        self.process = subprocess.Popen(
+            [*prefix, rxe, "run", "--", "qemu-system-x86_64", "-accel", "tcg", "-nodefaults"]
+            + ["-display", "none", "-m", f"{SIZE >> 20}M", "-object", backend, "-machine", "pc,memory-backend=ram"]
+            + ["-drive", "file=boot,format=raw,if=floppy,read-only=on", "-qmp"]
+            + [f"unix:{name}.qmp,server=on,wait=off", *options],
+            stdout=self.log,
+            stderr=self.log,
+        )
+        self.connect(socket.AF_UNIX, f"{name}.qmp")
+
+    def check(self):
+        if self.process.poll() is not None:
+            self.fail(f"QEMU has ended with {self.process.returncode}")
+
+    def fail(self, why):
+        self.log.seek(0)
+        sys.exit(f"{why}\n{self.log.read()}")
+
+    def memory(self, start, size):
+        with open(self.file, "rb") as memory:
+            memory.seek(start)
+            return memory.read(size)
+
+    def quit(self):
+        self.ask("quit")
+        self.process.wait()
+
 
 def main():
     rxe, pin, address, *there = sys.argv[1:]
+    address, *port = address.split(":")
     with open("boot", "wb") as boot:
         boot.write(BOOT.ljust(510, b"\0") + b"\x55\xaa")
     target = f"rdma:{address}:4444"
-    there = Machine("there", there, rxe, ["-S", "-incoming", "defer"])
+    options = ["-S", "-incoming", "defer"]
+    there = Far(address, *port) if port else Machine("there", there, rxe, options)
     here = Machine("here", [], rxe, [])
     pinned = [{"capability": "rdma-pin-all", "state": pin == "on"}]
     for machine in (there, here):
@@ -116,11 +165,11 @@ def main():
     here.until("query-migrate", "completed")
     there.until("query-migrate", "completed")
     sent = here.ask("query-migrate")["ram"]
-    with open(here.file, "rb") as one, open(there.file, "rb") as other:
-        one, other = one.read(), other.read()
-        if one != other:
-            pages = [at for at in range(0, len(one), 4096) if one[at : at + 4096] != other[at : at + 4096]]
-            there.fail(f"{len(pages)} pages of the guest differ, such as that at {pages[0]:#x}")
+    one, other = here.memory(0, SIZE), there.memory(0, SIZE)
+    assert len(one) == SIZE
+    if one != other:
+        pages = [at for at in range(0, SIZE, 4096) if one[at : at + 4096] != other[at : at + 4096]]
+        there.fail(f"{len(pages)} pages of the guest differ, such as that at {pages[0]:#x}")
     # And it goes on there.
     before = there.counter()
     there.ask("cont")
@@ -128,8 +177,7 @@ def main():
         there.check()
         time.sleep(0.05)
     for machine in (here, there):
-        machine.ask("quit")
-        machine.process.wait()
+        machine.quit()
     print(f"the guest has moved: {sent['normal-bytes']} bytes of it, and {sent['duplicate']} empty pages")
 
 

@@ -5,10 +5,11 @@ use std::fs;
 use std::process::Command;
 
 use rxe_tests::skip;
-use xtask::{or_skip, programs};
+use xtask::vm::{Cmd, Kernel, Net, Spec, Vm};
+use xtask::{everything, or_skip, programs};
 
 mod common;
-use common::{Dir, Where, alone, installed};
+use common::{Dir, Where, alone, installed, rxe};
 
 /// Waits until the server listens, lets the client run, and prints how both ended. The client is on the
 /// other host, unless `far` is empty.
@@ -222,6 +223,47 @@ fn qemu_moves_a_guest_whose_memory_is_registered_at_once() {
 fn qemu_moves_a_guest_on_one_host() {
     qemu_moves_a_guest("off", Where::OneAddress);
     qemu_moves_a_guest("on", Where::OneAddress);
+}
+
+/// The guest moves to a QEMU in a VM, whose device is a kernel's.
+#[test]
+fn qemu_moves_a_guest_to_a_kernel() {
+    let test = "migration by QEMU to a kernel";
+    if !everything() {
+        return skip(test, "only with --all");
+    }
+    if !["python3", "qemu-system-x86_64"].iter().all(|program| installed(test, program)) {
+        return;
+    }
+    let Some(kernel) = or_skip(Kernel::find("6.1")) else { return };
+    let Some(net) = or_skip(Net::tap(1500)) else { return };
+    let dir = Dir::new();
+    let spec = Spec { shares: vec![dir.0.clone()], ..Spec::default() };
+    let Some(vm) = or_skip(Vm::boot(&net, &kernel, &spec)) else { return };
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/python/migrate.py");
+    for pin in ["off", "on"] {
+        let destination = "
+            until [ -s boot ]; do sleep 0.1; done
+            exec 2>&1; exec qemu-system-x86_64 -accel tcg -nodefaults -display none -m 64M \
+                -object memory-backend-ram,id=ram,size=64M -machine pc,memory-backend=ram \
+                -drive file=boot,format=raw,if=floppy,read-only=on \
+                -qmp tcp:0.0.0.0:4445,server=on,wait=off -S -incoming defer";
+        let there = vm.spawn(Cmd::sh(destination).cwd(dir.0.display().to_string())).unwrap();
+        let mut migrate = net.command("timeout");
+        migrate.args(["300", "python3", source]).arg(rxe()).arg(pin);
+        let out = migrate.arg(format!("{}:4445", vm.v4())).current_dir(&dir.0).output().unwrap();
+        let [said, errors] =
+            [out.stdout, out.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());
+        if !out.status.success() {
+            there.kill("KILL");
+        }
+        let there = there.output().unwrap();
+        assert!(
+            said.contains("the guest has moved: "),
+            "pin {pin}: {said}{errors}{}",
+            there.text()
+        );
+    }
 }
 
 /// libiscsi's own tests, which read, write and compare blocks of tgtd's disk.
