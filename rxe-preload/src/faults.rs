@@ -78,3 +78,46 @@ extern "C" fn report() {
         faults.lines().iter().for_each(|line| stderr::line(&format!("fault on {device}: {line}")));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use rxe_verbs::VerbsFault;
+
+    /// The names with which the sources of a directory call `may_fail`.
+    fn asked_in(dir: &Path, names: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                asked_in(&path, names);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let calls = text.split("may_fail(\"").skip(1);
+            names.extend(calls.filter_map(|call| Some(call.split_once("\")")?.0.to_owned())));
+        }
+    }
+
+    #[test]
+    fn each_function_that_asks_can_be_made_to_fail_and_no_other() {
+        let mut asked = BTreeSet::new();
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        for half in ["ibverbs", "rdmacm"] {
+            asked_in(&sources.join(half), &mut asked);
+        }
+        let named: BTreeSet<_> =
+            VerbsFault::FUNCTIONS.iter().map(|&name| name.to_owned()).collect();
+        assert_eq!(named.len(), VerbsFault::FUNCTIONS.len(), "a name twice");
+        assert_eq!(asked, named);
+        for page in ["faults.md", "zh/reference/faults.md"] {
+            let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
+            let text = fs::read_to_string(&page).unwrap();
+            let missing: Vec<_> =
+                named.iter().filter(|name| !text.contains(&format!("`{name}`"))).collect();
+            assert!(missing.is_empty(), "{} lacks {missing:?}", page.display());
+        }
+    }
+}

@@ -83,8 +83,9 @@ int main(int argc, char **argv)
 		struct ibv_wc wc;
 		CHECK(!ibv_req_notify_cq(cq, 0));
 		int got = ibv_poll_cq(cq, 1, &wc);
-		CHECK(got >= 0);
-		if (!got) {
+		if (got < 0) {
+			printf("poll: %s\n", strerror(errno));
+		} else if (!got) {
 			void *own;
 			CHECK(!ibv_get_cq_event(channel, &cq, &own));
 			ibv_ack_cq_events(cq, 1);
@@ -103,6 +104,12 @@ int main(int argc, char **argv)
 		printf("event: %s, port %d\n", ibv_event_type_str(event.event_type),
 		       event.element.port_num);
 		ibv_ack_async_event(&event);
+	}
+
+	int destroyed = ibv_destroy_qp(qp[0]);
+	if (destroyed) {
+		printf("destroy: %s\n", strerror(destroyed));
+		CHECK(!ibv_destroy_qp(qp[0]));
 	}
 	return 0;
 }

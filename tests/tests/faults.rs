@@ -103,12 +103,13 @@ fn a_c_program_gets_exactly_the_faults_at_the_verbs_that_are_asked_for() {
         alone(fault, "cc", &script)
     };
     let fault = "wc=RNR_RETRY_EXC@msg 3; errno=ENOMEM@ibv_reg_mr#2; errno=EAGAIN@ibv_post_send#2; \
-                 async=port_down@100ms; async=GID_CHANGE@150ms";
+                 errno=EIO@ibv_poll_cq#1; errno=EBUSY@ibv_destroy_qp#1; async=port_down@100ms; async=GID_CHANGE@150ms";
     let Some(out) = run(fault, 2) else { return };
     let said = "region 1: ok\n\
                 region 2: Cannot allocate memory\n\
                 region 3: ok\n\
                 post 2: Resource temporarily unavailable\n\
+                poll: Input/output error\n\
                 send 1: success\n\
                 send 2: success\n\
                 send 3: RNR retry counter exceeded\n\
@@ -117,10 +118,11 @@ fn a_c_program_gets_exactly_the_faults_at_the_verbs_that_are_asked_for() {
                 state: ERR\n\
                 event: port error, port 1\n\
                 event: GID table change, port 1\n\
+                destroy: Device or resource busy\n\
                 rxe: fault on rxe_veth0: wc=RNR_RETRY_EXC@msg 3 hit 1 request\n\
                 rxe: fault on rxe_veth0: async=PORT_ERR@100ms came 1 time\n\
                 rxe: fault on rxe_veth0: async=GID_CHANGE@150ms came 1 time\n\
-                3\n";
+                5\n";
     assert_eq!(out, said);
     // Completions that are held back wake who waits for them, and none is missed.
     let Some(out) = run("slow cq 2ms", 0) else { return };
@@ -128,6 +130,16 @@ fn a_c_program_gets_exactly_the_faults_at_the_verbs_that_are_asked_for() {
     let held = "rxe: fault on rxe_veth0: slow cq 2ms held back ";
     let held: u32 = out.split_once(held).unwrap().1.split(' ').next().unwrap().parse().unwrap();
     assert!((5..=10).contains(&held), "{out}");
+}
+
+#[test]
+fn a_program_of_librdmacm_gets_exactly_the_errno_that_is_asked_for() {
+    let script = "timeout 20 $RXE run --fault 'errno=ENODEV@rdma_resolve_addr#1' -- \
+                  rping -c -a 10.9.0.1 2>&1 || true";
+    let Some(out) = alone("errno of librdmacm", "rping", script) else { return };
+    assert!(out.contains("rdma_resolve_addr: No such device"), "{out}");
+    let why = "a fault on purpose (errno=ENODEV@rdma_resolve_addr#1)";
+    assert!(out.contains(why), "{out}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub(super) unsafe extern "C" fn ibv_create_ah(
 
 pub(super) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     // SAFETY: a handle.
-    let this = match unsafe { Ah::known(ah) } {
+    let this = match may_fail("ibv_destroy_ah").and_then(|()| unsafe { Ah::known(ah) }) {
         Ok(this) => this,
         Err(failure) => return errno_of("ibv_destroy_ah", Err(failure)),
     };

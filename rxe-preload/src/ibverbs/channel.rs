@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use super::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use super::objects::{Channel, Context, Cq};
 use crate::faults::may_fail;
-use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
+use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, pointer_of};
 use crate::liveness::wait_in;
 
 /// After so many waits of `CANCEL_TICK` without an event (2 s), the reason is looked for.
@@ -30,6 +30,9 @@ pub(super) unsafe extern "C" fn ibv_create_comp_channel(
 }
 
 pub(super) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    if let Err(failure) = may_fail("ibv_destroy_comp_channel") {
+        return errno_of("ibv_destroy_comp_channel", Err(failure));
+    }
     // SAFETY: a channel, whose context is open.
     let this = unsafe { Channel::of(channel) };
     // SAFETY: as above.
@@ -51,6 +54,9 @@ pub(super) unsafe extern "C-unwind" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
+    if let Err(failure) = may_fail("ibv_get_cq_event") {
+        return minus_one_of("ibv_get_cq_event", Err(failure));
+    }
     // SAFETY: a channel.
     let id = unsafe { Channel::of(channel) }.liveness.id();
     let looks = &Cell::new(0u32);

@@ -16,7 +16,7 @@ use super::objects::{Channel, Context, Cq, Handle};
 use super::owner::Owned;
 use crate::explain;
 use crate::faults::may_fail;
-use crate::ffi::{Failure, Outcome, errno_of, pointer_of, set_errno};
+use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, pointer_of, set_errno};
 
 /// Makes a completion queue.
 ///
@@ -128,7 +128,7 @@ pub(super) unsafe extern "C" fn create_cq_ex(
 
 pub(super) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: a queue, whose context is open.
-    let this = match unsafe { Cq::known(cq) } {
+    let this = match may_fail("ibv_destroy_cq").and_then(|()| unsafe { Cq::known(cq) }) {
         Ok(this) => this,
         Err(failure) => return errno_of("ibv_destroy_cq", Err(failure)),
     };
@@ -174,6 +174,9 @@ pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
     if !this.owner().is_own() {
         set_errno(libc::EIO);
         return -1;
+    }
+    if let Err(failure) = may_fail("ibv_poll_cq") {
+        return minus_one_of("ibv_poll_cq", Err(failure));
     }
     let max = usize::try_from(count).unwrap_or(0);
     let mut at = 0;

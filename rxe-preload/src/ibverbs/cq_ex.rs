@@ -11,6 +11,8 @@ use super::completion;
 use super::objects::Cq;
 use super::wall_clock::WallClock;
 use crate::explain;
+use crate::faults::may_fail;
+use crate::ffi::errno_of;
 
 /// The functions that the header's inline functions call.
 pub(super) fn readers(base: ibv_cq) -> ibv_cq_ex {
@@ -76,6 +78,9 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut c_void) -> c_int 
     // SAFETY: null, or a structure that begins with its comp_mask.
     if !attr.is_null() && unsafe { *attr.cast::<u32>() } != 0 {
         return libc::EINVAL;
+    }
+    if let Err(failure) = may_fail("ibv_poll_cq") {
+        return errno_of("ibv_start_poll", Err(failure));
     }
     // SAFETY: a queue.
     unsafe { advance(cq) }

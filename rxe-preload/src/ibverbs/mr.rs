@@ -137,7 +137,7 @@ pub(super) unsafe extern "C" fn ibv_reg_mr_iova2(
 
 pub(super) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: a region.
-    let this = match unsafe { Mr::known(mr) } {
+    let this = match may_fail("ibv_dereg_mr").and_then(|()| unsafe { Mr::known(mr) }) {
         Ok(this) => this,
         Err(failure) => return errno_of("ibv_dereg_mr", Err(failure)),
     };

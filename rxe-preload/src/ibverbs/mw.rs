@@ -31,7 +31,7 @@ pub(super) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut 
 
 pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     // SAFETY: a window.
-    let this = match unsafe { Mw::known(mw) } {
+    let this = match may_fail("ibv_dealloc_mw").and_then(|()| unsafe { Mw::known(mw) }) {
         Ok(this) => this,
         Err(failure) => return errno_of("ibv_dealloc_mw", Err(failure)),
     };

@@ -100,6 +100,9 @@ pub(super) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
     if !this.is_own() {
         return 0;
     }
+    if let Err(failure) = may_fail("ibv_close_device") {
+        return errno_of("ibv_close_device", Err(failure));
+    }
     if !import::closed(context) {
         return 0;
     }

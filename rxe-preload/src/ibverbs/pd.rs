@@ -23,7 +23,7 @@ pub(super) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut 
 
 pub(super) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: a domain, which the program gives up.
-    let this = match unsafe { Pd::known(pd) } {
+    let this = match may_fail("ibv_dealloc_pd").and_then(|()| unsafe { Pd::known(pd) }) {
         Ok(this) => this,
         Err(failure) => return errno_of("ibv_dealloc_pd", Err(failure)),
     };

@@ -216,7 +216,10 @@ pub(super) unsafe extern "C" fn post_srq_recv(
 ) -> c_int {
     // SAFETY: a queue, whose context is open.
     let (this, own) = unsafe { (Srq::of(srq), Context::of((*srq).context).is_own()) };
-    let post = |r| this.queue.post_recv(r).map_err(Failure::from);
+    let post = |r| {
+        may_fail("ibv_post_srq_recv")?;
+        this.queue.post_recv(r).map_err(Failure::from)
+    };
     // SAFETY: the caller's list.
     unsafe { post_receives("ibv_post_srq_recv", own, first, bad, post) }
 }

@@ -184,7 +184,7 @@ unsafe fn create_ex(context: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> Ou
 
 pub(super) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: a queue pair, whose context is open.
-    let (this, owner) = match unsafe { Qp::known(qp) } {
+    let (this, owner) = match may_fail("ibv_destroy_qp").and_then(|()| unsafe { Qp::known(qp) }) {
         // SAFETY: its context is what it was made on.
         Ok(this) => (this, unsafe { Context::of((*qp).context) }),
         Err(failure) => return errno_of("ibv_destroy_qp", Err(failure)),
@@ -211,7 +211,11 @@ pub(super) unsafe extern "C" fn ibv_attach_mcast(
 ) -> c_int {
     // SAFETY: a queue pair and a GID of the caller.
     let (this, gid) = unsafe { (Qp::own(qp), Gid::from_bytes((*gid).raw)) };
-    errno_of("ibv_attach_mcast", this.and_then(|this| Ok(this.pair.attach_multicast(gid)?)))
+    let attached = this.and_then(|this| {
+        may_fail("ibv_attach_mcast")?;
+        Ok(this.pair.attach_multicast(gid)?)
+    });
+    errno_of("ibv_attach_mcast", attached)
 }
 
 pub(super) unsafe extern "C" fn ibv_detach_mcast(

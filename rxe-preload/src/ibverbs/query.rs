@@ -104,9 +104,11 @@ pub(super) unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     attr: *mut ibv_device_attr,
 ) -> c_int {
-    // SAFETY: an open context, and room for the answer.
-    unsafe { attr.write(device_attr(&Context::of(context).info().attr())) };
-    0
+    let outcome = may_fail("ibv_query_device").map(|()| {
+        // SAFETY: an open context, and room for the answer.
+        unsafe { attr.write(device_attr(&Context::of(context).info().attr())) };
+    });
+    errno_of("ibv_query_device", outcome)
 }
 
 pub(super) unsafe extern "C" fn query_device_ex(
@@ -117,6 +119,9 @@ pub(super) unsafe extern "C" fn query_device_ex(
 ) -> c_int {
     if size < size_of::<ibv_device_attr>() {
         return libc::EINVAL;
+    }
+    if let Err(failure) = may_fail("ibv_query_device") {
+        return errno_of("ibv_query_device_ex", Err(failure));
     }
     // SAFETY: an open context.
     let own = unsafe { Context::of(context) }.info().attr();

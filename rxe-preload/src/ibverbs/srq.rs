@@ -93,7 +93,7 @@ unsafe fn create_ex(
 
 pub(super) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: a queue, whose context is open.
-    let this = match unsafe { Srq::known(srq) } {
+    let this = match may_fail("ibv_destroy_srq").and_then(|()| unsafe { Srq::known(srq) }) {
         Ok(this) => this,
         Err(failure) => return errno_of("ibv_destroy_srq", Err(failure)),
     };
@@ -125,6 +125,7 @@ pub(super) unsafe extern "C" fn ibv_modify_srq(
         let this = this?;
         // SAFETY: the queue's context is open.
         unsafe { Context::of(this.verbs.context) }.check()?;
+        may_fail("ibv_modify_srq")?;
         if has(IBV_SRQ_MAX_WR) {
             if has(IBV_SRQ_LIMIT) && attr.srq_limit > attr.max_wr {
                 let why = "srq_limit is more than max_wr: an event would be due at once";
@@ -142,11 +143,13 @@ pub(super) unsafe extern "C" fn ibv_modify_srq(
 
 pub(super) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     // SAFETY: a queue, whose context is open.
-    let outcome = unsafe { Srq::own(srq) }.map(|this| {
+    let outcome = unsafe { Srq::own(srq) }.and_then(|this| {
+        may_fail("ibv_query_srq")?;
         let queue = &this.queue;
         let (max_wr, max_sge, srq_limit) = (queue.depth(), queue.max_sge(), queue.limit());
         // SAFETY: room for the answer.
         unsafe { attr.write(ibv_srq_attr { max_wr, max_sge, srq_limit }) };
+        Ok(())
     });
     errno_of("ibv_query_srq", outcome)
 }

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use super::abi::{ibv_context, ibv_xrcd, ibv_xrcd_init_attr};
 use super::objects::{Context, FileId, Xrcd};
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
 fn identity(fd: c_int) -> Outcome<FileId> {
@@ -25,6 +26,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
     let make = || -> Outcome<*mut ibv_xrcd> {
         const FD: u32 = 1;
         const OFLAGS: u32 = 2;
+        may_fail("ibv_open_xrcd")?;
         if attr.comp_mask != FD | OFLAGS {
             return Err(Failure::new(libc::EINVAL, "fd and oflags are both needed"));
         }

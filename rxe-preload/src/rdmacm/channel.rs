@@ -7,6 +7,7 @@ use rxe_verbs::cm::EventChannel;
 
 use super::abi::rdma_event_channel;
 use super::devices;
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, pointer_of};
 use crate::liveness::LivenessGuard;
 use rxe_net::fork_generation;
@@ -75,7 +76,8 @@ impl Channel {
 
 #[unsafe(no_mangle)]
 extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
-    pointer_of("rdma_create_event_channel", Channel::create())
+    let made = may_fail("rdma_create_event_channel").and_then(|()| Channel::create());
+    pointer_of("rdma_create_event_channel", made)
 }
 
 #[unsafe(no_mangle)]

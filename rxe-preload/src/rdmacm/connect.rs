@@ -11,6 +11,7 @@ use super::abi::{rdma_cm_event, rdma_cm_id, rdma_conn_param};
 use super::channel::Channel;
 use super::id::{self, Id, acknowledge};
 use super::qp::rdma_create_qp;
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, minus_one_of};
 use crate::ibverbs::abi::{ibv_ece, ibv_qp_attr};
 use crate::ibverbs::qp_attr::from_attributes;
@@ -109,8 +110,13 @@ unsafe fn bytes(data: *const c_void, len: u8) -> Vec<u8> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
-    // SAFETY: an identifier and the caller's structure.
-    let connect = || unsafe { Id::known(id)?.connect(&Id::of(id).param(param)) };
+    let connect = || -> Outcome {
+        // SAFETY: an identifier.
+        let this = unsafe { Id::known(id) }?;
+        may_fail("rdma_connect")?;
+        // SAFETY: the caller's structure.
+        this.connect(&unsafe { this.param(param) })
+    };
     minus_one_of("rdma_connect", connect())
 }
 
@@ -133,6 +139,7 @@ unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     let listen = || -> Outcome {
         // SAFETY: an identifier.
         let this = unsafe { Id::known(id) }?;
+        may_fail("rdma_listen")?;
         let listened = this.cm.listen(usize::try_from(backlog).unwrap_or(0));
         this.fill_addresses();
         Ok(listened?)
@@ -188,8 +195,13 @@ unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdm
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
-    // SAFETY: an identifier and the caller's structure.
-    let accept = || unsafe { Id::known(id)?.accept(&Id::of(id).param(param)) };
+    let accept = || -> Outcome {
+        // SAFETY: an identifier.
+        let this = unsafe { Id::known(id) }?;
+        may_fail("rdma_accept")?;
+        // SAFETY: the caller's structure.
+        this.accept(&unsafe { this.param(param) })
+    };
     minus_one_of("rdma_accept", accept())
 }
 

@@ -15,6 +15,7 @@ use super::channel::Channel;
 use super::event::Event;
 use super::id::{Id, acknowledge, find, look_for_answers};
 use crate::explain;
+use crate::faults::may_fail;
 use crate::ffi::{CANCEL_TICK, Failure, Outcome, errno_of, minus_one_of, signals_interrupt};
 use crate::ibverbs::qp_attr::to_ah_attr;
 use crate::liveness::wait_in;
@@ -187,6 +188,9 @@ unsafe extern "C-unwind" fn rdma_get_cm_event(
 ) -> c_int {
     if channel.is_null() || event.is_null() {
         return minus_one_of("rdma_get_cm_event", Err(Failure::plain(libc::EINVAL)));
+    }
+    if let Err(failure) = may_fail("rdma_get_cm_event") {
+        return minus_one_of("rdma_get_cm_event", Err(failure));
     }
     // SAFETY: a channel.
     let id = unsafe { Channel::of(channel) }.liveness.id();

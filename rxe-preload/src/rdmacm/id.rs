@@ -19,6 +19,7 @@ use super::channel::Channel;
 use super::devices::{context_of, default_pd, source};
 use super::event::Event;
 use super::getaddrinfo::Resolving;
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, minus_one_of};
 use crate::ibverbs::Unacknowledged;
 use crate::ibverbs::abi::{ibv_gid, ibv_qp_init_attr};
@@ -318,7 +319,8 @@ pub(super) unsafe extern "C" fn rdma_create_id(
     context: *mut c_void,
     ps: c_uint,
 ) -> c_int {
-    let outcome = create(channel, context, ps, None).map(|made| {
+    let made = may_fail("rdma_create_id").and_then(|()| create(channel, context, ps, None));
+    let outcome = made.map(|made| {
         // SAFETY: the caller's variable.
         unsafe { *id = made };
     });
@@ -348,6 +350,7 @@ pub(super) unsafe extern "C" fn rdma_bind_addr(
     let bind = || -> Outcome {
         // SAFETY: an identifier and an address.
         let (this, address) = unsafe { (Id::known(id)?, read_address(address)) };
+        may_fail("rdma_bind_addr")?;
         let address = address.ok_or_else(no_family)?;
         this.cm.bind_addr(address).map_err(|e| match e.errno() {
             libc::ENODEV => Failure::new(
@@ -382,6 +385,7 @@ pub(super) unsafe extern "C" fn rdma_resolve_addr(
         // SAFETY: an identifier and addresses.
         let (this, source, destination) =
             unsafe { (Id::known(id)?, read_address(source), read_address(destination)) };
+        may_fail("rdma_resolve_addr")?;
         let destination = destination.ok_or_else(no_family)?;
         this.cm.resolve_addr(source, destination, millis(timeout_ms))?;
         this.fill_addresses();
@@ -395,6 +399,7 @@ unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) 
     let resolve = || -> Outcome {
         // SAFETY: an identifier.
         let this = unsafe { Id::known(id) }?;
+        may_fail("rdma_resolve_route")?;
         this.cm.resolve_route(millis(timeout_ms))?;
         this.fill_route();
         this.complete()

@@ -13,6 +13,7 @@ use super::verbs::{
     ibv_create_comp_channel, ibv_create_cq, ibv_create_qp, ibv_create_srq,
     ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_qp, ibv_destroy_srq, ibv_modify_qp,
 };
+use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, minus_one_of};
 use crate::ibverbs::abi::{
     IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_XRCD, IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD,
@@ -284,7 +285,11 @@ pub(super) unsafe extern "C" fn rdma_create_qp(
 ) -> c_int {
     // SAFETY: an identifier and the caller's structure.
     let (this, attr) = unsafe { (Id::known(id), &mut *attr) };
-    minus_one_of("rdma_create_qp", this.and_then(|this| this.create_qp(pd, attr)))
+    let made = this.and_then(|this| {
+        may_fail("rdma_create_qp")?;
+        this.create_qp(pd, attr)
+    });
+    minus_one_of("rdma_create_qp", made)
 }
 
 #[unsafe(no_mangle)]
@@ -294,7 +299,11 @@ unsafe extern "C" fn rdma_create_qp_ex(
 ) -> c_int {
     // SAFETY: an identifier and the caller's structure.
     let (this, attr) = unsafe { (Id::known(id), &mut *attr) };
-    minus_one_of("rdma_create_qp_ex", this.and_then(|this| this.create_qp_ex(attr)))
+    let made = this.and_then(|this| {
+        may_fail("rdma_create_qp")?;
+        this.create_qp_ex(attr)
+    });
+    minus_one_of("rdma_create_qp_ex", made)
 }
 
 #[unsafe(no_mangle)]

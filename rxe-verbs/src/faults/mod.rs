@@ -63,7 +63,7 @@ impl FaultPlan {
     }
 
     /// The faults at the verbs. A device injects them, except for [`VerbsFault::Errno`], which is for
-    /// programs that use libibverbs.
+    /// programs that use libibverbs and librdmacm.
     pub fn verbs(&self) -> &[VerbsFault] {
         &self.verbs
     }

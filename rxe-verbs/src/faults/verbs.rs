@@ -23,7 +23,7 @@ pub enum VerbsFault {
         /// The how many-th request it is, counted from 1.
         request: u64,
     },
-    /// A call fails and changes nothing. For programs that use libibverbs.
+    /// A call fails and changes nothing. For programs that use libibverbs and librdmacm.
     Errno {
         /// The errno.
         errno: i32,
@@ -48,23 +48,51 @@ pub enum VerbsFault {
 
 impl VerbsFault {
     /// The functions that can be made to fail.
-    pub const FUNCTIONS: [&'static str; 16] = [
+    pub const FUNCTIONS: [&'static str; 44] = [
         "ibv_open_device",
+        "ibv_close_device",
+        "ibv_query_device",
         "ibv_query_port",
         "ibv_query_gid",
         "ibv_alloc_pd",
+        "ibv_dealloc_pd",
+        "ibv_open_xrcd",
         "ibv_reg_mr",
+        "ibv_dereg_mr",
         "ibv_alloc_mw",
+        "ibv_dealloc_mw",
+        "ibv_alloc_dm",
         "ibv_create_comp_channel",
+        "ibv_destroy_comp_channel",
+        "ibv_get_cq_event",
         "ibv_create_cq",
+        "ibv_destroy_cq",
+        "ibv_poll_cq",
         "ibv_req_notify_cq",
         "ibv_create_qp",
+        "ibv_destroy_qp",
         "ibv_modify_qp",
         "ibv_query_qp",
+        "ibv_attach_mcast",
         "ibv_create_srq",
+        "ibv_destroy_srq",
+        "ibv_modify_srq",
+        "ibv_query_srq",
         "ibv_create_ah",
+        "ibv_destroy_ah",
         "ibv_post_send",
         "ibv_post_recv",
+        "ibv_post_srq_recv",
+        "rdma_create_event_channel",
+        "rdma_create_id",
+        "rdma_bind_addr",
+        "rdma_resolve_addr",
+        "rdma_resolve_route",
+        "rdma_create_qp",
+        "rdma_listen",
+        "rdma_connect",
+        "rdma_accept",
+        "rdma_get_cm_event",
     ];
 }
 
