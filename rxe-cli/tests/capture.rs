@@ -46,7 +46,8 @@ const SCRIPT: &str = r#"
     kill -INT $capture
     wait $capture
 
-    "$RXE" capture --of all -w killed.pcapng 2> killed.err & capture=$!
+    # Without --of and -i: of all.
+    "$RXE" capture -w killed.pcapng 2> killed.err & capture=$!
     until [ "$(grep -c capturing killed.err)" = 2 ]; do sleep 0.05; done
     kill -KILL $capture
     wait $capture || true
@@ -239,8 +240,7 @@ fn what_cannot_be_is_refused_in_a_line() {
     let link = dir.file("link");
     std::os::unix::fs::symlink(dir.file("file"), &link).unwrap();
     for (args, part) in [
-        (&["capture"][..], "--of <PID|all>"),
-        (&["capture", "-i", "no-such"], "no-such"),
+        (&["capture", "-i", "no-such"][..], "no-such"),
         (&["capture", "-i", "lo", "--of", "all"], "cannot be used with"),
         (&["capture", "--of", "me"], "a process's number, or all"),
         (&["capture", "--of", "all", "-s", "0"], "a number above 0"),

@@ -24,7 +24,8 @@ use crate::common::Error;
 ///
 /// --of takes the packets of programs that run under `rxe run`, and of rxe itself (pingpong, perf, ...).
 /// It needs no privileges. The programs go on as they are: nothing is restarted, and no packet of theirs
-/// is lost. What they exchange through shared memory is captured too, as it would be on a wire.
+/// is lost. What they exchange through shared memory is captured too, as it would be on a wire. Without
+/// -i, this is what is done, for all processes of this user unless --of names one.
 ///
 /// -i takes the RDMA packets of an interface, whoever sends them. It needs CAP_NET_RAW.
 ///
@@ -33,19 +34,19 @@ use crate::common::Error;
 /// Without -w, each packet is a line, as in `rxe decode`. Ends with Ctrl-C, or as --count and --seconds
 /// say.
 ///
-/// Example: rxe run -- ib_write_bw -d rxe_lo & rxe capture --of all -c 20
+/// Example: rxe run -- ib_write_bw -d rxe_lo & rxe capture -c 20
 #[derive(clap::Args)]
-#[command(group(ArgGroup::new("whose").required(true).args(["of", "interface"])))]
+#[command(group(ArgGroup::new("whose").args(["of", "interface"])))]
 pub(crate) struct Args {
     /// Capture what this process sends and receives; or what all processes of this user do, also those
-    /// that start later
+    /// that start later [default: all]
     #[arg(long, value_name = "PID|all")]
     of: Option<Of>,
     /// Capture what passes this interface: RoCEv2, with VLAN tags, and RoCEv1
     #[arg(short, long, value_name = "NETDEV", value_parser = NonEmptyStringValueParser::new())]
     interface: Option<String>,
     /// Write the packets to this file (pcapng); - writes to standard output, as in
-    /// `rxe capture --of all -w - | wireshark -k -i -`
+    /// `rxe capture -w - | wireshark -k -i -`
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// End after so many packets
