@@ -9,7 +9,7 @@ use std::thread;
 
 use common::*;
 use rxe_core::wire::DropReason;
-use rxe_net::XdpMode;
+use rxe_net::{FaultTally, XdpMode};
 use rxe_verbs::*;
 
 /// A cable of which both ends are here, the near one with an address.
@@ -143,6 +143,25 @@ fn threads_have_shards_and_work_side_by_side() {
         });
         let cpus = thread::available_parallelism().unwrap().get();
         assert_eq!(near.shard_count(), if has_shards(&near) { cpus.min(2) } else { 1 });
+    });
+}
+
+#[test]
+fn packets_with_faults_arrive_in_the_end() {
+    in_bpf_namespace(CABLE, || {
+        let plan = "drop 2%; dup 1%; out: reorder 2% by 3".parse().unwrap();
+        let options = Device::options("near0").faults(1, plan);
+        let Some(near) = open_xdp(options, XdpMode::Any) else { return };
+        let far = at_far(|netdev| open_xdp(Device::options(netdev), XdpMode::Any));
+        let (near, far) = (Side::new(near), Side::new(far.expect("it is permitted here")));
+        assert_eq!(near.device.backend_name(), "xdp:driver");
+        (0..3).for_each(|seed| drop(transfer(&near, &far, seed)));
+        let faults = near.device.faults().unwrap();
+        for (rule, [inbound, outbound]) in faults.report().tallies() {
+            let both_ways = rule.direction.is_none();
+            let hits = |tally: FaultTally| tally.seen > 500 && tally.hit > 0;
+            assert!(hits(outbound) && hits(inbound) == both_ways, "{:?}", faults.lines());
+        }
     });
 }
 

@@ -47,6 +47,49 @@ fn a_command_loses_packets_over_each_backend_and_over_shared_memory() {
 }
 
 #[test]
+fn a_command_loses_packets_at_an_address_of_its_own() {
+    let script = r#"
+        export XDG_RUNTIME_DIR=$PWD
+        run() {
+            $RXE perf send bw -d $1 > server 2>&1 & server=$!
+            until ss -Htln "sport = :18515" | grep -q .; do sleep 0.02; done
+            $RXE perf send bw -n 500 -s 4096 -F -d $2 127.0.0.1 \
+                --fault 'out: drop 2%; dup 1%; only opcode=send' --seed 1 > client 2>&1
+            wait $server
+            cat client
+        }
+        for n in 1 2; do
+            $RXE link add own$n type rxe l2 qemu:$PWD/wire address 10.8.0.$n/24 nodad
+        done
+        run own1 own2
+        if ip tuntap add dev tap0 mode tap 2> no-tap; then
+            ip link set tap0 up
+            ip address add 10.7.0.1/24 dev tap0
+            $RXE link add own3 type rxe l2 tap:tap0 address 10.7.0.2/24 nodad
+            run tap0 own3
+        else
+            echo "no TAP: $(cat no-tap)"
+        fi
+    "#;
+    let name = "faults at an address of its own";
+    let Some(out) = in_namespace(name, script) else { return };
+    let out =
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let lost = hits(&out, "out: drop 2% only opcode=send");
+    let devices = match out.split_once("no TAP: ") {
+        Some((_, why)) => {
+            rxe_tests::skip(name, why.trim());
+            1
+        }
+        None => 2,
+    };
+    assert_eq!(lost.len(), devices, "{out}");
+    for [hit, seen] in lost {
+        assert!(seen >= 500 && (seen / 100..=seen / 25).contains(&hit), "{out}");
+    }
+}
+
+#[test]
 fn an_unmodified_program_runs_with_faults() {
     let script = r#"
         timeout 20 $RXE run --fault 'out: dup 20% only opcode=send after 2' --seed 7 -- \
