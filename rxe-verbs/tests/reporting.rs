@@ -59,6 +59,15 @@ fn a_device_lists_each_queue_pair_once_and_what_happened_on_it() {
     };
     assert_eq!((qp(&a, "rcvd_rnr_err"), qp(&b, "send_rnr_err")), (1, 1));
     assert_eq!((qp(&a, "send_rnr_err"), qp(&b, "rcvd_rnr_err")), (0, 0));
+    let causes = [
+        "ack_timeout",
+        "round_trip_timeout",
+        "retry_sequence_nak",
+        "retry_implied_nak",
+        "retry_rnr",
+    ];
+    let of_causes: u64 = causes.map(|cause| qp(&a, cause)).into_iter().sum();
+    assert_eq!(qp(&a, "retries"), of_causes);
     let counters = side.device.counters();
     assert_eq!((counters.rcvd_rnr_err, counters.retry_rnr_exceeded_err), (1, 1));
     assert_eq!((counters.rdma_sends, counters.rdma_recvs), (0, 0));

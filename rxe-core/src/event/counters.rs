@@ -12,8 +12,17 @@ use crate::wire::{DropReason, NakCode};
 pub struct QpCounters {
     /// Packets for it that were dropped.
     pub dropped: u32,
-    /// Times that it went back and sent again.
-    pub retries: u32,
+    /// Times that it went back and sent again because no answer came in time.
+    pub ack_timeout: u32,
+    /// The same because no answer came for some round trips; these are no retries in the sense of
+    /// `retry_cnt`.
+    pub round_trip_timeout: u32,
+    /// The same because of a sequence NAK.
+    pub retry_sequence_nak: u32,
+    /// The same because an answer was skipped.
+    pub retry_implied_nak: u32,
+    /// The same after "receiver not ready".
+    pub retry_rnr: u32,
     /// "Receiver not ready" sent.
     pub send_rnr_err: u32,
     /// "Receiver not ready" received.
@@ -29,6 +38,20 @@ pub struct QpCounters {
 }
 
 impl QpCounters {
+    /// Times that it went back and sent again, for whatever reason.
+    pub fn retries(&self) -> u32 {
+        let Self { ack_timeout, round_trip_timeout, retry_sequence_nak, .. } = *self;
+        [
+            ack_timeout,
+            round_trip_timeout,
+            retry_sequence_nak,
+            self.retry_implied_nak,
+            self.retry_rnr,
+        ]
+        .into_iter()
+        .fold(0, u32::saturating_add)
+    }
+
     /// The field that counts events of this kind, if one does. An event of a queue pair that does not
     /// exist has none: a stranger chooses that number.
     pub(super) fn field(event: &Event) -> Option<fn(&mut Self) -> &mut u32> {
@@ -36,7 +59,13 @@ impl QpCounters {
         Some(match event {
             Event::Dropped { reason: DropReason::UnknownQp, .. } => return None,
             Event::Dropped { qpn: Some(_), .. } => |all| &mut all.dropped,
-            Event::Retry { .. } => |all| &mut all.retries,
+            Event::Retry { cause, .. } => match cause {
+                RetryCause::Timeout => |all| &mut all.ack_timeout,
+                RetryCause::RoundTripTimeout => |all| &mut all.round_trip_timeout,
+                RetryCause::SequenceNak => |all| &mut all.retry_sequence_nak,
+                RetryCause::ImpliedNak => |all| &mut all.retry_implied_nak,
+                RetryCause::ReceiverNotReady => |all| &mut all.retry_rnr,
+            },
             Event::NakSent { error: ResponderError::ReceiverNotReady, .. } => {
                 |all| &mut all.send_rnr_err
             }

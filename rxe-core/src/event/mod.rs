@@ -352,14 +352,30 @@ mod tests {
         let error = ResponderError::ReceiverNotReady;
         (0..2).for_each(|_| events.emit(Event::NakSent { qpn, psn, error }));
         events.emit(Event::SqDrained { qpn });
+        let causes = [
+            RetryCause::Timeout,
+            RetryCause::RoundTripTimeout,
+            RetryCause::SequenceNak,
+            RetryCause::ImpliedNak,
+            RetryCause::ReceiverNotReady,
+        ];
+        for (times, cause) in (1..).zip(causes) {
+            (0..times).for_each(|_| events.emit(Event::Retry { qpn, psn, cause }));
+        }
         let wanted = QpCounters {
             dropped: 1,
             rcvd_rnr_err: 1,
             naks_received: 1,
             send_rnr_err: 2,
+            ack_timeout: 1,
+            round_trip_timeout: 2,
+            retry_sequence_nak: 3,
+            retry_implied_nak: 4,
+            retry_rnr: 5,
             ..QpCounters::default()
         };
         assert_eq!(events.of_qp(qpn), wanted);
+        assert_eq!(wanted.retries(), 15);
         assert_eq!(events.counters.rcvd_seq_err, 1);
         events.forget(qpn);
         assert!(events.of_qps.is_empty());
