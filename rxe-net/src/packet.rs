@@ -253,6 +253,7 @@ impl PacketBackend {
                 if loss == Loss::Other && self.segment && left > 1 {
                     // The system does not segment after all: try again without.
                     self.segment = false;
+                    self.partial = (skip > 0).then_some((first.bytes.start, skip));
                     return Ok(SendStatus::Done);
                 }
                 self.paths.forget(first.net.dst);

@@ -193,12 +193,12 @@ impl UdpBackend {
 
     /// Sends `burst`, the first pending one of the batch, packet by packet.
     fn send_apart(&mut self, batch: &TxBatch, burst: &Burst) -> Result<SendStatus, NetError> {
-        let socket = self.senders.socket(&self.sockets, &burst.net);
-        let Some(socket) = socket else { return Ok(SendStatus::Done) };
         let sent = self.partial.take().filter(|(at, _)| *at == burst.bytes.start);
         let mut sent = sent.map_or(0, |(_, packets)| packets);
         let all = burst.packets();
         while sent < all {
+            let socket = self.senders.socket(&self.sockets, &burst.net);
+            let Some(socket) = socket else { return Ok(SendStatus::Done) };
             let chunks = batch.bytes(burst).chunks(burst.segment.max(1)).enumerate();
             let singles: SmallVec<[_; BATCH]> = chunks
                 .skip(sent)
@@ -227,8 +227,9 @@ impl UdpBackend {
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
-                    self.refused(e, burst, all - sent)?;
-                    break;
+                    if self.refused(e, burst, all - sent)? {
+                        break;
+                    }
                 }
             }
         }
