@@ -160,10 +160,6 @@ fn one_line(e: &clap::Error, command: &str) -> String {
     ] {
         line = line.replace(rust, plain);
     }
-    if e.kind() == clap::error::ErrorKind::MissingRequiredArgument {
-        // Where one of several options is enough: <--of <PID|all>|--interface <NETDEV>>.
-        line = line.replace(" <--", " --").replace("|--", " or --").replace(">>", ">");
-    }
     format!("{}: see `{command} --help`", line.trim_start_matches("error: "))
 }
 
@@ -195,9 +191,8 @@ mod tests {
             "unexpected argument '--sise' found; a similar argument exists: '--size': see `rxe pingpong --help`"
         );
         assert_eq!(
-            said("rxe capture -s 1"),
-            "the following required arguments were not provided: --of <PID|all> or --interface <NETDEV>: \
-             see `rxe capture --help`"
+            said("rxe check"),
+            "the following required arguments were not provided: <FILE>...: see `rxe check --help`"
         );
         assert_eq!(
             said("rxe capture --of all -c -1"),
