@@ -134,7 +134,9 @@ fn script(blocks: &[Block]) -> String {
     );
     // What cargo has built is kept. It does not change where it puts the program.
     let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("book");
-    let _ = writeln!(out, "export CARGO_BUILD_BUILD_DIR={}", built.display());
+    // A suite in a clone has a directory of its own for what cargo makes; a reader has none.
+    let _ =
+        writeln!(out, "unset CARGO_TARGET_DIR; export CARGO_BUILD_BUILD_DIR={}", built.display());
     let mut servers = Vec::new();
     for (i, block) in blocks.iter().enumerate() {
         let Some(role) = block.value("run") else { continue };
