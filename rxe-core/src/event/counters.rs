@@ -40,11 +40,10 @@ pub struct QpCounters {
 impl QpCounters {
     /// Times that it went back and sent again, for whatever reason.
     pub fn retries(&self) -> u32 {
-        let Self { ack_timeout, round_trip_timeout, retry_sequence_nak, .. } = *self;
         [
-            ack_timeout,
-            round_trip_timeout,
-            retry_sequence_nak,
+            self.ack_timeout,
+            self.round_trip_timeout,
+            self.retry_sequence_nak,
             self.retry_implied_nak,
             self.retry_rnr,
         ]

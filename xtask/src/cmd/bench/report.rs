@@ -61,12 +61,12 @@ impl Table {
         self.columns.iter().position(|column| column == name)
     }
 
-    /// How many times the value of `theirs` that of `ours` is, round by round: the median.
-    pub(super) fn times(&self, ours: usize, theirs: usize) -> Option<f64> {
+    /// How many times the value of `theirs` that of `ours` is, round by round.
+    pub(super) fn times(&self, ours: usize, theirs: usize) -> Option<Spread> {
         let times = |round: &Round| {
             Some(round.0[ours].as_ref().ok()?.value / round.0[theirs].as_ref().ok()?.value)
         };
-        Some(Spread::of(self.rounds.iter().filter_map(times).collect())?.median)
+        Spread::of(self.rounds.iter().filter_map(times).collect())
     }
 
     /// Packets that the link lost, in percent.
@@ -101,14 +101,10 @@ impl Table {
 
     /// How many times better the first one is than another, round by round. More is better.
     fn ratio(&self, theirs: usize) -> Option<Spread> {
-        let ratio = |round: &Round| {
-            let (ours, theirs) = (round.0[0].as_ref().ok()?, round.0[theirs].as_ref().ok()?);
-            Some(match self.test.kind {
-                Kind::Bandwidth | Kind::Rate => ours.value / theirs.value,
-                Kind::Latency => theirs.value / ours.value,
-            })
-        };
-        Spread::of(self.rounds.iter().filter_map(ratio).collect())
+        match self.test.kind {
+            Kind::Bandwidth | Kind::Rate => self.times(0, theirs),
+            Kind::Latency => self.times(theirs, 0),
+        }
     }
 
     /// CPU seconds for a gigabyte or the 99.9th percentile in µs, by what is measured.

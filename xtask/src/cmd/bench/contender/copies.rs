@@ -25,22 +25,28 @@ impl Copies {
     }
 }
 
-/// One run, of a second for each way. The program starts its other end itself.
+/// One run, of a second. The program starts its other end itself.
 pub(super) fn run(program: &str, link: &Link, test: Test, how: Copies) -> Read {
-    let ran = link.run_one(&words(&format!("{program} {}", test.bytes)))?;
-    let reading = read(&ran.text, test.kind, how);
+    let way = match test.kind {
+        Kind::Latency => "8 bytes one way",
+        _ => how.name(),
+    };
+    let mut command = words(&format!("{program} {}", test.bytes));
+    command.push(way.to_owned());
+    let ran = link.run_one(&command)?;
+    let reading = read(&ran.text, test.kind, way);
     Ok((ran, reading))
 }
 
-/// CPU time is left out: it is that of all ways together.
-fn read(text: &str, kind: Kind, how: Copies) -> Option<Reading> {
-    let (name, unit) = match kind {
-        Kind::Latency => ("8 bytes one way", " us"),
-        _ => (how.name(), " GB/s"),
+/// What the line of this way says.
+fn read(text: &str, kind: Kind, way: &str) -> Option<Reading> {
+    let value = text.lines().find_map(|line| line.strip_prefix(way)?.strip_prefix(": "))?;
+    let number = |unit| value.strip_suffix(unit)?.parse::<f64>().ok();
+    let (value, bytes) = match kind {
+        Kind::Latency => (number(" us")?, f64::NAN),
+        _ => number(" GB/s").map(|rate| (rate, rate * 1e9))?,
     };
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))?;
-    let value = value.strip_suffix(unit)?.parse().ok()?;
-    Some(Reading { value, bytes: f64::NAN, times: None })
+    Some(Reading { value, bytes, times: None })
 }
 
 #[cfg(test)]
@@ -52,9 +58,9 @@ mod tests {
         let text = "two copies: 10.44 GB/s\none copy, mapped: 40.00 GB/s\n\
                     one copy, system: 6.00 GB/s\n8 bytes one way: 0.112 us\n";
         for (how, rate) in [(Copies::Two, 10.44), (Copies::Mapped, 40.0), (Copies::System, 6.0)] {
-            assert_eq!(read(text, Kind::Bandwidth, how).unwrap().value, rate);
+            assert_eq!(read(text, Kind::Bandwidth, how.name()).unwrap().value, rate);
         }
-        assert_eq!(read(text, Kind::Latency, Copies::Two).unwrap().value, 0.112);
-        assert!(read("", Kind::Latency, Copies::Two).is_none());
+        assert_eq!(read(text, Kind::Latency, "8 bytes one way").unwrap().value, 0.112);
+        assert!(read("", Kind::Latency, "8 bytes one way").is_none());
     }
 }

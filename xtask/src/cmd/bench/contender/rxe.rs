@@ -3,7 +3,7 @@
 use super::{Read, Reading, Times, words};
 use crate::cmd::bench::link::{Job, Link};
 use crate::cmd::bench::tests::{Kind, Place, Test};
-use xtask::vm::LINK;
+use xtask::vm::{HOST_V4, LINK};
 
 /// `rxe perf`'s default.
 const PORT: u16 = 18515;
@@ -12,35 +12,40 @@ const PORT: u16 = 18515;
 /// has a CPU of its own.
 pub(super) fn run(rxe: &str, link: &Link, test: Test, backend: &str, bound: bool) -> Read {
     let backend = if backend == "shm" { "udp" } else { backend };
-    let kind = if test.kind == Kind::Latency { "lat" } else { "bw" };
-    let server =
-        words(&format!("{rxe} perf {} {kind} --backend {backend}", test.op.to_lowercase()));
-    let options = format!("-s{} -D1 -m{} -q{} --json", test.bytes, test.mtu, test.qps);
-    let client = [&server[..], &words(&options), &[link.host()]].concat();
+    let server = words(&format!("{rxe} {} --backend {backend}", command(test)));
+    let client = [&server[..], &words(&client_options(link, test))].concat();
     let one_host = test.place == Place::Host;
-    let job = Job { one_host, port: PORT, bound, ..Job::new(&server, &client) };
-    let ran = link.run(&job)?;
-    let reading = serde_json::from_str(&ran.text).ok().and_then(|json| read(&json, test));
-    Ok((ran, reading))
+    measure(link, test, &Job { one_host, bound, ..Job::new(&server, &client) })
 }
 
 /// One run over endpoints of layer 2 on the link's interfaces, beside the host's own addresses.
 pub(super) fn run_layer2(rxe: &str, link: &Link, test: Test) -> Read {
-    let kind = if test.kind == Kind::Latency { "lat" } else { "bw" };
-    let Test { bytes, mtu, .. } = test;
-    let (op, host, link_mtu) = (test.op.to_lowercase(), link.host(), test.link_mtu());
-    let end = |last: u8, rest: &str| {
-        let address = format!("10.47.91.{last}/24");
+    let [a, b, c, _] = HOST_V4.octets();
+    let (command, mtu) = (command(test), test.link_mtu());
+    let end = |last: u8, options: &str| {
         let script = format!(
             "export XDG_RUNTIME_DIR=$(mktemp -d) && trap 'rm -r $XDG_RUNTIME_DIR' EXIT
-            {rxe} link add own0 type rxe l2 if:{LINK} address {address} mtu {link_mtu} > /dev/null &&
-            {rxe} perf {op} {kind} -d own0 {rest}"
+            {rxe} link add own0 type rxe l2 if:{LINK} address {a}.{b}.{c}.{last}/24 mtu {mtu} > /dev/null &&
+            {rxe} {command} -d own0 {options}"
         );
         ["sh".into(), "-c".into(), script]
     };
-    let server = end(201, "");
-    let client = end(202, &format!("-s{bytes} -D1 -m{mtu} --json {host}"));
-    let ran = link.run(&Job { port: PORT, ..Job::new(&server, &client) })?;
+    measure(link, test, &Job::new(&end(201, ""), &end(202, &client_options(link, test))))
+}
+
+/// The command of both ends.
+fn command(test: Test) -> String {
+    let kind = if test.kind == Kind::Latency { "lat" } else { "bw" };
+    format!("perf {} {kind}", test.op.to_lowercase())
+}
+
+/// What the client has besides, with the server's address.
+fn client_options(link: &Link, test: Test) -> String {
+    format!("-s{} -D1 -m{} -q{} --json {}", test.bytes, test.mtu, test.qps, link.host())
+}
+
+fn measure(link: &Link, test: Test, job: &Job<'_>) -> Read {
+    let ran = link.run(&Job { port: PORT, ..*job })?;
     let reading = serde_json::from_str(&ran.text).ok().and_then(|json| read(&json, test));
     Ok((ran, reading))
 }
