@@ -65,6 +65,10 @@ impl PacketConfig {
 pub struct PacketBackend {
     /// The interface's socket, then loopback's (if it is not the same).
     links: Vec<Link>,
+    /// The link on which the last frame came.
+    hot: usize,
+    /// Calls of [`Backend::receive`].
+    turn: u32,
     /// For packets that the kernel routes, IPv4 and IPv6.
     raw: RawSockets,
     paths: Paths,
@@ -123,6 +127,8 @@ impl PacketBackend {
         Ok(Self {
             segment: config.segment && links.iter().all(|l| l.socket.vnet),
             links,
+            hot: 0,
+            turn: 0,
             raw: RawSockets::open(device.index)
                 .map_err(|e| privilege(e, "open a raw IP socket"))?,
             paths: Paths::default(),
@@ -152,7 +158,7 @@ impl PacketBackend {
         let link = &mut self.links[index];
         let mut packets = 0;
         loop {
-            let (got, more) = match self.arena.recv(link.intact()?) {
+            let (got, more) = match link.socket.recv(&mut self.arena)? {
                 Ok(found) => found,
                 // The interface went down, or a frame came that cannot be described.
                 Err(e) if Loss::of(&e).is_some() => {
@@ -281,9 +287,20 @@ impl Backend for PacketBackend {
         budget: usize,
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<usize, NetError> {
-        let mut packets = 0;
-        for index in 0..self.links.len() {
-            packets += self.receive_from(index, budget, sink)?;
+        // The link of the last frame is read first, and only it if it has something, so that a frame does
+        // not cost a call for each socket. Every 16th call reads all, so that none starves.
+        self.turn = self.turn.wrapping_add(1);
+        let mut packets = self.receive_from(self.hot, budget, sink)?;
+        if packets > 0 && !self.turn.is_multiple_of(16) {
+            return Ok(packets);
+        }
+        let first = self.hot;
+        for index in (0..self.links.len()).filter(|&index| index != first) {
+            let got = self.receive_from(index, budget, sink)?;
+            if got > 0 {
+                self.hot = index;
+                packets += got;
+            }
         }
         packets += self.sockets.receive(&mut self.arena, &mut self.counters, budget, sink)?;
         Ok(packets)

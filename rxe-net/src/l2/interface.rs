@@ -102,7 +102,7 @@ impl InterfaceLink {
 
     /// Takes what has arrived from the socket. Whether there is something.
     fn receive(&mut self) -> Result<bool, NetError> {
-        match self.arena.recv(self.socket.intact()?) {
+        match self.socket.recv(&mut self.arena)? {
             Ok((got, _)) => self.arrived = 0..got,
             Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => self.watch_interface()?,
             // A frame came that cannot be described.

@@ -16,7 +16,7 @@ use crate::NetError;
 use crate::pcap::Direction;
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg;
-use crate::sys::mmsg::{BATCH, Received, RecvArena};
+use crate::sys::mmsg::{BATCH, Received, RecvArena, RecvPace};
 use crate::sys::netdev::NetDev;
 use crate::sys::sockopt;
 
@@ -26,6 +26,7 @@ pub struct LinkCapture {
     fd: OwnedFd,
     netdev: String,
     arena: RecvArena,
+    pace: RecvPace,
     /// Where a frame gets its VLAN tag back.
     tagged: Vec<u8>,
 }
@@ -79,6 +80,7 @@ impl LinkCapture {
             fd,
             netdev: netdev.into(),
             arena: RecvArena::new(BATCH, BUFFER),
+            pace: RecvPace::default(),
             tagged: Vec::new(),
         })
     }
@@ -96,7 +98,7 @@ impl LinkCapture {
             },
             _ => NetError::os("receive from a packet socket", e),
         };
-        let (got, _) = self.arena.recv(self.fd.as_fd()).map_err(failed)?;
+        let (got, _) = self.arena.recv(self.fd.as_fd(), &mut self.pace).map_err(failed)?;
         for at in 0..got {
             sink(&frame(&self.arena.get(at), &mut self.tagged));
         }

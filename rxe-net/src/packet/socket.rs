@@ -10,7 +10,7 @@ use rxe_core::wire::{Frame, IpId, NetHeader, icrc};
 use super::headers::{Vnet, parse_vnet};
 use crate::sys::addr::RawAddr;
 use crate::sys::cmsg;
-use crate::sys::mmsg::Received;
+use crate::sys::mmsg::{Received, RecvArena, RecvPace};
 use crate::sys::{sockopt, station};
 use crate::{NetError, SharedFd};
 
@@ -28,6 +28,7 @@ pub(crate) struct PacketSocket {
     pub(crate) recv_buffer: usize,
     /// Frames lost so far because the receive buffer was full, as last said.
     overflow: u32,
+    pace: RecvPace,
 }
 
 /// What a [`PacketSocket`] is opened for.
@@ -79,7 +80,13 @@ impl PacketSocket {
             Ok(usize::try_from(got).unwrap_or(0))
         };
         let recv_buffer = set_up().map_err(|e| NetError::os("set up a packet socket", e))?;
-        Ok(Self { fd: (config.keep)(fd), vnet, recv_buffer, overflow: 0 })
+        Ok(Self {
+            fd: (config.keep)(fd),
+            vnet,
+            recv_buffer,
+            overflow: 0,
+            pace: RecvPace::default(),
+        })
     }
 
     /// Receives what this filter lets through from now on.
@@ -95,6 +102,15 @@ impl PacketSocket {
 
     pub(crate) fn shared(&self) -> &SharedFd {
         &self.fd
+    }
+
+    /// Receives frames, as [`RecvArena::recv`] does. The outer error means that the socket is of no more
+    /// use.
+    pub(crate) fn recv(
+        &mut self,
+        arena: &mut RecvArena,
+    ) -> Result<io::Result<(usize, bool)>, NetError> {
+        Ok(arena.recv(self.fd.intact()?, &mut self.pace))
     }
 
     /// The frame in what has arrived.

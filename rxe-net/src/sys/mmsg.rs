@@ -18,10 +18,22 @@ pub(crate) struct RecvArena {
     bytes: Box<[u8]>,
     size: usize,
     slots: Box<[Slot]>,
-    /// How many datagrams to ask for next.
+}
+
+/// How many datagrams to ask a socket for. Each socket has its own: one that is empty tells nothing of
+/// the others that are received into the same memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecvPace {
+    /// How many to ask for next.
     want: usize,
     /// The last call returned as many as it asked for.
     streak: bool,
+}
+
+impl Default for RecvPace {
+    fn default() -> Self {
+        Self { want: 1, streak: false }
+    }
 }
 
 /// What the kernel writes about one datagram.
@@ -55,13 +67,7 @@ impl RecvArena {
             len: 0,
             flags: 0,
         };
-        Self {
-            bytes: vec![0; count * size].into(),
-            size,
-            slots: vec![empty; count].into(),
-            want: 1,
-            streak: false,
-        }
+        Self { bytes: vec![0; count * size].into(), size, slots: vec![empty; count].into() }
     }
 
     /// Receives datagrams without blocking. Returns how many (0 if there is none), and whether more
@@ -69,19 +75,23 @@ impl RecvArena {
     ///
     /// A call first asks for one datagram, so that a single one is handed over at once, without a
     /// search for a second. It asks for more only if call after call returns all it asks for.
-    pub(crate) fn recv(&mut self, fd: BorrowedFd<'_>) -> io::Result<(usize, bool)> {
-        let want = self.want;
+    pub(crate) fn recv(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        pace: &mut RecvPace,
+    ) -> io::Result<(usize, bool)> {
+        let want = pace.want;
         let got = match want {
             1 => self.recv_up_to::<1>(fd, 1),
             _ => self.recv_up_to::<BATCH>(fd, want),
         }?;
-        let more = got == want && self.streak;
+        let more = got == want && pace.streak;
         if more {
-            self.want = (2 * want).min(self.slots.len());
+            pace.want = (2 * want).min(self.slots.len());
         } else if got < want {
-            self.want = got.max(1);
+            pace.want = got.max(1);
         }
-        self.streak = got == want;
+        pace.streak = got == want;
         Ok((got, more))
     }
 
@@ -212,3 +222,30 @@ const EMPTY_IOV: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov
 
 // SAFETY: a header of null pointers and zero lengths is a valid one.
 const EMPTY_HDR: libc::mmsghdr = unsafe { std::mem::zeroed() };
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn an_empty_socket_does_not_slow_down_another() {
+        const COUNT: usize = 64;
+        let [busy, empty] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let to = busy.local_addr().unwrap();
+        for _ in 0..COUNT {
+            empty.send_to(b"datagram", to).unwrap();
+        }
+        let mut arena = RecvArena::new(BATCH, 16);
+        let [mut pace, mut pace_of_empty] = [RecvPace::default(); 2];
+        let (mut received, mut calls) = (0, 0);
+        while received < COUNT {
+            received += arena.recv(busy.as_fd(), &mut pace).unwrap().0;
+            calls += 1;
+            assert_eq!(arena.recv(empty.as_fd(), &mut pace_of_empty).unwrap(), (0, false));
+            assert!(calls < COUNT / 4, "{received} of {COUNT} datagrams in {calls} calls");
+        }
+    }
+}

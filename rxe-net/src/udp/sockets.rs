@@ -18,7 +18,7 @@ use rxe_core::wire::Frame;
 use crate::counters::Counters;
 use crate::lease::{Endpoint, Forwarding, PortGroups, READY};
 use crate::loss::Loss;
-use crate::sys::mmsg::RecvArena;
+use crate::sys::mmsg::{RecvArena, RecvPace};
 use crate::sys::sockopt::drops;
 use crate::udp_socket::UdpSocket;
 use crate::{Epoll, Membership, NetError, SharedFd};
@@ -52,6 +52,7 @@ struct Slot {
     later: bool,
     /// The system's last count of lost datagrams.
     overflow: u32,
+    pace: RecvPace,
 }
 
 /// After so many calls of `receive` without a packet, the rarely used sockets are read too.
@@ -322,7 +323,7 @@ impl Slot {
     fn new(socket: UdpSocket, later: bool) -> Self {
         // Another process may have had the socket before and lost datagrams.
         let overflow = drops(socket.as_fd());
-        Self { socket, later, overflow }
+        Self { socket, later, overflow, pace: RecvPace::default() }
     }
 
     fn receive(
@@ -335,7 +336,7 @@ impl Slot {
     ) -> Result<usize, NetError> {
         let mut packets = 0;
         loop {
-            let (got, more) = match arena.recv(self.socket.intact()?) {
+            let (got, more) = match arena.recv(self.socket.intact()?, &mut self.pace) {
                 Ok(found) => found,
                 // The error belongs to a packet that was sent earlier: it is lost, as on a wire.
                 Err(e) if Loss::of(&e).is_some() => return Ok(packets),
