@@ -155,3 +155,12 @@ pub enum SrcPort {
         count: u16,
     },
 }
+
+impl SrcPort {
+    /// Of a backend that can send from any port, but sends the packets of a burst from one: 16 for each
+    /// block of QPNs. If each of many queue pairs had its own, each packet would be a burst.
+    pub(crate) fn of_bursts(block: u8) -> Self {
+        const COUNT: u16 = 16;
+        Self::Range { first: 0xc000 + u16::from(block) * COUNT, count: COUNT }
+    }
+}

@@ -94,7 +94,7 @@ impl L2Backend {
             name: "l2",
             link_mtu: usize::try_from(config.mtu).unwrap_or(1500),
             tx: link.limits(),
-            src_port: SrcPort::Any,
+            src_port: SrcPort::of_bursts(0),
             recv_buffer: 0,
             qpn_block: None,
         };

@@ -120,7 +120,7 @@ impl PacketBackend {
             name: "packet",
             link_mtu: device.mtu,
             tx: LIMITS,
-            src_port: SrcPort::Any,
+            src_port: SrcPort::of_bursts(block),
             recv_buffer: links.iter().map(|l| l.socket.recv_buffer).min().unwrap_or(0),
             qpn_block: Some(block),
         };

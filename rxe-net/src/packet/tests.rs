@@ -8,7 +8,7 @@ use crate::testing::link::{
     exchange_over_a_link, in_step, ip, ips, shell, unreachables_sent, with_peer,
 };
 use crate::testing::{in_namespace, in_namespaces, move_to, receive_packets, send_all};
-use crate::{Backend, NetError, Sharing, UdpBackend, UdpConfig};
+use crate::{Backend, NetError, Sharing, SrcPort, UdpBackend, UdpConfig};
 
 fn open(netdev: &str, addresses: &[&str]) -> PacketBackend {
     PacketBackend::open(&PacketConfig::new(netdev, ips(addresses))).unwrap()
@@ -49,6 +49,20 @@ fn udp_and_packet_backends_understand_each_other() {
                 }
             },
         );
+    });
+}
+
+#[test]
+fn queue_pairs_of_two_processes_have_different_ports() {
+    in_namespace("", || {
+        let backends = [(); 2].map(|()| open("lo", &["127.0.0.1"]));
+        let ports = backends.each_ref().map(|backend| {
+            let ports = backend.capabilities().src_port;
+            let SrcPort::Range { first, count } = ports else { panic!("{ports:?}") };
+            first..first + count
+        });
+        assert!(ports.iter().all(|ports| ports.start >= 0xc000 && ports.len() == 16), "{ports:?}");
+        assert!(!ports[0].contains(&ports[1].start), "{ports:?}");
     });
 }
 

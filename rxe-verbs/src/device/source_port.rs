@@ -11,8 +11,8 @@ use rxe_net::SrcPort;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SourcePortPolicy {
     /// One for each queue pair, as network cards and Linux do it: receivers with several queues (RSS)
-    /// and networks with several paths (ECMP) spread packets by them. Over UDP sockets there are four for
-    /// each address and shard, which queue pairs have in turn.
+    /// and networks with several paths (ECMP) spread packets by them. Queue pairs of a shard have four in
+    /// turn over UDP sockets, and 16 over packet sockets.
     #[default]
     PerQp,
     /// The same for all packets: for a firewall that lets through one port. It spreads nothing.
