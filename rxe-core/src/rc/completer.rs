@@ -288,7 +288,7 @@ impl Requester {
         if answered {
             // Each packet of a READ's response is progress by itself, so nothing tells later whether
             // the first request was answered after all. The window is not given up for that.
-            self.window.on_loss(high);
+            self.window.on_silence(high);
         } else {
             self.retry.save(self.window);
             self.window.on_timeout(high);

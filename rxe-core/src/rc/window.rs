@@ -1,19 +1,23 @@
 //! How many packets may be unacknowledged. The window starts at the link's limit, is halved when
-//! something is lost, and grows again with every window that arrives whole. Without this, a peer
-//! whose socket buffer overflows would lose the same packets again and again, because go-back-N
-//! sends them all again.
+//! something is lost, and grows again with every window that arrives whole: by a quarter, but no more than
+//! a sixteenth of the limit. Without this, a peer whose socket buffer overflows would lose the same packets
+//! again and again, because go-back-N sends them all again.
 //!
-//! After a timeout the window is one packet. It then doubles with each window that is answered, up
-//! to half of its old size, as in TCP's slow start (RFC 5681, 3.1). The reason: many queue pairs
-//! may fill one queue in front of the peer. If each sent half a window at every timeout, that queue
-//! would stay full of retransmissions until the retries are used up.
+//! After a timeout the window is one packet, and four after a gap that the peer has reported. It then
+//! doubles with each window that is answered, up to half of its old size, as in TCP's slow start
+//! (RFC 5681, 3.1). So acknowledgements pace what is sent again. The reason: many queue pairs may fill
+//! one queue in front of the peer. If each sent half a window after every loss, that queue would stay
+//! full of retransmissions until the retries are used up.
 
 use crate::service::QpView;
 use crate::types::Psn;
 
-/// A gap alone makes the window no smaller than this. With fewer packets, the lost one often is the
+/// After gaps alone, the window doubles up to this at least. With fewer packets, the lost one often is the
 /// last, behind which no packet shows the gap, so that only a timeout does.
 const FLOOR: u32 = 8;
+/// What is sent at once after a gap: the packet that is missing, and some behind it, which show whether it
+/// is lost again.
+const RESTART: u32 = 4;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SendWindow {
@@ -57,7 +61,8 @@ impl SendWindow {
             self.acknowledged += packets;
             if self.acknowledged >= self.limit {
                 self.acknowledged = 0;
-                self.limit = (self.limit + (self.max / 16).max(1)).min(self.max);
+                let more = (self.limit / 4).min(self.max / 16).max(1);
+                self.limit = (self.limit + more).min(self.max);
             }
         }
     }
@@ -65,7 +70,7 @@ impl SendWindow {
     /// The retransmission of a lost packet was lost too.
     pub(super) fn on_same_loss(&mut self) {
         self.limit = (self.limit / 2).max(1);
-        self.threshold = self.limit;
+        self.threshold = (self.threshold / 2).max(FLOOR.min(self.threshold));
     }
 
     /// Undoes the reduction after a timeout that turned out to be spurious: nothing was lost. `before`: the
@@ -80,12 +85,23 @@ impl SendWindow {
         self.limit = 1;
     }
 
+    /// The response of a READ did not go on, which may only be late: halves the window, but does not begin
+    /// anew. `high` is one past the highest PSN sent.
+    pub(super) fn on_silence(&mut self, high: Psn) {
+        if self.recover.is_none() {
+            self.on_loss(high);
+            self.limit = self.threshold;
+        }
+    }
+
     /// The peer reported a gap. `high` is one past the highest PSN sent.
     pub(super) fn on_loss(&mut self, high: Psn) {
         if self.recover.is_none() {
             self.recover = Some(high);
-            self.limit = (self.limit / 2).max(FLOOR.min(self.limit));
-            self.threshold = self.limit;
+            // A window that still grows after the last loss counts as the one it grows to.
+            let before = self.limit.max(self.threshold.min(FLOOR));
+            self.threshold = (before / 2).max(FLOOR.min(before));
+            self.limit = self.threshold.min(RESTART);
             self.acknowledged = 0;
         }
     }
@@ -99,15 +115,42 @@ mod tests {
         SendWindow { limit: max, max, threshold: max, acknowledged: 0, recover: None }
     }
 
+    /// The limits after so many windows that were answered.
+    fn limits(window: &mut SendWindow, una: Psn, count: usize) -> Vec<u32> {
+        let answered = |_| {
+            window.on_progress(window.limit(), una);
+            window.limit()
+        };
+        (0..count).map(answered).collect()
+    }
+
     #[test]
-    fn a_gap_halves_the_window_once() {
+    fn a_gap_halves_the_window_once_and_it_begins_with_four_packets() {
         let mut window = window(256);
         let (sent, later) = (Psn::new(1000), Psn::new(1001));
         window.on_loss(sent);
         window.on_loss(sent);
-        assert_eq!(window.limit(), 128);
-        window.on_progress(128, later);
-        assert_eq!(window.limit(), 128 + 16);
+        assert_eq!(window.limit(), 4);
+        assert_eq!(limits(&mut window, later, 7), [8, 16, 32, 64, 128, 144, 160]);
+    }
+
+    #[test]
+    fn a_small_window_grows_by_a_quarter() {
+        let mut window = window(256);
+        for lost in [1000, 2000, 3000, 4000, 5000, 6000] {
+            window.on_loss(Psn::new(lost));
+            window.on_progress(1, Psn::new(lost + 1));
+        }
+        let una = Psn::new(6001);
+        assert_eq!(limits(&mut window, una, 6), [8, 10, 12, 15, 18, 22]);
+    }
+
+    #[test]
+    fn a_retransmission_that_is_lost_too_leaves_one_packet() {
+        let mut window = window(256);
+        window.on_loss(Psn::new(1000));
+        window.on_same_loss();
+        assert_eq!(limits(&mut window, Psn::new(500), 7), [4, 8, 16, 32, 64, 80, 96]);
     }
 
     #[test]
@@ -118,11 +161,6 @@ mod tests {
             window.on_timeout(sent);
             assert_eq!(window.limit(), 1);
         }
-        let mut limits = Vec::new();
-        for _ in 0..9 {
-            window.on_progress(window.limit(), una);
-            limits.push(window.limit());
-        }
-        assert_eq!(limits, [2, 4, 8, 16, 32, 64, 128, 144, 160]);
+        assert_eq!(limits(&mut window, una, 9), [2, 4, 8, 16, 32, 64, 128, 144, 160]);
     }
 }
