@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::tests::size;
 
@@ -110,19 +111,26 @@ const COLOURS: [RGBColor; 12] = [
     RGBColor(0x00, 0x4d, 0x40),
 ];
 
+/// Pixels of a picture, and of the part on the right that tells which line is whose.
+const WIDTH: u32 = 920;
+const KEY: u32 = 180;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 impl Plot {
     /// The picture. An error says what could not be drawn.
     pub(super) fn svg(&self) -> Result<String, String> {
         let mut svg = String::new();
-        let backend = SVGBackend::with_string(&mut svg, (760, 420));
+        let backend = SVGBackend::with_string(&mut svg, (WIDTH, 420));
         self.draw(&backend.into_drawing_area()).map_err(|e| format!("{}: {e}", self.file))?;
         Ok(svg)
     }
 
-    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn {
+    fn draw(&self, area: &Area<'_>) -> Drawn {
         area.fill(&WHITE)?;
+        let (area, key) = &area.split_horizontally(WIDTH - KEY);
+        self.draw_key(key)?;
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let x = range(self.x, points().map(|p| p.0));
         let y = range(self.y, points().map(|p| p.1));
@@ -132,6 +140,18 @@ impl Plot {
             (false, true) => self.lines_over(area, x, y.log_scale()),
             (false, false) => self.lines_over(area, x, y),
         }
+    }
+
+    /// Which line is whose, beside the lines, so that it covers none.
+    fn draw_key(&self, area: &Area<'_>) -> Drawn {
+        for (row, (line, colour)) in (0..).zip(self.lines.iter().zip(COLOURS.iter().cycle())) {
+            let y = 48 + 18 * row;
+            let stroke = [(0, y), (18, y)];
+            area.draw(&PathElement::new(stroke, colour.stroke_width(2)))?;
+            let style = TextStyle::from(("sans-serif", 13)).pos(Pos::new(HPos::Left, VPos::Center));
+            area.draw(&Text::new(line.name.as_str(), (24, y), style))?;
+        }
+        Ok(())
     }
 
     /// The horizontal axis with powers of 4, with 1, 2 and 5 and their multiples of ten, or where the lines
@@ -150,12 +170,7 @@ impl Plot {
         x.log_scale().with_key_points(marks)
     }
 
-    fn lines_over<X, Y>(
-        &self,
-        area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-        x: X,
-        y: Y,
-    ) -> Drawn
+    fn lines_over<X, Y>(&self, area: &Area<'_>, x: X, y: Y) -> Drawn
     where
         X: AsRangedCoord<Value = f64>,
         Y: AsRangedCoord<Value = f64>,
@@ -165,6 +180,7 @@ impl Plot {
         let mut chart = ChartBuilder::on(area)
             .caption(self.title, ("sans-serif", 18))
             .margin(12)
+            .margin_right(24)
             .x_label_area_size(44)
             .y_label_area_size(64)
             .build_cartesian_2d(x, y)?;
@@ -180,19 +196,9 @@ impl Plot {
             .draw()?;
         for (line, colour) in self.lines.iter().zip(COLOURS.iter().cycle()) {
             let style = colour.stroke_width(2);
-            chart
-                .draw_series(LineSeries::new(line.points.iter().copied(), style))?
-                .label(&line.name)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+            chart.draw_series(LineSeries::new(line.points.iter().copied(), style))?;
             chart.draw_series(line.points.iter().map(|&at| Circle::new(at, 2, colour.filled())))?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE.mix(0.85))
-            .border_style(BLACK.mix(0.2))
-            .label_font(("sans-serif", 13))
-            .draw()?;
         area.present()?;
         Ok(())
     }
@@ -207,10 +213,10 @@ fn range(axis: Axis, values: impl Iterator<Item = f64>) -> Range<f64> {
     }
     match axis {
         Axis::Bytes | Axis::QueuePairs | Axis::Senders => least..greatest,
-        Axis::Latency | Axis::Cpu | Axis::Completion => least * 0.8..greatest * 1.5,
+        Axis::Latency | Axis::Cpu | Axis::Completion => least * 0.8..greatest * 1.2,
         Axis::Loss | Axis::Elapsed => 0.0..greatest,
-        Axis::Share | Axis::Messages => 0.0..125.0,
-        _ => 0.0..greatest * 1.25,
+        Axis::Share | Axis::Messages => 0.0..105.0,
+        _ => 0.0..greatest * 1.08,
     }
 }
 

@@ -93,7 +93,10 @@ impl Sweep<'_> {
 
     fn queue_pairs(&mut self) -> Result<Vec<Line>> {
         let tests = QPS.map(|qps| Test::bandwidth("WRITE", 65536, 4096).with_qps(qps));
-        self.lines("queue pairs", &tests, |test| test.qps)
+        let mut lines = self.lines("queue pairs", &tests, |test| test.qps)?;
+        // Some have a single queue pair, or none.
+        lines.retain(|line| line.points.len() > 1);
+        Ok(lines)
     }
 
     fn lines(&mut self, what: &str, tests: &[Test], x: fn(&Test) -> u32) -> Result<Vec<Line>> {
