@@ -150,7 +150,7 @@ impl Sink {
         let (packets, time) = (count(self.packets, "packet"), self.began.elapsed().as_secs_f64());
         let dropped = match dropped {
             0 => "none dropped".into(),
-            n => format!("{n} dropped, which came faster than they were taken"),
+            n => format!("{n} dropped (too fast for the capture)"),
         };
         format!("{packets} of {devices} in {time:.1} s, {dropped}")
     }

@@ -74,22 +74,24 @@ fn command(rxe: &Path, script: &str, directory: &Path) -> Command {
     command
 }
 
-/// Draws a capture as SVG, and shows another one's page in a browser.
+/// Draws a capture as SVG, and shows that picture and another capture's page in a browser.
 fn ladders(top: &Path, rxe: &Path) -> Result<()> {
     let to = top.join("docs/ladder");
     let staged = tempfile::tempdir().map_err(|e| Error::Failed(e.to_string()))?;
     let page = staged.path().join("page.html");
+    let nak = to.join("nak.svg");
     for (capture, option, out) in [
-        ("pcaps/scenarios/psn_sequence_nak.pcap", "--svg", &to.join("nak.svg")),
+        ("pcaps/scenarios/psn_sequence_nak.pcap", "--svg", &nak),
         ("pcaps/kernel-6.1/rnr_late.pcap", "--html", &page),
     ] {
         let mut ladder = Command::new(rxe);
         succeed(ladder.args(["ladder", capture, option]).arg(out).current_dir(top))?;
     }
-    screenshot(&page, "1240,640", &to.join("page.png"))
+    screenshot(&page, "1240,640", &to.join("page.png"))?;
+    screenshot(&nak, "1100,260", &to.join("nak.png"))
 }
 
-/// Shows a page in a browser with a window of this size.
+/// Shows a page or a picture in a browser with a window of this size.
 fn screenshot(page: &Path, size: &str, to: &Path) -> Result<()> {
     let profile = tempfile::tempdir().map_err(|e| Error::Failed(e.to_string()))?;
     let mut browser = Command::new("chromium");

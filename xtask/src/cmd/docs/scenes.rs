@@ -84,12 +84,12 @@ pub(super) const TERMINALS: &[Scene] = &[
             &["rxe perf write bw -D 5 10.0.0.2"],
         )
     },
-    ended("stat", NARROW, TRAFFIC, &["rxe stat", "rxe stat --qp", "rxe resource show"]),
+    ended("stat", BOTH, TRAFFIC, &["rxe stat", "rxe stat --qp", "rxe resource show"]),
     Scene {
         when: When::Shows(|text| text.lines().any(has_rate)),
         ..ended("stat-watch", BOTH, TRAFFIC, &["rxe stat --watch"])
     },
-    ended("capture", NARROW, TRAFFIC, &["rxe capture --of all -c 8"]),
+    ended("capture", BOTH, TRAFFIC, &["rxe capture -c 8"]),
     ended("decode", BOTH, "", &["rxe decode pcaps/kernel-6.1/peer_gone.pcap"]),
     ended(
         "decode-v",
@@ -113,6 +113,16 @@ pub(super) const TERMINALS: &[Scene] = &[
         "rxe conform --print-peer > peer.c; cc -DWITH_CM peer.c -o peer -libverbs -lrdmacm
         far rxe run -- ./peer & far_listens 18520",
         &["rxe conform --peer 10.0.0.2 --only retries,memory"],
+    ),
+    ended(
+        "replay",
+        BOTH,
+        "rxe conform --print-peer > peer.c; cc peer.c -o peer -libverbs
+        far rxe run -- ./peer & far_listens 18520",
+        &[
+            "rxe replay pcaps/kernel-6.1/read.pcap --to 10.0.0.2",
+            "rxe replay pcaps/kernel-6.1/write.pcap --to 10.0.0.2 --access remote_read",
+        ],
     ),
 ];
 
