@@ -117,22 +117,19 @@ fn kind_of(what: &str) -> String {
     DETAILED.into_iter().find(|kind| what.starts_with(kind)).unwrap_or(what).to_owned()
 }
 
-/// Reasons to drop a packet whose form is right and that belongs to no other host: the receiver says nothing,
-/// so nobody else learns of it.
-const SILENT: [DropReason; 9] = [
-    DropReason::IcrcMismatch,
-    DropReason::UnknownQp,
-    DropReason::WrongService,
-    DropReason::WrongPkey,
-    DropReason::WrongQkey,
-    DropReason::ReceiveQueueEmpty,
-    DropReason::ReceiveTooSmall,
-    DropReason::MessageBroken,
-    DropReason::GhostAck,
+/// Reasons to drop a packet that no scenario shows.
+const NOT_SHOWN: [DropReason; 3] = [
+    // It is of another protocol.
+    DropReason::NotIp,
+    // It takes a host with two addresses, and those of scenarios have one.
+    DropReason::WrongDestination,
+    // It takes parts of one READ that are asked for again at the same moment, which no requester does, or a
+    // thousand management datagrams that nobody reads.
+    DropReason::NoRoom,
 ];
 
 #[test]
-fn there_is_a_scenario_for_every_refusal_and_for_what_is_dropped_silently() {
+fn there_is_a_scenario_for_every_refusal_and_for_every_reason_to_drop() {
     let mut unaccepted = BTreeSet::new();
     for (file, text) in scenarios() {
         let all = generated(&file, &text).unaccepted;
@@ -140,9 +137,10 @@ fn there_is_a_scenario_for_every_refusal_and_for_what_is_dropped_silently() {
     }
     let missing: Vec<_> = refusals().difference(&unaccepted).cloned().collect();
     assert!(missing.is_empty(), "refusals without a scenario: {missing:?}");
-    let reasons = SILENT.map(|reason| format!("dropped: {}", reason.name()));
-    let missing: Vec<_> = reasons.iter().filter(|reason| !unaccepted.contains(*reason)).collect();
-    assert!(missing.is_empty(), "drops without a scenario: {missing:?}");
+    let is_shown =
+        |reason: &DropReason| unaccepted.contains(&format!("dropped: {}", reason.name()));
+    let missing: Vec<_> = DropReason::ALL.into_iter().filter(|reason| !is_shown(reason)).collect();
+    assert_eq!(missing, NOT_SHOWN, "reasons to drop a packet without a scenario");
 }
 
 #[test]

@@ -97,7 +97,8 @@ pub(super) fn device(index: u32, host: &Host, memory_left: &mut usize) -> Result
         Mistake::new(span, format!("the memory cannot be registered so: {}", e.explain()))
     })?;
     let config = Config { gids: vec![Gid::from(host.address)], ..Config::default() };
-    let engine = Engine::new(config, memory);
+    let mut engine = Engine::new(config, memory);
+    engine.set_gsi(true);
     let region = Region { start: host.va, len: size as u64, key, access };
     // Each queue pair has bounded queues, so this one needs no bound.
     let cq = Arc::new(CompletionQueue::new(u32::MAX, None));

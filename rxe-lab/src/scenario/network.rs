@@ -14,8 +14,8 @@ use rxe_core::engine::Event;
 use rxe_core::qp::QpHandle;
 use rxe_core::queue::{Completion, CompletionQueue};
 use rxe_core::types::{CompletionOp, Qpn, Status, Time};
-use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
-use rxe_core::wire::{Ethernet, Frame, Mac, NetHeader, TxBatch, TxLimits, UDP_PORT};
+use rxe_core::wire::frame::{UdpChecksum, emit_ethernet, parse_ethernet};
+use rxe_core::wire::{DropReason, Ethernet, Frame, Mac, NetHeader, TxBatch, TxLimits, UDP_PORT};
 use rxe_net::{Fabric, FaultPath, Impairments};
 
 use super::error::{Mistake, Result};
@@ -67,14 +67,33 @@ impl Completions {
     /// Counts a packet that the engine did not accept.
     fn note(&self, made: &mut Generated, event: &Event) {
         let what = match event {
-            Event::Dropped { reason, .. } => format!("dropped: {}", reason.name()),
+            Event::Dropped { reason, .. } => dropped(*reason),
             Event::NakSent { error, .. } => format!("NAK: {error}"),
             _ => return,
         };
-        let pair = event.qpn().and_then(|qpn| self.pairs.get(&qpn)).cloned();
+        self.count(made, event.qpn(), what);
+    }
+
+    /// Counts a packet for this queue pair, if there is one, that was not accepted.
+    fn count(&self, made: &mut Generated, qpn: Option<Qpn>, what: String) {
+        let pair = qpn.and_then(|qpn| self.pairs.get(&qpn)).cloned();
         let whose = pair.unwrap_or_else(|| format!("host {}", self.host));
         *made.unaccepted.entry((whose, what)).or_default() += 1;
     }
+}
+
+/// Why a packet was not accepted, if it was dropped for this reason.
+fn dropped(reason: DropReason) -> String {
+    format!("dropped: {}", reason.name())
+}
+
+/// Why a device drops this frame for its headers up to UDP, if it does.
+fn spoiled(frame: &[u8]) -> Option<DropReason> {
+    let (_, datagram) = match parse_ethernet(frame) {
+        Ok(parsed) => parsed,
+        Err(reason) => return Some(reason),
+    };
+    datagram.frame().err()
 }
 
 /// How a request has ended, in words.
@@ -192,7 +211,12 @@ impl World {
         let now = self.now;
         self.fabric.deliver(now, |net, bytes| {
             worked = true;
-            if let Some(port) = ports.iter_mut().find(|port| port.device.address == net.dst) {
+            // What is for a group comes to everybody but its sender.
+            let is_for = |port: &&mut Port| match net.dst.is_multicast() {
+                true => port.device.address != net.src,
+                false => port.device.address == net.dst,
+            };
+            for port in ports.iter_mut().filter(is_for) {
                 port.into.take(now, &Frame::single(net, bytes));
             }
         });
@@ -206,6 +230,8 @@ impl World {
                     completions.take(&mut self.made, Some((left, &bytes)));
                 }
             }
+            // No communication manager reads what queue pair 1 has taken.
+            while port.device.engine.poll_mad().is_some() {}
             while let Some(event) = port.device.engine.poll_event() {
                 completions.note(&mut self.made, &event);
             }
@@ -229,6 +255,7 @@ impl World {
         whole: Option<Vec<u8>>,
         step: &Range<usize>,
     ) -> Result<()> {
+        let spoiled = whole.as_ref().and_then(|frame| spoiled(frame));
         let frame = whole.unwrap_or_else(|| {
             let mut frame = Vec::new();
             let ethernet =
@@ -249,8 +276,19 @@ impl World {
         port.free = left + Duration::from_nanos(nanos);
         let at = self.wall(left);
         self.made.frames.push(GeneratedFrame { at, bytes: frame, comments: Vec::new() });
-        self.fabric.send_frame(left, &Frame::single(net, bytes));
+        match spoiled {
+            None => self.fabric.send_frame(left, &Frame::single(net, bytes)),
+            Some(reason) => self.drop_before_engine(net.dst, reason),
+        }
         Ok(())
+    }
+
+    /// The device with this address drops a frame before its engine sees it.
+    fn drop_before_engine(&mut self, address: IpAddr, reason: DropReason) {
+        let is_it = |(port, _): &(&Port, _)| port.device.address == address && port.device.answers;
+        if let Some((_, host)) = self.ports.iter().zip(&self.completions).find(is_it) {
+            host.count(&mut self.made, None, dropped(reason));
+        }
     }
 
     /// The time since 1970.

@@ -311,3 +311,31 @@ fn bounds_are_kept() {
     let memory = with("").replace("faults", "memory = 999999999\nfaults");
     assert!(wrong(&memory).2.contains("too much memory"));
 }
+
+#[test]
+fn a_frame_that_no_device_takes_reaches_no_engine() {
+    let packet = |header: &str| {
+        let bth = "BTH = { OpCode = \"RC_SEND_ONLY\", PSN = \"+0\", A = 1 }";
+        with(&format!("{{ packet = {{ qp = \"a\", bytes = 4, {header}, {bth} }} }}"))
+    };
+    for (header, reason) in [
+        ("UDP = { Length = 9 }", "bad_ip_header"),
+        ("UDP = { DestinationPort = 4790 }", "not_roce"),
+        ("IPv4 = { Flags = 1 }", "fragment"),
+        ("Ethernet = { EtherType = 0x0806 }", "not_ip"),
+    ] {
+        let made = made(&packet(header));
+        assert_eq!(made.frames.len(), 1, "{header}");
+        let dropped = ("host b".to_owned(), format!("dropped: {reason}"));
+        assert_eq!(made.unaccepted, [(dropped, 1)].into(), "{header}");
+    }
+}
+
+#[test]
+fn a_packet_to_a_group_comes_to_all_others() {
+    let packet = "{ packet = { qp = \"a\", bytes = 4, IPv4 = { DestinationAddress = \"239.1.1.1\" }, \
+                  BTH = { OpCode = \"UD_SEND_ONLY\", DestQP = 0xffffff } } }";
+    let made = made(&(with(packet) + "[hosts.c]\naddress = \"10.0.0.3\"\n"));
+    let dropped = |host: &str| ((format!("host {host}"), "dropped: no_multicast".to_owned()), 1);
+    assert_eq!(made.unaccepted, [dropped("b"), dropped("c")].into());
+}
