@@ -2,12 +2,8 @@
 //! that they are from, both languages have the same pages and commands, and the glossary has the words
 //! of `rxe explain`.
 //!
-//! A block that starts with ```` ```sh run=NAME ```` is run, and one of `python` by pytest, in the order of the page. `server` runs in
-//! the background until the page's next `client` has ended; all other names run at once. The word
-//! `fails` says that the exit code is not 0. A `text` block after it is what it prints: `…` stands for
-//! any text, all numbers are equal, and lines may be broken anywhere. `~/rxe` is this checkout.
-//!
-//! The READMEs have the same marks.
+//! [`xtask::book`] says how commands are marked, and runs them. `~/rxe` is this checkout. The READMEs have
+//! the same marks.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,6 +13,7 @@ use std::thread;
 
 use rxe_tests::skip;
 use rxe_verbs::words::{self, Entry, Text};
+use xtask::book::{self, Block, blocks};
 
 mod common;
 use common::{in_namespace, installed};
@@ -25,52 +22,12 @@ use common::{in_namespace, installed};
 #[path = "../../docs/examples/arrives.rs"]
 mod arrives;
 
-/// A fenced block of a page.
-struct Block {
-    /// The words after the fence: the language, then what the test does with it.
-    info: Vec<String>,
-    text: String,
-}
-
-impl Block {
-    fn language(&self) -> &str {
-        self.info.first().map_or("", String::as_str)
-    }
-
-    /// The value of `key=value` after the language.
-    fn value(&self, key: &str) -> Option<&str> {
-        self.info.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
-    }
-
-    fn fails(&self) -> bool {
-        self.info.iter().any(|word| word == "fails")
-    }
-}
-
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
 }
 
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-fn blocks(page: &str) -> Vec<Block> {
-    let mut found: Vec<Block> = Vec::new();
-    let mut open = false;
-    for line in page.lines() {
-        if let Some(info) = line.strip_prefix("```") {
-            open = !open;
-            if open {
-                let info = info.split_whitespace().map(str::to_owned).collect();
-                found.push(Block { info, text: String::new() });
-            }
-        } else if open && let Some(block) = found.last_mut() {
-            block.text += line;
-            block.text.push('\n');
-        }
-    }
-    found
 }
 
 /// The pages of a language, below its directory.
@@ -92,81 +49,20 @@ fn pages(language: &str) -> Vec<PathBuf> {
     found.iter().map(|path| path.strip_prefix(&root).expect("below").to_owned()).collect()
 }
 
-/// One spelling for all numbers, and one space for all white space.
-fn masked(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        let hex = rest.strip_prefix("0x");
-        let length = match hex {
-            Some(digits) => 2 + digits.chars().take_while(char::is_ascii_hexdigit).count(),
-            None => {
-                let number = |c: &char| c.is_ascii_digit() || *c == '.';
-                if c.is_ascii_digit() { rest.chars().take_while(number).count() } else { 0 }
-            }
-        };
-        if length > 0 {
-            out.push('#');
-            rest = &rest[length..];
-        } else {
-            out.push(c);
-            rest = &rest[c.len_utf8()..];
-        }
-    }
-    out.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// The parts of a sample that are missing in what was printed.
-fn missing<'a>(sample: &'a str, printed: &str) -> Vec<&'a str> {
-    let printed = masked(printed);
-    sample.split('…').filter(|part| !printed.contains(&masked(part))).collect()
-}
-
 /// A shell script that runs the blocks of a page and prints the exit code and the output of each.
 fn script(blocks: &[Block]) -> String {
     let checkout = docs().join("..").canonicalize().expect("the checkout");
-    let mut out = String::from(
-        "set +e; PATH=$(dirname $RXE):$PATH; export COLUMNS=80 LC_ALL=C.UTF-8
-         export CARGO_NET_OFFLINE=true
-         ip link set veth0 down; ip link set veth0 name eth0; ip link set eth0 up
-         listeners() { ss -Htln | wc -l; }
-         end() { echo \"=== $1 $2\"; cat out.$1; echo; }\n",
-    );
     // What cargo has built is kept. It does not change where it puts the program.
     let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("book");
     // A suite in a clone has a directory of its own for what cargo makes; a reader has none.
-    let _ =
-        writeln!(out, "unset CARGO_TARGET_DIR; export CARGO_BUILD_BUILD_DIR={}", built.display());
-    let mut servers = Vec::new();
-    for (i, block) in blocks.iter().enumerate() {
-        let Some(role) = block.value("run") else { continue };
-        let text = block.text.replace("~/rxe", &checkout.to_string_lossy());
-        // A build takes longer than what it builds.
-        let limit = if text.contains("cargo build") { 250 } else { 20 };
-        // pytest takes no other names of files.
-        let (file, command) = match block.language() {
-            "python" => (format!("block_{i}_test.py"), "/usr/bin/python3 -m pytest -q"),
-            _ => (format!("block.{i}"), "sh -e"),
-        };
-        let _ = writeln!(out, "cat > {file} <<'END'\n{text}END");
-        if role == "server" {
-            let _ = writeln!(
-                out,
-                "before=$(listeners); timeout {limit} {command} {file} > out.{i} 2>&1 & server_{i}=$!; n=0
-                 until [ $(listeners) -gt $before ] || [ $n -gt 100 ]; do
-                     n=$((n + 1)); sleep 0.05; done"
-            );
-            servers.push(i);
-        } else {
-            let _ = writeln!(out, "timeout {limit} {command} {file} > out.{i} 2>&1; end {i} $?");
-            if role == "client" {
-                for server in servers.drain(..) {
-                    let _ = writeln!(out, "wait $server_{server}; end {server} $?");
-                }
-            }
-        }
-    }
-    out
+    let before = format!(
+        "set +e; PATH=$(dirname $RXE):$PATH; export COLUMNS=80 LC_ALL=C.UTF-8
+         export CARGO_NET_OFFLINE=true CARGO_BUILD_BUILD_DIR={}; unset CARGO_TARGET_DIR
+         ip link set veth0 down; ip link set veth0 name eth0; ip link set eth0 up
+         listeners() {{ ss -Htln | wc -l; }}\n",
+        built.display()
+    );
+    before + &book::script(blocks, None).replace("~/rxe", &checkout.to_string_lossy())
 }
 
 /// The README, from where the pages of the English book are.
@@ -206,37 +102,12 @@ fn run(page: &Path) -> Result<(), String> {
     );
     let Some(out) = in_namespace(page, &(prepare + &script(&blocks))) else { return Ok(()) };
     let printed = String::from_utf8_lossy(&out.stdout).into_owned();
-    let mut wrong = String::new();
-    let mut count = 0;
-    for part in printed.split("=== ").skip(1) {
-        let (head, said) = part.split_once('\n').unwrap_or((part, ""));
-        let (index, code) = head.split_once(' ').expect("an index and a code");
-        let index: usize = index.parse().expect("an index");
-        let block = &blocks[index];
-        count += 1;
-        if (code != "0") != block.fails() || code == "124" {
-            let _ = writeln!(wrong, "exit code {code} of\n{}it printed\n{said}", block.text);
-        }
-        if let Some(sample) = blocks.get(index + 1).filter(|next| next.language() == "text") {
-            for part in missing(&sample.text, said) {
-                let _ = writeln!(wrong, "{}does not print\n{part}\nbut\n{said}", block.text);
-            }
-        }
-    }
+    let wrong = book::wrong(&blocks, false, &printed);
     let errors = String::from_utf8_lossy(&out.stderr);
-    if wrong.is_empty() && count > 0 {
+    if wrong.is_empty() {
         return Ok(());
     }
     Err(format!("{page}:\n{wrong}\n{printed}{errors}"))
-}
-
-#[test]
-fn what_a_page_shows_is_compared_with_what_is_printed() {
-    let printed = "QPN 0x1a, 12.5 MB\n  all  is well\n";
-    assert!(missing("QPN 0x02 , 7 MB all is\nwell", printed).len() == 1);
-    assert!(missing("QPN 0x02, 7 MB all is\nwell", printed).is_empty());
-    assert!(missing("QPN 0x02…well", printed).is_empty());
-    assert_eq!(missing("QPN…all is lost", printed), ["all is lost"]);
 }
 
 /// All pages with commands at once: most of the time they wait.

@@ -1,6 +1,7 @@
 //! The project's chores as a library, for `cargo xtask` and the outer tests: the kernel VM harness
 //! and the peers that tests script.
 
+pub mod book;
 pub mod c;
 pub mod conform;
 pub mod debs;

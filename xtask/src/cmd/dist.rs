@@ -19,8 +19,8 @@ pub(crate) struct Args {
     /// Link with this machine's C library, not with the one of Debian 11
     #[arg(long)]
     native: bool,
-    /// Also install the packages on clean systems (Debian 11, 12 and 13, Ubuntu 22.04 and 24.04) and use
-    /// them there, and install from the checkout on a clean Debian 13; of another processor, run the
+    /// Also install the packages on clean systems (Debian 11, 12 and 13, Ubuntu 22.04 and 24.04), use them
+    /// and follow the book's Learn there, and install from the checkout on a clean Debian 13; of another processor, run the
     /// programs of the image by qemu-user, and in a machine that QEMU emulates
     #[arg(long)]
     check: bool,
@@ -113,33 +113,51 @@ fn make(args: &Args) -> Result<Vec<String>> {
         for name in ["README.md", "README.zh-CN.md"] {
             commands += &dist::commands(&read(&root, name)?)?;
         }
+        let learn = dist::Learn::read(&root)?;
+        let commit = checkout::commit(&root, "HEAD")?;
+        let clone = |to: &Path| checkout::clone(&root, to, &commit);
+        let rust = rust(&root, &clone);
         let releases = dist::RELEASES.into_iter().map(str::to_owned);
         for release in releases.chain(args.system.clone()) {
             match dist::check(&release, &out, &commands) {
                 Ok(()) => println!("{release}: installed, used and removed"),
-                Err(Error::Missing(why)) => skipped.push(format!("packages on {release}: {why}")),
+                Err(Error::Missing(why)) => {
+                    skipped.push(format!("packages on {release}: {why}"));
+                    continue;
+                }
                 Err(why) => return Err(why),
             }
+            // Systems of one's own have no network in which to fetch what the pages install.
+            if dist::RELEASES.contains(&&*release) {
+                let rust = rust.as_ref().ok().filter(|_| release == dist::RUST_ON);
+                dist::check_learn(&release, &out, &learn, rust)?;
+                println!("{release}: all steps of Learn followed");
+            }
         }
-        match source(&root) {
-            Ok(()) => println!("trixie: installed from the checkout, by the README's commands"),
-            Err(Error::Missing(why)) => skipped.push(format!("the README's checkout: {why}")),
-            Err(why) => return Err(why),
+        let readme = checkout::git(&root, &["show", &format!("{commit}:README.md")])?;
+        let checkout = |rust| dist::check_source(rust, &dist::checkout_commands(&readme)?);
+        match rust.as_ref().map_err(|why| why.to_string()) {
+            Ok(rust) => {
+                checkout(rust)?;
+                println!(
+                    "{}: installed from the checkout, by the README's commands",
+                    dist::RUST_ON
+                );
+            }
+            Err(why) => skipped.push(format!("the README's checkout, Learn in Rust: {why}")),
         }
     }
     Ok(skipped)
 }
 
-/// Runs the README's commands for a checkout on a clean system that has Rust.
-fn source(root: &Path) -> Result<()> {
-    let commit = checkout::commit(root, "HEAD")?;
-    let readme = checkout::git(root, &["show", &format!("{commit}:README.md")])?;
+/// What clean systems build with.
+fn rust<'a>(root: &Path, clone: &'a dyn Fn(&Path) -> Result<()>) -> Result<dist::Rust<'a>> {
     let mut rustc = Command::new("rustc");
     let out = rustc.args(["--print", "sysroot"]).output();
     let out = out.map_err(|e| Error::Missing(format!("rustc: {e}")))?;
-    let rust = PathBuf::from(String::from_utf8_lossy(&out.stdout).trim());
-    if !rust.join("bin/cargo").exists() {
-        return Err(Error::Missing(format!("{} has no cargo", rust.display())));
+    let toolchain = PathBuf::from(String::from_utf8_lossy(&out.stdout).trim());
+    if !toolchain.join("bin/cargo").exists() {
+        return Err(Error::Missing(format!("{} has no cargo", toolchain.display())));
     }
     // All crates, as there is no network.
     if !cargo().args(["fetch", "--locked"]).current_dir(root).status().is_ok_and(|s| s.success()) {
@@ -148,8 +166,7 @@ fn source(root: &Path) -> Result<()> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
     let registry = home.unwrap_or_default().join("registry");
-    let clone = |to: &Path| checkout::clone(root, to, &commit);
-    dist::check_source(clone, [&rust, &registry], &dist::checkout_commands(&readme)?)
+    Ok(dist::Rust { toolchain, registry, clone })
 }
 
 fn read(root: &Path, name: &str) -> Result<String> {

@@ -3,7 +3,8 @@
 //! left out.
 
 use super::image::name;
-use super::roots::{enter, system, unpacked};
+use super::roots::enter;
+use super::systems::{System, unpacked};
 use crate::vm::{Error, Result};
 use std::path::Path;
 use std::process::Command;
@@ -40,7 +41,7 @@ fn copies(page: &str) -> Result<Vec<(String, String)>> {
 /// # Errors
 /// As [`check`](super::check), and if the page has no Dockerfile of this version.
 pub fn check_dockerfile(page: &str, layer: &Path) -> Result<()> {
-    let (image, root) = (unpacked(layer)?, unpacked(&system(FROM.1)?)?);
+    let (image, root) = (unpacked(layer)?, unpacked(&System::USER.archive(FROM.1)?)?);
     let below = |root: &Path, path: &str| root.join(path.trim_start_matches('/'));
     for (source, to) in copies(page)? {
         let mut copy = Command::new("cp");

@@ -12,10 +12,12 @@ mod documents;
 mod elf;
 mod files;
 mod image;
+mod learn;
 mod licences;
 mod machine;
 mod roots;
 mod sysroot;
+mod systems;
 mod tree;
 
 pub use arch::Arch;
@@ -25,10 +27,12 @@ pub use dockerfile::check_dockerfile;
 pub use elf::{glibc, split};
 pub use files::files;
 pub use image::{digest, image, layer_of};
+pub use learn::{Learn, check_learn};
 pub use licences::licences;
 pub use machine::check_machine;
-pub use roots::{RELEASES, blocks, check, check_image, check_source, checkout_commands, commands};
+pub use roots::{blocks, check, check_image, check_source, checkout_commands, commands};
 pub use sysroot::{GLIBC, sysroot};
+pub use systems::{RELEASES, RUST_ON, Rust};
 pub use tree::{Tree, gzip};
 
 /// The version of all crates of the workspace.

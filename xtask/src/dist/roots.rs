@@ -1,32 +1,16 @@
 //! Installs the packages on clean systems and uses them there.
 //!
-//! The systems are Debian's releases from the machine's own mirror, made by mmdebstrap and kept in the
-//! cache. Each check unpacks one into a temporary directory and enters it in namespaces of its own: no
+//! Each check unpacks a system into a temporary directory and enters it in namespaces of its own: no
 //! network, no other processes, no file of the host.
 
 use super::Arch;
-use crate::vm::{Error, Result, cache, mirror};
-use std::env;
-use std::fs;
-use std::path::{Path, PathBuf};
+use super::systems::{RUST_ON, Rust, System, unpacked};
+use crate::vm::{Error, Result};
+use std::path::Path;
 use std::process::Command;
 
-/// Debian's releases 11, 12 and 13, and Ubuntu's 22.04 and 24.04.
-pub const RELEASES: [&str; 5] = ["bullseye", "bookworm", "trixie", "jammy", "noble"];
-
-/// Those of Ubuntu, which Debian's mirrors do not have.
-const UBUNTU: [&str; 2] = ["jammy", "noble"];
-
-/// The variable that says where they are, and what verifies them.
-const UBUNTU_MIRROR: &str = "RXE_UBUNTU_MIRROR";
-const UBUNTU_KEYRING: &str = "/usr/share/keyrings/ubuntu-archive-keyring.gpg";
-
-/// What is installed there besides the essential packages: a program of rdma-core, one that loads
-/// libibverbs by itself, and what reads manual pages.
-const PACKAGES: &str = "ibverbs-utils,python3,man-db";
-
 /// What is installed where `rxe` is built.
-const BUILD_PACKAGES: &str = "git,gcc,libc6-dev";
+const BUILD_PACKAGES: [&str; 3] = ["git", "gcc", "libc6-dev"];
 
 /// Enters the root `$1` with the packages' directory `$2` mounted in it, and runs `$3` there. Only
 /// loopback is up.
@@ -35,6 +19,7 @@ const ENTER: &str = r#"
     mkdir "$1/packages"
     mount --bind "$2" "$1/packages"
     mount --rbind /dev "$1/dev"
+    mount -t tmpfs none "$1/dev/shm"
     mount -t proc proc "$1/proc"
     mount -t sysfs sysfs "$1/sys"
     exec chroot "$1" /usr/bin/env -i HOME=/root LC_ALL=C.UTF-8 \
@@ -187,21 +172,16 @@ const BUILD: &str = r#"
         sh -ec 'cd /checkout; eval "$1"' sh "$4"
 "#;
 
-/// Runs `commands` on a clean Debian 13 with Rust, in the checkout that `clone` makes there. The crates
-/// that it depends on must be in `registry`, cargo's, and Rust is the one in `rust`.
+/// Runs `commands` on a clean Debian 13 with Rust, in a checkout.
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_source(
-    clone: impl FnOnce(&Path) -> Result<()>,
-    [rust, registry]: [&Path; 2],
-    commands: &str,
-) -> Result<()> {
-    let packages = format!("{PACKAGES},{BUILD_PACKAGES}");
-    let root = unpacked(&system_with("trixie", "trixie-build", &packages)?)?;
-    clone(&root.path().join("checkout"))?;
+pub fn check_source(rust: &Rust<'_>, commands: &str) -> Result<()> {
+    let system = System { name: "build", packages: &BUILD_PACKAGES, later: &[] };
+    let root = unpacked(&system.archive(RUST_ON)?)?;
+    (rust.clone)(&root.path().join("checkout"))?;
     let mut enter = namespaces_for("3600");
-    enter.args(["sh", "-ec", BUILD, "sh"]).arg(root.path()).args([rust, registry]);
+    enter.args(["sh", "-ec", BUILD, "sh"]).arg(root.path()).args([&rust.toolchain, &rust.registry]);
     let said = succeed("a checkout on a clean Debian 13", enter.arg(commands))?;
     match said.contains("every byte verified") {
         true => Ok(()),
@@ -230,7 +210,8 @@ const IMAGE: [&str; 2] = ["--version", "demo"];
 /// there said.
 pub fn check(release: &str, packages: &Path, readmes: &str) -> Result<()> {
     let own = Path::new(release);
-    let archive = if own.extension().is_some() { own.to_owned() } else { system(release)? };
+    let archive =
+        if own.extension().is_some() { own.to_owned() } else { System::USER.archive(release)? };
     // The commands print much. A `||` behind them would let each of them fail.
     let quiet = "exec 3>&1 > readmes 2>&1; trap '[ $? = 0 ] || cat readmes >&3' EXIT";
     let readmes = format!("{INSTALL}{quiet}\n{readmes}");
@@ -291,64 +272,13 @@ pub fn check_image(arch: &Arch, layer: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The archive of a system's root. Makes it, unless it is in the cache.
-pub(super) fn system(release: &str) -> Result<PathBuf> {
-    system_with(release, release, PACKAGES)
-}
-
-/// As [`system`], with these packages; `name` is that of the archive in the cache.
-fn system_with(release: &str, name: &str, packages: &str) -> Result<PathBuf> {
-    let done = cache()?.join(format!("root-{name}.tar"));
-    if done.exists() {
-        return Ok(done);
-    }
-    let part = done.with_extension("part.tar");
-    let mut mmdebstrap = Command::new("mmdebstrap");
-    mmdebstrap.args(["--quiet", "--variant=apt", &format!("--include={packages}")]);
-    // Releases that are no longer updated expire; their signatures still hold.
-    mmdebstrap.arg("--aptopt=Acquire::Check-Valid-Until \"false\"");
-    let mirror = if UBUNTU.contains(&release) {
-        if !Path::new(UBUNTU_KEYRING).exists() {
-            let why = format!("{release}: there is no {UBUNTU_KEYRING}, so nothing verifies it");
-            return Err(Error::Missing(why));
-        }
-        mmdebstrap.args(["--components=main,universe", "--keyring", UBUNTU_KEYRING]);
-        env::var(UBUNTU_MIRROR).map_err(|_| {
-            Error::Missing(format!("{release}: {UBUNTU_MIRROR} names no mirror of Ubuntu"))
-        })?
-    } else {
-        mirror()?
-    };
-    mmdebstrap.arg(release).arg(&part).arg(mirror);
-    let out = mmdebstrap.output();
-    let out = out.map_err(|e| Error::Missing(format!("mmdebstrap (a Debian package): {e}")))?;
-    if !out.status.success() {
-        let said = String::from_utf8_lossy(&out.stderr);
-        let last = said.lines().last().unwrap_or_default();
-        return Err(Error::Missing(format!("mmdebstrap makes no {release}: {last}")));
-    }
-    let renamed = fs::rename(&part, &done);
-    renamed.map_err(|e| Error::Failed(format!("{}: {e}", done.display())))?;
-    Ok(done)
-}
-
-/// A directory with the files of an archive. It is removed in the end.
-pub(super) fn unpacked(archive: &Path) -> Result<tempfile::TempDir> {
-    let root = tempfile::Builder::new().prefix("rxe-root-").tempdir();
-    let root = root.map_err(|e| Error::Failed(format!("a temporary directory: {e}")))?;
-    let mut tar = Command::new("tar");
-    tar.args(["--no-same-owner", "--exclude=./dev/*", "-xpf"]).arg(archive);
-    succeed("tar", tar.arg("-C").arg(root.path()))?;
-    Ok(root)
-}
-
 /// Namespaces of mounts, networks, process IDs and, if this is not root, users.
 fn namespaces() -> Command {
     namespaces_for("300")
 }
 
 /// As [`namespaces`], for so many seconds.
-fn namespaces_for(seconds: &str) -> Command {
+pub(super) fn namespaces_for(seconds: &str) -> Command {
     let mut unshare = Command::new("timeout");
     unshare.args([seconds, "unshare", "--mount", "--net", "--pid", "--fork", "--ipc"]);
     if !rustix::process::geteuid().is_root() {
@@ -371,6 +301,7 @@ pub(super) fn succeed(what: &str, command: &mut Command) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn the_marked_commands_of_both_readmes_are_the_same_and_others_are_left_out() {
@@ -398,7 +329,7 @@ mod tests {
             assert!(lines[0].starts_with("cargo xtask install "), "{commands}");
             assert!(lines[1].starts_with("~/.local/bin/rxe demo "), "{commands}");
             assert_eq!(lines[2], "cargo run -p rxe-verbs --example send_receive");
-            let packages = format!("`apt-get install {}`", BUILD_PACKAGES.replace(',', " "));
+            let packages = format!("`apt-get install {}`", BUILD_PACKAGES.join(" "));
             assert!(text.contains(&packages), "{name} lacks {packages}");
         }
     }

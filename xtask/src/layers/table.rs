@@ -337,7 +337,7 @@ pub const LAYERS: &[Layers] = &[
             &["c", "dist", "peer", "skip"],
             &["debs", "libs", "pages", "wheel"],
             &["vm"],
-            &["cmd", "layers", "links", "say"],
+            &["book", "cmd", "layers", "links", "say"],
         ],
     },
     Layers {

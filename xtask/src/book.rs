@@ -1,0 +1,202 @@
+//! The commands on pages: how they are marked, the script that runs them, and what is wrong with what they
+//! print.
+//!
+//! A block that starts with ```` ```sh run=NAME ```` is run, and one of `python` by pytest, in the order of
+//! the page. `server` runs in the background until the page's next `client` has ended; all other names run at
+//! once. The word `fails` says that the exit code is not 0. A `text` block after it is what it prints: `…`
+//! stands for any text, all numbers are equal, and lines may be broken anywhere.
+//!
+//! Only where a page is tried on a clean system ([`crate::dist`]), ```` ```sh install ```` is run by root, and
+//! ```` ```sh package ```` by the user of the package.
+
+use std::fmt::Write as _;
+
+/// A fenced block of a page.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// The words after the fence: the language, then what is done with it.
+    pub info: Vec<String>,
+    /// What is between the fences.
+    pub text: String,
+}
+
+impl Block {
+    /// The first word after the fence.
+    pub fn language(&self) -> &str {
+        self.info.first().map_or("", String::as_str)
+    }
+
+    /// The value of `key=value` after the language.
+    pub fn value(&self, key: &str) -> Option<&str> {
+        self.info.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+    }
+
+    /// Whether this word stands after the language.
+    pub fn says(&self, word: &str) -> bool {
+        self.info.iter().skip(1).any(|found| found == word)
+    }
+
+    /// The role in which it is run, if it is; those that change the system only if `clean`.
+    fn role(&self, clean: bool) -> Option<&str> {
+        let marked = ["install", "package"].into_iter().find(|mark| clean && self.says(mark));
+        marked.or_else(|| self.value("run"))
+    }
+}
+
+/// The fenced blocks of a page, in their order.
+pub fn blocks(page: &str) -> Vec<Block> {
+    let mut found: Vec<Block> = Vec::new();
+    let mut open = false;
+    for line in page.lines() {
+        if let Some(info) = line.strip_prefix("```") {
+            open = !open;
+            if open {
+                let info = info.split_whitespace().map(str::to_owned).collect();
+                found.push(Block { info, text: String::new() });
+            }
+        } else if open && let Some(block) = found.last_mut() {
+            block.text += line;
+            block.text.push('\n');
+        }
+    }
+    found
+}
+
+/// One spelling for all numbers, and one space for all white space.
+fn masked(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let hex = rest.strip_prefix("0x");
+        let length = match hex {
+            Some(digits) => 2 + digits.chars().take_while(char::is_ascii_hexdigit).count(),
+            None => {
+                let number = |c: &char| c.is_ascii_digit() || *c == '.';
+                if c.is_ascii_digit() { rest.chars().take_while(number).count() } else { 0 }
+            }
+        };
+        if length > 0 {
+            out.push('#');
+            rest = &rest[length..];
+        } else {
+            out.push(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    out.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The parts of a sample that are missing in what was printed.
+fn missing<'a>(sample: &'a str, printed: &str) -> Vec<&'a str> {
+    let printed = masked(printed);
+    sample.split('…').filter(|part| !printed.contains(&masked(part))).collect()
+}
+
+/// A shell script that runs the marked blocks and prints the exit code and the output of each, for
+/// [`wrong`]. On a clean system, `clean` is put before each command that root does not run. The script needs
+/// a command `listeners`, which prints how many TCP sockets listen.
+pub fn script(blocks: &[Block], clean: Option<&str>) -> String {
+    let mut out = String::from("end() { echo \"=== $1 $2\"; cat out.$1; echo; }\n");
+    let mut servers = Vec::new();
+    for (i, block) in blocks.iter().enumerate() {
+        let Some(role) = block.role(clean.is_some()) else { continue };
+        let text = &block.text;
+        let user = clean.filter(|_| role != "install").unwrap_or_default();
+        // What is installed or built takes longer than what runs.
+        let limit = match role {
+            "install" => 600,
+            _ if text.contains("cargo build") => 900,
+            _ => 20,
+        };
+        // pytest takes no other names of files.
+        let (file, command) = match block.language() {
+            "python" => (format!("block_{i}_test.py"), "/usr/bin/python3 -m pytest -q"),
+            _ => (format!("block.{i}"), "sh -e"),
+        };
+        let _ = writeln!(out, "cat > {file} <<'END'\n{text}END");
+        let run = format!("{user} timeout {limit} {command} {file} > out.{i} 2>&1");
+        if role == "server" {
+            let _ = writeln!(
+                out,
+                "before=$(listeners); {run} & server_{i}=$!; n=0
+                 until [ $(listeners) -gt $before ] || [ $n -gt 100 ]; do
+                     n=$((n + 1)); sleep 0.05; done"
+            );
+            servers.push(i);
+        } else {
+            let _ = writeln!(out, "{run}; end {i} $?");
+            if role == "client" {
+                for server in servers.drain(..) {
+                    let _ = writeln!(out, "wait $server_{server}; end {server} $?");
+                }
+            }
+        }
+    }
+    out
+}
+
+/// What is wrong with what the script of these blocks printed, or nothing. `clean`: it was a clean system's.
+pub fn wrong(blocks: &[Block], clean: bool, printed: &str) -> String {
+    let mut wrong = String::new();
+    let expected = blocks.iter().filter(|block| block.role(clean).is_some()).count();
+    let mut count = 0;
+    for part in printed.split("=== ").skip(1) {
+        let (head, said) = part.split_once('\n').unwrap_or((part, ""));
+        let Some((index, code)) = head.split_once(' ') else { continue };
+        let Some((index, block)) =
+            index.parse().ok().and_then(|i: usize| Some((i, blocks.get(i)?)))
+        else {
+            continue;
+        };
+        count += 1;
+        if (code != "0") != block.says("fails") || code == "124" {
+            let _ = writeln!(wrong, "exit code {code} of\n{}it printed\n{said}", block.text);
+        }
+        if let Some(sample) = blocks.get(index + 1).filter(|next| next.language() == "text") {
+            for part in missing(&sample.text, said) {
+                let _ = writeln!(wrong, "{}does not print\n{part}\nbut\n{said}", block.text);
+            }
+        }
+    }
+    if count != expected {
+        let _ = writeln!(wrong, "of {expected} commands {count} were run");
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_page_shows_is_compared_with_what_is_printed() {
+        let printed = "QPN 0x1a, 12.5 MB\n  all  is well\n";
+        assert!(missing("QPN 0x02 , 7 MB all is\nwell", printed).len() == 1);
+        assert!(missing("QPN 0x02, 7 MB all is\nwell", printed).is_empty());
+        assert!(missing("QPN 0x02…well", printed).is_empty());
+        assert_eq!(missing("QPN…all is lost", printed), ["all is lost"]);
+    }
+
+    const PAGE: &str = "```sh run=here\necho 1\n```\n```text\n7\n```\n```sh\nrm -r /\n```\n\
+                        ```sh run=here fails\nfalse\n```\n```sh install\nsudo true\n```\n";
+
+    #[test]
+    fn the_marked_blocks_are_run_and_only_they() {
+        let blocks = blocks(PAGE);
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!script(&blocks, None).contains("sudo"));
+        let script = script(&blocks, Some("env"));
+        assert!(!script.contains("rm -r") && script.contains("sudo true"));
+        let script = script.replace("sudo true", "true");
+        let mut shell = std::process::Command::new("sh");
+        let out = shell.args(["-c", &script]).current_dir(dir.path()).output().unwrap();
+        let printed = String::from_utf8(out.stdout).unwrap();
+        assert_eq!(wrong(&blocks, true, &printed), "", "{printed}");
+        let other = wrong(&blocks, true, &printed.replace("\n1\n", "\none\n"));
+        assert!(other.contains("echo 1\ndoes not print\n7"), "{other}");
+        let other = wrong(&blocks, true, &printed.replace("=== 3 1", "=== 3 0"));
+        assert!(other.contains("exit code 0 of\nfalse"), "{other}");
+        let other = wrong(&blocks, true, printed.split("=== 3").next().unwrap());
+        assert!(other.contains("of 3 commands 1 were run"), "{other}");
+    }
+}

@@ -1,0 +1,131 @@
+//! Clean systems: archives of root directories that mmdebstrap makes of a release, from the machine's own
+//! mirror, and that are kept in the cache.
+
+use super::digest;
+use crate::debs::unpack;
+use crate::vm::{Error, Result, cache, download, kept, mirror};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Debian's releases 11, 12 and 13, and Ubuntu's 22.04 and 24.04.
+pub const RELEASES: [&str; 5] = ["bullseye", "bookworm", "trixie", "jammy", "noble"];
+
+/// Those of Ubuntu, which Debian's mirrors do not have.
+const UBUNTU: [&str; 2] = ["jammy", "noble"];
+
+/// The variable that says where they are.
+const UBUNTU_MIRROR: &str = "RXE_UBUNTU_MIRROR";
+
+/// What verifies them, where its package is installed. Debian has that package from this release on.
+const UBUNTU_KEYRING: &str = "usr/share/keyrings/ubuntu-archive-keyring.gpg";
+const KEYRING_PACKAGE: (&str, &str) = ("trixie", "ubuntu-keyring");
+
+/// The release on which things are built.
+pub const RUST_ON: &str = "trixie";
+
+/// What it needs for that: this machine's Rust, and a checkout.
+pub struct Rust<'a> {
+    /// The directory with `bin/cargo`.
+    pub toolchain: PathBuf,
+    /// cargo's, with the crates that the checkout depends on.
+    pub registry: PathBuf,
+    /// Makes the checkout in a directory.
+    pub clone: &'a dyn Fn(&Path) -> Result<()>,
+}
+
+/// What a system has besides apt and the essential packages.
+pub(super) struct System<'a> {
+    /// What to call it.
+    pub(super) name: &'a str,
+    /// These are installed.
+    pub(super) packages: &'a [&'a str],
+    /// These are not, but apt has all that it needs to install them without a network.
+    pub(super) later: &'a [&'a str],
+}
+
+impl System<'_> {
+    /// That of someone who runs programs: one of rdma-core, one that loads libibverbs by itself, and what
+    /// reads manual pages.
+    pub(super) const USER: System<'static> =
+        System { name: "user", packages: &["ibverbs-utils", "python3", "man-db"], later: &[] };
+
+    /// The archive of its root, on this release. Makes it, unless it is in the cache.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] if this machine cannot make it.
+    pub(super) fn archive(&self, release: &str) -> Result<PathBuf> {
+        let Self { name, packages, later } = self;
+        let lists = [packages.join(","), later.join(" ")];
+        let digest = digest(lists.join(";").as_bytes());
+        let digest = digest.trim_start_matches("sha256:").get(..8).unwrap_or_default();
+        let done = cache()?.join(format!("root-{release}-{name}-{digest}.tar"));
+        if done.exists() {
+            return Ok(done);
+        }
+        let part = done.with_extension("part.tar");
+        let mut mmdebstrap = Command::new("mmdebstrap");
+        mmdebstrap.args(["--quiet", "--variant=apt"]);
+        if !packages.is_empty() {
+            mmdebstrap.arg(format!("--include={}", lists[0]));
+        }
+        if !later.is_empty() {
+            // With recommended packages, as apt installs them for its users. mmdebstrap turns them off.
+            let fetch = "apt-get -o APT::Install-Recommends=true install --yes --download-only";
+            mmdebstrap.arg(format!("--customize-hook=chroot \"$1\" {fetch} {}", lists[1]));
+            mmdebstrap.arg("--skip=cleanup/apt");
+        }
+        // Releases that are no longer updated expire; their signatures still hold.
+        mmdebstrap.arg("--aptopt=Acquire::Check-Valid-Until \"false\"");
+        let from = if UBUNTU.contains(&release) {
+            let from = env::var(UBUNTU_MIRROR).map_err(|_| {
+                Error::Missing(format!("{UBUNTU_MIRROR} names no mirror of Ubuntu"))
+            })?;
+            mmdebstrap.args(["--components=main,universe", "--keyring"]).arg(ubuntu_keyring()?);
+            from
+        } else {
+            mirror()?
+        };
+        mmdebstrap.arg(release).arg(&part).arg(from);
+        let out = mmdebstrap.output();
+        let out = out.map_err(|e| Error::Missing(format!("mmdebstrap (a Debian package): {e}")))?;
+        if !out.status.success() {
+            let said = String::from_utf8_lossy(&out.stderr);
+            let last = said.lines().last().unwrap_or_default();
+            return Err(Error::Missing(format!("mmdebstrap makes no {release}: {last}")));
+        }
+        let renamed = fs::rename(&part, &done);
+        renamed.map_err(|e| Error::Failed(format!("{}: {e}", done.display())))?;
+        Ok(done)
+    }
+}
+
+/// The keys that verify Ubuntu's releases: those of this machine, or else of Debian's package, which apt
+/// verifies.
+fn ubuntu_keyring() -> Result<PathBuf> {
+    let own = Path::new("/").join(UBUNTU_KEYRING);
+    if own.exists() {
+        return Ok(own);
+    }
+    let done = cache()?.join("ubuntu-keyring");
+    kept(&done, |scratch| {
+        let (release, package) = KEYRING_PACKAGE;
+        let unpacked = scratch.join("unpacked");
+        for deb in download(release, "amd64", &[package], scratch)? {
+            unpack(&deb, &unpacked)?;
+        }
+        Ok(unpacked)
+    })?;
+    Ok(done.join(UBUNTU_KEYRING))
+}
+
+/// A directory with the files of an archive. It is removed in the end.
+pub(super) fn unpacked(archive: &Path) -> Result<tempfile::TempDir> {
+    let root = tempfile::Builder::new().prefix("rxe-root-").tempdir();
+    let root = root.map_err(|e| Error::Failed(format!("a temporary directory: {e}")))?;
+    let mut tar = Command::new("tar");
+    tar.args(["--no-same-owner", "--exclude=./dev/*", "-xpf"]).arg(archive);
+    super::roots::succeed("tar", tar.arg("-C").arg(root.path()))?;
+    Ok(root)
+}
