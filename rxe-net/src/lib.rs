@@ -33,11 +33,11 @@ mod udp;
 mod udp_socket;
 mod xdp;
 
-/// Parsers of what other processes can write, for this project's fuzzers. It is no public interface.
+/// Parsers of what other processes can write, for this project's fuzzers and tests. It is no public interface.
 #[doc(hidden)]
 pub mod untrusted {
     pub use crate::lease::untrusted as lease;
-    pub use crate::shm::ring;
+    pub use crate::shm::{lane, ring};
 }
 
 pub use backend::{Backend, Capabilities, SendStatus, SrcPort};

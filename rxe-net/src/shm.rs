@@ -16,6 +16,7 @@
 //! - While a thread sleeps on the descriptors ([`Backend::watch`]), one is readable whenever there is
 //!   something to receive. While none does, two ends that poll make no system call.
 
+pub mod lane;
 mod link;
 mod listeners;
 mod offers;

@@ -4,8 +4,10 @@ pub mod captures;
 pub mod crowd;
 pub mod fuzz;
 pub mod lone;
+pub mod namespace;
 pub mod network;
 pub mod scenario;
+pub mod shared_memory;
 pub mod sim;
 pub mod stream;
 

@@ -1,6 +1,8 @@
 //! Thousands of seeded runs of engines against a model; see `rxe_tests::sim`.
 //!
 //! - `RXE_SIM_RUNS=100000` makes more runs than the usual 20,000,
+//! - `RXE_SIM_RINGS=1` makes them with shared memory between the engines and the network, as 2,000 are
+//!   anyway,
 //! - `RXE_SIM_SEED=1234 cargo test -p rxe-tests --test simulation` does only run 1234 and prints its
 //!   log. If the run fails, it is first made as small as possible.
 
@@ -17,6 +19,7 @@ use rxe_tests::sim::world::{Failure, Report};
 const RUNS: u64 = 20_000;
 /// The number of runs with `cargo xtask test --all`.
 const ALL: u64 = 100_000;
+const RUNS_OVER_RINGS: u64 = 2_000;
 
 #[test]
 fn every_seeded_run_is_as_the_model_says() {
@@ -25,12 +28,30 @@ fn every_seeded_run_is_as_the_model_says() {
     }
     let usual = if std::env::var_os("RXE_TEST_ALL").is_some() { ALL } else { RUNS };
     let runs = number("RXE_SIM_RUNS").unwrap_or(usual);
-    let (totals, failures) = run_all(runs);
+    let (totals, failures) = run_all(runs, draw);
     println!("{runs} runs: {totals:#?}");
-    report(&failures, runs);
+    report(&failures, runs, draw, "");
     if runs >= RUNS {
         totals.must_have_met_everything();
     }
+}
+
+/// What passes between processes of one host: the network with its faults stands between two rings.
+#[test]
+fn seeded_runs_over_shared_memory_are_as_the_model_says() {
+    let draw = |seed| Case::draw(seed).over_rings();
+    let (totals, failures) = run_all(RUNS_OVER_RINGS, draw);
+    report(&failures, RUNS_OVER_RINGS, draw, "RXE_SIM_RINGS=1 ");
+    assert!(totals.requests_not > 0 && totals.requests_well > RUNS_OVER_RINGS * 10);
+    for fault in ["lost", "duplicated", "reordered", "corrupted"] {
+        assert!(totals.met[fault] > 0, "no run has met: {fault}");
+    }
+}
+
+/// Run number `seed`.
+fn draw(seed: u64) -> Case {
+    let case = Case::draw(seed);
+    if std::env::var_os("RXE_SIM_RINGS").is_some() { case.over_rings() } else { case }
 }
 
 #[test]
@@ -42,7 +63,7 @@ fn a_run_happens_the_same_way_every_time() {
 }
 
 /// Does all runs, on all cores.
-fn run_all(runs: u64) -> (Totals, Vec<(u64, String)>) {
+fn run_all(runs: u64, draw: impl Fn(u64) -> Case + Sync) -> (Totals, Vec<(u64, String)>) {
     let next = AtomicU64::new(0);
     let result = Mutex::new((Totals::default(), Vec::new()));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -54,7 +75,7 @@ fn run_all(runs: u64) -> (Totals, Vec<(u64, String)>) {
                     if seed >= runs {
                         break;
                     }
-                    let outcome = Case::draw(seed).run(false);
+                    let outcome = draw(seed).run(false);
                     let mut result = result.lock().unwrap();
                     match outcome {
                         Ok(report) => result.0.add(&report),
@@ -69,15 +90,15 @@ fn run_all(runs: u64) -> (Totals, Vec<(u64, String)>) {
     (totals, failures)
 }
 
-/// Prints which runs failed, and the log of the first.
-fn report(failures: &[(u64, String)], runs: u64) {
+/// Prints which runs failed, and the log of the first, which these variables repeat.
+fn report(failures: &[(u64, String)], runs: u64, draw: impl Fn(u64) -> Case, variables: &str) {
     let Some((first, what)) = failures.first() else { return };
     for (seed, what) in failures.iter().take(20) {
         eprintln!("run {seed}: {what}");
     }
-    tell(*first, what);
+    tell(*first, &draw(*first), what);
     panic!(
-        "{} of {runs} runs failed; replay the first with\n  RXE_SIM_SEED={first} cargo test -p \
+        "{} of {runs} runs failed; replay the first with\n  {variables}RXE_SIM_SEED={first} cargo test -p \
          rxe-tests --test simulation every_seeded -- --nocapture",
         failures.len()
     );
@@ -85,20 +106,20 @@ fn report(failures: &[(u64, String)], runs: u64) {
 
 /// Does one run and prints its log.
 fn replay(seed: u64) {
-    let case = Case::draw(seed);
+    let case = draw(seed);
     match case.run(true) {
         Ok(report) => println!("run {seed} ({}) holds: {report:#?}", case.about()),
         Err(failure) => {
             println!("{}\nrun {seed} ({}): {}", failure.ladder, case.about(), failure.what);
-            tell(seed, &failure.what);
+            tell(seed, &case, &failure.what);
             panic!("run {seed} failed: {}", failure.what);
         }
     }
 }
 
 /// Prints the log of a failing run after making it as small as possible.
-fn tell(seed: u64, what: &str) {
-    let (case, failure) = shrink(&Case::draw(seed), what);
+fn tell(seed: u64, case: &Case, what: &str) {
+    let (case, failure) = shrink(case, what);
     eprintln!("--- run {seed}, made smaller; {}", case.about());
     let lines: Vec<_> = failure.ladder.lines().collect();
     for line in &lines[lines.len().saturating_sub(200)..] {

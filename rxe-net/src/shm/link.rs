@@ -125,10 +125,15 @@ impl Outgoing {
     /// does.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         let Ok(line) = UnixSocket::connect(path) else { return Ok(None) };
+        Self::offer(line).map(Some)
+    }
+
+    /// Offers a ring over this connection.
+    pub(super) fn offer(line: UnixSocket) -> io::Result<Self> {
         let (ring, memory) = Producer::create()?;
         let wake = WakeUp::new()?;
         line.send(&OFFER, &[memory.as_fd(), wake.as_fd()])?;
-        Ok(Some(Self { ring, wake, line, fresh: false, congestion: Congestion::None, net: None }))
+        Ok(Self { ring, wake, line, fresh: false, congestion: Congestion::None, net: None })
     }
 
     /// Puts a frame into the ring if there is room. A receiver gets `timeout` to make some: nothing

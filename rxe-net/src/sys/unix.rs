@@ -219,6 +219,14 @@ impl UnixSocket {
         Ok((socket, peer))
     }
 
+    /// Two that are connected with one another.
+    pub(crate) fn pair() -> io::Result<[Self; 2]> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (a, b) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok([a, b].map(|fd| Self { fd: ForkGuarded::new(fd) }))
+    }
+
     /// The next that has connected, if it is of this user ([`io::ErrorKind::PermissionDenied`] if it
     /// is not). [`io::ErrorKind::WouldBlock`] if there is none.
     pub(crate) fn accept(&self) -> io::Result<Self> {

@@ -297,6 +297,15 @@ pub(crate) fn flushed(id: u64) -> Done {
 }
 
 impl Case {
+    /// Every packet that comes to the QP.
+    pub(crate) fn all_packets(&self) -> impl Iterator<Item = &Pkt> {
+        self.script.iter().flat_map(|step| match step {
+            Step::Packet(packet) | Step::Flood(_, packet) => std::slice::from_ref(packet),
+            Step::Burst(packets) => packets,
+            _ => &[],
+        })
+    }
+
     pub(crate) fn given(mut self, given: Given) -> Self {
         self.given = given;
         self

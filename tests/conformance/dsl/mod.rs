@@ -6,6 +6,7 @@ pub(crate) mod case;
 pub(crate) mod doc;
 pub(crate) mod language;
 pub(crate) mod packet;
+pub(crate) mod road;
 pub(crate) mod world;
 
 pub(crate) use case::*;

@@ -378,6 +378,16 @@ impl Pkt {
         self.opcode.info().is_some_and(rxe_core::wire::OpInfo::is_response)
     }
 
+    /// The addresses that it comes from and goes to, where it says so.
+    pub(crate) fn said_addresses(&self) -> (Option<IpAddr>, Option<IpAddr>) {
+        (self.src, self.dst)
+    }
+
+    /// Whether nothing of it is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.patches.iter().any(|patch| matches!(patch, Patch::CutWhole(0)))
+    }
+
     /// The bytes from BTH to ICRC, and their network header. Unless the packet says otherwise, it is
     /// addressed to `qpn` with `net`.
     pub(crate) fn render(&self, net: NetHeader, qpn: Qpn) -> (NetHeader, Vec<u8>) {

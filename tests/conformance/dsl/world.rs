@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rxe_core::engine::{Config, Engine, Event};
+use rxe_core::engine::{Config, Engine, Event, RetryCause};
 use rxe_core::mem::{Access, Binding, Buffer, Memory, PdId, WindowType};
 use rxe_core::qp::{AddressVector, AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
 use rxe_core::queue::{
@@ -13,20 +13,20 @@ use rxe_core::queue::{
     XrcDomain,
 };
 use rxe_core::types::{AckTimeout, Gid, Key, Psn, Qkey, Qpn, Time};
-use rxe_core::wire::{
-    Frame, IpId, NetHeader, OpKind, Opcode, Packet, Syndrome, TxBatch, TxLimits, icrc,
-};
+use rxe_core::wire::{NetHeader, OpKind, Opcode, Packet, Syndrome, icrc};
 
 use super::bystander::Bystander;
 use super::case::{Answer, Async, Case, Given, Piece, Step};
 use super::packet::{self, Pkt};
+use super::road::Road;
 
 /// The first PSN that the QP expects; it wraps soon.
 pub(crate) const RQ_PSN: u32 = 0xff_fffd;
 /// The first PSN that the QP sends.
 pub(crate) const SQ_PSN: u32 = 0x00_0100;
-pub(crate) const QPN: u32 = 0x12;
-pub(crate) const PEER_QPN: u32 = 0x11;
+/// The numbers of the QP and of its peer: in the block that the first process on an address has.
+pub(crate) const QPN: u32 = 0x1_0012;
+pub(crate) const PEER_QPN: u32 = 0x1_0011;
 pub(crate) const QKEY: Qkey = Qkey::new(0x1111_1111);
 
 /// The address of the memory, and its size.
@@ -79,11 +79,9 @@ pub(crate) const fn recv_at(id: u64) -> u64 {
     0x2_0000 + id * 0x2000
 }
 
-/// Runs a case. Returns what is wrong, in words; empty if the case passes. The IPv4 identification is
-/// visible, as with a packet socket, or `hidden`, as with a UDP socket.
-pub(crate) fn judge(case: &Case, hidden: bool) -> Vec<String> {
-    let mut world = World::new(&case.given);
-    world.hidden = hidden;
+/// Runs a case. Returns what is wrong, in words; empty if the case passes. All packets take `road`.
+pub(crate) fn judge(case: &Case, road: &mut dyn Road) -> Vec<String> {
+    let mut world = World::new(&case.given, road);
     for step in &case.script {
         world.step(step);
     }
@@ -134,7 +132,8 @@ fn compare<T: PartialEq + Debug>(wrong: &mut Vec<String>, what: &str, want: &T, 
     }
 }
 
-struct World {
+struct World<'r> {
+    road: &'r mut dyn Road,
     engine: Engine,
     memory: Arc<Memory>,
     buffer: Buffer,
@@ -147,16 +146,15 @@ struct World {
     /// How the peer's packets are addressed.
     net: NetHeader,
     now: Time,
-    hidden: bool,
     answers: Vec<Answer>,
     requests: Vec<(Opcode, i32)>,
-    retries: Vec<rxe_core::engine::RetryCause>,
+    retries: Vec<RetryCause>,
     events: Vec<Async>,
     wrong: Vec<String>,
 }
 
-impl World {
-    fn new(given: &Given) -> Self {
+impl<'r> World<'r> {
+    fn new(given: &Given, road: &'r mut dyn Road) -> Self {
         let memory = Arc::new(Memory::new());
         let size = usize::try_from(MEMORY).expect("a small number");
         let buffer = Buffer::zeroed(size);
@@ -214,10 +212,11 @@ impl World {
             xrcd,
             sq_sig_all: false,
         };
-        let qp = engine.create_qp(Qpn::from_wire(QPN), init).expect("a QP");
+        let qp = engine.create_qp(own_qpn(), init).expect("a QP");
         let net = NetHeader::outgoing(peer, own, 0xc000);
         let bystander = Bystander::new(&memory, &buffer, &cq, net);
         let mut world = Self {
+            road,
             engine,
             bystander,
             memory,
@@ -228,7 +227,6 @@ impl World {
             qp,
             net,
             now: Time::ZERO,
-            hidden: false,
             answers: Vec::new(),
             requests: Vec::new(),
             retries: Vec::new(),
@@ -238,7 +236,7 @@ impl World {
         world.connect(given, peer);
         if let Some(group) = given.group {
             let gid = Gid::from(group.parse::<IpAddr>().expect("a group"));
-            world.engine.attach_multicast(Qpn::from_wire(QPN), gid).expect("attached");
+            world.engine.attach_multicast(own_qpn(), gid).expect("attached");
         }
         for &(id, len) in &given.receives {
             world.receive(id, len, ALL);
@@ -309,13 +307,9 @@ impl World {
 
     fn step(&mut self, step: &Step) {
         match step {
-            Step::Packet(packet) => self.arrive(packet),
-            Step::Burst(packets) => packets.iter().for_each(|packet| self.arrive(packet)),
-            Step::Flood(times, packet) => {
-                for _ in 0..*times {
-                    self.arrive(packet);
-                }
-            }
+            Step::Packet(packet) => self.arrive([packet]),
+            Step::Burst(packets) => self.arrive(packets),
+            Step::Flood(times, packet) => self.arrive(std::iter::repeat_n(packet, *times)),
             Step::Post { id, op, list, .. } => {
                 let payload = Payload::Sges(list.iter().map(sge).collect());
                 let xrc_srq = (self.qp.init().service == QpType::XrcSend).then_some(SRQ);
@@ -341,14 +335,15 @@ impl World {
         self.transmit();
     }
 
-    fn arrive(&mut self, packet: &Pkt) {
-        let (mut net, bytes) = packet.render(self.net, Qpn::from_wire(QPN));
-        if self.hidden && net.dst.is_ipv4() {
-            net.id = IpId::Hidden;
-        }
-        self.engine.handle_frame(self.now, &Frame::single(net, &bytes));
-        // The engine keeps the newest 1,024 events: take them before they are lost.
-        self.take_events();
+    /// The packets arrive, and the QP does not answer yet.
+    fn arrive<'p>(&mut self, packets: impl IntoIterator<Item = &'p Pkt>) {
+        let Self { road, engine, net, now, retries, events, .. } = self;
+        let mut rendered = packets.into_iter().map(|packet| packet.render(*net, own_qpn()));
+        road.bring(&mut rendered, &mut |frame| {
+            engine.handle_frame(*now, frame);
+            // The engine keeps the newest 1,024 events: take them before they are lost.
+            take_events(engine, retries, events);
+        });
     }
 
     /// Posts a receive, to the shared queue if there is one.
@@ -376,18 +371,11 @@ impl World {
 
     /// Lets the QP send everything that it may, and separates answers from requests.
     fn transmit(&mut self) {
-        loop {
-            let mut batch = TxBatch::new(TxLimits::default());
-            self.engine.poll_transmit(self.now, &mut batch);
-            if batch.is_empty() {
-                break;
-            }
-            for frame in batch.frames() {
-                for (net, bytes) in frame.packets() {
-                    self.sent(&net, bytes);
-                }
-            }
-        }
+        let mut sent = Vec::new();
+        self.road.transmit(self.now, &mut self.engine, &mut |net, bytes| {
+            sent.push((*net, bytes.to_vec()));
+        });
+        sent.iter().for_each(|(net, bytes)| self.sent(net, bytes));
         self.take_events();
     }
 
@@ -422,16 +410,7 @@ impl World {
     }
 
     fn take_events(&mut self) {
-        while let Some(event) = self.engine.poll_event() {
-            match event {
-                Event::Retry { cause, .. } => self.retries.push(cause),
-                Event::CommunicationEstablished { .. } => self.events.push(Async::Established),
-                Event::SrqLimitReached { .. } => self.events.push(Async::SrqLimit),
-                Event::LastWqeReached { .. } => self.events.push(Async::LastWqe),
-                Event::CqOverflow { .. } => self.events.push(Async::CqOverflow),
-                _ => {}
-            }
-        }
+        take_events(&mut self.engine, &mut self.retries, &mut self.events);
     }
 
     /// Compares all of memory with what the case expects.
@@ -479,7 +458,7 @@ impl World {
                 100,
                 if case.given.srq.is_some_and(|s| s.other_pd) { OTHER_PD } else { ALL },
             );
-            self.arrive(&packet::datagram(4).qkey(case.given.qkey));
+            self.arrive([&packet::datagram(4).qkey(case.given.qkey)]);
             if self.cq.poll().is_none_or(|done| done.status != rxe_core::queue::Status::Success) {
                 wrong.push("afterwards: a good datagram is not received".into());
             }
@@ -491,7 +470,7 @@ impl World {
             _ => Opcode::RC_WRITE_ONLY,
         };
         let packet = packet::rdma(opcode, case.expect.next, 4, PROBE, 4).ask();
-        self.arrive(&packet);
+        self.arrive([&packet]);
         self.transmit();
         let mut got = [0; 4];
         self.buffer.span(PROBE, 4).expect("inside").read(&mut got).expect("mapped");
@@ -508,12 +487,29 @@ impl World {
     }
 }
 
+fn own_qpn() -> Qpn {
+    Qpn::from_wire(QPN)
+}
+
+fn take_events(engine: &mut Engine, retries: &mut Vec<RetryCause>, events: &mut Vec<Async>) {
+    while let Some(event) = engine.poll_event() {
+        match event {
+            Event::Retry { cause, .. } => retries.push(cause),
+            Event::CommunicationEstablished { .. } => events.push(Async::Established),
+            Event::SrqLimitReached { .. } => events.push(Async::SrqLimit),
+            Event::LastWqeReached { .. } => events.push(Async::LastWqe),
+            Event::CqOverflow { .. } => events.push(Async::CqOverflow),
+            _ => {}
+        }
+    }
+}
+
 fn sge(piece: &Piece) -> Sge {
     Sge { addr: BASE + piece.offset, length: piece.len, lkey: piece.key }
 }
 
 fn make_windows(memory: &Memory) {
-    let (other, own) = (Qpn::from_wire(0x77), Qpn::from_wire(QPN));
+    let (other, own) = (Qpn::from_wire(0x77), own_qpn());
     let create = |kind, key: Key| {
         let unbound = key.value() & !0xff;
         assert_eq!(memory.create_window(PD, kind, || unbound).value(), unbound);

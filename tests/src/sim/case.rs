@@ -26,6 +26,15 @@ impl Case {
         }
     }
 
+    /// The same, with shared memory between the engines and the network.
+    pub fn over_rings(mut self) -> Self {
+        match &mut self {
+            Self::Plan(plan) => plan.network.over_rings(),
+            Self::Script(script) => script.network.over_rings(),
+        }
+        self
+    }
+
     /// Runs it. A panic counts as a failure.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use rxe_net::{Fabric, FabricCounters, Impairments};
 
 use super::ladder::Ladder;
 use super::rng::Rng;
+use crate::shared_memory::{Record, SharedMemory};
 
 /// The properties of the network, drawn before a run begins.
 #[derive(Clone, Debug)]
@@ -24,6 +25,18 @@ pub struct Network {
     pub tx: TxLimits,
     /// How many buffers an engine takes before it may send.
     pub per_turn: usize,
+    /// How packets come from an engine to the network, and from the network to an engine.
+    pub road: Road,
+}
+
+/// The road between an engine and the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Road {
+    /// Batches of whole packets.
+    Batches,
+    /// The rings of shared memory, one that an engine sends into and one that it receives from. The first takes
+    /// so many packets at a time. Packets that the network has damaged come as whole frames.
+    Rings(usize),
 }
 
 impl Network {
@@ -49,7 +62,20 @@ impl Network {
             ..TxLimits::default()
         };
         let marks = if rng.chance(1, 5) { rng.pick(&[10, 100, 500]) } else { 0 };
-        Self { impairments, marks, seed: rng.bits(), tx, per_turn: rng.pick(&[1, 3, 1000, 1000]) }
+        Self {
+            impairments,
+            marks,
+            seed: rng.bits(),
+            tx,
+            per_turn: rng.pick(&[1, 3, 1000, 1000]),
+            road: Road::Batches,
+        }
+    }
+
+    /// Between the engines and the network there is shared memory.
+    pub fn over_rings(&mut self) {
+        let room = Rng::new(self.seed ^ 0x0419).pick(&[1, 2, 7, 1000, usize::MAX]);
+        self.road = Road::Rings(room);
     }
 
     /// Adds up to 20 % each of loss, duplication, reordering and damage.
@@ -91,6 +117,8 @@ pub struct Wire {
     pub ladder: Ladder,
     sides: Vec<IpAddr>,
     batch: TxBatch,
+    /// The rings from an engine and to an engine, if that is the road.
+    rings: Option<[SharedMemory; 2]>,
     /// Decides which packets are marked.
     marker: Rng,
     marks: u64,
@@ -109,6 +137,10 @@ impl Wire {
             ladder: Ladder::new(record, record || network.impairments.hide_ids),
             sides,
             batch: TxBatch::new(network.tx),
+            rings: match network.road {
+                Road::Batches => None,
+                Road::Rings(room) => Some([SharedMemory::with_room(room), SharedMemory::new()]),
+            },
             marker: Rng::new(network.seed ^ 0xec0),
             marks: network.marks,
             per_turn: network.per_turn,
@@ -147,10 +179,16 @@ impl Wire {
                 self.weak_icrc += 1;
                 continue;
             }
-            if frame.net.dst.is_multicast() {
-                (0..self.sides.len()).for_each(|side| take(side, &frame));
-            } else {
-                take(to, &frame);
+            let mut take = |frame: &Frame<'_>| {
+                if frame.net.dst.is_multicast() {
+                    (0..self.sides.len()).for_each(|side| take(side, frame));
+                } else {
+                    take(to, frame);
+                }
+            };
+            match &mut self.rings {
+                Some([_, ring]) => ring.carry(Record::Apart, frame.packets(), &mut take),
+                None => take(&frame),
             }
         }
         any
@@ -168,19 +206,32 @@ impl Wire {
         engine: &mut Engine,
         mut look: impl FnMut(&[u8]) -> Result<(), String>,
     ) -> Result<bool, String> {
-        engine.poll_transmit(now, &mut self.batch);
-        let any = !self.batch.is_empty();
-        for frame in self.batch.frames() {
+        let Self { fabric, ladder, sides, batch, rings, trace, .. } = self;
+        let mut sent = |net: &NetHeader, bytes: &[u8]| {
+            *trace = mix(*trace, bytes, now);
+            if ladder.is_used() {
+                let to = sides.iter().position(|ip| *ip == net.dst);
+                ladder.sent(now, from, to.unwrap_or(usize::MAX), bytes);
+            }
+            look(bytes)
+        };
+        let mut any = false;
+        match rings {
+            Some([ring, _]) => {
+                any = ring.transmit(now, engine, batch, |net, bytes| {
+                    fabric.send_frame(now, &Frame::single(*net, bytes));
+                    sent(net, bytes)
+                })?;
+            }
+            None => engine.poll_transmit(now, batch),
+        }
+        any |= !batch.is_empty();
+        for frame in batch.frames() {
             for (net, bytes) in frame.packets() {
-                self.trace = mix(self.trace, bytes, now);
-                if self.ladder.is_used() {
-                    let to = self.sides.iter().position(|ip| *ip == net.dst);
-                    self.ladder.sent(now, from, to.unwrap_or(usize::MAX), bytes);
-                }
-                look(bytes)?;
+                sent(&net, bytes)?;
             }
         }
-        self.fabric.send(now, &mut self.batch);
+        fabric.send(now, batch);
         Ok(any)
     }
 

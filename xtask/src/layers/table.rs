@@ -309,9 +309,10 @@ pub const LAYERS: &[Layers] = &[
         name: "tests",
         within: "",
         floors: &[
-            &["captures", "crowd", "fuzz", "network", "stream"],
+            &["captures", "crowd", "fuzz", "namespace", "network", "stream"],
             &["lone", "scenario"],
             &["sim"],
+            &["shared_memory"],
         ],
     },
     Layers {

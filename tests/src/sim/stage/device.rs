@@ -306,7 +306,15 @@ impl Device {
             return;
         }
         let count = self.engines.len();
-        let shard = |bytes| BthView::new(bytes).map_or(0, |bth| shard_of(bth.dest_qp(), count));
+        let shard =
+            |bytes: &[u8]| BthView::new(bytes).map_or(0, |bth| shard_of(bth.dest_qp(), count));
+        if !frame.apart.is_empty() {
+            for packets in frame.apart.chunk_by(|a, b| shard(a.head()) == shard(b.head())) {
+                let engine = &mut self.engines[shard(packets[0].head())];
+                engine.handle_frame(now, &Frame { apart: packets, ..*frame });
+            }
+            return;
+        }
         let first = shard(frame.payload);
         if frame.payloads().all(|bytes| shard(bytes) == first) {
             self.engines[first].handle_frame(now, frame);

@@ -1,0 +1,178 @@
+//! The road between processes of one host: packets go through the records of a ring, as with `rxe_net::Shm`,
+//! but from and to one engine and without sockets, so that a test can put anything in.
+
+use rxe_core::engine::Engine;
+use rxe_core::mem::{AccessError, Source};
+use rxe_core::types::Time;
+use rxe_core::wire::{
+    Burst, Direct, DropReason, Frame, NetHeader, Opcode, Packet, Placed, TxBatch, icrc,
+};
+use rxe_net::untrusted::lane::Lane;
+
+/// A ring to or from an engine.
+#[derive(Debug)]
+pub struct SharedMemory {
+    lane: Lane,
+    /// The packets that it takes before it says that it is full.
+    room: usize,
+    left: usize,
+    buf: Vec<u8>,
+}
+
+/// How a process puts a packet into the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// As the frame that it would be on a wire.
+    Whole,
+    /// Without pad and ICRC, the payload apart from the headers. A packet that cannot stand so, because its
+    /// pad, its length or its ICRC is wrong, is whole.
+    Apart,
+}
+
+impl SharedMemory {
+    /// An empty ring.
+    ///
+    /// # Panics
+    /// If the system has no descriptors or no memory left.
+    pub fn new() -> Self {
+        Self::with_room(usize::MAX)
+    }
+
+    /// One that takes so many packets between two transmissions and then says that it is full.
+    ///
+    /// # Panics
+    /// As [`SharedMemory::new`].
+    pub fn with_room(room: usize) -> Self {
+        Self { lane: Lane::new().expect("a ring"), room, left: room, buf: Vec::new() }
+    }
+
+    /// Brings packets to `take`, by way of the ring.
+    ///
+    /// # Panics
+    /// If what comes out of the ring is not what was put in.
+    pub fn carry<'p>(
+        &mut self,
+        record: Record,
+        packets: impl IntoIterator<Item = (NetHeader, &'p [u8])>,
+        take: &mut dyn FnMut(&Frame<'_>),
+    ) {
+        let mut inside = 0;
+        for (net, bytes) in packets {
+            if bytes.is_empty() {
+                // No frame is empty. As headers it stands in a record that is not, because it names its addresses.
+                self.take_out(&mut inside, take);
+                self.lane = Lane::new().expect("a ring");
+            }
+            while !self.put(record, &net, bytes) {
+                assert!(inside > 0, "an empty ring has room");
+                self.take_out(&mut inside, take);
+            }
+            inside += 1;
+        }
+        self.take_out(&mut inside, take);
+    }
+
+    fn put(&mut self, record: Record, net: &NetHeader, bytes: &[u8]) -> bool {
+        let parts = match record {
+            Record::Apart => parts(net, bytes),
+            Record::Whole => None,
+        };
+        match parts.or(bytes.is_empty().then_some((bytes, bytes))) {
+            Some((head, payload)) => {
+                let placed = Direct::send(&mut self.lane, net, head, &Source::Bytes(payload));
+                assert_ne!(placed, Ok(Placed::Elsewhere), "the ring is good");
+                placed == Ok(Placed::Sent)
+            }
+            None => self.lane.push(&Frame::single(*net, bytes)).expect("the ring is good"),
+        }
+    }
+
+    /// Takes all packets out.
+    fn take_out(&mut self, inside: &mut usize, take: &mut dyn FnMut(&Frame<'_>)) {
+        while *inside > 0 {
+            let got = self.lane.receive(64, take).expect("the ring is good");
+            assert!((1..=*inside).contains(&got), "{got} of {inside} packets came out");
+            *inside -= got;
+        }
+    }
+
+    /// Lets an engine send once: into the ring, and what finds no room there into `batch`. Calls `look` with
+    /// each packet from the ring, as it would be on a wire. Returns whether there were any.
+    ///
+    /// # Errors
+    /// The error of `look`.
+    ///
+    /// # Panics
+    /// If `batch` is not empty, or what comes out of the ring is not what was put in.
+    pub fn transmit(
+        &mut self,
+        now: Time,
+        engine: &mut Engine,
+        batch: &mut TxBatch,
+        mut look: impl FnMut(&NetHeader, &[u8]) -> Result<(), String>,
+    ) -> Result<bool, String> {
+        assert!(batch.is_empty(), "what it holds was sent before");
+        self.left = self.room;
+        let before = batch.total().0;
+        engine.poll_transmit_with(now, batch, Some(self));
+        let direct = batch.take_direct();
+        let appended: usize = batch.pending().iter().map(Burst::packets).sum();
+        let mut inside = batch.total().0 - before - appended as u64;
+        let mut looked = Ok(());
+        while inside > 0 {
+            let Self { lane, buf, .. } = self;
+            let got = lane.receive(64, &mut |frame| {
+                frame.for_each_whole(buf, &mut |whole| {
+                    if looked.is_ok() {
+                        looked = look(&whole.net, whole.payload);
+                    }
+                });
+            });
+            let got = got.expect("the ring is good") as u64;
+            assert!((1..=inside).contains(&got), "{got} of {inside} packets came out");
+            inside -= got;
+        }
+        looked.map(|()| direct)
+    }
+}
+
+impl Default for SharedMemory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Direct for SharedMemory {
+    fn send(
+        &mut self,
+        net: &NetHeader,
+        head: &[u8],
+        payload: &Source<'_>,
+    ) -> Result<Placed, AccessError> {
+        if self.left == 0 {
+            return Ok(Placed::NoRoom);
+        }
+        let placed = Direct::send(&mut self.lane, net, head, payload)?;
+        self.left -= usize::from(placed == Placed::Sent);
+        Ok(placed)
+    }
+}
+
+/// Bytes of a BTH.
+const BTH: usize = 12;
+
+/// A packet's headers and its payload, as they stand apart; `None` if the packet cannot stand so.
+fn parts<'p>(net: &NetHeader, bytes: &'p [u8]) -> Option<(&'p [u8], &'p [u8])> {
+    icrc::check(net, bytes).ok()?;
+    let body = &bytes[..bytes.len() - icrc::LEN];
+    match Packet::parse(bytes) {
+        Ok(packet) => Some((&body[..packet.info().header_len], packet.payload())),
+        // These are wrong in a ring in the same way.
+        Err(DropReason::Truncated | DropReason::BadVersion | DropReason::UnknownOpcode) => {
+            let opcode = Opcode(*body.first()?);
+            let head = opcode.info().map_or(BTH, |info| info.header_len);
+            Some(body.split_at(head.min(body.len())))
+        }
+        Err(_) => None,
+    }
+}
