@@ -378,7 +378,7 @@ impl CompletionQueue {
     /// [`Error::DeviceFailed`].
     pub fn arm(&self, solicited_only: bool) -> Result<()> {
         self.shard().check_own()?;
-        self.inner.notifier.armed.store(true, Ordering::SeqCst);
+        self.inner.notifier.arming.arm();
         self.arm_queue(if solicited_only { Arm::Solicited } else { Arm::Any });
         self.shard().serve_sleeper()?;
         self.other_shards().try_for_each(Shard::serve_sleeper)
@@ -386,7 +386,7 @@ impl CompletionQueue {
 
     /// Whether the next completion, or the next solicited one, will give an event on the channel.
     pub fn is_armed(&self) -> bool {
-        self.inner.notifier.armed.load(Ordering::SeqCst)
+        self.inner.notifier.arming.is_armed()
     }
 
     /// From now on completions that find the queue full are lost without an error, and its queue pairs go

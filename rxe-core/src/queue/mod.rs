@@ -1,6 +1,7 @@
 //! Send and receive work requests, the rings that they wait in, and completions. IBTA 10.7, 11.4.
 
 mod bounded;
+mod channel;
 mod completion;
 mod doorbells;
 mod request;
@@ -10,6 +11,7 @@ mod xrc;
 
 pub use crate::mem::{Sge, SgeList};
 pub use crate::types::{CompletionOp, Status};
+pub use channel::{Arming, ChannelEvents, Signal};
 pub use completion::{Arm, Completion, CompletionQueue, Immediate, Notify};
 pub use doorbells::Doorbells;
 pub use request::{

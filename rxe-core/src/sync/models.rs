@@ -3,6 +3,8 @@
 //!
 //! Each can fail: the comment says which change makes it do so.
 
+mod shards;
+
 use std::sync::Arc as StdArc;
 
 use loom::cell::UnsafeCell;

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rxe_core::queue::Signal;
 
 use super::checked_fd::CheckedFd;
 use crate::NetError;
@@ -52,6 +53,17 @@ impl EventFd {
     /// known by its inode, unless it is another event, timer or epoll descriptor.
     pub fn is_intact(&self) -> bool {
         self.0.is_intact()
+    }
+}
+
+/// The events of a completion channel set it.
+impl Signal for EventFd {
+    fn set(&self) {
+        Self::set(self);
+    }
+
+    fn clear(&self) {
+        Self::clear(self);
     }
 }
 

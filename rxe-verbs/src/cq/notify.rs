@@ -1,11 +1,9 @@
 //! Who is told of completions: threads that wait, and completion channels.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rxe_core::queue::Notify;
+use rxe_core::queue::{self, Arming, Notify};
 use rxe_net::EventFd;
 
 use super::{CompletionQueue, CqInner};
@@ -22,13 +20,13 @@ pub(super) struct Notifier {
     waiters: Mutex<Vec<Arc<Waker>>>,
     pub(super) channel: Option<Used<Arc<ChannelEvents>>>,
     /// Whether the program wants an event on the channel.
-    pub(super) armed: AtomicBool,
+    pub(super) arming: Arming,
 }
 
 impl Notifier {
     pub(super) fn new(owner: &Weak<CqInner>, channel: Option<Used<Arc<ChannelEvents>>>) -> Self {
-        let (owner, armed) = (Weak::clone(owner), AtomicBool::new(false));
-        Self { owner, waiters: Mutex::default(), channel, armed }
+        let owner = Weak::clone(owner);
+        Self { owner, waiters: Mutex::default(), channel, arming: Arming::new() }
     }
 
     /// Wakes `waker` too, until the place is given up.
@@ -40,7 +38,7 @@ impl Notifier {
 
 impl WakeAll for Notifier {
     fn wake_all(&self) {
-        self.armed.store(true, Ordering::SeqCst);
+        self.arming.arm();
         self.notify();
     }
 }
@@ -50,10 +48,8 @@ impl Notify for Notifier {
         for waker in &*self.waiters.lock() {
             waker.wake();
         }
-        if let Some(channel) = &self.channel
-            && self.armed.swap(false, Ordering::SeqCst)
-        {
-            channel.push(Weak::clone(&self.owner));
+        if let Some(channel) = &self.channel {
+            channel.events.notify(&self.arming, || Weak::clone(&self.owner));
         }
     }
 
@@ -81,9 +77,8 @@ impl Drop for WaitersPlace<'_> {
 /// The events of a completion channel that wait to be taken.
 #[derive(Debug)]
 pub(crate) struct ChannelEvents {
-    queue: Mutex<VecDeque<Weak<CqInner>>>,
-    /// Readable while the queue is not empty.
-    fd: EventFd,
+    /// The descriptor is readable while there are events.
+    events: queue::ChannelEvents<Weak<CqInner>, EventFd>,
     /// Those of its completion queues.
     shards: ShardSet,
     uses: UseCounters,
@@ -98,27 +93,15 @@ impl Counted for Arc<ChannelEvents> {
 impl ChannelEvents {
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
-            queue: Mutex::default(),
-            fd: EventFd::new()?,
+            events: queue::ChannelEvents::new(EventFd::new()?),
             shards: ShardSet::default(),
             uses: UseCounters::default(),
         })
     }
 
-    fn push(&self, cq: Weak<CqInner>) {
-        let mut queue = self.queue.lock();
-        queue.push_back(cq);
-        self.fd.set();
-    }
-
     /// The first whose queue is still there.
     pub(crate) fn take(&self) -> Option<CompletionQueue> {
-        let mut queue = self.queue.lock();
-        let found = std::iter::from_fn(|| queue.pop_front()).find_map(|cq| cq.upgrade());
-        if queue.is_empty() {
-            self.fd.clear();
-        }
-        found.map(|inner| CompletionQueue { inner })
+        self.events.take(|cq| cq.upgrade()).map(|inner| CompletionQueue { inner })
     }
 
     /// The shards of its completion queues.
@@ -128,6 +111,6 @@ impl ChannelEvents {
 
     /// Readable while there are events.
     pub(crate) fn fd(&self) -> &EventFd {
-        &self.fd
+        self.events.signal()
     }
 }
