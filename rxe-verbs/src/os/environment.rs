@@ -26,6 +26,12 @@ pub(crate) trait Simulation: Send + Sync {
 
     /// Tells the host from all others of this process. Never 0.
     fn id(&self) -> u64;
+
+    /// Whether each call of the program is over before anything else happens on the host. Then nothing waits for
+    /// company, and nobody sleeps on sockets.
+    fn is_turn_based(&self) -> bool {
+        true
+    }
 }
 
 /// Where a device's time and randomness come from.
@@ -88,6 +94,12 @@ impl Environment {
             Self::System => None,
             Self::Simulated(host) => Some(host),
         }
+    }
+
+    /// As [`Simulation::is_turn_based`].
+    #[inline]
+    pub(crate) fn is_turn_based(&self) -> bool {
+        self.simulation().is_some_and(|host| host.is_turn_based())
     }
 
     /// Whether time is virtual.

@@ -17,7 +17,7 @@ impl Shard {
     /// that the program waits for one; not longer than [`MAX_ANSWER_WAIT`], and the time for which other
     /// threads have the CPU. In a simulation there is nobody to answer meanwhile.
     pub(crate) fn await_answer(&self, qpn: Qpn, answers: &mut Answers) {
-        if self.environment().is_simulated() {
+        if self.environment().is_turn_based() {
             return;
         }
         let began = self.environment().now();

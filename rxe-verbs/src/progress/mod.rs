@@ -18,6 +18,8 @@
 
 mod answer;
 mod driver;
+#[cfg(test)]
+mod invariants;
 mod policy;
 mod shard;
 mod sleep;

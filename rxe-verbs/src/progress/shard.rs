@@ -219,7 +219,7 @@ impl Shard {
     /// Whether the acknowledgements of what this poll has received wait for company. On one host they
     /// never do: putting them into a ring costs no call. Nor do they in a simulation.
     fn acks_wait(&self, core: &mut Core, received: &Result<usize, NetError>) -> bool {
-        if self.environment.is_simulated() {
+        if self.environment.is_turn_based() {
             return false;
         }
         match received {
@@ -298,7 +298,7 @@ impl Shard {
     /// of the driver's. Returns whether it leaves at once.
     #[inline]
     pub(crate) fn posted(&self, post: &Post) -> bool {
-        let may_wait = !post.goes_at_once() && !self.environment.is_simulated();
+        let may_wait = !post.goes_at_once() && !self.environment.is_turn_based();
         if may_wait && self.unsent.record().join_posts(post.packets) {
             return false;
         }
@@ -339,7 +339,7 @@ impl Shard {
 
     /// Carries out what [`super::policy`] decided. In a simulation nobody sleeps on sockets.
     pub(super) fn apply(&self, core: &mut Core, plan: Plan) {
-        if self.environment.is_simulated() {
+        if self.environment.is_turn_based() {
             return;
         }
         core.set_interest(&self.watch, plan.interest);
