@@ -132,6 +132,13 @@ const CELLS: &[(&str, &str)] = &[
     ("packets of 64 B, 1,000 queue pairs", "64 B 的报文，1,000 个队列对"),
     ("decode, only the summary", "decode，只有汇总"),
     ("decode, a line for each packet", "decode，每个报文一行"),
+    // cargo xtask bench --live
+    ("captured by", "抓包方式"),
+    ("no capture", "不抓包"),
+    ("beside no capture, goal ≥ 0.5", "与不抓包相比，目标 ≥ 0.5"),
+    ("packets in the capture", "抓到的报文"),
+    ("one host", "同一主机"),
+    ("link MTU 4200", "链路 MTU 4200"),
     // cargo xtask bench --profile
     ("part of the time, in percent", "占用的时间（%）"),
     ("system: rdma_rxe, and what it calls", "系统：rdma_rxe 及其调用的函数"),

@@ -92,6 +92,15 @@ impl Link {
     }
 
     fn run_both(&self, job: &Job<'_>) -> std::result::Result<String, String> {
+        self.run_while(job, |_| Ok(())).map(|(text, ())| text)
+    }
+
+    /// Runs both, and `work` while the client runs, with the numbers of server's and client's processes.
+    pub(super) fn run_while<T>(
+        &self,
+        job: &Job<'_>,
+        work: impl FnOnce([u32; 2]) -> std::result::Result<T, String>,
+    ) -> std::result::Result<(String, T), String> {
         let Job { server, client, port, env, one_host, bound } = *job;
         let cpus = self.cpus.filter(|_| bound);
         let make = |net: &Net, cpu: Option<usize>, args: &[String]| {
@@ -118,7 +127,14 @@ impl Link {
         let mut cmd = make(net, cpus.map(|c| c.1), client);
         cmd.stdout(Stdio::piped()).stderr(Stdio::piped());
         let measuring = spawn(cmd).map_err(|e| format!("{}: {e}", client[0]))?;
-        said(&output_within(measuring, LIMIT)?)
+        let worked = work([serving.0.id(), measuring.id()]);
+        let text = said(&output_within(measuring, LIMIT)?)?;
+        Ok((text, worked?))
+    }
+
+    /// A program in the client's namespace.
+    pub(super) fn at_client(&self, program: &str) -> Command {
+        self.client.command(program)
     }
 
     /// The CPUs of server and client, if each has its own.

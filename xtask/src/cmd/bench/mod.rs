@@ -11,6 +11,7 @@ mod goals;
 pub(crate) mod instructions;
 mod kernel;
 mod link;
+mod live;
 mod page;
 mod plot;
 mod profile;
@@ -37,7 +38,7 @@ const PAGE: &str = "performance";
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// One short round of the main tests
-    #[arg(long, conflicts_with_all = ["instructions", "fabric", "profile", "captures"])]
+    #[arg(long, conflicts_with_all = ["instructions", "fabric", "profile", "captures", "live"])]
     quick: bool,
     /// Rounds of each test [default: 5, or 1 with --quick]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -49,15 +50,15 @@ pub(crate) struct Args {
     /// Beside the kernel's rdma_rxe too, in one VM with this kernel: 7.2, a .deb, or a directory. Older
     /// ones keep their devices in one network namespace
     #[arg(long, value_name = "KERNEL")]
-    #[arg(conflicts_with_all = ["compare", "instructions", "fabric", "captures"])]
+    #[arg(conflicts_with_all = ["compare", "instructions", "fabric", "captures", "live"])]
     kernel: Option<String>,
     /// Only tests whose name contains this, as in "WRITE" or "latency"
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["instructions", "captures"])]
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["instructions", "captures", "live"])]
     only: Option<String>,
     /// Print JSON
-    #[arg(long, conflicts_with_all = ["instructions", "fabric", "profile", "captures"])]
+    #[arg(long, conflicts_with_all = ["instructions", "fabric", "profile", "captures", "live"])]
     json: bool,
-    /// Make docs/performance.md whole: measure all of it, with --plots, --kernel, --captures and
+    /// Make docs/performance.md whole: measure all of it, with --plots, --kernel, --captures, --live and
     /// --profile, and put tables and plots there. With a mode, put the results of that one into docs/,
     /// or the counts of --instructions into their table
     #[arg(long, conflicts_with_all = ["compare", "only"])]
@@ -84,6 +85,11 @@ pub(crate) struct Args {
     /// docs/performance.md
     #[arg(long, group = "mode")]
     captures: bool,
+    /// Measure instead how fast ib_write_bw is while `rxe capture` captures it: on one host and over a
+    /// link, its packets (--of all) and those of the link (-i). With --write, put the table into
+    /// docs/performance.md
+    #[arg(long, group = "mode")]
+    live: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -101,6 +107,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     if args.captures {
         return captures::run(args.rounds.unwrap_or(5), args.write).map(|()| ExitCode::SUCCESS);
+    }
+    if args.live {
+        return live::run(args.rounds.unwrap_or(5), args.write).map(|()| ExitCode::SUCCESS);
     }
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 5 });
     let (rxe, groups) = groups(args)?;
@@ -132,6 +141,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         pages::write(&root, PAGE, "bench --write", &report::markdown(&tables))?;
         pages::write(&root, PAGE, "bench --write (goals)", &goals::markdown(&tables))?;
         captures::run(rounds, true)?;
+        live::run(rounds, true)?;
         // The last, since it needs the most: perf, and the right to sample all CPUs.
         let kernel = args.kernel.as_deref().unwrap_or(kernel::DEFAULT);
         profile::run(None, Some(kernel), true)?;
@@ -210,13 +220,14 @@ mod options {
     use clap::Args as _;
 
     /// The modes, and the options that do something in each. The first is that without a mode.
-    const MODES: [(&str, &[&str]); 6] = [
+    const MODES: [(&str, &[&str]); 7] = [
         ("", &OPTIONS),
         ("--compare=main", &["--quick", "--rounds=2", "--only=WRITE", "--json"]),
         ("--instructions", &["--write"]),
         ("--fabric", &["--only=incast", "--write"]),
         ("--profile", &["--kernel=7.2", "--only=WRITE", "--write"]),
         ("--captures", &["--rounds=2", "--write"]),
+        ("--live", &["--rounds=2", "--write"]),
     ];
 
     const OPTIONS: [&str; 7] =
