@@ -28,8 +28,42 @@ pub(super) fn find(name: &OsStr, path: &OsStr) -> Result<PathBuf, Error> {
     }
     Err(match refused {
         Some((path, why)) => Error::new(path.display(), why),
-        None => Error::new(shown, "there is no such program in PATH"),
+        None => Error::new(&shown, missing(&shown)),
     })
+}
+
+/// What to say of a program that is not there, with the package that has it.
+fn missing(name: &str) -> String {
+    let why = "there is no such program in PATH";
+    match package(name) {
+        Some(package) => {
+            format!("{why}; on Debian and Ubuntu, `apt-get install {package}` brings it")
+        }
+        None => why.to_owned(),
+    }
+}
+
+/// The package of Debian and Ubuntu with a verbs program.
+fn package(name: &str) -> Option<&'static str> {
+    let perftest = name.strip_prefix("ib_").and_then(|rest| rest.split_once('_'));
+    match (name, perftest) {
+        (_, Some(("send" | "write" | "read" | "atomic", "bw" | "lat"))) => Some("perftest"),
+        ("ibv_devices" | "ibv_devinfo" | "ibv_asyncwatch", _) => Some("ibverbs-utils"),
+        (
+            "ibv_rc_pingpong" | "ibv_uc_pingpong" | "ibv_ud_pingpong" | "ibv_srq_pingpong"
+            | "ibv_xsrq_pingpong",
+            _,
+        ) => Some("ibverbs-utils"),
+        (
+            "rping" | "ucmatose" | "udaddy" | "mckey" | "cmtime" | "rdma_client" | "rdma_server"
+            | "rdma_xclient" | "rdma_xserver" | "riostream" | "rstream" | "rcopy" | "udpong",
+            _,
+        ) => Some("rdmacm-utils"),
+        ("ucx_info" | "ucx_perftest", _) => Some("ucx-utils"),
+        ("fi_info" | "fi_pingpong", _) => Some("libfabric-bin"),
+        ("qperf", _) => Some("qperf"),
+        _ => None,
+    }
 }
 
 fn executable(path: &Path) -> Result<PathBuf, &'static str> {
@@ -202,6 +236,20 @@ fn needed<'f, R: ReadRef<'f>>(file: R) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_verbs_program_that_is_not_there_comes_with_its_package() {
+        for (name, package) in [
+            ("ib_write_lat", "perftest"),
+            ("ibv_devinfo", "ibverbs-utils"),
+            ("rping", "rdmacm-utils"),
+            ("qperf", "qperf"),
+        ] {
+            let said = missing(name);
+            assert!(said.contains(&format!("`apt-get install {package}`")), "{said}");
+        }
+        assert_eq!(missing("ib_other_bw"), "there is no such program in PATH");
+    }
 
     /// An ELF header with one program header behind it.
     fn program(machine: u16, class: u8, loader: Option<&str>) -> Vec<u8> {
