@@ -263,6 +263,7 @@ fn is_hidden(packet: &Value) -> bool {
     !packet["LRH"].is_null() && packet["ERF"].is_null()
         || !packet["Loopback"].is_null() && !packet["IPv6"].is_null()
         || packet["IPv6Fragment"]["M"] == 1
+        || packet["IPv4"]["Flags"] == 1
 }
 
 /// tshark's name of a field of a service tag.
