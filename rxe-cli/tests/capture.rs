@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use rxe_lab::capture::{Direction, Reader};
 use rxe_lab::frame::{self, Content, Icrc};
+use rxe_net::missing_before;
 use serde_json::Value;
 
 mod util;
@@ -54,7 +55,21 @@ const SCRIPT: &str = r#"
     sent > before.json
     sleep 0.2
     sent > after.json
-    kill $client $server
+
+    # Packets come faster than they are taken, and then the program is killed.
+    "$RXE" capture --of $client -w ended.pcapng 2> ended.err & capture=$!
+    grown() { until [ "$(stat -c %s ended.pcapng 2> stat.err || echo 0)" -gt $1 ]; do sleep 0.05; done; }
+    grown 1000000
+    kill -STOP $capture
+    sleep 0.3
+    taken=$(stat -c %s ended.pcapng)
+    kill -CONT $capture
+    # More than was kept for it.
+    grown $((taken + 20000000))
+    kill -KILL $client
+    wait $capture
+    # It ends when its client has.
+    kill $server 2> stat.err || true
     "$RXE" capture --of 1 2> nobody.err || echo refused >> nobody.err
 "#;
 
@@ -129,6 +144,17 @@ fn captures(test: &str, program: &str) {
         assert_eq!(after["hw_counters"][counter], 0, "{counter}: {after}");
     }
     assert_eq!(after["dropped"], serde_json::json!({}));
+
+    let said = read("ended.err");
+    let mut reader = Reader::open(dir.file("ended.pcapng")).unwrap();
+    let (mut packets, mut missing) = (0, 0);
+    while let Some(record) = reader.next().unwrap() {
+        packets += 1;
+        missing += record.comments.iter().filter_map(|c| missing_before(c)).sum::<u64>();
+    }
+    let expected = format!("\nrxe: {packets} packets of 1 device in ");
+    let lost = format!(" s, {missing} dropped (too fast for the capture)\n");
+    assert!(missing > 0 && said.contains(&expected) && said.ends_with(&lost), "{said}{missing}");
 
     let said = read("nobody.err");
     assert_eq!(
@@ -335,7 +361,8 @@ fn the_rdma_packets_of_an_interface_are_captured() {
     assert!(whole(&dir.file("dropped.pcapng")) > 0);
     let said = read("dropped.err");
     let dropped = dropped(&fs::read(dir.file("dropped.pcapng")).unwrap());
-    assert!(dropped > 0 && said.contains(&format!(" s, {dropped} dropped, which came ")), "{said}");
+    let missing = format!(" s, {dropped} dropped (too fast for the capture)\n");
+    assert!(dropped > 0 && said.ends_with(&missing), "{said}");
     let said = read("down.err");
     assert_eq!(said, "rxe: interface down0 is down: `ip link set down0 up`\nrefused\n");
     let said = read("gone.err");

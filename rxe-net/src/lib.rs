@@ -60,7 +60,8 @@ pub use membership::{Joiner, Membership};
 pub use open::{BackendKind, open};
 pub use packet::{LinkCapture, LinkFrame, PacketBackend, PacketConfig};
 pub use pcap::{
-    Direction, LiveCapture, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapStatus, PcapWriter, Tap,
+    Direction, LiveCapture, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapStatus, PcapWriter,
+    Tap, missing_before,
 };
 pub use rng::Rng;
 pub use sharing::Sharing;

@@ -35,6 +35,7 @@ use rxe_core::wire::{Frame, TxBatch};
 
 use self::capture::Capture;
 use self::output::Output;
+pub use capture::missing_before;
 pub use live::LiveCapture;
 pub use tap::Tap;
 pub use write::{Direction, PacketBlock, PcapWriter};

@@ -132,7 +132,7 @@ impl Section {
         let (mut direction, mut comments) = (None, Vec::new());
         for (option, value) in options(order, body.get(end.next_multiple_of(4)..)) {
             match option {
-                OPT_COMMENT => comments.push(String::from_utf8_lossy(value).into_owned()),
+                OPT_COMMENT => comments.push(comment(value)),
                 OPT_FLAGS => {
                     direction = match order.u32(value, 0) & 0b11 {
                         1 => Some(Direction::Inbound),
@@ -186,6 +186,17 @@ impl Interface {
         let seconds = seconds.saturating_add_signed(self.offset);
         Duration::new(seconds, u32::try_from(nanos).unwrap_or(0))
     }
+}
+
+/// The text of a comment. Control characters, which could do things to a terminal and are no XML, become
+/// spaces or U+FFFD.
+fn comment(bytes: &[u8]) -> String {
+    let seen = |c: char| match c {
+        '\t' | '\n' | '\r' => ' ',
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    String::from_utf8_lossy(bytes).chars().map(seen).collect()
 }
 
 fn options(order: Order, bytes: Option<&[u8]>) -> impl Iterator<Item = (u16, &[u8])> {

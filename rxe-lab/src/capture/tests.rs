@@ -53,7 +53,7 @@ fn pcapng(big: bool) -> Vec<u8> {
     file.extend(block(1, big, &w(&[pair(113, 0), 0, pair(9, 1), byte(0x8a)])));
     // A block of an unknown type.
     file.extend(block(0x0bad, big, &[7; 20]));
-    let comment = [w(&[pair(1, 3)]), b"abc\0".to_vec(), w(&[pair(2, 4), 2, 0])].concat();
+    let comment = [w(&[pair(1, 3)]), b"a\x1b\n\0".to_vec(), w(&[pair(2, 4), 2, 0])].concat();
     let packet = |interface, ticks: u64, options: &[u8]| {
         let half = |ticks: u64| u32::try_from(ticks & 0xffff_ffff).unwrap();
         let (high, low) = (half(ticks >> 32), half(ticks));
@@ -148,7 +148,7 @@ fn pcapng_is_read_with_the_clock_and_link_type_of_each_interface() {
             assert_eq!((first.number, first.link, first.interface), (number, LinkType(1), 0));
             assert_eq!((first.at, first.original_len), (Some(Duration::new(3, 1000)), 9));
             assert_eq!((first.bytes, first.direction), (&b"frame"[..], Some(Direction::Outbound)));
-            assert_eq!(first.comments, ["abc"]);
+            assert_eq!(first.comments, ["a\u{fffd} "], "no control characters");
             let second = reader.next().unwrap().unwrap();
             assert_eq!((second.link, second.at), (LinkType(101), Some(Duration::new(105, 7))));
             let third = reader.next().unwrap().unwrap();

@@ -24,6 +24,15 @@ const GATHERED: usize = 64 << 10;
 /// Packets that one call of a backend may bring or take, in bytes, at most about.
 const CALL: usize = 1 << 20;
 
+/// What a comment says behind the number of packets that are missing before its packet.
+const MISSING: &str = " packets before this one are missing";
+
+/// How many packets are missing before the one with this comment, if the comment tells it.
+pub fn missing_before(comment: &str) -> Option<u64> {
+    let (number, rest) = comment.split_once(MISSING)?;
+    rest.starts_with(':').then(|| number.parse().ok()).flatten()
+}
+
 pub(super) struct Capture {
     /// Writes blocks into memory; `None` when the capture has ended.
     writer: Option<PcapWriter<Vec<u8>>>,
@@ -183,8 +192,7 @@ impl Capture {
         let Some(writer) = &mut self.writer else { return };
         if self.dropped > 0 {
             held.comments.push(format!(
-                "{} packets before this one are missing: the capture was written more slowly than \
-                 they came",
+                "{}{MISSING}: the capture was written more slowly than they came",
                 self.dropped
             ));
         }

@@ -16,7 +16,7 @@ use rxe_core::wire::{
 };
 use rxe_lab::capture::{Capture, Direction as Seen};
 
-use super::{Direction, PacketBlock, Pcap, PcapOptions, PcapStatus, PcapWriter};
+use super::{Direction, PacketBlock, Pcap, PcapOptions, PcapStatus, PcapWriter, missing_before};
 use crate::testing::receive_packets;
 use crate::{
     Backend, Capabilities, Counters, FabricPort, Hub, Impairments, NetError, NonBlocking,
@@ -288,6 +288,14 @@ fn traffic_does_not_wait_for_the_disk_and_the_capture_says_what_it_lacks() {
     let remarks: Vec<_> = capture.frames.iter().flat_map(|p| &p.comments).collect();
     let expected = format!("{dropped} packets before this one are missing");
     assert!(matches!(remarks[..], [one] if one.starts_with(&expected)), "{remarks:?}");
+    assert_eq!(missing_before(remarks[0]), Some(dropped));
+    for other in [
+        "7 packets",
+        "packets before this one are missing:",
+        "x packets before this one are missing:",
+    ] {
+        assert_eq!(missing_before(other), None, "{other}");
+    }
     // The statistics of the interface, at the end of the file, have the number too.
     let block = [&5u32.to_ne_bytes()[..], &40u32.to_ne_bytes(), &[0; 4]].concat();
     let at = file.windows(block.len()).rposition(|bytes| bytes == block).unwrap();

@@ -46,7 +46,7 @@ pub fn check_dockerfile(page: &str, layer: &Path) -> Result<()> {
     for (source, to) in copies(page)? {
         let mut copy = Command::new("cp");
         copy.arg("-a").arg(below(image.path(), &source)).arg(below(root.path(), &to));
-        super::roots::succeed("cp", &mut copy)?;
+        super::systems::succeed("cp", &mut copy)?;
     }
     enter("the Dockerfile's system", root.path(), layer.parent().unwrap_or(layer), SCRIPT).map(drop)
 }

@@ -2,8 +2,8 @@
 //! nothing else: what a page says is to be installed is installed as it says, and every command is run by a
 //! user without privileges.
 
-use super::roots::{namespaces_for, succeed};
-use super::systems::{Rust, System, unpacked};
+use super::roots::namespaces_for;
+use super::systems::{Rust, System, succeed, unpacked};
 use crate::book::{self, Block};
 use crate::vm::{Error, Result};
 use std::fs;

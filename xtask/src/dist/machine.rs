@@ -6,7 +6,7 @@
 //! machine.
 
 use super::Arch;
-use super::roots::succeed;
+use super::systems::succeed;
 use super::systems::unpacked;
 use crate::debs::unpack;
 use crate::vm::{Cpio, Error, Result, cache, download, download_kernel, kept};

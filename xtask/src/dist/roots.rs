@@ -4,7 +4,7 @@
 //! network, no other processes, no file of the host.
 
 use super::Arch;
-use super::systems::{RUST_ON, Rust, System, unpacked};
+use super::systems::{RUST_ON, Rust, System, succeed, unpacked};
 use crate::vm::{Error, Result};
 use std::path::Path;
 use std::process::Command;
@@ -285,17 +285,6 @@ pub(super) fn namespaces_for(seconds: &str) -> Command {
         unshare.arg("--map-root-user");
     }
     unshare
-}
-
-/// What a command prints, if it succeeds.
-pub(super) fn succeed(what: &str, command: &mut Command) -> Result<String> {
-    let program = command.get_program().display().to_string();
-    let out = command.output().map_err(|e| Error::Missing(format!("{program}: {e}")))?;
-    let [said, errors] = [out.stdout, out.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());
-    if out.status.success() {
-        return Ok(said);
-    }
-    Err(Error::Failed(format!("{what}: {}\n{said}{errors}", out.status)))
 }
 
 #[cfg(test)]

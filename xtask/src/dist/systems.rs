@@ -126,6 +126,17 @@ pub(super) fn unpacked(archive: &Path) -> Result<tempfile::TempDir> {
     let root = root.map_err(|e| Error::Failed(format!("a temporary directory: {e}")))?;
     let mut tar = Command::new("tar");
     tar.args(["--no-same-owner", "--exclude=./dev/*", "-xpf"]).arg(archive);
-    super::roots::succeed("tar", tar.arg("-C").arg(root.path()))?;
+    succeed("tar", tar.arg("-C").arg(root.path()))?;
     Ok(root)
+}
+
+/// What a command prints, if it succeeds.
+pub(super) fn succeed(what: &str, command: &mut Command) -> Result<String> {
+    let program = command.get_program().display().to_string();
+    let out = command.output().map_err(|e| Error::Missing(format!("{program}: {e}")))?;
+    let [said, errors] = [out.stdout, out.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());
+    if out.status.success() {
+        return Ok(said);
+    }
+    Err(Error::Failed(format!("{what}: {}\n{said}{errors}", out.status)))
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_lab::capture::Blocks;
+use rxe_net::missing_before;
 use rxe_verbs::report::{CapturePiece, DeviceCapture, OpenedDevices, Silence};
 
 use super::sink::Sink;
@@ -26,6 +27,8 @@ struct Source {
     asked: Instant,
     /// Its number in the capture, once it has begun.
     interface: Option<u32>,
+    /// Packets that it said are missing.
+    missing: u64,
     ended: bool,
 }
 
@@ -117,6 +120,7 @@ impl Sources {
             capture,
             asked: Instant::now(),
             interface: None,
+            missing: 0,
             ended: false,
         }));
     }
@@ -226,7 +230,7 @@ impl Source {
                 CapturePiece::Begun => {}
                 CapturePiece::Blocks(bytes) => {
                     if let Some(interface) = self.interface
-                        && !packets(bytes, interface, sink)?
+                        && !packets(bytes, interface, &mut self.missing, sink)?
                     {
                         return Ok(Some(NoCapture::Silent(Silence::Nonsense)));
                     }
@@ -235,7 +239,8 @@ impl Source {
                 CapturePiece::Ended(dropped) => {
                     self.ended = true;
                     if let Some(interface) = self.interface {
-                        sink.dropped(interface, dropped);
+                        // Those before a packet have been counted with it.
+                        sink.dropped(interface, dropped.saturating_sub(self.missing));
                     }
                     return Ok(None);
                 }
@@ -265,13 +270,23 @@ impl Source {
     }
 }
 
-/// Hands on the packets of a message. Returns whether it was one.
-fn packets(bytes: &[u8], interface: u32, sink: &mut Sink) -> Result<bool, Error> {
+/// Hands on the packets of a message, and counts those that are missing before them: a process that is
+/// killed does not say at its end how many are. Returns whether it was a message.
+fn packets(
+    bytes: &[u8],
+    interface: u32,
+    missing: &mut u64,
+    sink: &mut Sink,
+) -> Result<bool, Error> {
     let mut blocks = Blocks::new(bytes);
     loop {
         match blocks.next(sink.next()) {
             Ok(Some(mut record)) => {
                 record.interface = interface;
+                let before = record.comments.iter().filter_map(|comment| missing_before(comment));
+                let before = before.fold(0, u64::saturating_add);
+                *missing = missing.saturating_add(before);
+                sink.dropped(interface, before);
                 sink.packet(&record)?;
             }
             Ok(None) => return Ok(true),
