@@ -206,7 +206,7 @@ struct Alone {
     why: &'static str,
 }
 
-const ALONE: [Alone; 5] = [
+const ALONE: [Alone; 8] = [
     Alone {
         when: |_, packet| is_hidden(packet),
         why: "tshark looks at nothing behind the link layer, or behind the IP header",
@@ -234,7 +234,30 @@ const ALONE: [Alone; 5] = [
         },
         why: "what is payload and what is not is unclear in a malformed packet",
     },
+    Alone {
+        when: |header, packet| is_rd(packet) && header != "BTH" && !is_before_transport(header),
+        why: "RoCE devices have no reliable datagrams: we take their headers for payload",
+    },
+    Alone {
+        when: |header, packet| {
+            // All classes that are captured otherwise are of communication management (7).
+            let class = &packet["MAD"]["MgmtClass"];
+            ["ICRC", "Payload"].contains(&header) && class.as_u64() == Some(0)
+        },
+        why: "tshark shows nothing behind the header of a MAD of no class",
+    },
+    Alone {
+        when: |header, packet| {
+            ["ICRC", "Payload"].contains(&header) && packet["BTH"]["DestQP"] == 0
+        },
+        why: "tshark takes what is sent to queue pair 0 for a MAD",
+    },
 ];
+
+/// Whether a packet is of reliable datagrams.
+fn is_rd(packet: &Value) -> bool {
+    matches!(packet["BTH"]["OpCode"].as_u64(), Some(64..=95))
+}
 
 /// Whether a header stands before the transport's.
 fn is_before_transport(header: &str) -> bool {
@@ -291,6 +314,7 @@ fn tshark_is_wrong(header: &str, field: &str, packet: &Value) -> Option<&'static
         // layer, and where it looks at nothing behind the IP header (family 10 of BSD loopback, a first
         // fragment).
         ("Payload", "Data") if !packet["LRH"].is_null() || is_hidden(packet) => Some(""),
+        ("Payload", "Data") if is_rd(packet) => Some(""),
         _ => None,
     }
 }
