@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rxe_core::cm::mad::{Message, RejReason};
 use rxe_core::cm::service::PortSpace;
+use rxe_core::types::Mtu;
 use rxe_core::wire::{Aeth, NakCode, OpKind, Opcode, Syndrome};
 
 use crate::frame::{Frame, Icrc, Transport};
@@ -96,6 +97,9 @@ impl List<'_> {
         let (bth, ext) = (&packet.bth, &packet.ext);
         if let Some((index, count)) = packet.segment {
             self.add(format_args!("packet {index} of {count} in one frame (GSO or GRO)"));
+        }
+        if packet.may_be_several() && packet.payload_len > Mtu::M4096.bytes() {
+            self.add(format_args!("several packets in one frame (GSO or GRO), not captured whole"));
         }
         if let Some(why) = packet.wrong {
             let why = why.explain();

@@ -189,10 +189,10 @@ impl Interface {
 }
 
 /// The text of a comment. Control characters, which could do things to a terminal and are no XML, become
-/// spaces or U+FFFD.
+/// U+FFFD; lines and tabs stay.
 fn comment(bytes: &[u8]) -> String {
     let seen = |c: char| match c {
-        '\t' | '\n' | '\r' => ' ',
+        '\t' | '\n' => c,
         c if c.is_control() => char::REPLACEMENT_CHARACTER,
         c => c,
     };

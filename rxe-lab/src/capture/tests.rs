@@ -148,7 +148,7 @@ fn pcapng_is_read_with_the_clock_and_link_type_of_each_interface() {
             assert_eq!((first.number, first.link, first.interface), (number, LinkType(1), 0));
             assert_eq!((first.at, first.original_len), (Some(Duration::new(3, 1000)), 9));
             assert_eq!((first.bytes, first.direction), (&b"frame"[..], Some(Direction::Outbound)));
-            assert_eq!(first.comments, ["a\u{fffd} "], "no control characters");
+            assert_eq!(first.comments, ["a\u{fffd}\n"], "no control characters");
             let second = reader.next().unwrap().unwrap();
             assert_eq!((second.link, second.at), (LinkType(101), Some(Duration::new(105, 7))));
             let third = reader.next().unwrap().unwrap();

@@ -265,6 +265,9 @@ impl Requests {
             return;
         }
         let len = u32::try_from(seen.packet.payload_len).unwrap_or(u32::MAX);
+        if seen.packet.may_be_several() && len > self.mtu.unwrap_or(256) {
+            return;
+        }
         let is_full = matches!(info.position, Position::First | Position::Middle);
         let possible = len.is_power_of_two() && (256..=4096).contains(&len);
         let wrong = match (self.mtu, is_full) {

@@ -26,6 +26,8 @@ struct OneAddress {
     now: Duration,
     /// How long the next packet comes after the one before, if not 100 us.
     pause: Option<Duration>,
+    /// So many bytes of a frame are captured, if not all.
+    snaplen: Option<usize>,
 }
 
 impl OneAddress {
@@ -55,7 +57,8 @@ impl OneAddress {
         let none = UdpChecksum::None;
         emit_ethernet(&Ethernet::default(), net, UDP_PORT, none, packet, &mut frame);
         self.frames += 1;
-        let frame = decode_bytes(LinkType(1), &frame, frame.len());
+        let captured = self.snaplen.map_or(frame.len(), |snaplen| snaplen.min(frame.len()));
+        let frame = decode_bytes(LinkType(1), &frame[..captured], frame.len());
         self.now += self.pause.take().unwrap_or(Duration::from_micros(100));
         self.checker.add(self.frames, 0, self.now, &frame);
     }
@@ -93,6 +96,18 @@ impl OneAddress {
             report.findings.iter().map(|f| (f.kind, f.dest_qp)).collect(),
             report.directions.iter().map(|d| (d.source_qp, d.dest_qp)).collect(),
         )
+    }
+}
+
+#[test]
+fn a_frame_of_several_packets_that_is_cut_has_no_wrong_length() {
+    for (snaplen, expected) in [(Some(96), vec![]), (None, vec![(Kind::Length, 0x11)])] {
+        let mut all = OneAddress { snaplen, ..OneAddress::default() };
+        let reth = Some(Reth { va: 0, rkey: Key(1), dma_len: 1 << 20 });
+        let ext = Ext { reth, ..Ext::default() };
+        all.packet(0x11, Opcode::RC_WRITE_FIRST, 5, ext, &[7; 8208]);
+        all.packet(0x11, Opcode::RC_WRITE_MIDDLE, 6, Ext::default(), &[7; 8208]);
+        assert_eq!(all.finish().0, expected, "{snaplen:?}");
     }
 }
 

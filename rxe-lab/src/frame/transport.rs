@@ -84,6 +84,12 @@ impl fmt::Display for Unchecked {
 }
 
 impl<'a> Transport<'a> {
+    /// Whether it may be several packets that the host has not split yet, or has merged (GSO, GRO): what
+    /// was captured does not reach to where the second would begin.
+    pub fn may_be_several(&self) -> bool {
+        self.segment.is_none() && self.icrc == Icrc::Unchecked(Unchecked::Cut)
+    }
+
     /// The packet at `at`, which ends at `end` on the wire; it is the `index`-th of its frame, from 0.
     /// `None` if its BTH is not there.
     pub(super) fn parse(
