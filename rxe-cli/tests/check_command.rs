@@ -194,6 +194,37 @@ fn reports_follow_no_link() {
 }
 
 #[test]
+fn a_capture_without_rdma_packets_is_not_called_clean() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("it.pcap");
+    let clean = fs::read(pcap(CLEAN)).unwrap();
+    // The header of the file alone, and a capture of a link type that is not known.
+    let unknown = [&clean[..20], &[0xf0, 0, 0, 0], &clean[24..]].concat();
+    for (bytes, frames) in [(&clean[..24], 0), (&unknown, frames_of(&pcap(CLEAN)).len())] {
+        fs::write(&path, bytes).unwrap();
+        let out = check(&[], &[&path]);
+        assert_eq!(out.status.code(), Some(2), "{out:?}");
+        let expected = format!(
+            "rxe: {}: nothing was checked: none of its {frames} frames has an RDMA packet. `rxe \
+             decode` says what they are\n",
+            path.display()
+        );
+        assert_eq!(text(&out.stderr), expected);
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_no_fault() {
+    let clean = pcap(CLEAN);
+    let out = check(&["--junit", "/dev/full"], &[&clean]);
+    assert_eq!(out.status.code(), Some(2), "{out:?}");
+    let full = fs::File::create("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rxe"));
+    let status = command.arg("check").arg(&clean).stdout(full).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
 fn what_is_before_a_damaged_place_is_checked() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("it.pcap");

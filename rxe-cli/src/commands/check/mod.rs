@@ -10,7 +10,7 @@ use std::process;
 
 use rxe_lab::capture::Start;
 use rxe_lab::check::{Checker, Report, Severity};
-use rxe_lab::frame;
+use rxe_lab::frame::{self, Content};
 
 use super::decode::{Printed, failed, open};
 use super::explain::Lang;
@@ -20,7 +20,7 @@ use crate::common::{Error, check_file, print, print_error, print_json, write_fil
 ///
 /// Each finding has frames, the section of the InfiniBand specification, and how sure it is; behind them
 /// stand the usual causes of each kind, in the words of `rxe explain`. Exit code 0: no fault; 1: faults;
-/// 2: a file cannot be read, or the report cannot be written. Losses and other things that the protocol
+/// 2: a file cannot be read or has no RDMA packet, or the report cannot be written. Losses and other things that the protocol
 /// has repaired are warnings, which count as faults with --strict.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -53,15 +53,24 @@ struct Checked {
 
 /// The exit code if there are faults.
 const FAULTS: i32 = 1;
-/// The exit code if a file cannot be read, or the report cannot be written.
+/// The exit code if a file cannot be read or has nothing to check, or the report cannot be written.
 const UNREADABLE: i32 = 2;
 
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
-        if let Err(e) = self.junit.as_deref().map_or(Ok(()), check_file) {
-            print_error(&e);
-            process::exit(UNREADABLE);
+        match self.report() {
+            Ok(0) => Ok(()),
+            Ok(code) => process::exit(code),
+            Err(e) => {
+                print_error(&e);
+                process::exit(UNREADABLE);
+            }
         }
+    }
+
+    /// Checks and reports. Returns the exit code; an error says why there is no report.
+    fn report(self) -> Result<i32, Error> {
+        self.junit.as_deref().map_or(Ok(()), check_file)?;
         let lang = self.lang.unwrap_or_else(Lang::of_environment);
         let mut all = Vec::new();
         for file in &self.files {
@@ -81,13 +90,12 @@ impl Args {
         }
         let errors: Vec<_> = all.iter().filter_map(|checked| checked.error.as_ref()).collect();
         errors.iter().for_each(print_error);
-        if !errors.is_empty() {
-            process::exit(UNREADABLE);
-        }
-        if all.iter().any(|checked| checked.fails(self.strict)) {
-            process::exit(FAULTS);
-        }
-        Ok(())
+        let fails = all.iter().any(|checked| checked.fails(self.strict));
+        Ok(match (errors.is_empty(), fails) {
+            (false, _) => UNREADABLE,
+            (true, true) => FAULTS,
+            (true, false) => 0,
+        })
     }
 }
 
@@ -101,17 +109,29 @@ impl Checked {
 
 fn check(file: &Path) -> Checked {
     let mut checker = Checker::default();
-    let mut frames = 0;
+    let (mut frames, mut has_packets) = (0, false);
     let read = (|| {
         let mut reader = open(file, Printed::AtTheEnd)?;
         let mut start = Start::default();
         while let Some(record) = reader.next()? {
             frames = record.number;
             let since = start.since(&record);
-            checker.add(record.number, record.interface, since, &frame::decode(&record));
+            let frame = frame::decode(&record);
+            has_packets |= matches!(frame.content, Content::Rdma(_));
+            checker.add(record.number, record.interface, since, &frame);
         }
         Ok(())
     })();
-    let error = read.err().map(|e| failed(file, &e));
+    let error = match read {
+        Err(e) => Some(failed(file, &e)),
+        Ok(()) if has_packets => None,
+        Ok(()) => Some(Error::new(
+            file.display(),
+            format!(
+                "nothing was checked: none of its {frames} frames has an RDMA packet. \
+                 `rxe decode` says what they are"
+            ),
+        )),
+    };
     Checked { name: file.display().to_string(), report: checker.finish(), frames, error }
 }
