@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rxe_core::engine::{Config, Engine};
 use rxe_core::mem::{Access, Buffer, Memory, PdId};
-use rxe_core::qp::{AttrMask, QpAttr, QpCap, QpHandle, QpInit, QpState, QpType};
+use rxe_core::qp::{QpAttr, QpCap, QpHandle, QpInit, QpType};
 use rxe_core::queue::{CompletionQueue, Payload, Remote, SendFlags, SendOp, SendRequest, Sge};
 use rxe_core::types::{AckTimeout, Gid, Key, Mtu, Psn, Qpn, Time};
 use rxe_core::wire::{
@@ -21,6 +21,7 @@ use rxe_net::{Backend, Capabilities, NetError, Rng, SendStatus, SharedFd, SrcPor
 
 use super::policy::{AckPolicy, Answers, MAX_ANSWER_WAIT, MAX_POST_WAIT, Post, TICK};
 use super::shard::{Shard, ShardParts};
+use super::testing::ready_to_send;
 use crate::event::{AsyncEvents, Events};
 use crate::os::{Environment, Simulation};
 
@@ -792,25 +793,9 @@ fn connect(
         ..QpAttr::default()
     };
     attr.ah_attr.dgid = Gid::from(peer);
-    let to_init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
-    let mut to_rtr = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
-    let mut to_rts = AttrMask::SQ_PSN;
-    if service == QpType::Rc {
-        to_rtr |= AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
-        to_rts |= AttrMask::TIMEOUT
-            | AttrMask::RETRY_CNT
-            | AttrMask::RNR_RETRY
-            | AttrMask::MAX_QP_RD_ATOMIC;
-    }
     let made = shard.with(|core| {
         let qp = core.engine.create_qp(Qpn::from_wire(number), init)?;
-        for (state, mask) in
-            [(QpState::Init, to_init), (QpState::Rtr, to_rtr), (QpState::Rts, to_rts)]
-        {
-            attr.qp_state = state;
-            let mask = mask | AttrMask::STATE;
-            core.engine.modify_qp(Time::ZERO, qp.qpn(), &attr, mask)?;
-        }
+        ready_to_send(&mut core.engine, Time::ZERO, qp.qpn(), service, attr)?;
         Ok::<_, rxe_core::VerbsError>(qp)
     });
     made.expect("the shard is there").expect("a queue pair")

@@ -23,6 +23,8 @@ mod invariants;
 mod policy;
 mod shard;
 mod sleep;
+#[cfg(test)]
+mod testing;
 mod turn;
 mod unsent;
 mod watch;

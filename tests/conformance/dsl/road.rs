@@ -56,16 +56,11 @@ impl Road for Bare {
         engine: &mut Engine,
         look: &mut dyn FnMut(&NetHeader, &[u8]),
     ) {
-        loop {
-            let mut batch = TxBatch::new(TxLimits::default());
-            engine.poll_transmit(now, &mut batch);
-            if batch.is_empty() {
-                break;
-            }
+        for_each_batch(now, engine, |batch| {
             for frame in batch.frames() {
                 frame.packets().for_each(|(net, bytes)| look(&net, bytes));
             }
-        }
+        });
     }
 }
 
@@ -195,17 +190,12 @@ impl Road for Sockets {
         engine: &mut Engine,
         look: &mut dyn FnMut(&NetHeader, &[u8]),
     ) {
-        loop {
-            let mut batch = TxBatch::new(TxLimits::default());
-            engine.poll_transmit(now, &mut batch);
-            if batch.is_empty() {
-                break;
-            }
-            let sent = send(&mut self.own, &mut batch);
+        for_each_batch(now, engine, |batch| {
+            let sent = send(&mut self.own, batch);
             receive(&mut self.peer, sent, &mut |frame| {
                 frame.packets().for_each(|(net, bytes)| look(&net, bytes));
             });
-        }
+        });
     }
 }
 
@@ -220,6 +210,18 @@ fn push(batch: &mut TxBatch, net: &NetHeader, bytes: &[u8]) {
         buf.extend_from_slice(body);
         buf.extend((u32::from_le_bytes(*trailer) ^ change).to_le_bytes());
     });
+}
+
+/// Calls `f` with each batch that the engine sends, until it has no more to send.
+fn for_each_batch(now: Time, engine: &mut Engine, mut f: impl FnMut(&mut TxBatch)) {
+    loop {
+        let mut batch = TxBatch::new(TxLimits::default());
+        engine.poll_transmit(now, &mut batch);
+        if batch.is_empty() {
+            break;
+        }
+        f(&mut batch);
+    }
 }
 
 /// Sends a batch; how many packets left.

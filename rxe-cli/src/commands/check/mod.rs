@@ -20,8 +20,8 @@ use crate::common::{Error, check_file, print, print_error, print_json, write_fil
 ///
 /// Each finding has frames, the section of the InfiniBand specification, and how sure it is; behind them
 /// stand the usual causes of each kind, in the words of `rxe explain`. Exit code 0: no fault; 1: faults;
-/// 2: a file cannot be read or has no RDMA packet, or the report cannot be written. Losses and other things that the protocol
-/// has repaired are warnings, which count as faults with --strict.
+/// 2: a file cannot be read or has no RDMA packet, or the report cannot be written. Losses and other
+/// things that the protocol has repaired are warnings, which count as faults with --strict.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The captures, as in `rxe decode`; - reads standard input

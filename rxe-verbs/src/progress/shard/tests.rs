@@ -18,6 +18,7 @@ use rxe_core::wire::{Bth, Ext, Frame, NetHeader, Opcode, Reth, TxBatch, TxLimits
 use rxe_net::{Capabilities, SendStatus, SharedFd, SrcPort};
 
 use super::super::policy::{Answers, Asked};
+use super::super::testing::ready_to_send;
 use super::super::{CmList, ConnectionManager, OnSignal, Timers, Waker};
 use super::*;
 use crate::os::now;
@@ -147,24 +148,7 @@ fn connected_qp(shard: &Shard, service: QpType) -> (Arc<QpHandle>, Arc<Completio
             let mut attr = QpAttr { path_mtu: Mtu::M1024, dest_qp_num, ..QpAttr::default() };
             attr.ah_attr.dgid = Gid::from(PEER);
             attr.qp_access_flags = Access::REMOTE_WRITE;
-            let to_init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
-            let mut to_rtr =
-                AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
-            let mut to_rts = AttrMask::SQ_PSN;
-            if service == QpType::Rc {
-                to_rtr |= AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
-                to_rts |= AttrMask::TIMEOUT
-                    | AttrMask::RETRY_CNT
-                    | AttrMask::RNR_RETRY
-                    | AttrMask::MAX_QP_RD_ATOMIC;
-            }
-            for (state, mask) in
-                [(QpState::Init, to_init), (QpState::Rtr, to_rtr), (QpState::Rts, to_rts)]
-            {
-                attr.qp_state = state;
-                let mask = mask | AttrMask::STATE;
-                core.engine.modify_qp(now(), qp.qpn(), &attr, mask).unwrap();
-            }
+            ready_to_send(&mut core.engine, now(), qp.qpn(), service, attr).unwrap();
             qp
         })
         .unwrap();
