@@ -16,9 +16,9 @@
 //!   coarse clock (1 to 10 ms), which is read without a system call, and believes the answer until
 //!   the next tick. In one tick a program would have to close the number and open it anew.
 //! - Dropping closes the number only if it is intact. Otherwise it is the program's, or nobody's.
-//! - Internal descriptors get high numbers ([`CheckedFd::internal`]). The system gives out the lowest
-//!   free number, so a program that closed everything gets ours again only after hundreds of others;
-//!   and a program with a table for few descriptors keeps the low ones for itself.
+//! - Descriptors get high numbers ([`CheckedFd::internal`], [`CheckedFd::seen`]). The system gives out
+//!   the lowest free number, so a program that closed everything gets ours again only after hundreds of
+//!   others; and a program with a table for few descriptors keeps the low ones for itself.
 //!
 //! Between the check and the use another thread may still close and reuse the number. No program is
 //! known to do that; what protects from it is the high number.
@@ -53,9 +53,14 @@ static NEXT_OWNER: AtomicU64 = AtomicU64::new(1);
 /// Where the numbers of internal descriptors begin, unless the process may not have so many.
 const HIGH: u64 = 512;
 
+/// The same for descriptors that the program sees.
+const SEEN: u64 = 256;
+
+/// What select(2) takes is below this.
+const SELECT: RawFd = 1024;
+
 impl CheckedFd {
-    /// Keeps the number that the descriptor has: for those that the program sees, since select(2)
-    /// takes only numbers below 1024.
+    /// Keeps the number that the descriptor has: for what is open only for a moment.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         let identity = identity(fd.as_fd());
         let owner = NEXT_OWNER.fetch_add(1, Ordering::Relaxed);
@@ -68,10 +73,23 @@ impl CheckedFd {
 
     /// Moves the descriptor to a high number, if one is free.
     pub(crate) fn internal(fd: OwnedFd) -> Self {
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let floor = RawFd::try_from(HIGH.min(limit / 2)).unwrap_or(0);
         let low = Self::new(fd);
-        rustix::io::fcntl_dupfd_cloexec(&low, floor).map_or(low, Self::new)
+        let floor = HIGH.min(limit() / 2);
+        rustix::io::fcntl_dupfd_cloexec(&low, number(floor)).map_or(low, Self::new)
+    }
+
+    /// For one that the program sees: a number above those that it opens itself, if one is free
+    /// that select(2) takes.
+    ///
+    /// Some programs compare numbers. `select` of librspreload looks for the first number of the
+    /// program's that stands for a descriptor of librdmacm's, and finds that itself if it is lower.
+    pub(crate) fn seen(fd: OwnedFd) -> Self {
+        let low = Self::new(fd);
+        let floor = SEEN.min(limit() / 4);
+        match rustix::io::fcntl_dupfd_cloexec(&low, number(floor)) {
+            Ok(high) if high.as_raw_fd() < SELECT => Self::new(high),
+            _ => low,
+        }
     }
 
     /// The descriptor, unchecked from now on.
@@ -107,6 +125,15 @@ impl CheckedFd {
     pub(super) fn give_up(&mut self) {
         self.identity = (0, 0);
     }
+}
+
+/// How many descriptors the process may have.
+fn limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+fn number(floor: u64) -> RawFd {
+    RawFd::try_from(floor).unwrap_or(0)
 }
 
 impl Drop for CheckedFd {

@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use super::checked_fd::CheckedFd;
 use crate::NetError;
 
-/// Readable while the one descriptor that it watches is. Its number is as low as the system gives
-/// it, for select(2) and for tables of the program, so it is among the first that a program gets
-/// again which has closed everything. If the program opens an epoll descriptor of its own there, only
-/// what that watches tells the two apart: this is looked at before the number is closed.
+/// Readable while the one descriptor that it watches is. Its number is one that select(2) takes, above
+/// those that the program opens itself. A program that has closed everything may get it again. If it opens
+/// an epoll descriptor of its own there, only what that watches tells the two apart: this is looked at
+/// before the number is closed.
 #[derive(Debug)]
 pub struct ProgramEpoll {
     fd: CheckedFd,
@@ -33,7 +33,7 @@ impl ProgramEpoll {
     pub fn new() -> Result<Self, NetError> {
         let fd = epoll::create(CreateFlags::CLOEXEC)
             .map_err(|e| NetError::os("make an epoll descriptor", e))?;
-        Ok(Self { fd: CheckedFd::new(fd), mark: AtomicU64::new(0) })
+        Ok(Self { fd: CheckedFd::seen(fd), mark: AtomicU64::new(0) })
     }
 
     /// Watches this one; to be called once.
@@ -153,6 +153,12 @@ mod tests {
         let number = own.as_raw_fd();
         drop(own);
         assert!(fs::read_link(format!("/proc/self/fd/{number}")).is_err());
+    }
+
+    #[test]
+    fn its_number_is_above_the_program_s_and_one_that_select_takes() {
+        let ours = ProgramEpoll::new().unwrap();
+        assert!((256..1024).contains(&ours.as_raw_fd()), "{ours:?}");
     }
 
     #[test]
