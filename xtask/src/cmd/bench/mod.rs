@@ -63,6 +63,10 @@ pub(crate) struct Args {
     /// or the counts of --instructions into their table
     #[arg(long, conflicts_with_all = ["compare", "only"])]
     write: bool,
+    /// Of --write the tables, the goals and the plot of loss only: some four minutes a round. The rest
+    /// has options of its own, or is the other plots
+    #[arg(long, requires = "write", conflicts_with_all = ["plots", "mode"])]
+    tables: bool,
     /// Compare versions of rxe instead: BEFORE with AFTER, or with this checkout. Either is a
     /// revision of git, which is built in a directory of its own, or the directory of a checkout
     #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 1..=2, group = "mode")]
@@ -116,7 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut tables = tables(&groups, rounds, args)?;
     let mut plots = Vec::new();
     let mut failures = Vec::new();
-    if args.plots || args.write {
+    if args.plots || (args.write && !args.tables) {
         let all: Vec<_> = groups.iter().flatten().collect();
         plots = sweep::plots(&all, args.quick, &mut failures)?;
     }
@@ -140,6 +144,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let root = checkout::root()?;
         pages::write(&root, PAGE, "bench --write", &report::markdown(&tables))?;
         pages::write(&root, PAGE, "bench --write (goals)", &goals::markdown(&tables))?;
+    }
+    if args.write && !args.tables {
         captures::run(rounds, true)?;
         live::run(rounds, true)?;
         // The last, since it needs the most: perf, and the right to sample all CPUs.
@@ -232,6 +238,16 @@ mod options {
 
     const OPTIONS: [&str; 7] =
         ["--quick", "--rounds=2", "--plots", "--kernel=7.2", "--only=WRITE", "--json", "--write"];
+
+    #[test]
+    fn tables_are_a_part_of_what_is_written() {
+        assert!(are_accepted(["--tables", "--write"]) && !are_accepted(["--tables", "--json"]));
+        for other in ["--plots", "--captures", "--instructions"] {
+            let words = ["--tables", "--write", other];
+            let command = Args::augment_args(clap::Command::new("bench").no_binary_name(true));
+            assert!(command.try_get_matches_from(words).is_err(), "{other}");
+        }
+    }
 
     fn are_accepted(words: [&str; 2]) -> bool {
         let words = words.into_iter().filter(|word| !word.is_empty());
