@@ -65,6 +65,13 @@ pub enum QpType {
     XrcRecv = 10,
 }
 
+impl QpType {
+    /// Whether the peer acknowledges what is sent. IBTA 9.7.
+    pub const fn is_reliable(self) -> bool {
+        !matches!(self, Self::Uc | Self::Ud)
+    }
+}
+
 /// The way to a peer. IBTA 11.2.2.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressVector {

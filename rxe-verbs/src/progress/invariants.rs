@@ -543,7 +543,11 @@ impl World {
             request.flags |= SendFlags::SOLICITED;
         }
         qp.post_send(request).expect("there is room");
-        self.posted_to(at, Post { packets, urgent: solicited, ..Post::default() }, true);
+        self.posted_to(
+            at,
+            Post { packets, requests: 1, urgent: solicited, ..Post::default() },
+            true,
+        );
     }
 
     fn posted_to(&mut self, at: usize, post: Post, answers: bool) {
@@ -563,7 +567,10 @@ impl World {
         self.waiting[at].push_back(Waiting { posted: now, stopped });
         let in_memory = answers && at == 0 && self.host.0.lock().peer.echoes;
         let urgent = post.urgent || in_memory && self.answers.is_ping_pong();
-        let post = Post { incomplete: self.qps[at].sends_outstanding(), urgent, ..post };
+        let incomplete = self.qps[at].sends_outstanding();
+        let acknowledged = QPS[at].1.is_reliable();
+        let alone = acknowledged && incomplete <= post.requests;
+        let post = Post { incomplete, acknowledged, urgent, ..post };
         let awaited = self.program(MAX_ANSWER_WAIT, |world| {
             if world.shard.posted(&post) && in_memory {
                 world.shard.await_answer(world.qps[at].qpn(), &mut world.answers);
@@ -604,10 +611,14 @@ impl World {
             (self.last, self.polled, self.began) = (now, true, None);
             return;
         }
-        let soon =
-            std::mem::take(&mut self.polled) || now.since(self.last) <= Duration::from_micros(10);
-        self.stream = if soon { self.stream + 1 } else { 0 };
+        let polled = std::mem::take(&mut self.polled);
+        let follows = now.since(self.last) <= Duration::from_micros(10);
         self.last = now;
+        if polled && !follows && alone {
+            assert!(!waits, "a request waits, and nothing is on its way");
+            return;
+        }
+        self.stream = if polled || follows { self.stream + 1 } else { 0 };
         if waits {
             assert!(self.stream >= 8, "a request waits that is number {} of a stream", self.stream);
             self.met(0);
@@ -626,7 +637,7 @@ impl World {
         let request = SendRequest::new(0, SendOp::Write { remote, imm: None }, payload);
         self.host.0.lock().bulk = BULK as usize / 1024;
         self.qps[2].post_send(request).expect("there is room");
-        self.posted_to(2, Post { packets: BULK / 1024, ..Post::default() }, false);
+        self.posted_to(2, Post { packets: BULK / 1024, requests: 1, ..Post::default() }, false);
     }
 
     /// One stretch of a program's life.
@@ -661,7 +672,11 @@ impl World {
                     let before = self.host.0.lock().messages;
                     if polls {
                         self.qps[0].post_send(empty()).expect("there is room");
-                        self.posted_to(0, Post { packets: 1, ..Post::default() }, false);
+                        self.posted_to(
+                            0,
+                            Post { packets: 1, requests: 1, ..Post::default() },
+                            false,
+                        );
                     } else {
                         self.post(0, 1, false);
                     }

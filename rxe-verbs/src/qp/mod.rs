@@ -271,7 +271,9 @@ impl QueuePair {
             None
         };
         let urgent = posted.urgent || answers.as_ref().is_some_and(|a| a.is_ping_pong());
-        let post = Post { incomplete: self.sends_outstanding(), urgent, ..posted };
+        let incomplete = self.sends_outstanding();
+        let acknowledged = self.handle.init().service.is_reliable();
+        let post = Post { incomplete, acknowledged, urgent, ..posted };
         if self.shard().posted(&post)
             && let Some(answers) = &mut answers
         {

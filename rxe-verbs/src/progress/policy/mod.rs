@@ -15,7 +15,8 @@
 //!
 //! 1. A posted request leaves before the call returns, unless it goes on with a stream: it is at least
 //!    the eighth post in a row that came within 10 µs of the one before, after a poll, or after as many as
-//!    leave in one call.
+//!    leave in one call. A request that follows no other within 10 µs, after a poll that found the last
+//!    completion of a reliable queue pair, leaves too.
 //! 2. A request that waits leaves within [`MAX_POST_WAIT`]. Fewer than [`Post::MAX_PACKETS`] packets
 //!    wait. A request with a solicited event, or with so many packets itself, never waits.
 //! 3. The end of every turn, whoever takes it, leaves no request waiting.

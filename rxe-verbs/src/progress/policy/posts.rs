@@ -27,8 +27,12 @@ const DEEP_QUEUE: u32 = 4;
 pub(crate) struct Post {
     /// About how many packets it is.
     pub(crate) packets: u32,
+    /// How many requests these are.
+    pub(crate) requests: u32,
     /// Requests of the queue pair that are not complete, these included.
     pub(crate) incomplete: u32,
+    /// Its peer acknowledges requests.
+    pub(crate) acknowledged: bool,
     /// It must leave now.
     pub(crate) urgent: bool,
 }
@@ -42,12 +46,19 @@ impl Post {
         // At the usual path MTU. More exact it need not be.
         let packets = u32::try_from(request.payload.len() / 1024).unwrap_or(u32::MAX);
         self.packets = self.packets.saturating_add(packets).saturating_add(1);
+        self.requests = self.requests.saturating_add(1);
         self.urgent |= request.flags.contains(SendFlags::SOLICITED);
     }
 
     /// Whether it is too much, or too urgent, to wait.
     pub(in crate::progress) fn goes_at_once(&self) -> bool {
         self.urgent || self.packets >= Self::MAX_PACKETS
+    }
+
+    /// Whether nothing else of the queue pair is on its way. Unreliable services complete requests when they
+    /// leave, so of them this cannot be said.
+    fn is_alone(&self) -> bool {
+        self.acknowledged && self.incomplete <= self.requests
     }
 }
 
@@ -69,10 +80,16 @@ pub(in crate::progress) struct Posts {
 impl Posts {
     /// The program posts at `now`, and nothing waits. Whether this may wait for the next post.
     pub(in crate::progress) fn posted(&mut self, post: &Post, now: Time) -> bool {
-        let soon = std::mem::take(&mut self.polled) || now.since(self.last) <= STREAM_GAP;
+        let polled = std::mem::take(&mut self.polled);
+        let follows = now.since(self.last) <= STREAM_GAP;
+        let soon = polled || follows;
         // Unreliable services complete requests when they leave, and nothing answers them.
         let unanswered = !std::mem::take(&mut self.received) || post.incomplete >= DEEP_QUEUE;
         self.last = now;
+        if polled && !follows && post.is_alone() {
+            // All was complete: nothing that comes would send it. The stream may go on behind it.
+            return false;
+        }
         if !soon || (!unanswered && self.streak < STREAM_POSTS) {
             self.streak = 0;
             return false;
@@ -116,7 +133,9 @@ impl Posts {
 mod tests {
     use super::*;
 
-    const SMALL: Post = Post { packets: 1, incomplete: 1, urgent: false };
+    const SMALL: Post =
+        Post { packets: 1, requests: 1, incomplete: 2, acknowledged: true, urgent: false };
+    const ALONE: Post = Post { incomplete: 1, ..SMALL };
 
     fn at(micros: u64) -> Time {
         Time::ZERO + Duration::from_micros(micros)
@@ -161,6 +180,24 @@ mod tests {
     }
 
     #[test]
+    fn after_a_stream_and_its_last_completion_the_next_post_leaves_at_once() {
+        let ended = || {
+            let mut posts = streaming();
+            assert!(posts.posted(&SMALL, at(1_001)));
+            posts.left(at(1_005));
+            posts.received();
+            posts.polled();
+            posts
+        };
+        let mut posts = ended();
+        assert!(!posts.posted(&ALONE, at(2_000)));
+        assert!(posts.posted(&SMALL, at(2_001)), "the stream goes on");
+        assert!(ended().posted(&ALONE, at(1_010)), "it comes soon enough to go on with the stream");
+        let unreliable = Post { acknowledged: false, incomplete: 0, ..ALONE };
+        assert!(ended().posted(&unreliable, at(2_000)));
+    }
+
+    #[test]
     fn a_ping_pong_leaves_at_once() {
         // Each post answers what has come, whether the program polls or looks at its memory.
         for polls in [false, true] {
@@ -170,7 +207,7 @@ mod tests {
                 if polls {
                     posts.polled();
                 }
-                assert!(!posts.posted(&SMALL, at(2 * i)), "post {i}, polls: {polls}");
+                assert!(!posts.posted(&ALONE, at(2 * i)), "post {i}, polls: {polls}");
             }
         }
     }
