@@ -26,6 +26,30 @@ fn talked(both: &Both, size: u64, iters: u64) {
     assert_eq!(part(client.lines().next()), part(server.lines().nth(1)));
 }
 
+/// Over shared memory it works all the same.
+#[test]
+fn an_interface_without_a_link_is_named_with_what_to_do() {
+    let name = "an_interface_without_a_link_is_named_with_what_to_do";
+    for (setup, said) in [
+        (
+            "ip link set veth0 down",
+            "is down, so only this host can be reached: `ip link set veth0 up`",
+        ),
+        (
+            "ip -n far link set veth1 down",
+            "has no carrier, so only this host can be reached: connect it, or set the link up at its other end",
+        ),
+    ] {
+        // In one namespace only: the far end is not reached.
+        let setup = format!("{VETH} {setup}\n");
+        let client = "pingpong -d veth0 -g 1 10.9.0.1";
+        let Some(both) = both(name, &setup, "pingpong -d veth0 -g 1", client) else { return };
+        for end in [&both.server, &both.client] {
+            assert_eq!((end.code, &*end.err), (0, &*format!("rxe: interface veth0 {said}\n")));
+        }
+    }
+}
+
 #[test]
 fn two_hosts_exchange_messages() {
     let name = "two_hosts_exchange_messages";

@@ -9,6 +9,7 @@ use rxe_verbs::device::{DeviceError, DeviceInfo, PortAttr};
 use rxe_verbs::{Device, OpenOptions, SourcePortPolicy, VerbsFault};
 
 use super::faults::{FaultArgs, FaultSummary};
+use super::output::print_error;
 use super::select::check_port;
 use super::{DeviceArgs, Error};
 
@@ -70,6 +71,19 @@ impl Opened {
     }
 }
 
+/// What to say of a device whose packets reach nobody but this host.
+fn without_link(info: &DeviceInfo) -> Option<Error> {
+    let (interface, netdev) = (info.interface(), &info.interface().name);
+    let (what, todo) = if !interface.up {
+        ("is down", format!("`ip link set {netdev} up`"))
+    } else if !interface.running {
+        ("has no carrier", "connect it, or set the link up at its other end".into())
+    } else {
+        return None;
+    };
+    Some(Error::new(format!("interface {netdev} {what}, so only this host can be reached"), todo))
+}
+
 impl WireArgs {
     /// Fails if a fault would do nothing here.
     pub(crate) fn check_faults(&self) -> Result<(), Error> {
@@ -123,6 +137,9 @@ impl WireArgs {
             }
             other => other.into(),
         })?;
+        if let Some(why) = without_link(info) {
+            print_error(&why);
+        }
         let gid = Gid::from(ip);
         let at = device.gids().iter().position(|g| *g == gid);
         let gid_index = at.and_then(|i| u16::try_from(i).ok()).ok_or_else(|| no_such(info, ip))?;
