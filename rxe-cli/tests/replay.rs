@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 mod decode_util;
-use decode_util::run;
+use decode_util::{Pcapng, frames_of, run};
 
 fn pcaps(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps").join(name).display().to_string()
@@ -93,6 +93,23 @@ fn a_capture_that_is_cut_or_changed_is_said_and_never_crashes() {
         bytes[at] ^= 0xff;
         let path = file(&bytes);
         error(&["replay", path.to_str().unwrap(), "--to", "127.0.0.1:1"]);
+    }
+}
+
+#[test]
+fn a_frame_that_was_cut_too_much_is_named_before_the_peer_is_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("snapped.pcapng");
+    // The RETH of the WRITE in frame 1 ends at byte 70, its BTH at byte 54.
+    for (snaplen, what) in [(64, "headers: capture whole frames (tcpdump -s 0)"), (50, "headers")] {
+        let mut file = Pcapng::new();
+        for (nth, frame) in (0..).zip(frames_of(Path::new(&pcaps("kernel-6.1/write.pcap")))) {
+            file.packet(1, nth * 10_000, &frame[..frame.len().min(snaplen)], frame.len());
+        }
+        fs::write(&path, file.bytes).unwrap();
+        let said = error(&["replay", path.to_str().unwrap(), "--to", "127.0.0.1:1"]);
+        let frame = "frame 1 was captured without the end of its ";
+        assert!(said.contains(&format!("{frame}{what}")), "{said}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::fs;
 use std::path::Path;
 
 use common::{PEER, alone, start_peer};
@@ -130,6 +131,41 @@ fn our_engine_answers_as_kernel_6_1_and_as_the_engines_of_scenarios() {
     assert_eq!(after.trim(), "5\n  faults 0, warnings 0, notes 0", "the run itself has no fault");
     let answers: u64 = found.iter().filter_map(|(_, json)| json["same"].as_u64()).sum();
     assert!(answers > 80, "{answers} answers were compared");
+}
+
+#[test]
+fn payload_that_was_not_captured_is_no_difference() {
+    let mut all = Vec::new();
+    let dir = tempfile::tempdir().unwrap();
+    for (at, name) in ["rc_send", "rc_write", "rc_read"].into_iter().enumerate() {
+        let file = dir.path().join(format!("{at}.pcap"));
+        fs::write(&file, snapped(&fs::read(path("scenarios", &format!("{name}.pcap"))).unwrap()))
+            .unwrap();
+        all.push(vec!["replay".into(), file.display().to_string()]);
+    }
+    let Some((found, _)) = with_ours("snapped", "", &all, "") else { return };
+    for (command, found) in all.iter().zip(&found) {
+        assert_same(command, found);
+        let notes = found.1["notes"].to_string();
+        assert!(notes.contains("was not captured"), "{command:?}: {notes}");
+    }
+}
+
+/// A pcap file with the first 96 bytes of each frame of another, as `tcpdump -s 96` captures them.
+fn snapped(file: &[u8]) -> Vec<u8> {
+    let (head, mut rest) = file.split_at(24);
+    let mut snapped = head.to_vec();
+    while let Some((record, frames)) = rest.split_at_checked(16) {
+        let len = u32::from_le_bytes(record[8..12].try_into().unwrap());
+        let (frame, after) = frames.split_at(len as usize);
+        let kept = len.min(96);
+        snapped.extend(&record[..8]);
+        snapped.extend(kept.to_le_bytes());
+        snapped.extend(&record[12..]);
+        snapped.extend(&frame[..kept as usize]);
+        rest = after;
+    }
+    snapped
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use rxe_core::wire::{IpId, NetHeader, UDP_PORT};
 
 use super::split;
+use super::unseen::Unseen;
 use super::{Address, Content, Cover, Stop, Transport, Unchecked, Walk, u16_at};
 use crate::header;
 
@@ -171,7 +172,7 @@ impl<'a> Walk<'a> {
         };
         let Cover::Ip(net) = cover else { return Ok(one(first)) };
         let Some(segment) = split::segment(&net, &first, bytes, end) else {
-            return Ok(one(first));
+            return Ok(one(first.with_unseen(bytes.len() - at)));
         };
         let starts = (at..end).step_by(segment);
         let mut packets: Vec<_> = starts
@@ -184,6 +185,10 @@ impl<'a> Walk<'a> {
         let count = (end - at).div_ceil(segment);
         for (index, packet) in packets.iter_mut().enumerate() {
             packet.segment = Some((index + 1, count));
+        }
+        let captured = packets.len();
+        if let Some(last) = packets.last_mut() {
+            last.unseen = Unseen::known(count - captured);
         }
         Ok(Content::Rdma(packets))
     }

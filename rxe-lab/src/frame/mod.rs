@@ -10,6 +10,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 mod transport;
+mod unseen;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -21,6 +22,7 @@ use crate::capture::{LinkType, Record};
 use crate::header::{Header, Layer};
 pub use link::link_name;
 pub use transport::{Icrc, Transport, Unchecked};
+pub use unseen::Unseen;
 
 /// Headers of a frame.
 pub type Layers = SmallVec<[Layer; 8]>;

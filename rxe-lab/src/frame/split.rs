@@ -5,16 +5,11 @@
 use rxe_core::wire::{Bth, NetHeader, OpInfo, icrc};
 
 use super::transport::{Icrc, Transport, hidden, is_right};
+use super::unseen::{MAX_PAYLOAD, MAX_SEGMENTS};
 use crate::header;
 
 /// The most ICRCs that are computed to find the size of the packets.
 const MAX_CHECKS: usize = 64;
-
-/// A payload has at most so many bytes: the largest path MTU.
-const MAX_PAYLOAD: usize = 4096;
-
-/// The most packets of one frame, in Linux (UDP_MAX_SEGMENTS is 64, or 128).
-const MAX_SEGMENTS: usize = 1024;
 
 /// The size of the packets between `first.at` and `end`, if there are several. `first` is what they look
 /// like when taken as one.
@@ -26,12 +21,14 @@ pub(super) fn segment(
 ) -> Option<usize> {
     let least = header::BTH.len + icrc::LEN;
     let longest = first.info.map(largest)?;
+    let bytes = frame.get(first.at..end.min(frame.len()))?;
+    let is_cut = bytes.len() < first.len;
     let is_whole = first.wrong.is_none() && first.icrc == Icrc::Right;
     let may_be_one = first.icrc != Icrc::Wrong && first.wrong.is_none() && first.len <= longest;
-    if is_whole || may_be_one || first.len < 2 * least {
+    // Of a frame that was cut, the header of the second packet tells.
+    if is_whole || may_be_one && !is_cut || first.len < 2 * least {
         return None;
     }
-    let bytes = frame.get(first.at..end.min(frame.len()))?;
     let mut checks = 0;
     // Each candidate is a place where another BTH of the same conversation stands.
     let header_len = first.info.map_or(header::BTH.len, |info| info.header_len);
@@ -46,7 +43,7 @@ pub(super) fn segment(
             continue;
         }
         let packet = bytes.get(..size)?;
-        let right = if bytes.len() < first.len {
+        let right = if is_cut {
             // The rest was not captured, but the first packet was.
             next.dest_qp == first.bth.dest_qp && next.psn == first.bth.psn.next()
         } else {

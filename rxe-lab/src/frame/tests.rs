@@ -180,6 +180,29 @@ fn frames_of_several_packets_are_split() {
     }
 }
 
+/// Packets of 24 bytes, of which 54 in all were captured.
+#[test]
+fn a_cut_frame_says_how_many_packets_of_it_were_not_captured() {
+    let net = net(false);
+    let mut all = Vec::new();
+    for psn in 5..25 {
+        let bth = Bth::new(Opcode::RC_SEND_ONLY, Qpn::from_wire(0x11), Psn::new(psn));
+        let mut packet = Vec::new();
+        emit::packet_from(&net, &mut packet, &bth, &Ext::default(), &[7; 8]);
+        all.extend(packet);
+    }
+    let frame = ethernet(&net, &all);
+    let unseen = |captured: usize| {
+        let decoded = decode_bytes(ETHERNET, &frame[..captured], frame.len());
+        let last = packets(&decoded).last().unwrap();
+        (last.segment, last.unseen.most(None), last.unseen.is_certain(None))
+    };
+    assert_eq!(unseen(96), (Some((2, 20)), 18, true));
+    // The second header was not captured: packets have 24 bytes or more.
+    assert_eq!(unseen(42 + 35), (None, 19, false));
+    assert_eq!(unseen(frame.len()), (Some((20, 20)), 0, false));
+}
+
 #[test]
 fn a_damaged_packet_is_not_taken_for_several() {
     let net = net(false);

@@ -11,6 +11,7 @@ use rxe_core::wire::{
     Syndrome, icrc,
 };
 
+use super::unseen::Unseen;
 use super::{Cover, Layers, u16_at};
 use crate::header::{self, Header, Layer};
 
@@ -40,6 +41,8 @@ pub struct Transport<'a> {
     /// Its place among the packets of one frame, counted from 1, and how many they are; `None` if it
     /// is alone.
     pub segment: Option<(usize, usize)>,
+    /// Packets of its frame behind it that were not captured.
+    pub unseen: Unseen,
 }
 
 /// The verdict on an ICRC.
@@ -90,6 +93,14 @@ impl<'a> Transport<'a> {
         self.segment.is_none() && self.icrc == Icrc::Unchecked(Unchecked::Cut)
     }
 
+    /// The only packet of its frame that was seen, of which so many bytes were captured.
+    pub(super) fn with_unseen(mut self, captured: usize) -> Self {
+        if let Some(info) = self.info.filter(|_| self.may_be_several()) {
+            self.unseen = Unseen::behind(info, captured, self.len, self.payload_len);
+        }
+        self
+    }
+
     /// The packet at `at`, which ends at `end` on the wire; it is the `index`-th of its frame, from 0.
     /// `None` if its BTH is not there.
     pub(super) fn parse(
@@ -115,6 +126,7 @@ impl<'a> Transport<'a> {
             wrong: wrong(&bth, info, len).err(),
             icrc: Icrc::Unchecked(Unchecked::Absent),
             segment: None,
+            unseen: Unseen::default(),
         };
         it.layers.push(Layer::new(&header::BTH, at));
         let after = info.map_or(header::BTH.len, |info| it.extensions(info, bytes));
@@ -199,6 +211,12 @@ impl<'a> Transport<'a> {
     /// Whether the payload is a management datagram: one of UD that goes to QP 0 or QP 1.
     fn is_management(&self) -> bool {
         self.ext.deth.is_some() && self.bth.dest_qp.value() <= 1 && self.payload_len >= mad::LEN
+    }
+
+    /// Whether its headers were captured whole.
+    pub fn has_whole_headers(&self) -> bool {
+        let end = self.at + self.info.map_or(header::BTH.len, |info| info.header_len);
+        self.frame.len() >= end
     }
 
     /// The captured bytes of the payload, without the pad.

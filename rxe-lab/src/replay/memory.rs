@@ -68,7 +68,7 @@ impl Memory {
                         (ahead < *len).then_some(at + ahead)
                     });
                     if let Some(at) = found {
-                        this.learn(at, packet.payload());
+                        this.learn(at, packet.captured());
                     }
                 }
                 OpKind::AtomicAcknowledge => {
@@ -115,10 +115,13 @@ impl Memory {
         self.learn(at, &content.collect::<Vec<_>>());
     }
 
-    pub(super) fn write(&mut self, at: u64, bytes: &[u8]) {
+    /// Writes bytes, of which the first `captured` are those of the recording.
+    pub(super) fn write(&mut self, at: u64, bytes: &[u8], captured: usize) {
         if let Some(range) = self.range(at, bytes.len() as u64) {
             self.bytes[range.clone()].copy_from_slice(bytes);
-            self.is_written[range].fill(true);
+            let (known, rest) = self.is_written[range].split_at_mut(captured.min(bytes.len()));
+            known.fill(true);
+            rest.fill(false);
         }
     }
 
@@ -131,7 +134,7 @@ impl Memory {
         pieces(&self.bytes, &self.is_known)
     }
 
-    /// What was written, in pieces.
+    /// What was written and is known, in pieces.
     pub(super) fn written(&self) -> Vec<(u64, Vec<u8>)> {
         pieces(&self.bytes, &self.is_written)
     }

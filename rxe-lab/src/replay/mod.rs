@@ -27,7 +27,7 @@ pub use comparison::{Comparison, Difference};
 pub use layout::TooLarge;
 pub use outgoing::{Outgoing, Target};
 pub use plan::{Expected, Plan, Receive, Step, Wanted};
-pub use recording::{Conversation, Ends, MAX_BYTES, NoConversation, Recording};
+pub use recording::{Conversation, Cut, Ends, MAX_BYTES, NoConversation, Recording};
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -127,13 +127,7 @@ impl Plan {
         if !damaged {
             notes.push("Most ICRCs are wrong, so the capture was made before they were computed: all are sent right.".into());
         }
-        let cut_short = requests().filter(|packet| !packet.is_whole).count();
-        if cut_short > 0 {
-            notes.push(format!(
-                "{} not captured whole: zeros are sent for what is missing.",
-                plural(cut_short, "packet was", "packets were")
-            ));
-        }
+        notes.extend(not_captured(&it));
         let fates = fates(&it, first_psn, path_mtu, damaged);
         let region = responder.and_then(|it| it.engine);
         let named = it.packets.iter().zip(&fates).filter_map(|((is_request, packet), fate)| {
@@ -164,6 +158,7 @@ impl Plan {
             damaged,
             cursor: None,
             reads: ReadData::new(MAX_BYTES),
+            joined: 0,
             sent: Vec::new(),
         };
         builder.plan.before = builder.memory.known();
@@ -232,6 +227,18 @@ fn plural(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
+/// What is not captured of payloads, and what that means, as one sentence or two.
+fn not_captured(it: &Conversation) -> Option<String> {
+    let cut = || it.packets.iter().map(|(_, packet)| packet).filter(|packet| packet.is_cut());
+    let captured = || cut().map(|packet| packet.captured().len());
+    let (least, most) = (captured().min()?, captured().max()?);
+    let bytes = if least == most { format!("{most} B") } else { format!("{least} to {most} B") };
+    Some(format!(
+        "Payload beyond {bytes} was not captured ({}): zeros are sent for it, and it is not compared.",
+        plural(cut().count(), "packet", "packets")
+    ))
+}
+
 fn rnr_timer(packet: &Packet) -> Option<u8> {
     match packet.ext.aeth?.syndrome {
         Syndrome::RnrNak { timer } => Some(RnrTimer::code(timer)),
@@ -249,6 +256,8 @@ struct Builder {
     /// Where the next packet of a WRITE goes.
     cursor: Option<u64>,
     reads: ReadData,
+    /// Frames of several answers that were cut.
+    joined: usize,
     /// Requests sent: PSN, PSNs that they take, frame.
     sent: Vec<(i32, i32, u64, String)>,
 }
@@ -285,6 +294,12 @@ impl Builder {
                 "{} not sent: NAKs of the recording say that {} lost.",
                 plural(lost, "packet is", "packets are"),
                 if lost == 1 { "it was" } else { "they were" },
+            ));
+        }
+        if self.joined > 0 {
+            self.plan.notes.push(format!(
+                "{} cut that had several answers: these answers are not compared.",
+                plural(self.joined, "frame was", "frames were"),
             ));
         }
         for (_, receive) in posted.into_iter().flatten() {
@@ -341,7 +356,7 @@ impl Builder {
             OpKind::Write | OpKind::AtomicWrite => {
                 let Some(at) = start.or(self.cursor) else { return };
                 let payload = packet.payload();
-                self.memory.write(at, payload);
+                self.memory.write(at, payload, packet.captured().len());
                 let next = at + payload.len() as u64;
                 self.cursor = (!packet.info.ends).then_some(next);
             }
@@ -357,7 +372,7 @@ impl Builder {
                     _ if old == eth.compare => eth.swap_add,
                     _ => old,
                 };
-                self.memory.write(at, &new.to_le_bytes());
+                self.memory.write(at, &new.to_le_bytes(), 8);
                 self.reads.keep(psn, old.to_be_bytes().to_vec());
             }
             _ => {}
@@ -376,18 +391,22 @@ impl Builder {
         if !packet.is_sound || (self.damaged && packet.icrc == Icrc::Wrong) {
             return;
         }
+        if packet.unseen.is_certain(Some(self.plan.path_mtu)) {
+            self.joined += 1;
+            return;
+        }
         let len = packet.payload().len();
         let mut said = Said::of(packet.info, packet.bth.psn, &packet.ext, len, &self.psns);
         let psn = said.answered().unwrap_or(0);
         let request = (self.sent.iter().rev().take(LOOKED_AT))
             .find(|(first, span, ..)| (0..*span).contains(&(psn - first)))
             .map(|(_, _, frame, words)| (*frame, words.clone()));
-        let mut payload = packet.payload().to_vec();
+        let mut payload = packet.captured().to_vec();
         let known = self.reads.starting_at(psn, self.plan.path_mtu);
         let mut is_data_known = false;
         match &mut said {
             Said::Read(..) => {
-                if let Some(data) = known.and_then(|data| data.get(..len)) {
+                if let Some(data) = known.and_then(|data| data.get(..payload.len())) {
                     payload = data.to_vec();
                     is_data_known = true;
                 }

@@ -1,16 +1,16 @@
 //! The packets of a capture, and the conversations in them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rxe_core::types::Psn;
-use rxe_core::wire::{Bth, Ext, OpInfo, OpKind, Service};
+use rxe_core::wire::{Bth, Ext, OpInfo, OpKind, Position, Service};
 
 use super::Responder;
-use crate::frame::{Address, Content, Frame, Icrc, Transport};
+use crate::frame::{Address, Content, Frame, Icrc, Transport, Unseen};
 use crate::header::{self, Header};
 
 /// The most bytes of packets that are kept.
@@ -27,15 +27,19 @@ pub(super) struct Packet {
     pub(super) at: Duration,
     /// From the BTH to before the ICRC, with zeros for what was not captured.
     pub(super) bytes: Arc<[u8]>,
-    /// The captured part of the payload in `bytes`, without the pad.
+    /// The payload in `bytes`, without the pad.
     payload: Range<usize>,
+    /// Bytes of the payload that were captured.
+    captured: usize,
     pub(super) bth: Bth,
     pub(super) info: &'static OpInfo,
     pub(super) ext: Ext,
     /// Whether its structure is right.
     pub(super) is_sound: bool,
-    /// Whether all its bytes were captured.
-    pub(super) is_whole: bool,
+    /// Whether its headers were captured whole.
+    has_headers: bool,
+    /// Packets of its frame behind it that were not captured.
+    pub(super) unseen: Unseen,
     pub(super) icrc: Icrc,
     /// Where its RETH or AtomicETH, its DETH and its IETH begin.
     pub(super) places: Places,
@@ -77,6 +81,18 @@ pub struct Conversation {
     pub(super) packets: Vec<(bool, Packet)>,
     /// The largest payload.
     pub(super) largest: usize,
+    /// The first frame from the requester to the responder that was cut before the end of its BTH.
+    without_bth: Option<u64>,
+}
+
+/// A frame that was captured so short that its packets cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Its headers were not captured whole.
+    Headers(u64),
+    /// It has, or may have, more packets than were captured: its host has not split it yet, or has merged
+    /// it (GSO, GRO).
+    Several(u64),
 }
 
 /// Why there is no conversation to be sent.
@@ -88,6 +104,8 @@ pub enum NoConversation {
     NoSuchQp(Vec<Ends>),
     /// There are several.
     Several(Vec<Ends>),
+    /// There are none whose BTH was captured whole, since frames were cut: the first of them.
+    Cut(u64),
 }
 
 /// The packets of a capture.
@@ -95,9 +113,14 @@ pub enum NoConversation {
 pub struct Recording {
     keys: HashMap<Ends, usize>,
     flows: Vec<Flow>,
+    /// Frames that were cut before the end of their BTH: the first between two hosts.
+    cut: HashMap<(Address, Address), u64>,
     bytes: usize,
     left_out: u64,
 }
+
+/// The most pairs of hosts of which cut frames are remembered.
+const MAX_CUT: usize = 4096;
 
 #[derive(Debug)]
 struct Flow {
@@ -110,8 +133,16 @@ struct Flow {
 impl Recording {
     /// Keeps the packets of the next frame. `since` is the time since the first one.
     pub fn add(&mut self, number: u64, interface: u32, since: Duration, frame: &Frame<'_>) {
-        let (Content::Rdma(packets), Some((from, to))) = (&frame.content, frame.ends) else {
-            return;
+        let Some((from, to)) = frame.ends else { return };
+        let packets = match &frame.content {
+            Content::Rdma(packets) => packets,
+            Content::Cut => {
+                if self.cut.len() < MAX_CUT {
+                    self.cut.entry((from, to)).or_insert(number);
+                }
+                return;
+            }
+            _ => return,
         };
         let place = u64::from(interface) << 32 | u64::from(frame.place);
         for transport in packets {
@@ -172,7 +203,10 @@ impl Recording {
         };
         match chosen[..] {
             [ends] => Ok(self.take(ends, known)),
-            [] if all.is_empty() => Err(NoConversation::None),
+            [] if all.is_empty() => Err(match self.cut.values().min() {
+                Some(frame) => NoConversation::Cut(*frame),
+                None => NoConversation::None,
+            }),
             [] => Err(NoConversation::NoSuchQp(all)),
             _ => Err(NoConversation::Several(chosen)),
         }
@@ -191,8 +225,12 @@ impl Recording {
             )
             .collect();
         packets.sort_by_key(|(_, packet)| packet.number);
-        let largest = packets.iter().map(|(_, packet)| packet.payload().len()).max().unwrap_or(0);
-        Conversation { ends, service: service.unwrap_or(Service::Rc), packets, largest }
+        let mtu = mtu(packets.iter().map(|(_, packet)| packet));
+        let alone = packets.iter().filter(|(_, packet)| !packet.unseen.is_certain(mtu));
+        let largest = alone.map(|(_, packet)| packet.payload().len()).max().unwrap_or(0);
+        let service = service.unwrap_or(Service::Rc);
+        let without_bth = self.cut.get(&(ends.from, ends.to)).copied();
+        Conversation { ends, service, packets, largest, without_bth }
     }
 
     /// The flow that has the answers to the requests of another: the one that is known, or the one whose
@@ -217,6 +255,67 @@ impl Recording {
         }
         best.1
     }
+}
+
+impl Conversation {
+    /// The first frame that keeps the first `count` requests from being sent as they were; `None` if all
+    /// can be. Payload that was not captured is no hindrance.
+    pub fn cut(&self, count: usize) -> Option<Cut> {
+        let mtu = mtu(self.packets.iter().map(|(_, packet)| packet));
+        let requests: Vec<_> = self.packets.iter().filter(|(is_request, _)| *is_request).collect();
+        let end = requests.get(count).map_or(u64::MAX, |(_, packet)| packet.number);
+        let psns: HashSet<_> = requests.iter().map(|(_, packet)| packet.bth.psn).collect();
+        let first = self.without_bth.filter(|frame| *frame < end).map(Cut::Headers);
+        // The request with the highest PSN, and the PSN behind it.
+        let mut last: Option<(&Packet, Psn)> = None;
+        let mut found = None;
+        for (is_request, packet) in
+            self.packets.iter().take_while(|(_, packet)| packet.number < end)
+        {
+            if !packet.has_headers {
+                found = Some(Cut::Headers(packet.number));
+                break;
+            }
+            if !is_request {
+                continue;
+            }
+            if packet.unseen.is_certain(mtu) {
+                found = Some(Cut::Several(packet.number));
+                break;
+            }
+            let psn = packet.bth.psn;
+            // Nobody sends what is missing before this one.
+            if let Some((before, next)) = last
+                && psn.after(next)
+                && before.unseen.most(mtu) > 0
+                && !psns.contains(&next)
+            {
+                found = Some(Cut::Several(before.number));
+                break;
+            }
+            if last.is_none_or(|(_, next)| !psn.before(next)) {
+                last = Some((packet, psn.next()));
+            }
+        }
+        [first, found].into_iter().flatten().min_by_key(Cut::frame)
+    }
+}
+
+impl Cut {
+    /// Its number.
+    pub fn frame(&self) -> u64 {
+        let (Self::Headers(frame) | Self::Several(frame)) = self;
+        *frame
+    }
+}
+
+/// The path MTU, as packets that fill it tell.
+fn mtu<'a>(packets: impl Iterator<Item = &'a Packet>) -> Option<usize> {
+    let is_full = |packet: &&Packet| {
+        matches!(packet.info.position, Position::First | Position::Middle)
+            && !packet.unseen.is_certain(None)
+    };
+    packets.filter(is_full).map(|packet| packet.payload().len()).max()
 }
 
 /// How many answers have a PSN of a request sent before them. `psns`: frame numbers, and the first and the
@@ -252,7 +351,6 @@ impl Packet {
         let end = transport.len.saturating_sub(rxe_core::wire::icrc::LEN);
         let captured = frame.get(transport.at..).unwrap_or_default();
         let mut bytes = captured[..captured.len().min(end)].to_vec();
-        let is_whole = bytes.len() == end;
         bytes.resize(end, 0);
         let place = |wanted: &'static Header| {
             let layer = transport.layers.iter().find(|l| l.header.name == wanted.name)?;
@@ -265,20 +363,32 @@ impl Packet {
             number,
             at,
             bytes: bytes.into(),
-            payload: info.header_len..info.header_len + transport.payload().len(),
+            payload: info.header_len..info.header_len + transport.payload_len,
+            captured: transport.payload().len(),
             bth: transport.bth,
             info,
             ext: transport.ext,
             is_sound: transport.wrong.is_none(),
-            is_whole,
+            has_headers: transport.has_whole_headers(),
+            unseen: transport.unseen,
             icrc: transport.icrc,
             places,
         }
     }
 
-    /// The captured bytes of the payload, without the pad.
+    /// The payload, without the pad, with zeros for what was not captured.
     pub(super) fn payload(&self) -> &[u8] {
         self.bytes.get(self.payload.clone()).unwrap_or_default()
+    }
+
+    /// The captured bytes of the payload.
+    pub(super) fn captured(&self) -> &[u8] {
+        self.payload().get(..self.captured).unwrap_or_default()
+    }
+
+    /// Whether its payload was captured in part.
+    pub(super) fn is_cut(&self) -> bool {
+        self.captured < self.payload().len()
     }
 
     /// Bytes that the message has left from this packet on, as far as its headers say.

@@ -3,6 +3,8 @@ use rxe_core::wire::{NetHeader, Packet, UDP_PORT, icrc};
 
 use super::*;
 use crate::answer::{FirstPsns, Said, Seen};
+use crate::capture::LinkType;
+use crate::frame::decode_bytes;
 use crate::scenario::{Bounds, generate};
 
 /// A connection of `a` and `b` with these steps, as a scenario.
@@ -299,4 +301,104 @@ fn a_recording_that_lies_is_survived() {
     let mut comparison = Comparison::new(&plan);
     comparison.malformed("a packet of 9 B is malformed".into());
     assert!(comparison.difference().is_some());
+}
+
+/// A recording of which the first `snaplen` bytes of each frame were captured.
+fn snapped(steps: &str, snaplen: usize) -> Recording {
+    let made = generate(&with(steps, ""), |_| Ok(Vec::new()), Bounds::default()).unwrap();
+    let mut recording = Recording::default();
+    for (number, it) in (1..).zip(&made.frames) {
+        let captured = &it.bytes[..snaplen.min(it.bytes.len())];
+        let frame = decode_bytes(LinkType::ETHERNET, captured, it.bytes.len());
+        recording.add(number, 0, it.at, &frame);
+    }
+    recording
+}
+
+fn snapped_plan(steps: &str, snaplen: usize) -> Plan {
+    let conversation = snapped(steps, snaplen).choose(Some(0x12), &[]).unwrap();
+    assert_eq!(conversation.cut(1000), None);
+    let wanted = Wanted { responder: None, count: 1000, region: 65536 };
+    Plan::new(conversation, &wanted).unwrap()
+}
+
+/// With 96 bytes of each frame, 42 of a payload behind a BTH are captured, and 38 behind an AETH.
+#[test]
+fn payload_that_was_not_captured_counts_for_sizes_and_is_not_compared() {
+    let (whole, cut) = (plan(MIX, "", false), snapped_plan(MIX, 96));
+    let note = "Payload beyond 38 to 42 B was not captured (4 packets): zeros are sent for it, and it is \
+                not compared.";
+    assert_eq!(cut.notes, [note]);
+    assert_eq!(
+        (cut.path_mtu, cut.packets, cut.answers, cut.received),
+        (whole.path_mtu, whole.packets, whole.answers, whole.received)
+    );
+    let (all, zeros) = (rendered(&whole), rendered(&cut));
+    assert_eq!(zeros[0].len(), all[0].len());
+    assert_eq!(zeros[0][12..54], all[0][12..54], "what was captured is sent");
+    assert!(zeros[0][54..268].iter().all(|byte| *byte == 0), "{:?}", zeros[0]);
+    let answers: Vec<_> = (whole.steps.iter())
+        .filter_map(|step| match step {
+            Step::Answer(expected) => Some(expected.seen.clone()),
+            _ => None,
+        })
+        .collect();
+    // The peer answers with all its data.
+    let changed = |at: Option<usize>| {
+        play(&cut, |i, _| {
+            let mut seen = answers[i].clone();
+            if i == 2
+                && let Some(at) = at
+            {
+                seen.payload[at] ^= 1;
+            }
+            vec![seen]
+        })
+    };
+    assert_eq!(changed(None), [""; 0]);
+    assert_eq!(changed(Some(38)), [""; 0]);
+    assert!(changed(Some(37))[0].contains("whose byte 37 is"), "{:?}", changed(Some(37)));
+}
+
+#[test]
+fn a_write_that_was_captured_in_part_has_zeros_in_the_peers_memory() {
+    let steps = "{ write = { qp = \"a\", bytes = 200, remote_offset = 64 } }, { wait = \"\" }, \
+                 { read = { qp = \"a\", bytes = 64, remote_offset = 128 } }, { wait = \"\" }";
+    let plan = snapped_plan(steps, 96);
+    // 26 bytes behind the RETH.
+    let [(0, bytes)] = &plan.after[..] else { panic!("{:?}", plan.after) };
+    assert_eq!(bytes.len(), 26);
+    let read = plan.steps.iter().find_map(|step| match step {
+        Step::Answer(it) if matches!(it.seen.said, Said::Read(..)) => Some(&it.seen),
+        _ => None,
+    });
+    let read = read.unwrap();
+    assert!(matches!(read.said, Said::Read(_, 1, 64)), "{:?}", read.said);
+    assert_eq!(read.payload, [0; 38], "what the peer has now, not what was recorded");
+}
+
+#[test]
+fn a_frame_that_was_cut_too_much_is_named() {
+    // The RETH of the WRITE in frame 4 ends at byte 70, the AtomicETH in frame 10 at byte 82, AETHs at byte 58.
+    let conversation = |snaplen| snapped(MIX, snaplen).choose(Some(0x12), &[]);
+    let cut = |snaplen, count| conversation(snaplen).unwrap().cut(count);
+    assert_eq!((cut(70, 1000), cut(69, 1000)), (Some(Cut::Headers(10)), Some(Cut::Headers(4))));
+    assert_eq!(cut(69, 2), None, "it is not sent");
+    assert_eq!(cut(57, 1000), Some(Cut::Headers(3)), "an answer");
+    assert!(matches!(conversation(53), Err(NoConversation::Cut(1))));
+    let packet = |opcode: &str, psn, bytes| {
+        format!(
+            "{{ packet = {{ qp = \"a\", bytes = {bytes}, BTH = {{ OpCode = \"{opcode}\", PSN = {psn} }} }} }}, "
+        )
+    };
+    let several =
+        |steps: &str, snaplen| snapped(steps, snaplen).choose(Some(0x12), &[]).unwrap().cut(1000);
+    // Two packets of 512 bytes: no path MTU is as long as both.
+    let joined = packet("RC_SEND_FIRST", 0, 1040);
+    assert_eq!(several(&joined, 96), Some(Cut::Several(1)));
+    // Behind one that may be several, PSNs are missing that nobody sends.
+    let steps = packet("RC_SEND_ONLY", 0, 1000) + &packet("RC_SEND_ONLY", 3, 8);
+    assert_eq!(several(&steps, 96), Some(Cut::Several(1)));
+    assert_eq!(several(&(steps.clone() + &packet("RC_SEND_ONLY", 1, 8)), 96), None);
+    assert_eq!(several(&steps, 2000), None);
 }

@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use rxe_core::wire::Service;
 use rxe_lab::capture::Start;
 use rxe_lab::frame;
-use rxe_lab::replay::{Conversation, NoConversation, Plan, Recording, Responder, Wanted};
+use rxe_lab::replay::{Conversation, Cut, NoConversation, Plan, Recording, Responder, Wanted};
 
 use self::play::Play;
 use self::report::Report;
@@ -46,7 +46,9 @@ pub(crate) struct SendArgs {
 /// The requests to one queue pair of the capture, from any vendor's devices, go to the peer program on the
 /// other host, which is that of `rxe conform` (`rxe conform --print-peer`). Queue pair numbers, keys,
 /// addresses and ICRCs are rewritten for it. Acknowledgements, NAKs, READ data and atomics are compared
-/// with the recorded ones. Exit code 0: all are as recorded; 1: some differ; 2: the run could not be made.
+/// with the recorded ones. If frames were cut (tcpdump -s 96), zeros are sent for the payload that was not
+/// captured, and it is not compared. Exit code 0: all are as recorded; 1: some differ; 2: the run could not
+/// be made.
 ///
 /// Example: rxe replay bug.pcapng --to 192.168.1.11
 #[derive(clap::Args)]
@@ -179,6 +181,10 @@ impl Live {
     ) -> Result<bool, Error> {
         let conversation =
             recording.choose(self.qp, responders).map_err(|why| no_conversation(file, &why))?;
+        let count = usize::try_from(self.count).unwrap_or(usize::MAX);
+        if let Some(cut) = conversation.cut(count) {
+            return Err(cannot_send(file, cut));
+        }
         let ends = conversation.ends;
         let of_ends = |it: &&Responder| {
             frame::Address::Ip(it.address) == ends.to && it.qpn == ends.qp && it.engine.is_some()
@@ -188,7 +194,6 @@ impl Live {
         let mut peer = Peer::connect(&self.to)?;
         let way = Way::to(&peer, &self.way)?;
         let qp = peer.open(&given)?;
-        let count = usize::try_from(self.count).unwrap_or(usize::MAX);
         let service = conversation.service;
         let wanted = Wanted { responder, count, region: qp.len.min(LARGEST_REGION) };
         let plan = Plan::new(conversation, &wanted).map_err(|e| too_large(file, &e))?;
@@ -268,6 +273,7 @@ fn no_conversation(file: &Path, why: &NoConversation) -> Error {
             let what = format!("{name} has no requests of RC, UC or UD");
             Error::new(what, "see `rxe decode` for what it has")
         }
+        NoConversation::Cut(frame) => cannot_send(file, Cut::Headers(*frame)),
         NoConversation::NoSuchQp(all) => {
             let what = format!("{name} has no requests to or from this queue pair");
             Error::new(what, format!("choose one with --qp: {}", list(all)))
@@ -275,6 +281,26 @@ fn no_conversation(file: &Path, why: &NoConversation) -> Error {
         NoConversation::Several(all) => {
             let what = format!("{name} has requests to {} queue pairs", all.len());
             Error::new(what, format!("choose one with --qp: {}", list(all)))
+        }
+    }
+}
+
+/// What to do about a frame that was captured so short that its packets cannot be sent.
+fn cannot_send(file: &Path, cut: Cut) -> Error {
+    let (name, frame) = (file.display(), cut.frame());
+    match cut {
+        Cut::Headers(_) => {
+            let what = format!("{name}: frame {frame} was captured without the end of its headers");
+            Error::new(what, "capture whole frames (tcpdump -s 0), or at least 128 B of each")
+        }
+        Cut::Several(_) => {
+            let what = format!(
+                "{name}: frame {frame} has several packets that the host had not split (GSO), and only \
+                 part of it was captured"
+            );
+            let fix =
+                "capture whole frames (tcpdump -s 0), or run the program with `rxe run --no-gso`";
+            Error::new(what, fix)
         }
     }
 }
