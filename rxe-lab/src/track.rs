@@ -69,8 +69,9 @@ struct Key {
 #[derive(Debug, Default)]
 struct Flow {
     requests: Sequence,
-    /// The highest PSN of a READ or atomic response, and whether its message goes on after it.
-    response: Option<(Psn, bool)>,
+    /// The highest PSN of a READ or atomic response, whether its message goes on after it, and how many packets
+    /// its frame may have behind it that were not captured.
+    response: Option<(Psn, bool, u32)>,
     response_gaps: Gaps,
     /// The PSN of the last positive acknowledgement.
     acked: Option<Psn>,
@@ -79,8 +80,9 @@ struct Flow {
 /// Requests in their order.
 #[derive(Debug, Default)]
 struct Sequence {
-    /// The last in order, and the bytes that it reads.
-    last: Option<(Psn, u32)>,
+    /// The last in order, the bytes that it reads, and how many packets its frame may have behind it that were
+    /// not captured.
+    last: Option<(Psn, u32, u32)>,
     gaps: Gaps,
 }
 
@@ -106,10 +108,12 @@ impl Tracker {
         }
         let pair = (src.min(dst), src.max(dst));
         let is_full = matches!(info.position, Position::First | Position::Middle);
-        if is_full && (self.mtus.len() < MAX_FLOWS || self.mtus.contains_key(&pair)) {
+        let is_one = packet.unseen.most(None) == 0;
+        if is_full && is_one && (self.mtus.len() < MAX_FLOWS || self.mtus.contains_key(&pair)) {
             let mtu = self.mtus.entry(pair).or_default();
             *mtu = packet.payload_len.max(*mtu);
         }
+        let unseen = packet.unseen.most(self.mtus.get(&pair).copied());
         let dest_qp = packet.bth.dest_qp.value();
         let place = u64::from(interface) << 32 | u64::from(frame.place);
         let key = Key { src, dst, dest_qp, place };
@@ -123,13 +127,15 @@ impl Tracker {
                 let positive = matches!(packet.ext.aeth?.syndrome, Syndrome::Ack { .. });
                 if positive { flow.acknowledged(psn) } else { None }
             }
-            OpKind::ReadResponse | OpKind::AtomicAcknowledge => flow.responded(psn, !info.ends),
+            OpKind::ReadResponse | OpKind::AtomicAcknowledge => {
+                flow.responded(psn, !info.ends, unseen)
+            }
             _ => {
                 let read = match (info.kind, packet.ext.reth) {
                     (OpKind::ReadRequest, Some(reth)) => reth.dma_len,
                     _ => 0,
                 };
-                flow.requests.next(psn, read, || self.mtus.get(&pair).copied())
+                flow.requests.next(psn, (read, unseen), || self.mtus.get(&pair).copied())
             }
         }
     }
@@ -151,36 +157,42 @@ impl Flow {
         }
     }
 
-    fn responded(&mut self, psn: Psn, goes_on: bool) -> Option<Mark> {
-        let Some((last, within)) = self.response else {
-            self.response = Some((psn, goes_on));
+    fn responded(&mut self, psn: Psn, goes_on: bool, unseen: u32) -> Option<Mark> {
+        let Some((last, within, hidden)) = self.response else {
+            self.response = Some((psn, goes_on, unseen));
             return None;
         };
         let ahead = psn.diff(last);
         if (-RESTART..=0).contains(&ahead) {
             return Some(self.response_gaps.fill(psn));
         }
-        self.response = Some((psn, goes_on));
+        self.response = Some((psn, goes_on, unseen));
         // Between messages a PSN may be left out: an ACK, or a WRITE, had it.
-        if !within || ahead == 1 || ahead.abs() > RESTART {
+        if !within || ahead.abs() > RESTART {
             return None;
         }
-        Some(self.response_gaps.open(last.next(), ahead.unsigned_abs() - 1))
+        let missing = (ahead.unsigned_abs() - 1).saturating_sub(hidden);
+        (missing > 0).then(|| self.response_gaps.open(psn - missing, missing))
     }
 }
 
 impl Sequence {
-    fn next(&mut self, psn: Psn, read: u32, mtu: impl FnOnce() -> Option<usize>) -> Option<Mark> {
-        let Some((last, last_read)) = self.last else {
-            self.last = Some((psn, read));
+    fn next(
+        &mut self,
+        psn: Psn,
+        (read, unseen): (u32, u32),
+        mtu: impl FnOnce() -> Option<usize>,
+    ) -> Option<Mark> {
+        let Some((last, last_read, hidden)) = self.last else {
+            self.last = Some((psn, read, unseen));
             return None;
         };
-        let (least, most) = if last_read == 0 { (1, 1) } else { psns(last_read, mtu()) };
+        let (least, most) = if last_read == 0 { (1, 1 + hidden) } else { psns(last_read, mtu()) };
         let ahead = psn.diff(last + least);
         if (-RESTART..0).contains(&ahead) {
             return Some(self.gaps.fill(psn));
         }
-        self.last = Some((psn, read));
+        self.last = Some((psn, read, unseen));
         let slack = most - least;
         match ahead.unsigned_abs().checked_sub(slack) {
             None | Some(0) => None,

@@ -46,6 +46,8 @@ struct Sender {
     /// Where they were captured; copies from elsewhere are not looked at.
     place: u64,
     next: Option<Psn>,
+    /// The frame of the newest, its PSN, and how many datagrams it may have had behind that: it was cut.
+    unseen: (u64, Psn, u32),
     gaps: Gaps,
     /// Missing PSNs of gaps that are not kept, and in how many places PSNs are missing.
     given_up: u64,
@@ -105,6 +107,7 @@ impl Datagrams {
             return Some(&mut way.found);
         }
         way.damage.add_sound();
+        sender.settle_cut(seen, &mut way.found);
         if let Some(before) = sender.follow(seen, at) {
             way.twice.get_or_insert(([before, seen.number], seen.packet.bth.psn, 0)).2 += 1;
             return Some(&mut way.found);
@@ -124,6 +127,11 @@ impl Datagrams {
         if let Some(sender) = self.by_source.get(&(to, qp)) {
             self.senders[*sender].cnps += 1;
         }
+    }
+
+    /// What was found in each destination's datagrams.
+    pub(super) fn found(&self) -> impl Iterator<Item = &Found> {
+        self.ways.iter().map(|way| &way.found)
     }
 
     /// The end of the capture: what was found, and the numbers.
@@ -177,6 +185,7 @@ impl Datagrams {
             qp,
             place,
             next: None,
+            unseen: (0, Psn::ZERO, 0),
             gaps: Gaps::default(),
             given_up: 0,
             places: 0,
@@ -216,6 +225,21 @@ impl Datagrams {
 }
 
 impl Sender {
+    /// The PSNs before this datagram's that the newest frame may have had, which was cut, are not missing.
+    fn settle_cut(&mut self, seen: &Seen<'_>, found: &mut Found) {
+        let (psn, (frame, first, most)) = (seen.packet.bth.psn, self.unseen);
+        let ahead = self.next.map_or(0, |next| psn.diff(next));
+        if (-RESTART..0).contains(&ahead) {
+            return;
+        }
+        let count = most.min(ahead.unsigned_abs());
+        if count > 0 && ahead <= RESTART {
+            self.next = self.next.map(|next| next + count);
+            found.cut.add(frame, first);
+        }
+        self.unseen = (seen.number, psn, seen.packet.unseen.most(None));
+    }
+
     /// Follows the PSNs. Returns the frame in which the same datagram came before.
     fn follow(&mut self, seen: &Seen<'_>, way: usize) -> Option<u64> {
         let (psn, icrc) = (seen.packet.bth.psn, seen.icrc);
@@ -267,7 +291,9 @@ impl Way {
             self.q_key = q_key;
             self.key_changes += 1;
         }
-        if len > MAX_MTU && !std::mem::replace(&mut self.length_reported, true) {
+        if seen.packet.unseen.is_certain(None) {
+            self.found.cut.add(seen.number, seen.packet.bth.psn);
+        } else if len > MAX_MTU && !std::mem::replace(&mut self.length_reported, true) {
             let text = format!(
                 "A datagram of {len} bytes: it must fit one packet, and no path MTU is larger than \
                  {MAX_MTU}."

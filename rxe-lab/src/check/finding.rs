@@ -134,6 +134,8 @@ kinds! {
     IcrcArtefact = "icrc-not-computed", Note, "IBTA 7.8.1";
     /// Packets were answered that the capture does not have.
     NotCaptured = "not-captured", Note, "IBTA 9.7.5.1";
+    /// Frames of several packets were captured in part.
+    CutFrames = "frames-cut", Note, "IBTA 9.7.2";
     /// PSNs of a queue pair that sends datagrams are missing.
     DatagramsMissing = "datagrams-missing", Note, "IBTA 9.8.3";
 }

@@ -57,6 +57,11 @@ impl Gaps {
         self.position(psn).is_some()
     }
 
+    /// How many PSNs are missing from this one on, if a gap begins with it.
+    pub(super) fn beginning_at(&self, psn: Psn) -> u32 {
+        self.0.iter().find(|gap| gap.first == psn).map_or(0, |gap| gap.count)
+    }
+
     /// Takes a PSN out of the gap that has it, and returns this gap as it was.
     pub(super) fn take(&mut self, psn: Psn) -> Option<Gap> {
         let gap = self.0.swap_remove(self.position(psn)?);

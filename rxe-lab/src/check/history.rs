@@ -20,7 +20,7 @@ pub(super) struct Sent {
     pub(super) span: u32,
     /// Whether `span` is known. That of a READ depends on the path MTU.
     pub(super) span_known: bool,
-    /// Whether the span is a guess, so that some of it may belong to requests that were not captured.
+    /// Whether the span is a guess, or has packets of a frame that was cut, so that some of it may belong to requests that were not captured.
     pub(super) guessed: bool,
     pub(super) info: &'static OpInfo,
     pub(super) frame: u64,

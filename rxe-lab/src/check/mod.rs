@@ -13,6 +13,7 @@
 //! [`MAX_REMEMBERED`] of all, and [`MAX_FINDINGS`] findings.
 
 mod credits;
+mod cut;
 mod damage;
 mod datagrams;
 mod finding;
@@ -34,6 +35,7 @@ use rxe_core::types::Psn;
 use rxe_core::wire::{Bth, OpInfo, Service};
 
 use crate::frame::{Address, Content, Frame, Icrc, Transport};
+use cut::CutFrames;
 use damage::Damage;
 use datagrams::Datagrams;
 pub use finding::{Confidence, Finding, Kind, Severity};
@@ -75,6 +77,7 @@ struct Found {
     findings: Vec<Finding>,
     /// The queue pair has begun anew.
     restarted: bool,
+    cut: CutFrames,
 }
 
 /// Packets from one host to a queue pair of another.
@@ -181,6 +184,7 @@ impl Checker {
         }
         let mut new = Vec::new();
         let datagrams = std::mem::take(&mut self.datagrams);
+        new.extend(cut::report(datagrams.found().chain(self.flows.iter().map(|flow| &flow.found))));
         let datagrams = datagrams.finish(|found| new.append(&mut found.findings));
         self.keep_findings(new);
         let mut findings = std::mem::take(&mut self.findings);
@@ -399,8 +403,8 @@ impl Checker {
 
 impl Found {
     fn new(from: Address, to: Address, dest_qp: u32) -> Self {
-        let stats = Stats::default();
-        Self { from, to, dest_qp, stats, findings: Vec::new(), restarted: false }
+        let (stats, cut) = (Stats::default(), CutFrames::default());
+        Self { from, to, dest_qp, stats, findings: Vec::new(), restarted: false, cut }
     }
 
     /// Adds that the structure of a packet is wrong.

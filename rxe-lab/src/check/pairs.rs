@@ -55,6 +55,9 @@ impl Checker {
             if first.is_some_and(|first| (1..=MAX_LOST).contains(&first.psn.diff(psn))) {
                 return true;
             }
+            if info.kind == OpKind::Acknowledge && flow.requests.may_be_unseen(psn) {
+                return true;
+            }
             flow.requests.history.get(psn).is_some_and(|sent| {
                 !answered
                     && match info.kind {

@@ -43,8 +43,12 @@ pub(super) struct Requests {
     pub(super) mtu: Option<u32>,
     /// Whether the place of the next request follows from a guess.
     uncertain: bool,
-    /// READs whose span is a guess that no answer has confirmed: messages may be missing in the count.
+    /// READs whose span is a guess that no answer has confirmed, and frames that were cut and have had several
+    /// packets: messages may be missing in the count.
     pub(super) guesses: u32,
+    unseen_responses: Option<UnseenResponses>,
+    /// How far the last frame may reach, which was cut.
+    reach: Option<Reach>,
     /// Whether there are responses that may be to these requests, or to those of another queue pair: then
     /// nothing is known of what was answered.
     pub(super) doubtful: bool,
@@ -66,6 +70,26 @@ struct Message {
     dma_len: Option<u32>,
 }
 
+/// Behind which PSN a frame that was cut ends at the latest.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    until: Psn,
+    /// The frame, and the PSN of its first packet.
+    frame: u64,
+    psn: Psn,
+}
+
+/// PSNs whose responses may be in a frame that was cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UnseenResponses {
+    first: Psn,
+    /// Behind the last.
+    until: Psn,
+    /// The frame, and the PSN of the response that was captured.
+    pub(super) frame: u64,
+    pub(super) psn: Psn,
+}
+
 /// A reason to send again from a PSN.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
@@ -80,6 +104,7 @@ impl Requests {
         let psn = seen.packet.bth.psn;
         let Some(next) = self.next else { return self.add(seen, info, None, found) };
         self.settle_read(psn);
+        self.settle_cut(psn, found);
         let ahead = psn.diff(self.next.unwrap_or(next));
         if ahead.abs() > RESTART {
             self.restart(found);
@@ -174,6 +199,13 @@ impl Requests {
         match filled {
             None => self.credits.request(seen, info),
             Some(_) => self.credits.lose_count(self.next.unwrap_or(psn)),
+        }
+        if packet.unseen.is_certain(self.path_mtu()) {
+            found.cut.add(seen.number, psn);
+        }
+        if filled.is_none() {
+            self.reach = None;
+            self.reaches(seen);
         }
         self.history.add(Sent {
             psn,
@@ -293,6 +325,68 @@ impl Requests {
             };
             found.add(seen, Kind::Length, Confidence::Certain, vec![seen.number], text);
         }
+    }
+
+    /// The path MTU, as frames have it.
+    pub(super) fn path_mtu(&self) -> Option<usize> {
+        usize::try_from(self.mtu?).ok()
+    }
+
+    /// Whether a PSN may be that of a packet in the last frame, which was cut.
+    pub(super) fn may_be_unseen(&self, psn: Psn) -> bool {
+        let (Some(next), Some(reach)) = (self.next, self.reach) else { return false };
+        !psn.before(next) && psn.before(reach.until)
+    }
+
+    /// Packets of this frame, which was cut, may have the PSNs behind its own.
+    fn reaches(&mut self, seen: &Seen<'_>) {
+        let psn = seen.packet.bth.psn;
+        let most = seen.packet.unseen.most(self.path_mtu());
+        let until = psn.next() + most;
+        if most > 0 && self.reach.is_none_or(|reach| until.after(reach.until)) {
+            self.reach = Some(Reach { until, frame: seen.number, psn });
+        }
+    }
+
+    /// The PSNs before `psn` that the last frame may have had, which was cut, are those of its packets: nothing
+    /// is missing there.
+    pub(super) fn settle_cut(&mut self, psn: Psn, found: &mut Found) {
+        let (Some(next), Some(reach)) = (self.next, self.reach) else { return };
+        let count = psn.diff(next).min(reach.until.diff(next));
+        let Some(last) = self.history.last() else { return };
+        let Some(count) =
+            u32::try_from(count).ok().filter(|count| (1..RESTART.unsigned_abs()).contains(count))
+        else {
+            return;
+        };
+        last.span += count;
+        if !std::mem::replace(&mut last.guessed, true) {
+            self.guesses += 1;
+        }
+        found.cut.add(reach.frame, reach.psn);
+        self.next = Some(next + count);
+        self.uncertain = true;
+        self.message = None;
+        self.credits.lose_count(psn);
+    }
+
+    /// The frame of this response was cut: the responses to the PSNs behind it may have been in it too.
+    pub(super) fn hide_responses(&mut self, frame: u64, psn: Psn, count: u32) {
+        let first = match self.unseen_responses {
+            Some(UnseenResponses { first, until, .. })
+                if !psn.after(until) && !psn.before(first) =>
+            {
+                first
+            }
+            _ => psn.next(),
+        };
+        let until = psn.next() + count;
+        self.unseen_responses = Some(UnseenResponses { first, until, frame, psn });
+    }
+
+    /// The frame that was cut, if the response with this PSN, and all before `end`, may have been in it.
+    pub(super) fn unseen_response(&self, psn: Psn, end: Psn) -> Option<UnseenResponses> {
+        self.unseen_responses.filter(|it| !psn.before(it.first) && !end.after(it.until))
     }
 
     /// Finds out how many PSNs the last READ takes, from the request after it.

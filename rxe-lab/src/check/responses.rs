@@ -44,6 +44,7 @@ impl Responses {
         found: &mut Found,
     ) {
         let psn = seen.packet.bth.psn;
+        requests.settle_cut(psn.next(), found);
         let Some(next) = requests.next else { return };
         let open_read = requests.history.last().is_some_and(|last| !last.span_known);
         if psn.diff(next) >= 0 && !open_read {
@@ -90,6 +91,13 @@ impl Responses {
             (OpKind::ReadResponse, _) => self.read(seen, info, requests, found),
             (OpKind::AtomicAcknowledge, _) => self.atomic(seen, requests, found),
             _ => {}
+        }
+        let unseen = seen.packet.unseen;
+        if info.kind != OpKind::Acknowledge && unseen.most(requests.path_mtu()) > 0 {
+            requests.hide_responses(seen.number, psn, unseen.most(requests.path_mtu()));
+            if unseen.is_certain(requests.path_mtu()) {
+                found.cut.add(seen.number, psn);
+            }
         }
     }
 
@@ -160,21 +168,32 @@ impl Responses {
     ) {
         let psn = seen.packet.bth.psn;
         let len = u32::try_from(seen.packet.payload_len).unwrap_or(u32::MAX);
-        learn_span(requests, psn, len, info.position);
+        let may_be_several = seen.packet.unseen.most(requests.path_mtu()) > 0;
+        if !may_be_several {
+            learn_span(requests, psn, len, info.position);
+        }
         let mtu = requests.mtu;
         let Some(sent) = requests.history.get(psn) else { return };
         let at = psn.diff(sent.psn).unsigned_abs();
+        let missing = sent.psn + sent.responses;
+        let is_behind = sent.responses < at;
+        let unseen = requests.unseen_response(missing, psn).filter(|_| is_behind);
+        let Some(sent) = requests.history.get(psn) else { return };
+        if let Some(it) = unseen {
+            sent.responses = at;
+            found.cut.add(it.frame, it.psn);
+        }
         let is_whole = info.position == Position::Only && at == 0;
         // The answer tells whether the guess was right.
         let packets = match mtu {
             Some(mtu) => Some(sent.dma_len.div_ceil(mtu).max(1)),
             None => (is_whole && len == sent.dma_len).then_some(1),
         };
-        if sent.guessed && packets == Some(sent.span) {
+        if sent.guessed && sent.info.kind == OpKind::ReadRequest && packets == Some(sent.span) {
             sent.guessed = false;
             requests.guesses -= 1;
         }
-        let wrong = wrong_response(sent, info, at, len, mtu);
+        let wrong = wrong_response(sent, info, at, len, mtu).filter(|_| !may_be_several);
         // A requester takes them in order; what came before stays.
         let is_next = u32::from(at == sent.responses);
         sent.responses += is_next;
@@ -334,7 +353,9 @@ fn missing_response(requests: &mut Requests, own: Psn, end: Psn) -> Option<(Psn,
     let before = |sent: &&Sent| (sent.psn + (sent.span - 1)).before(end);
     let missing = requests.history.unanswered().take_while(before).find(|sent| {
         let reads = matches!(sent.info.kind, OpKind::ReadRequest) || sent.info.is_atomic();
-        reads && sent.responses < sent.span && !requests.is_doubtful(sent.psn)
+        let (first, end) = (sent.psn + sent.responses, sent.psn + sent.span);
+        let is_unseen = || requests.unseen_response(first, end).is_some();
+        reads && sent.responses < sent.span && !requests.is_doubtful(sent.psn) && !is_unseen()
     });
     if let Some(sent) = missing {
         return Some((sent.psn + sent.responses, sent.psn));
@@ -382,7 +403,7 @@ fn wrong_response(
 ) -> Option<String> {
     let kind = sent.info.kind;
     if !matches!(kind, OpKind::ReadRequest | OpKind::Flush | OpKind::AtomicWrite) {
-        Some(format!("{} answers {}.", info.name, sent.info.name))
+        (!sent.guessed).then(|| format!("{} answers {}.", info.name, sent.info.name))
     } else if is_full(info.position) && !sent.guessed && mtu.is_some_and(|mtu| mtu != len) {
         Some(format!("{} has {len} bytes, not a path MTU.", info.name))
     } else if kind == OpKind::ReadRequest {

@@ -12,6 +12,8 @@ use crate::frame::{Content, decode_bytes};
 #[derive(Default)]
 struct Hosts {
     tracker: Tracker,
+    /// So many bytes of a frame are captured, if not all.
+    snaplen: Option<usize>,
 }
 
 impl Hosts {
@@ -25,7 +27,8 @@ impl Hosts {
         let mut frame = Vec::new();
         let none = UdpChecksum::None;
         emit_ethernet(&Ethernet::default(), &net, UDP_PORT, none, &packet, &mut frame);
-        let frame = decode_bytes(LinkType(1), &frame, frame.len());
+        let captured = self.snaplen.map_or(frame.len(), |snaplen| snaplen.min(frame.len()));
+        let frame = decode_bytes(LinkType(1), &frame[..captured], frame.len());
         let Content::Rdma(packets) = &frame.content else { panic!("{frame:?}") };
         self.tracker.observe(0, &frame, &packets[0])
     }
@@ -100,6 +103,18 @@ fn answers_are_followed_apart_from_requests() {
     assert_eq!(read(Opcode::RC_READ_RESPONSE_LAST, 23), None);
     assert_eq!(read(Opcode::RC_READ_RESPONSE_ONLY, 30), None, "requests between had the others");
     assert_eq!(read(Opcode::RC_READ_RESPONSE_FIRST, 20), Some(Mark::Retransmitted));
+}
+
+/// A frame of which 54 bytes behind the UDP header were captured, so that a packet in it has 44 or more.
+#[test]
+fn packets_that_a_cut_frame_may_have_had_are_no_gap() {
+    let mut hosts = Hosts { snaplen: Some(96), ..Hosts::default() };
+    let mut send = |psn, len| hosts.packet(1, Opcode::RC_SEND_ONLY, psn, Ext::default(), len);
+    assert_eq!([send(0, 150), send(4, 150), send(9, 64)], [None, None, Some(Mark::Gap(1))]);
+    let mut read = |opcode, psn| hosts.answer(opcode, psn, Syndrome::ACK, 1040);
+    assert_eq!(read(Opcode::RC_READ_RESPONSE_FIRST, 20), None);
+    assert_eq!(read(Opcode::RC_READ_RESPONSE_MIDDLE, 24), None);
+    assert_eq!(read(Opcode::RC_READ_RESPONSE_LAST, 28), None);
 }
 
 #[test]

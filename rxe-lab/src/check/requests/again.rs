@@ -92,6 +92,7 @@ impl Requests {
             let span = if sent.span_known { sent.span } else { sent.dma_len.div_ceil(256) };
             self.gaps.cover(psn, span);
         }
+        self.fill_with_cut(seen, found);
         let refused = self.refusals.iter().rposition(|r| r.psn == psn);
         if refused.is_none() && self.continues(psn, gap.frame) {
             return self.prolong(seen);
@@ -127,8 +128,24 @@ impl Requests {
         self.begin(seen, kind, Confidence::Likely, vec![gap.frame], text, found);
     }
 
+    /// What else may have been in the frame of this packet, which was cut, fills the gap behind it too.
+    fn fill_with_cut(&mut self, seen: &Seen<'_>, found: &mut Found) {
+        let psn = seen.packet.bth.psn;
+        let missing = self.gaps.beginning_at(psn.next());
+        let count = seen.packet.unseen.most(self.path_mtu()).min(missing);
+        let Some(sent) = self.history.get(psn).filter(|_| count > 0) else { return };
+        let until = psn.next() + count;
+        sent.span = sent.span.max(until.diff(sent.psn).unsigned_abs());
+        if !std::mem::replace(&mut sent.guessed, true) {
+            self.guesses += 1;
+        }
+        self.gaps.cover(psn.next(), count);
+        found.cut.add(seen.number, psn);
+    }
+
     /// A request whose PSN was there before.
     pub(super) fn again(&mut self, seen: &Seen<'_>, found: &mut Found) {
+        self.fill_with_cut(seen, found);
         let Some(it) = self.repetition(seen, found) else { return };
         let refusal = self.refusal_of(&it);
         if self.joins(seen, &it, refusal) {
@@ -169,6 +186,7 @@ impl Requests {
     /// older than the capture, or the queue pair has begun anew.
     fn repetition(&mut self, seen: &Seen<'_>, found: &mut Found) -> Option<Repetition> {
         let psn = seen.packet.bth.psn;
+        self.reaches(seen);
         let answered = self.history.is_answered(psn);
         let trimmed = self.history.trimmed;
         let Some(sent) = self.history.get(psn) else {

@@ -9,7 +9,14 @@ const KEY: u32 = 0x1111_1111;
 
 impl OneAddress {
     /// A datagram from queue pair `from` to `qp` at 127.0.0.`to`.
-    fn datagram(&mut self, from: u32, (to, qp): (u8, u32), psn: u32, key: u32, payload: &[u8]) {
+    pub(super) fn datagram(
+        &mut self,
+        from: u32,
+        (to, qp): (u8, u32),
+        psn: u32,
+        key: u32,
+        payload: &[u8],
+    ) {
         let deth = Some(Deth::new(Qkey::new(key), Qpn::from_wire(from)));
         let ext = Ext { deth, ..Ext::default() };
         let to = IpAddr::from([127, 0, 0, to]);

@@ -256,6 +256,23 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
         )],
     ),
     entry(
+        "frames-cut",
+        &["cut-frames"],
+        t("Frames of several packets, captured in part", "只抓到一部分的多报文帧"),
+        t(
+            "A host that lets the system split or merge its datagrams (GSO, GRO) captures up to 64 packets in one frame. Of a frame that was cut only the first packet is seen; the others are not checked, and do not count as missing. Nothing is wrong with the connection.",
+            "如果主机由系统拆分或合并数据报（GSO、GRO），抓到的一帧中最多有 64 个报文。帧被截断后只看得到第一个报文；其余的不检查，也不算缺失。连接没有问题。",
+        ),
+        &[t(
+            "The capture has a limit of bytes per frame (`tcpdump -s 96`).",
+            "抓包时限制了每帧的字节数（`tcpdump -s 96`）。",
+        )],
+        &[t(
+            "Capture whole frames (`tcpdump -s 0`), or run the program with `rxe run --no-gso`, so that each packet has a frame of its own.",
+            "抓取完整的帧（`tcpdump -s 0`），或用 `rxe run --no-gso` 运行程序，使每个报文各占一帧。",
+        )],
+    ),
+    entry(
         "coalescing",
         &["ack-coalescing", "coalesced"],
         t("Coalesced acknowledgements", "确认合并（ACK coalescing）"),

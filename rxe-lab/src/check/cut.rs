@@ -1,0 +1,67 @@
+//! Frames that were captured in part and had several packets: what was behind the first one is not known, and
+//! is not missing.
+
+use std::collections::VecDeque;
+
+use rxe_core::types::Psn;
+
+use super::Found;
+use super::finding::{Confidence, Finding, Kind};
+
+/// Frames that are named.
+const NAMED: usize = 4;
+
+/// Frames that are remembered, to count each once.
+const RECENT: usize = 16;
+
+/// Such frames of one direction.
+#[derive(Debug, Default)]
+pub(super) struct CutFrames {
+    count: u64,
+    first: Option<Psn>,
+    named: Vec<u64>,
+    recent: VecDeque<u64>,
+}
+
+impl CutFrames {
+    /// Adds the frame that begins with the packet with this PSN, if it was not added before.
+    pub(super) fn add(&mut self, frame: u64, psn: Psn) {
+        if self.recent.contains(&frame) {
+            return;
+        }
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(frame);
+        self.count += 1;
+        self.first.get_or_insert(psn);
+        if self.named.len() < NAMED {
+            self.named.push(frame);
+        }
+    }
+}
+
+/// What is said of all directions: one note.
+pub(super) fn report<'a>(all: impl Iterator<Item = &'a Found>) -> Option<Finding> {
+    let (mut count, mut first) = (0, None::<&Found>);
+    for found in all.filter(|found| found.cut.count > 0) {
+        count += found.cut.count;
+        if first.is_none_or(|first| found.cut.named < first.cut.named) {
+            first = Some(found);
+        }
+    }
+    let first = first?;
+    let (frames, them) = match count {
+        1 => ("A frame was".to_owned(), "it"),
+        n => (format!("{n} frames were"), "them"),
+    };
+    let text = format!(
+        "{frames} captured in part and may have had several packets, which the host had not split yet, or had \
+         merged (GSO, GRO). What else was in {them} is not checked, and does not count as missing. \
+         Capture whole frames (tcpdump -s 0), or run the program with `rxe run --no-gso`."
+    );
+    let mut found = Found::new(first.from, first.to, first.dest_qp);
+    let psn = first.cut.first.unwrap_or(Psn::ZERO);
+    found.push(Kind::CutFrames, Confidence::Likely, psn, first.cut.named.clone(), 0, text);
+    found.findings.pop()
+}
