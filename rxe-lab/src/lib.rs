@@ -17,6 +17,7 @@ pub mod check;
 pub mod frame;
 pub mod header;
 pub mod ladder;
+mod point;
 pub mod replay;
 pub mod scenario;
 pub mod track;

@@ -14,6 +14,7 @@ use rxe_core::types::Psn;
 use rxe_core::wire::{OpKind, Position, Service, Syndrome};
 
 use crate::frame::{Address, Frame, Transport};
+use crate::point::Point;
 
 /// The most queue pairs that are followed; packets of further ones get no mark.
 pub const MAX_FLOWS: usize = 1 << 16;
@@ -63,7 +64,7 @@ struct Key {
     src: Address,
     dst: Address,
     dest_qp: u32,
-    place: u64,
+    point: Point,
 }
 
 #[derive(Debug, Default)]
@@ -115,8 +116,7 @@ impl Tracker {
         }
         let unseen = packet.unseen.most(self.mtus.get(&pair).copied());
         let dest_qp = packet.bth.dest_qp.value();
-        let place = u64::from(interface) << 32 | u64::from(frame.place);
-        let key = Key { src, dst, dest_qp, place };
+        let key = Key { src, dst, dest_qp, point: Point::of(interface, frame) };
         if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&key) {
             return None;
         }

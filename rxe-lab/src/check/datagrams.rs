@@ -17,6 +17,7 @@ use super::gaps::{Gap, Gaps, RESTART};
 use super::summary::{DatagramSender, DatagramsTo};
 use super::{Found, MAX_DIRECTIONS, Seen};
 use crate::frame::{Address, Icrc};
+use crate::point::{Point, TakenFrom};
 
 /// The largest path MTU.
 const MAX_MTU: usize = 4096;
@@ -43,8 +44,7 @@ pub(super) struct Datagrams {
 struct Sender {
     from: Address,
     qp: u32,
-    /// Where they were captured; copies from elsewhere are not looked at.
-    place: u64,
+    taken_from: TakenFrom,
     next: Option<Psn>,
     /// The frame of the newest, its PSN, and how many datagrams it may have had behind that: it was cut.
     unseen: (u64, Psn, u32),
@@ -87,16 +87,16 @@ impl Datagrams {
     pub(super) fn take(
         &mut self,
         (from, to): (Address, Address),
-        place: u64,
+        point: Point,
         seen: &Seen<'_>,
         deth: Deth,
         marked: bool,
     ) -> Option<&mut Found> {
         let dest_qp = seen.packet.bth.dest_qp.value();
-        let sender = self.sender(from, deth.src_qp.value(), place)?;
+        let sender = self.sender(from, deth.src_qp.value())?;
         let at = self.way(sender, (from, to, dest_qp), deth.qkey.value())?;
         let (sender, way) = (&mut self.senders[sender], &mut self.ways[at]);
-        if sender.place != place {
+        if sender.taken_from.is_copy(point) {
             return Some(&mut way.found);
         }
         if seen.packet.icrc == Icrc::Wrong {
@@ -172,7 +172,7 @@ impl Datagrams {
         all
     }
 
-    fn sender(&mut self, from: Address, qp: u32, place: u64) -> Option<usize> {
+    fn sender(&mut self, from: Address, qp: u32) -> Option<usize> {
         if let Some(at) = self.by_source.get(&(from, qp)) {
             return Some(*at);
         }
@@ -183,7 +183,7 @@ impl Datagrams {
         self.senders.push(Sender {
             from,
             qp,
-            place,
+            taken_from: TakenFrom::default(),
             next: None,
             unseen: (0, Psn::ZERO, 0),
             gaps: Gaps::default(),

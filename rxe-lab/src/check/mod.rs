@@ -35,6 +35,7 @@ use rxe_core::types::Psn;
 use rxe_core::wire::{Bth, OpInfo, Service};
 
 use crate::frame::{Address, Content, Frame, Icrc, Transport};
+use crate::point::{Point, TakenFrom};
 use cut::CutFrames;
 use damage::Damage;
 use datagrams::Datagrams;
@@ -83,8 +84,7 @@ struct Found {
 /// Packets from one host to a queue pair of another.
 #[derive(Debug)]
 struct Flow {
-    /// Where they were captured; copies from elsewhere are not looked at.
-    place: Option<u64>,
+    taken_from: TakenFrom,
     service: Service,
     /// A PSN that the communication manager has told, which tells connections apart.
     start: Option<Psn>,
@@ -154,7 +154,7 @@ impl Checker {
     pub fn add(&mut self, number: u64, interface: u32, since: Duration, frame: &Frame<'_>) {
         let (Content::Rdma(packets), Some(ends)) = (&frame.content, frame.ends) else { return };
         self.end = since;
-        let place = u64::from(interface) << 32 | u64::from(frame.place);
+        let point = Point::of(interface, frame);
         for packet in packets {
             let to = packet.at + packet.len;
             let icrc = frame.bytes.get(to.saturating_sub(4)..to).and_then(<[u8]>::first_chunk);
@@ -167,10 +167,10 @@ impl Checker {
             match info.service {
                 Service::Rc | Service::Xrc | Service::Uc => {
                     let ce = frame.congestion_experienced;
-                    self.connected(ends, place, &seen, info, ce);
+                    self.connected(ends, point, &seen, info, ce);
                 }
                 Service::Cnp => self.notified(ends, packet.bth.dest_qp.value(), since),
-                Service::Ud => self.datagram(ends, place, &seen, frame.congestion_experienced),
+                Service::Ud => self.datagram(ends, point, &seen, frame.congestion_experienced),
             }
         }
     }
@@ -225,7 +225,7 @@ impl Checker {
     fn connected(
         &mut self,
         (src, dst): (Address, Address),
-        place: u64,
+        point: Point,
         seen: &Seen<'_>,
         info: &'static OpInfo,
         marked: bool,
@@ -238,7 +238,7 @@ impl Checker {
         };
         let remembered = MAX_REMEMBERED / self.flows.len();
         let flow = &mut self.flows[at];
-        if *flow.place.get_or_insert(place) != place {
+        if flow.taken_from.is_copy(point) {
             return;
         }
         match packet.icrc {
@@ -284,7 +284,7 @@ impl Checker {
     }
 
     /// A datagram.
-    fn datagram(&mut self, ends: (Address, Address), place: u64, seen: &Seen<'_>, marked: bool) {
+    fn datagram(&mut self, ends: (Address, Address), point: Point, seen: &Seen<'_>, marked: bool) {
         let packet = seen.packet;
         let dest_qp = packet.bth.dest_qp.value();
         if dest_qp <= 1 {
@@ -302,7 +302,7 @@ impl Checker {
         }
         self.not_checked += u64::from(matches!(packet.icrc, Icrc::Unchecked(_)));
         let Some(deth) = packet.ext.deth else { return };
-        let Some(found) = self.datagrams.take(ends, place, seen, deth, marked) else {
+        let Some(found) = self.datagrams.take(ends, point, seen, deth, marked) else {
             self.left_out += 1;
             return;
         };
@@ -334,7 +334,7 @@ impl Checker {
         let found = Found::new(from, to, dest_qp);
         let at = self.flows.len();
         self.flows.push(Flow {
-            place: None,
+            taken_from: TakenFrom::default(),
             service,
             start: None,
             requests: Requests::default(),

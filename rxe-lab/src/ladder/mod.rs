@@ -3,10 +3,11 @@
 //! Packets are folded in two steps, so that long conversations are legible. A *row* is a run of packets
 //! of one operation in one direction with consecutive PSNs. Rows that repeat themselves, such as a
 //! message and its acknowledgement, are then one row with a count. What was lost, sent again or refused
-//! is never folded with what was not.
+//! is never folded with what was not. A packet that was captured at several points is drawn once.
 //!
 //! Memory is bounded: [`MAX_PAIRS`] pairs of hosts and [`MAX_ROWS`] rows in all.
 
+mod copies;
 mod fold;
 mod html;
 mod label;
@@ -22,8 +23,10 @@ use rxe_core::wire::{OpKind, Syndrome};
 
 use crate::check::Checker;
 use crate::frame::{Address, Content, Frame, Icrc, Transport};
+use crate::point::Point;
 use crate::track::{Mark, Tracker};
 use crate::words;
+use copies::Copies;
 pub use html::html;
 use label::Label;
 pub use svg::svg;
@@ -39,6 +42,7 @@ pub const MAX_ROWS: usize = 200_000;
 #[derive(Debug, Default)]
 pub struct Ladders {
     tracker: Tracker,
+    copies: Copies,
     /// Learns which queue pairs of one address are connected.
     connections: Checker,
     pairs: Vec<Ladder>,
@@ -121,6 +125,17 @@ impl Ladders {
             self.connections.add(number, interface, since, frame);
         }
         for packet in packets {
+            let is_last = std::ptr::eq(packet, &raw const packets[packets.len() - 1]);
+            if self.copies.is_copy(Point::of(interface, frame), ends, packet) {
+                // The receiver's copy says what became of the packet.
+                let psn = packet.bth.psn;
+                let comments: Vec<_> =
+                    comments.iter().map(|text| format!("PSN {psn}: {text}")).collect();
+                if is_last {
+                    self.comment(number, since, ends, packet, &comments, qps);
+                }
+                continue;
+            }
             let mark = self.tracker.observe(interface, frame, packet);
             let dest_qp = packet.bth.dest_qp.value();
             if !qps.is_empty() && !qps.contains(&dest_qp) {
@@ -144,13 +159,34 @@ impl Ladders {
             if !ladder.rows.last_mut().is_some_and(|last| last.extend(&row)) {
                 ladder.rows.push(row);
             }
-            // A frame of several packets has its comments below the last.
-            if std::ptr::eq(packet, &raw const packets[packets.len() - 1]) {
-                let comment = |text: &String| Row::comment(number, since, to_right, dest_qp, text);
-                ladder.rows.extend(comments.iter().map(comment));
-            }
             self.rows += ladder.rows.len() - before;
+            // A frame of several packets has its comments below the last.
+            if is_last {
+                self.comment(number, since, ends, packet, comments, qps);
+            }
         }
+    }
+
+    /// Adds what the capture says of a packet.
+    fn comment(
+        &mut self,
+        number: u64,
+        since: Duration,
+        ends: (Address, Address),
+        packet: &Transport<'_>,
+        comments: &[String],
+        qps: &[u32],
+    ) {
+        let qp = packet.bth.dest_qp.value();
+        if comments.is_empty() || !(qps.is_empty() || qps.contains(&qp)) || self.rows >= MAX_ROWS {
+            return;
+        }
+        let Some(at) = self.pair(ends) else { return };
+        let ladder = &mut self.pairs[at];
+        let to_right = ladder.left == ends.0;
+        let rows = comments.iter().map(|text| Row::comment(number, since, to_right, qp, text));
+        ladder.rows.extend(rows);
+        self.rows += comments.len();
     }
 
     /// The diagrams, with repetitions folded.

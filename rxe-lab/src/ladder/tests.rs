@@ -12,6 +12,8 @@ use crate::frame::decode_bytes;
 struct Talk {
     ladders: Ladders,
     frames: u64,
+    /// Where frames are captured.
+    interface: u32,
     /// Those of the next frame.
     comments: Vec<String>,
 }
@@ -40,7 +42,14 @@ impl Talk {
         self.frames += 1;
         let frame = decode_bytes(LinkType(1), &frame, frame.len());
         let at = Duration::from_millis(self.frames);
-        self.ladders.add(self.frames, 0, at, &frame, &std::mem::take(&mut self.comments), &[]);
+        self.ladders.add(
+            self.frames,
+            self.interface,
+            at,
+            &frame,
+            &std::mem::take(&mut self.comments),
+            &[],
+        );
     }
 
     fn send(&mut self, psn: u32) {
@@ -123,6 +132,43 @@ fn runs_and_repetitions_are_folded_and_trouble_is_not() {
     assert!(
         rows[5].ends_with(" ACKNOWLEDGE PSN 0x002329 NAK: PSN sequence error (QP 0x000001) ─│")
     );
+}
+
+/// Both ends capture, as with `rxe capture --of all`; the second copy of a packet is the receiver's.
+#[test]
+fn a_packet_that_two_points_have_is_drawn_once_and_one_that_was_sent_again_twice() {
+    let mut talk = Talk::default();
+    let both = |talk: &mut Talk, from_left: bool, opcode, psn, comment: &str| {
+        let points = if from_left { [0, 1] } else { [1, 0] };
+        for interface in points {
+            talk.interface = interface;
+            if interface != points[0] && !comment.is_empty() {
+                talk.comments = vec![comment.into()];
+            }
+            talk.packet(from_left, opcode, psn, Syndrome::ACK);
+        }
+    };
+    let send = Opcode::RC_SEND_ONLY;
+    both(&mut talk, true, send, 5, "dropped: wrong key");
+    both(&mut talk, true, send, 5, "");
+    both(&mut talk, false, Opcode::RC_ACKNOWLEDGE, 5, "");
+    // Of one that was lost there is one copy.
+    talk.interface = 0;
+    talk.send(6);
+    both(&mut talk, true, send, 6, "");
+    let rows = talk.rows();
+    let expected = [
+        "SEND_ONLY PSN 0x000005 64 B (QP",
+        "PSN 0x000005: dropped: wrong key",
+        "SEND_ONLY PSN 0x000005 64 B, retransmitted",
+        "ACKNOWLEDGE PSN 0x000005",
+        "SEND_ONLY PSN 0x000006 64 B (QP",
+        "SEND_ONLY PSN 0x000006 64 B, retransmitted",
+    ];
+    assert_eq!(rows.len(), 1 + expected.len(), "{rows:#?}");
+    for (row, expected) in rows[1..].iter().zip(expected) {
+        assert!(row.contains(expected), "{row}");
+    }
 }
 
 #[test]

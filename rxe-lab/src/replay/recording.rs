@@ -12,6 +12,7 @@ use rxe_core::wire::{Bth, Ext, OpInfo, OpKind, Position, Service};
 use super::Responder;
 use crate::frame::{Address, Content, Frame, Icrc, Transport, Unseen};
 use crate::header::{self, Header};
+use crate::point::{Point, TakenFrom};
 
 /// The most bytes of packets that are kept.
 pub const MAX_BYTES: usize = 256 << 20;
@@ -125,8 +126,7 @@ const MAX_CUT: usize = 4096;
 #[derive(Debug)]
 struct Flow {
     ends: Ends,
-    /// Where it was captured; copies from elsewhere are left out.
-    place: u64,
+    taken_from: TakenFrom,
     packets: Vec<Packet>,
 }
 
@@ -144,7 +144,7 @@ impl Recording {
             }
             _ => return,
         };
-        let place = u64::from(interface) << 32 | u64::from(frame.place);
+        let point = Point::of(interface, frame);
         for transport in packets {
             let Some(info) = transport.info.filter(|info| info.service != Service::Cnp) else {
                 continue;
@@ -161,11 +161,15 @@ impl Recording {
             }
             let ends = Ends { from, to, qp };
             let at = *self.keys.entry(ends).or_insert_with(|| {
-                self.flows.push(Flow { ends, place, packets: Vec::new() });
+                self.flows.push(Flow {
+                    ends,
+                    taken_from: TakenFrom::default(),
+                    packets: Vec::new(),
+                });
                 self.flows.len() - 1
             });
             let flow = &mut self.flows[at];
-            if flow.place == place {
+            if !flow.taken_from.is_copy(point) {
                 flow.packets.push(Packet::new(number, since, frame.bytes, transport, info));
             }
         }

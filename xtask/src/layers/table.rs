@@ -223,6 +223,7 @@ pub const LAYERS: &[Layers] = &[
             &["ladder", "replay"],
             &["answer", "check"],
             &["track", "words"],
+            &["point"],
             &["frame"],
             &["capture", "header"],
         ],
@@ -240,7 +241,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-lab",
         within: "frame",
-        floors: &[&["ip", "link"], &["split"], &["transport"]],
+        floors: &[&["ip", "link"], &["split"], &["transport"], &["unseen"]],
     },
     Layers {
         name: "rxe-lab",
@@ -250,7 +251,7 @@ pub const LAYERS: &[Layers] = &[
             &["responses"],
             &["datagrams", "latency", "msn"],
             &["requests"],
-            &["credits", "damage", "gaps", "pace", "text"],
+            &["credits", "cut", "damage", "gaps", "pace", "text"],
             &["history", "summary"],
             &["finding"],
         ],
