@@ -27,6 +27,7 @@ mod requests;
 mod responses;
 mod summary;
 mod text;
+mod trips;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -61,6 +62,8 @@ const UD: u8 = 3;
 /// A packet, and what is known of it.
 struct Seen<'a> {
     number: u64,
+    /// The interface that it was captured on: times of two are not compared.
+    interface: u32,
     /// The time since the first frame.
     at: Duration,
     packet: &'a Transport<'a>,
@@ -159,7 +162,7 @@ impl Checker {
             let to = packet.at + packet.len;
             let icrc = frame.bytes.get(to.saturating_sub(4)..to).and_then(<[u8]>::first_chunk);
             let icrc = icrc.map_or(0, |b| u32::from_le_bytes(*b));
-            let seen = Seen { number, at: since, packet, icrc };
+            let seen = Seen { number, interface, at: since, packet, icrc };
             let Some(info) = packet.info else {
                 self.without_meaning(ends, &seen);
                 continue;
@@ -239,6 +242,12 @@ impl Checker {
         let remembered = MAX_REMEMBERED / self.flows.len();
         let flow = &mut self.flows[at];
         if flow.taken_from.is_copy(point) {
+            if info.is_response()
+                && let Some(peer) = flow.peer
+            {
+                let Flow { requests, found, .. } = &mut self.flows[peer];
+                requests.copied(seen, found);
+            }
             return;
         }
         match packet.icrc {
@@ -276,7 +285,9 @@ impl Checker {
         let found = &mut requester.found;
         found.stats.responses += 1;
         found.stats.marked_responses += u64::from(marked);
-        if let Some((_, last)) = &mut found.stats.span {
+        if requester.requests.interface == Some(seen.interface)
+            && let Some((_, last)) = &mut found.stats.span
+        {
             *last = seen.at;
         }
         responder.responses.take(seen, info, &mut requester.requests, found);

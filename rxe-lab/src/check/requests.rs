@@ -12,6 +12,8 @@ use super::credits::Credits;
 use super::finding::{Confidence, Kind};
 use super::gaps::{Gap, Gaps, RESTART};
 use super::history::{History, Sent};
+use super::summary::Stats;
+use super::trips::{Sendings, Trips};
 use super::{Found, Seen};
 use again::Episode;
 pub(super) use again::MAX_RESTARTS;
@@ -56,6 +58,9 @@ pub(super) struct Requests {
     doubtful_before: Option<Psn>,
     /// Whether a request had AckReq set when it was first sent.
     has_asked: bool,
+    /// The interface that they were captured on.
+    pub(super) interface: Option<u32>,
+    pub(super) trips: Trips,
     /// Whether a wrong path MTU was reported.
     length_reported: bool,
 }
@@ -102,6 +107,7 @@ impl Requests {
     /// Looks at a request.
     pub(super) fn take(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
         let psn = seen.packet.bth.psn;
+        self.interface = Some(seen.interface);
         let Some(next) = self.next else { return self.add(seen, info, None, found) };
         self.settle_read(psn);
         self.settle_cut(psn, found);
@@ -142,10 +148,42 @@ impl Requests {
     }
 
     /// All before `until` is answered.
-    pub(super) fn answered_until(&mut self, until: Psn, at: Duration) {
-        (self.progress, self.until) = (at, Some(until));
+    pub(super) fn answered_until(&mut self, until: Psn, seen: &Seen<'_>) {
+        self.until = Some(until);
+        // Where the answers have another clock, the copy of this one says when.
+        if self.is_at_point(seen) {
+            self.progress = seen.at;
+        }
         // PSNs come round again.
         self.doubtful_before.take_if(|end| until.diff(*end) > RESTART);
+    }
+
+    /// Whether an answer was captured where the requests were.
+    pub(super) fn is_at_point(&self, seen: &Seen<'_>) -> bool {
+        self.interface == Some(seen.interface)
+    }
+
+    /// A copy of an answer, from another point than that at which the answers are followed.
+    pub(super) fn copied(&mut self, seen: &Seen<'_>, found: &mut Found) {
+        if self.is_at_point(seen)
+            && let Some((sendings, at)) = self.trips.copied(seen)
+        {
+            self.progress = self.progress.max(at);
+            self.took(&sendings, at, &mut found.stats);
+        }
+    }
+
+    /// Counts the times from requests to their answer at `at`.
+    pub(super) fn took(&mut self, sendings: &Sendings, at: Duration, stats: &mut Stats) {
+        for began in &sendings.messages {
+            stats.latencies.add(at.saturating_sub(*began));
+        }
+        if let Some(sent) = sendings.trip {
+            let trip = at.saturating_sub(sent);
+            stats.round_trips.add(trip);
+            self.min_rtt = Some(self.min_rtt.map_or(trip, |min| min.min(trip)));
+            self.max_rtt = self.max_rtt.max(Some(trip));
+        }
     }
 
     /// A response asks to send again from a PSN.

@@ -11,6 +11,7 @@ use super::history::{History, Sent};
 use super::latency::Latency;
 use super::msn::Msn;
 use super::requests::{MAX_RESTARTS, Refusal, Requests};
+use super::trips::Sendings;
 use super::{Found, Seen};
 
 /// Response packets that are remembered to recognise a second one.
@@ -150,6 +151,10 @@ impl Responses {
         let psn = seen.packet.bth.psn;
         let progress = requests.progress;
         let Some(trip) = requests.max_rtt else { return false };
+        // Times of two capture points are not compared.
+        if !requests.is_at_point(seen) {
+            return false;
+        }
         let is_late = seen.at.saturating_sub(progress) > LONG_AGO.max(trip * 8);
         self.answered.is_some_and(|answered| psn.before(answered))
             && is_late
@@ -303,7 +308,7 @@ impl Responses {
         }
         self.answered = Some(until);
         requests.answered(seen, until, found.stats.round_trips.count());
-        requests.answered_until(until, seen.at);
+        requests.answered_until(until, seen);
         self.count_answered(seen, until, requests, found);
         true
     }
@@ -318,7 +323,7 @@ impl Responses {
     ) {
         let own = seen.packet.bth.psn;
         let stats = &mut found.stats;
-        let (mut min_rtt, mut max_rtt) = (requests.min_rtt, requests.max_rtt);
+        let mut sendings = Sendings::default();
         let (mut packets, mut messages, mut earlier) = (0, 0, 0);
         requests.history.answer(until, |sent| {
             packets += 1;
@@ -326,17 +331,21 @@ impl Responses {
             let is_it = sent.psn + (sent.span - 1) == own;
             earlier += u64::from(!is_it);
             if let Some(began) = self.latency.acknowledged(sent) {
-                stats.latencies.add(seen.at.saturating_sub(began));
+                sendings.messages.push(began);
             }
             // Which transmission is answered is known of what was sent once (Karn).
             if sent.times == 1 && sent.asks_for_answer() && is_it && sent.span == 1 {
-                let trip = seen.at.saturating_sub(sent.last_at);
-                stats.round_trips.add(trip);
-                min_rtt = Some(min_rtt.map_or(trip, |min| min.min(trip)));
-                max_rtt = max_rtt.max(Some(trip));
+                sendings.trip = Some(sent.last_at);
             }
         });
-        (requests.min_rtt, requests.max_rtt) = (min_rtt, max_rtt);
+        let times = match requests.is_at_point(seen) {
+            true => Some((sendings, seen.at)),
+            false => requests.trips.answered(seen, sendings),
+        };
+        if let Some((sendings, at)) = times {
+            requests.progress = requests.progress.max(at);
+            requests.took(&sendings, at, stats);
+        }
         match seen.packet.info.map(|info| info.kind) {
             Some(OpKind::Acknowledge) if !seen.packet.is_nak() => {
                 stats.acks.add(packets, messages);

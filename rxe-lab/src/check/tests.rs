@@ -26,6 +26,8 @@ struct OneAddress {
     now: Duration,
     /// How long the next packet comes after the one before, if not 100 us.
     pause: Option<Duration>,
+    /// Where frames are captured.
+    interface: u32,
     /// The MSN of responses in frames of several.
     msn: u32,
     /// So many bytes of a frame are captured, if not all.
@@ -62,7 +64,7 @@ impl OneAddress {
         let captured = self.snaplen.map_or(frame.len(), |snaplen| snaplen.min(frame.len()));
         let frame = decode_bytes(LinkType(1), &frame[..captured], frame.len());
         self.now += self.pause.take().unwrap_or(Duration::from_micros(100));
-        self.checker.add(self.frames, 0, self.now, &frame);
+        self.checker.add(self.frames, self.interface, self.now, &frame);
     }
 
     fn send(&mut self, qp: u32, psn: u32) {

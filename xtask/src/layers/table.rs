@@ -251,7 +251,7 @@ pub const LAYERS: &[Layers] = &[
             &["responses"],
             &["datagrams", "latency", "msn"],
             &["requests"],
-            &["credits", "cut", "damage", "gaps", "pace", "text"],
+            &["credits", "cut", "damage", "gaps", "pace", "text", "trips"],
             &["history", "summary"],
             &["finding"],
         ],

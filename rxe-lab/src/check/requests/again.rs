@@ -323,6 +323,10 @@ impl Requests {
         let Some(episode) = self.episode.as_mut().filter(|e| until.after(e.first)) else { return };
         let Some((at, timer)) = episode.timeout.take() else { return };
         let (Some(min), Some(max)) = (self.min_rtt, self.max_rtt) else { return };
+        // Times of two capture points are not compared.
+        if self.interface != Some(seen.interface) {
+            return;
+        }
         let Some(sent) = self.history.get(seen.packet.bth.psn) else { return };
         let (since, took) = (seen.at.saturating_sub(at), seen.at.saturating_sub(sent.began));
         // One to a packet that was sent shortly before the timer ran out is in time.

@@ -110,3 +110,30 @@ fn a_read_lasts_until_its_last_response_and_its_bytes_count_once() {
     assert_eq!(stats.duration(), us(800));
     assert!((stats.goodput().unwrap() - 1e6).abs() < 1.0, "{:?}", stats.goodput());
 }
+
+/// Both ends capture. A round trip takes 100 us for the requester, and the responder's clock says that it has
+/// answered after 50 us.
+#[test]
+fn both_times_of_a_round_trip_are_from_one_capture_point() {
+    let mut all = OneAddress::default();
+    let ms = |n: u32, micros: u64| Duration::from_millis(n.into()) + us(micros);
+    let at = |all: &mut OneAddress, interface, now: Duration, psn, is_answer: bool| {
+        all.interface = interface;
+        all.pause = Some(now.saturating_sub(all.now));
+        if is_answer {
+            all.answer(0x12, psn, psn + 1, Syndrome::ACK);
+        } else {
+            let after = all.pause.unwrap();
+            all.ask(after, SEND, psn, &[7; 64]);
+        }
+    };
+    for psn in 0..3 {
+        at(&mut all, 0, ms(psn, 100), psn, false);
+        at(&mut all, 1, ms(psn, 101), psn, false);
+        at(&mut all, 1, ms(psn, 150), psn, true);
+        at(&mut all, 0, ms(psn, 200), psn, true);
+    }
+    let stats = all.stats_of(0x11);
+    are(&stats.round_trips, &[100, 100, 100]);
+    are(&stats.latencies, &[100, 100, 100]);
+}
