@@ -40,7 +40,14 @@ fn text(bytes: &[u8]) -> &str {
 #[test]
 fn the_exit_code_tells_faults_and_with_strict_warnings_too() {
     let code = |options: &[&str], name| check(options, &[&pcap(name)]).status.code();
-    for (name, usual, strict) in [(FAULT, 1, 1), (WARNING, 0, 1), (NOTE, 0, 0), (CLEAN, 0, 0)] {
+    for (name, usual, strict) in [
+        (FAULT, 1, 1),
+        (WARNING, 0, 1),
+        (NOTE, 0, 0),
+        (CLEAN, 0, 0),
+        ("kernel-6.1/rnr_never.pcap", 1, 1),
+        ("kernel-6.1/rnr_late.pcap", 0, 1),
+    ] {
         assert_eq!(code(&[], name), Some(usual), "{name}");
         assert_eq!(code(&["--strict"], name), Some(strict), "{name}, --strict");
         assert_eq!(code(&["--json"], name), Some(usual), "{name}, --json");

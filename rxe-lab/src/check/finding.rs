@@ -108,6 +108,8 @@ kinds! {
     QKey = "q-key", Warning, "IBTA 9.6.1";
     /// A request was sent several times and never answered.
     Unanswered = "unanswered", Fault, "IBTA 9.9.2";
+    /// A message was refused by RNR NAKs and never taken.
+    RnrNever = "rnr-never", Fault, "IBTA 9.7.5.2.8";
     /// The responder has refused the access.
     RemoteAccess = "remote-access-error", Fault, "IBTA 9.7.5.2";
     /// The responder calls the request invalid.

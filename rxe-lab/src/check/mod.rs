@@ -28,6 +28,7 @@ mod responses;
 mod summary;
 mod text;
 mod trips;
+mod unready;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -376,6 +377,7 @@ impl Checker {
 
     /// What the end of the capture shows of a direction.
     fn end(&mut self, at: usize) {
+        let end = self.end;
         let flow = &mut self.flows[at];
         let unanswered = flow.requests.unanswered();
         flow.requests.close(&mut flow.found);
@@ -391,6 +393,7 @@ impl Checker {
             found.push(Kind::Unanswered, Confidence::Likely, psn, frames, 0, text);
         }
         flow.requests.report_lost(found);
+        flow.requests.unready.report(Some(end), found);
         flow.requests.credits.report(found);
         if flow.peer.is_none() {
             return;

@@ -14,6 +14,7 @@ use super::gaps::{Gap, Gaps, RESTART};
 use super::history::{History, Sent};
 use super::summary::Stats;
 use super::trips::{Sendings, Trips};
+use super::unready::Unready;
 use super::{Found, Seen};
 use again::Episode;
 pub(super) use again::MAX_RESTARTS;
@@ -61,6 +62,7 @@ pub(super) struct Requests {
     /// The interface that they were captured on.
     pub(super) interface: Option<u32>,
     pub(super) trips: Trips,
+    pub(super) unready: Unready,
     /// Whether a wrong path MTU was reported.
     length_reported: bool,
 }
@@ -204,6 +206,7 @@ impl Requests {
     pub(super) fn restart(&mut self, found: &mut Found) {
         self.close(found);
         self.report_lost(found);
+        self.unready.report(None, found);
         self.credits.report(found);
         *self = Self::default();
         found.restarted = true;

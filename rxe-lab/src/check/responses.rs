@@ -45,6 +45,7 @@ impl Responses {
         found: &mut Found,
     ) {
         let psn = seen.packet.bth.psn;
+        requests.unready.answered(psn, seen.packet.is_nak());
         requests.settle_cut(psn.next(), found);
         let Some(next) = requests.next else { return };
         let open_read = requests.history.last().is_some_and(|last| !last.span_known);
@@ -71,6 +72,8 @@ impl Responses {
                 self.progress(seen, psn, requests, found);
                 let again = self.rnr.replace(psn) == Some(psn);
                 requests.refuse(Refusal { psn, frame: seen.number, kind: Kind::Rnr });
+                let Requests { unready, history, .. } = &mut *requests;
+                unready.refused(seen, timer.duration(), history);
                 let text = format!(
                     "The receiver had no receive request{}; it asks to try again after {} ms.",
                     if again { " once more" } else { "" },

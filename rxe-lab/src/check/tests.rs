@@ -309,3 +309,4 @@ mod datagrams;
 mod late;
 mod pace;
 mod times;
+mod unready;

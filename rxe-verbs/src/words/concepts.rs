@@ -281,7 +281,14 @@ pub(super) static ENTRIES: &[Entry] = &[
     },
     Entry {
         id: "rnr",
-        names: &["rnr-timer", "min_rnr_timer", "min-rnr-timer", "receiver-not-ready", "rnr-nak"],
+        names: &[
+            "rnr-timer",
+            "min_rnr_timer",
+            "min-rnr-timer",
+            "receiver-not-ready",
+            "rnr-nak",
+            "rnr-never",
+        ],
         phrases: &["rnr nak", "receiver not ready"],
         title: t(
             "Receiver not ready (RNR) and its timer (min_rnr_timer)",

@@ -289,7 +289,8 @@ fn counts(all: &BTreeMap<&str, u64>) -> String {
 /// The kinds of faults and warnings that a capture of this name may have, each seen by hand.
 fn known(name: &str) -> &'static [Kind] {
     match name {
-        "rnr_late" | "rnr_never" => &[Kind::Rnr],
+        "rnr_late" => &[Kind::Rnr],
+        "rnr_never" => &[Kind::Rnr, Kind::RnrNever],
         "peer_gone" => &[Kind::Timeout, Kind::Unanswered],
         // ConnectX refuses the masked compare and swap that its peer sends.
         "mlx5-read-cas" => &[Kind::InvalidRequest],

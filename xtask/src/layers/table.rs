@@ -251,6 +251,7 @@ pub const LAYERS: &[Layers] = &[
             &["responses"],
             &["datagrams", "latency", "msn"],
             &["requests"],
+            &["unready"],
             &["credits", "cut", "damage", "gaps", "pace", "text", "trips"],
             &["history", "summary"],
             &["finding"],

@@ -1,0 +1,59 @@
+//! Messages that the receiver has no receive for.
+
+use super::*;
+
+const RNR: Syndrome = Syndrome::RnrNak { timer: RnrTimer::from_wire(12) };
+
+/// A message that is refused so often, and sent again after each time but the last.
+fn refused(times: u32) -> OneAddress {
+    let mut all = OneAddress::default();
+    for nth in 0..times {
+        if nth > 0 {
+            all.pause = Some(Duration::from_millis(1));
+        }
+        all.send(0x11, 5);
+        all.answer(0x12, 5, 0, RNR);
+    }
+    all
+}
+
+/// What is found beside the RNR NAKs.
+fn found(all: OneAddress) -> Vec<(Kind, Vec<u64>)> {
+    let findings = all.checker.finish().findings.into_iter();
+    findings.filter(|it| it.kind != Kind::Rnr).map(|it| (it.kind, it.frames)).collect()
+}
+
+#[test]
+fn a_message_that_is_refused_up_to_the_end_is_a_fault() {
+    assert_eq!(found(refused(2)), []);
+    assert_eq!(found(refused(3)), [(Kind::RnrNever, vec![1, 2, 6])]);
+    assert_eq!(Kind::RnrNever.severity(), Severity::Fault);
+    // Linux rxe refuses what follows with a sequence NAK.
+    let mut all = refused(3);
+    all.answer(0x12, 5, 0, Syndrome::Nak(NakCode::PsnSequenceError));
+    assert_eq!(found(all), [(Kind::RnrNever, vec![1, 2, 6])]);
+}
+
+#[test]
+fn one_that_is_taken_in_the_end_is_none() {
+    let mut all = refused(20);
+    all.send(0x11, 5);
+    all.answer(0x12, 5, 1, Syndrome::ACK);
+    assert_eq!(found(all), []);
+    // The acknowledgement of a later message says so too, and a refusal of that begins anew.
+    let mut all = refused(3);
+    all.send(0x11, 5);
+    all.send(0x11, 6);
+    all.answer(0x12, 6, 1, RNR);
+    assert_eq!(found(all), []);
+}
+
+#[test]
+fn a_requester_that_does_not_send_again_has_given_up() {
+    for (silence, expected) in [(900, 0), (1100, 1)] {
+        let mut all = refused(1);
+        all.pause = Some(Duration::from_millis(silence));
+        all.send(0x33, 7);
+        assert_eq!(found(all).len(), expected, "{silence} ms");
+    }
+}
