@@ -42,8 +42,8 @@ pub(super) struct Sent {
     pub(super) icrc: u32,
     /// How long its PSN was missing, if it came after packets with higher PSNs.
     pub(super) filled: Option<Duration>,
-    /// Where repetitions of a READ begin in it, in packets, each once.
-    pub(super) restarts: Vec<u32>,
+    /// Where repetitions of a READ begin in it, in packets, and how many bytes they ask for, each once.
+    pub(super) restarts: Vec<(u32, u32)>,
     /// Response packets that were captured.
     pub(super) responses: u32,
     /// What an atomic found, and the frame that says so.

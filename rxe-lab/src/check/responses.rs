@@ -426,29 +426,40 @@ fn wrong_response(
 }
 
 /// Why a response of `len` bytes is not number `at` of the answer to a READ, or of the answer to a
-/// repetition of it, which may begin in the middle.
+/// repetition of it, which may begin in the middle and ask for less.
 fn wrong_place(sent: &Sent, info: &OpInfo, at: u32, len: u32, mtu: Option<u32>) -> Option<String> {
     let (name, all) = (info.name, sent.dma_len);
     if sent.restarts.len() == MAX_RESTARTS {
         return None;
     }
+    let asked = || [(0, all)].into_iter().chain(sent.restarts.iter().copied());
     // Whatever the path MTU is.
-    if info.position == Position::Only && at == 0 && len != all {
+    let is_asked = |it: (u32, u32)| it == (0, len);
+    if info.position == Position::Only && at == 0 && !asked().any(is_asked) {
         return Some(format!("{name} has {len} bytes; the READ is of {all} bytes."));
     }
     if sent.guessed || !sent.span_known {
         return None;
     }
-    let mut begins = [0].into_iter().chain(sent.restarts.iter().copied());
-    let fits = |from| at >= from && info.position == Position::of(at - from, sent.span - from);
-    if !begins.any(fits) {
+    // Bytes from this packet on, of each that it may be an answer to.
+    let left = |(from, bytes): (u32, u32)| {
+        let place = at.checked_sub(from)?;
+        let packets = match mtu {
+            Some(mtu) => bytes.div_ceil(mtu).max(1),
+            None => sent.span.checked_sub(from)?,
+        };
+        let fits = place < packets && info.position == Position::of(place, packets);
+        let before = mtu.map_or(0, |mtu| place.saturating_mul(mtu));
+        fits.then(|| bytes.saturating_sub(before))
+    };
+    let Some(first) = asked().find_map(left) else {
         let (nth, packets) = (at + 1, sent.span);
         return Some(format!("{name} is packet {nth} of {packets} to a READ of {all} bytes."));
-    }
-    let left = all.saturating_sub(mtu.map_or(0, |mtu| at.saturating_mul(mtu)));
+    };
     let is_last = matches!(info.position, Position::Last | Position::Only);
-    (is_last && (mtu.is_some() || at == 0) && len != left)
-        .then(|| format!("{name} has {len} bytes; the READ of {all} bytes has {left} left."))
+    let is_right = || asked().filter_map(left).any(|left| left == len);
+    (is_last && (mtu.is_some() || at == 0) && !is_right())
+        .then(|| format!("{name} has {len} bytes; the READ of {all} bytes has {first} left."))
 }
 
 /// The frame of the request with this PSN, and this one.

@@ -209,11 +209,12 @@ impl Requests {
             is_answered: answered,
             is_read: sent.info.kind == OpKind::ReadRequest || sent.info.is_atomic(),
         };
-        // The repetition of a READ may begin in the middle of it.
+        // The repetition of a READ may begin in the middle of it, and end before its end.
         let at = psn.diff(sent.psn).unsigned_abs();
         sent.responses = at;
+        let asked = (at, seen.packet.ext.reth.map_or(0, |reth| reth.dma_len));
         if sent.info.kind == OpKind::ReadRequest && sent.restarts.len() < MAX_RESTARTS {
-            sent.restarts.extend((!sent.restarts.contains(&at)).then_some(at));
+            sent.restarts.extend((!sent.restarts.contains(&asked)).then_some(asked));
         }
         sent.times += 1;
         sent.last_frame = seen.number;

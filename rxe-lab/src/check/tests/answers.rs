@@ -87,6 +87,48 @@ fn the_answer_to_a_repeated_read_begins_where_the_repetition_does() {
     }
 }
 
+/// A READ of four packets, of which only a part is asked for again: the PSN where that begins, its bytes, and the
+/// responses to it.
+fn read_in_part(psn: u32, bytes: u32, responses: &[(Opcode, u32, usize)]) -> Vec<Kind> {
+    let mut all = OneAddress::default();
+    all.read(0x11, 0, 1000);
+    respond(&mut all, Opcode::RC_READ_RESPONSE_FIRST, 0, 1, 256);
+    all.pause = Some(Duration::from_millis(5));
+    all.read(0x11, psn, bytes);
+    for (opcode, psn, len) in responses {
+        respond(&mut all, *opcode, *psn, 1, *len);
+    }
+    all.finish().0.into_iter().map(|(kind, _)| kind).collect()
+}
+
+#[test]
+fn a_repeated_read_may_ask_for_less() {
+    const FIRST: Opcode = Opcode::RC_READ_RESPONSE_FIRST;
+    const MIDDLE: Opcode = Opcode::RC_READ_RESPONSE_MIDDLE;
+    const LAST: Opcode = Opcode::RC_READ_RESPONSE_LAST;
+    const ONLY: Opcode = Opcode::RC_READ_RESPONSE_ONLY;
+    for (psn, bytes, responses) in [
+        (1, 256, &[(ONLY, 1, 256)][..]),
+        (1, 512, &[(FIRST, 1, 256), (LAST, 2, 256)]),
+        (0, 768, &[(FIRST, 0, 256), (MIDDLE, 1, 256), (LAST, 2, 256)]),
+        (0, 256, &[(ONLY, 0, 256)]),
+        (3, 100, &[(ONLY, 3, 100)]),
+    ] {
+        let kinds = read_in_part(psn, bytes, responses);
+        assert!(!kinds.contains(&Kind::Response), "{psn}, {bytes} bytes: {kinds:?}");
+    }
+    for (psn, bytes, wrong) in [
+        (1, 256, (ONLY, 1, 252)),
+        (1, 512, (ONLY, 1, 256)),
+        (1, 512, (LAST, 2, 252)),
+        (1, 256, (LAST, 2, 256)),
+        (0, 256, (ONLY, 0, 512)),
+    ] {
+        let kinds = read_in_part(psn, bytes, &[wrong]);
+        assert!(kinds.contains(&Kind::Response), "{psn}, {bytes} bytes, {wrong:?}: {kinds:?}");
+    }
+}
+
 /// A SEND that was acknowledged comes again after 4 ms, and is refused so long after the acknowledgement.
 fn refused_after(code: NakCode, again: bool) -> Vec<Kind> {
     let mut all = OneAddress::default();
