@@ -35,6 +35,8 @@ pub(super) struct Sent {
     /// later.
     pub(super) began: Duration,
     pub(super) dma_len: u32,
+    /// Whether it is a READ whose length was not captured.
+    pub(super) is_cut: bool,
     /// Messages of the direction that are complete with it, of all kinds and of those that take a
     /// receive. Only differences count.
     pub(super) messages: u32,

@@ -19,6 +19,9 @@ use super::{Found, Seen};
 use again::Episode;
 pub(super) use again::MAX_RESTARTS;
 
+/// PSNs that a READ may take whose length was not captured.
+const MAX_READ: u32 = 1 << 16;
+
 /// The most refusals that are kept: so many may come before the first packet is sent again.
 const MAX_REFUSALS: usize = 4;
 
@@ -262,6 +265,7 @@ impl Requests {
             ack_req: packet.bth.ack_req,
             began: seen.at.saturating_sub(filled.unwrap_or_default()),
             dma_len,
+            is_cut: packet.is_read_of_unknown_length(),
             messages: self.ended,
             taken: self.credits.complete(),
             icrc: seen.icrc,
@@ -382,7 +386,10 @@ impl Requests {
     /// Packets of this frame, which was cut, may have the PSNs behind its own.
     fn reaches(&mut self, seen: &Seen<'_>) {
         let psn = seen.packet.bth.psn;
-        let most = seen.packet.unseen.most(self.path_mtu());
+        let most = match seen.packet.is_read_of_unknown_length() {
+            true => MAX_READ,
+            false => seen.packet.unseen.most(self.path_mtu()),
+        };
         let until = psn.next() + most;
         if most > 0 && self.reach.is_none_or(|reach| until.after(reach.until)) {
             self.reach = Some(Reach { until, frame: seen.number, psn });

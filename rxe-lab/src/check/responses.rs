@@ -414,6 +414,9 @@ fn wrong_response(
     mtu: Option<u32>,
 ) -> Option<String> {
     let kind = sent.info.kind;
+    if sent.is_cut && info.kind == OpKind::ReadResponse {
+        return None;
+    }
     if !matches!(kind, OpKind::ReadRequest | OpKind::Flush | OpKind::AtomicWrite) {
         (!sent.guessed).then(|| format!("{} answers {}.", info.name, sent.info.name))
     } else if is_full(info.position) && !sent.guessed && mtu.is_some_and(|mtu| mtu != len) {

@@ -43,14 +43,10 @@ pub(super) fn segment(
             continue;
         }
         let packet = bytes.get(..size)?;
-        let right = if is_cut {
-            // The rest was not captured, but the first packet was.
-            next.dest_qp == first.bth.dest_qp && next.psn == first.bth.psn.next()
-        } else {
-            let net = hidden(net).unwrap_or(*net);
-            is_right(&net, packet, 0)
-        };
-        if right {
+        // The rest may not be captured, but the first packet is.
+        let follows =
+            next.dest_qp == first.bth.dest_qp && next.psn == first.bth.psn.next() && is_cut;
+        if follows || is_right(&hidden(net).unwrap_or(*net), packet, 0) {
             return Some(size);
         }
         checks += 1;

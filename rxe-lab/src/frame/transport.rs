@@ -213,6 +213,11 @@ impl<'a> Transport<'a> {
         self.ext.deth.is_some() && self.bth.dest_qp.value() <= 1 && self.payload_len >= mad::LEN
     }
 
+    /// Whether it is a READ request of which the length was not captured.
+    pub fn is_read_of_unknown_length(&self) -> bool {
+        self.info.is_some_and(|info| info.kind == OpKind::ReadRequest) && self.ext.reth.is_none()
+    }
+
     /// Whether its headers were captured whole.
     pub fn has_whole_headers(&self) -> bool {
         let end = self.at + self.info.map_or(header::BTH.len, |info| info.header_len);

@@ -141,6 +141,34 @@ fn responses_of_a_cut_frame_are_no_wrong_ones_and_not_missing() {
     assert_eq!(report.directions[0].stats.round_trips.count(), 2);
 }
 
+/// Two READ requests of 32 bytes are in one frame; the RETH of the second was not captured.
+#[test]
+fn a_read_whose_length_was_not_captured_takes_as_many_psns_as_follow() {
+    let mut all = OneAddress::snapped();
+    all.ask(Duration::from_micros(100), FIRST, 0, &[7; 256]);
+    all.ask(Duration::from_micros(100), LAST, 1, &[7; 8]);
+    let ip = IpAddr::from([127, 0, 0, 1]);
+    let net = NetHeader::outgoing(ip, ip, UDP_PORT);
+    let mut joined = Vec::new();
+    for psn in [2, 6] {
+        let bth = Bth::new(Opcode::RC_READ_REQUEST, Qpn::from_wire(0x11), Psn::new(psn));
+        let reth = Some(Reth { va: 0, rkey: Key(1), dma_len: 1024 });
+        let mut packet = Vec::new();
+        emit::packet_from(&net, &mut packet, &bth, &Ext { reth, ..Ext::default() }, &[]);
+        joined.extend(packet);
+    }
+    all.add_packet(&net, &joined);
+    for (first, msn) in [(2, 2), (6, 3)] {
+        all.msn = msn;
+        all.joined(0x12, first, &[Opcode::RC_READ_RESPONSE_FIRST]);
+        all.joined(0x12, first + 1, &[Opcode::RC_READ_RESPONSE_MIDDLE; 2]);
+        all.joined(0x12, first + 3, &[Opcode::RC_READ_RESPONSE_LAST]);
+    }
+    all.ask(Duration::from_micros(100), ONLY, 10, &[7; 8]);
+    all.answer(0x12, 10, 4, Syndrome::ACK);
+    assert_eq!(all.kinds_of(), [Kind::CutFrames]);
+}
+
 #[test]
 fn nothing_of_an_unreliable_connection_or_of_datagrams_is_lost_in_a_cut_frame() {
     let mut all = OneAddress::snapped();
