@@ -10,7 +10,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             common::print_error(&error);
-            ExitCode::FAILURE
+            ExitCode::from(error.code())
         }
     }
 }

@@ -206,6 +206,36 @@ fn a_capture_that_can_not_be_read() {
 }
 
 #[test]
+fn an_output_that_is_the_input() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, other) = (dir.path().join("file"), dir.path().join("other"));
+    let contents = "it is no capture, and no scenario";
+    fs::write(&file, contents).unwrap();
+    fs::hard_link(&file, &other).unwrap();
+    let (file, other) = (file.to_str().unwrap(), other.to_str().unwrap());
+    for output in [file, other] {
+        for args in [
+            &["ladder", file, "--svg", output][..],
+            &["ladder", file, "--html", output],
+            &["check", "/dev/null", file, "--junit", output],
+            &["gen", file, "-w", output],
+            &["send", file, "--to", "127.0.0.1:1", "-w", output],
+            &["replay", file, "--to", "127.0.0.1:1", "-w", output],
+        ] {
+            let out = rxe(args);
+            refused(&out, &[output, ": name another file for the output"]);
+            assert_eq!(out.status.code(), Some(2), "{args:?}");
+            assert_eq!(fs::read_to_string(file).unwrap(), contents, "{args:?}");
+        }
+    }
+    // Standard input has no name by which it could be seen.
+    let stdin = fs::File::open(file).unwrap();
+    let out = Command::new(RXE).args(["gen", "-", "-w", other]).stdin(stdin).output().unwrap();
+    refused(&out, &["other is the same file as standard input, which is read: name another"]);
+    assert_eq!(fs::read_to_string(file).unwrap(), contents);
+}
+
+#[test]
 fn a_backend_without_privilege() {
     // Root gives its privileges up; anybody else has none.
     let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");

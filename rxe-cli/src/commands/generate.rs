@@ -8,7 +8,7 @@ use rxe_lab::scenario::{self, Bounds, Generated};
 use rxe_net::FaultRule;
 use rxe_verbs::FaultPlan;
 
-use crate::common::{Error, NewFile, print_bytes, print_error};
+use crate::common::{Error, NewFile, check_apart, print_bytes, print_error};
 
 /// Make packets from a scenario: operations, or header by header, with faults on purpose
 ///
@@ -31,6 +31,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
+        check_apart(&self.scenario, &self.write)?;
         let generated = read(&self.scenario)?;
         let failed = |e: io::Error| {
             let what = format!("cannot write {}: {e}", self.write.display());

@@ -7,7 +7,7 @@ use rxe_lab::frame;
 use rxe_lab::ladder::{self, Ladders};
 
 use super::decode::{Printed, failed, number, open};
-use crate::common::{Error, print, terminal_width, write_file};
+use crate::common::{Error, check_apart, print, terminal_width, write_file};
 
 /// Draw the conversations of a capture as sequence diagrams
 ///
@@ -36,7 +36,11 @@ impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
         if self.svg.is_some() && self.svg == self.html {
             let what = "--svg and --html name the same file";
-            return Err(Error::new(what, "give each a name of its own"));
+            return Err(Error::wrong_usage(what, "give each a name of its own"));
+        }
+        let standard_output = PathBuf::from("-");
+        for path in [&self.svg, &self.html].into_iter().flatten().chain([&standard_output]) {
+            check_apart(&self.file, path)?;
         }
         let mut ladders = Ladders::default();
         let read = self.read(&mut ladders);

@@ -30,7 +30,7 @@ use std::{env, process};
 use clap::{Parser, Subcommand};
 
 use self::capture::extcap;
-use crate::common::{Error, print_error};
+use crate::common::{Error, WRONG_USAGE, print_error};
 
 /// Defines [`Command`] and the code that runs it. To add a command, add a line here and its `mod` above.
 macro_rules! commands {
@@ -101,7 +101,7 @@ fn parsed<P: Parser>() -> P {
         }
         let args = env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned());
         print_error(&one_line(&e, &asked_for(&P::command(), args)));
-        process::exit(WRONG_USAGE)
+        process::exit(WRONG_USAGE.into())
     })
 }
 
@@ -120,9 +120,6 @@ fn with_negatives(command: clap::Command) -> clap::Command {
     };
     command.mut_args(values).mut_subcommands(with_negatives)
 }
-
-/// The exit code for a wrong command line, as in clap and most programs.
-const WRONG_USAGE: i32 = 2;
 
 fn wants_help(e: &clap::Error) -> bool {
     let nothing = clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;

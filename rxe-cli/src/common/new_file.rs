@@ -1,8 +1,9 @@
 //! A file that replaces an older one only when its contents are complete.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, TempPath};
@@ -29,6 +30,40 @@ pub(crate) fn write_file(named: &Path, contents: &str) -> Result<(), Error> {
 /// must not be lost.
 pub(crate) fn check_file(named: &Path) -> Result<(), Error> {
     report(named).map(drop).map_err(|e| cannot_write(named, &e))
+}
+
+/// Refuses an output that is the input, under whatever name: it would replace what the command reads. `-`
+/// is standard input, and standard output. What is no regular file cannot be replaced.
+pub(crate) fn check_apart(input: &Path, output: &Path) -> Result<(), Error> {
+    let (of_input, of_output) = (about(input, io::stdin()), about(output, io::stdout()));
+    // A file that cannot be looked at is refused where it is opened.
+    let (Ok(of_input), Ok(of_output)) = (of_input, of_output) else { return Ok(()) };
+    let id = |meta: &fs::Metadata| (meta.dev(), meta.ino());
+    if !of_input.is_file() || id(&of_input) != id(&of_output) {
+        return Ok(());
+    }
+    let name = |path: &Path, standard: &str| match is_standard(path) {
+        true => standard.to_owned(),
+        false => path.display().to_string(),
+    };
+    let (input, output) = (name(input, "standard input"), name(output, "standard output"));
+    let what = match input == output {
+        true => format!("{input} would be read and written over"),
+        false => format!("{output} is the same file as {input}, which is read"),
+    };
+    Err(Error::wrong_usage(what, "name another file for the output"))
+}
+
+/// What the system says of the file of this name, or of the `standard` one.
+fn about(path: &Path, standard: impl AsFd) -> io::Result<fs::Metadata> {
+    match is_standard(path) {
+        true => File::from(standard.as_fd().try_clone_to_owned()?).metadata(),
+        false => fs::metadata(path),
+    }
+}
+
+fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
 }
 
 /// The file of a report, and its permissions.
@@ -193,6 +228,39 @@ mod tests {
         fs::write(&plain, "").unwrap();
         assert_eq!(mode(&new), mode(&plain));
         write_file(Path::new("/dev/null"), "report").unwrap();
+    }
+
+    #[test]
+    fn an_output_that_is_the_input_is_refused_under_any_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let named = |name: &str| dir.path().join(name);
+        let (file, hard, soft) = (named("file"), named("hard"), named("soft"));
+        fs::write(&file, "packets").unwrap();
+        fs::hard_link(&file, &hard).unwrap();
+        symlink(&file, &soft).unwrap();
+        let again = dir.path().join(".").join("file");
+        for (input, output) in
+            [(&file, &hard), (&file, &soft), (&soft, &file), (&hard, &file), (&again, &hard)]
+        {
+            let refused = check_apart(input, output).unwrap_err();
+            assert_eq!(refused.code(), 2);
+            let (input, output) = (input.display(), output.display());
+            let said = "which is read: name another file for the output";
+            assert_eq!(
+                refused.to_string(),
+                format!("{output} is the same file as {input}, {said}")
+            );
+        }
+        let refused = check_apart(&file, &file).unwrap_err().to_string();
+        let said = "would be read and written over: name another file for the output";
+        assert_eq!(refused, format!("{} {said}", file.display()));
+
+        fs::write(named("other"), "packets").unwrap();
+        check_apart(&file, &named("other")).unwrap();
+        check_apart(&file, &named("new")).unwrap();
+        check_apart(&named("new"), &file).unwrap();
+        let null = Path::new("/dev/null");
+        check_apart(null, null).unwrap();
     }
 
     #[test]

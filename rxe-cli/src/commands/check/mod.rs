@@ -14,7 +14,7 @@ use rxe_lab::frame::{self, Content};
 
 use super::decode::{Printed, failed, open};
 use super::explain::Lang;
-use crate::common::{Error, check_file, print, print_error, print_json, write_file};
+use crate::common::{Error, check_apart, check_file, print, print_error, print_json, write_file};
 
 /// Check the connections of captures: what went wrong, where, and why
 ///
@@ -70,6 +70,9 @@ impl Args {
 
     /// Checks and reports. Returns the exit code; an error says why there is no report.
     fn report(self) -> Result<i32, Error> {
+        for output in self.junit.as_deref().into_iter().chain([Path::new("-")]) {
+            self.files.iter().try_for_each(|file| check_apart(file, output))?;
+        }
         self.junit.as_deref().map_or(Ok(()), check_file)?;
         let lang = self.lang.unwrap_or_else(Lang::of_environment);
         let mut all = Vec::new();

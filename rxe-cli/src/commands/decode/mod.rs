@@ -20,7 +20,7 @@ pub(super) use self::open::{Output as Printed, open};
 pub(super) use self::select::{Select, number};
 use self::summary::Summary;
 use self::text::Text;
-use crate::common::Error;
+use crate::common::{Error, check_apart};
 
 /// Show the packets of a capture: RoCEv2, RoCEv1 and native InfiniBand
 ///
@@ -59,6 +59,7 @@ struct Shown<'a> {
 
 impl Args {
     pub(crate) fn run(mut self) -> Result<(), Error> {
+        check_apart(&self.file, Path::new("-"))?;
         let live = self.file.as_os_str() == "-";
         let named = self.file.clone();
         if self.select.needs_findings() {

@@ -21,7 +21,7 @@ use self::report::Report;
 use super::decode::{Printed, failed, number, open};
 use super::generate;
 use crate::common::peer::{self, Endpoint, Given, Numbers, Peer, RC, Way, WayArgs, access};
-use crate::common::{Error, print, print_error};
+use crate::common::{Error, check_apart, print, print_error};
 
 /// Send the requests of a scenario to a live device, and compare its answers
 ///
@@ -130,16 +130,22 @@ const LARGEST_REGION: u64 = 1 << 28;
 
 impl SendArgs {
     pub(crate) fn run(self) -> Result<(), Error> {
-        exit(generate::read(&self.scenario).and_then(|made| {
-            let (recording, responders) = made.recording();
+        let run = || {
+            self.live.check_apart(&self.scenario)?;
+            let (recording, responders) = generate::read(&self.scenario)?.recording();
             self.live.run(&self.scenario, recording, &responders)
-        }))
+        };
+        exit(run())
     }
 }
 
 impl ReplayArgs {
     pub(crate) fn run(self) -> Result<(), Error> {
-        exit(read(&self.file).and_then(|recording| self.live.run(&self.file, recording, &[])))
+        let run = || {
+            self.live.check_apart(&self.file)?;
+            self.live.run(&self.file, read(&self.file)?, &[])
+        };
+        exit(run())
     }
 }
 
@@ -176,6 +182,11 @@ impl Live {
     fn run(
         &self,
         file: &Path,
+    /// Refuses to write the capture of the run over the file that is read.
+    fn check_apart(&self, file: &Path) -> Result<(), Error> {
+        self.write.as_deref().map_or(Ok(()), |write| check_apart(file, write))
+    }
+
         recording: Recording,
         responders: &[Responder],
     ) -> Result<bool, Error> {
