@@ -207,7 +207,7 @@ fn bad_files_are_one_line_with_the_frame_after_everything_before_it() {
     let cases: [(&str, &[u8], std::ops::RangeInclusive<usize>, &str); 6] = [
         ("empty", b"", 0..=0, "the file is empty"),
         ("garbage", &[7; 1000], 0..=0, "this is no capture"),
-        ("cut", &good[..good.len() - 3], 15..=15, "frame 15, at byte "),
+        ("cut", &good[..good.len() - 3], 15..=15, "are left: the frames before it are shown"),
         ("damaged", &damaged, 1..=1, "frame 1, at byte 24: the file is damaged here"),
         ("header", &good[..20], 0..=0, "the file ends here: 20 of 24 bytes are left"),
         ("zipped", &gzip, 2..=15, "the compressed file ends here"),
@@ -224,6 +224,22 @@ fn bad_files_are_one_line_with_the_frame_after_everything_before_it() {
             let lines = String::from_utf8_lossy(&out.stdout).lines().count();
             assert!(printed.contains(&lines) || !json.is_empty(), "{name}: {lines} lines");
         }
+    }
+    // What becomes of the frames before that place, by command.
+    let cut = dir.path().join("cut");
+    let cut = cut.to_str().unwrap();
+    let sent = format!("nothing is sent; `editcap {cut} NEW` makes a file of the whole frames");
+    for (args, before) in [
+        (&["decode", cut, "--summary"][..], "the frames before it are counted"),
+        (&["check", cut], "the frames before it are checked"),
+        (&["ladder", cut], "the frames before it are drawn"),
+        (&["replay", cut, "--to", "127.0.0.1:1"], &sent),
+    ] {
+        let err = String::from_utf8(run(args).stderr).unwrap();
+        assert!(
+            err.contains("frame 15, at byte ") && err.ends_with(&format!("{before}\n")),
+            "{err}"
+        );
     }
     let out = run(&["decode", "/nonexistent/x.pcap"]);
     let err = String::from_utf8_lossy(&out.stderr);

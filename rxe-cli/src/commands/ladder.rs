@@ -76,7 +76,7 @@ impl Args {
     }
 
     fn read(&self, ladders: &mut Ladders) -> Result<(), Error> {
-        let failed = |e| failed(&self.file, &e);
+        let failed = |e| failed(&self.file, &e, "the frames before it are drawn");
         let mut reader = open(&self.file, Printed::AtTheEnd).map_err(failed)?;
         let mut start = Start::default();
         while let Some(record) = reader.next().map_err(failed)? {

@@ -126,7 +126,7 @@ fn check(file: &Path) -> Checked {
         Ok(())
     })();
     let error = match read {
-        Err(e) => Some(failed(file, &e)),
+        Err(e) => Some(failed(file, &e, "the frames before it are checked")),
         Ok(()) if has_packets => None,
         Ok(()) => Some(Error::new(
             file.display(),

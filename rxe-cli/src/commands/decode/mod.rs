@@ -71,11 +71,15 @@ impl Args {
         }
         let mut lines = Lines::new(self.json, self.verbose, self.select, live);
         lines.counts_only = self.summary;
+        let before = match self.summary {
+            true => "the frames before it are counted",
+            false => "the frames before it are shown",
+        };
         let end = match read(&self.file, &mut lines) {
             Err(Failure::Write(e)) => return written(Err(e)),
             // Of a file that cannot be read at all there is nothing to count.
-            Err(Failure::Read(e)) if e.frame == 0 => return Err(failed(&named, &e)),
-            Err(Failure::Read(e)) => Err(failed(&named, &e)),
+            Err(Failure::Read(e)) if e.frame == 0 => return Err(failed(&named, &e, before)),
+            Err(Failure::Read(e)) => Err(failed(&named, &e, before)),
             Ok(()) => Ok(()),
         };
         let text = lines.summary();
@@ -196,8 +200,9 @@ impl Lines {
     }
 }
 
-/// The error for a capture that cannot be read, or not any further.
-pub(super) fn failed(file: &Path, e: &CaptureError) -> Error {
+/// The error for a capture that cannot be read, or not any further; `before` says what becomes of the frames
+/// before that place.
+pub(super) fn failed(file: &Path, e: &CaptureError, before: &str) -> Error {
     let name = match file.to_str() {
         Some("-") => "standard input".into(),
         _ => file.display().to_string(),
@@ -206,7 +211,7 @@ pub(super) fn failed(file: &Path, e: &CaptureError) -> Error {
         (Problem::Io(_), 0) => "give a file that can be read",
         (_, 0) => "give a file that tcpdump, Wireshark or rxe has written",
         (_, 1) => "there is no frame before it",
-        _ => "the frames before it are shown",
+        _ => before,
     };
     Error::new(format_args!("{name}: {e}"), todo)
 }

@@ -162,7 +162,11 @@ fn exit(outcome: Result<bool, Error>) -> Result<(), Error> {
 }
 
 fn read(file: &Path) -> Result<Recording, Error> {
-    let failed = |e| failed(file, &e);
+    let before = format!(
+        "nothing is sent; `editcap {} NEW` makes a file of the whole frames",
+        file.display()
+    );
+    let failed = |e| failed(file, &e, &before);
     let mut reader = open(file, Printed::AtTheEnd).map_err(failed)?;
     let mut recording = Recording::default();
     let mut start = Start::default();
