@@ -297,7 +297,7 @@ fn a_ladder_is_drawn_as_text_picture_and_page() {
     assert!(piped.stdout == drawn.as_bytes() && !Path::new("-").exists(), "{piped:?}");
     assert!(drawn == shown, "the picture in the docs is another: cargo xtask docs --pictures");
     for (args, said) in [
-        (&["ladder", file, "--qp", "9"][..], "has no such RDMA packet"),
+        (&["ladder", file, "--qp", "9"][..], "rnr_late.pcap goes to the queue pairs of --qp: `"),
         (&["ladder", file, "--svg", "/nonexistent/l.svg"], "cannot write /nonexistent/l.svg"),
         (&["ladder", "/nonexistent/x.pcap"], "/nonexistent/x.pcap: cannot be read"),
     ] {

@@ -1,12 +1,12 @@
 //! `rxe ladder`: the conversations of a capture as sequence diagrams.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rxe_lab::capture::{Record, Start};
 use rxe_lab::frame;
 use rxe_lab::ladder::{self, Ladders};
 
-use super::decode::{Printed, failed, number, open};
+use super::decode::{Printed, Summary, failed, number, open};
 use crate::common::{Error, check_apart, print, terminal_width, write_file};
 
 /// Draw the conversations of a capture as sequence diagrams
@@ -43,7 +43,8 @@ impl Args {
             check_apart(&self.file, path)?;
         }
         let mut ladders = Ladders::default();
-        let read = self.read(&mut ladders);
+        let mut summary = Summary::default();
+        let read = self.read(&mut ladders, &mut summary);
         let left_out = ladders.left_out;
         let ladders = ladders.finish();
         for (path, picture) in [
@@ -69,22 +70,78 @@ impl Args {
             return Err(Error::new(what, "choose queue pairs with --qp"));
         }
         if ladders.is_empty() {
-            let what = format!("{} has no such RDMA packet", self.file.display());
-            return Err(Error::new(what, "see `rxe decode` for what it has"));
+            return Err(nothing_to_draw(&self.file, &summary));
         }
         Ok(())
     }
 
-    fn read(&self, ladders: &mut Ladders) -> Result<(), Error> {
+    fn read(&self, ladders: &mut Ladders, summary: &mut Summary) -> Result<(), Error> {
         let failed = |e| failed(&self.file, &e, "the frames before it are drawn");
         let mut reader = open(&self.file, Printed::AtTheEnd).map_err(failed)?;
         let mut start = Start::default();
         while let Some(record) = reader.next().map_err(failed)? {
             let since = start.since(&record);
             let frame = frame::decode(&record);
+            summary.count(&record, &frame, since);
             let Record { number, interface, .. } = record;
             ladders.add(number, interface, since, &frame, &record.comments, &self.qp);
         }
         Ok(())
+    }
+}
+
+/// Why there is no diagram of a capture that could be read.
+fn nothing_to_draw(file: &Path, summary: &Summary) -> Error {
+    let name =
+        if file.as_os_str() == "-" { "standard input".into() } else { file.display().to_string() };
+    match (summary.packets(), &summary.others()[..]) {
+        (0, []) => Error::new(
+            format_args!("{name} has no frame"),
+            "capture while the programs run, for example with `rxe capture -w FILE`",
+        ),
+        (0, others) => Error::new(
+            format_args!("{name} has no RDMA packet, only {}", others.join(", ")),
+            "capture on the interface of the RDMA device while programs use it, for example with \
+             `rxe capture -i NETDEV -w FILE`; `rxe decode` shows malformed frames",
+        ),
+        (packets, _) => Error::new(
+            format_args!(
+                "none of the {packets} RDMA packets of {name} goes to the queue pairs of --qp"
+            ),
+            "`rxe decode` shows where each goes",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rxe_lab::capture::LinkType;
+
+    use super::*;
+
+    #[test]
+    fn why_nothing_is_drawn_is_what_the_capture_has() {
+        let mut summary = Summary::default();
+        let said =
+            |file: &str, summary: &Summary| nothing_to_draw(file.as_ref(), summary).to_string();
+        let todo = "capture while the programs run, for example with `rxe capture -w FILE`";
+        assert_eq!(said("-", &summary), format!("standard input has no frame: {todo}"));
+        let arp = [&[0xff; 12][..], &[8, 6], &[0; 46]].concat();
+        for number in 1..=2 {
+            let record = Record {
+                number,
+                at: None,
+                interface: 0,
+                link: LinkType::ETHERNET,
+                bytes: &arp,
+                original_len: arp.len(),
+                direction: None,
+                comments: Vec::new(),
+            };
+            summary.count(&record, &frame::decode(&record), std::time::Duration::ZERO);
+        }
+        let text = said("a.pcap", &summary);
+        let what = "a.pcap has no RDMA packet, only 2 frames of other protocols: capture on the ";
+        assert!(text.starts_with(what), "{text}");
     }
 }

@@ -18,7 +18,7 @@ use rxe_lab::track::{Mark, Tracker};
 
 pub(super) use self::open::{Output as Printed, open};
 pub(super) use self::select::{Select, number};
-use self::summary::Summary;
+pub(super) use self::summary::Summary;
 use self::text::Text;
 use crate::common::{Error, check_apart};
 

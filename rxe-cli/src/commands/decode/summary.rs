@@ -8,7 +8,7 @@ use rxe_lab::frame::{Content, Frame, link_name};
 
 /// Counts the frames of a capture.
 #[derive(Default)]
-pub(super) struct Summary {
+pub(in crate::commands) struct Summary {
     frames: u64,
     packets: u64,
     /// Packets that the filters take.
@@ -27,7 +27,12 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    pub(super) fn count(&mut self, record: &Record<'_>, frame: &Frame<'_>, since: Duration) {
+    pub(in crate::commands) fn count(
+        &mut self,
+        record: &Record<'_>,
+        frame: &Frame<'_>,
+        since: Duration,
+    ) {
         self.frames += 1;
         self.lasts = self.lasts.max(since);
         match &frame.content {
@@ -51,10 +56,6 @@ impl Summary {
 
     /// The line, without its end. If there are filters, `taken` says what is done with what they take.
     pub(super) fn text(&self, taken: Option<&str>) -> String {
-        let count = |n: u64, what: &str| match n {
-            1 => format!("1 {what}"),
-            n => format!("{n} {what}s"),
-        };
         let mut text = format!(
             "{} in {:.6} s: {}",
             count(self.frames, "frame"),
@@ -64,12 +65,32 @@ impl Summary {
         if let Some(how) = taken {
             text += &format!(" ({} {how})", self.taken);
         }
+        if self.several > 0 {
+            let frames = count(self.several, "frame");
+            text += &format!(", {frames} with several packets (GSO or GRO)");
+        }
+        for other in self.others() {
+            text += &format!(", {other}");
+        }
+        if self.full {
+            text += "; more queue pairs than are followed";
+        }
+        text
+    }
+
+    /// How many RDMA packets there are.
+    pub(in crate::commands) const fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// What there is beside them, each with its number.
+    pub(in crate::commands) fn others(&self) -> Vec<String> {
+        let mut all = Vec::new();
         let mut add = |n: u64, what: &str, after: &str| {
             if n > 0 {
-                text += &format!(", {}{after}", count(n, what));
+                all.push(count(n, what) + after);
             }
         };
-        add(self.several, "frame", " with several packets (GSO or GRO)");
         add(self.malformed, "malformed frame", "");
         add(self.fragments, "later fragment", " of UDP");
         add(self.cut, "frame", " cut too short to tell");
@@ -77,11 +98,12 @@ impl Summary {
         for (link, n) in &self.unknown {
             add(*n, "frame", &format!(" of link type {link}, which is not known here"));
         }
-        if self.full {
-            text += "; more queue pairs than are followed";
-        }
-        text
+        all
     }
+}
+
+fn count(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 #[cfg(test)]
