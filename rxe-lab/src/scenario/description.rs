@@ -297,7 +297,7 @@ fn region_start() -> u64 {
 }
 
 pub(super) fn read(text: &str) -> Result<Description> {
-    Ok(toml::from_str(text)?)
+    toml::from_str(text).map_err(|e| Mistake::of_toml(&e, text))
 }
 
 /// A time: `250ns`, `10us`, `1.5ms`, `2s`.

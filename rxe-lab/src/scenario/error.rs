@@ -43,6 +43,15 @@ impl Mistake {
         Self::new(value.span(), text)
     }
 
+    /// What the reader of TOML says of this text.
+    pub(super) fn of_toml(e: &toml::de::Error, text: &str) -> Self {
+        let span = e.span().unwrap_or_default();
+        let words: Vec<_> = e.message().split_whitespace().collect();
+        let message = words.join(" ");
+        let wrong = text.get(span.clone()).and_then(|written| number(&message, written));
+        Self::new(span, wrong.unwrap_or(message))
+    }
+
     /// The same mistake so many characters further on in a string of one line.
     pub(super) fn beyond(mut self, characters: usize) -> Self {
         self.span.start += characters;
@@ -61,9 +70,19 @@ impl Mistake {
     }
 }
 
-impl From<toml::de::Error> for Mistake {
-    fn from(e: toml::de::Error) -> Self {
-        let words: Vec<_> = e.message().split_whitespace().collect();
-        Self::new(e.span().unwrap_or_default(), words.join(" "))
+/// What is wrong with a number, which is shown as it is written: serde writes 1e300 with 301 digits.
+fn number(message: &str, written: &str) -> Option<String> {
+    let (what, rest) = message.split_once('`')?;
+    let (_, expected) = rest.split_once("`, expected ")?;
+    if !what.ends_with("floating point ") && !what.ends_with("integer ") {
+        return None;
     }
+    let most = match expected {
+        "u8" => u8::MAX.into(),
+        "u16" => u16::MAX.into(),
+        "u32" => u32::MAX.into(),
+        "u64" | "usize" => u64::MAX,
+        _ => return Some(format!("{what}`{written}`, expected {expected}")),
+    };
+    Some(format!("`{written}` does not fit here: write a whole number from 0 to {most}"))
 }

@@ -339,3 +339,26 @@ fn a_packet_to_a_group_comes_to_all_others() {
     let dropped = |host: &str| ((format!("host {host}"), "dropped: no_multicast".to_owned()), 1);
     assert_eq!(made.unaccepted, [dropped("b"), dropped("c")].into());
 }
+
+#[test]
+fn a_number_is_shown_as_it_is_written() {
+    for (text, said) in [
+        (
+            "seed = 1e300",
+            "`1e300` does not fit here: write a whole number from 0 to 18446744073709551615",
+        ),
+        (
+            "start = 0x1_0000_0000 # 2^32",
+            "`0x1_0000_0000` does not fit here: write a whole number from 0 to 4294967295",
+        ),
+        (
+            "seed = -1",
+            "`-1` does not fit here: write a whole number from 0 to 18446744073709551615",
+        ),
+        ("limit = 1.5e300", "invalid type: floating point `1.5e300`, expected a string"),
+    ] {
+        let (line, column, found) = wrong(text);
+        assert_eq!((line, column), (1, text.find("= ").unwrap() + 3), "{text}");
+        assert_eq!(found, said, "{text}");
+    }
+}
