@@ -47,7 +47,7 @@ pub(super) struct Network {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Host {
-    pub(super) address: IpAddr,
+    pub(super) address: Spanned<IpAddr>,
     /// Whether an engine answers what arrives.
     #[serde(default = "yes")]
     pub(super) engine: bool,

@@ -68,6 +68,22 @@ pub(super) struct Made {
     pub(super) srq: Option<Arc<SharedReceiveQueue>>,
 }
 
+/// Refuses two hosts of one address: a packet to it would have two receivers.
+pub(super) fn check_addresses(hosts: &BTreeMap<String, Host>) -> Result<()> {
+    let mut all: Vec<_> = hosts.iter().map(|(name, host)| (name, &host.address)).collect();
+    all.sort_by_key(|(_, address)| address.span().start);
+    // An IPv4 address is written in two ways, and has one GID.
+    let mut known = BTreeMap::new();
+    for (name, address) in all {
+        let ip = address.get_ref().to_canonical();
+        if let Some(other) = known.insert(ip, name) {
+            let text = format!("[hosts.{other}] has the address {ip} too: give each host its own");
+            return Err(Mistake::at(address, text));
+        }
+    }
+    Ok(())
+}
+
 /// Makes the host that is the `index`-th.
 pub(super) fn device(index: u32, host: &Host, memory_left: &mut usize) -> Result<Device> {
     let size = host.memory.as_ref().map_or(1 << 16, |size| *size.get_ref());
@@ -96,13 +112,14 @@ pub(super) fn device(index: u32, host: &Host, memory_left: &mut usize) -> Result
         let span = host.access.as_ref().map_or(0..0, Spanned::span);
         Mistake::new(span, format!("the memory cannot be registered so: {}", e.explain()))
     })?;
-    let config = Config { gids: vec![Gid::from(host.address)], ..Config::default() };
+    let config = Config { gids: vec![Gid::from(*host.address.get_ref())], ..Config::default() };
     let mut engine = Engine::new(config, memory);
     engine.set_gsi(true);
     let region = Region { start: host.va, len: size as u64, key, access };
     // Each queue pair has bounded queues, so this one needs no bound.
     let cq = Arc::new(CompletionQueue::new(u32::MAX, None));
-    Ok(Device { address: host.address, engine, region, answers: host.engine, cq })
+    let address = *host.address.get_ref();
+    Ok(Device { address, engine, region, answers: host.engine, cq })
 }
 
 /// The rights that are given; all if none are named.

@@ -46,6 +46,7 @@ pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Resul
     if names.len() > 64 {
         return Err(Mistake::new(0..0, "a scenario has at most 64 hosts"));
     }
+    host::check_addresses(&it.hosts)?;
     let origin = Time::from_nanos(1_000_000);
     let mut memory = bounds.memory;
     let mut devices = Vec::new();

@@ -341,6 +341,15 @@ fn a_packet_to_a_group_comes_to_all_others() {
 }
 
 #[test]
+fn two_hosts_of_one_address_are_refused_at_the_second() {
+    for again in ["10.0.0.1", "::ffff:10.0.0.1"] {
+        let text = with("{ wait = \"1us\" }").replace("\"10.0.0.2\"", &format!("\"{again}\""));
+        let said = "[hosts.a] has the address 10.0.0.1 too: give each host its own";
+        assert_eq!(wrong(&text), (5, 11, said.into()), "{again}");
+    }
+}
+
+#[test]
 fn a_number_is_shown_as_it_is_written() {
     for (text, said) in [
         (
