@@ -27,6 +27,7 @@ const SCRIPT: &str = r#"
     "$RXE" perf write bw -p 18516 -d lo > idle.out 2>&1 & idle=$!
     until "$RXE" stat --json --of $idle 2> stat.err | grep -q '"sent_pkts"'; do sleep 0.05; done
     kill -STOP $idle
+    "$RXE" capture --of $idle 2> stopped.err || echo refused >> stopped.err
     { sleep 0.3; kill -CONT $idle; } &
     "$RXE" capture --of all -c 500 -w all.pcapng 2> all.err
     kill $idle
@@ -95,6 +96,11 @@ fn captures(test: &str, program: &str) {
     let Some(out) = in_namespace(test, LOOPBACK, &script, &dir.file("")) else { return };
     let read = |name: &str| fs::read_to_string(dir.file(name)).unwrap_or_default();
     assert!(out.status.success(), "{out:?} {} {}", read("server.out"), read("client.out"));
+
+    let said = read("stopped.err");
+    let because = " (rxe) does not answer, because it is stopped: continue it with kill -CONT ";
+    assert!(said.starts_with("rxe: process ") && said.contains(because), "{said}");
+    assert!(said.lines().count() == 2 && said.ends_with("refused\n"), "{said}");
 
     let all = whole(&dir.file("all.pcapng"));
     assert_eq!(all, 500);

@@ -51,7 +51,7 @@ impl Which {
             }
             let comm = report.pid.map(comm).unwrap_or_default();
             match report.records {
-                Err(silence) => notices.push(why(report.pid, &comm, silence)),
+                Err(silence) => notices.push(no_answer(report.pid, silence)),
                 Ok(_) => {
                     let (pid, uid) = (report.pid, report.uid);
                     let device = Running { pid, comm, uid, report };
@@ -227,12 +227,17 @@ pub(crate) fn comm(pid: u32) -> String {
     name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Why a process did not answer.
-fn why(pid: Option<u32>, comm: &str, silence: Silence) -> String {
-    let who = match pid {
-        Some(pid) => format!("process {pid} ({comm})"),
+/// A process, by number and name.
+pub(crate) fn named(pid: Option<u32>) -> String {
+    match pid {
+        Some(pid) => format!("process {pid} ({})", comm(pid)),
         None => "a process in another container".into(),
-    };
+    }
+}
+
+/// Why a process did not answer, and what to do.
+pub(crate) fn no_answer(pid: Option<u32>, silence: Silence) -> String {
+    let who = named(pid);
     match (silence, pid) {
         (Silence::Late, Some(pid)) if is_stopped(pid) => {
             format!(
@@ -252,4 +257,33 @@ fn is_stopped(pid: u32) -> bool {
     // The name before it may have anything in it.
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     matches!(state, Some('T' | 't'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::thread;
+    use std::time::Duration;
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+
+    #[test]
+    fn a_stopped_process_is_told_from_a_slow_one() {
+        let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
+        let pid = child.id();
+        let slow = no_answer(Some(pid), Silence::Late);
+        kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+        let stopped = (0..1000).any(|_| {
+            thread::sleep(Duration::from_millis(5));
+            is_stopped(pid)
+        });
+        let said = no_answer(Some(pid), Silence::Late);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(slow.ends_with(" does not answer in time: try again"), "{slow}");
+        let because = "does not answer, because it is stopped: continue it with kill -CONT";
+        assert_eq!((stopped, said), (true, format!("process {pid} (sleep) {because} {pid}")));
+    }
 }

@@ -10,7 +10,7 @@ use rxe_verbs::report::{CapturePiece, DeviceCapture, OpenedDevices, Silence};
 
 use super::sink::Sink;
 use super::{Of, Until};
-use crate::common::running::comm;
+use crate::common::running::{named, no_answer};
 use crate::common::{Error, print_error};
 
 /// How often it is looked for devices that were opened. Those of this user also say so themselves.
@@ -23,7 +23,6 @@ const MESSAGES: usize = 16;
 /// A device that is captured.
 struct Source {
     capture: DeviceCapture,
-    comm: String,
     asked: Instant,
     /// Its number in the capture, once it has begun.
     interface: Option<u32>,
@@ -51,8 +50,7 @@ pub(super) fn capture(of: Of, sink: &mut Sink, until: &Until) -> Result<(), Erro
                         ));
                     }
                     Of::Process(pid) if !sink.has_device() => {
-                        let why = reason(NoCapture::Silent(Silence::HungUp));
-                        return Err(Error::new(format_args!("process {pid}"), why));
+                        return Err(reason(Some(pid), NoCapture::Silent(Silence::HungUp)).into());
                     }
                     Of::Process(_) => break,
                     Of::All if looked.is_none() => {
@@ -74,8 +72,7 @@ pub(super) fn capture(of: Of, sink: &mut Sink, until: &Until) -> Result<(), Erro
             && let Some(&(_, why)) = sources.said.iter().find(|(of, _)| *of == Some(pid))
             && sources.all.is_empty()
         {
-            let comm = comm(pid);
-            return Err(Error::new(format_args!("process {pid} ({comm})"), reason(why)));
+            return Err(reason(Some(pid), why).into());
         }
     }
     sources.end(sink)
@@ -88,12 +85,15 @@ enum NoCapture {
     Silent(Silence),
 }
 
-fn reason(why: NoCapture) -> &'static str {
+fn reason(pid: Option<u32>, why: NoCapture) -> String {
     match why {
-        NoCapture::Taken => "is captured by another command: end that first",
-        NoCapture::Silent(Silence::Late | Silence::Busy) => "does not answer in time: try again",
-        NoCapture::Silent(Silence::HungUp) => "hangs up: start it again, with this version of rxe",
-        NoCapture::Silent(Silence::Nonsense) => "gives an answer that is none: start it again",
+        NoCapture::Taken => {
+            format!("{} is captured by another command: end that first", named(pid))
+        }
+        NoCapture::Silent(Silence::HungUp) => {
+            format!("{} hangs up: start it again, with this version of rxe", named(pid))
+        }
+        NoCapture::Silent(silence) => no_answer(pid, silence),
     }
 }
 
@@ -116,7 +116,6 @@ impl Sources {
         };
         let new = DeviceCapture::begin(of, &known);
         self.all.extend(new.into_iter().map(|capture| Source {
-            comm: capture.pid().map(comm).unwrap_or_default(),
             capture,
             asked: Instant::now(),
             interface: None,
@@ -190,8 +189,8 @@ impl Sources {
             return;
         }
         self.said.push((pid, why));
-        if let (Of::All, Some(pid)) = (self.of, pid) {
-            print_error(&format!("process {pid} ({}) {}", comm(pid), reason(why)));
+        if matches!(self.of, Of::All) && pid.is_some() {
+            print_error(&reason(pid, why));
         }
     }
 
@@ -259,10 +258,7 @@ impl Source {
 
     fn begin(&mut self, sink: &mut Sink) -> Result<(), Error> {
         let of = |key| self.capture.device(key).unwrap_or("?");
-        let who = match self.capture.pid() {
-            Some(pid) => format!("process {pid} ({})", self.comm),
-            None => "a process in another container".into(),
-        };
+        let who = named(self.capture.pid());
         let name = of("name");
         sink.notice(&format!("capturing {name} of {who}"));
         self.interface = Some(sink.add_interface(name, format!("{who}, on {}", of("netdev")))?);
