@@ -36,21 +36,32 @@ pub(crate) fn start_first(command: &str) -> String {
     format!("start `{command}` there first, and give the same -p on both ends")
 }
 
-/// Connects to the first of `addresses` that answers. `start` is what to do if nobody listens there.
+/// Connects to the first of `addresses` that answers, each within [`TIMEOUT`]. `start` is what to do if
+/// nobody listens there.
 pub(crate) fn connect(addresses: &[SocketAddr], start: &str) -> Result<TcpStream, Error> {
+    connect_within(addresses, TIMEOUT, start)
+}
+
+/// The same with another time for each address.
+pub(crate) fn connect_within(
+    addresses: &[SocketAddr],
+    each: Duration,
+    start: &str,
+) -> Result<TcpStream, Error> {
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
     for address in addresses {
-        match TcpStream::connect_timeout(address, TIMEOUT) {
+        match TcpStream::connect_timeout(address, each) {
             Ok(stream) => return ready(stream),
             Err(e) => last = e,
         }
     }
     let (ip, port) =
         addresses.first().map_or((Ipv4Addr::UNSPECIFIED.into(), PORT), |a| (a.ip(), a.port()));
+    let whole = each * u32::try_from(addresses.len()).unwrap_or(1);
     let (why, todo): (String, &str) = match last.kind() {
         ErrorKind::ConnectionRefused => ("nobody listens there".into(), start),
         ErrorKind::TimedOut | ErrorKind::WouldBlock => (
-            format!("no answer within {} s", TIMEOUT.as_secs()),
+            format!("no answer within {} s", whole.as_secs_f64().round()),
             "is the address right, is the host up, and does a firewall block the port?",
         ),
         ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => (

@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Play only these cases or groups, which --list names
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// How long the peer may take for an answer, in seconds
+    /// How long the peer may take for an answer, and for the whole set-up, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=15))]
     timeout: u64,
     /// List the cases, with the sections of the specification
@@ -112,15 +112,13 @@ impl Args {
                 Error::new(what, "name another one with -w")
             })?;
         }
-        let mut peer = Peer::connect(host)?;
+        let wait = Duration::from_secs(self.timeout);
+        let mut peer = Peer::connect(host, wait)?;
+        peer.begin_run();
         let way = Way::to(&peer, &self.way)?;
         let mut report = Report::new(&peer, way.own);
-        let mut run = Run {
-            way,
-            wait: Duration::from_secs(self.timeout),
-            captures: self.captures.as_deref(),
-            numbers: Numbers::new()?,
-        };
+        let mut run =
+            Run { way, wait, captures: self.captures.as_deref(), numbers: Numbers::new()? };
         if !self.json {
             print(&report::text::head(&report))?;
         }

@@ -83,7 +83,7 @@ struct Live {
     /// When packets are sent
     #[arg(long, value_name = "PACE", default_value = "fast")]
     pace: Pace,
-    /// How long the peer may take for an answer, in seconds
+    /// How long the peer may take for an answer, and for the whole set-up, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=15))]
     timeout: u64,
     /// Show each packet that is sent and that comes
@@ -182,15 +182,15 @@ fn read(file: &Path) -> Result<Recording, Error> {
 }
 
 impl Live {
-    /// Returns whether nothing differs.
-    fn run(
-        &self,
-        file: &Path,
     /// Refuses to write the capture of the run over the file that is read.
     fn check_apart(&self, file: &Path) -> Result<(), Error> {
         self.write.as_deref().map_or(Ok(()), |write| check_apart(file, write))
     }
 
+    /// Returns whether nothing differs.
+    fn run(
+        &self,
+        file: &Path,
         recording: Recording,
         responders: &[Responder],
     ) -> Result<bool, Error> {
@@ -206,7 +206,8 @@ impl Live {
         };
         let responder = responders.iter().find(of_ends);
         let mut given = self.given(&conversation, responder)?;
-        let mut peer = Peer::connect(&self.to)?;
+        let wait = Duration::from_secs(self.timeout);
+        let mut peer = Peer::connect(&self.to, wait)?;
         let way = Way::to(&peer, &self.way)?;
         let qp = peer.open(&given)?;
         let service = conversation.service;
@@ -227,11 +228,11 @@ impl Live {
         let mut end = Endpoint::open(&way, peer.address, self.write.as_deref())?;
         let own_qpn = end.qpn(Numbers::new()?.next());
         peer.join(&given, way.own, own_qpn)?;
+        peer.begin_run();
         let mut report = Report::new(&peer, way.own, &plan, service);
         if !self.json {
             print(&report.head())?;
         }
-        let wait = Duration::from_secs(self.timeout);
         let play = Play::new(&mut peer, &mut end, &plan, &qp, own_qpn, first_psn, wait);
         play.run(self.pace == Pace::Recorded, self.verbose, &mut report)?;
         end.flush();

@@ -7,10 +7,10 @@ mod done;
 mod endpoint;
 mod given;
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{IpAddr, Ipv6Addr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rxe_core::types::{Gid, Qpn};
 
@@ -41,9 +41,9 @@ pub(crate) const MAX_READ: usize = 2048;
 const MAX_WRITE: usize = 100;
 
 /// The most bytes of an answer.
-const MOST: u64 = 16 << 10;
+const MOST: usize = 16 << 10;
 
-/// The most time that the peer may take for an answer, beyond what it was told to wait.
+/// The most time that the peer may take for an answer in a run, beyond what it was told to wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connected peer.
@@ -63,6 +63,8 @@ pub(crate) struct Peer {
     pub(crate) max_rd_atomic: u8,
     /// `device_cap_flags_ex`.
     capabilities: u64,
+    /// When the set-up must be over, and how long it may take; `None` in a run.
+    set_up: Option<(Instant, Duration)>,
 }
 
 /// Why the peer does not do what it is asked.
@@ -96,11 +98,14 @@ pub(crate) struct PeerQp {
 }
 
 impl Peer {
-    /// Connects to `host`, which is `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`.
-    pub(crate) fn connect(host: &str) -> Result<Self, Error> {
+    /// Connects to `host`, which is `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`. The set-up, which begins with
+    /// this and ends with [`Peer::begin_run`], may take `most`.
+    pub(crate) fn connect(host: &str, most: Duration) -> Result<Self, Error> {
         let (host, port) = split(host)?;
         let addresses = rendezvous::resolve(host, port)?;
-        let stream = rendezvous::connect(&addresses, START)?;
+        let deadline = Instant::now() + most;
+        let each = most / u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+        let stream = rendezvous::connect_within(&addresses, each, START)?;
         let failed =
             |e| Error::new(format!("cannot use the connection to {host}: {e}"), "try again");
         let own = stream.local_addr().map_err(failed)?.ip().to_canonical();
@@ -117,8 +122,9 @@ impl Peer {
             atomics: false,
             max_rd_atomic: 0,
             capabilities: 0,
+            set_up: Some((deadline, most)),
         };
-        let words = match peer.answer(PATIENCE) {
+        let words = match peer.answer(Duration::ZERO) {
             Ok(words) => words,
             Err(PeerError::Gone(e)) => return Err(e),
             Err(PeerError::Refused(why)) => return Err(Error::new("the peer cannot serve", why)),
@@ -139,6 +145,11 @@ impl Peer {
         peer.max_rd_atomic = u8::try_from(max_rd).unwrap_or(u8::MAX);
         peer.capabilities = capabilities.ok_or_else(strange)?;
         Ok(peer)
+    }
+
+    /// The set-up is over.
+    pub(crate) fn begin_run(&mut self) {
+        self.set_up = None;
     }
 
     /// Gives the peer a new region and a new queue pair.
@@ -223,7 +234,7 @@ impl Peer {
         count: usize,
         wait: Duration,
     ) -> Result<Vec<Done>, PeerError> {
-        let words = self.answer(PATIENCE + wait)?;
+        let words = self.answer(wait)?;
         let strange = || strange("poll");
         let words = words.get(1..).filter(|all| all.len() <= count).ok_or_else(strange)?;
         words.iter().map(|word| Done::parse(word).ok_or_else(strange)).collect()
@@ -263,28 +274,51 @@ impl Peer {
         wait: Duration,
     ) -> Result<Vec<String>, PeerError> {
         self.say(request)?;
-        self.answer(PATIENCE + wait)
+        self.answer(wait)
     }
 
     fn say(&mut self, request: &str) -> Result<(), PeerError> {
         self.out.write_all(format!("{request}\n").as_bytes()).map_err(|e| gone(&e.to_string()))
     }
 
+    /// The answer to a request that lets the peer wait so long.
     fn answer(&mut self, wait: Duration) -> Result<Vec<String>, PeerError> {
-        let mut line = String::new();
-        // No timeout of zero, the one that the system refuses.
-        let _ = self.out.set_read_timeout(Some(wait));
-        match (&mut self.input).take(MOST).read_line(&mut line) {
-            Ok(0) => return Err(gone("it has closed the connection")),
-            Ok(_) => {}
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                return Err(gone(&format!("no answer within {} s", wait.as_secs())));
+        let (until, late) = match self.set_up {
+            Some((deadline, most)) => (deadline, silent(most)),
+            None => {
+                let wait = PATIENCE + wait;
+                (Instant::now() + wait, gone(&format!("no answer within {} s", wait.as_secs())))
             }
-            Err(e) => return Err(gone(&e.to_string())),
-        }
-        let Some(line) = line.strip_suffix('\n') else {
-            return Err(gone("its answer is cut or too long"));
         };
+        let mut line = Vec::new();
+        // A peer that sends a byte now and then is late all the same.
+        while !line.ends_with(b"\n") {
+            let left = until.saturating_duration_since(Instant::now());
+            // The system refuses a timeout of zero.
+            let _ = self.out.set_read_timeout(Some(left.max(Duration::from_millis(1))));
+            match self.input.fill_buf() {
+                Ok([]) if line.is_empty() => return Err(gone("it has closed the connection")),
+                Ok([]) => return Err(gone("its answer is cut or too long")),
+                Ok(bytes) => {
+                    let end = bytes.iter().position(|byte| *byte == b'\n');
+                    let len = end.map_or(bytes.len(), |end| end + 1);
+                    line.extend_from_slice(&bytes[..len]);
+                    self.input.consume(len);
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Err(late);
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(gone(&e.to_string())),
+            }
+            if line.len() > MOST {
+                return Err(gone("its answer is cut or too long"));
+            }
+            if left.is_zero() && !line.ends_with(b"\n") {
+                return Err(late);
+            }
+        }
+        let line = String::from_utf8(line).map_err(|_| gone("its answer is no text"))?;
         let printable: String = line.chars().filter(|c| !c.is_control()).collect();
         let mut words = printable.split_whitespace().map(str::to_owned);
         match words.next().as_deref() {
@@ -329,6 +363,13 @@ fn gone(why: &str) -> PeerError {
     PeerError::Gone(Error::new(format!("the peer is gone: {why}"), todo))
 }
 
+/// The error of a peer that is silent in the set-up, which may take `most`.
+fn silent(most: Duration) -> PeerError {
+    let what = format!("the peer takes the connection and is silent for {} s", most.as_secs());
+    let todo = "is it `./peer` that listens there, and is no other run using it? --timeout gives it more time";
+    PeerError::Gone(Error::new(what, todo))
+}
+
 /// Host and port.
 fn split(text: &str) -> Result<(&str, u16), Error> {
     let wrong = || {
@@ -357,7 +398,36 @@ fn split(text: &str) -> Result<(&str, u16), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::split;
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn the_whole_set_up_takes_no_longer_than_it_may() {
+        let most = Duration::from_secs(2);
+        let connect = |greeting: &'static [u8]| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let host = listener.local_addr().unwrap().to_string();
+            // It repeats its greeting until it has said a line, and answers nothing.
+            thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                while stream.write_all(greeting).is_ok() && !greeting.ends_with(b"\n") {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                thread::sleep(Duration::from_secs(60));
+            });
+            Peer::connect(&host, most)
+        };
+        let began = Instant::now();
+        let silent = "the peer takes the connection and is silent for 2 s: ";
+        let said = connect(b"o").err().unwrap().to_string();
+        assert!(said.starts_with(silent), "{said}");
+        let mut peer = connect(b"ok 2 dev0 1 ::1 1024 16 1 0x0\n").unwrap();
+        let said = Error::from(peer.open(&RC).unwrap_err()).to_string();
+        assert!(said.starts_with(silent), "{said}");
+        assert!((2 * most..6 * most).contains(&began.elapsed()), "{:?}", began.elapsed());
+    }
 
     #[test]
     fn a_peer_has_a_port_or_not() {
