@@ -156,12 +156,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     Entry {
         id: "gid-index",
         names: &["sgid_index", "gid index", "gid-idx", "sgid"],
-        phrases: &[
-            "can't read sgid of index",
-            "couldn't get local gid",
-            "wrong gid index",
-            "invalid sgid_index",
-        ],
+        phrases: &["wrong gid index", "invalid sgid_index"],
         title: t("GID index (sgid_index)", "GID 索引（sgid_index）"),
         what: t(
             "The GID index chooses which of the port's addresses packets are sent from, and on cards whether they are RoCEv1 or RoCEv2. It is -x of perftest and -g of the pingpongs.",
@@ -439,7 +434,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     Entry {
         id: "cq",
         names: &["completion-queue", "ibv_poll_cq"],
-        phrases: &["poll cq failed"],
+        phrases: &[],
         title: t("Completion queue (CQ)", "完成队列（CQ）"),
         what: t(
             "Each finished request leaves a completion with wr_id and status in a completion queue. The program takes it with ibv_poll_cq.",

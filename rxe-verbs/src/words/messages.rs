@@ -12,6 +12,8 @@ pub(super) static ENTRIES: &[Entry] = &[
             "modify*qp*to rtr",
             "modify_qp to rtr",
             "unable to connect the hca's through the link",
+            "failed to connect qps",
+            "couldn't connect to remote qp",
         ],
         title: t("\"Failed to modify QP to RTR\"", "“Failed to modify QP to RTR”"),
         what: t(
@@ -83,6 +85,9 @@ pub(super) static ENTRIES: &[Entry] = &[
             "unable to find the infiniband/roce device",
             "failed to get ib devices list",
             "ib device * not found",
+            "ib device * wasn't found",
+            "no such device id",
+            "couldn't list devices",
             "no rdma devices found",
             "no ibv devices found",
             "failed to get device list",
@@ -186,6 +191,17 @@ pub(super) static ENTRIES: &[Entry] = &[
             "couldn't send local address",
             "failed to exchange data between server and clients",
             "unable to read from socket",
+            "unable to read to socket",
+            "unable to write to socket",
+            "unable to write from socket",
+            "couldn't send/recv local address",
+            "couldn't read reports",
+            "couldn't send reports",
+            "failed to sync between",
+            "failed to close connection between server and client",
+            "client read",
+            "client write",
+            "server read",
             "couldn't write remote address",
             "couldn't exchange",
         ],
@@ -217,7 +233,8 @@ pub(super) static ENTRIES: &[Entry] = &[
             "couldn't register mr",
             "couldn't allocate mr",
             "failed to create mr",
-            "ibv_reg_mr failed",
+            "reg_mr failed",
+            "failed to reg mr",
         ],
         title: t(
             "\"Couldn't register MR\", \"Failed to register MR\"",
@@ -300,7 +317,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     Entry {
         id: "route-error",
         names: &["RDMA_CM_EVENT_ROUTE_ERROR"],
-        phrases: &["rdma_cm_event_route_error", "route_error"],
+        phrases: &["rdma_cm_event_route_error", "route_error", "rdma_resolve_route"],
         title: t("RDMA_CM_EVENT_ROUTE_ERROR", "RDMA_CM_EVENT_ROUTE_ERROR"),
         what: t(
             "rdma_resolve_route failed: there is no path to the resolved address.",
@@ -382,25 +399,52 @@ pub(super) static ENTRIES: &[Entry] = &[
     Entry {
         id: "failed-status",
         names: &[],
-        phrases: &["failed status", "completion with error at"],
-        title: t("\"Failed status N: wr_id …\"", "“Failed status N: wr_id …”"),
+        phrases: &[
+            "failed status",
+            "completion with error",
+            "parse wc failed",
+            "bad wc status",
+            "bad completion with status",
+            "work completion error",
+        ],
+        title: t(
+            "\"Failed status N: wr_id … syndrom …\", \"parse WC failed\"",
+            "“Failed status N: wr_id … syndrom …”、“parse WC failed”",
+        ),
         what: t(
             "A request completed with an error. N is its completion status.",
             "某个请求以错误结束；N 是完成状态。",
         ),
-        causes: &[t(
-            "wr_id is the program's own number of the request. scnt and ccnt of perftest count requests posted and completed.",
-            "wr_id 是程序给请求的编号；perftest 的 scnt、ccnt 是已投递和已完成的请求数。",
-        )],
+        causes: &[
+            t(
+                "wr_id is the program's own number of the request. scnt and ccnt of perftest count requests posted and completed.",
+                "wr_id 是程序给请求的编号；perftest 的 scnt、ccnt 是已投递和已完成的请求数。",
+            ),
+            t(
+                "syndrom (vendor syndrome, vendor_err) is a card's own number for the same error, which its maker explains. rxe sets it to 0.",
+                "syndrom（vendor syndrome、vendor_err）是网卡对同一错误给出的厂商代码，含义由厂商说明。rxe 总是填 0。",
+            ),
+            t(
+                "The number of \"parse WC failed\" is how many completions were read; the status is in the line above.",
+                "“parse WC failed”后面的数字是读到的完成个数；状态在它上面一行。",
+            ),
+        ],
         remedies: &[t(
-            "`rxe explain wc N` explains the status.",
-            "用 `rxe explain wc N` 查看该状态。",
+            "`rxe explain wc N` explains the status. The first one that is not 5 (flushed) is the cause.",
+            "用 `rxe explain wc N` 查看该状态。第一个不是 5（被冲刷）的状态才是原因。",
         )],
     },
     Entry {
         id: "listen",
         names: &[],
-        phrases: &["couldn't listen to port", "unable to listen", "unable to open socket"],
+        phrases: &[
+            "couldn't listen to port",
+            "unable to listen",
+            "unable to open socket",
+            "failed to bind socket",
+            "accept() failed",
+            "server accept",
+        ],
         title: t("\"Couldn't listen to port …\"", "“Couldn't listen to port …”"),
         what: t(
             "The server cannot open the TCP port over which the two programs exchange their QP numbers. RDMA has not begun.",
@@ -418,7 +462,15 @@ pub(super) static ENTRIES: &[Entry] = &[
     Entry {
         id: "create-qp",
         names: &[],
-        phrases: &["couldn't create qp", "unable to create qp", "failed to create qp"],
+        phrases: &[
+            "couldn't create qp",
+            "unable to create qp",
+            "failed to create qp",
+            "couldn't create*qp",
+            "setup_qp failed",
+            "rdma_create_qp",
+            "requested qp size might be too big",
+        ],
         title: t("\"Couldn't create QP\"", "“Couldn't create QP”"),
         what: t("ibv_create_qp failed.", "ibv_create_qp 失败。"),
         causes: &[
@@ -439,11 +491,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     Entry {
         id: "no-driver",
         names: &[],
-        phrases: &[
-            "no userspace device-specific driver found",
-            "couldn't open config directory",
-            "couldn't load driver",
-        ],
+        phrases: &["no userspace device-specific driver found"],
         title: t(
             "\"no userspace device-specific driver found\"",
             "“no userspace device-specific driver found”",
@@ -470,6 +518,11 @@ pub(super) static ENTRIES: &[Entry] = &[
             "couldn't post receive",
             "failed to post receive",
             "couldn't post scatter",
+            "couldn't post recv",
+            "failed to post sr",
+            "failed to post rr",
+            "post send error",
+            "post recv error",
             "ibv_post_send failed",
             "ibv_post_recv failed",
         ],
@@ -488,6 +541,441 @@ pub(super) static ENTRIES: &[Entry] = &[
         remedies: &[t(
             "The value that the call returns is the errno: see `rxe explain ENOMEM` or EINVAL. Poll completions before posting more.",
             "调用的返回值就是 errno：见 `rxe explain ENOMEM` 或 EINVAL。先取完成再继续投递。",
+        )],
+    },
+    Entry {
+        id: "load-driver",
+        names: &[],
+        phrases: &[
+            "couldn't load driver",
+            "couldn't open config directory",
+            "does not support the kernel abi",
+            "kernel abi version",
+        ],
+        title: t(
+            "\"libibverbs: Warning: couldn't load driver …\"",
+            "“libibverbs: Warning: couldn't load driver …”",
+        ),
+        what: t(
+            "Each file in /etc/libibverbs.d names a driver (provider), and libibverbs cannot load the library of one.",
+            "/etc/libibverbs.d 中的每个文件指定一个用户态驱动（provider），libibverbs 无法加载其中一个的库。",
+        ),
+        causes: &[
+            t(
+                "The library is not installed, or is of another version of rdma-core than libibverbs.",
+                "该库没有安装，或与 libibverbs 不属于同一版本的 rdma-core。",
+            ),
+            t(
+                "\"kernel ABI\": the kernel's driver and rdma-core are too far apart in version.",
+                "“kernel ABI”：内核驱动与 rdma-core 的版本相差太大。",
+            ),
+        ],
+        remedies: &[t(
+            "It is harmless if the driver is for a card that this host does not have. Otherwise install ibverbs-providers (Debian) or rdma-core of libibverbs' version. Programs under `rxe run` need no provider.",
+            "如果是本机没有的网卡的驱动，可以不管。否则安装与 libibverbs 同版本的 ibverbs-providers（Debian）或 rdma-core。`rxe run` 下的程序不需要 provider。",
+        )],
+    },
+    Entry {
+        id: "poll-cq",
+        names: &[],
+        phrases: &[
+            "poll cq failed",
+            "poll send cq failed",
+            "poll receive cq failed",
+            "poll on send cq failed",
+            "error polling cq",
+            "poll error",
+            "ibv_poll_cq failed",
+            "failed to poll cq",
+            "couldn't request cq notification",
+            "couldn't request rcq notification",
+            "failed to get cq_event",
+            "failed to get cq event",
+        ],
+        title: t(
+            "\"poll CQ failed\", \"Couldn't request CQ notification\"",
+            "“poll CQ failed”、“Couldn't request CQ notification”",
+        ),
+        what: t(
+            "ibv_poll_cq returned a negative number, or the wait for an event failed: the completion queue itself cannot be used. A request that fails is no such error.",
+            "ibv_poll_cq 返回负数，或等待事件失败：是完成队列本身不能用。单个请求失败不会报这个错。",
+        ),
+        causes: &[
+            t(
+                "More requests completed than the queue has entries (CQ_ERR).",
+                "完成的请求多于队列的条目数（CQ_ERR）。",
+            ),
+            t(
+                "The queue or the device was closed, or failed, while it was polled.",
+                "轮询期间队列或设备被关闭，或出现故障。",
+            ),
+        ],
+        remedies: &[t(
+            "Make the queue as deep as all queues that complete in it together, or poll more often (perftest: smaller -t and -r). See `rxe explain CQ_ERR`.",
+            "让完成队列不小于所有使用它的收发队列之和，或更频繁地轮询（perftest：减小 -t 和 -r）。见 `rxe explain CQ_ERR`。",
+        )],
+    },
+    Entry {
+        id: "no-completion",
+        names: &[],
+        phrases: &["completion wasn't found in the cq", "did not get message for"],
+        title: t(
+            "\"completion wasn't found in the CQ after timeout\"",
+            "“completion wasn't found in the CQ after timeout”",
+        ),
+        what: t(
+            "The program waited for a completion, with success or with an error, and gave up before one came.",
+            "程序等待一个完成（成功或出错），在它到来之前放弃了。",
+        ),
+        causes: &[
+            t(
+                "The other side sends nothing: it ended, or waits for this side.",
+                "另一端什么也没发：已退出，或在等这一端。",
+            ),
+            t(
+                "The request was posted without IBV_SEND_SIGNALED, or it completes in another queue than the one that is polled.",
+                "投递请求时没有 IBV_SEND_SIGNALED，或它在另一个完成队列中完成。",
+            ),
+            t(
+                "UC and UD lose packets without an error. RC tries for longer than the program waits.",
+                "UC 和 UD 丢包不报错。RC 的重试时间比程序的等待时间长。",
+            ),
+        ],
+        remedies: &[t(
+            "See on both hosts with `rxe stat` and `rxe capture` what was sent and what arrived. For RC, compare with the times of `rxe explain timeout`.",
+            "在两端用 `rxe stat` 和 `rxe capture` 看发了什么、收到了什么。RC 请对照 `rxe explain timeout` 中的时间。",
+        )],
+    },
+    Entry {
+        id: "port-state",
+        names: &[],
+        phrases: &["port number*state is", "couldn't get local lid"],
+        title: t("\"Port number 1 state is Down\"", "“Port number 1 state is Down”"),
+        what: t(
+            "The port of the device is not active, so it neither sends nor receives.",
+            "设备的端口不是 Active 状态，因此不能收发。",
+        ),
+        causes: &[
+            t("The interface is down, or has no carrier.", "网络接口没有启用，或没有载波。"),
+            t(
+                "With -i the program names another port than that of the cable.",
+                "-i 指定的端口不是接了线的那个。",
+            ),
+            t(
+                "InfiniBand: no subnet manager has given the port a LID.",
+                "InfiniBand：没有子网管理器给端口分配 LID。",
+            ),
+        ],
+        remedies: &[t(
+            "See `rxe devinfo`, or ibv_devinfo for cards, then ip link set NETDEV up. InfiniBand needs opensm or a switch with a subnet manager.",
+            "查看 `rxe devinfo`（网卡用 ibv_devinfo），再执行 ip link set 接口 up。InfiniBand 需要 opensm 或带子网管理器的交换机。",
+        )],
+    },
+    Entry {
+        id: "query-port",
+        names: &[],
+        phrases: &[
+            "unable to query port",
+            "error when trying to query port",
+            "couldn't get port info",
+            "couldn't set the link layer",
+            "link layer on port",
+        ],
+        title: t(
+            "\"Unable to query port N attributes\", \"Couldn't get port info\"",
+            "“Unable to query port N attributes”、“Couldn't get port info”",
+        ),
+        what: t("ibv_query_port failed.", "ibv_query_port 失败。"),
+        causes: &[t(
+            "The device has no port of this number (-i): those of rxe have port 1 only.",
+            "设备没有这个编号（-i）的端口：rxe 的设备只有端口 1。",
+        )],
+        remedies: &[t(
+            "Leave -i out, or give a port that ibv_devinfo lists.",
+            "不写 -i，或给出 ibv_devinfo 列出的端口。",
+        )],
+    },
+    Entry {
+        id: "query-gid",
+        names: &[],
+        phrases: &[
+            "can't read sgid of index",
+            "could not get local gid",
+            "couldn't get local gid",
+            "could not get gid for port",
+            "unable to find gid",
+            "failed to find gid",
+            "failed to get gid",
+            "failed to query gid",
+            "ibv_query_gid failed",
+        ],
+        title: t(
+            "\"can't read sgid of index N\", \"Could not get local gid\"",
+            "“can't read sgid of index N”、“Could not get local gid”",
+        ),
+        what: t(
+            "The device's table has no GID at this index.",
+            "设备的 GID 表在该索引处没有 GID。",
+        ),
+        causes: &[
+            t(
+                "The index is larger than the number of GIDs. The interface has one for each of its addresses, and lost or never had this one.",
+                "索引超出 GID 的个数。接口的每个地址对应一个 GID，该地址已被删除或从未配置。",
+            ),
+            t(
+                "The index is that of another device or host: tables differ.",
+                "这是另一个设备或主机上的索引：各自的表不同。",
+            ),
+        ],
+        remedies: &[t(
+            "Give an index that `rxe gids` lists on this host: -g of ibv_rc_pingpong, -x of perftest.",
+            "使用 `rxe gids` 在本机列出的索引：ibv_rc_pingpong 用 -g，perftest 用 -x。",
+        )],
+    },
+    Entry {
+        id: "gid-types",
+        names: &[],
+        phrases: &["incompatibility issue with gid types", "try to use a different ip version"],
+        title: t(
+            "\"Found Incompatibility issue with GID types\"",
+            "“Found Incompatibility issue with GID types”",
+        ),
+        what: t(
+            "One side of perftest uses a GID of an IPv4 address, the other one of an IPv6 address.",
+            "perftest 的一端使用 IPv4 地址的 GID，另一端使用 IPv6 地址的 GID。",
+        ),
+        causes: &[t(
+            "Without -x each side chooses an index by itself; with the same -x the tables of the two hosts differ.",
+            "不写 -x 时两端各自选择索引；写相同的 -x 时，两台主机的表不同。",
+        )],
+        remedies: &[t(
+            "See `rxe gids` on both hosts, and give each side the index of its own address with -x.",
+            "在两端查看 `rxe gids`，用 -x 给每一端指定自己地址的索引。",
+        )],
+    },
+    Entry {
+        id: "create-cq",
+        names: &[],
+        phrases: &[
+            "couldn't create cq",
+            "couldn't create a receiver cq",
+            "couldn't create send cq",
+            "couldn't create recv cq",
+            "failed to create cq",
+            "ibv_create_cq",
+            "couldn't create*completion channel",
+            "ibv_create_comp_channel",
+            "couldn't create srq",
+            "failed to create srq",
+            "couldn't allocate pd",
+            "failed to allocate pd",
+            "ibv_alloc_pd",
+        ],
+        title: t(
+            "\"Couldn't create CQ\", \"Couldn't allocate PD\"",
+            "“Couldn't create CQ”、“Couldn't allocate PD”",
+        ),
+        what: t("An object of the device could not be made.", "无法在设备上创建某个对象。"),
+        causes: &[
+            t(
+                "It would be larger than the device allows (max_cqe, max_srq_wr), or there are too many (EINVAL, ENOMEM).",
+                "超过设备允许的大小（max_cqe、max_srq_wr），或对象太多（EINVAL、ENOMEM）。",
+            ),
+            t(
+                "Cards and kernel rxe lock memory for it: ulimit -l is too small (ENOMEM).",
+                "网卡和内核 rxe 要为它锁定内存：ulimit -l 太小（ENOMEM）。",
+            ),
+            t(
+                "A completion channel is a file: ulimit -n is too small (EMFILE).",
+                "完成通道是一个文件：ulimit -n 太小（EMFILE）。",
+            ),
+        ],
+        remedies: &[t(
+            "Ask for less (perftest: -t, -r, -q), and compare with `rxe devinfo -v`. See `rxe explain ENOMEM` or EINVAL.",
+            "减小请求值（perftest：-t、-r、-q），并对照 `rxe devinfo -v`。见 `rxe explain ENOMEM` 或 EINVAL。",
+        )],
+    },
+    Entry {
+        id: "earlier-line",
+        names: &[],
+        phrases: &[
+            "couldn't create ib resources",
+            "unable to set up socket connection",
+            "unable to set up my ib connection parameters",
+            "parser function exited with error",
+            "unable to create rdma_cm resources",
+            "unable to create rdma resources",
+        ],
+        title: t(
+            "\"Couldn't create IB resources\", \"Parser function exited with Error\"",
+            "“Couldn't create IB resources”、“Parser function exited with Error”",
+        ),
+        what: t(
+            "A step of perftest failed. Which one and why is in the lines above this one.",
+            "perftest 的某一步失败。是哪一步、为什么，在它上面的几行里。",
+        ),
+        causes: &[
+            t(
+                "Parser function: an option that this test does not have, or two that exclude each other.",
+                "Parser function：该测试没有这个选项，或两个选项互相冲突。",
+            ),
+            t(
+                "IB resources: a queue, a region or a completion queue could not be made.",
+                "IB resources：无法创建队列、内存区域或完成队列。",
+            ),
+            t(
+                "Socket connection: the GID or the port of this side could not be read.",
+                "socket connection：读不到本端的 GID 或端口。",
+            ),
+        ],
+        remedies: &[t(
+            "Explain the first line that the program printed: `rxe explain \"THE LINE\"`.",
+            "查看程序打印的第一行错误：`rxe explain \"那一行\"`。",
+        )],
+    },
+    Entry {
+        id: "options-differ",
+        names: &[],
+        phrases: &["failed to negotiate parameters", "mismatch: local=", "couldn't parse line <"],
+        title: t("\"Failed to negotiate parameters\"", "“Failed to negotiate parameters”"),
+        what: t(
+            "The two programs of perftest compared their options, and they differ.",
+            "perftest 的两端比较了各自的选项，结果不一致。",
+        ),
+        causes: &[t(
+            "The line above names the option, or the two versions of perftest differ.",
+            "上面一行写着是哪个选项；或两端的 perftest 版本不同。",
+        )],
+        remedies: &[t(
+            "Start both sides with the same program of the same version and the same options; only the client also names the server.",
+            "两端使用同一版本的同一程序和相同的选项；只有客户端另外写服务端地址。",
+        )],
+    },
+    Entry {
+        id: "open-cm",
+        names: &[],
+        phrases: &[
+            "rdma_create_event_channel",
+            "failed to create rdma cm event channel",
+            "rdma_create_id",
+        ],
+        title: t(
+            "\"rdma_create_event_channel failed\", \"rdma_create_id: …\"",
+            "“rdma_create_event_channel failed”、“rdma_create_id: …”",
+        ),
+        what: t("librdmacm cannot reach the connection manager.", "librdmacm 无法使用连接管理器。"),
+        causes: &[
+            t(
+                "Cards and kernel rxe: the module rdma_ucm is not loaded (ENODEV, ENOENT), or the user may not open /dev/infiniband/rdma_cm (EACCES).",
+                "网卡和内核 rxe：没有加载 rdma_ucm 模块（ENODEV、ENOENT），或用户无权打开 /dev/infiniband/rdma_cm（EACCES）。",
+            ),
+            t("The host has no RDMA device.", "主机没有 RDMA 设备。"),
+        ],
+        remedies: &[t(
+            "modprobe rdma_ucm, or start the program with `rxe run -- PROGRAM`, which needs no module. `rxe doctor` says what else is missing.",
+            "执行 modprobe rdma_ucm，或用 `rxe run -- 程序` 启动，这样不需要模块。`rxe doctor` 会指出还缺什么。",
+        )],
+    },
+    Entry {
+        id: "bind-address",
+        names: &[],
+        phrases: &["rdma_bind_addr", "rdma_listen"],
+        title: t(
+            "\"rdma_bind_addr: …\", \"rdma_listen: …\"",
+            "“rdma_bind_addr: …”、“rdma_listen: …”",
+        ),
+        what: t(
+            "The program cannot use this address or port of the connection manager.",
+            "程序无法在连接管理器中使用该地址或端口。",
+        ),
+        causes: &[
+            t(
+                "No interface of this host has the address (EADDRNOTAVAIL), or that interface has no RDMA device (ENODEV).",
+                "本机没有接口使用该地址（EADDRNOTAVAIL），或该接口没有 RDMA 设备（ENODEV）。",
+            ),
+            t(
+                "Another program listens on the port (EADDRINUSE).",
+                "已有程序监听该端口（EADDRINUSE）。",
+            ),
+        ],
+        remedies: &[t(
+            "Give an address that `rxe gids` lists on this host, or none; or another port (-p) on both sides.",
+            "使用 `rxe gids` 在本机列出的地址，或不指定地址；或两端都用 -p 换一个端口。",
+        )],
+    },
+    Entry {
+        id: "cm-connect",
+        names: &[],
+        phrases: &[
+            "rdma_connect",
+            "rdma_accept",
+            "rdma_establish",
+            "unable to perform rdma_client function",
+            "unable to perform rdma_server function",
+            "unable to connect (retries",
+            "failed to connect rdma cm",
+            "failed to connect through rdma cm",
+            "failed to accept rdma cm connection",
+        ],
+        title: t(
+            "\"rdma_connect: …\", \"Unable to perform rdma_client function\"",
+            "“rdma_connect: …”、“Unable to perform rdma_client function”",
+        ),
+        what: t(
+            "A connection by the connection manager (perftest: -R) was not made.",
+            "没有通过连接管理器（perftest：-R）建立连接。",
+        ),
+        causes: &[
+            t(
+                "The server does not listen, or was started without -R.",
+                "服务端没有监听，或启动时没有 -R。",
+            ),
+            t(
+                "responder_resources or initiator_depth is larger than the device's (EINVAL), or a firewall blocks UDP port 4791.",
+                "responder_resources 或 initiator_depth 超过设备上限（EINVAL），或防火墙拦截了 UDP 4791 端口。",
+            ),
+        ],
+        remedies: &[t(
+            "Start the server first, with the same options and port, and give the client an address that `rxe gids` lists there. An event that is named above has a topic of its own: `rxe explain rejected`, unreachable, addr-error.",
+            "先启动服务端，选项和端口相同；客户端使用 `rxe gids` 在服务端列出的地址。上面若有事件名，可查看 `rxe explain rejected`、unreachable 或 addr-error。",
+        )],
+    },
+    Entry {
+        id: "rping-state",
+        names: &["rping"],
+        phrases: &[
+            "wait for connected state",
+            "wait for connect_request state",
+            "wait for rdma_",
+            "waiting for addr/route resolution state",
+            "connect error",
+            "disconnect event",
+        ],
+        title: t(
+            "\"wait for CONNECTED state N\", \"DISCONNECT EVENT\" (rping)",
+            "“wait for CONNECTED state N”、“DISCONNECT EVENT”（rping）",
+        ),
+        what: t(
+            "rping waited for a step, and it is in another state N: 1 idle, 2 request, 3 address and 4 route resolved, 5 connected, 6 to 9 data, 10 disconnected, 11 error.",
+            "rping 在等待某一步，而它处于另一个状态 N：1 空闲，2 收到请求，3 地址已解析，4 路由已解析，5 已连接，6 到 9 传输数据，10 已断开，11 出错。",
+        ),
+        causes: &[
+            t(
+                "10: the other side has ended the connection. At a server this is the usual end, after the last ping.",
+                "10：另一端断开了连接。对服务端来说，这是最后一次 ping 之后的正常结束。",
+            ),
+            t(
+                "1 to 4: no connection was made; a line above names the event.",
+                "1 到 4：没有建立连接；上面一行写着事件名。",
+            ),
+            t(
+                "11: a request failed; a line above has its status.",
+                "11：某个请求失败；上面一行写着状态。",
+            ),
+        ],
+        remedies: &[t(
+            "Explain the line above, and read what the other side printed.",
+            "查看上面那一行，并看另一端的输出。",
         )],
     },
 ];

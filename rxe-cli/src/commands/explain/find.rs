@@ -1,6 +1,7 @@
 //! Finds what a topic, a code or a message means.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use rxe_core::types::{AckTimeout, RnrTimer};
 use rxe_core::wire::{NakCode, Syndrome};
@@ -99,9 +100,9 @@ fn of_message(message: &str, lang: Lang) -> Option<Explanation> {
         .collect();
     // The call that failed says more than its error number.
     found.sort_by_key(|(len, entry)| (is_errno(entry), Reverse(*len)));
-    // "Failed status 12: wr_id 0" has the number of a status.
+    // "Failed status 12: wr_id 0 syndrom 0x81" has the number of a status.
     if let Some(entry) = failed_status(message) {
-        found.retain(|(_, other)| other.id != "failed-status" && other.id != entry.id);
+        found.retain(|(_, other)| other.id != entry.id);
         found.insert(0, (0, entry));
     }
     let ((_, first), others) = found.split_first()?;
@@ -114,10 +115,13 @@ fn is_errno(entry: &Entry) -> bool {
     entry.names.iter().any(|name| name.starts_with("errno-"))
 }
 
+/// The status whose number a message has: "Failed status 12: …", "Failed status-… (12): …", "got bad
+/// completion with status: 0xc, …".
 fn failed_status(message: &str) -> Option<&'static Entry> {
-    let (_, rest) = message.split_once("failed status ")?;
-    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    words::of_status_code(digits.parse().ok()?)
+    let before = ["failed status", "completion with status", "bad wc status", "completion error"];
+    let (_, rest) = before.into_iter().find_map(|words| message.split_once(words))?;
+    let numbers = rest.split(|c: char| !c.is_ascii_alphanumeric()).filter_map(number);
+    words::of_status_code(numbers.map(|(number, _)| number).next()?)
 }
 
 /// Whether the parts of the phrase, which `*` separates, follow one another in the message.
@@ -134,6 +138,21 @@ fn contains(message: &str, phrase: &str) -> bool {
 
 /// The topics most like this text, the most likely first.
 pub(super) fn nearest(topic: &str) -> Vec<&'static str> {
+    match topic.split_whitespace().count() {
+        0..=2 => best(like_name(topic)),
+        // A message, in which single letters that are alike say nothing.
+        _ => best(of_words(topic)),
+    }
+}
+
+/// Those with the highest numbers.
+fn best(mut all: Vec<(f64, &'static str)>) -> Vec<&'static str> {
+    all.sort_by(|a, b| b.0.total_cmp(&a.0));
+    all.into_iter().take(3).map(|(_, id)| id).collect()
+}
+
+/// Entries with a name like this one.
+fn like_name(topic: &str) -> Vec<(f64, &'static str)> {
     const LIKELY: f64 = 0.75;
     let topic = fold(topic);
     let likeness = |name: &str| {
@@ -143,10 +162,51 @@ pub(super) fn nearest(topic: &str) -> Vec<&'static str> {
         let like = strsim::jaro_winkler(&topic, &name);
         if part { like.max(LIKELY) } else { like }
     };
-    let mut all: Vec<_> = entries()
+    entries()
         .map(|entry| (names(entry).map(likeness).fold(0.0, f64::max), entry.id))
         .filter(|(like, _)| *like >= LIKELY)
-        .collect();
-    all.sort_by(|a, b| b.0.total_cmp(&a.0));
-    all.into_iter().take(3).map(|(_, id)| id).collect()
+        .collect()
+}
+
+/// Entries with words of this message. One that few entries have counts for more; the name of an entry
+/// counts for most.
+fn of_words(message: &str) -> Vec<(f64, &'static str)> {
+    /// At least the name of an entry, or some words that few have.
+    const LIKELY: f64 = 0.5;
+    let wanted = words_of(message);
+    let all: Vec<_> = entries().map(|entry| (entry, words_of_entry(entry))).collect();
+    let rarity = |word: &String| {
+        let having = all.iter().filter(|(_, words)| words.contains(word)).count();
+        1.0 / f64::from(u32::try_from(having.max(1)).unwrap_or(u32::MAX))
+    };
+    let worth = |entry: &Entry, word: &String| {
+        let is_name = names(entry).any(|name| name.eq_ignore_ascii_case(word));
+        rarity(word) + if is_name { LIKELY } else { 0.0 }
+    };
+    let score = |(entry, words): &(&'static Entry, BTreeSet<String>)| {
+        (wanted.intersection(words).map(|word| worth(entry, word)).sum::<f64>(), entry.id)
+    };
+    all.iter().map(score).filter(|(score, _)| *score >= LIKELY).collect()
+}
+
+/// The words by which users know an entry.
+fn words_of_entry(entry: &Entry) -> BTreeSet<String> {
+    let texts = names(entry).chain(entry.phrases.iter().copied()).chain([entry.title.en]);
+    texts.flat_map(words_of).collect()
+}
+
+/// The words of a text that say what it is about.
+fn words_of(text: &str) -> BTreeSet<String> {
+    /// They are in messages of all kinds.
+    const EMPTY: &[&str] = &[
+        "a", "about", "after", "all", "an", "and", "any", "are", "at", "bad", "be", "but", "by",
+        "can", "could", "couldn", "did", "didn", "do", "does", "error", "errors", "failed",
+        "failure", "for", "from", "get", "got", "has", "have", "i", "in", "into", "is", "it",
+        "its", "my", "no", "not", "of", "on", "or", "that", "the", "there", "this", "to", "unable",
+        "was", "wasn", "what", "when", "why", "will", "with", "wrong", "you", "your",
+    ];
+    let words = text.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
+    let says =
+        |word: &String| word.len() > 1 && number(word).is_none() && !EMPTY.contains(&word.as_str());
+    words.filter(says).collect()
 }

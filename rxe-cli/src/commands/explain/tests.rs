@@ -25,6 +25,11 @@ fn topics_are_found_by_name_by_number_and_by_what_a_message_contains() {
         "transport retry counter exceeded",
         " Failed status 12: wr_id 0 syndrom 0x81",
         "Failed status transport retry counter exceeded (12) for wr_id 2",
+        " Failed status-transport retry counter exceeded (12): wr_id 0 syndrom 0x81",
+        "got bad completion with status: 0xc, vendor syndrome: 0x81",
+        " Bad wc status -- 12 -- 0",
+        "cq completion failed status 12",
+        "Work completion error 12",
     ] {
         assert_eq!(title(topic), retry, "{topic}");
     }
@@ -54,12 +59,51 @@ fn topics_are_found_by_name_by_number_and_by_what_a_message_contains() {
         ("errno -22", "EINVAL"),
         ("ibv_create_qp: Cannot allocate memory", "ENOMEM"),
         ("IBV_EVENT_GID_CHANGE", "GID_CHANGE"),
+        // perftest, the examples of rdma-core, and the example of the programming manual.
+        ("parse WC failed 1", "failed-status"),
+        (" Completion with error at client", "failed-status"),
+        ("poll CQ failed -1", "poll-cq"),
+        ("completion wasn't found in the CQ after timeout", "no-completion"),
+        ("failed to post SR", "post-send"),
+        ("failed to post RR", "post-send"),
+        ("Couldn't post recv Qp=17 rcnt=0", "post-send"),
+        ("IB device mlx5_0 wasn't found", "no-devices"),
+        (" Port number 1 state is Down", "port-state"),
+        (" Unable to query port 2 attributes", "query-port"),
+        ("can't read sgid of index 3", "query-gid"),
+        ("Could not get local gid for gid index 3", "query-gid"),
+        ("could not get gid for port 1, index 3", "query-gid"),
+        (" Found Incompatibility issue with GID types.", "gid-types"),
+        ("Couldn't allocate MR", "register-mr"),
+        ("rdma_buf reg_mr failed", "register-mr"),
+        ("Unable to create QP.", "create-qp"),
+        ("setup_qp failed: 22", "create-qp"),
+        ("Couldn't create CQ", "create-cq"),
+        ("Couldn't create IB resources", "earlier-line"),
+        (" Failed to negotiate parameters", "options-differ"),
+        (" Unable to read to socket/rdma_cm", "remote-address"),
+        ("failed to modify QP state to RTS", "modify-to-rts"),
+        ("Couldn't connect to remote QP", "modify-to-rtr"),
+        (
+            "libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so': libmlx5-rdmav34.so: \
+             cannot open shared object file: No such file or directory",
+            "load-driver",
+        ),
+        ("cma event RDMA_CM_EVENT_REJECTED, error 8", "rejected"),
+        ("rdma_resolve_addr: No such device", "addr-error"),
+        ("rdma_create_event_channel: No such device", "open-cm"),
+        ("rdma_bind_addr: Cannot assign requested address", "bind-address"),
+        ("rdma_connect: Invalid argument", "cm-connect"),
+        ("wait for CONNECTED state 10", "rping-state"),
+        ("server DISCONNECT EVENT...", "rping-state"),
     ] {
         let found = find(topic, Lang::En).unwrap_or_else(|| panic!("{topic} is not found"));
         assert_eq!(found.id, id, "{topic}");
     }
     let both = find("Couldn't register MR: Cannot allocate memory", Lang::En).unwrap();
     assert_eq!((both.id.as_str(), both.see_also), ("register-mr", vec!["ENOMEM".into()]));
+    let status = find("Failed status 12: wr_id 0 syndrom 0x81", Lang::En).unwrap();
+    assert_eq!(status.see_also, ["failed-status"]);
     let also = find("12", Lang::En).unwrap().see_also;
     assert_eq!(also, ["syndrome 12", "rnr 12", "timeout 12", "errno 12"]);
 }
@@ -161,6 +205,23 @@ fn an_unknown_topic_suggests_the_nearest() {
         said.starts_with("there is no topic \"rety_exc\": did you mean RETRY_EXC_ERR"),
         "{said}"
     );
+}
+
+/// In a message, single letters that are alike suggest nothing; words that say what it is about do.
+#[test]
+fn a_message_that_is_not_known_suggests_what_its_words_name() {
+    for (message, suggested) in [
+        ("Couldn't destroy QP", &["qp"][..]),
+        ("ibv_resize_cq of my CQ failed", &["cq"]),
+        ("the GID of the peer is gone", &["gid"]),
+        ("What is the best path MTU?", &["path-mtu"]),
+        ("hello to the wide world", &[]),
+        ("Couldn't do anything at all", &[]),
+    ] {
+        assert!(find(message, Lang::En).is_none(), "{message}");
+        let nearest = nearest(message);
+        assert_eq!(nearest.first(), suggested.first(), "{message}: {nearest:?}");
+    }
 }
 
 #[test]
