@@ -99,11 +99,16 @@ fn nothing_to_draw(file: &Path, summary: &Summary) -> Error {
             format_args!("{name} has no frame"),
             "capture while the programs run, for example with `rxe capture -w FILE`",
         ),
-        (0, others) => Error::new(
-            format_args!("{name} has no RDMA packet, only {}", others.join(", ")),
-            "capture on the interface of the RDMA device while programs use it, for example with \
-             `rxe capture -i NETDEV -w FILE`; `rxe decode` shows malformed frames",
-        ),
+        (0, others) => {
+            let todo = match summary.malformed() {
+                0 => {
+                    "capture on the interface of the RDMA device while programs use it, for example \
+                     with `rxe capture -i NETDEV -w FILE`"
+                }
+                _ => "`rxe decode` says what is wrong with the malformed frames",
+            };
+            Error::new(format_args!("{name} has no RDMA packet, only {}", others.join(", ")), todo)
+        }
         (packets, _) => Error::new(
             format_args!(
                 "none of the {packets} RDMA packets of {name} goes to the queue pairs of --qp"
@@ -143,5 +148,6 @@ mod tests {
         let text = said("a.pcap", &summary);
         let what = "a.pcap has no RDMA packet, only 2 frames of other protocols: capture on the ";
         assert!(text.starts_with(what), "{text}");
+        assert!(text.ends_with("`rxe capture -i NETDEV -w FILE`"), "{text}");
     }
 }

@@ -83,6 +83,11 @@ impl Summary {
         self.packets
     }
 
+    /// How many frames are RoCEv2 by their port or type, and are no packet.
+    pub(in crate::commands) const fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
     /// What there is beside them, each with its number.
     pub(in crate::commands) fn others(&self) -> Vec<String> {
         let mut all = Vec::new();

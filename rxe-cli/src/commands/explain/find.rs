@@ -201,9 +201,10 @@ fn words_of(text: &str) -> BTreeSet<String> {
     const EMPTY: &[&str] = &[
         "a", "about", "after", "all", "an", "and", "any", "are", "at", "bad", "be", "but", "by",
         "can", "could", "couldn", "did", "didn", "do", "does", "error", "errors", "failed",
-        "failure", "for", "from", "get", "got", "has", "have", "i", "in", "into", "is", "it",
-        "its", "my", "no", "not", "of", "on", "or", "that", "the", "there", "this", "to", "unable",
-        "was", "wasn", "what", "when", "why", "will", "with", "wrong", "you", "your",
+        "failure", "find", "found", "for", "from", "get", "got", "has", "have", "i", "in", "into",
+        "is", "it", "its", "known", "my", "name", "no", "not", "of", "on", "or", "that", "the",
+        "there", "this", "to", "unable", "was", "wasn", "what", "when", "why", "will", "with",
+        "wrong", "you", "your",
     ];
     let words = text.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
     let says =
