@@ -45,6 +45,14 @@ impl CaptureStream {
     pub fn give_up(&self) {
         self.given_up.store(true, Ordering::Relaxed);
     }
+
+    /// Whether nobody reads any more: the other process has closed the connection, or has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        let mut end = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::empty())];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut end, Some(&at_once)).is_ok()
+            && end[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
 }
 
 impl Write for CaptureStream {
@@ -71,5 +79,25 @@ impl Write for CaptureStream {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LiveCapture;
+
+    /// Otherwise the next one that asks would be told that the device is captured, until a packet passes.
+    #[test]
+    fn a_capture_has_ended_as_soon_as_its_reader_is_gone() {
+        let [own, reader] = UnixSocket::pair().unwrap();
+        let stream = CaptureStream::new(Arc::new(own), [0; 8]);
+        let capture = LiveCapture::new(stream, b"first", |_| Vec::new());
+        assert!(!capture.has_ended());
+        // It wants no more, and takes what is left.
+        reader.end_sending();
+        assert!(!capture.has_ended());
+        drop(reader);
+        assert!(capture.has_ended());
     }
 }

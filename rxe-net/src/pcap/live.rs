@@ -61,7 +61,7 @@ impl LiveCapture {
 
     /// Whether it has ended: the reader is gone, or wanted no more.
     pub fn has_ended(&self) -> bool {
-        self.0.output.has_ended()
+        self.0.output.has_ended() || self.0.stream.is_gone()
     }
 
     /// Ends it. Waits some tenths of a second for the reader to take what is left.
