@@ -196,7 +196,9 @@ impl ControlSockets {
             reporter: Mutex::default(),
         });
         let theirs = Arc::clone(&shared);
-        let thread = spawn_thread("rxe-lease", move || theirs.serve())
+        // The program may use up all descriptors before the thread runs.
+        let reserve = EventFd::new().ok();
+        let thread = spawn_thread("rxe-lease", move || theirs.serve(reserve))
             .map_err(|e| NetError::os("start a thread", e))?;
         Ok(Self(shared, Mutex::new(Some(thread))))
     }
@@ -283,10 +285,9 @@ impl Shared {
         self.state.lock()
     }
 
-    fn serve(&self) {
+    fn serve(&self, mut reserve: Option<EventFd>) {
         let mut callers = Vec::new();
         let mut capturing: Option<Arc<UnixSocket>> = None;
-        let mut reserve = None;
         let mut events = [Epoll::NO_EVENT; 1];
         loop {
             let listeners = {
