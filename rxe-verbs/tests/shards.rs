@@ -4,6 +4,7 @@
 mod common;
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -402,6 +403,28 @@ fn without_descriptors_for_more_there_are_as_many_shards_as_can_be() {
             talk_all(&sides);
             assert_eq!(device.shard_count(), count);
         }
+    });
+}
+
+/// The last descriptor may be a caller's, whose offer of a ring is refused a moment later.
+#[test]
+fn a_thread_that_waits_also_waits_for_a_descriptor() {
+    in_namespace("ulimit -n 80", || {
+        let side = Side::new(Device::options("lo").address(address()).open().unwrap());
+        let wait = || side.cq.wait_one(Duration::from_millis(1));
+        let mut all: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        let refused = wait().unwrap_err().to_string();
+        assert!(refused.contains("Too many open files"), "{refused}");
+        thread::scope(|scope| {
+            let last = all.pop();
+            assert!(last.is_some());
+            scope.spawn(move || {
+                thread::sleep(Duration::from_millis(20));
+                drop(last);
+            });
+            let waited = wait().unwrap_err();
+            assert!(matches!(waited, Error::TimedOut { .. }), "{waited}");
+        });
     });
 }
 

@@ -4,6 +4,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -154,11 +156,29 @@ impl Waker {
             if let Some(waker) = known.as_ref().filter(usable) {
                 return Ok(Arc::clone(waker));
             }
-            let fd = EventFd::new()?;
+            let fd = Self::new_event()?;
             let waker = Arc::new(Self { fd, generation, set: AtomicBool::new(false) });
             *known = Some(Arc::clone(&waker));
             Ok(waker)
         })
+    }
+
+    /// Makes the descriptor. If the process may open no more, another thread may have the last one only for a
+    /// moment, as for a process that has connected to offer shared memory. So it is tried for a while.
+    fn new_event() -> Result<EventFd> {
+        /// How often, and after which pauses.
+        const TRIES: u32 = 100;
+        const PAUSE: Duration = Duration::from_millis(1);
+        let mut made = EventFd::new().map_err(Error::from);
+        for _ in 1..TRIES {
+            if !made.as_ref().is_err_and(|e| e.errno() == libc::EMFILE) {
+                break;
+            }
+            rxe_net::may_block("waiting for a descriptor");
+            thread::sleep(PAUSE);
+            made = EventFd::new().map_err(Error::from);
+        }
+        made
     }
 
     /// Wakes the thread, unless it is this one: who turns the engine looks afterwards anyway.
