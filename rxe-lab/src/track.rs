@@ -22,9 +22,6 @@ pub const MAX_FLOWS: usize = 1 << 16;
 /// The most gaps that are kept for a queue pair; the oldest is forgotten.
 pub const MAX_GAPS: usize = 32;
 
-/// PSNs that a READ may take whose length was not captured.
-const MAX_READ: u32 = 1 << 16;
-
 /// A PSN this far from the one expected begins another conversation.
 const RESTART: i32 = 1 << 18;
 
@@ -117,10 +114,7 @@ impl Tracker {
             let mtu = self.mtus.entry(pair).or_default();
             *mtu = packet.payload_len.max(*mtu);
         }
-        let unseen = match packet.is_read_of_unknown_length() {
-            true => MAX_READ,
-            false => packet.unseen.most(self.mtus.get(&pair).copied()),
-        };
+        let unseen = packet.most_unseen(self.mtus.get(&pair).copied());
         let dest_qp = packet.bth.dest_qp.value();
         let key = Key { src, dst, dest_qp, point: Point::of(interface, frame) };
         if self.flows.len() >= MAX_FLOWS && !self.flows.contains_key(&key) {

@@ -6,7 +6,7 @@ use rxe_lab::capture::{Record, Start};
 use rxe_lab::frame;
 use rxe_lab::ladder::{self, Ladders};
 
-use super::decode::{Printed, Summary, failed, number, open};
+use super::decode::{Printed, Summary, failed, named, number, open};
 use crate::common::{Error, check_apart, print, terminal_width, write_file};
 
 /// Draw the conversations of a capture as sequence diagrams
@@ -92,8 +92,7 @@ impl Args {
 
 /// Why there is no diagram of a capture that could be read.
 fn nothing_to_draw(file: &Path, summary: &Summary) -> Error {
-    let name =
-        if file.as_os_str() == "-" { "standard input".into() } else { file.display().to_string() };
+    let name = named(file);
     match (summary.packets(), &summary.others()[..]) {
         (0, []) => Error::new(
             format_args!("{name} has no frame"),

@@ -68,7 +68,7 @@ fn is_standard(path: &Path) -> bool {
 
 /// The file of a report, and its permissions.
 fn report(named: &Path) -> io::Result<(NewFile, u32)> {
-    if named.as_os_str() == "-" {
+    if is_standard(named) {
         return Err(io::Error::other("reports are not written to standard output"));
     }
     let old = fs::symlink_metadata(named);

@@ -286,7 +286,7 @@ impl Checker {
         let found = &mut requester.found;
         found.stats.responses += 1;
         found.stats.marked_responses += u64::from(marked);
-        if requester.requests.interface == Some(seen.interface)
+        if requester.requests.is_at_point(seen)
             && let Some((_, last)) = &mut found.stats.span
         {
             *last = seen.at;

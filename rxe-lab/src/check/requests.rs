@@ -19,9 +19,6 @@ use super::{Found, Seen};
 use again::Episode;
 pub(super) use again::MAX_RESTARTS;
 
-/// PSNs that a READ may take whose length was not captured.
-const MAX_READ: u32 = 1 << 16;
-
 /// The most refusals that are kept: so many may come before the first packet is sent again.
 const MAX_REFUSALS: usize = 4;
 
@@ -63,7 +60,7 @@ pub(super) struct Requests {
     /// Whether a request had AckReq set when it was first sent.
     has_asked: bool,
     /// The interface that they were captured on.
-    pub(super) interface: Option<u32>,
+    interface: Option<u32>,
     pub(super) trips: Trips,
     pub(super) unready: Unready,
     /// Whether a wrong path MTU was reported.
@@ -386,10 +383,7 @@ impl Requests {
     /// Packets of this frame, which was cut, may have the PSNs behind its own.
     fn reaches(&mut self, seen: &Seen<'_>) {
         let psn = seen.packet.bth.psn;
-        let most = match seen.packet.is_read_of_unknown_length() {
-            true => MAX_READ,
-            false => seen.packet.unseen.most(self.path_mtu()),
-        };
+        let most = seen.packet.most_unseen(self.path_mtu());
         let until = psn.next() + most;
         if most > 0 && self.reach.is_none_or(|reach| until.after(reach.until)) {
             self.reach = Some(Reach { until, frame: seen.number, psn });

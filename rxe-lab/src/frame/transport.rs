@@ -218,6 +218,13 @@ impl<'a> Transport<'a> {
         self.info.is_some_and(|info| info.kind == OpKind::ReadRequest) && self.ext.reth.is_none()
     }
 
+    /// How many PSNs behind its own may be of what was not captured: of packets of its frame, if the path MTU is
+    /// this one, or of a READ whose length is not known.
+    pub fn most_unseen(&self, mtu: Option<usize>) -> u32 {
+        const MAX_READ: u32 = 1 << 16;
+        if self.is_read_of_unknown_length() { MAX_READ } else { self.unseen.most(mtu) }
+    }
+
     /// Whether its headers were captured whole.
     pub fn has_whole_headers(&self) -> bool {
         let end = self.at + self.info.map_or(header::BTH.len, |info| info.header_len);

@@ -128,10 +128,10 @@ impl Ladders {
             let is_last = std::ptr::eq(packet, &raw const packets[packets.len() - 1]);
             if self.copies.is_copy(Point::of(interface, frame), ends, packet) {
                 // The receiver's copy says what became of the packet.
-                let psn = packet.bth.psn;
-                let comments: Vec<_> =
-                    comments.iter().map(|text| format!("PSN {psn}: {text}")).collect();
                 if is_last {
+                    let psn = packet.bth.psn;
+                    let comments: Vec<_> =
+                        comments.iter().map(|text| format!("PSN {psn}: {text}")).collect();
                     self.comment(number, since, ends, packet, &comments, qps);
                 }
                 continue;

@@ -200,13 +200,15 @@ impl Lines {
     }
 }
 
+/// What a capture is called.
+pub(super) fn named(file: &Path) -> String {
+    if file.as_os_str() == "-" { "standard input".into() } else { file.display().to_string() }
+}
+
 /// The error for a capture that cannot be read, or not any further; `before` says what becomes of the frames
 /// before that place.
 pub(super) fn failed(file: &Path, e: &CaptureError, before: &str) -> Error {
-    let name = match file.to_str() {
-        Some("-") => "standard input".into(),
-        _ => file.display().to_string(),
-    };
+    let name = named(file);
     let todo = match (&e.problem, e.frame) {
         (Problem::Io(_), 0) => "give a file that can be read",
         (_, 0) => "give a file that tcpdump, Wireshark or rxe has written",

@@ -321,11 +321,12 @@ impl Requests {
     /// than any answer has come: the awaited one was late. `until` is the PSN behind what it acknowledges,
     /// and `trips` are the round trips that were measured.
     pub(in super::super) fn answered(&mut self, seen: &Seen<'_>, until: Psn, trips: u64) {
+        let is_at_point = self.is_at_point(seen);
         let Some(episode) = self.episode.as_mut().filter(|e| until.after(e.first)) else { return };
         let Some((at, timer)) = episode.timeout.take() else { return };
         let (Some(min), Some(max)) = (self.min_rtt, self.max_rtt) else { return };
         // Times of two capture points are not compared.
-        if self.interface != Some(seen.interface) {
+        if !is_at_point {
             return;
         }
         let Some(sent) = self.history.get(seen.packet.bth.psn) else { return };

@@ -57,42 +57,23 @@ fn responses_of_reads_and_atomics_have_numbers_too() {
     assert_eq!(numbers(1, 1, 3), 2);
 }
 
-/// A READ of four packets, asked again from the third, and the responses to that.
-fn read_again(responses: &[(Opcode, u32, usize)]) -> Vec<Kind> {
+const FIRST: Opcode = Opcode::RC_READ_RESPONSE_FIRST;
+const MIDDLE: Opcode = Opcode::RC_READ_RESPONSE_MIDDLE;
+const LAST: Opcode = Opcode::RC_READ_RESPONSE_LAST;
+const ONLY: Opcode = Opcode::RC_READ_RESPONSE_ONLY;
+
+/// A READ of four packets, of which the first `before` were answered, and which is then asked for again: the PSN
+/// where that begins, its bytes, and the responses to it.
+fn read_again(
+    before: usize,
+    (psn, bytes): (u32, u32),
+    responses: &[(Opcode, u32, usize)],
+) -> Vec<Kind> {
     let mut all = OneAddress::default();
     all.read(0x11, 0, 1000);
-    respond(&mut all, Opcode::RC_READ_RESPONSE_FIRST, 0, 1, 256);
-    respond(&mut all, Opcode::RC_READ_RESPONSE_MIDDLE, 1, 1, 256);
-    all.pause = Some(Duration::from_millis(5));
-    all.read(0x11, 2, 488);
-    for (opcode, psn, len) in responses {
-        respond(&mut all, *opcode, *psn, 1, *len);
+    for (opcode, psn) in [(FIRST, 0), (MIDDLE, 1)].into_iter().take(before) {
+        respond(&mut all, opcode, psn, 1, 256);
     }
-    all.finish().0.into_iter().map(|(kind, _)| kind).collect()
-}
-
-#[test]
-fn the_answer_to_a_repeated_read_begins_where_the_repetition_does() {
-    const FIRST: Opcode = Opcode::RC_READ_RESPONSE_FIRST;
-    const MIDDLE: Opcode = Opcode::RC_READ_RESPONSE_MIDDLE;
-    const LAST: Opcode = Opcode::RC_READ_RESPONSE_LAST;
-    const ONLY: Opcode = Opcode::RC_READ_RESPONSE_ONLY;
-    let again = read_again(&[(FIRST, 2, 256), (LAST, 3, 232)]);
-    assert_eq!(again, [Kind::Timeout]);
-    // Late ones of the first transmission.
-    assert_eq!(read_again(&[(MIDDLE, 2, 256), (LAST, 3, 232)]), [Kind::Timeout]);
-    for wrong in [(ONLY, 2, 256), (ONLY, 3, 232), (FIRST, 3, 256), (LAST, 2, 232), (LAST, 3, 228)] {
-        let kinds = read_again(&[(FIRST, 2, 256), wrong]);
-        assert!(kinds.contains(&Kind::Response), "{wrong:?}: {kinds:?}");
-    }
-}
-
-/// A READ of four packets, of which only a part is asked for again: the PSN where that begins, its bytes, and the
-/// responses to it.
-fn read_in_part(psn: u32, bytes: u32, responses: &[(Opcode, u32, usize)]) -> Vec<Kind> {
-    let mut all = OneAddress::default();
-    all.read(0x11, 0, 1000);
-    respond(&mut all, Opcode::RC_READ_RESPONSE_FIRST, 0, 1, 256);
     all.pause = Some(Duration::from_millis(5));
     all.read(0x11, psn, bytes);
     for (opcode, psn, len) in responses {
@@ -102,11 +83,19 @@ fn read_in_part(psn: u32, bytes: u32, responses: &[(Opcode, u32, usize)]) -> Vec
 }
 
 #[test]
+fn the_answer_to_a_repeated_read_begins_where_the_repetition_does() {
+    let again = read_again(2, (2, 488), &[(FIRST, 2, 256), (LAST, 3, 232)]);
+    assert_eq!(again, [Kind::Timeout]);
+    // Late ones of the first transmission.
+    assert_eq!(read_again(2, (2, 488), &[(MIDDLE, 2, 256), (LAST, 3, 232)]), [Kind::Timeout]);
+    for wrong in [(ONLY, 2, 256), (ONLY, 3, 232), (FIRST, 3, 256), (LAST, 2, 232), (LAST, 3, 228)] {
+        let kinds = read_again(2, (2, 488), &[(FIRST, 2, 256), wrong]);
+        assert!(kinds.contains(&Kind::Response), "{wrong:?}: {kinds:?}");
+    }
+}
+
+#[test]
 fn a_repeated_read_may_ask_for_less() {
-    const FIRST: Opcode = Opcode::RC_READ_RESPONSE_FIRST;
-    const MIDDLE: Opcode = Opcode::RC_READ_RESPONSE_MIDDLE;
-    const LAST: Opcode = Opcode::RC_READ_RESPONSE_LAST;
-    const ONLY: Opcode = Opcode::RC_READ_RESPONSE_ONLY;
     for (psn, bytes, responses) in [
         (1, 256, &[(ONLY, 1, 256)][..]),
         (1, 512, &[(FIRST, 1, 256), (LAST, 2, 256)]),
@@ -114,7 +103,7 @@ fn a_repeated_read_may_ask_for_less() {
         (0, 256, &[(ONLY, 0, 256)]),
         (3, 100, &[(ONLY, 3, 100)]),
     ] {
-        let kinds = read_in_part(psn, bytes, responses);
+        let kinds = read_again(1, (psn, bytes), responses);
         assert!(!kinds.contains(&Kind::Response), "{psn}, {bytes} bytes: {kinds:?}");
     }
     for (psn, bytes, wrong) in [
@@ -124,7 +113,7 @@ fn a_repeated_read_may_ask_for_less() {
         (1, 256, (LAST, 2, 256)),
         (0, 256, (ONLY, 0, 512)),
     ] {
-        let kinds = read_in_part(psn, bytes, &[wrong]);
+        let kinds = read_again(1, (psn, bytes), &[wrong]);
         assert!(kinds.contains(&Kind::Response), "{psn}, {bytes} bytes, {wrong:?}: {kinds:?}");
     }
 }
