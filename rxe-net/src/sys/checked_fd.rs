@@ -74,8 +74,7 @@ impl CheckedFd {
     /// Moves the descriptor to a high number, if one is free.
     pub(crate) fn internal(fd: OwnedFd) -> Self {
         let low = Self::new(fd);
-        let floor = HIGH.min(limit() / 2);
-        rustix::io::fcntl_dupfd_cloexec(&low, number(floor)).map_or(low, Self::new)
+        rustix::io::fcntl_dupfd_cloexec(&low, floor(HIGH, 2)).map_or(low, Self::new)
     }
 
     /// For one that the program sees: a number above those that it opens itself, if one is free
@@ -85,8 +84,7 @@ impl CheckedFd {
     /// program's that stands for a descriptor of librdmacm's, and finds that itself if it is lower.
     pub(crate) fn seen(fd: OwnedFd) -> Self {
         let low = Self::new(fd);
-        let floor = SEEN.min(limit() / 4);
-        match rustix::io::fcntl_dupfd_cloexec(&low, number(floor)) {
+        match rustix::io::fcntl_dupfd_cloexec(&low, floor(SEEN, 4)) {
             Ok(high) if high.as_raw_fd() < SELECT => Self::new(high),
             _ => low,
         }
@@ -127,13 +125,10 @@ impl CheckedFd {
     }
 }
 
-/// How many descriptors the process may have.
-fn limit() -> u64 {
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
-}
-
-fn number(floor: u64) -> RawFd {
-    RawFd::try_from(floor).unwrap_or(0)
+/// Where numbers are to begin: at `wanted`, or where this part of those begins that the process may have.
+fn floor(wanted: u64, part: u64) -> RawFd {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    RawFd::try_from(wanted.min(limit / part)).unwrap_or(0)
 }
 
 impl Drop for CheckedFd {

@@ -567,10 +567,8 @@ impl World {
         self.waiting[at].push_back(Waiting { posted: now, stopped });
         let in_memory = answers && at == 0 && self.host.0.lock().peer.echoes;
         let urgent = post.urgent || in_memory && self.answers.is_ping_pong();
-        let incomplete = self.qps[at].sends_outstanding();
-        let acknowledged = QPS[at].1.is_reliable();
-        let alone = acknowledged && incomplete <= post.requests;
-        let post = Post { incomplete, acknowledged, urgent, ..post };
+        let alone = QPS[at].1 == QpType::Rc && self.qps[at].sends_outstanding() <= post.requests;
+        let post = Post { urgent, ..post }.on(&self.qps[at]);
         let awaited = self.program(MAX_ANSWER_WAIT, |world| {
             if world.shard.posted(&post) && in_memory {
                 world.shard.await_answer(world.qps[at].qpn(), &mut world.answers);

@@ -271,9 +271,7 @@ impl QueuePair {
             None
         };
         let urgent = posted.urgent || answers.as_ref().is_some_and(|a| a.is_ping_pong());
-        let incomplete = self.sends_outstanding();
-        let acknowledged = self.handle.init().service.is_reliable();
-        let post = Post { incomplete, acknowledged, urgent, ..posted };
+        let post = Post { urgent, ..posted }.on(&self.handle);
         if self.shard().posted(&post)
             && let Some(answers) = &mut answers
         {

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use rxe_core::qp::QpHandle;
 use rxe_core::queue::{SendFlags, SendRequest};
 use rxe_core::types::Time;
 
@@ -48,6 +49,12 @@ impl Post {
         self.packets = self.packets.saturating_add(packets).saturating_add(1);
         self.requests = self.requests.saturating_add(1);
         self.urgent |= request.flags.contains(SendFlags::SOLICITED);
+    }
+
+    /// The same, posted on this queue pair.
+    pub(crate) fn on(self, qp: &QpHandle) -> Self {
+        let acknowledged = qp.init().service.is_reliable();
+        Self { incomplete: qp.sends_outstanding(), acknowledged, ..self }
     }
 
     /// Whether it is too much, or too urgent, to wait.

@@ -158,9 +158,7 @@ fn connected_qp(shard: &Shard, service: QpType) -> (Arc<QpHandle>, Arc<Completio
 /// Posts an empty message as a program does.
 fn post(shard: &Shard, qp: &QpHandle, urgent: bool) {
     qp.post_send(empty_send(0)).unwrap();
-    let acknowledged = qp.init().service.is_reliable();
-    let incomplete = qp.sends_outstanding();
-    shard.posted(&Post { packets: 1, requests: 1, incomplete, acknowledged, urgent });
+    shard.posted(&Post { packets: 1, requests: 1, urgent, ..Post::default() }.on(qp));
 }
 
 /// Posts until requests wait. Returns how many posts that took.
