@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use super::Shard;
 use super::policy::AdaptivePolling;
 use super::shard::BUDGET;
+use super::turn::Core;
 use super::watch::Woken;
 use crate::error::{Error, Result};
 use crate::os::now;
@@ -112,10 +113,12 @@ impl Shard {
 
 /// Does all there is to do. How many packets came, and whether it is the driver who watches.
 fn turn(shard: &Shard, timer: bool) -> Result<(usize, bool)> {
-    let turned = shard.with_turn(|core| {
+    let gone = |core: &mut Core| {
         if timer {
-            core.armed.timer_gone();
+            core.timer_gone();
         }
+    };
+    let turned = shard.turn_after(gone, |core| {
         let mut packets = 0;
         loop {
             match core.receive(BUDGET, &shard.watch)? {

@@ -19,7 +19,9 @@ use rxe_core::wire::{
 };
 use rxe_net::{Backend, Capabilities, NetError, Rng, SendStatus, SharedFd, SrcPort};
 
-use super::policy::{AckPolicy, Answers, MAX_ANSWER_WAIT, MAX_POST_WAIT, Post, TICK};
+use super::policy::{
+    AckPolicy, Answers, BATCHES_IN_TIME, MAX_ANSWER_WAIT, MAX_POST_WAIT, MAX_STREAM_WAIT, Post, TICK,
+};
 use super::shard::{Shard, ShardParts};
 use super::testing::ready_to_send;
 use crate::event::{AsyncEvents, Events};
@@ -269,6 +271,8 @@ struct World {
     last: Time,
     polled: bool,
     began: Option<Time>,
+    /// Batches in a row that left before the driver's timer went off, or more.
+    in_time: u32,
     /// Posts that came at most 50 µs after a message was read, and those that came after a message at all.
     answered: u32,
     rounds: u32,
@@ -365,6 +369,7 @@ impl World {
             last: Time::ZERO,
             polled: false,
             began: None,
+            in_time: 0,
             answered: 0,
             rounds: 0,
             seen: 0,
@@ -411,7 +416,9 @@ impl World {
     /// The same for a call of the program. A long turn hands the lock over: the driver has it then, if it is due.
     fn program<R>(&mut self, allowed: Duration, f: impl FnOnce(&mut Self) -> R) -> R {
         let began = self.now();
+        let waited = self.unsent() > 0;
         let result = self.call(allowed, f);
+        self.in_time += u32::from(waited && self.unsent() == 0);
         let now = self.now();
         if now.since(began) > TURN / 4 {
             self.run_until(now);
@@ -427,10 +434,15 @@ impl World {
                 let request = self.waiting[at].pop_front().expect("it was posted");
                 let waited = left.since(request.posted);
                 let waited = waited.saturating_sub(stopped - request.stopped);
-                let limit = MAX_POST_WAIT + SLACK;
+                let limit = self.max_wait() + SLACK;
                 assert!(state.bulk > 0 || waited <= limit, "a request waited for {waited:?}");
             }
         }
+    }
+
+    /// How long requests may wait.
+    fn max_wait(&self) -> Duration {
+        (MAX_POST_WAIT * (1 << (self.in_time / BATCHES_IN_TIME).min(8))).min(MAX_STREAM_WAIT)
     }
 
     /// Requests that have not left.
@@ -468,8 +480,10 @@ impl World {
             if waited && !self.is_busy() {
                 assert_eq!(self.unsent(), 0, "the driver lets requests wait");
                 self.met(2);
-                if self.began.is_some_and(|began| next.since(began) >= MAX_POST_WAIT) {
-                    self.stream = 0;
+                if self.began.is_some_and(|began| next.since(began) >= self.max_wait()) {
+                    (self.stream, self.in_time) = (0, 0);
+                } else {
+                    self.in_time += 1;
                 }
             }
             self.began = None;

@@ -16,7 +16,7 @@
 //! | [`Shard::look`], [`Shard::attach`] | for a given time | no | no |
 //!
 //! Each ends by answering the doorbells that were rung while the thread had the lock. After a post that
-//! waits they wait too, at most [`MAX_POST_WAIT`](super::policy::MAX_POST_WAIT): then the driver turns the
+//! waits they wait too, as long as [`Posts`](super::policy::Posts) says: then the driver turns the
 //! engine. [`Shard::is_free_within`] takes the lock as well, and leaves the doorbells to its caller.
 
 mod locked;
@@ -163,10 +163,20 @@ impl Shard {
 
     /// As [`Shard::with`], and the turn is a whole one.
     pub(super) fn with_turn<R>(&self, f: impl FnOnce(&mut Core) -> R) -> Result<R> {
+        self.turn_after(|_| (), f)
+    }
+
+    /// As [`Shard::with_turn`], but first, before requests leave that wait, does `prepare`.
+    pub(super) fn turn_after<R>(
+        &self,
+        prepare: impl FnOnce(&mut Core),
+        f: impl FnOnce(&mut Core) -> R,
+    ) -> Result<R> {
         self.check_own()?;
         let mut core = self.lock();
         // It may have failed while this thread waited for the lock.
         self.check()?;
+        prepare(&mut core);
         if core.waiting || self.unsent.record().has_posts() {
             // `f` may end the queue pair that they are of.
             self.end_turn(&mut core, false)?;

@@ -10,7 +10,7 @@ use rxe_core::wire::{Frame, TxBatch};
 use rxe_net::{Backend, Joiner, Membership, NetError, SendStatus, Tap};
 
 use super::policy::{
-    AckPolicy, Acks, Interest, MAX_POST_WAIT, Post, Posts, TimerGate, Timers, TurnLimit, Watchers,
+    AckPolicy, Acks, Interest, Post, Posts, TimerGate, Timers, TurnLimit, Watchers,
 };
 use super::unsent::Unsent;
 use super::watch::{Armed, Watch};
@@ -311,6 +311,13 @@ impl Core {
         Ok(packets)
     }
 
+    /// The driver's timer has gone off.
+    pub(super) fn timer_gone(&mut self) {
+        if self.armed.timer_gone(self.environment.now()) {
+            self.posts.timed_out();
+        }
+    }
+
     /// Whether a post may wait for the next one. If so the driver wakes in time, and
     /// [`Unsent::join_posts`] lets more wait.
     pub(super) fn posts_wait(&mut self, post: &Post, watch: &Watch) -> bool {
@@ -324,7 +331,7 @@ impl Core {
         if !self.posts.posted(&Post { urgent: post.urgent || busy, ..*post }, time) {
             return false;
         }
-        self.armed.set_posts_timer(watch, time, MAX_POST_WAIT);
+        self.armed.set_posts_timer(watch, time, self.posts.max_wait());
         self.unsent.begin_posts(post.packets);
         true
     }

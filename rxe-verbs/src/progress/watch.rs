@@ -228,7 +228,7 @@ impl Armed {
     /// Wakes the driver between half of `wait` and `wait` from `now`, or earlier for something else. What
     /// this was called for before is forgotten: a stream of posts does not wake the driver.
     pub(super) fn set_posts_timer(&mut self, watch: &Watch, now: Time, wait: Duration) {
-        if self.posts == Time::MAX || self.posts < now + wait / 2 {
+        if self.posts > now + wait || self.posts < now + wait / 2 {
             self.posts = now + wait;
             self.apply(watch);
         }
@@ -242,9 +242,11 @@ impl Armed {
         }
     }
 
-    /// The timer has gone off.
-    pub(super) fn timer_gone(&mut self) {
+    /// The timer has gone off. Whether posts were to leave by `now`.
+    pub(super) fn timer_gone(&mut self, now: Time) -> bool {
+        let posts = self.posts <= now;
         (self.timer, self.deadline, self.posts) = (Time::MAX, Time::MAX, Time::MAX);
+        posts
     }
 }
 

@@ -17,8 +17,10 @@
 //!    the eighth post in a row that came within 10 µs of the one before, after a poll, or after as many as
 //!    leave in one call. A request that follows no other within 10 µs, after a poll that found the last
 //!    completion of a reliable queue pair, leaves too.
-//! 2. A request that waits leaves within [`MAX_POST_WAIT`]. Fewer than [`Post::MAX_PACKETS`] packets
-//!    wait. A request with a solicited event, or with so many packets itself, never waits.
+//! 2. A request that waits leaves within [`MAX_POST_WAIT`]; after each 16 batches in a row that left before
+//!    the driver's timer went off, within twice as long, and always within [`MAX_STREAM_WAIT`]. Fewer than
+//!    [`Post::MAX_PACKETS`] packets wait. A request with a solicited event, or with so many packets itself,
+//!    never waits.
 //! 3. The end of every turn, whoever takes it, leaves no request waiting.
 //! 4. The acknowledgement of a message leaves before the poll returns that has brought the message,
 //!    unless eight answers were posted within 50 µs of their messages before. Then it leaves with the next
@@ -46,7 +48,9 @@ pub(crate) use answers::Answers;
 pub(super) use answers::{Asked, MAX_ANSWER_WAIT, messages};
 pub(super) use polling::AdaptivePolling;
 pub(crate) use posts::Post;
-pub(super) use posts::{MAX_POST_WAIT, Posts};
+pub(super) use posts::Posts;
+#[cfg(test)]
+pub(super) use posts::{BATCHES_IN_TIME, MAX_POST_WAIT, MAX_STREAM_WAIT};
 pub(super) use timers::TimerGate;
 pub(crate) use timers::Timers;
 pub(super) use turn::TurnLimit;

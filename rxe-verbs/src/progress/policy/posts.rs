@@ -11,8 +11,17 @@ use rxe_core::qp::QpHandle;
 use rxe_core::queue::{SendFlags, SendRequest};
 use rxe_core::types::Time;
 
-/// No request waits longer than this, but for the time until the driver runs.
+/// No request waits longer than this, but for the time until the driver runs; in a long stream not longer
+/// than [`MAX_STREAM_WAIT`].
 pub(in crate::progress) const MAX_POST_WAIT: Duration = Duration::from_micros(50);
+
+/// No request of a long stream waits longer than this.
+pub(in crate::progress) const MAX_STREAM_WAIT: Duration = Duration::from_micros(800);
+
+/// After so many batches in a row that left before the driver's timer went off, those that follow may wait
+/// twice as long. Setting a timer that goes off soon takes 20 µs in a virtual machine, because its
+/// hypervisor has to set it; a stream then has to set it less often.
+pub(in crate::progress) const BATCHES_IN_TIME: u32 = 16;
 
 /// Posts that follow one another within this time are one stream.
 const STREAM_GAP: Duration = Duration::from_micros(10);
@@ -82,6 +91,8 @@ pub(in crate::progress) struct Posts {
     received: bool,
     /// Requests wait since then.
     waiting: Option<Time>,
+    /// Batches in a row that left before the driver's timer went off.
+    in_time: u32,
 }
 
 impl Posts {
@@ -125,13 +136,28 @@ impl Posts {
         self.received = true;
     }
 
+    /// How long requests may wait that begin to wait now.
+    pub(in crate::progress) fn max_wait(&self) -> Duration {
+        let doubled = MAX_POST_WAIT * 2u32.saturating_pow((self.in_time / BATCHES_IN_TIME).min(8));
+        doubled.min(MAX_STREAM_WAIT)
+    }
+
+    /// The driver's timer has gone off, which was set for requests that wait: the stream has ended.
+    pub(in crate::progress) fn timed_out(&mut self) {
+        self.in_time = 0;
+        if self.waiting.take().is_some() {
+            self.streak = 0;
+        }
+    }
+
     /// What waited leaves at `now`.
     pub(in crate::progress) fn left(&mut self, now: Time) {
-        if let Some(since) = self.waiting.take()
-            && now.since(since) >= MAX_POST_WAIT
-        {
+        let Some(since) = self.waiting.take() else { return };
+        if now.since(since) >= self.max_wait() {
             // It waited in vain.
-            self.streak = 0;
+            (self.streak, self.in_time) = (0, 0);
+        } else {
+            self.in_time = self.in_time.saturating_add(1);
         }
     }
 }
@@ -236,6 +262,23 @@ mod tests {
         assert!(posts.posted(&SMALL, at(1_001)));
         posts.left(at(1_001) + MAX_POST_WAIT);
         assert!(!posts.posted(&SMALL, at(1_052)));
+    }
+
+    #[test]
+    fn a_long_stream_may_wait_longer_until_the_timer_has_ended_it() {
+        let mut posts = streaming();
+        let mut waits = Vec::new();
+        for i in 0..6 * u64::from(BATCHES_IN_TIME) {
+            waits.push(posts.max_wait().as_micros());
+            assert!(posts.posted(&SMALL, at(1_001 + 2 * i)));
+            posts.left(at(1_002 + 2 * i));
+        }
+        let expected = [50, 100, 200, 400, 800, 800].map(|wait| [wait; BATCHES_IN_TIME as usize]);
+        assert_eq!(waits, expected.concat());
+        assert!(posts.posted(&SMALL, at(1_200)));
+        posts.timed_out();
+        assert_eq!(posts.max_wait(), MAX_POST_WAIT);
+        assert!(!posts.posted(&SMALL, at(1_201)), "the stream begins anew");
     }
 
     #[test]
