@@ -77,8 +77,7 @@ impl Drop for Driver {
 }
 
 fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> {
-    let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let mut polling = AdaptivePolling::new(cpus);
+    let mut polling = AdaptivePolling::new();
     let mut woken = Woken::default();
     let mut turns = 0u32;
     while !shard.stop.load(Ordering::Acquire) {
@@ -92,9 +91,12 @@ fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> 
         turns = turns.wrapping_add(1);
         // A driver that polls sleeps now and then too: packets do not tell of the interface.
         if !polling.goes_on(packets, alone, now()) || turns.is_multiple_of(1024) {
-            let before = now();
             woken = shard.watch.sleep()?;
-            polling.slept(now().since(before));
+            polling.slept();
+        } else if shard.single_cpu {
+            let before = now();
+            thread::yield_now();
+            polling.yielded(now().since(before));
         }
     }
     Ok(())

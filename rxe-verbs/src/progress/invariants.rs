@@ -20,7 +20,8 @@ use rxe_core::wire::{
 use rxe_net::{Backend, Capabilities, NetError, Rng, SendStatus, SharedFd, SrcPort};
 
 use super::policy::{
-    AckPolicy, Answers, BATCHES_IN_TIME, MAX_ANSWER_WAIT, MAX_POST_WAIT, MAX_STREAM_WAIT, Post, TICK,
+    AckPolicy, Answers, BATCHES_IN_TIME, MAX_ANSWER_WAIT, MAX_POST_WAIT, MAX_STREAM_WAIT, Post,
+    TICK,
 };
 use super::shard::{Shard, ShardParts};
 use super::testing::ready_to_send;
