@@ -356,6 +356,17 @@ fn programs_run_with_several_shards_as_with_one() {
 }
 
 #[test]
+fn a_program_that_only_looks_at_its_memory_sees_what_is_written_there() {
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/looks.c"], &VERBS)) else { return };
+    let program = c.path("tests/c/looks.c").display().to_string();
+    for gap in [0, 2000] {
+        let script = format!("timeout 60 $RXE run -- {program} rxe_veth0 1 {gap} 100 - - 2>&1");
+        let Some(out) = alone("looks", "cc", &script) else { return };
+        assert!(out.starts_with(&format!("{gap} us apart: median ")), "{out}");
+    }
+}
+
+#[test]
 fn threads_that_sleep_in_what_another_destroys() {
     let Some(c) = or_skip(Compiled::new(&["tests/c/sleepers.c"])) else { return };
     let program = c.path("tests/c/sleepers.c");
