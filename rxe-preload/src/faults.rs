@@ -2,7 +2,7 @@
 //! faults did.
 
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rxe_net::PerProcess;
@@ -25,12 +25,25 @@ struct FailingCall {
     /// The how many-th call; all if `None`.
     nth: Option<u64>,
     calls: AtomicU64,
+    /// Calls that this fault has made fail.
+    failed: AtomicU64,
 }
 
 impl FailingCall {
     fn new(fault: &VerbsFault) -> Option<Self> {
         let VerbsFault::Errno { errno, function, call } = *fault else { return None };
-        Some(Self { fault: *fault, function, errno, nth: call, calls: AtomicU64::new(0) })
+        let (calls, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Some(Self { fault: *fault, function, errno, nth: call, calls, failed })
+    }
+
+    /// What it did.
+    fn line(&self) -> String {
+        let [failed, calls] = [&self.failed, &self.calls].map(|n| n.load(Ordering::Relaxed));
+        format!(
+            "{} hit {failed} of {calls} {}",
+            self.fault,
+            if calls == 1 { "call" } else { "calls" }
+        )
     }
 }
 
@@ -42,11 +55,15 @@ pub(crate) fn may_fail(function: &'static str) -> Outcome {
 
 #[cold]
 fn fail(function: &'static str) -> Outcome {
-    let of_function = FAILING.iter().filter(|call| call.function == function);
+    let mut of_function = FAILING.iter().filter(|call| call.function == function).peekable();
+    if of_function.peek().is_some() {
+        begin_report();
+    }
     let mut outcome = Ok(());
     for call in of_function {
         let number = call.calls.fetch_add(1, Ordering::Relaxed) + 1;
         if outcome.is_ok() && call.nth.is_none_or(|nth| nth == number) {
+            call.failed.fetch_add(1, Ordering::Relaxed);
             let why = format!("a fault on purpose ({})", call.fault);
             outcome = Err(Failure::new(call.errno, why));
         }
@@ -54,29 +71,48 @@ fn fail(function: &'static str) -> Outcome {
     outcome
 }
 
-/// The faults of the devices that this process has opened, with their names. A forked child does not
-/// repeat what its parent says.
-static OPENED: PerProcess<Mutex<Vec<(String, InjectedFaults)>>> = PerProcess::new();
+/// What a process reports when it ends. A forked child does not repeat what its parent says.
+#[derive(Default)]
+struct Report {
+    /// Whether this process has opened a device, or called a function that is to fail.
+    begun: AtomicBool,
+    /// The faults of the devices that it has opened, with their names.
+    opened: Mutex<Vec<(String, InjectedFaults)>>,
+}
+
+static REPORT: PerProcess<Report> = PerProcess::new();
+
+/// Whether [`say`] is called at the end. A forked child inherits this with the hook itself.
+static IS_HOOKED: AtomicBool = AtomicBool::new(false);
 
 /// Says when the program ends what the faults of this device did.
 pub(crate) fn report_at_exit(device: &Device) {
     let Some(faults) = device.faults() else { return };
-    let mut opened = OPENED.get().lock();
-    if opened.is_empty() {
-        rxe_net::at_exit(report);
-    }
-    opened.push((device.name().to_owned(), faults.clone()));
+    begin_report().opened.lock().push((device.name().to_owned(), faults.clone()));
 }
 
-extern "C" fn report() {
-    if CONFIG.explain == Explain::Off {
+fn begin_report() -> &'static Report {
+    let report = REPORT.get();
+    report.begun.store(true, Ordering::Relaxed);
+    if !IS_HOOKED.swap(true, Ordering::Relaxed) {
+        rxe_net::at_exit(say);
+    }
+    report
+}
+
+extern "C" fn say() {
+    let report = REPORT.get();
+    if CONFIG.explain == Explain::Off || !report.begun.load(Ordering::Relaxed) {
         return;
     }
     // The program may end in a signal handler that interrupts a holder of the lock.
-    let Some(opened) = OPENED.get().try_lock() else { return };
-    for (device, faults) in opened.iter() {
-        faults.lines().iter().for_each(|line| stderr::line(&format!("fault on {device}: {line}")));
+    if let Some(opened) = report.opened.try_lock() {
+        for (device, faults) in opened.iter() {
+            let lines = faults.lines();
+            lines.iter().for_each(|line| stderr::line(&format!("fault on {device}: {line}")));
+        }
     }
+    FAILING.iter().for_each(|call| stderr::line(&format!("fault: {}", call.line())));
 }
 
 #[cfg(test)]
