@@ -21,6 +21,7 @@ const MAX_RULES: usize = 32;
 const SLOW_CQ: Duration = Duration::from_millis(1);
 
 const FAULTS: &str = "drop, dup, reorder, delay, corrupt, ecn, wc=, errno=, async= or slow cq";
+const PACKET_FAULTS: &str = "drop, dup, reorder, delay, corrupt or ecn";
 const CONDITIONS: &str = "only, after or burst";
 const KEYS: &str = "qp=, opcode=, psn= or dst=";
 
@@ -171,7 +172,10 @@ fn fault<'t>(clause: &mut Clause<'t>) -> Result<Option<Parsed<'t>>> {
             (FaultAction::Delay { base, jitter }, amount(clause)?)
         }
         _ => {
-            let why = format!("not a fault: write {FAULTS}, or a condition: {CONDITIONS}");
+            let why = match direction {
+                Some(_) => format!("not a fault that has a direction: write {PACKET_FAULTS}"),
+                None => format!("not a fault: write {FAULTS}, or a condition: {CONDITIONS}"),
+            };
             return Err(FaultError::new(word, why));
         }
     };

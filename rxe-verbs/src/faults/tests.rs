@@ -121,7 +121,7 @@ fn what_is_wrong_is_said_with_its_place_and_what_is_allowed() {
         ("wc=RETRY_EXC@msg", 17, "", "the number of a request is missing"),
         ("wc=RETRY_EXC@msg 0", 18, "0", "write a whole number from 1"),
         ("wc=RETRY_EXC@msg 1 after 5", 20, "after", "has no conditions"),
-        ("in: wc=RETRY_EXC@msg 1", 5, "wc=RETRY_EXC@msg", "not a fault"),
+        ("in: wc=RETRY_EXC@msg 1", 5, "wc=RETRY_EXC@msg", "has a direction: write drop, dup,"),
         ("errno=ENOMEM", 1, "errno=ENOMEM", "write errno=NAME@FUNCTION#N"),
         ("errno=12@ibv_reg_mr", 7, "12", "not an errno: write one of EPERM"),
         ("errno=ENOMEM@reg_mr#1", 14, "reg_mr", "not a function that can fail: write one of ibv_"),
