@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use rxe_core::VerbsError;
 use toml::Spanned;
 
 /// A mistake in a description.
@@ -48,8 +49,26 @@ impl Mistake {
         let span = e.span().unwrap_or_default();
         let words: Vec<_> = e.message().split_whitespace().collect();
         let message = words.join(" ");
+        if message.starts_with("wanted exactly 1 element") {
+            return Self::new(
+                span,
+                "a step has one name: write `{ send = { … } }, { wait = \"\" }`",
+            );
+        }
         let wrong = text.get(span.clone()).and_then(|written| number(&message, written));
         Self::new(span, wrong.unwrap_or(message))
+    }
+
+    /// Why a work request at these bytes is not taken.
+    pub(super) fn of_post(e: &VerbsError, span: &Range<usize>) -> Self {
+        let text = match e {
+            VerbsError::QueueFull { queue, depth } => format!(
+                "the {queue} queue is full: it has room for {depth} requests, so let some complete in between: \
+                 {{ wait = \"\" }}"
+            ),
+            e => format!("it cannot be posted: {e}"),
+        };
+        Self::new(span.clone(), text)
     }
 
     /// The same mistake so many characters further on in a string of one line.

@@ -244,7 +244,7 @@ impl Run<'_> {
                 Some(srq) => srq.post_recv(request),
                 None => made.handle.post_recv(request),
             };
-            posted.map_err(|e| Mistake::new(span.clone(), format!("it cannot be posted: {e}")))?;
+            posted.map_err(|e| Mistake::of_post(&e, span))?;
             let is_usable = it.lkey.is_none_or(|key| key == region.key.value());
             let receive = replay::Receive { len: (*it.bytes.get_ref()).into(), is_usable };
             pair.receives.borrow_mut().push((self.world.now, receive));
@@ -327,7 +327,7 @@ impl Run<'_> {
             _ => {}
         }
         let posted = made.handle.post_send(request);
-        posted.map_err(|e| Mistake::new(span.clone(), format!("it cannot be posted: {e}")))
+        posted.map_err(|e| Mistake::of_post(&e, span))
     }
 
     fn packet(&mut self, it: &Packet, span: &Range<usize>) -> Result<()> {

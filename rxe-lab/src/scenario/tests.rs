@@ -283,6 +283,18 @@ fn mistakes_are_said_with_line_and_column() {
         ),
         ("{ packet = { qp = \"a\", BTH = { OpCode = 4 }, data = \"123\" } }", 63, "pairs of hex"),
         ("{ send = { qp = \"a\", bytes = 3000000000 } }", 11, "it cannot be posted"),
+        ("{ send = { qp = \"a\" }, read = { qp = \"a\" } }", 11, "a step has one name: write"),
+        ("{}", 11, "a step has one name: write"),
+        (
+            "{ send = { qp = \"a\", count = 2000 } }",
+            11,
+            "the send queue is full: it has room for 1024 requests, so let some complete in between: { wait = \"\" }",
+        ),
+        (
+            "{ receive = { qp = \"b\", bytes = 9, count = 2000 } }",
+            11,
+            "the receive queue is full: it has room for 1024 requests",
+        ),
     ] {
         let (line, at, text) = wrong(&with(step));
         assert!(text.contains(said), "{step}: {text}");
