@@ -7,8 +7,8 @@ use rxe_core::cm::mad::{self, Mad, Message};
 use rxe_core::cm::service::{IpCmHeader, PortSpace};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{
-    Aeth, AtomicEth, Bth, Deth, DropReason, Ext, Feth, IpId, NetHeader, OpInfo, OpKind, Reth,
-    Syndrome, icrc,
+    Aeth, AtomicEth, Bth, Deth, DropReason, Ext, Feth, IpId, NetHeader, OpInfo, OpKind, Position,
+    Reth, Syndrome, icrc,
 };
 
 use super::unseen::Unseen;
@@ -95,10 +95,19 @@ impl<'a> Transport<'a> {
 
     /// The only packet of its frame that was seen, of which so many bytes were captured.
     pub(super) fn with_unseen(mut self, captured: usize) -> Self {
-        if let Some(info) = self.info.filter(|_| self.may_be_several()) {
+        if let Some(info) = self.info.filter(|_| self.may_be_several())
+            && !self.is_whole_write(info)
+        {
             self.unseen = Unseen::behind(info, captured, self.len, self.payload_len);
         }
         self
+    }
+
+    /// Whether it is a WRITE of one packet that ends where its RETH says, so that nothing follows in its frame.
+    fn is_whole_write(&self, info: &OpInfo) -> bool {
+        let is_one = info.kind == OpKind::Write && info.position == Position::Only;
+        let announced = self.ext.reth.and_then(|reth| usize::try_from(reth.dma_len).ok());
+        is_one && announced == Some(self.payload_len)
     }
 
     /// The packet at `at`, which ends at `end` on the wire; it is the `index`-th of its frame, from 0.

@@ -106,6 +106,21 @@ fn more_than_a_cut_frame_can_hold_is_missing() {
     assert!(text.starts_with("100 requests were answered"), "{text}");
 }
 
+/// The RETH of a WRITE of one packet was captured, and says where the frame ends.
+#[test]
+fn nothing_hides_behind_a_write_of_one_packet() {
+    for (announced, expected) in [(200, Kind::NotCaptured), (90, Kind::CutFrames)] {
+        let mut all = OneAddress::snapped();
+        for psn in [0, 2] {
+            let reth = Some(Reth { va: 0, rkey: Key(1), dma_len: announced });
+            let ext = Ext { reth, ..Ext::default() };
+            all.packet(0x11, Opcode::RC_WRITE_ONLY, psn, ext, &[7; 200]);
+        }
+        all.answer(0x12, 2, 3, Syndrome::ACK);
+        assert_eq!(all.kinds_of(), [expected], "{announced}");
+    }
+}
+
 #[test]
 fn a_cut_frame_fills_a_gap_with_all_that_it_may_have_had() {
     let mut all = OneAddress::snapped();
