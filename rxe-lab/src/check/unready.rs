@@ -28,6 +28,8 @@ struct Refused {
     times: u32,
     /// The frame of the request, and those of the first and the last refusal.
     frames: [u64; 3],
+    /// When the first one came.
+    first_at: Duration,
     /// When the last one came, and how long the requester has to wait.
     at: Duration,
     wait: Duration,
@@ -47,7 +49,7 @@ impl Unready {
             }
             other => {
                 let frames = [request, seen.number, seen.number];
-                *other = Some(Refused { psn, times: 1, frames, at, wait });
+                *other = Some(Refused { psn, times: 1, frames, first_at: at, at, wait });
             }
         }
     }
@@ -66,17 +68,31 @@ impl Unready {
             return;
         }
         let times = if it.times == 1 { "once".into() } else { format!("{} times", it.times) };
-        let ending = match gave_up {
-            Some(silence) => format!(
-                "and the requester has not sent it again for {}: it has given up",
-                time(silence)
+        let refused =
+            format!("The receiver had no receive request for this message: it was refused {times}");
+        let (confidence, text) = match gave_up {
+            Some(silence) => (
+                Confidence::Likely,
+                format!(
+                    "{refused}, and the requester has not sent it again for {}: it has given up. It ends with \
+                     RNR_RETRY_EXC_ERR.",
+                    time(silence)
+                ),
             ),
-            None => "up to the end of the capture".to_owned(),
+            None => {
+                let lasted = it.at.saturating_sub(it.first_at);
+                // A receiver that is only slow has posted by then.
+                let is_long = lasted > LONG;
+                (
+                    if is_long { Confidence::Likely } else { Confidence::Possible },
+                    format!(
+                        "{refused} in {}, up to the end of the capture. It ends with RNR_RETRY_EXC_ERR, or, with \
+                         rnr_retry 7, is sent again for ever; or the capture ends before it is taken.",
+                        time(lasted)
+                    ),
+                )
+            }
         };
-        let text = format!(
-            "The receiver had no receive request for this message: it was refused {times}, {ending}. It ends \
-             with RNR_RETRY_EXC_ERR, or, with rnr_retry 7, is sent again for ever."
-        );
-        found.push(Kind::RnrNever, Confidence::Likely, it.psn, it.frames.to_vec(), 0, text);
+        found.push(Kind::RnrNever, confidence, it.psn, it.frames.to_vec(), 0, text);
     }
 }

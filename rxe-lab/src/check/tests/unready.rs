@@ -57,3 +57,29 @@ fn a_requester_that_does_not_send_again_has_given_up() {
         assert_eq!(found(all).len(), expected, "{silence} ms");
     }
 }
+
+#[test]
+fn how_sure_it_is_depends_on_how_long_it_was_refused() {
+    let sure = |all: OneAddress| {
+        let findings = all.checker.finish().findings;
+        let never = findings.into_iter().find(|it| it.kind == Kind::RnrNever).unwrap();
+        (never.confidence, never.text)
+    };
+    // The receiver may be slow, and the capture ends too early.
+    let (confidence, text) = sure(refused(3));
+    assert_eq!(confidence, Confidence::Possible);
+    assert!(text.contains("refused 3 times in 2"), "{text}");
+    assert!(text.contains("the capture ends before it is taken"), "{text}");
+    let mut all = refused(2);
+    all.pause = Some(Duration::from_millis(1100));
+    all.send(0x11, 5);
+    all.answer(0x12, 5, 0, RNR);
+    assert_eq!(sure(all).0, Confidence::Likely);
+    // It has given up.
+    let mut all = refused(1);
+    all.pause = Some(Duration::from_millis(1100));
+    all.send(0x33, 7);
+    let (confidence, text) = sure(all);
+    assert_eq!(confidence, Confidence::Likely);
+    assert!(!text.contains("rnr_retry 7"), "{text}");
+}
