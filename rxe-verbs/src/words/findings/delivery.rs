@@ -164,10 +164,16 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
             "A bridge or a mirror port sends frames twice, or the capture has two places.",
             "网桥或镜像端口重复发送，或抓包包含两个位置。",
         )],
-        &[t(
-            "Capture at one place, such as one interface of one host.",
-            "只在一处抓包，例如一台主机的一个接口。",
-        )],
+        &[
+            t(
+                "Capture at one place, such as one interface of one host.",
+                "只在一处抓包，例如一台主机的一个接口。",
+            ),
+            t(
+                "Give the captures of two hosts to `rxe check` as two files, or merge them with `mergecap -I none`: without that, mergecap makes one interface of both.",
+                "两台主机的抓包作为两个文件交给 `rxe check`，或用 `mergecap -I none` 合并；不加这个选项，mergecap 会把两者并成一个接口。",
+            ),
+        ],
     ),
     entry(
         "reordered",
