@@ -26,6 +26,9 @@ const OPTIONS: [&str; 3] = ["-DWITH_CM", "-libverbs", "-lrdmacm"];
 const OWN_V4: &str = "10.47.91.201";
 const OWN_V6: &str = "fd47:91::c9";
 
+/// How long the peer may take until it answers. A VM is emulated, and the machine may be busy.
+const SET_UP: Duration = Duration::from_secs(60);
+
 /// The TCP port of the peer.
 const PORT: u16 = 18520;
 
@@ -96,7 +99,14 @@ pub struct Case {
 /// # Errors
 /// [`Error::Missing`] if this machine lacks something.
 pub fn kernel(kernel: &str, over: Over, rxe: &Path) -> Result<Run> {
-    let all = names(rxe)?;
+    these(kernel, over, rxe, &names(rxe)?)
+}
+
+/// Plays these cases, given by their names, as [`kernel`] plays all.
+///
+/// # Errors
+/// As there.
+pub fn these(kernel: &str, over: Over, rxe: &Path, all: &[String]) -> Result<Run> {
     let (mut played, mut version) = (Vec::new(), String::new());
     while let Some(left) = all.get(played.len()..).filter(|left| !left.is_empty()) {
         let found = with_peer(kernel, |vm, net| {
@@ -201,8 +211,9 @@ fn json(net: &Net, rxe: &Path, args: &[&str]) -> Result<(i32, Value)> {
         let said = String::from_utf8_lossy(&out.stderr);
         let code = out.status.code().unwrap_or(-1);
         if code == 2 && out.stdout.is_empty() {
-            // The peer may not listen yet.
-            if said.contains("nobody listens") && started.elapsed() < Duration::from_secs(20) {
+            // The peer may not listen yet, or the VM has no time for it.
+            let is_early = said.contains("nobody listens") || said.contains("and is silent for");
+            if is_early && started.elapsed() < SET_UP {
                 thread::sleep(Duration::from_millis(100));
                 continue;
             }
