@@ -308,6 +308,24 @@ END
     assert_eq!(first.len(), 55, "{said}");
 }
 
+/// The page of commands says how to try it on one host.
+#[test]
+fn the_example_on_one_host_is_right() {
+    let page = include_str!("../../docs/commands.md");
+    let (_, rest) = page.split_once("Without another host, try it on this one:").unwrap();
+    let block = rest.split("```").nth(1).unwrap();
+    let lines: Vec<_> = block.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+    assert_eq!(lines.len(), 3, "{block}");
+    let script = format!(
+        r#"
+        rxe() {{ timeout 60 $RXE "$@"; }}
+        {} --only send --json"#,
+        lines.join("\n")
+    );
+    let Some(said) = alone("conform on one host", "cc", &script) else { return };
+    assert!(said.contains("\"conforms\": 1"), "{said}");
+}
+
 /// `cargo xtask conform` writes the page.
 #[test]
 fn kernels_do_what_the_report_says() {
