@@ -86,7 +86,9 @@ fn a_capture_that_is_cut_or_changed_is_said_and_never_crashes() {
     };
     for len in [0, 10, 24, 30, 100, whole.len() - 1] {
         let path = file(&whole[..len]);
-        error(&["replay", path.to_str().unwrap(), "--to", "127.0.0.1:1"]);
+        let said = error(&["replay", path.to_str().unwrap(), "--to", "127.0.0.1:1"]);
+        // The peer is not even asked.
+        assert!(said.contains("changed.pcap") && !said.contains("nobody listens"), "{len}: {said}");
     }
     for at in (24..whole.len()).step_by(13) {
         let mut bytes = whole.clone();
