@@ -229,6 +229,27 @@ pub(super) static ENTRIES: &[Entry] = &[
         )],
     },
     Entry {
+        id: "EADDRINUSE",
+        names: &["errno-98"],
+        phrases: &["address already in use"],
+        title: t(
+            "errno 98, EADDRINUSE: address already in use",
+            "errno 98：EADDRINUSE（地址已被占用）",
+        ),
+        what: t(
+            "Another program has this port on this address.",
+            "另一个程序占用了该地址上的这个端口。",
+        ),
+        causes: &[t(
+            "An earlier run has not ended, or another program listens on the TCP port (18515 in perftest) or has UDP port 4791.",
+            "上一次运行没有结束，或其他程序在监听该 TCP 端口（perftest 为 18515），或占用了 UDP 4791 端口。",
+        )],
+        remedies: &[t(
+            "`ss -ltnup` says who has it. End that program, or choose another port (-p) or address. `rxe doctor` looks at UDP port 4791.",
+            "`ss -ltnup` 显示占用者。结束那个程序，或换用其他端口（-p）或地址。`rxe doctor` 检查 UDP 4791 端口。",
+        )],
+    },
+    Entry {
         id: "EADDRNOTAVAIL",
         names: &["errno-99"],
         phrases: &["cannot assign requested address"],

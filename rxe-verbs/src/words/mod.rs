@@ -9,6 +9,7 @@ mod findings;
 mod messages;
 mod naks;
 mod objects;
+mod operations;
 mod states;
 mod status;
 
@@ -58,9 +59,10 @@ pub struct Section {
 }
 
 /// The whole catalogue.
-pub static SECTIONS: [Section; 10] = [
+pub static SECTIONS: [Section; 11] = [
     Section { title: t("Concepts", "概念"), entries: concepts::ENTRIES },
     Section { title: t("Objects and packets", "对象与报文"), entries: objects::ENTRIES },
+    Section { title: t("Operations", "操作"), entries: operations::ENTRIES },
     Section { title: t("Queue pair states", "队列对状态"), entries: states::ENTRIES },
     Section { title: t("Completion statuses", "完成状态"), entries: status::ENTRIES },
     Section { title: t("NAK codes", "NAK 代码"), entries: naks::ENTRIES },

@@ -57,7 +57,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     ),
     entry(
         "wc",
-        &["completion", "work-completion", "cqe"],
+        &["completion", "work-completion", "cqe", "wr_id", "vendor_err", "vend-err"],
         t("Work completion (WC)", "工作完成（WC）"),
         t(
             "A work completion says that a request has ended, and how: wr_id, status, and for a receive also the length. If the status is not 0, only wr_id, status, qp_num and vendor_err are valid.",
@@ -196,6 +196,133 @@ pub(super) static ENTRIES: &[Entry] = &[
         &[t(
             "`rping` tries it: it needs only addresses, no GID index.",
             "用 `rping` 试验：只需要地址，不需要 GID 索引。",
+        )],
+    ),
+    entry(
+        "bth",
+        &["base-transport-header", "headers", "opcode", "reth", "atomiceth", "deth", "immdt"],
+        t("BTH and the headers behind it", "BTH 及其后的报头"),
+        t(
+            "Each packet begins with the base transport header: opcode, P_Key, destination QP, AckReq and PSN. The opcode says which headers follow: RETH (address, rkey and length of a WRITE or READ), AtomicETH, DETH (Q_Key and source QP of a datagram), AETH (of a response), ImmDt.",
+            "每个报文以基本传输头开始：操作码、P_Key、目的 QP、AckReq 和 PSN。操作码决定后面有哪些报头：RETH（WRITE 或 READ 的地址、rkey 和长度）、AtomicETH、DETH（数据报的 Q_Key 和源 QP）、AETH（响应）、ImmDt。",
+        ),
+        &[t(
+            "`rxe decode -v` shows every field with its name and place.",
+            "`rxe decode -v` 显示每个字段的名称和位置。",
+        )],
+    ),
+    entry(
+        "pkey",
+        &["p_key", "p-key", "pkey_index", "partition"],
+        t("P_Key, the partition", "P_Key：分区"),
+        t(
+            "Each packet carries the number of a partition, and both ends must be in it. On RoCE there is one: index 0 has the P_Key 0xffff.",
+            "每个报文都带有分区号，两端必须属于同一个分区。RoCE 只有一个分区：索引 0 的 P_Key 是 0xffff。",
+        ),
+        &[t("Set pkey_index to 0.", "把 pkey_index 设为 0。")],
+    ),
+    entry(
+        "lid",
+        &["dlid", "slid", "local-identifier"],
+        t("LID, the address on InfiniBand", "LID：InfiniBand 的地址"),
+        t(
+            "A LID of 16 bits identifies a port within an InfiniBand subnet. RoCE has none: it is 0, and GIDs are the addresses.",
+            "16 位的 LID 在 InfiniBand 子网内标识一个端口。RoCE 没有 LID，其值为 0，地址就是 GID。",
+        ),
+        &[t(
+            "Choose a GID index (-x of perftest, -g of the pingpongs), and set ah_attr.is_global to 1.",
+            "选择 GID 索引（perftest 的 -x，pingpong 类程序的 -g），并把 ah_attr.is_global 设为 1。",
+        )],
+    ),
+    entry(
+        "traffic-class",
+        &["traffic_class", "dscp", "tos", "sl", "service-level", "priority"],
+        t("Traffic class and priority", "流量类别与优先级"),
+        t(
+            "grh.traffic_class becomes the byte of the IP header that has DSCP and ECN, by which switches choose a queue. The service level (sl) is InfiniBand's; on RoCE it chooses at most the priority of a VLAN tag.",
+            "grh.traffic_class 就是 IP 报头中含 DSCP 和 ECN 的那个字节，交换机据此选择队列。服务级别（sl）属于 InfiniBand；在 RoCE 上最多决定 VLAN 标签的优先级。",
+        ),
+        &[t(
+            "Use the DSCP that the network has for RDMA, four times as a traffic class. Its low two bits are ECN's.",
+            "使用网络为 RDMA 规定的 DSCP，乘以 4 就是流量类别，低两位属于 ECN。",
+        )],
+    ),
+    entry(
+        "pfc",
+        &["priority-flow-control", "pause-frames", "lossless"],
+        t("Priority flow control (PFC)", "优先级流控（PFC）"),
+        t(
+            "With PFC a switch stops the senders of one priority before its queue overflows, so nothing is lost. RoCEv2 works without it too, but each loss costs a retransmission.",
+            "有了 PFC，交换机在队列溢出之前让某个优先级的发送端暂停，因此不丢包。没有 PFC，RoCEv2 也能工作，但每次丢包都要重传。",
+        ),
+        &[t(
+            "It is set up in switches and cards, for one priority. ECN with DCQCN needs less of the network; see `rxe explain cnp`.",
+            "在交换机和网卡上为一个优先级配置。ECN 加 DCQCN 对网络要求更少，见 `rxe explain cnp`。",
+        )],
+    ),
+    entry(
+        "gso",
+        &["gro", "segmentation", "super-frame"],
+        t("Segmentation by the host (GSO, GRO)", "主机分段（GSO、GRO）"),
+        t(
+            "A host may hand several packets to its card in one piece (GSO), and get several that arrived in one (GRO). A capture on that host shows them as one long frame; on the wire they are single packets.",
+            "主机可以把多个报文合成一块交给网卡（GSO），到达的多个报文也可以合成一块交给主机（GRO）。在该主机上抓包看到的是一个长帧，线上仍是单个报文。",
+        ),
+        &[t(
+            "`rxe decode` takes such frames apart. `rxe run --no-gso` sends packets one by one.",
+            "`rxe decode` 会把这种帧拆开；`rxe run --no-gso` 逐个发送报文。",
+        )],
+    ),
+    entry(
+        "mad",
+        &["management-datagram", "req", "rep", "rtu", "dreq", "drep", "mra", "sidr"],
+        t("Messages of the communication manager (MADs)", "通信管理器的消息（MAD）"),
+        t(
+            "REQ asks for a connection, REP accepts it, RTU says that it may be used, REJ refuses, MRA asks for time; DREQ and DREP end it; SIDR_REQ and SIDR_REP ask for the queue pair of a datagram service. They are datagrams to QPN 1.",
+            "REQ 请求连接，REP 接受，RTU 表示可以使用，REJ 拒绝，MRA 请求更多时间；DREQ 和 DREP 结束连接；SIDR_REQ 和 SIDR_REP 查询数据报服务的队列对。它们都是发往 QPN 1 的数据报。",
+        ),
+        &[t(
+            "`rxe decode -v` shows their fields, `rxe decode --qp 1` only them.",
+            "`rxe decode -v` 显示其中的字段，`rxe decode --qp 1` 只显示这些消息。",
+        )],
+    ),
+    entry(
+        "soft-roce",
+        &["softroce", "rxe", "rdma_rxe", "kernel-rxe", "siw", "iwarp"],
+        t("Soft-RoCE (rxe)", "Soft-RoCE（rxe）"),
+        t(
+            "RoCEv2 in software, on any network interface. Linux has it as the module rdma_rxe; this program does it in the processes themselves, without a module. The module siw is another protocol, iWARP, which the two do not understand.",
+            "用软件在任意网络接口上实现的 RoCEv2。Linux 的内核模块是 rdma_rxe；本程序在进程内完成，不需要模块。内核模块 siw 是另一种协议 iWARP，与两者不能互通。",
+        ),
+        &[t(
+            "`rxe devices` lists what there is; `rxe run -- PROGRAM` starts a program with it.",
+            "`rxe devices` 列出设备；`rxe run -- PROGRAM` 用它启动程序。",
+        )],
+    ),
+    entry(
+        "nic",
+        &["rnic", "infiniband", "ib", "card", "mlx5"],
+        t("RDMA cards and InfiniBand", "RDMA 网卡与 InfiniBand"),
+        t(
+            "A card with RDMA (RNIC, HCA) carries out work requests itself. InfiniBand is a network of its own with cards and switches; RoCE is its transport over Ethernet. Programs use both through the same verbs.",
+            "支持 RDMA 的网卡（RNIC、HCA）自己执行工作请求。InfiniBand 是有专用网卡和交换机的网络；RoCE 是它在以太网上的传输方式。程序用同样的 verbs 使用两者。",
+        ),
+        &[t(
+            "`ibv_devinfo` says of each device whether its link layer is Ethernet or InfiniBand.",
+            "`ibv_devinfo` 显示每个设备的链路层是 Ethernet 还是 InfiniBand。",
+        )],
+    ),
+    entry(
+        "odp",
+        &["on-demand-paging", "ibv_access_on_demand", "pinned", "pinning"],
+        t("On-demand paging (ODP)", "按需分页（ODP）"),
+        t(
+            "Most cards need the pages of a memory region to stay in memory: ibv_reg_mr pins them, which counts as locked memory. With ODP they are fetched when they are needed.",
+            "大多数网卡要求内存区域的页面常驻内存：ibv_reg_mr 会固定它们，并计入锁定内存。使用 ODP 时，页面在需要时才调入。",
+        ),
+        &[t(
+            "Here all memory is paged on demand, and nothing is locked. For cards see `rxe explain memlock`.",
+            "在这里，所有内存都按需分页，不锁定任何页面。网卡的情况见 `rxe explain memlock`。",
         )],
     ),
 ];

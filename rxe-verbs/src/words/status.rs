@@ -123,7 +123,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     Entry {
         id: "WR_FLUSH_ERR",
         names: &["IBV_WC_WR_FLUSH_ERR", "WR_FLUSH", "flushed"],
-        phrases: &["ibv_wc_wr_flush_err", "work request flushed error"],
+        phrases: &["ibv_wc_wr_flush_err", "work request flushed"],
         title: t(
             "Completion status 5, Work Request Flushed Error",
             "完成状态 5：工作请求被冲刷（Work Request Flushed Error）",
@@ -329,7 +329,12 @@ pub(super) static ENTRIES: &[Entry] = &[
     Entry {
         id: "RETRY_EXC_ERR",
         names: &["IBV_WC_RETRY_EXC_ERR", "RETRY_EXC"],
-        phrases: &["ibv_wc_retry_exc_err", "transport retry counter exceeded"],
+        phrases: &[
+            "ibv_wc_retry_exc_err",
+            "transport retry counter exceeded",
+            "retry count exceeded",
+            "retries exceeded",
+        ],
         title: t(
             "Completion status 12, transport retry counter exceeded",
             "完成状态 12：传输重试次数用尽（transport retry counter exceeded）",
@@ -380,7 +385,11 @@ pub(super) static ENTRIES: &[Entry] = &[
     Entry {
         id: "RNR_RETRY_EXC_ERR",
         names: &["IBV_WC_RNR_RETRY_EXC_ERR", "RNR_RETRY_EXC"],
-        phrases: &["ibv_wc_rnr_retry_exc_err", "rnr retry counter exceeded"],
+        phrases: &[
+            "ibv_wc_rnr_retry_exc_err",
+            "rnr retry counter exceeded",
+            "rnr retry count exceeded",
+        ],
         title: t(
             "Completion status 13, RNR retry counter exceeded",
             "完成状态 13：RNR 重试次数用尽（RNR retry counter exceeded）",

@@ -207,6 +207,45 @@ fn an_unknown_topic_suggests_the_nearest() {
     );
 }
 
+/// Words that somebody types who has read a tutorial.
+#[test]
+fn a_learner_s_words_are_topics() {
+    for (topic, id) in [
+        ("SEND", "send"),
+        ("receive", "recv"),
+        ("RDMA write", "write"),
+        ("RDMA READ", "read"),
+        ("fetch and add", "atomic"),
+        ("IBV_SEND_SIGNALED", "signaled"),
+        ("max_inline_data", "inline"),
+        ("solicited", "solicited"),
+        ("fence", "fence"),
+        ("completion channel", "notify"),
+        ("go-back-N", "retransmission"),
+        ("multicast", "multicast"),
+        ("BTH", "bth"),
+        ("reth", "bth"),
+        ("P_Key", "pkey"),
+        ("LID", "lid"),
+        ("DSCP", "traffic-class"),
+        ("PFC", "pfc"),
+        ("gso", "gso"),
+        ("dreq", "mad"),
+        ("Soft-RoCE", "soft-roce"),
+        ("InfiniBand", "nic"),
+        ("ODP", "odp"),
+        ("vendor_err", "wc"),
+        ("work request flushed", "WR_FLUSH_ERR"),
+        ("retry count exceeded", "RETRY_EXC_ERR"),
+        ("RNR retry count exceeded", "RNR_RETRY_EXC_ERR"),
+        ("Address already in use", "EADDRINUSE"),
+        ("errno 98", "EADDRINUSE"),
+    ] {
+        let found = find(topic, Lang::En).unwrap_or_else(|| panic!("{topic} is not found"));
+        assert_eq!(found.id, id, "{topic}");
+    }
+}
+
 /// In a message, single letters that are alike suggest nothing; words that say what it is about do.
 #[test]
 fn a_message_that_is_not_known_suggests_what_its_words_name() {
