@@ -75,6 +75,8 @@ struct Message {
     bytes: u64,
     /// What its RETH says; `None` of a SEND, or if its beginning was not captured.
     dma_len: Option<u32>,
+    /// Whether a frame of it was cut and may have had more than this message.
+    may_hide: bool,
 }
 
 /// Behind which PSN a frame that was cut ends at the latest.
@@ -290,10 +292,12 @@ impl Requests {
         if info.starts {
             let dma_len = seen.packet.ext.reth.map(|reth| reth.dma_len);
             let (kind, frame) = (info.kind, seen.number);
-            self.message = Some(Message { kind, frame, bytes: 0, dma_len });
+            self.message = Some(Message { kind, frame, bytes: 0, dma_len, may_hide: false });
         }
+        let may_hide = seen.packet.unseen.most(self.path_mtu()) > 0;
         let Some(message) = &mut self.message else { return };
         message.bytes += len;
+        message.may_hide |= may_hide;
         if !info.ends {
             return;
         }
@@ -301,6 +305,7 @@ impl Requests {
         if let Some(dma_len) = message.dma_len
             && message.kind == OpKind::Write
             && u64::from(dma_len) != message.bytes
+            && !message.may_hide
         {
             let text = format!(
                 "The RETH of this WRITE announces {dma_len} bytes, and its packets have {}.",
