@@ -16,6 +16,7 @@ pub(crate) mod pcaps;
 pub(crate) mod programs;
 mod quick;
 pub(crate) mod sanitize;
+mod side_by_side;
 mod stages;
 pub(crate) mod suite;
 mod targets;

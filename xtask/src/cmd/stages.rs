@@ -5,7 +5,7 @@
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -143,8 +143,27 @@ impl Count {
     pub(super) fn check_tests(&mut self, name: &str, cmd: &mut Command) {
         let before = self.failed.len();
         let done = self.watch(cmd);
-        // A test program that crashes leaves no result.
-        if done.as_ref().is_ok_and(|ok| *ok) || self.failed.len() == before {
+        self.check_end(name, done, before);
+    }
+
+    /// Counts the tests of a program that has ended.
+    pub(super) fn check_output(
+        &mut self,
+        name: &str,
+        output: &str,
+        status: io::Result<ExitStatus>,
+    ) {
+        let before = self.failed.len();
+        for line in output.lines() {
+            self.line(line.trim());
+        }
+        let done = status.map(|status| status.success());
+        self.check_end(name, done.map_err(|e| Error::Failed(e.to_string())), before);
+    }
+
+    /// Counts a program that failed without a failed test: one that crashes leaves no result.
+    fn check_end(&mut self, name: &str, done: Result<bool>, failed_before: usize) {
+        if self.failed.len() == failed_before {
             self.check_only_failure(name, done);
         }
     }
@@ -262,6 +281,7 @@ fn forward(stream: impl Read, lines: &Sender<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::ExitStatusExt;
 
     #[test]
     fn a_version_of_rust_is_understood() {
@@ -305,6 +325,17 @@ mod tests {
     fn a_vm_that_was_started_twice_is_counted() {
         let count = counted(&["test vm::boots ... STARTED TWICE: vm1 did not boot in 180 s", "ok"]);
         assert_eq!(count.restarted, ["vm1 did not boot in 180 s"]);
+    }
+
+    #[test]
+    fn a_program_that_crashes_has_failed() {
+        let mut count = Count::default();
+        let status = |code: i32| Ok(ExitStatus::from_raw(code));
+        count.check_output("tests/a.rs", "running 2 tests\ntest one ... ok", status(6));
+        count.check_output("tests/b.rs", "test two ... FAILED", status(101 << 8));
+        count.check_output("tests/c.rs", "SKIPPED: three: no QEMU\n", status(0));
+        assert_eq!(count.failed, ["tests/a.rs", "two"]);
+        assert_eq!(count.skipped, ["three: no QEMU"]);
     }
 
     #[test]

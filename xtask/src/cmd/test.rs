@@ -2,7 +2,7 @@
 
 use super::bench::instructions;
 use super::stages::{Count, Lints, Run, cargo};
-use super::{deps, dist, docs, fresh, quick, sanitize, targets};
+use super::{deps, dist, docs, fresh, quick, sanitize, side_by_side, targets};
 use std::process::{Command, ExitCode, Stdio};
 use xtask::vm::{Error, KNOWN, Kernel, Result};
 
@@ -73,14 +73,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // Most tests wait for others much of their time.
     let lints = whole.then(Lints::start);
     all.stage("test", |count| {
-        let mut cmd = cargo();
-        cmd.args(["test", "--workspace", "--no-fail-fast"]).args(&args.filter);
         // What the stage before has built need not be built again.
-        cmd.env("RXE_BUILT", "1");
-        if args.all {
-            cmd.env("RXE_TEST_ALL", "1");
-        }
-        count.check_tests("cargo test", &mut cmd);
+        let variables = [("RXE_BUILT", "1"), ("RXE_TEST_ALL", "1")];
+        let some = if args.all { &variables[..] } else { &variables[..1] };
+        side_by_side::run(count, args.filter.as_deref(), some);
     });
     if let Some(lints) = lints {
         all.lints(lints);

@@ -380,7 +380,17 @@ pub const LAYERS: &[Layers] = &[
         within: "cmd",
         floors: &[
             &["test"],
-            &["bench", "conform", "fresh", "pcaps", "quick", "sanitize", "suite", "targets"],
+            &[
+                "bench",
+                "conform",
+                "fresh",
+                "pcaps",
+                "quick",
+                "sanitize",
+                "side_by_side",
+                "suite",
+                "targets",
+            ],
             &["programs"],
             &["dist", "docs", "install", "interop", "kernel", "layers", "libs"],
             &["checkout", "deps", "stages"],

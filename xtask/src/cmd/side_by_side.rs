@@ -1,0 +1,275 @@
+//! Test programs, two at a time.
+//!
+//! `cargo test` runs one program after the other, and most of them wait most of their time: for a VM, a
+//! timer, another process. Here one worker begins with the programs that boot VMs and another with the rest;
+//! whichever is done first helps the other. The output of a program is printed whole when it ends.
+
+use super::stages::{Count, cargo};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use xtask::vm::{Error, Result};
+
+/// The programs that boot VMs, the longest first; and whether each of their tests boots one. Such tests run one after
+/// the other on a machine with two processors: emulated processors wait for each other in loops, which four of them
+/// would do much of their time.
+const WITH_VMS: [(&str, bool); 8] = [
+    ("programs_kernel", true),
+    ("interop", true),
+    ("readme", false),
+    ("mpi", false),
+    ("host_devices", false),
+    ("devices_kernel", true),
+    ("replay_peers", false),
+    ("vm", false),
+];
+
+/// How often the programs that still run are named.
+const REMINDER: Duration = Duration::from_secs(60);
+
+/// A test program, or the examples in the documentation.
+struct Program {
+    /// As cargo shows it: `tests/interop.rs`.
+    name: String,
+    command: Command,
+}
+
+/// What has become of a program.
+struct Ended {
+    name: String,
+    output: String,
+    status: io::Result<ExitStatus>,
+}
+
+/// Runs the test programs of the workspace and the examples in its documentation, with these variables, and
+/// counts their results: all tests, or those whose name contains `filter`.
+pub(super) fn run(count: &mut Count, filter: Option<&str>, variables: &[(&str, &str)]) {
+    let mut programs = match built() {
+        Ok(programs) => programs,
+        Err(why) => return count.check("cargo test --no-run", Err(why)),
+    };
+    // Last in the list, and so first of the second worker: it compiles, and uses both processors.
+    let mut examples = cargo();
+    examples.args(["test", "--workspace", "--no-fail-fast", "--doc"]);
+    programs.push_back(Program { name: "examples in the documentation".into(), command: examples });
+    for program in &mut programs {
+        program.command.args(filter).envs(variables.iter().copied());
+    }
+    run_all(programs, |ended| {
+        println!("     Running {}\n{}", ended.name, ended.output);
+        count.check_output(&ended.name, &ended.output, ended.status);
+    });
+}
+
+/// Builds the test programs. Those with VMs come first.
+fn built() -> Result<VecDeque<Program>> {
+    let mut build = cargo();
+    build.args(["test", "--workspace", "--no-run", "--quiet"]);
+    build.args(["--message-format", "json-render-diagnostics"]);
+    build.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let out = build.output().map_err(|e| Error::Failed(format!("cargo: {e}")))?;
+    if !out.status.success() {
+        return Err(Error::Failed("the tests do not build".into()));
+    }
+    let said = String::from_utf8_lossy(&out.stdout);
+    let messages = said.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let mut found: Vec<(usize, Program)> = messages.filter_map(|m: Value| program(&m)).collect();
+    found.sort_by_key(|(place, _)| *place);
+    Ok(found.into_iter().map(|(_, program)| program).collect())
+}
+
+/// The program that a message of cargo's is about, if it has tests; and its place in [`WITH_VMS`], or one behind
+/// them.
+fn program(message: &Value) -> Option<(usize, Program)> {
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let (target, executable) = (&message["target"], text(&message["executable"])?);
+    let directory = text(&message["manifest_path"])?;
+    let directory = Path::new(&directory).parent()?;
+    let source = text(&target["src_path"])?;
+    let is_outer = target["kind"][0] == "test";
+    let name = text(&target["name"])?;
+    let place = WITH_VMS.iter().position(|(with, _)| is_outer && *with == name);
+    let mut command = Command::new(&executable);
+    let has_four = thread::available_parallelism().is_ok_and(|n| n.get() >= 4);
+    if !has_four && place.is_some_and(|n| WITH_VMS[n].1) {
+        command.env("RUST_TEST_THREADS", "1");
+    }
+    // As cargo does.
+    command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory);
+    let unit = if is_outer { "" } else { "unit tests of " };
+    let name = match directory.parent().and_then(|root| Path::new(&source).strip_prefix(root).ok())
+    {
+        Some(source) => format!("{unit}{}", source.display()),
+        None => format!("{unit}{source}"),
+    };
+    Some((place.unwrap_or(WITH_VMS.len()), Program { name, command }))
+}
+
+/// Runs all, two at a time, one worker from the front of the list and one from its end.
+fn run_all(programs: VecDeque<Program>, mut ended: impl FnMut(Ended)) {
+    let left = Mutex::new(programs);
+    let next = |from_front: bool| {
+        let mut left = lock(&left);
+        if from_front { left.pop_front() } else { left.pop_back() }
+    };
+    let running = [const { Mutex::new(None) }; 2];
+    let (sender, inbox) = channel();
+    thread::scope(|scope| {
+        for (from_front, current) in [true, false].into_iter().zip(&running) {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                while let Some(Program { name, command }) = next(from_front) {
+                    *lock(current) = Some((name.clone(), Instant::now()));
+                    let (output, status) = run_one(command);
+                    *lock(current) = None;
+                    if sender.send(Ended { name, output, status }).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        loop {
+            match inbox.recv_timeout(REMINDER) {
+                Ok(one) => ended(one),
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    for (name, start) in running.iter().filter_map(|current| lock(current).clone())
+                    {
+                        println!("     Running {name} for {} s", start.elapsed().as_secs());
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// Runs a program to its end. Returns what it prints on both streams, in the order in which it is printed.
+fn run_one(mut command: Command) -> (String, io::Result<ExitStatus>) {
+    end_with_this_thread(&mut command);
+    let mut output = Vec::new();
+    let status = run_into(command, &mut output);
+    (String::from_utf8_lossy(&output).into_owned(), status)
+}
+
+fn run_into(mut command: Command, output: &mut Vec<u8>) -> io::Result<ExitStatus> {
+    let (mut reader, writer) = io::pipe()?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn()?;
+    // It has the ends for writing, too.
+    drop(command);
+    reader.read_to_end(output)?;
+    child.wait()
+}
+
+/// Lets a command end when this thread does, even if that is killed.
+fn end_with_this_thread(command: &mut Command) {
+    let set_up = || Ok(set_parent_process_death_signal(Some(Signal::TERM))?);
+    // SAFETY: between fork and exec the closure makes one system call (prctl), and allocates nothing.
+    unsafe { command.pre_exec(set_up) };
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::os::unix::process::ExitStatusExt;
+
+    fn shell(name: &str, script: &str) -> Program {
+        let mut command = Command::new("timeout");
+        command.args(["20", "sh", "-c", script]);
+        Program { name: name.into(), command }
+    }
+
+    /// The name, the output and the exit code of each.
+    fn results(programs: impl Into<VecDeque<Program>>) -> Vec<(String, String, Option<i32>)> {
+        let mut all = Vec::new();
+        run_all(programs.into(), |one| {
+            all.push((one.name, one.output, one.status.unwrap().code()));
+        });
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn each_output_is_whole_and_in_order() {
+        let talk = |name: &str| {
+            let line = format!("echo {name}; echo {name} >&2; sleep 0.01; ");
+            shell(name, &format!("{} exit 3", line.repeat(3)))
+        };
+        let whole = |name: &str| (name.to_owned(), format!("{name}\n").repeat(6), Some(3));
+        assert_eq!(results([talk("a"), talk("b"), talk("c")]), ["a", "b", "c"].map(whole));
+    }
+
+    #[test]
+    fn two_programs_run_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fifo").display().to_string();
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        // Either waits until the other opens it, too.
+        let both = [
+            shell("reader", &format!("cat {path}")),
+            shell("writer", &format!("echo hello > {path}")),
+        ];
+        let codes = [("reader", "hello\n"), ("writer", "")];
+        assert_eq!(results(both), codes.map(|(name, said)| (name.into(), said.into(), Some(0))));
+    }
+
+    #[test]
+    fn a_program_does_not_outlive_the_worker() {
+        let worker = thread::spawn(|| {
+            let mut command = Command::new("sleep");
+            end_with_this_thread(command.arg("20"));
+            command.spawn().unwrap()
+        });
+        let mut child = worker.join().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+    }
+
+    fn artifact(name: &str, source: &str, kind: &str, is_test: bool) -> Value {
+        json!({
+            "reason": "compiler-artifact",
+            "manifest_path": "/x/tests/Cargo.toml",
+            "target": { "name": name, "kind": [kind], "src_path": format!("/x/tests/{source}") },
+            "profile": { "test": is_test },
+            "executable": format!("/x/target/debug/deps/{name}-1"),
+        })
+    }
+
+    #[test]
+    fn programs_are_found_in_what_cargo_says() {
+        let of = |message: Value| {
+            let (place, program) = program(&message)?;
+            Some((place, program.name, program.command.get_program().display().to_string()))
+        };
+        let found = |place: usize, name: &str, program: &str| {
+            Some((place, name.to_owned(), program.to_owned()))
+        };
+        let others = WITH_VMS.len();
+        let book = artifact("book", "tests/book.rs", "test", true);
+        assert_eq!(of(book), found(others, "tests/tests/book.rs", "/x/target/debug/deps/book-1"));
+        let interop = artifact("interop", "tests/interop.rs", "test", true);
+        let program = "/x/target/debug/deps/interop-1";
+        assert_eq!(of(interop), found(1, "tests/tests/interop.rs", program));
+        let lib = artifact("vm", "src/lib.rs", "lib", true);
+        let name = "unit tests of tests/src/lib.rs";
+        assert_eq!(of(lib), found(others, name, "/x/target/debug/deps/vm-1"));
+        assert_eq!(of(artifact("rxe", "src/main.rs", "bin", false)), None);
+        assert_eq!(of(json!({ "reason": "build-finished", "success": true })), None);
+    }
+}
