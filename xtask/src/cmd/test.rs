@@ -4,6 +4,7 @@ use super::bench::instructions;
 use super::stages::{Count, Lints, Run, cargo};
 use super::{deps, dist, docs, fresh, quick, sanitize, side_by_side, targets};
 use std::process::{Command, ExitCode, Stdio};
+use std::thread;
 use xtask::vm::{Error, KNOWN, Kernel, Result};
 
 /// What to test.
@@ -54,6 +55,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if whole {
         all.format();
     }
+    // They are fetched, which takes the network longer than this machine.
+    let wanted = if args.all { KNOWN.as_slice() } else { KERNELS.as_slice() };
+    let kernels = thread::spawn(|| wanted.iter().map(|v| Kernel::find(v)).collect::<Vec<_>>());
     all.stage("build", |count| {
         // All that the tests need; clippy sees the benchmarks.
         let targets = ["--lib", "--bins", "--tests", "--examples"];
@@ -61,9 +65,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         count.check("build", built);
     });
     all.stage("kernels", |_| {
-        let wanted = if args.all { KNOWN.as_slice() } else { KERNELS.as_slice() };
-        for version in wanted {
-            match Kernel::find(version) {
+        for (version, found) in wanted.iter().zip(kernels.join().unwrap_or_default()) {
+            match found {
                 Ok(k) => println!("{version}: {}", k.name),
                 // The tests that need it skip themselves and say so.
                 Err(why) => println!("{version}: {why}"),
