@@ -27,7 +27,10 @@ pub(super) fn run(args: &[&str]) -> Result<ExitCode> {
     println!("commit {commit} in {}, with empty caches", clone.display());
     // On the checkout's disk: a temporary directory may be in memory.
     let target = root.join("target/fresh");
-    let _ = fs::remove_dir_all(&target);
+    // Unless this program is all that is there, as by `.ci/run`.
+    if !env::current_exe().is_ok_and(|own| own.starts_with(&target)) {
+        let _ = fs::remove_dir_all(&target);
+    }
     let mut test = cargo();
     test.args(["xtask", "test"]).args(args).current_dir(&clone);
     test.env("CARGO_TARGET_DIR", &target).env("XDG_CACHE_HOME", scratch.path().join("cache"));
