@@ -139,24 +139,26 @@ pub(crate) fn installed(test: &str, program: &str) -> bool {
 /// Runs a shell script in namespaces of its own; `$RXE` is the command. If this host does not allow
 /// namespaces, prints that the test is skipped and returns `None`.
 pub(crate) fn in_namespace(test: &str, script: &str) -> Option<Output> {
-    let dir = Dir::new();
-    let unshare = |script: &str| {
-        Command::new("timeout")
-            .args(["300", "unshare", "-Urnm", "sh", "-ec", script])
-            .env("PATH", env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin")
-            .env("RXE", rxe())
-            .current_dir(&dir.0)
-            .output()
-    };
-    let why = match unshare(VETH) {
-        Ok(out) if out.status.success() => {
-            return Some(unshare(&format!("{VETH}\n{script}")).unwrap());
-        }
-        Ok(out) => String::from_utf8_lossy(&out.stderr).trim().replace('\n', "; "),
-        Err(e) => format!("unshare: {e}"),
-    };
-    skip(test, &why);
-    None
+    static ALLOWED: OnceLock<Result<(), String>> = OnceLock::new();
+    let allowed = ALLOWED.get_or_init(|| match unshare(&Dir::new(), VETH) {
+        Ok(out) if out.status.success() => Ok(()),
+        Ok(out) => Err(String::from_utf8_lossy(&out.stderr).trim().replace('\n', "; ")),
+        Err(e) => Err(format!("unshare: {e}")),
+    });
+    if let Err(why) = allowed {
+        skip(test, why);
+        return None;
+    }
+    Some(unshare(&Dir::new(), &format!("{VETH}\n{script}")).unwrap())
+}
+
+fn unshare(dir: &Dir, script: &str) -> io::Result<Output> {
+    Command::new("timeout")
+        .args(["300", "unshare", "-Urnm", "sh", "-ec", script])
+        .env("PATH", env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin")
+        .env("RXE", rxe())
+        .current_dir(&dir.0)
+        .output()
 }
 
 /// The command `rxe`, with the library beside it. Both belong to other packages, so cargo does not
