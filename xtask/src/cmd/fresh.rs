@@ -36,6 +36,10 @@ pub(super) fn run(args: &[&str]) -> Result<ExitCode> {
     test.env("CARGO_TARGET_DIR", &target).env("XDG_CACHE_HOME", scratch.path().join("cache"));
     // Nothing will be built twice.
     test.env("CARGO_INCREMENTAL", "0");
+    if !args.iter().any(|arg| ["--all", "--sanitize"].contains(arg)) {
+        // A panic says where it is without them, too. Sanitizers and valgrind do not.
+        test.env("CARGO_PROFILE_DEV_DEBUG", "none");
+    }
     if let Some(captures) = captures(&root) {
         test.env("RXE_CAPTURES", captures);
     }
