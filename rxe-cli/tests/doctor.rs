@@ -132,7 +132,12 @@ fn rules_of_nft_that_let_the_port_in_or_not_are_told() {
     let found = of(&findings, "firewall", "note");
     let text = "arriving packets are filtered, no rule names UDP port 4791";
     assert_eq!(found[0]["text"], text, "{findings:?}");
-    let (_, findings) = with("nft add rule inet own arriving udp dport 4791 accept").unwrap();
+    // What an own packet cannot pass is the firewall's fault, not loopback's.
+    let found = of(&findings, "UDP GSO and GRO", "note");
+    assert!(found[0]["remedy"].as_str().unwrap().contains("firewall"), "{findings:?}");
+    let remedy = of(&findings, "firewall", "note")[0]["remedy"].as_str().unwrap().to_owned();
+    let remedy = remedy.trim_matches('`').strip_prefix("sudo ").unwrap();
+    let (_, findings) = with(remedy).unwrap();
     let found = of(&findings, "firewall", "ok");
     assert_eq!(found[0]["text"], "a rule names UDP port 4791", "{findings:?}");
     let (_, findings) = with("nft insert rule inet own arriving udp dport 4791 drop").unwrap();
@@ -150,10 +155,32 @@ fn few_open_files_are_a_note_and_too_few_a_problem() {
     let Some((_, findings)) = with(64) else { return };
     assert!(!of(&findings, "UDP port 4791", "ok").is_empty(), "{findings:?}");
     assert_eq!(of(&findings, "open files", "note").len(), 1, "{findings:?}");
-    let Some((code, findings)) = with(8) else { return };
+    // `ulimit -n` lowers the hard limit too, and then cannot raise it.
+    let remedy =
+        |hard| format!("as root, raise the hard limit (now {hard}), then `ulimit -n 1024`");
+    assert_eq!(of(&findings, "open files", "note")[0]["remedy"], remedy(64), "{findings:?}");
+    for limit in [8, 12] {
+        let Some((code, findings)) = with(limit) else { return };
+        assert_eq!(code, 1);
+        let found = of(&findings, "open files", "problem");
+        let text = format!("{limit} are too few to open rxe_lo");
+        assert_eq!(found[0]["text"], text, "{findings:?}");
+        // The same holds for what else cannot be opened.
+        let all = found.into_iter().chain(of(&findings, "packet backend", "note"));
+        all.for_each(|f| assert_eq!(f["remedy"], remedy(limit), "{findings:?}"));
+    }
+}
+
+#[test]
+fn loopback_alone_without_link_is_a_problem() {
+    let test = "loopback_alone_without_link_is_a_problem";
+    let setup = "ip link set lo up; ip address add 127.0.0.3/8 dev lo; ip link set lo down";
+    let script = "\"$RXE\" doctor --json || exit $?";
+    let Some((code, findings)) = doctor(test, setup, script) else { return };
+    let found = of(&findings, "link", "problem");
     assert_eq!(code, 1);
-    let found = of(&findings, "open files", "problem");
-    assert_eq!(found[0]["text"], "8 are too few to open rxe_lo", "{findings:?}");
+    assert_eq!(found[0]["text"], "rxe_lo: lo has no link", "{findings:?}");
+    assert_eq!(found[0]["remedy"], "`ip link set lo up`");
 }
 
 #[test]

@@ -202,7 +202,12 @@ pub enum PortOwner {
         /// Its name.
         name: String,
     },
-    /// No visible process has the socket: it belongs to the kernel's rdma_rxe, another user or another
+    /// A process of this user that is not visible: another user's, or one of another container.
+    User {
+        /// The user.
+        uid: u32,
+    },
+    /// No visible process has the socket: it belongs to the kernel's rdma_rxe, to root, or to another
     /// container.
     Hidden,
 }
@@ -228,10 +233,16 @@ impl fmt::Display for NetError {
                     Some(PortOwner::Process { pid, name }) => {
                         write!(f, " by process {pid} ({name}): stop it or use another address")
                     }
+                    Some(PortOwner::User { uid }) => write!(
+                        f,
+                        " by a process of uid {uid} that is not visible here: stop it or use \
+                         another address"
+                    ),
                     Some(PortOwner::Hidden) => write!(
                         f,
-                        " by the kernel or by a process of another user: remove its rdma_rxe \
-                         device (`rdma link`) or use another address"
+                        " by the kernel's rdma_rxe or by a process of root: `sudo rdma link` and \
+                         `sudo ss -ulnp 'sport = {UDP_PORT}'` show which; remove or stop it, or use \
+                         another address"
                     ),
                     None => write!(
                         f,

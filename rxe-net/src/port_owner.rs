@@ -14,13 +14,12 @@ const TABLES: [&str; 2] = ["/proc/thread-self/net/udp", "/proc/thread-self/net/u
 /// shows no such socket (or there is no `/proc`).
 pub(crate) fn of(address: IpAddr, port: u16) -> Option<PortOwner> {
     may_block("searching /proc");
-    let inode = TABLES.into_iter().find_map(|table| {
+    let bound = TABLES.into_iter().find_map(|table| {
         let table = fs::read_to_string(table).ok()?;
-        table.lines().skip(1).find_map(|line| inode_if_in_the_way(line, address, port))
+        table.lines().skip(1).find_map(|line| in_the_way(line, address, port))
     })?;
-    // Sockets of the kernel itself have inode 0.
-    let process = (inode != 0).then(|| process_with_socket(inode)).flatten();
-    Some(process.unwrap_or(PortOwner::Hidden))
+    let process = (bound.inode != 0).then(|| process_with_socket(bound.inode)).flatten();
+    Some(process.unwrap_or_else(|| bound.hidden()))
 }
 
 /// The owner of a unix socket bound to this path; `None` if there is no such socket (or no `/proc`).
@@ -40,6 +39,18 @@ pub(crate) struct Bound {
     pub(crate) inode: u64,
     /// The user that it belongs to.
     pub(crate) uid: u32,
+}
+
+impl Bound {
+    /// Its owner, if no visible process has it. The kernel's own sockets belong to root.
+    fn hidden(self) -> PortOwner {
+        /// In a user namespace, all users that it does not know, root of the system among them.
+        const UNKNOWN: u32 = 65534;
+        match self.uid {
+            0 | UNKNOWN => PortOwner::Hidden,
+            uid => PortOwner::User { uid },
+        }
+    }
 }
 
 /// The sockets bound to exactly this address and port.
@@ -85,14 +96,14 @@ pub(crate) fn of_inode(inode: u64) -> PortOwner {
     process_with_socket(inode).unwrap_or(PortOwner::Hidden)
 }
 
-/// The inode in a line of `/proc/net/udp` or `udp6`, if the socket is bound to this port and to this
-/// address or to all addresses.
-fn inode_if_in_the_way(line: &str, address: IpAddr, port: u16) -> Option<u64> {
-    let (ip, line_port, Bound { inode, .. }) = parse_line(line)?;
-    let in_the_way = ip == address
+/// The socket in a line of `/proc/net/udp` or `udp6`, if it is bound to this port and to this address or to
+/// all addresses.
+fn in_the_way(line: &str, address: IpAddr, port: u16) -> Option<Bound> {
+    let (ip, line_port, bound) = parse_line(line)?;
+    let same = ip == address
         || ip == IpAddr::V6(Ipv6Addr::UNSPECIFIED)
         || (ip == IpAddr::V4(Ipv4Addr::UNSPECIFIED) && address.is_ipv4());
-    (line_port == port && in_the_way).then_some(inode)
+    (line_port == port && same).then_some(bound)
 }
 
 /// Address, port and socket in a line of such a table.
@@ -160,13 +171,19 @@ mod tests {
     fn lines_of_proc_net_udp_are_understood() {
         let line = "  96: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  \
                     1000        0 4711 2 0000000000000000 0";
-        let at = |a: &str| inode_if_in_the_way(line, a.parse().unwrap(), 4791);
-        assert_eq!(at("127.0.0.1"), Some(4711));
-        assert_eq!(at("127.0.0.2"), None);
-        assert_eq!(inode_if_in_the_way(line, "127.0.0.1".parse().unwrap(), 53), None);
+        let at = |a: &str| in_the_way(line, a.parse().unwrap(), 4791);
         let bound = Bound { inode: 4711, uid: 1000 };
-        assert_eq!(parse_line(line).unwrap().2, bound);
+        assert_eq!(at("127.0.0.1"), Some(bound));
+        assert_eq!(at("127.0.0.2"), None);
+        assert_eq!(in_the_way(line, "127.0.0.1".parse().unwrap(), 53), None);
         assert_eq!(parse_address("00000000000000000000000001000000"), Some("::1".parse().unwrap()));
         assert_eq!(parse_address("nonsense"), None);
+    }
+
+    #[test]
+    fn a_socket_without_a_visible_process_has_a_user_unless_it_may_be_the_kernels() {
+        let hidden = |uid| Bound { inode: 4711, uid }.hidden();
+        assert_eq!(hidden(1000), PortOwner::User { uid: 1000 });
+        assert_eq!([hidden(0), hidden(65534)], [PortOwner::Hidden, PortOwner::Hidden]);
     }
 }

@@ -38,12 +38,23 @@ pub(super) fn offered(named: Option<&str>) -> (Vec<DeviceInfo>, Vec<Finding>) {
     if names.is_empty() {
         findings.extend(without_address(&Interface::list().unwrap_or_default()));
     }
-    findings.extend(devices.iter().filter(|d| !d.interface().running).map(|d| {
+    findings.extend(without_link(&devices));
+    (devices, findings)
+}
+
+/// Devices whose interface is down. That is a problem if no other is left.
+fn without_link(devices: &[DeviceInfo]) -> Vec<Finding> {
+    let all = devices.iter().all(|d| !d.interface().running);
+    let down = devices.iter().filter(|d| !d.interface().running);
+    down.map(|d| {
         let netdev = &d.interface().name;
         let text = format!("{}: {netdev} has no link", d.name());
-        Finding::note("link", text, format!("connect it, or `ip link set {netdev} up`"))
-    }));
-    (devices, findings)
+        let up = format!("`ip link set {netdev} up`");
+        let todo = if d.interface().loopback { up } else { format!("connect it, or {up}") };
+        let finding = Finding::note("link", text, todo);
+        if all { finding.into_problem() } else { finding }
+    })
+    .collect()
 }
 
 const CHECK: &str = "devices";
@@ -105,24 +116,46 @@ pub(super) fn open(devices: &[DeviceInfo]) -> Vec<Finding> {
 
 /// Why a device cannot be opened, by what has to be done about it.
 fn not_opened(device: &str, error: &Error) -> Finding {
+    match error {
+        Error::Net(e) => refused_by(PORT, device, e),
+        other => Finding::error(PORT, other),
+    }
+}
+
+/// Why a backend cannot be opened on a device.
+pub(super) fn refused_by(check: &'static str, device: &str, error: &NetError) -> Finding {
     let system = match error {
-        Error::Net(NetError::TooManyFiles) => Some(Errno::MFILE),
-        Error::Net(NetError::Os { source, .. }) => Errno::from_io_error(source),
+        NetError::TooManyFiles => Some(Errno::MFILE),
+        NetError::Os { source, .. } => Errno::from_io_error(source),
         _ => None,
     };
     match system {
         Some(Errno::MFILE) => {
-            let limit = limit_of_files();
-            let text = format!("{limit} are too few to open {device}");
-            Finding::problem(FILES, text, "`ulimit -n 1024` before the program")
+            let text = format!("{} are too few to open {device}", limit_of_files());
+            let check = if check == PORT { FILES } else { check };
+            Finding::problem(check, text, more_files(getrlimit(Resource::Nofile).maximum))
         }
         Some(_) => {
             let todo = "does a sandbox forbid it (seccomp, AppArmor, SELinux)? Try without";
-            Finding::problem(PORT, format!("{device}: {error}"), todo)
+            Finding::problem(check, format!("{device}: {error}"), todo)
         }
-        None => Finding::error(PORT, error),
+        None => Finding::error(check, error),
     }
 }
+
+/// How to get more descriptors than the limit, if `hard` is what it may be raised to.
+fn more_files(hard: Option<u64>) -> String {
+    match hard {
+        Some(hard) if hard < ENOUGH => {
+            format!("as root, raise the hard limit (now {hard}), then `ulimit -n 1024`")
+        }
+        Some(hard) if hard < 1024 => format!("`ulimit -n {hard}` before the program"),
+        _ => "`ulimit -n 1024` before the program".into(),
+    }
+}
+
+/// Descriptors of a program with a few connections and completion channels.
+const ENOUGH: u64 = 256;
 
 /// The most descriptors that this process may have.
 fn limit_of_files() -> String {
@@ -140,16 +173,10 @@ fn open_files() -> usize {
 
 /// Whether the limit leaves enough for a program: `used` were used for one device.
 fn files(used: usize) -> Finding {
-    /// What a program with a few connections and completion channels has.
-    const ENOUGH: u64 = 256;
     let limit = getrlimit(Resource::Nofile);
     let text = format!("a device takes {used} of {}", limit_of_files());
     if limit.current.is_none_or(|n| n >= ENOUGH) {
         return Finding::ok(FILES, text);
     }
-    let todo = match limit.maximum {
-        Some(max) if max < ENOUGH => format!("raise the hard limit (now {max}), then `ulimit -n`"),
-        _ => "`ulimit -n 1024` before the program".into(),
-    };
-    Finding::note(FILES, text, todo)
+    Finding::note(FILES, text, more_files(limit.maximum))
 }

@@ -54,6 +54,10 @@ impl Finding {
     pub(super) fn into_note(self) -> Self {
         Self { status: Status::Note, ..self }
     }
+
+    pub(super) fn into_problem(self) -> Self {
+        Self { status: Status::Problem, ..self }
+    }
 }
 
 /// Where the text begins.

@@ -15,7 +15,7 @@ pub(super) fn check(offered: &[DeviceInfo]) -> Option<Finding> {
     if offered.iter().all(|d| d.interface().loopback) {
         return None;
     }
-    let rules = [("nft", &["list", "ruleset"][..]), ("iptables", &["-S", "INPUT"][..])];
+    let rules = [("nft", &["list", "ruleset"][..]), ("iptables", &["-S"][..])];
     let seen: Vec<_> = rules.iter().filter_map(|(program, args)| list(program, args)).collect();
     if seen.is_empty() {
         let text = if rustix::process::geteuid().is_root() {
@@ -44,28 +44,81 @@ fn judge(rules: &str) -> Finding {
     let named = |line: &str| line.contains("4791") || line.contains("roce");
     let refuses =
         |line: &str| ["drop", "reject", "DROP", "REJECT"].iter().any(|w| line.contains(w));
-    let mut input = false;
-    let mut filtered = false;
+    let mut place = Place::default();
+    let (mut arriving, mut leaving) = (None, None);
     for line in rules.lines() {
-        if line.trim_start().starts_with("chain ") {
-            input = false;
-        }
-        input |= line.contains("hook input") || line.contains("hook prerouting");
-        input |= ["-P INPUT", "-A INPUT"].iter().any(|start| line.starts_with(start));
+        place.enter(line);
         if named(line) && refuses(line) {
             let todo = "remove this rule, or let the port in before it";
             return Finding::note(CHECK, format!("a rule refuses the port: {}", line.trim()), todo);
         }
-        filtered |= input && refuses(line);
+        match place.way {
+            Some(Way::In) if refuses(line) => arriving = arriving.or_else(|| Some(place.remedy())),
+            Some(Way::Out) if refuses(line) => leaving = leaving.or_else(|| Some(place.remedy())),
+            _ => {}
+        }
     }
     if rules.lines().any(named) {
         return Finding::ok(CHECK, "a rule names UDP port 4791");
     }
-    if !filtered {
-        return Finding::ok(CHECK, "no rule refuses what arrives");
+    let (which, todo) = match (arriving, leaving) {
+        (Some(todo), _) => ("arriving", todo),
+        (None, Some(todo)) => ("leaving", todo),
+        (None, None) => return Finding::ok(CHECK, "no rule refuses what arrives"),
+    };
+    Finding::note(CHECK, format!("{which} packets are filtered, no rule names UDP port 4791"), todo)
+}
+
+/// Which packets a chain sees.
+#[derive(Clone, Copy)]
+enum Way {
+    In,
+    Out,
+}
+
+/// Where in the rules a line stands.
+#[derive(Default)]
+struct Place<'a> {
+    /// The table of nft, such as `inet filter`; none in the rules of iptables.
+    table: Option<&'a str>,
+    chain: &'a str,
+    /// `None` for what is forwarded, and in chains that others jump to.
+    way: Option<Way>,
+}
+
+impl<'a> Place<'a> {
+    fn enter(&mut self, line: &'a str) {
+        let inside = |word| line.trim().strip_prefix(word)?.strip_suffix('{').map(str::trim);
+        let rule = ["-P ", "-A ", "-N "].iter().find_map(|word| line.strip_prefix(word));
+        if let Some(table) = inside("table ") {
+            *self = Self { table: Some(table), ..Self::default() };
+        } else if let Some(chain) = inside("chain ") {
+            *self = Self { chain, way: None, ..*self };
+        } else if let Some(rule) = rule {
+            let chain = rule.split(' ').next().unwrap_or_default();
+            *self = Self { table: None, chain, way: None };
+            match chain {
+                "INPUT" => self.way = Some(Way::In),
+                "OUTPUT" => self.way = Some(Way::Out),
+                _ => {}
+            }
+        } else if let Some((_, hook)) = line.split_once(" hook ") {
+            self.way = match hook.split(' ').next() {
+                Some("ingress" | "prerouting" | "input") => Some(Way::In),
+                Some("output" | "postrouting" | "egress") => Some(Way::Out),
+                _ => None,
+            };
+        }
     }
-    let todo = "`sudo iptables -I INPUT -p udp --dport 4791 -j ACCEPT`, or the same with nft";
-    Finding::note(CHECK, "arriving packets are filtered, no rule names UDP port 4791", todo)
+
+    /// How to let the port through here.
+    fn remedy(&self) -> String {
+        let chain = self.chain;
+        match self.table {
+            Some(table) => format!("`sudo nft insert rule {table} {chain} udp dport 4791 accept`"),
+            None => format!("`sudo iptables -I {chain} -p udp --dport 4791 -j ACCEPT`"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -94,5 +147,35 @@ mod tests {
         ] {
             assert_eq!(judge(&rules).status, status, "{rules}");
         }
+    }
+
+    #[test]
+    fn the_remedy_names_the_chain_that_filters() {
+        let nft = |hook: &str, policy: &str| {
+            format!(
+                "table inet mine {{\n\tset hosts {{\n\t\ttype ipv4_addr\n\t}}\n\n\tchain here {{\n\t\t\
+                 type filter hook {hook} priority filter; policy {policy};\n\t}}\n}}\n"
+            )
+        };
+        let iptables =
+            "-P INPUT ACCEPT\n-P FORWARD DROP\n-P OUTPUT DROP\n-N mine\n-A mine -j DROP\n";
+        let insert = "`sudo nft insert rule inet mine here udp dport 4791 accept`";
+        for (rules, which, remedy) in [
+            (nft("input", "drop"), "arriving", insert),
+            (nft("ingress device \"eth0\"", "drop"), "arriving", insert),
+            (nft("output", "drop"), "leaving", insert),
+            (
+                nft("output", "drop") + &nft("input", "accept") + "-P INPUT DROP\n",
+                "arriving",
+                "`sudo iptables -I INPUT -p udp --dport 4791 -j ACCEPT`",
+            ),
+            (iptables.into(), "leaving", "`sudo iptables -I OUTPUT -p udp --dport 4791 -j ACCEPT`"),
+        ] {
+            let found = judge(&rules);
+            assert_eq!(found.remedy.as_deref(), Some(remedy), "{rules}");
+            assert!(found.text.starts_with(which), "{rules}");
+        }
+        assert_eq!(judge(&nft("forward", "drop")).status, Status::Ok);
+        assert_eq!(judge("-P FORWARD DROP\n-N mine\n-A mine -j DROP\n").status, Status::Ok);
     }
 }

@@ -6,9 +6,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 use rxe_net::probe::{self, BufferSize, Offloads};
-use rxe_net::{BackendKind, NetError, XdpRefusal};
+use rxe_net::{BackendKind, Interface, NetError, XdpRefusal};
 use rxe_verbs::device::DeviceInfo;
 
+use super::devices::refused_by;
 use super::finding::Finding;
 
 /// How much memory the process may lock.
@@ -55,9 +56,17 @@ pub(super) fn offloads(offered: &[DeviceInfo]) -> Option<Finding> {
         IpAddr::V4(_) => true,
         IpAddr::V6(ip) => !Ipv6Addr::is_unicast_link_local(ip),
     })?;
+    // What a host sends to itself goes over loopback.
+    let loopback = Interface::list().unwrap_or_default().into_iter().find(|i| i.loopback);
+    let todo = match loopback {
+        Some(lo) if lo.running => {
+            "let the firewall pass what a host sends to itself (`iif lo accept`)"
+        }
+        _ => "`ip link set lo up`",
+    };
     Some(match probe::offloads(address) {
         Ok(found) => offload(CHECK, found),
-        Err(e) => failed(CHECK, &e, "`ip link set lo up`").into_note(),
+        Err(e) => failed(CHECK, &e, todo).into_note(),
     })
 }
 
@@ -117,15 +126,20 @@ fn confined(check: &'static str, status: &str, label: &str, opened: bool) -> Fin
     Finding::note(check, format!("{all}: may be why a device cannot be opened"), "try without it")
 }
 
-/// The backends that need privileges, on the first device.
+/// The backends that need privileges, on the first device that can be used.
 pub(super) fn backends(offered: &[DeviceInfo]) -> Vec<Finding> {
-    let Some(device) = offered.first() else { return Vec::new() };
+    const CHECK: &str = "packet backend";
+    let usable = |device: &DeviceInfo| -> Vec<IpAddr> {
+        let addresses = device.interface().addresses.iter().filter(|a| !a.tentative);
+        addresses.map(|a| a.ip).collect()
+    };
+    // An IPv6 address is not usable at once.
+    let device = offered.iter().find(|d| !usable(d).is_empty()).or(offered.first());
+    let Some(device) = device else { return Vec::new() };
     let interface = device.interface();
-    let usable = interface.addresses.iter().filter(|a| !a.tentative);
-    let addresses: Vec<_> = usable.map(|a| a.ip).collect();
-    let packet = match rxe_net::open(BackendKind::Packet, &interface.name, &addresses) {
-        Ok(_) => Finding::ok("packet backend", format!("opened on {}", device.name())),
-        Err(e) => Finding::error("packet backend", &e).into_note(),
+    let packet = match rxe_net::open(BackendKind::Packet, &interface.name, &usable(device)) {
+        Ok(_) => Finding::ok(CHECK, format!("opened on {}", device.name())),
+        Err(e) => refused_by(CHECK, device.name(), &e).into_note(),
     };
     vec![packet, xdp(&interface.name)]
 }
