@@ -63,12 +63,7 @@ pub fn table(rows: &[(&str, Vec<Row>)], columns: &[Sides]) -> String {
         let _ = write!(out, " {} |", sides.name());
     }
     let _ = writeln!(out, "\n| --- | --- |{}", " --- |".repeat(columns.len()));
-    let ours = plain::ALL.iter().map(|p| (p.name, p.options));
-    let by_address = cm::ALL.iter().map(|p| (p.name, p.options));
-    let by_tcp = fabric::ALL.iter().map(|p| (p.name, p.options));
-    let ranks = mpich::ALL.iter().map(|p| (p.name, p.options));
-    let all = ours.chain(by_address).chain(ucx::names()).chain(by_tcp);
-    for (name, options) in all.chain([mooncake::PROGRAM]).chain(ranks).chain([iser::PROGRAM]) {
+    for (name, options) in all() {
         let what = format!("{name} {options}");
         let mark = |sides| {
             let of_all =
@@ -84,10 +79,23 @@ pub fn table(rows: &[(&str, Vec<Row>)], columns: &[Sides]) -> String {
         if marks.iter().all(String::is_empty) {
             continue;
         }
-        let options = options.replace('|', "\\|");
-        let _ = writeln!(out, "| {name} | `{options}` | {} |", marks.join(" | "));
+        let _ = writeln!(out, "{} {} |", begin_of_row(name, options), marks.join(" | "));
     }
     out
+}
+
+/// All programs, in the order of the table: their names and options.
+fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let ours = plain::ALL.iter().map(|p| (p.name, p.options));
+    let by_address = cm::ALL.iter().map(|p| (p.name, p.options));
+    let by_tcp = fabric::ALL.iter().map(|p| (p.name, p.options));
+    let ranks = mpich::ALL.iter().map(|p| (p.name, p.options));
+    let all = ours.chain(by_address).chain(ucx::names()).chain(by_tcp);
+    all.chain([mooncake::PROGRAM]).chain(ranks).chain([iser::PROGRAM])
+}
+
+fn begin_of_row(name: &str, options: &str) -> String {
+    format!("| {name} | `{}` |", options.replace('|', "\\|"))
 }
 
 /// The GID index of the VM's IPv4 address on its device.
@@ -100,4 +108,21 @@ fn gid_in_vm(vm: &Vm) -> Result<u32> {
     let out = vm.run(Cmd::sh(look))?;
     let text = out.text();
     text.trim().parse().map_err(|_| failed(format!("the VM's device has no {gid}: {text}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    #[test]
+    fn the_page_of_what_was_tried_has_a_row_for_each_program() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/programs-tried.md");
+        let page = fs::read_to_string(page).unwrap();
+        let missing = |row: &String| !page.lines().any(|line| line.starts_with(&**row));
+        let missing: Vec<_> =
+            all().map(|(name, options)| begin_of_row(name, options)).filter(missing).collect();
+        assert!(missing.is_empty(), "run `cargo xtask programs`: {missing:#?}");
+    }
 }
