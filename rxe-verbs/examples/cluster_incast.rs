@@ -14,13 +14,17 @@ const BYTES: usize = 64 << 10;
 
 fn main() -> Result<()> {
     for congestion_control in [true, false] {
-        run(1, 100, congestion_control)?;
+        println!("{}", run(1, 100, congestion_control)?.0);
     }
     Ok(())
 }
 
-/// The whole example.
-pub(crate) fn run(seed: u64, senders: usize, congestion_control: bool) -> Result<StarCounters> {
+/// The whole example: what it found, in words and as numbers.
+pub(crate) fn run(
+    seed: u64,
+    senders: usize,
+    congestion_control: bool,
+) -> Result<(String, StarCounters)> {
     let mut cluster = Cluster::new(seed);
     let options = HostOptions { congestion_control, ..HostOptions::default() };
     let receiver = cluster.add_host_with(&options)?;
@@ -49,12 +53,12 @@ pub(crate) fn run(seed: u64, senders: usize, congestion_control: bool) -> Result
     let counters = cluster.network().counters();
     let (sent, lost, marked) = (counters.fabric.sent, counters.overflowed, counters.marked);
     let percent = |part: u64| part as f64 * 100.0 / sent.max(1) as f64;
-    println!(
+    let found = format!(
         "{senders} senders, DCQCN {}: done after {:.1?}; {sent} packets, {:.1} % lost in the queue, {:.1} % marked",
         if congestion_control { "on" } else { "off" },
         cluster.now(),
         percent(lost),
         percent(marked),
     );
-    Ok(counters)
+    Ok((found, counters))
 }

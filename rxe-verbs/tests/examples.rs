@@ -58,7 +58,14 @@ fn cluster_ring_carries_a_thousand_hosts() {
 
 #[test]
 fn cluster_incast_loses_less_with_congestion_control() {
-    let [on, off] = [true, false].map(|on| cluster_incast::run(1, 100, on).unwrap());
+    let [(on_line, on), (off_line, off)] =
+        [true, false].map(|on| cluster_incast::run(1, 100, on).unwrap());
+    // The same seed, and so the same figures, as in the pages.
+    let pages =
+        [include_str!("../../docs/en/do/cluster.md"), include_str!("../../docs/zh/do/cluster.md")];
+    for (page, line) in pages.iter().flat_map(|page| [(page, &on_line), (page, &off_line)]) {
+        assert!(page.contains(&**line), "a page about clusters has not: {line}");
+    }
     assert!(on.overflowed < off.overflowed, "{on:?} {off:?}");
     assert!(on.marked > 0 && off.marked == 0, "{on:?} {off:?}");
 }
