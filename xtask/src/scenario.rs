@@ -2,7 +2,7 @@
 //! kernel's peer and ours, at either end, so that the behaviour of different pairs can be compared.
 //!
 //! `a` is the requester and `b` the responder. Everything that differs between runs (addresses, keys,
-//! QPNs) is in the answers, and every request and answer is logged ([`Session::log`]). A capture and its
+//! QPNs) is in the answers, and every request and answer is logged (`Session::log`). A capture and its
 //! log are enough to replay either end.
 
 mod conversations;

@@ -1,8 +1,8 @@
 //! `cargo xtask interop`: our engine and a real kernel's rdma_rxe, each as requester and as responder.
 //!
 //! For each kernel one VM is booted, and everything is shown in it: the table of operations and
-//! sizes, the features of [`features`], the faults of [`faults`], and the programs of
-//! [`pingpong`]. A *cell* is one of these things with one backend and one side that asks. It has a
+//! sizes, the features of `features`, the faults of `faults`, and the programs of
+//! `pingpong`. A *cell* is one of these things with one backend and one side that asks. It has a
 //! name such as `udp/ours/SEND/1025`, which `--filter` finds.
 
 mod beside;
