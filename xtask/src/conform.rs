@@ -99,14 +99,7 @@ pub struct Case {
 /// # Errors
 /// [`Error::Missing`] if this machine lacks something.
 pub fn kernel(kernel: &str, over: Over, rxe: &Path) -> Result<Run> {
-    these(kernel, over, rxe, &names(rxe)?)
-}
-
-/// Plays these cases, given by their names, as [`kernel`] plays all.
-///
-/// # Errors
-/// As there.
-pub fn these(kernel: &str, over: Over, rxe: &Path, all: &[String]) -> Result<Run> {
+    let all = names(rxe)?;
     let (mut played, mut version) = (Vec::new(), String::new());
     while let Some(left) = all.get(played.len()..).filter(|left| !left.is_empty()) {
         let found = with_peer(kernel, |vm, net| {
