@@ -202,9 +202,9 @@ pub enum PortOwner {
         /// Its name.
         name: String,
     },
-    /// A process of this user that is not visible: another user's, or one of another container.
+    /// A process that is not visible, of a user who is not root.
     User {
-        /// The user.
+        /// Its user.
         uid: u32,
     },
     /// No visible process has the socket: it belongs to the kernel's rdma_rxe, to root, or to another

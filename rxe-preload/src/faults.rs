@@ -55,12 +55,9 @@ pub(crate) fn may_fail(function: &'static str) -> Outcome {
 
 #[cold]
 fn fail(function: &'static str) -> Outcome {
-    let mut of_function = FAILING.iter().filter(|call| call.function == function).peekable();
-    if of_function.peek().is_some() {
-        begin_report();
-    }
     let mut outcome = Ok(());
-    for call in of_function {
+    for call in FAILING.iter().filter(|call| call.function == function) {
+        begin_report();
         let number = call.calls.fetch_add(1, Ordering::Relaxed) + 1;
         if outcome.is_ok() && call.nth.is_none_or(|nth| nth == number) {
             call.failed.fetch_add(1, Ordering::Relaxed);

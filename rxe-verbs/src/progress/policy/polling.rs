@@ -80,8 +80,8 @@ mod tests {
 
     const AT: Time = Time::ZERO;
 
-    /// It is woken by packets of which none follow another within so many microseconds. How many of 10,000
-    /// wake-ups it polls after.
+    /// It is woken by packets, and the next ones come so many microseconds later. How many of 10,000 times it
+    /// polls for them.
     fn tries(polling: &mut AdaptivePolling, gap: u64) -> usize {
         let polls = |_: &u64| {
             let tried = polling.goes_on(1, true, AT);
@@ -114,7 +114,7 @@ mod tests {
     fn what_is_in_vain_is_tried_less_often() {
         let mut polling = AdaptivePolling::new();
         assert_eq!(tries(&mut polling, 29), 10_000);
-        // 1, 2, 4 and so on up to 1,024 sleeps are between, and 1,024 from then on.
+        // 2, 4 and so on up to 1,024 sleeps are between, and 1,024 from then on.
         assert_eq!(tries(&mut polling, 31), 18);
         assert!(tries(&mut polling, 29) > 8_000, "it learns that packets follow again");
         assert_eq!(tries(&mut polling, 29), 10_000);

@@ -176,7 +176,7 @@ fn begin_stream(shard: &Shard, qp: &QpHandle) -> usize {
 /// What the driver does when its timer has gone off.
 fn driver_turn(shard: &Shard) {
     assert!(shard.watch.sleep().unwrap().timer);
-    shard.with(Core::timer_gone).unwrap();
+    shard.drive(true).unwrap();
 }
 
 #[test]
@@ -534,7 +534,7 @@ fn a_turn_ends_although_there_is_more_to_send_and_the_driver_goes_on() {
     while cq.is_empty() {
         // What the driver sleeps on wakes it at once.
         assert!(shard.watch.sleep().unwrap().timer);
-        turn(&|| shard.with(Core::timer_gone).unwrap());
+        turn(&|| shard.drive(true).unwrap());
     }
     assert_eq!(cq.poll().unwrap().status, Status::Success);
     assert!(turns >= 512 / 16);
