@@ -2,7 +2,7 @@
 //! pair number that stands for it. The address may be shared with other programs: the numbers are taken
 //! from a block that this process leases.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -265,8 +265,12 @@ fn has(interface: &Interface, ip: IpAddr) -> bool {
 }
 
 /// The low 16 bits of queue pair numbers, by chance: a late packet to one must not be taken for one to
-/// the next.
-pub(crate) struct Numbers(Rng);
+/// the next. None comes twice: a peer takes a request from a queue pair or a communication ID that it has seen
+/// a moment ago for one of that connection, and does not tell its program.
+pub(crate) struct Numbers {
+    rng: Rng,
+    given: HashSet<u16>,
+}
 
 impl Numbers {
     pub(crate) fn new() -> Result<Self, Error> {
@@ -275,12 +279,21 @@ impl Numbers {
         got.map_err(|e| {
             Error::new(format!("the system gives no random numbers: {e}"), "try again")
         })?;
-        Ok(Self(Rng::new(u64::from_ne_bytes(seed))))
+        Ok(Self { rng: Rng::new(u64::from_ne_bytes(seed)), given: HashSet::new() })
     }
 
     /// A number from 0x100 to 0xffff.
     pub(crate) fn next(&mut self) -> u16 {
-        u16::try_from(0x100 + self.0.below(0xff00)).unwrap_or(0x100)
+        const MANY: usize = 0xff00;
+        if self.given.len() == MANY {
+            self.given.clear();
+        }
+        loop {
+            let number = u16::try_from(0x100 + self.rng.below(MANY as u64)).unwrap_or(0x100);
+            if self.given.insert(number) {
+                return number;
+            }
+        }
     }
 }
 
@@ -292,6 +305,16 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+
+    #[test]
+    fn no_number_comes_twice_before_all_have_come() {
+        let mut numbers = Numbers::new().unwrap();
+        for _ in 0..2 {
+            let all: HashSet<_> = (0..0xff00).map(|_| numbers.next()).collect();
+            assert_eq!(all.len(), 0xff00);
+            assert!(all.iter().all(|number| *number >= 0x100));
+        }
+    }
 
     #[test]
     fn what_comes_before_the_answer_is_taken_before_it() {

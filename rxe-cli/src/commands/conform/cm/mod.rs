@@ -345,10 +345,14 @@ impl<'b, 'a> Cm<'b, 'a> {
         match self.next_event(self.b.wait)? {
             Some(event) if event.name() == name => Ok(event),
             Some(event) => deviates(format!("its program should see {name}, but sees {event}")),
-            None => deviates(format!(
-                "its program should see {name}, but sees nothing within {}",
-                self.b.waited()
-            )),
+            None => {
+                // What the peer has answered instead belongs into the log.
+                self.listen_for(Duration::ZERO)?;
+                deviates(format!(
+                    "its program should see {name}, but sees nothing within {}",
+                    self.b.waited()
+                ))
+            }
         }
     }
 
