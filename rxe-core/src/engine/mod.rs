@@ -18,12 +18,12 @@ mod direct_tests;
 mod gsi;
 mod list;
 mod peers;
+mod ready;
 mod rx;
 mod table;
 mod timer;
 mod tx;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use crate::config::{Config, Limits, SourcePort};
@@ -44,6 +44,7 @@ use crate::wire::Frame;
 use crate::wire::icrc::PrefixCache;
 
 use peers::Peers;
+use ready::Ready;
 use table::QpTable;
 use timer::Timers;
 
@@ -64,8 +65,7 @@ pub struct Engine {
     gsi: gsi::Gsi,
     hints: rx::Hints,
     prefix: PrefixCache,
-    /// QPs that may have something to send, fairly in turn.
-    ready: VecDeque<Qpn>,
+    ready: Ready,
     /// One of them has more to send than acknowledgements.
     urgent: bool,
     timers: Timers,
@@ -77,6 +77,7 @@ impl Engine {
     /// An engine without QPs, for a device and its memory.
     pub fn new(config: Config, memory: Arc<Memory>) -> Self {
         Self {
+            ready: Ready::new(config.source_port),
             config,
             memory,
             doorbells: Arc::default(),
@@ -86,7 +87,6 @@ impl Engine {
             gsi: gsi::Gsi::default(),
             hints: rx::Hints::default(),
             prefix: PrefixCache::default(),
-            ready: VecDeque::new(),
             urgent: false,
             timers: Timers::default(),
             peers: Peers::default(),
@@ -147,8 +147,10 @@ impl Engine {
         let doorbells = Arc::clone(&self.doorbells);
         let handle = Arc::new(QpHandle::new(qpn, init, doorbells, limits.max_message)?);
         let src_port = self.config.source_port.of(qpn, self.created);
+        let mut qp = Qp::new(Arc::clone(&handle), src_port);
+        qp.scheduled.list = self.ready.list_of(self.created);
         self.created = self.created.wrapping_add(1);
-        self.qps.insert(qpn, Qp::new(Arc::clone(&handle), src_port));
+        self.qps.insert(qpn, qp);
         Ok(handle)
     }
 
@@ -399,16 +401,15 @@ impl Engine {
 fn schedule(
     qp: &mut Qp,
     window: Window,
-    ready: &mut VecDeque<Qpn>,
+    ready: &mut Ready,
     timers: &mut Timers,
     peers: &mut Peers,
 ) -> bool {
     let load = qp.load();
     peers.note(&mut qp.scheduled, load);
     let work = qp.work(window);
-    if work.any && !qp.scheduled.ready {
-        qp.scheduled.ready = true;
-        ready.push_back(qp.identity.qpn);
+    if work.any {
+        ready.push(&mut qp.scheduled, qp.identity.qpn);
     }
     if let Some(deadline) = qp.deadline() {
         timers.arm(&mut qp.scheduled.timer, deadline, qp.identity.qpn);

@@ -4,7 +4,6 @@
 use smallvec::SmallVec;
 
 use super::{AHEAD, Engine};
-use crate::config::SourcePort;
 use crate::event::Counters;
 use crate::qp::Qp;
 use crate::queue::Doorbells;
@@ -37,15 +36,11 @@ impl Engine {
         direct: Option<&mut dyn Direct>,
     ) {
         self.take_doorbells();
-        let settled = batch.pending().len();
         let before = batch.total();
         self.gsi.transmit(batch);
         count_sent(&mut self.events.counters, before, batch.total());
         if !self.ready.is_empty() {
             self.transmit_ready(now, batch, direct);
-        }
-        if matches!(self.config.source_port, SourcePort::InTurn { .. }) {
-            batch.gather(settled);
         }
         self.fail_behind_overflow(now);
         self.urgent = !self.ready.is_empty() || self.gsi.has_work();
@@ -61,9 +56,9 @@ impl Engine {
         let window = self.window();
         let guard = self.memory.guard();
         while !batch.is_full() {
-            let Some(qpn) = self.ready.pop_front() else { break };
-            if self.ready.len() > DOORBELL_BATCH
-                && let Some(&later) = self.ready.get(AHEAD)
+            let Some(qpn) = self.ready.pop() else { break };
+            if self.qps.is_crowded()
+                && let Some(later) = self.ready.later(AHEAD)
             {
                 self.qps.prefetch(later);
             }
@@ -78,10 +73,12 @@ impl Engine {
             let before = batch.total();
             let more = qp.transmit(&mut ctx, batch, BUDGET);
             count_sent(&mut self.events.counters, before, batch.total());
+            let (packets, bytes) = batch.total();
+            self.ready.sent(packets - before.0, bytes - before.1);
             let load = qp.load();
             self.peers.note(&mut qp.scheduled, load);
             if more {
-                self.ready.push_back(qpn);
+                self.ready.again(&qp.scheduled, qpn);
             } else {
                 qp.scheduled.ready = false;
             }
@@ -118,10 +115,7 @@ impl Engine {
         for &qpn in rung {
             if let Some(qp) = self.qps.get_mut(qpn) {
                 qp.posted();
-                if !qp.scheduled.ready {
-                    qp.scheduled.ready = true;
-                    self.ready.push_back(qpn);
-                }
+                self.ready.push(&mut qp.scheduled, qpn);
             }
         }
     }

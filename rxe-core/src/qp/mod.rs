@@ -54,8 +54,10 @@ pub(crate) struct Qp {
 /// Where a QP is in the engine's lists.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Scheduled {
-    /// In the ready list.
+    /// In the list of those that may have something to send.
     pub(crate) ready: bool,
+    /// Which list that is: there is one for each source port.
+    pub(crate) list: u8,
     /// Its [`Qp::load`], as its peer's account has it.
     pub(crate) load: u16,
     /// The number of its peer, which other QPs may have too; 0 if it has none.

@@ -3,8 +3,6 @@
 //! Packets of equal size to one destination stand back to back as a burst (the last may be shorter):
 //! that is how UDP_SEGMENT carries up to 64 packets in a call.
 
-mod gather;
-
 use std::convert::Infallible;
 use std::ops::Range;
 
