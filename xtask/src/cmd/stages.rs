@@ -15,8 +15,8 @@ pub(super) fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// The code has no warnings of clippy 1.95. A later one has more lints, and nobody's first test run is to
-/// fail by them.
+/// The code has no warnings of clippy and rustdoc 1.95. Later ones have more lints, and nobody's first test
+/// run is to fail by them.
 const LINTS_OF: u32 = 95;
 
 /// The 95 of `rustc 1.95.0 (…)`.
@@ -51,14 +51,14 @@ impl Run {
 
     /// Lints, which were started earlier.
     pub(super) fn lints(&mut self, lints: Lints) {
-        self.stage("clippy", |count| match lints.0 {
+        self.stage("lints", |count| match lints.0 {
             Ok(child) => {
                 let ended = child.wait_with_output();
                 let done = ended.map(|out| {
                     print!("{}", String::from_utf8_lossy(&out.stderr));
                     out.status.success()
                 });
-                count.check("clippy", done.map_err(|e| Error::Failed(e.to_string())));
+                count.check("clippy and rustdoc", done.map_err(|e| Error::Failed(e.to_string())));
             }
             Err(why) => count.skip(&why),
         });
@@ -92,8 +92,8 @@ impl Run {
     }
 }
 
-/// clippy, running beside other stages, or why it does not run. It has a target folder of its own, so that
-/// no other cargo waits for it, and the lowest priority.
+/// clippy and then rustdoc, running beside other stages, or why they do not run. They have a target folder of
+/// their own, so that no other cargo waits for them, and the lowest priority.
 pub(super) struct Lints(std::result::Result<Child, String>);
 
 impl Lints {
@@ -101,18 +101,23 @@ impl Lints {
         let out = Command::new("rustc").arg("--version").output();
         let rust = out.ok().and_then(|out| minor_version(&String::from_utf8_lossy(&out.stdout)));
         let newer = rust.is_some_and(|minor| minor > LINTS_OF);
-        let newer = newer.then(|| format!("clippy: this Rust has lints that 1.{LINTS_OF} has not"));
+        let newer = newer
+            .then(|| format!("clippy and rustdoc: this Rust has lints that 1.{LINTS_OF} has not"));
         if let Some(why) = newer.or_else(|| lacks("clippy")) {
             return Self(Err(why));
         }
         let mut cmd = Command::new("nice");
-        cmd.args(["-n", "19"]).arg(cargo().get_program());
-        cmd.args(["clippy", "--workspace", "--all-targets", "--quiet", "--target-dir"]);
-        cmd.args(["target/lints", "--", "-D", "warnings"]);
+        cmd.args(["-n", "19", "sh", "-c", LINTS]).arg(cargo().get_program());
+        cmd.env("RUSTDOCFLAGS", "-D warnings");
         cmd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        Self(cmd.spawn().map_err(|e| format!("clippy: nice: {e}")))
+        Self(cmd.spawn().map_err(|e| format!("clippy and rustdoc: nice: {e}")))
     }
 }
+
+/// Both have the same target folder: rustdoc needs what clippy has checked. `$0` is cargo.
+const LINTS: &str = "
+    \"$0\" clippy --workspace --all-targets --quiet --target-dir target/lints -- -D warnings &&
+    exec \"$0\" doc --workspace --no-deps --quiet --target-dir target/lints";
 
 /// Why this Rust cannot `cargo COMMAND`.
 fn lacks(command: &str) -> Option<String> {
