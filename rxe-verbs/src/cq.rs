@@ -161,8 +161,11 @@ impl CompletionQueue {
     /// this tells of it, so the caller looks into the queue once more.
     #[inline]
     fn turn_and_check(&self) -> Result<()> {
-        self.turn()?;
-        self.check()
+        let works = self.turn().and_then(|()| self.check());
+        if works.is_err() {
+            self.inner.shards_among(self.inner.shards.bits()).for_each(Shard::end_failure);
+        }
+        works
     }
 
     /// Returns when the acknowledgements of what it has given have left that must leave before.

@@ -228,6 +228,53 @@ fn a_request_that_is_accepted_while_the_device_fails_completes_too() {
     }
 }
 
+/// The same of a program that polls, with a failure that takes long: many receives are flushed.
+#[test]
+fn a_poll_finds_the_request_that_was_accepted_while_the_device_failed() {
+    for _ in 0..20 {
+        let (device, fuse) = bomb(false);
+        let deep = |cap: QpCap| {
+            let pd = device.create_pd().unwrap();
+            let cq = device.create_cq(1 << 15).unwrap();
+            let qp = pd.qp(&cq).cap(cap).build().unwrap();
+            connect_to_nobody(&qp);
+            Side { device: device.clone(), pd, cq, qp }
+        };
+        // It is flushed first.
+        let side = deep(QpCap { max_send_wr: 1 << 14, ..QpCap::default() });
+        let others: Vec<_> =
+            (0..200).map(|_| deep(QpCap { max_recv_wr: 4000, ..QpCap::default() })).collect();
+        for other in &others {
+            (0..4000).for_each(|id| other.qp.recv(id, &[]).unwrap());
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut accepted = 0;
+                while side.qp.send_bytes(accepted, b"x").post().is_ok() {
+                    accepted += 1;
+                    // There is always room for the next one.
+                    thread::sleep(Duration::from_micros(if accepted > 1000 { 200 } else { 0 }));
+                }
+                let mut completed = 0;
+                let failed = loop {
+                    match side.cq.poll_one() {
+                        Ok(None) => {}
+                        Ok(Some(done)) => {
+                            assert_eq!(done.id, completed);
+                            completed += 1;
+                        }
+                        Err(error) => break error,
+                    }
+                };
+                assert!(matches!(failed, Error::DeviceFailed { .. }), "{failed}");
+                assert_eq!(completed, accepted);
+            });
+            thread::sleep(Duration::from_micros(200));
+            light(&fuse);
+        });
+    }
+}
+
 #[test]
 fn a_qemu_that_goes_away_leaves_no_request_without_a_completion() {
     let path = std::env::temp_dir().join(format!("rxe-qemu-{}", std::process::id()));

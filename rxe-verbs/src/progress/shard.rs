@@ -174,18 +174,27 @@ impl Shard {
     ) -> Result<R> {
         self.check_own()?;
         let mut core = self.lock();
-        // It may have failed while this thread waited for the lock.
-        self.check()?;
-        prepare(&mut core);
-        if core.waiting || self.unsent.record().has_posts() {
-            // `f` may end the queue pair that they are of.
-            self.end_turn(&mut core, false)?;
-        }
-        let result = f(&mut core);
-        let ended = self.end_turn(&mut core, false);
+        let result = self.turn_locked(&mut core, prepare, f);
         drop(core);
         self.answer_doorbells();
-        ended.map(|()| result)
+        result
+    }
+
+    fn turn_locked<R>(
+        &self,
+        core: &mut Core,
+        prepare: impl FnOnce(&mut Core),
+        f: impl FnOnce(&mut Core) -> R,
+    ) -> Result<R> {
+        // It may have failed while this thread waited for the lock.
+        self.check()?;
+        prepare(core);
+        if core.waiting || self.unsent.record().has_posts() {
+            // `f` may end the queue pair that they are of.
+            self.end_turn(core, false)?;
+        }
+        let result = f(core);
+        self.end_turn(core, false).map(|()| result)
     }
 
     /// Whether its lock becomes free within this time. It does not in a signal handler that interrupts a
@@ -207,7 +216,11 @@ impl Shard {
     pub(super) fn turn_inline<R>(&self, look: impl FnOnce(&mut Core) -> R) -> Result<Option<R>> {
         self.check_own()?;
         let Some(mut core) = self.try_lock() else { return Ok(None) };
-        self.check()?;
+        if let Err(failed) = self.check() {
+            drop(core);
+            self.answer_doorbells();
+            return Err(failed);
+        }
         core.watchers.turned_inline();
         core.posts.polled();
         let received = core.receive(BUDGET, &self.watch);
@@ -477,7 +490,11 @@ impl Shard {
     }
 
     pub(super) fn fail_on<T>(&self, result: Result<T, NetError>) -> Result<T> {
-        result.or_else(|e| self.failed_by(&mut self.lock(), e))
+        result.or_else(|e| {
+            let failed = self.failed_by(&mut self.lock(), e);
+            self.answer_doorbells();
+            failed
+        })
     }
 
     fn failed_by<T>(&self, core: &mut Core, error: NetError) -> Result<T> {
@@ -489,6 +506,16 @@ impl Shard {
     /// As [`Shard::fail_with`], for a thread without the lock.
     pub(super) fn fail(&self, why: String) {
         self.fail_with(&mut self.lock(), why);
+        self.answer_doorbells();
+    }
+
+    /// If it has failed, completes what other threads' posts have left to the thread under which it failed.
+    #[cold]
+    pub(crate) fn end_failure(&self) {
+        if self.is_own() && self.failed.get().is_some() {
+            drop(self.lock());
+            self.answer_doorbells();
+        }
     }
 
     /// Nothing works any more: what was posted completes as flushed, and everybody who waits is told. A
