@@ -3,7 +3,8 @@
 //!
 //! Packets that leave in one call of the system have one source port. Where queue pairs have a few ports in
 //! turn ([`SourcePort::InTurn`]), those of one port follow one another, and their packets share a burst
-//! although each may have only few. When they have sent what fills a call, it is the next port's turn.
+//! although each may have only few. A port's turn ends when each of its queue pairs has had as many turns as
+//! those of other ports get, so the number of queue pairs that share a port makes no difference.
 
 use std::collections::VecDeque;
 
@@ -11,18 +12,25 @@ use crate::config::SourcePort;
 use crate::qp::Scheduled;
 use crate::types::Qpn;
 
-/// Packets and bytes of one source port before it is the next one's turn, whichever takes longer. With large
-/// packets it is several bursts, and with small ones a quarter of a batch.
-const TURN: (u64, u64) = (64, 64 << 10);
+/// How often each queue pair of a port has its turn before it is the next port's, at most.
+const ROUNDS: u32 = 8;
+/// Bytes after which no further round of a port begins. Where queue pairs send small messages, a port needs
+/// several rounds to fill a call.
+const BYTES: u64 = 64 << 10;
 
 /// The queue pairs that may have something to send.
 #[derive(Debug)]
 pub(super) struct Ready {
     /// One for each source port, or one for all.
     lists: Vec<VecDeque<Qpn>>,
-    /// The list whose turn it is, and what is left of its turn.
+    /// The list whose turn it is.
     at: usize,
-    left: (u64, u64),
+    /// Queue pairs of it that are still to come in this round.
+    left: usize,
+    /// Rounds of it that have begun, and bytes that it has sent in them.
+    rounds: u32,
+    bytes: u64,
+    /// Queue pairs in all lists.
     len: usize,
 }
 
@@ -32,7 +40,8 @@ impl Ready {
             SourcePort::InTurn { count, .. } => count.clamp(1, 256).into(),
             SourcePort::Fixed(_) | SourcePort::PerQp => 1,
         };
-        Self { lists: vec![VecDeque::new(); lists], at: 0, left: TURN, len: 0 }
+        let lists = vec![VecDeque::new(); lists];
+        Self { lists, at: 0, left: 0, rounds: 0, bytes: 0, len: 0 }
     }
 
     /// The list of a queue pair, before which the engine has had `earlier` others.
@@ -67,19 +76,30 @@ impl Ready {
         if self.len == 0 {
             return None;
         }
-        while self.left == (0, 0) || self.lists[self.at].is_empty() {
-            self.at = (self.at + 1) % self.lists.len();
-            self.left = TURN;
+        if self.left == 0 || self.lists[self.at].is_empty() {
+            self.next_round();
         }
+        self.left -= 1;
         self.len -= 1;
         self.lists[self.at].pop_front()
     }
 
-    /// The queue pair that has just been taken has sent so many packets and bytes.
+    /// Begins a round: of the same list, or of the next one in which somebody is.
+    fn next_round(&mut self) {
+        if self.rounds == ROUNDS || self.bytes >= BYTES || self.lists[self.at].is_empty() {
+            let lists = self.lists.len();
+            let others = (1..=lists).map(|ahead| (self.at + ahead) % lists);
+            self.at = others.into_iter().find(|&at| !self.lists[at].is_empty()).unwrap_or(self.at);
+            (self.rounds, self.bytes) = (0, 0);
+        }
+        self.rounds += 1;
+        self.left = self.lists[self.at].len();
+    }
+
+    /// The queue pair that has just been taken has sent so many bytes.
     #[inline]
-    pub(super) fn sent(&mut self, packets: u64, bytes: u64) {
-        let (packets_left, bytes_left) = self.left;
-        self.left = (packets_left.saturating_sub(packets), bytes_left.saturating_sub(bytes));
+    pub(super) fn sent(&mut self, bytes: u64) {
+        self.bytes += bytes;
     }
 
     /// The queue pair whose turn will come after `ahead` others, if that many wait and it is known.
@@ -105,30 +125,45 @@ mod tests {
         (ready, all)
     }
 
-    /// The next so many, each of which sends so many packets of so many bytes and has more.
-    fn turns(
-        ready: &mut Ready,
-        all: &[Scheduled],
-        (packets, len): (u64, u64),
-        count: usize,
-    ) -> Vec<u32> {
+    /// The next so many, each of which sends so many bytes and has more.
+    fn turns(ready: &mut Ready, all: &[Scheduled], bytes: u64, count: usize) -> Vec<u32> {
         let mut turn = || {
             let qpn = ready.pop().expect("one is ready");
-            ready.sent(packets, packets * len);
+            ready.sent(bytes);
             ready.again(&all[qpn.value() as usize - 2], qpn);
             qpn.value()
         };
         (0..count).map(|_| turn()).collect()
     }
 
+    const THREE: SourcePort = SourcePort::InTurn { first: 7, count: 3 };
+
     #[test]
     fn queue_pairs_of_one_port_follow_one_another() {
-        let (mut ready, all) = ready(SourcePort::InTurn { first: 7, count: 3 }, 7);
-        let order = turns(&mut ready, &all, (16, 4096), 16);
-        assert_eq!(order, [2, 5, 8, 2, 3, 6, 3, 6, 4, 7, 4, 7, 5, 8, 2, 5]);
-        // Small packets: 64 KiB.
-        let order = turns(&mut ready, &all, (64, 512), 6);
-        assert_eq!(order, [3, 6, 4, 7, 8, 2]);
+        let (mut ready, all) = ready(THREE, 7);
+        let order = turns(&mut ready, &all, 30_000, 10);
+        assert_eq!(order, [2, 5, 8, 3, 6, 3, 6, 4, 7, 4], "as many rounds as fill a call");
+        let order = turns(&mut ready, &all, 300_000, 8);
+        assert_eq!(order, [7, 2, 5, 8, 3, 6, 4, 7]);
+    }
+
+    #[test]
+    fn each_gets_as_many_turns_as_any_other() {
+        // Also those that send nothing, since what they have to do is done on this host.
+        for bytes in [0, 8, 300_000] {
+            let (mut ready, all) = ready(THREE, 7);
+            let order = turns(&mut ready, &all, bytes, 7 * 80);
+            let of = |qpn| order.iter().filter(|&&one| one == qpn).count();
+            assert_eq!((2..9).map(of).collect::<Vec<_>>(), [80; 7], "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn who_comes_in_the_middle_of_a_round_waits_for_the_next_one() {
+        let (mut ready, all) = ready(THREE, 5);
+        assert_eq!(turns(&mut ready, &all, 300_000, 1), [2]);
+        ready.push(&mut Scheduled { list: 0, ..Scheduled::default() }, Qpn::from_wire(99));
+        assert_eq!(turns(&mut ready, &all, 300_000, 5), [5, 3, 6, 4, 2]);
     }
 
     #[test]
@@ -136,7 +171,7 @@ mod tests {
         let (mut ready, _) = ready(SourcePort::InTurn { first: 7, count: 2 }, 5);
         let mut order = Vec::new();
         while let Some(qpn) = ready.pop() {
-            ready.sent(1, 1);
+            ready.sent(1);
             order.push(qpn.value());
         }
         assert_eq!(order, [2, 4, 6, 3, 5]);
@@ -147,7 +182,7 @@ mod tests {
     fn each_gets_its_turn_where_ports_are_not_in_turn() {
         for ports in [SourcePort::Fixed(1), SourcePort::PerQp] {
             let (mut ready, all) = ready(ports, 3);
-            assert_eq!(turns(&mut ready, &all, (64, 1024), 5), [2, 3, 4, 2, 3]);
+            assert_eq!(turns(&mut ready, &all, 65_536, 5), [2, 3, 4, 2, 3]);
             assert_eq!(ready.later(1), Some(Qpn::from_wire(2)));
         }
     }

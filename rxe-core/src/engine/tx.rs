@@ -73,8 +73,7 @@ impl Engine {
             let before = batch.total();
             let more = qp.transmit(&mut ctx, batch, BUDGET);
             count_sent(&mut self.events.counters, before, batch.total());
-            let (packets, bytes) = batch.total();
-            self.ready.sent(packets - before.0, bytes - before.1);
+            self.ready.sent(batch.total().1 - before.1);
             let load = qp.load();
             self.peers.note(&mut qp.scheduled, load);
             if more {
