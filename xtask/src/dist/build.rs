@@ -39,8 +39,6 @@ pub fn build(what: &Build<'_>) -> Result<PathBuf> {
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     if !arch.is_own() {
         cargo.env(arch.variable("LINKER"), arch.compiler());
-        // For the C code of zstd.
-        cargo.env(format!("CC_{}", arch.target.replace('-', "_")), arch.compiler());
     }
     if !cargo.status().is_ok_and(|status| status.success()) {
         let hint = match arch.is_own() {
