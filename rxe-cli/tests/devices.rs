@@ -239,7 +239,10 @@ fn there_is_a_manual_page_for_each_command() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let page = |name: &str| std::fs::read_to_string(pages.join(name)).unwrap();
     for command in ["demo", "devices", "link-add", "perf", "pingpong", "run"] {
-        assert!(page(&format!("rxe-{command}.1")).contains(".SH OPTIONS"), "{command}");
+        let page = page(&format!("rxe-{command}.1"));
+        assert!(page.contains(".SH OPTIONS"), "{command}");
+        let foot = format!(".TH rxe-{command} 1  \"rxe {}", env!("CARGO_PKG_VERSION"));
+        assert!(page.contains(&foot), "{page}");
     }
     assert!(page("rxe.1").contains("rxe\\-run(1)"));
 

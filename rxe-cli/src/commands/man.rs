@@ -1,9 +1,10 @@
 //! `rxe man`.
 
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use clap::CommandFactory;
+use clap_mangen::Man;
 
 use crate::common::Error;
 
@@ -20,8 +21,19 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
         let dir = &self.directory;
-        let written = fs::create_dir_all(dir)
-            .and_then(|()| clap_mangen::generate_to(super::Cli::command(), dir));
+        let mut rxe = super::Cli::command().disable_help_subcommand(true);
+        rxe.build();
+        let version = rxe.render_version();
+        let written =
+            fs::create_dir_all(dir).and_then(|()| write_pages(rxe, version.trim_end(), dir));
         written.map_err(|e| Error::new(format!("cannot write into {}", dir.display()), e))
     }
+}
+
+/// Writes the pages of a command and of those below it, each with this version at its foot.
+fn write_pages(command: clap::Command, version: &str, dir: &Path) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        write_pages(below.clone(), version, dir)?;
+    }
+    Man::new(command).source(version).generate_to(dir).map(drop)
 }
