@@ -37,6 +37,7 @@ use std::path::Path;
 use dsl::case::Case;
 use dsl::language::Language;
 use dsl::road::{Bare, Rings, Road, Sockets};
+use rxe_net::{NetError, UdpBackend, XdpBackend, XdpMode, XdpRefusal};
 use rxe_tests::namespace;
 use rxe_tests::shared_memory::Record;
 
@@ -78,10 +79,40 @@ fn every_case_ends_in_the_same_way_over_shared_memory() {
 
 #[test]
 fn every_case_ends_in_the_same_way_over_sockets_that_send_packets_apart() {
-    namespace::inside(Sockets::SETUP, || {
-        let left_out = all_end_well(&mut Sockets::new());
+    namespace::inside(Sockets::<UdpBackend>::SETUP, || {
+        let left_out = all_end_well(&mut Sockets::over_udp());
         assert_eq!(left_out, NOT_OVER_SOCKETS);
     });
+}
+
+#[test]
+fn every_case_ends_in_the_same_way_over_af_xdp_in_driver_mode() {
+    namespace::inside_with_bpf(Sockets::<XdpBackend>::SETUP, || over_xdp(XdpMode::Driver));
+}
+
+#[test]
+fn every_case_ends_in_the_same_way_over_af_xdp_in_generic_mode() {
+    namespace::inside_with_bpf(Sockets::<XdpBackend>::SETUP, || over_xdp(XdpMode::Generic));
+}
+
+fn over_xdp(mode: XdpMode) {
+    use XdpRefusal::{NotInKernel, NotPermitted};
+    let skip = |why: &str| rxe_tests::skip(mode.backend_name(), why);
+    if kernel() < [6, 6] {
+        return skip("frames longer than a page need Linux 6.6");
+    }
+    match Sockets::over_xdp(mode) {
+        Ok(mut road) => assert_eq!(all_end_well(&mut road), NOT_OVER_XDP),
+        Err(e @ NetError::Xdp { reason: NotPermitted | NotInKernel, .. }) => skip(&e.to_string()),
+        Err(e) => panic!("{e}"),
+    }
+}
+
+/// The version of the kernel that runs here.
+fn kernel() -> [u32; 2] {
+    let system = rustix::system::uname();
+    let mut numbers = system.release().to_str().unwrap_or_default().split('.');
+    [(); 2].map(|()| numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0))
 }
 
 /// The cases that sockets on loopback do not carry: an empty packet, which a backend keeps to itself, one with the
@@ -92,6 +123,14 @@ const NOT_OVER_SOCKETS: [&str; 5] = [
     "a request from the own address",
     "a request over IPv6 from the IPv4-mapped address of the peer",
     "a datagram to a group over IPv6",
+];
+
+/// The cases that a cable does not carry: an empty packet, and one to an address that is not there, which does not
+/// come to the engine's host.
+const NOT_OVER_XDP: [&str; 3] = [
+    "nothing but the UDP header",
+    "a request with source and destination exchanged",
+    "a request over IPv6 from the IPv4-mapped address of the peer",
 ];
 
 /// Runs all cases over this road. Returns those that cannot go that way.

@@ -1,12 +1,18 @@
 //! How packets come to the engine under test and go from it: a case must end in the same way on each road.
 
 use std::net::IpAddr;
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::UnshareFlags;
 use rxe_core::engine::Engine;
 use rxe_core::types::{Qpn, Time};
 use rxe_core::wire::{Frame, IpId, NetHeader, QPN_BLOCK, TxBatch, TxLimits, icrc};
-use rxe_net::{Backend, SendStatus, Sharing, UdpBackend, UdpConfig};
+use rxe_net::{
+    Backend, NetError, SendStatus, Sharing, UdpBackend, UdpConfig, XdpBackend, XdpConfig, XdpMode,
+};
 use rxe_tests::shared_memory::{Record, SharedMemory};
 
 use super::packet::Pkt;
@@ -113,22 +119,35 @@ impl Road for Rings {
     }
 }
 
-/// UDP sockets of two processes on one host, none of which lets the system segment: the packets of a burst leave
-/// one by one, each with an ICRC of its own.
-pub(crate) struct Sockets {
-    peer: UdpBackend,
-    own: UdpBackend,
+/// The sockets of two backends, that of the peer and that of the engine.
+pub(crate) struct Sockets<B> {
+    peer: B,
+    own: B,
+    carries: Carries,
 }
 
-/// The addresses that packets come from, those that they go to, and the groups. All are on loopback, which carries
-/// no groups of IPv6.
-const FROM: [&str; 5] = ["10.0.0.1", "10.0.0.9", "192.0.2.7", "fd00::1", "fd00::9"];
-const TO: [&str; 3] = ["10.0.0.2", "10.0.0.8", "fd00::2"];
-const GROUPS: [&str; 2] = ["239.1.2.3", "239.1.2.4"];
+/// The addresses that packets may come from, and the groups that they may go to.
+struct Carries {
+    from: &'static [&'static str],
+    groups: &'static [&'static str],
+}
+
+/// The addresses of the peer and of others, and those of the engine's host.
+const PEERS: [&str; 5] = ["10.0.0.1", "10.0.0.9", "192.0.2.7", "fd00::1", "fd00::9"];
+const OWN: [&str; 3] = ["10.0.0.2", "10.0.0.8", "fd00::2"];
 /// Packets that are under way at a time.
 const UNDER_WAY: usize = 64;
 
-impl Sockets {
+impl<B: Backend + Sharing> Sockets<B> {
+    fn new(peer: B, mut own: B, carries: Carries) -> Self {
+        // What goes to no block of this process comes too, as to the process that has QP1.
+        own.set_gsi(true).expect("the sockets of QP1");
+        carries.groups.iter().for_each(|group| own.join(address(group)).expect("joined"));
+        Self { peer, own, carries }
+    }
+}
+
+impl Sockets<UdpBackend> {
     /// Shell commands that make the addresses.
     pub(crate) const SETUP: &str = "
         for a in 10.0.0.1 10.0.0.2 10.0.0.8 10.0.0.9 192.0.2.7; do
@@ -138,34 +157,121 @@ impl Sockets {
             ip address add $a/128 dev lo nodad
         done";
 
-    pub(crate) fn new() -> Self {
-        let open = |addresses: &[&str]| {
-            let addresses: Vec<_> = addresses.iter().map(|a| address(a)).collect();
-            let config = UdpConfig { segment: false, ..UdpConfig::new("lo", addresses) };
+    /// UDP sockets of two processes on one host, none of which lets the system segment: the packets of a burst
+    /// leave one by one, each with an ICRC of its own.
+    pub(crate) fn over_udp() -> Self {
+        let open = |all: &[&str]| {
+            let config = UdpConfig { segment: false, ..UdpConfig::new("lo", addresses(all)) };
             UdpBackend::open(&config).expect("sockets")
         };
-        let (peer, mut own) = (open(&FROM), open(&TO));
-        // What goes to no block of this process comes too, as to the process that has QP1.
-        own.set_gsi(true).expect("the sockets of QP1");
-        for group in GROUPS {
-            let membership = own.joiner().join(address(group)).expect("joined");
-            own.add_membership(membership).expect("a socket more");
-        }
-        Self { peer, own }
+        // Loopback carries no groups of IPv6.
+        let carries = Carries { from: &PEERS, groups: &["239.1.2.3", "239.1.2.4"] };
+        Self::new(open(&PEERS), open(&OWN), carries)
     }
+}
+
+impl Sockets<XdpBackend> {
+    /// Shell commands that make a cable and the engine's host at its near end. Each end has the neighbours of the
+    /// other from the start, so no packet waits for an answer while others overtake it.
+    pub(crate) const SETUP: &str = "
+        ip link add near0 address 02:00:00:00:00:02 mtu 9000 type veth \
+            peer name far0 address 02:00:00:00:00:01 mtu 9000
+        ip link set near0 up
+        for a in 10.0.0.2/24 10.0.0.8/24 fd00::2/64; do
+            ip address add $a dev near0 nodad
+        done
+        ip route add 192.0.2.7 dev near0
+        for a in 10.0.0.1 10.0.0.9 192.0.2.7 fd00::1 fd00::9; do
+            ip neighbour add $a lladdr 02:00:00:00:00:01 dev near0
+        done";
+    /// The same for the peer's host at the far end.
+    const FAR: &str = "
+        ip link set lo up
+        ip link set far0 up
+        for a in 10.0.0.1/24 10.0.0.9/24 192.0.2.7/32 fd00::1/64 fd00::9/64; do
+            ip address add $a dev far0 nodad
+        done
+        for a in 10.0.0.2 10.0.0.8 fd00::2; do
+            ip neighbour add $a lladdr 02:00:00:00:00:02 dev far0
+        done
+        until ip link show far0 | grep -q 'state UP'; do sleep 0.01; done";
+
+    /// AF_XDP sockets at the two ends of a cable.
+    ///
+    /// # Errors
+    /// The system does not let this process open them.
+    pub(crate) fn over_xdp(mode: XdpMode) -> Result<Self, NetError> {
+        let open = |netdev: &str, all: &[&str]| {
+            XdpBackend::open(&XdpConfig { mode, ..XdpConfig::new(netdev, addresses(all)) })
+        };
+        let mut own = open("near0", &OWN)?;
+        let peer = at_the_far_end(|| {
+            sh(Self::FAR);
+            let mut peer = open("far0", &PEERS)?;
+            // The thread that asks for routes starts with the first packet, and stays in the namespace where it
+            // starts.
+            let net = NetHeader::outgoing(address(PEERS[0]), address(OWN[0]), 0xc000);
+            let mut greeting = [0; 16];
+            greeting[QPN_BLOCK] = 1;
+            let mut batch = TxBatch::new(TxLimits::default());
+            push(&mut batch, &net, &greeting);
+            send(&mut peer, &mut batch, 0);
+            Ok::<_, NetError>(peer)
+        })?;
+        receive(&mut own, 1, &mut |frame| {
+            let seen = matches!(frame.net.id, IpId::Known { .. });
+            assert!(seen, "it came through a UDP socket, which does not see the ID");
+        });
+        assert_eq!(own.capabilities().name, mode.backend_name());
+        // The program does not look where a packet comes from.
+        const FROM: [&str; 6] =
+            ["10.0.0.1", "10.0.0.2", "10.0.0.9", "192.0.2.7", "fd00::1", "fd00::9"];
+        let carries = Carries { from: &FROM, groups: &["239.1.2.3", "239.1.2.4", "ff0e::1:2"] };
+        Ok(Self::new(peer, own, carries))
+    }
+}
+
+/// Runs `there` in a network namespace of its own, after the far end of the cable was moved there. What it opens
+/// stays there.
+fn at_the_far_end<R: Send>(there: impl FnOnce() -> R + Send) -> R {
+    let (to_us, from_them) = mpsc::channel();
+    let (to_them, from_us) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let there = scope.spawn(move || {
+            // SAFETY: only this thread changes its network namespace, which it shares with no other.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET).expect("a namespace") };
+            to_us.send(rustix::thread::gettid()).expect("it waits");
+            from_us.recv().expect("it sends");
+            there()
+        });
+        let thread = from_them.recv().expect("it sends");
+        sh(&format!("ip link set far0 netns {}", thread.as_raw_nonzero()));
+        to_them.send(()).expect("it waits");
+        there.join().expect("it ends well")
+    })
+}
+
+/// Runs shell commands, which must succeed.
+fn sh(commands: &str) {
+    let status = Command::new("sh").args(["-ec", commands]).status().expect("a shell");
+    assert!(status.success(), "{commands}");
 }
 
 fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-impl Road for Sockets {
+fn addresses(all: &[&str]) -> Vec<IpAddr> {
+    all.iter().map(|text| address(text)).collect()
+}
+
+impl<B: Backend + Sharing> Road for Sockets<B> {
     fn takes(&self, packet: &Pkt) -> bool {
         let (src, dst) = packet.said_addresses();
-        let is_in = |set: &[&str], ip: Option<IpAddr>| {
-            ip.is_none_or(|ip| set.iter().any(|a| address(a) == ip))
-        };
-        is_in(&FROM, src) && (is_in(&TO, dst) || is_in(&GROUPS, dst)) && !packet.is_empty()
+        let is_in =
+            |set: &[&str], ip: Option<IpAddr>| ip.is_none_or(|ip| addresses(set).contains(&ip));
+        let Carries { from, groups } = self.carries;
+        is_in(from, src) && (is_in(&OWN, dst) || is_in(groups, dst)) && !packet.is_empty()
     }
 
     fn bring(
@@ -179,7 +285,8 @@ impl Road for Sockets {
             for (net, bytes) in packets.by_ref().take(UNDER_WAY) {
                 push(&mut batch, &net, &bytes);
             }
-            let sent = send(&mut self.peer, &mut batch);
+            let before = self.peer.counters().tx_packets;
+            let sent = send(&mut self.peer, &mut batch, before);
             receive(&mut self.own, sent, take);
         }
     }
@@ -190,12 +297,19 @@ impl Road for Sockets {
         engine: &mut Engine,
         look: &mut dyn FnMut(&NetHeader, &[u8]),
     ) {
-        for_each_batch(now, engine, |batch| {
-            let sent = send(&mut self.own, batch);
+        let mut batch = TxBatch::new(TxLimits::default());
+        loop {
+            let before = self.own.counters().tx_packets;
+            engine.poll_transmit_with(now, &mut batch, self.own.direct());
+            if !batch.take_direct() && batch.is_empty() {
+                break;
+            }
+            let sent = send(&mut self.own, &mut batch, before);
             receive(&mut self.peer, sent, &mut |frame| {
                 frame.packets().for_each(|(net, bytes)| look(&net, bytes));
             });
-        });
+            batch.clear();
+        }
     }
 }
 
@@ -224,9 +338,8 @@ fn for_each_batch(now: Time, engine: &mut Engine, mut f: impl FnMut(&mut TxBatch
     }
 }
 
-/// Sends a batch; how many packets left.
-fn send(backend: &mut UdpBackend, batch: &mut TxBatch) -> usize {
-    let before = backend.counters().tx_packets;
+/// Sends a batch; how many packets have left since there were `before`.
+fn send(backend: &mut impl Backend, batch: &mut TxBatch, before: u64) -> usize {
     while backend.send(batch).expect("sent") != SendStatus::Done {
         wait(backend, PollFlags::IN | PollFlags::OUT);
     }
@@ -234,7 +347,7 @@ fn send(backend: &mut UdpBackend, batch: &mut TxBatch) -> usize {
 }
 
 /// Receives so many packets.
-fn receive(backend: &mut UdpBackend, count: usize, take: &mut dyn FnMut(&Frame<'_>)) {
+fn receive(backend: &mut impl Backend, count: usize, take: &mut dyn FnMut(&Frame<'_>)) {
     let mut got = 0;
     while got < count {
         wait(backend, PollFlags::IN);
@@ -243,7 +356,7 @@ fn receive(backend: &mut UdpBackend, count: usize, take: &mut dyn FnMut(&Frame<'
     assert_eq!(got, count, "packets came that nobody has sent");
 }
 
-fn wait(backend: &UdpBackend, what: PollFlags) {
+fn wait(backend: &impl Backend, what: PollFlags) {
     let mut fds = Vec::new();
     backend.for_each_fd(&mut |fd| fds.push(fd.clone()));
     let mut polls: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, what)).collect();
