@@ -30,6 +30,16 @@ pub(crate) fn get(kind: u16, request: &[u8]) -> io::Result<Reply> {
     exchange(kind, NLM_F_REQUEST, request)?.ok_or_else(|| io::ErrorKind::ResourceBusy.into())
 }
 
+/// Changes an entry: `kind` is an `RTM_SET…` or `RTM_NEW…`, `request` its fixed part and attributes.
+#[cfg(test)]
+pub(crate) fn set(kind: u16, request: &[u8]) -> io::Result<()> {
+    const NLM_F_ACK: u16 = 0x4;
+    match exchange(kind, NLM_F_REQUEST | NLM_F_ACK, request) {
+        Err(e) if e.raw_os_error() != Some(0) => Err(e),
+        _ => Ok(()),
+    }
+}
+
 /// What the kernel answered to one request.
 pub(crate) struct Reply {
     /// Messages one after the other, each with its header.

@@ -31,7 +31,14 @@ pub enum XdpRefusal {
         owner: String,
     },
     /// It has an XDP program already.
-    Occupied,
+    Occupied {
+        /// Where the kernel runs it, as ip-link(8) calls it: `xdpdrv` or `xdpgeneric`.
+        place: &'static str,
+        /// The number that the kernel gave it, as in `bpftool prog show`.
+        id: u32,
+    },
+    /// An interface on top of it has an XDP program, or other AF_XDP sockets have one of its queues.
+    InUse,
     /// Its MTU is too small for any path MTU.
     SmallMtu {
         /// The MTU, in bytes.
@@ -90,11 +97,17 @@ impl XdpRefusal {
                 "interface {netdev} is a port of {owner}, which takes its frames, so no neighbour \
                  can be found there: give {owner} the address (`ip address add`) and use {owner}"
             ),
-            Self::Occupied => write!(
+            Self::Occupied { place, id } => write!(
                 f,
-                "interface {netdev} has an XDP program already, of another program or of another \
-                 process with the xdp backend (see `ip -d link show {netdev}`): end that, or \
-                 choose the packet or the udp backend, which can be used beside it"
+                "interface {netdev} has an XDP program already ({place}, id {id}), of another program or \
+                 of another process with the xdp backend: end that, and if it stays, `ip link set {netdev} \
+                 {place} off`; or choose the packet or the udp backend, which can be used beside it"
+            ),
+            Self::InUse => write!(
+                f,
+                "interface {netdev} is in use for XDP already: another process has AF_XDP sockets on it \
+                 (see `ss --xdp -p`), or an interface on top of it has an XDP program (see `ip -d link`): \
+                 end that, or choose the packet or the udp backend, which can be used beside it"
             ),
             Self::SmallMtu { mtu } => write!(
                 f,
@@ -131,7 +144,11 @@ mod tests {
             (XdpRefusal::NotEthernet, "choose the packet"),
             (XdpRefusal::Down, "ip link set eth7 up"),
             (XdpRefusal::Port { owner: "br0".into() }, "use br0"),
-            (XdpRefusal::Occupied, "ip -d link show eth7"),
+            (
+                XdpRefusal::Occupied { place: "xdpgeneric", id: 12 },
+                "ip link set eth7 xdpgeneric off",
+            ),
+            (XdpRefusal::InUse, "ss --xdp -p"),
             (XdpRefusal::SmallMtu { mtu: 300 }, "ip link set eth7 mtu 1500"),
             (XdpRefusal::LockedMemory, "ulimit -l"),
             (XdpRefusal::Shards { most: 1 }, "open it for more"),

@@ -58,6 +58,12 @@ impl Interface {
         rtnetlink::owner_of_port(index)
     }
 
+    /// The XDP program of the interface of this number: where the kernel runs it, as ip-link(8) calls it
+    /// (`xdpdrv`, `xdpgeneric`), and its number.
+    pub(crate) fn xdp_program(index: u32) -> io::Result<Option<(&'static str, u32)>> {
+        rtnetlink::xdp_program(index)
+    }
+
     /// A number for the network namespace this thread is in: no other has it before the system
     /// restarts. (Before Linux 5.14 another may, once this one is gone.)
     ///

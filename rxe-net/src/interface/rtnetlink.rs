@@ -37,6 +37,25 @@ fn owner(links: &Reply, index: u32) -> Option<String> {
     Some(name.unwrap_or_else(|| format!("interface {master}")))
 }
 
+/// The XDP program of the interface of this number, and the word of ip-link(8) for where it is.
+pub(super) fn xdp_program(index: u32) -> io::Result<Option<(&'static str, u32)>> {
+    let mut request = [0; LINK_HEADER];
+    request[4..8].copy_from_slice(&index.to_ne_bytes());
+    let reply = netlink::get(RTM_GETLINK, &request)?;
+    Ok(reply.messages().find_map(|link| program(&link)))
+}
+
+fn program(link: &Message<'_>) -> Option<(&'static str, u32)> {
+    attributes(attribute(link, IFLA_XDP)?).find_map(|(kind, value)| {
+        let place = match kind {
+            IFLA_XDP_DRV_PROG_ID => "xdpdrv",
+            IFLA_XDP_SKB_PROG_ID => "xdpgeneric",
+            _ => return None,
+        };
+        Some((place, u32_at(value, 0)?))
+    })
+}
+
 /// An attribute of a message about a link.
 fn attribute<'a>(message: &Message<'a>, wanted: u16) -> Option<&'a [u8]> {
     attributes(message.body.get(LINK_HEADER..)?)
@@ -82,6 +101,9 @@ const IFLA_MTU: u16 = 4;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_DRV_PROG_ID: u16 = 5;
+const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;

@@ -11,7 +11,7 @@ use super::umem::CHUNK;
 use crate::error::XdpRefusal;
 use crate::sys::bpf;
 use crate::sys::netdev::NetDev;
-use crate::{NetError, SharedFd};
+use crate::{Interface, NetError, SharedFd};
 
 /// Bytes in a chunk in front of a received frame: XDP_PACKET_HEADROOM.
 const HEADROOM: usize = 256;
@@ -68,7 +68,7 @@ impl Attached {
                     });
                 }
                 Err(e) if is_occupied(&e) => {
-                    return Err(refusal(e, netdev, "attach an XDP program"));
+                    return Err(refused(netdev, occupied(device.index)));
                 }
                 Err(e) => last = Some(e),
             }
@@ -110,7 +110,7 @@ pub(super) fn refusal(error: io::Error, netdev: &str, what: &'static str) -> Net
         Some(libc::EPERM | libc::EACCES) => XdpRefusal::NotPermitted,
         Some(libc::ENOSYS | libc::EAFNOSUPPORT) => XdpRefusal::NotInKernel,
         Some(libc::EOPNOTSUPP) => XdpRefusal::NotOnInterface,
-        _ if is_occupied(&error) => XdpRefusal::Occupied,
+        Some(libc::EBUSY) => XdpRefusal::InUse,
         Some(libc::ENOBUFS) => XdpRefusal::LockedMemory,
         _ => return NetError::os(what, error),
     };
@@ -127,6 +127,15 @@ pub(super) fn refused(netdev: &str, reason: XdpRefusal) -> NetError {
 pub(super) fn fits(mtu: usize) -> bool {
     const BEHIND: usize = 320;
     mtu + LINK_HEADER <= ONE_CHUNK - BEHIND
+}
+
+/// What is in the way of our program on the interface of this number. A foreign program may also be attached
+/// without a link, and then it outlives the process that did so.
+fn occupied(interface: u32) -> XdpRefusal {
+    match Interface::xdp_program(interface) {
+        Ok(Some((place, id))) => XdpRefusal::Occupied { place, id },
+        _ => XdpRefusal::InUse,
+    }
 }
 
 fn is_occupied(error: &io::Error) -> bool {

@@ -11,7 +11,7 @@ use crate::testing::in_bpf_namespace;
 use crate::testing::link::add_addresses;
 
 /// All that ip(8) shows of the interface.
-fn shown(netdev: &str) -> String {
+pub(super) fn shown(netdev: &str) -> String {
     let shown = Command::new("ip").args(["-d", "link", "show", netdev]).output().unwrap();
     String::from_utf8(shown.stdout).unwrap()
 }

@@ -1,8 +1,15 @@
 //! Interfaces and modes that the backend refuses, and in what words.
 
+use std::os::fd::AsRawFd;
+
+use super::left::shown;
 use super::{open, open_generic};
+use crate::netlink;
+use crate::sys::bpf::{self, Instruction};
+use crate::sys::netdev::NetDev;
 use crate::testing::link::{add_addresses, ips, shell};
 use crate::testing::{in_bpf_namespace, in_namespaces};
+use crate::xdp::socket::Options;
 use crate::{Backend, NetError, XdpBackend, XdpConfig, XdpMode, XdpRefusal};
 
 fn refused(netdev: &str, address: &str) -> XdpRefusal {
@@ -22,11 +29,75 @@ fn a_second_program_on_the_interface_is_refused() {
     in_bpf_namespace("ip link add near0 type veth peer name far0", || {
         add_addresses("near0", &["10.9.0.1", "10.9.0.3"]);
         let first = open("near0", &["10.9.0.1"]);
-        assert_eq!(refused("near0", "10.9.0.1"), XdpRefusal::Occupied);
-        assert_eq!(refused("near0", "10.9.0.3"), XdpRefusal::Occupied);
+        for address in ["10.9.0.1", "10.9.0.3"] {
+            let reason = refused("near0", address);
+            assert!(matches!(reason, XdpRefusal::Occupied { place: "xdpdrv", .. }), "{reason:?}");
+        }
         drop(first);
         drop(open_generic("near0", &["10.9.0.3"]));
         drop(open("near0", &["10.9.0.3"]));
+    });
+}
+
+/// Attaches a program that lets everything pass, as ip-link(8) does: not by a BPF link, so it stays until it is
+/// taken off.
+fn attach_for_good(netdev: &str, place: &str) {
+    const RTM_SETLINK: u16 = 19;
+    const IFLA_XDP: u16 = 43;
+    const IFLA_XDP_FD: u16 = 1;
+    const IFLA_XDP_FLAGS: u16 = 3;
+    let flags: u32 = if place == "xdpgeneric" { 1 << 1 } else { 1 << 2 };
+    // r0 = XDP_PASS; exit
+    let pass = Instruction { code: 0xb7, immediate: 2, ..Instruction::default() };
+    let exit = Instruction { code: 0x95, ..Instruction::default() };
+    let program = bpf::load_xdp(&[pass, exit], 0).unwrap();
+    let attribute = |kind: u16, value: &[u8]| {
+        let len = u16::try_from(4 + value.len()).unwrap();
+        [&len.to_ne_bytes(), &kind.to_ne_bytes(), value].concat()
+    };
+    let xdp = [
+        attribute(IFLA_XDP_FD, &program.as_raw_fd().to_ne_bytes()),
+        attribute(IFLA_XDP_FLAGS, &flags.to_ne_bytes()),
+    ];
+    // `struct ifinfomsg`
+    let mut request = vec![0; 16];
+    request[4..8].copy_from_slice(&NetDev::lookup(netdev).unwrap().index.to_ne_bytes());
+    request.extend(attribute(IFLA_XDP | 1 << 15, &xdp.concat()));
+    netlink::set(RTM_SETLINK, &request).unwrap();
+}
+
+#[test]
+fn a_foreign_program_stays_and_how_to_take_it_off_is_said() {
+    in_bpf_namespace("ip link add near0 type veth peer name far0", || {
+        add_addresses("near0", &["10.9.0.1"]);
+        for place in ["xdpdrv", "xdpgeneric"] {
+            attach_for_good("near0", place);
+            let before = shown("near0");
+            for mode in [XdpMode::Any, XdpMode::Driver, XdpMode::ZeroCopy, XdpMode::Generic] {
+                let reason = refused_in(mode, "near0", "10.9.0.1");
+                let XdpRefusal::Occupied { place: at, id } = reason else { panic!("{reason:?}") };
+                assert_eq!(at, place);
+                assert!(before.contains(&format!("prog/xdp id {id} ")), "{id}: {before}");
+                assert_eq!(shown("near0"), before);
+            }
+            // What the line says to do is enough.
+            shell(&format!("ip link set near0 {place} off"));
+            drop(open("near0", &["10.9.0.1"]));
+        }
+    });
+}
+
+#[test]
+fn a_queue_that_other_sockets_have_is_refused() {
+    in_bpf_namespace("ip link add near0 type veth peer name far0", || {
+        add_addresses("near0", &["10.9.0.1"]);
+        let interface = NetDev::lookup("near0").unwrap().index;
+        let (queue, rx, lots) = (0, 64, vec![64]);
+        let options = Options { interface, queue, rx, lots, copy: Some(true), frags: false };
+        let other = options.open_first(true).unwrap();
+        assert_eq!(refused("near0", "10.9.0.1"), XdpRefusal::InUse);
+        drop(other);
+        drop(open("near0", &["10.9.0.1"]));
     });
 }
 
