@@ -2,6 +2,8 @@
 //! that it does then may block.
 
 use std::any::type_name_of_val;
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,12 +14,27 @@ use crate::{Backend, NetError, NonBlocking, SendStatus, Sharing};
 
 pub(crate) mod link;
 
+/// Says that a test, or a part of it, cannot run here, and why: on a line that `cargo xtask test` counts.
+pub(crate) fn skipped(test: &str, why: impl Display) {
+    // Not `println!`: what a passing test prints by macro is not shown.
+    let line = format!("SKIPPED: {test}: {why}").replace('\n', " ") + "\n";
+    let _ = io::stdout().write_all(line.as_bytes());
+}
+
+/// Repeats what a test said by [`skipped`] in a process of its own, perhaps on a line that libtest had begun.
+fn repeat_skipped(output: &str) {
+    let said = output.lines().filter_map(|line| line.split_once("SKIPPED: "));
+    for (test, why) in said.filter_map(|(_, said)| said.split_once(": ")) {
+        skipped(test, why);
+    }
+}
+
 /// Whether this process may not load BPF programs, or the kernel has no AF_XDP. Then says that the
 /// test of this name is skipped.
 pub(crate) fn skipped_without_bpf(name: &str) -> bool {
     let refused = bpf::create_map(MapKind::Xsk, 4, 4, 1).err();
     if let Some(e) = &refused {
-        println!("SKIPPED: {name}: XDP needs CAP_BPF and a kernel with AF_XDP ({e})");
+        skipped(name, format_args!("XDP needs CAP_BPF and a kernel with AF_XDP ({e})"));
     }
     refused.is_some()
 }
@@ -51,7 +68,7 @@ pub(crate) fn in_namespaces<F: FnOnce()>(options: &str, setup: &str, body: F) {
         .status()
         .is_ok_and(|s| s.success());
     if !allowed {
-        println!("SKIPPED: {name}: `unshare {options}` or `ip` does not work here");
+        skipped(name, format_args!("`unshare {options}` or `ip` does not work here"));
         return;
     }
     let output = Command::new("unshare")
@@ -66,9 +83,7 @@ pub(crate) fn in_namespaces<F: FnOnce()>(options: &str, setup: &str, body: F) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "in the namespace:\n{stdout}\n{stderr}");
     assert!(stdout.contains("1 passed"), "{name} did not run:\n{stdout}\n{stderr}");
-    for line in stdout.lines().filter(|l| l.starts_with("SKIPPED: ")) {
-        println!("{line}");
-    }
+    repeat_skipped(&stdout);
 }
 
 /// The test that this closure is in.

@@ -28,12 +28,18 @@ fn capture(name: &str, talk: impl FnOnce(Device, Device)) -> Option<PathBuf> {
 fn shows(name: &str, needed: &[Opcode], talk: impl FnOnce(Device, Device)) {
     let made = capture(name, talk);
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps/ours").join(name);
+    let has_tshark = Command::new("tshark").arg("-v").output().is_ok();
+    if !has_tshark {
+        skipped(&format!("{name} in tshark"), "tshark is not installed");
+    }
     for path in [Some(kept.with_extension("pcapng")), made.clone()].into_iter().flatten() {
         let opcodes = opcodes(&path);
         for &opcode in needed {
             assert!(opcodes.contains(&opcode), "{}: no {opcode:?}: {opcodes:?}", path.display());
         }
-        tshark_finds_the_same(&path, &opcodes);
+        if has_tshark {
+            tshark_finds_the_same(&path, &opcodes);
+        }
     }
     if let Some(made) = made {
         std::fs::remove_file(made).unwrap();
@@ -61,15 +67,12 @@ fn tshark_finds_the_same(path: &Path, opcodes: &[Opcode]) {
             .arg(path)
             .args(arguments)
             .output();
-        command.map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+        String::from_utf8_lossy(&command.unwrap().stdout).into_owned()
     };
-    let Ok(found) = tshark(&["-T", "fields", "-e", "infiniband.bth.opcode"]) else {
-        println!("SKIPPED: {}: tshark is not installed", path.display());
-        return;
-    };
+    let found = tshark(&["-T", "fields", "-e", "infiniband.bth.opcode"]);
     let found: Vec<u8> = found.lines().map(|opcode| opcode.parse().unwrap()).collect();
     assert_eq!(found, opcodes.iter().map(|opcode| opcode.0).collect::<Vec<_>>());
-    let malformed = tshark(&["-Y", "_ws.malformed || _ws.expert.severity == error"]).unwrap();
+    let malformed = tshark(&["-Y", "_ws.malformed || _ws.expert.severity == error"]);
     assert_eq!(malformed, "");
 }
 

@@ -145,7 +145,7 @@ fn ipv6_works_too() {
     // ::1 is one for the whole machine; those who use it at the same time share it.
     let device = match Device::options("lo").address("::1".parse().unwrap()).open() {
         Err(Error::Net(e @ NetError::NoSuchAddress { .. })) => {
-            eprintln!("SKIPPED: ipv6_works_too: {e}");
+            skipped("ipv6_works_too", e);
             return;
         }
         device => device.unwrap(),

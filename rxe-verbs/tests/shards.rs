@@ -144,7 +144,7 @@ fn one_thread_has_a_shard_for_each_completion_vector_that_it_names() {
 #[test]
 fn of_a_number_of_shards_each_vector_but_0_has_one() {
     if thread::available_parallelism().unwrap().get() == 1 {
-        println!("SKIPPED: of_a_number_of_shards_each_vector_but_0_has_one: there is one CPU");
+        skipped("of_a_number_of_shards_each_vector_but_0_has_one", "there is one CPU");
         return;
     }
     let options = Device::options("lo").address(address()).shards(3);
@@ -545,7 +545,7 @@ fn packet_sockets_have_shards_too() {
     let device = match options.shared_memory(false).shards(2).open() {
         Ok(device) => device,
         Err(Error::Net(e @ NetError::NoPrivilege { .. })) => {
-            println!("SKIPPED: packet_sockets_have_shards_too: {e}");
+            skipped("packet_sockets_have_shards_too", e);
             return;
         }
         Err(e) => panic!("{e}"),

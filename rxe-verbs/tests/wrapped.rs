@@ -76,7 +76,7 @@ fn packet_sockets_serve_as_well() {
     let (a, b) = match (side(address()), side(address())) {
         (Ok(a), Ok(b)) => (Side::new(a), Side::new(b)),
         (Err(Error::Net(e @ NetError::NoPrivilege { .. })), _) => {
-            eprintln!("SKIPPED: packet_sockets_serve_as_well: {e}");
+            skipped("packet_sockets_serve_as_well", e);
             return;
         }
         (a, b) => panic!("{a:?} {b:?}"),

@@ -18,7 +18,7 @@ use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 use super::directory::{Directory, Lock, ScopedAddr};
 use crate::sys::unix::{NamedSocket, Received, Rights, UnixSocket, exists};
 use crate::testing::{
-    in_namespace, in_namespaces, move_to, receive_packets, send_all, wait_readable,
+    in_namespace, in_namespaces, move_to, receive_packets, send_all, skipped, wait_readable,
 };
 use crate::{Backend, NetError, PacketBackend, PacketConfig, Sharing, UdpBackend, UdpConfig};
 
@@ -597,7 +597,7 @@ fn another_user_is_told_so() {
         let mut other = Process::start(&["setpriv", "--reuid=1", "--clear-groups"]);
         let said = other.says();
         if said.is_empty() {
-            println!("SKIPPED: another_user_is_told_so: no other user can be had here");
+            skipped("another_user_is_told_so", "no other user can be had here");
             return;
         }
         assert!(said.contains("of another user (uid 0)"), "{said}");

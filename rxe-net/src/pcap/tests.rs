@@ -17,7 +17,7 @@ use rxe_core::wire::{
 use rxe_lab::capture::{Capture, Direction as Seen};
 
 use super::{Direction, PacketBlock, Pcap, PcapOptions, PcapStatus, PcapWriter, missing_before};
-use crate::testing::receive_packets;
+use crate::testing::{receive_packets, skipped};
 use crate::{
     Backend, Capabilities, Counters, FabricPort, Hub, Impairments, NetError, NonBlocking,
     SendStatus,
@@ -155,7 +155,7 @@ fn events_stand_beside_the_packets_they_are_about() {
 #[test]
 fn tshark_dissects_the_capture() {
     if Command::new("tshark").arg("-v").output().is_err() {
-        println!("SKIPPED: pcap::tests::tshark_dissects_the_capture: tshark is not installed");
+        skipped("tshark_dissects_the_capture", "tshark is not installed");
         return;
     }
     let path = scratch("tshark");
@@ -348,9 +348,7 @@ fn a_capture_goes_through_no_link_and_into_no_file_of_another_user() {
     assert_eq!(std::fs::read(&target).unwrap(), b"precious");
     std::fs::write(&other, "other").unwrap();
     if std::os::unix::fs::chown(&other, Some(65534), None).is_err() {
-        println!(
-            "SKIPPED: a_capture_goes_through_no_link_and_into_no_file_of_another_user: not root"
-        );
+        skipped("a_capture_goes_through_no_link_and_into_no_file_of_another_user", "not root");
         return;
     }
     let error = Pcap::new(b, &PcapOptions::new(&other)).err().unwrap().to_string();

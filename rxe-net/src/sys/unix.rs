@@ -488,8 +488,9 @@ mod tests {
         hand_over(&accepted).unwrap();
         match hand_over(&refused) {
             Err(e) => assert_eq!(e.kind(), io::ErrorKind::PermissionDenied),
-            Ok(()) => println!(
-                "SKIPPED: descriptors_are_refused_where_none_are_expected: Linux before 6.16"
+            Ok(()) => crate::testing::skipped(
+                "descriptors_are_refused_where_none_are_expected",
+                "Linux before 6.16",
             ),
         }
     }

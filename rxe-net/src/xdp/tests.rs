@@ -17,7 +17,7 @@ use crate::testing::link::{
     COUNT, FAR, NEAR, add_addresses, batch, check, exchange, exchange_beyond_a_gateway,
     exchange_over_a_link, in_step, ip, ips, shell, snmp, unreachables_sent, with_peer,
 };
-use crate::testing::{in_bpf_namespace, move_to, receive_packets, send_all};
+use crate::testing::{in_bpf_namespace, move_to, receive_packets, send_all, skipped};
 use crate::{Backend, PacketBackend, PacketConfig, Sharing, UdpBackend, UdpConfig};
 
 fn open(netdev: &str, addresses: &[&str]) -> XdpBackend {
@@ -105,7 +105,7 @@ fn packets_of_path_mtu_4096_cross_a_link_of_large_mtu() {
                 shell("ip link set far0 mtu 9000");
                 let mut backend = open("far0", &FAR);
                 if backend.capabilities().link_mtu < 9000 {
-                    println!("SKIPPED: path MTU 4096 over XDP: the kernel has no frames in pieces");
+                    skipped("path MTU 4096 over XDP", "the kernel has no frames in pieces");
                 }
                 receiver.ready();
                 receiver.steps(|| {

@@ -14,7 +14,7 @@ use rxe_net::{XdpMode, XdpRefusal};
 use rxe_verbs::*;
 
 #[allow(unused_imports, reason = "each test uses some of it")]
-pub(crate) use namespace::{at_the_other_end, in_bpf_namespace, in_namespace, sh};
+pub(crate) use namespace::{at_the_other_end, in_bpf_namespace, in_namespace, sh, skipped};
 
 /// Long enough for a machine that is busy with something else.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -38,7 +38,7 @@ pub(crate) fn open_xdp(options: OpenOptions, mode: XdpMode) -> Option<Device> {
     match options.backend(BackendKind::Xdp(mode)).open() {
         Ok(device) => Some(device),
         Err(Error::Net(e @ NetError::Xdp { reason: XdpRefusal::NotPermitted, .. })) => {
-            println!("SKIPPED: {}: {e}", std::thread::current().name().unwrap_or("a test"));
+            skipped(std::thread::current().name().unwrap_or("a test"), e);
             None
         }
         Err(e) => panic!("{e}"),

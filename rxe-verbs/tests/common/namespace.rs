@@ -1,11 +1,28 @@
 //! A network of a test's own.
 
 use std::any::type_name_of_val;
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
 use rustix::thread::UnshareFlags;
+
+/// Says that a test, or a part of it, cannot run here, and why: on a line that `cargo xtask test` counts.
+pub(crate) fn skipped(test: &str, why: impl Display) {
+    // Not `println!`: what a passing test prints by macro is not shown.
+    let line = format!("SKIPPED: {test}: {why}").replace('\n', " ") + "\n";
+    let _ = io::stdout().write_all(line.as_bytes());
+}
+
+/// Repeats what a test said by [`skipped`] in a process of its own, perhaps on a line that libtest had begun.
+fn repeat_skipped(output: &str) {
+    let said = output.lines().filter_map(|line| line.split_once("SKIPPED: "));
+    for (test, why) in said.filter_map(|(_, said)| said.split_once(": ")) {
+        skipped(test, why);
+    }
+}
 
 /// Runs `body`, the closure of a test, in user and network namespaces made for it, with loopback up
 /// and after the shell commands `setup`: by starting this test alone once more. Where that is not
@@ -35,7 +52,7 @@ fn in_namespaces<F: FnOnce()>(options: &str, setup: &str, body: F) {
         .status()
         .is_ok_and(|s| s.success());
     if !allowed {
-        println!("SKIPPED: {name}: `unshare {options}` or `ip` does not work here");
+        skipped(name, format_args!("`unshare {options}` or `ip` does not work here"));
         return;
     }
     let output = Command::new("unshare")
@@ -50,9 +67,7 @@ fn in_namespaces<F: FnOnce()>(options: &str, setup: &str, body: F) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "in the namespace:\n{stdout}\n{stderr}");
     assert!(stdout.contains("1 passed"), "{name} did not run:\n{stdout}\n{stderr}");
-    for line in stdout.lines().filter(|l| l.starts_with("SKIPPED: ")) {
-        println!("{line}");
-    }
+    repeat_skipped(&stdout);
 }
 
 /// Runs `there` in a network namespace of its own, after the end of a cable here, `far`, was moved there. What it

@@ -8,9 +8,8 @@ use smoltcp::wire::IpAddress;
 
 use super::*;
 use crate::l2::interface::InterfaceLink;
-use crate::testing::in_namespace;
 use crate::testing::link::{FAR, NEAR, add_addresses, ips, shell, with_peer};
-use crate::testing::receive_packets;
+use crate::testing::{in_namespace, receive_packets, skipped};
 use crate::{UdpBackend, UdpConfig};
 
 const OWN: [&str; 2] = ["10.9.0.11", "2001:db8::11"];
@@ -251,7 +250,10 @@ fn frames_wait_for_a_queue_that_is_full_and_the_descriptor_tells_when_it_is_not(
     in_namespace(PAIR, || {
         let slow = "tc qdisc add dev near0 root tbf rate 100kbit burst 10k limit 64m";
         if !std::process::Command::new("sh").args(["-c", slow]).status().unwrap().success() {
-            println!("SKIPPED: frames_wait_for_a_queue_that_is_full: `{slow}` does not work here");
+            skipped(
+                "frames_wait_for_a_queue_that_is_full",
+                format_args!("`{slow}` does not work here"),
+            );
             return;
         }
         let mut near =

@@ -33,7 +33,7 @@ fn attack(test: &str) -> Option<String> {
         .unwrap();
     let stdout = String::from_utf8_lossy(&stdout).into_owned();
     if !stdout.contains("ATTACKED") {
-        println!("SKIPPED: {test}: no other user can be had here");
+        skipped(test, "no other user can be had here");
         eprintln!("{stdout}{}", String::from_utf8_lossy(&stderr));
         return None;
     }

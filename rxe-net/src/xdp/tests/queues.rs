@@ -11,7 +11,7 @@ use crate::testing::link::{
     COUNT, FAR, FIRST, NEAR, StepReceiver, StepSender, add_addresses, batch, batch_to, check,
     in_step, ip, ips, with_peer, with_peer_over,
 };
-use crate::testing::{in_bpf_namespace, receive_packets, send_all};
+use crate::testing::{in_bpf_namespace, receive_packets, send_all, skipped};
 use crate::{
     Backend, NetError, PacketBackend, XdpBackend, XdpConfig, XdpInterface, XdpMode, XdpRefusal,
 };
@@ -188,7 +188,7 @@ fn shards_share_a_queue_in_driver_mode() {
 #[test]
 fn shards_share_a_queue_in_generic_mode() {
     if kernel_version() < (6, 15) {
-        println!("SKIPPED: shards_share_a_queue_in_generic_mode: it needs Linux 6.15");
+        skipped("shards_share_a_queue_in_generic_mode", "it needs Linux 6.15");
         return;
     }
     in_bpf_namespace("", || shards_exchange(XdpMode::Generic, ""));
