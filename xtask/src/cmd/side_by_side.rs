@@ -35,6 +35,9 @@ const WITH_VMS: [(&str, bool); 8] = [
 /// How often the programs that still run are named.
 const REMINDER: Duration = Duration::from_secs(60);
 
+/// How long the output of a program may go on after its end.
+const OUTPUT_AFTER_END: Duration = Duration::from_secs(10);
+
 /// A test program, or the examples in the documentation.
 struct Program {
     /// As cargo shows it: `tests/interop.rs`.
@@ -159,18 +162,44 @@ fn run_all(programs: VecDeque<Program>, mut ended: impl FnMut(Ended)) {
 fn run_one(mut command: Command) -> (String, io::Result<ExitStatus>) {
     end_with_this_thread(&mut command);
     let mut output = Vec::new();
-    let status = run_into(command, &mut output);
+    let status = run_into(command, &mut output, OUTPUT_AFTER_END);
     (String::from_utf8_lossy(&output).into_owned(), status)
 }
 
-fn run_into(mut command: Command, output: &mut Vec<u8>) -> io::Result<ExitStatus> {
+/// Fails if the output does not end within `patience` of the program: another process holds it.
+fn run_into(
+    mut command: Command,
+    output: &mut Vec<u8>,
+    patience: Duration,
+) -> io::Result<ExitStatus> {
     let (mut reader, writer) = io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn()?;
     // It has the ends for writing, too.
     drop(command);
-    reader.read_to_end(output)?;
-    child.wait()
+    let (sender, inbox) = channel();
+    thread::spawn(move || {
+        let mut part = [0; 1 << 16];
+        loop {
+            match reader.read(&mut part) {
+                Ok(len @ 1..) if sender.send(part[..len].to_vec()).is_ok() => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                _ => return,
+            }
+        }
+    });
+    let status = child.wait()?;
+    let end = Instant::now() + patience;
+    while let Some(left) = end.checked_duration_since(Instant::now()) {
+        match inbox.recv_timeout(left) {
+            Ok(part) => output.extend(part),
+            Err(RecvTimeoutError::Disconnected) => return Ok(status),
+            Err(RecvTimeoutError::Timeout) => break,
+        }
+    }
+    let why =
+        format!("it has ended ({status}), but has left processes behind that hold its output");
+    Err(io::Error::other(why))
 }
 
 /// Lets a command end when this thread does, even if that is killed.
@@ -228,6 +257,15 @@ mod tests {
         ];
         let codes = [("reader", "hello\n"), ("writer", "")];
         assert_eq!(results(both), codes.map(|(name, said)| (name.into(), said.into(), Some(0))));
+    }
+
+    #[test]
+    fn a_program_that_leaves_a_process_with_its_output_has_failed() {
+        let mut output = Vec::new();
+        let Program { command, .. } = shell("leaves", "echo hello; sleep 3 & exit 0");
+        let ended = run_into(command, &mut output, Duration::from_millis(500));
+        assert!(ended.unwrap_err().to_string().contains("left processes behind"));
+        assert_eq!(output, b"hello\n");
     }
 
     #[test]
