@@ -131,6 +131,8 @@ fn lacks(command: &str) -> Option<String> {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Count {
     passed: u64,
+    /// Lines of programs that say how many tests have passed.
+    results: u64,
     failed: Vec<String>,
     skipped: Vec<String>,
     /// Tests that libtest counts as passed but that said they were skipped.
@@ -146,7 +148,7 @@ impl Count {
 
     /// Counts the tests that a command runs.
     pub(super) fn check_tests(&mut self, name: &str, cmd: &mut Command) {
-        let before = self.failed.len();
+        let before = (self.failed.len(), self.results);
         let done = self.watch(cmd);
         self.check_end(name, done, before);
     }
@@ -158,7 +160,7 @@ impl Count {
         output: &str,
         status: io::Result<ExitStatus>,
     ) {
-        let before = self.failed.len();
+        let before = (self.failed.len(), self.results);
         for line in output.lines() {
             self.line(line.trim());
         }
@@ -166,10 +168,15 @@ impl Count {
         self.check_end(name, done.map_err(|e| Error::Failed(e.to_string())), before);
     }
 
-    /// Counts a program that failed without a failed test: one that crashes leaves no result.
-    fn check_end(&mut self, name: &str, done: Result<bool>, failed_before: usize) {
-        if self.failed.len() == failed_before {
-            self.check_only_failure(name, done);
+    /// Counts a program that failed without a failed test: one that crashes leaves no result, and so does one in
+    /// which a test calls `exit`, whatever its code.
+    fn check_end(&mut self, name: &str, done: Result<bool>, (failed, results): (usize, u64)) {
+        match done {
+            Ok(true) if self.results == results => self.failed.push(format!(
+                "{name}: it has ended with code 0, but without a line `test result:`"
+            )),
+            Ok(_) if self.failed.len() > failed => {}
+            done => self.check_only_failure(name, done),
         }
     }
 
@@ -225,6 +232,7 @@ impl Count {
     fn line(&mut self, line: &str) {
         if let Some(rest) = line.strip_prefix("test result: ") {
             // "ok. 5 passed; 0 failed; 1 ignored; …"; the others are named on lines of their own.
+            self.results += 1;
             self.passed += number_before(rest, " passed").unwrap_or(0);
         } else if let Some(name) =
             line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED"))
@@ -243,6 +251,7 @@ impl Count {
         } else if let Some(restarted) = find_said("STARTED TWICE: ", line) {
             self.restarted.push(restarted.to_owned());
         } else if let Some([passed, failed, skipped]) = totals(line) {
+            self.results += 1;
             self.passed += passed;
             let times = |n: u64, what: &str| {
                 (0..n).map(|_| format!("(see above: {line}) {what}")).collect::<Vec<_>>()
@@ -338,9 +347,24 @@ mod tests {
         let status = |code: i32| Ok(ExitStatus::from_raw(code));
         count.check_output("tests/a.rs", "running 2 tests\ntest one ... ok", status(6));
         count.check_output("tests/b.rs", "test two ... FAILED", status(101 << 8));
-        count.check_output("tests/c.rs", "SKIPPED: three: no QEMU\n", status(0));
-        assert_eq!(count.failed, ["tests/a.rs", "two"]);
+        let skipped = "SKIPPED: three: no QEMU\ntest result: ok. 1 passed; 0 failed; 0 ignored";
+        count.check_output("tests/c.rs", skipped, status(0));
+        let left = Err(io::Error::other("it has left processes behind"));
+        count.check_output("tests/d.rs", "test four ... FAILED", left);
+        let left = "tests/d.rs: it has left processes behind";
+        assert_eq!(count.failed, ["tests/a.rs", "two", "four", left]);
         assert_eq!(count.skipped, ["three: no QEMU"]);
+    }
+
+    #[test]
+    fn a_program_that_ends_before_its_result_has_failed() {
+        let mut count = Count::default();
+        let good = || Ok(ExitStatus::from_raw(0));
+        count.check_output("tests/a.rs", "test result: ok. 0 passed; 0 failed", good());
+        count.check_output("tests/b.rs", "running 2 tests\ntest one ... ok", good());
+        count.check_output("tests/c.rs", "2 passed, 0 failed, 0 skipped", good());
+        let why = "tests/b.rs: it has ended with code 0, but without a line `test result:`";
+        assert_eq!(count.failed, [why]);
     }
 
     #[test]
