@@ -66,6 +66,12 @@ impl Program {
     }
 }
 
+/// Waits until a channel has something, and takes nothing.
+fn wait_readable(channel: &EventChannel) {
+    let timeout = Timespec::try_from(TIMEOUT).unwrap();
+    assert_eq!(poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&timeout)).unwrap(), 1);
+}
+
 fn param(data: &[u8]) -> ConnParam {
     ConnParam { private_data: data.to_vec(), ..ConnParam::default() }
 }
@@ -255,9 +261,7 @@ fn requests_that_nobody_takes_are_refused_when_the_channel_goes() {
     let a = client.towards(&listener);
     a.create_qp(client.pd.qp(&client.cq)).unwrap();
     a.connect(&param(b"")).unwrap();
-    let mut fds = [PollFd::new(&server.channel, PollFlags::IN)];
-    let timeout = Timespec::try_from(TIMEOUT).unwrap();
-    assert_eq!(poll(&mut fds, Some(&timeout)).unwrap(), 1, "the request is there");
+    wait_readable(&server.channel);
     drop(listener);
     drop(server.channel);
     let event = client.channel.wait_event(TIMEOUT).unwrap();
@@ -437,6 +441,26 @@ fn events_follow_an_identifier_to_another_channel() {
         poll(&mut [PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN)], Some(&now)).unwrap()
     };
     assert_eq!(readable(&other), 0, "nothing waits");
+}
+
+#[test]
+fn a_request_follows_its_listener_to_another_channel() {
+    let (client, server) = (Program::new(), Program::new());
+    let listener = server.listen(PortSpace::Tcp);
+    let other = EventChannel::on(std::slice::from_ref(&server.device)).unwrap();
+    let a = client.towards(&listener);
+    a.create_qp(client.pd.qp(&client.cq)).unwrap();
+    a.connect(&param(b"")).unwrap();
+    wait_readable(&server.channel);
+    listener.migrate(&other).unwrap();
+    drop(server.channel);
+    let request = other.wait_event(TIMEOUT).unwrap();
+    assert_eq!(request.kind, CmEventKind::ConnectRequest);
+    request.id.create_qp(server.pd.qp(&server.cq)).unwrap();
+    request.id.accept(&param(b"")).unwrap();
+    client.expect(CmEventKind::Established);
+    let event = other.wait_event(TIMEOUT).unwrap();
+    assert_eq!((event.kind, event.id.key()), (CmEventKind::Established, request.id.key()));
 }
 
 #[test]

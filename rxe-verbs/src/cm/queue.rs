@@ -3,8 +3,9 @@
 //!
 //! Nothing here knows what an identifier (`Id`) is.
 //!
-//! Locks: the shard's before a mailbox's before a queue's. Nothing that is dropped under the shard's
-//! lock takes it: a queue and a mailbox own no identifier and no device.
+//! Locks: the shard's before a mailbox's before a queue's; a listener's mailbox before a request's.
+//! Nothing that is dropped under the shard's lock takes it: a queue and a mailbox own no identifier and
+//! no device.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -141,14 +142,24 @@ impl<Id> Mailbox<Id> {
         queue.push(Raw { to: Arc::clone(self), what })
     }
 
-    /// Events go to another channel from now on; those that wait too.
+    /// Events go to another channel from now on; those that wait too. So do the requests to it that
+    /// nobody has taken, with all that happens to them.
     pub(super) fn migrate(self: &Arc<Self>, to: &Arc<EventQueue<Id>>) {
+        self.migrate_behind(None, to);
+    }
+
+    /// As [`Mailbox::migrate`]. `first`, which the old channel has no more, comes before the rest.
+    fn migrate_behind(self: &Arc<Self>, first: Option<Raw<Id>>, to: &Arc<EventQueue<Id>>) {
         let mut queue = self.queue.lock();
         let waiting = queue.withdraw(self);
         *queue = Arc::clone(to);
-        for raw in waiting {
-            // The new channel is there: its owner calls this.
-            let _ = to.push(raw);
+        for raw in first.into_iter().chain(waiting) {
+            if Arc::ptr_eq(&raw.to, self) {
+                // The new channel is there: its owner calls this.
+                let _ = to.push(raw);
+            } else {
+                Arc::clone(&raw.to).migrate_behind(Some(raw), to);
+            }
         }
     }
 
