@@ -57,8 +57,12 @@ impl Program {
 
     /// An identifier that knows its way to a server.
     fn towards(&self, server: &CmId) -> CmId {
-        let id = self.id(server.port_space());
-        id.resolve_addr(None, server.local_addr().unwrap(), TIMEOUT).unwrap();
+        self.towards_address(server.port_space(), server.local_addr().unwrap())
+    }
+
+    fn towards_address(&self, space: PortSpace, address: SocketAddr) -> CmId {
+        let id = self.id(space);
+        id.resolve_addr(None, address, TIMEOUT).unwrap();
         self.expect(CmEventKind::AddrResolved);
         id.resolve_route(TIMEOUT).unwrap();
         self.expect(CmEventKind::RouteResolved);
@@ -406,6 +410,63 @@ fn all_of_ipv4_and_all_of_ipv6_are_two_listeners() {
     let taken = four.bind_addr(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)).unwrap_err();
     assert_eq!(taken.errno(), libc::EADDRNOTAVAIL, "{taken}");
     assert_eq!(ask(), Some(both.key()));
+}
+
+/// Two identifiers that listen on one port, on all of IPv4 and on all of IPv6, with room for one
+/// request each; the former comes first.
+fn four_and_six(server: &Program) -> [CmId; 2] {
+    let four = server.id(PortSpace::Tcp);
+    four.bind_addr("0.0.0.0:0".parse().unwrap()).unwrap();
+    four.listen(1).unwrap();
+    let port = four.local_addr().unwrap().port();
+    [four, listen_on_six(server, port)]
+}
+
+fn listen_on_six(server: &Program, port: u16) -> CmId {
+    let six = server.id(PortSpace::Tcp);
+    six.set_afonly(true).unwrap();
+    six.bind_addr(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)).unwrap();
+    six.listen(1).unwrap();
+    six
+}
+
+#[test]
+fn a_request_to_one_of_two_listeners_is_refused_when_that_one_goes() {
+    let (client, server) = (Program::new(), Program::new());
+    let [four, _six] = four_and_six(&server);
+    let port = four.local_addr().unwrap().port();
+    let id = client.towards_address(PortSpace::Tcp, SocketAddr::new(server.ip, port));
+    id.create_qp(client.pd.qp(&client.cq)).unwrap();
+    id.connect(&param(b"")).unwrap();
+    wait_readable(&server.channel);
+    drop(four);
+    let event = client.channel.wait_event(TIMEOUT).unwrap();
+    let reason = i32::from(RejReason::CONSUMER_DEFINED.0);
+    assert_eq!((event.kind, event.status), (CmEventKind::Rejected, reason));
+    server.quiet();
+}
+
+#[test]
+fn a_listener_that_goes_takes_its_backlog_with_it() {
+    let (client, server) = (Program::new(), Program::new());
+    let [four, six] = four_and_six(&server);
+    let port = four.local_addr().unwrap().port();
+    drop(six);
+    for _ in 0..3 {
+        drop(listen_on_six(&server, port));
+    }
+    let ask = || {
+        let id = client.towards_address(PortSpace::Tcp, SocketAddr::new(server.ip, port));
+        id.create_qp(client.pd.qp(&client.cq)).unwrap();
+        id.connect(&param(b"")).unwrap();
+        id
+    };
+    let _first = ask();
+    wait_readable(&server.channel);
+    let _second = ask();
+    let event = client.channel.wait_event(TIMEOUT).unwrap();
+    let reason = i32::from(RejReason::NO_RESOURCES.0);
+    assert_eq!((event.kind, event.status), (CmEventKind::Rejected, reason));
 }
 
 #[test]

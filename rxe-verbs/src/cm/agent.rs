@@ -200,16 +200,14 @@ impl Agent {
     fn listen(&mut self, now: Time, wanted: Listen, mailbox: &Arc<Mailbox>) -> Result<ListenerId> {
         let Listen { service_id, backlog, .. } = wanted;
         let backlog = if backlog == 0 { MAX_BACKLOG } else { backlog.min(MAX_BACKLOG) };
+        let wanted = Listen { backlog, ..wanted };
         let listener = self.services.get(&service_id).copied();
         let entries = listener.and_then(|l| self.listeners.get(&l)).into_iter().flatten();
         if entries.into_iter().any(|e| e.wanted.address == wanted.address) {
             return Err(wanted.taken(None));
         }
         let listener = match listener {
-            Some(listener) => {
-                self.manager.widen(listener, backlog);
-                listener
-            }
+            Some(listener) => listener,
             None => {
                 let listener = self.manager.listen(now, service_id, backlog).map_err(refused)?;
                 self.services.insert(service_id, listener);
@@ -218,7 +216,15 @@ impl Agent {
         };
         let entry = Entry { mailbox: Arc::clone(mailbox), wanted };
         self.listeners.entry(listener).or_default().push(entry);
+        self.update_backlog(listener);
         Ok(listener)
+    }
+
+    /// Each identifier that listens on a service adds its backlog.
+    fn update_backlog(&mut self, listener: ListenerId) {
+        let entries = self.listeners.get(&listener).into_iter().flatten();
+        let backlog = entries.map(|entry| entry.wanted.backlog).sum();
+        self.manager.set_backlog(listener, backlog);
     }
 
     /// Undoes [`Agent::listen`]; what is not listened to any more.
@@ -232,6 +238,8 @@ impl Agent {
             self.manager.unlisten(now, listener);
             let manager = &self.manager;
             self.ids.retain(|id, _| manager.contains(*id));
+        } else {
+            self.update_backlog(listener);
         }
         ended
     }
@@ -305,5 +313,15 @@ impl Agent {
             })
         };
         exact.or_else(any).map(|e| Arc::clone(&e.mailbox))
+    }
+}
+
+/// Destroys requests that nobody can take any more.
+pub(super) fn destroy_requests(requests: Vec<(WeakDevice, ConnId)>) {
+    for (device, id) in requests {
+        if let Some(device) = device.upgrade() {
+            // If the device has failed, the peer is not told.
+            let _ = device.with_cm(|agent, now| agent.destroy(now, id));
+        }
     }
 }

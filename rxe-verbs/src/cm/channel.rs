@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rxe_core::cm::service::PortSpace;
 use rxe_core::types::Time;
 
+use super::agent::destroy_requests;
 use super::devices::{self, DeviceSource, Given};
 use super::id::CmId;
 use super::process::{CmEvent, process};
@@ -141,11 +142,6 @@ impl AsFd for EventChannel {
 
 impl Drop for ChannelInner {
     fn drop(&mut self) {
-        for (device, id) in self.queue.close() {
-            if let Some(device) = device.upgrade() {
-                // If the device has failed, the peer is not told.
-                let _ = device.with_cm(|agent, now| agent.destroy(now, id));
-            }
-        }
+        destroy_requests(self.queue.close());
     }
 }

@@ -11,6 +11,7 @@ use rxe_core::mem::Access;
 use rxe_core::qp::QpType;
 use rxe_core::types::{AckTimeout, Gid, Mtu, Psn, Qpn};
 
+use super::agent::destroy_requests;
 use super::error::invalid;
 use super::event::{CmEventKind, CmParam};
 use super::ports::{Port, Wanted, default_afonly};
@@ -392,6 +393,6 @@ impl Drop for IdInner {
         {
             let _ = qp.to_error();
         }
-        mailbox.withdraw();
+        destroy_requests(mailbox.withdraw());
     }
 }

@@ -163,8 +163,8 @@ impl<Id> Mailbox<Id> {
         }
     }
 
-    /// No events any more.
-    pub(super) fn withdraw(self: &Arc<Self>) {
-        self.queue.lock().withdraw(self);
+    /// No events any more. Returns the requests to it that nobody took.
+    pub(super) fn withdraw(self: &Arc<Self>) -> Vec<(WeakDevice, ConnId)> {
+        self.queue.lock().withdraw(self).iter().filter_map(Raw::request).collect()
     }
 }

@@ -44,10 +44,11 @@ impl Manager {
         Ok(id)
     }
 
-    /// Adds `backlog` to a listener's backlog, because another program listens on the same service ID.
-    pub fn widen(&mut self, listener: ListenerId, backlog: usize) {
+    /// Changes a listener's backlog, because another program listens on the same service ID or one has
+    /// ended. Requests that wait already stay.
+    pub fn set_backlog(&mut self, listener: ListenerId, backlog: usize) {
         if let Some(listener) = self.listeners.get_mut(&listener.0) {
-            listener.backlog += backlog;
+            listener.backlog = backlog;
         }
     }
 

@@ -549,7 +549,7 @@ fn a_forged_request_makes_no_flood() {
     let mut two = Two::new();
     let victim = address(1);
     let (side, mut now) = (&mut two.sides[1], two.now);
-    side.widen(side.services[&SERVICE], 100_000);
+    side.set_backlog(side.services[&SERVICE], 100_000);
     let (mut bytes_in, mut bytes_out) = (0, 0);
     // For two minutes a server accepts requests with a forged source address, half of which allow no
     // retry.
@@ -609,7 +609,7 @@ fn requests_refused_for_want_of_connections_take_no_place_in_the_backlog() {
 fn queries_leave_room_for_connections() {
     let mut two = Two::new();
     let (side, mut now) = (&mut two.sides[1], two.now);
-    side.widen(side.services[&SERVICE], 100_000);
+    side.set_backlog(side.services[&SERVICE], 100_000);
     let ask = |id| SidrReq { service_id: SERVICE, request_id: id, ..SidrReq::default() };
     let mut served = 0;
     // 10,000 queries a second, every second one from the same address, for longer than an answer is
@@ -649,7 +649,7 @@ fn queries_leave_room_for_connections() {
 fn a_connection_costs_the_same_however_many_there_are() {
     let mut two = Two::new();
     let (side, now) = (&mut two.sides[1], two.now);
-    side.widen(side.services[&SERVICE], 100_000);
+    side.set_backlog(side.services[&SERVICE], 100_000);
     for n in 0..20_000u32 {
         // Each peer has several queue pairs, so no key follows from the address alone.
         let from = address(n / 4);
