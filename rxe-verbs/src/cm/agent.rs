@@ -6,16 +6,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rxe_core::cm::mad::{Mad, Recipient, RejReason};
+use rxe_core::cm::mad::{Mad, Recipient, RejReason, SidrRep};
 use rxe_core::cm::service::{IpCmHeader, PortSpace};
-use rxe_core::cm::{self, CmConfig, ConnId, ListenerId, Manager, Route};
+use rxe_core::cm::{self, CmConfig, CmError, ConnId, ListenerId, Manager, Route};
 use rxe_core::engine::{Engine, ReceivedMad};
 use rxe_core::types::{Qpn, Time};
 use rxe_net::NetError;
 
 use super::error::refused;
-use super::queue::What;
-use super::state::Mailbox;
+use super::queue::{Request, What};
+use super::state::{IdInner, Mailbox};
 use crate::device::{Device, WeakDevice};
 use crate::error::{Error, Result};
 use crate::progress::{CmList, ConnectionManager, Timers};
@@ -248,10 +248,13 @@ impl Agent {
         self.ids.insert(id, Arc::clone(mailbox));
     }
 
-    /// Destroys a connection, which the program does not need any more.
-    pub(super) fn destroy(&mut self, now: Time, id: ConnId) {
-        self.ids.remove(&id);
-        self.manager.destroy(now, id);
+    /// Destroys a connection, which the program does not need any more. If it has ended, `id` may be
+    /// that of another connection, with another mailbox, which stays.
+    pub(super) fn destroy(&mut self, now: Time, id: ConnId, mailbox: &Arc<Mailbox>) {
+        if self.ids.get(&id).is_some_and(|m| Arc::ptr_eq(m, mailbox)) {
+            self.ids.remove(&id);
+            self.manager.destroy(now, id);
+        }
     }
 
     /// Disconnects all connections, for [`Device::disconnect_all`].
@@ -263,8 +266,32 @@ impl Agent {
     /// Refuses a request or an answer without telling the program.
     pub(super) fn refuse(&mut self, id: ConnId, reason: RejReason) {
         // If the connection has ended already, the peer needs no refusal.
-        let _ = self.manager.reject(id, reason, &[], &[]);
+        let _ = self.reject(id, reason, &[]);
+    }
+
+    /// Refuses a request or an answer. The ID may be that of another connection afterwards.
+    pub(super) fn reject(
+        &mut self,
+        id: ConnId,
+        reason: RejReason,
+        private_data: &[u8],
+    ) -> std::result::Result<(), CmError> {
+        self.manager.reject(id, reason, &[], private_data)?;
         self.ids.remove(&id);
+        Ok(())
+    }
+
+    /// Answers a query. The manager itself repeats the answer, if need be, as long as it keeps the
+    /// query. The ID may be that of another connection afterwards.
+    pub(super) fn answer_sidr(
+        &mut self,
+        now: Time,
+        id: ConnId,
+        rep: SidrRep,
+    ) -> std::result::Result<(), CmError> {
+        self.manager.answer_sidr(now, id, rep)?;
+        self.ids.remove(&id);
+        Ok(())
     }
 
     fn dispatch(&mut self, now: Time, event: cm::CmEvent) {
@@ -296,7 +323,7 @@ impl Agent {
         };
         let what = What::Manager { device: self.device.clone(), event: Box::new(event), listener };
         if mailbox.push(what).is_err() {
-            self.destroy(now, id);
+            self.destroy(now, id, &mailbox);
         }
     }
 
@@ -317,11 +344,119 @@ impl Agent {
 }
 
 /// Destroys requests that nobody can take any more.
-pub(super) fn destroy_requests(requests: Vec<(WeakDevice, ConnId)>) {
-    for (device, id) in requests {
+pub(super) fn destroy_requests(requests: Vec<Request<IdInner>>) {
+    for Request { device, conn, mailbox } in requests {
         if let Some(device) = device.upgrade() {
             // If the device has failed, the peer is not told.
-            let _ = device.with_cm(|agent, now| agent.destroy(now, id));
+            let _ = device.with_cm(|agent, now| agent.destroy(now, conn, &mailbox));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cm::{CmEventKind, CmId, ConnParam, EventChannel};
+    use crate::cq::CompletionQueue;
+    use crate::pd::ProtectionDomain;
+    use crate::qp::QpBuilder;
+
+    struct Host {
+        ip: IpAddr,
+        device: Device,
+        channel: EventChannel,
+        pd: ProtectionDomain,
+        cq: CompletionQueue,
+    }
+
+    impl Host {
+        fn new(last: u8) -> Self {
+            let ip = [127, 77, 2, last].into();
+            let device = Device::options("lo").address(ip).open().unwrap();
+            let channel = EventChannel::on(std::slice::from_ref(&device)).unwrap();
+            let (pd, cq) = (device.create_pd().unwrap(), device.create_cq(16).unwrap());
+            Self { ip, device, channel, pd, cq }
+        }
+
+        fn qp(&self) -> QpBuilder {
+            self.pd.qp(&self.cq)
+        }
+
+        fn expect(&self, kind: CmEventKind) -> CmId {
+            let event = self.channel.wait_event(Duration::from_secs(10)).unwrap();
+            assert_eq!(event.kind, kind);
+            event.id
+        }
+
+        /// Neither the identifier nor the agent names a connection: the manager may use its ID again.
+        fn names_none(&self, id: &CmId) {
+            assert_eq!(id.state().conn, None);
+            assert!(self.device.with_cm(|agent, _| agent.ids.is_empty()).unwrap());
+        }
+    }
+
+    /// One host asks another; `answer` gets both, and the identifiers of the two ends.
+    fn ask(space: PortSpace, answer: impl FnOnce([&Host; 2], [&CmId; 2])) {
+        let (client, server) = (Host::new(1), Host::new(2));
+        let listener = server.channel.create_id(space).unwrap();
+        listener.bind_addr(SocketAddr::new(server.ip, 0)).unwrap();
+        listener.listen(1).unwrap();
+        let a = client.channel.create_id(space).unwrap();
+        a.resolve_addr(None, listener.local_addr().unwrap(), Duration::ZERO).unwrap();
+        client.expect(CmEventKind::AddrResolved);
+        a.resolve_route(Duration::ZERO).unwrap();
+        client.expect(CmEventKind::RouteResolved);
+        a.connect(&ConnParam { qp_num: Some(Qpn::from_wire(0x77)), ..ConnParam::default() })
+            .unwrap();
+        let b = server.expect(CmEventKind::ConnectRequest);
+        answer([&client, &server], [&a, &b]);
+    }
+
+    #[test]
+    fn an_identifier_does_not_name_a_connection_that_its_manager_has_forgotten() {
+        ask(PortSpace::Tcp, |[_, server], [_, b]| {
+            b.reject(b"").unwrap();
+            server.names_none(b);
+        });
+        ask(PortSpace::Tcp, |[_, server], [_, b]| {
+            b.create_qp(server.qp()).unwrap().to_error().unwrap();
+            b.accept(&ConnParam::default()).unwrap_err();
+            server.names_none(b);
+        });
+        ask(PortSpace::Tcp, |[client, server], [a, b]| {
+            b.create_qp(server.qp()).unwrap();
+            b.accept(&ConnParam::default()).unwrap();
+            client.expect(CmEventKind::ConnectResponse);
+            a.reject(b"").unwrap();
+            client.names_none(a);
+        });
+        ask(PortSpace::Udp, |[client, server], [_, b]| {
+            b.reject(b"").unwrap();
+            server.names_none(b);
+            client.expect(CmEventKind::Unreachable);
+        });
+        ask(PortSpace::Udp, |[client, server], [_, b]| {
+            b.create_qp(server.qp()).unwrap();
+            b.accept(&ConnParam::default()).unwrap();
+            server.names_none(b);
+            client.expect(CmEventKind::Established);
+        });
+    }
+
+    #[test]
+    fn a_connection_with_the_id_of_an_old_one_does_not_end_with_the_old_identifier() {
+        ask(PortSpace::Tcp, |[_, server], [_, b]| {
+            let conn = b.state().conn.unwrap();
+            let (own, old) = (&b.inner.mailbox, Mailbox::new(b.inner.mailbox.queue()));
+            let stays = |mailbox| {
+                let destroy = |agent: &mut Agent, now| {
+                    agent.destroy(now, conn, mailbox);
+                    agent.manager.contains(conn)
+                };
+                server.device.with_cm(destroy).unwrap()
+            };
+            assert!(stays(&old));
+            assert!(!stays(own));
+        });
     }
 }

@@ -173,9 +173,8 @@ impl CmId {
                 .unwrap_or_else(|| state.qp.as_ref().map_or(super::UDP_QKEY, |qp| qp.qkey()));
             let mut rep = SidrRep { qpn, qkey, ..SidrRep::default() };
             fill(&mut rep.private_data, &[], &param.private_data)?;
-            device
-                .with_cm(|agent, now| agent.manager.answer_sidr(now, conn, rep))?
-                .map_err(refused)?;
+            device.with_cm(|agent, now| agent.answer_sidr(now, conn, rep))?.map_err(refused)?;
+            state.conn = None;
             state.stage = Stage::Connected;
             return Ok(());
         }
@@ -187,7 +186,8 @@ impl CmId {
             && let Err(e) = bring_up(&state, &qp)
         {
             let reason = RejReason::NO_RESOURCES;
-            let _ = device.with_cm(|agent, _| agent.manager.reject(conn, reason, &[], &[]));
+            let _ = device.with_cm(|agent, _| agent.refuse(conn, reason));
+            state.conn = None;
             state.stage = Stage::Over;
             return Err(e);
         }
@@ -233,14 +233,15 @@ impl CmId {
         if self.is_datagram() {
             let mut rep = SidrRep { status: mad::SidrStatus::REJECT.0, ..SidrRep::default() };
             fill(&mut rep.private_data, &[], private_data)?;
-            device.with_cm(|agent, now| agent.manager.answer_sidr(now, conn, rep))?
+            device.with_cm(|agent, now| agent.answer_sidr(now, conn, rep))?
         } else {
             if private_data.len() > 148 {
                 return Err(too_long());
             }
-            device.with_cm(|agent, _| agent.manager.reject(conn, reason, &[], private_data))?
+            device.with_cm(|agent, _| agent.reject(conn, reason, private_data))?
         }
         .map_err(refused)?;
+        state.conn = None;
         state.stage = Stage::Over;
         Ok(())
     }

@@ -320,7 +320,8 @@ impl CmId {
                 return false;
             }
             // If the device has failed, nobody can be told.
-            let _ = device.with_cm(|agent, now| agent.destroy(now, id));
+            let mailbox = &self.inner.mailbox;
+            let _ = device.with_cm(|agent, now| agent.destroy(now, id, mailbox));
             state.conn = None;
         }
         state.stage = Stage::Over;
@@ -385,7 +386,7 @@ impl Drop for IdInner {
         }
         // If a device has failed, nobody can be told.
         if let (Some(device), Some(id)) = (&state.device, state.conn) {
-            let _ = device.with_cm(|agent, now| agent.destroy(now, id));
+            let _ = device.with_cm(|agent, now| agent.destroy(now, id, mailbox));
         }
         if let Some(qp) = state.qp.take()
             && qp.service() != QpType::Ud

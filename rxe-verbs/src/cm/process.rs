@@ -90,7 +90,7 @@ fn asked(
         Some((id, listener))
     });
     let Some((id, listener)) = id else {
-        let _ = device.with_cm(|agent, now| agent.destroy(now, conn));
+        let _ = device.with_cm(|agent, now| agent.destroy(now, conn, to));
         return None;
     };
     Some(Asked { id, listener, device: device.clone(), conn, route })

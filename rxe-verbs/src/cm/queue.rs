@@ -48,13 +48,23 @@ pub(super) enum What<Id> {
     Local { kind: CmEventKind, status: i32, param: CmParam },
 }
 
+/// A request that nobody has taken.
+#[derive(Debug)]
+pub(super) struct Request<Id> {
+    pub(super) device: WeakDevice,
+    pub(super) conn: ConnId,
+    pub(super) mailbox: Arc<Mailbox<Id>>,
+}
+
 impl<Id> Raw<Id> {
     /// The request for a connection that nobody has taken.
-    fn request(&self) -> Option<(WeakDevice, ConnId)> {
+    fn request(&self) -> Option<Request<Id>> {
         match &self.what {
-            What::Manager { device, event, listener: Some(_) } => {
-                Some((device.clone(), event.id()))
-            }
+            What::Manager { device, event, listener: Some(_) } => Some(Request {
+                device: device.clone(),
+                conn: event.id(),
+                mailbox: Arc::clone(&self.to),
+            }),
             _ => None,
         }
     }
@@ -87,7 +97,7 @@ impl<Id> EventQueue<Id> {
     }
 
     /// Closes the channel. Returns the requests that nobody took.
-    pub(super) fn close(&self) -> Vec<(WeakDevice, ConnId)> {
+    pub(super) fn close(&self) -> Vec<Request<Id>> {
         let mut inner = self.inner.lock();
         inner.closed = true;
         std::mem::take(&mut inner.raw).iter().filter_map(Raw::request).collect()
@@ -164,7 +174,7 @@ impl<Id> Mailbox<Id> {
     }
 
     /// No events any more. Returns the requests to it that nobody took.
-    pub(super) fn withdraw(self: &Arc<Self>) -> Vec<(WeakDevice, ConnId)> {
+    pub(super) fn withdraw(self: &Arc<Self>) -> Vec<Request<Id>> {
         self.queue.lock().withdraw(self).iter().filter_map(Raw::request).collect()
     }
 }
