@@ -190,8 +190,6 @@ pub(crate) struct Events {
     /// That of another process, which comes and goes.
     live: Option<PcapHandle>,
     observers: Option<Arc<Observers>>,
-    /// Queue pairs that got their first packet, where the connection manager wants to know.
-    established: Option<Vec<Qpn>>,
 }
 
 /// Called with each event, in order, after the turn in which it happened.
@@ -278,7 +276,7 @@ impl Events {
         capture: Option<PcapHandle>,
         observers: Option<Arc<Observers>>,
     ) -> Self {
-        Self { log: Log::new(), asyncs, capture, live: None, observers, established: None }
+        Self { log: Log::new(), asyncs, capture, live: None, observers }
     }
 
     /// Another process captures the traffic, or none does any more.
@@ -312,26 +310,11 @@ impl Events {
         self.asyncs.forget(qpn);
     }
 
-    /// Keeps what [`Events::take_established`] gives from now on.
-    pub(crate) fn watch_established(&mut self) {
-        self.established = Some(Vec::new());
-    }
-
-    /// The queue pairs that got their first packet since this was last asked.
-    pub(crate) fn take_established(&mut self) -> Vec<Qpn> {
-        self.established.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
     pub(crate) fn take_log(&mut self) -> Log {
         std::mem::take(&mut self.log)
     }
 
     fn record(&mut self, event: Event) {
-        if let (Some(list), Event::CommunicationEstablished { qpn }) =
-            (&mut self.established, &event)
-        {
-            list.push(*qpn);
-        }
         if let Some(kind) = as_async(&event) {
             let (cq, srq) = match event {
                 Event::CqOverflow { cq, .. } => (Some(cq), None),

@@ -304,6 +304,33 @@ fn a_program_may_manage_its_queue_pair_itself() {
 }
 
 #[test]
+fn the_first_packet_says_what_a_lost_rtu_would_have_said() {
+    let (client, server) = (Program::new(), Program::new());
+    let listener = server.listen(PortSpace::Tcp);
+    let a = client.towards(&listener);
+    let x = client.pd.qp(&client.cq).build().unwrap();
+    let step = |to| {
+        let (attr, mask) = a.init_qp_attr(to).unwrap();
+        x.modify(&attr, mask).unwrap();
+    };
+    step(QpState::Init);
+    a.connect(&ConnParam { qp_num: Some(x.qpn()), ..param(b"") }).unwrap();
+    let b = server.expect(CmEventKind::ConnectRequest).id;
+    let y = b.create_qp(server.pd.qp(&server.cq)).unwrap();
+    let inbox = server.pd.register(64, Access::LOCAL_WRITE).unwrap();
+    y.recv(1, &[inbox.slice(..)]).unwrap();
+    b.accept(&param(b"")).unwrap();
+    client.expect(CmEventKind::ConnectResponse);
+    step(QpState::Rtr);
+    step(QpState::Rts);
+    // It sends no RTU: it does not call `establish`.
+    server.quiet();
+    x.send_bytes(2, b"hello").post().unwrap();
+    server.expect(CmEventKind::Established);
+    assert!(server.device.poll_async_event().is_none(), "IBV_EVENT_COMM_EST is for RTR only");
+}
+
+#[test]
 fn a_datagram_service_is_found_and_answers() {
     let (client, server) = (Program::new(), Program::new());
     let listener = server.listen(PortSpace::Udp);

@@ -31,6 +31,7 @@ impl Engine {
     /// Receives management datagrams from now on, or no more.
     pub fn set_gsi(&mut self, open: bool) {
         self.gsi.open = open;
+        self.events.first_packets = open.then(Vec::new);
         if !open {
             self.gsi.inbox.clear();
         }
@@ -39,6 +40,13 @@ impl Engine {
     /// The oldest management datagram not yet taken.
     pub fn poll_mad(&mut self) -> Option<ReceivedMad> {
         self.gsi.inbox.pop_front()
+    }
+
+    /// The queue pairs in RTR or RTS that have had their first packet since this was last asked and
+    /// since [`Engine::set_gsi`]. It tells that the peer is ready, as an RTU does: see
+    /// [`Manager::established_by`](crate::cm::Manager::established_by).
+    pub fn take_first_packets(&mut self) -> Vec<Qpn> {
+        self.events.first_packets.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Sends a management datagram from queue pair 1 to queue pair 1, unless too many wait already:
@@ -150,6 +158,7 @@ impl Gsi {
 mod tests {
     use super::*;
     use crate::cm::mad::{Message, Rtu};
+    use crate::queue::SendOp;
     use crate::testing::Pair;
     use crate::types::Time;
     use crate::wire::{Frame, TxLimits};
@@ -194,6 +203,24 @@ mod tests {
         assert_eq!(got.mad[..], Message::Rtu(Rtu::default()).emit(7));
         pair.b.engine.set_gsi(false);
         assert_eq!(deliver(&mut pair, &sent), None);
+    }
+
+    #[test]
+    fn the_first_packet_of_each_queue_pair_is_told_once_the_interface_is_open() {
+        for open in [false, true] {
+            let mut pair = Pair::new();
+            pair.b.engine.set_gsi(open);
+            for id in 0..2 {
+                pair.b.receive(id, 0, 8);
+                pair.a.post(id, SendOp::Send { imm: None }, 0, 8);
+                pair.run_until_idle();
+                let told = if open && id == 0 { vec![pair.b.qp.qpn] } else { vec![] };
+                assert_eq!(pair.b.engine.can_wait(), told.is_empty());
+                assert_eq!(pair.b.engine.take_first_packets(), told);
+            }
+            // IBV_EVENT_COMM_EST is for RTR only.
+            assert_eq!(pair.b.events(), []);
+        }
     }
 
     #[test]

@@ -327,7 +327,8 @@ impl Engine {
     /// request, and do not delay the program that waits for the completion. They must not wait for
     /// longer than some milliseconds: the peer has a timeout.
     pub fn can_wait(&self) -> bool {
-        !self.urgent && self.doorbells.is_empty() && !self.gsi.has_mail()
+        let news = self.gsi.has_mail() || self.events.has_first_packets();
+        !(self.urgent || news) && self.doorbells.is_empty()
     }
 
     /// The next moment at which [`Engine::handle_timeout`] must be called, if any. It may turn out

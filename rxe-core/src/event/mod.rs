@@ -297,6 +297,8 @@ pub(crate) struct EventSink {
     pub(crate) psn: Option<Psn>,
     /// A completion queue has overflowed.
     pub(crate) overflowed: bool,
+    /// The queue pairs that have had their first packet, if a connection manager wants to know.
+    pub(crate) first_packets: Option<Vec<Qpn>>,
     queue: VecDeque<Event>,
     /// Of those queue pairs on which anything was counted.
     of_qps: HashMap<Qpn, QpCounters>,
@@ -316,6 +318,16 @@ impl EventSink {
             self.queue.pop_front();
         }
         self.queue.push_back(event);
+    }
+
+    pub(crate) fn note_first_packet(&mut self, qpn: Qpn) {
+        if let Some(qpns) = &mut self.first_packets {
+            qpns.push(qpn);
+        }
+    }
+
+    pub(crate) fn has_first_packets(&self) -> bool {
+        self.first_packets.as_ref().is_some_and(|qpns| !qpns.is_empty())
     }
 
     pub(crate) fn take(&mut self) -> Option<Event> {

@@ -160,8 +160,12 @@ impl Qp {
     pub(crate) fn receive(&mut self, ctx: &mut Ctx<'_>, net: &NetHeader, packet: &Packet<'_>) {
         if !self.established {
             self.established = true;
-            if self.state() == QpState::Rtr {
-                ctx.events.emit(Event::CommunicationEstablished { qpn: self.identity.qpn });
+            let (qpn, state) = (self.identity.qpn, self.state());
+            if state == QpState::Rtr {
+                ctx.events.emit(Event::CommunicationEstablished { qpn });
+            }
+            if matches!(state, QpState::Rtr | QpState::Rts) {
+                ctx.events.note_first_packet(qpn);
             }
         }
         if packet.info().kind == OpKind::Cnp {

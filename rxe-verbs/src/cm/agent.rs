@@ -10,7 +10,7 @@ use rxe_core::cm::mad::{Mad, Recipient, RejReason, SidrRep};
 use rxe_core::cm::service::{IpCmHeader, PortSpace};
 use rxe_core::cm::{self, CmConfig, CmError, ConnId, ListenerId, Manager, Route};
 use rxe_core::engine::{Engine, ReceivedMad};
-use rxe_core::types::{Qpn, Time};
+use rxe_core::types::Time;
 use rxe_net::NetError;
 
 use super::error::refused;
@@ -124,11 +124,11 @@ impl Listen {
 }
 
 impl ConnectionManager for Agent {
-    fn turn(&mut self, now: Time, engine: &mut Engine, established: &[Qpn], timers: Timers) {
+    fn turn(&mut self, now: Time, engine: &mut Engine, timers: Timers) {
         while let Some(mad) = engine.poll_mad() {
             self.take(now, &mad);
         }
-        for &qpn in established {
+        for qpn in engine.take_first_packets() {
             self.manager.established_by(qpn);
         }
         if timers == Timers::ExcuseAndRun {
@@ -355,6 +355,8 @@ pub(super) fn destroy_requests(requests: Vec<Request<IdInner>>) {
 
 #[cfg(test)]
 mod tests {
+    use rxe_core::types::Qpn;
+
     use super::*;
     use crate::cm::{CmEventKind, CmId, ConnParam, EventChannel};
     use crate::cq::CompletionQueue;

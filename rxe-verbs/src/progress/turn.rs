@@ -69,8 +69,8 @@ pub(crate) trait ConnectionManager: Any + Send {
     fn poll_timeout(&self) -> Option<Time>;
 
     /// Takes what has arrived for it, then does about its timers what `timers` says, and hands the engine
-    /// what it has to send. `established`: queue pairs that have had their first packet.
-    fn turn(&mut self, now: Time, engine: &mut Engine, established: &[Qpn], timers: Timers);
+    /// what it has to send.
+    fn turn(&mut self, now: Time, engine: &mut Engine, timers: Timers);
 
     /// What there is, up to `max` of each kind.
     fn list(&self, max: usize) -> CmList;
@@ -224,7 +224,6 @@ impl Core {
                     sharing.set_gsi(true)?;
                 }
                 self.engine.set_gsi(true);
-                self.events.watch_established();
                 &mut **none.insert(Box::new(cm))
             }
         };
@@ -346,9 +345,8 @@ impl Core {
             self.posts.left(self.environment.now());
         }
         if let Some(cm) = &mut self.cm {
-            let established = self.events.take_established();
             let timers = std::mem::take(&mut self.cm_timers);
-            cm.turn(self.environment.now(), &mut self.engine, &established, timers);
+            cm.turn(self.environment.now(), &mut self.engine, timers);
         }
         while self.has_work() {
             // Also when the batch is full: this is where doorbells are taken.

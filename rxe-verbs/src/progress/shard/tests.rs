@@ -468,7 +468,7 @@ impl ConnectionManager for DueCm {
         (!ran).then_some(Time::ZERO)
     }
 
-    fn turn(&mut self, _: Time, _: &mut Engine, _: &[Qpn], timers: Timers) {
+    fn turn(&mut self, _: Time, _: &mut Engine, timers: Timers) {
         self.0.push(timers);
     }
 
