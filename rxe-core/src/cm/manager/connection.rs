@@ -153,6 +153,8 @@ pub(super) struct Retry {
     wait: Duration,
     /// The present try has got its whole time a second time.
     excused: bool,
+    /// The peer has asked for more time for the present try.
+    postponed: bool,
     pub(super) deadline: Time,
 }
 
@@ -183,13 +185,22 @@ impl Retry {
         current: Duration,
     ) -> Self {
         let wait = current * 2;
-        Self { mad, left: retries, current, wait, excused: false, deadline: now + current }
+        Self {
+            mad,
+            left: retries,
+            current,
+            wait,
+            excused: false,
+            postponed: false,
+            deadline: now + current,
+        }
     }
 
     /// Returns the message to be sent again; `None` if no retries are left.
     pub(super) fn again(&mut self, now: Time) -> Option<&[u8; mad::LEN]> {
         self.left = self.left.checked_sub(1)?;
         self.excused = false;
+        self.postponed = false;
         self.current = self.wait;
         self.deadline = now + self.current;
         self.wait = (self.wait * 2).min(Self::MAX_WAIT);
@@ -204,10 +215,15 @@ impl Retry {
         }
     }
 
-    /// The peer has asked for more time, with an MRA.
-    pub(super) fn postpone(&mut self, now: Time, service_timeout: u8) {
+    /// The peer asks for more time, with an MRA. It gets that once for each try, so that retries run
+    /// out whatever it asks. Returns `false` for a duplicate, which changes nothing. IBTA 12.9.8.
+    pub(super) fn postpone(&mut self, now: Time, service_timeout: u8) -> bool {
+        if std::mem::replace(&mut self.postponed, true) {
+            return false;
+        }
         let time = timeout(service_timeout).min(Self::MRA_LIMIT);
         self.deadline = self.deadline.max(now + time);
+        true
     }
 }
 

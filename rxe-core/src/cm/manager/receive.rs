@@ -139,11 +139,12 @@ impl Manager {
 
     fn on_mra(&mut self, now: Time, route: Route, mra: &Mra) -> Option<()> {
         let (id, connection) = self.find(route, mra.remote_comm_id)?;
-        match (&mut connection.state, mra.message) {
-            (State::ReqSent(retry), 0) | (State::RepSent(retry), 1) => {
-                retry.postpone(now, mra.service_timeout);
-            }
+        let retry = match (&mut connection.state, mra.message) {
+            (State::ReqSent(retry), 0) | (State::RepSent(retry), 1) => retry,
             _ => return None,
+        };
+        if !retry.postpone(now, mra.service_timeout) {
+            return None;
         }
         self.arm(id);
         Some(())

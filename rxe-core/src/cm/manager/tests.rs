@@ -235,6 +235,29 @@ fn a_late_answer_is_announced_and_awaited() {
 }
 
 #[test]
+fn a_peer_gets_more_time_once_for_each_try() {
+    let mut two = Two::new();
+    let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
+    let announce = |two: &mut Two| {
+        // 275 s.
+        let mra =
+            Mra { local_comm_id: 1, remote_comm_id: a.0, service_timeout: 26, ..Mra::default() };
+        let mad = Message::Mra(mra).emit(1);
+        two.sides[0].handle_mad(two.now, route(0), &Mad::new(&mad[..]).unwrap())
+    };
+    for _ in 0..16 {
+        assert_eq!(two.names(0), ["REQ"]);
+        assert!(announce(&mut two));
+        two.wait(Duration::from_secs(274));
+        assert!(two.names(0).is_empty(), "it waits");
+        assert!(!announce(&mut two), "it may ask for more time only once");
+        two.wait(Duration::from_secs(8));
+    }
+    assert_eq!(two.names(0), ["REJ"], "it has given up");
+    assert_eq!(two.event(0), CmEvent::Unreachable { id: a });
+}
+
+#[test]
 fn a_lost_rtu_is_sent_again_or_replaced_by_traffic() {
     let mut two = Two::new();
     let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
