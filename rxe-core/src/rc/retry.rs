@@ -26,6 +26,8 @@ pub(super) struct Retry {
     excused: bool,
     /// Nothing is sent during the pause.
     pause: Option<Pause>,
+    /// Another one for each connection of a peer, for [`RoundTrip`].
+    seed: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -109,13 +111,17 @@ impl Retry {
 
     /// A packet was lost. `gap`: the peer has reported it.
     pub(super) fn on_loss(&mut self, gap: bool) {
-        self.round_trip.get_or_insert_default().on_loss(gap);
+        self.round_trip().on_loss(gap);
     }
 
     /// The network is congested, so packets may be lost: round trips are timed from now on.
     pub(super) fn on_notified(&mut self, now: Time) {
-        let round_trip = self.round_trip.get_or_insert_default();
-        round_trip.start(now, self.ack_deadline);
+        let end = self.ack_deadline;
+        self.round_trip().start(now, end);
+    }
+
+    fn round_trip(&mut self) -> &mut RoundTrip {
+        self.round_trip.get_or_insert_with(|| Box::new(RoundTrip::new(self.seed)))
     }
 
     /// Whether a packet was lost at some time.
@@ -246,7 +252,8 @@ impl Retry {
 
     /// Full retry counts, for a new connection.
     pub(super) fn new(attr: &QpAttr) -> Self {
-        Self { left: attr.retry_cnt, rnr_left: attr.rnr_retry, ..Self::default() }
+        let seed = attr.dest_qp_num.value();
+        Self { left: attr.retry_cnt, rnr_left: attr.rnr_retry, seed, ..Self::default() }
     }
 }
 

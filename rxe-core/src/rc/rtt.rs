@@ -36,6 +36,8 @@ pub(super) struct RoundTrip {
     deadline: Option<Time>,
     /// The window before that packet was sent again, until it is answered.
     before: Option<SendWindow>,
+    /// Makes its waits differ from those of other requesters.
+    seed: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +47,10 @@ struct Estimate {
 }
 
 impl RoundTrip {
+    pub(super) fn new(seed: u32) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
     /// The packet at `psn` was sent for the first time, and the peer answers it at once.
     pub(super) fn on_sent(&mut self, now: Time, psn: Psn) {
         self.timed.get_or_insert((psn, now));
@@ -90,7 +96,7 @@ impl RoundTrip {
     /// end nothing is sent again.
     pub(super) fn start(&mut self, now: Time, end: Option<Time>) {
         if self.deadline.is_none() {
-            let at = now + self.timeout();
+            let at = now + self.timeout() + self.variation(now);
             self.deadline = end.is_some_and(|end| at < end).then_some(at);
         }
     }
@@ -115,6 +121,22 @@ impl RoundTrip {
             self.start(now, end);
         }
         due
+    }
+
+    /// By how much a wait is longer that follows another one: by nothing to once as long, by chance. Many
+    /// senders of one full queue would otherwise keep step, and those whose packet came too late would come
+    /// too late each time.
+    fn variation(&self, now: Time) -> Duration {
+        if self.doublings == 0 {
+            return Duration::ZERO;
+        }
+        let mut mixed = now.as_nanos() ^ u64::from(self.seed) << 32;
+        for _ in 0..2 {
+            mixed = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed ^= mixed >> 32;
+        }
+        let [part, ..] = mixed.to_le_bytes();
+        self.timeout() * u32::from(part) / 256
     }
 
     fn measured(&mut self, time: Duration) {
@@ -175,19 +197,37 @@ mod tests {
     #[test]
     fn the_wait_doubles_until_an_answer_comes() {
         let mut rtt = after(&[1]);
-        let mut now = at(0);
-        rtt.start(now, Some(at(u64::from(u32::MAX))));
-        let mut waits = Vec::new();
-        for _ in 0..8 {
-            let deadline = rtt.deadline().unwrap();
-            waits.push((deadline - now).as_millis());
-            now = deadline;
-            assert!(rtt.take_due(now, Some(at(u64::from(u32::MAX)))));
-            assert!(!rtt.take_due(now, None), "it was started anew");
+        for (wait, least) in waits(&mut rtt).into_iter().zip([1, 2, 4, 8, 16, 32, 64, 64]) {
+            let least = Duration::from_millis(least);
+            assert!((least..2 * least).contains(&wait), "{wait:?}");
         }
-        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 64]);
         rtt.on_progress(at(0), Psn::new(1));
         assert_eq!((rtt.timeout(), rtt.deadline()), (MIN, None));
+    }
+
+    /// Eight waits in a row.
+    fn waits(rtt: &mut RoundTrip) -> Vec<Duration> {
+        let end = Some(at(u64::from(u32::MAX)));
+        let mut now = at(0);
+        rtt.start(now, end);
+        let mut wait = || {
+            let deadline = rtt.deadline().unwrap();
+            let wait = deadline - std::mem::replace(&mut now, deadline);
+            assert!(rtt.take_due(now, end));
+            assert!(!rtt.take_due(now, None), "it was started anew");
+            wait
+        };
+        (0..8).map(|_| wait()).collect()
+    }
+
+    #[test]
+    fn two_requesters_that_lose_at_the_same_time_do_not_keep_step() {
+        let of = |seed| waits(&mut RoundTrip { seed, ..after(&[1]) });
+        let (one, other) = (of(0x100), of(0x101));
+        assert_eq!(one, of(0x100), "each is always the same");
+        assert_eq!(one[0], other[0], "the first wait is exact");
+        let alike = one[1..].iter().zip(&other[1..]).filter(|(one, other)| one == other);
+        assert_eq!(alike.count(), 0);
     }
 
     #[test]

@@ -181,7 +181,7 @@ fn a_round_trip_timeout_without_loss_leaves_the_window_as_it_was() {
         pair.run(Duration::from_micros(1500));
         assert_eq!(causes(&pair.a.events()), [RetryCause::RoundTripTimeout]);
         pair.fate = Box::new(|_| 1);
-        pair.run(Duration::from_micros(2500));
+        pair.run(Duration::from_micros(4500));
         pair.log.clear();
         pair.fate = Box::new(|_| 0);
         pair.a.post(4, write, 0, 200 * 1024);
