@@ -148,7 +148,7 @@ impl Engine {
         let handle = Arc::new(QpHandle::new(qpn, init, doorbells, limits.max_message)?);
         let src_port = self.config.source_port.of(qpn, self.created);
         let mut qp = Qp::new(Arc::clone(&handle), src_port);
-        qp.scheduled.list = self.ready.list_of(self.created);
+        qp.scheduled.list = self.ready.list_of(src_port);
         self.created = self.created.wrapping_add(1);
         self.qps.insert(qpn, qp);
         Ok(handle)

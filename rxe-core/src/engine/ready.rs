@@ -21,8 +21,9 @@ const BYTES: u64 = 64 << 10;
 /// The queue pairs that may have something to send.
 #[derive(Debug)]
 pub(super) struct Ready {
-    /// One for each source port, or one for all.
+    /// One for each source port from `first` on, or one for all.
     lists: Vec<VecDeque<Qpn>>,
+    first: u16,
     /// The list whose turn it is.
     at: usize,
     /// Queue pairs of it that are still to come in this round.
@@ -36,18 +37,19 @@ pub(super) struct Ready {
 
 impl Ready {
     pub(super) fn new(ports: SourcePort) -> Self {
-        let lists = match ports {
-            SourcePort::InTurn { count, .. } => count.clamp(1, 256).into(),
-            SourcePort::Fixed(_) | SourcePort::PerQp => 1,
+        let (first, lists) = match ports {
+            SourcePort::InTurn { first, count } => (first, count.clamp(1, 256)),
+            SourcePort::Fixed(_) | SourcePort::PerQp => (0, 1),
         };
-        let lists = vec![VecDeque::new(); lists];
-        Self { lists, at: 0, left: 0, rounds: 0, bytes: 0, len: 0 }
+        let lists = vec![VecDeque::new(); lists.into()];
+        Self { lists, first, at: 0, left: 0, rounds: 0, bytes: 0, len: 0 }
     }
 
-    /// The list of a queue pair, before which the engine has had `earlier` others.
-    pub(super) fn list_of(&self, earlier: u16) -> u8 {
+    /// The list of queue pairs with this source port.
+    pub(super) fn list_of(&self, src_port: u16) -> u8 {
+        let nth = usize::from(src_port.wrapping_sub(self.first));
         // There are no more than 256.
-        u8::try_from(usize::from(earlier) % self.lists.len()).unwrap_or(0)
+        u8::try_from(nth % self.lists.len()).unwrap_or(0)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -117,8 +119,10 @@ mod tests {
     fn ready(ports: SourcePort, queue_pairs: u16) -> (Ready, Vec<Scheduled>) {
         let mut ready = Ready::new(ports);
         let enter = |nth| {
-            let mut scheduled = Scheduled { list: ready.list_of(nth), ..Scheduled::default() };
-            ready.push(&mut scheduled, Qpn::from_wire(2 + u32::from(nth)));
+            let qpn = Qpn::from_wire(2 + u32::from(nth));
+            let list = ready.list_of(ports.of(qpn, nth));
+            let mut scheduled = Scheduled { list, ..Scheduled::default() };
+            ready.push(&mut scheduled, qpn);
             scheduled
         };
         let all = (0..queue_pairs).map(enter).collect();

@@ -57,9 +57,7 @@ impl Engine {
         let guard = self.memory.guard();
         while !batch.is_full() {
             let Some(qpn) = self.ready.pop() else { break };
-            if self.qps.is_crowded()
-                && let Some(later) = self.ready.later(AHEAD)
-            {
+            if let Some(later) = self.ready.later(AHEAD) {
                 self.qps.prefetch(later);
             }
             let Some(qp) = self.qps.get_mut(qpn) else { continue };
