@@ -2,8 +2,6 @@
 //! that it does then may block.
 
 use std::any::type_name_of_val;
-use std::fmt::Display;
-use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -13,21 +11,10 @@ use crate::sys::bpf::{self, MapKind};
 use crate::{Backend, NetError, NonBlocking, SendStatus, Sharing};
 
 pub(crate) mod link;
+mod skipped;
 
-/// Says that a test, or a part of it, cannot run here, and why: on a line that `cargo xtask test` counts.
-pub(crate) fn skipped(test: &str, why: impl Display) {
-    // Not `println!`: what a passing test prints by macro is not shown.
-    let line = format!("SKIPPED: {test}: {why}").replace('\n', " ") + "\n";
-    let _ = io::stdout().write_all(line.as_bytes());
-}
-
-/// Repeats what a test said by [`skipped`] in a process of its own, perhaps on a line that libtest had begun.
-fn repeat_skipped(output: &str) {
-    let said = output.lines().filter_map(|line| line.split_once("SKIPPED: "));
-    for (test, why) in said.filter_map(|(_, said)| said.split_once(": ")) {
-        skipped(test, why);
-    }
-}
+use skipped::repeat_skipped;
+pub(crate) use skipped::skipped;
 
 /// Whether this process may not load BPF programs, or the kernel has no AF_XDP. Then says that the
 /// test of this name is skipped.

@@ -1,28 +1,17 @@
 //! A network of a test's own.
 
 use std::any::type_name_of_val;
-use std::fmt::Display;
-use std::io::{self, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
 use rustix::thread::UnshareFlags;
 
-/// Says that a test, or a part of it, cannot run here, and why: on a line that `cargo xtask test` counts.
-pub(crate) fn skipped(test: &str, why: impl Display) {
-    // Not `println!`: what a passing test prints by macro is not shown.
-    let line = format!("SKIPPED: {test}: {why}").replace('\n', " ") + "\n";
-    let _ = io::stdout().write_all(line.as_bytes());
-}
+#[path = "../../../rxe-net/src/testing/skipped.rs"]
+mod skipped;
 
-/// Repeats what a test said by [`skipped`] in a process of its own, perhaps on a line that libtest had begun.
-fn repeat_skipped(output: &str) {
-    let said = output.lines().filter_map(|line| line.split_once("SKIPPED: "));
-    for (test, why) in said.filter_map(|(_, said)| said.split_once(": ")) {
-        skipped(test, why);
-    }
-}
+use skipped::repeat_skipped;
+pub(crate) use skipped::skipped;
 
 /// Runs `body`, the closure of a test, in user and network namespaces made for it, with loopback up
 /// and after the shell commands `setup`: by starting this test alone once more. Where that is not

@@ -1,0 +1,19 @@
+//! How tests say that they were skipped. The tests of rxe-verbs have this file too.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+/// Says that a test, or a part of it, cannot run here, and why: on a line that `cargo xtask test` counts.
+pub(crate) fn skipped(test: &str, why: impl Display) {
+    // Not `println!`: what a passing test prints by macro is not shown.
+    let line = format!("SKIPPED: {test}: {why}").replace('\n', " ") + "\n";
+    let _ = io::stdout().write_all(line.as_bytes());
+}
+
+/// Repeats what a test said by [`skipped`] in a process of its own, perhaps on a line that libtest had begun.
+pub(crate) fn repeat_skipped(output: &str) {
+    let said = output.lines().filter_map(|line| line.split_once("SKIPPED: "));
+    for (test, why) in said.filter_map(|(_, said)| said.split_once(": ")) {
+        skipped(test, why);
+    }
+}
