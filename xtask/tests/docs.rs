@@ -1,5 +1,7 @@
 //! Links between the project's Markdown files lead somewhere, and each decision is in the index.
 
+mod files;
+
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +10,7 @@ use std::path::{Path, PathBuf};
 fn every_link_between_documents_leads_somewhere() {
     let root = root();
     let mut broken = Vec::new();
-    for file in documents(&root) {
+    for file in files::files(&root, "md") {
         let text = read(&file);
         for target in links(&text) {
             let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
@@ -38,7 +40,7 @@ fn every_decision_has_a_number_of_its_own_and_is_in_the_index() {
     let chinese = read(&root().join("docs/zh/reference/decisions.md"));
     let listed: Vec<&str> = links(&index).collect();
     let mut numbers = HashSet::new();
-    for file in documents(&dir) {
+    for file in files::files(&dir, "md") {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if name == "README.md" {
             continue;
@@ -68,7 +70,7 @@ fn every_source_that_a_document_names_is_there() {
     let from = from.map(|dir| root.join(dir));
     let mut missing = Vec::new();
     let mut count = 0;
-    for file in documents(&root) {
+    for file in files::files(&root, "md") {
         for name in read(&file).split('`').skip(1).step_by(2).filter(|name| is_source(name)) {
             count += 1;
             if !from.iter().any(|dir| dir.join(name).exists()) {
@@ -95,22 +97,6 @@ fn read(path: &Path) -> String {
 
 fn sibling(of: &Path, path: &str) -> PathBuf {
     of.parent().unwrap_or(Path::new("")).join(path)
-}
-
-/// All Markdown files below a directory that belong to the project.
-fn documents(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).expect("a directory").flatten() {
-        let (path, name) = (entry.path(), entry.file_name());
-        if path.is_dir() {
-            if name != "target" && !name.to_string_lossy().starts_with('.') {
-                found.extend(documents(&path));
-            }
-        } else if path.extension().is_some_and(|ext| ext == "md") {
-            found.push(path);
-        }
-    }
-    found
 }
 
 /// Targets of `[text](target)`, outside code.

@@ -1,5 +1,7 @@
 //! How tests say that they were skipped.
 
+mod files;
+
 use std::fs;
 use std::path::Path;
 
@@ -8,7 +10,7 @@ use std::path::Path;
 fn no_test_says_by_a_macro_that_it_was_skipped() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let (mut count, mut found) = (0, Vec::new());
-    for file in sources(&root) {
+    for file in files::files(&root, "rs") {
         // Commands are no tests: what they print is shown.
         if file.starts_with(root.join("xtask/src/cmd")) {
             continue;
@@ -41,20 +43,4 @@ fn prints_skipped(text: &str) -> Vec<usize> {
         said.is_some_and(|said| said.trim_start_matches("\\n").starts_with("SKIPPED"))
     });
     skips.map(|(at, _)| 1 + text[..at].matches('\n').count()).collect()
-}
-
-/// All Rust sources below a directory.
-fn sources(dir: &Path) -> Vec<std::path::PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).unwrap().flatten() {
-        let (path, name) = (entry.path(), entry.file_name());
-        if path.is_dir() {
-            if name != "target" && !name.to_string_lossy().starts_with('.') {
-                found.extend(sources(&path));
-            }
-        } else if path.extension().is_some_and(|ext| ext == "rs") {
-            found.push(path);
-        }
-    }
-    found
 }

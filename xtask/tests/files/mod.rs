@@ -1,0 +1,20 @@
+//! The project's files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// All files below a directory whose names end with this extension, but for what is built and what is hidden.
+pub(crate) fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).expect("a directory").flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        if path.is_dir() {
+            if name != "target" && !name.to_string_lossy().starts_with('.') {
+                found.extend(files(&path, extension));
+            }
+        } else if path.extension().is_some_and(|ext| ext == extension) {
+            found.push(path);
+        }
+    }
+    found
+}
