@@ -25,7 +25,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
@@ -61,6 +61,8 @@ pub(crate) struct Shard {
     doorbells: Arc<Doorbells>,
     pub(super) watch: Watch,
     pub(super) stop: AtomicBool,
+    /// A request that must leave at once was left to the thread that had the lock.
+    urgent: AtomicBool,
     asyncs: Arc<AsyncEvents>,
     /// A message is acknowledged before the program sees its completion.
     prompt: bool,
@@ -118,6 +120,7 @@ impl Shard {
             doorbells,
             watch,
             stop: AtomicBool::new(false),
+            urgent: AtomicBool::new(false),
             asyncs,
             prompt: acks == AckPolicy::Prompt,
             unsent,
@@ -297,6 +300,31 @@ impl Shard {
     /// calls this after it has unlocked: [`Doorbells::drain`] says why nothing is stranded then. A
     /// thread that has served others for long enough wakes the driver to go on.
     pub(crate) fn answer_doorbells(&self) {
+        self.answer_doorbells_by(|| self.try_lock());
+    }
+
+    /// As [`Shard::answer_doorbells`], of a thread whose request must leave at once: if another thread has
+    /// the lock, that one sends it, also if its own requests wait from now on.
+    fn send_now(&self) {
+        self.answer_doorbells_by(|| {
+            self.try_lock().or_else(|| {
+                // As with the doorbells: either the holder sees this after it has unlocked
+                // (`Shard::was_urged`), or this thread finds the lock free, or taken by a later holder.
+                self.urgent.store(true, Ordering::Release);
+                fence(Ordering::SeqCst);
+                self.try_lock()
+            })
+        });
+    }
+
+    /// Whether another thread has left a request that must leave at once to this one, which had the lock
+    /// and has released it.
+    fn was_urged(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.urgent.load(Ordering::Acquire)
+    }
+
+    fn answer_doorbells_by<'a>(&'a self, lock: impl Fn() -> Option<Locked<'a>>) {
         let mut turns = 0;
         self.doorbells.drain(|| {
             if turns == TURNS_FOR_OTHERS {
@@ -304,7 +332,7 @@ impl Shard {
                 return false;
             }
             turns += 1;
-            let Some(mut core) = self.try_lock() else { return false };
+            let Some(mut core) = lock() else { return false };
             if self.failed.get().is_some() {
                 // Posted while it failed.
                 core.flush();
@@ -330,11 +358,19 @@ impl Shard {
             && self.failed.get().is_none()
         {
             if core.posts_wait(post, &self.watch) {
+                drop(core);
+                if self.was_urged() {
+                    self.answer_doorbells();
+                }
                 return false;
             }
             let _ = self.end_turn(&mut core, false);
         }
-        self.answer_doorbells();
+        if may_wait {
+            self.answer_doorbells();
+        } else {
+            self.send_now();
+        }
         true
     }
 
@@ -346,6 +382,10 @@ impl Shard {
             core.events.take_all(&mut core.engine);
             core.armed.set_timer(&self.watch, self.environment.now() + TICK);
         } else {
+            // Before the doorbells are taken, so that the request that this is of is among them.
+            if self.urgent.load(Ordering::Relaxed) {
+                self.urgent.swap(false, Ordering::AcqRel);
+            }
             sent = core.transmit();
         }
         if core.blocked {

@@ -60,6 +60,13 @@ fn counting_shard(batches: Arc<AtomicU64>) -> Shard {
 }
 
 fn shard_over(backend: impl FnOnce(Capabilities) -> Box<dyn Backend>) -> Shard {
+    shard_in(Environment::System, backend)
+}
+
+fn shard_in(
+    environment: Environment,
+    backend: impl FnOnce(Capabilities) -> Box<dyn Backend>,
+) -> Shard {
     let capabilities = Capabilities {
         name: "nowhere",
         link_mtu: 1500,
@@ -77,7 +84,7 @@ fn shard_over(backend: impl FnOnce(Capabilities) -> Box<dyn Backend>) -> Shard {
         events: Events::new(Arc::clone(&asyncs), None, None),
         asyncs,
         acks: AckPolicy::Adaptive,
-        environment: Environment::System,
+        environment,
     })
     .unwrap()
 }
@@ -163,12 +170,16 @@ fn post(shard: &Shard, qp: &QpHandle, urgent: bool) {
 
 /// Posts until requests wait. Returns how many posts that took.
 fn begin_stream(shard: &Shard, qp: &QpHandle) -> usize {
+    begin_stream_until(shard, qp, || shard.unsent.record().has_posts())
+}
+
+fn begin_stream_until(shard: &Shard, qp: &QpHandle, begun: impl Fn() -> bool) -> usize {
     (1..)
         .find(|_| {
             // However long this thread did not run since the last post.
             shard.bare(|core| core.posts.polled());
             post(shard, qp, false);
-            shard.unsent.record().has_posts()
+            begun()
         })
         .unwrap()
 }
@@ -393,6 +404,55 @@ fn no_post_is_stranded_while_others_wait() {
         }
     });
     assert_eq!(missed, 0, "bursts of which a post was stranded");
+}
+
+/// The system's time, and what happens in the moment in which the timer is set next.
+struct AtTimer(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl crate::os::Simulation for AtTimer {
+    fn now(&self) -> Time {
+        now()
+    }
+
+    fn random(&self) -> u64 {
+        unreachable!("nothing asks for it")
+    }
+
+    fn wake_at(&self, _: Time) {
+        let happens = self.0.lock().take();
+        if let Some(happens) = happens {
+            happens();
+        }
+    }
+
+    fn advance(&self, _: Time) -> bool {
+        unreachable!("nobody waits")
+    }
+
+    fn id(&self) -> u64 {
+        1
+    }
+
+    fn is_turn_based(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn an_urgent_post_leaves_before_the_post_returns_that_begins_to_wait() {
+    let host = Arc::new(AtTimer(Mutex::default()));
+    let environment = Environment::Simulated(host.clone());
+    let shard = Arc::new(shard_in(environment, |c| Box::new(Nowhere(c, Arc::default()))));
+    let (stream, sent) = sending_qp(&shard);
+    let (other, done) = flushing_qp(&shard, 100);
+    let beside = Arc::clone(&shard);
+    *host.0.lock() = Some(Box::new(move || {
+        // Another thread, which finds the lock taken.
+        thread::spawn(move || post(&beside, &other, true)).join().unwrap();
+    }));
+    let begun = begin_stream_until(&shard, &stream, || host.0.lock().is_none());
+    assert_eq!((done.len(), sent.len()), (1, begun));
+    assert!(!shard.urgent.load(Ordering::Relaxed), "no later batch leaves early for this one");
 }
 
 #[test]
