@@ -85,7 +85,7 @@ static char *map_at(char *at, size_t length, int value)
 }
 
 /* Ordinary memory of an end, and its region. */
-static char *ordinary(struct end *e, struct ibv_mr **mr)
+static inline char *ordinary(struct end *e, struct ibv_mr **mr)
 {
 	char *at = map_at(nowhere(), SIZE, 'o');
 

@@ -34,7 +34,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
     ("librdmacm-dev", "/usr/include/rdma/rdma_cma.h"),
     ("libopenmpi-dev", "mpicc"),
-    // What counts instructions.
+    // What people look for mistakes with. valgrind also counts instructions.
+    ("gdb", "gdb"),
+    ("strace", "strace"),
     ("valgrind", "valgrind"),
     // What looks at frames.
     ("tcpdump", "tcpdump"),
