@@ -269,7 +269,9 @@ fn a_stopped_program_is_named_and_not_waited_for() {
     let script = r#"
         "$RXE" pingpong -d lo > server.out 2>&1 & server=$!
         until "$RXE" stat --of $server > running 2> errors; do sleep 0.05; done
-        timeout 1.5 "$RXE" stat --watch --of $server > watched || true
+        timeout 60 "$RXE" stat --watch --of $server > watched & watch=$!
+        until grep -q '/s$' watched; do sleep 0.05; done
+        kill $watch
         kill -STOP $server
         timeout 5 "$RXE" stat --of $server > stopped.out 2> stopped.err
         sed "s/$server/PID/" stopped.err
