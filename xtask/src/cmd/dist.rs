@@ -31,9 +31,19 @@ pub(crate) struct Args {
     /// Also build the last commit again, in a clone elsewhere, and compare every byte
     #[arg(long)]
     reproducible: bool,
+    /// Make no packages: only install from the checkout on a clean Debian 13, the last step of --check
+    #[arg(long, conflicts_with_all = ["arch", "native", "check", "reproducible"])]
+    checkout: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if args.checkout {
+        let root = checkout::root()?;
+        let commit = checkout::commit(&root, "HEAD")?;
+        let clone = |to: &Path| checkout::clone(&root, to, &commit);
+        check_checkout(&root, &commit, &rust(&root, &clone)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     for skipped in make(args)? {
         println!("SKIPPED: {skipped}");
     }
@@ -43,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// A stage of `cargo xtask test --all`: packages for this machine's processor, tried on clean systems.
 pub(super) fn test(count: &mut Count) {
     let Ok(arch) = Arch::own() else { return count.skip("packages: not for this processor") };
-    let args = Args { arch, native: false, check: true, system: Vec::new(), reproducible: false };
+    let args = Args { arch, native: false, check: true, system: Vec::new(), reproducible: false, checkout: false };
     match make(&args) {
         Ok(skipped) => {
             skipped.iter().for_each(|why| count.skip(why));
@@ -134,20 +144,20 @@ fn make(args: &Args) -> Result<Vec<String>> {
                 println!("{release}: all steps of Learn followed");
             }
         }
-        let readme = checkout::git(&root, &["show", &format!("{commit}:README.md")])?;
-        let checkout = |rust| dist::check_source(rust, &dist::checkout_commands(&readme)?);
-        match rust.as_ref().map_err(|why| why.to_string()) {
-            Ok(rust) => {
-                checkout(rust)?;
-                println!(
-                    "{}: installed from the checkout, by the README's commands",
-                    dist::RUST_ON
-                );
-            }
+        match &rust {
+            Ok(rust) => check_checkout(&root, &commit, rust)?,
             Err(why) => skipped.push(format!("the README's checkout, Learn in Rust: {why}")),
         }
     }
     Ok(skipped)
+}
+
+/// Runs the README's commands for a checkout on a clean system, in a clone of `commit`.
+fn check_checkout(root: &Path, commit: &str, rust: &dist::Rust<'_>) -> Result<()> {
+    let readme = checkout::git(root, &["show", &format!("{commit}:README.md")])?;
+    dist::check_source(rust, &dist::checkout_commands(&readme)?)?;
+    println!("{}: installed from the checkout, by the README's commands", dist::RUST_ON);
+    Ok(())
 }
 
 /// What clean systems build with.
