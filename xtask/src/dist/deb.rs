@@ -81,7 +81,8 @@ pub fn package(
     write().map_err(|e| Error::Failed(format!("{}.deb: {e}", what.name)))
 }
 
-/// The control file.
+/// The control file. It has no `Homepage`, and its `Maintainer` no e-mail address, as the project has no
+/// public ones yet.
 fn fill(what: &Package, arch: &Arch, size: usize, (major, minor): (u32, u32)) -> String {
     let Package { name, fields } = what;
     let fields = fields.replace("{glibc}", &format!("{major}.{minor}"));
