@@ -245,6 +245,13 @@ fn there_is_a_manual_page_for_each_command() {
         assert!(page.contains(&foot), "{page}");
     }
     assert!(page("rxe.1").contains("rxe\\-run(1)"));
+    let synopsis = |name: &str| {
+        let page = page(name);
+        let (_, rest) = page.split_once(".SH SYNOPSIS\n").unwrap();
+        rest.split_once("\n.SH ").unwrap().0.replace("\\fB", "").replace("\\fR", "")
+    };
+    assert_eq!(synopsis("rxe-perf.1"), "rxe perf [OPTIONS] <OPERATION> <TEST> [HOST]");
+    assert_eq!(synopsis("rxe-resource.1"), "rxe resource\n.br\nrxe resource <COMMAND>");
 
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();

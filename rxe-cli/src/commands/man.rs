@@ -35,5 +35,13 @@ fn write_pages(command: clap::Command, version: &str, dir: &Path) -> io::Result<
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write_pages(below.clone(), version, dir)?;
     }
-    Man::new(command).source(version).generate_to(dir).map(drop)
+    Man::new(with_usage(command)).source(version).generate_to(dir).map(drop)
+}
+
+/// The command with its own usage as the page's synopsis. That of clap_mangen names each option, but not
+/// the values.
+fn with_usage(mut command: clap::Command) -> clap::Command {
+    let usage = command.render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ").to_owned();
+    command.override_usage(usage)
 }
