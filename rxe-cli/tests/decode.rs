@@ -1,5 +1,6 @@
 //! `rxe decode`: what it prints of good files, and what it says of bad ones.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -84,6 +85,19 @@ fn the_summary_alone_is_the_last_line() {
     fs::write(&cut, &bytes[..bytes.len() - 1]).unwrap();
     let out = run(&["decode", "--summary", cut.to_str().unwrap()]);
     assert_eq!((out.status.code(), out.stdout.split(|b| *b == b'\n').count()), (Some(1), 2));
+}
+
+#[test]
+fn the_help_says_of_each_value_of_only_what_it_takes() {
+    let help = String::from_utf8(run(&["decode", "--help"]).stdout).unwrap();
+    let (_, values) = help.split_once("- retransmitted:").unwrap();
+    let (values, _) = values.split_once("\n\n").unwrap();
+    let said: Vec<_> = values.split("\n          - ").skip(1).collect();
+    let said: Vec<_> = said.iter().map(|value| value.split_once(": ").unwrap()).collect();
+    let texts: BTreeSet<_> = said.iter().map(|(_, text)| text.trim()).collect();
+    assert!(texts.len() == said.len() && !texts.contains(""), "{values}");
+    let rnr = said.iter().find(|(name, _)| *name == "rnr-never").unwrap().1.trim();
+    assert_eq!(rnr, "A message was refused by RNR NAKs and never taken");
 }
 
 #[test]

@@ -50,11 +50,11 @@ pub enum Confidence {
 }
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident = $name:literal, $severity:ident, $rule:literal;)*) => {
+    ($(#[doc = $doc:literal] $kind:ident = $name:literal, $severity:ident, $rule:literal;)*) => {
         /// The kinds of findings.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Kind {
-            $($(#[$doc])* $kind,)*
+            $(#[doc = $doc] $kind,)*
         }
 
         impl Kind {
@@ -64,6 +64,12 @@ macro_rules! kinds {
             /// Its name in the output.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)* }
+            }
+
+            /// What it says, as a sentence without its full stop.
+            pub fn sentence(self) -> &'static str {
+                let doc = match self { $(Self::$kind => $doc,)* };
+                doc.trim().trim_end_matches('.')
             }
 
             /// How much it weighs.
@@ -122,7 +128,7 @@ kinds! {
     Length = "length", Fault, "IBTA 9.7.4, 9.8.3";
     /// A response is not one to the request with its PSN.
     Response = "response", Fault, "IBTA 9.7.5.1";
-    /// The answer to a repeated atomic is another.
+    /// A repeated atomic was answered differently.
     Atomic = "atomic-replay", Fault, "IBTA 9.4.5, C9-105";
     /// Message sequence numbers do not fit the messages.
     Msn = "msn", Fault, "IBTA 9.7.7";

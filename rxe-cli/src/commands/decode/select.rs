@@ -10,7 +10,6 @@ use rxe_core::wire::Opcode;
 use rxe_lab::check::{Kind, Report};
 use rxe_lab::frame::{Address, Icrc};
 use rxe_lab::track::Mark;
-use rxe_verbs::words;
 
 use super::Shown;
 
@@ -58,8 +57,7 @@ fn only() -> impl TypedValueParser<Value = Only> {
     for kind in Kind::ALL {
         // Some have one name in both: what is seen at once then needs no second reading.
         if !all.iter().any(|(name, ..)| name == kind.name()) {
-            let title = words::of_finding(kind.name()).map_or("", |entry| entry.title.en);
-            let value = PossibleValue::new(kind.name()).help(title);
+            let value = PossibleValue::new(kind.name()).help(kind.sentence());
             all.push((kind.name().to_owned(), value, Only::Found(*kind)));
         }
     }
