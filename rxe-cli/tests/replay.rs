@@ -66,7 +66,7 @@ fn a_wrong_file_or_command_line_is_one_line() {
         (&["replay", &write, "--access", "all", to[0], to[1]], "remote_write, remote_read"),
         (
             &["replay", &write, "--access", "none,remote_read", to[0], to[1]],
-            "none beside a right: write none alone",
+            "none together with a right: write none alone",
         ),
         (&["replay", &write, "--to", "127.0.0.1:0"], "[IPV6]:PORT, with a port from 1 to 65535"),
     ] {

@@ -93,7 +93,7 @@ pub(crate) fn cases() -> Vec<Case> {
             .post_write(1, 8)
             .packets([naked(0, NakCode::RemoteAccessError).src("10.0.0.9")])
             .drops(DropReason::WrongSource)
-            .note("nobody beside the peer can end a connection"),
+            .note("nobody but the peer can end a connection"),
         case("a UC request from another address", source)
             .given(uc())
             .packets([rdma(Opcode::UC_WRITE_ONLY, 0, 8, 0, 8).src("10.0.0.9")])

@@ -25,7 +25,7 @@ const fn labels(lang: Lang) -> Labels {
         Lang::En => Labels {
             causes: "Usual causes",
             remedies: "What to do",
-            transitions: "Attributes of ibv_modify_qp, beside IBV_QP_STATE",
+            transitions: "Attributes of ibv_modify_qp, besides IBV_QP_STATE",
             required: "required: ",
             optional: "optional: ",
             nothing: "none",

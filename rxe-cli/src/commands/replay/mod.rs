@@ -256,7 +256,7 @@ impl Live {
         };
         let mr_access = match &self.access {
             Some(rights) if rights.len() > 1 && rights.contains(&Right::None) => {
-                let what = "--access has none beside a right";
+                let what = "--access has none together with a right";
                 return Err(Error::new(what, "write none alone, or leave it out"));
             }
             Some(rights) => rights.iter().fold(access::LOCAL_WRITE, |all, right| {
