@@ -192,6 +192,11 @@ fn epoch(root: &Path) -> Result<u64> {
     text.parse().map_err(|e| Error::Failed(format!("SOURCE_DATE_EPOCH={text}: {e}")))
 }
 
+/// A size, rounded.
+fn mebibytes(bytes: usize) -> usize {
+    (bytes + (1 << 19)) >> 20
+}
+
 /// The files of a release.
 struct Made {
     /// Names and contents.
@@ -235,7 +240,7 @@ impl Made {
         for (name, bytes) in &self.files {
             fs::write(dir.join(name), bytes).map_err(failed)?;
             digests += &format!("{}  {name}\n", dist::digest(bytes).trim_start_matches("sha256:"));
-            println!("{:7} KiB  {name}", bytes.len() / 1024);
+            println!("{:4} MiB  {name}", mebibytes(bytes.len()));
         }
         fs::write(dir.join("SHA256SUMS"), digests).map_err(failed)?;
         println!("in {}", dir.display());
