@@ -67,6 +67,7 @@ fn an_installed_copy_works_without_the_checkout() {
     ] {
         assert!(tree.paths().any(|found| found == path), "{path}");
     }
+    the_page_removes_each_file(&tree, &source);
     let prefix = Dir::new();
     tree.install(&prefix.0).unwrap();
     drop(built);
@@ -97,6 +98,23 @@ fn an_installed_copy_works_without_the_checkout() {
     let out = run(test, &prefix.0, "run -- true").unwrap();
     let text = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && text.contains("cargo xtask install --prefix"), "{text}");
+}
+
+/// The commands of docs/install.md leave nothing behind, and the files of others alone.
+fn the_page_removes_each_file(tree: &dist::Tree, source: &Path) {
+    let page = fs::read_to_string(source.join("docs/install.md")).unwrap();
+    let (_, block) = page.split_once("\n```console\n$ cd ~/.local\n").unwrap();
+    let (commands, _) = block.split_once("```").unwrap();
+    let home = Dir::new();
+    let prefix = home.0.join(".local");
+    tree.install(&prefix).unwrap();
+    let other = prefix.join("share/man/man1/other.1.gz");
+    fs::write(&other, "").unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", &commands.replace("$ ", "")]).current_dir(&prefix);
+    said(&shell.output().unwrap());
+    let left = said(&Command::new("find").arg(&prefix).args(["!", "-type", "d"]).output().unwrap());
+    assert_eq!(left.trim_end(), other.to_str().unwrap());
 }
 
 #[test]
