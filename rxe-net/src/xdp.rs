@@ -11,8 +11,8 @@
 //! If the neighbour's Ethernet address is known and the route leads over the interface, frames leave
 //! through the socket on the queue that the shard sends on; the engine writes their packets straight into
 //! them ([`direct`]). Otherwise they leave through a raw IP socket, as with the `packet` backend, and the
-//! kernel chooses the queue. So on an interface with several queues packets overtake others when the way
-//! changes.
+//! kernel chooses the queue. So on an interface with several queues, or with zero copy, packets overtake
+//! others when the way changes.
 //!
 //! Invariants: packet `i` of a burst leaves with the ID of `net.nth(i)`, whichever way it takes. The
 //! program is attached by a link that ends with the process.
@@ -241,10 +241,18 @@ impl XdpBackend {
         Ok(SendStatus::Done)
     }
 
-    /// Has the kernel send some of the packets from the one numbered `skip` on.
+    /// Has the kernel send some of the packets from the one numbered `skip` on, after what stands in the
+    /// transmit ring.
     fn send_routed(&mut self, batch: &mut TxBatch, skip: usize) -> Result<SendStatus, NetError> {
         let first = &batch.pending()[0];
         let start = first.bytes.start;
+        if !self.down && !self.queues.sender().is_empty() {
+            self.flush()?;
+            if !self.down && !self.queues.sender().is_flushed() {
+                self.partial = Some((start, skip));
+                return Ok(SendStatus::Blocked);
+            }
+        }
         match self.raw.send(batch, first, skip)? {
             Ok(n) => {
                 let bytes = batch.bytes(first).len();

@@ -129,15 +129,20 @@ impl Sender {
         Ok(Transmitted::Queued)
     }
 
+    /// Whether the kernel has taken all that was put into the transmit ring.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tx.pending() == 0
+    }
+
     /// Whether the kernel has taken all that was put into the transmit ring, or the driver goes on with the
     /// rest by itself.
     pub(super) fn is_flushed(&self) -> bool {
-        self.tx.pending() == 0 || (self.kind.zero_copy && !self.unheard)
+        self.is_empty() || (self.kind.zero_copy && !self.unheard)
     }
 
     /// Whether [`Sender::flush`] is to be called again for what was put into the transmit ring before.
     pub(super) fn wants_flush(&self) -> bool {
-        self.tx.pending() > 0 && (!self.kind.zero_copy || self.unheard || self.tx.needs_wakeup())
+        !self.is_empty() && (!self.kind.zero_copy || self.unheard || self.tx.needs_wakeup())
     }
 
     /// Has the kernel send what is in the transmit ring. It may leave some of it there, if the

@@ -112,6 +112,56 @@ fn whole_packets_go_past_shared_memory() {
     });
 }
 
+/// Sends two packets: one that is put into the transmit ring, and then one that the kernel routes. Returns
+/// whether the first was put there; if not, the kernel routes both.
+fn send_both_ways(backend: &mut XdpBackend, net: &NetHeader) -> bool {
+    let mut batch = TxBatch::new(backend.capabilities().tx);
+    let first = Source::Bytes(&[0x5a; 16]);
+    let placed = backend.direct().unwrap().send(net, &head(1), &first).unwrap();
+    let routed = if placed == Placed::Sent { 2..=2 } else { 1..=2 };
+    for number in routed {
+        batch.push(*net, 32, |_, buf| {
+            buf.extend(head(number));
+            buf.resize(buf.len() + 20, 0x5a);
+        });
+    }
+    if placed == Placed::Sent {
+        // As when it is old.
+        backend.paths.forget(net.dst);
+    }
+    send_all(backend, &mut batch);
+    placed == Placed::Sent
+}
+
+#[test]
+fn what_the_kernel_routes_does_not_overtake_frames_in_the_ring() {
+    in_bpf_namespace("", || {
+        let (sender, receiver) = in_step();
+        with_peer(
+            move || {
+                let mut backend = open(XdpMode::Any, "far0", &FAR);
+                receiver.ready();
+                receiver.steps(|| {
+                    let got = receive_packets(&mut backend, 2);
+                    let numbers: Vec<_> = got.iter().map(|(_, bytes)| bytes[11]).collect();
+                    assert_eq!(numbers, [1, 2]);
+                });
+            },
+            move || {
+                let mut backend = open(XdpMode::Any, "near0", &NEAR);
+                sender.wait();
+                let net = NetHeader::outgoing(ip(NEAR[0]), ip(FAR[0]), UDP_PORT);
+                let limit = Instant::now() + Duration::from_secs(60);
+                let mut in_ring = false;
+                while !in_ring {
+                    assert!(Instant::now() < limit, "the neighbour is not known");
+                    sender.step(|| in_ring = send_both_ways(&mut backend, &net));
+                }
+            },
+        );
+    });
+}
+
 #[test]
 fn frames_of_several_chunks_and_packets_to_this_host_go_another_way() {
     in_bpf_namespace("", || {
