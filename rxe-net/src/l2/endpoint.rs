@@ -199,7 +199,12 @@ impl Endpoint {
     /// Frames that waited are counted when they are sent.
     fn count_sent_frame(&mut self, link: &mut dyn Link, frame: &[u8]) {
         match link.push(&[frame]) {
-            Ok(()) => self.counters.tx_packets += 1,
+            Ok(()) => {
+                let payload =
+                    frame::parse_ethernet(frame).and_then(|(_, datagram)| datagram.frame());
+                let bytes = payload.map_or(0, |frame| frame.payload.len());
+                self.counters.count_sent(bytes, bytes, 0..1);
+            }
             Err(loss) => count_lost(&mut self.counters, loss, 1),
         }
     }

@@ -89,6 +89,8 @@ fn neighbours_find_each_other_by_arp_and_by_nd() {
     }
     let counters = near.counters();
     assert_eq!((counters.tx_packets, counters.rx_packets), (6 * COUNT as u64, 6 * COUNT as u64));
+    // Frames that waited for a neighbour count too.
+    assert_eq!(counters.tx_bytes, far.counters().rx_bytes);
 }
 
 #[test]
