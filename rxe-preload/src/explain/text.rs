@@ -76,6 +76,14 @@ pub(super) fn request_failed(
 fn silence(of: Qpn, answered: bool, evidence: Evidence) -> String {
     let tries = "no acknowledgement came after all retries";
     match evidence.dropped {
+        // Others have come in turn, so the numbers fit.
+        Some(DropReason::StaleResponse) if answered && !evidence.gaps => {
+            return format!(
+                "{tries}. The last packet that was dropped here repeats an answer that had come before: the \
+                 peer is slower than timeout and retry_cnt of this queue pair allow (make them larger), or \
+                 has ended since"
+            );
+        }
         Some(reason @ (DropReason::GhostAck | DropReason::StaleResponse)) if !evidence.gaps => {
             return format!(
                 "{tries}. The peer's answers do not fit ({}): its rq_psn must be the sq_psn of this \
@@ -405,4 +413,18 @@ fn lower(reason: DropReason) -> String {
     let text = reason.explain().trim_end_matches('.');
     let mut chars = text.chars();
     chars.next().map_or(String::new(), |first| first.to_lowercase().chain(chars).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_answers_of_a_peer_that_has_answered_do_not_speak_of_wrong_numbers() {
+        let evidence = Evidence { gaps: false, dropped: Some(DropReason::StaleResponse) };
+        let said = |answered| silence(Qpn::from_wire(0x1234), answered, evidence);
+        assert!(said(true).contains("is slower than timeout and retry_cnt"), "{}", said(true));
+        assert!(!said(true).contains("rq_psn"));
+        assert!(said(false).contains("its rq_psn must be the sq_psn of this side"));
+    }
 }
