@@ -60,7 +60,11 @@ pub(super) fn run(
 
         // A side that only serves has no time limit: the peer ends the measurement.
         let waiting = sending || peer.is_some();
-        let look = if side.events { watchdog.slept(waiting)? } else { watchdog.polled(waiting)? };
+        let look = if side.events {
+            watchdog.slept(side, waiting)?
+        } else {
+            watchdog.polled(side, waiting)?
+        };
         if !look {
             continue;
         }

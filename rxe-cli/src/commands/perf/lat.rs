@@ -160,7 +160,7 @@ impl Lane<'_> {
             if self.side.landed(last)? == awaited {
                 return Ok(None);
             }
-            if watchdog.polled(answer)?
+            if watchdog.polled(self.side, answer)?
                 && let Some(message) = self.control.try_receive()?
             {
                 return Ok(Some(message));
@@ -176,8 +176,11 @@ impl Lane<'_> {
             if let Some(done) = side.poll_one(NAP)? {
                 return Ok(Next::Done(done));
             }
-            let look =
-                if side.events { watchdog.slept(waiting)? } else { watchdog.polled(waiting)? };
+            let look = if side.events {
+                watchdog.slept(side, waiting)?
+            } else {
+                watchdog.polled(side, waiting)?
+            };
             if look && let Some(message) = self.control.try_receive()? {
                 return Ok(Next::Message(message));
             }

@@ -259,35 +259,67 @@ impl Side {
     }
 }
 
-/// Notices, at little cost, when nothing happens for too long.
+/// Notices, at little cost, when nothing comes for too long.
 #[derive(Default)]
 pub(super) struct Watchdog {
     polls: u32,
     since: Option<Instant>,
+    /// How many packets had come when the time limit was last over.
+    packets: Option<u64>,
 }
 
 impl Watchdog {
     /// Called when a poll found nothing. Returns whether it is time to check for messages of the peer.
-    /// `waiting`: it is an error if this lasts too long.
-    pub(super) fn polled(&mut self, waiting: bool) -> Result<bool, Error> {
+    /// `waiting`: it is an error if nothing comes for too long.
+    pub(super) fn polled(&mut self, side: &Side, waiting: bool) -> Result<bool, Error> {
         self.polls = self.polls.wrapping_add(1);
         if !self.polls.is_multiple_of(POLLS) {
             return Ok(false);
         }
         // The peer may need this CPU to answer.
         thread::yield_now();
-        self.slept(waiting)
+        self.slept(side, waiting)
     }
 
-    /// Called when nothing came during a sleep.
-    pub(super) fn slept(&mut self, waiting: bool) -> Result<bool, Error> {
+    /// Called when no completion came during a sleep.
+    pub(super) fn slept(&mut self, side: &Side, waiting: bool) -> Result<bool, Error> {
         if !waiting {
-            self.since = None;
-        } else if self.since.get_or_insert_with(Instant::now).elapsed() > PEER_TIMEOUT {
+            *self = Self { polls: self.polls, ..Self::default() };
+        } else if self.is_silent(Instant::now(), || side.device.counters().rcvd_pkts) {
             let what = format!("nothing came from the peer for {} s", PEER_TIMEOUT.as_secs());
             let todo = "is it still running, and does the network carry UDP port 4791?";
             return Err(Error::new(what, todo));
         }
         Ok(true)
+    }
+
+    /// Whether no packet has come for the time limit. On a slow network one completion for many requests may
+    /// take longer. To count packets costs a lock, so they are counted only when the time is over.
+    fn is_silent(&mut self, now: Instant, packets: impl FnOnce() -> u64) -> bool {
+        if now.duration_since(*self.since.get_or_insert(now)) <= PEER_TIMEOUT {
+            return false;
+        }
+        let packets = Some(packets());
+        self.since = Some(now);
+        std::mem::replace(&mut self.packets, packets) == packets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_silent_when_no_packets_come_and_not_when_requests_take_long() {
+        let (start, mut watchdog) = (Instant::now(), Watchdog::default());
+        let mut silent = |limits: u32, packets| {
+            let now = start + limits * PEER_TIMEOUT + Duration::from_millis(limits.into());
+            watchdog.is_silent(now, || packets)
+        };
+        assert!(!silent(0, 7));
+        // They were there before.
+        assert!(!silent(1, 7));
+        assert!(!silent(2, 8) && !silent(3, 9));
+        assert!(silent(4, 9));
     }
 }

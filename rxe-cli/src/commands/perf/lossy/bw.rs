@@ -57,7 +57,11 @@ pub(in super::super) fn run(
             }
         }
         let look = n > 0
-            || if side.events { watchdog.slept(sending)? } else { watchdog.polled(sending)? };
+            || if side.events {
+                watchdog.slept(side, sending)?
+            } else {
+                watchdog.polled(side, sending)?
+            };
         if !look {
             continue;
         }

@@ -80,7 +80,7 @@ pub(in super::super) fn server(
             watchdog = Watchdog::default();
             continue;
         }
-        let look = if side.events { true } else { watchdog.polled(false)? };
+        let look = if side.events { true } else { watchdog.polled(side, false)? };
         if look && let Some(message) = lane.control.try_receive()? {
             return match message {
                 Message::Sent { row: Some(row), .. } => Ok(row),
@@ -121,7 +121,7 @@ impl Lane<'_> {
                 Some(_) => continue,
                 None => {}
             }
-            let look = if self.side.events { true } else { watchdog.polled(true)? };
+            let look = if self.side.events { true } else { watchdog.polled(self.side, true)? };
             if !look {
                 continue;
             }
