@@ -17,6 +17,17 @@ pub fn begin(command: &str) -> String {
     format!("<!-- cargo xtask {command} puts what follows -->")
 }
 
+/// Whether `docs/NAME.md` has a place for what this command makes. To be asked before the command spends an
+/// hour on it: [`write()`] fails without a place.
+///
+/// # Errors
+/// When the page cannot be read.
+pub fn has_place(root: &Path, name: &str, command: &str) -> Result<bool> {
+    let path = root.join("docs").join(name).with_extension("md");
+    let page = fs::read_to_string(&path).map_err(|e| Error::io(&path, &e))?;
+    Ok(around(&page, &begin(command)).is_ok())
+}
+
 /// Puts what a command has made into its place in `docs/NAME.md`, and in Chinese into the same place of
 /// `docs/zh/reference/NAME.md`.
 pub fn write(root: &Path, name: &str, command: &str, markdown: &str) -> Result<()> {
@@ -87,6 +98,18 @@ mod tests {
         assert_eq!(place(&old, &begin("bench --fabric"), "\nnew\n"), Ok(new));
         let other = place(&old, &begin("bench"), "new");
         assert_eq!(other, Err(format!("it has no line {}", begin("bench"))));
+    }
+
+    #[test]
+    fn a_page_says_for_which_commands_it_has_a_place() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("docs")).unwrap();
+        let text = page("a", "programs --backend xdp", "\nold\n");
+        fs::write(root.path().join("docs/tried.md"), text).unwrap();
+        let has = |command: &str| has_place(root.path(), "tried", command).unwrap();
+        assert!(has("programs --backend xdp"));
+        assert!(!has("programs --backend packet") && !has("programs"));
+        assert!(has_place(root.path(), "absent", "programs").is_err());
     }
 
     #[test]
