@@ -4,6 +4,7 @@
 use super::launcher::Launcher;
 use super::world::{Row, Sides, World, failed};
 use crate::skip::unless_missing;
+use crate::skipped;
 use crate::vm::{Error, HOST_V4, Result};
 use crate::wheel;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,11 @@ const VARIABLES: &[&str] = &[
 const HOSTS: u8 = 4;
 
 pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) -> Result<()> {
+    if world.options.is_alone() {
+        let why = "an interface has one XDP program, and so one process, and these are two ranks";
+        skipped(&format!("{} with kernel {}", wheel::MPICH, world.kernel), why);
+        return Ok(());
+    }
     let Some(installed) = unless_missing(wheel::MPICH, Installed::new())? else { return Ok(()) };
     for program in ALL {
         let what = format!("{} {}", program.name, program.options);

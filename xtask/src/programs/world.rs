@@ -74,6 +74,14 @@ pub struct Options {
     pub verbose: bool,
 }
 
+impl Options {
+    /// Whether only one process of ours can have the interface.
+    pub(super) fn is_alone(&self) -> bool {
+        let name = self.backend.as_deref().and_then(|backend| backend.split(':').next());
+        name == Some("xdp")
+    }
+}
+
 /// The outcome of one row.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -292,6 +300,19 @@ pub(super) fn installed(program: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interface_is_for_one_process_with_xdp_only() {
+        let options = |backend: Option<&str>| Options {
+            filter: None,
+            which: Which::WithKernel,
+            backend: backend.map(str::to_owned),
+            rxe: PathBuf::new(),
+            verbose: false,
+        };
+        assert!(options(Some("xdp")).is_alone() && options(Some("xdp:generic")).is_alone());
+        assert!(!options(Some("packet")).is_alone() && !options(None).is_alone());
+    }
 
     #[test]
     fn only_what_kernel_6_1_does_wrongly_is_excused() {
