@@ -46,15 +46,16 @@ pub(super) const ALL: &[Cell] = &[
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What our programs are run with, with path MTU 1024. The messages of UD are one packet, those of the others
-/// several. In perf, the bulk goes to the VM, from it, and back and forth.
+/// several. In perf, the bulk goes to the VM, from it, and back and forth; an emulated machine that stands still
+/// for a second must not look like one that is gone (`-u`).
 const PROGRAMS: [&str; 7] = [
     "pingpong -c --transport rc -m 1024 -s 65536 -n 30",
     "pingpong -c --transport uc -m 1024 -s 4096 -n 30",
     "pingpong -c --transport ud -s 1024 -n 30",
     "pingpong -c --transport srq -q 3 -m 1024 -s 16384 -n 30",
-    "perf write bw -m 1024 -s 65536 -n 100",
-    "perf read bw -m 1024 -s 65536 -n 100",
-    "perf send lat -s 64 -n 200",
+    "perf write bw -u 18 -m 1024 -s 65536 -n 100",
+    "perf read bw -u 18 -m 1024 -s 65536 -n 100",
+    "perf send lat -u 18 -s 64 -n 200",
 ];
 
 /// Since when the kernel has frames of several chunks, and the driver of virtio cards zero copy.
@@ -103,7 +104,8 @@ fn set_mtu(world: &World<'_>, mtu: u32) -> Result<()> {
 /// Runs a program that must refuse, in one line with these words. Returns the line.
 fn refused(world: &World<'_>, program: &str, words: &str) -> Result<String> {
     let rxe = world.options.rxe.display();
-    let out = world.vm.run(Cmd::sh(format!("timeout 20 {rxe} {program} 2>&1")))?;
+    let limit = TIMEOUT.as_secs();
+    let out = world.vm.run(Cmd::sh(format!("timeout {limit} {rxe} {program} 2>&1")))?;
     let text = out.text();
     let line = text.trim();
     if out.code != 0 && out.code != 124 && line.contains(words) && !line.contains('\n') {

@@ -52,7 +52,7 @@ vlan() {
         pair "$program" "-d eth1.5 --backend xdp" "-d eth2.5 --backend xdp" 10.47.95.1
     done
     # It is the generic mode, and no other.
-    timeout 20 $rxe pingpong -d eth1.5 --backend xdp:driver && exit 1
+    timeout 120 $rxe pingpong -d eth1.5 --backend xdp:driver && exit 1
     [ $? != 124 ]
 }
 
@@ -60,7 +60,8 @@ beside() {
     set_up
     for mode in $modes; do
         echo "$mode:"
-        timeout 120 $rxe pingpong -c -n 100 -d eth1 --backend "xdp:$mode" & base=$!
+        # It outlasts all that follows.
+        timeout 900 $rxe pingpong -c -n 100 -d eth1 --backend "xdp:$mode" & base=$!
         listens 18515 $base
         ip -d link show eth1 | grep -q xdp
         # RoCEv2 of the VLAN, by another process.
