@@ -53,7 +53,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// A stage of `cargo xtask test --all`: packages for this machine's processor, tried on clean systems.
 pub(super) fn test(count: &mut Count) {
     let Ok(arch) = Arch::own() else { return count.skip("packages: not for this processor") };
-    let args = Args { arch, native: false, check: true, system: Vec::new(), reproducible: false, checkout: false };
+    let args = Args {
+        arch,
+        native: false,
+        check: true,
+        system: Vec::new(),
+        reproducible: false,
+        checkout: false,
+    };
     match make(&args) {
         Ok(skipped) => {
             skipped.iter().for_each(|why| count.skip(why));
