@@ -16,6 +16,18 @@ fn rping() {
     on_one_address("rping", "-s -C 10 -V", "-c -a 10.9.0.1 -C 10 -V");
 }
 
+/// Programs see the devices under other names then.
+#[test]
+fn devices_with_a_card_s_identity_connect_by_address() {
+    let script = "
+        timeout 60 $RXE run --as mlx5 -- rping -s -a 10.9.0.1 -C 3 -V > server 2>&1 & server=$!
+        until listens 10.9.0.1; do kill -0 $server; sleep 0.05; done
+        timeout 60 $RXE run --as mlx5 -- rping -c -a 10.9.0.1 -C 3 -V
+        wait $server
+    ";
+    alone("rping with an identity", "rping", script);
+}
+
 /// Loopback's device is not in the list that programs get, but an address leads to it.
 #[test]
 fn a_loopback_address_leads_to_a_device_that_is_not_listed() {

@@ -83,7 +83,12 @@ pub(super) fn disconnect_devices(timeout: Duration) {
 /// The context of a device.
 pub(super) fn context_of(device: &Device) -> *mut ibv_context {
     with_all(|all| {
-        let found = all.iter().find(|(name, _)| name == device.name());
+        // Programs may see it under another name (`rxe run --as`).
+        let is_of = |opened: &Opened| {
+            // SAFETY: never closed.
+            unsafe { Context::of(opened.context) }.info().name() == device.name()
+        };
+        let found = all.iter().find(|(_, opened)| is_of(opened));
         found.map_or(ptr::null_mut(), |(_, opened)| opened.context)
     })
 }
