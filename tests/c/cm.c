@@ -315,6 +315,48 @@ static void mistakes(void)
 	CHECK(rdma_resolve_addr((void *)1, NULL, &a.any, 100) == -1 && errno == EINVAL);
 }
 
+/* Fields that comp_mask does not name may hold anything. */
+static void masks(void)
+{
+	struct rdma_cm_id *id;
+	union address a = at(own_v4, 0);
+	struct ibv_srq_init_attr_ex srq;
+	struct ibv_qp_init_attr_ex qp;
+
+	CHECK(rdma_create_id(client_side, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_bind_addr(id, &a.any) == 0);
+	memset(&srq, 0xa5, sizeof srq);
+	srq.srq_context = NULL;
+	srq.attr = (struct ibv_srq_attr){ .max_wr = 4, .max_sge = 1 };
+	srq.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
+	srq.srq_type = IBV_SRQT_BASIC;
+	CHECK(rdma_create_srq_ex(id, &srq) == 0 && id->srq && srq.pd == id->pd);
+	rdma_destroy_srq(id);
+
+	memset(&srq, 0xa5, sizeof srq);
+	srq.srq_context = NULL;
+	srq.attr = (struct ibv_srq_attr){ .max_wr = 4, .max_sge = 1 };
+	srq.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
+	srq.srq_type = IBV_SRQT_XRC;
+	CHECK(rdma_create_srq_ex(id, &srq) == 0 && id->srq && srq.cq == id->recv_cq);
+	rdma_destroy_srq(id);
+	srq.comp_mask = 0;
+	CHECK(rdma_create_srq_ex(id, &srq) == -1 && errno == EINVAL);
+
+	memset(&qp, 0xa5, sizeof qp);
+	qp.qp_context = NULL;
+	qp.send_cq = qp.recv_cq = NULL;
+	qp.srq = NULL;
+	qp.cap = (struct ibv_qp_cap){ 0 };
+	qp.qp_type = IBV_QPT_XRC_RECV;
+	qp.sq_sig_all = 0;
+	qp.comp_mask = 0;
+	id->qp_type = IBV_QPT_XRC_RECV;
+	CHECK(rdma_create_qp_ex(id, &qp) == 0 && id->qp);
+	rdma_destroy_qp(id);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count > 2);
@@ -325,6 +367,7 @@ int main(int count, char **arguments)
 	families();
 	younger_calls();
 	mistakes();
+	masks();
 	forks();
 	puts("all as librdmacm says");
 	return 0;

@@ -176,14 +176,16 @@ impl Id {
 
     fn create_qp_ex(&self, attr: &mut ibv_qp_init_attr_ex) -> Outcome {
         self.check_free()?;
-        if attr.qp_type == QpType::XrcRecv as c_uint && attr.xrcd.is_null() {
+        // Fields that the mask does not name may hold anything.
+        let mask = attr.comp_mask;
+        if attr.qp_type == QpType::XrcRecv as c_uint
+            && named(mask, IBV_QP_INIT_ATTR_XRCD, attr.xrcd).is_null()
+        {
             // SAFETY: the program's own field.
             attr.xrcd = default_xrcd(unsafe { (*self.verbs()).verbs });
             attr.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
         }
-        let named =
-            if attr.comp_mask & IBV_QP_INIT_ATTR_PD != 0 { attr.pd } else { ptr::null_mut() };
-        let pd = self.domain(named)?;
+        let pd = self.domain(named(mask, IBV_QP_INIT_ATTR_PD, attr.pd))?;
         attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
         attr.pd = pd;
         self.fill_queues(&mut attr.srq, &mut attr.send_cq, &mut attr.recv_cq, &attr.cap)?;
@@ -273,6 +275,11 @@ unsafe fn make_cq(
     }
 }
 
+/// The object in a field, if `comp_mask` names the field by this bit.
+fn named<T>(comp_mask: u32, bit: u32, object: *mut T) -> *mut T {
+    if comp_mask & bit != 0 { object } else { ptr::null_mut() }
+}
+
 fn check(errno: c_int) -> Outcome {
     if errno == 0 { Ok(()) } else { Err(Failure::plain(errno)) }
 }
@@ -334,7 +341,7 @@ unsafe extern "C" fn rdma_create_srq(
         let mut wanted: ibv_srq_init_attr_ex = unsafe { std::mem::zeroed() };
         wanted.srq_context = attr.srq_context;
         wanted.attr = attr.attr;
-        wanted.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
+        wanted.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
         wanted.srq_type = XRC;
         wanted.pd = pd;
         this.create_srq(&mut wanted)
@@ -359,16 +366,23 @@ impl Id {
     /// Makes a shared receive queue, with default domains and a default completion queue if the program
     /// names none.
     fn create_srq(&self, attr: &mut ibv_srq_init_attr_ex) -> Outcome {
-        let pd = self.domain(attr.pd)?;
+        // Fields that the mask does not name may hold anything.
+        let mask = attr.comp_mask;
+        if mask & IBV_SRQ_INIT_ATTR_TYPE == 0 {
+            let why =
+                "the type (srq_type) is missing: name it in comp_mask (IBV_SRQ_INIT_ATTR_TYPE)";
+            return Err(Failure::new(libc::EINVAL, why));
+        }
+        let pd = self.domain(named(mask, IBV_SRQ_INIT_ATTR_PD, attr.pd))?;
         attr.pd = pd;
         attr.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
-        if attr.srq_type == XRC && attr.cq.is_null() {
+        if attr.srq_type == XRC && named(mask, IBV_SRQ_INIT_ATTR_CQ, attr.cq).is_null() {
             self.make_cqs(1, attr.attr.max_wr, (false, true))?;
             // SAFETY: the library's own field.
             attr.cq = unsafe { (*self.verbs()).recv_cq };
             attr.comp_mask |= IBV_SRQ_INIT_ATTR_CQ;
         }
-        if attr.srq_type == XRC && attr.xrcd.is_null() {
+        if attr.srq_type == XRC && named(mask, IBV_SRQ_INIT_ATTR_XRCD, attr.xrcd).is_null() {
             // SAFETY: the library's own field.
             attr.xrcd = default_xrcd(unsafe { (*self.verbs()).verbs });
             attr.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD;
