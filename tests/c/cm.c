@@ -357,6 +357,76 @@ static void masks(void)
 	CHECK(rdma_destroy_id(id) == 0);
 }
 
+/* An identifier for datagrams, bound, with a queue pair and a receive. */
+static struct rdma_cm_id *datagrams(char *memory, struct ibv_mr **mr)
+{
+	struct ibv_qp_init_attr attr = { .cap = { 4, 4, 1, 1, 0 }, .qp_type = IBV_QPT_UD };
+	union address a = at(own_v4, 0);
+	struct rdma_cm_id *id;
+
+	CHECK(rdma_create_id(client_side, &id, NULL, RDMA_PS_UDP) == 0);
+	CHECK(rdma_bind_addr(id, &a.any) == 0 && rdma_create_qp(id, NULL, &attr) == 0);
+	CHECK((*mr = rdma_reg_msgs(id, memory, 100)));
+	CHECK(rdma_post_recv(id, NULL, memory, 100, *mr) == 0);
+	return id;
+}
+
+static void sends_to_group(struct rdma_cm_id *id, struct rdma_cm_event *joined, struct ibv_mr *mr)
+{
+	struct rdma_ud_param *ud = &joined->param.ud;
+	struct ibv_ah *ah = ibv_create_ah(id->pd, &ud->ah_attr);
+	struct ibv_sge sge = { .addr = (uintptr_t)mr->addr, .length = 8, .lkey = mr->lkey };
+	struct ibv_send_wr *bad, wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.ud = { .ah = ah, .remote_qpn = ud->qp_num, .remote_qkey = ud->qkey } };
+	struct ibv_wc wc;
+
+	CHECK(ah && ibv_post_send(id->qp, &wr, &bad) == 0);
+	CHECK(rdma_get_send_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+	CHECK(ibv_destroy_ah(ah) == 0);
+}
+
+static void groups(void)
+{
+	union address group = at("239.47.91.4", 0);
+	struct rdma_cm_join_mc_attr_ex attr = { .addr = &group.any,
+		.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+		.join_flags = RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER };
+	char of_member[100], of_sender[100], of_leaver[100];
+	struct ibv_mr *at_member, *at_sender, *at_leaver;
+	struct rdma_cm_id *member = datagrams(of_member, &at_member);
+	struct rdma_cm_id *sender = datagrams(of_sender, &at_sender);
+	struct rdma_cm_id *leaver = datagrams(of_leaver, &at_leaver);
+	struct rdma_cm_event *event;
+	struct ibv_wc wc;
+
+	CHECK(rdma_join_multicast(member, &group.any, member) == 0);
+	rdma_ack_cm_event(next(client_side, RDMA_CM_EVENT_MULTICAST_JOIN));
+	/* Who leaves before the event is got is not told of it, and receives nothing. */
+	CHECK(rdma_join_multicast(leaver, &group.any, leaver) == 0);
+	CHECK(rdma_leave_multicast(leaver, &group.any) == 0);
+	/* Who only sends does not receive. */
+	CHECK(rdma_join_multicast_ex(sender, &attr, sender) == 0);
+	event = next(client_side, RDMA_CM_EVENT_MULTICAST_JOIN);
+	CHECK(event->id == sender && event->param.ud.private_data == sender);
+	sends_to_group(sender, event, at_sender);
+	rdma_ack_cm_event(event);
+	CHECK(rdma_get_recv_comp(member, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+	CHECK(ibv_poll_cq(sender->recv_cq, 1, &wc) == 0);
+	CHECK(ibv_poll_cq(leaver->recv_cq, 1, &wc) == 0);
+	CHECK(rdma_leave_multicast(sender, &group.any) == 0);
+	CHECK(rdma_leave_multicast(member, &group.any) == 0);
+	CHECK(rdma_leave_multicast(leaver, &group.any) == -1 && errno == EADDRNOTAVAIL);
+	ibv_dereg_mr(at_member);
+	ibv_dereg_mr(at_sender);
+	ibv_dereg_mr(at_leaver);
+	rdma_destroy_qp(member);
+	rdma_destroy_qp(sender);
+	rdma_destroy_qp(leaver);
+	CHECK(rdma_destroy_id(member) == 0 && rdma_destroy_id(sender) == 0);
+	CHECK(rdma_destroy_id(leaver) == 0);
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count > 2);
@@ -368,6 +438,7 @@ int main(int count, char **arguments)
 	younger_calls();
 	mistakes();
 	masks();
+	groups();
 	forks();
 	puts("all as librdmacm says");
 	return 0;

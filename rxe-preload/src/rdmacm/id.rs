@@ -19,6 +19,7 @@ use super::channel::Channel;
 use super::devices::{context_of, default_pd, source};
 use super::event::Event;
 use super::getaddrinfo::Resolving;
+use super::multicast::Group;
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, minus_one_of};
 use crate::ibverbs::Unacknowledged;
@@ -40,8 +41,8 @@ pub(super) struct Id {
     path: UnsafeCell<ibv_sa_path_rec>,
     /// The attributes for queue pairs of its requests (from `rdma_create_ep`).
     pub(super) template: Mutex<Option<ibv_qp_init_attr>>,
-    /// The groups that it has joined or asked to join, with the program's context for each.
-    pub(super) groups: Mutex<Vec<(Gid, *mut c_void)>>,
+    /// The groups that it has joined or asked to join.
+    pub(super) groups: Mutex<Vec<Group>>,
     /// The resolution of a name for it.
     pub(super) resolving: Mutex<Resolving>,
 }

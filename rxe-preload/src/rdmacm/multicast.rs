@@ -11,11 +11,26 @@ use super::id::{Id, gid, no_family};
 use super::verbs::{ibv_attach_mcast, ibv_detach_mcast};
 use crate::ffi::{Failure, Outcome, minus_one_of};
 
+/// A group that an identifier has joined or asked to join.
+#[derive(Debug)]
+pub(super) struct Group {
+    gid: Gid,
+    /// The program's.
+    context: *mut c_void,
+    /// It was joined for sending only: the queue pair receives nothing of it.
+    only_sends: bool,
+}
+
 impl Id {
-    fn join(&self, address: *const libc::sockaddr, context: *mut c_void) -> Outcome {
+    fn join(
+        &self,
+        address: *const libc::sockaddr,
+        context: *mut c_void,
+        only_sends: bool,
+    ) -> Outcome {
         // SAFETY: the caller's address.
         let group = unsafe { read_address(address) }.ok_or_else(no_family)?.ip();
-        self.groups.lock().push((group.into(), context));
+        self.groups.lock().push(Group { gid: group.into(), context, only_sends });
         let joined = self.cm.join_multicast(group);
         if joined.is_err() {
             self.groups.lock().pop();
@@ -29,7 +44,7 @@ impl Id {
         let group = unsafe { read_address(address) }.ok_or_else(no_family)?.ip();
         self.cm.leave_multicast(group)?;
         let group = Gid::from(group);
-        self.groups.lock().retain(|(joined, _)| *joined != group);
+        self.groups.lock().retain(|joined| joined.gid != group);
         if self.has_qp() {
             // SAFETY: the identifier's queue pair; if it is not attached, the call fails.
             unsafe { ibv_detach_mcast((*self.verbs()).qp, &raw const *Box::new(gid(group)), 0) };
@@ -37,13 +52,16 @@ impl Id {
         Ok(())
     }
 
-    /// The group is joined: attaches the identifier's queue pair to it.
+    /// The group is joined: attaches the identifier's queue pair to it, unless it only sends there or
+    /// has left it meanwhile.
     pub(super) fn joined(&self, param: &CmParam) -> Outcome {
         let CmParam::Ud(param) = param else { return Ok(()) };
-        if !self.has_qp() {
+        let dgid = param.ah.dgid;
+        let receives = |joined: &Group| joined.gid == dgid && !joined.only_sends;
+        if !self.has_qp() || !self.groups.lock().iter().any(receives) {
             return Ok(());
         }
-        let group = gid(param.ah.dgid);
+        let group = gid(dgid);
         // SAFETY: the identifier's queue pair.
         match unsafe { ibv_attach_mcast((*self.verbs()).qp, &raw const group, 0) } {
             0 => Ok(()),
@@ -54,8 +72,8 @@ impl Id {
     /// The context that the program gave when it joined a group.
     pub(super) fn group_context(&self, group: Gid) -> *const c_void {
         let groups = self.groups.lock();
-        let found = groups.iter().find(|(joined, _)| *joined == group);
-        found.map_or(ptr::null(), |(_, context)| *context)
+        let found = groups.iter().find(|joined| joined.gid == group);
+        found.map_or(ptr::null(), |joined| joined.context)
     }
 }
 
@@ -66,7 +84,7 @@ unsafe extern "C" fn rdma_join_multicast(
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: an identifier.
-    let joined = unsafe { Id::known(id) }.and_then(|this| this.join(address, context));
+    let joined = unsafe { Id::known(id) }.and_then(|this| this.join(address, context, false));
     minus_one_of("rdma_join_multicast", joined)
 }
 
@@ -78,12 +96,12 @@ unsafe extern "C" fn rdma_join_multicast_ex(
 ) -> c_int {
     const ADDRESS: u32 = 1;
     const FLAGS: u32 = 2;
+    const ONLY_SENDS: u32 = 1;
     // SAFETY: an identifier and the caller's structure.
     let (this, attr) = unsafe { (Id::known(id), &*attr) };
-    // Flag 1 asks to join for sending only. It is accepted and treated as a full join.
-    let known = attr.comp_mask == ADDRESS | FLAGS && attr.join_flags <= 1;
+    let known = attr.comp_mask == ADDRESS | FLAGS && attr.join_flags <= ONLY_SENDS;
     let outcome = if known {
-        this.and_then(|this| this.join(attr.addr, context))
+        this.and_then(|this| this.join(attr.addr, context, attr.join_flags == ONLY_SENDS))
     } else {
         Err(Failure::plain(libc::EINVAL))
     };

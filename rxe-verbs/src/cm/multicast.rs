@@ -64,7 +64,7 @@ impl CmId {
         Ok(())
     }
 
-    /// Leaves a group.
+    /// Leaves a group. If the program has not got the event of joining it yet, none comes.
     ///
     /// # Errors
     /// It has not joined it.
@@ -73,6 +73,10 @@ impl CmId {
         let mut state = self.state();
         let at = state.groups.iter().position(|g| *g == gid);
         state.groups.remove(at.ok_or_else(|| os("leave the group", libc::EADDRNOTAVAIL))?);
+        self.inner.mailbox.take_back(|kind, param| {
+            kind == CmEventKind::MulticastJoin
+                && matches!(param, CmParam::Ud(param) if param.ah.dgid == gid)
+        });
         match &state.qp {
             Some(qp) => qp.detach_multicast(gid),
             None => Ok(()),

@@ -112,6 +112,11 @@ impl<Id> EventQueue<Id> {
             };
             Arc::ptr_eq(&raw.to, mailbox) || listener.is_some_and(|l| Arc::ptr_eq(l, mailbox))
         };
+        self.withdraw_if(concerns)
+    }
+
+    /// Takes out the events that `concerns` is true of.
+    fn withdraw_if(&self, concerns: impl FnMut(&Raw<Id>) -> bool) -> Vec<Raw<Id>> {
         let mut inner = self.inner.lock();
         let (out, stay) = std::mem::take(&mut inner.raw).into_iter().partition(concerns);
         inner.raw = stay;
@@ -171,6 +176,15 @@ impl<Id> Mailbox<Id> {
                 Arc::clone(&raw.to).migrate_behind(Some(raw), to);
             }
         }
+    }
+
+    /// Takes back events that calls of the program itself have made, where `which` is true of their kind and
+    /// parameter.
+    pub(super) fn take_back(self: &Arc<Self>, which: impl Fn(CmEventKind, &CmParam) -> bool) {
+        self.queue.lock().withdraw_if(|raw| match &raw.what {
+            What::Local { kind, param, .. } => Arc::ptr_eq(&raw.to, self) && which(*kind, param),
+            What::Manager { .. } => false,
+        });
     }
 
     /// No events any more. Returns the requests to it that nobody took.
