@@ -300,6 +300,8 @@ static void forks(void)
 	/* This is the answer. Without it the other end asks again for 40 s. */
 	CHECK(rdma_disconnect(peer) == 0);
 	rdma_ack_cm_event(next(client_side, RDMA_CM_EVENT_DISCONNECTED));
+	/* What has ended may be disconnected again. */
+	CHECK(rdma_disconnect(id) == 0 && rdma_disconnect(peer) == 0);
 }
 
 /* A destroyed identifier is refused, and its memory is not read. */

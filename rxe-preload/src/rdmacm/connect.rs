@@ -92,9 +92,13 @@ impl Id {
 
     fn disconnect(&self) -> Outcome {
         self.qp_to_error();
-        // Programs often disconnect after the peer has done so: that is no mistake to explain.
-        self.cm.disconnect().map_err(|e| Failure::plain(e.errno()))?;
-        self.complete()
+        match self.cm.disconnect() {
+            Ok(()) => self.complete(),
+            // Programs often disconnect what has ended, or never came about. As with a kernel, that is
+            // no mistake, and no event follows.
+            Err(e) if e.errno() == libc::EINVAL && self.cm.was_begun() => Ok(()),
+            Err(e) => Err(Failure::plain(e.errno())),
+        }
     }
 }
 

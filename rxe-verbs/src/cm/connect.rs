@@ -301,6 +301,12 @@ impl CmId {
         Ok(())
     }
 
+    /// Whether a connection has been asked for, by either side, whatever became of it.
+    pub fn was_begun(&self) -> bool {
+        use Stage::{AddrResolved, Bound, Idle, Listening, RouteResolved};
+        !matches!(self.state().stage, Idle | Bound | AddrResolved | RouteResolved | Listening)
+    }
+
     /// The attributes, and which, that take the program's own queue pair into a state: INIT, RTR once
     /// the peer is known, RTS. `rdma_init_qp_attr`.
     ///
