@@ -125,6 +125,8 @@ hooks! {
     fn __open64_2(@path, flags: c_int) -> c_int = -1;
     fn openat(dir: c_int, @path, flags: c_int, mode: c_uint) -> c_int = -1;
     fn openat64(dir: c_int, @path, flags: c_int, mode: c_uint) -> c_int = -1;
+    fn __openat_2(dir: c_int, @path, flags: c_int) -> c_int = -1;
+    fn __openat64_2(dir: c_int, @path, flags: c_int) -> c_int = -1;
     fn fopen(@path, mode: *const c_char) -> *mut c_void = NULL;
     fn fopen64(@path, mode: *const c_char) -> *mut c_void = NULL;
     fn opendir(@path) -> *mut c_void = NULL;
@@ -145,6 +147,8 @@ hooks! {
     fn __xstat64(version: c_int, @path, out: *mut c_void) -> c_int = -1;
     fn __lxstat(version: c_int, @path, out: *mut c_void) -> c_int = -1;
     fn __lxstat64(version: c_int, @path, out: *mut c_void) -> c_int = -1;
+    fn __fxstatat(version: c_int, dir: c_int, @path, out: *mut c_void, flags: c_int) -> c_int = -1;
+    fn __fxstatat64(version: c_int, dir: c_int, @path, out: *mut c_void, flags: c_int) -> c_int = -1;
     fn statx(dir: c_int, @path, flags: c_int, mask: c_uint, out: *mut c_void) -> c_int = -1;
     fn statfs(@path, out: *mut c_void) -> c_int = -1;
     fn statfs64(@path, out: *mut c_void) -> c_int = -1;
@@ -154,6 +158,8 @@ hooks! {
     fn llistxattr(@path, out: *mut c_char, size: usize) -> isize = -1;
     fn readlink(@path, out: *mut c_char, size: usize) -> isize = -1;
     fn readlinkat(dir: c_int, @path, out: *mut c_char, size: usize) -> isize = -1;
+    fn __readlink_chk(@path, out: *mut c_char, size: usize, room: usize) -> isize = -1;
+    fn __readlinkat_chk(dir: c_int, @path, out: *mut c_char, size: usize, room: usize) -> isize = -1;
     fn realpath(@path, out: *mut c_char) -> *mut c_char = std::ptr::null_mut();
     fn __realpath_chk(@path, out: *mut c_char, size: usize) -> *mut c_char = std::ptr::null_mut();
 }

@@ -367,6 +367,14 @@ fn a_program_that_only_looks_at_its_memory_sees_what_is_written_there() {
 }
 
 #[test]
+fn fortified_and_old_programs_find_the_devices_files() {
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/paths.c"], &["-ldl"])) else { return };
+    let script = format!("$RXE run -- {} rxe_veth0 2>&1", c.path("tests/c/paths.c").display());
+    let Some(out) = alone("paths", "cc", &script) else { return };
+    assert!(out.contains("all paths lead there"), "{out}");
+}
+
+#[test]
 fn threads_that_sleep_in_what_another_destroys() {
     let Some(c) = or_skip(Compiled::new(&["tests/c/sleepers.c"])) else { return };
     let program = c.path("tests/c/sleepers.c");
