@@ -48,7 +48,7 @@ pub(super) extern "C" fn ibv_node_type_str(kind: c_int) -> *const c_char {
 
 pub(super) extern "C" fn ibv_port_state_str(state: c_uint) -> *const c_char {
     const TEXTS: [&CStr; 6] =
-        [c"no state change (NOP)", c"DOWN", c"INIT", c"ARMED", c"ACTIVE", c"active defer"];
+        [c"no state change (NOP)", c"down", c"init", c"armed", c"active", c"active defer"];
     pick(&TEXTS, state, c"unknown")
 }
 
@@ -83,7 +83,7 @@ fn pick(texts: &'static [&'static CStr], at: c_uint, other: &'static CStr) -> *c
     text.unwrap_or(other).as_ptr()
 }
 
-/// Each `ibv_rate`, as a multiple of 2.5 Gb/s (0 if it is no multiple), and in Mb/s.
+/// Each `ibv_rate`, as a multiple of 2.5 Gb/s (0 if it has none there), and in Mb/s.
 const RATES: [(c_uint, c_int, c_int); 24] = [
     (2, 1, 2_500),
     (5, 2, 5_000),
@@ -102,12 +102,12 @@ const RATES: [(c_uint, c_int, c_int); 24] = [
     (16, 0, 103_125),
     (17, 0, 206_250),
     (18, 0, 309_375),
-    (19, 0, 28_125),
-    (20, 0, 53_125),
-    (21, 0, 425_000),
-    (22, 0, 637_500),
-    (23, 0, 850_000),
-    (24, 0, 1_275_000),
+    (19, 11, 28_125),
+    (20, 20, 53_125),
+    (21, 160, 425_000),
+    (22, 240, 637_500),
+    (23, 320, 850_000),
+    (24, 480, 1_275_000),
     (0, 0, 0),
 ];
 
@@ -127,4 +127,27 @@ pub(super) extern "C" fn ibv_rate_to_mbps(rate: c_uint) -> c_int {
 
 pub(super) extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> c_uint {
     RATES.iter().find(|(_, _, m)| *m == mbps && mbps > 0).map_or(0, |(code, _, _)| *code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_the_multiples_that_rdma_core_gives_them() {
+        const NONE: [c_uint; 8] = [11, 12, 13, 14, 15, 16, 17, 18];
+        for (rate, mult) in [(2, 1), (10, 48), (19, 11), (20, 20), (21, 160), (24, 480)] {
+            assert_eq!((ibv_rate_to_mult(rate), mult_to_ibv_rate(mult)), (mult, rate));
+        }
+        assert!(NONE.iter().all(|rate| ibv_rate_to_mult(*rate) == -1));
+        assert_eq!((mult_to_ibv_rate(0), mult_to_ibv_rate(-1), mult_to_ibv_rate(7)), (0, 0, 0));
+    }
+
+    #[test]
+    fn states_of_a_port_have_the_names_of_rdma_core() {
+        // SAFETY: one of the texts above.
+        let text = |state| unsafe { CStr::from_ptr(ibv_port_state_str(state)) };
+        let names = [c"down", c"init", c"armed", c"active", c"active defer", c"unknown"];
+        assert!((1..).zip(names).all(|(state, name)| text(state) == name));
+    }
 }
