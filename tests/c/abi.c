@@ -71,6 +71,8 @@ static void describe(void)
 	struct ibv_device_attr_ex device;
 	struct ibv_port_attr port;
 	struct ibv_gid_entry entry, table[64];
+	struct ibv_ah_attr sender;
+	struct ibv_wc sent = { 0 };
 	union ibv_gid gid;
 	__be16 pkey;
 	ssize_t entries;
@@ -100,6 +102,8 @@ static void describe(void)
 	CHECK(ibv_query_pkey(context, 1, 0, &pkey) == 0 && pkey == 0xffff);
 	CHECK(ibv_get_pkey_index(context, 1, pkey) == 0);
 	CHECK(strcmp(ibv_wc_status_str(IBV_WC_RETRY_EXC_ERR), "transport retry counter exceeded") == 0);
+	/* A completion without a GRH does not tell who sent. */
+	CHECK(ibv_init_ah_from_wc(context, 1, &sent, NULL, &sender) == -1 && errno == EINVAL);
 }
 
 static struct ibv_qp *make(void)

@@ -9,7 +9,7 @@ use super::abi::{IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_grh, ibv_pd, 
 use super::objects::{Ah, Context, Pd};
 use super::qp_attr;
 use crate::faults::may_fail;
-use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
+use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, pointer_of};
 
 unsafe fn create(pd: *mut ibv_pd, address: &AddressVector) -> Outcome<*mut ibv_ah> {
     // SAFETY: a protection domain, whose context is open.
@@ -99,7 +99,7 @@ pub(super) unsafe extern "C" fn ibv_init_ah_from_wc(
         // SAFETY: room for the answer.
         unsafe { attr.write(qp_attr::to_ah_attr(&address)) };
     });
-    errno_of("ibv_init_ah_from_wc", outcome)
+    minus_one_of("ibv_init_ah_from_wc", outcome)
 }
 
 pub(super) unsafe extern "C" fn ibv_create_ah_from_wc(
