@@ -5,6 +5,7 @@
  * names.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -71,9 +72,13 @@ static void describe(void)
 	struct ibv_device_attr_ex device;
 	struct ibv_port_attr port;
 	struct ibv_gid_entry entry, table[64];
+	/* perftest uses it, and no header declares it. */
+	int (*query_type)(struct ibv_context *, uint8_t, unsigned int, unsigned int *) =
+		dlsym(RTLD_DEFAULT, "ibv_query_gid_type");
 	struct ibv_ah_attr sender;
 	struct ibv_wc sent = { 0 };
 	union ibv_gid gid;
+	unsigned int type;
 	__be16 pkey;
 	ssize_t entries;
 
@@ -104,6 +109,9 @@ static void describe(void)
 	CHECK(strcmp(ibv_wc_status_str(IBV_WC_RETRY_EXC_ERR), "transport retry counter exceeded") == 0);
 	/* A completion without a GRH does not tell who sent. */
 	CHECK(ibv_init_ah_from_wc(context, 1, &sent, NULL, &sender) == -1 && errno == EINVAL);
+	/* An empty place of the table is of the first type. */
+	CHECK(query_type && query_type(context, 1, 1000, &type) == 0 && type == 0);
+	CHECK(query_type(context, 1, table[0].gid_index, &type) == 0 && type == 1);
 }
 
 static struct ibv_qp *make(void)

@@ -281,13 +281,16 @@ pub(super) unsafe extern "C" fn ibv_query_gid_type(
 ) -> c_int {
     // This function's numbers differ from those of the public one: 0 is InfiniBand and RoCE v1, 1 is
     // RoCE v2.
+    const ROCE_V1: c_uint = 0;
     const ROCE_V2: c_uint = 1;
     // SAFETY: an open context.
     let context = unsafe { Context::of(context) };
     let index = usize::try_from(index).unwrap_or(usize::MAX);
-    let outcome = gid_at(context, port.into(), index).map(|_| {
+    let outcome = gid_at(context, port.into(), index).map(|found| {
+        // An empty place has the type that stands first, as in rdma-core.
+        let own = if found.is_some() { ROCE_V2 } else { ROCE_V1 };
         // SAFETY: room for the answer.
-        unsafe { kind.write(ROCE_V2) };
+        unsafe { kind.write(own) };
     });
     minus_one_of("ibv_query_gid_type", outcome)
 }
