@@ -665,6 +665,31 @@ static void forks(pid_t (*make)(void))
 	built_requests();
 }
 
+/* A send queue drains until what it has begun is done. Nobody answers here. */
+static void draining(int gid_index)
+{
+	struct ibv_qp *asks = make(), *silent = make();
+	struct ibv_sge sge = { .addr = address(0), .length = 8, .lkey = mr->lkey };
+	struct ibv_send_wr *bad, wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD };
+	struct ibv_qp_init_attr init;
+	struct ibv_wc wc;
+
+	connect_to(asks, silent, gid_index);
+	CHECK(ibv_modify_qp(asks, &attr, IBV_QP_STATE) == 0);
+	CHECK(ibv_query_qp(asks, &attr, IBV_QP_STATE, &init) == 0);
+	CHECK(attr.qp_state == IBV_QPS_SQD && !attr.sq_draining);
+	attr.qp_state = IBV_QPS_RTS;
+	CHECK(ibv_modify_qp(asks, &attr, IBV_QP_STATE) == 0);
+	CHECK(ibv_post_send(asks, &wr, &bad) == 0);
+	CHECK(ibv_poll_cq(ibv_cq_ex_to_cq(cq), 1, &wc) == 0);
+	attr.qp_state = IBV_QPS_SQD;
+	CHECK(ibv_modify_qp(asks, &attr, IBV_QP_STATE) == 0);
+	CHECK(ibv_query_qp(asks, &attr, IBV_QP_STATE, &init) == 0);
+	CHECK(attr.qp_state == IBV_QPS_SQD && attr.sq_draining == 1);
+	CHECK(ibv_destroy_qp(asks) == 0 && ibv_destroy_qp(silent) == 0);
+}
+
 /* A mistake on one side makes both fail, with an explanation. */
 static void a_wrong_key(void)
 {
@@ -722,6 +747,7 @@ int main(int count, char **arguments)
 	events();
 	reset_takes_completions_back();
 	limit_of_a_shared_queue();
+	draining(gid_index);
 	forks(fork);
 	forks(bare_clone);
 	a_wrong_key();

@@ -183,7 +183,7 @@ impl Engine {
     /// # Errors
     /// There is no such QP.
     pub fn query_qp(&self, qpn: Qpn) -> Result<QpAttr, VerbsError> {
-        self.qps.get(qpn).map(|qp| *qp.attr()).ok_or_else(|| unknown(qpn))
+        self.qps.get(qpn).map(Qp::query).ok_or_else(|| unknown(qpn))
     }
 
     /// Destroys a QP. What was posted is forgotten without completions, and completions that nobody

@@ -137,6 +137,12 @@ impl Qp {
         &self.attr
     }
 
+    /// The attributes as a program queries them.
+    pub(crate) fn query(&self) -> QpAttr {
+        let sq_draining = self.state() == QpState::Sqd && self.send.is_draining();
+        QpAttr { sq_draining, ..self.attr }
+    }
+
     /// The addresses that packets to the peer carry; those from it must carry the reverse.
     pub(crate) fn net(&self) -> &NetHeader {
         &self.net

@@ -210,6 +210,11 @@ impl SendSide {
     pub(super) fn take_drained(&mut self) -> bool {
         each!(Self, self, it => it.take_drained())
     }
+
+    /// Whether it begins nothing, and has not yet finished what it had begun.
+    pub(super) fn is_draining(&self) -> bool {
+        each!(Self, self, it => it.is_draining())
+    }
 }
 
 impl RecvSide {

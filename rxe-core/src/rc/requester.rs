@@ -401,6 +401,11 @@ impl Requester {
         self.drain.take_drained(self.inflight.is_busy())
     }
 
+    /// Whether the queue drains, and has not drained yet.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drain == Drain::Draining
+    }
+
     /// This side delayed the outstanding requests, so the peer gets the whole timeout again.
     pub(crate) fn restart_timer(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
         self.retry.restart(ctx.now, view.attr);

@@ -562,10 +562,12 @@ fn sqd_finishes_what_has_begun_and_begins_nothing() {
     pair.a.modify(now, &attr, mask);
     pair.a.post(2, op, 0, 100);
     assert!(!pair.a.events().contains(&Event::SqDrained { qpn }));
+    assert!(pair.a.engine.query_qp(qpn).unwrap().sq_draining);
     pair.fate = Box::new(|_| 1);
     pair.run(LONG);
     assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
     assert!(pair.a.events().contains(&Event::SqDrained { qpn }));
+    assert!(!pair.a.engine.query_qp(qpn).unwrap().sq_draining);
     let now = pair.now;
     pair.a.modify(now, &QpAttr { qp_state: QpState::Rts, ..attributes() }, AttrMask::STATE);
     pair.run_until_idle();

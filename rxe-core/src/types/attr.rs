@@ -155,6 +155,8 @@ pub struct QpAttr {
     pub cur_qp_state: QpState,
     /// Whether to raise an event when the send queue has drained.
     pub en_sqd_async_notify: bool,
+    /// Whether, in SQD, requests that were begun are still on the way. Modify does not read it.
+    pub sq_draining: bool,
     /// What the peer may do through this QP.
     pub qp_access_flags: Access,
     /// Index into the partition key table, which has one entry.
@@ -202,6 +204,7 @@ impl Default for QpAttr {
             qp_state: QpState::Reset,
             cur_qp_state: QpState::Reset,
             en_sqd_async_notify: false,
+            sq_draining: false,
             qp_access_flags: Access::empty(),
             pkey_index: 0,
             port_num: 1,

@@ -138,4 +138,8 @@ impl Requester {
     pub(crate) fn take_drained(&mut self) -> bool {
         self.drain.take_drained(self.sending.is_some())
     }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drain == Drain::Draining
+    }
 }

@@ -127,6 +127,10 @@ impl Requester {
     pub(crate) fn take_drained(&mut self) -> bool {
         self.drain.take_drained(false)
     }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drain == Drain::Draining
+    }
 }
 
 /// The Q_Key of a datagram. If the request's Q_Key has the high bit set, the queue pair's own is

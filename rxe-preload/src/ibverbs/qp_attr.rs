@@ -214,6 +214,7 @@ pub(crate) fn from_attributes(ours: &QpAttr) -> ibv_qp_attr {
         ah_attr: to_ah_attr(&ours.ah_attr),
         pkey_index: ours.pkey_index,
         en_sqd_async_notify: ours.en_sqd_async_notify.into(),
+        sq_draining: ours.sq_draining.into(),
         max_rd_atomic: ours.max_rd_atomic,
         max_dest_rd_atomic: ours.max_dest_rd_atomic,
         min_rnr_timer: ours.min_rnr_timer.code(),

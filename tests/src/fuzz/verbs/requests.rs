@@ -129,6 +129,7 @@ pub(super) fn any_attributes(input: &mut Input<'_>, to: Gid) -> QpAttr {
         qp_state: state(input),
         cur_qp_state: state(input),
         en_sqd_async_notify: input.chance(128),
+        sq_draining: false,
         qp_access_flags: Access::from_bits_truncate(input.word()),
         pkey_index: u16::from(input.pick(&[0u8, 0, 1])),
         port_num: input.pick(&[1, 1, 0, 2]),
