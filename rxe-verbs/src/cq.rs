@@ -54,6 +54,10 @@ impl Drop for CqInner {
     fn drop(&mut self) {
         self.device.shards().for_each(|shard| shard.forget(self.queue.id()));
         self.device.resources().remove_cq(&self.queue);
+        if let Some(channel) = &self.notifier.channel {
+            channel.forget_gone();
+        }
+        self.device.asyncs().forget_cq(self.queue.id());
     }
 }
 

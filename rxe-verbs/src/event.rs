@@ -144,8 +144,25 @@ impl AsyncEvents {
 
     /// Removes the events of a queue pair. One of a completion queue stays, whichever queue pair it names.
     fn forget(&self, qpn: Qpn) {
+        self.retain(|event| event.qpn != Some(qpn) || event.cq.is_some());
+    }
+
+    /// Removes the events of a completion queue, which is destroyed.
+    pub(crate) fn forget_cq(&self, id: u64) {
+        self.retain(|event| event.cq != Some(id));
+    }
+
+    /// Removes the events of a shared receive queue, which is destroyed.
+    pub(crate) fn forget_srq(&self, number: u32) {
+        self.retain(|event| event.srq != Some(number));
+    }
+
+    fn retain(&self, stays: impl FnMut(&AsyncEvent) -> bool) {
         let mut queue = self.queue.lock();
-        queue.retain(|event| event.qpn != Some(qpn) || event.cq.is_some());
+        if queue.is_empty() {
+            return;
+        }
+        queue.retain(stays);
         if queue.is_empty() {
             self.clear();
         }

@@ -165,7 +165,9 @@ impl SharedReceiveQueue {
 
 impl Drop for SrqInner {
     fn drop(&mut self) {
-        self.pd.device().resources().remove_srq(&self.queue);
+        let device = self.pd.device();
+        device.resources().remove_srq(&self.queue);
+        device.asyncs().forget_srq(self.queue.number());
         if let Some(target) = &self.target {
             target.domain.queues().remove(self.queue.number());
         }

@@ -42,6 +42,71 @@ fn a_queue_pair_that_is_destroyed_takes_its_events_with_it() {
     assert_eq!(b.device.poll_async_event(), None);
 }
 
+/// Who sleeps on the channel's descriptor would otherwise be woken for an event that nobody gets.
+#[test]
+fn a_completion_queue_that_is_destroyed_takes_its_event_on_the_channel_with_it() {
+    let (peer, device) = (Side::new(open(address())), open(address()));
+    let (pd, channel) = (device.create_pd().unwrap(), device.create_channel().unwrap());
+    let [gone, stays] = [(); 2].map(|()| {
+        let cq = device.create_cq_on(4, &channel).unwrap();
+        let qp = pd.qp(&cq).build().unwrap();
+        connect(&qp, &peer.pd.qp(&peer.cq).build().unwrap());
+        cq.arm(false).unwrap();
+        qp.recv(1, &[]).unwrap();
+        qp.to_error().unwrap();
+        (qp, cq)
+    });
+    let is_waiting = || {
+        let events = &mut [PollFd::new(&channel, PollFlags::IN)];
+        poll(events, Some(&Timespec::default())).unwrap() > 0
+    };
+    assert!(is_waiting());
+    drop(gone);
+    assert!(is_waiting(), "the other queue has an event too");
+    let event = channel.get_event(Some(Duration::ZERO)).unwrap().unwrap();
+    assert_eq!(event.id(), stays.1.id());
+    stays.1.arm(false).unwrap();
+    stays.0.recv(2, &[]).unwrap();
+    assert!(is_waiting());
+    drop((event, stays));
+    assert!(!is_waiting());
+    assert!(channel.get_event(Some(Duration::ZERO)).unwrap().is_none());
+}
+
+#[test]
+fn queues_that_are_destroyed_take_their_asynchronous_events_with_them() {
+    let (peer, device) = (Side::new(open(address())), open(address()));
+    let pd = device.create_pd().unwrap();
+    let is_waiting = || {
+        let events = &mut [PollFd::from_borrowed_fd(device.async_fd(), PollFlags::IN)];
+        poll(events, Some(&Timespec::default())).unwrap() > 0
+    };
+    let cq = device.create_cq(1).unwrap();
+    let qp = pd.qp(&cq).build().unwrap();
+    connect(&qp, &peer.qp);
+    (0..2).for_each(|id| qp.recv(id, &[]).unwrap());
+    qp.to_error().unwrap();
+    assert_eq!(cq.poll_one().unwrap().unwrap().id, 0);
+    drop(qp);
+    assert!(is_waiting(), "the queue has overflowed");
+    drop(cq);
+    assert!(!is_waiting());
+
+    let (cq, srq) = (device.create_cq(4).unwrap(), pd.create_srq(4, 1).unwrap());
+    let qp = pd.qp(&cq).srq(&srq).build().unwrap();
+    let theirs = peer.pd.qp(&peer.cq).build().unwrap();
+    connect(&qp, &theirs);
+    srq.recv(1, &[]).unwrap();
+    srq.set_limit(1).unwrap();
+    theirs.send_bytes(1, b"").post().unwrap();
+    assert_eq!(cq.wait_one(TIMEOUT).unwrap().status, Status::Success);
+    drop(qp);
+    assert!(is_waiting(), "the limit is reached");
+    drop(srq);
+    assert!(!is_waiting());
+    assert_eq!(device.poll_async_event(), None);
+}
+
 #[test]
 fn closing_what_is_in_use_says_so() {
     let side = Side::new(open(address()));

@@ -62,6 +62,15 @@ impl<Q, S: Signal> ChannelEvents<Q, S> {
         }
         found
     }
+
+    /// Drops the events that `stays` refuses: those of queues that are gone.
+    pub fn retain(&self, stays: impl FnMut(&Q) -> bool) {
+        let mut events = self.events.lock();
+        events.retain(stays);
+        if events.is_empty() {
+            self.signal.clear();
+        }
+    }
 }
 
 impl Arming {

@@ -104,6 +104,11 @@ impl ChannelEvents {
         self.events.take(|cq| cq.upgrade()).map(|inner| CompletionQueue { inner })
     }
 
+    /// Drops the events of queues that are gone: nobody gets them, and nobody is to wake for them.
+    pub(super) fn forget_gone(&self) {
+        self.events.retain(|cq| cq.strong_count() > 0);
+    }
+
     /// The shards of its completion queues.
     pub(crate) fn shards(&self) -> &ShardSet {
         &self.shards

@@ -184,6 +184,11 @@ impl Device {
         self.inner.asyncs.take()
     }
 
+    /// The asynchronous events that wait.
+    pub(crate) fn asyncs(&self) -> &AsyncEvents {
+        &self.inner.asyncs
+    }
+
     /// Readable while [`Device::poll_async_event`] has one.
     pub fn async_fd(&self) -> BorrowedFd<'_> {
         self.inner.asyncs.fd()
