@@ -105,6 +105,25 @@ fn connected() -> ((Program, CmId), (Program, CmId)) {
     ((client, a), (server, b))
 }
 
+/// Whoever is woken finds an event: a program that then waits in the call would wait for another one.
+#[test]
+fn a_request_with_a_larger_path_mtu_than_the_link_s_is_refused_without_the_program() {
+    in_namespace("", || {
+        let client = Program::new();
+        sh("ip link set lo mtu 1500");
+        let server = Program::new();
+        assert!(server.device.active_mtu() < client.device.active_mtu());
+        let listener = server.listen(PortSpace::Tcp);
+        let a = client.towards(&listener);
+        a.create_qp(client.pd.qp(&client.cq)).unwrap();
+        a.connect(&ConnParam::default()).unwrap();
+        let event = client.channel.wait_event(TIMEOUT).unwrap();
+        assert_eq!((event.kind, event.status), (CmEventKind::Rejected, 26), "invalid path MTU");
+        let events = &mut [PollFd::new(&server.channel, PollFlags::IN)];
+        assert_eq!(poll(events, Some(&Timespec::default())).unwrap(), 0);
+    });
+}
+
 #[test]
 fn two_programs_connect_talk_and_part() {
     let ((client, a), (server, b)) = connected();

@@ -10,7 +10,7 @@ use rxe_core::cm::mad::{Mad, Recipient, RejReason, SidrRep};
 use rxe_core::cm::service::{IpCmHeader, PortSpace};
 use rxe_core::cm::{self, CmConfig, CmError, ConnId, ListenerId, Manager, Route};
 use rxe_core::engine::{Engine, ReceivedMad};
-use rxe_core::types::Time;
+use rxe_core::types::{Mtu, Time};
 use rxe_net::NetError;
 
 use super::error::refused;
@@ -169,7 +169,7 @@ impl Agent {
         let mut ended = Vec::new();
         while let Some(event) = self.manager.poll_event() {
             let id = event.id();
-            self.dispatch(now, event);
+            self.dispatch(now, event, engine.config().max_mtu);
             if !self.manager.contains(id) {
                 ended.push(id);
             }
@@ -294,8 +294,15 @@ impl Agent {
         Ok(())
     }
 
-    fn dispatch(&mut self, now: Time, event: cm::CmEvent) {
+    fn dispatch(&mut self, now: Time, event: cm::CmEvent, max_mtu: Mtu) {
         let id = event.id();
+        // Not left to the program, which would be woken and then find no event.
+        if let cm::CmEvent::Request { req, .. } = &event
+            && Mtu::from_verbs(req.path_mtu).is_some_and(|asked| asked > max_mtu)
+        {
+            let _ = self.manager.reject(id, RejReason::INVALID_MTU, &[], &[]);
+            return;
+        }
         let (mailbox, listener) = match &event {
             cm::CmEvent::Request { listener, req, .. } => {
                 (None, self.entry(*listener, req.private_data.first_chunk()))

@@ -111,11 +111,6 @@ impl Asked {
             qkey: None,
         };
         let mtu = Mtu::from_verbs(req.path_mtu).unwrap_or(Mtu::M256);
-        if mtu > self.device.active_mtu() {
-            let conn = self.conn;
-            let _ = self.device.with_cm(|agent, _| agent.refuse(conn, RejReason::INVALID_MTU));
-            return None;
-        }
         let fill = |state: &mut State| {
             let terms = &mut state.terms;
             terms.remote_qpn = req.local_qpn;
