@@ -266,9 +266,9 @@ impl Requester {
         ACK_REQ_INTERVAL.min(if share < own { share } else { own.div_ceil(4) })
     }
 
-    /// Moves the next posted request into `inflight`.
+    /// Moves the next posted request into `inflight`, unless the queue drains: no request is looked at then.
     fn take(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>) {
-        if !self.posted {
+        if !self.posted || self.drain != Drain::No {
             return;
         }
         match view.handle.sq.take() {
@@ -295,7 +295,12 @@ impl Requester {
         ctx: &mut Ctx<'_>,
     ) -> Result<(), ConnectionError> {
         self.reap_local(view, ctx);
-        match self.inflight.front().and_then(|wqe| wqe.failed) {
+        // While the queue drains, a request that has not begun waits, whatever it is.
+        let front = match self.drain {
+            Drain::No => self.inflight.front(),
+            _ => self.inflight.front_started(),
+        };
+        match front.and_then(|wqe| wqe.failed) {
             Some(status) => {
                 let detail = self.unreadable.take().map(|why| *why);
                 if let Some(why) = detail {

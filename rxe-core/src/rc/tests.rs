@@ -11,7 +11,7 @@ use crate::mem::AccessError;
 use crate::qp::{AttrMask, QpAttr, QpCap, QpState};
 use crate::queue::{CompletionOp, Immediate, Payload, SendFlags, SendOp, SendRequest, Sge, Status};
 use crate::testing::{ALL, BASE, Pair, attributes, causes};
-use crate::types::{Key, Psn, RnrTimer};
+use crate::types::{Key, Psn, RnrTimer, Time};
 use crate::wire::{Aeth, DropReason, NakCode, OpKind, Opcode, Syndrome};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -572,6 +572,41 @@ fn sqd_finishes_what_has_begun_and_begins_nothing() {
     pair.a.modify(now, &QpAttr { qp_state: QpState::Rts, ..attributes() }, AttrMask::STATE);
     pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
+}
+
+#[test]
+fn sqd_does_not_fail_what_has_not_begun() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    let op = SendOp::Write { remote, imm: None };
+    let beyond = crate::testing::MEMORY as u64;
+    pair.fate = Box::new(|_| 0);
+    pair.a.post(1, op, 0, 100);
+    // It is looked at with the one before it.
+    pair.a.post(2, op, beyond, 100);
+    pair.run_until_idle();
+    let (qpn, now) = (pair.a.qp.qpn(), pair.now);
+    let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..attributes() };
+    pair.a.modify(now, &attr, AttrMask::STATE | AttrMask::EN_SQD_ASYNC_NOTIFY);
+    pair.fate = Box::new(|_| 1);
+    pair.run(LONG);
+    assert_eq!((pair.a.outcomes(), pair.a.qp.state()), (vec![(1, Status::Success)], QpState::Sqd));
+    assert!(pair.a.events().contains(&Event::SqDrained { qpn }));
+    let now = pair.now;
+    pair.a.modify(now, &QpAttr { qp_state: QpState::Rts, ..attributes() }, AttrMask::STATE);
+    pair.run_until_idle();
+    assert_eq!(pair.a.outcomes(), [(2, Status::LocalProtection)]);
+
+    // One that is posted there is not even looked at.
+    let mut pair = Pair::new();
+    let attr = QpAttr { qp_state: QpState::Sqd, ..attributes() };
+    pair.a.modify(Time::ZERO, &attr, AttrMask::STATE);
+    pair.a.post(1, op, beyond, 100);
+    pair.run_until_idle();
+    assert_eq!((pair.a.outcomes(), pair.a.qp.state()), (vec![], QpState::Sqd));
+    pair.a.modify(Time::ZERO, &QpAttr { qp_state: QpState::Rts, ..attributes() }, AttrMask::STATE);
+    pair.run_until_idle();
+    assert_eq!(pair.a.outcomes(), [(1, Status::LocalProtection)]);
 }
 
 #[test]
