@@ -25,6 +25,8 @@ pub(super) const RET_K: u16 = 0x06;
 const PROTOCOL: u32 = 0xffff_f000;
 /// SKF_AD_OFF + SKF_AD_VLAN_TAG: the VLAN tag that the kernel has taken out of the frame, or 0.
 const VLAN_TAG: u32 = 0xffff_f02c;
+/// SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT: whether it has taken one out.
+const VLAN_TAG_PRESENT: u32 = 0xffff_f030;
 pub(super) const WHOLE: u32 = u32::MAX;
 
 /// The offset of the destination QPN's high 8 bits behind the IP header: UDP, then BTH.
@@ -48,8 +50,7 @@ pub(super) fn program(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock
 pub(crate) fn station(mac: [u8; 6]) -> Vec<sock_filter> {
     const IP: u32 = 14;
     let [a, b, c, d, e, f] = mac;
-    let mut p = vec![op(LD_H_ABS, VLAN_TAG), op(AND_K, 0xfff)];
-    p.extend(or_drop(0));
+    let mut p = own_vlan();
     p.extend([op(LD_W_ABS, 0), jump(u32::from_be_bytes([a, b, c, d]), 0, 3)]);
     p.extend([op(LD_H_ABS, 4), jump(u32::from_be_bytes([0, 0, e, f]), 0, 1), op(RET_K, WHOLE)]);
     p.extend([op(LD_B_ABS, 0), sock_filter { code: JSET_K, jt: 1, jf: 0, k: 1 }, op(RET_K, 0)]);
@@ -69,6 +70,15 @@ pub(crate) fn station(mac: [u8; 6]) -> Vec<sock_filter> {
     v4.push(op(RET_K, 0));
     p.extend(unless(0x0800, &v4));
     p.push(op(RET_K, 0));
+    p
+}
+
+/// Drops frames of other VLANs. A tag that only carries a priority names none.
+fn own_vlan() -> Vec<sock_filter> {
+    // On the interface of a VLAN the kernel has used the tag up, and Linux 4.20 to 6.1 leave it there.
+    let other = [&[op(LD_H_ABS, VLAN_TAG), op(AND_K, 0xfff)][..], &or_drop(0)].concat();
+    let mut p = vec![op(LD_H_ABS, VLAN_TAG_PRESENT)];
+    p.extend(unless(1, &other));
     p
 }
 
@@ -181,11 +191,26 @@ pub(super) mod tests {
         ethertype: u16,
         packet: &[u8],
     ) -> Option<u32> {
-        run_tagged(program, ethertype, 0, packet)
+        run_tagged(program, ethertype, Tag::None { before: 0 }, packet)
     }
 
-    /// The same for a frame that this VLAN tag was taken out of.
-    fn run_tagged(program: &[sock_filter], ethertype: u16, tag: u16, packet: &[u8]) -> Option<u32> {
+    /// The VLAN tag that was taken out of a frame.
+    #[derive(Clone, Copy)]
+    enum Tag {
+        /// None is left. `before`: the one that a VLAN's interface has used up stays behind in Linux 4.20
+        /// to 6.1.
+        None {
+            before: u16,
+        },
+        Some(u16),
+    }
+
+    /// The same for a frame with a tag.
+    fn run_tagged(program: &[sock_filter], ethertype: u16, tag: Tag, packet: &[u8]) -> Option<u32> {
+        let (is_tagged, tag) = match tag {
+            Tag::None { before } => (0, before),
+            Tag::Some(tag) => (1, tag),
+        };
         let (mut a, mut x, mut pc) = (0u32, 0u32, 0usize);
         let load = |at: u32, n: usize| -> Option<u32> {
             let bytes = packet.get(at as usize..at as usize + n)?;
@@ -196,6 +221,7 @@ pub(super) mod tests {
             pc += 1;
             match i.code {
                 LD_H_ABS if i.k == PROTOCOL => a = ethertype.into(),
+                LD_H_ABS if i.k == VLAN_TAG_PRESENT => a = is_tagged,
                 LD_H_ABS if i.k == VLAN_TAG => a = tag.into(),
                 LD_W_ABS => a = load(i.k, 4)?,
                 LD_H_ABS => a = load(i.k, 2)?,
@@ -248,9 +274,13 @@ pub(super) mod tests {
     fn a_station_gets_what_is_for_it_and_what_finds_it() {
         let mac = [2, 0, 0, 0x12, 0xff, 1];
         let program = station(mac);
-        let passes = |dst: [u8; 6], ethertype: u16, tag, packet: &[u8]| {
+        let passes_with = |dst: [u8; 6], ethertype: u16, tag, packet: &[u8]| {
             let frame = [&dst[..], &[4; 6], &ethertype.to_be_bytes(), packet].concat();
             run_tagged(&program, ethertype, tag, &frame) == Some(WHOLE)
+        };
+        let passes = |dst, ethertype, tag, packet: &[u8]| {
+            let tag = if tag == 0 { Tag::None { before: 0 } } else { Tag::Some(tag) };
+            passes_with(dst, ethertype, tag, packet)
         };
         let (all, arp) = ([0xff; 6], [0; 28]);
         assert!(passes(mac, 0x0800, 0, &[0; 20]) && passes(mac, 0x88cc, 0, &[]));
@@ -262,6 +292,7 @@ pub(super) mod tests {
         // A tag that only carries a priority is none.
         assert!(passes(mac, 0x0806, 0xe000, &arp) && passes(all, 0x0806, 0xe000, &arp));
         assert!(!passes(mac, 0x0806, 0xe005, &arp) && !passes(all, 0x0806, 5, &arp));
+        assert!(passes_with(mac, 0x0806, Tag::None { before: 5 }, &arp), "an interface of VLAN 5");
         let group = [0x33, 0x33, 0, 0, 0, 1];
         let ipv6 = |next: u8| [&[0x60, 0, 0, 0, 0, 8, next, 255][..], &[0; 40]].concat();
         assert!(passes(group, 0x86dd, 0, &ipv6(58)) && !passes(group, 0x86dd, 0, &ipv6(17)));
