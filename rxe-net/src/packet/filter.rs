@@ -33,11 +33,13 @@ pub(super) const WHOLE: u32 = u32::MAX;
 #[expect(clippy::cast_possible_truncation, reason = "a place in a header")]
 const BLOCK: u32 = 8 + QPN_BLOCK as u32;
 
-/// The program for packets whose IP header begins at `ip`, to QPNs of `blocks`.
+/// The program for packets whose IP header begins at `ip`, to QPNs of `blocks`. Nothing of other VLANs: a
+/// packet socket sees their frames before the host looks for whom they are.
 pub(super) fn program(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
     let v4 = match_v4(ip, addresses, blocks);
     let v6 = match_v6(ip, addresses, blocks);
-    let mut p = vec![op(LD_H_ABS, PROTOCOL)];
+    let mut p = own_vlan();
+    p.push(op(LD_H_ABS, PROTOCOL));
     p.extend(unless(0x0800, &v4));
     p.extend(unless(0x86dd, &v6));
     p.push(op(RET_K, 0));
@@ -309,6 +311,19 @@ pub(super) mod tests {
         let ipv4 =
             |protocol: u8| [&[0x45, 0, 0, 28, 0, 0, 0, 0, 1, protocol][..], &[0; 18]].concat();
         assert!(passes(all, 0x0800, 0, &ipv4(2)) && !passes(all, 0x0800, 0, &ipv4(1)));
+    }
+
+    #[test]
+    fn frames_of_other_vlans_do_not_pass() {
+        let ours: IpAddr = "10.0.0.1".parse().unwrap();
+        let net = NetHeader::outgoing(ours, ours, 1);
+        let ip = IpUdpHeader::new(&net, 4791, UdpChecksum::None, &[0; 6]);
+        let frame = [&[0; 14], ip.as_bytes(), &[0, 0, 0, 0, 0, 7]].concat();
+        let program = program(14, &[ours], Blocks::from_iter([7]));
+        let passes = |tag| run_tagged(&program, 0x0800, tag, &frame) == Some(WHOLE);
+        assert!(!passes(Tag::Some(5)) && !passes(Tag::Some(0xe005)));
+        // One that only carries a priority is none.
+        assert!(passes(Tag::Some(0xe000)) && passes(Tag::None { before: 5 }));
     }
 
     #[test]
