@@ -209,21 +209,22 @@ impl PacketBackend {
             Path::Kernel => None,
         };
         // The system segments whole bursts. Without it, packets are sent one by one.
+        let segments = self.segment && skip == 0 && path.is_some();
         let result = match path {
-            Some((link, mac)) if self.segment && skip == 0 => {
-                link.send_bursts(batch, mac)?.map(Sent::Bursts)
-            }
+            Some((link, mac)) if segments => link.send_bursts(batch, mac)?.map(Sent::Bursts),
             Some((link, mac)) => link.send_singles(batch, first, skip, mac)?.map(Sent::Packets),
             None => self.raw.send(batch, first, skip)?.map(Sent::Packets),
         };
-        self.after_send(batch, skip, result)
+        self.after_send(batch, skip, segments, result)
     }
 
     /// Marks and counts what was sent of the batch, of its first burst from the packet numbered `skip` on.
+    /// `segments`: the system was to segment it.
     fn after_send(
         &mut self,
         batch: &mut TxBatch,
         skip: usize,
+        segments: bool,
         result: io::Result<Sent>,
     ) -> Result<SendStatus, NetError> {
         let first = &batch.pending()[0];
@@ -256,10 +257,9 @@ impl PacketBackend {
                     return Err(NetError::os("send to a packet socket", e));
                 };
                 let left = first.packets() - skip;
-                if loss == Loss::Other && self.segment && left > 1 {
+                if loss == Loss::Other && segments && left > 1 {
                     // The system does not segment after all: try again without.
                     self.segment = false;
-                    self.partial = (skip > 0).then_some((first.bytes.start, skip));
                     return Ok(SendStatus::Done);
                 }
                 self.paths.forget(first.net.dst);

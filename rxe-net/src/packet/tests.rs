@@ -138,6 +138,20 @@ fn a_link_that_is_down_loses_packets_and_no_more() {
 }
 
 #[test]
+fn a_destination_without_a_way_does_not_end_segmentation_for_others() {
+    in_namespace("ip link add near0 type veth peer name far0", || {
+        add_addresses("near0", &["10.9.0.1"]);
+        shell("ip route add blackhole 10.8.0.1");
+        let mut backend = open("near0", &["10.9.0.1"]);
+        let before = backend.segment;
+        let mut batch = batch(&backend, "10.9.0.1", "10.8.0.1");
+        send_all(&mut backend, &mut batch);
+        assert_eq!(backend.counters().tx_other, COUNT as u64, "{:?}", backend.counters());
+        assert_eq!(backend.segment, before);
+    });
+}
+
+#[test]
 fn without_the_capability_it_says_what_to_do() {
     // A user namespace alone gives no rights over the network.
     in_namespaces("-U", "", || {
