@@ -13,9 +13,12 @@ use super::{CONTROL, Destination};
 use crate::Epoll;
 use crate::sys::unix::{NamedSocket, Rights, SocketPaths, UnixSocket, distinct};
 
-/// The destinations for which a device offers rings. `epoll` watches the sockets as long as they have a path.
+/// The destinations that are a device's own, and where it is offered rings for them. `epoll` watches the
+/// sockets as long as they have a path.
 #[derive(Debug)]
 pub(super) struct Listeners {
+    /// Those that it has listened for. It stays with these when it takes no more rings.
+    own: Vec<Destination>,
     all: Vec<(Destination, NamedSocket)>,
     paths: SocketPaths,
     epoll: Epoll,
@@ -23,7 +26,7 @@ pub(super) struct Listeners {
 
 impl Listeners {
     pub(super) fn new(epoll: Epoll) -> Self {
-        Self { all: Vec::new(), paths: SocketPaths::default(), epoll }
+        Self { own: Vec::new(), all: Vec::new(), paths: SocketPaths::default(), epoll }
     }
 
     /// Listens for this destination under this path.
@@ -34,11 +37,24 @@ impl Listeners {
             watched.map_err(|_| io::ErrorKind::OutOfMemory)?;
         }
         self.all.push((own, added));
+        if !self.has(own) {
+            self.own.push(own);
+        }
         Ok(())
     }
 
-    /// Listens no more for those of which `keep` says so.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Destination) -> bool) {
+    /// Forgets the destinations of which `keep` says `false`, and listens no more for them.
+    pub(super) fn retain(&mut self, keep: impl Fn(&Destination) -> bool) {
+        self.own.retain(&keep);
+        self.listen_for(keep);
+    }
+
+    /// Listens no more, for any destination. They stay the device's own.
+    pub(super) fn close(&mut self) {
+        self.listen_for(|_| false);
+    }
+
+    fn listen_for(&mut self, keep: impl Fn(&Destination) -> bool) {
         let before = self.sockets();
         self.all.retain(|(own, _)| keep(own));
         let stays = self.sockets();
@@ -50,12 +66,19 @@ impl Listeners {
         }
     }
 
-    pub(super) fn has(&self, own: Destination) -> bool {
+    /// Whether it listens for this destination.
+    pub(super) fn listens_for(&self, own: Destination) -> bool {
         self.all.iter().any(|(one, _)| *one == own)
     }
 
+    /// Whether this destination is the device's own.
+    pub(super) fn has(&self, own: Destination) -> bool {
+        self.own.contains(&own)
+    }
+
+    /// Whether this address is that of a destination of its own.
     pub(super) fn has_address(&self, address: IpAddr) -> bool {
-        self.all.iter().any(|((own, _), _)| *own == address)
+        self.own.iter().any(|(own, _)| *own == address)
     }
 
     /// Each socket once.

@@ -4,7 +4,7 @@ use std::io;
 
 use super::link::{Incoming, is_gone};
 use super::watched::Watched;
-use super::{CONTROL, Route, Shm, WAKE};
+use super::{CONTROL, Destination, Route, Shm, WAKE};
 use crate::{Backend, Sharing};
 
 /// Rings that others may send through at once: each takes two descriptors and 2 MiB of addresses. Whoever
@@ -26,7 +26,8 @@ impl<B: Backend + Sharing> Shm<B> {
         let blocks = groups.blocks();
         let all = self.addresses.iter().flat_map(|a| blocks.iter().map(|b| (*a, *b)));
         // On an address that could not be entered, a block may be another's.
-        let missing = all.filter(|own| groups.has(own.0, own.1) && !self.listeners.has(*own));
+        let listens = |own: &Destination| self.listeners.listens_for(*own);
+        let missing = all.filter(|own| groups.has(own.0, own.1) && !listens(own));
         let missing = missing.collect::<Vec<_>>();
         for (address, block) in missing {
             let Some(path) = groups.memory(address, block) else { continue };
@@ -125,7 +126,7 @@ impl<B: Backend + Sharing> Shm<B> {
 
     /// Callers use the network for a while.
     fn stop_listening(&mut self) {
-        self.listeners.retain(|_| false);
+        self.listeners.close();
         self.listen_again_in = LISTEN_AGAIN_AFTER;
     }
 }

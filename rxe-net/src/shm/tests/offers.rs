@@ -42,9 +42,7 @@ fn offers_of_rings_without_number_are_refused_and_others_use_the_network() {
     in_namespace("", || {
         let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
         let name = memory("127.0.0.2");
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-        let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
-        rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
+        raise_limit();
         let offer = || offer_with(&name, &OFFER, WakeUp::new().unwrap());
         let mut offered = Vec::new();
         for _ in 0..MAX_INCOMING + 20 {
@@ -61,6 +59,37 @@ fn offers_of_rings_without_number_are_refused_and_others_use_the_network() {
         }
         assert!(to.incoming.is_empty() && offer().is_ok());
     });
+}
+
+#[test]
+fn a_device_with_as_many_rings_as_it_takes_sends_through_its_own() {
+    in_namespace("", || {
+        let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
+        raise_limit();
+        let offered: Vec<_> = (0..MAX_INCOMING)
+            .map(|_| {
+                let offered = offer_with(&memory("127.0.0.1"), &OFFER, WakeUp::new().unwrap());
+                from.look_around();
+                offered.unwrap()
+            })
+            .collect();
+        assert_eq!(from.incoming.len(), offered.len());
+        assert!(from.listeners.sockets().is_empty(), "it takes no more");
+        for _ in 0..2 {
+            send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
+            receive(&mut to, 20);
+            send(&mut from, "127.0.0.1", "127.0.0.1", 1, 20);
+            receive(&mut from, 20);
+        }
+        assert_eq!((over_the_wire(&to), over_the_wire(&from)), (0, 0));
+    });
+}
+
+/// Has this process open as many descriptors as it may.
+fn raise_limit() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
 }
 
 #[test]
