@@ -20,7 +20,7 @@ use rustix::net::{
 };
 
 use super::link::{Arrival, Link};
-use super::stream::{Found, FrameReader, MAX_FRAME, Read};
+use super::stream::{Found, FrameReader, LENGTH, MAX_FRAME, Read};
 use crate::loss::Loss;
 use crate::{Epoll, L2Failure, NetError, SharedFd, fork_generation};
 
@@ -43,8 +43,11 @@ pub(super) struct QemuLink {
     generation: u64,
 }
 
-/// Bytes that wait to be sent, at most (and one burst more).
+/// While so many bytes wait to be sent, no more packets are taken.
 const MAX_OUT: usize = 256 << 10;
+/// Bytes that wait to be sent at most: a burst behind those, and what has waited for a neighbour. Answers to
+/// the other end's questions come to it also while that end does not read.
+const MAX_WAITING: usize = 2 << 20;
 
 impl QemuLink {
     /// Connects to `path`, or listens there.
@@ -171,6 +174,9 @@ impl Link for QemuLink {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let prefix = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME);
         let (Some(prefix), Some(_)) = (prefix, &self.peer) else { return Err(Loss::Down) };
+        if self.out.len() + LENGTH + length > MAX_WAITING {
+            return Err(Loss::NoBuffer);
+        }
         self.out.extend(prefix.to_be_bytes());
         parts.iter().for_each(|part| self.out.extend_from_slice(part));
         Ok(())

@@ -21,6 +21,7 @@ use smoltcp::wire::{
 use super::discovery::{claim, question};
 use super::*;
 use crate::NonBlocking;
+use crate::loss::Loss;
 use crate::packet::headers::Headers;
 use crate::testing::link::{COUNT, batch, check, ip};
 use crate::testing::send_all;
@@ -109,6 +110,29 @@ fn packets_to_itself_arrive_and_strangers_addresses_are_not_sent_from() {
     assert_eq!(after.tx_packets, before.tx_packets);
     assert_eq!(after.tx_bad_address, COUNT as u64);
     assert_eq!(after.tx_unreachable, 2 * COUNT as u64);
+}
+
+/// A link and the bare socket at its other end.
+fn link_and_peer(dir: &tempfile::TempDir) -> (QemuLink, UnixStream) {
+    let mut link = QemuLink::open(&socket(dir)).unwrap();
+    let peer = UnixStream::connect(socket(dir)).unwrap();
+    assert!(!link.next(&mut |_| ()).unwrap());
+    (link, peer)
+}
+
+#[test]
+fn what_waits_for_a_peer_that_does_not_read_is_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut link, _deaf) = link_and_peer(&dir);
+    let frame = [7; 1514];
+    let finds_room = |_: &i32| {
+        let pushed = link.push(&[&frame]);
+        link.flush().unwrap();
+        pushed != Err(Loss::NoBuffer)
+    };
+    let taken = (0..10_000).take_while(finds_room).count();
+    assert!(taken < 5_000, "{taken} frames were taken");
+    assert!(!link.has_room());
 }
 
 #[test]
