@@ -136,6 +136,17 @@ fn what_waits_for_a_peer_that_does_not_read_is_bounded() {
 }
 
 #[test]
+fn each_empty_frame_counts_for_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut link, mut peer) = link_and_peer(&dir);
+    peer.write_all(&[0; 4 * 10]).unwrap();
+    for left in (0..10).rev() {
+        assert!(link.next(&mut |arrival| assert!(arrival.bytes.is_empty())).unwrap(), "{left}");
+    }
+    assert!(!link.next(&mut |_| ()).unwrap());
+}
+
+#[test]
 fn packets_to_other_networks_go_to_the_gateway() {
     let dir = tempfile::tempdir().unwrap();
     let words = format!("address 10.9.0.1/24 gateway 10.9.0.2 mac {NEAR_MAC} nodad");
