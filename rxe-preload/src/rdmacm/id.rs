@@ -19,12 +19,21 @@ use super::channel::Channel;
 use super::devices::{context_of, default_pd, source};
 use super::event::Event;
 use super::getaddrinfo::Resolving;
-use super::multicast::Group;
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, minus_one_of};
 use crate::ibverbs::Unacknowledged;
 use crate::ibverbs::abi::{ibv_gid, ibv_qp_init_attr};
 use rxe_net::fork_generation;
+
+/// A group that an identifier has joined or asked to join.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) gid: Gid,
+    /// The program's.
+    pub(super) context: *mut c_void,
+    /// It was joined for sending only: the queue pair receives nothing of it.
+    pub(super) only_sends: bool,
+}
 
 /// An identifier as programs hold it.
 #[repr(C)]

@@ -7,19 +7,9 @@ use rxe_verbs::Gid;
 use rxe_verbs::cm::CmParam;
 
 use super::abi::{rdma_cm_id, rdma_cm_join_mc_attr_ex, read_address};
-use super::id::{Id, gid, no_family};
+use super::id::{Group, Id, gid, no_family};
 use super::verbs::{ibv_attach_mcast, ibv_detach_mcast};
 use crate::ffi::{Failure, Outcome, minus_one_of};
-
-/// A group that an identifier has joined or asked to join.
-#[derive(Debug)]
-pub(super) struct Group {
-    gid: Gid,
-    /// The program's.
-    context: *mut c_void,
-    /// It was joined for sending only: the queue pair receives nothing of it.
-    only_sends: bool,
-}
 
 impl Id {
     fn join(
