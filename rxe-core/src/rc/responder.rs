@@ -433,14 +433,6 @@ impl Responder {
                             *response = Response::Read(read);
                         }
                     }
-                    // A program may deregister what its peer has read, and that peer may have asked twice.
-                    // So nothing ends here. A peer that still lacks the data learns that it gets none.
-                    Err(why) if read.duplicate => {
-                        ctx.report_memory_fault(view, why);
-                        let psn = read.first.add(read.sent);
-                        let error = ResponderError::RemoteAccess(why);
-                        *response = Response::Nak { psn, error, msn: self.msn };
-                    }
                     Err(why) => return (true, Err(self.fail_read(view, ctx, &read, why))),
                 },
             }

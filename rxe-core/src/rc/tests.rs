@@ -930,48 +930,6 @@ fn a_read_that_fails_takes_the_place_of_a_later_refusal() {
     assert_eq!((told.len(), told), (1, sent));
 }
 
-/// A pair of which a reads 3000 bytes of a region of b's. `delivered`: the response arrives. Then the region
-/// is deregistered.
-fn read_and_deregistered(delivered: bool) -> Pair {
-    let mut pair = Pair::new();
-    let memory = pair.b.memory.clone();
-    let buffer = crate::mem::Buffer::zeroed(3000);
-    let rkey = memory.register(crate::testing::PD, buffer, 0, ALL, || 0x7700).unwrap();
-    pair.fate = Box::new(move |sent| usize::from(sent.forward || delivered));
-    let remote = crate::queue::Remote { addr: 0, rkey };
-    pair.a.post(1, SendOp::Read { remote }, 0, 3000);
-    pair.run_until_idle();
-    memory.deregister(rkey);
-    pair.fate = Box::new(|_| 1);
-    pair
-}
-
-#[test]
-fn a_late_copy_of_a_read_does_not_end_the_connection() {
-    let mut pair = read_and_deregistered(true);
-    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
-    let request = pair.log.iter().find(|sent| sent.forward).unwrap().clone();
-    pair.inject(&request);
-    pair.run_until_idle();
-    assert_eq!([pair.a.qp.state(), pair.b.qp.state()], [QpState::Rts; 2]);
-    pair.b.receive(2, 0, 10);
-    pair.a.post(2, SendOp::Send { imm: None }, 0, 10);
-    pair.run_until_idle();
-    assert_eq!((pair.a.outcomes(), pair.b.outcomes()), {
-        let done = vec![(2, Status::Success)];
-        (done.clone(), done)
-    });
-}
-
-#[test]
-fn a_read_that_is_repeated_when_its_memory_is_gone_fails_at_once() {
-    let mut pair = read_and_deregistered(false);
-    pair.run(LONG);
-    assert_eq!(pair.a.outcomes(), [(1, Status::RemoteAccess)]);
-    let retries = causes(&pair.a.events());
-    assert_eq!(retries, [RetryCause::Timeout], "the first repetition is answered");
-}
-
 /// Delivers packets of a to b in this order. Both may answer after each.
 fn inject_in_order(pair: &mut Pair, packets: &[crate::testing::Sent], order: &[usize]) {
     for &at in order {
