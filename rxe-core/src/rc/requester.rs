@@ -295,21 +295,16 @@ impl Requester {
         ctx: &mut Ctx<'_>,
     ) -> Result<(), ConnectionError> {
         self.reap_local(view, ctx);
+        let Some(status) = self.inflight.front().and_then(|wqe| wqe.failed) else { return Ok(()) };
         // While the queue drains, a request that has not begun waits, whatever it is.
-        let front = match self.drain {
-            Drain::No => self.inflight.front(),
-            _ => self.inflight.front_started(),
-        };
-        match front.and_then(|wqe| wqe.failed) {
-            Some(status) => {
-                let detail = self.unreadable.take().map(|why| *why);
-                if let Some(why) = detail {
-                    ctx.report_memory_fault(view, why);
-                }
-                Err(self.fail_front(view, ctx, status, detail))
-            }
-            None => Ok(()),
+        if self.drain != Drain::No && !self.inflight.is_busy() {
+            return Ok(());
         }
+        let detail = self.unreadable.take().map(|why| *why);
+        if let Some(why) = detail {
+            ctx.report_memory_fault(view, why);
+        }
+        Err(self.fail_front(view, ctx, status, detail))
     }
 
     fn reap_local(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
