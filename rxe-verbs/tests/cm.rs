@@ -4,12 +4,10 @@ mod common;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
 use common::*;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_verbs::cm::*;
 use rxe_verbs::*;
 
@@ -70,12 +68,6 @@ impl Program {
     }
 }
 
-/// Waits until a channel has something, and takes nothing.
-fn wait_readable(channel: &EventChannel) {
-    let timeout = Timespec::try_from(TIMEOUT).unwrap();
-    assert_eq!(poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&timeout)).unwrap(), 1);
-}
-
 fn param(data: &[u8]) -> ConnParam {
     ConnParam { private_data: data.to_vec(), ..ConnParam::default() }
 }
@@ -119,8 +111,7 @@ fn a_request_with_a_larger_path_mtu_than_the_link_s_is_refused_without_the_progr
         a.connect(&ConnParam::default()).unwrap();
         let event = client.channel.wait_event(TIMEOUT).unwrap();
         assert_eq!((event.kind, event.status), (CmEventKind::Rejected, 26), "invalid path MTU");
-        let events = &mut [PollFd::new(&server.channel, PollFlags::IN)];
-        assert_eq!(poll(events, Some(&Timespec::default())).unwrap(), 0);
+        assert!(!readable(&server.channel, Duration::ZERO));
     });
 }
 
@@ -284,7 +275,7 @@ fn requests_that_nobody_takes_are_refused_when_the_channel_goes() {
     let a = client.towards(&listener);
     a.create_qp(client.pd.qp(&client.cq)).unwrap();
     a.connect(&param(b"")).unwrap();
-    wait_readable(&server.channel);
+    assert!(readable(&server.channel, TIMEOUT));
     drop(listener);
     drop(server.channel);
     let event = client.channel.wait_event(TIMEOUT).unwrap();
@@ -484,7 +475,7 @@ fn a_request_to_one_of_two_listeners_is_refused_when_that_one_goes() {
     let id = client.towards_address(PortSpace::Tcp, SocketAddr::new(server.ip, port));
     id.create_qp(client.pd.qp(&client.cq)).unwrap();
     id.connect(&param(b"")).unwrap();
-    wait_readable(&server.channel);
+    assert!(readable(&server.channel, TIMEOUT));
     drop(four);
     let event = client.channel.wait_event(TIMEOUT).unwrap();
     let reason = i32::from(RejReason::CONSUMER_DEFINED.0);
@@ -508,7 +499,7 @@ fn a_listener_that_goes_takes_its_backlog_with_it() {
         id
     };
     let _first = ask();
-    wait_readable(&server.channel);
+    assert!(readable(&server.channel, TIMEOUT));
     let _second = ask();
     let event = client.channel.wait_event(TIMEOUT).unwrap();
     let reason = i32::from(RejReason::NO_RESOURCES.0);
@@ -543,11 +534,7 @@ fn events_follow_an_identifier_to_another_channel() {
     drop(channel);
     id.resolve_route(TIMEOUT).unwrap();
     assert_eq!(other.wait_event(TIMEOUT).unwrap().kind, CmEventKind::RouteResolved);
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let readable = |channel: &EventChannel| {
-        poll(&mut [PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN)], Some(&now)).unwrap()
-    };
-    assert_eq!(readable(&other), 0, "nothing waits");
+    assert!(!readable(&other, Duration::ZERO), "nothing waits");
 }
 
 #[test]
@@ -558,7 +545,7 @@ fn a_request_follows_its_listener_to_another_channel() {
     let a = client.towards(&listener);
     a.create_qp(client.pd.qp(&client.cq)).unwrap();
     a.connect(&param(b"")).unwrap();
-    wait_readable(&server.channel);
+    assert!(readable(&server.channel, TIMEOUT));
     listener.migrate(&other).unwrap();
     drop(server.channel);
     let request = other.wait_event(TIMEOUT).unwrap();

@@ -6,7 +6,6 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_verbs::*;
 
 #[test]
@@ -32,10 +31,7 @@ fn a_queue_pair_that_is_destroyed_takes_its_events_with_it() {
     let to = b.region(100);
     a.qp.write_bytes(1, b"outside", to.remote(99)).post().unwrap();
     assert_eq!(a.done().status, Status::RemoteAccess);
-    let is_waiting = || {
-        let events = &mut [PollFd::from_borrowed_fd(b.device.async_fd(), PollFlags::IN)];
-        poll(events, Some(&Timespec::default())).unwrap() > 0
-    };
+    let is_waiting = || readable(&b.device.async_fd(), Duration::ZERO);
     assert!(is_waiting(), "the failure is an event");
     b.qp.close().unwrap();
     assert!(!is_waiting());
@@ -56,10 +52,7 @@ fn a_completion_queue_that_is_destroyed_takes_its_event_on_the_channel_with_it()
         qp.to_error().unwrap();
         (qp, cq)
     });
-    let is_waiting = || {
-        let events = &mut [PollFd::new(&channel, PollFlags::IN)];
-        poll(events, Some(&Timespec::default())).unwrap() > 0
-    };
+    let is_waiting = || readable(&channel, Duration::ZERO);
     assert!(is_waiting());
     drop(gone);
     assert!(is_waiting(), "the other queue has an event too");
@@ -77,10 +70,7 @@ fn a_completion_queue_that_is_destroyed_takes_its_event_on_the_channel_with_it()
 fn queues_that_are_destroyed_take_their_asynchronous_events_with_them() {
     let (peer, device) = (Side::new(open(address())), open(address()));
     let pd = device.create_pd().unwrap();
-    let is_waiting = || {
-        let events = &mut [PollFd::from_borrowed_fd(device.async_fd(), PollFlags::IN)];
-        poll(events, Some(&Timespec::default())).unwrap() > 0
-    };
+    let is_waiting = || readable(&device.async_fd(), Duration::ZERO);
     let cq = device.create_cq(1).unwrap();
     let qp = pd.qp(&cq).build().unwrap();
     connect(&qp, &peer.qp);

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use common::*;
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::wire::frame::parse_ethernet;
 use rxe_core::wire::{Packet, icrc};
 use rxe_lab::capture::{Blocks, Direction};
@@ -29,9 +28,7 @@ struct Taken {
 
 /// Waits until something has come.
 fn wait(capture: &DeviceCapture) {
-    let timeout = Timespec::try_from(TIMEOUT).unwrap();
-    let mut fds = [PollFd::new(capture, PollFlags::IN)];
-    assert!(poll(&mut fds, Some(&timeout)).unwrap() > 0, "nothing comes");
+    assert!(readable(capture, TIMEOUT), "nothing comes");
 }
 
 /// Captures of all devices that are open, which have begun.

@@ -2,12 +2,10 @@
 
 mod common;
 
-use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
 use common::*;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_verbs::*;
 
 #[test]
@@ -97,11 +95,6 @@ fn both_sides_may_spin() {
             assert_eq!(x.load_u64(0).unwrap(), i);
         }
     });
-}
-
-fn readable(fd: &impl AsFd, timeout: Duration) -> bool {
-    let timeout = Timespec::try_from(timeout).unwrap();
-    poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)).unwrap() > 0
 }
 
 #[test]

@@ -317,6 +317,16 @@ static void mistakes(void)
 	CHECK(rdma_resolve_addr((void *)1, NULL, &a.any, 100) == -1 && errno == EINVAL);
 }
 
+/* The attributes of a shared receive queue of which comp_mask names the type alone. */
+static void only_type(struct ibv_srq_init_attr_ex *srq, enum ibv_srq_type type)
+{
+	memset(srq, 0xa5, sizeof *srq);
+	srq->srq_context = NULL;
+	srq->attr = (struct ibv_srq_attr){ .max_wr = 4, .max_sge = 1 };
+	srq->comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
+	srq->srq_type = type;
+}
+
 /* Fields that comp_mask does not name may hold anything. */
 static void masks(void)
 {
@@ -327,19 +337,11 @@ static void masks(void)
 
 	CHECK(rdma_create_id(client_side, &id, NULL, RDMA_PS_TCP) == 0);
 	CHECK(rdma_bind_addr(id, &a.any) == 0);
-	memset(&srq, 0xa5, sizeof srq);
-	srq.srq_context = NULL;
-	srq.attr = (struct ibv_srq_attr){ .max_wr = 4, .max_sge = 1 };
-	srq.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
-	srq.srq_type = IBV_SRQT_BASIC;
+	only_type(&srq, IBV_SRQT_BASIC);
 	CHECK(rdma_create_srq_ex(id, &srq) == 0 && id->srq && srq.pd == id->pd);
 	rdma_destroy_srq(id);
 
-	memset(&srq, 0xa5, sizeof srq);
-	srq.srq_context = NULL;
-	srq.attr = (struct ibv_srq_attr){ .max_wr = 4, .max_sge = 1 };
-	srq.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
-	srq.srq_type = IBV_SRQT_XRC;
+	only_type(&srq, IBV_SRQT_XRC);
 	CHECK(rdma_create_srq_ex(id, &srq) == 0 && id->srq && srq.cq == id->recv_cq);
 	rdma_destroy_srq(id);
 	srq.comp_mask = 0;

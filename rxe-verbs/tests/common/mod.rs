@@ -6,6 +6,7 @@
 mod namespace;
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -101,13 +102,16 @@ pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
         .collect()
 }
 
+/// Whether a descriptor becomes readable within this time. What there is stays there.
+pub(crate) fn readable(fd: &impl AsFd, timeout: Duration) -> bool {
+    let timeout = Timespec::try_from(timeout).unwrap();
+    poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)).unwrap() > 0
+}
+
 /// Waits for an event of this kind.
 pub(crate) fn async_event(device: &Device, kind: AsyncKind) -> AsyncEvent {
-    let timeout = Timespec::try_from(TIMEOUT).unwrap();
     loop {
-        let fd = device.async_fd();
-        let come = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&timeout));
-        assert!(come.unwrap() > 0, "no {kind:?} came");
+        assert!(readable(&device.async_fd(), TIMEOUT), "no {kind:?} came");
         let events = std::iter::from_fn(|| device.poll_async_event());
         if let Some(event) = events.into_iter().find(|e| e.kind == kind) {
             return event;
