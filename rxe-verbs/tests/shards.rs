@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rxe_verbs::*;
 
 /// A device with so many shards, and something on each of them.
@@ -409,18 +409,21 @@ fn without_descriptors_for_more_there_are_as_many_shards_as_can_be() {
 /// The last descriptor may be a caller's, whose offer of a ring is refused a moment later.
 #[test]
 fn a_thread_that_waits_also_waits_for_a_descriptor() {
-    in_namespace("ulimit -n 80", || {
+    in_namespace("", || {
+        // As many as a poll may watch with this limit. They take the numbers below it from the device, whose
+        // threads would otherwise open and close files there meanwhile.
+        const LIMIT: usize = 16;
+        let _below = [(); LIMIT].map(|()| File::open("/dev/null").unwrap());
         let side = Side::new(Device::options("lo").address(address()).open().unwrap());
         let wait = || side.cq.wait_one(Duration::from_millis(1));
-        let mut all: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(LIMIT as u64), ..before }).unwrap();
         let refused = wait().unwrap_err().to_string();
         assert!(refused.contains("Too many open files"), "{refused}");
         thread::scope(|scope| {
-            let last = all.pop();
-            assert!(last.is_some());
             scope.spawn(move || {
                 thread::sleep(Duration::from_millis(20));
-                drop(last);
+                setrlimit(Resource::Nofile, before).unwrap();
             });
             let waited = wait().unwrap_err();
             assert!(matches!(waited, Error::TimedOut { .. }), "{waited}");
