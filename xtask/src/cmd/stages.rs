@@ -79,6 +79,9 @@ impl Run {
         }
         for line in &self.count.failed {
             println!("FAILED: {line}");
+            for said in self.count.panics_of(line) {
+                println!("    {said}");
+            }
         }
         let Count { failed, skipped, restarted, .. } = &self.count;
         match restarted.len() {
@@ -134,6 +137,12 @@ pub(super) struct Count {
     /// Lines of programs that say how many tests have passed.
     results: u64,
     failed: Vec<String>,
+    /// How many had failed before the present program.
+    failed_before: usize,
+    /// The panics of named threads: the name, which a test's thread has from its test, and the first lines.
+    panics: Vec<(String, Vec<String>)>,
+    /// Whether the lines of the last of them have not ended.
+    panicking: bool,
     skipped: Vec<String>,
     /// Tests that libtest counts as passed but that said they were skipped.
     returned: u64,
@@ -178,6 +187,8 @@ impl Count {
             Ok(_) if self.failed.len() > failed => {}
             done => self.check_only_failure(name, done),
         }
+        self.failed_before = self.failed.len();
+        self.panicking = false;
     }
 
     /// Records something that is not run, and why.
@@ -229,7 +240,32 @@ impl Count {
         Ok(status.success())
     }
 
+    /// What the panics of a failed test said.
+    fn panics_of(&self, test: &str) -> impl Iterator<Item = &str> {
+        let own = self.panics.iter().filter(move |(thread, _)| thread == test);
+        own.flat_map(|(_, lines)| lines.iter().map(String::as_str))
+    }
+
+    /// Notes a line of a panic: `thread 'NAME' (1234) panicked at FILE:1:2:`, and what follows.
+    fn note_panic(&mut self, line: &str) {
+        /// As much of one panic as is repeated at the end.
+        const LINES: usize = 12;
+        const CHARS: usize = 1000;
+        let begins = line.strip_prefix("thread '").and_then(|l| l.split_once('\''));
+        if let Some((thread, _)) = begins.filter(|(_, rest)| rest.contains("panicked at ")) {
+            self.panics.push((thread.to_owned(), Vec::new()));
+            self.panicking = true;
+        } else if line.is_empty() || line == "stack backtrace:" || line.starts_with("note: ") {
+            self.panicking = false;
+        }
+        let last = self.panics.last_mut().filter(|(_, lines)| lines.len() < LINES);
+        if let Some((_, lines)) = last.filter(|_| self.panicking) {
+            lines.push(line.chars().take(CHARS).collect());
+        }
+    }
+
     fn line(&mut self, line: &str) {
+        self.note_panic(line);
         if let Some(rest) = line.strip_prefix("test result: ") {
             // "ok. 5 passed; 0 failed; 1 ignored; …"; the others are named on lines of their own.
             self.results += 1;
@@ -237,7 +273,10 @@ impl Count {
         } else if let Some(name) =
             line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED"))
         {
-            self.failed.push(name.to_owned());
+            // A test that has run itself in a namespace repeats the result from there.
+            if self.failed[self.failed_before..].iter().all(|failed| failed != name) {
+                self.failed.push(name.to_owned());
+            }
         } else if let Some((name, why)) =
             line.strip_prefix("test ").and_then(|l| l.split_once(" ... ignored"))
         {
@@ -339,6 +378,46 @@ mod tests {
     fn a_vm_that_was_started_twice_is_counted() {
         let count = counted(&["test vm::boots ... STARTED TWICE: vm1 did not boot in 180 s", "ok"]);
         assert_eq!(count.restarted, ["vm1 did not boot in 180 s"]);
+    }
+
+    #[test]
+    fn a_failed_test_is_counted_once_and_its_panics_are_repeated() {
+        let mut count = Count::default();
+        let output = "running 2 tests
+            test parts ... FAILED
+            test other ... ok
+            failures:
+            ---- parts stdout ----
+
+            thread 'parts' (27475) panicked at tests/common/namespace.rs:57:5:
+            in the namespace:
+
+            test parts ... FAILED
+            test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 15 filtered out
+
+            thread 'parts' (27479) panicked at tests/parts.rs:417:9:
+            no completion within 1ms
+            of 2
+            stack backtrace:
+            0: __rustc::rust_begin_unwind
+            failures:
+            parts
+            test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out";
+        let failed = || Ok(ExitStatus::from_raw(101 << 8));
+        count.check_output("tests/parts.rs", output, failed());
+        assert_eq!((count.passed, &count.failed[..]), (1, &["parts".to_owned()][..]));
+        let said: Vec<_> = count.panics_of("parts").collect();
+        let expected = [
+            "thread 'parts' (27475) panicked at tests/common/namespace.rs:57:5:",
+            "in the namespace:",
+            "thread 'parts' (27479) panicked at tests/parts.rs:417:9:",
+            "no completion within 1ms",
+            "of 2",
+        ];
+        assert_eq!(said, expected);
+        // Another program's test of the same name has failed too.
+        count.check_output("tests/other.rs", "test parts ... FAILED", failed());
+        assert_eq!(count.failed, ["parts", "parts"]);
     }
 
     #[test]

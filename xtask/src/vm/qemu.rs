@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ impl Vm {
         let initrd = initrd::build(kernel)?;
         let (index, netdev) = net.attach()?;
         let start_vm = || Self::start(net, kernel, spec, &initrd, index, &netdev);
-        let mut vm = again_if_late(start_vm, crate::say::say)?;
+        let mut vm = start_again(start_vm, crate::say::say)?;
         vm.set_up(net.mtu(), spec)?;
         vm.boot = start.elapsed();
         Ok(vm)
@@ -155,21 +155,41 @@ impl Vm {
         let channel = Channel::new(ctl).map_err(|e| Error::Failed(format!("{name}: {e}")))?;
         let (env, boot) = (environment(), Duration::ZERO);
         let mut vm = Self { qemu, channel, console, index, env, boot, _wire: wire };
-        if vm.channel.ready(spec.timeout) {
+        let end = vm.boot_end(spec.timeout);
+        if end == BootEnd::Ready {
             return Ok(vm);
         }
-        let ended = vm.qemu.try_wait().ok().flatten();
+        // What it has written last is still on its way.
         thread::sleep(Duration::from_millis(100));
         let console = vm.console.tail();
-        Err(match ended {
-            Some(status) => {
-                NoBoot::Other(Error::Failed(format!("{name} ended ({status}); console: {console}")))
-            }
-            None => {
-                let limit = spec.timeout.as_secs();
-                NoBoot::Late(format!("{name} did not boot in {limit} s; console: {console}"))
-            }
+        Err(if vm.console.has_panicked() {
+            NoBoot::Again(format!("{name}'s kernel panicked; console: {console}"))
+        } else if let BootEnd::Ended(status) = end {
+            NoBoot::Other(Error::Failed(format!("{name} ended ({status}); console: {console}")))
+        } else {
+            let limit = spec.timeout.as_secs();
+            NoBoot::Again(format!("{name} did not boot in {limit} s; console: {console}"))
         })
+    }
+
+    /// Waits until the agent answers, QEMU has ended, or the kernel has panicked: a kernel that shall then end
+    /// the VM may stand still instead.
+    fn boot_end(&mut self, limit: Duration) -> BootEnd {
+        /// How often the console is looked at.
+        const PAUSE: Duration = Duration::from_secs(1);
+        let until = Instant::now() + limit;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.channel.ready(left.min(PAUSE)) {
+                return BootEnd::Ready;
+            }
+            if let Some(status) = self.qemu.try_wait().ok().flatten() {
+                return BootEnd::Ended(status);
+            }
+            if left.is_zero() || self.console.has_panicked() {
+                return BootEnd::Late;
+            }
+        }
     }
 
     /// Its IPv4 address on the link.
@@ -249,10 +269,19 @@ impl Vm {
     }
 }
 
+/// How waiting for a VM to boot ends.
+#[derive(PartialEq, Eq)]
+enum BootEnd {
+    Ready,
+    Ended(ExitStatus),
+    /// It has panicked, or its time is over.
+    Late,
+}
+
 /// Why a VM did not boot.
 enum NoBoot {
-    /// It was not ready in its time.
-    Late(String),
+    /// It was not ready in its time, or its kernel panicked.
+    Again(String),
     Other(Error),
 }
 
@@ -262,14 +291,15 @@ impl From<Error> for NoBoot {
     }
 }
 
-/// Starts a VM. If it does not boot in time, as on a busy machine, it is started once more, and a line
-/// that `cargo xtask test` counts says so: the second start must not hide an intermittent fault.
-fn again_if_late<T>(
+/// Starts a VM. If it does not boot in time, as on a busy machine, or if its kernel panics before our first
+/// packet, it is started once more, and a line that `cargo xtask test` counts says so: the second start must
+/// not hide an intermittent fault.
+fn start_again<T>(
     mut start: impl FnMut() -> std::result::Result<T, NoBoot>,
     say: impl FnOnce(&str),
 ) -> Result<T> {
     let why = match start() {
-        Err(NoBoot::Late(why)) => why,
+        Err(NoBoot::Again(why)) => why,
         other => return other.map_err(NoBoot::error),
     };
     say(&format!("STARTED TWICE: {why}"));
@@ -279,7 +309,7 @@ fn again_if_late<T>(
 impl NoBoot {
     fn error(self) -> Error {
         match self {
-            Self::Late(why) => Error::Failed(why),
+            Self::Again(why) => Error::Failed(why),
             Self::Other(e) => e,
         }
     }
@@ -313,6 +343,9 @@ fn environment() -> Vec<(String, String)> {
     out
 }
 
+/// What a kernel says when it ends.
+const PANIC: &str = "Kernel panic - not syncing";
+
 /// The last output of a VM's console.
 #[derive(Clone, Debug, Default)]
 struct Console(Arc<Mutex<VecDeque<u8>>>);
@@ -336,11 +369,28 @@ impl Console {
         });
     }
 
+    /// The last lines; after a crash of the kernel, what it says of it.
     fn tail(&self) -> String {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(kept.make_contiguous()).into_owned();
+        /// As many lines of a crash as name the function and its callers.
+        const CRASH: usize = 40;
+        const LINES: usize = 12;
+        let text = self.text();
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
-        lines[lines.len().saturating_sub(12)..].join(" | ")
+        let crash = |line: &&str| ["BUG: ", "Oops: ", PANIC].iter().any(|say| line.contains(say));
+        let (from, count) = match lines.iter().position(crash) {
+            Some(from) => (from, CRASH),
+            None => (lines.len().saturating_sub(LINES), LINES),
+        };
+        lines[from..].iter().take(count).copied().collect::<Vec<_>>().join(" | ")
+    }
+
+    fn has_panicked(&self) -> bool {
+        self.text().contains(PANIC)
+    }
+
+    fn text(&self) -> String {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(kept.make_contiguous()).into_owned()
     }
 }
 
@@ -355,13 +405,13 @@ mod tests {
             count += 1;
             ends.remove(0)
         };
-        let got = again_if_late(start, |line| said = line.to_owned());
+        let got = start_again(start, |line| said = line.to_owned());
         (got, count, said)
     }
 
     #[test]
     fn a_vm_that_is_late_is_started_again_once_which_is_said() {
-        let late = || Err(NoBoot::Late("vm1 is late".into()));
+        let late = || Err(NoBoot::Again("vm1 is late".into()));
         let said = "STARTED TWICE: vm1 is late".to_owned();
         assert_eq!(starts(vec![Ok(1)]), (Ok(1), 1, String::new()));
         assert_eq!(starts(vec![late(), Ok(2)]), (Ok(2), 2, said.clone()));
@@ -371,8 +421,27 @@ mod tests {
 
     #[test]
     fn a_vm_that_ends_is_not_started_again() {
-        let panic = Error::Failed("kernel panic".into());
-        let ends = vec![Err(NoBoot::Other(panic.clone()))];
-        assert_eq!(starts(ends), (Err(panic), 1, String::new()));
+        let ended = Error::Failed("vm1 ended".into());
+        let ends = vec![Err(NoBoot::Other(ended.clone()))];
+        assert_eq!(starts(ends), (Err(ended), 1, String::new()));
+    }
+
+    fn console(text: &str) -> Console {
+        Console(Arc::new(Mutex::new(text.bytes().collect())))
+    }
+
+    #[test]
+    fn a_console_tells_its_end_or_the_crash_of_its_kernel() {
+        let numbered = |n: usize| (0..n).map(|i| format!("line {i}\r\n")).collect::<String>();
+        let booting = console(&numbered(100));
+        assert!(!booting.has_panicked());
+        assert!(booting.tail().starts_with("line 88 | line 89 | "), "{}", booting.tail());
+        let crash = "[ 3.6] BUG: unable to handle page fault\r\n[ 3.7] RIP: 0010:list_del\r\n";
+        let panic = "[ 3.8] Kernel panic - not syncing: Fatal exception in interrupt\r\n";
+        let crashed = console(&format!("{}{crash}{}{panic}", numbered(50), numbered(20)));
+        assert!(crashed.has_panicked());
+        let said = crashed.tail();
+        assert!(said.starts_with("[ 3.6] BUG: ") && said.contains("RIP: 0010:list_del"), "{said}");
+        assert!(said.ends_with("Fatal exception in interrupt"), "{said}");
     }
 }
