@@ -24,6 +24,10 @@ for p in /sys/class/virtio-ports/*; do
 	[ "$($b cat "$p/name" 2>/dev/null)" = rxe.ctl ] && port=/dev/${p##*/}
 done
 [ -n "$port" ] || fail "no control port"
+# Until here the kernel had one processor: see the kernel's command line.
+for cpu in /sys/devices/system/cpu/cpu[1-9]*/online; do
+	[ -e "$cpu" ] && { echo 1 >"$cpu" || echo "rxe-init: cannot start a processor: $cpu"; }
+done
 # No `exec`: when the agent ends, so does the VM.
 $b chroot /host /run/agent "$port" || fail "the agent ended"
 $b poweroff -f

@@ -113,8 +113,11 @@ impl Vm {
         cmd.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
         cmd.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd);
         // On an overloaded machine an emulated timer is late, and the kernel would take it for a broken
-        // one.
-        let line = "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off no_timer_check";
+        // one. A kernel that boots rewrites its code in many places. QEMU may emulate the code of a moment
+        // before on another processor, a breakpoint, of which the kernel knows no more: it panics. So
+        // the other processors are started when it has booted.
+        let line =
+            "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off no_timer_check maxcpus=1";
         cmd.args(["-append", line]);
         cmd.args(["-chardev", "socket,id=con,fd=1", "-serial", "chardev:con"]);
         cmd.args(["-chardev", "socket,id=ctl,fd=0", "-device", "virtio-serial-pci"]);
