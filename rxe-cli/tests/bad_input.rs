@@ -8,6 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rxe_test_support::skipped;
+
 const RXE: &str = env!("CARGO_BIN_EXE_rxe");
 
 /// In a directory of its own, in which it must leave nothing.
@@ -251,14 +253,8 @@ fn a_backend_without_privilege() {
             skipped("a_backend_without_privilege", "setpriv cannot drop privileges here");
         }
         Ok(out) => refused(&out, &["needs CAP_NET_RAW", "udp backend"]),
-        Err(e) => skipped("a_backend_without_privilege", &format!("setpriv: {e}")),
+        Err(e) => skipped("a_backend_without_privilege", format_args!("setpriv: {e}")),
     }
-}
-
-/// Says that a test could not be run, where the harness does not swallow it.
-fn skipped(test: &str, why: &str) {
-    let mut out = std::io::stdout();
-    writeln!(out, "SKIPPED: {test}: {why}").unwrap();
 }
 
 /// What a client says to a server that says `says` and then hangs up.

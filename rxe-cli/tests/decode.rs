@@ -370,7 +370,7 @@ fn a_bar_on_the_terminal_shows_how_far_a_large_capture_is_read() {
         Some(String::from_utf8_lossy(&out.stdout).into_owned())
     };
     let Some(said) = terminal("rxe check large.pcap") else {
-        return util::skipped("a_bar_on_the_terminal", "script is not installed");
+        return rxe_test_support::skipped("a_bar_on_the_terminal", "script is not installed");
     };
     let (bar, rest) = said.rsplit_once(" left").expect("a bar");
     assert!(bar.contains(" of 34.35 MiB [") && bar.contains(" %, "), "{said:?}");

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rxe_test_support::skipped;
 use serde_json::Value;
 
 mod decode_util;
@@ -401,7 +402,7 @@ fn tshark(test: &str, path: &Path) -> Option<Vec<Row>> {
         .args(names.iter().flat_map(|name| ["-e", name]))
         .output();
     let Ok(out) = out else {
-        xtask::skipped(test, "tshark is not installed");
+        skipped(test, "tshark is not installed");
         return None;
     };
     let text = String::from_utf8(out.stdout).unwrap();
@@ -507,7 +508,7 @@ fn single_packets(test: &str) -> Vec<(String, u16, Vec<u8>)> {
                 all.push((columns[1].into(), ETHERNET, unhex(columns[5])));
             }
         }
-        Err(e) => xtask::skipped(test, &format!("captures of other devices: {e}")),
+        Err(e) => skipped(test, format_args!("captures of other devices: {e}")),
     }
     assert!(all.len() > 2000, "{} frames", all.len());
     all.extend(filled(&all));

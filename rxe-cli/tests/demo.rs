@@ -7,8 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use rxe_test_support::skipped;
 use serde_json::Value;
-use util::{Dir, LOOPBACK, in_namespace, skipped};
+use util::{Dir, LOOPBACK, in_namespace};
 
 #[test]
 fn every_operation_is_verified_and_the_mistake_is_refused() {
@@ -87,7 +88,7 @@ fn dissect(test: &str, capture: &Path, packets: usize) {
     };
     let all = match tshark("frame") {
         Ok(out) => out,
-        Err(e) => return skipped(test, &format!("tshark: {e}; the capture was not looked at")),
+        Err(e) => return skipped(test, format_args!("tshark: {e}; the capture was not looked at")),
     };
     assert!(all.status.success(), "{}", String::from_utf8_lossy(&all.stderr));
     let opcodes: Vec<String> =

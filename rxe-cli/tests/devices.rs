@@ -1,9 +1,10 @@
 //! `rxe devices`, `devinfo` and `gids` as a user calls them, in network namespaces whose interfaces
 //! are known.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::{Command, Output};
 
+use rxe_test_support::skipped;
 use serde_json::Value;
 
 /// A veth pair of which one end has addresses, given by hand so that none is ever tentative.
@@ -280,9 +281,7 @@ fn rxe(test: &str, setup: &str, args: &[&str]) -> Option<Output> {
         Ok(out) => String::from_utf8_lossy(&out.stderr).trim().replace('\n', "; "),
         Err(e) => format!("unshare: {e}"),
     };
-    // Not println: the test harness would swallow it.
-    let mut out = io::stdout();
-    writeln!(out, "SKIPPED: {test}: {why}").unwrap();
+    skipped(test, why);
     None
 }
 

@@ -1,8 +1,7 @@
 //! `rxe devinfo` and `rxe gids` beside the real `ibv_devinfo` and the GID table of a kernel device,
 //! on the same interfaces, in a VM.
 
-use std::io::{self, Write};
-
+use rxe_test_support::skipped;
 use serde_json::Value;
 use xtask::vm::{Cmd, Error, Kernel, Net, Spec, Vm};
 
@@ -24,10 +23,7 @@ fn agrees(kernel: &str) {
     let (_net, vm) = match net_and_vm {
         Ok(both) => both,
         Err(Error::Missing(why)) => {
-            // Not println: the test harness would swallow it.
-            let mut out = io::stdout();
-            writeln!(out, "SKIPPED: gids and devinfo beside kernel {kernel}: {why}").unwrap();
-            return;
+            return skipped(&format!("gids and devinfo beside kernel {kernel}"), why);
         }
         Err(e) => panic!("{e}"),
     };

@@ -127,7 +127,10 @@ fn rules_of_nft_that_let_the_port_in_or_not_are_told() {
     };
     let Some((_, findings)) = with("") else { return };
     if findings.is_empty() {
-        return util::skipped(test, "nft is not installed, or the system has no nf_tables");
+        return rxe_test_support::skipped(
+            test,
+            "nft is not installed, or the system has no nf_tables",
+        );
     }
     let found = of(&findings, "firewall", "note");
     let text = "arriving packets are filtered, no rule names UDP port 4791";

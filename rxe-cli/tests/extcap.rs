@@ -5,9 +5,10 @@ use std::process::{Command, Stdio};
 
 use rxe_lab::capture::Reader;
 use rxe_lab::frame::{self, Content};
+use rxe_test_support::skipped;
 
 mod util;
-use util::{Dir, LOOPBACK, in_namespace, skipped};
+use util::{Dir, LOOPBACK, in_namespace};
 
 /// A server and a client that exchange packets. Other programs of this host are not seen.
 const PROGRAMS: &str = r#"

@@ -1,9 +1,11 @@
 //! `rxe pingpong` with itself: over a link between two namespaces, and on one host. (With
 //! ibv_rc_pingpong on a kernel device: the interop tests.)
 
+use rxe_test_support::skipped;
+
 mod util;
 
-use util::{Both, Dir, L2, LOOPBACK, Said, VETH, both, both_as_root, in_namespace, skipped};
+use util::{Both, Dir, L2, LOOPBACK, Said, VETH, both, both_as_root, in_namespace};
 
 #[track_caller]
 fn talked(both: &Both, size: u64, iters: u64) {

@@ -1,8 +1,9 @@
 //! For tests: evaluates C expressions with a header that programs include, by the C compiler.
 
-use std::io::Write as _;
 use std::process::Command;
 use std::{env, fs, process};
+
+use rxe_test_support::skipped;
 
 /// The values of C expressions. If there is no C compiler, or the header is not installed, it prints a
 /// line that says so and returns `None`.
@@ -29,9 +30,7 @@ pub(crate) fn values_in_c(
             panic!("{}", String::from_utf8_lossy(&out.stderr))
         }
         _ => {
-            // Not println: the test harness would swallow it.
-            let line = format!("SKIPPED: the layouts: no C compiler, or no {header}\n");
-            std::io::stdout().write_all(line.as_bytes()).unwrap();
+            skipped("the layouts", format_args!("no C compiler, or no {header}"));
             return None;
         }
     };

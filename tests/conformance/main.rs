@@ -38,7 +38,7 @@ use dsl::case::Case;
 use dsl::language::Language;
 use dsl::road::{Bare, Rings, Road, Sockets};
 use rxe_net::{NetError, UdpBackend, XdpBackend, XdpMode, XdpRefusal};
-use rxe_tests::namespace;
+use rxe_test_support::{in_bpf_namespace, in_namespace, skipped};
 use rxe_tests::shared_memory::Record;
 
 fn catalogue() -> Vec<(&'static str, Vec<Case>)> {
@@ -79,7 +79,7 @@ fn every_case_ends_in_the_same_way_over_shared_memory() {
 
 #[test]
 fn every_case_ends_in_the_same_way_over_sockets_that_send_packets_apart() {
-    namespace::inside(Sockets::<UdpBackend>::SETUP, || {
+    in_namespace(Sockets::<UdpBackend>::SETUP, || {
         let left_out = all_end_well(&mut Sockets::over_udp());
         assert_eq!(left_out, NOT_OVER_SOCKETS);
     });
@@ -87,17 +87,17 @@ fn every_case_ends_in_the_same_way_over_sockets_that_send_packets_apart() {
 
 #[test]
 fn every_case_ends_in_the_same_way_over_af_xdp_in_driver_mode() {
-    namespace::inside_with_bpf(Sockets::<XdpBackend>::SETUP, || over_xdp(XdpMode::Driver));
+    in_bpf_namespace(Sockets::<XdpBackend>::SETUP, || over_xdp(XdpMode::Driver));
 }
 
 #[test]
 fn every_case_ends_in_the_same_way_over_af_xdp_in_generic_mode() {
-    namespace::inside_with_bpf(Sockets::<XdpBackend>::SETUP, || over_xdp(XdpMode::Generic));
+    in_bpf_namespace(Sockets::<XdpBackend>::SETUP, || over_xdp(XdpMode::Generic));
 }
 
 fn over_xdp(mode: XdpMode) {
     use XdpRefusal::{NotInKernel, NotPermitted};
-    let skip = |why: &str| rxe_tests::skip(mode.backend_name(), why);
+    let skip = |why: &str| skipped(mode.backend_name(), why);
     if kernel() < [6, 6] {
         return skip("frames longer than a page need Linux 6.6");
     }

@@ -15,7 +15,7 @@ pub fn read_bytes(test: &str, file: &str) -> Option<Vec<u8>> {
     let bytes = std::fs::read(&path).ok();
     if bytes.is_none() {
         let why = format!("{} is not there; RXE_CAPTURES names their directory", path.display());
-        crate::skip(test, &why);
+        rxe_test_support::skipped(test, &why);
     }
     bytes
 }

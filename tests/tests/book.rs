@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use rxe_tests::skip;
+use rxe_test_support::skipped;
 use rxe_verbs::words::{self, Entry, Text};
 use xtask::book::{self, Block, blocks};
 
@@ -84,11 +84,11 @@ fn run(page: &Path) -> Result<(), String> {
         blocks.iter().any(|block| block.language() == "python" && block.value("run").is_some());
     let pytest = || Command::new("/usr/bin/python3").args(["-c", "import pytest"]).output();
     if python && !pytest().is_ok_and(|out| out.status.success()) {
-        skip(page, "pytest is not installed (Debian: python3-pytest)");
+        skipped(page, "pytest is not installed (Debian: python3-pytest)");
         return Ok(());
     }
     if !Path::new("/usr/include/infiniband/verbs.h").exists() {
-        skip(page, "libibverbs-dev is not installed");
+        skipped(page, "libibverbs-dev is not installed");
         return Ok(());
     }
     // What an earlier page has told the reader to make.
@@ -420,7 +420,7 @@ fn the_glossary_has_the_words_of_rxe_explain() {
 fn the_program_in_c_compiles() {
     let test = "the program in C";
     if !installed(test, "cc") || !Path::new("/usr/include/infiniband/verbs.h").exists() {
-        return skip(test, "no cc, or no libibverbs-dev");
+        return skipped(test, "no cc, or no libibverbs-dev");
     }
     let source = docs().join("examples/hello.c");
     let out = Command::new("cc")

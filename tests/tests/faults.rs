@@ -78,7 +78,7 @@ fn a_command_loses_packets_at_an_address_of_its_own() {
     let lost = hits(&out, "out: drop 2% only opcode=send");
     let devices = match out.split_once("no TAP: ") {
         Some((_, why)) => {
-            rxe_tests::skip(name, why.trim());
+            rxe_test_support::skipped(name, why.trim());
             1
         }
         None => 2,

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use rxe_tests::skip;
+use rxe_test_support::skipped;
 use xtask::dist::{self, Arch};
 use xtask::{everything, or_skip};
 
@@ -25,11 +25,11 @@ fn run(test: &str, prefix: &Path, args: &str) -> Option<Output> {
     match unshare(up) {
         Ok(out) if out.status.success() => unshare(&format!("{up}\nexec bin/rxe {args}")).ok(),
         Ok(out) => {
-            skip(test, String::from_utf8_lossy(&out.stderr).trim());
+            skipped(test, String::from_utf8_lossy(&out.stderr).trim());
             None
         }
         Err(e) => {
-            skip(test, &format!("timeout: {e}"));
+            skipped(test, format_args!("timeout: {e}"));
             None
         }
     }
@@ -121,7 +121,7 @@ fn the_page_removes_each_file(tree: &dist::Tree, source: &Path) {
 fn what_cargo_install_installs_runs_programs() {
     let test = "what_cargo_install_installs_runs_programs";
     if !everything() {
-        return skip(test, "only with --all: it builds everything for release");
+        return skipped(test, "only with --all: it builds everything for release");
     }
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let prefix = Dir::new();

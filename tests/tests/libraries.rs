@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rxe_tests::skip;
+use rxe_test_support::skipped;
 use xtask::c::Compiled;
 use xtask::or_skip;
 
@@ -47,7 +47,9 @@ fn a_program_that_loads_the_library_by_itself() {
 fn a_wheel_with_a_copy_of_the_library_under_another_name() {
     let test = "a private copy of libibverbs";
     let Some(c) = or_skip(Compiled::linked(&[LOADED], &["-ldl"])) else { return };
-    let Some(system) = system_library() else { return skip(test, "libibverbs is not installed") };
+    let Some(system) = system_library() else {
+        return skipped(test, "libibverbs is not installed");
+    };
     let wheel = Dir::new();
     let extension = wheel_of(&system, &wheel.0);
     let program = c.path(LOADED).display().to_string() + " rxe_veth0 " + &extension;

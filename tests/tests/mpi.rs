@@ -15,7 +15,7 @@ use rxe_core::types::Qpn;
 use rxe_core::wire::frame::parse_ethernet;
 use rxe_core::wire::{Packet, Service};
 use rxe_lab::capture::{Capture, Direction};
-use rxe_tests::skip;
+use rxe_test_support::skipped;
 use xtask::or_skip;
 use xtask::programs::Launcher;
 use xtask::vm::{HOST_V4, Kernel, LINK, Net, Spec, Vm};
@@ -189,6 +189,6 @@ fn compile(test: &str) -> Option<Dir> {
     }
     let why = String::from_utf8_lossy(&out.stderr);
     assert!(why.contains("mpi.h: No such"), "{why}");
-    skip(test, "mpi.h is not installed");
+    skipped(test, "mpi.h is not installed");
     None
 }

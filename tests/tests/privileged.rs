@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use rxe_tests::skip;
+use rxe_test_support::skipped;
 use xtask::c::Compiled;
 use xtask::or_skip;
 
@@ -65,7 +65,7 @@ fn in_a_setuid_program_no_variable_counts() {
     let plain = run(&dir.0, 0o755, "rxe_lo").and_then(|one| Ok([one, run(&dir.0, 0o755, "none")?]));
     let [(captured, files), (other, _)] = match plain {
         Ok(plain) => plain,
-        Err(why) => return skip(TEST, &why),
+        Err(why) => return skipped(TEST, &why),
     };
     assert!(captured.contains("secure 0, user 65534 of 65534\n"), "{captured}");
     assert!(captured.contains("is loaded") && captured.contains("devices: rxe_lo\n"), "{captured}");
@@ -74,7 +74,7 @@ fn in_a_setuid_program_no_variable_counts() {
 
     let (said, files) = run(&dir.0, 0o4755, "none").unwrap();
     if said.contains("secure 0") {
-        return skip(TEST, "the system ignores setuid here");
+        return skipped(TEST, "the system ignores setuid here");
     }
     assert!(said.contains("secure 1, user 0 of 65534\n"), "{said}");
     assert!(said.contains("devices: rxe_lo\n"), "{said}");

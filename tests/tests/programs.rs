@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use rxe_tests::skip;
+use rxe_test_support::skipped;
 use xtask::c::{Compiled, TUTORIALS};
 use xtask::or_skip;
 
@@ -477,7 +477,7 @@ fn what_can_not_be_run_is_refused_with_the_reason() {
 fn a_setuid_program_is_refused_to_all_but_its_owner() {
     const TEST: &str = "a_setuid_program_is_refused_to_all_but_its_owner";
     if Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout != b"0\n") {
-        return skip(TEST, "only root can make a program of another user's");
+        return skipped(TEST, "only root can make a program of another user's");
     }
     let dir = Dir::new();
     let program = dir.0.join("setuid");
@@ -490,7 +490,7 @@ fn a_setuid_program_is_refused_to_all_but_its_owner() {
     other.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(rxe());
     other.args(["run", "--"]).arg(&program).env("XDG_RUNTIME_DIR", "");
     let other = match other.output() {
-        Err(e) => return skip(TEST, &format!("setpriv: {e}")),
+        Err(e) => return skipped(TEST, format_args!("setpriv: {e}")),
         Ok(out) => out,
     };
     let said = String::from_utf8_lossy(&other.stderr);
@@ -517,7 +517,7 @@ fn a_static_program_and_one_without_its_library_are_told_plainly() {
     "#;
     let Some(out) = alone("libraries", "cc", script) else { return };
     if let Some(why) = out.lines().find(|line| line.starts_with("no static")) {
-        skip("a_static_program_and_one_without_its_library_are_told_plainly", why);
+        skipped("a_static_program_and_one_without_its_library_are_told_plainly", why);
     } else {
         assert!(
             out.contains("rxe: ./static is statically linked: nothing can be preloaded"),

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rxe_tests::skip;
+use rxe_test_support::skipped;
 use xtask::vm::{HOST_V4, Kernel, LINK, Net};
 use xtask::{dist, or_skip};
 
@@ -115,7 +115,7 @@ fn a_live_capture_is_read_from_a_pipe() {
     }
     // It changes to a user of its own, who is not in a namespace of users.
     if !fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
-        return skip(test, "tcpdump needs root");
+        return skipped(test, "tcpdump needs root");
     }
     let commands = lines("host=capture");
     assert_eq!(commands.len(), 1, "{commands:?}");

@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Command;
 
-use rxe_tests::skip;
+use rxe_test_support::skipped;
 use xtask::vm::{Cmd, Kernel, Net, Spec, Vm};
 use xtask::{everything, or_skip, programs};
 
@@ -131,7 +131,7 @@ fn fio_has_several_jobs() {
 fn rsockets(test: &str) -> Option<String> {
     let library = programs::rsockets();
     if library.is_none() {
-        skip(test, "librspreload.so is not installed");
+        skipped(test, "librspreload.so is not installed");
     }
     library.map(|path| path.display().to_string())
 }
@@ -230,7 +230,7 @@ fn qemu_moves_a_guest_on_one_host() {
 fn qemu_moves_a_guest_to_a_kernel() {
     let test = "migration by QEMU to a kernel";
     if !everything() {
-        return skip(test, "only with --all");
+        return skipped(test, "only with --all");
     }
     if !["python3", "qemu-system-x86_64"].iter().all(|program| installed(test, program)) {
         return;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Dir, rxe};
-use rxe_tests::skip;
+use rxe_test_support::skipped;
 use xtask::libs::{self, Symbol};
 
 /// The list of `rxe-preload/symbols` for each library.
@@ -48,7 +48,7 @@ fn the_versioned_libraries_have_each_symbol_in_each_version() {
     fs::copy(rxe().with_file_name("librxe_preload.so"), bin.0.join("librxe_preload.so")).unwrap();
     let made = match libs::build(&bin.0) {
         Ok(made) => made,
-        Err(xtask::vm::Error::Missing(why)) => return skip("the versioned libraries", &why),
+        Err(xtask::vm::Error::Missing(why)) => return skipped("the versioned libraries", &why),
         Err(e) => panic!("{e}"),
     };
     for ((list, soname), library) in LIBRARIES.into_iter().zip(made) {
@@ -67,7 +67,7 @@ fn the_lists_have_all_that_the_installed_libraries_have() {
         let found = Command::new("cc").arg(format!("-print-file-name={soname}")).output();
         let path = found.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned());
         let Some(path) = path.ok().map(PathBuf::from).filter(|path| path.is_absolute()) else {
-            skip(soname, "it is not installed, or there is no C compiler to tell where");
+            skipped(soname, "it is not installed, or there is no C compiler to tell where");
             continue;
         };
         let Some(theirs) = exports(soname, &path) else { return };
@@ -89,7 +89,7 @@ fn exports(test: &str, library: &Path) -> Option<BTreeSet<(String, String)>> {
     let out = match Command::new("nm").args(args).arg(library).output() {
         Ok(out) => out,
         Err(e) => {
-            skip(test, &format!("nm: {e}"));
+            skipped(test, format_args!("nm: {e}"));
             return None;
         }
     };

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use rxe_tests::skip;
+use rxe_test_support::skipped;
 use xtask::{everything, or_skip, wheel};
 
 mod common;
@@ -98,7 +98,7 @@ fn mpich_over_reliable_connections_of_ucx_on_one_host() {
 #[test]
 fn mpich_over_datagrams_of_ucx() {
     if !everything() {
-        return skip("MPICH over UCX ud", "only with --all");
+        return skipped("MPICH over UCX ud", "only with --all");
     }
     messages("UCX ud", UCX_UD, Where::TwoHosts);
     messages("UCX ud", UCX_UD, Where::OneAddress);
@@ -178,7 +178,7 @@ fn mooncake_bytes(place: Where) {
 fn mooncake_s_benchmark() {
     let test = "transfer_engine_bench";
     if !everything() {
-        return skip(test, "only with --all");
+        return skipped(test, "only with --all");
     }
     let Some(wheel) = or_skip(wheel::mooncake()) else { return };
     let program = wheel.join("mooncake").join(test);

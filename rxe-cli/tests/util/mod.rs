@@ -3,10 +3,10 @@
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use rxe_test_support::skipped;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -86,13 +86,6 @@ fn in_namespaces(
     };
     skipped(test, &why);
     None
-}
-
-/// Says that a test, or a part of it, could not be run.
-pub(crate) fn skipped(test: &str, why: &str) {
-    // Not println: the test harness would swallow it.
-    let mut out = io::stdout();
-    writeln!(out, "SKIPPED: {test}: {why}").unwrap();
 }
 
 /// What the two sides of a conversation printed.

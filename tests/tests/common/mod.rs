@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rxe_tests::skip;
+use rxe_test_support::skipped;
 use tempfile::TempDir;
 use xtask::c::Compiled;
 
@@ -131,7 +131,7 @@ pub(crate) fn installed(test: &str, program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     let found = found.is_ok_and(|out| out.status.success());
     if !found {
-        skip(test, &format!("{program} is not installed"));
+        skipped(test, format_args!("{program} is not installed"));
     }
     found
 }
@@ -146,7 +146,7 @@ pub(crate) fn in_namespace(test: &str, script: &str) -> Option<Output> {
         Err(e) => Err(format!("unshare: {e}")),
     });
     if let Err(why) = allowed {
-        skip(test, why);
+        skipped(test, why);
         return None;
     }
     Some(unshare(&Dir::new(), &format!("{VETH}\n{script}")).unwrap())

@@ -311,7 +311,7 @@ pub const LAYERS: &[Layers] = &[
         name: "tests",
         within: "",
         floors: &[
-            &["captures", "crowd", "fuzz", "namespace", "network", "stream"],
+            &["captures", "crowd", "fuzz", "network", "stream"],
             &["lone", "scenario"],
             &["sim"],
             &["shared_memory"],
