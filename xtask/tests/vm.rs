@@ -69,6 +69,25 @@ fn commands_in_a_vm_behave_as_commands_here() {
     assert_eq!(HOST_V4.octets()[..3], vm.v4().octets()[..3]);
 }
 
+/// A kernel that stands still after a panic, as an emulated one may though it was told to end the VM.
+#[test]
+fn a_kernel_that_panics_ends_what_waits_for_it() {
+    let booted = Net::tap(1500).and_then(|net| {
+        let vm = Vm::boot(&net, &Kernel::find("6.1")?, &Spec::default())?;
+        Ok((net, vm))
+    });
+    let Some((_net, vm)) = or_skip(booted) else { return };
+    let sleeper = vm.spawn(["sleep", "1000"]).unwrap();
+    let crash =
+        "cd /proc; echo 0 > sys/kernel/panic; echo 1 > sys/kernel/sysrq; echo c > sysrq-trigger";
+    for ended in [vm.run(Cmd::sh(crash)).map(drop), sleeper.wait().map(drop)] {
+        let why = ended.unwrap_err().to_string();
+        assert!(why.starts_with("vm1's kernel panicked; console: "), "{why}");
+        assert!(why.contains("Kernel panic - not syncing: sysrq triggered crash"), "{why}");
+    }
+    assert!(vm.run(["true"]).unwrap_err().to_string().contains("kernel panicked"));
+}
+
 #[test]
 fn the_peers_pattern_is_the_one_the_protocol_defines() {
     let Some((_, vm)) = or_skip(boot()) else { return };

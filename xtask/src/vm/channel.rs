@@ -125,7 +125,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     ready: bool,
-    gone: bool,
+    /// Why the VM is gone, once it is.
+    gone: Option<String>,
     procs: HashMap<u32, ProcState>,
 }
 
@@ -137,6 +138,12 @@ struct ProcState {
 }
 
 impl Shared {
+    /// Ends all waits: the VM answers no more.
+    fn end(&self, why: &str) {
+        self.lock().gone.get_or_insert_with(|| why.to_owned());
+        self.changed.notify_all();
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -165,7 +172,11 @@ impl Shared {
 }
 
 impl Channel {
-    pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
+    /// `why` tells why the VM has ended.
+    pub(super) fn new(
+        stream: UnixStream,
+        why: Arc<impl Fn() -> String + Send + Sync + 'static>,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let mut down = stream.try_clone()?;
         thread::spawn({
@@ -174,8 +185,7 @@ impl Channel {
                 while let Ok(f) = frame::read(&mut down) {
                     receive(&shared, f);
                 }
-                shared.lock().gone = true;
-                shared.changed.notify_all();
+                shared.end(&why());
             }
         });
         Ok(Self { up: Arc::new(Mutex::new(stream)), shared, next: AtomicU32::new(1) })
@@ -184,15 +194,24 @@ impl Channel {
     /// Waits for the agent; `false` when the VM ended or `timeout` passed first.
     pub(super) fn ready(&self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
-        self.shared.wait(Some(until), |s| (s.ready || s.gone).then_some(s.ready)).unwrap_or(false)
+        self.shared
+            .wait(Some(until), |s| (s.ready || s.gone.is_some()).then_some(s.ready))
+            .unwrap_or(false)
     }
 
     pub(super) fn spawn(&self, cmd: &Cmd, env: &[(String, String)]) -> Result<Proc> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.shared.lock().procs.insert(id, ProcState::default());
         let proc = Proc { id, up: self.up.clone(), shared: self.shared.clone() };
-        proc.send(Kind::Run, &cmd.encode(env)).map_err(|_| gone())?;
+        proc.send(Kind::Run, &cmd.encode(env))
+            .map_err(|_| gone(self.shared.lock().gone.as_deref()))?;
         Ok(proc)
+    }
+
+    /// What ends all waits when it is called with a reason.
+    pub(super) fn end(&self) -> impl FnOnce(&str) + Send + use<> {
+        let shared = self.shared.clone();
+        move |why| shared.end(why)
     }
 }
 
@@ -215,8 +234,8 @@ fn receive(shared: &Shared, f: frame::Frame) {
     shared.changed.notify_all();
 }
 
-fn gone() -> Error {
-    Error::Failed("the VM is gone".into())
+fn gone(why: Option<&str>) -> Error {
+    Error::Failed(why.unwrap_or("the VM is gone").into())
 }
 
 /// A process in a VM. Dropping it kills its process group if it still runs.
@@ -248,7 +267,7 @@ impl Proc {
     /// # Errors
     /// When it could not be started, or the VM ended first.
     pub fn wait(&self) -> Result<i32> {
-        self.shared.wait(None, |s| self.end(s)).unwrap_or_else(|| Err(gone()))
+        self.shared.wait(None, |s| self.end(s)).unwrap_or_else(|| Err(gone(None)))
     }
 
     /// As [`Proc::wait`], but gives up after `timeout` with `None`.
@@ -285,7 +304,7 @@ impl Proc {
         match state.procs.get(&self.id).and_then(|p| p.end.clone()) {
             Some(Ok(code)) => Some(Ok(code)),
             Some(Err(why)) => Some(Err(Error::Failed(format!("cannot start the command: {why}")))),
-            None => state.gone.then(|| Err(gone())),
+            None => state.gone.is_some().then(|| Err(gone(state.gone.as_deref()))),
         }
     }
 
@@ -316,7 +335,7 @@ pub struct Pipe {
 impl Read for Pipe {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let got = self.shared.wait(None, |s| {
-            let gone = s.gone;
+            let gone = s.gone.is_some();
             let Some(p) = s.procs.get_mut(&self.id) else { return Some(0) };
             let q = if self.err { &mut p.stderr } else { &mut p.stdout };
             match q.read(buf) {

@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -151,48 +151,32 @@ impl Vm {
         cmd.stdin(OwnedFd::from(ctl_qemu)).stdout(OwnedFd::from(con_qemu)).stderr(Stdio::piped());
         let mut qemu = spawn(cmd).map_err(|e| Error::program("qemu-system-x86_64", &e))?;
         let console = Console::default();
-        console.follow(con, spec.verbose);
+        let (said, of) = (console.clone(), name.clone());
+        let why = Arc::new(move || said.why_gone(&of));
+        let channel = Channel::new(ctl, why.clone());
+        let channel = channel.map_err(|e| Error::Failed(format!("{name}: {e}")))?;
+        let end = channel.end();
+        // A kernel that shall end the VM when it panics may stand still instead.
+        console.follow(con, spec.verbose, move || end(&why()));
         if let Some(err) = qemu.stderr.take() {
-            console.follow(err, spec.verbose);
+            console.follow(err, spec.verbose, || {});
         }
-        let channel = Channel::new(ctl).map_err(|e| Error::Failed(format!("{name}: {e}")))?;
         let (env, boot) = (environment(), Duration::ZERO);
         let mut vm = Self { qemu, channel, console, index, env, boot, _wire: wire };
-        let end = vm.boot_end(spec.timeout);
-        if end == BootEnd::Ready {
+        if vm.channel.ready(spec.timeout) {
             return Ok(vm);
         }
-        // What it has written last is still on its way.
-        thread::sleep(Duration::from_millis(100));
-        let console = vm.console.tail();
-        Err(if vm.console.has_panicked() {
-            NoBoot::Again(format!("{name}'s kernel panicked; console: {console}"))
-        } else if let BootEnd::Ended(status) = end {
+        let ended = vm.qemu.try_wait().ok().flatten();
+        let console = &vm.console;
+        Err(if console.has_panicked() {
+            NoBoot::Again(console.why_gone(&name))
+        } else if let Some(status) = ended {
+            let console = console.tail();
             NoBoot::Other(Error::Failed(format!("{name} ended ({status}); console: {console}")))
         } else {
-            let limit = spec.timeout.as_secs();
+            let (limit, console) = (spec.timeout.as_secs(), console.tail());
             NoBoot::Again(format!("{name} did not boot in {limit} s; console: {console}"))
         })
-    }
-
-    /// Waits until the agent answers, QEMU has ended, or the kernel has panicked: a kernel that shall then end
-    /// the VM may stand still instead.
-    fn boot_end(&mut self, limit: Duration) -> BootEnd {
-        /// How often the console is looked at.
-        const PAUSE: Duration = Duration::from_secs(1);
-        let until = Instant::now() + limit;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if self.channel.ready(left.min(PAUSE)) {
-                return BootEnd::Ready;
-            }
-            if let Some(status) = self.qemu.try_wait().ok().flatten() {
-                return BootEnd::Ended(status);
-            }
-            if left.is_zero() || self.console.has_panicked() {
-                return BootEnd::Late;
-            }
-        }
     }
 
     /// Its IPv4 address on the link.
@@ -272,15 +256,6 @@ impl Vm {
     }
 }
 
-/// How waiting for a VM to boot ends.
-#[derive(PartialEq, Eq)]
-enum BootEnd {
-    Ready,
-    Ended(ExitStatus),
-    /// It has panicked, or its time is over.
-    Late,
-}
-
 /// Why a VM did not boot.
 enum NoBoot {
     /// It was not ready in its time, or its kernel panicked.
@@ -356,8 +331,15 @@ struct Console(Arc<Mutex<VecDeque<u8>>>);
 impl Console {
     const KEPT: usize = 16 << 10;
 
-    fn follow(&self, mut from: impl Read + Send + 'static, verbose: bool) {
-        let kept = self.0.clone();
+    /// Keeps what is written there. After the first panic of a kernel a thread calls `panicked`.
+    fn follow(
+        &self,
+        mut from: impl Read + Send + 'static,
+        verbose: bool,
+        panicked: impl FnOnce() + Send + 'static,
+    ) {
+        let (kept, console) = (self.0.clone(), self.clone());
+        let mut panicked = Some(panicked);
         thread::spawn(move || {
             let mut buf = [0; 4096];
             while let Ok(n @ 1..) = from.read(&mut buf) {
@@ -368,6 +350,12 @@ impl Console {
                 kept.extend(&buf[..n]);
                 let over = kept.len().saturating_sub(Self::KEPT);
                 kept.drain(..over);
+                drop(kept);
+                if console.has_panicked()
+                    && let Some(panicked) = panicked.take()
+                {
+                    thread::spawn(panicked);
+                }
             }
         });
     }
@@ -385,6 +373,14 @@ impl Console {
             None => (lines.len().saturating_sub(LINES), LINES),
         };
         lines[from..].iter().take(count).copied().collect::<Vec<_>>().join(" | ")
+    }
+
+    /// Why VM `name` answers no more.
+    fn why_gone(&self, name: &str) -> String {
+        // What was written last is still on its way.
+        thread::sleep(Duration::from_millis(500));
+        let what = if self.has_panicked() { "'s kernel panicked" } else { " is gone" };
+        format!("{name}{what}; console: {}", self.tail())
     }
 
     fn has_panicked(&self) -> bool {
