@@ -4,13 +4,17 @@
 use crate::vm::{Cmd, Error, Proc, Result, Vm};
 use serde_json::{Map, Value};
 use std::fmt;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 /// One end of a conversation.
 pub struct Peer {
     input: Box<dyn Write + Send>,
-    output: Box<dyn BufRead + Send>,
+    /// The lines that it writes, as a thread reads them.
+    output: Receiver<io::Result<String>>,
     process: Process,
     name: String,
 }
@@ -32,7 +36,7 @@ impl Peer {
         // Debian's own interpreter is the one that has pyverbs.
         let proc = vm.spawn(Cmd::new("/usr/bin/python3").arg(script))?;
         let name = format!("the peer in {}", vm.v4());
-        let (input, output) = (Box::new(proc.stdin()), Box::new(BufReader::new(proc.stdout())));
+        let (input, output) = (Box::new(proc.stdin()), lines(proc.stdout()));
         Ok(Self { input, output, process: Process::Guest(proc), name })
     }
 
@@ -47,7 +51,7 @@ impl Peer {
         let mut child = crate::vm::spawn(command).map_err(|e| failed(&e.to_string()))?;
         let input = child.stdin.take().ok_or_else(|| failed("no input"))?;
         let output = child.stdout.take().ok_or_else(|| failed("no output"))?;
-        let (input, output) = (Box::new(input), Box::new(BufReader::new(output)));
+        let (input, output) = (Box::new(input), lines(output));
         Ok(Self { input, output, process: Process::Host(child), name })
     }
 
@@ -84,14 +88,20 @@ impl Peer {
     /// The next answer, good or bad.
     ///
     /// # Errors
-    /// When the peer is gone or answers no JSON.
+    /// When the peer is gone, answers no JSON, or does not answer in time.
     pub fn receive(&mut self) -> Result<Value> {
-        let mut line = String::new();
+        /// More than any request asks it to wait.
+        const LIMIT: Duration = Duration::from_secs(300);
         let failed = |why: String| Error::Failed(format!("{}: {why}", self.name));
-        match self.output.read_line(&mut line) {
-            Ok(0) => Err(failed(format!("ended{}", self.process.last_words()))),
-            Ok(_) => serde_json::from_str(&line).map_err(|e| failed(format!("{e}: {line}"))),
-            Err(e) => Err(failed(e.to_string())),
+        match self.output.recv_timeout(LIMIT) {
+            Ok(Ok(line)) => serde_json::from_str(&line).map_err(|e| failed(format!("{e}: {line}"))),
+            Ok(Err(e)) => Err(failed(e.to_string())),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(failed(format!("no answer in {} s", LIMIT.as_secs())))
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(failed(format!("ended{}", self.process.last_words())))
+            }
         }
     }
 
@@ -108,6 +118,19 @@ impl Peer {
             }
         }
     }
+}
+
+/// Reads lines until the end of the output, or until nobody takes them.
+fn lines(output: impl Read + Send + 'static) -> Receiver<io::Result<String>> {
+    let (found, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines() {
+            if found.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
 }
 
 impl Process {
