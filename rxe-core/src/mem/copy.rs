@@ -22,6 +22,35 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+/// Takes `$step`s until no bytes are left: single ones until `$aligned` is a multiple of 8, then as large ones as
+/// there can be. Before each, `$aligned` is a multiple of its size.
+macro_rules! steps {
+    ($step:ident, $aligned:ident, $left:ident) => {
+        if $aligned.addr() & 1 != 0 && $left >= 1 {
+            $step!(u8, AtomicU8);
+        }
+        if $aligned.addr() & 2 != 0 && $left >= 2 {
+            $step!(u16, AtomicU16);
+        }
+        if $aligned.addr() & 4 != 0 && $left >= 4 {
+            $step!(u32, AtomicU32);
+        }
+        // Now it is a multiple of 8, or fewer bytes are left than the next aligned step needs.
+        while $left >= 8 {
+            $step!(u64, AtomicU64);
+        }
+        if $left & 4 != 0 {
+            $step!(u32, AtomicU32);
+        }
+        if $left & 2 != 0 {
+            $step!(u16, AtomicU16);
+        }
+        if $left & 1 != 0 {
+            $step!(u8, AtomicU8);
+        }
+    };
+}
+
 /// Copies private bytes into shared memory, first to last.
 ///
 /// # Safety
@@ -33,7 +62,7 @@ pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
     macro_rules! step {
         ($number:ty, $atomic:ty) => {
             // SAFETY: both ranges have at least as many bytes left. `to` is a multiple of the
-            // number's size: see each use.
+            // number's size: see `steps`.
             unsafe {
                 let value = from.cast::<$number>().read_unaligned();
                 <$atomic>::from_ptr(to.cast()).store(value, Ordering::Release);
@@ -43,29 +72,7 @@ pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
             left -= size_of::<$number>();
         };
     }
-    // Single steps until `to` is a multiple of 8, or no bytes are left.
-    if to.addr() & 1 != 0 && left >= 1 {
-        step!(u8, AtomicU8);
-    }
-    if to.addr() & 2 != 0 && left >= 2 {
-        step!(u16, AtomicU16);
-    }
-    if to.addr() & 4 != 0 && left >= 4 {
-        step!(u32, AtomicU32);
-    }
-    // Now `to` is a multiple of 8, or fewer bytes are left than the next aligned step needs.
-    while left >= 8 {
-        step!(u64, AtomicU64);
-    }
-    if left & 4 != 0 {
-        step!(u32, AtomicU32);
-    }
-    if left & 2 != 0 {
-        step!(u16, AtomicU16);
-    }
-    if left & 1 != 0 {
-        step!(u8, AtomicU8);
-    }
+    steps!(step, to, left);
     debug_assert_eq!(left, 0);
     let _ = (from, to);
 }
@@ -82,7 +89,7 @@ pub(super) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
     macro_rules! step {
         ($number:ty, $atomic:ty) => {
             // SAFETY: both ranges have at least as many bytes left. `from` is a multiple of the
-            // number's size: see each use. Relaxed loads of up to a pointer's size are allowed on
+            // number's size: see `steps`. Relaxed loads of up to a pointer's size are allowed on
             // memory that is mapped read-only.
             unsafe {
                 let value = <$atomic>::from_ptr(from.cast_mut().cast()).load(Ordering::Relaxed);
@@ -93,28 +100,7 @@ pub(super) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
             left -= size_of::<$number>();
         };
     }
-    if from.addr() & 1 != 0 && left >= 1 {
-        step!(u8, AtomicU8);
-    }
-    if from.addr() & 2 != 0 && left >= 2 {
-        step!(u16, AtomicU16);
-    }
-    if from.addr() & 4 != 0 && left >= 4 {
-        step!(u32, AtomicU32);
-    }
-    // As in `store`.
-    while left >= 8 {
-        step!(u64, AtomicU64);
-    }
-    if left & 4 != 0 {
-        step!(u32, AtomicU32);
-    }
-    if left & 2 != 0 {
-        step!(u16, AtomicU16);
-    }
-    if left & 1 != 0 {
-        step!(u8, AtomicU8);
-    }
+    steps!(step, from, left);
     debug_assert_eq!(left, 0);
     let _ = (from, to);
 }
