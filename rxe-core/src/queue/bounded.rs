@@ -58,19 +58,15 @@ impl<T> Bounded<T> {
         Some(item)
     }
 
-    /// Removes the items for which `keep` returns `false`. The caller makes sure that nobody else
-    /// pushes or pops meanwhile.
-    pub(crate) fn retain(&self, mut keep: impl FnMut(&T) -> bool) {
-        let all: Vec<_> = std::iter::from_fn(|| self.list.pop()).collect();
-        let mut gone = 0;
-        for item in all {
-            if keep(&item) {
-                self.list.push(item);
-            } else {
-                gone += 1;
-            }
-        }
-        self.places.fetch_sub(gone, Ordering::AcqRel);
+    /// Takes items out, the oldest first, and leaves their places taken until [`Bounded::free`]. So it
+    /// ends, whatever others push meanwhile.
+    pub(crate) fn drain(&self) -> impl Iterator<Item = T> {
+        std::iter::from_fn(|| self.list.pop())
+    }
+
+    /// Frees the places of so many items that [`Bounded::drain`] has taken out.
+    pub(crate) fn free(&self, count: u32) {
+        self.places.fetch_sub(count.into(), Ordering::AcqRel);
     }
 
     /// Changes the number of places to `depth`. Items stay in the list.
@@ -111,14 +107,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_out_of_the_middle_gives_its_places_back() {
+    fn what_is_drained_keeps_its_places_until_they_are_freed() {
         let list = Bounded::new(4);
-        assert_eq!([1, 2, 3, 4].map(|n| list.push(n)), [Ok(()); 4]);
-        list.retain(|n| n % 2 == 0);
-        assert_eq!(list.len(), 2);
-        assert_eq!([5, 6, 7].map(|n| list.push(n)), [Ok(()), Ok(()), Err(7)]);
-        let left: Vec<_> = std::iter::from_fn(|| list.pop()).collect();
-        assert_eq!(left, [2, 4, 5, 6]);
+        assert_eq!([1, 2, 3].map(|n| list.push(n)), [Ok(()); 3]);
+        assert_eq!(list.drain().collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(([4, 5].map(|n| list.push(n)), list.len()), ([Ok(()), Err(5)], 4));
+        list.free(2);
+        assert_eq!(([5, 6, 7].map(|n| list.push(n)), list.len()), ([Ok(()), Ok(()), Err(7)], 4));
+        assert_eq!(list.pop(), Some(4));
     }
 
     #[test]

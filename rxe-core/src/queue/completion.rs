@@ -1,5 +1,6 @@
 //! Completions and completion queues. IBTA 11.4.2, 10.10.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
@@ -95,8 +96,9 @@ pub enum Arm {
 pub struct CompletionQueue {
     id: u64,
     list: Bounded<Completion>,
-    /// Read-locked to take a completion, write-locked to remove those of a QP.
-    discarding: RwLock<()>,
+    /// Completions that are older than those in the list: what was left of it when those of a QP were
+    /// removed. Read-locked to take a completion from the list.
+    older: RwLock<VecDeque<Completion>>,
     /// 0, or an [`Arm`].
     armed: AtomicU8,
     overflowed: AtomicBool,
@@ -114,7 +116,7 @@ impl CompletionQueue {
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             list: Bounded::new(depth.max(1)),
-            discarding: RwLock::new(()),
+            older: RwLock::new(VecDeque::new()),
             armed: AtomicU8::new(0),
             overflowed: AtomicBool::new(false),
             ignores_overrun: AtomicBool::new(false),
@@ -139,8 +141,20 @@ impl CompletionQueue {
         if self.is_empty() {
             return None;
         }
-        let _reading = self.discarding.read();
-        self.list.pop()
+        let older = self.older.read();
+        if older.is_empty() {
+            return self.list.pop();
+        }
+        drop(older);
+        self.poll_older()
+    }
+
+    #[cold]
+    fn poll_older(&self) -> Option<Completion> {
+        let mut older = self.older.write();
+        let Some(completion) = older.pop_front() else { return self.list.pop() };
+        self.list.free(1);
+        Some(completion)
     }
 
     /// Changes the depth to `depth` completions (at least 1). Completions in the queue stay.
@@ -184,14 +198,20 @@ impl CompletionQueue {
         self.list.depth() as usize
     }
 
-    /// Removes the completions of a QP, for RESET and destroy. The caller makes sure that nothing
-    /// else completes here meanwhile, so that the other completions keep their order.
+    /// Removes the completions of a QP, for RESET and destroy. The caller makes sure that this QP
+    /// completes nothing here meanwhile. Others may, those of other engines: each one's completions keep
+    /// their order, since what stays is not put back behind newer ones.
     pub(crate) fn discard(&self, qpn: Qpn) {
         if self.is_empty() {
             return;
         }
-        let _writing = self.discarding.write();
-        self.list.retain(|completion| completion.qpn != qpn);
+        let mut older = self.older.write();
+        older.extend(self.list.drain());
+        let all = older.len();
+        older.retain(|completion| completion.qpn != qpn);
+        let gone = all - older.len();
+        // No more than there are places.
+        self.list.free(u32::try_from(gone).unwrap_or(u32::MAX));
     }
 
     /// Adds a completion, and notifies if the queue is armed for it. If the queue is full, the
@@ -297,6 +317,51 @@ mod tests {
         let left: Vec<_> = std::iter::from_fn(|| cq.poll()).map(|c| c.id).collect();
         assert_eq!(left, [1, 4, 5]);
         cq.discard(numbers[0]);
+    }
+
+    /// Queue pairs of several engines complete here. One of them is destroyed while another completes.
+    #[test]
+    fn completions_of_others_keep_their_order_while_those_of_a_queue_pair_go() {
+        const EACH: u32 = if cfg!(miri) { 100 } else { 5_000 };
+        let cq = CompletionQueue::new(2 * EACH, None);
+        let [stays, goes] = [5, 7].map(|n| Qpn::new(n).unwrap());
+        let push = |id: u32, qpn| {
+            cq.push(Completion::new(id.into(), Status::Success, qpn, Time::ZERO)).unwrap();
+        };
+        std::thread::scope(|scope| {
+            let completes = scope.spawn(|| {
+                for id in 0..EACH {
+                    push(id, stays);
+                    if id % 16 == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            while !completes.is_finished() {
+                push(0, goes);
+                cq.discard(goes);
+            }
+        });
+        let left: Vec<_> = std::iter::from_fn(|| cq.poll()).collect();
+        assert!(left.iter().map(|c| c.id).eq(0..u64::from(EACH)), "in order, and none is lost");
+        assert_eq!(cq.len(), 0);
+    }
+
+    #[test]
+    fn what_was_left_of_a_queue_counts_and_is_polled_first() {
+        let cq = CompletionQueue::new(4, None);
+        let [stays, goes] = [5, 7].map(|n| Qpn::new(n).unwrap());
+        let push = |id, qpn| cq.push(Completion::new(id, Status::Success, qpn, Time::ZERO)).is_ok();
+        assert!(push(1, stays) && push(2, goes) && push(3, stays));
+        cq.discard(goes);
+        assert!(push(4, goes) && push(5, stays));
+        assert!(!push(6, stays), "as many as there are places");
+        assert_eq!(cq.poll().map(|c| c.id), Some(1));
+        cq.discard(goes);
+        assert_eq!(cq.len(), 2);
+        assert!(push(7, stays) && push(8, stays));
+        let left: Vec<_> = std::iter::from_fn(|| cq.poll()).map(|c| c.id).collect();
+        assert_eq!((left, cq.len()), (vec![3, 5, 7, 8], 0));
     }
 
     #[test]
