@@ -165,11 +165,12 @@ impl Meter {
 
     fn add(&mut self, now: Time, bytes: u64) {
         let since = *self.since.get_or_insert(now);
-        self.bytes += bytes;
         if now.since(since) >= Self::PERIOD {
+            // What is sent now is of the next period: this one may have been a pause.
             self.rate = per_second(self.bytes, now.since(since));
             (self.since, self.bytes) = (Some(now), 0);
         }
+        self.bytes += bytes;
     }
 
     fn rate(&self, now: Time) -> u64 {
@@ -351,6 +352,21 @@ mod tests {
         rate(&mut congestion, 2400, 100_000);
         assert_eq!(rate(&mut congestion, 102_400, 1000), full);
         assert!(congestion.pace.is_none(), "and costs nothing any more");
+    }
+
+    #[test]
+    fn the_first_cut_is_from_the_rate_of_the_burst_that_follows_a_pause() {
+        let mut congestion = Congestion::new(true);
+        for start in [0, 5000, 1_000_000] {
+            // 200 kB at once. The notification comes before any more is sent.
+            congestion.sent(at(start), 200_000);
+            congestion.notified(at(start + 100));
+            // Half of 200 kB in 100 µs.
+            let rate = congestion.rate().unwrap();
+            assert!((999_000_000..1_001_000_000).contains(&rate), "{rate} at {start}");
+            congestion.allowance(at(start + 4000), 1000);
+            assert_eq!(congestion.rate(), None, "the rate is restored");
+        }
     }
 
     #[test]
