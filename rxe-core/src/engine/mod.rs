@@ -433,7 +433,7 @@ mod tests {
     use super::*;
     use crate::queue::{CompletionQueue, RecvRequest};
     use crate::types::QpCap;
-    use crate::wire::{TxBatch, TxLimits};
+    use crate::wire::{DropReason, NetHeader, TxBatch, TxLimits};
 
     #[test]
     fn one_overflow_that_leads_to_another_stops_all_behind_both() {
@@ -464,6 +464,15 @@ mod tests {
         b.poll_transmit(Time::ZERO, &mut TxBatch::new(TxLimits::default()));
         assert_eq!(states(), [QpState::Err, QpState::Err, QpState::Init]);
         assert!(b.doorbells().is_empty());
+    }
+
+    #[test]
+    fn a_frame_may_hold_more_packets_than_there_are_identifications() {
+        let mut engine = Engine::new(Config::default(), Arc::default());
+        let bytes = [0; 0x1_0040];
+        let frame = Frame { segment: 1, ..Frame::single(NetHeader::default(), &bytes) };
+        engine.handle_frame(Time::ZERO, &frame);
+        assert_eq!(engine.counters().dropped(DropReason::Truncated), bytes.len() as u64);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::qp::Qp;
 use crate::service::{Ctx, Window};
 use crate::types::{Gid, Pkey, QpState, QpType, Qpn, Time};
 use crate::wire::icrc::Prefix;
-use crate::wire::{BthView, DropReason, Frame, NetHeader, OpInfo, Packet, Service};
+use crate::wire::{BthView, DropReason, Frame, NetHeader, OpInfo, Packet, Service, id_step};
 
 impl Engine {
     /// Takes a buffer that has arrived. Whatever is in it is hostile until checked.
@@ -46,7 +46,7 @@ impl Engine {
         let mut current: Option<&mut Qp> = None;
         let mut ahead = Ahead::new(frame);
         let (mut whole, mut apart) = (frame.payloads(), frame.apart.iter());
-        for index in 0.. {
+        for index in (0..).map(id_step) {
             let (bytes, packet) = match whole.next() {
                 Some(bytes) => (bytes, Packet::parse(bytes)),
                 None => match apart.next() {

@@ -151,7 +151,7 @@ impl<'a> Frame<'a> {
 /// What the `index`-th packet's identification is greater by: it has 16 bits and wraps.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "identifications wrap")]
-pub(super) fn id_step(index: usize) -> u16 {
+pub(crate) fn id_step(index: usize) -> u16 {
     index as u16
 }
 
