@@ -17,6 +17,8 @@ pub(super) struct Neighbours {
     entries: HashMap<IpAddr, Entry>,
     /// Bytes of all frames that wait.
     waiting: usize,
+    /// Frames that were dropped with the entries of hosts that had to make room.
+    dropped: u64,
 }
 
 #[derive(Debug)]
@@ -49,7 +51,7 @@ pub(super) enum Lookup {
 pub(super) struct Due {
     /// Ask for these.
     pub(super) ask: Vec<IpAddr>,
-    /// So many frames were dropped, since nobody has answered.
+    /// So many frames were dropped, since nobody has answered, or not before another host needed room.
     pub(super) dropped: u64,
 }
 
@@ -109,7 +111,7 @@ impl Neighbours {
 
     /// What is due now.
     pub(super) fn due(&mut self, now: Time) -> Due {
-        let mut due = Due::default();
+        let mut due = Due { dropped: std::mem::take(&mut self.dropped), ..Due::default() };
         let waiting = &mut self.waiting;
         self.entries.retain(|ip, entry| {
             if entry.deadline().is_some_and(|at| at > now) {
@@ -137,6 +139,7 @@ impl Neighbours {
         let oldest = self.entries.iter().min_by_key(|(_, e)| e.used).map(|(ip, _)| *ip);
         if let Some(entry) = oldest.and_then(|ip| self.entries.remove(&ip)) {
             self.waiting -= entry.frames.iter().map(Vec::len).sum::<usize>();
+            self.dropped += entry.frames.len() as u64;
         }
     }
 }
@@ -203,6 +206,16 @@ mod tests {
         // Nobody uses it any more.
         assert_eq!(hosts.due(at(60)), Due::default());
         assert_eq!(hosts.deadline(), None);
+    }
+
+    #[test]
+    fn frames_to_a_host_that_makes_room_for_another_count_as_dropped() {
+        let mut hosts = Neighbours::default();
+        hosts.lookup(ip(0), at(0));
+        assert!(hosts.wait(ip(0), vec![0; 20]) && hosts.wait(ip(0), vec![0; 20]));
+        (1..=4096).for_each(|n| assert_eq!(hosts.lookup(ip(n), at(1)), Lookup::Ask));
+        assert_eq!((hosts.entries.len(), hosts.waiting), (MAX_ENTRIES, 0));
+        assert_eq!([hosts.due(at(1)).dropped, hosts.due(at(1)).dropped], [2, 0]);
     }
 
     #[test]
