@@ -165,9 +165,10 @@ impl Link for InterfaceLink {
                 return Ok(false);
             };
             let arrived = self.socket.arrived(&self.arena.get(at));
-            // Other segments than of UDP are nothing that an endpoint has asked for.
-            let Some(vnet) = arrived.vnet else { continue };
-            let mut bytes = arrived.bytes;
+            // Other segments than of UDP are nothing that an endpoint has asked for: they are handed out
+            // as an empty frame, since a flood of them must end a call too.
+            let mut bytes = if arrived.vnet.is_some() { arrived.bytes } else { &[] };
+            let vnet = arrived.vnet.unwrap_or_default();
             if vnet.lacks_checksum(bytes) {
                 self.completed.clear();
                 self.completed.extend_from_slice(bytes);

@@ -8,6 +8,11 @@ use smoltcp::wire::IpAddress;
 
 use super::*;
 use crate::l2::interface::InterfaceLink;
+use crate::packet::socket::{PacketSocket, PacketSocketConfig};
+use crate::sys::addr::RawAddr;
+use crate::sys::cmsg::Control;
+use crate::sys::mmsg::{Outgoing, sendmmsg};
+use crate::sys::netdev::NetDev;
 use crate::testing::link::{FAR, NEAR, add_addresses, ips, shell, with_peer};
 use crate::testing::{in_namespace, receive_packets, skipped};
 use crate::{UdpBackend, UdpConfig};
@@ -272,6 +277,39 @@ fn frames_wait_for_a_queue_that_is_full_and_the_descriptor_tells_when_it_is_not(
         }
         let mut polls = [PollFd::new(near.shared(), PollFlags::IN)];
         assert_eq!(poll(&mut polls, Some(&Timespec::default())).unwrap(), 0);
+    });
+}
+
+/// A host on the link may send as many as it likes.
+#[test]
+fn segments_that_are_no_udp_count_for_the_budget() {
+    in_namespace(PAIR, || {
+        let mut near =
+            InterfaceLink::open("near0", &parse(&format!("if:near0 mac {NEAR_MAC}"))).unwrap();
+        let interface = NetDev::lookup("far0").unwrap().index;
+        let nothing = [libc::sock_filter { code: 6, jt: 0, jf: 0, k: 0 }];
+        let far = PacketSocket::open(&PacketSocketConfig {
+            interface,
+            ethernet: true,
+            filter: &nothing,
+            outgoing: false,
+            buffer: 1 << 20,
+            keep: SharedFd::guarded,
+        });
+        let far = far.unwrap();
+        if !far.vnet {
+            skipped("segments_that_are_no_udp", format_args!("this kernel has none"));
+            return;
+        }
+        // TCP in segments of 100 bytes, without its checksum.
+        let [headers, start, at] = [54_u16, 34, 16].map(u16::to_ne_bytes);
+        let vnet = [&[1, 1], &headers[..], &100_u16.to_ne_bytes(), &start, &at].concat();
+        let frame = ipv4(IpProtocol::Tcp, false, 20 + 300, |tcp| tcp[12] = 5 << 4);
+        let parts = [&vnet[..], &frame, &[]];
+        let addr = RawAddr::link(interface, 0x0800);
+        let out = Outgoing { addr, control: Control::EMPTY, parts };
+        assert_eq!(sendmmsg(far.intact().unwrap(), &[out]).unwrap(), 1);
+        assert_eq!(wait_for(&mut near, |_| true), (vec![], 0));
     });
 }
 
