@@ -150,15 +150,11 @@ impl L2Backend {
             }
             self.link.flush()?;
             self.work_until(begun + at + DAD_TIME / 2, |endpoint, seen| {
-                let (address, mac) = match seen? {
-                    Sighting::Has(ip, mac) => (ip, Some(Mac(mac))),
-                    Sighting::Probes(ip, [0, 0, 0, 0, 0, 0]) => (ip, None),
-                    Sighting::Probes(ip, mac) => (ip, Some(Mac(mac))),
-                };
+                let (Sighting::Has(address, mac) | Sighting::Probes(address, mac)) = seen?;
                 // A bridge may bring its own frames back.
-                let other = mac.is_none_or(|mac| mac.0 != endpoint.mac);
+                let other = mac != endpoint.mac;
                 (other && addresses.iter().any(|a| a.ip == address))
-                    .then_some(L2Failure::AddressTaken { address, mac })
+                    .then_some(L2Failure::AddressTaken { address, mac: Mac(mac) })
                     .map(Err)
             })?;
         }

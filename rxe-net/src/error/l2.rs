@@ -75,8 +75,8 @@ pub enum L2Failure {
     AddressTaken {
         /// The address.
         address: IpAddr,
-        /// The host, if it has said so.
-        mac: Option<Mac>,
+        /// The host.
+        mac: Mac,
     },
     /// No DHCP server has answered.
     NoLease,
@@ -84,8 +84,8 @@ pub enum L2Failure {
     LeaseTaken {
         /// The address.
         address: IpAddr,
-        /// The host, if it has said so.
-        mac: Option<Mac>,
+        /// The host.
+        mac: Mac,
     },
     /// It has no such address.
     NoSuchAddress {
@@ -195,23 +195,17 @@ impl L2Failure {
                 "the other end of {link} has announced a frame of {length} bytes, which is none: \
                  the socket must be that of QEMU's `-netdev stream`"
             ),
-            Self::AddressTaken { address, mac } => {
-                write!(f, "another host on {link} has the address {address}")?;
-                if let Some(mac) = mac {
-                    write!(f, " (its Ethernet address is {mac})")?;
-                }
-                f.write_str(": use another")
-            }
-            Self::LeaseTaken { address, mac } => {
-                write!(f, "another host on {link} has the address {address}")?;
-                if let Some(mac) = mac {
-                    write!(f, " (its Ethernet address is {mac})")?;
-                }
-                f.write_str(
-                    ", which a DHCP server has given. The server has been told: try again, or name \
-                     an address (`address ADDRESS/LENGTH`)",
-                )
-            }
+            Self::AddressTaken { address, mac } => write!(
+                f,
+                "another host on {link} has the address {address} (its Ethernet address is {mac}): \
+                 use another"
+            ),
+            Self::LeaseTaken { address, mac } => write!(
+                f,
+                "another host on {link} has the address {address} (its Ethernet address is {mac}), \
+                 which a DHCP server has given. The server has been told: try again, or name an \
+                 address (`address ADDRESS/LENGTH`)"
+            ),
             Self::NoLease => write!(
                 f,
                 "no DHCP server on {link} has given an address: name one (`address \

@@ -6,7 +6,7 @@ mod interface;
 mod tap;
 
 use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -179,6 +179,22 @@ fn an_address_that_another_host_has_is_refused() {
     }
 }
 
+/// What this end sends comes back to it, as by a bridge or a port that mirrors.
+#[test]
+fn its_own_questions_that_come_back_are_of_no_other_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(socket(&dir)).unwrap();
+    let mirror = thread::spawn(move || {
+        let (mut to, _) = listener.accept().unwrap();
+        let mut from = to.try_clone().unwrap();
+        let _ = std::io::copy(&mut from, &mut to);
+    });
+    let words = format!("address 10.9.0.1/24 address fd09::1/64 mac {NEAR_MAC}");
+    let near = L2Backend::open(&config(&socket(&dir), &words)).map_err(|e| e.to_string());
+    assert_eq!(near.map(drop), Ok(()));
+    mirror.join().unwrap();
+}
+
 #[test]
 fn a_second_process_is_refused_and_told_who_has_the_endpoint() {
     let dir = tempfile::tempdir().unwrap();
@@ -299,7 +315,7 @@ fn what_is_no_frame_ends_the_connection_and_not_the_endpoint() {
     near.receive(64, &mut |_| {}).unwrap();
     drop(far);
     // The end that connects cannot go on.
-    let listener = std::os::unix::net::UnixListener::bind(dir.path().join("other")).unwrap();
+    let listener = UnixListener::bind(dir.path().join("other")).unwrap();
     let words = format!("address 10.9.0.2/24 mac {FAR_MAC} nodad");
     let mut end = L2Backend::open(&config(&dir.path().join("other"), &words)).unwrap();
     let (mut peer, _) = listener.accept().unwrap();

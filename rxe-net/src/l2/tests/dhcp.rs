@@ -1,5 +1,4 @@
 use std::net::Ipv4Addr;
-use std::os::unix::net::UnixListener;
 
 use smoltcp::wire::{DhcpMessageType, DhcpPacket, DhcpRepr, IpAddress, UdpRepr};
 
