@@ -70,6 +70,8 @@ pub struct L2Backend {
 const DAD_TIME: Duration = Duration::from_secs(1);
 /// How long to wait for a DHCP server. Its client repeats after 10 s.
 const DHCP_TIME: Duration = Duration::from_secs(12);
+/// Frames between two looks at the time meanwhile.
+const FRAMES: usize = 64;
 
 impl L2Backend {
     /// Opens the link, makes sure that nobody else has the addresses, and waits for a DHCP server if it
@@ -197,7 +199,9 @@ impl L2Backend {
             let now = self.now();
             self.endpoint.tick(&mut *self.link, now);
             let mut result = done(&self.endpoint, None);
-            while result.is_none() {
+            // In a flood there would be no end.
+            let mut left = FRAMES;
+            while result.is_none() && left > 0 {
                 let mut seen = None;
                 let endpoint = &mut self.endpoint;
                 let other = &mut |arrival: &Arrival<'_>| {
@@ -206,6 +210,7 @@ impl L2Backend {
                 if !self.link.next(other)? {
                     break;
                 }
+                left -= 1;
                 self.endpoint.after_input(&mut *self.link, now);
                 result = done(&self.endpoint, seen.flatten());
             }
@@ -216,6 +221,10 @@ impl L2Backend {
             let now = self.now();
             if now >= until {
                 return Ok(());
+            }
+            if left == 0 {
+                // The link may have more, of which its descriptor does not tell.
+                continue;
             }
             let wake = self.endpoint.deadline.map_or(until, |at| at.min(until));
             let wait = wake.since(now).max(Duration::from_millis(1));

@@ -195,6 +195,48 @@ fn its_own_questions_that_come_back_are_of_no_other_host() {
     mirror.join().unwrap();
 }
 
+/// A link on which there always is one more frame.
+struct Flood(Box<dyn Link>);
+
+impl Link for Flood {
+    fn next(&mut self, f: &mut dyn FnMut(&Arrival<'_>)) -> Result<bool, NetError> {
+        f(&Arrival::single(&[]));
+        Ok(true)
+    }
+
+    fn push(&mut self, _: &[&[u8]]) -> Result<(), Loss> {
+        Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn flush(&mut self) -> Result<(), NetError> {
+        Ok(())
+    }
+
+    fn shared(&self) -> &SharedFd {
+        self.0.shared()
+    }
+}
+
+#[test]
+fn a_flood_does_not_keep_an_endpoint_from_opening() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = format!("address 10.9.0.1/24 mac {NEAR_MAC} nodad");
+    let near = L2Backend::open(&config(&socket(&dir), &words)).unwrap();
+    let addresses = near.addresses().to_vec();
+    let mut near = L2Backend { link: Box::new(Flood(near.link)), ..near };
+    let begun = Instant::now();
+    let looks = thread::spawn(move || near.find_duplicates(&addresses).map_err(|e| e.to_string()));
+    while !looks.is_finished() {
+        assert!(begun.elapsed() < 10 * DAD_TIME, "it looks for duplicates without end");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(looks.join().unwrap(), Ok(()));
+}
+
 #[test]
 fn a_second_process_is_refused_and_told_who_has_the_endpoint() {
     let dir = tempfile::tempdir().unwrap();
