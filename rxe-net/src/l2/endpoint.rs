@@ -168,6 +168,8 @@ impl Endpoint {
 
     /// Processes a frame that is not for the engine, and tells what it says about who has an address.
     pub(super) fn other(&mut self, bytes: &[u8], now: Time) -> Option<Sighting> {
+        let plain = without_priority(bytes);
+        let bytes = plain.as_deref().unwrap_or(bytes);
         self.stack.input(bytes, now);
         if bytes.get(6..12) != Some(&self.mac) {
             self.groups.input(bytes, self.mac, now);
@@ -369,6 +371,16 @@ impl Endpoint {
         self.counters.rx_packets += frame.count() as u64;
         self.counters.rx_bytes += frame.payload.len() as u64;
     }
+}
+
+/// A frame with a tag that only carries a priority, without it; `None` if it has no such tag. IEEE 802.1Q,
+/// 6.9.
+fn without_priority(frame: &[u8]) -> Option<Vec<u8>> {
+    const TAG: usize = 4;
+    let (ethernet, _) = Ethernet::parse(frame).ok()?;
+    ethernet.vlan.filter(|tag| tag.vid() == 0)?;
+    let (addresses, rest) = frame.split_at_checked(12)?;
+    Some([addresses, rest.get(TAG..)?].concat())
 }
 
 /// The packets of a burst.

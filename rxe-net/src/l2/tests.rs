@@ -347,6 +347,24 @@ fn ping() -> Vec<u8> {
 }
 
 #[test]
+fn a_tag_that_only_carries_a_priority_does_not_keep_neighbours_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut near, mut far) = with_stranger(&dir);
+    let mut packets = batch(&near, "10.9.0.1", "10.9.0.2");
+    send_all(&mut near, &mut packets);
+    let tagged = |frame: &[u8], tag: [u8; 4]| [&frame[..12], &tag, &frame[12..]].concat();
+    let other = [2, 0, 0, 0, 0, 2];
+    let claimed = claim(other, ip("10.9.0.2"));
+    // A frame of VLAN 5 is of another network.
+    write_frame(&mut far, &tagged(&claimed, [0x81, 0, 0xe0, 5]));
+    near.receive(64, &mut |_| {}).unwrap();
+    assert_eq!(near.counters().tx_packets, 0);
+    write_frame(&mut far, &tagged(&claimed, [0x81, 0, 0xe0, 0]));
+    near.receive(64, &mut |_| {}).unwrap();
+    assert_eq!(near.counters().tx_packets, COUNT as u64);
+}
+
+#[test]
 fn what_is_no_frame_ends_the_connection_and_not_the_endpoint() {
     let dir = tempfile::tempdir().unwrap();
     let (mut near, mut far) = with_stranger(&dir);
