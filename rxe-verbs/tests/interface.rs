@@ -189,6 +189,37 @@ fn a_device_outlives_a_change_that_comes_when_no_descriptor_is_left() {
     });
 }
 
+#[test]
+fn the_path_mtu_follows_that_of_the_interface() {
+    in_namespace(SETUP, || {
+        let a = Side::new(Device::open("veth0").unwrap());
+        let b = Side::new(open("127.0.0.2".parse().unwrap()));
+        let becomes = |link: u32, mtu: Mtu| {
+            sh(&format!("ip link set veth0 mtu {link}"));
+            let deadline = Instant::now() + TIMEOUT;
+            while a.device.active_mtu() != mtu && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!((a.device.active_mtu(), a.device.port_attr().active_mtu), (mtu, mtu));
+            let qp = a.pd.qp(&a.cq).gid_index(1).build().unwrap();
+            let peer = Endpoint { mtu: Mtu::M4096, ..b.qp.endpoint() };
+            qp.connect(&peer, &ConnectOptions::default()).unwrap();
+            assert_eq!(qp.query().unwrap().path_mtu, mtu);
+            qp.to_reset().unwrap();
+            let larger = [Mtu::M1024, Mtu::M2048].into_iter().find(|larger| *larger > mtu);
+            let options = ConnectOptions { mtu: larger, ..ConnectOptions::default() };
+            let refused = qp.connect(&peer, &options).unwrap_err().to_string();
+            assert!(refused.contains(&format!("path MTU is {}", mtu.bytes())), "{refused}");
+        };
+        becomes(1000, Mtu::M512);
+        talk(&a, 1, &b);
+        becomes(1500, Mtu::M1024);
+        // It is no more than when the device was opened.
+        becomes(9000, Mtu::M1024);
+        talk(&a, 1, &b);
+    });
+}
+
 /// A device at the other end of the cable, in a network namespace of its own.
 fn other_end() -> Side {
     at_the_other_end("peer0", || {

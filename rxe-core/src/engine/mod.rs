@@ -39,7 +39,7 @@ use crate::mem::{Memory, PdId};
 use crate::qp::{Qp, address};
 use crate::queue::{AddressHandle, Doorbells};
 use crate::service::{Ctx, QpHandle, QpInit, Window};
-use crate::types::{AddressVector, AttrMask, Gid, QpAttr, QpState, QpType, Qpn, Time};
+use crate::types::{AddressVector, AttrMask, Gid, Mtu, QpAttr, QpState, QpType, Qpn, Time};
 use crate::wire::Frame;
 use crate::wire::icrc::PrefixCache;
 
@@ -103,6 +103,12 @@ impl Engine {
     /// that they were connected with.
     pub fn set_gids(&mut self, gids: Vec<Gid>) {
         self.config.gids = gids;
+    }
+
+    /// Replaces the largest path MTU, when the interface's MTU has changed. QPs keep the path MTU that they
+    /// were connected with.
+    pub fn set_max_mtu(&mut self, mtu: Mtu) {
+        self.config.max_mtu = mtu;
     }
 
     /// The device's memory.

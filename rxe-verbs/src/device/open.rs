@@ -38,7 +38,6 @@ pub(super) struct DeviceInner {
     pub(super) backend: &'static str,
     /// What changes with the interface.
     pub(super) port: Arc<PortData>,
-    pub(super) mtu: Mtu,
     pub(super) limits: Limits,
     pub(super) quotas: Arc<Quotas>,
     pub(super) resources: Arc<Resources>,
@@ -74,7 +73,8 @@ impl Device {
     /// What its port is like now.
     pub fn port_attr(&self) -> PortAttr {
         let max_msg_sz = u32::try_from(self.inner.limits.max_message).unwrap_or(u32::MAX);
-        PortAttr { max_msg_sz, ..PortAttr::of(&self.inner.port.interface()) }
+        let active_mtu = self.active_mtu();
+        PortAttr { max_msg_sz, active_mtu, ..PortAttr::of(&self.inner.port.interface()) }
     }
 
     /// `udp`, `packet`, `xdp:driver`, …: the name of a backend, in the mode that it is in.
@@ -130,9 +130,10 @@ impl Device {
         at.and_then(|at| u16::try_from(at).ok()).unwrap_or(0)
     }
 
-    /// The largest path MTU that the link carries.
+    /// The largest path MTU that the link carries now. If the interface's MTU becomes smaller, so does this;
+    /// it becomes no larger than it was when the device was opened.
     pub fn active_mtu(&self) -> Mtu {
-        self.inner.mtu
+        self.inner.port.mtu()
     }
 
     /// The clock that [`crate::Completion::timestamp`] is read from: CLOCK_MONOTONIC, in nanoseconds; on a

@@ -289,7 +289,7 @@ impl OpenOptions {
         };
         let memory = Arc::clone(&common.memory);
         let table = (!named).then(|| info.gids().clone());
-        let port = Arc::new(PortData::new(info.interface().clone(), table, gids.into()));
+        let port = Arc::new(PortData::new(info.interface().clone(), table, gids.into(), mtu));
         let ports = Arc::new(Ports::default());
         let (shard, groups) = common.shard(config, backend)?;
         ports.add(groups.clone(), Arc::clone(&shard));
@@ -324,7 +324,6 @@ impl OpenOptions {
             backend: name,
             info,
             port,
-            mtu,
             limits,
             quotas,
             resources,

@@ -20,10 +20,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use rxe_core::types::Gid;
+use rxe_core::types::{Gid, Mtu};
 use rxe_net::{GidTable, Interface, InterfaceMonitor};
 
-use super::shards::Ports;
+use super::shards::{Port, Ports};
 use super::{PortAttr, PortState};
 use crate::error::{Error, Result};
 use crate::event::{AsyncEvents, AsyncKind};
@@ -32,7 +32,12 @@ use crate::progress::{Alarm, Monitor, Shard};
 /// What changes about a device's port: the interface behind it, and its GID table; and how often it went
 /// down.
 #[derive(Debug)]
-pub(super) struct PortData(RwLock<State>, AtomicU64);
+pub(super) struct PortData {
+    state: RwLock<State>,
+    link_downed: AtomicU64,
+    /// The largest path MTU that the link carried when the device was opened: its buffers are for this.
+    opened_mtu: Mtu,
+}
 
 #[derive(Clone, Debug)]
 struct State {
@@ -44,25 +49,39 @@ struct State {
 }
 
 impl PortData {
-    pub(super) fn new(interface: Interface, table: Option<GidTable>, gids: Arc<[Gid]>) -> Self {
-        Self(RwLock::new(State { interface, table, gids }), AtomicU64::new(0))
+    /// `mtu`: the largest path MTU that the link carries now.
+    pub(super) fn new(
+        interface: Interface,
+        table: Option<GidTable>,
+        gids: Arc<[Gid]>,
+        mtu: Mtu,
+    ) -> Self {
+        let state = RwLock::new(State { interface, table, gids });
+        Self { state, link_downed: AtomicU64::new(0), opened_mtu: mtu }
     }
 
     pub(super) fn interface(&self) -> Interface {
-        self.0.read().interface.clone()
+        self.state.read().interface.clone()
+    }
+
+    /// The largest path MTU that can be used: of the interface as it is now, but not more than when the device
+    /// was opened.
+    pub(super) fn mtu(&self) -> Mtu {
+        let of_interface = PortAttr::of(&self.state.read().interface).active_mtu;
+        of_interface.min(self.opened_mtu)
     }
 
     /// How often the port went down.
     pub(super) fn link_downed(&self) -> u64 {
-        self.1.load(Ordering::Relaxed)
+        self.link_downed.load(Ordering::Relaxed)
     }
 
     pub(super) fn table(&self) -> Option<GidTable> {
-        self.0.read().table.clone()
+        self.state.read().table.clone()
     }
 
     pub(super) fn gids(&self) -> Arc<[Gid]> {
-        Arc::clone(&self.0.read().gids)
+        Arc::clone(&self.state.read().gids)
     }
 }
 
@@ -163,7 +182,7 @@ impl PortMonitor {
     }
 
     fn refresh(&mut self, shard: &Shard) -> Result<()> {
-        let before = self.port.0.read().clone();
+        let before = self.port.state.read().clone();
         let Some(interface) = self.refresh_port() else { return Ok(()) };
         let mut now = State { interface, ..before.clone() };
         if let Some(table) = &mut now.table {
@@ -171,7 +190,7 @@ impl PortMonitor {
             now.gids = table.usable().into();
         }
         if now.gids == before.gids {
-            self.port.0.write().table = now.table;
+            self.port.state.write().table = now.table;
             return Ok(());
         }
         self.enter(shard, now)
@@ -201,14 +220,26 @@ impl PortMonitor {
                 return None;
             }
         };
-        self.port.0.write().interface = interface.clone();
+        self.port.state.write().interface = interface.clone();
+        if interface.mtu != before.mtu {
+            self.set_mtu(&self.ports.all());
+        }
         if let Some((kind, text)) = port_event(&before, &interface) {
             if kind == AsyncKind::PortErr {
-                self.port.1.fetch_add(1, Ordering::Relaxed);
+                self.port.link_downed.fetch_add(1, Ordering::Relaxed);
             }
             self.asyncs.of_device(kind, text);
         }
         Some(interface)
+    }
+
+    /// The engines are to allow what the link carries now.
+    fn set_mtu(&self, ports: &[Port]) {
+        let mtu = self.port.mtu();
+        for port in ports {
+            // One that has failed has told its queue pairs so.
+            let _ = port.shard.with(|core| core.engine.set_max_mtu(mtu));
+        }
     }
 
     /// Whether a thread now enters those of these addresses that the device is not on.
@@ -241,6 +272,8 @@ impl PortMonitor {
         let before = self.port.gids();
         let mut failure = shard.with(|core| core.set_gids(&now.gids))?.err();
         let ports = self.ports.all();
+        // Those that are new were opened with what was known then.
+        self.set_mtu(ports.get(self.known..).unwrap_or_default());
         self.known = ports.len();
         for port in &ports[1..] {
             // One that has failed has told its queue pairs so.
@@ -251,7 +284,7 @@ impl PortMonitor {
             groups.release_left();
         }
         {
-            let mut port = self.port.0.write();
+            let mut port = self.port.state.write();
             port.table.clone_from(&now.table);
             port.gids = Arc::clone(&now.gids);
         }
@@ -292,7 +325,7 @@ impl Monitor for PortMonitor {
     }
 
     fn update(&mut self, shard: &Shard) -> Result<()> {
-        let index = self.port.0.read().interface.index;
+        let index = self.port.state.read().interface.index;
         let changed = self.monitor.changed(index).map_err(query_failed)?;
         if changed {
             self.stale = true;
@@ -317,11 +350,11 @@ impl Monitor for PortMonitor {
             self.refresh(shard)?;
         }
         if self.pending.is_none() && self.known != self.ports.len() {
-            let now = self.port.0.read().clone();
+            let now = self.port.state.read().clone();
             self.enter(shard, now)?;
         }
         if self.pending.is_none() && std::mem::take(&mut self.retry) && self.failure.is_some() {
-            let now = self.port.0.read().clone();
+            let now = self.port.state.read().clone();
             if self.start_entering(&now.gids) {
                 self.pending = Some(now);
             }
