@@ -94,6 +94,21 @@ fn parent_and_child(by: By) {
     a.ok();
 }
 
+/// Not even where the queue pair would be the first of a shard, which the child would open itself.
+#[test]
+fn a_forked_child_makes_no_queue_pair_on_its_parent_s_device() {
+    let device = Device::options("lo").address(address()).shards(2).open().unwrap();
+    let a = Side::new(device.clone());
+    let unused = device.create_cq(4).unwrap();
+    assert!(in_child(By::Fork, || {
+        let made = [&a.cq, &unused].map(|cq| a.pd.qp(cq).build());
+        made.into_iter().all(|made| matches!(made, Err(Error::Forked { .. })))
+    }));
+    assert_eq!(device.shard_count(), 1);
+    a.pd.qp(&unused).build().unwrap();
+    assert_eq!(device.shard_count(), 2);
+}
+
 /// The devices that a channel opens by itself are those of its own process.
 #[test]
 fn a_forked_child_connects_through_a_device_of_its_own() {

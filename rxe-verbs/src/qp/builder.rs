@@ -141,6 +141,8 @@ impl QpBuilder {
     /// does not use.
     pub fn build(self) -> Result<QueuePair> {
         let device = self.pd.device();
+        // A forked child would open a further shard, and that would be its own.
+        device.shard().check_own()?;
         for cq in [&self.send_cq, &self.recv_cq] {
             device.owns(cq.device(), "the completion queue")?;
         }
