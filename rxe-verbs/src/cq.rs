@@ -52,6 +52,10 @@ impl Counted for CompletionQueue {
 
 impl Drop for CqInner {
     fn drop(&mut self) {
+        // In a forked child the locks may be held for ever.
+        if !self.device.shard().is_own() {
+            return;
+        }
         self.device.shards().for_each(|shard| shard.forget(self.queue.id()));
         self.device.resources().remove_cq(&self.queue);
         if let Some(channel) = &self.notifier.channel {
@@ -477,7 +481,11 @@ fn check_depth(device: &Device, depth: u32) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
     use super::*;
+    use crate::event::AsyncKind;
 
     /// Whoever looked through all queues to find those that are gone would take longer with each one.
     #[test]
@@ -487,5 +495,52 @@ mod tests {
         assert_eq!(device.shard().enrolled(), 100);
         drop(queues);
         assert_eq!(device.shard().enrolled(), 0);
+    }
+
+    /// Its parent's threads hold locks in the moment of the fork now and then.
+    #[test]
+    fn what_a_forked_child_drops_waits_for_no_lock_of_its_parent() {
+        let device = Device::options("lo").address([127, 77, 1, 2].into()).open().unwrap();
+        let (pd, channel) = (device.create_pd().unwrap(), device.create_channel().unwrap());
+        let busy = device.create_cq_on(1, &channel).unwrap();
+        let end = AtomicBool::new(false);
+        let until_the_end = |f: &dyn Fn()| {
+            while !end.load(Ordering::Relaxed) {
+                f();
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| until_the_end(&|| busy.inner.notifier.wake_all()));
+            scope.spawn(|| until_the_end(&|| drop(channel.get_event(Some(Duration::ZERO)))));
+            scope.spawn(|| {
+                until_the_end(&|| {
+                    device.asyncs().of_device(AsyncKind::GidChange, String::new());
+                    device.poll_async_event();
+                });
+            });
+            scope.spawn(|| until_the_end(&|| drop(device.qpns(0).take(device.shard()))));
+            for _ in 0..10 {
+                let cq = device.create_cq_on(1, &channel).unwrap();
+                let all = (pd.qp(&cq).build().unwrap(), pd.create_srq(1, 1).unwrap(), cq);
+                // SAFETY: the child only drops what it has, and ends.
+                #[expect(unsafe_code, reason = "a child without exec")]
+                let status = unsafe {
+                    let child = libc::fork();
+                    if child == 0 {
+                        libc::alarm(20);
+                        drop(all);
+                        libc::_exit(0);
+                    }
+                    let mut status = 0;
+                    assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                    status
+                };
+                if status != 0 {
+                    end.store(true, Ordering::Relaxed);
+                }
+                assert_eq!(status, 0);
+            }
+            end.store(true, Ordering::Relaxed);
+        });
     }
 }

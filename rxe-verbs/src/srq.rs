@@ -166,6 +166,10 @@ impl SharedReceiveQueue {
 impl Drop for SrqInner {
     fn drop(&mut self) {
         let device = self.pd.device();
+        // In a forked child the locks may be held for ever.
+        if !device.shard().is_own() {
+            return;
+        }
         device.resources().remove_srq(&self.queue);
         device.asyncs().forget_srq(self.queue.number());
         if let Some(target) = &self.target {

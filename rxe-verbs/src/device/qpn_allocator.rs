@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rxe_core::types::Qpn;
-use rxe_net::PortGroups;
+use rxe_net::{PortGroups, fork_generation};
 
 use crate::error::Result;
 use crate::progress::Shard;
@@ -113,7 +113,7 @@ impl QpnAllocator {
     pub(crate) fn take(&self, shard: &Shard) -> Result<QpnPermit> {
         let Some(groups) = &self.groups else {
             let qpn = Qpn::from_wire(shard.environment().random_u32()?);
-            return Ok(QpnPermit { qpn, blocks: None });
+            return Ok(QpnPermit::new(qpn, None));
         };
         loop {
             if let Some(permit) = self.take_leased(shard)? {
@@ -134,21 +134,25 @@ impl QpnAllocator {
     fn take_leased(&self, shard: &Shard) -> Result<Option<QpnPermit>> {
         let random = shard.environment().random_u32()?;
         let taken = self.blocks.lock().iter_mut().find_map(|block| block.take(random));
-        Ok(taken.map(|number| QpnPermit {
-            qpn: Qpn::from_wire(number),
-            blocks: Some(Arc::clone(&self.blocks)),
-        }))
+        Ok(taken
+            .map(|number| QpnPermit::new(Qpn::from_wire(number), Some(Arc::clone(&self.blocks)))))
     }
 }
 
 /// A queue pair's permit to its number, which is its alone until this is dropped.
 pub(crate) struct QpnPermit {
     qpn: Qpn,
+    /// Of the process that it is of. In a forked child the lock may be held for ever.
+    generation: u64,
     /// `None`: the device has no blocks, and others may have the number.
     blocks: Option<Arc<Mutex<Vec<Block>>>>,
 }
 
 impl QpnPermit {
+    fn new(qpn: Qpn, blocks: Option<Arc<Mutex<Vec<Block>>>>) -> Self {
+        Self { qpn, generation: fork_generation(), blocks }
+    }
+
     /// The number.
     pub(crate) fn qpn(&self) -> Qpn {
         self.qpn
@@ -158,6 +162,7 @@ impl QpnPermit {
 impl Drop for QpnPermit {
     fn drop(&mut self) {
         if let Some(blocks) = &self.blocks
+            && self.generation == fork_generation()
             && let Some(block) = blocks.lock().iter_mut().find(|b| b.high == self.qpn.block())
         {
             block.give_back(self.qpn.value());
