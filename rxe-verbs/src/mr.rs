@@ -263,7 +263,8 @@ impl MemoryRegion {
         .into()
     }
 
-    fn resolve(&self, range: &impl RangeBounds<usize>) -> (usize, usize) {
+    /// The offset and the length of a range of it, which need not be inside.
+    pub(crate) fn resolve(&self, range: &impl RangeBounds<usize>) -> (usize, usize) {
         let start = match range.start_bound() {
             Bound::Included(&n) => n,
             Bound::Excluded(&n) => n.saturating_add(1),

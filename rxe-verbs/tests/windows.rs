@@ -64,6 +64,23 @@ fn a_window_of_type_1_opens_its_range_and_moves_at_once() {
     assert_eq!(l.read(base + 300, window.rkey(), 1), Status::RemoteAccess);
 }
 
+/// As all memory of a process is: so this needs no memory of that size.
+#[test]
+fn a_window_may_be_larger_than_4_gib() {
+    let l = Lending::new();
+    // SAFETY: the peer reads from `l.region` only.
+    #[expect(unsafe_code, reason = "a region of many GiB")]
+    let all = unsafe { l.owner.pd.register_address_space(ALL) }.unwrap();
+    assert!(l.region.addr() - all.addr() > u64::from(u32::MAX));
+    let window = l.owner.pd.create_window(WindowType::Type1).unwrap();
+    let bind = l.owner.qp.bind(1, &window, &all, .., Access::REMOTE_READ);
+    let key = bind.new_rkey().unwrap();
+    bind.post().unwrap();
+    l.owner.ok();
+    assert_eq!(l.read(l.region.addr() + 10, key, 100), Status::Success);
+    assert_eq!(l.scratch.to_vec(..100).unwrap(), pattern(4096, 3)[10..110]);
+}
+
 #[test]
 fn each_of_these_is_outside_the_window() {
     for (offset, len, key_of) in

@@ -28,12 +28,11 @@ impl QueuePair {
         range: impl RangeBounds<usize>,
         access: Access,
     ) -> Request<'_> {
-        let sge = region.slice(range);
-        let length = u64::from(sge.length);
-        let binding = Binding { region: region.lkey(), addr: sge.addr, length, access };
-        let inside = sge.addr.checked_sub(region.addr());
-        let inside = inside.and_then(|offset| offset.checked_add(length));
-        let inside = inside.is_some_and(|end| end <= region.len() as u64);
+        let (offset, len) = region.resolve(&range);
+        let addr = region.addr().wrapping_add(offset as u64);
+        let length = len as u64;
+        let binding = Binding { region: region.lkey(), addr, length, access };
+        let inside = offset.checked_add(len).is_some_and(|end| end <= region.len());
         let why = if region.pd().id() != self.pd().id() || !self.owns(region.pd()) {
             Some("the memory region is of another protection domain than the queue pair")
         } else if !region.access().contains(Access::MW_BIND) {
