@@ -321,9 +321,9 @@ impl Events {
         }
     }
 
-    /// The queue pair is destroyed: the program gets no event of it any more. Another may get the number.
-    pub(crate) fn forget(&mut self, engine: &mut Engine, qpn: Qpn) {
-        self.take_all(engine);
+    /// The queue pair is destroyed, and the engine's events are taken: the program gets none of it any more.
+    /// Another may get the number.
+    pub(crate) fn forget(&self, qpn: Qpn) {
         self.asyncs.forget(qpn);
     }
 

@@ -191,6 +191,37 @@ fn what_was_accepted_completes_as_flushed_before_the_failure_is_told() {
     async_event(&device, AsyncKind::DeviceFatal);
 }
 
+#[test]
+fn a_queue_pair_that_is_destroyed_after_the_failure_takes_its_completions_and_events_with_it() {
+    for panics in [false, true] {
+        let (device, fuse) = bomb(panics);
+        let side = Side::new(device.clone());
+        accepts_five(&side);
+        let srq = side.pd.create_srq(1, 1).unwrap();
+        let shared = side.pd.qp(&side.cq).srq(&srq).build().unwrap();
+        connect_to_nobody(&shared);
+        if panics {
+            // The event of a queue pair that fails before.
+            shared.to_error().unwrap();
+        }
+        light(&fuse);
+        async_fatal(&device);
+        drop((side.qp, shared));
+        assert!(matches!(side.cq.poll_one(), Err(Error::DeviceFailed { .. })), "{panics}");
+        let kinds = std::iter::from_fn(|| device.poll_async_event()).map(|event| event.kind);
+        assert_eq!(kinds.collect::<Vec<_>>(), [AsyncKind::DeviceFatal], "{panics}");
+    }
+}
+
+/// Returns when the device has failed, and takes no event.
+fn async_fatal(device: &Device) {
+    let deadline = std::time::Instant::now() + TIMEOUT;
+    while device.create_pd().is_ok() {
+        assert!(std::time::Instant::now() < deadline);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Threads post as long as they may while the device fails: each request that was accepted completes.
 #[test]
 fn a_request_that_is_accepted_while_the_device_fails_completes_too() {

@@ -33,7 +33,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rxe_core::engine::{Counters, Engine};
 use rxe_core::queue::Doorbells;
-use rxe_net::{Backend, NetError, Tap, fork_generation};
+use rxe_core::types::Qpn;
+use rxe_net::{Backend, Membership, NetError, Tap, fork_generation};
 
 use self::locked::Locked;
 use super::policy::{AckPolicy, Interest, Plan, Post, TICK, TurnLimit};
@@ -482,6 +483,19 @@ impl Shard {
             return Log::default();
         }
         self.bare(|core| core.events.take_log())
+    }
+
+    /// Destroys a queue pair, also after a failure. Not for a forked child. Returns what is to be dropped
+    /// now, without the lock: memberships of groups that nobody needs any more.
+    pub(crate) fn destroy_qp(&self, qpn: Qpn) -> Vec<Membership> {
+        let destroyed = self.with(|core| {
+            core.destroy_qp(qpn);
+            core.leave_groups()
+        });
+        destroyed.unwrap_or_else(|_| {
+            self.bare(|core| core.destroy_qp(qpn));
+            Vec::new()
+        })
     }
 
     /// The completion queue of this number is told when the shard fails, until [`Shard::forget`].

@@ -147,10 +147,14 @@ impl Core {
     }
 
     /// Destroys a queue pair, with those of its asynchronous events that no program has taken.
-    pub(crate) fn destroy_qp(&mut self, qpn: Qpn) {
-        // `QueuePair::drop` is called once for each.
-        let _ = self.engine.destroy_qp(qpn);
-        self.events.forget(&mut self.engine, qpn);
+    pub(super) fn destroy_qp(&mut self, qpn: Qpn) {
+        // An engine in which a thread has panicked is left alone.
+        if self.intact {
+            // `QueuePair::drop` is called once for each.
+            let _ = self.engine.destroy_qp(qpn);
+            self.events.take_all(&mut self.engine);
+        }
+        self.events.forget(qpn);
     }
 
     /// These are the own addresses now, by index.

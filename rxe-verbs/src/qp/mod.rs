@@ -293,14 +293,12 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // Where the device has failed, nothing is left to be put in order.
-        let left = self.shard().with(|core| {
-            core.destroy_qp(self.qpn());
-            core.leave_groups()
-        });
-        // Groups are left where the lock is free.
-        drop(left);
-        self.discard_held_back();
+        // In a forked child the locks may be held for ever.
+        if self.shard().is_own() {
+            // Groups are left where the lock is free.
+            drop(self.shard().destroy_qp(self.qpn()));
+            self.discard_held_back();
+        }
     }
 }
 
