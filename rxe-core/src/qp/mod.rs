@@ -137,10 +137,11 @@ impl Qp {
         &self.attr
     }
 
-    /// The attributes as a program queries them.
+    /// The attributes as a program queries them: with the PSNs of the next packets.
     pub(crate) fn query(&self) -> QpAttr {
         let sq_draining = self.state() == QpState::Sqd && self.send.is_draining();
-        QpAttr { sq_draining, ..self.attr }
+        let rq_psn = self.expected_psn().unwrap_or(self.attr.rq_psn);
+        QpAttr { sq_draining, sq_psn: self.send_progress().psn, rq_psn, ..self.attr }
     }
 
     /// The addresses that packets to the peer carry; those from it must carry the reverse.

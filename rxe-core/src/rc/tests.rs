@@ -71,6 +71,30 @@ fn atomics_return_the_value_before() {
     assert_eq!(pair.a.completions().len(), 3);
 }
 
+/// As adapters and kernel rxe do, and not with those that the queue pair was connected with.
+#[test]
+fn a_query_answers_with_the_psns_of_the_next_packets() {
+    let mut pair = Pair::new();
+    let psns = |pair: &Pair| {
+        [&pair.a, &pair.b].map(|side| {
+            let attr = side.engine.query_qp(side.qp.qpn()).unwrap();
+            (attr.sq_psn, attr.rq_psn)
+        })
+    };
+    let [(a_sends, a_expects), (b_sends, b_expects)] = psns(&pair);
+    assert_eq!((a_sends, b_sends), (b_expects, a_expects));
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 3000);
+    pair.run_until_idle();
+    let expected = [(a_sends.add(3), a_expects), (b_sends, b_expects.add(3))];
+    assert_eq!(psns(&pair), expected);
+    for side in [&mut pair.a, &mut pair.b] {
+        let attr = QpAttr { qp_state: QpState::Err, ..QpAttr::default() };
+        side.engine.modify_qp(Time::ZERO, side.qp.qpn(), &attr, AttrMask::STATE).unwrap();
+    }
+    assert_eq!(psns(&pair), expected, "in the error state too");
+}
+
 #[test]
 fn one_acknowledgement_answers_a_burst() {
     let mut pair = Pair::new();

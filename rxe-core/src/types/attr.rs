@@ -175,7 +175,7 @@ pub struct QpAttr {
     pub retry_cnt: u8,
     /// How often to try again after "receiver not ready", 0 to 6; 7 is for ever.
     pub rnr_retry: u8,
-    /// The PSN of the first request to expect.
+    /// The PSN of the first request to expect; queried, that of the next.
     pub rq_psn: Psn,
     /// READs and atomics to have outstanding as a requester.
     pub max_rd_atomic: u8,
@@ -183,7 +183,7 @@ pub struct QpAttr {
     pub max_dest_rd_atomic: u8,
     /// What to tell a peer that finds no receive posted.
     pub min_rnr_timer: RnrTimer,
-    /// The PSN of the first request to send.
+    /// The PSN of the first request to send; queried, that of the next.
     pub sq_psn: Psn,
     /// The peer's QP.
     pub dest_qp_num: Qpn,
