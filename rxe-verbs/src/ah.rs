@@ -19,7 +19,8 @@ use crate::usage::{Counted, Kind, Used};
 pub struct AddressHandle {
     inner: Arc<queue::AddressHandle>,
     address: AddressVector,
-    pd: Used<ProtectionDomain>,
+    /// Of all handles to it.
+    pd: Arc<Used<ProtectionDomain>>,
     _permit: Arc<Permit>,
 }
 
@@ -55,7 +56,7 @@ impl ProtectionDomain {
         Ok(AddressHandle {
             inner,
             address: *address,
-            pd: self.used_as(Kind::AddressHandle),
+            pd: Arc::new(self.used_as(Kind::AddressHandle)),
             _permit: permit,
         })
     }

@@ -248,6 +248,8 @@ fn a_protection_domain_says_what_is_left_in_it() {
     assert_eq!(pd.used_by().to_string(), "1 queue pair");
     let mut regions = [10, 20].map(|len| pd.register(len, Access::empty()).unwrap());
     let way = pd.create_ah_to(device.gids()[0]).unwrap();
+    // One more handle to the same.
+    let way = [way.clone(), way];
     let queue = pd.create_srq(1, 1).unwrap();
     let window = pd.create_window(WindowType::Type1).unwrap();
     let all = "2 memory regions, 1 memory window, 1 queue pair, 1 shared receive queue and 1 address \
