@@ -71,7 +71,7 @@ impl Device {
     /// There are as many as the device allows, or it has failed.
     pub fn create_pd(&self) -> Result<ProtectionDomain> {
         self.shard().check()?;
-        let (device, id, permit) = (self.clone(), self.next_pd(), self.quotas().pds.take()?);
+        let (device, id, permit) = (self.clone(), Self::next_pd(), self.quotas().pds.take()?);
         let uses = Arc::default();
         self.resources().add_pd(id.0, &uses);
         Ok(ProtectionDomain { inner: Arc::new(PdInner { device, id, uses, _permit: permit }) })

@@ -222,6 +222,15 @@ fn an_address_handle_of_another_domain_can_not_be_used() {
     assert_eq!(a.cq.wait_one(TIMEOUT).unwrap().status, Status::LocalQpOperation);
 }
 
+/// It would have the datagram leave from that device's address.
+#[test]
+fn an_address_handle_of_another_device_can_not_be_used() {
+    let (a, b) = (Talker::new(open(address()), 0), Talker::new(open(address()), 1));
+    let ah = b.pd.create_ah_to(b.gid()).unwrap();
+    a.qp.send_bytes(1, b"x").to(&ah, b.qp.qpn(), QKEY).post().unwrap();
+    assert_eq!(a.cq.wait_one(TIMEOUT).unwrap().status, Status::LocalQpOperation);
+}
+
 #[test]
 fn a_queue_pair_may_be_deaf_to_what_it_says_itself() {
     let group = Gid::from(std::net::IpAddr::from([239, 9, 9, 17]));

@@ -46,7 +46,6 @@ pub(super) struct DeviceInner {
     pub(super) capture: Option<PcapHandle>,
     pub(super) faults: Option<InjectedFaults>,
     pub(super) shards: Shards,
-    pub(super) next_pd: AtomicU32,
     pub(super) next_srq: AtomicU32,
 }
 
@@ -220,9 +219,11 @@ impl Device {
         u16::try_from(at).ok()
     }
 
-    /// A number for a protection domain.
-    pub(crate) fn next_pd(&self) -> PdId {
-        PdId(self.inner.next_pd.fetch_add(1, Ordering::Relaxed))
+    /// A number for a protection domain. No other of this process has it, so that what is of another device
+    /// is of another domain too.
+    pub(crate) fn next_pd() -> PdId {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        PdId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
     /// A number for a shared receive queue: 24 bits, as many as an XRC request has for it.

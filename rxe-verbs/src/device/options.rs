@@ -332,7 +332,6 @@ impl OpenOptions {
             capture,
             faults,
             shards,
-            next_pd: AtomicU32::new(1),
             next_srq: AtomicU32::new(1),
         }))
     }
