@@ -10,7 +10,7 @@
 //! as [`Confidence::Possible`].
 //!
 //! Memory is bounded: [`MAX_DIRECTIONS`] directions, a few thousand requests of each and
-//! [`MAX_REMEMBERED`] of all, and [`MAX_FINDINGS`] findings.
+//! [`MAX_REMEMBERED`] of all, and [`MAX_FINDINGS`] findings of each severity.
 
 mod credits;
 mod cut;
@@ -51,7 +51,7 @@ pub use summary::{Acks, Credit, DatagramSender, DatagramsTo, Direction, Slowdown
 /// The most directions of connections that are followed.
 pub const MAX_DIRECTIONS: usize = 4096;
 
-/// The most findings that are kept.
+/// The most findings that are kept of one severity: many warnings do not hide a fault.
 pub const MAX_FINDINGS: usize = 10_000;
 
 /// Requests that are remembered of all directions, at most about four times as many.
@@ -118,6 +118,8 @@ pub struct Checker {
     /// Congestion notifications, by the direction that they go in.
     cnps: HashMap<(Address, Address, u32), u64>,
     findings: Vec<Finding>,
+    /// How many of them have each severity.
+    kept: HashMap<Severity, usize>,
     /// The time of the last packet.
     end: Duration,
     more_findings: u64,
@@ -370,9 +372,15 @@ impl Checker {
 
     /// Takes findings, as far as there is room.
     fn keep_findings(&mut self, new: Vec<Finding>) {
-        let room = MAX_FINDINGS.saturating_sub(self.findings.len()).min(new.len());
-        self.more_findings += (new.len() - room) as u64;
-        self.findings.extend(new.into_iter().take(room));
+        for finding in new {
+            let kept = self.kept.entry(finding.kind.severity()).or_default();
+            if *kept == MAX_FINDINGS {
+                self.more_findings += 1;
+                continue;
+            }
+            *kept += 1;
+            self.findings.push(finding);
+        }
     }
 
     /// What the end of the capture shows of a direction.

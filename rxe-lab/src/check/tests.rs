@@ -104,6 +104,23 @@ impl OneAddress {
 }
 
 #[test]
+fn a_fault_is_found_behind_more_warnings_than_are_kept() {
+    let mut all = OneAddress::default();
+    for psn in 0..11_000 {
+        all.send(0x11, psn);
+        all.answer(0x12, psn, psn, Syndrome::RnrNak { timer: RnrTimer::from_wire(1) });
+        all.send(0x11, psn);
+        all.answer(0x12, psn, psn + 1, Syndrome::Ack { credits: Syndrome::NO_CREDITS });
+    }
+    all.send(0x11, 11_000);
+    all.answer(0x12, 11_000, 11_000, NAK);
+    let report = all.checker.finish();
+    let counts = [Severity::Fault, Severity::Warning].map(|severity| report.count(severity));
+    assert_eq!(counts, [1, MAX_FINDINGS]);
+    assert!(report.more_findings >= 1000, "{}", report.more_findings);
+}
+
+#[test]
 fn a_frame_of_several_packets_that_is_cut_has_no_wrong_length() {
     for (snaplen, expected) in
         [(Some(96), vec![(Kind::CutFrames, 0x11)]), (None, vec![(Kind::Length, 0x11)])]
