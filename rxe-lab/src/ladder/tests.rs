@@ -134,6 +134,20 @@ fn runs_and_repetitions_are_folded_and_trouble_is_not() {
     );
 }
 
+#[test]
+fn two_long_addresses_are_not_written_into_each_other() {
+    let [left, right] =
+        ["2001:db8:85a3:1234:5678:8a2e:370:7334", "2001:db8:85a3:1234:5678:8a2e:370:7335"]
+            .map(|ip| Address::Ip(ip.parse().unwrap()));
+    let ladder = |right| Ladder { left, right, qps: None, rows: Vec::new() };
+    let drawn = text(&ladder(right), 80);
+    let lines: Vec<_> = drawn.lines().collect();
+    assert_eq!(lines, [format!("{:13}{left}", ""), format!("{:13}{right:>66}", "")], "{drawn}");
+    let short = Address::Ip("2001:db8::5678:8a2e:370:7335".parse().unwrap());
+    let drawn = text(&ladder(short), 80);
+    assert_eq!(drawn, format!("{:13}{left} {short}\n", ""));
+}
+
 /// Both ends capture, as with `rxe capture --of all`; the second copy of a packet is the receiver's.
 #[test]
 fn a_packet_that_two_points_have_is_drawn_once_and_one_that_was_sent_again_twice() {

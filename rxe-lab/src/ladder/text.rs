@@ -14,13 +14,14 @@ pub fn text(ladder: &Ladder, width: usize) -> String {
     let lane = width.saturating_sub(TIME + 4).max(LEAST_LANE);
     let [left, right] = ladder.names();
     let mut out = String::new();
+    let whole = lane + 2;
+    let room = whole.saturating_sub(left.chars().count());
     // Writing to a string does not fail.
-    let _ = writeln!(
-        out,
-        "{:TIME$} {left}{right:>room$}",
-        "",
-        room = (lane + 2).saturating_sub(left.chars().count())
-    );
+    let _ = match right.chars().count() < room {
+        true => writeln!(out, "{:TIME$} {left}{right:>room$}", ""),
+        // Two long addresses have a line each.
+        false => writeln!(out, "{0:TIME$} {left}\n{0:TIME$} {right:>whole$}", ""),
+    };
     for row in &ladder.rows {
         let _ = match row.kind {
             Kind::Comment => writeln!(out, "{:TIME$} {}", "", line(row, lane)),
