@@ -275,6 +275,11 @@ impl World {
         let nanos = frame.len() as u64 * 8 * 1_000_000_000 / self.rate;
         port.free = left + Duration::from_nanos(nanos);
         let at = self.wall(left);
+        if at.as_secs() > u32::MAX.into() {
+            let text = "the seconds since 1970 of a frame in a capture have 32 bits, and this one leaves \
+                        later: let the scenario `start` earlier";
+            return Err(Mistake::new(step.clone(), text));
+        }
         self.made.frames.push(GeneratedFrame { at, bytes: frame, comments: Vec::new() });
         match spoiled {
             None => self.fabric.send_frame(left, &Frame::single(net, bytes)),

@@ -236,6 +236,19 @@ fn a_failure_stands_at_the_packet_that_tells_it() {
     assert_eq!(read, frames.zip(comments).collect::<Vec<_>>());
 }
 
+/// The seconds of a frame in a capture have 32 bits.
+#[test]
+fn a_scenario_ends_before_the_times_of_captures_do() {
+    let text = |start: u32| {
+        let step = "{ packet = { qp = \"a\", BTH = { OpCode = 4 } } }";
+        format!("start = {start}\n{}", with(&format!("{step}, {{ wait = \"2s\" }}, {step}")))
+    };
+    assert_eq!(made(&text(u32::MAX - 3)).frames.last().unwrap().at.as_secs(), 0xffff_fffe);
+    let (line, _, said) = wrong(&text(u32::MAX - 1));
+    assert_eq!(line, 2, "{said}");
+    assert!(said.ends_with("let the scenario `start` earlier"), "{said}");
+}
+
 #[test]
 fn mistakes_are_said_with_line_and_column() {
     for (step, column, said) in [
