@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 
 use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
 use rxe_core::wire::{
@@ -82,8 +83,13 @@ fn has(info: &OpInfo, name: &str) -> bool {
     }
 }
 
-/// Makes the packet. `place.nth` counts how often it was made before.
-pub(super) fn build(packet: &Packet, ends: &Ends, place: &mut Place<'_>) -> Result<Built> {
+/// Makes the packet of the step at these bytes of the text. `place.nth` counts how often it was made before.
+pub(super) fn build(
+    packet: &Packet,
+    span: &Range<usize>,
+    ends: &Ends,
+    place: &mut Place<'_>,
+) -> Result<Built> {
     let given = |name: &str| -> Option<&Spanned<Fields>> {
         match name {
             "DETH" => packet.deth.as_ref(),
@@ -114,10 +120,13 @@ pub(super) fn build(packet: &Packet, ends: &Ends, place: &mut Place<'_>) -> Resu
         }
     }
     let payload = payload(packet, place)?;
-    let pad = packet.pad.as_ref().map_or(payload.len().wrapping_neg() % 4, |pad| *pad.get_ref());
-    if pad > MAX_PAYLOAD {
-        return Err(Mistake::new(0..0, format!("a pad of at most {MAX_PAYLOAD} bytes")));
-    }
+    let pad = match &packet.pad {
+        None => payload.len().wrapping_neg() % 4,
+        Some(pad) if *pad.get_ref() > MAX_PAYLOAD => {
+            return Err(Mistake::at(pad, format!("a pad has at most {MAX_PAYLOAD} bytes")));
+        }
+        Some(pad) => *pad.get_ref(),
+    };
     let mut bytes = Vec::new();
     for header in headers {
         let at = bytes.len();
@@ -149,8 +158,10 @@ pub(super) fn build(packet: &Packet, ends: &Ends, place: &mut Place<'_>) -> Resu
     }
     bytes.extend_from_slice(&payload);
     bytes.resize(bytes.len() + pad, 0);
-    if bytes.len() > MAX_PAYLOAD + 100 {
-        return Err(Mistake::new(0..0, "the packet is too long"));
+    let (len, most) = (bytes.len(), MAX_PAYLOAD + 100);
+    if len > most {
+        let text = format!("the packet has {len} bytes from BTH to pad: at most {most} fit");
+        return Err(Mistake::new(span.clone(), text));
     }
     around(packet, ends, bytes, place)
 }

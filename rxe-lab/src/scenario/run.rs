@@ -340,7 +340,7 @@ impl Run<'_> {
         let nth = self.counts.entry(span.start).or_default();
         let mut place = Place { nth: *nth, psn: 0, rng: &mut self.rng };
         *nth += 1;
-        let built = packet::build(it, &ends, &mut place)?;
+        let built = packet::build(it, span, &ends, &mut place)?;
         self.world.leave(from, built.net, &built.bytes, Some(built.frame), span)?;
         // The next step comes when it has left, so packets of several hosts keep their order.
         let left = self.world.left(from);

@@ -290,6 +290,16 @@ fn mistakes_are_said_with_line_and_column() {
         ),
         ("{ packet = { BTH = { OpCode = 4 } } }", 11, "where is this packet from and to?"),
         (
+            "{ packet = { qp = \"a\", pad = 70000, BTH = { OpCode = 4 } } }",
+            40,
+            "a pad has at most 65000",
+        ),
+        (
+            "{ packet = { qp = \"a\", bytes = 65000, pad = 99, BTH = { OpCode = 4 } } }",
+            11,
+            "the packet has 65111 bytes from BTH to pad: at most 65100",
+        ),
+        (
             "{ packet = { qp = \"a\", BTH = { OpCode = 4 }, ICRC = \"bad\" } }",
             63,
             "ICRC is \"right\"",
