@@ -185,6 +185,25 @@ fn a_watcher_of_nothing_is_told_so() {
     assert!(terminal.contains(&format!("\x1b[H\x1b[J{says}\r\n")), "{terminal:?}");
 }
 
+/// `rxe stat --watch | head -1` ends, also if there is nothing to be shown.
+#[test]
+fn a_watcher_whose_output_nobody_reads_ends() {
+    let mut watcher = Command::new(RXE)
+        .args(["stat", "--watch"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    drop(watcher.stdout.take());
+    let ended = (0..200).find_map(|_| {
+        thread::sleep(Duration::from_millis(50));
+        watcher.try_wait().unwrap()
+    });
+    watcher.kill().unwrap();
+    watcher.wait().unwrap();
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+}
+
 /// A scrape, after clients that say nothing of use.
 fn http() {
     let of = id().to_string();

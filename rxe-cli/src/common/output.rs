@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use super::Error;
@@ -27,6 +29,14 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether this is a pipe whose reader has ended. Who prints for as long as somebody reads asks this, since
+/// [`print`] does not say it.
+pub(crate) fn is_unread(output: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(output, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::ERR)
 }
 
 /// Prints an error to standard error. One call of the system, so that the lines of two commands that

@@ -1,11 +1,10 @@
 //! What becomes of captured packets: lines, files, a diagram at the end.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_lab::capture::{Direction, Record, Start};
 use rxe_lab::frame;
 use rxe_lab::ladder::{self, Ladders};
@@ -13,7 +12,7 @@ use rxe_net::PacketBlock;
 
 use super::file::{Interface, Ring, Writer};
 use crate::commands::decode::{Lines, Select, written};
-use crate::common::{Error, print, print_error, terminal_width};
+use crate::common::{Error, is_unread, print, print_error, terminal_width};
 
 /// What is asked for.
 pub(super) struct Wanted {
@@ -185,11 +184,4 @@ impl Sink {
             (result, _) => written(result),
         }
     }
-}
-
-/// Whether this is a pipe whose reader has ended.
-fn is_unread(output: BorrowedFd<'_>) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(output, PollFlags::empty())];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::ERR)
 }

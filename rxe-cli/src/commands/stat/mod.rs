@@ -5,6 +5,7 @@ mod text;
 
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use rxe_verbs::report::Subject;
 use serde_json::{Map, Value};
 
 use crate::common::running::{Column, Running, Which, fields_json, table};
-use crate::common::{Align, Error, print, print_error, print_json};
+use crate::common::{Align, Error, is_unread, print, print_error, print_json};
 
 /// Show what running programs have sent, received, lost and repeated, as rdma statistic does
 ///
@@ -78,6 +79,9 @@ impl Args {
             // Behind what clears the screen; elsewhere once.
             if notices != said || !clear.is_empty() {
                 notices.iter().for_each(print_error);
+            }
+            if is_unread(io::stdout().as_fd()) {
+                return Ok(());
             }
             (before, said, asked) = (running, notices, now);
             thread::sleep(INTERVAL.saturating_sub(now.elapsed()));
