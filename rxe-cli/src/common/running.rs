@@ -223,7 +223,12 @@ pub(crate) fn table(running: &[Running], columns: &[Column]) -> String {
 
 /// The name of a process's program, without anything that a terminal acts on.
 pub(crate) fn comm(pid: u32) -> String {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    printable(&fs::read(format!("/proc/{pid}/comm")).unwrap_or_default())
+}
+
+/// A name as text. The system cuts it after 15 bytes, which may be within a character.
+fn printable(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
     name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
@@ -253,14 +258,15 @@ pub(crate) fn no_answer(pid: Option<u32>, silence: Silence) -> String {
 
 /// Whether a signal or a debugger has stopped it.
 fn is_stopped(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before it may have anything in it.
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    matches!(state, Some('T' | 't'))
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it may have anything in it, also half a character.
+    let name_ends = stat.windows(2).rposition(|end| end == b") ");
+    matches!(name_ends.and_then(|at| stat.get(at + 2)), Some(b'T' | b't'))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
     use std::process::{Command, Stdio};
     use std::thread;
     use std::time::Duration;
@@ -271,7 +277,11 @@ mod tests {
 
     #[test]
     fn a_stopped_process_is_told_from_a_slow_one() {
-        let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
+        // The system cuts the name within its last character.
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("a程序的名字长");
+        symlink("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(&program).arg("60").stdin(Stdio::null()).spawn().unwrap();
         let pid = child.id();
         let slow = no_answer(Some(pid), Silence::Late);
         kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
@@ -284,6 +294,7 @@ mod tests {
         child.wait().unwrap();
         assert!(slow.ends_with(" does not answer in time: try again"), "{slow}");
         let because = "does not answer, because it is stopped: continue it with kill -CONT";
-        assert_eq!((stopped, said), (true, format!("process {pid} (sleep) {because} {pid}")));
+        let name = "a程序的名\u{fffd}";
+        assert_eq!((stopped, said), (true, format!("process {pid} ({name}) {because} {pid}")));
     }
 }
