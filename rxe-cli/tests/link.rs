@@ -97,7 +97,7 @@ fn what_can_not_be_is_answered_with_what_to_do() {
         for words in 'add rxe0 type rxe netdev eth0' 'add rxe1 type rxe netdev lo' \
             'add rxe1 type rxe netdev eth9' 'add rxe1 type rxe netdev eth1' \
             'add 5 type rxe netdev eth0' 'add rxe1 type siw netdev eth0' \
-            'delete rxe1' 'delete rxe_eth0' 'show mlx5_0' 'show rxe0/2'
+            'delete rxe1' 'delete rxe_eth0' 'show mlx5_0' 'show rxe0/2' 'show rxe0/x'
         do
             ! $RXE link $words || exit 1
         done
@@ -115,6 +115,7 @@ fn what_can_not_be_is_answered_with_what_to_do() {
         "rxe: rxe_eth0 was not added: it is there because eth0 has an address",
         "rxe: no device \"mlx5_0\": use rxe_eth0 or rxe0",
         "rxe: rxe0 has no port 2: use port 1",
+        "rxe: \"x\" is no port of rxe0: use port 1",
     ];
     assert_eq!(out.lines().count(), begins.len(), "{out}");
     for (line, begin) in out.lines().zip(begins) {

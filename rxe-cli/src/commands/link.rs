@@ -110,8 +110,11 @@ fn one(dev: &str) -> Result<Vec<DeviceInfo>, Error> {
     let (name, port) = dev.split_once('/').map_or((dev, None), |(name, port)| (name, Some(port)));
     let devices = chosen_devices(Some(name))?;
     if let (Some(port), Some(device)) = (port, devices.first()) {
-        // No device has port 0.
-        check_port(device, port.parse().unwrap_or(0))?;
+        let number = port.parse().map_err(|_| {
+            let what = format!("{port:?} is no port of {}", device.name());
+            Error::new(what, "use port 1, the only one, or leave the port out")
+        })?;
+        check_port(device, number)?;
     }
     Ok(devices)
 }
