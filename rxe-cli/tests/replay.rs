@@ -149,6 +149,27 @@ fn a_peer_that_says_more_or_less_than_it_was_asked_is_refused() {
     }
 }
 
+/// The report comes all the same.
+#[test]
+fn a_capture_that_can_not_be_written_is_an_error() {
+    let peer = somebody(|_, word| {
+        Some(match word {
+            "open" => "ok 0x11 0x1000 0x77 65536 0",
+            "poll" => "ok 0",
+            _ => "ok",
+        })
+    });
+    let file = pcaps("scenarios/ud_send.toml");
+    let out = run(&["send", &file, "--timeout", "1", "--to", &peer, "-w", "/dev/full"]);
+    let (shown, said) =
+        (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert_eq!(out.status.code(), Some(2), "{shown}{said}");
+    assert!(shown.contains("sent 2 of 2"), "{shown}");
+    let what =
+        "the capture /dev/full is not whole: No space left on device (os error 28): name another";
+    assert!(said.contains(what), "{said}");
+}
+
 #[test]
 fn help_has_an_example() {
     for (command, example) in [

@@ -201,7 +201,7 @@ impl Run<'_> {
         let end = Endpoint::open(&self.way, peer.address, capture).map_err(Stop::Broken)?;
         let mut bench = Bench::new(peer, end, &case.given, self.numbers.next(), self.wait)?;
         let outcome = (case.run)(&mut bench);
-        bench.end.flush();
+        bench.end.finish_capture();
         *log = std::mem::take(&mut bench.log);
         match outcome {
             Err(Stop::Gone(_) | Stop::Broken(_)) => outcome,

@@ -29,7 +29,7 @@ use crate::common::{Error, check_apart, print, print_error};
 /// requests to one queue pair, goes to the peer program on the other host, which is that of `rxe conform`
 /// (`rxe conform --print-peer`). Queue pair numbers, PSNs, keys, addresses and ICRCs are rewritten for it;
 /// what is wrong on purpose stays wrong. Exit code 0: all answers are as expected; 1: some differ; 2: the
-/// run could not be made.
+/// run could not be made, or not be captured as -w asks.
 ///
 /// Example: rxe send pcaps/scenarios/rnr_nak.toml --to 192.168.1.11
 #[derive(clap::Args)]
@@ -48,7 +48,7 @@ pub(crate) struct SendArgs {
 /// addresses and ICRCs are rewritten for it. Acknowledgements, NAKs, READ data and atomics are compared
 /// with the recorded ones. If frames were cut (tcpdump -s 96), zeros are sent for the payload that was not
 /// captured, and it is not compared. Exit code 0: all are as recorded; 1: some differ; 2: the run could not
-/// be made.
+/// be made, or not be captured as -w asks.
 ///
 /// Example: rxe replay bug.pcapng --to 192.168.1.11
 #[derive(clap::Args)]
@@ -238,6 +238,10 @@ impl Live {
         end.flush();
         print(&if self.json { report.json() } else { report.text() })?;
         Ok(report.is_same())
+        if let (Some(path), Some(why)) = (&self.write, end.finish_capture().stopped) {
+            let what = format!("the capture {} is not whole: {why}", path.display());
+            return Err(Error::new(what, "name another place with -w"));
+        }
     }
 
     /// What the peer is asked for.

@@ -12,8 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 use rxe_net::{
-    Backend, BackendKind, Interface, NetError, Pcap, PcapHandle, PcapOptions, Rng, SendStatus,
-    SharedFd, open,
+    Backend, BackendKind, Interface, NetError, Pcap, PcapHandle, PcapOptions, PcapStatus, Rng,
+    SendStatus, SharedFd, open,
 };
 
 use super::{Error, Peer};
@@ -168,11 +168,18 @@ impl Endpoint {
         Ok(got > 0)
     }
 
-    /// Writes the rest of the capture.
-    pub(crate) fn flush(&self) {
-        if let Some(capture) = &self.capture {
+    /// The capture, if there is one.
+    pub(crate) fn capture(&self) -> Option<PcapHandle> {
+        self.capture.clone()
+    }
+
+    /// Writes the rest of the capture, and says what has become of it.
+    pub(crate) fn finish_capture(&self) -> PcapStatus {
+        let finished = self.capture.as_ref().map(|capture| {
             capture.flush();
-        }
+            capture.status()
+        });
+        finished.unwrap_or_default()
     }
 
     fn sleep(&self, events: PollFlags, time: Duration) -> Result<(), Error> {
