@@ -121,6 +121,24 @@ fn what_the_device_does_not_have_is_not_testable() {
     assert_eq!(found, [write, write, flush, flush]);
 }
 
+/// A report names no capture of an earlier run, of a device that had what this one does not have.
+#[test]
+fn a_case_that_sends_nothing_has_no_capture() {
+    let dir = tempfile::tempdir().unwrap();
+    let earlier = dir.path().join("flush.pcapng");
+    std::fs::write(&earlier, "of another device").unwrap();
+    let somebody = somebody(GREETING, &[]);
+    let captures = ["-w", dir.path().to_str().unwrap()];
+    let args = [&["--peer", &somebody, "--json", "--only", "flush"][..], &captures].concat();
+    let out = conform(&args);
+    assert_eq!(out.status.code(), Some(0), "{out:?}");
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    for case in report["cases"].as_array().unwrap() {
+        assert_eq!((case["verdict"].as_str(), case.get("capture")), (Some("not testable"), None));
+    }
+    assert_eq!(std::fs::read_to_string(&earlier).unwrap(), "of another device");
+}
+
 #[test]
 fn a_device_has_the_own_address() {
     for (chosen, what) in [

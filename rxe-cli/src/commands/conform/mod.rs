@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, Instant};
 
+use rxe_net::PcapHandle;
+
 use self::bench::Bench;
 use self::case::{Case, Group};
 use self::report::{Played, Report};
@@ -179,15 +181,18 @@ impl Run<'_> {
         case: &'static Case,
     ) -> (Option<Played>, Option<Error>) {
         let path = self.captures.map(|dir| dir.join(format!("{}.pcapng", case.name)));
-        let mut log = Vec::new();
-        let (verdict, end) = match self.outcome(peer, case, path.as_deref(), &mut log) {
+        let (mut log, mut capture) = (Vec::new(), None);
+        let outcome = self.outcome(peer, case, path.as_deref(), &mut capture, &mut log);
+        let (verdict, end) = match outcome {
             Ok(()) => (Verdict::Conforms, None),
             Err(Stop::Deviates(why)) => (Verdict::Deviates(why), None),
             Err(Stop::NotTestable(why)) => (Verdict::NotTestable(why), None),
             Err(Stop::Gone(e)) if !log.is_empty() => (Verdict::Deviates(GONE.into()), Some(e)),
             Err(Stop::Gone(e) | Stop::Broken(e)) => return (None, Some(e)),
         };
-        let capture = path.filter(|path| path.exists());
+        // Without a packet, what is there may be the capture of another run.
+        let packets = capture.map_or(0, |capture| capture.status().packets);
+        let capture = path.filter(|_| packets > 0);
         (Some(Played { group: group.into(), case, verdict, log, capture }), end)
     }
 
@@ -195,10 +200,12 @@ impl Run<'_> {
         &mut self,
         peer: &mut Peer,
         case: &Case,
-        capture: Option<&Path>,
+        path: Option<&Path>,
+        capture: &mut Option<PcapHandle>,
         log: &mut Vec<String>,
     ) -> Outcome {
-        let end = Endpoint::open(&self.way, peer.address, capture).map_err(Stop::Broken)?;
+        let end = Endpoint::open(&self.way, peer.address, path).map_err(Stop::Broken)?;
+        *capture = end.capture();
         let mut bench = Bench::new(peer, end, &case.given, self.numbers.next(), self.wait)?;
         let outcome = (case.run)(&mut bench);
         bench.end.finish_capture();
