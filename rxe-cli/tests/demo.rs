@@ -76,6 +76,30 @@ fn the_headline_says_what_carries_the_packets() {
     );
 }
 
+/// On a full disk, the demo does not say that the packets are in a capture, nor replaces the last one.
+#[test]
+fn a_capture_that_does_not_fit_on_the_disk_is_an_error() {
+    let name = "a_capture_that_does_not_fit_on_the_disk_is_an_error";
+    let script = r#"
+        mkdir small
+        mount -t tmpfs -o size=1m none small
+        echo "yesterday's" > small/capture
+        for option in "" --json; do
+            ! "$RXE" demo --pcap small/capture $option > shown 2> said || exit 1
+            grep -c wireshark shown || true
+            tail -n 1 said
+            cat small/*
+            ls -A small
+        done
+    "#;
+    let dir = Dir::new();
+    let Some(out) = in_namespace(name, LOOPBACK, script, &dir.file("")) else { return };
+    let said = "rxe: cannot write the capture small/capture: No space left on device (os error 28): \
+                name another file with --pcap, or use --no-pcap";
+    let expected = format!("0\n{said}\nyesterday's\ncapture\n");
+    assert_eq!(String::from_utf8_lossy(&out.stdout), expected.repeat(2), "{out:?}");
+}
+
 /// What tshark makes of the capture: only RC packets, every opcode that there should be, nothing
 /// malformed.
 fn dissect(test: &str, capture: &Path, packets: usize) {

@@ -19,13 +19,13 @@ use super::report::{Done, L2, Process, Shown};
 use super::steps::{Op, START, Step, background};
 use crate::common::Error;
 
-/// Runs the demo.
+/// Runs the demo. With the results it returns why the capture is not whole, if it is not.
 pub(super) fn run(
     places: [Place; 2],
     mtu: usize,
     path: PathOptions,
     pcap: Option<&Path>,
-) -> Result<Shown, Error> {
+) -> Result<(Shown, Option<String>), Error> {
     let start = Instant::now();
     let [here, there] = &places;
     let end = End::open(here, mtu, path, pcap)?;
@@ -67,8 +67,12 @@ pub(super) fn run(
     };
     // This ends the second process and completes the capture.
     drop(peer);
+    let missing = end.device.capture().and_then(|capture| {
+        capture.flush();
+        capture.status().stopped
+    });
     drop(end);
-    Ok(Shown { seconds: start.elapsed().as_secs_f64(), ..shown })
+    Ok((Shown { seconds: start.elapsed().as_secs_f64(), ..shown }, missing))
 }
 
 const UNREACHABLE: &str = "packets to UDP port 4791 must reach it: see whether `ping` does, and whether a \

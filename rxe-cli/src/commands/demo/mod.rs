@@ -12,7 +12,7 @@ mod place;
 mod report;
 mod steps;
 
-use std::io;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -79,18 +79,25 @@ impl Args {
         }
         let places = Place::both(&self.devices)?;
         let pcap = if self.no_pcap { None } else { Some(self.capture()?) };
-        let shown = lead::run(places, self.mtu, self.path, pcap.as_ref().map(NewFile::path))?;
-        let capture = match pcap {
-            Some(file) => Some(file.finish().map_err(|e| cannot_write(&self.pcap, &e))?),
-            None => None,
+        let (shown, missing) =
+            lead::run(places, self.mtu, self.path, pcap.as_ref().map(NewFile::path))?;
+        let capture = match (pcap, missing) {
+            (None, _) => Ok(None),
+            // What was captured before is no more than a part: the old file stays.
+            (Some(_), Some(why)) => Err(cannot_write(&self.pcap, why)),
+            (Some(file), None) => file.finish().map(Some).map_err(|e| cannot_write(&self.pcap, e)),
+        };
+        let (capture, failed) = match capture {
+            Ok(capture) => (capture, Ok(())),
+            Err(e) => (None, Err(e)),
         };
         let shown = shown.captured(capture);
         if self.json {
             print_json(&shown)?
         } else {
-            print(&report::text(&shown))?
+            print(&report::text(&shown, self.no_pcap))?
         }
-        shown.verdict()
+        shown.verdict().and(failed)
     }
 
     /// The file of the capture. If the default directory cannot be written to, another one is used; if
@@ -99,18 +106,18 @@ impl Args {
         match NewFile::new(&self.pcap) {
             Ok(file) => Ok(file),
             Err(_) if self.pcap.as_os_str() == CAPTURE => elsewhere(),
-            Err(e) => Err(cannot_write(&self.pcap, &e)),
+            Err(e) => Err(cannot_write(&self.pcap, e)),
         }
     }
 }
 
 /// A file in the directory for temporary files.
 fn elsewhere() -> Result<NewFile, Error> {
-    let failed = |e| cannot_write(&std::env::temp_dir(), &e);
+    let failed = |e| cannot_write(&std::env::temp_dir(), e);
     NewFile::unique("rxe-demo-", ".pcapng").map_err(failed)
 }
 
-fn cannot_write(path: &Path, e: &io::Error) -> Error {
-    let what = format!("cannot write the capture {}: {e}", path.display());
+fn cannot_write(path: &Path, why: impl Display) -> Error {
+    let what = format!("cannot write the capture {}: {why}", path.display());
     Error::new(what, "name another file with --pcap, or use --no-pcap")
 }

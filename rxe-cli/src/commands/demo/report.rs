@@ -109,8 +109,8 @@ impl Shown {
     }
 }
 
-/// The results as text.
-pub(super) fn text(shown: &Shown) -> String {
+/// The results as text. `no_pcap`: no capture was asked for.
+pub(super) fn text(shown: &Shown, no_pcap: bool) -> String {
     let Shown { this, peer, mtu, backend, shared_memory, .. } = shown;
     let places = match [this, peer].map(Process::place) {
         [a, b] if a == b => a.to_owned(),
@@ -146,7 +146,8 @@ pub(super) fn text(shown: &Shown) -> String {
                  tshark {NOT_NFS} -r {path}\n"
             );
         }
-        None => out += "\nNo capture was written (--no-pcap).\n",
+        None if no_pcap => out += "\nNo capture was written (--no-pcap).\n",
+        None => out += "\nNo capture was written.\n",
     }
     out
 }
