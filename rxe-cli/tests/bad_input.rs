@@ -182,6 +182,18 @@ fn a_capture_that_can_not_be_written() {
             assert_eq!(out.status.code(), Some(2), "{report:?}");
         }
     }
+    // Standard output has something else.
+    let write = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/scenarios/rc_send.toml");
+    for args in [
+        &["demo", "--pcap", "-"][..],
+        &["pingpong", "--pcap", "-"],
+        &["perf", "read", "lat", "--pcap", "-"],
+        &["send", write, "--to", "127.0.0.1:1", "-w", "-"],
+    ] {
+        let out = rxe(args);
+        refused(&out, &[" - asks for the capture on standard output", "name a file"]);
+        assert_eq!(out.status.code(), Some(2), "{args:?}");
+    }
     // Before the program is started.
     for (file, why) in [
         (file, "capture.pcapng: /nonexistent: No such file"),

@@ -16,7 +16,7 @@ mod xml;
 
 pub(crate) use error::{Error, WRONG_USAGE};
 pub(crate) use faults::FaultArgs;
-pub(crate) use new_file::{NewFile, check_apart, check_file, write_file};
+pub(crate) use new_file::{NewFile, check_apart, check_capture, check_file, write_file};
 pub(crate) use output::{is_unread, print, print_bytes, print_error, print_json, terminal_width};
 pub(crate) use paragraph::{WIDTH, lines, paragraph};
 pub(crate) use select::{DeviceArgs, check_port, chosen_devices};

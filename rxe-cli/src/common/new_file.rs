@@ -54,6 +54,16 @@ pub(crate) fn check_apart(input: &Path, output: &Path) -> Result<(), Error> {
     Err(Error::wrong_usage(what, "name another file for the output"))
 }
 
+/// Refuses `-` as the file of a capture that this `option` names, where standard output has the results: it
+/// would be a file with this name.
+pub(crate) fn check_capture(file: &Path, option: &str) -> Result<(), Error> {
+    if !is_standard(file) {
+        return Ok(());
+    }
+    let what = format!("{option} - asks for the capture on standard output, which has the results");
+    Err(Error::wrong_usage(what, "name a file, or use `rxe capture -w -` beside this"))
+}
+
 /// What the system says of the file of this name, or of the `standard` one.
 fn about(path: &Path, standard: impl AsFd) -> io::Result<fs::Metadata> {
     match is_standard(path) {

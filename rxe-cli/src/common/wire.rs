@@ -11,7 +11,7 @@ use rxe_verbs::{Device, OpenOptions, SourcePortPolicy, VerbsFault};
 use super::faults::{FaultArgs, FaultSummary};
 use super::output::print_error;
 use super::select::check_port;
-use super::{DeviceArgs, Error};
+use super::{DeviceArgs, Error, check_capture};
 
 /// Options that ibv_rc_pingpong and perftest do not have.
 #[derive(clap::Args, Clone, Debug)]
@@ -85,8 +85,9 @@ fn without_link(info: &DeviceInfo) -> Option<Error> {
 }
 
 impl WireArgs {
-    /// Fails if a fault would do nothing here.
-    pub(crate) fn check_faults(&self) -> Result<(), Error> {
+    /// Fails if a fault would do nothing here, or the capture has no file.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.pcap.as_deref().map_or(Ok(()), |file| check_capture(file, "--pcap"))?;
         let of_calls = |fault: &VerbsFault| matches!(fault, VerbsFault::Errno { .. });
         if self.faults.fault.as_ref().is_none_or(|plan| !plan.verbs().iter().any(of_calls)) {
             return Ok(());

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use self::place::Place;
-use crate::common::{Error, NewFile, print, print_json};
+use crate::common::{Error, NewFile, check_capture, print, print_json};
 
 /// Show everything in a few seconds: two processes exchange RDMA messages over loopback
 ///
@@ -77,6 +77,7 @@ impl Args {
         if self.peer {
             return peer::run();
         }
+        check_capture(&self.pcap, "--pcap")?;
         let places = Place::both(&self.devices)?;
         let pcap = if self.no_pcap { None } else { Some(self.capture()?) };
         let (shown, missing) =

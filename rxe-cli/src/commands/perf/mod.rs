@@ -121,7 +121,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
-        self.wire.check_faults()?;
+        self.wire.check()?;
         match &self.host {
             Some(host) => self.client(host),
             None => self.server(),

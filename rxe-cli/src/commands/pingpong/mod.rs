@@ -92,7 +92,7 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
         self.refuse_what_is_not_there()?;
-        self.wire.check_faults()?;
+        self.wire.check()?;
         let hosts = match &self.host {
             Some(host) => rendezvous::resolve(host, self.port)?,
             None => Vec::new(),

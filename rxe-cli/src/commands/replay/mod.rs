@@ -21,7 +21,7 @@ use self::report::Report;
 use super::decode::{Printed, failed, number, open};
 use super::generate;
 use crate::common::peer::{self, Endpoint, Given, Numbers, Peer, RC, Way, WayArgs, access};
-use crate::common::{Error, check_apart, print, print_error};
+use crate::common::{Error, check_apart, check_capture, print, print_error};
 
 /// Send the requests of a scenario to a live device, and compare its answers
 ///
@@ -182,9 +182,11 @@ fn read(file: &Path) -> Result<Recording, Error> {
 }
 
 impl Live {
-    /// Refuses to write the capture of the run over the file that is read.
+    /// Refuses to write the capture of the run over the file that is read, or to standard output.
     fn check_apart(&self, file: &Path) -> Result<(), Error> {
-        self.write.as_deref().map_or(Ok(()), |write| check_apart(file, write))
+        let Some(write) = self.write.as_deref() else { return Ok(()) };
+        check_capture(write, "-w")?;
+        check_apart(file, write)
     }
 
     /// Returns whether nothing differs.
@@ -235,13 +237,12 @@ impl Live {
         }
         let play = Play::new(&mut peer, &mut end, &plan, &qp, own_qpn, first_psn, wait);
         play.run(self.pace == Pace::Recorded, self.verbose, &mut report)?;
-        end.flush();
         print(&if self.json { report.json() } else { report.text() })?;
-        Ok(report.is_same())
         if let (Some(path), Some(why)) = (&self.write, end.finish_capture().stopped) {
             let what = format!("the capture {} is not whole: {why}", path.display());
             return Err(Error::new(what, "name another place with -w"));
         }
+        Ok(report.is_same())
     }
 
     /// What the peer is asked for.
