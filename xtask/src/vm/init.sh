@@ -5,6 +5,10 @@ fail() { echo "rxe-init: $*"; $b sleep 1; $b poweroff -f; }
 $b mount -t proc proc /proc
 $b mount -t sysfs sys /sys
 $b mount -t devtmpfs dev /dev
+# Until here the kernel had one processor, and drivers count them: see the kernel's command line.
+for cpu in /sys/devices/system/cpu/cpu[1-9]*/online; do
+	[ -e "$cpu" ] && { echo 1 >"$cpu" || echo "rxe-init: cannot start a processor: $cpu"; }
+done
 while read -r m; do
 	$b insmod "/modules/$m" || echo "rxe-init: cannot load $m"
 done </modules/order
@@ -24,10 +28,6 @@ for p in /sys/class/virtio-ports/*; do
 	[ "$($b cat "$p/name" 2>/dev/null)" = rxe.ctl ] && port=/dev/${p##*/}
 done
 [ -n "$port" ] || fail "no control port"
-# Until here the kernel had one processor: see the kernel's command line.
-for cpu in /sys/devices/system/cpu/cpu[1-9]*/online; do
-	[ -e "$cpu" ] && { echo 1 >"$cpu" || echo "rxe-init: cannot start a processor: $cpu"; }
-done
 # No `exec`: when the agent ends, so does the VM.
 $b chroot /host /run/agent "$port" || fail "the agent ended"
 $b poweroff -f
