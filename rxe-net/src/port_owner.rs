@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::PortOwner;
@@ -25,12 +26,19 @@ pub(crate) fn of(address: IpAddr, port: u16) -> Option<PortOwner> {
 /// The owner of a unix socket bound to this path; `None` if there is no such socket (or no `/proc`).
 pub(crate) fn of_unix(path: &Path) -> Option<PortOwner> {
     may_block("searching /proc");
-    let table = fs::read_to_string("/proc/thread-self/net/unix").ok()?;
-    table.lines().find_map(|line| {
-        // Connections that are not accepted yet have the same path, and inode 0.
-        let inode: u64 = line.split_ascii_whitespace().nth(6)?.parse().ok()?;
-        (line.ends_with(path.to_str()?) && inode != 0).then(|| of_inode(inode))
-    })
+    let table = fs::read("/proc/thread-self/net/unix").ok()?;
+    unix_inode(&table, path).map(of_inode)
+}
+
+/// The socket bound to this path in such a table, which has the names of others as they are: any bytes.
+fn unix_inode(table: &[u8], path: &Path) -> Option<u64> {
+    let path = [b" ", path.as_os_str().as_bytes()].concat();
+    let here = table.split(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(&path[..]));
+    let mut inodes = here.filter_map(|line| {
+        str::from_utf8(line).ok()?.split_ascii_whitespace().nth(6)?.parse().ok()
+    });
+    // Connections that are not accepted yet have the same path, and inode 0.
+    inodes.find(|inode| *inode != 0)
 }
 
 /// A UDP socket as `/proc` shows it.
@@ -87,8 +95,14 @@ fn flock_pid(line: &str, device: u64, inode: u64) -> Option<u32> {
 /// The process with this number; `None` if it is not visible here.
 pub(crate) fn of_pid(pid: u32) -> Option<PortOwner> {
     may_block("searching /proc");
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    Some(PortOwner::Process { pid, name: name.trim().to_owned() })
+    let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(PortOwner::Process { pid, name: printable(&name) })
+}
+
+/// The name of a program, which it may choose: any bytes, of which the system cuts off those beyond 15.
+fn printable(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name.trim_ascii());
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// The owner of a socket.
@@ -164,6 +178,22 @@ mod tests {
         assert_eq!(flock_pid(&line.replace("1a", "1b"), device, 42), None);
         assert_eq!(flock_pid(&line.replace("FLOCK", "POSIX"), device, 42), None);
         assert_eq!(flock_pid("1: FLOCK", device, 42), None);
+    }
+
+    #[test]
+    fn names_of_sockets_and_programs_may_have_any_bytes() {
+        let line = |inode: u64, path: &str| {
+            format!("0000000000000000: 00000002 00000000 00010000 0001 01 {inode} {path}\n")
+        };
+        let mut table = b"Num       RefCount Protocol Flags    Type St Inode Path\n".to_vec();
+        table.extend(b"0000000000000000: 00000002 00000000 00010000 0001 01 5 /tmp/\xff\n");
+        let lines = [line(0, "/tmp/a/1"), line(6, "/b/tmp/a/1"), line(7, "/tmp/a/1")];
+        table.extend(lines.concat().bytes());
+        assert_eq!(unix_inode(&table, Path::new("/tmp/a/1")), Some(7));
+        assert_eq!(unix_inode(&table, Path::new("/tmp/a/2")), None);
+
+        assert_eq!(printable("中文程序\n".as_bytes()), "中文程序");
+        assert_eq!(printable(b"\x1b[2J cut \xe4\xb8\n"), "?[2J cut \u{fffd}");
     }
 
     #[test]
