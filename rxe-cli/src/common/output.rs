@@ -32,7 +32,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
 }
 
 /// Whether this is a pipe whose reader has ended. Who prints for as long as somebody reads asks this, since
-/// [`print`] does not say it.
+/// [`print()`] does not say it.
 pub(crate) fn is_unread(output: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(output, PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
