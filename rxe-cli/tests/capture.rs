@@ -145,10 +145,13 @@ fn captures(test: &str, program: &str) {
     let [before, after] = [&before[0], &after[0]];
     let number = |of: &Value| of["hw_counters"]["sent_pkts"].as_u64().unwrap();
     assert!(number(after) > number(before), "it goes on");
-    // Nothing was lost. On a busy machine an answer may be late, and then it comes twice.
-    for counter in ["rcvd_seq_err", "out_of_seq_request"] {
-        assert_eq!(after["hw_counters"][counter], 0, "{counter}: {after}");
-    }
+    // Nothing was lost, unless the receiver took nothing for so long that packets were given up, as on a busy
+    // machine. There answers may be late, too, and then come twice.
+    let [refused, given_up] =
+        [&after["hw_counters"]["rcvd_seq_err"], &after["net"]["tx_no_buffer"]]
+            .map(|counter| counter.as_u64().unwrap());
+    assert!(refused <= given_up, "{after}");
+    assert_eq!(after["hw_counters"]["out_of_seq_request"], 0, "{after}");
 
     let said = read("ended.err");
     let mut reader = Reader::open(dir.file("ended.pcapng")).unwrap();
