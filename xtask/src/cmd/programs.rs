@@ -17,8 +17,8 @@ pub(crate) struct Args {
     /// Only those of which "PROGRAM OPTIONS, SERVER–CLIENT" contains this
     #[arg(long)]
     filter: Option<String>,
-    /// How our end sends (udp, packet, xdp); then only with kernels
-    #[arg(long)]
+    /// How our end sends; then only with kernels
+    #[arg(long, value_parser = ["udp", "packet", "xdp", "xdp:driver", "xdp:generic", "xdp:zerocopy"])]
     backend: Option<String>,
 }
 
