@@ -94,15 +94,21 @@ fn flock_pid(line: &str, device: u64, inode: u64) -> Option<u32> {
 
 /// The process with this number; `None` if it is not visible here.
 pub(crate) fn of_pid(pid: u32) -> Option<PortOwner> {
-    may_block("searching /proc");
-    let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
-    Some(PortOwner::Process { pid, name: printable(&name) })
+    process_name(pid).map(|name| PortOwner::Process { pid, name })
 }
 
-/// The name of a program, which it may choose: any bytes, of which the system cuts off those beyond 15.
+/// The name of a process's program, without anything that a terminal acts on; `None` if the process is not
+/// visible here.
+pub fn process_name(pid: u32) -> Option<String> {
+    may_block("searching /proc");
+    Some(printable(&fs::read(format!("/proc/{pid}/comm")).ok()?))
+}
+
+/// A name as text. A program may choose any bytes, and the system cuts off those beyond 15, which may be within
+/// a character.
 fn printable(name: &[u8]) -> String {
-    let name = String::from_utf8_lossy(name.trim_ascii());
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    let name = String::from_utf8_lossy(name);
+    name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// The owner of a socket.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use rxe_net::process_name;
 use rxe_verbs::device::{DeviceError, DeviceInfo};
 use rxe_verbs::report::{self, DeviceReport, Record, Silence, Subject};
 use serde_json::{Map, Value};
@@ -221,15 +222,9 @@ pub(crate) fn table(running: &[Running], columns: &[Column]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// The name of a process's program, without anything that a terminal acts on.
+/// The name of a process's program; empty if the process is not visible here.
 pub(crate) fn comm(pid: u32) -> String {
-    printable(&fs::read(format!("/proc/{pid}/comm")).unwrap_or_default())
-}
-
-/// A name as text. The system cuts it after 15 bytes, which may be within a character.
-fn printable(name: &[u8]) -> String {
-    let name = String::from_utf8_lossy(name);
-    name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    process_name(pid).unwrap_or_default()
 }
 
 /// A process, by number and name.
