@@ -126,7 +126,7 @@ struct Shared {
 struct State {
     ready: bool,
     /// Why the VM is gone, once it is.
-    gone: Option<String>,
+    gone: Option<Error>,
     procs: HashMap<u32, ProcState>,
 }
 
@@ -139,8 +139,8 @@ struct ProcState {
 
 impl Shared {
     /// Ends all waits: the VM answers no more.
-    fn end(&self, why: &str) {
-        self.lock().gone.get_or_insert_with(|| why.to_owned());
+    fn end(&self, why: String) {
+        self.lock().gone.get_or_insert(Error::Failed(why));
         self.changed.notify_all();
     }
 
@@ -185,7 +185,7 @@ impl Channel {
                 while let Ok(f) = frame::read(&mut down) {
                     receive(&shared, f);
                 }
-                shared.end(&why());
+                shared.end(why());
             }
         });
         Ok(Self { up: Arc::new(Mutex::new(stream)), shared, next: AtomicU32::new(1) })
@@ -204,12 +204,12 @@ impl Channel {
         self.shared.lock().procs.insert(id, ProcState::default());
         let proc = Proc { id, up: self.up.clone(), shared: self.shared.clone() };
         proc.send(Kind::Run, &cmd.encode(env))
-            .map_err(|_| gone(self.shared.lock().gone.as_deref()))?;
+            .map_err(|_| self.shared.lock().gone.clone().unwrap_or_else(gone))?;
         Ok(proc)
     }
 
     /// What ends all waits when it is called with a reason.
-    pub(super) fn end(&self) -> impl FnOnce(&str) + Send + use<> {
+    pub(super) fn end(&self) -> impl FnOnce(String) + Send + use<> {
         let shared = self.shared.clone();
         move |why| shared.end(why)
     }
@@ -234,8 +234,8 @@ fn receive(shared: &Shared, f: frame::Frame) {
     shared.changed.notify_all();
 }
 
-fn gone(why: Option<&str>) -> Error {
-    Error::Failed(why.unwrap_or("the VM is gone").into())
+fn gone() -> Error {
+    Error::Failed("the VM is gone".into())
 }
 
 /// A process in a VM. Dropping it kills its process group if it still runs.
@@ -267,7 +267,7 @@ impl Proc {
     /// # Errors
     /// When it could not be started, or the VM ended first.
     pub fn wait(&self) -> Result<i32> {
-        self.shared.wait(None, |s| self.end(s)).unwrap_or_else(|| Err(gone(None)))
+        self.shared.wait(None, |s| self.end(s)).unwrap_or_else(|| Err(gone()))
     }
 
     /// As [`Proc::wait`], but gives up after `timeout` with `None`.
@@ -304,7 +304,7 @@ impl Proc {
         match state.procs.get(&self.id).and_then(|p| p.end.clone()) {
             Some(Ok(code)) => Some(Ok(code)),
             Some(Err(why)) => Some(Err(Error::Failed(format!("cannot start the command: {why}")))),
-            None => state.gone.is_some().then(|| Err(gone(state.gone.as_deref()))),
+            None => state.gone.clone().map(Err),
         }
     }
 

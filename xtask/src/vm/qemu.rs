@@ -157,7 +157,7 @@ impl Vm {
         let channel = channel.map_err(|e| Error::Failed(format!("{name}: {e}")))?;
         let end = channel.end();
         // A kernel that shall end the VM when it panics may stand still instead.
-        console.follow(con, spec.verbose, move || end(&why()));
+        console.follow(con, spec.verbose, move || end(why()));
         if let Some(err) = qemu.stderr.take() {
             console.follow(err, spec.verbose, || {});
         }
@@ -351,9 +351,7 @@ impl Console {
                 let over = kept.len().saturating_sub(Self::KEPT);
                 kept.drain(..over);
                 drop(kept);
-                if console.has_panicked()
-                    && let Some(panicked) = panicked.take()
-                {
+                if let Some(panicked) = panicked.take_if(|_| console.has_panicked()) {
                     thread::spawn(panicked);
                 }
             }
