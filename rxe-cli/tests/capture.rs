@@ -151,7 +151,14 @@ fn captures(test: &str, program: &str) {
         [&after["hw_counters"]["rcvd_seq_err"], &after["net"]["tx_no_buffer"]]
             .map(|counter| counter.as_u64().unwrap());
     assert!(refused <= given_up, "{after}");
-    assert_eq!(after["hw_counters"]["out_of_seq_request"], 0, "{after}");
+    for counter in ["duplicate_request", "out_of_seq_request"] {
+        assert_eq!(after["hw_counters"][counter], 0, "{counter}: {after}");
+    }
+    let timers = ["ack_timeout", "round_trip_timeout"];
+    if given_up == 0 && timers.iter().all(|timer| after["counters"][timer] == 0) {
+        assert_eq!(after["hw_counters"]["completer_retry_err"], 0, "{after}");
+        assert_eq!(after["dropped"], serde_json::json!({}), "{after}");
+    }
 
     let said = read("ended.err");
     let mut reader = Reader::open(dir.file("ended.pcapng")).unwrap();
