@@ -100,10 +100,13 @@ fn connected() -> ((Program, CmId), (Program, CmId)) {
 /// Whoever is woken finds an event: a program that then waits in the call would wait for another one.
 #[test]
 fn a_request_with_a_larger_path_mtu_than_the_link_s_is_refused_without_the_program() {
-    in_namespace("", || {
+    // On a link of its own: a device follows the MTU of its link, also that of an open one.
+    let setup = "ip link add west mtu 1500 type veth peer name east; ip addr add 192.0.2.1/24 dev west; \
+                 ip link set west up; ip link set east up";
+    in_namespace(setup, || {
         let client = Program::new();
-        sh("ip link set lo mtu 1500");
-        let server = Program::new();
+        let ip = IpAddr::from([192, 0, 2, 1]);
+        let server = Program::on(Device::options("west").address(ip).open().unwrap(), ip);
         assert!(server.device.active_mtu() < client.device.active_mtu());
         let listener = server.listen(PortSpace::Tcp);
         let a = client.towards(&listener);
@@ -211,7 +214,7 @@ fn hundreds_connect_and_part_at_once_on_one_address_and_no_message_is_lost() {
 fn requests_for_a_service_whose_listener_has_ended_come_to_who_ended_it() {
     in_namespace("", || {
         let ip = "127.0.0.1".parse().unwrap();
-        let server = Program::on(open(ip), ip);
+        let server = Program::on(Device::options("west").address(ip).open().unwrap(), ip);
         let listener = server.listen(PortSpace::Tcp);
         let at = listener.local_addr().unwrap();
         // The next listener may be in another port space, so both have one claim.
