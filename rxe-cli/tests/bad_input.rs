@@ -188,6 +188,8 @@ fn a_capture_that_can_not_be_written() {
         &["demo", "--pcap", "-"][..],
         &["pingpong", "--pcap", "-"],
         &["perf", "read", "lat", "--pcap", "-"],
+        &["run", "--pcap", "-", "--", "true"],
+        &["env", "--pcap", "-"],
         &["send", write, "--to", "127.0.0.1:1", "-w", "-"],
     ] {
         let out = rxe(args);

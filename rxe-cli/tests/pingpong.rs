@@ -52,6 +52,36 @@ fn an_interface_without_a_link_is_named_with_what_to_do() {
     }
 }
 
+/// On a full disk the results are shown, and the end that misses packets in its capture fails.
+#[test]
+fn a_capture_that_does_not_fit_on_the_disk_is_an_error() {
+    let name = "a_capture_that_does_not_fit_on_the_disk_is_an_error";
+    let setup = format!("{LOOPBACK}\nmount -t tmpfs -o size=64k none /mnt\n");
+    const PCAP: &str = "--pcap /mnt/capture";
+    for command in ["pingpong", "pingpong --transport xrc", "perf write lat"] {
+        let plain = format!("{command} --json -s 65536");
+        let whole = format!("{plain} {PCAP}");
+        for (server, client) in [(&plain, &whole), (&whole, &plain)] {
+            let Some(both) = both(name, &setup, server, &format!("{client} 127.0.0.1")) else {
+                return;
+            };
+            for (end, command) in [(&both.server, server), (&both.client, client)] {
+                assert!(!end.out.is_empty(), "{both:?}");
+                let fails = command.contains(PCAP);
+                assert_eq!(end.code, i32::from(fails), "{both:?}");
+                let said = match fails {
+                    true => {
+                        "rxe: the capture /mnt/capture ends: No space left on device (os error 28)\n\
+                         rxe: the capture /mnt/capture lacks packets: name another file with --pcap\n"
+                    }
+                    false => "",
+                };
+                assert_eq!(end.err, said, "{both:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn two_hosts_exchange_messages() {
     let name = "two_hosts_exchange_messages";

@@ -217,6 +217,12 @@ impl PcapHandle {
         self.lock().look_at_output();
     }
 
+    /// Waits until all packets so far are in the file, and says what has become of it.
+    pub fn finish(&self) -> PcapStatus {
+        self.flush();
+        self.status()
+    }
+
     /// The present state.
     pub fn status(&self) -> PcapStatus {
         self.lock().status.clone()

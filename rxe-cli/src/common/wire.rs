@@ -69,6 +69,17 @@ impl Opened {
             format!("path MTU {mtu} does not fit the frames of the {backend} backend on {name}");
         Err(Error::new(what, format!("use -m {most}, or another backend")))
     }
+
+    /// Fails if not all packets so far are in the capture, where there is one.
+    pub(crate) fn finish_capture(&self) -> Result<(), Error> {
+        let Some(capture) = self.device.capture() else { return Ok(()) };
+        if capture.finish().stopped.is_none() {
+            return Ok(());
+        }
+        // The capture itself has said why.
+        let what = format!("the capture {} lacks packets", capture.path().display());
+        Err(Error::new(what, "name another file with --pcap"))
+    }
 }
 
 /// What to say of a device whose packets reach nobody but this host.

@@ -208,8 +208,11 @@ impl Run<'_> {
         *capture = end.capture();
         let mut bench = Bench::new(peer, end, &case.given, self.numbers.next(), self.wait)?;
         let outcome = (case.run)(&mut bench);
-        bench.end.finish_capture();
         *log = std::mem::take(&mut bench.log);
+        if let (Some(path), Some(_)) = (path, bench.end.finish_capture().stopped) {
+            let what = format!("the capture {} lacks packets", path.display());
+            return Err(Stop::Broken(Error::new(what, "name another directory with -w")));
+        }
         match outcome {
             Err(Stop::Gone(_) | Stop::Broken(_)) => outcome,
             _ => peer.close().map_err(Stop::from).and(outcome),

@@ -67,10 +67,7 @@ pub(super) fn run(
     };
     // This ends the second process and completes the capture.
     drop(peer);
-    let missing = end.device.capture().and_then(|capture| {
-        capture.flush();
-        capture.status().stopped
-    });
+    let missing = end.device.capture().and_then(|capture| capture.finish().stopped);
     drop(end);
     Ok((Shown { seconds: start.elapsed().as_secs_f64(), ..shown }, missing))
 }

@@ -181,7 +181,8 @@ impl Args {
             report.row(&row?)?;
         }
         control.send(&Message::Bye {})?;
-        report.end()
+        report.end()?;
+        opened.finish_capture()
     }
 
     fn server(&self) -> Result<(), Error> {
@@ -238,7 +239,10 @@ impl Args {
         loop {
             let size = match control.receive()? {
                 Message::Start { size } if plan.sizes.contains(&size) => size,
-                Message::Bye {} => return report.end(),
+                Message::Bye {} => {
+                    report.end()?;
+                    return opened.finish_capture();
+                }
                 other => return Err(control::unexpected(&other)),
             };
             lat::prepare(&side, &plan, size)?;

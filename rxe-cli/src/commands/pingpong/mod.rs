@@ -104,7 +104,8 @@ impl Args {
             None => opened.device.active_mtu().min(Mtu::M1024),
         };
         if self.transport == Transport::Xrc {
-            return xrc::run(&self, &opened, mtu, &hosts);
+            xrc::run(&self, &opened, mtu, &hosts)?;
+            return opened.finish_capture();
         }
         let pingpong = Pingpong::new(&opened, mtu, &self)?;
         let own = pingpong.addresses();
@@ -143,7 +144,7 @@ impl Args {
             .inspect_err(|why| peers.iter_mut().for_each(|peer| peer.failed(why)))?;
         self.report(&opened, mtu, &own, &peer, &outcome)?;
         pingpong.linger(&mut peers);
-        Ok(())
+        opened.finish_capture()
     }
 
     /// The command that the other side should run.

@@ -13,7 +13,7 @@ use rxe_verbs::device::Identity;
 use rxe_verbs::{DeviceInfo, OpenOptions, SourcePortPolicy};
 
 use super::{library, sysfs};
-use crate::common::{Error, FaultArgs, print_error};
+use crate::common::{Error, FaultArgs, check_capture, print_error};
 
 /// The variable with the libraries that the loader loads before a program's own.
 pub(super) const PRELOAD: &str = "LD_PRELOAD";
@@ -193,6 +193,7 @@ fn shard_count() -> impl TypedValueParser<Value = u32> {
 /// The absolute path of a capture file. It fails if the file cannot be created: the program would
 /// notice that only when it opens a device.
 fn capture(path: &Path) -> Result<PathBuf, Error> {
+    check_capture(path, "--pcap")?;
     let refuse = |why: String| {
         let what = format!("cannot write the capture {}: {why}", path.display());
         Err(Error::new(what, "name another file with --pcap"))

@@ -175,11 +175,7 @@ impl Endpoint {
 
     /// Writes the rest of the capture, and says what has become of it.
     pub(crate) fn finish_capture(&self) -> PcapStatus {
-        let finished = self.capture.as_ref().map(|capture| {
-            capture.flush();
-            capture.status()
-        });
-        finished.unwrap_or_default()
+        self.capture.as_ref().map(PcapHandle::finish).unwrap_or_default()
     }
 
     fn sleep(&self, events: PollFlags, time: Duration) -> Result<(), Error> {
