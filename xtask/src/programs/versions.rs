@@ -54,7 +54,7 @@ mod tests {
     fn the_tables_of_programs_stand_below_the_versions() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/programs-tried.md");
         let page = std::fs::read_to_string(page).unwrap();
-        for command in ["programs", "programs --backend xdp"] {
+        for command in ["programs", "programs --backend packet", "programs --backend xdp"] {
             let begin = crate::pages::begin(command);
             let text = page.split_once(&begin).unwrap().1.trim_start();
             let line = text.lines().next().unwrap();
