@@ -214,7 +214,7 @@ fn hundreds_connect_and_part_at_once_on_one_address_and_no_message_is_lost() {
 fn requests_for_a_service_whose_listener_has_ended_come_to_who_ended_it() {
     in_namespace("", || {
         let ip = "127.0.0.1".parse().unwrap();
-        let server = Program::on(Device::options("west").address(ip).open().unwrap(), ip);
+        let server = Program::on(open(ip), ip);
         let listener = server.listen(PortSpace::Tcp);
         let at = listener.local_addr().unwrap();
         // The next listener may be in another port space, so both have one claim.
