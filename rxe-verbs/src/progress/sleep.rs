@@ -164,10 +164,11 @@ impl Waker {
     }
 
     /// Makes the descriptor. If the process may open no more, another thread may have the last one only for a
-    /// moment, as for a process that has connected to offer shared memory. So it is tried for a while.
+    /// moment, as for a process that has connected to offer shared memory: for long, if the machine gives that
+    /// thread no time. So it is tried for a second.
     fn new_event() -> Result<EventFd> {
         /// How often, and after which pauses.
-        const TRIES: u32 = 100;
+        const TRIES: u32 = 1000;
         const PAUSE: Duration = Duration::from_millis(1);
         let mut made = EventFd::new().map_err(Error::from);
         for _ in 1..TRIES {
