@@ -16,9 +16,9 @@ const QPS: usize = 200;
 const READS: u64 = 16;
 const SIDE: &str = "RXE_TEST_STOPPED";
 
-/// 268 ms, and no retry at all.
+/// 2.1 s, and no retry at all. The peer, which is not stopped, has that long to answer on a busy machine.
 fn options() -> ConnectOptions {
-    let timeout = AckTimeout::new(16).unwrap();
+    let timeout = AckTimeout::new(19).unwrap();
     ConnectOptions { timeout, retry_cnt: 0, ..ConnectOptions::default() }
 }
 
@@ -115,10 +115,10 @@ fn stop_and_go_on(name: &str, shared_memory: bool) {
     let Remote { addr, rkey } = memory.remote(0);
     writeln!(input, "{addr}\n{}", rkey.value()).unwrap();
     let pid = Pid::from_child(&child.0);
-    for round in 0..5 {
+    for round in 0..2 {
         line(&mut child, "goes on");
         kill_process(pid, Signal::STOP).unwrap();
-        thread::sleep(Duration::from_millis(400));
+        thread::sleep(Duration::from_millis(2500));
         kill_process(pid, Signal::CONT).unwrap();
         let timeouts = line(&mut child, "goes on");
         println!("round {round}: {timeouts} timeouts until now");
