@@ -4,6 +4,7 @@ mod common;
 
 use std::hint::spin_loop;
 use std::thread;
+use std::time::Instant;
 
 use common::*;
 use rxe_verbs::*;
@@ -28,12 +29,18 @@ impl End {
 
     /// Looks at memory until the message of this round is there.
     fn look(&self, round: u64) {
+        let end = Instant::now() + TIMEOUT;
         for looks in 0u32.. {
             if self.has_come(round) {
                 return;
             }
             // As little as lets the peer run on a machine with fewer CPUs than threads.
-            if looks.is_multiple_of(1 << 16) { thread::yield_now() } else { spin_loop() }
+            if looks.is_multiple_of(1 << 16) {
+                assert!(Instant::now() < end, "message {round} has not come");
+                thread::yield_now();
+            } else {
+                spin_loop();
+            }
         }
     }
 
