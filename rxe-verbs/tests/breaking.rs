@@ -122,9 +122,7 @@ fn sequence_numbers_wrap_in_the_middle_of_messages() {
         Side { device, pd, cq, qp }
     };
     let (a, b) = (side(open(1), 0xff_ffff), side(open(2), 0xff_fffe));
-    let options = ConnectOptions { mtu: Some(Mtu::M256), ..ConnectOptions::default() };
-    a.qp.connect(&b.qp.endpoint(), &options).unwrap();
-    b.qp.connect(&a.qp.endpoint(), &options).unwrap();
+    connect_with(&a.qp, &b.qp, &ConnectOptions { mtu: Some(Mtu::M256), ..patient() });
     const LEN: usize = 100_001;
     let (from, to) = (a.region(LEN), b.region(LEN));
     for (seed, (x, y)) in [((&a, &from), (&b, &to)), ((&b, &to), (&a, &from))].iter().enumerate() {

@@ -131,9 +131,7 @@ fn windows_atomic_write_and_flush() {
     shows("extensions", &needed, |a, b| {
         let (a, b) = (Side::new(a), Side::new(b));
         let access = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::FLUSH_GLOBAL;
-        let options = ConnectOptions { access, ..ConnectOptions::default() };
-        a.qp.connect(&b.qp.endpoint(), &options).unwrap();
-        b.qp.connect(&a.qp.endpoint(), &options).unwrap();
+        connect_with(&a.qp, &b.qp, &ConnectOptions { access, ..patient() });
         let lent = Access::LOCAL_WRITE | Access::MW_BIND | access;
         let theirs = b.pd.register(4096, lent).unwrap();
         let window = b.pd.create_window(WindowType::Type2).unwrap();

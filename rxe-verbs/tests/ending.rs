@@ -61,7 +61,7 @@ fn ending(how: &str) {
     println!("{}", side.qp.endpoint());
     let mut peer = String::new();
     io::stdin().read_line(&mut peer).unwrap();
-    side.qp.connect(&peer.trim().parse().unwrap(), &ConnectOptions::default()).unwrap();
+    side.qp.connect(&peer.trim().parse().unwrap(), &patient()).unwrap();
     (0..4).for_each(|_| side.qp.recv(0, &[memory.slice(..)]).unwrap());
     if end == "polling" {
         for _ in 0..2 {
@@ -92,7 +92,7 @@ fn peer_of(how: &str, end: &str) {
         .unwrap();
     let mut said = BufReader::new(program.stdout.take().unwrap()).lines();
     let mut line = || said.next().expect("it runs").unwrap();
-    side.qp.connect(&line().parse().unwrap(), &ConnectOptions::default()).unwrap();
+    side.qp.connect(&line().parse().unwrap(), &patient()).unwrap();
     (0..4).for_each(|_| side.qp.recv(0, &[memory.slice(..)]).unwrap());
     writeln!(program.stdin.as_ref().unwrap(), "{}", side.qp.endpoint()).unwrap();
     assert_eq!(line(), "ready");

@@ -121,7 +121,7 @@ fn reads_outstanding_and_bytes_in_a_message_are_limited_too() {
     let fits = ConnectOptions {
         max_rd_atomic: most,
         max_dest_rd_atomic: most,
-        ..ConnectOptions::default()
+        ..patient()
     };
     let too_many = ConnectOptions { max_dest_rd_atomic: most + 1, ..fits.clone() };
     a.to_init(Access::empty()).unwrap();

@@ -88,6 +88,13 @@ impl Taken {
     }
 }
 
+/// Two devices, connected. What is captured twice was sent twice, and not because an answer was late.
+fn pair_without_retries() -> (Side, Side) {
+    let (a, b) = (Side::new(open(address())), Side::new(open(address())));
+    connect_without_retries(&a.qp, &b.qp);
+    (a, b)
+}
+
 fn counted(device: &Device) -> (u64, u64) {
     let counters = device.counters();
     (counters.sent_pkts, counters.rcvd_pkts)
@@ -106,7 +113,7 @@ fn write(from: &Side, to: &Side, len: usize, times: u64) {
 #[test]
 fn from_the_middle_of_a_conversation_every_packet_is_captured_whole() {
     let _one = ONE.lock();
-    let (a, b) = pair();
+    let (a, b) = pair_without_retries();
     write(&a, &b, 10_000, 3);
     let mut captures = begin();
     let before = [counted(&a.device), counted(&b.device)];
@@ -129,7 +136,7 @@ fn from_the_middle_of_a_conversation_every_packet_is_captured_whole() {
 #[test]
 fn a_reader_that_does_not_read_loses_packets_and_the_program_none() {
     let _one = ONE.lock();
-    let (a, b) = pair();
+    let (a, b) = pair_without_retries();
     let mut captures = begin();
     let before = [counted(&a.device), counted(&b.device)];
     write(&a, &b, 1 << 20, 40);
@@ -152,7 +159,7 @@ fn a_reader_that_does_not_read_loses_packets_and_the_program_none() {
 #[test]
 fn a_reader_that_is_gone_is_let_go_and_another_one_may_come() {
     let _one = ONE.lock();
-    let (a, b) = pair();
+    let (a, b) = pair_without_retries();
     let captures = begin();
     for mut other in DeviceCapture::begin(Some(process::id()), &[]) {
         wait(&other);
@@ -178,7 +185,7 @@ fn a_shard_that_is_opened_meanwhile_is_captured_too() {
     let cq = a.device.create_cq(16).unwrap();
     let b = a.pd.qp(&cq).build().unwrap();
     assert_eq!(a.device.shard_count(), 2);
-    connect(&a.qp, &b);
+    connect_without_retries(&a.qp, &b);
     let target = a.region(5000);
     b.write_bytes(1, &[7; 50], target.remote(0)).post().unwrap();
     assert_eq!(cq.wait_one(TIMEOUT).unwrap().status, Status::Success);
@@ -192,7 +199,7 @@ fn a_shard_that_is_opened_meanwhile_is_captured_too() {
 #[test]
 fn the_packet_that_a_comment_is_about_has_it() {
     let _one = ONE.lock();
-    let (a, b) = pair();
+    let (a, b) = pair_without_retries();
     let mut captures = begin();
     let small = b.region(8);
     a.qp.write_bytes(1, &[0; 64], small.remote(0)).post().unwrap();

@@ -13,9 +13,7 @@ const REMOTE: Access = Access::REMOTE_WRITE
 /// Two devices whose queue pairs also let FLUSH in.
 fn flushing() -> (Side, Side) {
     let (a, b) = (Side::new(open(address())), Side::new(open(address())));
-    let options = ConnectOptions { access: REMOTE, ..ConnectOptions::default() };
-    a.qp.connect(&b.qp.endpoint(), &options).unwrap();
-    b.qp.connect(&a.qp.endpoint(), &options).unwrap();
+    connect_with(&a.qp, &b.qp, &ConnectOptions { access: REMOTE, ..patient() });
     (a, b)
 }
 

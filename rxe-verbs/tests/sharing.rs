@@ -128,7 +128,7 @@ fn a_process_of_its_own() {
     };
     let peer = line();
     let [endpoint, addr, rkey] = peer.split(';').collect::<Vec<_>>().try_into().unwrap();
-    side.qp.connect(&endpoint.parse().unwrap(), &ConnectOptions::default()).unwrap();
+    side.qp.connect(&endpoint.parse().unwrap(), &patient()).unwrap();
     println!("READY");
     let remote = Remote { addr: addr.parse().unwrap(), rkey: Key::new(rkey.parse().unwrap()) };
     if line() != "go" {

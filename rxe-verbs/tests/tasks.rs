@@ -35,7 +35,7 @@ impl Own {
         let pd = device.create_pd().unwrap();
         let completions = Completions::new(&device, depth).unwrap();
         let qp = pd.qp(completions.queue()).build().unwrap();
-        qp.connect(&qp.endpoint(), &ConnectOptions::default()).unwrap();
+        qp.connect(&qp.endpoint(), &patient()).unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
         let memory = pd.register(64, access).unwrap();
         Self { qp, completions, memory }

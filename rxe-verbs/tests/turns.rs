@@ -46,7 +46,7 @@ fn go_on_beside_reads(shards: u32) {
     let own = victim.endpoint();
     let first = Psn::new(0x1000);
     let theirs = Endpoint { qpn: Qpn::new(0x77).unwrap(), psn: first, gid: peer.into(), ..own };
-    let options = ConnectOptions { mtu: Some(Mtu::M1024), ..ConnectOptions::default() };
+    let options = ConnectOptions { mtu: Some(Mtu::M1024), ..patient() };
     victim.connect(&theirs, &options).unwrap();
     let memory = b.region(LEN as usize);
     let Remote { addr, rkey } = memory.remote(0);

@@ -146,13 +146,6 @@ fn a_wait_that_nothing_ends_times_out() {
     assert!(error.to_string().starts_with("no completion within 5ms"), "{error}");
 }
 
-/// Nothing is ever sent twice: what is lost or left undone stays so.
-fn connect_without_retries(a: &QueuePair, b: &QueuePair) {
-    let options = ConnectOptions { timeout: AckTimeout::INFINITE, ..ConnectOptions::default() };
-    a.connect(&b.endpoint(), &options).unwrap();
-    b.connect(&a.endpoint(), &options).unwrap();
-}
-
 #[test]
 fn a_program_that_polls_once_and_then_does_nothing_has_acknowledged() {
     let (a, b) = (Side::new(open(address())), Side::new(open(address())));

@@ -12,10 +12,7 @@ fn everything_arrives_in_spite_of_faults() {
     let faults = "drop 2%; dup 1%; reorder 2% by 3".parse().unwrap();
     let a = Device::options("lo").address(address()).faults(1, faults).open().unwrap();
     let (a, b) = (Side::new(a), Side::new(open(address())));
-    let options =
-        ConnectOptions { timeout: AckTimeout::new(10).unwrap(), ..ConnectOptions::default() };
-    a.qp.connect(&b.qp.endpoint(), &options).unwrap();
-    b.qp.connect(&a.qp.endpoint(), &options).unwrap();
+    connect(&a.qp, &b.qp);
     let (mine, theirs) = (a.region(200_000), b.region(200_000));
     for round in 0..4 {
         let bytes = pattern(100_000, round);

@@ -8,7 +8,8 @@ mod namespace;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_net::{XdpMode, XdpRefusal};
@@ -39,7 +40,7 @@ pub(crate) fn open_xdp(options: OpenOptions, mode: XdpMode) -> Option<Device> {
     match options.backend(BackendKind::Xdp(mode)).open() {
         Ok(device) => Some(device),
         Err(Error::Net(e @ NetError::Xdp { reason: XdpRefusal::NotPermitted, .. })) => {
-            skipped(std::thread::current().name().unwrap_or("a test"), e);
+            skipped(thread::current().name().unwrap_or("a test"), e);
             None
         }
         Err(e) => panic!("{e}"),
@@ -90,8 +91,38 @@ pub(crate) fn pair() -> (Side, Side) {
 }
 
 pub(crate) fn connect(a: &QueuePair, b: &QueuePair) {
-    a.connect(&b.endpoint(), &ConnectOptions::default()).unwrap();
-    b.connect(&a.endpoint(), &ConnectOptions::default()).unwrap();
+    connect_with(a, b, &patient());
+}
+
+pub(crate) fn connect_without_retries(a: &QueuePair, b: &QueuePair) {
+    connect_with(a, b, &without_retries());
+}
+
+pub(crate) fn connect_with(a: &QueuePair, b: &QueuePair, options: &ConnectOptions) {
+    a.connect(&b.endpoint(), options).unwrap();
+    b.connect(&a.endpoint(), options).unwrap();
+}
+
+/// The retries take nine seconds at least. By default they take half a second, and a busy machine may give a
+/// thread or a process of the peer no time for that long.
+pub(crate) fn patient() -> ConnectOptions {
+    ConnectOptions { timeout: AckTimeout::new(18).unwrap(), ..ConnectOptions::default() }
+}
+
+/// Nothing is sent again because of a timer, so every packet is there once, however late it is. For connections
+/// that lose nothing.
+pub(crate) fn without_retries() -> ConnectOptions {
+    ConnectOptions { timeout: AckTimeout::INFINITE, ..ConnectOptions::default() }
+}
+
+/// Waits until this is so.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + TIMEOUT;
+    while !is_so() {
+        assert!(Instant::now() < end, "not within {TIMEOUT:?}: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Bytes that differ from place to place.
