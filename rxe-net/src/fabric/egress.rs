@@ -70,8 +70,8 @@ pub struct Egress {
     /// A packet starts up to so many picoseconds after the one before. Without this, hosts that send at the
     /// same rate would keep their order for ever, and a full queue always lose packets of the same ones.
     jitter: u64,
-    /// When everything in the queue has been sent, in picoseconds.
-    free_at: u64,
+    /// When everything in the queue has been sent, in picoseconds: more than 64 bits after 213 days.
+    free_at: u128,
     counters: EgressCounters,
 }
 
@@ -118,7 +118,8 @@ impl Egress {
 
     /// The length of the queue in bytes, with what is left of the packet that is being sent.
     pub fn length(&self, now: u64) -> u64 {
-        self.free_at.saturating_sub(now * 1000).div_ceil(self.byte)
+        let left = self.free_at.saturating_sub(picoseconds(now));
+        u64::try_from(left.div_ceil(self.byte.into())).unwrap_or(u64::MAX)
     }
 
     /// The bytes on the link of a packet of this many bytes from BTH to ICRC.
@@ -128,7 +129,7 @@ impl Egress {
 
     /// When the queue is empty, in nanoseconds.
     pub fn idle_at(&self) -> u64 {
-        self.free_at.div_ceil(1000)
+        u64::try_from(self.free_at.div_ceil(1000)).unwrap_or(u64::MAX)
     }
 
     /// Takes a packet of this many bytes on the link ([`Egress::size_on_link`]). `capable`: it may be marked.
@@ -143,14 +144,19 @@ impl Egress {
             let (n, of) = queue.marking.chance(length);
             marked = capable && n > 0 && rng.below(of) < n;
         }
-        let start = now * 1000;
-        self.free_at = self.free_at.max(start) + rng.below(self.jitter) + bytes * self.byte;
+        let start = picoseconds(now);
+        let takes = rng.below(self.jitter) + bytes * self.byte;
+        self.free_at = self.free_at.max(start) + u128::from(takes);
         self.counters.packets += 1;
         self.counters.marked += u64::from(marked);
         self.counters.longest = self.counters.longest.max(length + bytes);
-        self.counters.area += u128::from(bytes) * u128::from(self.free_at - start);
-        Passage::Sent { arrives: self.free_at.div_ceil(1000) + self.delay, marked }
+        self.counters.area += u128::from(bytes) * (self.free_at - start);
+        Passage::Sent { arrives: self.idle_at() + self.delay, marked }
     }
+}
+
+fn picoseconds(nanos: u64) -> u128 {
+    u128::from(nanos) * 1000
 }
 
 #[cfg(test)]
@@ -174,6 +180,18 @@ mod tests {
         assert_eq!(port.counters.longest, 2000);
         // 1,000 bytes for 800 ns, twice; 1,000 bytes for 1,600 ns.
         assert_eq!(port.counters.mean(3200), 1000);
+    }
+
+    #[test]
+    fn a_port_works_for_centuries() {
+        let century = 100 * 365 * 24 * 3600 * 1_000_000_000;
+        let mut port = Egress::new(10, 500, Some(QUEUE));
+        let mut rng = Rng::new(1);
+        for arrives in [1300, 2100] {
+            let passage = port.send(century, 1000, false, &mut rng);
+            assert_eq!(passage, Passage::Sent { arrives: century + arrives, marked: false });
+        }
+        assert_eq!((port.length(century + 800), port.idle_at()), (1000, century + 1600));
     }
 
     #[test]
