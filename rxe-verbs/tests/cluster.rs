@@ -1,8 +1,12 @@
 //! Many hosts in one process, in virtual time.
 
+mod common;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use common::in_namespace;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rxe_verbs::cluster::{Cluster, Host, HostOptions};
 use rxe_verbs::cm::{CmEventKind, ConnParam, EventChannel, PortSpace};
 use rxe_verbs::*;
@@ -165,6 +169,48 @@ fn a_host_that_has_crashed_does_nothing_any_more() {
     connect(&client, &again);
     client.qp.write_bytes(1, b"x", again.memory.remote(0)).post().unwrap();
     assert_eq!(client.cq.wait_one(LONG).unwrap().status, Status::Success);
+}
+
+#[test]
+fn the_program_of_a_host_that_has_crashed_is_not_called_even_if_it_was_to_be() {
+    let mut cluster = Cluster::new(1);
+    let (first, second) = (cluster.add_host().unwrap(), cluster.add_host().unwrap());
+    let network = cluster.network();
+    let mut calls = Vec::new();
+    // At the start the program of each host is called.
+    cluster.run_until(Duration::from_millis(1), |step| {
+        calls.push(step.host());
+        network.crash(second.id());
+        false
+    });
+    assert_eq!(calls, [first.id()]);
+}
+
+#[test]
+fn a_host_that_cannot_be_added_leaves_nothing_behind() {
+    // In a process of its own, whose first host finds no descriptor left.
+    in_namespace("", || {
+        let mut cluster = Cluster::new(1);
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum: before.maximum }).unwrap();
+        let refused = cluster.add_host();
+        setrlimit(Resource::Nofile, before).unwrap();
+        assert!(refused.is_err());
+        let [first, second] = [(); 2].map(|()| cluster.add_host().unwrap());
+        assert_eq!(cluster.hosts(), [first.id(), second.id()]);
+        assert_eq!([first.id().index(), second.id().index()], [0, 1]);
+        assert_eq!(first.address().to_string(), "10.0.0.1");
+        let mut calls = Vec::new();
+        cluster.run_until(Duration::from_millis(1), |step| {
+            calls.push(step.host());
+            false
+        });
+        assert_eq!(calls, [first.id(), second.id()]);
+        let [a, b] = [end(first), end(second)];
+        connect(&a, &b);
+        a.qp.write_bytes(1, b"x", b.memory.remote(0)).post().unwrap();
+        assert_eq!(a.cq.wait_one(LONG).unwrap().status, Status::Success);
+    });
 }
 
 #[test]

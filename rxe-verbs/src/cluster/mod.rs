@@ -128,7 +128,7 @@ impl Cluster {
         let below = below.ok_or_else(|| too_many(number))?;
         let [_, a, b, c] = below.to_be_bytes();
         let address = IpAddr::V4(Ipv4Addr::new(10, a, b, c));
-        let at = self.world.attach(address, &options.link);
+        let at = self.world.add();
         let interface = Interface {
             name: format!("host{number}"),
             index: below,
@@ -152,8 +152,9 @@ impl Cluster {
             .address(address)
             .congestion_control(options.congestion_control)
             .limits(options.limits)
-            .open_on(DeviceInfo::from(interface), None)?;
-        self.world.opened(at, device.shard_at(0));
+            .open_on(DeviceInfo::from(interface), None)
+            .inspect_err(|_| self.world.take_back(at))?;
+        self.world.opened(at, address, &options.link, device.shard_at(0));
         let id = HostId { number: at, address };
         self.hosts.push(id);
         Ok(Host { device, id })

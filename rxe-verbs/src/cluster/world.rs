@@ -107,26 +107,45 @@ impl World {
         self.state.lock()
     }
 
-    /// Connects a host; its number.
-    pub(super) fn attach(&self, address: IpAddr, link: &LinkConfig) -> usize {
+    /// Adds a host whose device is about to be opened; its number.
+    pub(super) fn add(&self) -> usize {
         let mut state = self.state();
         let rng = Rng::new(state.seeds.next());
         let shard = Weak::new();
         state.hosts.push(Host { shard, rng, timer: Time::MAX, is_ready: false, is_up: true });
-        state.star.attach(&[address], link)
+        state.hosts.len() - 1
     }
 
-    /// The device of a host is open: it is turned from now on.
-    pub(super) fn opened(&self, host: usize, shard: &Arc<Shard>) {
-        self.state().hosts[host].shard = Arc::downgrade(shard);
+    /// The device of the host that was added last is open: the host is connected, and its device turned from
+    /// now on.
+    pub(super) fn opened(
+        &self,
+        host: usize,
+        address: IpAddr,
+        link: &LinkConfig,
+        shard: &Arc<Shard>,
+    ) {
+        let mut state = self.state();
+        state.hosts[host].shard = Arc::downgrade(shard);
+        let number = state.star.attach(&[address], link);
+        debug_assert_eq!(number, host, "each host that stays is connected");
+    }
+
+    /// Undoes [`World::add`]: the device could not be opened.
+    pub(super) fn take_back(&self, host: usize) {
+        let mut state = self.state();
+        state.hosts.truncate(host);
+        state.alarms.retain(|Reverse((.., alarm))| *alarm != Alarm::Device(host));
     }
 
     /// A host stops working.
     pub(super) fn crash(&self, host: usize) {
         let mut state = self.state();
         state.star.detach(host);
+        state.ready.retain(|ready| *ready != host);
         let host = &mut state.hosts[host];
-        (host.shard, host.timer, host.is_up) = (Weak::new(), Time::MAX, false);
+        (host.shard, host.timer) = (Weak::new(), Time::MAX);
+        (host.is_ready, host.is_up) = (false, false);
     }
 
     /// All hosts that are up are to be called.
