@@ -97,6 +97,22 @@ fn connected() -> ((Program, CmId), (Program, CmId)) {
     ((client, a), (server, b))
 }
 
+#[test]
+fn a_request_can_be_accepted_after_private_data_was_too_long() {
+    let (client, server) = (Program::new(), Program::new());
+    let listener = server.listen(PortSpace::Tcp);
+    let a = client.towards(&listener);
+    a.create_qp(client.pd.qp(&client.cq)).unwrap();
+    assert!(a.connect(&param(&[1; 57])).is_err());
+    a.connect(&param(&[1; 56])).unwrap();
+    let b = server.expect(CmEventKind::ConnectRequest).id;
+    b.create_qp(server.pd.qp(&server.cq)).unwrap();
+    assert!(b.accept(&param(&[2; 197])).is_err());
+    b.accept(&param(&[2; 196])).unwrap();
+    assert_eq!(client.expect(CmEventKind::Established).param.private_data(), [2; 196]);
+    server.expect(CmEventKind::Established);
+}
+
 /// Whoever is woken finds an event: a program that then waits in the call would wait for another one.
 #[test]
 fn a_request_with_a_larger_path_mtu_than_the_link_s_is_refused_without_the_program() {

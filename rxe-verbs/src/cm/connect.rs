@@ -182,15 +182,6 @@ impl CmId {
         state.take_param(param, &device);
         // The asking side decides.
         state.terms.retry_count = retry_count;
-        if let Some(qp) = state.qp.clone()
-            && let Err(e) = bring_up(&state, &qp)
-        {
-            let reason = RejReason::NO_RESOURCES;
-            let _ = device.with_cm(|agent, _| agent.refuse(conn, reason));
-            state.conn = None;
-            state.stage = Stage::Over;
-            return Err(e);
-        }
         let mut rep = Rep {
             local_qpn: qpn,
             starting_psn: state.psn,
@@ -204,7 +195,17 @@ impl CmId {
             srq: state.qp.as_ref().map_or(param.srq, |qp| qp.srq().is_some()),
             ..Rep::default()
         };
+        // First, so that the program may try again with less.
         fill(&mut rep.private_data, &[], &param.private_data)?;
+        if let Some(qp) = state.qp.clone()
+            && let Err(e) = bring_up(&state, &qp)
+        {
+            let reason = RejReason::NO_RESOURCES;
+            let _ = device.with_cm(|agent, _| agent.refuse(conn, reason));
+            state.conn = None;
+            state.stage = Stage::Over;
+            return Err(e);
+        }
         device.with_cm(|agent, now| agent.manager.accept(now, conn, rep))?.map_err(refused)?;
         state.stage = Stage::Accepted;
         Ok(())
