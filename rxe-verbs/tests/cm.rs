@@ -417,6 +417,35 @@ fn a_group_is_joined_and_heard() {
 }
 
 #[test]
+fn a_group_is_left_whether_or_not_the_queue_pair_hears_it() {
+    let program = Program::new();
+    let group: IpAddr = "239.47.91.8".parse().unwrap();
+    let id = program.id(PortSpace::Udp);
+    id.bind_addr(SocketAddr::new(program.ip, 0)).unwrap();
+    let join = || {
+        id.join_multicast(group).unwrap();
+        program.expect(CmEventKind::MulticastJoin);
+    };
+    // Without a queue pair it only learns where to send to.
+    join();
+    let qp = id.create_qp(program.pd.qp(&program.cq)).unwrap();
+    id.leave_multicast(group).unwrap();
+    // It hears the group until it has left as often as it has joined.
+    join();
+    join();
+    id.leave_multicast(group).unwrap();
+    let inbox = program.pd.register(256, Access::LOCAL_WRITE).unwrap();
+    qp.recv(1, &[inbox.slice(..)]).unwrap();
+    let ah = program.pd.create_ah_to(group.into()).unwrap();
+    qp.send_bytes(2, b"all").to(&ah, Qpn::MULTICAST, UDP_QKEY).post().unwrap();
+    for _ in 0..2 {
+        assert_eq!(program.cq.wait_one(TIMEOUT).unwrap().status, Status::Success);
+    }
+    id.leave_multicast(group).unwrap();
+    assert!(id.leave_multicast(group).is_err());
+}
+
+#[test]
 fn ports_are_taken_and_given_back() {
     let server = Program::new();
     let listener = server.listen(PortSpace::Tcp);

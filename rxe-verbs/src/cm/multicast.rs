@@ -77,9 +77,12 @@ impl CmId {
             kind == CmEventKind::MulticastJoin
                 && matches!(param, CmParam::Ud(param) if param.ah.dgid == gid)
         });
+        // It is not attached if it was made after the group was joined.
         match &state.qp {
-            Some(qp) => qp.detach_multicast(gid),
-            None => Ok(()),
+            Some(qp) if !state.groups.contains(&gid) && qp.is_attached(gid) => {
+                qp.detach_multicast(gid)
+            }
+            _ => Ok(()),
         }
     }
 }

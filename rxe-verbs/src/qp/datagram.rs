@@ -61,6 +61,11 @@ impl QueuePair {
         Ok(())
     }
 
+    /// Whether it is attached to this group.
+    pub(crate) fn is_attached(&self, group: Gid) -> bool {
+        self.groups.lock().iter().any(|permit| permit.group() == group)
+    }
+
     /// Undoes [`QueuePair::attach_multicast`].
     ///
     /// # Errors
