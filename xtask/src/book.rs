@@ -89,10 +89,18 @@ fn masked(text: &str) -> String {
     out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The parts of a sample that are missing in what was printed.
+/// The parts of a sample that are missing in what was printed, in which they stand in their order.
 fn missing<'a>(sample: &'a str, printed: &str) -> Vec<&'a str> {
     let printed = masked(printed);
-    sample.split('…').filter(|part| !printed.contains(&masked(part))).collect()
+    let mut rest = printed.as_str();
+    let is_missing = |part: &&str| match rest.split_once(&masked(part)) {
+        Some((_, after)) => {
+            rest = after;
+            false
+        }
+        None => true,
+    };
+    sample.split('…').filter(is_missing).collect()
 }
 
 /// A shell script that runs the marked blocks and prints the exit code and the output of each, for
@@ -178,6 +186,7 @@ mod tests {
         assert!(missing("QPN 0x02, 7 MB all is\nwell", printed).is_empty());
         assert!(missing("QPN 0x02…well", printed).is_empty());
         assert_eq!(missing("QPN…all is lost", printed), ["all is lost"]);
+        assert_eq!(missing("all is well…QPN", printed), ["QPN"], "in their order");
         let older = "peak[MB/sec] average[MB/sec]\n 12.5 12.0\n";
         assert!(missing("peak[MiB/sec] average[MiB/sec]\n 7.25 7.0\n", older).is_empty());
         assert!(!missing("peak[Gb/sec]", older).is_empty());
