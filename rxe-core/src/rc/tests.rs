@@ -12,7 +12,7 @@ use crate::qp::{AttrMask, QpAttr, QpCap, QpState};
 use crate::queue::{CompletionOp, Immediate, Payload, SendFlags, SendOp, SendRequest, Sge, Status};
 use crate::testing::{ALL, BASE, Pair, attributes, causes};
 use crate::types::{Key, Psn, RnrTimer, Time};
-use crate::wire::{Aeth, DropReason, NakCode, OpKind, Opcode, Syndrome};
+use crate::wire::{Aeth, DropReason, NakCode, OpKind, Opcode, Syndrome, TxLimits};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -105,6 +105,35 @@ fn one_acknowledgement_answers_a_burst() {
     pair.run_until_idle();
     assert_eq!(pair.a.completions().len(), 20);
     assert_eq!(pair.opcodes(false), [Opcode::RC_ACKNOWLEDGE]);
+}
+
+#[test]
+fn every_32nd_packet_of_a_long_message_and_the_last_ask_for_an_acknowledgement() {
+    let mut pair = Pair::new();
+    let op = SendOp::Write { remote: pair.b.remote(0), imm: None };
+    pair.a.post(1, op, 0, 100 * 1024);
+    pair.run_until_idle();
+    let packets = pair.log.iter().filter(|sent| sent.forward).enumerate();
+    let asking: Vec<_> = packets.filter(|(_, s)| s.packet().ack_req()).map(|(at, _)| at).collect();
+    assert_eq!(asking, [31, 63, 95, 99]);
+}
+
+#[test]
+fn a_packet_asks_for_an_acknowledgement_if_the_next_request_has_to_wait() {
+    let attr = QpAttr { max_rd_atomic: 1, ..attributes() };
+    let mut pair = Pair::with(&attr, QpCap::default());
+    let remote = pair.b.remote(0);
+    let (read, write) = (SendOp::Read { remote }, SendOp::Write { remote, imm: None });
+    // The last ones wait for the READ's data: for the limit of READs, or for a fence.
+    for (last, flags) in [(read, SendFlags::SIGNALED), (write, SendFlags::FENCE)] {
+        pair.a.post(1, read, 0, 8);
+        pair.a.post(2, write, 0, 8);
+        pair.a.post_with(3, last, 0, 8, flags);
+        pair.run_until_idle();
+        let sent: Vec<_> = pair.log.drain(..).filter(|sent| sent.forward).collect();
+        assert_eq!(sent.len(), 3, "each is sent once");
+        assert!(sent[1].packet().ack_req());
+    }
 }
 
 #[test]
@@ -245,6 +274,23 @@ fn a_duplicate_atomic_is_answered_from_memory_of_it() {
 }
 
 #[test]
+fn a_read_waits_until_its_response_fits_into_the_window() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    let is_read = |sent: &crate::testing::Sent| sent.packet().info().kind == OpKind::ReadRequest;
+    // 200 of 256 packets are not acknowledged, so there is no room for 100 more.
+    pair.fate = Box::new(|sent| usize::from(sent.forward));
+    pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 200 * 1024);
+    pair.a.post(2, SendOp::Read { remote }, 0, 100 * 1024);
+    pair.run_until_idle();
+    assert!(!pair.log.iter().any(is_read));
+    pair.fate = Box::new(|_| 1);
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success), (2, Status::Success)]);
+    assert!(pair.log.iter().any(is_read));
+}
+
+#[test]
 fn an_answer_that_skips_a_read_starts_one_retry() {
     let mut pair = Pair::new();
     let remote = pair.b.remote(0);
@@ -292,6 +338,20 @@ fn rnr_retries_are_counted() {
     assert_eq!(pair.b.qp.state(), QpState::Rts, "the receiver has done nothing wrong");
     let rnr_naks = pair.b.engine.counters().send_rnr_err;
     assert_eq!(rnr_naks, 4, "the first and three retries");
+}
+
+#[test]
+fn rnr_retries_are_counted_anew_for_each_message() {
+    let attr = QpAttr { rnr_retry: 1, ..attributes() };
+    let mut pair = Pair::with(&attr, QpCap::default());
+    for id in 0..3 {
+        pair.a.post(id, SendOp::Send { imm: None }, 0, 10);
+        pair.run_until_idle();
+        pair.b.receive(id, 0, 10);
+        pair.run(LONG);
+        assert_eq!(pair.a.outcomes(), [(id, Status::Success)]);
+    }
+    assert_eq!(pair.b.engine.counters().send_rnr_err, 3);
 }
 
 #[test]
@@ -952,6 +1012,28 @@ fn a_read_that_fails_takes_the_place_of_a_later_refusal() {
     assert_eq!(events.iter().filter(failed).collect::<Vec<_>>(), [&expected]);
     let [told, sent] = naks(&pair, &events);
     assert_eq!((told.len(), told), (1, sent));
+}
+
+#[test]
+fn a_read_whose_memory_goes_away_is_refused_where_it_stops() {
+    let mut pair = Pair::new();
+    // The response leaves in several batches, and the region is deregistered after the first.
+    pair.limits = TxLimits { batch_bytes: 4096, ..pair.limits };
+    let (memory, key) = (pair.b.memory.clone(), pair.b.key);
+    pair.fate = Box::new(move |sent| {
+        if !sent.forward {
+            memory.deregister(key);
+        }
+        1
+    });
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Read { remote }, 0, 20 * 1024);
+    pair.run_until_idle();
+    assert_eq!(pair.a.outcomes(), [(1, Status::RemoteAccess)]);
+    let back: Vec<_> = pair.log.iter().filter(|sent| !sent.forward).collect();
+    let (nak, data) = back.split_last().unwrap();
+    assert!(is_nak(nak) && (1..20).contains(&data.len()), "{} packets", data.len());
+    assert_eq!(nak.packet().psn(), data[data.len() - 1].packet().psn().next());
 }
 
 /// Delivers packets of a to b in this order. Both may answer after each.
