@@ -7,7 +7,7 @@
 //! the frame came on: the kernel gives frames to no socket on another queue. IPv4 headers with options,
 //! fragments and IPv6 extension headers go to the kernel, whose UDP socket gives them to this process too.
 //! So do frames of other VLANs, which belong to other interfaces, and packets to QP1 and to other
-//! processes' blocks.
+//! processes' blocks. (A tag that the card has taken out of a frame is not seen here.)
 //!
 //! In generic mode the kernel shows the program several datagrams merged into one (GRO, and GSO of a
 //! virtual interface), and does not say so. Merged datagrams have a UDP checksum, and RoCEv2 needs none:
