@@ -39,6 +39,26 @@ struct Link {
     timer: Arc<TimerFd>,
 }
 
+impl Links {
+    /// The link to this address, if it ends at the port with this timer.
+    fn of(&mut self, port: &Arc<TimerFd>, address: &IpAddr) -> Option<&mut Link> {
+        self.to.get_mut(address).filter(|link| Arc::ptr_eq(&link.timer, port))
+    }
+
+    /// The addresses of the port with this timer.
+    fn addresses_of(&self, port: &Arc<TimerFd>) -> Vec<IpAddr> {
+        let own = self.to.iter().filter(|(_, link)| Arc::ptr_eq(&link.timer, port));
+        own.map(|(address, _)| *address).collect()
+    }
+
+    /// These addresses are in no group any more.
+    fn leave(&mut self, addresses: &[IpAddr]) {
+        for members in self.groups.values_mut() {
+            members.retain(|member| !addresses.contains(member));
+        }
+    }
+}
+
 impl Hub {
     /// A network without ports.
     pub fn new(seed: u64, impairments: Impairments) -> Self {
@@ -51,6 +71,7 @@ impl Hub {
     pub fn port(&self, addresses: &[IpAddr]) -> Result<FabricPort, NetError> {
         let timer = Arc::new(TimerFd::new()?);
         let mut links = self.links();
+        links.leave(addresses);
         for address in addresses {
             let fabric = Fabric::new(links.rng.next(), links.impairments.clone());
             links.to.insert(*address, Link { fabric, timer: timer.clone() });
@@ -116,7 +137,7 @@ impl Backend for FabricPort {
         let mut links = self.hub.links();
         let mut next = None;
         for address in &self.addresses {
-            let Some(link) = links.to.get_mut(address) else { continue };
+            let Some(link) = links.of(&self.timer, address) else { continue };
             while packets < budget
                 && let Some(delivery) = link.fabric.pop(now)
             {
@@ -187,12 +208,12 @@ impl Sharing for FabricPort {
 
     fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {
         let group = membership.group();
-        let of_family = |ip: &&IpAddr| ip.is_ipv4() == group.is_ipv4();
-        let Some(&own) = self.addresses.iter().find(of_family) else {
+        let mut links = self.hub.links();
+        let mut own = self.addresses.iter().filter(|ip| ip.is_ipv4() == group.is_ipv4());
+        let Some(&own) = own.find(|ip| links.of(&self.timer, ip).is_some()) else {
             let source = std::io::ErrorKind::AddrNotAvailable.into();
             return Err(NetError::Join { group, source });
         };
-        let mut links = self.hub.links();
         let members = links.groups.entry(group).or_default();
         if !members.contains(&own) {
             members.push(own);
@@ -202,7 +223,8 @@ impl Sharing for FabricPort {
 
     fn remove_membership(&mut self, group: IpAddr) -> Option<Membership> {
         let mut links = self.hub.links();
-        links.groups.get_mut(&group)?.retain(|member| !self.addresses.contains(member));
+        let own = links.addresses_of(&self.timer);
+        links.groups.get_mut(&group)?.retain(|member| !own.contains(member));
         Some(Membership::without_socket(group))
     }
 }
@@ -210,9 +232,8 @@ impl Sharing for FabricPort {
 impl Drop for FabricPort {
     fn drop(&mut self) {
         let mut links = self.hub.links();
-        links.to.retain(|_, link| !Arc::ptr_eq(&link.timer, &self.timer));
-        for members in links.groups.values_mut() {
-            members.retain(|member| !self.addresses.contains(member));
-        }
+        let own = links.addresses_of(&self.timer);
+        links.leave(&own);
+        links.to.retain(|address, _| !own.contains(address));
     }
 }

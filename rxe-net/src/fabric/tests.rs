@@ -198,3 +198,21 @@ fn a_group_reaches_its_members_the_sender_too() {
     assert_eq!(a.counters().tx_unreachable, 0);
     assert!(a.join(ip("ff02::5")).is_err(), "no address of that family");
 }
+
+#[test]
+fn an_address_that_moves_to_another_port_takes_nothing_from_it_any_more() {
+    let hub = Hub::new(1, Impairments::default());
+    let mut a = hub.port(&[net().src]).unwrap();
+    let mut old = hub.port(&[net().dst]).unwrap();
+    let mut new = hub.port(&[net().dst]).unwrap();
+    let group = ip("239.1.2.3");
+    new.join(group).unwrap();
+    a.send(&mut batch(net(), 1)).unwrap();
+    assert_eq!(old.receive(10, &mut |_| {}).unwrap(), 0, "it has lost the address");
+    assert_eq!(receive_packets(&mut new, 1).len(), 1);
+    assert!(old.join(group).is_err(), "it has no address");
+    old.leave(group);
+    drop(old);
+    a.send(&mut batch(NetHeader { dst: group, ..net() }, 1)).unwrap();
+    assert_eq!(new.receive(10, &mut |_| {}).unwrap(), 1, "it is still a member");
+}
