@@ -10,6 +10,9 @@ use crate::rng::Rng;
 /// and UDP (8).
 const AROUND: u64 = 66;
 
+/// Femtoseconds of a nanosecond.
+const NANOSECOND: u128 = 1_000_000;
+
 /// The queue of a switch's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EgressQueue {
@@ -61,7 +64,7 @@ pub enum Passage {
 /// A port of a host or of a switch, in the direction out of it. Times are in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Egress {
-    /// Picoseconds that a byte takes.
+    /// Femtoseconds that a byte takes.
     byte: u64,
     /// Nanoseconds from one end of the link to the other.
     delay: u64,
@@ -70,7 +73,7 @@ pub struct Egress {
     /// A packet starts up to so many picoseconds after the one before. Without this, hosts that send at the
     /// same rate would keep their order for ever, and a full queue always lose packets of the same ones.
     jitter: u64,
-    /// When everything in the queue has been sent, in picoseconds: more than 64 bits after 213 days.
+    /// When everything in the queue has been sent, in femtoseconds.
     free_at: u128,
     counters: EgressCounters,
 }
@@ -86,23 +89,24 @@ pub struct EgressCounters {
     pub marked: u64,
     /// The longest queue, in bytes.
     pub longest: u64,
-    /// The length of the queue summed over time: bytes times picoseconds.
+    /// The length of the queue summed over time: bytes times femtoseconds.
     area: u128,
 }
 
 impl EgressCounters {
     /// The mean length of the queue over this time, in bytes.
     pub fn mean(&self, nanos: u64) -> u64 {
-        u64::try_from(self.area / (u128::from(nanos) * 1000).max(1)).unwrap_or(u64::MAX)
+        u64::try_from(self.area / femtoseconds(nanos).max(1)).unwrap_or(u64::MAX)
     }
 }
 
 impl Egress {
     /// A port of `gigabits` per second, at least 1 and at most 8,000, and this delay in nanoseconds.
     pub fn new(gigabits: u64, delay: u64, queue: Option<EgressQueue>) -> Self {
-        let byte = 8000 / gigabits.clamp(1, 8000);
+        let gigabits = gigabits.clamp(1, 8000);
+        let byte = 8_000_000 / gigabits;
         // At a host, the time of 64 bytes.
-        let jitter = if queue.is_none() { 64 * byte } else { 0 };
+        let jitter = if queue.is_none() { 64 * 8000 / gigabits } else { 0 };
         Self { byte, delay, queue, jitter, free_at: 0, counters: EgressCounters::default() }
     }
 
@@ -118,7 +122,7 @@ impl Egress {
 
     /// The length of the queue in bytes, with what is left of the packet that is being sent.
     pub fn length(&self, now: u64) -> u64 {
-        let left = self.free_at.saturating_sub(picoseconds(now));
+        let left = self.free_at.saturating_sub(femtoseconds(now));
         u64::try_from(left.div_ceil(self.byte.into())).unwrap_or(u64::MAX)
     }
 
@@ -129,7 +133,7 @@ impl Egress {
 
     /// When the queue is empty, in nanoseconds.
     pub fn idle_at(&self) -> u64 {
-        u64::try_from(self.free_at.div_ceil(1000)).unwrap_or(u64::MAX)
+        u64::try_from(self.free_at.div_ceil(NANOSECOND)).unwrap_or(u64::MAX)
     }
 
     /// Takes a packet of this many bytes on the link ([`Egress::size_on_link`]). `capable`: it may be marked.
@@ -144,8 +148,8 @@ impl Egress {
             let (n, of) = queue.marking.chance(length);
             marked = capable && n > 0 && rng.below(of) < n;
         }
-        let start = picoseconds(now);
-        let takes = rng.below(self.jitter) + bytes * self.byte;
+        let start = femtoseconds(now);
+        let takes = rng.below(self.jitter) * 1000 + bytes * self.byte;
         self.free_at = self.free_at.max(start) + u128::from(takes);
         self.counters.packets += 1;
         self.counters.marked += u64::from(marked);
@@ -155,8 +159,8 @@ impl Egress {
     }
 }
 
-fn picoseconds(nanos: u64) -> u128 {
-    u128::from(nanos) * 1000
+fn femtoseconds(nanos: u64) -> u128 {
+    u128::from(nanos) * NANOSECOND
 }
 
 #[cfg(test)]
@@ -192,6 +196,18 @@ mod tests {
             assert_eq!(passage, Passage::Sent { arrives: century + arrives, marked: false });
         }
         assert_eq!((port.length(century + 800), port.idle_at()), (1000, century + 1600));
+    }
+
+    #[test]
+    fn a_rate_is_what_it_is_said_to_be() {
+        const BYTES: u64 = 1_000_000_000;
+        for gigabits in [1, 7, 10, 56, 400, 3200, 5000, 8000] {
+            let queue = EgressQueue { capacity: BYTES, ..QUEUE };
+            let mut port = Egress::new(gigabits, 0, Some(queue));
+            port.send(0, BYTES, false, &mut Rng::new(1));
+            let measured = 8 * BYTES * 1000 / port.idle_at();
+            assert!(measured.abs_diff(1000 * gigabits) <= gigabits, "{measured} of {gigabits}");
+        }
     }
 
     #[test]
