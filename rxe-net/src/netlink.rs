@@ -140,10 +140,12 @@ fn exchange(kind: u16, flags: u16, header: &[u8]) -> io::Result<Option<Reply>> {
         for message in Messages(&buffer[..len]) {
             intact &= message.flags & NLM_F_DUMP_INTR == 0;
             match message.kind {
-                NLMSG_DONE => return Ok(intact.then_some(Reply { bytes })),
-                NLMSG_ERROR => {
-                    let errno = u32_at(message.body, 0).unwrap_or(0).cast_signed();
-                    return Err(io::Error::from_raw_os_error(errno.wrapping_neg()));
+                // An error that was found after the first message is told by the last one.
+                NLMSG_DONE if errno(&message) == 0 => {
+                    return Ok(intact.then_some(Reply { bytes }));
+                }
+                NLMSG_DONE | NLMSG_ERROR => {
+                    return Err(io::Error::from_raw_os_error(errno(&message)));
                 }
                 kind => push_message(&mut bytes, kind, message.flags, message.body),
             }
@@ -152,6 +154,11 @@ fn exchange(kind: u16, flags: u16, header: &[u8]) -> io::Result<Option<Reply>> {
             }
         }
     }
+}
+
+/// What the kernel says about the request: 0, or the number of an error.
+fn errno(message: &Message<'_>) -> i32 {
+    u32_at(message.body, 0).unwrap_or(0).cast_signed().wrapping_neg()
 }
 
 fn push_message(out: &mut Vec<u8>, kind: u16, flags: u16, body: &[u8]) {
@@ -198,6 +205,20 @@ mod tests {
         assert_eq!(attributes(&[2, 0, 0, 0]).count(), 0);
         assert_eq!(attributes(&[8, 0, 1, 0, 9]).count(), 0);
         assert_eq!(attributes(&[5, 0, 1, 0, 9]).collect::<Vec<_>>(), [(1, &[9][..])]);
+    }
+
+    #[test]
+    fn a_table_that_can_not_be_read_is_an_error() {
+        const RTM_GETLINK: u16 = 18;
+        const IFLA_TARGET_NETNSID: u16 = 46;
+        // The kernel finds this out after it has begun.
+        let mut request = vec![0; 16];
+        for half in [8, IFLA_TARGET_NETNSID] {
+            request.extend(half.to_ne_bytes());
+        }
+        request.extend(9999u32.to_ne_bytes());
+        let error = dump(RTM_GETLINK, &request).err().expect("there is no such namespace");
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
     }
 
     #[test]
