@@ -24,7 +24,7 @@ mod write;
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -102,7 +102,9 @@ fn create(path: &Path) -> io::Result<Overwrite> {
             _ => e,
         })?;
     let found = file.metadata()?;
-    if found.is_file() && found.uid() != rustix::process::geteuid().as_raw() {
+    // Terminals and the like are everybody's.
+    let kind = found.file_type();
+    if !kind.is_char_device() && found.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other("belongs to another user: name another file"));
     }
     let has_content = found.is_file() && found.len() > 0;

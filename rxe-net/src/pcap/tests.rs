@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use rustix::fs::{FileType, Mode};
 use rxe_core::engine::{Event, FailedRequest, ResponderError};
 use rxe_core::types::{CompletionOp, Psn, Qpn, Status};
 use rxe_core::wire::frame::parse_ethernet;
@@ -354,6 +355,24 @@ fn a_capture_goes_through_no_link_and_into_no_file_of_another_user() {
     let error = Pcap::new(b, &PcapOptions::new(&other)).err().unwrap().to_string();
     assert!(error.contains("belongs to another user"), "{error}");
     assert_eq!(std::fs::read(&other).unwrap(), b"other");
+}
+
+#[test]
+fn a_capture_goes_into_no_pipe_of_another_user() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::from(0o666), 0).unwrap();
+    // It reads what comes. Opened for both, it waits for nobody.
+    let reader = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let (a, b) = ports();
+    drop(Pcap::new(a, &PcapOptions::new(&path)).unwrap());
+    if std::os::unix::fs::chown(&path, Some(65534), None).is_err() {
+        skipped("a_capture_goes_into_no_pipe_of_another_user", "not root");
+        return;
+    }
+    let error = Pcap::new(b, &PcapOptions::new(&path)).err().unwrap().to_string();
+    assert!(error.contains("belongs to another user"), "{error}");
+    drop(reader);
 }
 
 /// A backend that sends one burst per call.
