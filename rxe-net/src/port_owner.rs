@@ -149,7 +149,8 @@ fn parse_address(hex: &str) -> Option<IpAddr> {
             for (i, chunk) in octets.chunks_exact_mut(4).enumerate() {
                 chunk.copy_from_slice(&word(i)?);
             }
-            Some(IpAddr::from(octets))
+            // A socket of both families may be bound to a mapped IPv4 address.
+            Some(IpAddr::from(octets).to_canonical())
         }
         _ => None,
     }
@@ -214,6 +215,16 @@ mod tests {
         assert_eq!(in_the_way(line, "127.0.0.1".parse().unwrap(), 53), None);
         assert_eq!(parse_address("00000000000000000000000001000000"), Some("::1".parse().unwrap()));
         assert_eq!(parse_address("nonsense"), None);
+    }
+
+    #[test]
+    fn a_socket_of_both_families_is_in_the_way_of_its_ipv4_address() {
+        let socket = std::net::UdpSocket::bind("[::ffff:127.0.0.1]:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let own = of_pid(std::process::id());
+        assert!(own.is_some());
+        assert_eq!(of(Ipv4Addr::LOCALHOST.into(), port), own);
+        assert_eq!(of(Ipv6Addr::LOCALHOST.into(), port), None);
     }
 
     #[test]
