@@ -198,9 +198,9 @@ impl PacketBackend {
             batch.mark_sent(1);
             return Ok(SendStatus::Done);
         }
-        let dst = first.net.dst;
+        let ends = (first.net.src, first.net.dst);
         let scope = self.links[0].interface;
-        let path = match self.paths.to(dst, scope) {
+        let path = match self.paths.between(ends, scope) {
             Path::Direct { interface, mac } => self
                 .links
                 .iter()
@@ -262,7 +262,7 @@ impl PacketBackend {
                     self.segment = false;
                     return Ok(SendStatus::Done);
                 }
-                self.paths.forget(first.net.dst);
+                self.paths.forget((first.net.src, first.net.dst));
                 count_lost(&mut self.counters, loss, left as u64);
                 batch.mark_sent(1);
             }

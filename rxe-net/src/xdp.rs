@@ -185,13 +185,13 @@ impl XdpBackend {
         let first = &batch.pending()[0];
         let skip = self.partial.take().filter(|(at, _)| *at == first.bytes.start);
         let skip = skip.map_or(0, |(_, packets)| packets);
-        let dst = first.net.dst;
-        if dst.is_ipv4() != first.net.src.is_ipv4() {
+        let (src, dst) = (first.net.src, first.net.dst);
+        if dst.is_ipv4() != src.is_ipv4() {
             self.lost(batch, Loss::BadAddress, skip);
             return Ok(SendStatus::Done);
         }
         let index = self.device.index;
-        match self.paths.to(dst, index) {
+        match self.paths.between((src, dst), index) {
             Path::Direct { interface, mac } if interface == index => {
                 if self.down {
                     self.lost(batch, Loss::Down, skip);
@@ -274,7 +274,7 @@ impl XdpBackend {
                 let Some(loss) = Loss::of(&e) else {
                     return Err(NetError::os("send to a raw IP socket", e));
                 };
-                self.paths.forget(first.net.dst);
+                self.paths.forget((first.net.src, first.net.dst));
                 self.lost(batch, loss, skip);
             }
         }

@@ -1,4 +1,7 @@
 //! Sockets that take whole IP packets and let the kernel find their way. raw(7).
+//!
+//! The kernel does not read the source in a packet's header when it looks for the route, so each packet is
+//! sent with it beside.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -51,10 +54,14 @@ impl RawSockets {
         let singles: SmallVec<[_; 4]> = singles(batch, burst, skip).collect();
         let headers: SmallVec<[Headers; 4]> =
             singles.iter().map(|(net, bytes)| Headers::routed(net, bytes)).collect();
+        let control = routed_from(burst.net.src, self.interface);
         let out: SmallVec<[Outgoing<'_>; 4]> = singles
             .iter()
             .zip(&headers)
-            .map(|((_, bytes), headers)| outgoing(destination, headers, bytes))
+            .map(|((_, bytes), headers)| Outgoing {
+                control,
+                ..outgoing(destination, headers, bytes)
+            })
             .collect();
         Ok(sendmmsg(self.of(dst)?, &out))
     }
@@ -66,6 +73,30 @@ impl RawSockets {
             _ => self.v4.intact(),
         }
     }
+}
+
+/// Has the kernel route a packet as one from this address; a link-local one is on the interface of this
+/// number. ip(7), ipv6(7).
+fn routed_from(src: IpAddr, interface: u32) -> Control {
+    let mut control = Control::EMPTY;
+    match src {
+        IpAddr::V4(src) => {
+            // `struct in_pktinfo`: the interface (any), the source, and what only arrives.
+            let mut info = [0; 12];
+            info[4..8].copy_from_slice(&src.octets());
+            control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+        }
+        IpAddr::V6(src) => {
+            // `struct in6_pktinfo`: the source, and the interface.
+            let mut info = [0; 20];
+            info[..16].copy_from_slice(&src.octets());
+            if src.is_unicast_link_local() {
+                info[16..].copy_from_slice(&interface.to_ne_bytes());
+            }
+            control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+        }
+    }
+    control
 }
 
 /// The packets of a burst from the one numbered `skip` on, at most [`BATCH`], each with its own ID.

@@ -1,5 +1,6 @@
-//! How to reach an address: the interface and the Ethernet address of the next hop. They come from
-//! the kernel's routing and neighbour tables (rtnetlink(7)), and are cached for a short time.
+//! How to reach an address from one of ours: the interface and the Ethernet address of the next hop. They
+//! come from the kernel's routing and neighbour tables (rtnetlink(7)), and are cached for a short time. The
+//! source counts, since rules of the administrator may go by it (ip-rule(8)).
 //!
 //! A request to the kernel may sleep, because it waits for other changes of the network set-up. So a
 //! thread makes it ([`Resolver`]). Until the answer is there, packets go through the kernel, which
@@ -25,10 +26,13 @@ pub(crate) enum Path {
     Kernel,
 }
 
+/// The source and the destination of a packet.
+pub(crate) type Ends = (IpAddr, IpAddr);
+
 /// Paths that were used recently.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
-    known: HashMap<IpAddr, Known>,
+    known: HashMap<Ends, Known>,
     resolver: Option<Resolver>,
 }
 
@@ -46,54 +50,54 @@ struct Known {
 const PATH_TTL: Duration = Duration::from_secs(1);
 /// How long the answer "there is no neighbour yet" is cached.
 const NO_PATH_TTL: Duration = Duration::from_millis(2);
-/// The most destinations in the cache; far more than one engine has peers.
-const MAX_DESTINATIONS: usize = 4096;
+/// The most paths in the cache; far more than one engine has peers.
+const MAX_PATHS: usize = 4096;
 /// The most requests that wait. A request that finds no room is made again with the next burst.
 const MAX_REQUESTS: usize = 256;
 
 impl Paths {
-    /// The path to `dst`, whose link-local addresses are on the interface `scope`. Never waits.
-    pub(crate) fn to(&mut self, dst: IpAddr, scope: u32) -> Path {
-        if dst.is_multicast() {
+    /// The path between these ends, whose link-local addresses are on the interface `scope`. Never waits.
+    pub(crate) fn between(&mut self, ends: Ends, scope: u32) -> Path {
+        if ends.1.is_multicast() {
             // The kernel also delivers multicast to the other sockets on this host.
             return Path::Kernel;
         }
         self.take_answers();
         let now = Instant::now();
-        let known = self.known.get(&dst);
+        let known = self.known.get(&ends);
         match known {
             Some(known) if now < known.until || known.asked => return known.path,
             _ => {}
         }
         let before = known.map(|known| known.path);
-        if before.is_none() && self.known.len() >= MAX_DESTINATIONS {
+        if before.is_none() && self.known.len() >= MAX_PATHS {
             self.known.clear();
         }
-        let asked = self.ask(dst, scope);
+        let asked = self.ask(ends, scope);
         let path = before.unwrap_or(Path::Kernel);
-        self.known.insert(dst, Known { path, until: now, asked });
+        self.known.insert(ends, Known { path, until: now, asked });
         Path::Kernel
     }
 
-    /// The path to `dst`, unless it must be requested ([`Paths::to`]). Never waits.
-    pub(crate) fn known(&mut self, dst: IpAddr) -> Option<Path> {
+    /// The path between these ends, unless it must be requested ([`Paths::between`]). Never waits.
+    pub(crate) fn known(&mut self, ends: Ends) -> Option<Path> {
         self.take_answers();
-        let known = self.known.get(&dst)?;
+        let known = self.known.get(&ends)?;
         (known.asked || Instant::now() < known.until).then_some(known.path)
     }
 
-    /// Removes the path to `dst`: it did not work.
-    pub(crate) fn forget(&mut self, dst: IpAddr) {
-        self.known.remove(&dst);
+    /// Removes the path between these ends: it did not work.
+    pub(crate) fn forget(&mut self, ends: Ends) {
+        self.known.remove(&ends);
     }
 
     /// Requests a path. Returns whether there will be an answer.
-    fn ask(&mut self, dst: IpAddr, scope: u32) -> bool {
+    fn ask(&mut self, ends: Ends, scope: u32) -> bool {
         if self.resolver.is_none() {
             // Without a thread the kernel routes everything.
             self.resolver = Resolver::start().ok();
         }
-        self.resolver.as_ref().is_some_and(|resolver| resolver.ask(dst, scope))
+        self.resolver.as_ref().is_some_and(|resolver| resolver.ask(ends, scope))
     }
 
     fn take_answers(&mut self) {
@@ -102,10 +106,10 @@ impl Paths {
             return;
         }
         let now = Instant::now();
-        for (dst, path) in std::mem::take(&mut resolver.0.lock().answers) {
+        for (ends, path) in std::mem::take(&mut resolver.0.lock().answers) {
             let keep = if path == Path::Kernel { NO_PATH_TTL } else { PATH_TTL };
-            // A destination that was removed meanwhile is requested again.
-            if let Some(known) = self.known.get_mut(&dst) {
+            // A path that was removed meanwhile is requested again.
+            if let Some(known) = self.known.get_mut(&ends) {
                 *known = Known { path, until: now + keep, asked: false };
             }
         }
@@ -127,9 +131,9 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Destinations, and the interfaces of link-local ones.
-    requests: VecDeque<(IpAddr, u32)>,
-    answers: Vec<(IpAddr, Path)>,
+    /// With the interfaces of link-local addresses.
+    requests: VecDeque<(Ends, u32)>,
+    answers: Vec<(Ends, Path)>,
     closed: bool,
 }
 
@@ -143,12 +147,12 @@ impl Resolver {
     }
 
     /// Queues a request. Returns `false` if too many wait.
-    fn ask(&self, dst: IpAddr, scope: u32) -> bool {
+    fn ask(&self, ends: Ends, scope: u32) -> bool {
         let mut state = self.0.lock();
         if state.requests.len() >= MAX_REQUESTS {
             return false;
         }
-        state.requests.push_back((dst, scope));
+        state.requests.push_back((ends, scope));
         drop(state);
         self.0.changed.notify_one();
         true
@@ -163,21 +167,21 @@ impl Drop for Resolver {
 }
 
 impl Shared {
-    fn run(&self, resolve: impl Fn(IpAddr, u32) -> io::Result<Path>) {
+    fn run(&self, resolve: impl Fn(Ends, u32) -> io::Result<Path>) {
         let mut state = self.lock();
         loop {
             if state.closed {
                 return;
             }
-            let Some((dst, scope)) = state.requests.pop_front() else {
+            let Some((ends, scope)) = state.requests.pop_front() else {
                 self.changed.wait(&mut state);
                 continue;
             };
             drop(state);
             // Without an answer the kernel routes the packets.
-            let path = resolve(dst, scope).unwrap_or(Path::Kernel);
+            let path = resolve(ends, scope).unwrap_or(Path::Kernel);
             state = self.lock();
-            state.answers.push((dst, path));
+            state.answers.push((ends, path));
             self.answered.store(true, Ordering::Release);
         }
     }
@@ -196,6 +200,7 @@ const RTM_GETNEIGH: u16 = 30;
 const FIXED: usize = 12;
 
 const RTA_DST: u16 = 1;
+const RTA_SRC: u16 = 2;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_VIA: u16 = 18;
@@ -206,13 +211,13 @@ const NDA_LLADDR: u16 = 2;
 /// NUD_REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT: there is an address to send to.
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 
-fn resolve(dst: IpAddr, scope: u32) -> io::Result<Path> {
-    let reply = netlink::get(RTM_GETROUTE, &route_request(dst, scope))?;
+fn resolve(ends: Ends, scope: u32) -> io::Result<Path> {
+    let reply = netlink::get(RTM_GETROUTE, &route_request(ends, scope))?;
     for message in reply.messages().filter(|m| m.kind == RTM_NEWROUTE) {
         let Some(route) = parse_route(message.body) else { continue };
         return match route {
             Route { kind: RTN_UNICAST, interface, gateway, foreign: false } => {
-                Ok(neighbour(gateway.unwrap_or(dst), interface)?
+                Ok(neighbour(gateway.unwrap_or(ends.1), interface)?
                     .map_or(Path::Kernel, |mac| Path::Direct { interface, mac }))
             }
             // This includes packets to this host: the IP layer takes a frame that a packet socket
@@ -232,11 +237,13 @@ struct Route {
     foreign: bool,
 }
 
-fn route_request(dst: IpAddr, scope: u32) -> Vec<u8> {
+fn route_request((src, dst): Ends, scope: u32) -> Vec<u8> {
     let mut m = vec![0; FIXED];
     m[0] = family(dst);
-    m[1] = if dst.is_ipv4() { 32 } else { 128 };
+    let bits = if dst.is_ipv4() { 32 } else { 128 };
+    (m[1], m[2]) = (bits, bits);
     push_attribute(&mut m, RTA_DST, &octets(dst));
+    push_attribute(&mut m, RTA_SRC, &octets(src));
     if matches!(dst, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
         push_attribute(&mut m, RTA_OIF, &scope.to_ne_bytes());
     }
@@ -319,30 +326,30 @@ mod tests {
         let mut paths = Paths { known: HashMap::new(), resolver: Some(resolver) };
         // As under a shard's lock.
         let _mark = NonBlocking::enter();
-        let dst: IpAddr = "10.0.0.1".parse().unwrap();
+        let ends: Ends = ("10.0.0.9".parse().unwrap(), "10.0.0.1".parse().unwrap());
         let until = |paths: &mut Paths, path| {
-            while paths.to(dst, 3) != path {
+            while paths.between(ends, 3) != path {
                 thread::yield_now();
             }
         };
-        assert_eq!(paths.known(dst), None);
-        assert_eq!((paths.to(dst, 3), paths.to(dst, 3)), (Path::Kernel, Path::Kernel));
+        assert_eq!(paths.known(ends), None);
+        assert_eq!((paths.between(ends, 3), paths.between(ends, 3)), (Path::Kernel, Path::Kernel));
         answer.send(direct(1)).unwrap();
         until(&mut paths, direct(1));
         // When the path is old, one burst goes through the kernel, and the others as before.
-        assert_eq!(paths.known(dst), Some(direct(1)));
-        paths.known.get_mut(&dst).unwrap().until = Instant::now();
-        assert_eq!((paths.known(dst), paths.to(dst, 3)), (None, Path::Kernel));
-        assert_eq!(paths.known(dst), Some(direct(1)), "it is used until there is an answer");
-        assert_eq!((paths.to(dst, 3), paths.to(dst, 3)), (direct(1), direct(1)));
+        assert_eq!(paths.known(ends), Some(direct(1)));
+        paths.known.get_mut(&ends).unwrap().until = Instant::now();
+        assert_eq!((paths.known(ends), paths.between(ends, 3)), (None, Path::Kernel));
+        assert_eq!(paths.known(ends), Some(direct(1)), "it is used until there is an answer");
+        assert_eq!((paths.between(ends, 3), paths.between(ends, 3)), (direct(1), direct(1)));
         answer.send(direct(2)).unwrap();
         until(&mut paths, direct(2));
         // The number of requests is bounded.
         for n in 0..5000u32 {
-            paths.to(Ipv4Addr::from(n).into(), 3);
+            paths.between((ends.0, Ipv4Addr::from(n).into()), 3);
         }
         assert!(shared.lock().requests.len() <= MAX_REQUESTS);
-        assert!(paths.known.len() <= MAX_DESTINATIONS);
+        assert!(paths.known.len() <= MAX_PATHS);
         drop(paths);
         let _ = answer.send(Path::Kernel);
         thread.join().unwrap();

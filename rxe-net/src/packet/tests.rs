@@ -5,7 +5,8 @@ use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 use super::{PacketBackend, PacketConfig};
 use crate::testing::link::{
     COUNT, FAR, NEAR, add_addresses, batch, check, exchange, exchange_beyond_a_gateway,
-    exchange_over_a_link, in_step, ip, ips, shell, unreachables_sent, with_peer,
+    exchange_by_a_rule, exchange_over_a_link, in_step, ip, ips, shell, unreachables_sent,
+    with_peer,
 };
 use crate::testing::{in_namespace, in_namespaces, move_to, receive_packets, send_all};
 use crate::{Backend, NetError, Sharing, SrcPort, UdpBackend, UdpConfig};
@@ -96,6 +97,11 @@ fn without_offload_each_packet_has_its_id() {
 #[test]
 fn a_gateway_leads_beyond_the_link() {
     in_namespace("", || exchange_beyond_a_gateway(open));
+}
+
+#[test]
+fn a_rule_for_the_source_leads_over_the_interface() {
+    in_namespace("", || exchange_by_a_rule(open));
 }
 
 #[test]

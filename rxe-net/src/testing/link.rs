@@ -249,26 +249,60 @@ pub(crate) fn exchange_over_a_link<N: Backend, F: Backend>(
 /// Each end sends to the other, of which one has an address behind the link. `open` opens an end with
 /// these addresses on an interface.
 pub(crate) fn exchange_beyond_a_gateway<B: Backend>(open: fn(&str, &[&str]) -> B) {
+    exchange_beyond_the_link("ip route add 10.8.0.0/24 via 10.9.0.2", &BEYOND[..1], open);
+}
+
+/// The same, where only a rule for the source address leads over the link, and the main table's route over
+/// another interface.
+pub(crate) fn exchange_by_a_rule<B: Backend>(open: fn(&str, &[&str]) -> B) {
+    let setup = "
+        ip link add other0 type veth peer name other1
+        ip link set other0 up
+        ip link set other1 up
+        ip addr add 10.7.0.1/24 dev other0
+        ip addr add 2001:db8:7::1/64 dev other0 nodad
+        ip route add default via 10.7.0.2 dev other0
+        ip -6 route add default via 2001:db8:7::2 dev other0
+        ip route add default via 10.9.0.2 dev near0 table 100
+        ip -6 route add default via 2001:db8::2 dev near0 table 100
+        ip rule add from 10.9.0.1 lookup 100
+        ip -6 rule add from 2001:db8::1 lookup 100";
+    exchange_beyond_the_link(setup, &BEYOND, open);
+}
+
+/// Addresses of the far end that are not on the link, of the families of the first of [`NEAR`].
+const BEYOND: [&str; 2] = ["10.8.0.1", "2001:db8:8::1"];
+
+/// Each end sends to the other; those of the far end are [`BEYOND`] the link. `setup` leads there.
+fn exchange_beyond_the_link<B: Backend>(
+    setup: &str,
+    beyond: &[&str],
+    open: fn(&str, &[&str]) -> B,
+) {
     let (opened, peer_open) = mpsc::channel();
     with_peer(
         move || {
-            shell("ip addr add 10.8.0.1/32 dev lo");
-            let mut backend = open("far0", &["10.8.0.1"]);
+            add_addresses("lo", beyond);
+            let mut backend = open("far0", beyond);
             opened.send(()).unwrap();
-            for _ in 0..3 {
-                check(&receive_packets(&mut backend, COUNT), "10.9.0.1", "10.8.0.1");
-                let mut batch = batch(&backend, "10.8.0.1", "10.9.0.1");
-                send_all(&mut backend, &mut batch);
+            for (near, far) in NEAR.iter().zip(beyond) {
+                for _ in 0..3 {
+                    check(&receive_packets(&mut backend, COUNT), near, far);
+                    let mut batch = batch(&backend, far, near);
+                    send_all(&mut backend, &mut batch);
+                }
             }
         },
         move || {
-            shell("ip route add 10.8.0.0/24 via 10.9.0.2");
+            shell(setup);
             let mut backend = open("near0", &NEAR);
             peer_open.recv().unwrap();
-            for _ in 0..3 {
-                let mut batch = batch(&backend, "10.9.0.1", "10.8.0.1");
-                send_all(&mut backend, &mut batch);
-                check(&receive_packets(&mut backend, COUNT), "10.8.0.1", "10.9.0.1");
+            for (near, far) in NEAR.iter().zip(beyond) {
+                for _ in 0..3 {
+                    let mut batch = batch(&backend, near, far);
+                    send_all(&mut backend, &mut batch);
+                    check(&receive_packets(&mut backend, COUNT), far, near);
+                }
             }
         },
     );

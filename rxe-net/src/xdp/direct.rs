@@ -4,8 +4,6 @@
 //!
 //! Frames of several chunks, and packets whose next hop is not known, go through the batch.
 
-use std::net::IpAddr;
-
 use rxe_core::mem::{AccessError, Source};
 use rxe_core::wire::icrc::PrefixCache;
 use rxe_core::wire::{Direct, NetHeader, Placed, whole_len, write_whole};
@@ -13,14 +11,14 @@ use rxe_core::wire::{Direct, NetHeader, Placed, whole_len, write_whole};
 use super::XdpBackend;
 use super::sender::Transmitted;
 use crate::packet::headers::Headers;
-use crate::packet::route::Path;
+use crate::packet::route::{Ends, Path};
 
 /// What is the same for packets that follow one another.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    /// The Ethernet address of the next hop to an address, if frames go there. It is asked for anew after
-    /// each [`Backend::send`](crate::Backend::send).
-    hop: Option<(IpAddr, Option<[u8; 6]>)>,
+    /// The Ethernet address of the next hop between two addresses, if frames go there. It is asked for anew
+    /// after each [`Backend::send`](crate::Backend::send).
+    hop: Option<(Ends, Option<[u8; 6]>)>,
     prefix: PrefixCache,
     /// The headers of the last packet over IPv4, and what they were made of. (Over IPv6 they have a checksum
     /// of the payload.)
@@ -51,11 +49,12 @@ impl Recent {
 impl XdpBackend {
     /// The Ethernet address that frames with these headers go to.
     fn next_hop(&mut self, net: &NetHeader) -> Option<[u8; 6]> {
+        let ends = (net.src, net.dst);
         match self.recent.hop {
-            Some((dst, hop)) if dst == net.dst => hop,
+            Some((of, hop)) if of == ends => hop,
             _ => {
                 let hop = self.find_next_hop(net);
-                self.recent.hop = Some((net.dst, hop));
+                self.recent.hop = Some((ends, hop));
                 hop
             }
         }
@@ -65,7 +64,7 @@ impl XdpBackend {
         if self.down || net.dst.is_ipv4() != net.src.is_ipv4() {
             return None;
         }
-        match self.paths.known(net.dst)? {
+        match self.paths.known((net.src, net.dst))? {
             Path::Direct { interface, mac } if interface == self.device.index => Some(mac),
             Path::Direct { .. } | Path::Kernel => None,
         }

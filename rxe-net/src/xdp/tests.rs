@@ -15,7 +15,8 @@ use crate::sys::netdev::NetDev;
 use crate::sys::sockopt;
 use crate::testing::link::{
     COUNT, FAR, NEAR, add_addresses, batch, check, exchange, exchange_beyond_a_gateway,
-    exchange_over_a_link, in_step, ip, ips, shell, snmp, unreachables_sent, with_peer,
+    exchange_by_a_rule, exchange_over_a_link, in_step, ip, ips, shell, snmp, unreachables_sent,
+    with_peer,
 };
 use crate::testing::{in_bpf_namespace, move_to, receive_packets, send_all, skipped};
 use crate::{Backend, PacketBackend, PacketConfig, Sharing, UdpBackend, UdpConfig};
@@ -133,6 +134,11 @@ fn packets_of_path_mtu_4096_cross_a_link_of_large_mtu() {
 #[test]
 fn a_gateway_leads_beyond_the_link() {
     in_bpf_namespace("", || exchange_beyond_a_gateway(open));
+}
+
+#[test]
+fn a_rule_for_the_source_leads_over_the_interface() {
+    in_bpf_namespace("", || exchange_by_a_rule(open));
 }
 
 #[test]

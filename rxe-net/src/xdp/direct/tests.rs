@@ -127,7 +127,7 @@ fn send_both_ways(backend: &mut XdpBackend, net: &NetHeader) -> bool {
     }
     if placed == Placed::Sent {
         // As when it is old.
-        backend.paths.forget(net.dst);
+        backend.paths.forget((net.src, net.dst));
     }
     send_all(backend, &mut batch);
     placed == Placed::Sent
