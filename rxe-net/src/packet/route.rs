@@ -204,6 +204,7 @@ const RTA_SRC: u16 = 2;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_VIA: u16 = 18;
+const RTA_ENCAP_TYPE: u16 = 21;
 const RTN_UNICAST: u8 = 1;
 
 const NDA_DST: u16 = 1;
@@ -216,7 +217,7 @@ fn resolve(ends: Ends, scope: u32) -> io::Result<Path> {
     for message in reply.messages().filter(|m| m.kind == RTM_NEWROUTE) {
         let Some(route) = parse_route(message.body) else { continue };
         return match route {
-            Route { kind: RTN_UNICAST, interface, gateway, foreign: false } => {
+            Route { kind: RTN_UNICAST, interface, gateway, foreign: false, around: false } => {
                 Ok(neighbour(gateway.unwrap_or(ends.1), interface)?
                     .map_or(Path::Kernel, |mac| Path::Direct { interface, mac }))
             }
@@ -235,6 +236,8 @@ struct Route {
     gateway: Option<IpAddr>,
     /// The gateway's address has the other family.
     foreign: bool,
+    /// The kernel puts something around the packet: a label, or what a tunnel goes by.
+    around: bool,
 }
 
 fn route_request((src, dst): Ends, scope: u32) -> Vec<u8> {
@@ -251,12 +254,14 @@ fn route_request((src, dst): Ends, scope: u32) -> Vec<u8> {
 }
 
 fn parse_route(body: &[u8]) -> Option<Route> {
-    let mut route = Route { kind: *body.get(7)?, interface: 0, gateway: None, foreign: false };
+    let kind = *body.get(7)?;
+    let mut route = Route { kind, interface: 0, gateway: None, foreign: false, around: false };
     for (kind, value) in attributes(body.get(FIXED..)?) {
         match kind {
             RTA_OIF => route.interface = u32_at(value, 0)?,
             RTA_GATEWAY => route.gateway = Some(address(value)?),
             RTA_VIA => route.foreign = true,
+            RTA_ENCAP_TYPE => route.around = true,
             _ => {}
         }
     }
@@ -362,7 +367,8 @@ mod tests {
         push_attribute(&mut m, RTA_OIF, &3u32.to_ne_bytes());
         push_attribute(&mut m, RTA_GATEWAY, &[10, 0, 0, 254]);
         let gateway = Some("10.0.0.254".parse().unwrap());
-        let expected = Route { kind: RTN_UNICAST, interface: 3, gateway, foreign: false };
+        let expected =
+            Route { kind: RTN_UNICAST, interface: 3, gateway, foreign: false, around: false };
         assert_eq!(parse_route(&m), Some(expected));
 
         let mut m = vec![0; FIXED];

@@ -1,3 +1,4 @@
+use std::process::Command;
 use std::sync::mpsc;
 
 use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
@@ -8,7 +9,7 @@ use crate::testing::link::{
     exchange_by_a_rule, exchange_over_a_link, in_step, ip, ips, shell, unreachables_sent,
     with_peer,
 };
-use crate::testing::{in_namespace, in_namespaces, move_to, receive_packets, send_all};
+use crate::testing::{in_namespace, in_namespaces, move_to, receive_packets, send_all, skipped};
 use crate::{Backend, NetError, Sharing, SrcPort, UdpBackend, UdpConfig};
 
 fn open(netdev: &str, addresses: &[&str]) -> PacketBackend {
@@ -102,6 +103,37 @@ fn a_gateway_leads_beyond_the_link() {
 #[test]
 fn a_rule_for_the_source_leads_over_the_interface() {
     in_namespace("", || exchange_by_a_rule(open));
+}
+
+#[test]
+fn a_route_that_puts_something_around_packets_is_left_to_the_kernel() {
+    const NAME: &str = "a_route_that_puts_something_around_packets_is_left_to_the_kernel";
+    const AROUND: &str = "ip link add around type vxlan external dstport 4789";
+    in_namespace("", || {
+        if !Command::new("sh").args(["-c", AROUND]).status().unwrap().success() {
+            skipped(NAME, "the kernel has no VXLAN");
+            return;
+        }
+        let (sender, receiver) = in_step();
+        with_peer(
+            move || {
+                shell("ip link add around type vxlan id 5 remote 10.9.0.1 dstport 4789");
+                add_addresses("around", &["10.6.0.2"]);
+                let mut backend = open("around", &["10.6.0.2"]);
+                receiver.ready();
+                receiver.steps(|| {
+                    check(&receive_packets(&mut backend, COUNT), "10.6.0.1", "10.6.0.2");
+                });
+            },
+            move || {
+                add_addresses("around", &["10.6.0.1"]);
+                shell("ip route add 10.6.0.2 encap ip id 5 dst 10.9.0.2 dev around");
+                let mut backend = open("around", &["10.6.0.1"]);
+                sender.wait();
+                (0..3).for_each(|_| sender.batch(&mut backend, "10.6.0.1", "10.6.0.2"));
+            },
+        );
+    });
 }
 
 #[test]
