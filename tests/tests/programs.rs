@@ -312,6 +312,15 @@ fn a_program_that_uses_all_of_verbs() {
     assert_eq!(alone("abi", "cc", &script).unwrap(), "all as verbs say\n");
 }
 
+#[test]
+fn calls_do_what_the_manual_pages_of_libibverbs_say() {
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/pages.c"], &VERBS)) else { return };
+    let program = c.path("tests/c/pages.c").display().to_string();
+    let script = format!("timeout 60 $RXE run --explain off -- {program} rxe_veth0 2>&1");
+    let Some(out) = alone("pages", "cc", &script) else { return };
+    assert_eq!(out, "all as the pages say\n");
+}
+
 /// Programs that know nothing of shards have them by their completion vectors.
 #[test]
 fn a_program_whose_main_thread_makes_all_has_a_shard_for_each_completion_vector() {

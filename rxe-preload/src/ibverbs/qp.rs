@@ -200,8 +200,30 @@ pub(super) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     0
 }
 
-pub(super) extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    qp.cast()
+/// Detaches a queue pair that is to be destroyed from its groups.
+///
+/// # Safety
+/// It exists.
+pub(crate) unsafe fn detach_from_groups(qp: *mut ibv_qp) {
+    // SAFETY: the caller's promise.
+    let this = unsafe { Qp::of(qp) };
+    for group in this.pair.multicast_groups() {
+        // If the device has failed, nothing is received any more.
+        let _ = this.pair.detach_multicast(group);
+    }
+}
+
+/// The extended interface of a queue pair; null if the program has not asked for it.
+pub(super) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    // SAFETY: a queue pair.
+    if unsafe { Qp::of(qp) }.extended { qp.cast() } else { ptr::null_mut() }
+    let groups = this.pair.multicast_groups().len();
+    if groups > 0 {
+        let why =
+            format!("it is attached to multicast groups ({groups}): ibv_detach_mcast takes it out");
+        let busy = Failure::new(libc::EBUSY, why).of_qp(this.pair.qpn());
+        return errno_of("ibv_destroy_qp", Err(busy));
+    }
 }
 
 pub(super) unsafe extern "C" fn ibv_attach_mcast(

@@ -20,7 +20,7 @@ use crate::ibverbs::abi::{
     IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD, ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_cap,
     ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
-use crate::ibverbs::qp::create_qp_ex;
+use crate::ibverbs::qp::{create_qp_ex, detach_from_groups};
 use crate::ibverbs::qp_attr::from_attributes;
 use crate::ibverbs::srq::create_srq_ex;
 
@@ -226,6 +226,8 @@ impl Id {
     }
 
     /// The protection domain that a program names, or the library's default one.
+                // As in librdmacm, the identifier stays in the groups that it has joined.
+                detach_from_groups(qp);
     fn domain(&self, pd: *mut ibv_pd) -> Outcome<*mut ibv_pd> {
         // SAFETY: the program's own fields.
         let (context, own) = unsafe { ((*self.verbs()).verbs, (*self.verbs()).pd) };

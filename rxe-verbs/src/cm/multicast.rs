@@ -79,7 +79,7 @@ impl CmId {
         });
         // It is not attached if it was made after the group was joined.
         match &state.qp {
-            Some(qp) if !state.groups.contains(&gid) && qp.is_attached(gid) => {
+            Some(qp) if !state.groups.contains(&gid) && qp.multicast_groups().contains(&gid) => {
                 qp.detach_multicast(gid)
             }
             _ => Ok(()),

@@ -5,6 +5,7 @@ use rxe_core::qp::{AttrMask, QpAttr, QpState, QpType};
 use rxe_core::types::{Gid, Qkey};
 
 use super::{QueuePair, invalid};
+use crate::device::GroupPermit;
 use crate::error::{Error, Result};
 
 impl QueuePair {
@@ -61,9 +62,9 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Whether it is attached to this group.
-    pub(crate) fn is_attached(&self, group: Gid) -> bool {
-        self.groups.lock().iter().any(|permit| permit.group() == group)
+    /// The multicast groups that it is attached to.
+    pub fn multicast_groups(&self) -> Vec<Gid> {
+        self.groups.lock().iter().map(GroupPermit::group).collect()
     }
 
     /// Undoes [`QueuePair::attach_multicast`].

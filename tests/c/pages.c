@@ -1,0 +1,66 @@
+/*
+ * What the manual pages of libibverbs say of calls that other programs here do not try: what is
+ * refused and how, what is updated, what cannot be destroyed while it is used. The argument names the
+ * device.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device.h"
+
+enum { HUGE = 1 << 30 };
+
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static struct ibv_cq *cq;
+static union ibv_gid own;
+
+static struct ibv_qp *make(enum ibv_qp_type type)
+{
+	struct ibv_qp_init_attr attr = { .send_cq = cq, .recv_cq = cq, .qp_type = type,
+		.cap = { 4, 4, 1, 1, 0 } };
+	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+
+	CHECK(qp);
+	return qp;
+}
+
+static void to_init(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 5 };
+
+	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+		(qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)) == 0);
+}
+
+/* ibv_attach_mcast */
+static void groups(void)
+{
+	struct ibv_qp *qp = make(IBV_QPT_UD), *connected = make(IBV_QPT_RC);
+	union ibv_gid group = { .raw = { [10] = 0xff, [11] = 0xff, 239, 47, 91, 9 } };
+
+	to_init(qp);
+	CHECK(ibv_attach_mcast(qp, &own, 0) == EINVAL);
+	CHECK(ibv_attach_mcast(connected, &group, 0) == EINVAL);
+	CHECK(ibv_detach_mcast(qp, &group, 0) == EINVAL);
+	CHECK(ibv_attach_mcast(qp, &group, 0) == 0 && ibv_attach_mcast(qp, &group, 0) == 0);
+	CHECK(ibv_destroy_qp(qp) == EBUSY && errno == EBUSY);
+	CHECK(ibv_detach_mcast(qp, &group, 0) == 0 && ibv_detach_mcast(qp, &group, 0) == EINVAL);
+	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_qp(connected) == 0);
+}
+
+int main(int count, char **arguments)
+{
+	CHECK(count > 1);
+	context = open_named(arguments[1]);
+	CHECK((pd = ibv_alloc_pd(context)) && (cq = ibv_create_cq(context, 16, NULL, NULL, 0)));
+	CHECK(ibv_query_gid(context, 1, 1, &own) == 0);
+	groups();
+	CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
+	puts("all as the pages say");
+	return 0;
+}
