@@ -19,6 +19,15 @@ static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static union ibv_gid own;
 
+static struct ibv_srq *shared(void)
+{
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 8, .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(pd, &attr);
+
+	CHECK(srq && attr.attr.max_wr >= 8 && attr.attr.max_sge >= 1);
+	return srq;
+}
+
 static struct ibv_qp *make(enum ibv_qp_type type)
 {
 	struct ibv_qp_init_attr attr = { .send_cq = cq, .recv_cq = cq, .qp_type = type,
@@ -35,6 +44,22 @@ static void to_init(struct ibv_qp *qp)
 
 	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 		(qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)) == 0);
+}
+
+/* ibv_create_qp: a queue pair with a shared receive queue has no own one, of whatever size. */
+static void sizes_beside_a_shared_queue(void)
+{
+	struct ibv_srq *srq = shared();
+	struct ibv_qp_init_attr attr = { .send_cq = cq, .recv_cq = cq, .srq = srq,
+		.qp_type = IBV_QPT_RC, .cap = { 4, HUGE, 1, HUGE, 0 } };
+	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+	struct ibv_recv_wr wr = { .wr_id = 1 }, *bad = NULL;
+
+	CHECK(qp);
+	to_init(qp);
+	CHECK(ibv_post_recv(qp, &wr, &bad) == EINVAL && bad == &wr);
+	CHECK(ibv_destroy_srq(srq) == EBUSY);
+	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_srq(srq) == 0);
 }
 
 /* ibv_attach_mcast */
@@ -59,6 +84,7 @@ int main(int count, char **arguments)
 	context = open_named(arguments[1]);
 	CHECK((pd = ibv_alloc_pd(context)) && (cq = ibv_create_cq(context, 16, NULL, NULL, 0)));
 	CHECK(ibv_query_gid(context, 1, 1, &own) == 0);
+	sizes_beside_a_shared_queue();
 	groups();
 	CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
 	puts("all as the pages say");

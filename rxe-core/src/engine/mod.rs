@@ -130,14 +130,16 @@ impl Engine {
     pub fn create_qp(&mut self, qpn: Qpn, init: QpInit) -> Result<Arc<QpHandle>, VerbsError> {
         let limits = &self.config.limits;
         let cap = &init.cap;
-        for (what, asked, limit) in [
-            ("max_send_wr", cap.max_send_wr, limits.max_qp_wr),
-            ("max_recv_wr", cap.max_recv_wr, limits.max_qp_wr),
-            ("max_send_sge", cap.max_send_sge, limits.max_sge),
-            ("max_recv_sge", cap.max_recv_sge, limits.max_sge),
-            ("max_inline_data", cap.max_inline_data, limits.max_inline_data),
+        // The sizes of a receive queue mean nothing if a shared one takes its place.
+        let own = init.srq.is_none();
+        for (applies, what, asked, limit) in [
+            (true, "max_send_wr", cap.max_send_wr, limits.max_qp_wr),
+            (own, "max_recv_wr", cap.max_recv_wr, limits.max_qp_wr),
+            (true, "max_send_sge", cap.max_send_sge, limits.max_sge),
+            (own, "max_recv_sge", cap.max_recv_sge, limits.max_sge),
+            (true, "max_inline_data", cap.max_inline_data, limits.max_inline_data),
         ] {
-            if asked > limit {
+            if applies && asked > limit {
                 let (asked, limit) = (asked.into(), limit.into());
                 return Err(VerbsError::LimitExceeded { what, asked, limit });
             }
