@@ -62,6 +62,19 @@ static void sizes_beside_a_shared_queue(void)
 	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_srq(srq) == 0);
 }
 
+/* ibv_post_send: UC binds memory windows. */
+static void windows_on_unreliable_connections(void)
+{
+	struct ibv_qp_init_attr_ex attr = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_UC,
+		.cap = { 4, 4, 1, 1, 0 }, .pd = pd,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_BIND_MW };
+	struct ibv_qp *qp = ibv_create_qp_ex(context, &attr);
+
+	CHECK(qp);
+	CHECK(ibv_qp_to_qp_ex(qp) == (void *)qp && ibv_destroy_qp(qp) == 0);
+}
+
 /* ibv_attach_mcast */
 static void groups(void)
 {
@@ -85,6 +98,7 @@ int main(int count, char **arguments)
 	CHECK((pd = ibv_alloc_pd(context)) && (cq = ibv_create_cq(context, 16, NULL, NULL, 0)));
 	CHECK(ibv_query_gid(context, 1, 1, &own) == 0);
 	sizes_beside_a_shared_queue();
+	windows_on_unreliable_connections();
 	groups();
 	CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
 	puts("all as the pages say");

@@ -22,8 +22,9 @@ use crate::ffi::{Failure, Outcome, errno_of};
 const OPERATIONS: u64 = 0x3ff | 1 << 11 | 1 << 12;
 /// The operations of datagrams: SEND, with and without immediate data.
 const DATAGRAM_OPERATIONS: u64 = 1 << 2 | 1 << 3;
-/// The operations of unreliable connections: SEND and WRITE, with and without immediate data.
-const UNRELIABLE_OPERATIONS: u64 = 0x0f | 1 << 7;
+/// The operations of unreliable connections: SEND and WRITE, with and without immediate data, and those on
+/// own keys (LOCAL_INV, BIND_MW).
+const UNRELIABLE_OPERATIONS: u64 = 0x0f | 1 << 7 | 1 << 8;
 
 /// Checks that a queue pair of this type has all these operations.
 pub(super) fn check_operations(qp_type: c_uint, flags: u64) -> Outcome {
