@@ -75,6 +75,15 @@ static void windows_on_unreliable_connections(void)
 	CHECK(ibv_qp_to_qp_ex(qp) == (void *)qp && ibv_destroy_qp(qp) == 0);
 }
 
+/* ibv_create_qp_ex: without IBV_QP_INIT_ATTR_SEND_OPS_FLAGS there is no ibv_qp_ex. */
+static void extended_only_if_asked_for(void)
+{
+	struct ibv_qp *qp = make(IBV_QPT_RC);
+
+	CHECK(ibv_qp_to_qp_ex(qp) == NULL);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
 /* ibv_attach_mcast */
 static void groups(void)
 {
@@ -99,6 +108,7 @@ int main(int count, char **arguments)
 	CHECK(ibv_query_gid(context, 1, 1, &own) == 0);
 	sizes_beside_a_shared_queue();
 	windows_on_unreliable_connections();
+	extended_only_if_asked_for();
 	groups();
 	CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
 	puts("all as the pages say");

@@ -20,6 +20,8 @@ use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 struct Wanted {
     /// The QP does not receive its own datagrams to its groups.
     block_own_multicast: bool,
+    /// The QP has the extended interface: the program names the operations of its send queue.
+    extended: bool,
     context: *mut ibv_context,
     pd: *mut ibv_pd,
     xrcd: *mut ibv_xrcd,
@@ -83,7 +85,8 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_qp> {
         unused: Unused::NEW,
         events_completed: 0,
     };
-    let qp = Qp::into_ptr(builder::functions(base), made, pair, attr.sq_sig_all != 0);
+    let verbs = builder::functions(base);
+    let qp = Qp::into_ptr(verbs, made, pair, attr.sq_sig_all != 0, wanted.extended);
     owner.qps.lock().insert(number, qp);
     // SAFETY: just made.
     let pair = unsafe { &Qp::of(qp).pair };
@@ -120,8 +123,14 @@ pub(super) unsafe extern "C" fn ibv_create_qp(
     }
     // SAFETY: a protection domain and the caller's structure.
     let (context, wanted) = unsafe { ((*pd).context, *attr) };
-    let wanted =
-        Wanted { block_own_multicast: false, context, pd, xrcd: ptr::null_mut(), attr: wanted };
+    let wanted = Wanted {
+        block_own_multicast: false,
+        extended: false,
+        context,
+        pd,
+        xrcd: ptr::null_mut(),
+        attr: wanted,
+    };
     // SAFETY: the caller's promise.
     let made = unsafe { create(&wanted) };
     if let Ok(qp) = made {
@@ -165,6 +174,7 @@ unsafe fn create_ex(context: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> Ou
     }
     let wanted = Wanted {
         block_own_multicast: flags & BLOCK_SELF_MCAST_LB != 0,
+        extended: has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS),
         context,
         pd: if has(IBV_QP_INIT_ATTR_PD) { attr.pd } else { ptr::null_mut() },
         xrcd: if has(IBV_QP_INIT_ATTR_XRCD) { attr.xrcd } else { ptr::null_mut() },
@@ -192,6 +202,13 @@ pub(super) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     if !owner.is_own() {
         return 0;
     }
+    let groups = this.pair.multicast_groups().len();
+    if groups > 0 {
+        let why =
+            format!("it is attached to multicast groups ({groups}): ibv_detach_mcast takes it out");
+        let busy = Failure::new(libc::EBUSY, why).of_qp(this.pair.qpn());
+        return errno_of("ibv_destroy_qp", Err(busy));
+    }
     owner.qps.lock().remove(&this.pair.qpn().value());
     owner.watch.destroyed(this.pair.qpn().value());
     this.asyncs.wait("ibv_destroy_qp");
@@ -217,13 +234,6 @@ pub(crate) unsafe fn detach_from_groups(qp: *mut ibv_qp) {
 pub(super) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     // SAFETY: a queue pair.
     if unsafe { Qp::of(qp) }.extended { qp.cast() } else { ptr::null_mut() }
-    let groups = this.pair.multicast_groups().len();
-    if groups > 0 {
-        let why =
-            format!("it is attached to multicast groups ({groups}): ibv_detach_mcast takes it out");
-        let busy = Failure::new(libc::EBUSY, why).of_qp(this.pair.qpn());
-        return errno_of("ibv_destroy_qp", Err(busy));
-    }
 }
 
 pub(super) unsafe extern "C" fn ibv_attach_mcast(

@@ -11,7 +11,7 @@ use super::{Context, Handle, Unacknowledged};
 use crate::ffi::{Failure, Outcome};
 use crate::ibverbs::abi::{ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_srq};
 
-/// A queue pair as programs hold it. It always has the extended interface.
+/// A queue pair as programs hold it.
 #[repr(C)]
 pub(crate) struct Qp {
     /// The program writes to it too.
@@ -24,6 +24,8 @@ pub(crate) struct Qp {
     recv_cq: *mut ibv_cq,
     srq: *mut ibv_srq,
     sq_sig_all: bool,
+    /// Whether the program may use the extended interface, which is always there.
+    pub(crate) extended: bool,
 }
 
 found_by_pointer!(Qp, ibv_qp);
@@ -61,6 +63,7 @@ impl Qp {
         made: Handle,
         pair: QueuePair,
         sq_sig_all: bool,
+        extended: bool,
     ) -> *mut ibv_qp {
         let ibv_qp { send_cq, recv_cq, srq, .. } = verbs.qp_base;
         Box::into_raw(Box::new(Self {
@@ -73,6 +76,7 @@ impl Qp {
             recv_cq,
             srq,
             sq_sig_all,
+            extended,
         }))
         .cast()
     }
