@@ -100,6 +100,34 @@ static void groups(void)
 	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_qp(connected) == 0);
 }
 
+/* ibv_alloc_td, ibv_alloc_parent_domain */
+static void domains(void)
+{
+	struct ibv_td_init_attr td_attr = { .comp_mask = 1 };
+	struct ibv_parent_domain_init_attr attr = { .comp_mask = 1 << 20 };
+	struct ibv_qp_init_attr qp_attr = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+		.cap = { 1, 1, 1, 1, 0 } };
+	struct ibv_pd *mine = ibv_alloc_pd(context), *parent;
+	struct ibv_td *td;
+	struct ibv_qp *qp;
+
+	CHECK(!ibv_alloc_td(context, &td_attr) && errno == EINVAL);
+	td_attr.comp_mask = 0;
+	CHECK((td = ibv_alloc_td(context, &td_attr)));
+	CHECK(!ibv_alloc_parent_domain(context, &attr) && errno == EINVAL);
+	attr.pd = mine;
+	CHECK(!ibv_alloc_parent_domain(context, &attr) && errno == EINVAL);
+	attr.comp_mask = 0;
+	attr.td = td;
+	CHECK((parent = ibv_alloc_parent_domain(context, &attr)));
+	CHECK((qp = ibv_create_qp(parent, &qp_attr)) && qp->pd == parent);
+	CHECK(ibv_dealloc_td(td) == EBUSY);
+	CHECK(ibv_dealloc_pd(parent) == EBUSY && ibv_dealloc_pd(mine) == EBUSY);
+	CHECK(ibv_destroy_qp(qp) == 0);
+	CHECK(ibv_dealloc_pd(mine) == EBUSY);
+	CHECK(ibv_dealloc_pd(parent) == 0 && ibv_dealloc_td(td) == 0 && ibv_dealloc_pd(mine) == 0);
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count > 1);
@@ -110,6 +138,7 @@ int main(int count, char **arguments)
 	windows_on_unreliable_connections();
 	extended_only_if_asked_for();
 	groups();
+	domains();
 	CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
 	puts("all as the pages say");
 	return 0;

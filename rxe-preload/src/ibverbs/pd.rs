@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use super::abi::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
-use super::objects::{Context, Pd};
+use super::objects::{Context, Parent, Pd, Td};
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
@@ -28,8 +28,14 @@ pub(super) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         Err(failure) => return errno_of("ibv_dealloc_pd", Err(failure)),
     };
     // SAFETY: its context is still open.
-    if !unsafe { Context::of(this.verbs.context) }.is_own() {
+    let owner = unsafe { Context::of(this.verbs.context) };
+    if !owner.is_own() {
         return 0;
+    }
+    if this.parent.is_some() && is_used(owner, pd) {
+        let why = "queue pairs or shared receive queues made with the parent domain still exist: \
+                   destroy these first";
+        return errno_of("ibv_dealloc_pd", Err(Failure::new(libc::EBUSY, why)));
     }
     if this.parent.is_none() && this.domain.users() > 0 {
         let used_by = this.domain.used_by();
@@ -41,26 +47,50 @@ pub(super) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         };
         return errno_of("ibv_dealloc_pd", Err(Failure::new(libc::EBUSY, why)));
     }
-    // SAFETY: its context is open.
-    if unsafe { Context::of(this.verbs.context) }.imports.destroyed(this.verbs.handle) {
+    if owner.imports.destroyed(this.verbs.handle) {
         // SAFETY: from `into_ptr`, and no other user has it imported.
         drop(unsafe { Box::from_raw(pd.cast::<Pd>()) });
     }
     0
 }
 
+/// Whether a queue pair or a shared receive queue names this very domain, and not only one that stands for
+/// the same.
+fn is_used(owner: &Context, pd: *mut ibv_pd) -> bool {
+    // SAFETY: what is in the maps exists.
+    owner.qps.lock().values().any(|&qp| unsafe { (*qp).pd } == pd)
+        // SAFETY: as above.
+        || owner.srqs.lock().values().any(|&srq| unsafe { (*srq).pd } == pd)
+}
+
 /// Makes a thread domain. It promises that only one thread uses its objects; this library makes no use
 /// of that.
 pub(super) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
-    _attr: *mut ibv_td_init_attr,
+    attr: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
-    Box::into_raw(Box::new(ibv_td { context }))
+    // SAFETY: the caller's structure.
+    let known = check_mask(unsafe { (*attr).comp_mask }, 0);
+    pointer_of("ibv_alloc_td", known.map(|()| Td::into_ptr(context)))
+}
+
+fn check_mask(comp_mask: u32, known: u32) -> Outcome {
+    if comp_mask & !known == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(libc::EINVAL, format!("comp_mask {comp_mask:#x} has unknown bits")))
 }
 
 pub(super) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    // SAFETY: a domain, which the program gives up.
+    let users = unsafe { Td::of(td) }.users();
+    if users > 0 {
+        let why =
+            format!("parent domains ({users}) made with it still exist: deallocate these first");
+        return errno_of("ibv_dealloc_td", Err(Failure::new(libc::EBUSY, why)));
+    }
     // SAFETY: from `alloc_td`.
-    drop(unsafe { Box::from_raw(td) });
+    drop(unsafe { Box::from_raw(td.cast::<Td>()) });
     0
 }
 
@@ -70,15 +100,22 @@ pub(super) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
+    /// Allocators, their context, and that memory may be unprotected in a confidential guest.
+    const KNOWN: u32 = 0b111;
     // SAFETY: the caller's structure.
-    let parent = unsafe { (*attr).pd };
-    if parent.is_null() {
-        return pointer_of("ibv_alloc_parent_domain", Err(Failure::plain(libc::EINVAL)));
-    }
-    // SAFETY: an open context.
-    let own = unsafe { Context::of(context) }.check();
-    // SAFETY: a protection domain.
-    let made = own.and_then(|()| unsafe { Pd::known(parent) });
-    let made = made.map(|of| Pd::into_ptr(context, of.domain.clone(), Some(parent)));
-    pointer_of("ibv_alloc_parent_domain", made)
+    let attr = unsafe { &*attr };
+    let make = || -> Outcome<*mut ibv_pd> {
+        if attr.pd.is_null() {
+            return Err(Failure::null("the protection domain"));
+        }
+        check_mask(attr.comp_mask, KNOWN)?;
+        // SAFETY: an open context.
+        unsafe { Context::of(context) }.check()?;
+        // SAFETY: a thread domain, or null.
+        let td = (!attr.td.is_null()).then(|| unsafe { Td::of(attr.td) }.used());
+        // SAFETY: a protection domain.
+        let domain = unsafe { Pd::known(attr.pd) }?.domain.clone();
+        Ok(Pd::into_ptr(context, domain, Some(Parent { _td: td })))
+    };
+    pointer_of("ibv_alloc_parent_domain", make())
 }

@@ -49,6 +49,7 @@ mod mw;
 mod pd;
 mod qp;
 mod srq;
+mod td;
 mod unacknowledged;
 mod xrcd;
 
@@ -61,8 +62,9 @@ pub(crate) use handle::Handle;
 pub(crate) use imports::{Importable, Imports};
 pub(crate) use mr::Mr;
 pub(crate) use mw::Mw;
-pub(crate) use pd::Pd;
+pub(crate) use pd::{Parent, Pd};
 pub(crate) use qp::{Building, Qp, from_cap};
 pub(crate) use srq::Srq;
+pub(crate) use td::Td;
 pub(crate) use unacknowledged::Unacknowledged;
 pub(crate) use xrcd::{FileId, Xrcd};

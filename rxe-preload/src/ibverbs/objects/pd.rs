@@ -1,5 +1,7 @@
 //! What a `struct ibv_pd` of a program is.
 
+use std::sync::Arc;
+
 use rxe_verbs::ProtectionDomain;
 
 use super::{Context, Handle, Importable};
@@ -12,8 +14,14 @@ pub(crate) struct Pd {
     pub(crate) verbs: ibv_pd,
     made: Handle,
     pub(crate) domain: ProtectionDomain,
-    /// The domain that a parent domain was made from.
-    pub(crate) parent: Option<*mut ibv_pd>,
+    /// Set for a parent domain.
+    pub(crate) parent: Option<Parent>,
+}
+
+/// What only a parent domain has.
+pub(crate) struct Parent {
+    /// Counts at its thread domain, if it has one.
+    pub(crate) _td: Option<Arc<()>>,
 }
 
 known_by_handle!(Pd, ibv_pd, "the protection domain");
@@ -23,7 +31,7 @@ impl Pd {
     pub(crate) fn into_ptr(
         context: *mut ibv_context,
         domain: ProtectionDomain,
-        parent: Option<*mut ibv_pd>,
+        parent: Option<Parent>,
     ) -> *mut ibv_pd {
         let made = Handle::new(context);
         let verbs = ibv_pd { context, handle: made.number() };
