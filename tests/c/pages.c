@@ -128,6 +128,28 @@ static void domains(void)
 	CHECK(ibv_dealloc_pd(parent) == 0 && ibv_dealloc_td(td) == 0 && ibv_dealloc_pd(mine) == 0);
 }
 
+/* ibv_create_ah, ibv_modify_qp: kernels refuse a port that there is not, also 0. */
+static void ports(void)
+{
+	struct ibv_ah_attr way = { .is_global = 1, .grh = { .dgid = own, .sgid_index = 1 } };
+	struct ibv_qp *qp = make(IBV_QPT_UC);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_256,
+		.dest_qp_num = qp->qp_num, .ah_attr = way };
+	int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	struct ibv_ah *ah;
+
+	CHECK(!ibv_create_ah(pd, &way) && errno == EINVAL);
+	way.port_num = 1;
+	CHECK((ah = ibv_create_ah(pd, &way)) && ibv_destroy_ah(ah) == 0);
+	to_init(qp);
+	CHECK(ibv_modify_qp(qp, &attr, mask) == EINVAL && qp->state == IBV_QPS_INIT);
+	/* Devices that do not resize queue pairs refuse sizes. */
+	attr.ah_attr = way;
+	CHECK(ibv_modify_qp(qp, &attr, mask | IBV_QP_CAP) != 0 && qp->state == IBV_QPS_INIT);
+	CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
+	CHECK(ibv_destroy_qp(qp) == 0);
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count > 1);
@@ -139,6 +161,7 @@ int main(int count, char **arguments)
 	extended_only_if_asked_for();
 	groups();
 	domains();
+	ports();
 	CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
 	puts("all as the pages say");
 	return 0;

@@ -144,7 +144,7 @@ pub(super) fn address(context: &Context, attr: &ibv_ah_attr) -> Outcome<AddressV
                    --lids` at both ends)";
         return Err(invalid("ah_attr.is_global", why));
     }
-    if !matches!(attr.port_num, 0 | 1) {
+    if attr.port_num != 1 {
         return Err(invalid(
             "ah_attr.port_num",
             format!("{}: there is only port 1", attr.port_num),
