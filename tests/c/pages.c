@@ -150,6 +150,22 @@ static void ports(void)
 	CHECK(ibv_destroy_qp(qp) == 0);
 }
 
+/* ibv_create_srq_ex, ibv_modify_srq */
+static void shared_queues(void)
+{
+	struct ibv_srq_init_attr_ex attr = { .attr = { .max_wr = 8, .max_sge = 1 }, .pd = pd,
+		.srq_type = IBV_SRQT_BASIC,
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | 1 << 20 };
+	struct ibv_srq_attr change = { .max_wr = 16, .srq_limit = 17 }, seen;
+	struct ibv_srq *srq = shared();
+
+	CHECK(!ibv_create_srq_ex(context, &attr));
+	CHECK(ibv_modify_srq(srq, &change, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) == EINVAL);
+	CHECK(ibv_query_srq(srq, &seen) == 0 && seen.max_wr == 8 && seen.srq_limit == 0);
+	CHECK(ibv_modify_srq(srq, &change, 0) == 0);
+	CHECK(ibv_destroy_srq(srq) == 0);
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count > 1);
@@ -162,6 +178,7 @@ int main(int count, char **arguments)
 	groups();
 	domains();
 	ports();
+	shared_queues();
 	CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
 	puts("all as the pages say");
 	return 0;

@@ -5,9 +5,9 @@ use std::ffi::{c_int, c_void};
 use rxe_verbs::SharedReceiveQueue;
 
 use super::abi::{
-    IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD,
-    IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC, IBV_SRQT_XRC, ibv_context, ibv_pd, ibv_srq,
-    ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+    IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TM, IBV_SRQ_INIT_ATTR_TYPE,
+    IBV_SRQ_INIT_ATTR_XRCD, IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC, IBV_SRQT_XRC,
+    ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
 use super::objects::{Context, Cq, Pd, Srq, Xrcd};
 use crate::faults::may_fail;
@@ -60,7 +60,16 @@ unsafe fn create_ex(
     context: *mut ibv_context,
     attr: &ibv_srq_init_attr_ex,
 ) -> Outcome<*mut ibv_srq> {
+    const KNOWN: u32 = IBV_SRQ_INIT_ATTR_TYPE
+        | IBV_SRQ_INIT_ATTR_PD
+        | IBV_SRQ_INIT_ATTR_XRCD
+        | IBV_SRQ_INIT_ATTR_CQ
+        | IBV_SRQ_INIT_ATTR_TM;
     let has = |bit| attr.comp_mask & bit != 0;
+    if attr.comp_mask & !KNOWN != 0 {
+        let why = format!("comp_mask {:#x} has unknown bits", attr.comp_mask);
+        return Err(Failure::new(libc::EOPNOTSUPP, why));
+    }
     let kind = if has(IBV_SRQ_INIT_ATTR_TYPE) { attr.srq_type } else { IBV_SRQT_BASIC };
     if !has(IBV_SRQ_INIT_ATTR_PD) || attr.pd.is_null() {
         return Err(Failure::new(libc::EINVAL, "the protection domain (pd) is missing"));

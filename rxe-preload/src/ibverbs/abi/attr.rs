@@ -343,6 +343,7 @@ pub(crate) const IBV_SRQ_INIT_ATTR_TYPE: u32 = 1;
 pub(crate) const IBV_SRQ_INIT_ATTR_PD: u32 = 1 << 1;
 pub(crate) const IBV_SRQ_INIT_ATTR_XRCD: u32 = 1 << 2;
 pub(crate) const IBV_SRQ_INIT_ATTR_CQ: u32 = 1 << 3;
+pub(crate) const IBV_SRQ_INIT_ATTR_TM: u32 = 1 << 4;
 pub(crate) const IBV_SRQ_MAX_WR: c_int = 1;
 pub(crate) const IBV_SRQ_LIMIT: c_int = 1 << 1;
 
