@@ -46,6 +46,17 @@ static void to_init(struct ibv_qp *qp)
 		(qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)) == 0);
 }
 
+/* ibv_event_type_str, ibv_wc_status_str: the texts of rdma-core */
+static void texts(void)
+{
+	/* Older headers do not have it. */
+	int device_speed_change = 20;
+
+	CHECK(!strcmp(ibv_wc_status_str(IBV_WC_MW_BIND_ERR), "memory management operation error"));
+	CHECK(!strcmp(ibv_event_type_str(device_speed_change), "Device link speed change"));
+	CHECK(!strcmp(ibv_event_type_str(device_speed_change + 1), "unknown"));
+}
+
 /* ibv_create_qp: a queue pair with a shared receive queue has no own one, of whatever size. */
 static void sizes_beside_a_shared_queue(void)
 {
@@ -172,6 +183,7 @@ int main(int count, char **arguments)
 	context = open_named(arguments[1]);
 	CHECK((pd = ibv_alloc_pd(context)) && (cq = ibv_create_cq(context, 16, NULL, NULL, 0)));
 	CHECK(ibv_query_gid(context, 1, 1, &own) == 0);
+	texts();
 	sizes_beside_a_shared_queue();
 	windows_on_unreliable_connections();
 	extended_only_if_asked_for();

@@ -10,7 +10,7 @@ pub(super) extern "C" fn ibv_wc_status_str(status: c_uint) -> *const c_char {
         c"local EE context operation error",
         c"local protection error",
         c"Work Request Flushed Error",
-        c"memory bind operation error",
+        c"memory management operation error",
         c"bad response error",
         c"local access error",
         c"remote invalid request error",
@@ -53,7 +53,7 @@ pub(super) extern "C" fn ibv_port_state_str(state: c_uint) -> *const c_char {
 }
 
 pub(super) extern "C" fn ibv_event_type_str(event: c_uint) -> *const c_char {
-    const TEXTS: [&CStr; 20] = [
+    const TEXTS: [&CStr; 21] = [
         c"CQ error",
         c"local work queue catastrophic error",
         c"invalid request local work queue error",
@@ -74,6 +74,7 @@ pub(super) extern "C" fn ibv_event_type_str(event: c_uint) -> *const c_char {
         c"client reregistration",
         c"GID table change",
         c"WQ fatal",
+        c"Device link speed change",
     ];
     pick(&TEXTS, event, c"unknown")
 }
