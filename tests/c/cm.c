@@ -4,7 +4,6 @@
  * IPv6 address.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <rdma/rdma_cma.h>
@@ -15,44 +14,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "check.h"
+#include "identifiers.h"
 
 enum { PORT = 7471 };
 
-union address {
-	struct sockaddr any;
-	struct sockaddr_in v4;
-	struct sockaddr_in6 v6;
-};
-
 static struct rdma_event_channel *client_side, *server_side;
 static const char *own_v4, *own_v6;
-
-static union address at(const char *text, int port)
-{
-	union address a = { 0 };
-
-	if (inet_pton(AF_INET, text, &a.v4.sin_addr) == 1) {
-		a.v4.sin_family = AF_INET;
-		a.v4.sin_port = htons(port);
-	} else {
-		CHECK(inet_pton(AF_INET6, text, &a.v6.sin6_addr) == 1);
-		a.v6.sin6_family = AF_INET6;
-		a.v6.sin6_port = htons(port);
-	}
-	return a;
-}
-
-static struct rdma_cm_event *next(struct rdma_event_channel *channel, int kind)
-{
-	struct rdma_cm_event *event;
-
-	CHECK(rdma_get_cm_event(channel, &event) == 0);
-	if ((int)event->event != kind)
-		printf("%s, status %d\n", rdma_event_str(event->event), event->status);
-	CHECK((int)event->event == kind);
-	return event;
-}
 
 static struct rdma_cm_id *listener(const char *where, int only)
 {
@@ -69,13 +36,6 @@ static struct rdma_cm_id *listener(const char *where, int only)
 	}
 	CHECK(rdma_listen(id, 0) == 0);
 	return id;
-}
-
-static void make_qp(struct rdma_cm_id *id)
-{
-	struct ibv_qp_init_attr attr = { .cap = { 4, 4, 1, 1, 0 }, .qp_type = IBV_QPT_RC };
-
-	CHECK(rdma_create_qp(id, NULL, &attr) == 0);
 }
 
 /* An identifier that has asked to connect. */

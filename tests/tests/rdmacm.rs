@@ -290,6 +290,16 @@ fn a_program_that_uses_more_of_librdmacm() {
     assert_eq!(out.matches(explanation).count(), 1, "{out}");
 }
 
+#[test]
+fn calls_do_what_the_manual_pages_of_librdmacm_say() {
+    let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/pages_cm.c"], &libraries)) else { return };
+    let program = c.path("tests/c/pages_cm.c").display().to_string();
+    let script = format!("timeout 60 $RXE run --explain off -- {program} 10.9.0.1 2>&1");
+    let Some(out) = alone("pages_cm", "cc", &script) else { return };
+    assert_eq!(out, "all as the pages say\n");
+}
+
 /// The same program at both ends.
 #[track_caller]
 fn both(program: &str, server: &str, client: &str) {

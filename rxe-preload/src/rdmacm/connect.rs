@@ -22,7 +22,7 @@ impl Id {
     ///
     /// # Safety
     /// `param` is null or the caller's structure.
-    unsafe fn param(&self, param: *const rdma_conn_param) -> ConnParam {
+    unsafe fn param(&self, param: *const rdma_conn_param) -> Outcome<ConnParam> {
         let mut ours = ConnParam {
             responder_resources: u8::MAX,
             initiator_depth: u8::MAX,
@@ -32,8 +32,9 @@ impl Id {
         if let Some(theirs) = unsafe { param.as_ref() } {
             // SAFETY: the caller's promise.
             ours.private_data = unsafe { bytes(theirs.private_data, theirs.private_data_len) };
-            ours.responder_resources = theirs.responder_resources;
-            ours.initiator_depth = theirs.initiator_depth;
+            ours.responder_resources =
+                self.resources("responder_resources", theirs.responder_resources)?;
+            ours.initiator_depth = self.resources("initiator_depth", theirs.initiator_depth)?;
             ours.flow_control = theirs.flow_control != 0;
             ours.retry_count = theirs.retry_count;
             ours.rnr_retry_count = theirs.rnr_retry_count;
@@ -45,7 +46,20 @@ impl Id {
             ours.qp_num = Qpn::new(qp.qp_num);
             ours.srq = !qp.srq.is_null();
         }
-        ours
+        Ok(ours)
+    }
+
+    /// How many READs and atomics a program asks for: at most what the device can do. 255 asks for that.
+    fn resources(&self, name: &str, asked: u8) -> Outcome<u8> {
+        let Some(device) = self.cm.device() else { return Ok(asked) };
+        let most = device.info().attr().max_qp_rd_atom;
+        if self.is_datagram() || asked == u8::MAX || u32::from(asked) <= most {
+            return Ok(asked);
+        }
+        let why = format!(
+            "{name} {asked}: the device has {most} (max_qp_rd_atom), and 255 asks for them"
+        );
+        Err(Failure::new(libc::EINVAL, why))
     }
 
     fn is_datagram(&self) -> bool {
@@ -119,7 +133,7 @@ unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_par
         let this = unsafe { Id::known(id) }?;
         may_fail("rdma_connect")?;
         // SAFETY: the caller's structure.
-        this.connect(&unsafe { this.param(param) })
+        this.connect(&unsafe { this.param(param) }?)
     };
     minus_one_of("rdma_connect", connect())
 }
@@ -204,7 +218,7 @@ unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_para
         let this = unsafe { Id::known(id) }?;
         may_fail("rdma_accept")?;
         // SAFETY: the caller's structure.
-        this.accept(&unsafe { this.param(param) })
+        this.accept(&unsafe { this.param(param) }?)
     };
     minus_one_of("rdma_accept", accept())
 }

@@ -1,0 +1,98 @@
+/*
+ * What the manual pages of librdmacm say of calls that tests/c/cm.c does not try: what is refused and
+ * how, what waits, what is left as it is. Both ends are in this process. The argument is its IPv4
+ * address.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "identifiers.h"
+
+enum { PORT = 7472 };
+
+static struct rdma_event_channel *channel;
+static const char *own;
+
+static struct rdma_cm_id *create(enum rdma_port_space space)
+{
+	struct rdma_cm_id *id;
+
+	CHECK(rdma_create_id(channel, &id, NULL, space) == 0);
+	return id;
+}
+
+static struct rdma_cm_id *bound(enum rdma_port_space space, int port)
+{
+	struct rdma_cm_id *id = create(space);
+	union address a = at(own, port);
+
+	CHECK(rdma_bind_addr(id, &a.any) == 0 && id->verbs && id->pd);
+	return id;
+}
+
+/* One whose route to the listener is resolved. */
+static struct rdma_cm_id *resolved(void)
+{
+	struct rdma_cm_id *id = create(RDMA_PS_TCP);
+	union address a = at(own, PORT);
+
+	CHECK(rdma_resolve_addr(id, NULL, &a.any, 2000) == 0);
+	rdma_ack_cm_event(next(channel, RDMA_CM_EVENT_ADDR_RESOLVED));
+	CHECK(rdma_resolve_route(id, 2000) == 0);
+	rdma_ack_cm_event(next(channel, RDMA_CM_EVENT_ROUTE_RESOLVED));
+	return id;
+}
+
+/* rdma_connect, rdma_accept: resources beyond the device's, and nothing at all */
+static void parameters(void)
+{
+	struct rdma_conn_param param = { .responder_resources = 200, .initiator_depth = 1 };
+	struct rdma_cm_id *listens = bound(RDMA_PS_TCP, PORT), *id, *peer;
+	struct rdma_cm_event *event;
+	struct ibv_device_attr attr;
+
+	CHECK(rdma_listen(listens, 1) == 0);
+	id = resolved();
+	CHECK(ibv_query_device(id->verbs, &attr) == 0 && attr.max_qp_rd_atom < 200);
+	CHECK(rdma_connect(id, NULL) == -1 && errno == EINVAL);
+	make_qp(id);
+	CHECK(rdma_connect(id, &param) == -1 && errno == EINVAL);
+	param = (struct rdma_conn_param){ .responder_resources = 1, .initiator_depth = 200 };
+	CHECK(rdma_connect(id, &param) == -1 && errno == EINVAL);
+	param.responder_resources = RDMA_MAX_RESP_RES;
+	param.initiator_depth = RDMA_MAX_INIT_DEPTH;
+	CHECK(rdma_connect(id, &param) == 0);
+	event = next(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	peer = event->id;
+	CHECK(event->param.conn.responder_resources == attr.max_qp_init_rd_atom);
+	rdma_ack_cm_event(event);
+	make_qp(peer);
+	param.initiator_depth = 200;
+	CHECK(rdma_accept(peer, &param) == -1 && errno == EINVAL);
+	CHECK(rdma_reject(peer, NULL, 0) == 0);
+	rdma_ack_cm_event(next(channel, RDMA_CM_EVENT_REJECTED));
+	rdma_destroy_qp(id);
+	rdma_destroy_qp(peer);
+	CHECK(rdma_destroy_id(id) == 0 && rdma_destroy_id(peer) == 0);
+	CHECK(rdma_destroy_id(listens) == 0);
+}
+
+int main(int count, char **arguments)
+{
+	CHECK(count > 1);
+	own = arguments[1];
+	CHECK((channel = rdma_create_event_channel()));
+	parameters();
+	rdma_destroy_event_channel(channel);
+	puts("all as the pages say");
+	return 0;
+}
