@@ -52,6 +52,24 @@ static struct rdma_cm_id *resolved(void)
 	return id;
 }
 
+/* rdma_bind_addr, rdma_resolve_addr, rdma_join_multicast: addresses that are none */
+static void addresses(void)
+{
+	struct sockaddr none = { .sa_family = AF_UNIX };
+	struct rdma_cm_id *id = create(RDMA_PS_UDP);
+	union address a = at(own, 0);
+
+	CHECK(rdma_bind_addr(id, &none) == -1 && errno == EINVAL);
+	CHECK(rdma_bind_addr(id, NULL) == -1 && errno == EINVAL);
+	CHECK(rdma_resolve_addr(id, NULL, &none, 100) == -1 && errno == EINVAL);
+	CHECK(rdma_resolve_addr(id, NULL, NULL, 100) == -1 && errno == EINVAL);
+	CHECK(rdma_resolve_addr(id, &none, &a.any, 100) == -1 && errno == EINVAL);
+	CHECK(rdma_bind_addr(id, &a.any) == 0);
+	CHECK(rdma_join_multicast(id, &none, NULL) == -1 && errno == EINVAL);
+	CHECK(rdma_leave_multicast(id, &none) == -1 && errno == EINVAL);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
 /* rdma_connect, rdma_accept: resources beyond the device's, and nothing at all */
 static void parameters(void)
 {
@@ -91,6 +109,7 @@ int main(int count, char **arguments)
 	CHECK(count > 1);
 	own = arguments[1];
 	CHECK((channel = rdma_create_event_channel()));
+	addresses();
 	parameters();
 	rdma_destroy_event_channel(channel);
 	puts("all as the pages say");

@@ -4,6 +4,7 @@ mod ids;
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
+use std::net::SocketAddr;
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -359,9 +360,9 @@ pub(super) unsafe extern "C" fn rdma_bind_addr(
 ) -> c_int {
     let bind = || -> Outcome {
         // SAFETY: an identifier and an address.
-        let (this, address) = unsafe { (Id::known(id)?, read_address(address)) };
+        let (this, address) = unsafe { (Id::known(id)?, given(address)) };
         may_fail("rdma_bind_addr")?;
-        let address = address.ok_or_else(no_family)?;
+        let address = address?;
         this.cm.bind_addr(address).map_err(|e| match e.errno() {
             libc::ENODEV => Failure::new(
                 libc::ENODEV,
@@ -393,10 +394,12 @@ pub(super) unsafe extern "C" fn rdma_resolve_addr(
 ) -> c_int {
     let resolve = || -> Outcome {
         // SAFETY: an identifier and addresses.
-        let (this, source, destination) =
-            unsafe { (Id::known(id)?, read_address(source), read_address(destination)) };
+        let (this, source, destination) = unsafe {
+            let source = (!source.is_null()).then(|| given(source)).transpose();
+            (Id::known(id)?, source, given(destination))
+        };
         may_fail("rdma_resolve_addr")?;
-        let destination = destination.ok_or_else(no_family)?;
+        let (source, destination) = (source?, destination?);
         this.cm.resolve_addr(source, destination, millis(timeout_ms))?;
         this.fill_addresses();
         this.complete()
@@ -470,7 +473,19 @@ fn millis(ms: c_int) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
-pub(super) fn no_family() -> Failure {
-    // Without a text: librdmacm itself tries AF_IB to see whether it is supported.
-    Failure::plain(libc::EAFNOSUPPORT)
+/// The address that a call needs.
+///
+/// # Safety
+/// `address` is null or the caller's.
+pub(super) unsafe fn given(address: *const libc::sockaddr) -> Outcome<SocketAddr> {
+    const AF_IB: c_int = 27;
+    // SAFETY: the caller's promise.
+    let found = unsafe { read_address(address) };
+    found.ok_or_else(|| {
+        // SAFETY: as above.
+        let family = unsafe { address.as_ref() }.map(|address| c_int::from(address.sa_family));
+        // Without a text: librdmacm itself tries AF_IB to see whether it is supported.
+        let known = family == Some(AF_IB);
+        Failure::plain(if known { libc::EAFNOSUPPORT } else { libc::EINVAL })
+    })
 }

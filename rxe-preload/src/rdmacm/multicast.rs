@@ -6,8 +6,8 @@ use std::ptr;
 use rxe_verbs::Gid;
 use rxe_verbs::cm::CmParam;
 
-use super::abi::{rdma_cm_id, rdma_cm_join_mc_attr_ex, read_address};
-use super::id::{Group, Id, gid, no_family};
+use super::abi::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
+use super::id::{Group, Id, gid, given};
 use super::verbs::{ibv_attach_mcast, ibv_detach_mcast};
 use crate::ffi::{Failure, Outcome, minus_one_of};
 
@@ -19,7 +19,7 @@ impl Id {
         only_sends: bool,
     ) -> Outcome {
         // SAFETY: the caller's address.
-        let group = unsafe { read_address(address) }.ok_or_else(no_family)?.ip();
+        let group = unsafe { given(address) }?.ip();
         self.groups.lock().push(Group { gid: group.into(), context, only_sends });
         let joined = self.cm.join_multicast(group);
         if joined.is_err() {
@@ -31,7 +31,7 @@ impl Id {
 
     fn leave(&self, address: *const libc::sockaddr) -> Outcome {
         // SAFETY: the caller's address.
-        let group = unsafe { read_address(address) }.ok_or_else(no_family)?.ip();
+        let group = unsafe { given(address) }?.ip();
         self.cm.leave_multicast(group)?;
         let group = Gid::from(group);
         self.groups.lock().retain(|joined| joined.gid != group);
