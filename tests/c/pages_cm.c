@@ -104,6 +104,16 @@ static void parameters(void)
 	CHECK(rdma_destroy_id(listens) == 0);
 }
 
+/* rdma_listen: one that has no address gets any of IPv4. */
+static void listens_anywhere(void)
+{
+	struct rdma_cm_id *id = create(RDMA_PS_TCP);
+
+	CHECK(rdma_listen(id, 0) == 0);
+	CHECK(rdma_get_local_addr(id)->sa_family == AF_INET && rdma_get_src_port(id) != 0);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count > 1);
@@ -111,6 +121,7 @@ int main(int count, char **arguments)
 	CHECK((channel = rdma_create_event_channel()));
 	addresses();
 	parameters();
+	listens_anywhere();
 	rdma_destroy_event_channel(channel);
 	puts("all as the pages say");
 	return 0;

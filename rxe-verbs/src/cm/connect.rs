@@ -28,7 +28,8 @@ impl CmId {
     pub fn listen(&self, backlog: usize) -> Result<()> {
         let mut state = self.state();
         if state.stage == Stage::Idle {
-            let any = std::net::SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0));
+            // As with a kernel, not of both families.
+            let any = std::net::SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0));
             self.bind(&mut state, any)?;
         }
         if state.stage != Stage::Bound {
