@@ -114,6 +114,34 @@ static void listens_anywhere(void)
 	CHECK(rdma_destroy_id(id) == 0);
 }
 
+/* Sets an option to 1. Returns the errno. */
+static int set(struct rdma_cm_id *id, int option, size_t size)
+{
+	uint64_t value = 1;
+
+	return rdma_set_option(id, RDMA_OPTION_ID, option, &value, size) ? errno : 0;
+}
+
+/* rdma_set_option: sizes, and when an address may be made reusable */
+static void options(void)
+{
+	struct rdma_cm_id *id = create(RDMA_PS_TCP), *other = create(RDMA_PS_TCP);
+	union address a = at(own, PORT);
+
+	CHECK(set(id, RDMA_OPTION_ID_TOS, 4) == EINVAL && set(id, RDMA_OPTION_ID_TOS, 1) == 0);
+	CHECK(set(id, RDMA_OPTION_ID_ACK_TIMEOUT, 4) == EINVAL);
+	CHECK(set(id, RDMA_OPTION_ID_AFONLY, 8) == EINVAL);
+	CHECK(set(id, RDMA_OPTION_ID_REUSEADDR, 1) == EINVAL);
+	CHECK(set(id, RDMA_OPTION_ID_REUSEADDR, 8) == EINVAL);
+	CHECK(set(id, 77, 4) == ENOSYS);
+	CHECK(rdma_bind_addr(id, &a.any) == 0);
+	CHECK(set(other, RDMA_OPTION_ID_REUSEADDR, 4) == 0);
+	CHECK(rdma_bind_addr(other, &a.any) == -1 && errno == EADDRINUSE);
+	CHECK(set(id, RDMA_OPTION_ID_REUSEADDR, 4) == 0);
+	CHECK(rdma_bind_addr(other, &a.any) == 0);
+	CHECK(rdma_destroy_id(id) == 0 && rdma_destroy_id(other) == 0);
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count > 1);
@@ -122,6 +150,7 @@ int main(int count, char **arguments)
 	addresses();
 	parameters();
 	listens_anywhere();
+	options();
 	rdma_destroy_event_channel(channel);
 	puts("all as the pages say");
 	return 0;

@@ -29,10 +29,10 @@ unsafe extern "C" fn rdma_set_option(
         let this = unsafe { Id::known(id) }?;
         let byte = || {
             // SAFETY: the caller has `len` bytes there.
-            if len >= 1 { Ok(unsafe { *value.cast::<u8>() }) } else { Err(invalid()) }
+            if len == 1 { Ok(unsafe { *value.cast::<u8>() }) } else { Err(invalid()) }
         };
         let int = || {
-            if len < size_of::<c_int>() {
+            if len != size_of::<c_int>() {
                 return Err(invalid());
             }
             // SAFETY: as above.

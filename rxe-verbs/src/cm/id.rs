@@ -274,16 +274,20 @@ impl CmId {
         self.state().options.tos = tos;
     }
 
-    /// Whether it may have a port that others have who allow that too. Before it is bound.
+    /// Whether it may have a port that others have who allow that too. It may be allowed until it listens,
+    /// and forbidden until it is bound.
     ///
     /// # Errors
-    /// It is bound.
+    /// It listens, or is bound and would forbid.
     pub fn set_reuseaddr(&self, reuse: bool) -> Result<()> {
         let mut state = self.state();
-        if state.stage != Stage::Idle {
+        if state.stage != Stage::Idle && (!reuse || state.stage == Stage::Listening) {
             return Err(invalid("it is bound already"));
         }
         state.options.reuseaddr = reuse;
+        if let Some(port) = &state.port {
+            port.set_reuse(reuse);
+        }
         Ok(())
     }
 

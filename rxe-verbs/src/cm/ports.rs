@@ -86,11 +86,18 @@ impl Port {
 
     /// The identifier has changed its mind.
     pub(super) fn set_afonly(&self, afonly: bool) {
+        self.change(|user| user.afonly = afonly);
+    }
+
+    /// As [`Port::set_afonly`].
+    pub(super) fn set_reuse(&self, reuse: bool) {
+        self.change(|user| user.reuse = reuse);
+    }
+
+    fn change(&self, change: impl Fn(&mut Wanted)) {
         let mut uses = USES.get().lock();
         let users = uses.get_mut(&(self.host, self.space, self.address.port()));
-        for user in users.into_iter().flatten().filter(|user| user.key == self.key) {
-            user.afonly = afonly;
-        }
+        users.into_iter().flatten().filter(|user| user.key == self.key).for_each(change);
     }
 
     pub(super) fn address(&self) -> SocketAddr {
