@@ -142,6 +142,47 @@ static void options(void)
 	CHECK(rdma_destroy_id(id) == 0 && rdma_destroy_id(other) == 0);
 }
 
+static void *migrates(void *id)
+{
+	static struct rdma_event_channel *to;
+
+	CHECK((to = rdma_create_event_channel()));
+	CHECK(rdma_migrate_id(id, to) == 0);
+	return to;
+}
+
+/* rdma_migrate_id: waits for acknowledgements; a synchronous identifier stays synchronous. */
+static void migrations(void)
+{
+	struct rdma_cm_id *id = create(RDMA_PS_TCP), *synchronous;
+	struct rdma_event_channel *first = channel;
+	union address a = at(own, PORT);
+	struct rdma_cm_event *event;
+	pthread_t thread;
+	void *other;
+
+	CHECK(rdma_create_id(NULL, &synchronous, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_migrate_id(synchronous, NULL) == -1 && errno == EINVAL);
+	CHECK(rdma_resolve_addr(synchronous, NULL, &a.any, 2000) == 0 && synchronous->event);
+	CHECK(rdma_migrate_id(synchronous, channel) == 0 && !synchronous->event);
+	CHECK(rdma_resolve_route(synchronous, 2000) == 0);
+	rdma_ack_cm_event(next(channel, RDMA_CM_EVENT_ROUTE_RESOLVED));
+	CHECK(rdma_migrate_id(synchronous, NULL) == 0 && synchronous->channel != channel);
+	CHECK(rdma_destroy_id(synchronous) == 0);
+
+	CHECK(rdma_resolve_addr(id, NULL, &a.any, 2000) == 0);
+	event = next(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(pthread_create(&thread, NULL, migrates, id) == 0);
+	usleep(300000);
+	CHECK(pthread_tryjoin_np(thread, &other) == EBUSY);
+	rdma_ack_cm_event(event);
+	CHECK(pthread_join(thread, &other) == 0 && id->channel == other && other != first);
+	CHECK(rdma_resolve_route(id, 2000) == 0);
+	rdma_ack_cm_event(next(other, RDMA_CM_EVENT_ROUTE_RESOLVED));
+	CHECK(rdma_destroy_id(id) == 0);
+	rdma_destroy_event_channel(other);
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count > 1);
@@ -151,6 +192,7 @@ int main(int count, char **arguments)
 	parameters();
 	listens_anywhere();
 	options();
+	migrations();
 	rdma_destroy_event_channel(channel);
 	puts("all as the pages say");
 	return 0;

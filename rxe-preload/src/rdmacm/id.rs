@@ -432,7 +432,11 @@ unsafe extern "C" fn rdma_migrate_id(
         let (old, own) = unsafe { ((*this.verbs()).channel, this.is_synchronous()) };
         if channel.is_null() {
             this.own_channel()?;
+        let delivered = this.events.so_far();
         } else {
+            if own {
+                return Err(Failure::new(libc::EINVAL, "the identifier is synchronous already"));
+            }
             // SAFETY: a channel of the program.
             this.cm.migrate(unsafe { Channel::own(channel) }?)?;
             // SAFETY: the caller uses the identifier in no other thread meanwhile.
@@ -448,6 +452,8 @@ unsafe extern "C" fn rdma_migrate_id(
         }
         Ok(())
     };
+        // Afterwards no event that came through the old channel is in use.
+        this.events.wait_for("rdma_migrate_id", delivered);
     minus_one_of("rdma_migrate_id", migrate())
 }
 

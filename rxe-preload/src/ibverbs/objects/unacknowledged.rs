@@ -6,42 +6,63 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::explain;
 
-/// The number of an object's events that the program has got and not yet acknowledged.
+/// The events of an object that the program has got and not yet acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Unacknowledged {
-    count: Mutex<u32>,
+    events: Mutex<Events>,
     fewer: Condvar,
+}
+
+/// How many there were.
+#[derive(Debug, Default)]
+struct Events {
+    delivered: u64,
+    acknowledged: u64,
 }
 
 impl Unacknowledged {
     pub(crate) fn delivered(&self) {
-        *self.count.lock() += 1;
+        self.events.lock().delivered += 1;
     }
 
     pub(crate) fn acknowledged(&self, count: u32) {
-        let mut left = self.count.lock();
-        *left = left.saturating_sub(count);
+        let mut events = self.events.lock();
+        events.acknowledged = (events.acknowledged + u64::from(count)).min(events.delivered);
         self.fewer.notify_all();
     }
 
     /// How many are not.
     #[cfg(test)]
-    pub(crate) fn count(&self) -> u32 {
-        *self.count.lock()
+    pub(crate) fn count(&self) -> u64 {
+        let events = self.events.lock();
+        events.delivered - events.acknowledged
+    }
+
+    /// How many were delivered until now, for [`Unacknowledged::wait_for`].
+    pub(crate) fn so_far(&self) -> u64 {
+        self.events.lock().delivered
     }
 
     /// Waits until all are acknowledged, as verbs that destroy objects must.
     pub(crate) fn wait(&self, verb: &'static str) {
+        self.wait_for(verb, u64::MAX);
+    }
+
+    /// Waits until so many were acknowledged, or all that were delivered.
+    pub(crate) fn wait_for(&self, verb: &'static str, wanted: u64) {
         rxe_net::may_block("waiting for acknowledgements");
-        let mut left = self.count.lock();
-        while *left > 0 {
-            let long = self.fewer.wait_for(&mut left, Duration::from_secs(2)).timed_out();
-            if long && *left > 0 {
+        let mut events = self.events.lock();
+        loop {
+            let left = events.delivered.min(wanted).saturating_sub(events.acknowledged);
+            if left == 0 {
+                return;
+            }
+            if self.fewer.wait_for(&mut events, Duration::from_secs(2)).timed_out() {
                 let why = format!(
                     "waits for the acknowledgement of {left} events (ibv_ack_cq_events, \
-                     ibv_ack_async_event)"
+                     ibv_ack_async_event, rdma_ack_cm_event)"
                 );
-                MutexGuard::unlocked(&mut left, || explain::once(verb, &why));
+                MutexGuard::unlocked(&mut events, || explain::once(verb, &why));
             }
         }
     }
