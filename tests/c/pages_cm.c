@@ -183,6 +183,47 @@ static void migrations(void)
 	rdma_destroy_event_channel(other);
 }
 
+/* rdma_join_multicast(_ex): the mask; each join has its own context. */
+static void groups(void)
+{
+	union address group = at("239.47.91.5", 0);
+	struct rdma_cm_join_mc_attr_ex attr = { .addr = &group.any,
+		.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS | 4 };
+	struct rdma_cm_id *id = bound(RDMA_PS_UDP, 0);
+	const struct ibv_qp_init_attr wanted = { .cap = { 4, 4, 1, 1, 0 }, .qp_type = IBV_QPT_UD };
+	struct ibv_qp_init_attr qp = wanted;
+	struct rdma_cm_event *event;
+	int first, second;
+
+	CHECK(rdma_join_multicast_ex(id, &attr, NULL) == -1 && errno == ENOTSUP);
+	attr.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS;
+	CHECK(rdma_join_multicast_ex(id, &attr, NULL) == -1 && errno == EINVAL);
+	attr.comp_mask |= RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+	attr.join_flags = 2;
+	CHECK(rdma_join_multicast_ex(id, &attr, NULL) == -1 && errno == EINVAL);
+	CHECK(rdma_create_qp(id, NULL, &qp) == 0);
+	CHECK(rdma_join_multicast(id, &group.any, &first) == 0);
+	event = next(channel, RDMA_CM_EVENT_MULTICAST_JOIN);
+	CHECK(event->param.ud.private_data == &first);
+	rdma_ack_cm_event(event);
+	CHECK(rdma_join_multicast(id, &group.any, &second) == 0);
+	event = next(channel, RDMA_CM_EVENT_MULTICAST_JOIN);
+	CHECK(event->param.ud.private_data == &second);
+	rdma_ack_cm_event(event);
+	CHECK(rdma_leave_multicast(id, &group.any) == 0);
+	CHECK(rdma_leave_multicast(id, &group.any) == 0);
+	CHECK(rdma_leave_multicast(id, &group.any) == -1 && errno == EADDRNOTAVAIL);
+	/* A queue pair that is destroyed in a group leaves nothing behind. */
+	CHECK(rdma_join_multicast(id, &group.any, NULL) == 0);
+	rdma_ack_cm_event(next(channel, RDMA_CM_EVENT_MULTICAST_JOIN));
+	rdma_destroy_qp(id);
+	qp = wanted;
+	CHECK(!id->qp && rdma_create_qp(id, NULL, &qp) == 0);
+	CHECK(rdma_leave_multicast(id, &group.any) == 0);
+	rdma_destroy_qp(id);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count > 1);
@@ -193,6 +234,7 @@ int main(int count, char **arguments)
 	listens_anywhere();
 	options();
 	migrations();
+	groups();
 	rdma_destroy_event_channel(channel);
 	puts("all as the pages say");
 	return 0;

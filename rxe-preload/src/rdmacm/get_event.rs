@@ -170,10 +170,10 @@ fn ud_param(
     id: &Id,
     kind: CmEventKind,
 ) -> rdma_ud_param {
-    let of_group = kind == CmEventKind::MulticastJoin;
+    let of_group = matches!(kind, CmEventKind::MulticastJoin | CmEventKind::MulticastError);
     rdma_ud_param {
         // For a group this is the context that the program gave when it joined.
-        private_data: if of_group { id.group_context(param.ah.dgid) } else { data },
+        private_data: if of_group { id.tell_context(param.ah.dgid) } else { data },
         private_data_len: if of_group { 0 } else { len },
         ah_attr: to_ah_attr(&param.ah),
         qp_num: param.qpn.value(),

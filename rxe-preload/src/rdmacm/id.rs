@@ -34,6 +34,8 @@ pub(super) struct Group {
     pub(super) context: *mut c_void,
     /// It was joined for sending only: the queue pair receives nothing of it.
     pub(super) only_sends: bool,
+    /// The program has got the event of it.
+    pub(super) told: bool,
 }
 
 /// An identifier as programs hold it.
@@ -430,13 +432,13 @@ unsafe extern "C" fn rdma_migrate_id(
         let this = unsafe { Id::known(id) }?;
         // SAFETY: its own fields.
         let (old, own) = unsafe { ((*this.verbs()).channel, this.is_synchronous()) };
-        if channel.is_null() {
-            this.own_channel()?;
         let delivered = this.events.so_far();
-        } else {
+        if channel.is_null() {
             if own {
                 return Err(Failure::new(libc::EINVAL, "the identifier is synchronous already"));
             }
+            this.own_channel()?;
+        } else {
             // SAFETY: a channel of the program.
             this.cm.migrate(unsafe { Channel::own(channel) }?)?;
             // SAFETY: the caller uses the identifier in no other thread meanwhile.
@@ -450,10 +452,10 @@ unsafe extern "C" fn rdma_migrate_id(
             // SAFETY: it was this identifier's.
             unsafe { Channel::destroy(old) };
         }
-        Ok(())
-    };
         // Afterwards no event that came through the old channel is in use.
         this.events.wait_for("rdma_migrate_id", delivered);
+        Ok(())
+    };
     minus_one_of("rdma_migrate_id", migrate())
 }
 

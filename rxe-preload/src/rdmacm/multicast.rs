@@ -20,7 +20,8 @@ impl Id {
     ) -> Outcome {
         // SAFETY: the caller's address.
         let group = unsafe { given(address) }?.ip();
-        self.groups.lock().push(Group { gid: group.into(), context, only_sends });
+        let joins = Group { gid: group.into(), context, only_sends, told: false };
+        self.groups.lock().push(joins);
         let joined = self.cm.join_multicast(group);
         if joined.is_err() {
             self.groups.lock().pop();
@@ -34,8 +35,14 @@ impl Id {
         let group = unsafe { given(address) }?.ip();
         self.cm.leave_multicast(group)?;
         let group = Gid::from(group);
-        self.groups.lock().retain(|joined| joined.gid != group);
-        if self.has_qp() {
+        let mut groups = self.groups.lock();
+        // What was joined twice is left twice, the last first.
+        let last = groups.iter().rposition(|joined| joined.gid == group);
+        let left = last.map(|last| groups.remove(last));
+        let receives = |joined: &Group| joined.gid == group && joined.told && !joined.only_sends;
+        let detaches = left.is_some_and(|left| receives(&left)) && !groups.iter().any(receives);
+        drop(groups);
+        if detaches && self.has_qp() {
             // SAFETY: the identifier's queue pair; if it is not attached, the call fails.
             unsafe { ibv_detach_mcast((*self.verbs()).qp, &raw const *Box::new(gid(group)), 0) };
         }
@@ -59,11 +66,15 @@ impl Id {
         }
     }
 
-    /// The context that the program gave when it joined a group.
-    pub(super) fn group_context(&self, group: Gid) -> *const c_void {
-        let groups = self.groups.lock();
-        let found = groups.iter().find(|joined| joined.gid == group);
-        found.map_or(ptr::null(), |joined| joined.context)
+    /// The context that the program gave when it joined a group, for the event that says so. Of several
+    /// joins of one group each is told once, in their order.
+    pub(super) fn tell_context(&self, group: Gid) -> *const c_void {
+        let mut groups = self.groups.lock();
+        let found = groups.iter_mut().find(|joined| joined.gid == group && !joined.told);
+        found.map_or(ptr::null(), |joined| {
+            joined.told = true;
+            joined.context
+        })
     }
 }
 
@@ -89,11 +100,13 @@ unsafe extern "C" fn rdma_join_multicast_ex(
     const ONLY_SENDS: u32 = 1;
     // SAFETY: an identifier and the caller's structure.
     let (this, attr) = unsafe { (Id::known(id), &*attr) };
-    let known = attr.comp_mask == ADDRESS | FLAGS && attr.join_flags <= ONLY_SENDS;
-    let outcome = if known {
-        this.and_then(|this| this.join(attr.addr, context, attr.join_flags == ONLY_SENDS))
-    } else {
+    let outcome = if attr.comp_mask & !(ADDRESS | FLAGS) != 0 {
+        let why = format!("comp_mask {:#x} has unknown bits", attr.comp_mask);
+        Err(Failure::new(libc::ENOTSUP, why))
+    } else if attr.comp_mask != ADDRESS | FLAGS || attr.join_flags > ONLY_SENDS {
         Err(Failure::plain(libc::EINVAL))
+    } else {
+        this.and_then(|this| this.join(attr.addr, context, attr.join_flags == ONLY_SENDS))
     };
     minus_one_of("rdma_join_multicast_ex", outcome)
 }
