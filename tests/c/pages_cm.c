@@ -224,6 +224,25 @@ static void groups(void)
 	CHECK(rdma_destroy_id(id) == 0);
 }
 
+/* rdma_disconnect: any queue pair goes into the error state. */
+static void disconnected(void)
+{
+	struct rdma_cm_id *id = create(RDMA_PS_UDP);
+	struct ibv_qp_init_attr attr = { .cap = { 4, 4, 1, 1, 0 }, .qp_type = IBV_QPT_UD }, init;
+	union address a = at(own, 0);
+	struct ibv_qp_attr state;
+
+	CHECK(rdma_disconnect(id) == -1 && errno == EINVAL);
+	CHECK(rdma_bind_addr(id, &a.any) == 0 && rdma_create_qp(id, NULL, &attr) == 0);
+	CHECK(ibv_query_qp(id->qp, &state, IBV_QP_STATE, &init) == 0);
+	CHECK(state.qp_state == IBV_QPS_RTS);
+	rdma_disconnect(id);
+	CHECK(ibv_query_qp(id->qp, &state, IBV_QP_STATE, &init) == 0);
+	CHECK(state.qp_state == IBV_QPS_ERR);
+	rdma_destroy_qp(id);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count > 1);
@@ -235,6 +254,7 @@ int main(int count, char **arguments)
 	options();
 	migrations();
 	groups();
+	disconnected();
 	rdma_destroy_event_channel(channel);
 	puts("all as the pages say");
 	return 0;

@@ -121,10 +121,10 @@ fn tell(
                 kind = CmEventKind::ConnectError;
                 status = -failure.errno;
                 let _ = this.cm.reject(&[]);
-                this.qp_to_error();
+                this.connection_failed();
             }
         }
-        CmEventKind::Rejected | CmEventKind::Unreachable => this.qp_to_error(),
+        CmEventKind::Rejected | CmEventKind::Unreachable => this.connection_failed(),
         CmEventKind::MulticastJoin => {
             if let Err(failure) = this.joined(param) {
                 kind = CmEventKind::MulticastError;

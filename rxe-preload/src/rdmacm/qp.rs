@@ -39,13 +39,20 @@ impl Id {
         check(unsafe { ibv_modify_qp((*self.verbs()).qp, &raw mut attr, mask) })
     }
 
-    /// Brings the queue pair to the error state: its connection has ended or was refused.
+    /// Brings the queue pair of a connection to the error state: the connection was refused, or never came
+    /// about.
+    pub(super) fn connection_failed(&self) {
+        // SAFETY: the program's own field and queue pair.
+        let qp = unsafe { (*self.verbs()).qp.as_ref() };
+        if qp.is_some_and(|qp| qp.qp_type != QpType::Ud as c_uint) {
+            self.qp_to_error();
+        }
+    }
+
+    /// Brings the queue pair, if there is one, to the error state.
     pub(super) fn qp_to_error(&self) {
         // SAFETY: the program's own field and queue pair.
         let Some(qp) = (unsafe { (*self.verbs()).qp.as_mut() }) else { return };
-        if qp.qp_type == QpType::Ud as c_uint {
-            return;
-        }
         let mut attr = from_attributes(&rxe_verbs::QpAttr {
             qp_state: QpState::Err,
             ..rxe_verbs::QpAttr::default()
