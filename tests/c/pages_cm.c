@@ -243,6 +243,20 @@ static void disconnected(void)
 	CHECK(rdma_destroy_id(id) == 0);
 }
 
+/* rdma_get_remote_ece: for queue pairs of the program's own only */
+static void extensions(void)
+{
+	struct rdma_cm_id *id = bound(RDMA_PS_TCP, 0);
+	struct ibv_ece ece = { .vendor_id = 1 };
+
+	CHECK(rdma_get_remote_ece(id, NULL) == -1 && errno == EINVAL);
+	CHECK(rdma_get_remote_ece(id, &ece) == 0 && ece.vendor_id == 0);
+	make_qp(id);
+	CHECK(rdma_get_remote_ece(id, &ece) == -1 && errno == EINVAL);
+	rdma_destroy_qp(id);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count > 1);
@@ -255,6 +269,7 @@ int main(int count, char **arguments)
 	migrations();
 	groups();
 	disconnected();
+	extensions();
 	rdma_destroy_event_channel(channel);
 	puts("all as the pages say");
 	return 0;

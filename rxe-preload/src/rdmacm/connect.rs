@@ -12,7 +12,7 @@ use super::channel::Channel;
 use super::id::{self, Id, acknowledge};
 use super::qp::rdma_create_qp;
 use crate::faults::may_fail;
-use crate::ffi::{Failure, Outcome, errno_of, minus_one_of};
+use crate::ffi::{Failure, Outcome, minus_one_of};
 use crate::ibverbs::abi::{ibv_ece, ibv_qp_attr};
 use crate::ibverbs::qp_attr::from_attributes;
 
@@ -294,8 +294,16 @@ unsafe extern "C" fn rdma_set_local_ece(_id: *mut rdma_cm_id, ece: *mut ibv_ece)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_get_remote_ece(_id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
-    // SAFETY: the caller's structure.
-    unsafe { ece.write(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }) };
-    errno_of("rdma_get_remote_ece", Ok(()))
+unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    // SAFETY: an identifier.
+    let outcome = unsafe { Id::known(id) }.and_then(|this| {
+        if this.has_qp() || ece.is_null() {
+            let why = "it is for queue pairs that the program makes, without rdma_create_qp";
+            return Err(Failure::new(libc::EINVAL, why));
+        }
+        // SAFETY: the caller's structure.
+        unsafe { ece.write(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }) };
+        Ok(())
+    });
+    minus_one_of("rdma_get_remote_ece", outcome)
 }
