@@ -257,6 +257,16 @@ static void extensions(void)
 	CHECK(rdma_destroy_id(id) == 0);
 }
 
+/* rdma_notify: of events that are not for it, or without a connection */
+static void notices(void)
+{
+	struct rdma_cm_id *id = create(RDMA_PS_TCP);
+
+	CHECK(rdma_notify(id, IBV_EVENT_COMM_EST) == -1 && errno == EINVAL);
+	CHECK(rdma_notify(id, IBV_EVENT_CQ_ERR) == -1 && errno == EINVAL);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count > 1);
@@ -270,6 +280,7 @@ int main(int count, char **arguments)
 	groups();
 	disconnected();
 	extensions();
+	notices();
 	rdma_destroy_event_channel(channel);
 	puts("all as the pages say");
 	return 0;

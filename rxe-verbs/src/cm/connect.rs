@@ -273,11 +273,11 @@ impl CmId {
     /// is ready. (For the identifier's own queue pair this is noticed without.)
     ///
     /// # Errors
-    /// The device has failed.
+    /// There is no connection, not even a request for one, or the device has failed.
     pub fn notify_established(&self) -> Result<()> {
         let state = self.state();
         let (Some(conn), Some(device)) = (state.conn, state.device.clone()) else {
-            return Ok(());
+            return Err(invalid("there is no connection"));
         };
         drop(state);
         device.with_cm(|agent, _| agent.manager.communication_established(conn))
