@@ -267,6 +267,19 @@ static void notices(void)
 	CHECK(rdma_destroy_id(id) == 0);
 }
 
+/* rdma_create_srq: in a domain of the program's; the identifier keeps its own. */
+static void shared_queues(void)
+{
+	struct rdma_cm_id *id = bound(RDMA_PS_TCP, 0);
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ibv_pd *before = id->pd, *mine = ibv_alloc_pd(id->verbs);
+
+	CHECK(mine && rdma_create_srq(id, mine, &attr) == 0 && id->srq->pd == mine);
+	CHECK(id->pd == before);
+	rdma_destroy_srq(id);
+	CHECK(!id->srq && ibv_dealloc_pd(mine) == 0 && rdma_destroy_id(id) == 0);
+}
+
 int main(int count, char **arguments)
 {
 	CHECK(count > 1);
@@ -281,6 +294,7 @@ int main(int count, char **arguments)
 	disconnected();
 	extensions();
 	notices();
+	shared_queues();
 	rdma_destroy_event_channel(channel);
 	puts("all as the pages say");
 	return 0;

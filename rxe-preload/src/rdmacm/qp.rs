@@ -226,6 +226,8 @@ impl Id {
         unsafe {
             let qp = std::mem::replace(&mut (*self.verbs()).qp, ptr::null_mut());
             if !qp.is_null() {
+                // As in librdmacm, the identifier stays in the groups that it has joined.
+                detach_from_groups(qp);
                 ibv_destroy_qp(qp);
             }
         }
@@ -233,8 +235,6 @@ impl Id {
     }
 
     /// The protection domain that a program names, or the library's default one.
-                // As in librdmacm, the identifier stays in the groups that it has joined.
-                detach_from_groups(qp);
     fn domain(&self, pd: *mut ibv_pd) -> Outcome<*mut ibv_pd> {
         // SAFETY: the program's own fields.
         let (context, own) = unsafe { ((*self.verbs()).verbs, (*self.verbs()).pd) };
@@ -409,7 +409,10 @@ fn take_srq(id: &Id, srq: *mut ibv_srq, pd: *mut ibv_pd) -> Outcome {
     }
     // SAFETY: the library's own fields.
     let verbs = unsafe { &mut *id.verbs() };
-    (verbs.srq, verbs.pd) = (srq, pd);
+    verbs.srq = srq;
+    if verbs.pd.is_null() {
+        verbs.pd = pd;
+    }
     Ok(())
 }
 
