@@ -694,6 +694,28 @@ fn sqd_does_not_fail_what_has_not_begun() {
 }
 
 #[test]
+fn a_read_without_a_place_for_reads_fails_at_once() {
+    let attr = QpAttr { max_rd_atomic: 0, ..attributes() };
+    let mut pair = Pair::with(&attr, QpCap::default());
+    pair.a.post(1, SendOp::Read { remote: pair.b.remote(0) }, 0, 8);
+    pair.run_until_idle();
+    assert_eq!(pair.a.outcomes(), [(1, Status::LocalQpOperation)]);
+}
+
+#[test]
+fn nothing_is_waited_for_in_the_error_state() {
+    let mut pair = Pair::new();
+    pair.fate = Box::new(|_| 0);
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 10);
+    pair.run_until_idle();
+    let now = pair.now;
+    pair.a.modify(now, &QpAttr { qp_state: QpState::Err, ..attributes() }, AttrMask::STATE);
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(1, Status::WorkRequestFlushed)]);
+    assert_eq!(causes(&pair.a.events()), []);
+}
+
+#[test]
 fn to_err_flushes_and_to_reset_forgets() {
     for (state, completions) in [(QpState::Err, 4), (QpState::Reset, 0)] {
         let mut pair = Pair::new();
