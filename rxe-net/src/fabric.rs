@@ -226,7 +226,7 @@ impl Fabric {
                     self.counters.corrupted += 1;
                     self.queue.extend(open.take());
                     let mut bytes = bytes.to_vec();
-                    self.damage(&mut bytes);
+                    self.rng.damage(&mut bytes);
                     if !bytes.is_empty() {
                         let damaged = self.queued(in_order, net, bytes);
                         self.queue.push(damaged);
@@ -308,21 +308,6 @@ impl Fabric {
         match id {
             IpId::Known { .. } if self.impairments.hide_ids => IpId::Hidden,
             id => id,
-        }
-    }
-
-    /// Flips one to four bits, or, one time in eight, cuts the end off.
-    fn damage(&mut self, bytes: &mut Vec<u8>) {
-        if self.rng.below(8) == 0 {
-            let keep = self.rng.index(bytes.len());
-            bytes.truncate(keep);
-            return;
-        }
-        for _ in 0..=self.rng.below(4) {
-            let at = self.rng.index(bytes.len());
-            if let Some(byte) = bytes.get_mut(at) {
-                *byte ^= 1 << self.rng.below(8);
-            }
         }
     }
 }

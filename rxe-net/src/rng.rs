@@ -34,6 +34,25 @@ impl Rng {
         usize::try_from(self.below(bound as u64)).unwrap_or(0)
     }
 
+    /// Damages a packet, as a bad link does: flips one to four bits or, one time in eight, cuts the end off.
+    pub(crate) fn damage(&mut self, bytes: &mut Vec<u8>) {
+        if self.below(8) == 0 {
+            bytes.truncate(self.index(bytes.len()));
+            return;
+        }
+        let mut flipped = Vec::new();
+        for _ in 0..=self.below(4) {
+            let bit = (self.index(bytes.len()), self.below(8));
+            // Flipped twice, it would be as it was.
+            if !flipped.contains(&bit)
+                && let Some(byte) = bytes.get_mut(bit.0)
+            {
+                *byte ^= 1 << bit.1;
+            }
+            flipped.push(bit);
+        }
+    }
+
     /// True with probability `p` (0 to 1). If `p` is 0, draws no number, so a fault that is off does
     /// not change what other faults do.
     pub fn chance(&mut self, p: f64) -> bool {

@@ -2,7 +2,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use rxe_core::types::Time;
-use rxe_core::wire::{IpId, NetHeader, TxBatch, TxLimits, UDP_PORT};
+use rxe_core::wire::{Frame, IpId, NetHeader, TxBatch, TxLimits, UDP_PORT};
 
 use super::{Fabric, FabricCounters, FabricPort, Hub, Impairments};
 use crate::testing::{receive_packets, wait_readable};
@@ -215,4 +215,14 @@ fn an_address_that_moves_to_another_port_takes_nothing_from_it_any_more() {
     drop(old);
     a.send(&mut batch(NetHeader { dst: group, ..net() }, 1)).unwrap();
     assert_eq!(new.receive(10, &mut |_| {}).unwrap(), 1, "it is still a member");
+}
+
+#[test]
+fn what_is_corrupted_differs() {
+    let mut fabric = Fabric::new(1, Impairments { corrupt: 1.0, ..Impairments::default() });
+    let bytes = [0x5a; 2];
+    for _ in 0..1000 {
+        fabric.send_frame(Time::ZERO, &Frame::single(net(), &bytes));
+    }
+    fabric.deliver(Time::ZERO, |_, got| assert_ne!(got, bytes));
 }

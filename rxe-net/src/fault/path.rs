@@ -92,7 +92,7 @@ impl FaultPath {
                     let extra = Duration::from_nanos(rng.below(range.saturating_add(1)));
                     delay += base.saturating_sub(jitter) + extra;
                 }
-                FaultAction::Corrupt => damage(&mut bytes, &mut rng),
+                FaultAction::Corrupt => rng.damage(&mut bytes),
                 FaultAction::MarkEcn => net.tos |= 3,
             }
         }
@@ -150,20 +150,6 @@ impl FaultPath {
     fn push(&mut self, at: Time, net: NetHeader, bytes: Vec<u8>) {
         self.order += 1;
         self.queue.push(Delivery { at, order: self.order, net, bytes });
-    }
-}
-
-/// Flips one to four bits, or, one time in eight, cuts the end off.
-fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
-    if rng.below(8) == 0 {
-        bytes.truncate(rng.index(bytes.len()));
-        return;
-    }
-    for _ in 0..=rng.below(4) {
-        let at = rng.index(bytes.len());
-        if let Some(byte) = bytes.get_mut(at) {
-            *byte ^= 1 << rng.below(8);
-        }
     }
 }
 
