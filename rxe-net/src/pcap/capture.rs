@@ -24,6 +24,9 @@ const GATHERED: usize = 64 << 10;
 /// Packets that one call of a backend may bring or take, in bytes, at most about.
 const CALL: usize = 1 << 20;
 
+/// Bytes of the block with the number of missing packets, for which there is always room.
+const STATISTICS: usize = 40;
+
 /// What a comment says behind the number of packets that are missing before its packet.
 const MISSING: &str = " packets before this one are missing";
 
@@ -200,7 +203,7 @@ impl Capture {
         let comments: usize = held.comments.iter().map(|c| c.len() + 8).sum();
         // The fixed parts of a block have at most 64 bytes.
         let bytes = frame.len() + comments + 64;
-        if writer.written() + bytes as u64 > self.max_bytes {
+        if writer.written() + (bytes + STATISTICS) as u64 > self.max_bytes {
             let max = self.max_bytes;
             return self.stop(format!("it has reached its limit of {max} bytes"));
         }
@@ -255,6 +258,13 @@ impl Capture {
     /// Ends the capture when its backend is dropped.
     pub(super) fn finish(&mut self) {
         self.write_held();
+        self.tell_dropped();
+        self.end();
+        self.output.close();
+    }
+
+    /// Writes how many packets are missing.
+    fn tell_dropped(&mut self) {
         if let Some(writer) = &mut self.writer
             && self.status.dropped > 0
         {
@@ -262,8 +272,6 @@ impl Capture {
             let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let _ = writer.write_statistics(0, at, self.status.dropped);
         }
-        self.end();
-        self.output.close();
     }
 
     /// Hands over what there is, and takes no more.
@@ -275,6 +283,7 @@ impl Capture {
 
     /// Ends the capture with an error, and reports it once.
     fn stop(&mut self, why: String) {
+        self.tell_dropped();
         self.submit();
         if self.writer.take().is_some() {
             self.output.say(format!("rxe: the capture {} ends: {why}\n", self.path.display()));

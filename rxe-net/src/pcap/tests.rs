@@ -200,6 +200,38 @@ fn the_file_ends_before_its_limit_and_traffic_goes_on() {
     std::fs::remove_file(path).unwrap();
 }
 
+#[test]
+fn a_capture_that_reaches_its_limit_says_what_it_lacks_within_it() {
+    // Twice four packets, of which two find room each time.
+    let file = |max_bytes| {
+        let (mut a, b) = ports();
+        let disk = StuckDisk::default();
+        disk.0.0.lock().goes_on = true;
+        let options = PcapOptions { max_bytes, ..PcapOptions::new("limit") };
+        let mut b = Pcap::to_writer(b, Box::new(disk.clone()), &options, 1000, false).unwrap();
+        let handle = b.handle();
+        for _ in 0..2 {
+            handle.flush();
+            a.send(&mut batch("10.0.0.1", "10.0.0.2", 0..4)).unwrap();
+            let mut got = 0;
+            while got < 4 {
+                got += b.receive(100, &mut |_| {}).unwrap();
+            }
+        }
+        drop(b);
+        let dropped = handle.status().dropped;
+        assert!(dropped > 0, "{:?}", handle.status());
+        let file = std::mem::take(&mut disk.0.0.lock().file);
+        assert_eq!(file.len() as u64, handle.status().bytes);
+        assert_eq!(file[file.len() - 16..][..8], dropped.to_ne_bytes(), "limit {max_bytes}");
+        file.len() as u64
+    };
+    let whole = file(u64::MAX);
+    for limit in (whole - 400..=whole).step_by(100) {
+        assert!(file(limit) <= limit, "limit {limit} of {whole}");
+    }
+}
+
 /// A writer that fails after some bytes, like a full disk.
 struct FullDisk(usize);
 
