@@ -131,7 +131,7 @@ impl PacketBackend {
             turn: 0,
             raw: RawSockets::open(device.index)
                 .map_err(|e| privilege(e, "open a raw IP socket"))?,
-            paths: Paths::default(),
+            paths: Paths::new(),
             sockets: Sockets::new(Vec::new(), endpoints, &groups, device.index, config.buffer)?,
             groups,
             device,

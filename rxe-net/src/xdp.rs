@@ -159,7 +159,7 @@ impl XdpBackend {
         Ok(Self {
             queues,
             raw,
-            paths: Paths::default(),
+            paths: Paths::new(),
             recent: Recent::default(),
             sockets,
             look: Interval::new(LOOK_INTERVAL),

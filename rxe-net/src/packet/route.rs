@@ -30,7 +30,7 @@ pub(crate) enum Path {
 pub(crate) type Ends = (IpAddr, IpAddr);
 
 /// Paths that were used recently.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Paths {
     known: HashMap<Ends, Known>,
     resolver: Option<Resolver>,
@@ -56,6 +56,13 @@ const MAX_PATHS: usize = 4096;
 const MAX_REQUESTS: usize = 256;
 
 impl Paths {
+    /// None yet. They are those of the network namespace that the calling thread is in, whichever thread asks
+    /// for them.
+    pub(crate) fn new() -> Self {
+        // Without a thread the kernel routes everything.
+        Self { known: HashMap::new(), resolver: Resolver::start().ok() }
+    }
+
     /// The path between these ends, whose link-local addresses are on the interface `scope`. Never waits.
     pub(crate) fn between(&mut self, ends: Ends, scope: u32) -> Path {
         if ends.1.is_multicast() {
@@ -92,11 +99,7 @@ impl Paths {
     }
 
     /// Requests a path. Returns whether there will be an answer.
-    fn ask(&mut self, ends: Ends, scope: u32) -> bool {
-        if self.resolver.is_none() {
-            // Without a thread the kernel routes everything.
-            self.resolver = Resolver::start().ok();
-        }
+    fn ask(&self, ends: Ends, scope: u32) -> bool {
         self.resolver.as_ref().is_some_and(|resolver| resolver.ask(ends, scope))
     }
 

@@ -1,13 +1,16 @@
 use std::process::Command;
 use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 
+use super::route::Path;
 use super::{PacketBackend, PacketConfig};
 use crate::testing::link::{
-    COUNT, FAR, NEAR, add_addresses, batch, check, exchange, exchange_beyond_a_gateway,
-    exchange_by_a_rule, exchange_over_a_link, in_step, ip, ips, shell, unreachables_sent,
-    with_peer,
+    COUNT, FAR, NEAR, add_addresses, batch, check, enter_new_namespace, exchange,
+    exchange_beyond_a_gateway, exchange_by_a_rule, exchange_over_a_link, in_step, ip, ips, shell,
+    unreachables_sent, with_peer,
 };
 use crate::testing::{in_namespace, in_namespaces, move_to, receive_packets, send_all, skipped};
 use crate::{Backend, NetError, Sharing, SrcPort, UdpBackend, UdpConfig};
@@ -106,6 +109,11 @@ fn a_rule_for_the_source_leads_over_the_interface() {
 }
 
 #[test]
+fn a_rule_for_the_source_leads_over_the_interface_with_the_udp_backend_too() {
+    in_namespace("", || exchange_by_a_rule(open_udp));
+}
+
+#[test]
 fn a_route_that_puts_something_around_packets_is_left_to_the_kernel() {
     const NAME: &str = "a_route_that_puts_something_around_packets_is_left_to_the_kernel";
     const AROUND: &str = "ip link add around type vxlan external dstport 4789";
@@ -131,6 +139,35 @@ fn a_route_that_puts_something_around_packets_is_left_to_the_kernel() {
                 let mut backend = open("around", &["10.6.0.1"]);
                 sender.wait();
                 (0..3).for_each(|_| sender.batch(&mut backend, "10.6.0.1", "10.6.0.2"));
+            },
+        );
+    });
+}
+
+#[test]
+fn a_thread_in_another_namespace_sends_by_the_routes_of_the_backend() {
+    in_namespace("", || {
+        let (done, wait) = mpsc::channel();
+        with_peer(
+            move || {
+                let _backend = open("far0", &FAR);
+                wait.recv().unwrap();
+            },
+            move || {
+                let mut backend = open("near0", &NEAR);
+                let elsewhere = move || {
+                    enter_new_namespace();
+                    let ends = (ip(NEAR[0]), ip(FAR[0]));
+                    let limit = Instant::now() + Duration::from_secs(10);
+                    while !matches!(backend.paths.known(ends), Some(Path::Direct { .. })) {
+                        assert!(Instant::now() < limit, "{:?}", backend.paths.known(ends));
+                        let mut batch = batch(&backend, NEAR[0], FAR[0]);
+                        send_all(&mut backend, &mut batch);
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                };
+                thread::spawn(elsewhere).join().unwrap();
+                done.send(()).unwrap();
             },
         );
     });

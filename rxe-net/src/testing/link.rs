@@ -187,9 +187,7 @@ pub(crate) fn with_peer_over<R: Send>(
     let (ready_tx, ready_rx) = mpsc::channel();
     thread::scope(|scope| {
         let peer = scope.spawn(move || {
-            // SAFETY: this thread has no state that depends on its network namespace.
-            let rc = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-            assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
+            enter_new_namespace();
             tid_tx.send(rustix::thread::gettid()).unwrap();
             ready_rx.recv().unwrap();
             add_addresses("far0", &FAR);
@@ -205,6 +203,13 @@ pub(crate) fn with_peer_over<R: Send>(
         near();
         peer.join().unwrap()
     })
+}
+
+/// Moves this thread into a network namespace of its own.
+pub(crate) fn enter_new_namespace() {
+    // SAFETY: this thread has no state that depends on its network namespace.
+    let rc = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+    assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// Each end sends to the other: three rounds over each address. `near` and `far` open the ends.
