@@ -195,7 +195,7 @@ pub const LAYERS: &[Layers] = &[
             &["channel"],
             &["cq", "dm", "pd", "qp", "srq"],
             &["ah", "context", "mr", "mw"],
-            &["handle", "imports", "unacknowledged", "xrcd"],
+            &["handle", "imports", "td", "unacknowledged", "xrcd"],
         ],
     },
     Layers {
