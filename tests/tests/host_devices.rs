@@ -14,9 +14,9 @@ use xtask::{libs, or_skip};
 fn rdma_of_iproute2_tells_of_devices_objects_and_counters() {
     let script = r#"
         export XDG_RUNTIME_DIR="$PWD"
-        $RXE perf send bw -D 20 > server 2>&1 & server=$!
+        $RXE perf send bw -D 200 > server 2>&1 & server=$!
         until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
-        $RXE perf send bw -D 20 10.9.0.1 > client 2>&1 & client=$!
+        $RXE perf send bw -D 200 10.9.0.1 > client 2>&1 & client=$!
         $RXE run -- rping -s -a 10.9.0.1 -C 1 > rping 2>&1 & rping=$!
         until listens 10.9.0.1; do sleep 0.05; done
         eval "$($RXE env)"

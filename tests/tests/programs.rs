@@ -234,9 +234,9 @@ fn counters_in_sysfs_are_those_of_the_programs_that_run() {
         port=/sys/class/infiniband/rxe_lo/ports/1
         read_counter() { $RXE run --device rxe_lo -- cat $port/$1; }
         echo "before $(read_counter hw_counters/rdma_sends)"
-        $RXE perf send bw -D 20 > server 2>&1 & server=$!
+        $RXE perf send bw -D 200 > server 2>&1 & server=$!
         until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
-        $RXE perf send bw -D 20 127.0.0.1 > client 2>&1 & client=$!
+        $RXE perf send bw -D 200 127.0.0.1 > client 2>&1 & client=$!
         until [ "$(read_counter hw_counters/rdma_recvs)" -gt 0 ]; do sleep 0.05; done
         echo "sends $(read_counter hw_counters/rdma_sends)"
         echo "data $(read_counter counters/port_xmit_data)"
@@ -440,9 +440,12 @@ fn a_pingpong_that_gets_it_wrong_is_told_why() {
         let script = format!(
             "
             set +e
-            timeout 20 $RXE run -- ibv_rc_pingpong -d rxe_veth0 {server} > server 2>&1 & server=$!
-            sleep 1
-            timeout 20 ip netns exec far $RXE run -- ibv_rc_pingpong -d rxe_veth1 {client} 10.9.0.1 \
+            timeout 60 $RXE run -- ibv_rc_pingpong -d rxe_veth0 {server} > server 2>&1 & server=$!
+            # It listens, or has ended.
+            until ss -Htln 'sport = :18515' | grep -q . || ! kill -0 $server 2> gone; do
+                sleep 0.05
+            done
+            timeout 60 ip netns exec far $RXE run -- ibv_rc_pingpong -d rxe_veth1 {client} 10.9.0.1 \
                 > client 2>&1
             kill $server 2> gone
             wait
