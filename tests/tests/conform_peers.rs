@@ -207,7 +207,7 @@ fn the_peer_refuses_bad_requests_and_goes_on() {
         cat > talk <<'END'
         exec 3<> /dev/tcp/10.9.0.2/18520
         read -u 3 line
-        ask() {{ echo "$1" >&3; read -t 5 -u 3 line || line="no answer"; echo "$line"; }}
+        ask() {{ echo "$1" >&3; read -t 60 -u 3 line || line="no answer"; echo "$line"; }}
         ask ""
         ask "poll 1 1"
         ask "open xx 15"

@@ -159,14 +159,14 @@ fn cmtime() {
 
 #[test]
 fn mckey() {
-    // The sender of datagrams to a group does not know its members, so the receiver must start first.
+    // The sender of datagrams to a group does not know its members, so the receiver must start first. Its queue
+    // pair is in the group before its interface is.
     if !installed("mckey", "mckey") {
         return;
     }
     let script = "
         timeout 30 $RXE run -- mckey -m 239.47.91.1 -b 10.9.0.1 -C 5 > server 2>&1 & server=$!
         until ip maddress show dev veth0 | grep -q 239.47.91.1; do sleep 0.05; done
-        sleep 0.2
         timeout 30 ip netns exec far $RXE run -- mckey -m 239.47.91.1 -b 10.9.0.2 -s -C 5
         wait $server
         cat server
@@ -268,9 +268,12 @@ fn a_refusal_is_what_the_program_prints() {
     }
     let script = "
         set +e
-        timeout 30 $RXE run -- rping -s -p 7000 > server 2>&1 & server=$!
-        sleep 1
-        timeout 30 ip netns exec far $RXE run -- rping -c -a 10.9.0.1 -p 7001 > client 2>&1
+        timeout 60 $RXE run -- rping -s -p 7000 > server 2>&1 & server=$!
+        until listens 10.9.0.1; do
+            kill -0 $server || break
+            sleep 0.05
+        done
+        timeout 60 ip netns exec far $RXE run -- rping -c -a 10.9.0.1 -p 7001 > client 2>&1
         echo exit code $?; cat client; kill $server
     ";
     let Some(out) = in_namespace("refusal", script) else { return };
@@ -326,7 +329,7 @@ fn pair(server: &str, server_args: &str, at: &str, client: &str, client_args: &s
         set +e
         timeout 60 $RXE run -- {server} {server_args} > server 2>&1 & server=$!
         # The claim is made under the lock under which requests are looked at.
-        for _ in $(seq 300); do
+        for _ in $(seq 1000); do
             (listens 10.9.0.1 || listens fd09::1) && break
             kill -0 $server 2> gone || break
             sleep 0.05

@@ -77,7 +77,7 @@ pub(crate) fn both(
         {setup}
         timeout 60 $RXE run -- {server} > server 2>&1 & server=$!
         tries=0
-        until ss -Htln 'sport = :{port}' | grep -q . || [ $tries -gt 400 ]; do
+        until ss -Htln 'sport = :{port}' | grep -q . || [ $tries -gt 1200 ]; do
             tries=$((tries + 1))
             kill -0 $server 2> gone || break
             sleep 0.05
@@ -119,7 +119,7 @@ pub(crate) fn start_peer(c: &Compiled, run: &str) -> String {
         r#"
         ip netns exec far $RXE run --explain off {run} -- {peer} > peer.log 2>&1 & peer=$!
         tries=0
-        until grep -q listens peer.log || [ $tries -gt 200 ]; do
+        until grep -q listens peer.log || [ $tries -gt 1200 ]; do
             tries=$((tries + 1))
             sleep 0.05
         done"#
