@@ -262,8 +262,8 @@ mod tests {
     #[test]
     fn a_program_that_leaves_a_process_with_its_output_has_failed() {
         let mut output = Vec::new();
-        let Program { command, .. } = shell("leaves", "echo hello; sleep 3 & exit 0");
-        let ended = run_into(command, &mut output, Duration::from_millis(500));
+        let Program { command, .. } = shell("leaves", "echo hello; sleep 20 & exit 0");
+        let ended = run_into(command, &mut output, Duration::from_secs(2));
         assert!(ended.unwrap_err().to_string().contains("left processes behind"));
         assert_eq!(output, b"hello\n");
     }
