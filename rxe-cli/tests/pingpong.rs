@@ -322,7 +322,11 @@ fn a_peer_that_is_killed_is_missed_at_once() {
                 sleep 0.05
             done
             $RXE pingpong --transport {transport} -n 1000000000 127.0.0.1 2>&1 & client=$!
-            sleep 1
+            # In the middle: they exchange messages.
+            until $RXE stat --json --of $client 2> stat.err | grep '"sent_pkts"' | grep -q '[1-9]'; do
+                kill -0 $client 2> gone || break
+                sleep 0.05
+            done
             kill -KILL $client
             begin=$(date +%s)
             wait $server
