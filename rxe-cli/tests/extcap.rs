@@ -15,9 +15,9 @@ const PROGRAMS: &str = r#"
     mount -t tmpfs none /dev/shm
     mkdir extcap
     ln -s "$RXE" extcap/rxe-extcap
-    "$RXE" perf write bw -D 60 -d lo > server.out 2>&1 & server=$!
+    "$RXE" perf write bw -D 200 -d lo > server.out 2>&1 & server=$!
     until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
-    "$RXE" perf write bw -D 60 -d lo 127.0.0.1 > client.out 2>&1 & client=$!
+    "$RXE" perf write bw -D 200 -d lo 127.0.0.1 > client.out 2>&1 & client=$!
     echo $client > client.pid
     until "$RXE" stat --json --of $client 2> stat.err | grep '"sent_pkts"' | grep -q '[0-9][0-9][0-9]'; do
         sleep 0.05
@@ -38,7 +38,8 @@ const ASK: &str = r#"
     wait $capture
     extcap/rxe-extcap --capture --extcap-interface rxe --fifo fifo 2> ended.err & capture=$!
     cat fifo > ended.pcapng & reader=$!
-    until [ -s ended.pcapng ]; do sleep 0.05; done
+    # More than what comes before the first packet.
+    until [ "$(stat -c %s ended.pcapng)" -gt 20000 ]; do sleep 0.05; done
     kill -TERM $capture
     wait $capture $reader
 

@@ -73,7 +73,7 @@ fn in_namespaces(
     let unshare = |script: &str| {
         let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
         Command::new("timeout")
-            .args(["120", "unshare", options, "sh", "-ec", script])
+            .args(["300", "unshare", options, "sh", "-ec", script])
             .env("PATH", path)
             .env("RXE", RXE)
             .current_dir(dir)
@@ -135,7 +135,7 @@ fn both_in_namespaces(
         set +e
         "$RXE" {server} > server.out 2> server.err & server=$!
         tries=0
-        until ss -Htln 'sport = :18515' | grep -q . || [ $tries -gt 200 ]; do
+        until ss -Htln 'sport = :18515' | grep -q . || [ $tries -gt 1200 ]; do
             tries=$((tries + 1))
             kill -0 $server 2> kill.err || break
             sleep 0.05
