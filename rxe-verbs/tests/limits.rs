@@ -118,11 +118,7 @@ fn reads_outstanding_and_bytes_in_a_message_are_limited_too() {
     let (a, b) = (pd.qp(&cq).cap(CAP).build().unwrap(), pd.qp(&cq).cap(CAP).build().unwrap());
     let most = u8::try_from(attr.max_qp_rd_atom).unwrap();
     assert_eq!(attr.max_qp_init_rd_atom, attr.max_qp_rd_atom);
-    let fits = ConnectOptions {
-        max_rd_atomic: most,
-        max_dest_rd_atomic: most,
-        ..patient()
-    };
+    let fits = ConnectOptions { max_rd_atomic: most, max_dest_rd_atomic: most, ..patient() };
     let too_many = ConnectOptions { max_dest_rd_atomic: most + 1, ..fits.clone() };
     a.to_init(Access::empty()).unwrap();
     too_large(a.to_rtr(&b.endpoint(), &too_many));
