@@ -81,6 +81,14 @@ impl From<VerbsError> for Failure {
 
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
+/// Fails with this errno if a mask has other bits than the known ones.
+pub(crate) fn check_bits(name: &str, mask: u32, known: u32, errno: c_int) -> Outcome {
+    if mask & !known == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(errno, format!("{name} {mask:#x} has unknown bits")))
+}
+
 /// For verbs that return 0 or an errno.
 pub(crate) fn errno_of(verb: &'static str, outcome: Outcome) -> c_int {
     match outcome {

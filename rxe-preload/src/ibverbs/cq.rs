@@ -16,7 +16,7 @@ use super::objects::{Channel, Context, Cq, Handle};
 use super::owner::Owned;
 use crate::explain;
 use crate::faults::may_fail;
-use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, pointer_of, set_errno};
+use crate::ffi::{Failure, Outcome, check_bits, errno_of, minus_one_of, pointer_of, set_errno};
 
 /// Makes a completion queue.
 ///
@@ -99,10 +99,7 @@ pub(super) unsafe extern "C" fn create_cq_ex(
     let attr = unsafe { &*attr };
     let make = || -> Outcome<*mut ibv_cq_ex> {
         let known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
-        if attr.comp_mask & !known != 0 {
-            let why = format!("comp_mask {:#x} has unknown bits", attr.comp_mask);
-            return Err(Failure::new(libc::EOPNOTSUPP, why));
-        }
+        check_bits("comp_mask", attr.comp_mask, known, libc::EOPNOTSUPP)?;
         if attr.wc_flags & !KNOWN_FIELDS != 0 {
             let why = format!("wc_flags {:#x}: tag matching is not supported", attr.wc_flags);
             return Err(Failure::new(libc::EOPNOTSUPP, why));
@@ -111,10 +108,7 @@ pub(super) unsafe extern "C" fn create_cq_ex(
         let flags = if given { attr.flags } else { 0 };
         // SINGLE_THREADED is a promise of the program, and nothing here gets faster by it.
         let known = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
-        if flags & !known != 0 {
-            let why = format!("flags {flags:#x} has unknown bits");
-            return Err(Failure::new(libc::EOPNOTSUPP, why));
-        }
+        check_bits("flags", flags, known, libc::EOPNOTSUPP)?;
         // SAFETY: the caller's promise.
         let made =
             unsafe { create(context, attr.cqe, attr.cq_context, attr.channel, attr.comp_vector) }?;

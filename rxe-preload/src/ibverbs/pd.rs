@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use super::abi::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
 use super::objects::{Context, Parent, Pd, Td};
 use crate::faults::may_fail;
-use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
+use crate::ffi::{Failure, Outcome, check_bits, errno_of, pointer_of};
 
 pub(super) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     if context.is_null() {
@@ -70,15 +70,8 @@ pub(super) unsafe extern "C" fn alloc_td(
     attr: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
     // SAFETY: the caller's structure.
-    let known = check_mask(unsafe { (*attr).comp_mask }, 0);
+    let known = check_bits("comp_mask", unsafe { (*attr).comp_mask }, 0, libc::EINVAL);
     pointer_of("ibv_alloc_td", known.map(|()| Td::into_ptr(context)))
-}
-
-fn check_mask(comp_mask: u32, known: u32) -> Outcome {
-    if comp_mask & !known == 0 {
-        return Ok(());
-    }
-    Err(Failure::new(libc::EINVAL, format!("comp_mask {comp_mask:#x} has unknown bits")))
 }
 
 pub(super) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
@@ -108,7 +101,7 @@ pub(super) unsafe extern "C" fn alloc_parent_domain(
         if attr.pd.is_null() {
             return Err(Failure::null("the protection domain"));
         }
-        check_mask(attr.comp_mask, KNOWN)?;
+        check_bits("comp_mask", attr.comp_mask, KNOWN, libc::EINVAL)?;
         // SAFETY: an open context.
         unsafe { Context::of(context) }.check()?;
         // SAFETY: a thread domain, or null.

@@ -11,7 +11,7 @@ use super::abi::{
 };
 use super::objects::{Context, Cq, Pd, Srq, Xrcd};
 use crate::faults::may_fail;
-use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
+use crate::ffi::{Failure, Outcome, check_bits, errno_of, pointer_of};
 
 /// # Safety
 /// `pd` is a protection domain of the open `context`.
@@ -66,10 +66,7 @@ unsafe fn create_ex(
         | IBV_SRQ_INIT_ATTR_CQ
         | IBV_SRQ_INIT_ATTR_TM;
     let has = |bit| attr.comp_mask & bit != 0;
-    if attr.comp_mask & !KNOWN != 0 {
-        let why = format!("comp_mask {:#x} has unknown bits", attr.comp_mask);
-        return Err(Failure::new(libc::EOPNOTSUPP, why));
-    }
+    check_bits("comp_mask", attr.comp_mask, KNOWN, libc::EOPNOTSUPP)?;
     let kind = if has(IBV_SRQ_INIT_ATTR_TYPE) { attr.srq_type } else { IBV_SRQT_BASIC };
     if !has(IBV_SRQ_INIT_ATTR_PD) || attr.pd.is_null() {
         return Err(Failure::new(libc::EINVAL, "the protection domain (pd) is missing"));

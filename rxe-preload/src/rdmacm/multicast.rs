@@ -9,7 +9,7 @@ use rxe_verbs::cm::CmParam;
 use super::abi::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
 use super::id::{Group, Id, gid, given};
 use super::verbs::{ibv_attach_mcast, ibv_detach_mcast};
-use crate::ffi::{Failure, Outcome, minus_one_of};
+use crate::ffi::{Failure, Outcome, check_bits, minus_one_of};
 
 impl Id {
     fn join(
@@ -100,15 +100,14 @@ unsafe extern "C" fn rdma_join_multicast_ex(
     const ONLY_SENDS: u32 = 1;
     // SAFETY: an identifier and the caller's structure.
     let (this, attr) = unsafe { (Id::known(id), &*attr) };
-    let outcome = if attr.comp_mask & !(ADDRESS | FLAGS) != 0 {
-        let why = format!("comp_mask {:#x} has unknown bits", attr.comp_mask);
-        Err(Failure::new(libc::ENOTSUP, why))
-    } else if attr.comp_mask != ADDRESS | FLAGS || attr.join_flags > ONLY_SENDS {
-        Err(Failure::plain(libc::EINVAL))
-    } else {
-        this.and_then(|this| this.join(attr.addr, context, attr.join_flags == ONLY_SENDS))
+    let join = || -> Outcome {
+        check_bits("comp_mask", attr.comp_mask, ADDRESS | FLAGS, libc::ENOTSUP)?;
+        if attr.comp_mask != ADDRESS | FLAGS || attr.join_flags > ONLY_SENDS {
+            return Err(Failure::plain(libc::EINVAL));
+        }
+        this?.join(attr.addr, context, attr.join_flags == ONLY_SENDS)
     };
-    minus_one_of("rdma_join_multicast_ex", outcome)
+    minus_one_of("rdma_join_multicast_ex", join())
 }
 
 #[unsafe(no_mangle)]
