@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use xtask::vm::{Cmd, Error, Kernel, Net, Proc, Result, Spec, Vm};
 
 use super::contender::{Measured, Sample, perftest};
+use super::near::Near;
 use super::plot::{Axis, Line, Plot};
 use super::report::{Round, Table};
 use super::tests::{self, Kind, Place, Test};
@@ -33,6 +34,7 @@ pub(super) fn run(
     kernel: &str,
     rounds: u32,
     only: Option<&str>,
+    near: &Near,
 ) -> Result<(Vec<Table>, Plot)> {
     let net = Net::tap(1500)?;
     let vm = boot(&net, kernel, Spec::default())?;
@@ -42,7 +44,7 @@ pub(super) fn run(
         for round in 1..=rounds {
             eprint!("\r\x1b[K{test}: round {round} of {rounds}");
             set_loss(&vm, test.loss)?;
-            let (ours, kernels) = (measure(&vm, test, Some(rxe)), measure(&vm, test, None));
+            let [ours, kernels] = [Some(rxe), None].map(|rxe| near.run(|| measure(&vm, test, rxe)));
             table.push(Round(vec![ours, kernels]));
         }
         eprint!("\r\x1b[K");

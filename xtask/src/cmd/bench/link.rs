@@ -215,7 +215,7 @@ fn output_within(child: Child, limit: Duration) -> std::result::Result<Output, S
 }
 
 /// The first two CPUs that this process may use, if `taskset` can put programs there.
-fn two_cpus() -> Option<(usize, usize)> {
+pub(super) fn two_cpus() -> Option<(usize, usize)> {
     let set = rustix::thread::sched_getaffinity(None).ok()?;
     let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
     let two = cpus.next().zip(cpus.next())?;

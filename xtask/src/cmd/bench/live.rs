@@ -12,6 +12,7 @@ use xtask::vm::{Error, Result, spawn};
 
 use super::contender::perftest::sample;
 use super::link::{Job, Link};
+use super::near::Near;
 use super::report::Spread;
 use super::tests::{Place, Test};
 use crate::cmd::checkout;
@@ -50,6 +51,7 @@ pub(super) fn run(rounds: u32, write: bool) -> Result<()> {
     let root = checkout::root()?;
     let rxe =
         checkout::build(&root, &["-p", "rxe-cli", "-p", "rxe-preload"])?.display().to_string();
+    let near = Near::new();
     let mut rows = Vec::new();
     for (name, test, captures) in TRAFFICS {
         let link = Link::new(test.link_mtu())?;
@@ -63,7 +65,8 @@ pub(super) fn run(rounds: u32, write: bool) -> Result<()> {
             let mut made = vec![Ran::default(); captures.len()];
             for at in order {
                 eprint!("\r\x1b[K{name}, {}: round {round} of {rounds}", told(captures[at]));
-                made[at] = measure(&rxe, &link, test, captures[at]).map_err(Error::Failed)?;
+                let run = || measure(&rxe, &link, test, captures[at]);
+                made[at] = near.run(run).map_err(Error::Failed)?;
             }
             runs.push(made);
         }

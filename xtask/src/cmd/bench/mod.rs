@@ -12,6 +12,7 @@ pub(crate) mod instructions;
 mod kernel;
 mod link;
 mod live;
+mod near;
 mod page;
 mod plot;
 mod profile;
@@ -26,6 +27,7 @@ use xtask::vm::Result;
 
 use contender::Contender;
 use link::Link;
+use near::Near;
 use report::{Round, Table};
 use tests::Test;
 
@@ -117,16 +119,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 5 });
     let (rxe, groups) = groups(args)?;
-    let mut tables = tables(&groups, rounds, args)?;
+    let near = Near::new();
+    let mut tables = tables(&groups, rounds, args, &near)?;
     let mut plots = Vec::new();
     let mut failures = Vec::new();
     if args.plots || (args.write && !args.tables) {
         let all: Vec<_> = groups.iter().flatten().collect();
-        plots = sweep::plots(&all, args.quick, &mut failures)?;
+        plots = sweep::plots(&all, args.quick, &near, &mut failures)?;
     }
     // The page has everything.
     if let Some(kernel) = args.kernel.as_deref().or(args.write.then_some(kernel::DEFAULT)) {
-        let (beside, plot) = kernel::run(&rxe, kernel, rounds, args.only.as_deref())?;
+        let (beside, plot) = kernel::run(&rxe, kernel, rounds, args.only.as_deref(), &near)?;
         if !args.json {
             beside.iter().for_each(|table| println!("{table}"));
         }
@@ -134,15 +137,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         plots.push(plot);
     }
     failures.iter().for_each(|why| eprintln!("xtask: {why}"));
+    eprint!("{}", near.note());
     if args.json {
-        println!("{:#}", report::json(&tables));
+        println!("{:#}", report::json(&tables, &near));
     } else if !args.compare.is_empty() {
         println!("{}", report::verdict(&tables));
     }
     page::write_plots(PAGE, &plots, args.write)?;
     if args.write {
         let root = checkout::root()?;
-        pages::write(&root, PAGE, "bench --write", &report::markdown(&tables))?;
+        pages::write(&root, PAGE, "bench --write", &report::markdown(&tables, &near))?;
         pages::write(&root, PAGE, "bench --write (goals)", &goals::markdown(&tables))?;
     }
     if args.write && !args.tables {
@@ -157,7 +161,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// All rounds of all tests; each table is printed when it is ready.
-fn tables(groups: &[Vec<Contender>], rounds: u32, args: &Args) -> Result<Vec<Table>> {
+fn tables(groups: &[Vec<Contender>], rounds: u32, args: &Args, near: &Near) -> Result<Vec<Table>> {
     let mut tables = Vec::new();
     let only = args.only.as_deref();
     for test in tests::all(args.quick).into_iter().filter(|test| tests::is_named(test, only)) {
@@ -168,7 +172,7 @@ fn tables(groups: &[Vec<Contender>], rounds: u32, args: &Args) -> Result<Vec<Tab
             if taking.is_empty() {
                 continue;
             }
-            let table = measure(&taking, &link, test, rounds, args);
+            let table = measure(&taking, &link, test, rounds, args, near);
             if !args.json {
                 eprint!("\r\x1b[K");
                 println!("{table}");
@@ -199,14 +203,21 @@ fn groups(args: &Args) -> Result<(String, Vec<Vec<Contender>>)> {
 
 /// Runs all rounds of a test. Every second round is in reverse order, so that no contender is always
 /// first.
-fn measure(taking: &[&Contender], link: &Link, test: Test, rounds: u32, args: &Args) -> Table {
+fn measure(
+    taking: &[&Contender],
+    link: &Link,
+    test: Test,
+    rounds: u32,
+    args: &Args,
+    near: &Near,
+) -> Table {
     let mut table = Table::new(test, taking.iter().map(|c| c.name()).collect());
     for round in 1..=rounds {
         let turn = |contender: &&Contender| {
             if !args.json {
                 eprint!("\r\x1b[K{test}: round {round} of {rounds}, {}", contender.name());
             }
-            contender.measure(link, test, args.quick)
+            near.run(|| contender.measure(link, test, args.quick))
         };
         let results: Vec<_> = if round % 2 == 1 {
             taking.iter().map(turn).collect()

@@ -16,6 +16,7 @@ use xtask::vm::{Error, Result};
 use super::contender::Contender;
 use super::kernel::{self, Recording};
 use super::link::Link;
+use super::near::Near;
 use super::tests::{Test, is_named};
 use super::versions;
 use crate::cmd::checkout;
@@ -56,6 +57,7 @@ pub(super) fn run(only: Option<&str>, kernel: Option<&str>, write: bool) -> Resu
     let file = checkout::root()?.join("target/perf.data");
     let rxe = versions::build_own()?;
     let contenders = Contender::all(&rxe);
+    let near = Near::new();
     let mut page = String::new();
     for (test, name) in works().into_iter().filter(|(test, _)| is_named(test, only)) {
         let Some(contender) = contenders.iter().find(|c| c.name() == name) else { continue };
@@ -63,7 +65,7 @@ pub(super) fn run(only: Option<&str>, kernel: Option<&str>, write: bool) -> Resu
             eprintln!("xtask: {test}, {name} is left out: {}", contender.lacks());
             continue;
         }
-        let profile = sampled(&file, contender, test)?;
+        let profile = near.run(|| sampled(&file, contender, test))?;
         put(&mut page, &profile.markdown(&format!("{test}: {name}"), ["client", "server"]));
     }
     fs::remove_file(&file).ok();

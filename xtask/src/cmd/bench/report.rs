@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 
 use super::contender::{Measured, Sample};
+use super::near::Near;
 use super::tests::{Kind, Test};
 
 /// One test, all contenders. The first one is what the others are compared with.
@@ -168,7 +169,7 @@ pub(super) fn verdict(tables: &[Table]) -> String {
 }
 
 /// All as one object.
-pub(super) fn json(tables: &[Table]) -> serde_json::Value {
+pub(super) fn json(tables: &[Table], near: &Near) -> serde_json::Value {
     let spread = |s: Option<Spread>| {
         s.map(|s| serde_json::json!({ "median": s.median, "min": s.min, "max": s.max }))
     };
@@ -189,17 +190,17 @@ pub(super) fn json(tables: &[Table]) -> serde_json::Value {
             "failures": table.failures().map(|(n, why)| format!("{n}: {why}")).collect::<Vec<_>>(),
         })
     });
-    serde_json::json!({ "machine": machine(), "tests": tests.collect::<Vec<_>>() })
+    serde_json::json!({ "machine": machine(), "cpus": near.to_string().trim_start(), "tests": tests.collect::<Vec<_>>() })
 }
 
 /// The tables for docs/performance.md.
-pub(super) fn markdown(tables: &[Table]) -> String {
+pub(super) fn markdown(tables: &[Table], near: &Near) -> String {
     use fmt::Write;
     let rounds = tables.iter().map(|table| table.rounds.len()).max().unwrap_or_default();
     let mut out = format!(
         "Machine: {}. Median of {rounds} rounds, in brackets the least and the greatest. \"Times as \
          good\" is what the first row of a test is beside the others, within a round: bandwidth and \
-         rate first/other, latency other/first.\n",
+         rate first/other, latency other/first.{near}\n",
         machine()
     );
     for table in tables {
@@ -273,7 +274,7 @@ mod tests {
         assert!(bandwidth.has_failures());
         let latency = table(Test::latency("WRITE", 8));
         assert_eq!(latency.ratio(1), Some(Spread { median: 0.5, min: 0.5, max: 1.0 }));
-        let text = markdown(&[latency]);
+        let text = markdown(&[latency], &Near::new());
         assert!(text.contains("**8 B WRITE latency, one way**"), "{text}");
         assert!(text.contains("| UCX tcp | 1.00 (1.00 to 2.00) | 0.50 (0.50 to 1.00) |"), "{text}");
     }

@@ -2,6 +2,7 @@
 
 use super::contender::Contender;
 use super::link::Link;
+use super::near::Near;
 use super::plot::{Axis, Line, Plot};
 use super::tests::Test;
 use xtask::vm::Result;
@@ -14,9 +15,10 @@ const QPS: [u32; 6] = [1, 4, 16, 64, 256, 1000];
 pub(super) fn plots(
     contenders: &[&Contender],
     quick: bool,
+    near: &Near,
     failures: &mut Vec<String>,
 ) -> Result<Vec<Plot>> {
-    let mut sweep = Sweep { contenders, quick, failures, cpu: Vec::new() };
+    let mut sweep = Sweep { contenders, quick, near, failures, cpu: Vec::new() };
     let write = |bytes| Test::bandwidth("WRITE", bytes, 4096);
     let send = |bytes| Test { mtu: 4096, ..Test::latency("SEND", bytes) };
     let bandwidth = sweep.sizes("WRITE bandwidth", &write)?;
@@ -78,6 +80,7 @@ pub(super) fn plots(
 struct Sweep<'a> {
     contenders: &'a [&'a Contender],
     quick: bool,
+    near: &'a Near,
     failures: &'a mut Vec<String>,
     /// CPU time of the last lines of bandwidth, of messages from 1 KiB on.
     cpu: Vec<Line>,
@@ -110,7 +113,7 @@ impl Sweep<'_> {
             let mut tail = Line { name: format!("{name}, 99.9 %"), points: Vec::new() };
             for test in tests.iter().filter(|test| contender.can(**test)) {
                 eprint!("\r\x1b[K{what}: {name}, {}", x(test));
-                match contender.measure(&link, *test, true) {
+                match self.near.run(|| contender.measure(&link, *test, true)) {
                     Ok(sample) => {
                         let x = f64::from(x(test));
                         middle.points.push((x, sample.value));

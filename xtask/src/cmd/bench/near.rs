@@ -1,0 +1,213 @@
+//! Runs a measurement while the two CPUs share a cache.
+//!
+//! The host of a virtual machine decides which of its cores run the machine's CPUs, and moves them at any
+//! time. Two cores that share a cache exchange a line of it in some 30 ns, others in 170 ns or more. For as long
+//! as that lasts, what two programs exchange can take twice to eight times as long. So a run before or after
+//! which the two CPUs are far from each other is made again.
+
+use std::cell::Cell;
+use std::fmt;
+use std::hint;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::link::two_cpus;
+
+/// What a cache line takes at most from one CPU to another with which it shares a cache.
+const SHARED: Duration = Duration::from_nanos(100);
+
+/// How long all runs together wait for the CPUs to share a cache. On a machine where they never do, nothing
+/// waits any more after that.
+const PATIENCE: Duration = Duration::from_secs(600);
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How often one run is made at most.
+const TRIES: u32 = 5;
+
+/// See the file's opening.
+pub(super) struct Near {
+    distance: Box<dyn Fn() -> Option<Duration>>,
+    patience: Cell<Duration>,
+    runs: Cell<u32>,
+    again: Cell<u32>,
+    /// Runs that were kept although the CPUs were far from each other.
+    far: Cell<u32>,
+}
+
+impl Near {
+    pub(super) fn new() -> Self {
+        let cpus = two_cpus();
+        Self::by(Box::new(move || Some(distance(cpus?))), PATIENCE)
+    }
+
+    fn by(distance: Box<dyn Fn() -> Option<Duration>>, patience: Duration) -> Self {
+        let [runs, again, far] = [const { Cell::new(0) }; 3];
+        Self { distance, patience: Cell::new(patience), runs, again, far }
+    }
+
+    /// Runs it, and again for as long as the CPUs do not share a cache before and after, up to a limit.
+    /// Returns what the last run did.
+    pub(super) fn run<T>(&self, mut measure: impl FnMut() -> T) -> T {
+        let mut tries = 1;
+        loop {
+            let before = self.wait();
+            let result = measure();
+            self.runs.set(self.runs.get() + 1);
+            if before && self.is_near() {
+                return result;
+            }
+            if tries == TRIES || self.patience.get().is_zero() {
+                self.far.set(self.far.get() + 1);
+                return result;
+            }
+            tries += 1;
+            self.again.set(self.again.get() + 1);
+        }
+    }
+
+    /// Waits while there is patience left. Returns whether the CPUs share a cache.
+    fn wait(&self) -> bool {
+        loop {
+            let start = Instant::now();
+            if self.is_near() {
+                return true;
+            }
+            if self.patience.get().is_zero() {
+                return false;
+            }
+            thread::sleep(PAUSE);
+            self.patience.set(self.patience.get().saturating_sub(start.elapsed()));
+        }
+    }
+
+    /// Where there are no two CPUs, nothing is far.
+    fn is_near(&self) -> bool {
+        (self.distance)().is_none_or(|distance| distance <= SHARED)
+    }
+}
+
+impl Near {
+    /// The same as a line for a terminal, or nothing.
+    pub(super) fn note(&self) -> String {
+        match self.to_string() {
+            said if said.is_empty() => said,
+            said => format!("xtask:{said}\n"),
+        }
+    }
+}
+
+/// What was done, in a sentence, or nothing.
+impl fmt::Display for Near {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (again, runs, far) = (self.again.get(), self.runs.get(), self.far.get());
+        if again + far == 0 {
+            return Ok(());
+        }
+        write!(f, " Runs during which the two CPUs did not share a cache: {again} made again, ")?;
+        write!(f, "{far} kept, of {runs} in all.")
+    }
+}
+
+/// What a cache line takes from one of these CPUs to the other.
+fn distance((one, other): (usize, usize)) -> Duration {
+    const EXCHANGES: u32 = 2000;
+    const BATCHES: u32 = 10;
+    let turn = AtomicU32::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            bind(other);
+            for exchange in 0..EXCHANGES * BATCHES {
+                pass(&turn, 2 * exchange + 1);
+            }
+        });
+        let measuring = scope.spawn(|| {
+            bind(one);
+            let batch = |number: u32| {
+                let start = Instant::now();
+                for exchange in number * EXCHANGES..(number + 1) * EXCHANGES {
+                    pass(&turn, 2 * exchange);
+                }
+                start.elapsed() / (2 * EXCHANGES)
+            };
+            // Something else may run during one of them.
+            (0..BATCHES).map(batch).min().unwrap_or_default()
+        });
+        measuring.join().unwrap_or_default()
+    })
+}
+
+/// Waits for this turn, and passes on.
+fn pass(turn: &AtomicU32, mine: u32) {
+    while turn.load(Ordering::Acquire) != mine {
+        hint::spin_loop();
+    }
+    turn.store(mine + 1, Ordering::Release);
+}
+
+/// Binds this thread. Where that fails, the distance is that of the CPUs that the system chooses.
+fn bind(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+
+    /// Distances in ns, one after the other; then the last one for ever.
+    fn near(distances: &'static [u64], patience: Duration) -> Near {
+        let at = Rc::new(Cell::new(0));
+        let next = move || {
+            let distance = distances[at.get().min(distances.len() - 1)];
+            at.set(at.get() + 1);
+            Some(Duration::from_nanos(distance))
+        };
+        Near::by(Box::new(next), patience)
+    }
+
+    #[test]
+    fn a_run_is_made_again_if_the_cpus_were_far_from_each_other_before_or_after() {
+        let near = near(&[170, 30, 170, 30, 30], PATIENCE);
+        let mut runs = 0;
+        near.run(|| runs += 1);
+        assert_eq!(runs, 2);
+        let said = " did not share a cache: 1 made again, 0 kept, of 2 in all.";
+        assert!(near.to_string().ends_with(said), "{near}");
+    }
+
+    #[test]
+    fn where_the_cpus_are_always_far_nothing_waits_for_ever() {
+        let near = near(&[170], Duration::from_millis(1));
+        let mut runs = 0;
+        near.run(|| runs += 1);
+        near.run(|| runs += 1);
+        assert_eq!((runs, near.far.get()), (2, 2));
+    }
+
+    #[test]
+    fn where_the_cpus_change_all_the_time_the_last_run_counts() {
+        let near = near(&[30, 170, 30, 170, 30, 170, 30, 170, 30, 170], PATIENCE);
+        let mut runs = 0;
+        assert_eq!(
+            near.run(|| {
+                runs += 1;
+                runs
+            }),
+            TRIES
+        );
+        assert_eq!(near.far.get(), 1);
+    }
+
+    #[test]
+    fn two_cpus_have_a_distance_and_one_cpu_is_near_itself() {
+        if let Some(cpus) = two_cpus() {
+            assert!(distance(cpus) > Duration::ZERO);
+        }
+        let alone = Near::by(Box::new(|| None), PATIENCE);
+        assert_eq!(alone.run(|| 3), 3);
+        assert_eq!(alone.to_string(), "");
+    }
+}
