@@ -11,6 +11,8 @@
 //! counter needs to be read. The head word of the next record is set to 0 before. `tail` is stored when
 //! a part of the ring was taken out, or all of it; the producer looks at it only when it needs room. A
 //! ring that is empty begins anew at its start now and then, so that little traffic uses little cache.
+//! Long records go on through the whole ring: a line that the taker has just read is in its processor's
+//! cache, and to write it again takes longer than to write one that has left that cache.
 //!
 //! Invariants:
 //! - The other process may write anything anywhere at any time. Of what it writes only `tail` and the
@@ -49,8 +51,10 @@ const RECORDS: usize = 4096;
 const SKIP: u32 = u32::MAX;
 /// Bytes that are taken out before `tail` is stored.
 const PUBLISH: u64 = CAPACITY as u64 / 16;
-/// After so many bytes an empty ring begins anew at its start.
+/// After so many bytes an empty ring begins anew at its start, if no record among them was a long one.
 const REWIND: usize = 256 << 10;
+/// Records from this length on are long.
+const LONG: usize = 1 << 10;
 
 /// The other process has written what cannot be, or the memory is not there: the ring is of no more
 /// use.
@@ -67,6 +71,8 @@ pub struct Producer {
     tail: u64,
     /// From this offset on the ring begins anew when it is empty.
     rewind_at: usize,
+    /// A long record has been put in since the last time that this was asked.
+    long: bool,
 }
 
 /// Room for a record, which is not there for the taker before [`Reserved::commit`]. If it is dropped,
@@ -83,7 +89,7 @@ impl Producer {
         let fd = memfd_create("rxe-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, (RECORDS + CAPACITY) as u64)?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Ok((Self { map: Map::new(&fd)?, head: 0, tail: 0, rewind_at: REWIND }, fd))
+        Ok((Self { map: Map::new(&fd)?, head: 0, tail: 0, rewind_at: REWIND, long: false }, fd))
     }
 
     /// Room for a record of `len` bytes; `None` if there is none.
@@ -95,8 +101,10 @@ impl Producer {
         let at = offset(self.head);
         let mut skip = CAPACITY - at < size_of_record(len);
         if at >= self.rewind_at && !skip {
-            self.look()?;
-            skip = self.tail == self.head;
+            if !std::mem::take(&mut self.long) {
+                self.look()?;
+                skip = self.tail == self.head;
+            }
             self.rewind_at = at + REWIND;
         }
         let skipped = if skip { CAPACITY - at } else { 0 };
@@ -192,6 +200,7 @@ impl Reserved<'_> {
         ring.map.set_word(offset(next), 0)?;
         ring.map.set_word(offset(ring.head), head_word(len, tag))?;
         ring.head = next;
+        ring.long |= len >= LONG;
         if offset(next) == 0 {
             ring.rewind_at = REWIND;
         }

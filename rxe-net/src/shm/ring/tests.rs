@@ -101,6 +101,30 @@ fn a_ring_with_little_in_it_uses_little_memory() {
 }
 
 #[test]
+fn long_records_use_the_whole_ring() {
+    let (mut from, mut to) = pair();
+    let mut farthest = 0;
+    for _ in 0..10_000 {
+        assert!(from.push(1, [&[0; LONG], &[]]).unwrap());
+        pop(&mut to).unwrap().unwrap();
+        farthest = farthest.max(offset(from.head));
+    }
+    assert!(farthest > CAPACITY - 2 * LONG, "{farthest}");
+    // Short ones do not, from the second time on that it is asked.
+    let mut short = |to: &mut Consumer, count: usize| {
+        for _ in 0..count {
+            assert!(from.push(1, [b"eight b.", &[]]).unwrap());
+            pop(to).unwrap().unwrap();
+        }
+        offset(from.head)
+    };
+    short(&mut to, CAPACITY / ALIGN);
+    for _ in 0..10 {
+        assert!(short(&mut to, 1000) <= REWIND + ALIGN);
+    }
+}
+
+#[test]
 fn who_sleeps_is_woken_once() {
     let (mut from, to) = pair();
     from.push(1, [b"a", b""]).unwrap();
