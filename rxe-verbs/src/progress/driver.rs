@@ -86,11 +86,14 @@ fn run(shard: &Shard, mut port_monitor: Option<Box<dyn Monitor>>) -> Result<()> 
         {
             port_monitor.update(shard)?;
         }
-        let (packets, alone) = turn(shard, woken.timer)?;
-        woken = Woken::default();
         turns = turns.wrapping_add(1);
         // A driver that polls sleeps now and then too: packets do not tell of the interface.
-        if !polling.goes_on(packets, alone, now()) || turns.is_multiple_of(1024) {
+        let may_poll = !turns.is_multiple_of(1024);
+        let polls = turn(shard, woken.timer, |packets, alone| {
+            polling.goes_on(packets, alone, now()) && may_poll
+        })?;
+        woken = Woken::default();
+        if !polls {
             woken = shard.watch.sleep()?;
             polling.slept();
         } else if shard.single_cpu {
@@ -109,12 +112,17 @@ impl Shard {
     /// # Errors
     /// The device has failed.
     pub(crate) fn drive(&self, timer: bool) -> Result<()> {
-        turn(self, timer).map(drop)
+        turn(self, timer, |_, _| false).map(drop)
     }
 }
 
-/// Does all there is to do. How many packets came, and whether it is the driver who watches.
-fn turn(shard: &Shard, timer: bool) -> Result<(usize, bool)> {
+/// Does all there is to do. `polls` is told how many packets came, and whether it is the driver who watches. It
+/// says whether the driver looks again at once, without a sleep, and so does this.
+pub(super) fn turn(
+    shard: &Shard,
+    timer: bool,
+    polls: impl FnOnce(usize, bool) -> bool,
+) -> Result<bool> {
     let gone = |core: &mut Core| {
         if timer {
             core.timer_gone();
@@ -133,8 +141,9 @@ fn turn(shard: &Shard, timer: bool) -> Result<(usize, bool)> {
             }
         }
         let plan = core.watchers.look(core.blocked, core.environment.now());
+        core.polled = polls(packets, plan.watches());
         shard.apply(core, plan);
-        Ok((packets, plan.watches()))
+        Ok(core.polled)
     })?;
     shard.fail_on(turned)
 }

@@ -55,6 +55,8 @@ pub(crate) struct Core {
     cm: Option<Box<dyn ConnectionManager>>,
     /// What to do about its timers when it is turned.
     cm_timers: Timers,
+    /// The driver looks again at once: it does not sleep on the descriptors that it watches.
+    pub(super) polled: bool,
     /// The backend was told that somebody sleeps on its descriptors.
     watched: bool,
     /// The groups that the interface is in.
@@ -119,6 +121,7 @@ impl Core {
             unfinished: false,
             cm: None,
             cm_timers: Timers::None,
+            polled: false,
             watched: false,
             joined: Vec::new(),
             intact: true,
@@ -140,7 +143,8 @@ impl Core {
     /// Makes the driver sleep on the sockets for this from now on, also if it sleeps already.
     pub(super) fn set_interest(&mut self, watch: &Watch, interest: Interest) {
         self.armed.set_interest(watch, interest);
-        let watched = interest != Interest::None || self.watchers.has_leader();
+        let sleeps = interest != Interest::None && !self.polled;
+        let watched = sleeps || self.watchers.has_leader();
         if std::mem::replace(&mut self.watched, watched) != watched {
             self.backend.watch(watched);
         }

@@ -19,7 +19,7 @@ use rxe_net::{Capabilities, SendStatus, SharedFd, SrcPort};
 
 use super::super::policy::{Answers, Asked};
 use super::super::testing::ready_to_send;
-use super::super::{CmList, ConnectionManager, OnSignal, Timers, Waker};
+use super::super::{CmList, ConnectionManager, OnSignal, Timers, Waker, driver};
 use super::*;
 use crate::os::now;
 
@@ -229,6 +229,59 @@ fn posts_that_wait_in_vain_are_sent_by_the_driver() {
     driver_turn(&shard);
     assert_eq!(cq.len(), begun);
     assert!(!shard.unsent.record().has_posts());
+}
+
+/// A wire that remembers whether somebody sleeps on its descriptors.
+struct Watched(Nowhere, Arc<AtomicBool>);
+
+impl Backend for Watched {
+    fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+
+    fn receive(&mut self, budget: usize, f: &mut dyn FnMut(&Frame<'_>)) -> Result<usize, NetError> {
+        self.0.receive(budget, f)
+    }
+
+    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        self.0.send(batch)
+    }
+
+    fn for_each_fd(&self, _: &mut dyn FnMut(&SharedFd)) {}
+
+    fn counters(&self) -> rxe_net::Counters {
+        self.0.counters()
+    }
+
+    fn watch(&mut self, on: bool) {
+        self.1.store(on, Ordering::Relaxed);
+    }
+}
+
+/// While the driver polls, a peer in shared memory need not wake it: that would be a system call for each
+/// message.
+#[test]
+fn the_backend_is_told_of_a_driver_that_sleeps_and_not_of_one_that_polls() {
+    let watched = Arc::new(AtomicBool::new(false));
+    let sees = Arc::clone(&watched);
+    let shard =
+        shard_over(|capabilities| Box::new(Watched(Nowhere(capabilities, Arc::default()), sees)));
+    let is_watched = || watched.load(Ordering::Relaxed);
+    assert!(is_watched(), "a new driver sleeps");
+    for polls in [true, true, false, true, false] {
+        let turned = driver::turn(&shard, false, |packets, alone| {
+            assert_eq!((packets, alone), (0, true));
+            polls
+        });
+        assert_eq!((turned.unwrap(), is_watched()), (polls, !polls));
+    }
+    driver::turn(&shard, false, |_, _| true).unwrap();
+    shard.bare(|core| {
+        core.watchers.enter();
+        assert!(core.watchers.lead());
+        core.set_interest(&shard.watch, Interest::None);
+    });
+    assert!(is_watched(), "another thread sleeps");
 }
 
 /// A peer that sends so many empty WRITEs to queue pair 17.
