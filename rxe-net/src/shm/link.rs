@@ -23,7 +23,7 @@ use crate::sys::unix::UnixSocket;
 
 /// The message that goes with the descriptors of a ring and of its wake-up.
 /// The last byte is the version of what is in a ring: both ends must have the same.
-pub(super) const OFFER: [u8; 4] = *b"rxm\x02";
+pub(super) const OFFER: [u8; 4] = *b"rxm\x03";
 
 /// The tag of a record that holds a frame as [`message`] writes it.
 pub(super) const FRAME: u32 = 1;
@@ -107,7 +107,7 @@ enum Congestion {
 /// A receiver that takes fewer bytes than this in the time it is given counts as stopped, until it has
 /// taken as many. Without such a threshold, one that takes a record now and then would slow all other
 /// destinations.
-const PROGRESS: u64 = CAPACITY as u64 / 8;
+const PROGRESS: u64 = 256 << 10;
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::watched::Watched;
 use super::{CONTROL, Destination, Route, Shm, WAKE};
 use crate::{Backend, Sharing};
 
-/// Rings that others may send through at once: each takes two descriptors and 2 MiB of addresses. Whoever
+/// Rings that others may send through at once: each takes two descriptors and 4 MiB of addresses. Whoever
 /// comes after these uses the network.
 pub(super) const MAX_INCOMING: usize = 256;
 /// Looks without listeners, until there may be descriptors or room for rings again.

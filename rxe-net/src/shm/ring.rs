@@ -32,8 +32,9 @@ use rustix::fs::{
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rxe_core::mem::{Span, WritableSpan};
 
-/// Bytes of records.
-pub const CAPACITY: usize = 2 << 20;
+/// Bytes of records. More than the caches that processors have for themselves (1 to 2 MiB): what the producer
+/// writes anew is then no more in that of the taker, from where it would have to be fetched line by line.
+pub const CAPACITY: usize = 4 << 20;
 /// Bytes of a record at most, without its head word.
 pub const MAX_RECORD: usize = (64 << 10) + 128;
 
@@ -50,7 +51,7 @@ const RECORDS: usize = 4096;
 /// The tag of a record that says: the next one begins at the start of the ring.
 const SKIP: u32 = u32::MAX;
 /// Bytes that are taken out before `tail` is stored.
-const PUBLISH: u64 = CAPACITY as u64 / 16;
+const PUBLISH: u64 = 128 << 10;
 /// After so many bytes an empty ring begins anew at its start, if no record among them was a long one.
 const REWIND: usize = 256 << 10;
 /// Records from this length on are long.

@@ -8,7 +8,8 @@ use crate::{Backend, SendStatus};
 
 /// More packets than fit into a ring, as bursts of the same size: where one does not fit, none after it
 /// does.
-const OVERFLOW: u32 = 48 * (65_507 / 1040);
+const OVERFLOW: u32 = 96 * BURST;
+const BURST: u32 = 65_507 / 1040;
 
 /// Longer than any test waits.
 const FOREVER: Duration = Duration::from_secs(3600);
@@ -22,13 +23,13 @@ fn a_receiver_that_is_stopped_loses_packets_and_holds_nobody_up() {
         assert!(from.counters().tx_no_buffer > 0);
         // It was waited for once, and is no more.
         from.receiver_timeout = FOREVER;
-        send(&mut from, "127.0.0.1", "127.0.0.2", 1, 50);
-        send(&mut from, "127.0.0.1", "127.0.0.3", 1, 50);
-        receive(&mut other, 50);
-        let went = u32::try_from(from.counters().tx_packets - 50).unwrap();
+        send(&mut from, "127.0.0.1", "127.0.0.2", 1, BURST);
+        send(&mut from, "127.0.0.1", "127.0.0.3", 1, BURST);
+        receive(&mut other, BURST);
+        let went = u32::try_from(from.counters().tx_packets - u64::from(BURST)).unwrap();
         receive(&mut slow, went);
-        send(&mut from, "127.0.0.1", "127.0.0.2", 1, 50);
-        receive(&mut slow, 50);
+        send(&mut from, "127.0.0.1", "127.0.0.2", 1, BURST);
+        receive(&mut slow, BURST);
     });
 }
 
@@ -41,7 +42,7 @@ fn a_full_ring_is_waited_for_by_the_caller_and_not_in_send() {
             (0..5).map(|_| packets(&from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW / 5)).collect();
         let status = batches.iter_mut().map(|batch| from.send(batch).unwrap());
         let status: Vec<_> = status.take_while(|status| *status == SendStatus::Done).collect();
-        assert!(status.len() < 5, "a ring of two MiB has taken all");
+        assert!(status.len() < 5, "the ring has taken all");
         assert_eq!(from.counters().tx_no_buffer, 0);
         assert!(readable(&from, 10), "it is to be tried again");
         assert_eq!(from.send(&mut batches[status.len()]).unwrap(), SendStatus::Congested);
@@ -69,12 +70,12 @@ fn a_receiver_that_takes_a_record_now_and_then_counts_as_stopped() {
             while slow.receive(1, &mut |_| {}).unwrap() == 0 {}
         }
         let went = from.counters().tx_packets;
-        let mut batch = packets(&from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW / 10);
+        let mut batch = packets(&from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW / 20);
         assert_eq!(from.send(&mut batch).unwrap(), SendStatus::Done, "nothing is waited for");
         assert!(from.counters().tx_packets > went, "the room that it made is used");
         // Until half of the ring is empty.
         while slow.receive(4096, &mut |_| {}).unwrap() > 0 {}
-        send(&mut from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW / 10);
+        send(&mut from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW / 20);
         let lost = from.counters().tx_no_buffer;
         assert!(lost > 0);
         let mut batch = packets(&from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW);

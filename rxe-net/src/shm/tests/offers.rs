@@ -17,14 +17,14 @@ fn callers_that_talk_nonsense_do_no_harm() {
         let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
         let name = memory("127.0.0.2");
         // A right offer, but for its version.
-        let _other = offer_with(&name, b"rxm\x01", WakeUp::new().unwrap()).unwrap();
+        let _other = offer_with(&name, b"rxm\x02", WakeUp::new().unwrap()).unwrap();
         to.look_around();
         assert!(to.incoming.is_empty() && to.callers.is_empty());
         let callers: Vec<_> = (0..20).map(|_| UnixSocket::connect(&name).unwrap()).collect();
         for (i, caller) in callers.iter().enumerate() {
             let null = std::fs::File::open("/dev/null").unwrap();
             let fds = [std::os::fd::AsFd::as_fd(&null); 2];
-            let words: [&[u8]; 4] = [b"", &OFFER, b"rxm\x01", b"nonsense that is long enough"];
+            let words: [&[u8]; 4] = [b"", &OFFER, b"rxm\x02", b"nonsense that is long enough"];
             caller.send(words[i % 4], &fds[..i % 3]).unwrap();
         }
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
