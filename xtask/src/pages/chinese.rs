@@ -174,7 +174,7 @@ const PARTS: &[(&str, &str)] = &[
          第一行。",
     ),
     ("Machine: ", "机器："),
-    (" Runs during which the two CPUs did not share a cache: ", "运行时两个 CPU 不共享缓存的："),
+    (" Runs during which the two CPUs did not share a cache: ", "两个 CPU 不共享缓存的运行："),
     (" made again, ", " 次已重测，"),
     (" kept, of ", " 次保留，共 "),
     (" in all.", " 次。"),
