@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rxe_core::VerbsError;
-use rxe_core::queue::{self, Arm, Completion, Notify};
+use rxe_core::queue::{self, Arm, Completion, Notify, Status};
 use rxe_core::types::{Qpn, Time};
 
 pub(crate) use self::notify::ChannelEvents;
@@ -427,10 +427,14 @@ impl CompletionQueue {
     /// Takes the oldest completion that is given now.
     #[inline]
     fn next(&self) -> Option<Completion> {
-        match &self.inner.slow {
+        let next = match &self.inner.slow {
             None => self.inner.queue.poll(),
             Some(slow) => slow.poll(&self.inner.queue),
+        };
+        if next.as_ref().is_some_and(|completion| completion.status != Status::Success) {
+            self.inner.shards_among(self.inner.shards.bits()).for_each(Shard::tell_observers);
         }
+        next
     }
 
     fn arm_queue(&self, arm: Arm) {

@@ -6,6 +6,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rxe_core::engine::{Engine, Event, ResponderError};
@@ -228,6 +229,8 @@ pub(crate) struct Observers {
     /// There are some.
     any: AtomicBool,
     observer: Mutex<Observer>,
+    /// The observer has not returned for long.
+    slow: AtomicBool,
 }
 
 impl Observers {
@@ -239,6 +242,7 @@ impl Observers {
             events: Mutex::default(),
             any: AtomicBool::new(false),
             observer: Mutex::new(observer),
+            slow: AtomicBool::new(false),
         }
     }
 
@@ -250,6 +254,15 @@ impl Observers {
             UNTOLD.fetch_add(1, Ordering::Release);
         }
         self.any.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns when the observer has been told of what has been noted until now, by this thread or another, or
+    /// after `timeout`. One that needs longer is not waited for again until it returns.
+    pub(crate) fn wait(&self, timeout: Duration) {
+        let timeout = if self.slow.load(Ordering::Relaxed) { Duration::ZERO } else { timeout };
+        let free = self.observer.try_lock_for(timeout).is_some();
+        self.slow.store(!free, Ordering::Relaxed);
+        self.tell();
     }
 
     /// Calls the observer with what has been noted, unless another thread is at it. That thread

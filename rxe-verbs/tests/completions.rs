@@ -3,7 +3,10 @@
 mod common;
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use common::*;
 use rxe_verbs::*;
@@ -181,4 +184,55 @@ fn a_completion_tells_when_from_whom_and_with_what() {
     let sent = a.ok();
     assert_eq!((sent.op, sent.qpn, sent.src_qp), (CompletionOp::Send, a.qp.qpn(), b.qp.qpn()));
     assert!(before <= sent.timestamp);
+}
+
+/// The driver completes the request, and its observer takes its time. The program must not be told of the
+/// completion before what explains it.
+#[test]
+fn an_observer_is_told_why_a_request_failed_before_the_program_is_told_that() {
+    let told = Arc::new(AtomicBool::new(false));
+    let tells = Arc::clone(&told);
+    let observer = move |event: &Event| {
+        if matches!(event, Event::RequestFailed { .. }) {
+            thread::sleep(Duration::from_millis(100));
+            tells.store(true, Ordering::SeqCst);
+        }
+    };
+    let options = Device::options("lo").address(address()).on_event(Box::new(observer));
+    let side = Side::new(options.open().unwrap());
+    let (a, b) = (side.pd.qp(&side.cq).build().unwrap(), side.pd.qp(&side.cq).build().unwrap());
+    connect_with(&a, &b, &ConnectOptions { rnr_retry: 0, ..without_retries() });
+    a.send_bytes(1, b"to nobody").post().unwrap();
+    while side.cq.is_empty() {
+        thread::yield_now();
+    }
+    let failed = side.cq.poll_one().unwrap().unwrap();
+    assert_eq!(failed.status, Status::RnrRetryExceeded);
+    assert!(told.load(Ordering::SeqCst));
+}
+
+/// An observer may write to a terminal that is stopped. The program goes on.
+#[test]
+fn an_observer_that_never_returns_is_waited_for_once() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let observer = move |event: &Event| {
+        if matches!(event, Event::RequestFailed { .. }) {
+            let _ = held.recv();
+        }
+    };
+    let options = Device::options("lo").address(address()).on_event(Box::new(observer));
+    let side = Side::new(options.open().unwrap());
+    let (a, b) = (side.pd.qp(&side.cq).build().unwrap(), side.pd.qp(&side.cq).build().unwrap());
+    connect_with(&a, &b, &ConnectOptions { rnr_retry: 0, ..without_retries() });
+    // To wait for each of them would take longer than any test.
+    (0..100).for_each(|id| a.send_bytes(id, b"to nobody").post().unwrap());
+    while side.cq.is_empty() {
+        thread::yield_now();
+    }
+    let start = std::time::Instant::now();
+    let failed = (0..100).filter(|_| side.cq.spin_one(TIMEOUT).is_ok()).count();
+    let took = start.elapsed();
+    drop(release);
+    assert_eq!(failed, 100);
+    assert!(took < TIMEOUT, "{took:?}");
 }

@@ -171,7 +171,8 @@ impl OpenOptions {
 
     /// Calls `observer` with everything worth knowing, in order, one event at a time, from whichever
     /// thread it happened on. The engine works on meanwhile; events that come faster than 4,096
-    /// behind are missed.
+    /// behind are missed. Of a request that failed it is told before a program takes the completion, if it needs
+    /// no more than half a second for that.
     pub fn on_event(mut self, observer: Box<dyn Fn(&Event) + Send>) -> Self {
         self.observer = Some(observer);
         self

@@ -448,6 +448,20 @@ impl Shard {
         Some(value)
     }
 
+    /// Returns when observers have been told of what has happened until now, or have not for long. For a
+    /// program that is about to learn of a failed request: what explains it is to come first. Not for a thread
+    /// that has a shard's lock.
+    #[cold]
+    pub(crate) fn tell_observers(&self) {
+        /// An observer may write to a terminal that is stopped.
+        const PATIENCE: Duration = Duration::from_millis(500);
+        if let Some(observers) = &self.observers {
+            // The turn in which it failed may not be over yet.
+            self.look(PATIENCE, |_| ());
+            observers.wait(PATIENCE);
+        }
+    }
+
     /// From now on, this captures its packets. Returns whether the lock became free within `timeout`.
     pub(crate) fn attach(&self, tap: Tap, timeout: Duration) -> bool {
         if !self.is_own() {
