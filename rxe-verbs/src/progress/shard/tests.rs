@@ -26,8 +26,9 @@ use crate::os::now;
 const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
-/// A wire that nothing comes from. It takes everything and counts the batches.
-struct Nowhere(Capabilities, Arc<AtomicU64>);
+/// A wire that nothing comes from. It takes everything, counts the batches, and remembers whether somebody
+/// sleeps on its descriptors.
+struct Nowhere(Capabilities, Arc<AtomicU64>, Arc<AtomicBool>);
 
 impl Backend for Nowhere {
     fn capabilities(&self) -> &Capabilities {
@@ -49,6 +50,10 @@ impl Backend for Nowhere {
     fn counters(&self) -> rxe_net::Counters {
         rxe_net::Counters::default()
     }
+
+    fn watch(&mut self, on: bool) {
+        self.2.store(on, Ordering::Relaxed);
+    }
 }
 
 fn shard() -> Shard {
@@ -56,7 +61,7 @@ fn shard() -> Shard {
 }
 
 fn counting_shard(batches: Arc<AtomicU64>) -> Shard {
-    shard_over(|capabilities| Box::new(Nowhere(capabilities, batches)))
+    shard_over(|capabilities| Box::new(Nowhere(capabilities, batches, Arc::default())))
 }
 
 fn shard_over(backend: impl FnOnce(Capabilities) -> Box<dyn Backend>) -> Shard {
@@ -231,41 +236,13 @@ fn posts_that_wait_in_vain_are_sent_by_the_driver() {
     assert!(!shard.unsent.record().has_posts());
 }
 
-/// A wire that remembers whether somebody sleeps on its descriptors.
-struct Watched(Nowhere, Arc<AtomicBool>);
-
-impl Backend for Watched {
-    fn capabilities(&self) -> &Capabilities {
-        self.0.capabilities()
-    }
-
-    fn receive(&mut self, budget: usize, f: &mut dyn FnMut(&Frame<'_>)) -> Result<usize, NetError> {
-        self.0.receive(budget, f)
-    }
-
-    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
-        self.0.send(batch)
-    }
-
-    fn for_each_fd(&self, _: &mut dyn FnMut(&SharedFd)) {}
-
-    fn counters(&self) -> rxe_net::Counters {
-        self.0.counters()
-    }
-
-    fn watch(&mut self, on: bool) {
-        self.1.store(on, Ordering::Relaxed);
-    }
-}
-
 /// While the driver polls, a peer in shared memory need not wake it: that would be a system call for each
 /// message.
 #[test]
 fn the_backend_is_told_of_a_driver_that_sleeps_and_not_of_one_that_polls() {
     let watched = Arc::new(AtomicBool::new(false));
     let sees = Arc::clone(&watched);
-    let shard =
-        shard_over(|capabilities| Box::new(Watched(Nowhere(capabilities, Arc::default()), sees)));
+    let shard = shard_over(|capabilities| Box::new(Nowhere(capabilities, Arc::default(), sees)));
     let is_watched = || watched.load(Ordering::Relaxed);
     assert!(is_watched(), "a new driver sleeps");
     for polls in [true, true, false, true, false] {
@@ -325,7 +302,7 @@ impl Backend for Writes {
 /// A shard with such a peer.
 fn shard_written_to(owed: &Arc<AtomicU32>) -> Shard {
     shard_over(|capabilities| {
-        let wire = Nowhere(capabilities, Arc::default());
+        let wire = Nowhere(capabilities, Arc::default(), Arc::default());
         Box::new(Writes { wire, owed: Arc::clone(owed), psn: Psn::ZERO })
     })
 }
@@ -495,7 +472,8 @@ impl crate::os::Simulation for AtTimer {
 fn an_urgent_post_leaves_before_the_post_returns_that_begins_to_wait() {
     let host = Arc::new(AtTimer(Mutex::default()));
     let environment = Environment::Simulated(host.clone());
-    let shard = Arc::new(shard_in(environment, |c| Box::new(Nowhere(c, Arc::default()))));
+    let shard =
+        Arc::new(shard_in(environment, |c| Box::new(Nowhere(c, Arc::default(), Arc::default()))));
     let (stream, sent) = sending_qp(&shard);
     let (other, done) = flushing_qp(&shard, 100);
     let beside = Arc::clone(&shard);

@@ -47,11 +47,10 @@ struct Ran {
 }
 
 /// Measures, prints a table and, with `write`, puts it into docs/performance.md.
-pub(super) fn run(rounds: u32, write: bool) -> Result<()> {
+pub(super) fn run(rounds: u32, write: bool, near: &Near) -> Result<()> {
     let root = checkout::root()?;
     let rxe =
         checkout::build(&root, &["-p", "rxe-cli", "-p", "rxe-preload"])?.display().to_string();
-    let near = Near::new();
     let mut rows = Vec::new();
     for (name, test, captures) in TRAFFICS {
         let link = Link::new(test.link_mtu())?;

@@ -107,19 +107,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.fabric {
         return fabric::run(args.only.as_deref(), args.write).map(|()| ExitCode::SUCCESS);
     }
+    let near = Near::new();
     if args.profile {
-        profile::run(args.only.as_deref(), args.kernel.as_deref(), args.write)?;
+        profile::run(args.only.as_deref(), args.kernel.as_deref(), args.write, &near)?;
+        eprint!("{}", near.note());
         return Ok(ExitCode::SUCCESS);
     }
     if args.captures {
         return captures::run(args.rounds.unwrap_or(5), args.write).map(|()| ExitCode::SUCCESS);
     }
     if args.live {
-        return live::run(args.rounds.unwrap_or(5), args.write).map(|()| ExitCode::SUCCESS);
+        live::run(args.rounds.unwrap_or(5), args.write, &near)?;
+        eprint!("{}", near.note());
+        return Ok(ExitCode::SUCCESS);
     }
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 5 });
     let (rxe, groups) = groups(args)?;
-    let near = Near::new();
     let mut tables = tables(&groups, rounds, args, &near)?;
     let mut plots = Vec::new();
     let mut failures = Vec::new();
@@ -151,10 +154,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     if args.write && !args.tables {
         captures::run(rounds, true)?;
-        live::run(rounds, true)?;
+        live::run(rounds, true, &near)?;
         // The last, since it needs the most: perf, and the right to sample all CPUs.
         let kernel = args.kernel.as_deref().unwrap_or(kernel::DEFAULT);
-        profile::run(None, Some(kernel), true)?;
+        profile::run(None, Some(kernel), true, &near)?;
     }
     let broken = !failures.is_empty() || tables.iter().any(Table::has_failures);
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -85,10 +85,8 @@ impl Near {
     fn is_near(&self) -> bool {
         (self.distance)().is_none_or(|distance| distance <= SHARED)
     }
-}
 
-impl Near {
-    /// The same as a line for a terminal, or nothing.
+    /// What was done, as a line for a terminal, or nothing.
     pub(super) fn note(&self) -> String {
         match self.to_string() {
             said if said.is_empty() => said,

@@ -53,11 +53,15 @@ fn works() -> Vec<(Test, &'static str)> {
 ///
 /// # Errors
 /// [`Error::Missing`] without `perf`, without the right to sample all CPUs, or with one CPU only.
-pub(super) fn run(only: Option<&str>, kernel: Option<&str>, write: bool) -> Result<()> {
+pub(super) fn run(
+    only: Option<&str>,
+    kernel: Option<&str>,
+    write: bool,
+    near: &Near,
+) -> Result<()> {
     let file = checkout::root()?.join("target/perf.data");
     let rxe = versions::build_own()?;
     let contenders = Contender::all(&rxe);
-    let near = Near::new();
     let mut page = String::new();
     for (test, name) in works().into_iter().filter(|(test, _)| is_named(test, only)) {
         let Some(contender) = contenders.iter().find(|c| c.name() == name) else { continue };

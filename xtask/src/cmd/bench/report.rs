@@ -190,7 +190,11 @@ pub(super) fn json(tables: &[Table], near: &Near) -> serde_json::Value {
             "failures": table.failures().map(|(n, why)| format!("{n}: {why}")).collect::<Vec<_>>(),
         })
     });
-    serde_json::json!({ "machine": machine(), "cpus": near.to_string().trim_start(), "tests": tests.collect::<Vec<_>>() })
+    serde_json::json!({
+        "machine": machine(),
+        "cpus": near.to_string().trim_start(),
+        "tests": tests.collect::<Vec<_>>(),
+    })
 }
 
 /// The tables for docs/performance.md.
