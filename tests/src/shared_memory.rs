@@ -3,7 +3,7 @@
 
 use rxe_core::engine::Engine;
 use rxe_core::mem::{AccessError, Source};
-use rxe_core::types::Time;
+use rxe_core::types::{Qpn, Time};
 use rxe_core::wire::{
     Burst, Direct, DropReason, Frame, NetHeader, Opcode, Packet, Placed, TxBatch, icrc,
 };
@@ -154,6 +154,25 @@ impl Direct for SharedMemory {
         }
         let placed = Direct::send(&mut self.lane, net, head, payload)?;
         self.left -= usize::from(placed == Placed::Sent);
+        Ok(placed)
+    }
+
+    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
+        self.lane.max_train(net, dest_qp)
+    }
+
+    fn send_train(
+        &mut self,
+        net: &NetHeader,
+        head: &[u8],
+        payload: &Source<'_>,
+        count: u16,
+    ) -> Result<Placed, AccessError> {
+        let Some(left) = self.left.checked_sub(count.into()) else { return Ok(Placed::NoRoom) };
+        let placed = self.lane.send_train(net, head, payload, count)?;
+        if placed == Placed::Sent {
+            self.left = left;
+        }
         Ok(placed)
     }
 }

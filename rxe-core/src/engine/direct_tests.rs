@@ -4,15 +4,33 @@ use crate::mem::{AccessError, Buffer, Source};
 use crate::qp::{QpCap, QpType};
 use crate::queue::{CompletionOp, SendOp, Status};
 use crate::testing::{Pair, Side, attributes};
-use crate::types::Time;
+use crate::types::{Qpn, Time};
 use crate::wire::{
     Apart, Direct, DropReason, Frame, NetHeader, Packet, Placed, TxBatch, TxLimits, icrc,
 };
 
-/// Memory with room for so many packets at a time.
-struct Lane {
-    room: usize,
-    packets: Vec<(NetHeader, Vec<u8>, Buffer)>,
+/// Memory with room for so many records at a time.
+#[derive(Default)]
+pub(super) struct Lane {
+    pub(super) room: usize,
+    /// Bytes of payload that a train has at most.
+    pub(super) train: usize,
+    pub(super) records: Vec<Record>,
+}
+
+/// A packet or a train.
+pub(super) struct Record {
+    pub(super) net: NetHeader,
+    pub(super) head: Vec<u8>,
+    pub(super) payload: Buffer,
+    pub(super) count: u16,
+}
+
+impl Record {
+    pub(super) fn apart(&self) -> Apart<'_> {
+        let payload = self.payload.span(0, self.payload.len() as u64).unwrap();
+        Apart::train(&self.head, *payload, self.count).unwrap()
+    }
 }
 
 impl Direct for Lane {
@@ -22,46 +40,62 @@ impl Direct for Lane {
         head: &[u8],
         payload: &Source<'_>,
     ) -> Result<Placed, AccessError> {
-        if self.packets.len() == self.room {
+        self.send_train(net, head, payload, 1)
+    }
+
+    fn max_train(&mut self, _: &NetHeader, _: Qpn) -> usize {
+        self.train
+    }
+
+    fn send_train(
+        &mut self,
+        net: &NetHeader,
+        head: &[u8],
+        source: &Source<'_>,
+        count: u16,
+    ) -> Result<Placed, AccessError> {
+        assert!(count == 1 || source.len() <= self.train);
+        if self.records.len() == self.room {
             return Ok(Placed::NoRoom);
         }
-        let memory = Buffer::zeroed(payload.len());
-        payload.write_to(&[memory.span(0, payload.len() as u64).unwrap()])?;
-        self.packets.push((*net, head.to_vec(), memory));
+        let payload = Buffer::zeroed(source.len());
+        source.write_to(&[payload.span(0, source.len() as u64).unwrap()])?;
+        self.records.push(Record { net: *net, head: head.to_vec(), payload, count });
         Ok(Placed::Sent)
     }
 }
 
+/// How packets go through memory: the room, and how long trains are.
+type Road = Option<(usize, usize)>;
+
 /// Carries what one side sends, through memory as far as there is room; all packets as on a wire.
-fn carry(from: &mut Side, to: &mut Side, room: Option<usize>) -> Vec<Vec<u8>> {
+fn carry(from: &mut Side, to: &mut Side, road: Road) -> Vec<Vec<u8>> {
     // Without bursts all packets have ID 0, as those in memory.
     let mut batch = TxBatch::new(TxLimits { burst_segments: 1, ..TxLimits::default() });
-    let mut lane = Lane { room: room.unwrap_or(0), packets: Vec::new() };
-    match room {
-        Some(_) => from.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane)),
+    let mut lane = Lane::default();
+    match road {
+        Some((room, train)) => {
+            lane = Lane { room, train, ..lane };
+            from.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
+        }
         None => from.engine.poll_transmit(Time::ZERO, &mut batch),
     }
-    assert_eq!(batch.take_direct(), !lane.packets.is_empty());
+    assert_eq!(batch.take_direct(), !lane.records.is_empty());
     assert!(!batch.take_direct());
-    if room.is_some() {
+    if road.is_some() {
         assert!(batch.pending().len() <= 1, "one packet finds no room, and no other is made");
         assert_eq!(batch.is_full(), !batch.is_empty());
     }
     let mut all = Vec::new();
-    for packets in lane.packets.chunks(3) {
-        let apart: Vec<_> = packets
-            .iter()
-            .map(|(_, head, memory)| {
-                let payload = memory.span(0, memory.len() as u64).unwrap();
-                Apart::new(head, *payload).unwrap()
-            })
-            .collect();
-        let frame = Frame { apart: &apart, ..Frame::single(packets[0].0, &[]) };
-        assert_eq!(frame.count(), packets.len());
+    for records in lane.records.chunks(3) {
+        let apart: Vec<_> = records.iter().map(Record::apart).collect();
+        let frame = Frame { apart: &apart, ..Frame::single(records[0].net, &[]) };
+        let before = all.len();
         frame.for_each_whole(&mut Vec::new(), &mut |whole| {
             assert_eq!(icrc::check(&whole.net, whole.payload), Ok(()));
             all.push(whole.payload.to_vec());
         });
+        assert_eq!(frame.count(), all.len() - before);
         to.engine.handle_frame(Time::ZERO, &frame);
     }
     for frame in batch.frames() {
@@ -72,7 +106,7 @@ fn carry(from: &mut Side, to: &mut Side, room: Option<usize>) -> Vec<Vec<u8>> {
 }
 
 /// One of each operation. All packets, and what both sides' memory and completions say.
-fn work(service: QpType, room: Option<usize>) -> (Vec<Vec<u8>>, impl PartialEq + std::fmt::Debug) {
+fn work(service: QpType, road: Road) -> (Vec<Vec<u8>>, impl PartialEq + std::fmt::Debug) {
     let Pair { mut a, mut b, .. } = Pair::of(service, &attributes(), QpCap::default(), false);
     let bytes: Vec<u8> = (0..100_000_u32).map(|i| (i % 251) as u8).collect();
     a.fill(0, &bytes);
@@ -90,8 +124,8 @@ fn work(service: QpType, room: Option<usize>) -> (Vec<Vec<u8>>, impl PartialEq +
     }
     let mut all = Vec::new();
     loop {
-        let there = carry(&mut a, &mut b, room);
-        let back = carry(&mut b, &mut a, room);
+        let there = carry(&mut a, &mut b, road);
+        let back = carry(&mut b, &mut a, road);
         if there.is_empty() && back.is_empty() {
             break;
         }
@@ -115,15 +149,18 @@ fn work(service: QpType, room: Option<usize>) -> (Vec<Vec<u8>>, impl PartialEq +
 fn packets_through_memory_are_those_of_a_wire_and_have_their_effect() {
     for service in [QpType::Rc, QpType::Uc] {
         let (wire, effect) = work(service, None);
-        for room in [0, 1, 5, usize::MAX] {
-            let (packets, same) = work(service, Some(room));
-            assert_eq!(same, effect, "{service:?} {room}");
+        let rooms = [0, 1, 5, usize::MAX];
+        let trains = [0, 2047, 2048, 5000, 16 << 10, usize::MAX];
+        let roads = rooms.iter().flat_map(|&room| trains.map(|train| (room, train)));
+        for road in roads {
+            let (packets, same) = work(service, Some(road));
+            assert_eq!(same, effect, "{service:?} {road:?}");
             // How acknowledgements coalesce depends on what arrives together.
             let requests = |all: &[Vec<u8>]| -> Vec<Vec<u8>> {
                 let is_request = |p: &&Vec<u8>| Packet::parse(p).unwrap().info().is_request;
                 all.iter().filter(is_request).cloned().collect()
             };
-            assert!(requests(&packets) == requests(&wire), "{service:?} {room}");
+            assert!(requests(&packets) == requests(&wire), "{service:?} {road:?}");
         }
     }
 }
@@ -133,7 +170,9 @@ fn packets_through_memory_are_those_of_a_wire_and_have_their_effect() {
 fn lies_in_the_headers_are_dropped_under_their_reasons() {
     let Pair { mut b, .. } = Pair::new();
     let memory = Buffer::zeroed(5000);
-    let send = |head: &[u8], len: u64| Apart::new(head, *memory.span(0, len).unwrap());
+    let train =
+        |head: &[u8], len: u64, count| Apart::train(head, *memory.span(0, len).unwrap(), count);
+    let send = |head: &[u8], len: u64| train(head, len, 1);
     let mut bth = [0; 12];
     bth[0] = 0x04;
     let with = |at: usize, value: u8| {
@@ -142,6 +181,21 @@ fn lies_in_the_headers_are_dropped_under_their_reasons() {
         bytes
     };
     assert!(send(&[0; Apart::MAX_HEAD + 1], 0).is_none());
+    assert!(train(&bth, 0, 0).is_none());
+    let middle = with(0, 0x01);
+    for (head, len, count, reason, dropped) in [
+        (&bth, 8, 2, DropReason::BadLength, 1),
+        (&middle, 7, 2, DropReason::BadLength, 1),
+        (&middle, 6, 2, DropReason::BadPad, 1),
+        (&middle, 1024, 256, DropReason::QpnZero, 256),
+        (&middle, 0, u16::MAX, DropReason::QpnZero, 65_535),
+    ] {
+        let apart = [train(head, len, count).unwrap()];
+        let frame = Frame { apart: &apart, ..Frame::single(NetHeader::default(), &[]) };
+        let before = b.engine.counters().dropped(reason);
+        b.engine.handle_frame(Time::ZERO, &frame);
+        assert_eq!(b.engine.counters().dropped(reason) - before, dropped, "{head:x?} {len}");
+    }
     for (head, len, reason) in [
         (&bth[..11], 0, DropReason::Truncated),
         (&[][..], 0, DropReason::Truncated),

@@ -22,6 +22,8 @@ mod ready;
 mod rx;
 mod table;
 mod timer;
+#[cfg(test)]
+mod train_tests;
 mod tx;
 
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use crate::qp::Qp;
 use crate::service::{Ctx, Window};
 use crate::types::{Gid, Pkey, QpState, QpType, Qpn, Time};
 use crate::wire::icrc::Prefix;
-use crate::wire::{BthView, DropReason, Frame, NetHeader, OpInfo, Packet, Service, id_step};
+use crate::wire::{Apart, BthView, DropReason, Frame, NetHeader, OpInfo, Packet, Service, id_step};
 
 impl Engine {
     /// Takes a buffer that has arrived. Whatever is in it is hostile until checked.
@@ -47,24 +47,29 @@ impl Engine {
         let mut ahead = Ahead::new(frame);
         let (mut whole, mut apart) = (frame.payloads(), frame.apart.iter());
         for index in (0..).map(id_step) {
+            let mut train = None;
             let (bytes, packet) = match whole.next() {
                 Some(bytes) => (bytes, Packet::parse(bytes)),
                 None => match apart.next() {
-                    Some(packet) => (packet.head(), Packet::parse_apart(packet)),
+                    Some(packet) => {
+                        train = Some(packet).filter(|packet| packet.count() > 1);
+                        (packet.head(), Packet::parse_apart(packet))
+                    }
                     None => break,
                 },
             };
-            events.counters.rcvd_pkts += 1;
             let psn = BthView::new(bytes).map(BthView::psn);
             events.psn = psn;
             let packet = match packet {
                 Ok(packet) => packet,
                 Err(reason) => {
+                    events.counters.rcvd_pkts += 1;
                     events.counters.rcvd_bytes += bytes.len() as u64;
                     events.emit(Event::Dropped { reason, qpn: None, psn });
                     continue;
                 }
             };
+            events.counters.rcvd_pkts += u64::from(packet.count());
             events.counters.rcvd_bytes += packet.wire_len() as u64;
             let qpn = packet.dest_qp();
             if current.as_ref().is_none_or(|qp| qp.identity.qpn != qpn) {
@@ -91,7 +96,13 @@ impl Engine {
             let arrival =
                 Arrival { now, config, guard: &guard, window, net, packet: &packet, icrc };
             let result = if let Some(qp) = &mut current {
-                arrival.deliver(qp, events)
+                match train {
+                    None => arrival.deliver(qp, events),
+                    Some(train) => {
+                        arrival.deliver_train(qp, train, events);
+                        Ok(())
+                    }
+                }
             } else if qpn == Qpn::MULTICAST {
                 // No QP is current now: those of the group can be looked up.
                 current = None;
@@ -107,7 +118,10 @@ impl Engine {
                 Err(DropReason::UnknownQp)
             };
             if let Err(reason) = result {
-                events.emit(Event::Dropped { reason, qpn: Some(qpn), psn });
+                for index in 0..packet.count() {
+                    let psn = psn.map(|psn| psn.add(index.into()));
+                    events.emit(Event::Dropped { reason, qpn: Some(qpn), psn });
+                }
             }
         }
         if let Some(last) = current {
@@ -149,6 +163,24 @@ impl Arrival<'_> {
         Ok(())
     }
 
+    /// Delivers a train to the QP that it names: all of it at once, or packet by packet.
+    fn deliver_train(&self, qp: &mut Qp, train: &Apart<'_>, events: &mut EventSink) {
+        if admit(qp, self.config, self.net, self.packet).is_ok()
+            && qp.receive_train(&mut self.ctx(events), self.net, self.packet)
+        {
+            return;
+        }
+        for one in train.packets() {
+            let Ok(packet) = Packet::parse_apart(&one) else { continue };
+            let psn = Some(packet.psn());
+            events.psn = psn;
+            if let Err(reason) = (Arrival { packet: &packet, ..*self }).deliver(qp, events) {
+                let qpn = Some(packet.dest_qp());
+                events.emit(Event::Dropped { reason, qpn, psn });
+            }
+        }
+    }
+
     /// Delivers a datagram to every QP that is attached to its group. IBTA 10.5.
     fn deliver_to_group(
         &self,
@@ -179,8 +211,12 @@ impl Arrival<'_> {
 
     #[inline]
     fn hand_over(&self, qp: &mut Qp, events: &mut EventSink) {
-        let mut ctx = Ctx::new(self.now, self.guard, events, self.window);
-        qp.receive(&mut ctx, self.net, self.packet);
+        qp.receive(&mut self.ctx(events), self.net, self.packet);
+    }
+
+    #[inline]
+    fn ctx<'c>(&'c self, events: &'c mut EventSink) -> Ctx<'c> {
+        Ctx::new(self.now, self.guard, events, self.window)
     }
 }
 

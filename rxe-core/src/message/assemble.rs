@@ -68,7 +68,7 @@ impl Assembly {
         }
     }
 
-    /// Takes a packet of a SEND whose order and length have been checked.
+    /// Takes a packet, or a train, of a SEND whose order and length have been checked.
     pub(crate) fn send(
         &mut self,
         view: &QpView<'_>,
@@ -127,7 +127,7 @@ impl Assembly {
         Ok(Delivered::Whole)
     }
 
-    /// Takes a packet of a WRITE whose order and length have been checked.
+    /// Takes a packet, or a train, of a WRITE whose order and length have been checked.
     pub(crate) fn write(
         &mut self,
         view: &QpView<'_>,

@@ -57,7 +57,7 @@ pub(crate) fn flush_right(packet: &Packet<'_>) -> Result<Access, ResponderError>
 /// Checks that the payload's length fits the opcode and the path MTU. C9-103 ff.
 pub(crate) fn length(packet: &Packet<'_>, mtu: usize) -> Result<(), ResponderError> {
     let info = packet.info();
-    let len = packet.source().len();
+    let len = packet.payload_len();
     let fits = match info.position {
         Position::First | Position::Middle => len == mtu,
         Position::Last => (1..=mtu).contains(&len),

@@ -1,6 +1,6 @@
 //! Builds one packet of a request: opcode, headers and payload. IBTA 9.4, 9.7.2.
 
-use crate::mem::{AccessError, MemoryGuard, PdId, Source, Span, Spans};
+use crate::mem::{AccessError, MemoryGuard, PdId, Source};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest};
 use crate::types::{Psn, Qpn};
 use crate::wire::{
@@ -23,12 +23,13 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) dest_qp: Qpn,
 }
 
-/// A packet of a request, whose payload is still in the program's memory.
+/// A packet of a request, or a train of them ([`Apart`](crate::wire::Apart)), whose payload is still in the
+/// program's memory.
 pub(crate) struct Segment<'a> {
     bth: Bth,
     ext: Ext,
     payload: &'a Payload,
-    /// The bytes of the payload that this packet carries.
+    /// The bytes of the payload that it carries.
     start: u64,
     len: usize,
     /// Whether it gets the ICRC that `rdma_rxe` expects of a FLUSH ([`crate::wire::icrc`]).
@@ -43,7 +44,7 @@ pub(crate) fn packets(len: u32, mtu: usize) -> u32 {
 
 impl<'a> Segment<'a> {
     /// Packet `index` of the message. For a READ, the request for `packets` packets of answer from
-    /// there on.
+    /// there on; for other operations, the train of as many packets, all from the middle of the message.
     #[inline]
     pub(crate) fn new(message: Outgoing<'a>, index: u32, packets: u32) -> Self {
         let wqe = &message;
@@ -51,6 +52,7 @@ impl<'a> Segment<'a> {
         let psn = wqe.first.add(index);
         let start = u64::from(index) * mtu as u64;
         let rest = u64::from(wqe.len) - start.min(u64::from(wqe.len));
+        let most = u64::from(packets) * mtu as u64;
         let here = Position::of(index, wqe.packets);
         let ends = matches!(here, Position::Last | Position::Only);
         let starts = matches!(here, Position::First | Position::Only);
@@ -58,18 +60,18 @@ impl<'a> Segment<'a> {
         let mut len = 0;
         let opcode = match wqe.request.op {
             SendOp::Send { imm } => {
-                len = rest.min(mtu as u64);
+                len = rest.min(most);
                 let extra = if imm.is_some() { SendExtra::Immediate } else { SendExtra::None };
                 ext.imm = imm.filter(|_| ends);
                 Opcode::send(service, here, extra)
             }
             SendOp::SendInvalidate { rkey } => {
-                len = rest.min(mtu as u64);
+                len = rest.min(most);
                 ext.ieth = ends.then_some(rkey.value());
                 Opcode::send(service, here, SendExtra::Invalidate)
             }
             SendOp::AtomicWrite { remote } => {
-                len = rest.min(mtu as u64);
+                len = rest.min(most);
                 let (va, rkey) = (remote.addr, remote.rkey);
                 ext.reth = Some(Reth { va, rkey, dma_len: wqe.len });
                 Some(Opcode::RC_ATOMIC_WRITE.in_connected(service))
@@ -85,7 +87,7 @@ impl<'a> Segment<'a> {
                 None
             }
             SendOp::Write { remote, imm } => {
-                len = rest.min(mtu as u64);
+                len = rest.min(most);
                 if starts {
                     let (va, rkey) = (remote.addr, remote.rkey);
                     ext.reth = Some(Reth { va, rkey, dma_len: wqe.len });
@@ -94,7 +96,7 @@ impl<'a> Segment<'a> {
                 Opcode::write(service, here, imm.is_some())
             }
             SendOp::Read { remote } => {
-                let asked = rest.min(u64::from(packets) * mtu as u64);
+                let asked = rest.min(most);
                 ext.reth = Some(Reth {
                     va: remote.addr.wrapping_add(start),
                     rkey: remote.rkey,
@@ -114,7 +116,7 @@ impl<'a> Segment<'a> {
             }
         };
         let opcode = opcode.expect("a QP accepts only what its service sends");
-        let len = usize::try_from(len).expect("a path MTU at most");
+        let len = usize::try_from(len).expect("a train at most");
         let mut bth = Bth::new(opcode, dest_qp, psn);
         bth.solicited = ends && wqe.request.flags.contains(SendFlags::SOLICITED);
         Self { bth, ext, payload: &message.request.payload, start, len, kernel_icrc: false }
@@ -141,22 +143,10 @@ impl<'a> Segment<'a> {
         ack_req: bool,
     ) -> Result<(), AccessError> {
         self.bth.ack_req = ack_req;
-        let spans: Spans<Span<'_>>;
-        let payload = match self.payload {
-            _ if self.len == 0 => Source::Bytes(&[]),
-            Payload::Inline(bytes) => {
-                let start = usize::try_from(self.start).map_err(|_| AccessError::OutOfBounds)?;
-                let bytes = bytes.get(start..start + self.len);
-                Source::Bytes(bytes.ok_or(AccessError::OutOfBounds)?)
-            }
-            Payload::Sges(list) => {
-                let (mem, pd) = memory;
-                spans = mem.gather(pd, list, self.start, self.len)?;
-                Source::Spans(&spans)
-            }
-        };
         if !self.kernel_icrc {
-            return batch.packet(direct, net, &self.bth, &self.ext, payload);
+            return self.with_payload(memory, |payload| {
+                batch.packet(direct, net, &self.bth, &self.ext, payload)
+            });
         }
         // Only a FLUSH, which has no payload.
         let total = emit::len(self.bth.opcode, 0);
@@ -166,5 +156,43 @@ impl<'a> Segment<'a> {
             net.double(buf, start);
         });
         Ok(())
+    }
+
+    /// Sends it as a train of `count` packets; whether that was possible. `ack_req`: the last one asks for an
+    /// acknowledgement.
+    ///
+    /// # Errors
+    /// As [`Segment::emit`].
+    pub(crate) fn emit_train(
+        mut self,
+        memory: (&MemoryGuard<'_>, PdId),
+        batch: &mut TxBatch,
+        direct: &mut (dyn Direct + '_),
+        net: &NetHeader,
+        ack_req: bool,
+        count: u16,
+    ) -> Result<bool, AccessError> {
+        self.bth.ack_req = ack_req;
+        self.with_payload(memory, |payload| {
+            batch.train(direct, net, &self.bth, &self.ext, payload, count)
+        })
+    }
+
+    /// Calls `f` with the payload that it carries.
+    #[inline]
+    fn with_payload<R>(
+        &self,
+        (mem, pd): (&MemoryGuard<'_>, PdId),
+        f: impl FnOnce(Source<'_>) -> Result<R, AccessError>,
+    ) -> Result<R, AccessError> {
+        match self.payload {
+            _ if self.len == 0 => f(Source::Bytes(&[])),
+            Payload::Inline(bytes) => {
+                let start = usize::try_from(self.start).map_err(|_| AccessError::OutOfBounds)?;
+                let bytes = bytes.get(start..start + self.len);
+                f(Source::Bytes(bytes.ok_or(AccessError::OutOfBounds)?))
+            }
+            Payload::Sges(list) => f(Source::Spans(&mem.gather(pd, list, self.start, self.len)?)),
+        }
     }
 }

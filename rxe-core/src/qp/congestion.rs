@@ -52,6 +52,13 @@ impl Congestion {
         Self { on, ..Self::default() }
     }
 
+    /// Whether packets with these headers would change something here.
+    pub(super) fn learns_from(&self, net: &NetHeader) -> bool {
+        let known = if net.tos & ECN != 0 { Peer::Yes } else { Peer::No };
+        let same = self.peer == known || (self.peer, known) == (Peer::Yes, Peer::No);
+        self.on && (!same || net.congestion_experienced())
+    }
+
     /// Looks at the headers of a packet from the peer. Returns whether a notification is now due.
     pub(super) fn observe(&mut self, now: Time, net: &NetHeader) -> bool {
         if !self.on {

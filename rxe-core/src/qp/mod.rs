@@ -19,6 +19,7 @@ pub use state::{Transition, check_modify, transitions};
 
 use crate::event::Event;
 use crate::prefetch;
+use crate::queue::SharedReceiveQueue;
 use crate::service::{ConnectionError, Ctx, QpIdentity, QpView, Window};
 use crate::types::{Psn, Time};
 use crate::wire::{Ext, NetHeader, OpKind, Packet, TxBatch, cnp, emit};
@@ -187,10 +188,7 @@ impl Qp {
         if connected && self.congestion.observe(ctx.now, net) {
             ctx.events.emit(Event::CongestionSeen { qpn: self.identity.qpn });
         }
-        let target = packet.xrc_srq().and_then(|srq| {
-            // The 8 bits above the number are reserved.
-            self.handle.init.xrcd.as_ref()?.find(srq & 0xff_ffff)
-        });
+        let target = self.xrc_target(packet);
         let view = QpView { target: target.as_ref(), ..view_of!(self, ctx) };
         let result = if packet.info().is_request {
             self.recv.receive(&view, ctx, net, packet)
@@ -198,6 +196,38 @@ impl Qp {
             self.send.receive(&view, ctx, packet)
         };
         self.apply_outcome(ctx, result);
+    }
+
+    /// Takes a train of packets for this QP, all at once. Returns `false` if that is not possible, because one
+    /// of them may be refused, or has an effect beyond its message: they must be received one by one then, and
+    /// nothing has happened that this would not do again.
+    pub(crate) fn receive_train(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        net: &NetHeader,
+        packet: &Packet<'_>,
+    ) -> bool {
+        if self.congestion.learns_from(net) {
+            return false;
+        }
+        let target = self.xrc_target(packet);
+        let view = QpView { target: target.as_ref(), ..view_of!(self, ctx) };
+        let taken = if packet.info().is_request {
+            self.recv.receive_train(&view, ctx, packet)
+        } else {
+            self.send.receive_train(&view, ctx, packet)
+        };
+        if taken {
+            self.apply_outcome(ctx, Ok(()));
+        }
+        taken
+    }
+
+    /// The shared receive queue that an XRC request names, if it is known.
+    fn xrc_target(&self, packet: &Packet<'_>) -> Option<Arc<SharedReceiveQueue>> {
+        let srq = packet.xrc_srq()?;
+        // The 8 bits above the number are reserved.
+        self.handle.init.xrcd.as_ref()?.find(srq & 0xff_ffff)
     }
 
     /// Sends at most about `budget` packets. Returns whether more could be sent at once.

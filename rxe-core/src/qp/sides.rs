@@ -86,6 +86,19 @@ impl SendSide {
         }
     }
 
+    /// Takes a train of responses if nothing about it is unusual, else does nothing.
+    pub(super) fn receive_train(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> bool {
+        match self {
+            Self::Rc(requester) => requester.receive_train(view, ctx, packet),
+            Self::Uc(_) | Self::Ud(_) => false,
+        }
+    }
+
     /// Sends up to about `budget` packets. Returns whether more may be sent.
     pub(super) fn transmit(
         &mut self,
@@ -246,6 +259,20 @@ impl RecvSide {
             Self::Ud => ud::receive(view, ctx, net, packet),
         }
         Ok(())
+    }
+
+    /// Takes a train of requests if nothing about it is unusual, else does nothing.
+    pub(super) fn receive_train(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> bool {
+        match self {
+            Self::Rc(responder) => responder.receive_train(view, ctx, packet),
+            Self::Uc(responder) => responder.receive_train(view, ctx, packet),
+            Self::Ud => false,
+        }
     }
 
     /// Sends responses, among them at most `budget` packets with READ data. Returns whether more wait.

@@ -44,6 +44,44 @@ impl Requester {
         result.and_then(|()| self.reap(view, ctx))
     }
 
+    /// Takes a train of READ data, if all of its packets are awaited and can be written. Otherwise nothing has
+    /// happened, but that some of the data may have been written: the packets can be received one by one.
+    pub(crate) fn receive_train(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> bool {
+        let (psn, count) = (packet.psn(), u32::from(packet.count()));
+        let awaited = psn == self.inflight.una() && !packet.next_psn().after(self.inflight.high());
+        let Some(wqe) = self.inflight.front_started().filter(|_| awaited) else { return false };
+        let (SendOp::Read { .. }, Payload::Sges(list)) = (&wqe.request.op, &wqe.request.payload)
+        else {
+            return false;
+        };
+        let index = u32::try_from(psn.diff(wqe.first)).unwrap_or(0);
+        if (index..index + count).any(|index| wqe.ends_chunk(index))
+            || packet.info().kind != OpKind::ReadResponse
+            || packet.payload_len() != view.attr.path_mtu.bytes()
+        {
+            return false;
+        }
+        let bytes = packet.source();
+        let offset = u64::from(index) * packet.payload_len() as u64;
+        let spans = ctx.mem.scatter(view.identity.pd, list, offset, bytes.len());
+        if spans.and_then(|spans| bytes.write_to(&spans)).is_err() {
+            return false;
+        }
+        self.blocked = false;
+        for _ in 0..count {
+            let before = self.inflight.una();
+            // None of these is the last of its request.
+            self.inflight.answered();
+            self.on_progress(view, ctx, before);
+        }
+        true
+    }
+
     fn acknowledgement(
         &mut self,
         view: &QpView<'_>,

@@ -80,11 +80,15 @@ impl Requester {
         batch: &mut TxBatch,
         budget: usize,
     ) -> bool {
-        for _ in 0..budget {
+        let mut left = u32::try_from(budget).unwrap_or(u32::MAX);
+        while left > 0 {
             if batch.is_full() {
                 return true;
             }
-            if self.retry.is_waiting() || !self.send_one(view, ctx, batch) {
+            let sent =
+                if self.retry.is_waiting() { 0 } else { self.send_next(view, ctx, batch, left) };
+            left = left.saturating_sub(sent.max(1));
+            if sent == 0 {
                 if self.lacks_ack_req() {
                     self.since_ack_req = 0;
                     self.inflight.rewind();
@@ -137,28 +141,39 @@ impl Requester {
         self.posted = true;
     }
 
-    /// Sends one packet or executes one local request. Returns `false` if neither is possible.
-    fn send_one(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, batch: &mut TxBatch) -> bool {
+    /// Sends one packet, or a train of at most `budget`, or executes one local request. Returns how many
+    /// packets that counts as: 0 if nothing is possible.
+    fn send_next(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+        batch: &mut TxBatch,
+        budget: u32,
+    ) -> u32 {
         if self.inflight.current().is_none() {
             self.take(view, ctx);
         }
-        let Some((wqe, started)) = self.inflight.current() else { return false };
+        let Some((wqe, started)) = self.inflight.current() else { return 0 };
         if wqe.failed.is_some() {
-            return false;
+            return 0;
         }
         if !started {
             if self.drain != Drain::No || self.is_fenced(wqe) {
-                return false;
+                return 0;
             }
             if wqe.request.op.is_local() {
-                return self.do_local(view, ctx);
+                return u32::from(self.do_local(view, ctx));
             }
             let mtu = view.attr.path_mtu.bytes();
             let chunk = self.window.read_chunk(view.window.share, view.attr.max_rd_atomic);
             self.inflight.start(packets(wqe.len, mtu), chunk);
         }
-        let Some(count) = self.admitted(view) else { return false };
-        self.emit(view, ctx, batch, count)
+        let Some(count) = self.admitted(view) else { return 0 };
+        let train = self.train(view, ctx, budget);
+        if train > 1 && self.emit_train(view, ctx, batch, train) {
+            return train.into();
+        }
+        u32::from(self.emit(view, ctx, batch, count))
     }
 
     /// Executes a request that sends nothing. It completes when all requests before it have.
@@ -174,6 +189,26 @@ impl Requester {
                 false
             }
         }
+    }
+
+    /// How many packets may be sent as a train now, at most `budget`: those between the first and the last of
+    /// a SEND or WRITE, as far as the window goes, and up to the next that asks for an acknowledgement. 1 if
+    /// none follows the next one.
+    fn train(&self, view: &QpView<'_>, ctx: &mut Ctx<'_>, budget: u32) -> u16 {
+        let Some((wqe, _)) = self.inflight.current() else { return 1 };
+        let index = self.inflight.packet_index();
+        let middle = wqe.packets.saturating_sub(index + 1);
+        let has_payload = matches!(
+            wqe.request.op,
+            SendOp::Send { .. } | SendOp::SendInvalidate { .. } | SendOp::Write { .. }
+        );
+        if index == 0 || middle < 2 || !has_payload {
+            return 1;
+        }
+        let room = self.limit(view).saturating_sub(self.inflight.unacknowledged());
+        let to_ack_req = self.ack_req_interval(view).saturating_sub(self.since_ack_req.into());
+        let count = middle.min(room).min(to_ack_req).min(budget);
+        if count < 2 { 1 } else { count.min(ctx.max_train(view).into()).try_into().unwrap_or(1) }
     }
 
     /// How many PSNs the next packet takes: one, or for a READ request those of its response. `None`
@@ -199,6 +234,30 @@ impl Requester {
         (room > 0).then_some(1)
     }
 
+    /// Sends a train. Returns `false`, with nothing done, if it must be packets one by one.
+    fn emit_train(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+        batch: &mut TxBatch,
+        count: u16,
+    ) -> bool {
+        let index = self.inflight.packet_index();
+        let Some((wqe, _)) = self.inflight.current() else { return false };
+        let ack_req = self.sets_ack_req(view, count.into(), false);
+        let memory = (ctx.mem, view.identity.pd);
+        let segment = Segment::new(wqe.outgoing(view), index, count.into());
+        let Some(direct) = ctx.direct() else { return false };
+        let sent = segment.emit_train(memory, batch, direct, view.net, ack_req, count);
+        if sent != Ok(true) {
+            // If a part of the memory may not be read, the packets before it are sent nevertheless.
+            return false;
+        }
+        self.sent(view, ctx, count.into(), ack_req, false);
+        true
+    }
+
+    /// Sends one packet.
     fn emit(
         &mut self,
         view: &QpView<'_>,
@@ -215,7 +274,7 @@ impl Requester {
         }
         let Some((wqe, _)) = self.inflight.current() else { return false };
         let awaits_data = wqe.request.op.is_answered();
-        let ack_req = !awaits_data && self.sets_ack_req(view, last);
+        let ack_req = !awaits_data && self.sets_ack_req(view, 1, last);
         let memory = (ctx.mem, view.identity.pd);
         let segment =
             Segment::new(wqe.outgoing(view), index, count).with_kernel_icrc(self.kernel_icrc);
@@ -226,24 +285,42 @@ impl Requester {
             self.inflight.fail_current(Status::LocalProtection);
             return false;
         }
+        self.sent(view, ctx, count, ack_req, awaits_data);
+        true
+    }
+
+    /// Records that the next `count` PSNs were sent. `ack_req`: the last asks for an acknowledgement.
+    /// `awaits_data`: it was a READ request or an atomic.
+    fn sent(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &Ctx<'_>,
+        count: u32,
+        ack_req: bool,
+        awaits_data: bool,
+    ) {
         if (ack_req || awaits_data) && self.retry.is_timing() {
-            let psn = self.inflight.next_psn();
+            let ahead = if awaits_data { 0 } else { count - 1 };
+            let psn = self.inflight.next_psn().add(ahead);
             if !psn.before(self.inflight.high()) {
                 self.retry.time(ctx.now, psn);
             }
         }
         self.inflight.sent(count, awaits_data);
-        self.since_ack_req = if ack_req || awaits_data { 0 } else { self.since_ack_req + 1 };
+        let asked = ack_req || awaits_data;
+        let since = if asked { 0 } else { u32::from(self.since_ack_req) + count };
+        self.since_ack_req = u8::try_from(since).unwrap_or(u8::MAX);
         self.retry.on_sent(ctx.now, view.attr);
-        true
     }
 
-    /// Whether the next packet asks for an acknowledgement. It does if no packet that asks will
-    /// follow at once; and some packets of a long message do, so that the window keeps moving.
-    fn sets_ack_req(&self, view: &QpView<'_>, last: bool) -> bool {
-        let used = self.inflight.unacknowledged() + 1;
+    /// Whether the last of the next `count` packets asks for an acknowledgement. It does if no packet that
+    /// asks will follow at once; and some packets of a long message do, so that the window keeps moving.
+    /// `last`: it is the last of its message.
+    fn sets_ack_req(&self, view: &QpView<'_>, count: u32, last: bool) -> bool {
+        let used = self.inflight.unacknowledged() + count;
         let limit = self.limit(view);
-        if used >= limit || u32::from(self.since_ack_req) + 1 >= self.ack_req_interval(view) {
+        let since = u32::from(self.since_ack_req) + count;
+        if used >= limit || since >= self.ack_req_interval(view) {
             return true;
         }
         // The next request may have to wait: for a fence, for the READ limit, or because the queue

@@ -5,7 +5,7 @@
 
 use crate::bounds::max_responses;
 use crate::event::{Event, MemoryRange, ResponderError};
-use crate::mem::{Access, AccessError, Source};
+use crate::mem::{Access, AccessError, Source, Span};
 use crate::message::{Assembly, Delivered, check, packets};
 use crate::service::{ConnectionError, Ctx, QpHandle, QpView};
 use crate::types::Psn;
@@ -107,6 +107,18 @@ impl Responder {
         }
     }
 
+    /// Takes a train, if all of its packets are executed. Otherwise nothing has happened, but that some of its
+    /// payload may have been written: the packets can be received one by one.
+    pub(crate) fn receive_train(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> bool {
+        let in_order = !self.refused && packet.psn() == self.expected;
+        in_order && self.execute(view, ctx, packet).is_ok()
+    }
+
     /// Records that the packet at `psn` was dropped.
     fn note_dropped(&mut self, psn: Psn) {
         if !psn.before(self.dropped_to) {
@@ -126,7 +138,7 @@ impl Responder {
         }
     }
 
-    /// Checks the packet, in order, and executes it. Its PSN is the expected one.
+    /// Checks the packet or the train, in order, and executes it. Its PSN is the expected one.
     fn execute(
         &mut self,
         view: &QpView<'_>,
@@ -164,9 +176,9 @@ impl Responder {
         if delivered == Delivered::Whole {
             self.message_done();
         }
-        self.advance_by(1);
+        self.advance_by(packet.count().into());
         if packet.ack_req() {
-            self.responses.acknowledge(packet.psn(), self.msn);
+            self.responses.acknowledge(packet.next_psn().sub(1), self.msn);
         }
     }
 
@@ -424,10 +436,10 @@ impl Responder {
                     self.responses.pop();
                 }
                 Response::Read(_) if budget == 0 => break,
-                Response::Read(mut read) => match send_data(view, ctx, batch, &mut read) {
-                    Ok(last) => {
-                        budget -= 1;
-                        if last {
+                Response::Read(mut read) => match send_data(view, ctx, batch, &mut read, budget) {
+                    Ok(sent) => {
+                        budget = budget.saturating_sub(sent);
+                        if read.sent == read.packets {
                             self.responses.pop();
                         } else {
                             *response = Response::Read(read);
@@ -498,33 +510,75 @@ fn asked(packet: &Packet<'_>) -> Option<MemoryRange> {
     of_reth.or_else(|| packet.atomic().map(|a| MemoryRange { addr: a.va, len: 8, key: a.rkey }))
 }
 
-/// Sends the next packet of a READ's data. Returns whether that was the last.
+/// Sends the next packet of a READ's data, or a train of at most `budget`. Returns how many packets.
 fn send_data(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
     batch: &mut TxBatch,
     read: &mut ReadResponse,
-) -> Result<bool, AccessError> {
+    budget: usize,
+) -> Result<usize, AccessError> {
     let mtu = view.attr.path_mtu.bytes();
-    let offset = u64::from(read.sent) * mtu as u64;
-    let left = u64::from(read.len) - offset.min(u64::from(read.len));
-    let len = usize::try_from(left.min(mtu as u64)).unwrap_or(mtu);
+    let middle = usize::try_from(read.packets.saturating_sub(read.sent + 1)).unwrap_or(usize::MAX);
+    if read.sent > 0 && middle.min(budget) > 1 {
+        let count = middle.min(budget).min(ctx.max_train(view).into());
+        // If a part of the memory may not be read, the packets before it are sent nevertheless.
+        if count > 1 && send_data_train(view, ctx, batch, read, count) == Ok(true) {
+            return Ok(count);
+        }
+    }
+    let (bth, ext) = data_headers(view, read);
+    let span = data(view, ctx, read, mtu)?;
+    batch.packet(ctx.direct(), view.net, &bth, &ext, Source::Spans(span.as_slice()))?;
+    read.sent += 1;
+    Ok(1)
+}
+
+/// Sends `count` packets from the middle of a READ's data as a train; whether that was possible.
+fn send_data_train(
+    view: &QpView<'_>,
+    ctx: &mut Ctx<'_>,
+    batch: &mut TxBatch,
+    read: &mut ReadResponse,
+    count: usize,
+) -> Result<bool, AccessError> {
+    let (bth, ext) = data_headers(view, read);
+    let span = data(view, ctx, read, count * view.attr.path_mtu.bytes())?;
+    let (Some(direct), Ok(count)) = (ctx.direct(), u16::try_from(count)) else { return Ok(false) };
+    let payload = Source::Spans(span.as_slice());
+    let sent = batch.train(direct, view.net, &bth, &ext, payload, count)?;
+    if sent {
+        read.sent += u32::from(count);
+    }
+    Ok(sent)
+}
+
+/// The headers of the next packet of a READ's data.
+fn data_headers(view: &QpView<'_>, read: &ReadResponse) -> (Bth, Ext) {
     let position = Position::of(read.sent, read.packets);
     let has_aeth = position != Position::Middle;
     let ext = Ext { aeth: has_aeth.then(|| Aeth::ack(read.msn)), ..Ext::default() };
-    let span = if len == 0 {
-        None
-    } else {
-        let at = read.va.wrapping_add(offset);
-        let need = check::right(OpKind::ReadRequest);
-        Some(ctx.mem.remote(read.pd, view.qpn(), read.rkey, at, len as u64, need)?)
-    };
     let psn = read.first.add(read.sent);
     let opcode = Opcode::read_response(position).in_connected(view.service());
-    let bth = Bth::new(opcode, view.attr.dest_qp_num, psn);
-    batch.packet(ctx.direct(), view.net, &bth, &ext, Source::Spans(span.as_slice()))?;
-    read.sent += 1;
-    Ok(matches!(position, Position::Last | Position::Only))
+    (Bth::new(opcode, view.attr.dest_qp_num, psn), ext)
+}
+
+/// The memory of the next bytes of a READ's data, `most` at most; `None` if there are none.
+fn data<'a>(
+    view: &QpView<'_>,
+    ctx: &Ctx<'a>,
+    read: &ReadResponse,
+    most: usize,
+) -> Result<Option<Span<'a>>, AccessError> {
+    let offset = u64::from(read.sent) * view.attr.path_mtu.bytes() as u64;
+    let left = u64::from(read.len) - offset.min(u64::from(read.len));
+    let len = left.min(most as u64);
+    if len == 0 {
+        return Ok(None);
+    }
+    let at = read.va.wrapping_add(offset);
+    let need = check::right(OpKind::ReadRequest);
+    ctx.mem.remote(read.pd, view.qpn(), read.rkey, at, len, need).map(Some)
 }
 
 /// Sends a response without payload.

@@ -104,6 +104,9 @@ pub(crate) struct Window {
     pub(crate) max_mtu: Mtu,
 }
 
+/// The packets of a train at most.
+const MAX_TRAIN: u16 = 64;
+
 /// The context of one call into a QP.
 pub(crate) struct Ctx<'a> {
     pub(crate) now: Time,
@@ -130,6 +133,16 @@ impl<'a> Ctx<'a> {
     #[inline]
     pub(crate) fn direct(&mut self) -> Option<&mut (dyn Direct + 'a)> {
         self.direct.as_deref_mut()
+    }
+
+    /// How many packets of the path MTU may leave as one train ([`Apart`](crate::wire::Apart)); 1
+    /// where there are none.
+    #[inline]
+    pub(crate) fn max_train(&mut self, view: &QpView<'_>) -> u16 {
+        let mtu = view.attr.path_mtu.bytes();
+        let direct = self.direct.as_deref_mut();
+        let bytes = direct.map_or(0, |it| it.max_train(view.net, view.attr.dest_qp_num));
+        u16::try_from(bytes / mtu).unwrap_or(u16::MAX).clamp(1, MAX_TRAIN)
     }
 
     /// Looks up memory that a peer names, to be read.

@@ -44,7 +44,8 @@ impl Requester {
         batch: &mut TxBatch,
         budget: usize,
     ) -> Result<bool, SendError> {
-        for _ in 0..budget {
+        let mut left = u32::try_from(budget).unwrap_or(u32::MAX);
+        while left > 0 {
             if batch.is_full() {
                 return Ok(true);
             }
@@ -62,9 +63,23 @@ impl Requester {
                 dest_qp: view.attr.dest_qp_num,
             };
             let memory = (ctx.mem, view.identity.pd);
+            // Packets between the first and the last can leave as a train.
+            let middle = if *sent > 0 { message.packets - *sent - 1 } else { 0 }.min(left);
+            if middle > 1 {
+                let count = middle.min(ctx.max_train(view).into());
+                let segment = Segment::new(outgoing, *sent, count);
+                if let (Some(direct), 2.., Ok(count)) = (ctx.direct(), count, count.try_into())
+                    && segment.emit_train(memory, batch, direct, view.net, false, count) == Ok(true)
+                {
+                    *sent += u32::from(count);
+                    left -= u32::from(count);
+                    continue;
+                }
+            }
             let segment = Segment::new(outgoing, *sent, 1);
             let emitted = segment.emit(memory, batch, ctx.direct(), view.net, false);
             *sent += 1;
+            left -= 1;
             if emitted.is_err() || *sent == message.packets {
                 let done = self.sending.take();
                 let Some((message, _)) = done else { return Ok(false) };

@@ -48,22 +48,29 @@ impl Responder {
         }
     }
 
+    /// Takes a train, if all of its packets are executed. Otherwise nothing has happened, but that some of its
+    /// payload may have been written: the packets can be received one by one.
+    pub(crate) fn receive_train(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> bool {
+        // A message of which the rest is skipped was given up, and none of its packets is in sequence.
+        let taken = packet.psn() == self.expected && self.deliver(view, ctx, packet).is_ok();
+        if taken {
+            self.expected = packet.next_psn();
+        }
+        taken
+    }
+
     fn execute(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), DropReason> {
-        let info = packet.info();
-        let checks = check::sequence(self.message.assembling(), info)
-            .and_then(|()| check::enabled(packet, view.attr.qp_access_flags))
-            .and_then(|()| check::length(packet, view.attr.path_mtu.bytes()));
-        let result = checks.and_then(|()| match info.kind {
-            OpKind::Send => self.message.send(view, ctx, packet),
-            OpKind::Write => self.message.write(view, ctx, packet),
-            _ => Err(ResponderError::OperationNotEnabled),
-        });
-        match result {
+        match self.deliver(view, ctx, packet) {
             Ok(Delivered::Part) => Ok(()),
             Ok(Delivered::Whole) => {
                 ctx.events.counters.rcvd_uc_msgs += 1;
@@ -82,6 +89,24 @@ impl Responder {
                 }
                 Err(reason)
             }
+        }
+    }
+
+    /// Checks a packet or a train, and adds it to its message.
+    fn deliver(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<Delivered, ResponderError> {
+        let info = packet.info();
+        check::sequence(self.message.assembling(), info)?;
+        check::enabled(packet, view.attr.qp_access_flags)?;
+        check::length(packet, view.attr.path_mtu.bytes())?;
+        match info.kind {
+            OpKind::Send => self.message.send(view, ctx, packet),
+            OpKind::Write => self.message.write(view, ctx, packet),
+            _ => Err(ResponderError::OperationNotEnabled),
         }
     }
 

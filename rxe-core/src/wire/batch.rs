@@ -245,6 +245,37 @@ impl TxBatch {
         pushed
     }
 
+    /// Sends a train of `count` packets at once if `direct` takes it ([`Direct::send_train`]); whether it has.
+    /// The pad count in `bth` is set here.
+    ///
+    /// # Errors
+    /// The payload's memory is not mapped; nothing was sent.
+    #[inline]
+    pub(crate) fn train(
+        &mut self,
+        direct: &mut (dyn Direct + '_),
+        net: &NetHeader,
+        bth: &Bth,
+        ext: &Ext,
+        payload: Source<'_>,
+        count: u16,
+    ) -> Result<bool, AccessError> {
+        if self.held_up || self.pending().iter().any(|burst| burst.net.dst == net.dst) {
+            return Ok(false);
+        }
+        let each = payload.len() / usize::from(count.max(1));
+        self.head.clear();
+        emit::header(&mut self.head, bth, ext, each);
+        if direct.send_train(net, &self.head, &payload, count)? != Placed::Sent {
+            return Ok(false);
+        }
+        let total = usize::from(count) * emit::len(bth.opcode, each);
+        self.direct += total;
+        self.total.0 += u64::from(count);
+        self.total.1 += total as u64;
+        Ok(true)
+    }
+
     /// Appends one packet: `write` puts BTH to ICRC at the end of the buffer, told what its ICRC must
     /// be computed for. It joins the last burst where destination, size and limits let
     /// it, else it begins a new one; `len` is the number of bytes that `write` will append.

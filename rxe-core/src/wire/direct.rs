@@ -5,6 +5,7 @@ use super::NetHeader;
 use super::header_len::pad;
 use super::icrc::{self, Prefix};
 use crate::mem::{AccessError, Source};
+use crate::types::Qpn;
 
 /// Sends single packets at once. One that stays on this host has neither pad nor ICRC: memory is no wire, and
 /// whoever could damage it could as well write a right ICRC. For a wire, [`write_whole`] makes the packet.
@@ -20,6 +21,29 @@ pub trait Direct {
         head: &[u8],
         payload: &Source<'_>,
     ) -> Result<Placed, AccessError>;
+
+    /// How many bytes of payload a train to this queue pair may have ([`Apart`](super::Apart)); 0 if the way
+    /// there carries none.
+    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
+        let _ = (net, dest_qp);
+        0
+    }
+
+    /// Sends a train of `count` packets: `head` are the headers of the first, but asks for an acknowledgement if
+    /// the last does; `payload` is that of all.
+    ///
+    /// # Errors
+    /// The payload's memory is not mapped; nothing was sent.
+    fn send_train(
+        &mut self,
+        net: &NetHeader,
+        head: &[u8],
+        payload: &Source<'_>,
+        count: u16,
+    ) -> Result<Placed, AccessError> {
+        let _ = (net, head, payload, count);
+        Ok(Placed::Elsewhere)
+    }
 }
 
 /// Bytes from BTH to ICRC of a packet with `head` bytes of headers and `payload` bytes of payload.

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::header_len;
+use super::{bth, header_len};
 use crate::mem::Span;
 
 /// The UDP destination port of RoCEv2. IBTA A17.3.1.1.
@@ -95,11 +95,15 @@ pub struct Frame<'a> {
 
 /// A packet from a process of this host, through memory: its payload stands apart from its headers and
 /// may still change, and it has neither pad nor ICRC, because it was on no wire.
+///
+/// Or a train: some packets from the middle of a message, whose payloads follow one another. The headers are
+/// those of the first; each packet has the next PSN, and only the last may ask for an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub struct Apart<'a> {
     head: [u8; Apart::MAX_HEAD],
     head_len: usize,
-    /// The payload.
+    count: u16,
+    /// The payload, of all packets of a train.
     pub payload: Span<'a>,
 }
 
@@ -110,9 +114,38 @@ impl<'a> Apart<'a> {
     /// A packet with these headers, from the BTH on. `None` if they are longer than any.
     #[inline]
     pub fn new(head: &[u8], payload: Span<'a>) -> Option<Self> {
+        Self::train(head, payload, 1)
+    }
+
+    /// So many packets with these headers, from the BTH on. `None` if the headers are longer than any, or there
+    /// is no packet.
+    #[inline]
+    pub fn train(head: &[u8], payload: Span<'a>, count: u16) -> Option<Self> {
         let mut bytes = [0; Self::MAX_HEAD];
         bytes.get_mut(..head.len())?.copy_from_slice(head);
-        Some(Self { head: bytes, head_len: head.len(), payload })
+        (count > 0).then_some(Self { head: bytes, head_len: head.len(), count, payload })
+    }
+
+    /// How many packets this is.
+    #[inline]
+    pub fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// Each packet by itself.
+    pub fn packets(&self) -> impl Iterator<Item = Self> + use<'a> {
+        let all = *self;
+        (0..all.count).filter_map(move |index| all.nth(index))
+    }
+
+    fn nth(&self, index: u16) -> Option<Self> {
+        let mut packet = Self { count: 1, ..*self };
+        if self.count > 1 {
+            let len = self.payload.len() / usize::from(self.count);
+            packet.payload = self.payload.part(usize::from(index) * len, len)?;
+            bth::advance(&mut packet.head, index, index + 1 == self.count);
+        }
+        Some(packet)
     }
 
     /// The headers, from the BTH on. Nothing in them has been checked.
@@ -133,7 +166,10 @@ impl<'a> Frame<'a> {
 
     /// How many packets it holds.
     pub fn count(&self) -> usize {
-        if self.apart.is_empty() { self.payloads().count() } else { self.apart.len() }
+        if self.apart.is_empty() {
+            return self.payloads().count();
+        }
+        self.apart.iter().map(|packets| usize::from(packets.count())).sum()
     }
 
     /// Each packet, from BTH to ICRC, of those that do not stand apart.

@@ -8,7 +8,7 @@
 use super::bth::BthView;
 use super::header_len;
 use super::net::Apart;
-use super::opcode::OpInfo;
+use super::opcode::{OpInfo, Position};
 use super::{Aeth, AtomicEth, Bth, Deth, DropReason, Ext, Feth, OpKind, Opcode, Reth, icrc};
 use crate::mem::{Source, Span};
 use crate::types::{Pkey, Psn, Qpn};
@@ -23,6 +23,8 @@ pub struct Packet<'a> {
     payload_end: usize,
     /// The payload, if it does not stand in `bytes`.
     apart: Option<&'a Span<'a>>,
+    /// How many packets this is ([`Apart`]).
+    count: u16,
 }
 
 /// The BTH, and the row of its opcode.
@@ -50,11 +52,11 @@ impl<'a> Packet<'a> {
         if body != 0 && !info.has_payload {
             return Err(DropReason::UnexpectedPayload);
         }
-        Ok(Self { bytes, bth, info, payload_end: info.header_len + payload, apart: None })
+        Ok(Self { bytes, bth, info, payload_end: info.header_len + payload, apart: None, count: 1 })
     }
 
-    /// Checks the structure of a packet whose payload stands apart from its headers. The pad, which it does
-    /// not have, must be what makes the payload a multiple of 4.
+    /// Checks the structure of a packet whose payload stands apart from its headers, or of a train of them. The
+    /// pad, which it does not have, must be what makes the payload a multiple of 4.
     #[inline]
     pub fn parse_apart(packet: &'a Apart<'a>) -> Result<Self, DropReason> {
         let bytes = packet.head();
@@ -62,8 +64,11 @@ impl<'a> Packet<'a> {
         if bytes.len() < info.header_len {
             return Err(DropReason::Truncated);
         }
-        let payload = packet.payload.len();
-        if bytes.len() > info.header_len {
+        let count = usize::from(packet.count());
+        let payload = packet.payload.len() / count;
+        // Only packets from the middle of a message have the same headers, and as much payload.
+        let alike = count == 1 || info.position == Position::Middle;
+        if bytes.len() > info.header_len || !alike || payload * count != packet.payload.len() {
             return Err(DropReason::BadLength);
         }
         if usize::from(bth.pad()) != header_len::pad(payload) {
@@ -73,19 +78,44 @@ impl<'a> Packet<'a> {
             return Err(DropReason::UnexpectedPayload);
         }
         let payload_end = info.header_len;
-        Ok(Self { bytes, bth, info, payload_end, apart: Some(&packet.payload) })
+        let (apart, count) = (Some(&packet.payload), packet.count());
+        Ok(Self { bytes, bth, info, payload_end, apart, count })
     }
 
-    /// Bytes from BTH to ICRC, as on a wire.
+    /// How many packets this is: 1, or more for a train, which stands for packets that differ only in PSN and
+    /// payload, and of which only the last may ask for an acknowledgement. Its PSN is that of the first, and
+    /// whether it asks that of the last.
+    #[inline]
+    pub fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// The PSN behind the last of them.
+    #[inline]
+    pub fn next_psn(&self) -> Psn {
+        self.psn().add(self.count.into())
+    }
+
+    /// Bytes from BTH to ICRC, as on a wire, of all of them.
     #[inline]
     pub fn wire_len(&self) -> usize {
+        if self.apart.is_none() {
+            return self.bytes.len();
+        }
+        let each = self.bytes.len() + self.payload_len().next_multiple_of(4) + icrc::LEN;
+        usize::from(self.count) * each
+    }
+
+    /// Bytes of payload of each packet, without the pad.
+    #[inline]
+    pub fn payload_len(&self) -> usize {
         match self.apart {
-            None => self.bytes.len(),
-            Some(payload) => self.bytes.len() + payload.len().next_multiple_of(4) + icrc::LEN,
+            None => self.payload_end - self.info.header_len,
+            Some(payload) => payload.len() / usize::from(self.count),
         }
     }
 
-    /// The payload without its pad, wherever it stands.
+    /// The payload without its pad, wherever it stands; of all packets of a train.
     #[inline]
     pub fn source(&self) -> Source<'a> {
         match self.apart {

@@ -1,6 +1,6 @@
 //! Packets that were on no wire, as they would have been on one.
 
-use super::{Frame, header_len, icrc};
+use super::{Apart, Frame, header_len, icrc};
 use crate::mem::Source;
 
 impl Frame<'_> {
@@ -10,7 +10,7 @@ impl Frame<'_> {
         if self.apart.is_empty() {
             return f(self);
         }
-        for packet in self.apart {
+        for packet in self.apart.iter().flat_map(Apart::packets) {
             buf.clear();
             buf.extend_from_slice(packet.head());
             if Source::Spans(&[packet.payload]).append_to(buf).is_err() {

@@ -6,9 +6,10 @@ use std::io;
 use std::time::Duration;
 
 use rxe_core::mem::{AccessError, Source};
+use rxe_core::types::Qpn;
 use rxe_core::wire::{Direct, Frame, NetHeader, Placed};
 
-use super::link::{Incoming, Outgoing, Pushed, SendError};
+use super::link::{Incoming, MAX_TRAIN, Outgoing, Pushed, SendError};
 use super::ring::{Broken, MAX_RECORD};
 use super::watched::Watched;
 use super::{CONTROL, WAKE};
@@ -60,6 +61,21 @@ impl Lane {
     ) -> Result<usize, Broken> {
         self.to.receive(budget, &mut self.buf, sink).map(|(packets, _)| packets)
     }
+
+    fn put(
+        &mut self,
+        net: &NetHeader,
+        head: &[u8],
+        payload: &Source<'_>,
+        count: u16,
+    ) -> Result<Placed, AccessError> {
+        match self.from.send(net, head, payload, count) {
+            Ok(true) => Ok(Placed::Sent),
+            Ok(false) => Ok(Placed::NoRoom),
+            Err(SendError::Payload(why)) => Err(why),
+            Err(SendError::Broken) => Ok(Placed::Elsewhere),
+        }
+    }
 }
 
 impl Direct for Lane {
@@ -69,11 +85,20 @@ impl Direct for Lane {
         head: &[u8],
         payload: &Source<'_>,
     ) -> Result<Placed, AccessError> {
-        match self.from.send(net, head, payload) {
-            Ok(true) => Ok(Placed::Sent),
-            Ok(false) => Ok(Placed::NoRoom),
-            Err(SendError::Payload(why)) => Err(why),
-            Err(SendError::Broken) => Ok(Placed::Elsewhere),
-        }
+        self.put(net, head, payload, 1)
+    }
+
+    fn max_train(&mut self, _: &NetHeader, _: Qpn) -> usize {
+        MAX_TRAIN
+    }
+
+    fn send_train(
+        &mut self,
+        net: &NetHeader,
+        head: &[u8],
+        payload: &Source<'_>,
+        count: u16,
+    ) -> Result<Placed, AccessError> {
+        self.put(net, head, payload, count)
     }
 }

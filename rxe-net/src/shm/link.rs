@@ -23,14 +23,14 @@ use crate::sys::unix::UnixSocket;
 
 /// The message that goes with the descriptors of a ring and of its wake-up.
 /// The last byte is the version of what is in a ring: both ends must have the same.
-pub(super) const OFFER: [u8; 4] = *b"rxm\x03";
+pub(super) const OFFER: [u8; 4] = *b"rxm\x04";
 
 /// The tag of a record that holds a frame as [`message`] writes it.
 pub(super) const FRAME: u32 = 1;
 
-/// What a record holds that is one packet without pad and ICRC, and how: its tag is [`PACKET`] with these
-/// added. The record has the header of [`message`] if it is not that of the last packet, the packet's
-/// headers, and its payload.
+/// What a record holds that is one packet without pad and ICRC, or a train of them ([`Apart`]), and how: its
+/// tag is [`PACKET`] with these added. The record has the header of [`message`] if it is not that of the last
+/// packet, the packet's headers, and its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PacketTag {
     /// The record begins with a header.
@@ -39,6 +39,8 @@ struct PacketTag {
     aligned: bool,
     /// Bytes of the packet's headers.
     head_len: usize,
+    /// Packets, at least 1.
+    count: u16,
 }
 
 const PACKET: u32 = 2;
@@ -52,15 +54,16 @@ impl PacketTag {
     fn to_word(self) -> u32 {
         let head_len = u32::try_from(self.head_len).unwrap_or(u32::from(u8::MAX));
         let flag = |on: bool, bit| if on { bit } else { 0 };
-        PACKET | flag(self.named, Self::NAMED) | flag(self.aligned, Self::ALIGNED) | head_len << 16
+        let flags = flag(self.named, Self::NAMED) | flag(self.aligned, Self::ALIGNED);
+        PACKET | flags | head_len << 16 | u32::from(self.count - 1) << 24
     }
 
     /// `None` if the record holds no packet of this kind.
     fn parse(word: u32) -> Option<Self> {
-        let [kind, _, head_len, _] = word.to_le_bytes();
-        let head_len = usize::from(head_len);
-        let tag =
-            Self { named: word & Self::NAMED != 0, aligned: word & Self::ALIGNED != 0, head_len };
+        let [kind, _, head_len, more] = word.to_le_bytes();
+        let (head_len, count) = (usize::from(head_len), u16::from(more) + 1);
+        let (named, aligned) = (word & Self::NAMED != 0, word & Self::ALIGNED != 0);
+        let tag = Self { named, aligned, head_len, count };
         (u32::from(kind) == PACKET && tag.to_word() == word && head_len <= Apart::MAX_HEAD)
             .then_some(tag)
     }
@@ -77,8 +80,10 @@ impl PacketTag {
     }
 }
 
-/// Packets handed over at a time.
+/// Packets handed over at a time, about.
 const BATCH: usize = 16;
+/// Bytes of payload of a train: more would make the receiver wait longer for the first of them.
+pub(super) const MAX_TRAIN: usize = 32 << 10;
 
 /// The sender's end.
 #[derive(Debug)]
@@ -171,18 +176,19 @@ impl Outgoing {
         })
     }
 
-    /// Puts in one packet without pad and ICRC, whose payload is copied straight into the ring. Returns
-    /// `false` if there is no room.
+    /// Puts in `count` packets without pad and ICRC, 256 at most, whose payload is copied straight into the
+    /// ring. Returns `false` if there is no room.
     pub(super) fn send(
         &mut self,
         net: &NetHeader,
         head: &[u8],
         payload: &Source<'_>,
+        count: u16,
     ) -> Result<bool, SendError> {
         let len = payload.len();
         let named = self.net.as_ref() != Some(net);
         let aligned = len >= PacketTag::ALIGN_FROM;
-        let tag = PacketTag { named, aligned, head_len: head.len() };
+        let tag = PacketTag { named, aligned, head_len: head.len(), count };
         let Some(record) = self.ring.reserve(tag.payload_at() + len)? else { return Ok(false) };
         if named {
             record.write(0, &message::emit_header(net, 1))?;
@@ -190,7 +196,9 @@ impl Outgoing {
         record.write(tag.head_at(), head)?;
         payload.write_to(&[record.span(tag.payload_at(), len)]).map_err(SendError::Payload)?;
         record.commit(tag.to_word())?;
-        self.net = Some(*net);
+        if named {
+            self.net = Some(*net);
+        }
         self.fresh = true;
         Ok(true)
     }
@@ -339,10 +347,10 @@ impl Incoming {
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<(usize, usize), Broken> {
         let mut packets = SmallVec::<[Apart<'_>; BATCH]>::new();
-        let mut bytes = 0;
+        let (mut count, mut bytes) = (0, 0);
         let mut cursor = self.ring.cursor();
         let mut place = cursor.place();
-        while packets.len() < budget.min(BATCH) {
+        while count < budget.min(BATCH) {
             let Some(record) = cursor.next()? else { break };
             let Some(tag) = PacketTag::parse(record.tag) else { break };
             if tag.named && !packets.is_empty() {
@@ -360,8 +368,9 @@ impl Incoming {
             let head = &mut head[..tag.head_len];
             record.read(tag.head_at(), head)?;
             let payload = record.span(tag.payload_at(), payload_len);
-            packets.push(Apart::new(head, payload).ok_or(Broken)?);
-            bytes += tag.head_len + payload_len;
+            packets.push(Apart::train(head, payload, tag.count).ok_or(Broken)?);
+            count += usize::from(tag.count);
+            bytes += usize::from(tag.count) * tag.head_len + payload_len;
             place = cursor.place();
         }
         if packets.is_empty() {
@@ -370,7 +379,6 @@ impl Incoming {
         let net = self.net.ok_or(Broken)?;
         self.address = Some(net.dst);
         sink(&Frame { apart: &packets, ..Frame::single(net, &[]) });
-        let count = packets.len();
         drop(packets);
         self.ring.release(place)?;
         Ok((count, bytes))

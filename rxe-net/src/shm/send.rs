@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use rxe_core::mem::{AccessError, Source};
+use rxe_core::types::Qpn;
 use rxe_core::wire::{Direct, Frame, NetHeader, Placed, TxBatch, qpn_block};
 
-use super::link::{Outgoing, Pushed, SendError};
+use super::link::{MAX_TRAIN, Outgoing, Pushed, SendError};
 use super::ring::{self, Broken};
 use super::watched::Watched;
 use super::{CONTROL, Destination, Route, Shm};
@@ -161,6 +162,40 @@ impl<B: Backend + Sharing> Shm<B> {
         Ok(placed)
     }
 
+    /// Puts packets into the ring to their destination; one packet may also leave this host.
+    #[inline]
+    fn send_packets(
+        &mut self,
+        net: &NetHeader,
+        head: &[u8],
+        payload: &Source<'_>,
+        count: u16,
+    ) -> Result<Placed, AccessError> {
+        let to = (net.dst, qpn_block(head));
+        let Some(index) = self.ring_of(net.src, to) else {
+            if count > 1 {
+                return Ok(Placed::Elsewhere);
+            }
+            return self.send_on_wire(net, head, payload);
+        };
+        let Some(link) = &mut self.rings[index] else { return Ok(Placed::Elsewhere) };
+        match link.send(net, head, payload, count) {
+            Ok(true) => {
+                self.touch(index);
+                self.counters.tx_packets += u64::from(count);
+                let heads = usize::from(count) * head.len();
+                self.counters.tx_bytes += (heads + payload.len()) as u64;
+                Ok(Placed::Sent)
+            }
+            Ok(false) => Ok(Placed::NoRoom),
+            Err(SendError::Payload(why)) => Err(why),
+            Err(SendError::Broken) => {
+                self.give_up(to);
+                Ok(Placed::Elsewhere)
+            }
+        }
+    }
+
     fn send_to_self(&mut self, frame: &Frame<'_>) -> Pushed {
         if self.own_bytes + frame.payload.len() > OWN_CAPACITY {
             return Pushed::Lost;
@@ -192,24 +227,21 @@ impl<B: Backend + Sharing> Direct for Shm<B> {
         head: &[u8],
         payload: &Source<'_>,
     ) -> Result<Placed, AccessError> {
-        let to = (net.dst, qpn_block(head));
-        let Some(index) = self.ring_of(net.src, to) else {
-            return self.send_on_wire(net, head, payload);
-        };
-        let Some(link) = &mut self.rings[index] else { return Ok(Placed::Elsewhere) };
-        match link.send(net, head, payload) {
-            Ok(true) => {
-                self.touch(index);
-                self.counters.tx_packets += 1;
-                self.counters.tx_bytes += (head.len() + payload.len()) as u64;
-                Ok(Placed::Sent)
-            }
-            Ok(false) => Ok(Placed::NoRoom),
-            Err(SendError::Payload(why)) => Err(why),
-            Err(SendError::Broken) => {
-                self.give_up(to);
-                Ok(Placed::Elsewhere)
-            }
-        }
+        self.send_packets(net, head, payload, 1)
+    }
+
+    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
+        let ring = self.ring_of(net.src, (net.dst, dest_qp.block()));
+        if ring.is_some() { MAX_TRAIN } else { 0 }
+    }
+
+    fn send_train(
+        &mut self,
+        net: &NetHeader,
+        head: &[u8],
+        payload: &Source<'_>,
+        count: u16,
+    ) -> Result<Placed, AccessError> {
+        self.send_packets(net, head, payload, count)
     }
 }

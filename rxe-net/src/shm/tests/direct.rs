@@ -18,6 +18,14 @@ fn send_direct(from: &mut Shm<UdpBackend>, net: &NetHeader, payload: &[u8]) -> P
     direct.send(net, &bth, &Source::Bytes(payload)).unwrap()
 }
 
+/// Sends this payload as a train of so many packets, whose first PSN is 0.
+fn send_train(from: &mut Shm<UdpBackend>, net: &NetHeader, payload: &[u8], count: u16) -> Placed {
+    let mut bth = [0; 12];
+    bth[5] = 1;
+    let direct = Backend::direct(from).unwrap();
+    direct.send_train(net, &bth, &Source::Bytes(payload), count).unwrap()
+}
+
 #[test]
 fn packets_sent_at_once_arrive_in_order_with_those_of_batches() {
     in_namespace("", || {
@@ -25,6 +33,7 @@ fn packets_sent_at_once_arrive_in_order_with_those_of_batches() {
         let net = NetHeader::outgoing(ip("127.0.0.1"), ip("127.0.0.2"), UDP_PORT);
         let other = NetHeader { tos: 0x68, src_port: 7, ..net };
         let mut expected = Vec::new();
+        let mut sent = 0;
         for round in 0..2000_usize {
             let payload: Vec<u8> =
                 (0..round * 7 % 4097).map(|i| (i + round).to_le_bytes()[0]).collect();
@@ -40,7 +49,18 @@ fn packets_sent_at_once_arrive_in_order_with_those_of_batches() {
             } else {
                 assert_eq!(send_direct(&mut from, &net, &payload), Placed::Sent);
             }
-            expected.push((net.src_port, net.tos, payload));
+            sent += 1;
+            expected.push((net.src_port, net.tos, 0, payload));
+            if round % 7 == 6 {
+                let count = 1 + round % 256;
+                let payload: Vec<u8> =
+                    (0..count * 8).map(|i| (i * round).to_le_bytes()[0]).collect();
+                let train = u16::try_from(count).unwrap();
+                assert_eq!(send_train(&mut from, &net, &payload, train), Placed::Sent);
+                let packets = (0..=u8::MAX).zip(payload.chunks(8));
+                expected.extend(packets.map(|(psn, p)| (net.src_port, net.tos, psn, p.to_vec())));
+                sent += count;
+            }
             if round % 100 == 99 {
                 let mut nothing = TxBatch::new(from.capabilities().tx);
                 assert_eq!(from.send(&mut nothing).unwrap(), SendStatus::Done);
@@ -57,7 +77,9 @@ fn packets_sent_at_once_arrive_in_order_with_those_of_batches() {
                                 - if apart { 4 + usize::from(bytes[1] >> 4) } else { 8 };
                             let right = icrc::check(&whole.net, bytes).is_ok();
                             assert_eq!(right, apart, "what was on no wire gets an ICRC");
-                            got.push((whole.net.src_port, whole.net.tos, bytes[12..end].to_vec()));
+                            let psn = bytes[11];
+                            let payload = bytes[12..end].to_vec();
+                            got.push((whole.net.src_port, whole.net.tos, psn, payload));
                         });
                     })
                     .unwrap();
@@ -67,8 +89,8 @@ fn packets_sent_at_once_arrive_in_order_with_those_of_batches() {
                 expected.clear();
             }
         }
-        assert_eq!((over_the_wire(&to), from.counters().tx_packets), (0, 2000));
-        assert_eq!(to.counters().rx_packets, 2000);
+        assert_eq!((over_the_wire(&to), from.counters().tx_packets), (0, sent as u64));
+        assert_eq!(to.counters().rx_packets, sent as u64);
     });
 }
 
@@ -83,11 +105,15 @@ fn who_is_not_reached_through_memory_gets_nothing_at_once() {
             to("127.0.0.3", "127.0.0.1"),
         ] {
             assert_eq!(send_direct(&mut from, &net, &[1]), Placed::Elsewhere, "{net:?}");
+            assert_eq!(send_train(&mut from, &net, &[1; 8], 2), Placed::Elsewhere, "{net:?}");
+            let direct = Backend::direct(&mut from).unwrap();
+            assert_eq!(direct.max_train(&net, Qpn::from_wire(0x01_0000)), 0);
         }
         let _to = open("127.0.0.2");
         let net = to("127.0.0.1", "127.0.0.2");
         while send_direct(&mut from, &net, &[0; 4096]) == Placed::Sent {}
         assert_eq!(send_direct(&mut from, &net, &[0; 4096]), Placed::NoRoom);
+        assert_eq!(send_train(&mut from, &net, &[0; 8192], 2), Placed::NoRoom);
     });
 }
 

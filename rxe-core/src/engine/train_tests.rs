@@ -1,0 +1,265 @@
+//! Trains ([`Apart`](crate::wire::Apart)): whatever happens, one has the effect of its packets.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::direct_tests::{Lane, Record};
+use crate::event::Counters;
+use crate::mem::Buffer;
+use crate::qp::{AttrMask, QpAttr, QpCap, QpState, QpType};
+use crate::queue::{Completion, SendOp};
+use crate::testing::{Pair, Side, attributes};
+use crate::types::Time;
+use crate::wire::{Frame, TxBatch, TxLimits};
+
+/// What becomes of a record on its way.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Arrives,
+    IsLost,
+    ArrivesTwice,
+    /// So many of its packets come by themselves before it.
+    ArrivesInPartBefore(usize),
+    /// Another record is in its place: with the same headers, but so many packets with so much payload each.
+    IsAnother {
+        count: u16,
+        len: usize,
+    },
+    /// It seems to come from somewhere else.
+    HasOtherSource,
+    /// The receiver's memory is deregistered before.
+    MeetsNoMemory,
+    /// The receiver's queue pair is in the error state before.
+    MeetsError,
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        40 => Just(Fate::Arrives),
+        5 => Just(Fate::IsLost),
+        2 => Just(Fate::ArrivesTwice),
+        3 => (1..6_usize).prop_map(Fate::ArrivesInPartBefore),
+        2 => (1..80_u16, prop_oneof![Just(1024_usize), Just(512), (0..275_usize).prop_map(|words| words * 4)])
+            .prop_map(|(count, len)| Fate::IsAnother { count, len }),
+        1 => Just(Fate::HasOtherSource),
+        1 => Just(Fate::MeetsNoMemory),
+        1 => Just(Fate::MeetsError),
+    ]
+}
+
+/// What a program has one side do.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    Send { receive: usize },
+    Write,
+    Read,
+}
+
+fn work() -> impl Strategy<Value = Work> {
+    prop_oneof![
+        // Some messages are longer.
+        (1..60_000_usize).prop_map(|receive| Work::Send { receive }),
+        Just(Work::Send { receive: LONGEST }),
+        Just(Work::Write),
+        Just(Work::Read),
+    ]
+}
+
+/// Bytes of a message: more than the window, or than one READ request asks for.
+const LONGEST: usize = 400_000;
+
+fn len() -> impl Strategy<Value = usize> {
+    prop_oneof![2 => 1..60_000_usize, 1 => 1..LONGEST]
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    service: QpType,
+    work: Vec<(Work, usize)>,
+    fates: Vec<Fate>,
+    train: usize,
+    /// Packets arrive as "ECN capable", as they were sent.
+    ecn: bool,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let services = prop_oneof![Just(QpType::Rc), Just(QpType::Uc)];
+    let work = prop::collection::vec((work(), len()), 1..5);
+    let fates = prop::collection::vec(fate(), 1..100);
+    (services, work, fates, 2048..40_000_usize, any::<bool>())
+        .prop_map(|(service, work, fates, train, ecn)| Case { service, work, fates, train, ecn })
+}
+
+/// Hands a train over as it is, or its packets.
+fn hand_over(to: &mut Side, now: Time, record: &Record, together: bool) {
+    let train = record.apart();
+    let packets: Vec<_> = if together { vec![train] } else { train.packets().collect() };
+    let frame = Frame { apart: &packets, ..Frame::single(record.net, &[]) };
+    to.engine.handle_frame(now, &frame);
+}
+
+/// A packet as on a wire, and the type of service that it is sent with.
+type Sent = (u8, Vec<u8>);
+
+/// Carries what one side sends. Returns the packets as on a wire, and how many trains there were.
+fn carry(
+    (from, to): (&mut Side, &mut Side),
+    now: Time,
+    case: &Case,
+    fates: &mut impl Iterator<Item = Fate>,
+    together: bool,
+) -> (Vec<Sent>, usize) {
+    // Larger than the window.
+    let mut batch = TxBatch::new(TxLimits { batch_bytes: 1 << 20, ..TxLimits::default() });
+    let mut lane = Lane { room: usize::MAX, train: case.train, ..Lane::default() };
+    from.engine.poll_transmit_with(now, &mut batch, Some(&mut lane));
+    assert!(batch.is_empty(), "there is always room");
+    let (mut all, mut trains) = (Vec::new(), 0);
+    for record in &mut lane.records {
+        trains += usize::from(record.count > 1);
+        let apart = [record.apart()];
+        let frame = Frame { apart: &apart, ..Frame::single(record.net, &[]) };
+        frame.for_each_whole(&mut Vec::new(), &mut |whole| {
+            all.push((whole.net.tos, whole.payload.to_vec()));
+        });
+        if !case.ecn {
+            record.net.tos &= !0b11;
+        }
+        match fates.next().unwrap_or(Fate::Arrives) {
+            Fate::IsLost => continue,
+            Fate::ArrivesTwice => hand_over(to, now, record, together),
+            Fate::ArrivesInPartBefore(count) => {
+                let some: Vec<_> = record.apart().packets().take(count).collect();
+                let frame = Frame { apart: &some, ..Frame::single(record.net, &[]) };
+                to.engine.handle_frame(now, &frame);
+            }
+            Fate::MeetsNoMemory => {
+                to.memory.deregister(to.key);
+            }
+            Fate::MeetsError => {
+                let attr = QpAttr { qp_state: QpState::Err, ..attributes() };
+                to.modify(now, &attr, AttrMask::STATE);
+            }
+            // Others are none: they are refused before.
+            Fate::IsAnother { .. } if record.count == 1 => {}
+            Fate::IsAnother { count, len } => {
+                let payload = Buffer::zeroed(usize::from(count) * len);
+                let head = record.head.clone();
+                hand_over(to, now, &Record { net: record.net, head, payload, count }, together);
+                continue;
+            }
+            Fate::HasOtherSource => {
+                record.net.src = record.net.dst;
+            }
+            Fate::Arrives => {}
+        }
+        hand_over(to, now, record, together);
+    }
+    (all, trains)
+}
+
+/// What both sides say in the end.
+type Outcome = [(Counters, Vec<Completion>, Vec<u8>, String); 2];
+
+/// All packets as on a wire, what came of them, and how many trains there were.
+fn play(case: &Case, together: bool) -> (Vec<Sent>, Outcome, usize) {
+    let attr = QpAttr { rnr_retry: 1, retry_cnt: 2, ..attributes() };
+    let Pair { mut a, mut b, .. } = Pair::of(case.service, &attr, QpCap::default(), false);
+    let bytes: Vec<u8> = (0..LONGEST).map(|i| (i % 251).to_le_bytes()[0]).collect();
+    a.fill(0, &bytes);
+    b.fill(0, &bytes);
+    // All messages go to the same place.
+    let to = 500_000;
+    for (id, &(work, len)) in (0..).zip(&case.work) {
+        match work {
+            Work::Send { receive } => {
+                b.receive(id, to, receive);
+                a.post(id, SendOp::Send { imm: None }, 0, len);
+            }
+            Work::Write => {
+                let remote = b.remote(to);
+                a.post(id, SendOp::Write { remote, imm: None }, 0, len);
+            }
+            Work::Read if case.service == QpType::Uc => {}
+            Work::Read => {
+                a.post(id, SendOp::Read { remote: b.remote(0) }, to, len);
+            }
+        }
+    }
+    let mut fates = case.fates.iter().copied();
+    let (mut all, mut trains, mut now) = (Vec::new(), 0, Time::ZERO);
+    for _ in 0..200 {
+        let there = carry((&mut a, &mut b), now, case, &mut fates, together);
+        let back = carry((&mut b, &mut a), now, case, &mut fates, together);
+        trains += there.1 + back.1;
+        all.extend(there.0);
+        all.extend(back.0);
+        now = now + Duration::from_millis(1);
+        a.engine.handle_timeout(now);
+        b.engine.handle_timeout(now);
+    }
+    let outcome = [a, b].map(|mut side| {
+        let counters = side.engine.counters().clone();
+        let events = format!("{:?}", side.events());
+        (counters, side.completions(), side.bytes(to, LONGEST), events)
+    });
+    (all, outcome, trains)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_train_has_the_effect_of_its_packets(case in case()) {
+        let (packets, outcome, _) = play(&case, true);
+        let (same_packets, same_outcome, _) = play(&case, false);
+        prop_assert!(packets == same_packets, "the packets of both sides are the same");
+        for (side, (is, should_be)) in outcome.iter().zip(&same_outcome).enumerate() {
+            prop_assert_eq!(&is.0, &should_be.0, "counters of side {}", side);
+            prop_assert_eq!(&is.1, &should_be.1, "completions of side {}", side);
+            prop_assert!(is.2 == should_be.2, "memory of side {}", side);
+            prop_assert_eq!(&is.3, &should_be.3, "events of side {}", side);
+        }
+    }
+}
+
+#[test]
+fn a_train_that_goes_on_behind_a_read_has_the_effect_of_its_packets() {
+    // Two requests, the first packet of the response, and a train that does not end where it should.
+    let another = Fate::IsAnother { count: 64, len: 1024 };
+    let fates = vec![Fate::Arrives, Fate::Arrives, Fate::Arrives, another];
+    let work = vec![(Work::Read, 60_000), (Work::Read, 60_000)];
+    let case = Case { service: QpType::Rc, work, fates, train: 16 << 10, ecn: true };
+    let (packets, outcome, trains) = play(&case, true);
+    assert!(trains > 0 && (packets, outcome, trains) == play(&case, false));
+}
+
+/// Of a message of 58 packets, the first and the last leave by themselves.
+#[test]
+fn what_is_between_the_first_and_the_last_packet_leaves_in_trains() {
+    for (work, service) in
+        [(Work::Write, QpType::Rc), (Work::Write, QpType::Uc), (Work::Read, QpType::Rc)]
+    {
+        // 16 packets are in a train. After 32, an acknowledgement is asked for.
+        let (packets, trains) = without_faults(service, &[(work, 59_000)], 16 << 10);
+        assert!((4..=5).contains(&trains), "{work:?} {service:?}");
+        assert!((packets, 0) == without_faults(service, &[(work, 59_000)], 2047));
+    }
+}
+
+/// The READ is answered at once, so that acknowledgements are asked for at odd places.
+#[test]
+fn trains_are_cut_where_the_window_ends() {
+    let work = [(Work::Write, 3000), (Work::Read, 20_000), (Work::Write, LONGEST)];
+    let (packets, trains) = without_faults(QpType::Rc, &work, 64 << 10);
+    assert!(trains > 10);
+    assert!((packets, 0) == without_faults(QpType::Rc, &work, 0));
+}
+
+/// All packets, and how many trains there were.
+fn without_faults(service: QpType, work: &[(Work, usize)], train: usize) -> (Vec<Sent>, usize) {
+    let case = Case { service, work: work.to_vec(), fates: Vec::new(), train, ecn: true };
+    let (packets, _, trains) = play(&case, true);
+    (packets, trains)
+}
