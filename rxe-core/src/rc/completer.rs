@@ -60,7 +60,7 @@ impl Requester {
             return false;
         };
         let index = u32::try_from(psn.diff(wqe.first)).unwrap_or(0);
-        if (index..index + count).any(|index| wqe.ends_chunk(index))
+        if count >= wqe.left_in_chunk(index)
             || packet.info().kind != OpKind::ReadResponse
             || packet.payload_len() != view.attr.path_mtu.bytes()
         {
@@ -73,12 +73,10 @@ impl Requester {
             return false;
         }
         self.blocked = false;
-        for _ in 0..count {
-            let before = self.inflight.una();
-            // None of these is the last of its request.
-            self.inflight.answered();
-            self.on_progress(view, ctx, before);
-        }
+        self.inflight.answered_in_part(count);
+        let una = self.inflight.una();
+        self.note_progress(view, ctx, 1);
+        (0..count).for_each(|_| self.window.on_progress(1, una));
         true
     }
 
@@ -263,6 +261,13 @@ impl Requester {
     fn on_progress(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>, before: Psn) {
         let una = self.inflight.una();
         let packets = u32::try_from(una.diff(before)).unwrap_or(0);
+        self.note_progress(view, ctx, packets);
+        self.window.on_progress(packets, una);
+    }
+
+    /// Something was answered, at most so many packets by one response.
+    fn note_progress(&mut self, view: &QpView<'_>, ctx: &Ctx<'_>, packets: u32) {
+        let una = self.inflight.una();
         let outstanding = self.inflight.unacknowledged() > 0;
         let before = self.retry.on_progress(ctx.now, view.attr, una, outstanding);
         // After a round-trip timeout one packet was sent. If the response is for more, it is one to
@@ -274,7 +279,6 @@ impl Requester {
                 self.retry.on_sent(ctx.now, view.attr);
             }
         }
-        self.window.on_progress(packets, una);
         self.skipped_at = None;
     }
 

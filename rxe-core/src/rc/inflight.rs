@@ -62,7 +62,12 @@ impl Wqe {
 
     /// Whether packet `index` is the last of the READ request that asked for it.
     pub(super) fn ends_chunk(&self, index: u32) -> bool {
-        index + 1 == self.packets || (index + 1).is_multiple_of(self.chunk)
+        self.left_in_chunk(index) == 1
+    }
+
+    /// How many packets, from packet `index` on, the READ request asks for that asked for it.
+    pub(super) fn left_in_chunk(&self, index: u32) -> u32 {
+        (self.chunk - index % self.chunk).min(self.packets - index)
     }
 }
 
@@ -267,6 +272,14 @@ impl Inflight {
         let wqe = complete.then(|| self.pop_started());
         self.pull_cursor();
         wqe
+    }
+
+    /// Records that the data for `count` PSNs from `una` on has arrived, none of which is the last of a READ
+    /// request.
+    pub(super) fn answered_in_part(&mut self, count: u32) {
+        self.una = self.una.add(count);
+        debug_assert!(self.reads.front().is_none_or(|last| !last.before(self.una)));
+        self.pull_cursor();
     }
 
     /// Takes out the oldest request, started or not.

@@ -226,8 +226,7 @@ impl Requester {
         }
         if matches!(op, SendOp::Read { .. }) {
             let index = self.inflight.packet_index();
-            let to_chunk_end = wqe.chunk - index % wqe.chunk;
-            let count = to_chunk_end.min(wqe.packets - index);
+            let count = wqe.left_in_chunk(index);
             // A READ request larger than the present window is sent when nothing is outstanding.
             return (room >= count || used == 0).then_some(count);
         }

@@ -126,6 +126,23 @@ impl<'a> Apart<'a> {
         (count > 0).then_some(Self { head: bytes, head_len: head.len(), count, payload })
     }
 
+    /// The same, with `head_len` bytes of headers that `read` puts into their place.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    #[inline]
+    pub fn with_head<E>(
+        head_len: usize,
+        read: impl FnOnce(&mut [u8]) -> Result<(), E>,
+        payload: Span<'a>,
+        count: u16,
+    ) -> Result<Option<Self>, E> {
+        let mut packet = Self { head: [0; Self::MAX_HEAD], head_len, count, payload };
+        let Some(head) = packet.head.get_mut(..head_len) else { return Ok(None) };
+        read(head)?;
+        Ok((count > 0).then_some(packet))
+    }
+
     /// How many packets this is.
     #[inline]
     pub fn count(&self) -> u16 {

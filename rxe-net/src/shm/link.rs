@@ -364,11 +364,10 @@ impl Incoming {
                 self.net = Some(net);
             }
             // The headers are copied once, and checked in the copy.
-            let mut head = [0; Apart::MAX_HEAD];
-            let head = &mut head[..tag.head_len];
-            record.read(tag.head_at(), head)?;
+            let read = |head: &mut [u8]| record.read(tag.head_at(), head);
             let payload = record.span(tag.payload_at(), payload_len);
-            packets.push(Apart::train(head, payload, tag.count).ok_or(Broken)?);
+            let packet = Apart::with_head(tag.head_len, read, payload, tag.count)?;
+            packets.push(packet.ok_or(Broken)?);
             count += usize::from(tag.count);
             bytes += usize::from(tag.count) * tag.head_len + payload_len;
             place = cursor.place();
