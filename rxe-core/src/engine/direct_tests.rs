@@ -184,11 +184,14 @@ fn lies_in_the_headers_are_dropped_under_their_reasons() {
     assert!(train(&bth, 0, 0).is_none());
     let middle = with(0, 0x01);
     for (head, len, count, reason, dropped) in [
-        (&bth, 8, 2, DropReason::BadLength, 1),
-        (&middle, 7, 2, DropReason::BadLength, 1),
-        (&middle, 6, 2, DropReason::BadPad, 1),
-        (&middle, 1024, 256, DropReason::QpnZero, 256),
-        (&middle, 0, u16::MAX, DropReason::QpnZero, 65_535),
+        (&bth, 0, 2, DropReason::BadLength, 1),
+        (&bth, 256, 2, DropReason::BadLength, 1),
+        (&bth, 513, 2, DropReason::BadPad, 1),
+        (&bth, 516, 2, DropReason::QpnZero, 2),
+        (&middle, 516, 2, DropReason::BadLength, 1),
+        (&middle, 1024, 2, DropReason::QpnZero, 2),
+        (&middle, 1024, u16::MAX, DropReason::BadLength, 1),
+        (&with(0, 0x64), 1024, 2, DropReason::Truncated, 1),
     ] {
         let apart = [train(head, len, count).unwrap()];
         let frame = Frame { apart: &apart, ..Frame::single(NetHeader::default(), &[]) };

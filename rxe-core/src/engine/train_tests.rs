@@ -8,7 +8,7 @@ use super::direct_tests::{Lane, Record};
 use crate::event::Counters;
 use crate::mem::Buffer;
 use crate::qp::{AttrMask, QpAttr, QpCap, QpState, QpType};
-use crate::queue::{Completion, SendOp};
+use crate::queue::{Completion, SendFlags, SendOp};
 use crate::testing::{Pair, Side, attributes};
 use crate::types::Time;
 use crate::wire::{Frame, TxBatch, TxLimits};
@@ -26,6 +26,8 @@ enum Fate {
         count: u16,
         len: usize,
     },
+    /// It says that it is another packet of its service.
+    HasOtherOpcode(u8),
     /// It seems to come from somewhere else.
     HasOtherSource,
     /// The receiver's memory is deregistered before.
@@ -42,6 +44,7 @@ fn fate() -> impl Strategy<Value = Fate> {
         3 => (1..6_usize).prop_map(Fate::ArrivesInPartBefore),
         2 => (1..80_u16, prop_oneof![Just(1024_usize), Just(512), (0..275_usize).prop_map(|words| words * 4)])
             .prop_map(|(count, len)| Fate::IsAnother { count, len }),
+        2 => (0..0x18_u8).prop_map(Fate::HasOtherOpcode),
         1 => Just(Fate::HasOtherSource),
         1 => Just(Fate::MeetsNoMemory),
         1 => Just(Fate::MeetsError),
@@ -52,7 +55,9 @@ fn fate() -> impl Strategy<Value = Fate> {
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Send { receive: usize },
+    SendInvalidate,
     Write,
+    WriteWithImmediate { receive: bool },
     Read,
 }
 
@@ -61,7 +66,9 @@ fn work() -> impl Strategy<Value = Work> {
         // Some messages are longer.
         (1..60_000_usize).prop_map(|receive| Work::Send { receive }),
         Just(Work::Send { receive: LONGEST }),
+        Just(Work::SendInvalidate),
         Just(Work::Write),
+        any::<bool>().prop_map(|receive| Work::WriteWithImmediate { receive }),
         Just(Work::Read),
     ]
 }
@@ -76,6 +83,8 @@ fn len() -> impl Strategy<Value = usize> {
 #[derive(Clone, Debug)]
 struct Case {
     service: QpType,
+    /// Receives are posted to shared queues.
+    srq: bool,
     work: Vec<(Work, usize)>,
     fates: Vec<Fate>,
     train: usize,
@@ -84,11 +93,17 @@ struct Case {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let services = prop_oneof![Just(QpType::Rc), Just(QpType::Uc)];
+    let services = prop_oneof![
+        4 => Just((QpType::Rc, false)),
+        1 => Just((QpType::Rc, true)),
+        3 => Just((QpType::Uc, false)),
+        1 => Just((QpType::XrcSend, false)),
+    ];
     let work = prop::collection::vec((work(), len()), 1..5);
     let fates = prop::collection::vec(fate(), 1..100);
-    (services, work, fates, 2048..40_000_usize, any::<bool>())
-        .prop_map(|(service, work, fates, train, ecn)| Case { service, work, fates, train, ecn })
+    (services, work, fates, 2048..40_000_usize, any::<bool>()).prop_map(
+        |((service, srq), work, fates, train, ecn)| Case { service, srq, work, fates, train, ecn },
+    )
 }
 
 /// Hands a train over as it is, or its packets.
@@ -141,14 +156,13 @@ fn carry(
                 let attr = QpAttr { qp_state: QpState::Err, ..attributes() };
                 to.modify(now, &attr, AttrMask::STATE);
             }
-            // Others are none: they are refused before.
-            Fate::IsAnother { .. } if record.count == 1 => {}
             Fate::IsAnother { count, len } => {
                 let payload = Buffer::zeroed(usize::from(count) * len);
                 let head = record.head.clone();
                 hand_over(to, now, &Record { net: record.net, head, payload, count }, together);
                 continue;
             }
+            Fate::HasOtherOpcode(opcode) => record.head[0] = record.head[0] & 0xe0 | opcode,
             Fate::HasOtherSource => {
                 record.net.src = record.net.dst;
             }
@@ -165,7 +179,7 @@ type Outcome = [(Counters, Vec<Completion>, Vec<u8>, String); 2];
 /// All packets as on a wire, what came of them, and how many trains there were.
 fn play(case: &Case, together: bool) -> (Vec<Sent>, Outcome, usize) {
     let attr = QpAttr { rnr_retry: 1, retry_cnt: 2, ..attributes() };
-    let Pair { mut a, mut b, .. } = Pair::of(case.service, &attr, QpCap::default(), false);
+    let Pair { mut a, mut b, .. } = Pair::of(case.service, &attr, QpCap::default(), case.srq);
     let bytes: Vec<u8> = (0..LONGEST).map(|i| (i % 251).to_le_bytes()[0]).collect();
     a.fill(0, &bytes);
     b.fill(0, &bytes);
@@ -176,6 +190,19 @@ fn play(case: &Case, together: bool) -> (Vec<Sent>, Outcome, usize) {
             Work::Send { receive } => {
                 b.receive(id, to, receive);
                 a.post(id, SendOp::Send { imm: None }, 0, len);
+            }
+            Work::SendInvalidate if case.service == QpType::Uc => {}
+            Work::SendInvalidate => {
+                b.receive(id, to, LONGEST);
+                // It is no window, so it is refused.
+                a.post(id, SendOp::SendInvalidate { rkey: b.key }, 0, len);
+            }
+            Work::WriteWithImmediate { receive } => {
+                if receive {
+                    b.receive(id, 0, 0);
+                }
+                let op = SendOp::Write { remote: b.remote(to), imm: Some(7) };
+                a.post_with(id, op, 0, len, SendFlags::SIGNALED | SendFlags::SOLICITED);
             }
             Work::Write => {
                 let remote = b.remote(to);
@@ -230,21 +257,33 @@ fn a_train_that_goes_on_behind_a_read_has_the_effect_of_its_packets() {
     let another = Fate::IsAnother { count: 64, len: 1024 };
     let fates = vec![Fate::Arrives, Fate::Arrives, Fate::Arrives, another];
     let work = vec![(Work::Read, 60_000), (Work::Read, 60_000)];
-    let case = Case { service: QpType::Rc, work, fates, train: 16 << 10, ecn: true };
+    let case = Case { service: QpType::Rc, srq: false, work, fates, train: 16 << 10, ecn: true };
     let (packets, outcome, trains) = play(&case, true);
     assert!(trains > 0 && (packets, outcome, trains) == play(&case, false));
 }
 
-/// Of a message of 58 packets, the first and the last leave by themselves.
 #[test]
-fn what_is_between_the_first_and_the_last_packet_leaves_in_trains() {
+fn a_long_message_leaves_in_trains() {
     for (work, service) in
         [(Work::Write, QpType::Rc), (Work::Write, QpType::Uc), (Work::Read, QpType::Rc)]
     {
-        // 16 packets are in a train. After 32, an acknowledgement is asked for.
-        let (packets, trains) = without_faults(service, &[(work, 59_000)], 16 << 10);
-        assert!((4..=5).contains(&trains), "{work:?} {service:?}");
-        assert!((packets, 0) == without_faults(service, &[(work, 59_000)], 2047));
+        // 58 packets, of which 16 are in a train.
+        let (same, trains) = without_faults(service, &[(work, 59_000)], 16 << 10);
+        assert_eq!(trains, 4, "{work:?} {service:?}");
+        assert!((same, 0) == without_faults(service, &[(work, 59_000)], 2047));
+    }
+}
+
+#[test]
+fn a_message_of_two_packets_is_a_train() {
+    for len in [1025, 2048] {
+        for (work, service) in
+            [(Work::Write, QpType::Rc), (Work::Write, QpType::Uc), (Work::Read, QpType::Rc)]
+        {
+            let (same, trains) = without_faults(service, &[(work, len)], 2048);
+            assert_eq!(trains, 1, "{work:?} {service:?}");
+            assert!((same, 0) == without_faults(service, &[(work, len)], 0));
+        }
     }
 }
 
@@ -252,14 +291,20 @@ fn what_is_between_the_first_and_the_last_packet_leaves_in_trains() {
 #[test]
 fn trains_are_cut_where_the_window_ends() {
     let work = [(Work::Write, 3000), (Work::Read, 20_000), (Work::Write, LONGEST)];
-    let (packets, trains) = without_faults(QpType::Rc, &work, 64 << 10);
+    let (same, trains) = without_faults(QpType::Rc, &work, 64 << 10);
     assert!(trains > 10);
-    assert!((packets, 0) == without_faults(QpType::Rc, &work, 0));
+    assert!((same, 0) == without_faults(QpType::Rc, &work, 0));
 }
 
-/// All packets, and how many trains there were.
-fn without_faults(service: QpType, work: &[(Work, usize)], train: usize) -> (Vec<Sent>, usize) {
-    let case = Case { service, work: work.to_vec(), fates: Vec::new(), train, ecn: true };
-    let (packets, _, trains) = play(&case, true);
-    (packets, trains)
+/// All packets, and how many packets and bytes each side has counted; how many trains there were.
+fn without_faults(
+    service: QpType,
+    work: &[(Work, usize)],
+    train: usize,
+) -> ((Vec<Sent>, [[u64; 4]; 2]), usize) {
+    let case =
+        Case { service, srq: false, work: work.to_vec(), fates: Vec::new(), train, ecn: true };
+    let (packets, outcome, trains) = play(&case, true);
+    let counted = outcome.map(|(c, ..)| [c.sent_pkts, c.sent_bytes, c.rcvd_pkts, c.rcvd_bytes]);
+    ((packets, counted), trains)
 }

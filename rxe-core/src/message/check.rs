@@ -59,6 +59,8 @@ pub(crate) fn length(packet: &Packet<'_>, mtu: usize) -> Result<(), ResponderErr
     let info = packet.info();
     let len = packet.payload_len();
     let fits = match info.position {
+        // All but its last packet have that much, and the last no more.
+        _ if packet.count() > 1 => len == mtu,
         Position::First | Position::Middle => len == mtu,
         Position::Last => (1..=mtu).contains(&len),
         Position::Only => len <= mtu,

@@ -44,7 +44,7 @@ pub(crate) fn packets(len: u32, mtu: usize) -> u32 {
 
 impl<'a> Segment<'a> {
     /// Packet `index` of the message. For a READ, the request for `packets` packets of answer from
-    /// there on; for other operations, the train of as many packets, all from the middle of the message.
+    /// there on; for other operations, as many packets, as a train.
     #[inline]
     pub(crate) fn new(message: Outgoing<'a>, index: u32, packets: u32) -> Self {
         let wqe = &message;
@@ -53,7 +53,10 @@ impl<'a> Segment<'a> {
         let start = u64::from(index) * mtu as u64;
         let rest = u64::from(wqe.len) - start.min(u64::from(wqe.len));
         let most = u64::from(packets) * mtu as u64;
-        let here = Position::of(index, wqe.packets);
+        let here = match wqe.request.op {
+            SendOp::Read { .. } => Position::of(index, wqe.packets),
+            _ => Position::of_some(index, packets, wqe.packets),
+        };
         let ends = matches!(here, Position::Last | Position::Only);
         let starts = matches!(here, Position::First | Position::Only);
         let mut ext = Ext { xrc_srq: wqe.request.xrc_srq, ..Ext::default() };

@@ -207,18 +207,19 @@ impl Qp {
         net: &NetHeader,
         packet: &Packet<'_>,
     ) -> bool {
-        if self.congestion.learns_from(net) {
+        if !self.established || self.congestion.learns_from(net) {
             return false;
         }
         let target = self.xrc_target(packet);
         let view = QpView { target: target.as_ref(), ..view_of!(self, ctx) };
-        let taken = if packet.info().is_request {
-            self.recv.receive_train(&view, ctx, packet)
+        let result = if packet.info().is_request {
+            Ok(self.recv.receive_train(&view, ctx, packet))
         } else {
             self.send.receive_train(&view, ctx, packet)
         };
+        let taken = result != Ok(false);
         if taken {
-            self.apply_outcome(ctx, Ok(()));
+            self.apply_outcome(ctx, result.map(drop));
         }
         taken
     }

@@ -92,10 +92,10 @@ impl SendSide {
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
-    ) -> bool {
+    ) -> Result<bool, ConnectionError> {
         match self {
             Self::Rc(requester) => requester.receive_train(view, ctx, packet),
-            Self::Uc(_) | Self::Ud(_) => false,
+            Self::Uc(_) | Self::Ud(_) => Ok(false),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::mem::Source;
 use crate::queue::{Payload, SendOp, Status};
 use crate::service::{ConnectionError, Ctx, QpView, complete_send};
 use crate::types::Psn;
-use crate::wire::{DropReason, NakCode, OpKind, Packet, Syndrome};
+use crate::wire::{Aeth, DropReason, NakCode, OpKind, Packet, Syndrome};
 
 use super::inflight::{ResponseSkipped, Wqe};
 use super::requester::Requester;
@@ -44,40 +44,51 @@ impl Requester {
         result.and_then(|()| self.reap(view, ctx))
     }
 
-    /// Takes a train of READ data, if all of its packets are awaited and can be written. Otherwise nothing has
-    /// happened, but that some of the data may have been written: the packets can be received one by one.
+    /// Takes a train of READ data, if all of its packets are awaited and can be written; whether it has. Otherwise
+    /// nothing has happened, but that some of the data may have been written: the packets can be received one
+    /// by one.
     pub(crate) fn receive_train(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
-    ) -> bool {
+    ) -> Result<bool, ConnectionError> {
         let (psn, count) = (packet.psn(), u32::from(packet.count()));
         let awaited = psn == self.inflight.una() && !packet.next_psn().after(self.inflight.high());
-        let Some(wqe) = self.inflight.front_started().filter(|_| awaited) else { return false };
+        let Some(wqe) = self.inflight.front_started().filter(|_| awaited) else {
+            return Ok(false);
+        };
         let (SendOp::Read { .. }, Payload::Sges(list)) = (&wqe.request.op, &wqe.request.payload)
         else {
-            return false;
+            return Ok(false);
         };
         let index = u32::try_from(psn.diff(wqe.first)).unwrap_or(0);
-        if count >= wqe.left_in_chunk(index)
-            || packet.info().kind != OpKind::ReadResponse
-            || packet.payload_len() != view.attr.path_mtu.bytes()
-        {
-            return false;
-        }
+        let left = wqe.left_in_chunk(index);
+        let mtu = view.attr.path_mtu.bytes();
+        let offset = u64::from(index) * mtu as u64;
         let bytes = packet.source();
-        let offset = u64::from(index) * packet.payload_len() as u64;
+        let expected = (u64::from(wqe.len) - offset).min(u64::from(count) * mtu as u64);
+        let fits = packet.payload_len() == mtu
+            && bytes.len() as u64 == expected
+            && count <= left
+            && packet.info().ends == (count == left);
+        let acknowledges = |a: Aeth| matches!(a.syndrome, Syndrome::Ack { .. });
+        if !fits || !packet.aeth().is_none_or(acknowledges) {
+            return Ok(false);
+        }
         let spans = ctx.mem.scatter(view.identity.pd, list, offset, bytes.len());
         if spans.and_then(|spans| bytes.write_to(&spans)).is_err() {
-            return false;
+            return Ok(false);
         }
         self.blocked = false;
-        self.inflight.answered_in_part(count);
+        self.answered = true;
+        self.inflight.answered_in_part(count - 1);
         let una = self.inflight.una();
         self.note_progress(view, ctx, 1);
-        (0..count).for_each(|_| self.window.on_progress(1, una));
-        true
+        (1..count).for_each(|_| self.window.on_progress(1, una));
+        self.answer_next(view, ctx);
+        self.reap(view, ctx)?;
+        Ok(true)
     }
 
     fn acknowledgement(
@@ -223,12 +234,17 @@ impl Requester {
                 return Err(self.fail_front(view, ctx, Status::LocalProtection, Some(why)));
             }
         }
+        self.answer_next(view, ctx);
+        Ok(())
+    }
+
+    /// The data for the oldest PSN is in the program's memory.
+    fn answer_next(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         let una = self.inflight.una();
         if let Some(wqe) = self.inflight.answered() {
             complete_send(view, ctx, &wqe.request, Status::Success);
         }
         self.on_progress(view, ctx, una);
-        Ok(())
     }
 
     /// Completes everything before `to`. Starts a retry if `to` lies beyond a READ or atomic whose

@@ -170,8 +170,8 @@ impl Requester {
         }
         let Some(count) = self.admitted(view) else { return 0 };
         let train = self.train(view, ctx, budget);
-        if train > 1 && self.emit_train(view, ctx, batch, train) {
-            return train.into();
+        if train > 1 && self.emit(view, ctx, batch, train) {
+            return train;
         }
         u32::from(self.emit(view, ctx, batch, count))
     }
@@ -191,24 +191,24 @@ impl Requester {
         }
     }
 
-    /// How many packets may be sent as a train now, at most `budget`: those between the first and the last of
-    /// a SEND or WRITE, as far as the window goes, and up to the next that asks for an acknowledgement. 1 if
-    /// none follows the next one.
-    fn train(&self, view: &QpView<'_>, ctx: &mut Ctx<'_>, budget: u32) -> u16 {
+    /// How many packets of a SEND or WRITE may be sent as a train now, at most `budget`: as far as the window goes,
+    /// and up to the next that asks for an acknowledgement. 1 if there is no train.
+    fn train(&self, view: &QpView<'_>, ctx: &mut Ctx<'_>, budget: u32) -> u32 {
         let Some((wqe, _)) = self.inflight.current() else { return 1 };
-        let index = self.inflight.packet_index();
-        let middle = wqe.packets.saturating_sub(index + 1);
-        let has_payload = matches!(
-            wqe.request.op,
-            SendOp::Send { .. } | SendOp::SendInvalidate { .. } | SendOp::Write { .. }
-        );
-        if index == 0 || middle < 2 || !has_payload {
+        let left = wqe.packets - self.inflight.packet_index();
+        let left = match wqe.request.op {
+            SendOp::Send { .. } | SendOp::Write { .. } => left,
+            // What the last packet invalidates cannot be undone if another packet is refused.
+            SendOp::SendInvalidate { .. } => left - 1,
+            _ => 1,
+        };
+        if left < 2 {
             return 1;
         }
         let room = self.limit(view).saturating_sub(self.inflight.unacknowledged());
         let to_ack_req = self.ack_req_interval(view).saturating_sub(self.since_ack_req.into());
-        let count = middle.min(room).min(to_ack_req).min(budget);
-        if count < 2 { 1 } else { count.min(ctx.max_train(view).into()).try_into().unwrap_or(1) }
+        let count = left.min(room).min(to_ack_req).min(budget);
+        if count < 2 { 1 } else { count.min(ctx.max_train(view).into()) }
     }
 
     /// How many PSNs the next packet takes: one, or for a READ request those of its response. `None`
@@ -233,30 +233,8 @@ impl Requester {
         (room > 0).then_some(1)
     }
 
-    /// Sends a train. Returns `false`, with nothing done, if it must be packets one by one.
-    fn emit_train(
-        &mut self,
-        view: &QpView<'_>,
-        ctx: &mut Ctx<'_>,
-        batch: &mut TxBatch,
-        count: u16,
-    ) -> bool {
-        let index = self.inflight.packet_index();
-        let Some((wqe, _)) = self.inflight.current() else { return false };
-        let ack_req = self.sets_ack_req(view, count.into(), false);
-        let memory = (ctx.mem, view.identity.pd);
-        let segment = Segment::new(wqe.outgoing(view), index, count.into());
-        let Some(direct) = ctx.direct() else { return false };
-        let sent = segment.emit_train(memory, batch, direct, view.net, ack_req, count);
-        if sent != Ok(true) {
-            // If a part of the memory may not be read, the packets before it are sent nevertheless.
-            return false;
-        }
-        self.sent(view, ctx, count.into(), ack_req, false);
-        true
-    }
-
-    /// Sends one packet.
+    /// Sends the next `count` PSNs: a packet, a train, or a READ request. Returns `false` if that is not possible; for
+    /// a train nothing has happened then, and its packets are to be sent one by one.
     fn emit(
         &mut self,
         view: &QpView<'_>,
@@ -273,12 +251,21 @@ impl Requester {
         }
         let Some((wqe, _)) = self.inflight.current() else { return false };
         let awaits_data = wqe.request.op.is_answered();
-        let ack_req = !awaits_data && self.sets_ack_req(view, 1, last);
+        let packets = if awaits_data { 1 } else { count };
+        let ack_req = !awaits_data && self.sets_ack_req(view, packets, last);
         let memory = (ctx.mem, view.identity.pd);
         let segment =
             Segment::new(wqe.outgoing(view), index, count).with_kernel_icrc(self.kernel_icrc);
-        let sent = segment.emit(memory, batch, ctx.direct(), view.net, ack_req);
-        if let Err(why) = sent {
+        if packets > 1 {
+            let (Some(direct), Ok(packets)) = (ctx.direct(), u16::try_from(packets)) else {
+                return false;
+            };
+            let sent = segment.emit_train(memory, batch, direct, view.net, ack_req, packets);
+            if sent != Ok(true) {
+                // If a part of the memory may not be read, the packets before it are sent nevertheless.
+                return false;
+            }
+        } else if let Err(why) = segment.emit(memory, batch, ctx.direct(), view.net, ack_req) {
             // The region was deregistered, or its memory unmapped, after the request was checked.
             self.unreadable = Some(Box::new(why));
             self.inflight.fail_current(Status::LocalProtection);

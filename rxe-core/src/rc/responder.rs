@@ -6,6 +6,7 @@
 use crate::bounds::max_responses;
 use crate::event::{Event, MemoryRange, ResponderError};
 use crate::mem::{Access, AccessError, Source, Span};
+use crate::message::check::Assembling;
 use crate::message::{Assembly, Delivered, check, packets};
 use crate::service::{ConnectionError, Ctx, QpHandle, QpView};
 use crate::types::Psn;
@@ -115,8 +116,16 @@ impl Responder {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> bool {
-        let in_order = !self.refused && packet.psn() == self.expected;
-        in_order && self.execute(view, ctx, packet).is_ok()
+        if self.refused || packet.psn() != self.expected || packet.ieth().is_some() {
+            return false;
+        }
+        let is_new = self.message.assembling() == Assembling::Nothing;
+        let taken = self.execute(view, ctx, packet).is_ok();
+        if !taken && is_new {
+            // It may have taken a receive, which the first packet gets.
+            self.message.give_up();
+        }
+        taken
     }
 
     /// Records that the packet at `psn` was dropped.
@@ -519,22 +528,22 @@ fn send_data(
     budget: usize,
 ) -> Result<usize, AccessError> {
     let mtu = view.attr.path_mtu.bytes();
-    let middle = usize::try_from(read.packets.saturating_sub(read.sent + 1)).unwrap_or(usize::MAX);
-    if read.sent > 0 && middle.min(budget) > 1 {
-        let count = middle.min(budget).min(ctx.max_train(view).into());
+    let left = usize::try_from(read.packets - read.sent).unwrap_or(usize::MAX);
+    if left.min(budget) > 1 {
+        let count = left.min(budget).min(ctx.max_train(view).into());
         // If a part of the memory may not be read, the packets before it are sent nevertheless.
         if count > 1 && send_data_train(view, ctx, batch, read, count) == Ok(true) {
             return Ok(count);
         }
     }
-    let (bth, ext) = data_headers(view, read);
+    let (bth, ext) = data_headers(view, read, 1);
     let span = data(view, ctx, read, mtu)?;
     batch.packet(ctx.direct(), view.net, &bth, &ext, Source::Spans(span.as_slice()))?;
     read.sent += 1;
     Ok(1)
 }
 
-/// Sends `count` packets from the middle of a READ's data as a train; whether that was possible.
+/// Sends `count` packets of a READ's data as a train; whether that was possible.
 fn send_data_train(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
@@ -542,7 +551,7 @@ fn send_data_train(
     read: &mut ReadResponse,
     count: usize,
 ) -> Result<bool, AccessError> {
-    let (bth, ext) = data_headers(view, read);
+    let (bth, ext) = data_headers(view, read, u32::try_from(count).unwrap_or(u32::MAX));
     let span = data(view, ctx, read, count * view.attr.path_mtu.bytes())?;
     let (Some(direct), Ok(count)) = (ctx.direct(), u16::try_from(count)) else { return Ok(false) };
     let payload = Source::Spans(span.as_slice());
@@ -553,9 +562,9 @@ fn send_data_train(
     Ok(sent)
 }
 
-/// The headers of the next packet of a READ's data.
-fn data_headers(view: &QpView<'_>, read: &ReadResponse) -> (Bth, Ext) {
-    let position = Position::of(read.sent, read.packets);
+/// The headers of the next `count` packets of a READ's data.
+fn data_headers(view: &QpView<'_>, read: &ReadResponse, count: u32) -> (Bth, Ext) {
+    let position = Position::of_some(read.sent, count, read.packets);
     let has_aeth = position != Position::Middle;
     let ext = Ext { aeth: has_aeth.then(|| Aeth::ack(read.msn)), ..Ext::default() };
     let psn = read.first.add(read.sent);

@@ -48,7 +48,7 @@ impl SendWindow {
     /// the share.
     pub(super) fn read_chunk(&self, share: u32, max_rd_atomic: u8) -> u32 {
         let max = self.max.min(share);
-        if max_rd_atomic > 1 { (max / 2).max(1) } else { max }
+        (if max_rd_atomic > 1 { max / 2 } else { max }).max(1)
     }
 
     pub(super) fn on_progress(&mut self, packets: u32, una: Psn) {

@@ -63,23 +63,24 @@ impl Requester {
                 dest_qp: view.attr.dest_qp_num,
             };
             let memory = (ctx.mem, view.identity.pd);
-            // Packets between the first and the last can leave as a train.
-            let middle = if *sent > 0 { message.packets - *sent - 1 } else { 0 }.min(left);
-            if middle > 1 {
-                let count = middle.min(ctx.max_train(view).into());
+            let rest = (message.packets - *sent).min(left);
+            let count = if rest > 1 { rest.min(ctx.max_train(view).into()) } else { 1 };
+            let train = count > 1 && {
                 let segment = Segment::new(outgoing, *sent, count);
-                if let (Some(direct), 2.., Ok(count)) = (ctx.direct(), count, count.try_into())
-                    && segment.emit_train(memory, batch, direct, view.net, false, count) == Ok(true)
-                {
-                    *sent += u32::from(count);
-                    left -= u32::from(count);
-                    continue;
-                }
-            }
-            let segment = Segment::new(outgoing, *sent, 1);
-            let emitted = segment.emit(memory, batch, ctx.direct(), view.net, false);
-            *sent += 1;
-            left -= 1;
+                let packets = u16::try_from(count).unwrap_or(u16::MAX);
+                ctx.direct().is_some_and(|direct| {
+                    segment.emit_train(memory, batch, direct, view.net, false, packets) == Ok(true)
+                })
+            };
+            let count = if train { count } else { 1 };
+            let emitted = if train {
+                Ok(())
+            } else {
+                let segment = Segment::new(outgoing, *sent, 1);
+                segment.emit(memory, batch, ctx.direct(), view.net, false)
+            };
+            *sent += count;
+            left -= count;
             if emitted.is_err() || *sent == message.packets {
                 let done = self.sending.take();
                 let Some((message, _)) = done else { return Ok(false) };

@@ -2,6 +2,7 @@
 //! First or Only packet begins a new message, whatever its PSN. IBTA 9.8.2.2.
 
 use crate::event::ResponderError;
+use crate::message::check::Assembling;
 use crate::message::{Assembly, Delivered, check};
 use crate::queue::Status;
 use crate::service::{Ctx, QpHandle, QpView};
@@ -56,12 +57,26 @@ impl Responder {
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> bool {
-        // A message of which the rest is skipped was given up, and none of its packets is in sequence.
-        let taken = packet.psn() == self.expected && self.deliver(view, ctx, packet).is_ok();
-        if taken {
-            self.expected = packet.next_psn();
+        if packet.psn() != self.expected || packet.ieth().is_some() {
+            return false;
         }
-        taken
+        let is_new = self.message.assembling() == Assembling::Nothing;
+        // A message of which the rest is skipped was given up, and none of its packets is in sequence.
+        match self.deliver(view, ctx, packet) {
+            Ok(delivered) => {
+                ctx.events.counters.rcvd_uc_msgs += u64::from(delivered == Delivered::Whole);
+                self.expected = packet.next_psn();
+                self.skipping = false;
+                true
+            }
+            Err(_) => {
+                if is_new {
+                    // It may have taken a receive, which the first packet gets.
+                    self.message.give_up();
+                }
+                false
+            }
+        }
     }
 
     fn execute(

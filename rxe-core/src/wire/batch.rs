@@ -263,13 +263,14 @@ impl TxBatch {
         if self.held_up || self.pending().iter().any(|burst| burst.net.dst == net.dst) {
             return Ok(false);
         }
-        let each = payload.len() / usize::from(count.max(1));
+        let len = payload.len();
         self.head.clear();
-        emit::header(&mut self.head, bth, ext, each);
+        // All but the last packet have a multiple of 4.
+        emit::header(&mut self.head, bth, ext, len);
         if direct.send_train(net, &self.head, &payload, count)? != Placed::Sent {
             return Ok(false);
         }
-        let total = usize::from(count) * emit::len(bth.opcode, each);
+        let total = emit::train_len(bth.opcode, count, len);
         self.direct += total;
         self.total.0 += u64::from(count);
         self.total.1 += total as u64;

@@ -16,19 +16,6 @@ pub fn qpn_block(packet: &[u8]) -> u8 {
     packet.get(QPN_BLOCK).copied().unwrap_or(0)
 }
 
-/// Makes the BTH of a train's first packet that of packet `index`; `last`: of its last one.
-pub(super) fn advance(head: &mut [u8], index: u16, last: bool) {
-    let Some(bth) = head.first_chunk_mut::<LEN>() else { return };
-    let [_, psn @ ..] = BthView(bth).psn().add(index.into()).value().to_be_bytes();
-    bth[9..].copy_from_slice(&psn);
-    if !last {
-        bth[8] &= !ACK_REQ;
-    }
-}
-
-/// Whether the requester wants an acknowledgement: in byte 8.
-const ACK_REQ: u8 = 0x80;
-
 /// A BTH in a packet: reads single fields where they stand.
 #[derive(Clone, Copy, Debug)]
 pub struct BthView<'a>(&'a [u8; LEN]);
@@ -85,7 +72,7 @@ impl<'a> BthView<'a> {
     /// Whether the requester wants an acknowledgement.
     #[inline]
     pub fn ack_req(self) -> bool {
-        self.0[8] & ACK_REQ != 0
+        self.0[8] & 0x80 != 0
     }
 
     /// All fields.

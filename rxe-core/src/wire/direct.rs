@@ -29,8 +29,7 @@ pub trait Direct {
         0
     }
 
-    /// Sends a train of `count` packets: `head` are the headers of the first, but asks for an acknowledgement if
-    /// the last does; `payload` is that of all.
+    /// Sends a train of `count` packets with these headers and this payload.
     ///
     /// # Errors
     /// The payload's memory is not mapped; nothing was sent.

@@ -6,6 +6,7 @@ use super::bth::Bth;
 use super::header_len::pad;
 use super::icrc::{self, Prefix};
 use super::opcode::{OpInfo, Opcode};
+use super::packet::wire_len;
 use super::{Ext, PacketRepr};
 
 /// Bytes from BTH to ICRC of a packet with this opcode and so many bytes of payload: what to tell
@@ -13,6 +14,12 @@ use super::{Ext, PacketRepr};
 #[inline]
 pub fn len(opcode: Opcode, payload_len: usize) -> usize {
     row(opcode).header_len + payload_len + pad(payload_len) + icrc::LEN
+}
+
+/// Bytes from BTH to ICRC of all packets of a train ([`Apart`](super::Apart)) with this opcode.
+#[inline]
+pub(super) fn train_len(opcode: Opcode, count: u16, payload_len: usize) -> usize {
+    wire_len(row(opcode), count, payload_len)
 }
 
 /// Appends one packet: BTH, the headers that its opcode names, `payload_len` bytes that `fill`

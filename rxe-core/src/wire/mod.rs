@@ -28,6 +28,7 @@ mod net;
 mod opcode;
 mod packet;
 mod reth;
+mod train;
 mod udp;
 mod whole;
 

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::{bth, header_len};
+use super::header_len;
 use crate::mem::Span;
 
 /// The UDP destination port of RoCEv2. IBTA A17.3.1.1.
@@ -96,8 +96,10 @@ pub struct Frame<'a> {
 /// A packet from a process of this host, through memory: its payload stands apart from its headers and
 /// may still change, and it has neither pad nor ICRC, because it was on no wire.
 ///
-/// Or a train: some packets from the middle of a message, whose payloads follow one another. The headers are
-/// those of the first; each packet has the next PSN, and only the last may ask for an acknowledgement.
+/// Or a train: some packets of a message, whose payloads follow one another. All but the last packet of the
+/// message have a payload of the path MTU. The headers are those of a single packet with all of the payload:
+/// the opcode says whether the train has the first and the last packet of the message, the PSN is that of
+/// the first packet, and what only the last packet says (AckReq, immediate data) is that of the last.
 #[derive(Clone, Copy, Debug)]
 pub struct Apart<'a> {
     head: [u8; Apart::MAX_HEAD],
@@ -147,22 +149,6 @@ impl<'a> Apart<'a> {
     #[inline]
     pub fn count(&self) -> u16 {
         self.count
-    }
-
-    /// Each packet by itself.
-    pub fn packets(&self) -> impl Iterator<Item = Self> + use<'a> {
-        let all = *self;
-        (0..all.count).filter_map(move |index| all.nth(index))
-    }
-
-    fn nth(&self, index: u16) -> Option<Self> {
-        let mut packet = Self { count: 1, ..*self };
-        if self.count > 1 {
-            let len = self.payload.len() / usize::from(self.count);
-            packet.payload = self.payload.part(usize::from(index) * len, len)?;
-            bth::advance(&mut packet.head, index, index + 1 == self.count);
-        }
-        Some(packet)
     }
 
     /// The headers, from the BTH on. Nothing in them has been checked.

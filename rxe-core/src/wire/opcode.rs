@@ -83,6 +83,28 @@ impl Position {
             (false, true) => Self::Last,
         }
     }
+
+    /// The position of `count` packets from `index` on, taken as one, in a message of `packets`.
+    pub const fn of_some(index: u32, count: u32, packets: u32) -> Self {
+        match (index == 0, index + count == packets) {
+            (true, true) => Self::Only,
+            (true, false) => Self::First,
+            (false, false) => Self::Middle,
+            (false, true) => Self::Last,
+        }
+    }
+
+    /// The position of packet `index` of `count` that have this position if they are taken as one.
+    pub const fn of_one(self, index: u32, count: u32) -> Self {
+        let starts = matches!(self, Self::First | Self::Only) && index == 0;
+        let ends = matches!(self, Self::Last | Self::Only) && index + 1 == count;
+        match (starts, ends) {
+            (true, true) => Self::Only,
+            (true, false) => Self::First,
+            (false, false) => Self::Middle,
+            (false, true) => Self::Last,
+        }
+    }
 }
 
 /// What a SEND carries beside its payload, in its last packet.
@@ -222,6 +244,25 @@ impl Opcode {
             Position::Middle => Self::RC_READ_RESPONSE_MIDDLE,
             Position::Last => Self::RC_READ_RESPONSE_LAST,
             Position::Only => Self::RC_READ_RESPONSE_ONLY,
+        }
+    }
+
+    /// The opcode of the same SEND, WRITE or READ response at another position. `None` for other operations, and
+    /// for datagrams.
+    pub(super) fn at(self, position: Position) -> Option<Self> {
+        let info = self.info()?;
+        let extra = match (info.has_imm, info.has_ieth) {
+            (true, _) => SendExtra::Immediate,
+            (_, true) => SendExtra::Invalidate,
+            _ => SendExtra::None,
+        };
+        match info.kind {
+            OpKind::Send if info.service != Service::Ud => {
+                Self::send(info.service, position, extra)
+            }
+            OpKind::Write => Self::write(info.service, position, info.has_imm),
+            OpKind::ReadResponse => Some(Self::read_response(position).in_connected(info.service)),
+            _ => None,
         }
     }
 

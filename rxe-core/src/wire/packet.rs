@@ -11,7 +11,7 @@ use super::net::Apart;
 use super::opcode::{OpInfo, Position};
 use super::{Aeth, AtomicEth, Bth, Deth, DropReason, Ext, Feth, OpKind, Opcode, Reth, icrc};
 use crate::mem::{Source, Span};
-use crate::types::{Pkey, Psn, Qpn};
+use crate::types::{Mtu, Pkey, Psn, Qpn};
 
 /// A packet whose structure has been checked.
 #[derive(Clone, Copy)]
@@ -25,6 +25,8 @@ pub struct Packet<'a> {
     apart: Option<&'a Span<'a>>,
     /// How many packets this is ([`Apart`]).
     count: u16,
+    /// Bytes of payload of each packet, except for the last.
+    each: usize,
 }
 
 /// The BTH, and the row of its opcode.
@@ -36,6 +38,32 @@ fn first_header(bytes: &[u8]) -> Result<(BthView<'_>, &'static OpInfo), DropReas
     }
     let info = bth.opcode().info().ok_or(DropReason::UnknownOpcode)?;
     Ok((bth, info))
+}
+
+/// Bytes of payload of each packet but the last, in a train of several with such headers and so much payload.
+/// `None` if there is no such train. The path MTU is a power of 2, so no two of them are possible.
+fn each_of_train(info: &OpInfo, count: u16, payload: usize) -> Option<usize> {
+    let count = usize::from(count);
+    let each = payload.div_ceil(count).next_power_of_two();
+    let fits = if info.ends { payload > (count - 1) * each } else { payload == count * each };
+    let is_mtu = (Mtu::M256.bytes()..=Mtu::M4096.bytes()).contains(&each);
+    (fits && is_mtu && info.opcode.at(Position::Middle).is_some()).then_some(each)
+}
+
+/// Bytes from BTH to ICRC of `count` packets, whose headers, taken as one, are those of this row, and which have so
+/// many bytes of payload.
+#[inline]
+pub(super) fn wire_len(info: &OpInfo, count: u16, payload: usize) -> usize {
+    let more = usize::from(count - 1);
+    // Each has a BTH, maybe an XRCETH, and an ICRC. A READ response has an AETH at either end.
+    let xrc = if info.has_xrceth { header_len::WORD } else { 0 };
+    let both = more > 0 && info.has_aeth && info.position == Position::Only;
+    let aeth = if both { header_len::AETH } else { 0 };
+    info.header_len
+        + more * (header_len::BTH + xrc)
+        + aeth
+        + payload.next_multiple_of(4)
+        + (1 + more) * icrc::LEN
 }
 
 impl<'a> Packet<'a> {
@@ -52,7 +80,8 @@ impl<'a> Packet<'a> {
         if body != 0 && !info.has_payload {
             return Err(DropReason::UnexpectedPayload);
         }
-        Ok(Self { bytes, bth, info, payload_end: info.header_len + payload, apart: None, count: 1 })
+        let payload_end = info.header_len + payload;
+        Ok(Self { bytes, bth, info, payload_end, apart: None, count: 1, each: payload })
     }
 
     /// Checks the structure of a packet whose payload stands apart from its headers, or of a train of them. The
@@ -64,27 +93,27 @@ impl<'a> Packet<'a> {
         if bytes.len() < info.header_len {
             return Err(DropReason::Truncated);
         }
-        let count = usize::from(packet.count());
-        let payload = packet.payload.len() / count;
-        // Only packets from the middle of a message have the same headers, and as much payload.
-        let alike = count == 1 || info.position == Position::Middle;
-        if bytes.len() > info.header_len || !alike || payload * count != packet.payload.len() {
+        let (count, payload) = (packet.count(), packet.payload.len());
+        if bytes.len() > info.header_len {
             return Err(DropReason::BadLength);
         }
-        if usize::from(bth.pad()) != header_len::pad(payload) {
+        let each = if count == 1 {
+            payload
+        } else {
+            each_of_train(info, count, payload).ok_or(DropReason::BadLength)?
+        };
+        let last = payload - usize::from(count - 1) * each;
+        if usize::from(bth.pad()) != header_len::pad(last) {
             return Err(DropReason::BadPad);
         }
         if payload != 0 && !info.has_payload {
             return Err(DropReason::UnexpectedPayload);
         }
         let payload_end = info.header_len;
-        let (apart, count) = (Some(&packet.payload), packet.count());
-        Ok(Self { bytes, bth, info, payload_end, apart, count })
+        Ok(Self { bytes, bth, info, payload_end, apart: Some(&packet.payload), count, each })
     }
 
-    /// How many packets this is: 1, or more for a train, which stands for packets that differ only in PSN and
-    /// payload, and of which only the last may ask for an acknowledgement. Its PSN is that of the first, and
-    /// whether it asks that of the last.
+    /// How many packets this is: 1, or more for a train ([`Apart`]).
     #[inline]
     pub fn count(&self) -> u16 {
         self.count
@@ -99,20 +128,16 @@ impl<'a> Packet<'a> {
     /// Bytes from BTH to ICRC, as on a wire, of all of them.
     #[inline]
     pub fn wire_len(&self) -> usize {
-        if self.apart.is_none() {
-            return self.bytes.len();
+        match self.apart {
+            None => self.bytes.len(),
+            Some(payload) => wire_len(self.info, self.count, payload.len()),
         }
-        let each = self.bytes.len() + self.payload_len().next_multiple_of(4) + icrc::LEN;
-        usize::from(self.count) * each
     }
 
-    /// Bytes of payload of each packet, without the pad.
+    /// Bytes of payload of each packet, without the pad; the last one of a train may have less.
     #[inline]
     pub fn payload_len(&self) -> usize {
-        match self.apart {
-            None => self.payload_end - self.info.header_len,
-            Some(payload) => payload.len() / usize::from(self.count),
-        }
+        self.each
     }
 
     /// The payload without its pad, wherever it stands; of all packets of a train.

@@ -36,9 +36,10 @@ pub const LAYERS: &[Layers] = &[
         name: "rxe-core",
         within: "wire",
         floors: &[
-            &["batch", "grh"],
+            &["whole"],
+            &["batch", "grh", "train"],
             &["direct", "emit"],
-            &["frame", "packet", "whole"],
+            &["frame", "packet"],
             &["icrc"],
             &["ext", "ipv4", "ipv6"],
             &["cnp", "udp"],
