@@ -581,7 +581,8 @@ impl Shard {
     #[cold]
     pub(crate) fn end_failure(&self) {
         if self.is_own() && self.failed.get().is_some() {
-            drop(self.lock());
+            // Not only if a doorbell waits: who has taken it may not have had the lock before this.
+            self.lock().flush();
             self.answer_doorbells();
         }
     }
