@@ -155,7 +155,7 @@ struct Arrival<'a> {
 
 impl Arrival<'_> {
     /// Delivers it to the QP that it names.
-    #[inline]
+    #[inline(always)]
     fn deliver(&self, qp: &mut Qp, events: &mut EventSink) -> Result<(), DropReason> {
         admit(qp, self.config, self.net, self.packet)?;
         self.check_icrc()?;
@@ -164,6 +164,7 @@ impl Arrival<'_> {
     }
 
     /// Delivers a train to the QP that it names: all of it at once, or packet by packet.
+    #[inline(never)]
     fn deliver_train(&self, qp: &mut Qp, train: &Apart<'_>, events: &mut EventSink) {
         if admit(qp, self.config, self.net, self.packet).is_ok()
             && qp.receive_train(&mut self.ctx(events), self.net, self.packet)

@@ -143,6 +143,7 @@ impl Requester {
 
     /// Sends one packet, or a train of at most `budget`, or executes one local request. Returns how many
     /// packets that counts as: 0 if nothing is possible.
+    #[inline]
     fn send_next(
         &mut self,
         view: &QpView<'_>,
@@ -170,7 +171,7 @@ impl Requester {
         }
         let Some(count) = self.admitted(view) else { return 0 };
         let train = self.train(view, ctx, budget);
-        if train > 1 && self.emit(view, ctx, batch, train) {
+        if train > 1 && self.emit_train(view, ctx, batch, train) {
             return train;
         }
         u32::from(self.emit(view, ctx, batch, count))
@@ -193,6 +194,7 @@ impl Requester {
 
     /// How many packets of a SEND or WRITE may be sent as a train now, at most `budget`: as far as the window goes,
     /// and up to the next that asks for an acknowledgement. 1 if there is no train.
+    #[inline]
     fn train(&self, view: &QpView<'_>, ctx: &mut Ctx<'_>, budget: u32) -> u32 {
         let Some((wqe, _)) = self.inflight.current() else { return 1 };
         let left = wqe.packets - self.inflight.packet_index();
@@ -202,13 +204,14 @@ impl Requester {
             SendOp::SendInvalidate { .. } => left - 1,
             _ => 1,
         };
-        if left < 2 {
+        // First, as this is a question of each packet on every way out.
+        let most = if left < 2 { 1 } else { u32::from(ctx.max_train(view)) };
+        if most < 2 {
             return 1;
         }
         let room = self.limit(view).saturating_sub(self.inflight.unacknowledged());
         let to_ack_req = self.ack_req_interval(view).saturating_sub(self.since_ack_req.into());
-        let count = left.min(room).min(to_ack_req).min(budget);
-        if count < 2 { 1 } else { count.min(ctx.max_train(view).into()) }
+        left.min(room).min(to_ack_req).min(budget).min(most).max(1)
     }
 
     /// How many PSNs the next packet takes: one, or for a READ request those of its response. `None`
@@ -233,8 +236,21 @@ impl Requester {
         (room > 0).then_some(1)
     }
 
+    /// As [`Requester::emit`], apart from the way of single packets.
+    #[inline(never)]
+    fn emit_train(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+        batch: &mut TxBatch,
+        count: u32,
+    ) -> bool {
+        self.emit(view, ctx, batch, count)
+    }
+
     /// Sends the next `count` PSNs: a packet, a train, or a READ request. Returns `false` if that is not possible; for
     /// a train nothing has happened then, and its packets are to be sent one by one.
+    #[inline(always)]
     fn emit(
         &mut self,
         view: &QpView<'_>,
@@ -277,6 +293,7 @@ impl Requester {
 
     /// Records that the next `count` PSNs were sent. `ack_req`: the last asks for an acknowledgement.
     /// `awaits_data`: it was a READ request or an atomic.
+    #[inline]
     fn sent(
         &mut self,
         view: &QpView<'_>,

@@ -110,6 +110,7 @@ impl Responder {
 
     /// Takes a train, if all of its packets are executed. Otherwise nothing has happened, but that some of its
     /// payload may have been written: the packets can be received one by one.
+    #[inline(never)]
     pub(crate) fn receive_train(
         &mut self,
         view: &QpView<'_>,
@@ -148,6 +149,7 @@ impl Responder {
     }
 
     /// Checks the packet or the train, in order, and executes it. Its PSN is the expected one.
+    #[inline(always)]
     fn execute(
         &mut self,
         view: &QpView<'_>,

@@ -139,9 +139,12 @@ impl<'a> Ctx<'a> {
     /// where there are none.
     #[inline]
     pub(crate) fn max_train(&mut self, view: &QpView<'_>) -> u16 {
+        let Some(direct) = self.direct.as_deref_mut() else { return 1 };
+        let bytes = direct.max_train(view.net, view.attr.dest_qp_num);
+        if bytes == 0 {
+            return 1;
+        }
         let mtu = view.attr.path_mtu.bytes();
-        let direct = self.direct.as_deref_mut();
-        let bytes = direct.map_or(0, |it| it.max_train(view.net, view.attr.dest_qp_num));
         u16::try_from(bytes / mtu).unwrap_or(u16::MAX).clamp(1, MAX_TRAIN)
     }
 
