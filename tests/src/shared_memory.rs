@@ -79,7 +79,7 @@ impl SharedMemory {
         };
         match parts.or(bytes.is_empty().then_some((bytes, bytes))) {
             Some((head, payload)) => {
-                let placed = Direct::send(&mut self.lane, net, head, &Source::Bytes(payload));
+                let placed = Direct::send(&mut self.lane, net, head, &Source::Bytes(payload), 1);
                 assert_ne!(placed, Ok(Placed::Elsewhere), "the ring is good");
                 placed == Ok(Placed::Sent)
             }
@@ -148,32 +148,18 @@ impl Direct for SharedMemory {
         net: &NetHeader,
         head: &[u8],
         payload: &Source<'_>,
+        count: u16,
     ) -> Result<Placed, AccessError> {
-        if self.left == 0 {
-            return Ok(Placed::NoRoom);
+        let Some(left) = self.left.checked_sub(count.into()) else { return Ok(Placed::NoRoom) };
+        let placed = Direct::send(&mut self.lane, net, head, payload, count)?;
+        if placed == Placed::Sent {
+            self.left = left;
         }
-        let placed = Direct::send(&mut self.lane, net, head, payload)?;
-        self.left -= usize::from(placed == Placed::Sent);
         Ok(placed)
     }
 
     fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
         self.lane.max_train(net, dest_qp)
-    }
-
-    fn send_train(
-        &mut self,
-        net: &NetHeader,
-        head: &[u8],
-        payload: &Source<'_>,
-        count: u16,
-    ) -> Result<Placed, AccessError> {
-        let Some(left) = self.left.checked_sub(count.into()) else { return Ok(Placed::NoRoom) };
-        let placed = self.lane.send_train(net, head, payload, count)?;
-        if placed == Placed::Sent {
-            self.left = left;
-        }
-        Ok(placed)
     }
 }
 

@@ -38,19 +38,6 @@ impl Direct for Lane {
         &mut self,
         net: &NetHeader,
         head: &[u8],
-        payload: &Source<'_>,
-    ) -> Result<Placed, AccessError> {
-        self.send_train(net, head, payload, 1)
-    }
-
-    fn max_train(&mut self, _: &NetHeader, _: Qpn) -> usize {
-        self.train
-    }
-
-    fn send_train(
-        &mut self,
-        net: &NetHeader,
-        head: &[u8],
         source: &Source<'_>,
         count: u16,
     ) -> Result<Placed, AccessError> {
@@ -62,6 +49,10 @@ impl Direct for Lane {
         source.write_to(&[payload.span(0, source.len() as u64).unwrap()])?;
         self.records.push(Record { net: *net, head: head.to_vec(), payload, count });
         Ok(Placed::Sent)
+    }
+
+    fn max_train(&mut self, _: &NetHeader, _: Qpn) -> usize {
+        self.train
     }
 }
 

@@ -132,7 +132,8 @@ impl<'a> Segment<'a> {
         self
     }
 
-    /// Sends it at once, or appends it to the batch ([`TxBatch::packet`]).
+    /// Sends it at once, or appends it to the batch ([`TxBatch::packets`]); `count`: how many packets it is. Returns
+    /// `false` for a train that cannot be sent as one.
     ///
     /// # Errors
     /// The program's memory may not be read, or not any more. The batch is not changed.
@@ -144,11 +145,12 @@ impl<'a> Segment<'a> {
         direct: Option<&mut (dyn Direct + '_)>,
         net: &NetHeader,
         ack_req: bool,
-    ) -> Result<(), AccessError> {
+        count: u16,
+    ) -> Result<bool, AccessError> {
         self.bth.ack_req = ack_req;
         if !self.kernel_icrc {
             return self.with_payload(memory, |payload| {
-                batch.packet(direct, net, &self.bth, &self.ext, payload)
+                batch.packets(direct, net, &self.bth, &self.ext, payload, count)
             });
         }
         // Only a FLUSH, which has no payload.
@@ -158,27 +160,7 @@ impl<'a> Segment<'a> {
             emit::packet(net, buf, &self.bth, &self.ext, 0, |_| {});
             net.double(buf, start);
         });
-        Ok(())
-    }
-
-    /// Sends it as a train of `count` packets; whether that was possible. `ack_req`: the last one asks for an
-    /// acknowledgement.
-    ///
-    /// # Errors
-    /// As [`Segment::emit`].
-    pub(crate) fn emit_train(
-        mut self,
-        memory: (&MemoryGuard<'_>, PdId),
-        batch: &mut TxBatch,
-        direct: &mut (dyn Direct + '_),
-        net: &NetHeader,
-        ack_req: bool,
-        count: u16,
-    ) -> Result<bool, AccessError> {
-        self.bth.ack_req = ack_req;
-        self.with_payload(memory, |payload| {
-            batch.train(direct, net, &self.bth, &self.ext, payload, count)
-        })
+        Ok(true)
     }
 
     /// Calls `f` with the payload that it carries.

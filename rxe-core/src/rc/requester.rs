@@ -272,20 +272,18 @@ impl Requester {
         let memory = (ctx.mem, view.identity.pd);
         let segment =
             Segment::new(wqe.outgoing(view), index, count).with_kernel_icrc(self.kernel_icrc);
-        if packets > 1 {
-            let (Some(direct), Ok(packets)) = (ctx.direct(), u16::try_from(packets)) else {
-                return false;
-            };
-            let sent = segment.emit_train(memory, batch, direct, view.net, ack_req, packets);
-            if sent != Ok(true) {
-                // If a part of the memory may not be read, the packets before it are sent nevertheless.
+        let packets = u16::try_from(packets).expect("a train at most");
+        match segment.emit(memory, batch, ctx.direct(), view.net, ack_req, packets) {
+            Ok(true) => {}
+            Ok(false) => return false,
+            // The packets before the one that may not be read are sent nevertheless.
+            Err(_) if packets > 1 => return false,
+            Err(why) => {
+                // The region was deregistered, or its memory unmapped, after the request was checked.
+                self.unreadable = Some(Box::new(why));
+                self.inflight.fail_current(Status::LocalProtection);
                 return false;
             }
-        } else if let Err(why) = segment.emit(memory, batch, ctx.direct(), view.net, ack_req) {
-            // The region was deregistered, or its memory unmapped, after the request was checked.
-            self.unreadable = Some(Box::new(why));
-            self.inflight.fail_current(Status::LocalProtection);
-            return false;
         }
         self.sent(view, ctx, count, ack_req, awaits_data);
         true

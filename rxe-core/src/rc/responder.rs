@@ -529,49 +529,37 @@ fn send_data(
     read: &mut ReadResponse,
     budget: usize,
 ) -> Result<usize, AccessError> {
-    let mtu = view.attr.path_mtu.bytes();
-    let left = usize::try_from(read.packets - read.sent).unwrap_or(usize::MAX);
-    if left.min(budget) > 1 {
-        let count = left.min(budget).min(ctx.max_train(view).into());
-        // If a part of the memory may not be read, the packets before it are sent nevertheless.
-        if count > 1 && send_data_train(view, ctx, batch, read, count) == Ok(true) {
-            return Ok(count);
-        }
+    let left = usize::try_from(read.packets - read.sent).unwrap_or(usize::MAX).min(budget);
+    let train = if left > 1 { left.min(ctx.max_train(view).into()) } else { 1 };
+    // If a part of the memory may not be read, the packets before it are sent nevertheless.
+    if train > 1 && send_some(view, ctx, batch, read, train) == Ok(true) {
+        return Ok(train);
     }
-    let (bth, ext) = data_headers(view, read, 1);
-    let span = data(view, ctx, read, mtu)?;
-    batch.packet(ctx.direct(), view.net, &bth, &ext, Source::Spans(span.as_slice()))?;
-    read.sent += 1;
-    Ok(1)
+    send_some(view, ctx, batch, read, 1).map(|_| 1)
 }
 
-/// Sends `count` packets of a READ's data as a train; whether that was possible.
-fn send_data_train(
+/// Sends `count` packets of a READ's data. Returns `false` for a train that cannot be sent as one.
+fn send_some(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
     batch: &mut TxBatch,
     read: &mut ReadResponse,
     count: usize,
 ) -> Result<bool, AccessError> {
-    let (bth, ext) = data_headers(view, read, u32::try_from(count).unwrap_or(u32::MAX));
-    let span = data(view, ctx, read, count * view.attr.path_mtu.bytes())?;
-    let (Some(direct), Ok(count)) = (ctx.direct(), u16::try_from(count)) else { return Ok(false) };
-    let payload = Source::Spans(span.as_slice());
-    let sent = batch.train(direct, view.net, &bth, &ext, payload, count)?;
-    if sent {
-        read.sent += u32::from(count);
-    }
-    Ok(sent)
-}
-
-/// The headers of the next `count` packets of a READ's data.
-fn data_headers(view: &QpView<'_>, read: &ReadResponse, count: u32) -> (Bth, Ext) {
-    let position = Position::of_some(read.sent, count, read.packets);
+    let packets = u16::try_from(count).expect("a train at most");
+    let position = Position::of_some(read.sent, packets.into(), read.packets);
     let has_aeth = position != Position::Middle;
     let ext = Ext { aeth: has_aeth.then(|| Aeth::ack(read.msn)), ..Ext::default() };
+    let span = data(view, ctx, read, count * view.attr.path_mtu.bytes())?;
     let psn = read.first.add(read.sent);
     let opcode = Opcode::read_response(position).in_connected(view.service());
-    (Bth::new(opcode, view.attr.dest_qp_num, psn), ext)
+    let bth = Bth::new(opcode, view.attr.dest_qp_num, psn);
+    let payload = Source::Spans(span.as_slice());
+    let sent = batch.packets(ctx.direct(), view.net, &bth, &ext, payload, packets)?;
+    if sent {
+        read.sent += u32::from(packets);
+    }
+    Ok(sent)
 }
 
 /// The memory of the next bytes of a READ's data, `most` at most; `None` if there are none.

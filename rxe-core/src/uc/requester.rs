@@ -63,21 +63,17 @@ impl Requester {
                 dest_qp: view.attr.dest_qp_num,
             };
             let memory = (ctx.mem, view.identity.pd);
-            let rest = (message.packets - *sent).min(left);
-            let count = if rest > 1 { rest.min(ctx.max_train(view).into()) } else { 1 };
-            let train = count > 1 && {
-                let segment = Segment::new(outgoing, *sent, count);
-                let packets = u16::try_from(count).unwrap_or(u16::MAX);
-                ctx.direct().is_some_and(|direct| {
-                    segment.emit_train(memory, batch, direct, view.net, false, packets) == Ok(true)
-                })
+            let mut send = |ctx: &mut Ctx<'_>, count: u16| {
+                let segment = Segment::new(outgoing, *sent, count.into());
+                segment.emit(memory, batch, ctx.direct(), view.net, false, count)
             };
-            let count = if train { count } else { 1 };
-            let emitted = if train {
-                Ok(())
+            let rest = (message.packets - *sent).min(left);
+            let train = if rest > 1 { rest.min(ctx.max_train(view).into()) } else { 1 };
+            let train = u16::try_from(train).expect("a train at most");
+            let (count, emitted) = if train > 1 && send(ctx, train) == Ok(true) {
+                (u32::from(train), Ok(true))
             } else {
-                let segment = Segment::new(outgoing, *sent, 1);
-                segment.emit(memory, batch, ctx.direct(), view.net, false)
+                (1, send(ctx, 1))
             };
             *sent += count;
             left -= count;

@@ -217,8 +217,25 @@ impl TxBatch {
         ext: &Ext,
         payload: Source<'_>,
     ) -> Result<(), AccessError> {
+        self.packets(direct, net, bth, ext, payload, 1).map(drop)
+    }
+
+    /// The same for `count` packets, as a train ([`Apart`](super::Apart)) if there are several. Returns `false` for a
+    /// train that `direct` does not take; nothing has happened then.
+    ///
+    /// # Errors
+    /// As [`TxBatch::packet`].
+    #[inline]
+    pub(crate) fn packets(
+        &mut self,
+        direct: Option<&mut (dyn Direct + '_)>,
+        net: &NetHeader,
+        bth: &Bth,
+        ext: &Ext,
+        payload: Source<'_>,
+        count: u16,
+    ) -> Result<bool, AccessError> {
         let len = payload.len();
-        let total = emit::len(bth.opcode, len);
         let mut waits = false;
         // Packets to one destination stay in order.
         if let Some(direct) = direct
@@ -226,54 +243,28 @@ impl TxBatch {
             && self.pending().iter().all(|burst| burst.net.dst != net.dst)
         {
             self.head.clear();
+            // All but the last packet of a train have no pad.
             emit::header(&mut self.head, bth, ext, len);
-            match direct.send(net, &self.head, &payload)? {
+            match direct.send(net, &self.head, &payload, count)? {
                 Placed::Sent => {
+                    let total = emit::train_len(bth.opcode, count, len);
                     self.direct += total;
-                    self.total.0 += 1;
+                    self.total.0 += u64::from(count);
                     self.total.1 += total as u64;
-                    return Ok(());
+                    return Ok(true);
                 }
                 Placed::NoRoom => waits = true,
                 Placed::Elsewhere => {}
             }
         }
-        let pushed = self.append(net, Some(bth.dest_qp.block()), total, |prefix, buf| {
+        if count > 1 {
+            return Ok(false);
+        }
+        let total = emit::len(bth.opcode, len);
+        self.append(net, Some(bth.dest_qp.block()), total, |prefix, buf| {
             emit::packet_with(prefix, buf, bth, ext, len, |out| payload.append_to(out))
-        });
-        self.held_up |= waits && pushed.is_ok();
-        pushed
-    }
-
-    /// Sends a train of `count` packets at once if `direct` takes it ([`Direct::send_train`]); whether it has.
-    /// The pad count in `bth` is set here.
-    ///
-    /// # Errors
-    /// The payload's memory is not mapped; nothing was sent.
-    #[inline]
-    pub(crate) fn train(
-        &mut self,
-        direct: &mut (dyn Direct + '_),
-        net: &NetHeader,
-        bth: &Bth,
-        ext: &Ext,
-        payload: Source<'_>,
-        count: u16,
-    ) -> Result<bool, AccessError> {
-        if self.held_up || self.pending().iter().any(|burst| burst.net.dst == net.dst) {
-            return Ok(false);
-        }
-        let len = payload.len();
-        self.head.clear();
-        // All but the last packet have a multiple of 4.
-        emit::header(&mut self.head, bth, ext, len);
-        if direct.send_train(net, &self.head, &payload, count)? != Placed::Sent {
-            return Ok(false);
-        }
-        let total = emit::train_len(bth.opcode, count, len);
-        self.direct += total;
-        self.total.0 += u64::from(count);
-        self.total.1 += total as u64;
+        })?;
+        self.held_up |= waits;
         Ok(true)
     }
 

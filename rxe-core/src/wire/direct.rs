@@ -11,7 +11,7 @@ use crate::types::Qpn;
 /// whoever could damage it could as well write a right ICRC. For a wire, [`write_whole`] makes the packet.
 pub trait Direct {
     /// Sends a packet with these headers, from the BTH on, if this is the way to its destination, and
-    /// there is room.
+    /// there is room; or a train of `count` packets, of no more payload than [`Direct::max_train`] says.
     ///
     /// # Errors
     /// The payload's memory is not mapped; nothing was sent.
@@ -20,6 +20,7 @@ pub trait Direct {
         net: &NetHeader,
         head: &[u8],
         payload: &Source<'_>,
+        count: u16,
     ) -> Result<Placed, AccessError>;
 
     /// How many bytes of payload a train to this queue pair may have ([`Apart`](super::Apart)); 0 if the way
@@ -27,21 +28,6 @@ pub trait Direct {
     fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
         let _ = (net, dest_qp);
         0
-    }
-
-    /// Sends a train of `count` packets with these headers and this payload.
-    ///
-    /// # Errors
-    /// The payload's memory is not mapped; nothing was sent.
-    fn send_train(
-        &mut self,
-        net: &NetHeader,
-        head: &[u8],
-        payload: &Source<'_>,
-        count: u16,
-    ) -> Result<Placed, AccessError> {
-        let _ = (net, head, payload, count);
-        Ok(Placed::Elsewhere)
     }
 }
 

@@ -4,6 +4,7 @@
 //! A buffer may hold several packets of equal size, back to back (the last may be shorter): that is
 //! how UDP_GRO carries up to 64 packets in a call.
 
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::header_len;
@@ -123,9 +124,12 @@ impl<'a> Apart<'a> {
     /// is no packet.
     #[inline]
     pub fn train(head: &[u8], payload: Span<'a>, count: u16) -> Option<Self> {
-        let mut bytes = [0; Self::MAX_HEAD];
-        bytes.get_mut(..head.len())?.copy_from_slice(head);
-        (count > 0).then_some(Self { head: bytes, head_len: head.len(), count, payload })
+        let read = |to: &mut [u8]| {
+            to.copy_from_slice(head);
+            Ok::<(), Infallible>(())
+        };
+        let Ok(train) = Self::with_head(head.len(), read, payload, count);
+        train
     }
 
     /// The same, with `head_len` bytes of headers that `read` puts into their place.

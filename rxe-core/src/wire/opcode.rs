@@ -76,28 +76,23 @@ pub enum Position {
 impl Position {
     /// The position of packet `index`, counted from 0, in a message of `packets`.
     pub const fn of(index: u32, packets: u32) -> Self {
-        match (index == 0, index + 1 == packets) {
-            (true, true) => Self::Only,
-            (true, false) => Self::First,
-            (false, false) => Self::Middle,
-            (false, true) => Self::Last,
-        }
+        Self::of_some(index, 1, packets)
     }
 
     /// The position of `count` packets from `index` on, taken as one, in a message of `packets`.
     pub const fn of_some(index: u32, count: u32, packets: u32) -> Self {
-        match (index == 0, index + count == packets) {
-            (true, true) => Self::Only,
-            (true, false) => Self::First,
-            (false, false) => Self::Middle,
-            (false, true) => Self::Last,
-        }
+        Self::new(index == 0, index + count == packets)
     }
 
     /// The position of packet `index` of `count` that have this position if they are taken as one.
     pub const fn of_one(self, index: u32, count: u32) -> Self {
-        let starts = matches!(self, Self::First | Self::Only) && index == 0;
-        let ends = matches!(self, Self::Last | Self::Only) && index + 1 == count;
+        let starts = matches!(self, Self::First | Self::Only);
+        let ends = matches!(self, Self::Last | Self::Only);
+        Self::new(starts && index == 0, ends && index + 1 == count)
+    }
+
+    /// That of the packet that is the first, the last, both or neither.
+    const fn new(starts: bool, ends: bool) -> Self {
         match (starts, ends) {
             (true, true) => Self::Only,
             (true, false) => Self::First,

@@ -145,9 +145,11 @@ impl Direct for Tapped<'_> {
         net: &NetHeader,
         head: &[u8],
         payload: &Source<'_>,
+        count: u16,
     ) -> Result<Placed, AccessError> {
+        debug_assert_eq!(count, 1, "there are no trains");
         if !self.takes {
-            let placed = self.inner.send(net, head, payload)?;
+            let placed = self.inner.send(net, head, payload, count)?;
             self.missed += usize::from(placed == Placed::Sent);
             return Ok(placed);
         }
@@ -155,7 +157,7 @@ impl Direct for Tapped<'_> {
         write_whole(&Prefix::new(net), head, payload, self.whole)?;
         // The program may change the payload meanwhile: what is captured is what is sent.
         let copy = &self.whole[head.len()..head.len() + payload.len()];
-        let placed = self.inner.send(net, head, &Source::Bytes(copy))?;
+        let placed = self.inner.send(net, head, &Source::Bytes(copy), count)?;
         if placed == Placed::Sent {
             let frame = Frame::single(*net, self.whole);
             self.handle.lock().hold(Direction::Outbound, None, &frame);

@@ -61,8 +61,10 @@ impl Lane {
     ) -> Result<usize, Broken> {
         self.to.receive(budget, &mut self.buf, sink).map(|(packets, _)| packets)
     }
+}
 
-    fn put(
+impl Direct for Lane {
+    fn send(
         &mut self,
         net: &NetHeader,
         head: &[u8],
@@ -76,29 +78,8 @@ impl Lane {
             Err(SendError::Broken) => Ok(Placed::Elsewhere),
         }
     }
-}
-
-impl Direct for Lane {
-    fn send(
-        &mut self,
-        net: &NetHeader,
-        head: &[u8],
-        payload: &Source<'_>,
-    ) -> Result<Placed, AccessError> {
-        self.put(net, head, payload, 1)
-    }
 
     fn max_train(&mut self, _: &NetHeader, _: Qpn) -> usize {
         MAX_TRAIN
-    }
-
-    fn send_train(
-        &mut self,
-        net: &NetHeader,
-        head: &[u8],
-        payload: &Source<'_>,
-        count: u16,
-    ) -> Result<Placed, AccessError> {
-        self.put(net, head, payload, count)
     }
 }

@@ -157,43 +157,9 @@ impl<B: Backend + Sharing> Shm<B> {
         if self.listeners.has((net.dst, qpn_block(head))) {
             return Ok(Placed::Elsewhere);
         }
-        let placed = wire.send(net, head, payload)?;
+        let placed = wire.send(net, head, payload, 1)?;
         self.unflushed |= placed == Placed::Sent;
         Ok(placed)
-    }
-
-    /// Puts packets into the ring to their destination; one packet may also leave this host.
-    #[inline]
-    fn send_packets(
-        &mut self,
-        net: &NetHeader,
-        head: &[u8],
-        payload: &Source<'_>,
-        count: u16,
-    ) -> Result<Placed, AccessError> {
-        let to = (net.dst, qpn_block(head));
-        let Some(index) = self.ring_of(net.src, to) else {
-            if count > 1 {
-                return Ok(Placed::Elsewhere);
-            }
-            return self.send_on_wire(net, head, payload);
-        };
-        let Some(link) = &mut self.rings[index] else { return Ok(Placed::Elsewhere) };
-        match link.send(net, head, payload, count) {
-            Ok(true) => {
-                self.touch(index);
-                self.counters.tx_packets += u64::from(count);
-                let heads = usize::from(count) * head.len();
-                self.counters.tx_bytes += (heads + payload.len()) as u64;
-                Ok(Placed::Sent)
-            }
-            Ok(false) => Ok(Placed::NoRoom),
-            Err(SendError::Payload(why)) => Err(why),
-            Err(SendError::Broken) => {
-                self.give_up(to);
-                Ok(Placed::Elsewhere)
-            }
-        }
     }
 
     fn send_to_self(&mut self, frame: &Frame<'_>) -> Pushed {
@@ -226,22 +192,35 @@ impl<B: Backend + Sharing> Direct for Shm<B> {
         net: &NetHeader,
         head: &[u8],
         payload: &Source<'_>,
+        count: u16,
     ) -> Result<Placed, AccessError> {
-        self.send_packets(net, head, payload, 1)
+        let to = (net.dst, qpn_block(head));
+        let Some(index) = self.ring_of(net.src, to) else {
+            if count > 1 {
+                return Ok(Placed::Elsewhere);
+            }
+            return self.send_on_wire(net, head, payload);
+        };
+        let Some(link) = &mut self.rings[index] else { return Ok(Placed::Elsewhere) };
+        match link.send(net, head, payload, count) {
+            Ok(true) => {
+                self.touch(index);
+                self.counters.tx_packets += u64::from(count);
+                let heads = usize::from(count) * head.len();
+                self.counters.tx_bytes += (heads + payload.len()) as u64;
+                Ok(Placed::Sent)
+            }
+            Ok(false) => Ok(Placed::NoRoom),
+            Err(SendError::Payload(why)) => Err(why),
+            Err(SendError::Broken) => {
+                self.give_up(to);
+                Ok(Placed::Elsewhere)
+            }
+        }
     }
 
     fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
         let ring = self.ring_of(net.src, (net.dst, dest_qp.block()));
         if ring.is_some() { MAX_TRAIN } else { 0 }
-    }
-
-    fn send_train(
-        &mut self,
-        net: &NetHeader,
-        head: &[u8],
-        payload: &Source<'_>,
-        count: u16,
-    ) -> Result<Placed, AccessError> {
-        self.send_packets(net, head, payload, count)
     }
 }

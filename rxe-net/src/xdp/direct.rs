@@ -77,7 +77,9 @@ impl Direct for XdpBackend {
         net: &NetHeader,
         head: &[u8],
         payload: &Source<'_>,
+        count: u16,
     ) -> Result<Placed, AccessError> {
+        debug_assert_eq!(count, 1, "there are no trains");
         let Some(mac) = self.next_hop(net) else { return Ok(Placed::Elsewhere) };
         let Self { recent, queues, device, counters, .. } = self;
         let len = whole_len(head.len(), payload.len());

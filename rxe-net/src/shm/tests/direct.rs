@@ -15,7 +15,7 @@ fn send_direct(from: &mut Shm<UdpBackend>, net: &NetHeader, payload: &[u8]) -> P
     bth[5] = 1;
     bth[1] = u8::try_from(payload.len().wrapping_neg() & 3).unwrap() << 4;
     let direct = Backend::direct(from).unwrap();
-    direct.send(net, &bth, &Source::Bytes(payload)).unwrap()
+    direct.send(net, &bth, &Source::Bytes(payload), 1).unwrap()
 }
 
 /// Sends this payload as a train of so many packets, the first with PSN 0.
@@ -23,7 +23,7 @@ fn send_train(from: &mut Shm<UdpBackend>, net: &NetHeader, payload: &[u8], count
     let mut bth = [0; 12];
     bth[5] = 1;
     let direct = Backend::direct(from).unwrap();
-    direct.send_train(net, &bth, &Source::Bytes(payload), count).unwrap()
+    direct.send(net, &bth, &Source::Bytes(payload), count).unwrap()
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn send_one(backend: &mut impl Backend, net: &NetHeader, size: u16) -> bool {
     let payload = Source::Spans(&spans);
     let mut batch = TxBatch::new(backend.capabilities().tx);
     let placed = loop {
-        match backend.direct().unwrap().send(net, &head(size), &payload).unwrap() {
+        match backend.direct().unwrap().send(net, &head(size), &payload, 1).unwrap() {
             Placed::NoRoom => send_all(backend, &mut batch),
             placed => break placed,
         }
@@ -117,7 +117,7 @@ fn whole_packets_go_past_shared_memory() {
 fn send_both_ways(backend: &mut XdpBackend, net: &NetHeader) -> bool {
     let mut batch = TxBatch::new(backend.capabilities().tx);
     let first = Source::Bytes(&[0x5a; 16]);
-    let placed = backend.direct().unwrap().send(net, &head(1), &first).unwrap();
+    let placed = backend.direct().unwrap().send(net, &head(1), &first, 1).unwrap();
     let routed = if placed == Placed::Sent { 2..=2 } else { 1..=2 };
     for number in routed {
         batch.push(*net, 32, |_, buf| {
@@ -181,7 +181,7 @@ fn frames_of_several_chunks_and_packets_to_this_host_go_another_way() {
                 let own = NetHeader { dst: net.src, ..net };
                 for (net, size) in [(net, 4096), (own, 64)] {
                     let payload = Source::Bytes(&[0; 4096][..size]);
-                    let placed = backend.direct().unwrap().send(&net, &head(0), &payload);
+                    let placed = backend.direct().unwrap().send(&net, &head(0), &payload, 1);
                     assert_eq!(placed, Ok(Placed::Elsewhere));
                 }
                 assert_eq!(backend.counters().tx_packets, sent);
