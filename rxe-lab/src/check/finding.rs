@@ -124,6 +124,8 @@ kinds! {
     RemoteOperational = "remote-operational-error", Fault, "IBTA 9.7.5.2";
     /// An opcode does not follow the one before.
     OpcodeOrder = "opcode-order", Fault, "IBTA 9.7.4";
+    /// A request was sent again with another opcode.
+    Changed = "changed-request", Fault, "IBTA 9.7.4";
     /// A length does not fit the path MTU or the request.
     Length = "length", Fault, "IBTA 9.7.4, 9.8.3";
     /// A response is not one to the request with its PSN.

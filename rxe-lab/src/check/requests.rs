@@ -65,6 +65,8 @@ pub(super) struct Requests {
     pub(super) unready: Unready,
     /// Whether a wrong path MTU was reported.
     length_reported: bool,
+    /// Whether a request that was sent again with another opcode was reported.
+    change_reported: bool,
 }
 
 /// A message of which more packets follow.
@@ -135,7 +137,7 @@ impl Requests {
         } else if let Some(gap) = self.gaps.take(psn) {
             self.filled(&gap, seen, info, found);
         } else {
-            self.again(seen, found);
+            self.again(seen, info, found);
         }
     }
 

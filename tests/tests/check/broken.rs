@@ -27,6 +27,8 @@ pub(crate) enum Bug {
     ShortPacket,
     /// The requester sends SEND FIRST instead of SEND MIDDLE.
     FirstAgain,
+    /// The requester sends ONLY instead of FIRST when it sends a message again.
+    OnlyAgain,
     /// The requester says that a WRITE has 4 bytes more than it has.
     LongWrite,
     /// The requester computes the ICRC without the pad.
@@ -49,9 +51,10 @@ pub(crate) enum Bug {
     CreditsNotEncoded,
 }
 
-pub(crate) const BUGS: [Bug; 12] = [
+pub(crate) const BUGS: [Bug; 13] = [
     Bug::ShortPacket,
     Bug::FirstAgain,
+    Bug::OnlyAgain,
     Bug::LongWrite,
     Bug::IcrcWithoutPad,
     Bug::NoAckReq,
@@ -73,6 +76,7 @@ impl Bug {
         match self {
             Self::ShortPacket
             | Self::FirstAgain
+            | Self::OnlyAgain
             | Self::LongWrite
             | Self::IcrcWithoutPad
             | Self::NoAckReq
@@ -105,6 +109,7 @@ impl Bug {
         match self {
             Self::ShortPacket | Self::LongWrite => &[Kind::Length],
             Self::FirstAgain => &[Kind::OpcodeOrder],
+            Self::OnlyAgain => &[Kind::Changed],
             Self::IcrcWithoutPad => &[Kind::Icrc, Kind::IcrcArtefact],
             Self::NoAckReq => &[Kind::AckNotRequested],
             Self::SlowMsn => &[Kind::Msn],
@@ -122,6 +127,8 @@ pub(crate) struct Broken {
     bug: Option<Bug>,
     /// The newest request.
     newest: Option<Psn>,
+    /// The messages of several packets that were sent.
+    begun: BTreeSet<u32>,
     /// The atomics that were answered.
     answered: BTreeSet<u32>,
     /// Messages by an acknowledgement of all that was sent.
@@ -142,6 +149,7 @@ impl Broken {
         Self {
             bug,
             newest: None,
+            begun: BTreeSet::new(),
             answered: BTreeSet::new(),
             msn: None,
             gives_credits: gives_credits || bug.is_some_and(Bug::is_of_credits),
@@ -237,6 +245,12 @@ impl Broken {
                 // RC SEND MIDDLE is 1, FIRST is 0.
                 said.bytes[0] -= 1;
                 true
+            }
+            Bug::OnlyAgain if position == Position::First && (is_write || kind == OpKind::Send) => {
+                let is_repeated = !self.begun.insert(psn.value());
+                // RC SEND FIRST is 0 and ONLY is 4, RC WRITE FIRST is 6 and ONLY is 10.
+                said.bytes[0] += if is_repeated { 4 } else { 0 };
+                is_repeated
             }
             Bug::LongWrite if info.has_reth && is_write => {
                 said.bytes[DMA_LEN + 3] ^= 4;

@@ -184,8 +184,11 @@ fn the_bugs_of_broken_engines_are_found() {
         let mut rows = [[0; 3]; 2];
         let seeds = CONVERSATIONS[0] / if xtask::everything() { 1 } else { 5 };
         for plan in single().filter(|plan| plan.seed < seeds) {
-            // Without a loss no atomic is repeated.
-            let lossy = if bug == Bug::AtomicAgain { Fault::DropResponse } else { Fault::None };
+            // Without a loss nothing is repeated.
+            let lossy = match bug {
+                Bug::AtomicAgain | Bug::OnlyAgain => Fault::DropResponse,
+                _ => Fault::None,
+            };
             let plan = Plan { faults: [lossy, Fault::None], bug: Some(bug), ..plan };
             let run = converse(&plan);
             for (tap, row) in rows.iter_mut().enumerate() {

@@ -144,8 +144,9 @@ impl Requests {
     }
 
     /// A request whose PSN was there before.
-    pub(super) fn again(&mut self, seen: &Seen<'_>, found: &mut Found) {
+    pub(super) fn again(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
         self.fill_with_cut(seen, found);
+        self.check_change(seen, info, found);
         let Some(it) = self.repetition(seen, found) else { return };
         let refusal = self.refusal_of(&it);
         if self.joins(seen, &it, refusal) {
@@ -169,6 +170,22 @@ impl Requests {
         if kind == Kind::Timeout {
             self.note_timeout(seen, &it);
         }
+    }
+
+    /// The opcode of a request that is sent again against that of the first transmission.
+    fn check_change(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
+        let psn = seen.packet.bth.psn;
+        let Some(sent) = self.history.get(psn).filter(|sent| sent.psn == psn) else { return };
+        if sent.info.opcode == info.opcode || std::mem::replace(&mut self.change_reported, true) {
+            return;
+        }
+        let text = format!(
+            "It was sent as {} and again as {}. A request that is sent again must be the same packet: the \
+             responder may have had the first one.",
+            sent.info.name, info.name
+        );
+        let frames = vec![sent.frame, seen.number];
+        found.add(seen, Kind::Changed, Confidence::Certain, frames, text);
     }
 
     /// What else is known of the run that has begun, if a timer ran out.

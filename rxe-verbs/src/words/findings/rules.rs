@@ -84,6 +84,26 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
         &[DEVICE],
     ),
     entry(
+        "changed-request",
+        &[],
+        t("A request sent again with another opcode", "重传的请求换了操作码"),
+        t(
+            "A request that is sent again must be the same packet as before. This one has the PSN of an earlier request and another opcode, so the PSNs behind it mean other packets than before too. A responder that has had a part of the message refuses the rest (NAK, invalid request), or takes the wrong bytes.",
+            "重传的请求必须与原来的报文相同。这个报文的 PSN 与先前的请求相同，操作码却不同，因此其后的 PSN 也对应不同的报文。已收到部分消息的响应方会拒绝其余部分（NAK，无效请求），或者收下错误的数据。",
+        ),
+        &[
+            t(
+                "The requester is the rdma_rxe of Linux 6.1: when acknowledgements come late, it sometimes begins again one packet too early.",
+                "请求方是 Linux 6.1 的 rdma_rxe：确认来得太迟时，它有时会从前一个报文开始重传。",
+            ),
+            t("The requester loses count when it sends again.", "请求方重传时计数错误。"),
+        ],
+        &[t(
+            "Give the requester more time, so that it seldom sends again: a greater timeout of the queue pair (perftest: -u 18). Or use a newer kernel there.",
+            "给请求方更多时间，使其很少重传：增大队列对的 timeout（perftest 用 -u 18），或在那里换用较新的内核。",
+        )],
+    ),
+    entry(
         "length",
         &[],
         t("A length that does not fit", "长度不符"),
