@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use xtask::vm::{self, Cmd, HOST_V4, HOST_V6, Kernel, LINK, Net, Proc, Result, Spec, Vm};
+use xtask::vm::{self, Cmd, Frames, HOST_V4, HOST_V6, Kernel, LINK, Net, Proc, Result, Spec, Vm};
 
 /// What to boot and what to run.
 #[derive(clap::Args)]
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         eprintln!("xtask: {} booted in {}", kernel.name, took.join(", "));
     }
     let capture = match &args.capture {
-        Some(file) => Some(net.capture(file, "udp port 4791")?),
+        Some(file) => Some(net.capture(file, Frames::Whole)?),
         None => None,
     };
     let code = if args.command.is_empty() { shell(&vms[0]) } else { commands(args, &net, &vms) };

@@ -22,7 +22,7 @@ mod unreliable;
 mod windows;
 mod world;
 
-use crate::vm::{Cmd, Error, Kernel, Net, Output, Result, Spec, Vm, bpf_is_permitted};
+use crate::vm::{Cmd, Error, Frames, Kernel, Net, Output, Result, Spec, Vm, bpf_is_permitted};
 pub use brief::brief;
 use exchange::Op;
 use faults::Seen;
@@ -210,7 +210,7 @@ fn run_on(
     let vm = Vm::boot(net, found, &Spec { rxe: !guest, xdp: guest, ..Spec::default() })?;
     let release = vm.run(["uname", "-r"])?.ok()?.trim().to_owned();
     let capture = match &options.capture {
-        Some(file) => Some(net.capture(file, "udp port 4791")?),
+        Some(file) => Some(net.capture(file, Frames::Whole)?),
         None => None,
     };
     let report = report.unwrap_or_else(|| Report::new(kernel, &found.name, &release));

@@ -382,7 +382,8 @@ local operation error | the remarks of `long/SEND` and `recv-lkey/SEND` |
 receive | atomics are tried over IPv6; the requester runs out of retries |
 | 6.1 | of a message that is sent again because the answer came late, the first packet sometimes \
 leaves as SEND ONLY (WRITE ONLY), and all others under numbers one too high | its peer can only \
-refuse that as an invalid request. Met with perftest on a busy machine |
+refuse that as an invalid request (`rxe explain changed-request`). Met with perftest on a busy machine, \
+one run in ten; its end there has `-u 18`, a timeout of a second |
 | 6.1 | a requester whose timer fires while it sends a long message sometimes stops for good, though \
 all of it was acknowledged, and reports no error | such a ping-pong is played once more, and the \
 harness says so. Met on a busy machine |

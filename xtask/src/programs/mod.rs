@@ -11,6 +11,7 @@ mod plain;
 mod side;
 mod ucx;
 mod versions;
+mod watch;
 mod world;
 
 use crate::c::{Compiled, TUTORIALS};

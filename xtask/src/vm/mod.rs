@@ -35,7 +35,7 @@ pub use channel::{Cmd, Output, Pipe, Proc, Stdin};
 pub(crate) use initrd::Cpio;
 pub use kernel::{KNOWN, Kernel};
 pub use lossy::{Lossy, Passed};
-pub use net::{Capture, HOST_V4, HOST_V6, LINK, Net, bpf_is_permitted, spawn};
+pub use net::{Capture, Frames, HOST_V4, HOST_V6, LINK, Net, bpf_is_permitted, spawn};
 pub use qemu::{Spec, Vm};
 
 use std::path::Path;

@@ -198,15 +198,23 @@ impl Net {
         unsafe { cmd.pre_exec(setup) };
     }
 
-    /// Captures what passes the link into `file` (pcap) until the returned process is stopped with
-    /// [`Capture::stop`]. `filter` is tcpdump's; RoCEv2 is `udp port 4791`.
+    /// Captures the RoCEv2 packets that pass the link into `file` (pcap), until the returned process is
+    /// stopped with [`Capture::stop`].
     ///
     /// # Errors
     /// When tcpdump is missing or does not start.
-    pub fn capture(&self, file: &Path, filter: &str) -> Result<Capture> {
+    pub fn capture(&self, file: &Path, frames: Frames) -> Result<Capture> {
+        let snaplen = match frames {
+            Frames::Whole => "0",
+            Frames::Headers => "96",
+        };
         let mut cmd = self.command("tcpdump");
-        cmd.args(["-i", LINK, "--immediate-mode", "-U", "-n", "-s", "0", "-Z", "root", "-w"]);
-        cmd.arg(file).arg(filter).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        cmd.args(["-i", LINK, "--immediate-mode", "-U", "-n", "-s", snaplen, "-Z", "root", "-w"]);
+        cmd.arg(file)
+            .arg("udp port 4791")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut child = spawn(cmd).map_err(|e| Error::program("tcpdump", &e))?;
         // tcpdump says "listening on …" when it is.
         let mut said = String::new();
@@ -267,6 +275,15 @@ pub fn bpf_is_permitted() -> bool {
     let has = capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     has && map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+/// How much of each frame is captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frames {
+    /// All of it.
+    Whole,
+    /// The first 96 bytes, which have all headers.
+    Headers,
 }
 
 /// A capture being written.

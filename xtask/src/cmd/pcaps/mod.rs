@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 use xtask::peer::Peer;
 use xtask::scenario::{ALL, End, Gid, Scenario};
-use xtask::vm::{Error, HOST_V4, HOST_V6, Kernel, LINK, Net, Result, Spec, Vm};
+use xtask::vm::{Error, Frames, HOST_V4, HOST_V6, Kernel, LINK, Net, Result, Spec, Vm};
 
 /// What to capture, and where to.
 #[derive(clap::Args)]
@@ -214,7 +214,7 @@ fn capture<'e>(
     hold: impl FnOnce([End<'e>; 2]) -> Result<Vec<Value>>,
 ) -> Result<Vec<Value>> {
     let failed = |why: String| Error::Failed(format!("{name}: {why}"));
-    let capture = net.capture(file, "udp port 4791")?;
+    let capture = net.capture(file, Frames::Whole)?;
     let log = hold(ends).map_err(|e| failed(e.to_string()));
     thread::sleep(Duration::from_millis(100));
     capture.stop();

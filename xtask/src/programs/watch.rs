@@ -1,0 +1,76 @@
+//! Watches the link for what `rdma_rxe` of Linux 6.1 does wrongly. On a busy machine it sometimes sends a
+//! message again, and now and then it begins one packet too early: ONLY in place of FIRST, FIRST in place of
+//! the first MIDDLE. Its peer can only refuse that. A row that fails so is no fault of ours, and is run
+//! again; the packets must show it.
+
+use super::world::failed;
+use crate::vm::{Capture, Frames, Net, Result};
+use serde_json::Value;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+use tempfile::NamedTempFile;
+
+/// The kernel that does it.
+pub(super) const KERNEL: &str = "6.1";
+
+/// What `rxe check` calls it.
+const CHANGED: &str = "changed-request";
+
+/// A capture of the headers that pass the link.
+pub(super) struct Watch {
+    capture: Capture,
+    file: NamedTempFile,
+}
+
+impl Watch {
+    /// Begins to capture.
+    pub(super) fn begin(net: &Net) -> Result<Self> {
+        let file = NamedTempFile::with_prefix("rxe-watch-");
+        let file = file.map_err(|e| failed(format!("a file for a capture: {e}")))?;
+        let capture = net.capture(file.path(), Frames::Headers)?;
+        Ok(Self { capture, file })
+    }
+
+    /// Ends the capture, and asks `rxe` for the request that `kernel` has sent again with another opcode.
+    pub(super) fn changed_request(self, rxe: &Path, kernel: Ipv4Addr) -> Result<Option<String>> {
+        self.capture.stop();
+        // It ends with 1 if there are faults.
+        let out = Command::new(rxe).args(["check", "--json"]).arg(self.file.path()).output();
+        let out = out.map_err(|e| failed(format!("rxe check: {e}")))?;
+        let report = serde_json::from_slice(&out.stdout).map_err(|e| {
+            failed(format!("rxe check: {e}: {}", String::from_utf8_lossy(&out.stderr)))
+        })?;
+        Ok(changed_request(&report, kernel))
+    }
+}
+
+/// What a report of `rxe check` says of a request that `kernel` has sent again with another opcode.
+fn changed_request(report: &Value, kernel: Ipv4Addr) -> Option<String> {
+    let findings =
+        report.as_array()?.iter().filter_map(|file| file["findings"].as_array()).flatten();
+    let mut changed = findings.filter(|f| f["kind"] == CHANGED && f["from"] == kernel.to_string());
+    changed.find_map(|f| Some(format!("PSN {}: {}", f["psn"], f["text"].as_str()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const THEIRS: Ipv4Addr = Ipv4Addr::new(10, 47, 91, 11);
+
+    #[test]
+    fn only_a_request_that_the_kernel_has_changed_is_an_excuse() {
+        let report = |kind, from| {
+            let text = "It was sent as RC_WRITE_FIRST and again as RC_WRITE_ONLY.";
+            json!([{ "findings": [{ "kind": kind, "from": from, "psn": 7, "text": text }] }])
+        };
+        let why = changed_request(&report(CHANGED, "10.47.91.11"), THEIRS).unwrap();
+        assert!(why.starts_with("PSN 7: It was sent as"), "{why}");
+        for (kind, from) in [(CHANGED, "10.47.91.1"), ("opcode-order", "10.47.91.11")] {
+            assert_eq!(changed_request(&report(kind, from), THEIRS), None);
+        }
+        assert_eq!(changed_request(&json!([{ "findings": [] }]), THEIRS), None);
+    }
+}
