@@ -180,8 +180,8 @@ pub(super) static ENTRIES: &[Entry] = &[
                 "ibv_post_send：队列对不在 RTS，sge 多于 max_send_sge，或内联数据超过 max_inline_data。",
             ),
             t(
-                "ibv_reg_mr: a remote right without IBV_ACCESS_LOCAL_WRITE.",
-                "ibv_reg_mr：要求远端写权限却没有 IBV_ACCESS_LOCAL_WRITE。",
+                "ibv_reg_mr: IBV_ACCESS_REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE.",
+                "ibv_reg_mr：有 IBV_ACCESS_REMOTE_WRITE 或 REMOTE_ATOMIC，却没有 LOCAL_WRITE。",
             ),
         ],
         remedies: &[

@@ -1,7 +1,7 @@
 //! Watches the link for what `rdma_rxe` of Linux 6.1 does wrongly. On a busy machine it sometimes sends a
-//! message again, and now and then it begins one packet too early: ONLY in place of FIRST, FIRST in place of
-//! the first MIDDLE. Its peer can only refuse that. A row that fails so is no fault of ours, and is run
-//! again; the packets must show it.
+//! message again, and now and then it sends one packet too many first: ONLY with the PSN of FIRST, FIRST with
+//! that of the first MIDDLE. Its peer can only refuse that. A row that fails so is no fault of ours, and is
+//! run again; the packets must show it.
 
 use super::world::failed;
 use crate::vm::{Capture, Frames, Net, Result};

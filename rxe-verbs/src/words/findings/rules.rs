@@ -93,8 +93,8 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
         ),
         &[
             t(
-                "The requester is the rdma_rxe of Linux 6.1: when acknowledgements come late, it sometimes begins again one packet too early.",
-                "请求方是 Linux 6.1 的 rdma_rxe：确认来得太迟时，它有时会从前一个报文开始重传。",
+                "The requester is the rdma_rxe of Linux 6.1: when acknowledgements come late, it sometimes sends one packet too many first, and all others with a PSN that is one too high.",
+                "请求方是 Linux 6.1 的 rdma_rxe：确认来得太迟时，它重传时有时会先多发一个报文，其余报文的 PSN 都大一。",
             ),
             t("The requester loses count when it sends again.", "请求方重传时计数错误。"),
         ],
