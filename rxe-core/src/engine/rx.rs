@@ -298,6 +298,7 @@ fn group<'g>(
 }
 
 /// Whether a packet may reach this QP at all.
+#[inline(always)]
 fn admit(qp: &Qp, config: &Config, net: &NetHeader, packet: &Packet<'_>) -> Result<(), DropReason> {
     let service = qp.identity.service;
     let fits = matches!(

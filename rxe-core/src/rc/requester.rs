@@ -291,7 +291,7 @@ impl Requester {
 
     /// Records that the next `count` PSNs were sent. `ack_req`: the last asks for an acknowledgement.
     /// `awaits_data`: it was a READ request or an atomic.
-    #[inline]
+    #[inline(always)]
     fn sent(
         &mut self,
         view: &QpView<'_>,
@@ -317,6 +317,7 @@ impl Requester {
     /// Whether the last of the next `count` packets asks for an acknowledgement. It does if no packet that
     /// asks will follow at once; and some packets of a long message do, so that the window keeps moving.
     /// `last`: it is the last of its message.
+    #[inline(always)]
     fn sets_ack_req(&self, view: &QpView<'_>, count: u32, last: bool) -> bool {
         let used = self.inflight.unacknowledged() + count;
         let limit = self.limit(view);
