@@ -21,9 +21,11 @@ pub(super) fn run(rxe: &str, link: &Link, test: Test) -> Read {
 fn messages(test: Test) -> u32 {
     // perftest has up to 128 on their way, and asks for each 100th completion.
     const LEAST: u32 = 128;
+    // On one host it sends as much in less than a tenth of a second, of which its first messages have a part.
+    let times = if test.place == Place::Host { 8 } else { 1 };
     match test.kind {
         Kind::Latency => test.messages().min(20_000),
-        _ => (test.messages() / test.qps).max(LEAST),
+        _ => (test.messages() * times / test.qps).max(LEAST),
     }
 }
 
