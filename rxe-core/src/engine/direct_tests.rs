@@ -156,6 +156,15 @@ fn packets_through_memory_are_those_of_a_wire_and_have_their_effect() {
     }
 }
 
+/// Whether its packets are right ones for who looks at them on their way.
+fn looks_right(frame: &Frame<'_>) -> bool {
+    let mut right = true;
+    frame.for_each_whole(&mut Vec::new(), &mut |whole| {
+        right &= icrc::check(&whole.net, whole.payload).is_ok();
+    });
+    right
+}
+
 /// What another process can write in place of a packet.
 #[test]
 fn lies_in_the_headers_are_dropped_under_their_reasons() {
@@ -189,6 +198,7 @@ fn lies_in_the_headers_are_dropped_under_their_reasons() {
         let before = b.engine.counters().dropped(reason);
         b.engine.handle_frame(Time::ZERO, &frame);
         assert_eq!(b.engine.counters().dropped(reason) - before, dropped, "{head:x?} {len}");
+        assert_eq!(looks_right(&frame), reason == DropReason::QpnZero, "{head:x?} {len}");
     }
     for (head, len, reason) in [
         (&bth[..11], 0, DropReason::Truncated),
@@ -208,5 +218,6 @@ fn lies_in_the_headers_are_dropped_under_their_reasons() {
         b.engine.handle_frame(Time::ZERO, &frame);
         let dropped = b.engine.counters().dropped(reason) - before;
         assert_eq!(dropped, 1, "{head:x?} {len} {:?}", b.engine.counters());
+        assert_eq!(looks_right(&frame), reason == DropReason::QpnZero, "{head:x?} {len}");
     }
 }
