@@ -10,7 +10,7 @@ use crate::mem::Buffer;
 use crate::qp::{AttrMask, QpAttr, QpCap, QpState, QpType};
 use crate::queue::{Completion, SendFlags, SendOp};
 use crate::testing::{Pair, Side, attributes};
-use crate::types::Time;
+use crate::types::{Mtu, Time};
 use crate::wire::{Frame, TxBatch, TxLimits};
 
 /// What becomes of a record on its way.
@@ -28,6 +28,11 @@ enum Fate {
     },
     /// It says that it is another packet of its service.
     HasOtherOpcode(u8),
+    /// A byte of its headers has other bits.
+    HasOtherByte {
+        at: usize,
+        flip: u8,
+    },
     /// It seems to come from somewhere else.
     HasOtherSource,
     /// The receiver's memory is deregistered before.
@@ -45,6 +50,7 @@ fn fate() -> impl Strategy<Value = Fate> {
         2 => (1..80_u16, prop_oneof![Just(1024_usize), Just(512), (0..275_usize).prop_map(|words| words * 4)])
             .prop_map(|(count, len)| Fate::IsAnother { count, len }),
         2 => (0..0x18_u8).prop_map(Fate::HasOtherOpcode),
+        2 => (0..40_usize, any::<u8>()).prop_map(|(at, flip)| Fate::HasOtherByte { at, flip }),
         1 => Just(Fate::HasOtherSource),
         1 => Just(Fate::MeetsNoMemory),
         1 => Just(Fate::MeetsError),
@@ -88,6 +94,7 @@ struct Case {
     work: Vec<(Work, usize)>,
     fates: Vec<Fate>,
     train: usize,
+    mtu: Mtu,
     /// Packets arrive as "ECN capable", as they were sent.
     ecn: bool,
 }
@@ -101,8 +108,17 @@ fn case() -> impl Strategy<Value = Case> {
     ];
     let work = prop::collection::vec((work(), len()), 1..5);
     let fates = prop::collection::vec(fate(), 1..100);
-    (services, work, fates, 2048..40_000_usize, any::<bool>()).prop_map(
-        |((service, srq), work, fates, train, ecn)| Case { service, srq, work, fates, train, ecn },
+    let mtu = prop::sample::select(&[Mtu::M256, Mtu::M512, Mtu::M1024, Mtu::M1024, Mtu::M4096][..]);
+    (services, work, fates, 2048..40_000_usize, mtu, any::<bool>()).prop_map(
+        |((service, srq), work, fates, train, mtu, ecn)| Case {
+            service,
+            srq,
+            work,
+            fates,
+            train,
+            mtu,
+            ecn,
+        },
     )
 }
 
@@ -163,6 +179,9 @@ fn carry(
                 continue;
             }
             Fate::HasOtherOpcode(opcode) => record.head[0] = record.head[0] & 0xe0 | opcode,
+            Fate::HasOtherByte { at, flip } => {
+                record.head.get_mut(at).into_iter().for_each(|byte| *byte ^= flip);
+            }
             Fate::HasOtherSource => {
                 record.net.src = record.net.dst;
             }
@@ -173,16 +192,17 @@ fn carry(
     (all, trains)
 }
 
-/// What both sides say in the end.
-type Outcome = [(Counters, Vec<Completion>, Vec<u8>, String); 2];
+/// What both sides say in the end; last, how many receives are left in their shared queues.
+type Outcome = [(Counters, Vec<Completion>, Vec<u8>, String, u32); 2];
 
 /// All packets as on a wire, what came of them, and how many trains there were.
 fn play(case: &Case, together: bool) -> (Vec<Sent>, Outcome, usize) {
-    let attr = QpAttr { rnr_retry: 1, retry_cnt: 2, ..attributes() };
+    let attr = QpAttr { rnr_retry: 1, retry_cnt: 2, path_mtu: case.mtu, ..attributes() };
     let Pair { mut a, mut b, .. } = Pair::of(case.service, &attr, QpCap::default(), case.srq);
     let bytes: Vec<u8> = (0..LONGEST).map(|i| (i % 251).to_le_bytes()[0]).collect();
     a.fill(0, &bytes);
     b.fill(0, &bytes);
+    b.srq.iter().for_each(|srq| srq.set_limit(2).unwrap());
     // All messages go to the same place.
     let to = 500_000;
     for (id, &(work, len)) in (0..).zip(&case.work) {
@@ -229,7 +249,8 @@ fn play(case: &Case, together: bool) -> (Vec<Sent>, Outcome, usize) {
     let outcome = [a, b].map(|mut side| {
         let counters = side.engine.counters().clone();
         let events = format!("{:?}", side.events());
-        (counters, side.completions(), side.bytes(to, LONGEST), events)
+        let left = side.srq.as_ref().map_or(0, |srq| srq.len());
+        (counters, side.completions(), side.bytes(to, LONGEST), events, left)
     });
     (all, outcome, trains)
 }
@@ -247,6 +268,7 @@ proptest! {
             prop_assert_eq!(&is.1, &should_be.1, "completions of side {}", side);
             prop_assert!(is.2 == should_be.2, "memory of side {}", side);
             prop_assert_eq!(&is.3, &should_be.3, "events of side {}", side);
+            prop_assert_eq!(is.4, should_be.4, "receives of side {}", side);
         }
     }
 }
@@ -257,7 +279,7 @@ fn a_train_that_goes_on_behind_a_read_has_the_effect_of_its_packets() {
     let another = Fate::IsAnother { count: 64, len: 1024 };
     let fates = vec![Fate::Arrives, Fate::Arrives, Fate::Arrives, another];
     let work = vec![(Work::Read, 60_000), (Work::Read, 60_000)];
-    let case = Case { service: QpType::Rc, srq: false, work, fates, train: 16 << 10, ecn: true };
+    let case = Case { fates, ..quiet(QpType::Rc, work, 16 << 10) };
     let (packets, outcome, trains) = play(&case, true);
     assert!(trains > 0 && (packets, outcome, trains) == play(&case, false));
 }
@@ -296,14 +318,42 @@ fn trains_are_cut_where_the_window_ends() {
     assert!((same, 0) == without_faults(QpType::Rc, &work, 0));
 }
 
+/// A case in which all arrives.
+fn quiet(service: QpType, work: Vec<(Work, usize)>, train: usize) -> Case {
+    let fates = Vec::new();
+    Case { service, srq: false, work, fates, train, mtu: Mtu::M1024, ecn: true }
+}
+
+/// Of a WRITE whose first packet fails, the last takes no receive: it is left to other queue pairs.
+#[cfg(all(target_arch = "x86_64", not(any(miri, fuzzing, sanitized))))]
+#[test]
+fn a_train_into_memory_that_is_gone_leaves_the_shared_queue_its_receive() {
+    use crate::queue::Remote;
+    use crate::testing::{ALL, PD, faults::faulting_page};
+    for service in [QpType::Rc, QpType::Uc] {
+        let Pair { mut a, mut b, .. } = Pair::of(service, &attributes(), QpCap::default(), true);
+        let rkey = b.memory.register(PD, faulting_page(), 0x5000, ALL, || 0x700).unwrap();
+        b.receive(7, 0, 0);
+        let nowhere = Remote { addr: 0x5000, rkey };
+        // The first packet of a peer comes by itself.
+        for (id, remote, imm, len) in [(0, b.remote(0), None, 8), (1, nowhere, Some(1), 3000)] {
+            a.post(id, SendOp::Write { remote, imm }, 0, len);
+            let (case, mut fates) = (quiet(service, Vec::new(), 16 << 10), std::iter::empty());
+            let (_, trains) = carry((&mut a, &mut b), Time::ZERO, &case, &mut fates, true);
+            assert_eq!(trains as u64, id);
+        }
+        assert_eq!(b.outcomes(), [], "{service:?}");
+        assert_eq!(b.srq.as_ref().unwrap().len(), 1, "{service:?}");
+    }
+}
+
 /// All packets, and how many packets and bytes each side has counted; how many trains there were.
 fn without_faults(
     service: QpType,
     work: &[(Work, usize)],
     train: usize,
 ) -> ((Vec<Sent>, [[u64; 4]; 2]), usize) {
-    let case =
-        Case { service, srq: false, work: work.to_vec(), fates: Vec::new(), train, ecn: true };
+    let case = quiet(service, work.to_vec(), train);
     let (packets, outcome, trains) = play(&case, true);
     let counted = outcome.map(|(c, ..)| [c.sent_pkts, c.sent_bytes, c.rcvd_pkts, c.rcvd_bytes]);
     ((packets, counted), trains)

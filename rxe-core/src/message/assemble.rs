@@ -164,6 +164,12 @@ impl Assembly {
         // it must also complete. From here on only unmapped memory can make it fail.
         let mut receive = None;
         if info.completes_recv {
+            // Not so by a train: if it is refused, a packet before the last may be the one that fails.
+            if packet.count() > 1
+                && let Some(place) = place.take()
+            {
+                bytes.write_to(&[place]).map_err(ResponderError::RemoteAccess)?;
+            }
             receive = Some(self.take_receive(view, ctx).ok_or(ResponderError::ReceiverNotReady)?);
         }
         if let Some(Err(why)) = place.map(|place| bytes.write_to(&[place])) {
