@@ -68,7 +68,8 @@ impl Assembly {
         }
     }
 
-    /// Takes a packet, or a train, of a SEND whose order and length have been checked.
+    /// Takes a packet, or a train, of a SEND whose order and length have been checked. What a train that is
+    /// refused has taken, its first packet gets.
     pub(crate) fn send(
         &mut self,
         view: &QpView<'_>,
@@ -80,7 +81,11 @@ impl Assembly {
             let target = view.target.cloned();
             self.message = Message::Send { receive, received: 0, target };
         }
-        self.fill(view, ctx, packet)
+        self.fill(view, ctx, packet).inspect_err(|_| {
+            if packet.count() > 1 && packet.info().starts {
+                self.give_up();
+            }
+        })
     }
 
     /// Takes the next receive.

@@ -6,7 +6,6 @@
 use crate::bounds::max_responses;
 use crate::event::{Event, MemoryRange, ResponderError};
 use crate::mem::{Access, AccessError, Source, Span};
-use crate::message::check::Assembling;
 use crate::message::{Assembly, Delivered, check, packets};
 use crate::service::{ConnectionError, Ctx, QpHandle, QpView};
 use crate::types::Psn;
@@ -120,13 +119,7 @@ impl Responder {
         if self.refused || packet.psn() != self.expected || packet.ieth().is_some() {
             return false;
         }
-        let is_new = self.message.assembling() == Assembling::Nothing;
-        let taken = self.execute(view, ctx, packet).is_ok();
-        if !taken && is_new {
-            // It may have taken a receive, which the first packet gets.
-            self.message.give_up();
-        }
-        taken
+        self.execute(view, ctx, packet).is_ok()
     }
 
     /// Records that the packet at `psn` was dropped.

@@ -2,7 +2,6 @@
 //! First or Only packet begins a new message, whatever its PSN. IBTA 9.8.2.2.
 
 use crate::event::ResponderError;
-use crate::message::check::Assembling;
 use crate::message::{Assembly, Delivered, check};
 use crate::queue::Status;
 use crate::service::{Ctx, QpHandle, QpView};
@@ -60,23 +59,12 @@ impl Responder {
         if packet.psn() != self.expected || packet.ieth().is_some() {
             return false;
         }
-        let is_new = self.message.assembling() == Assembling::Nothing;
         // A message of which the rest is skipped was given up, and none of its packets is in sequence.
-        match self.deliver(view, ctx, packet) {
-            Ok(delivered) => {
-                ctx.events.counters.rcvd_uc_msgs += u64::from(delivered == Delivered::Whole);
-                self.expected = packet.next_psn();
-                self.skipping = false;
-                true
-            }
-            Err(_) => {
-                if is_new {
-                    // It may have taken a receive, which the first packet gets.
-                    self.message.give_up();
-                }
-                false
-            }
-        }
+        let Ok(delivered) = self.deliver(view, ctx, packet) else { return false };
+        ctx.events.counters.rcvd_uc_msgs += u64::from(delivered == Delivered::Whole);
+        self.expected = packet.next_psn();
+        self.skipping = false;
+        true
     }
 
     fn execute(
