@@ -27,6 +27,9 @@ const CALL: usize = 1 << 20;
 /// Bytes of the block with the number of missing packets, for which there is always room.
 const STATISTICS: usize = 40;
 
+/// Bytes of a packet at most, from BTH to ICRC: what a UDP datagram over IPv4 carries.
+const MAX_PACKET: usize = 65_507;
+
 /// What a comment says behind the number of packets that are missing before its packet.
 const MISSING: &str = " packets before this one are missing";
 
@@ -123,6 +126,11 @@ impl Capture {
         }
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         for (index, (net, packet)) in frame.packets().enumerate() {
+            if packet.len() > MAX_PACKET {
+                // It came through shared memory, where another process has written it.
+                self.miss(1);
+                continue;
+            }
             let net = with_id(net, packet);
             let from = self.bytes.len();
             let ethernet = Ethernet { src: mac(net.src), dst: mac(net.dst), ..Ethernet::default() };

@@ -5,9 +5,9 @@ use rxe_core::wire::{Frame, NetHeader, UDP_PORT};
 use super::super::link::FRAME;
 use super::super::ring::LAYOUT;
 use super::{Offered, ip, offer, open};
-use crate::Backend;
 use crate::lease::message;
 use crate::testing::in_namespace;
+use crate::{Backend, Pcap, PcapOptions};
 
 /// Once a sender is gone its ring ends, even if it has left one that goes around for ever.
 #[test]
@@ -66,5 +66,25 @@ fn records_that_lie_about_their_packets_are_refused() {
             to.receive(64, &mut |_| frames += 1).unwrap();
             assert_eq!((frames, to.incoming.len()), (0, 0), "{tag:#x}");
         }
+    });
+}
+
+/// A record can be longer than any datagram, which a capture cannot show.
+#[test]
+fn a_packet_that_no_wire_carries_is_missing_in_a_capture() {
+    in_namespace("", || {
+        let name = format!("rxe-net-long-{}.pcapng", std::process::id());
+        let options = PcapOptions::new(std::env::temp_dir().join(name));
+        let mut to = Pcap::new(open("127.0.0.2"), &options).unwrap();
+        let mut offered = offer();
+        let net = NetHeader::outgoing(ip("127.0.0.1"), ip("127.0.0.2"), UDP_PORT);
+        let heads = [&message::emit_header(&net, 1)[..], &[0; 12]].concat();
+        offered.ring.push(2 | 1 << 8 | 12 << 16, [&heads, &[0; 65_500]]).unwrap();
+        let mut packets = 0;
+        while packets == 0 {
+            packets += to.receive(64, &mut |_| {}).unwrap();
+        }
+        assert_eq!((packets, to.handle().status().dropped), (1, 1));
+        std::fs::remove_file(&options.path).unwrap();
     });
 }
