@@ -72,8 +72,8 @@ impl Direct for Lane {
         count: u16,
     ) -> Result<Placed, AccessError> {
         match self.from.send(net, head, payload, count) {
-            Ok(true) => Ok(Placed::Sent),
-            Ok(false) => Ok(Placed::NoRoom),
+            Ok(Some(_)) => Ok(Placed::Sent),
+            Ok(None) => Ok(Placed::NoRoom),
             Err(SendError::Payload(why)) => Err(why),
             Err(SendError::Broken) => Ok(Placed::Elsewhere),
         }

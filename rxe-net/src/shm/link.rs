@@ -51,6 +51,15 @@ impl PacketTag {
     /// Payloads from this length on begin with a cache line: copies are faster so.
     const ALIGN_FROM: usize = 256;
 
+    /// Bytes of a BTH.
+    const BTH: usize = 12;
+
+    /// Bytes of headers and payload of all packets. That more than one may have an XRCETH or an AETH is left
+    /// out: all but one count with a BTH alone.
+    fn bytes(self, payload: usize) -> usize {
+        self.head_len + usize::from(self.count - 1) * Self::BTH + payload
+    }
+
     fn to_word(self) -> u32 {
         let head_len = u32::try_from(self.head_len).unwrap_or(u32::from(u8::MAX));
         let flag = |on: bool, bit| if on { bit } else { 0 };
@@ -177,19 +186,19 @@ impl Outgoing {
     }
 
     /// Puts in `count` packets without pad and ICRC, 256 at most, whose payload is copied straight into the
-    /// ring. Returns `false` if there is no room.
+    /// ring; how many bytes they have. `None` if there is no room.
     pub(super) fn send(
         &mut self,
         net: &NetHeader,
         head: &[u8],
         payload: &Source<'_>,
         count: u16,
-    ) -> Result<bool, SendError> {
+    ) -> Result<Option<usize>, SendError> {
         let len = payload.len();
         let named = self.net.as_ref() != Some(net);
         let aligned = len >= PacketTag::ALIGN_FROM;
         let tag = PacketTag { named, aligned, head_len: head.len(), count };
-        let Some(record) = self.ring.reserve(tag.payload_at() + len)? else { return Ok(false) };
+        let Some(record) = self.ring.reserve(tag.payload_at() + len)? else { return Ok(None) };
         if named {
             record.write(0, &message::emit_header(net, 1))?;
         }
@@ -200,7 +209,7 @@ impl Outgoing {
             self.net = Some(*net);
         }
         self.fresh = true;
-        Ok(true)
+        Ok(Some(tag.bytes(len)))
     }
 
     /// Whether the receiver has taken nothing at all.
@@ -369,7 +378,7 @@ impl Incoming {
             let packet = Apart::with_head(tag.head_len, read, payload, tag.count)?;
             packets.push(packet.ok_or(Broken)?);
             count += usize::from(tag.count);
-            bytes += usize::from(tag.count) * tag.head_len + payload_len;
+            bytes += tag.bytes(payload_len);
             place = cursor.place();
         }
         if packets.is_empty() {

@@ -203,14 +203,13 @@ impl<B: Backend + Sharing> Direct for Shm<B> {
         };
         let Some(link) = &mut self.rings[index] else { return Ok(Placed::Elsewhere) };
         match link.send(net, head, payload, count) {
-            Ok(true) => {
+            Ok(Some(bytes)) => {
                 self.touch(index);
                 self.counters.tx_packets += u64::from(count);
-                let heads = usize::from(count) * head.len();
-                self.counters.tx_bytes += (heads + payload.len()) as u64;
+                self.counters.tx_bytes += bytes as u64;
                 Ok(Placed::Sent)
             }
-            Ok(false) => Ok(Placed::NoRoom),
+            Ok(None) => Ok(Placed::NoRoom),
             Err(SendError::Payload(why)) => Err(why),
             Err(SendError::Broken) => {
                 self.give_up(to);

@@ -95,6 +95,33 @@ fn packets_sent_at_once_arrive_in_order_with_those_of_batches() {
 }
 
 #[test]
+fn a_train_counts_as_its_packets() {
+    in_namespace("", || {
+        let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
+        let net = NetHeader::outgoing(ip("127.0.0.1"), ip("127.0.0.2"), UDP_PORT);
+        // A WRITE whose first packet has a RETH.
+        let mut counted = |records: &[(usize, usize, u16)]| {
+            for &(head, payload, count) in records {
+                let head = [&[0, 0, 0, 0, 0, 1], &vec![0; head - 6][..]].concat();
+                let direct = Backend::direct(&mut from).unwrap();
+                let payload = vec![0; payload];
+                direct.send(&net, &head, &Source::Bytes(&payload), count).unwrap();
+            }
+            from.send(&mut TxBatch::new(from.capabilities().tx)).unwrap();
+            let (sent, before) = (from.counters(), to.counters().rx_packets);
+            while to.counters().rx_packets == before {
+                to.receive(64, &mut |_| {}).unwrap();
+            }
+            let got = to.counters();
+            [sent.tx_packets, sent.tx_bytes, got.rx_packets, got.rx_bytes]
+        };
+        let alone = counted(&[(28, 256, 1), (12, 256, 1), (12, 8, 1)]);
+        let both = counted(&[(28, 520, 3)]);
+        assert_eq!(both, alone.map(|count| 2 * count));
+    });
+}
+
+#[test]
 fn who_is_not_reached_through_memory_gets_nothing_at_once() {
     in_namespace("", || {
         let mut from = open("127.0.0.1");
