@@ -16,6 +16,10 @@ pub(super) fn write_plots(page: &str, plots: &[Plot], in_docs: bool) -> Result<(
     fs::create_dir_all(&dir).map_err(|e| Error::io(&dir, &e))?;
     for plot in plots {
         let path = dir.join(plot.file).with_extension("svg");
+        if plot.is_empty() {
+            eprintln!("{}: nothing was measured for it, and it is left as it was", path.display());
+            continue;
+        }
         let svg = plot.svg().map_err(|why| Error::Failed(format!("{}: {why}", path.display())))?;
         fs::write(&path, svg).map_err(|e| Error::io(&path, &e))?;
         eprintln!("{}", path.display());

@@ -119,6 +119,11 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 impl Plot {
+    /// Whether it has no points.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.iter().all(|line| line.points.is_empty())
+    }
+
     /// The picture. An error says what could not be drawn.
     pub(super) fn svg(&self) -> Result<String, String> {
         let mut svg = String::new();
@@ -242,9 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn a_plot_without_points_is_still_drawn() {
-        let plot =
+    fn a_plot_without_points_is_empty() {
+        let mut plot =
             Plot { file: "x", title: "t", x: Axis::Loss, y: Axis::Latency, lines: Vec::new() };
-        assert!(plot.svg().is_ok());
+        assert!(plot.is_empty() && plot.svg().is_ok());
+        plot.lines.push(Line { name: "ours".into(), points: Vec::new() });
+        assert!(plot.is_empty());
+        plot.lines.push(Line { name: "theirs".into(), points: vec![(0.1, 1.0)] });
+        assert!(!plot.is_empty());
     }
 }
