@@ -425,3 +425,21 @@ pub(super) fn is_gone(line: &UnixSocket) -> bool {
     // Whatever else is said is not according to the rules.
     !matches!(line.receive(&mut [0; 1]), Ok(None))
 }
+
+#[cfg(test)]
+mod tests {
+    use rxe_core::wire::{Opcode, emit, icrc};
+
+    use super::*;
+    use crate::shm::ring::size_of_record;
+
+    #[test]
+    fn a_short_message_is_one_cache_line() {
+        for opcode in [Opcode::RC_SEND_ONLY, Opcode::RC_WRITE_ONLY] {
+            let head_len = emit::len(opcode, 0) - icrc::LEN;
+            // Where the packet before it went the same way.
+            let tag = PacketTag { named: false, aligned: false, head_len, count: 1 };
+            assert_eq!(size_of_record(tag.payload_at() + 8), 64, "{opcode:?}");
+        }
+    }
+}
