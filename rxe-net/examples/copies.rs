@@ -6,7 +6,9 @@
 //! copies [BYTES [WAY]]    messages of BYTES (65536), a second in each way, then a ping-pong of 8 bytes
 //! ```
 //!
-//! A WAY is a part of what is printed: only the lines with it are measured. With one copy, the receiver is told of each message by a record of 8 bytes in the ring.
+//! A WAY is a part of what is printed: only the lines with it are measured. With two copies, a message of
+//! more than 64 KiB goes through the ring in parts of that size. With one copy, the receiver is told of each
+//! message by a record of 8 bytes in the ring.
 
 use std::error::Error;
 use std::fs::File;
@@ -20,6 +22,7 @@ use nix::sys::uio::{RemoteIoVec, process_vm_writev};
 use nix::unistd::Pid;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use rxe_net::untrusted::ring::{Broken, Consumer, MAX_RECORD, Producer};
 
 /// What a record is.
@@ -28,6 +31,12 @@ const PING: u32 = 2;
 const END: u32 = 3;
 
 const PINGS: u32 = 500_000;
+
+/// The longest message.
+const MAX_MESSAGE: usize = 16 << 20;
+
+/// A message's part in one record.
+const PART: usize = 64 << 10;
 
 type Done = Result<(), Box<dyn Error>>;
 
@@ -44,8 +53,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// The end that sends, and measures what has `way` in its name.
 fn measure(bytes: usize, way: &str) -> Result<(), Box<dyn Error>> {
-    if !(1..=MAX_RECORD).contains(&bytes) {
-        return Err(format!("a message has 1 to {MAX_RECORD} bytes").into());
+    if !(1..=MAX_MESSAGE).contains(&bytes) {
+        return Err(format!("a message has 1 to {MAX_MESSAGE} bytes").into());
     }
     let (mut out, memory) = Producer::create()?;
     let (pid, fd) = (std::process::id().to_string(), memory.as_raw_fd().to_string());
@@ -83,7 +92,9 @@ fn measure(bytes: usize, way: &str) -> Result<(), Box<dyn Error>> {
         println!("{what}: {rate:.2} GB/s");
         Ok(())
     };
-    stream("two copies", &mut |out| push(out, DATA, &message))?;
+    stream("two copies", &mut |out| {
+        message.chunks(PART).try_for_each(|part| push(out, DATA, part))
+    })?;
     stream("one copy, mapped", &mut |out| {
         inbox[..bytes].copy_from_slice(&message);
         push(out, DATA, &[0; 8])
@@ -113,10 +124,12 @@ fn measure(bytes: usize, way: &str) -> Result<(), Box<dyn Error>> {
 
 /// The end that receives, and answers.
 fn answer(pid: &str, fd: &str) -> Result<(), Box<dyn Error>> {
+    // It looks for messages without end.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     let mut from = open(pid, fd)?;
     let (mut back, memory) = Producer::create()?;
     let inbox = memfd_create("inbox", MemfdFlags::empty())?;
-    ftruncate(&inbox, MAX_RECORD as u64)?;
+    ftruncate(&inbox, MAX_MESSAGE as u64)?;
     let mapped = map(&inbox)?;
     println!("{} {} {}", memory.as_raw_fd(), inbox.as_raw_fd(), mapped.as_ptr().addr());
     let mut buf = buffer();
@@ -146,8 +159,8 @@ fn map(file: &impl AsFd) -> std::io::Result<&'static mut [u8]> {
     // SAFETY: A new mapping of a file of this length, which nothing unmaps. The receiver never reads it,
     // so no reader of it sees a torn write.
     Ok(unsafe {
-        let at = mmap(std::ptr::null_mut(), MAX_RECORD, both, shared, file, 0)?;
-        slice::from_raw_parts_mut(at.cast(), MAX_RECORD)
+        let at = mmap(std::ptr::null_mut(), MAX_MESSAGE, both, shared, file, 0)?;
+        slice::from_raw_parts_mut(at.cast(), MAX_MESSAGE)
     })
 }
 
