@@ -36,8 +36,8 @@ use std::path::Path;
 
 use dsl::case::Case;
 use dsl::language::Language;
-use dsl::road::{Bare, Rings, Road, Sockets};
-use rxe_net::{NetError, UdpBackend, XdpBackend, XdpMode, XdpRefusal};
+use dsl::road::{Bare, CABLE, Rings, Road, Sockets};
+use rxe_net::{NetError, UdpBackend, XdpMode, XdpRefusal};
 use rxe_test_support::{in_bpf_namespace, in_namespace, skipped};
 use rxe_tests::shared_memory::Record;
 
@@ -86,13 +86,21 @@ fn every_case_ends_in_the_same_way_over_sockets_that_send_packets_apart() {
 }
 
 #[test]
+fn every_case_ends_in_the_same_way_over_packet_sockets() {
+    in_namespace(CABLE, || {
+        let left_out = all_end_well(&mut Sockets::over_packet());
+        assert_eq!(left_out, NOT_OVER_PACKET_SOCKETS);
+    });
+}
+
+#[test]
 fn every_case_ends_in_the_same_way_over_af_xdp_in_driver_mode() {
-    in_bpf_namespace(Sockets::<XdpBackend>::SETUP, || over_xdp(XdpMode::Driver));
+    in_bpf_namespace(CABLE, || over_xdp(XdpMode::Driver));
 }
 
 #[test]
 fn every_case_ends_in_the_same_way_over_af_xdp_in_generic_mode() {
-    in_bpf_namespace(Sockets::<XdpBackend>::SETUP, || over_xdp(XdpMode::Generic));
+    in_bpf_namespace(CABLE, || over_xdp(XdpMode::Generic));
 }
 
 fn over_xdp(mode: XdpMode) {
@@ -102,7 +110,7 @@ fn over_xdp(mode: XdpMode) {
         return skip("frames longer than a page need Linux 6.6");
     }
     match Sockets::over_xdp(mode) {
-        Ok(mut road) => assert_eq!(all_end_well(&mut road), NOT_OVER_XDP),
+        Ok(mut road) => assert_eq!(all_end_well(&mut road), NOT_OVER_A_CABLE),
         Err(e @ NetError::Xdp { reason: NotPermitted | NotInKernel, .. }) => skip(&e.to_string()),
         Err(e) => panic!("{e}"),
     }
@@ -127,10 +135,20 @@ const NOT_OVER_SOCKETS: [&str; 5] = [
 
 /// The cases that a cable does not carry: an empty packet, and one to an address that is not there, which does not
 /// come to the engine's host.
-const NOT_OVER_XDP: [&str; 3] = [
+const NOT_OVER_A_CABLE: [&str; 3] = [
     "nothing but the UDP header",
     "a request with source and destination exchanged",
     "a request over IPv6 from the IPv4-mapped address of the peer",
+];
+
+/// The cases that packet sockets at the ends of a cable do not carry: the same, and packets of which the backend sees
+/// only some, all to be dropped.
+const NOT_OVER_PACKET_SOCKETS: [&str; 5] = [
+    "nothing but the UDP header",
+    "an RC request to the multicast QP number",
+    "a request with source and destination exchanged",
+    "a request over IPv6 from the IPv4-mapped address of the peer",
+    "a datagram to the multicast QP number at a unicast address",
 ];
 
 /// Runs all cases over this road. Returns those that cannot go that way.

@@ -383,6 +383,11 @@ impl Pkt {
         (self.src, self.dst)
     }
 
+    /// Whether it goes to the queue pair number of groups, but to none of their addresses.
+    pub(crate) fn is_stray(&self) -> bool {
+        self.qpn == Some(Qpn::MULTICAST.value()) && !self.dst.is_some_and(|ip| ip.is_multicast())
+    }
+
     /// Whether nothing of it is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.patches.iter().any(|patch| matches!(patch, Patch::CutWhole(0)))

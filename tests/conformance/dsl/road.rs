@@ -11,7 +11,8 @@ use rxe_core::engine::Engine;
 use rxe_core::types::{Qpn, Time};
 use rxe_core::wire::{Frame, IpId, NetHeader, QPN_BLOCK, TxBatch, TxLimits, icrc};
 use rxe_net::{
-    Backend, NetError, SendStatus, Sharing, UdpBackend, UdpConfig, XdpBackend, XdpConfig, XdpMode,
+    Backend, NetError, PacketBackend, PacketConfig, SendStatus, Sharing, UdpBackend, UdpConfig,
+    XdpBackend, XdpConfig, XdpMode,
 };
 use rxe_tests::shared_memory::{Record, SharedMemory};
 
@@ -130,6 +131,8 @@ pub(crate) struct Sockets<B> {
 struct Carries {
     from: &'static [&'static str],
     groups: &'static [&'static str],
+    /// Packets come too whose queue pair number is of a block that no process has ([`Pkt::is_stray`]).
+    strays: bool,
 }
 
 /// The addresses of the peer and of others, and those of the engine's host.
@@ -165,38 +168,53 @@ impl Sockets<UdpBackend> {
             UdpBackend::open(&config).expect("sockets")
         };
         // Loopback carries no groups of IPv6.
-        let carries = Carries { from: &PEERS, groups: &["239.1.2.3", "239.1.2.4"] };
+        let groups = &["239.1.2.3", "239.1.2.4"];
+        let carries = Carries { from: &PEERS, groups, strays: true };
         Self::new(open(&PEERS), open(&OWN), carries)
     }
 }
 
-impl Sockets<XdpBackend> {
-    /// Shell commands that make a cable and the engine's host at its near end. Each end has the neighbours of the
-    /// other from the start, so no packet waits for an answer while others overtake it.
-    pub(crate) const SETUP: &str = "
-        ip link add near0 address 02:00:00:00:00:02 mtu 9000 type veth \
-            peer name far0 address 02:00:00:00:00:01 mtu 9000
-        ip link set near0 up
-        for a in 10.0.0.2/24 10.0.0.8/24 fd00::2/64; do
-            ip address add $a dev near0 nodad
-        done
-        ip route add 192.0.2.7 dev near0
-        for a in 10.0.0.1 10.0.0.9 192.0.2.7 fd00::1 fd00::9; do
-            ip neighbour add $a lladdr 02:00:00:00:00:01 dev near0
-        done";
-    /// The same for the peer's host at the far end.
-    const FAR: &str = "
-        ip link set lo up
-        ip link set far0 up
-        for a in 10.0.0.1/24 10.0.0.9/24 192.0.2.7/32 fd00::1/64 fd00::9/64; do
-            ip address add $a dev far0 nodad
-        done
-        for a in 10.0.0.2 10.0.0.8 fd00::2; do
-            ip neighbour add $a lladdr 02:00:00:00:00:02 dev far0
-        done
-        until ip link show far0 | grep -q 'state UP'; do sleep 0.01; done";
+/// Shell commands that make a cable and the engine's host at its near end. Each end has the neighbours of the
+/// other from the start, so no packet waits for an answer while others overtake it.
+pub(crate) const CABLE: &str = "
+    ip link add near0 address 02:00:00:00:00:02 mtu 9000 type veth \
+        peer name far0 address 02:00:00:00:00:01 mtu 9000
+    ip link set near0 up
+    for a in 10.0.0.2/24 10.0.0.8/24 fd00::2/64; do
+        ip address add $a dev near0 nodad
+    done
+    ip route add 192.0.2.7 dev near0
+    for a in 10.0.0.1 10.0.0.9 192.0.2.7 fd00::1 fd00::9; do
+        ip neighbour add $a lladdr 02:00:00:00:00:01 dev near0
+    done";
 
-    /// AF_XDP sockets at the two ends of a cable.
+/// The same for the peer's host at the far end.
+const FAR: &str = "
+    ip link set lo up
+    ip link set far0 up
+    for a in 10.0.0.1/24 10.0.0.9/24 192.0.2.7/32 fd00::1/64 fd00::9/64; do
+        ip address add $a dev far0 nodad
+    done
+    for a in 10.0.0.2 10.0.0.8 fd00::2; do
+        ip neighbour add $a lladdr 02:00:00:00:00:02 dev far0
+    done
+    until ip link show far0 | grep -q 'state UP'; do sleep 0.01; done";
+
+impl Sockets<PacketBackend> {
+    /// Packet sockets at the two ends of a [`CABLE`].
+    pub(crate) fn over_packet() -> Self {
+        let open = |netdev: &str, all: &[&str]| {
+            PacketBackend::open(&PacketConfig::new(netdev, addresses(all)))
+        };
+        let mut road = Self::over_cable(open).expect("sockets");
+        // The system gives them to any UDP socket of the address, of which this backend reads only one.
+        road.carries.strays = false;
+        road
+    }
+}
+
+impl Sockets<XdpBackend> {
+    /// AF_XDP sockets at the two ends of a [`CABLE`].
     ///
     /// # Errors
     /// The system does not let this process open them.
@@ -204,9 +222,20 @@ impl Sockets<XdpBackend> {
         let open = |netdev: &str, all: &[&str]| {
             XdpBackend::open(&XdpConfig { mode, ..XdpConfig::new(netdev, addresses(all)) })
         };
+        let road = Self::over_cable(open)?;
+        assert_eq!(road.own.capabilities().name, mode.backend_name());
+        Ok(road)
+    }
+}
+
+impl<B: Backend + Sharing + Send> Sockets<B> {
+    /// The sockets that `open` opens on an interface with addresses, at the two ends of a [`CABLE`].
+    fn over_cable(
+        open: impl Fn(&str, &[&str]) -> Result<B, NetError> + Sync,
+    ) -> Result<Self, NetError> {
         let mut own = open("near0", &OWN)?;
         let peer = at_the_far_end(|| {
-            sh(Self::FAR);
+            sh(FAR);
             let mut peer = open("far0", &PEERS)?;
             // The thread that asks for routes starts with the first packet, and stays in the namespace where it
             // starts.
@@ -222,12 +251,11 @@ impl Sockets<XdpBackend> {
             let seen = matches!(frame.net.id, IpId::Known { .. });
             assert!(seen, "it came through a UDP socket, which does not see the ID");
         });
-        assert_eq!(own.capabilities().name, mode.backend_name());
         // The program does not look where a packet comes from.
         const FROM: [&str; 6] =
             ["10.0.0.1", "10.0.0.2", "10.0.0.9", "192.0.2.7", "fd00::1", "fd00::9"];
-        let carries = Carries { from: &FROM, groups: &["239.1.2.3", "239.1.2.4", "ff0e::1:2"] };
-        Ok(Self::new(peer, own, carries))
+        let groups = &["239.1.2.3", "239.1.2.4", "ff0e::1:2"];
+        Ok(Self::new(peer, own, Carries { from: &FROM, groups, strays: true }))
     }
 }
 
@@ -270,8 +298,11 @@ impl<B: Backend + Sharing> Road for Sockets<B> {
         let (src, dst) = packet.said_addresses();
         let is_in =
             |set: &[&str], ip: Option<IpAddr>| ip.is_none_or(|ip| addresses(set).contains(&ip));
-        let Carries { from, groups } = self.carries;
-        is_in(from, src) && (is_in(&OWN, dst) || is_in(groups, dst)) && !packet.is_empty()
+        let Carries { from, groups, strays } = self.carries;
+        is_in(from, src)
+            && (is_in(&OWN, dst) || is_in(groups, dst))
+            && (strays || !packet.is_stray())
+            && !packet.is_empty()
     }
 
     fn bring(
