@@ -352,6 +352,43 @@ fn a_peer_that_is_killed_is_missed_at_once() {
     }
 }
 
+/// The timeout and the retries of ibv_rc_pingpong would be over after half a second.
+#[test]
+fn a_peer_that_is_stopped_for_a_second_is_not_given_up() {
+    let name = "a_peer_that_is_stopped_for_a_second_is_not_given_up";
+    for transport in ["rc", "rc -e --no-shm", "srq", "xrc"] {
+        // They are ended when they have gone on.
+        let script = format!(
+            r#"
+            $RXE pingpong --transport {transport} -n 1000000000 > out 2>&1 & server=$!
+            until ss -Htln 'sport = :18515' | grep -q .; do
+                kill -0 $server || exit 1
+                sleep 0.05
+            done
+            $RXE pingpong --transport {transport} -n 1000000000 127.0.0.1 2>&1 & client=$!
+            sent() {{ $RXE stat --json --of $client 2> stat.err | grep '"sent_pkts"' | tr -cd 0-9; }}
+            more_than() {{
+                until [ "$(sent)" -gt $1 ] 2> test.err; do
+                    kill -0 $client || exit 1
+                    sleep 0.05
+                done
+            }}
+            more_than 100
+            kill -STOP $server
+            sleep 1.2
+            before=$(sent)
+            kill -CONT $server
+            # More than is sent again.
+            more_than $((before + 1000))
+            kill $server $client
+            "#
+        );
+        let dir = Dir::new();
+        let Some(out) = in_namespace(name, LOOPBACK, &script, &dir.file("")) else { return };
+        assert!(out.status.success(), "{transport}: {out:?}");
+    }
+}
+
 #[test]
 fn a_path_mtu_that_the_link_does_not_carry_is_refused() {
     let test = "a_path_mtu_that_the_link_does_not_carry_is_refused";

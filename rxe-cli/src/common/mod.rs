@@ -21,5 +21,7 @@ pub(crate) use output::{is_unread, print, print_bytes, print_error, print_json, 
 pub(crate) use paragraph::{WIDTH, lines, paragraph};
 pub(crate) use select::{DeviceArgs, check_port, chosen_devices};
 pub(crate) use table::{Align, TabTable, Table, tab_to};
-pub(crate) use wire::{Opened, WireArgs, check_loopback, check_mtu, check_peer};
+pub(crate) use wire::{
+    ACK_TIMEOUT, Opened, WireArgs, ack_timeout, check_loopback, check_mtu, check_peer,
+};
 pub(crate) use xml::escape;

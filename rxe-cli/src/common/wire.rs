@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use rxe_core::types::{Gid, Mtu};
+use rxe_core::types::{AckTimeout, Gid, Mtu};
 use rxe_net::{BackendKind, NetError};
 use rxe_verbs::device::{DeviceError, DeviceInfo, PortAttr};
 use rxe_verbs::{Device, OpenOptions, SourcePortPolicy, VerbsFault};
@@ -44,6 +44,16 @@ pub(crate) struct WireArgs {
 }
 
 const OWN: &str = "Options of rxe's own";
+
+/// The code of the acknowledgement timeout of the commands that connect: 0.54 s, so a peer is given up
+/// after 4.3 s. With 14, which programs choose, it is given up after 0.54 s. On a busy machine a process may
+/// get no processor for as long. A card would answer for it, but here its device does not run either.
+pub(crate) const ACK_TIMEOUT: u8 = 17;
+
+/// [`ACK_TIMEOUT`].
+pub(crate) fn ack_timeout() -> AckTimeout {
+    AckTimeout::new(ACK_TIMEOUT).unwrap_or_default()
+}
 
 /// A device that is open on one of its addresses.
 pub(crate) struct Opened {

@@ -14,7 +14,7 @@ use rxe_verbs::{
 use super::PathOptions;
 use super::place::Place;
 use super::steps::{self, REGION};
-use crate::common::{Error, check_mtu};
+use crate::common::{Error, ack_timeout, check_mtu};
 
 /// A device, a QP and a region.
 pub(super) struct End {
@@ -25,8 +25,9 @@ pub(super) struct End {
     mtu: Mtu,
 }
 
-/// The most time for one step of the demo.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
+/// The most time for one step of the demo: longer than all retries take, which say more of a peer that does
+/// not answer.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl End {
     /// Opens the device on the first of its addresses whose UDP port 4791 is free.
@@ -68,7 +69,11 @@ impl End {
 
     /// Brings the QP to RTS.
     pub(super) fn connect(&self, peer: &Endpoint) -> Result<(), Error> {
-        let options = ConnectOptions { mtu: Some(self.mtu), ..ConnectOptions::default() };
+        let options = ConnectOptions {
+            mtu: Some(self.mtu),
+            timeout: ack_timeout(),
+            ..ConnectOptions::default()
+        };
         Ok(self.qp.connect(peer, &options)?)
     }
 

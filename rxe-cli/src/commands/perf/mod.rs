@@ -25,7 +25,7 @@ use self::progress::Progress;
 use self::report::Report;
 use self::side::{Needs, Side};
 use crate::common::rendezvous::{self, PORT};
-use crate::common::{DeviceArgs, Error, Opened, WireArgs, check_peer, units};
+use crate::common::{ACK_TIMEOUT, DeviceArgs, Error, Opened, WireArgs, check_peer, units};
 
 /// Measure bandwidth or latency to a peer that runs the same command
 ///
@@ -107,7 +107,7 @@ pub(crate) struct Args {
     )]
     atomic: Atomic,
     /// Acknowledgement timeout: 4.096 µs times 2 to the power of this
-    #[arg(short = 'u', long = "qp-timeout", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
+    #[arg(short = 'u', long = "qp-timeout", default_value_t = ACK_TIMEOUT, value_parser = clap::value_parser!(u8).range(0..=31))]
     qp_timeout: u8,
     /// Show Gbit/s instead of MiB/s
     #[arg(long = "report_gbits")]

@@ -21,7 +21,7 @@ use super::peer::{PeerConnection, PeerState};
 use super::stamps::Stamps;
 use super::transport::Transport;
 use super::wait::{self, Waiter};
-use crate::common::{Error, Opened};
+use crate::common::{Error, Opened, ack_timeout};
 
 /// IDs of work requests, which are also the bits of the completions to wait for.
 const RECV: u64 = 1;
@@ -36,7 +36,7 @@ const PAGE: usize = 4096;
 const INLINE: u32 = 256;
 
 /// How long to keep answering after the last message, for a peer that has lost our last
-/// acknowledgement: its timeout is 67 ms.
+/// acknowledgement: the timeout of ibv_rc_pingpong is 67 ms.
 const LINGER: Duration = Duration::from_millis(200);
 
 /// The longest such time for a peer that tells when it has finished.
@@ -114,10 +114,11 @@ impl<'a> Pingpong<'a> {
         self.qps.iter().map(address).collect()
     }
 
-    /// Brings the QPs to RTS, with the attributes of ibv_rc_pingpong.
+    /// Brings the QPs to RTS, with the attributes of ibv_rc_pingpong, but for the timeout.
     pub(super) fn connect(&self, peers: &[Address]) -> Result<(), Error> {
         let options = ConnectOptions {
             mtu: Some(self.mtu),
+            timeout: ack_timeout(),
             max_rd_atomic: 1,
             max_dest_rd_atomic: 1,
             access: Access::empty(),

@@ -27,7 +27,7 @@ use self::message::Destination;
 use super::peer::{PeerConnection, PeerState};
 use super::wait::{self, Waiter};
 use super::{Args, in6};
-use crate::common::{Error, Opened, check_peer, print, print_json, rendezvous};
+use crate::common::{Error, Opened, ack_timeout, check_peer, print, print_json, rendezvous};
 
 /// Makes the connections, exchanges the messages and reports.
 pub(super) fn run(
@@ -120,6 +120,7 @@ impl<'a> Side<'a> {
         let connection = &mut self.connections[at];
         let options = ConnectOptions {
             mtu: Some(self.mtu),
+            timeout: ack_timeout(),
             access: Access::empty(),
             ..ConnectOptions::default()
         };
