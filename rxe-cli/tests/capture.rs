@@ -89,7 +89,11 @@ fn unmodified_programs_are_captured() {
     if there.is_err() {
         return skipped(test, "ib_write_bw is not installed");
     }
-    captures(test, r#""$RXE" run --device rxe_lo -- ib_write_bw -d rxe_lo -x 0 -D 200"#);
+    // The program asks for retries of half a second together; if they are over, this waits for ever.
+    captures(
+        test,
+        r#""$RXE" run --ack-timeout 19 --device rxe_lo -- ib_write_bw -d rxe_lo -x 0 -D 200"#,
+    );
 }
 
 fn captures(test: &str, program: &str) {

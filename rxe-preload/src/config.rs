@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rxe_net::BackendKind;
 use rxe_verbs::device::Identity;
-use rxe_verbs::{AckPolicy, FaultPlan, OpenOptions, SourcePortPolicy};
+use rxe_verbs::{AckPolicy, AckTimeout, FaultPlan, OpenOptions, SourcePortPolicy};
 
 use crate::stderr;
 
@@ -52,6 +52,8 @@ pub(crate) struct Config {
     pub(crate) source_port: SourcePortPolicy,
     /// `RXE_SHARDS`: the shards that queue pairs are dealt out to; without it each thread has one.
     pub(crate) shards: Option<u32>,
+    /// `RXE_ACK_TIMEOUT`: the least acknowledgement timeout of queue pairs.
+    pub(crate) ack_timeout: Option<AckTimeout>,
 }
 
 /// The settings of this process.
@@ -72,6 +74,7 @@ pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
     acks: chosen("RXE_ACK", &[("adaptive", AckPolicy::Adaptive), ("prompt", AckPolicy::Prompt)]),
     source_port: var("RXE_SOURCE_PORT").map(|value| source_port(&value)).unwrap_or_default(),
     shards: var("RXE_SHARDS").and_then(|value| shards(&value)),
+    ack_timeout: var("RXE_ACK_TIMEOUT").and_then(|value| ack_timeout(&value)),
 });
 
 impl Config {
@@ -125,6 +128,18 @@ fn shards(value: &str) -> Option<u32> {
         ));
     }
     count
+}
+
+fn ack_timeout(value: &str) -> Option<AckTimeout> {
+    // 0 would be without end: peers that are gone were never given up.
+    let code = value.parse().ok().filter(|code| *code > 0).and_then(AckTimeout::new);
+    if code.is_none() {
+        stderr::line(&format!(
+            "RXE_ACK_TIMEOUT={value} means nothing: set it to a number from 1 to 31; going on with the \
+             timeouts of the program"
+        ));
+    }
+    code
 }
 
 /// The choice that a variable names; the first one if it is not set.

@@ -148,6 +148,36 @@ fn without_gso_each_packet_is_a_frame_of_its_own() {
     }
 }
 
+/// The usual timeout and retries would be over after half a second.
+#[test]
+fn a_peer_that_is_stopped_for_a_second_is_not_given_up_with_a_longer_timeout() {
+    for run in ["$RXE run --ack-timeout 19 --", "env RXE_ACK_TIMEOUT=19 $RXE run --"] {
+        let script = format!(
+            r#"{FUNCTIONS}
+            serve server 18515 {run} ibv_rc_pingpong -d rxe_veth0 -g 1 -n 1000000000
+            {run} ibv_rc_pingpong -d rxe_veth0 -g 1 -n 1000000000 10.9.0.1 > client 2>&1 & client=$!
+            sent() {{ $RXE stat --json --of $client 2> stat.err | grep '"sent_pkts"' | tr -cd 0-9; }}
+            more_than() {{
+                until [ "$(sent)" -gt $1 ] 2> test.err; do
+                    kill -0 $client || {{ cat client; exit 1; }}
+                    sleep 0.05
+                done
+            }}
+            more_than 100
+            kill -STOP $(pgrep -P $server)
+            sleep 1.2
+            before=$(sent)
+            kill -CONT $(pgrep -P $server)
+            # More than what was on the way or is sent again.
+            more_than $((before + 1000))
+            kill $(pgrep -P $server) $client"#
+        );
+        if alone(run, "ibv_rc_pingpong", &script).is_none() {
+            return;
+        }
+    }
+}
+
 #[test]
 fn a_variable_that_means_nothing_is_said_and_the_program_runs() {
     for (variable, said) in [
@@ -164,6 +194,7 @@ fn a_variable_that_means_nothing_is_said_and_the_program_runs() {
             "RXE_SOURCE_PORT=udp means nothing: set it to a number from 1 to 65535 or to per-qp",
         ),
         ("RXE_SHARDS=0", "RXE_SHARDS=0 means nothing: set it to a number from 1 to 32"),
+        ("RXE_ACK_TIMEOUT=0", "RXE_ACK_TIMEOUT=0 means nothing: set it to a number from 1 to 31"),
         ("RXE_EXPLAIN=much", "RXE_EXPLAIN=much means nothing: set it to errors or off or all"),
     ] {
         // The program makes a queue pair, so that all variables are read.

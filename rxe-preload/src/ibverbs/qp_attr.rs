@@ -47,6 +47,14 @@ pub(super) unsafe extern "C" fn ibv_modify_qp(
     errno_of("ibv_modify_qp", outcome.map_err(|failure| failure.of_qp(this.pair.qpn())))
 }
 
+/// The timeout that a program asks for, or the least one that its user wants, if that is longer.
+fn at_least(asked: AckTimeout, least: Option<AckTimeout>) -> AckTimeout {
+    match least {
+        Some(least) if asked != AckTimeout::INFINITE => asked.max(least),
+        _ => asked,
+    }
+}
+
 /// The attributes that the mask names. Others are not read: programs leave them uninitialised.
 fn attributes(context: &Context, attr: &ibv_qp_attr, mask: c_uint) -> Outcome<(QpAttr, AttrMask)> {
     let mask = AttrMask::from_bits(mask)
@@ -85,8 +93,9 @@ fn attributes(context: &Context, attr: &ibv_qp_attr, mask: c_uint) -> Outcome<(Q
             mtu.ok_or_else(|| invalid("path_mtu", format!("{}: 1 to 5", attr.path_mtu)))?;
     }
     if mask.contains(AttrMask::TIMEOUT) {
-        ours.timeout = AckTimeout::new(attr.timeout)
+        let timeout = AckTimeout::new(attr.timeout)
             .ok_or_else(|| invalid("timeout", format!("{}: 0 to 31", attr.timeout)))?;
+        ours.timeout = at_least(timeout, CONFIG.ack_timeout);
     }
     if mask.contains(AttrMask::MIN_RNR_TIMER) {
         ours.min_rnr_timer = RnrTimer::new(attr.min_rnr_timer)

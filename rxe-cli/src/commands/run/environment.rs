@@ -44,6 +44,11 @@ pub(super) struct Settings {
     /// for each completion vector that it names, as long as there are CPUs
     #[arg(long, value_name = "NUMBER", value_parser = shard_count())]
     shards: Option<u32>,
+    /// Let queue pairs wait for acknowledgements at least so long, where the program asks for less: 4.096 µs
+    /// times 2 to the power of this. For machines, such as those for CI, where a process may get no processor
+    /// for a second: 17 is 0.54 s for each retry
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=31))]
+    ack_timeout: Option<u8>,
     /// Show the program only this device (or interface); may be given several times
     #[arg(short = 'd', long = "device", value_name = "DEV", value_delimiter = ',')]
     devices: Vec<String>,
@@ -117,6 +122,9 @@ impl Settings {
         }
         if let Some(count) = self.shards {
             variables.push(("RXE_SHARDS", count.to_string().into()));
+        }
+        if let Some(code) = self.ack_timeout {
+            variables.push(("RXE_ACK_TIMEOUT", code.to_string().into()));
         }
         let mut shown = DeviceInfo::offered()?;
         let devices = self.devices();
