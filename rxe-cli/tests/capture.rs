@@ -29,7 +29,8 @@ const SCRIPT: &str = r#"
     until "$RXE" stat --json --of $idle 2> stat.err | grep -q '"sent_pkts"'; do sleep 0.05; done
     kill -STOP $idle
     "$RXE" capture --of $idle 2> stopped.err || echo refused >> stopped.err
-    { sleep 0.3; kill -CONT $idle; } &
+    # It goes on when the others are captured, and the capture waits for it.
+    { until grep -q capturing all.err; do sleep 0.05; done; kill -CONT $idle; } 2> grep.err &
     "$RXE" capture --of all -c 500 -w all.pcapng 2> all.err
     kill $idle
 

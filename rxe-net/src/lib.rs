@@ -63,7 +63,7 @@ pub use pcap::{
     Direction, LiveCapture, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapStatus, PcapWriter,
     Tap, missing_before,
 };
-pub use port_owner::process_name;
+pub use port_owner::{process_is_stopped, process_name};
 pub use rng::Rng;
 pub use sharing::Sharing;
 pub use shm::Shm;

@@ -104,6 +104,15 @@ pub fn process_name(pid: u32) -> Option<String> {
     Some(printable(&fs::read(format!("/proc/{pid}/comm")).ok()?))
 }
 
+/// Whether a signal or a debugger has stopped this process; `None` if it is not visible here.
+pub fn process_is_stopped(pid: u32) -> Option<bool> {
+    may_block("searching /proc");
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name before it may have anything in it, also half a character.
+    let name_ends = stat.windows(2).rposition(|end| end == b") ")?;
+    Some(matches!(stat.get(name_ends + 2), Some(b'T' | b't')))
+}
+
 /// A name as text. A program may choose any bytes, and the system cuts off those beyond 15, which may be within
 /// a character.
 fn printable(name: &[u8]) -> String {

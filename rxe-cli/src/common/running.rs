@@ -1,9 +1,8 @@
 //! The processes that have devices open, and what they say of them.
 
 use std::collections::BTreeSet;
-use std::fs;
 
-use rxe_net::process_name;
+use rxe_net::{process_is_stopped, process_name};
 use rxe_verbs::device::{DeviceError, DeviceInfo};
 use rxe_verbs::report::{self, DeviceReport, Record, Silence, Subject};
 use serde_json::{Map, Value};
@@ -239,7 +238,7 @@ pub(crate) fn named(pid: Option<u32>) -> String {
 pub(crate) fn no_answer(pid: Option<u32>, silence: Silence) -> String {
     let who = named(pid);
     match (silence, pid) {
-        (Silence::Late, Some(pid)) if is_stopped(pid) => {
+        (Silence::Late, Some(pid)) if process_is_stopped(pid) == Some(true) => {
             format!(
                 "{who} does not answer, because it is stopped: continue it with kill -CONT {pid}"
             )
@@ -249,14 +248,6 @@ pub(crate) fn no_answer(pid: Option<u32>, silence: Silence) -> String {
         (Silence::HungUp, _) => format!("{who} does not tell: start it with this version of rxe"),
         (Silence::Nonsense, _) => format!("{who} gives an answer that is none: start it again"),
     }
-}
-
-/// Whether a signal or a debugger has stopped it.
-fn is_stopped(pid: u32) -> bool {
-    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before it may have anything in it, also half a character.
-    let name_ends = stat.windows(2).rposition(|end| end == b") ");
-    matches!(name_ends.and_then(|at| stat.get(at + 2)), Some(b'T' | b't'))
 }
 
 #[cfg(test)]
@@ -282,7 +273,7 @@ mod tests {
         kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
         let stopped = (0..1000).any(|_| {
             thread::sleep(Duration::from_millis(5));
-            is_stopped(pid)
+            process_is_stopped(pid) == Some(true)
         });
         let said = no_answer(Some(pid), Silence::Late);
         child.kill().unwrap();

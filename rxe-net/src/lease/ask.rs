@@ -9,13 +9,14 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::control::{ControlMessage, REPORT_HEADER};
 use super::directory::candidates;
 pub use super::opened::OpenedDevices;
+pub use super::patience::Patience;
 pub use super::report::{MAX_REPORT, Question, Reporter};
 use crate::blocking::may_block;
 pub use crate::sys::sockopt::network_namespace;
@@ -93,8 +94,8 @@ impl ReportSocket {
     }
 }
 
-/// Asks all of these at once, and waits for `timeout` at most for each 64 of them. The answers come with
-/// the place of the socket. Those behind which nobody listens are left out.
+/// Asks all of these at once, and waits for each 64 of them: for `timeout` at most for processes that are
+/// stopped, longer for those that run ([`Patience`]). The answers come with the place of the socket. Those behind which nobody listens are left out.
 pub fn ask(
     sockets: &[ReportSocket],
     question: Question,
@@ -110,7 +111,7 @@ fn ask_some(
     question: Question,
     timeout: Duration,
 ) -> Vec<(usize, Answer)> {
-    let deadline = Instant::now() + timeout;
+    let patience = Patience::new(timeout);
     let asked = sockets.iter().filter_map(|(at, to)| {
         let (socket, peer) = UnixSocket::connect_to(&to.path, to.uid).ok()?;
         let sent = socket.send(&ControlMessage::Report(question).emit(), &[]);
@@ -121,10 +122,16 @@ fn ask_some(
     let mut buf = vec![0; REPORT_HEADER.len() + MAX_REPORT];
     loop {
         let silent = |answer: &Answer| matches!(answer.report, Err(NoReport::Silent));
-        let mut waiting: Vec<_> =
-            asked.iter_mut().filter(|(_, _, answer)| silent(answer)).collect();
-        let left = deadline.saturating_duration_since(Instant::now());
-        if waiting.is_empty() || left.is_zero() {
+        let mut left = Duration::ZERO;
+        let mut waiting: Vec<_> = asked
+            .iter_mut()
+            .filter(|(_, _, answer)| {
+                let more = if silent(answer) { patience.left(answer.pid) } else { Duration::ZERO };
+                left = left.max(more);
+                !more.is_zero()
+            })
+            .collect();
+        if waiting.is_empty() {
             return asked.into_iter().map(|(at, _, answer)| (at, answer)).collect();
         }
         let mut fds: Vec<_> = waiting

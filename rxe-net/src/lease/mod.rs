@@ -32,6 +32,7 @@ mod group;
 mod mad;
 pub(crate) mod message;
 mod opened;
+mod patience;
 mod port_groups;
 pub(crate) mod report;
 mod services;

@@ -5,24 +5,26 @@
 //! captured, so not even the first one of a short program is missing.
 //!
 //! Neither end trusts the other. Both are of one user, and nothing is received but the end of the
-//! connection. A capture that is stopped delays a device by [`PATIENCE`] at most.
+//! connection. A capture that is stopped delays a device by [`PATIENCE`] at most; for one that is only slow it
+//! waits longer ([`Patience`]).
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use super::directory::Directory;
+use super::patience::Patience;
 use crate::blocking::may_block;
-use crate::sys::unix::{NamedSocket, Rights, UnixSocket};
+use crate::sys::unix::{NamedSocket, Rights, UnixSocket, own_uid};
 
 /// The name of the socket in the user's directory.
 const NAME: &str = "opened";
-/// How long a device waits for a capture.
+/// How long a device waits for a capture that is stopped.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// Devices that are accepted at once. Further ones stay in the socket's queue; if that is full too, they are
 /// not let wait.
@@ -75,17 +77,17 @@ impl AsFd for OpenedDevices {
 }
 
 /// Tells the capture that listens in this directory, if there is one, of a device that can be asked for
-/// its packets. Waits until it has begun, for `patience` at most.
+/// its packets. Waits until it has begun; for `patience` at most if it is stopped.
 pub(super) fn announce(root: &Path, patience: Duration) {
-    let Ok(capture) = UnixSocket::connect(&root.join(NAME)) else { return };
+    let Ok((capture, by)) = UnixSocket::connect_to(&root.join(NAME), own_uid()) else { return };
     may_block("waiting for a capture");
-    let deadline = Instant::now() + patience;
+    let patience = Patience::new(patience);
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = patience.left(by.pid);
         let mut fds = [PollFd::from_borrowed_fd(capture.as_fd(), PollFlags::IN)];
         match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
-            // A signal of the program.
-            Err(Errno::INTR) if !left.is_zero() => {}
+            // A signal of the program, or the time for a look.
+            Ok(0) | Err(Errno::INTR) if !left.is_zero() => {}
             _ => return,
         }
     }

@@ -23,8 +23,9 @@ use crate::report::{BUSY, DROPPED, Record, Subject, TOTAL, records};
 
 /// Objects in an answer at most.
 const MAX_OBJECTS: usize = 256;
-/// How long an answer may wait for the shard's lock.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long an answer may wait for the shard's lock. On a busy machine its holder may get no processor for
+/// some tenths of a second.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A place in the list of queue pairs is the shard's number and, in so many bits, the place there.
 const PLACE_BITS: u32 = 26;

@@ -28,7 +28,7 @@ pub(crate) const TAKEN: &str = "taken";
 /// The kind of record that says how many packets a capture lacks.
 pub(crate) const DROPPED: &str = "dropped";
 
-/// How long a process may take to answer.
+/// How long a process may take to answer that is stopped. One that runs may take five times as long.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
 /// Pieces in which a list is asked for at most.
 const MAX_PIECES: usize = 256;

@@ -74,7 +74,7 @@ pub const LAYERS: &[Layers] = &[
             &["forward"],
             &["ask", "forwarder", "group", "message"],
             &["control", "opened", "services", "sweep"],
-            &["blocks", "deadline", "directory", "mad", "report", "tx_queue"],
+            &["blocks", "deadline", "directory", "mad", "patience", "report", "tx_queue"],
             &["stream"],
         ],
     },
@@ -374,6 +374,7 @@ pub const LAYERS: &[Layers] = &[
             &["cm", "fabric", "iser", "mooncake", "mpich", "plain", "ucx"],
             &["launcher", "side"],
             &["versions", "world"],
+            &["watch"],
         ],
     },
     Layers {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_lab::capture::Blocks;
 use rxe_net::missing_before;
+use rxe_net::report::Patience;
 use rxe_verbs::report::{CapturePiece, DeviceCapture, OpenedDevices, Silence};
 
 use super::sink::Sink;
@@ -15,7 +16,8 @@ use crate::common::{Error, print_error};
 
 /// How often it is looked for devices that were opened. Those of this user also say so themselves.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long processes have to answer, and to send what is left at the end.
+/// How long processes that are stopped have to answer, and to send what is left at the end. Those that run
+/// have longer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Messages that are taken of one device before the others have their turn.
 const MESSAGES: usize = 16;
@@ -23,7 +25,7 @@ const MESSAGES: usize = 16;
 /// A device that is captured.
 struct Source {
     capture: DeviceCapture,
-    asked: Instant,
+    patience: Patience,
     /// Its number in the capture, once it has begun.
     interface: Option<u32>,
     /// Packets that it said are missing.
@@ -117,7 +119,7 @@ impl Sources {
         let new = DeviceCapture::begin(of, &known);
         self.all.extend(new.into_iter().map(|capture| Source {
             capture,
-            asked: Instant::now(),
+            patience: Patience::new(PATIENCE),
             interface: None,
             missing: 0,
             ended: false,
@@ -199,12 +201,10 @@ impl Sources {
         self.opened = None;
         self.all.retain(|source| source.interface.is_some());
         self.all.iter().for_each(|source| source.capture.end());
-        let deadline = Instant::now() + PATIENCE;
-        while !self.all.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
+        let patience = Patience::new(PATIENCE);
+        loop {
+            let left = self.all.iter().map(|source| patience.left(source.capture.pid())).max();
+            let Some(left) = left.filter(|left| !left.is_zero()) else { break };
             self.wait(left, None, |_| true);
             self.take(sink, MESSAGES, |_| true)?;
         }
@@ -222,7 +222,7 @@ impl Source {
     fn take(&mut self, sink: &mut Sink, messages: usize) -> Result<Option<NoCapture>, Error> {
         for _ in 0..messages {
             let Some(piece) = self.capture.receive() else {
-                let is_late = self.interface.is_none() && self.asked.elapsed() >= PATIENCE;
+                let is_late = self.is_asked() && self.patience.left(self.capture.pid()).is_zero();
                 return Ok(is_late.then_some(NoCapture::Silent(Silence::Late)));
             };
             match piece {
