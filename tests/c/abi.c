@@ -168,7 +168,7 @@ static void connect_to(struct ibv_qp *qp, struct ibv_qp *peer, int gid_index)
 	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 			IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
 	attr.qp_state = IBV_QPS_RTS;
-	attr.timeout = 14;
+	attr.timeout = 17;
 	attr.retry_cnt = 7;
 	attr.rnr_retry = 7;
 	attr.sq_psn = 7;
@@ -178,7 +178,7 @@ static void connect_to(struct ibv_qp *qp, struct ibv_qp *peer, int gid_index)
 	CHECK(qp->state == IBV_QPS_RTS);
 	memset(&attr, 0, sizeof attr);
 	CHECK(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init) == 0);
-	CHECK(attr.qp_state == IBV_QPS_RTS && attr.dest_qp_num == peer->qp_num && attr.timeout == 14);
+	CHECK(attr.qp_state == IBV_QPS_RTS && attr.dest_qp_num == peer->qp_num && attr.timeout == 17);
 	CHECK(init.send_cq == ibv_cq_ex_to_cq(cq) && init.cap.max_send_wr >= 16);
 }
 
