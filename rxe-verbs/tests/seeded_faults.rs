@@ -212,6 +212,32 @@ fn completions_are_held_back_and_the_events_come() {
     );
 }
 
+/// Also on a host that is late for all of them.
+#[test]
+fn events_come_in_the_order_of_their_times() {
+    const KINDS: [(&str, AsyncKind); 3] = [
+        ("PORT_ERR", AsyncKind::PortErr),
+        ("PORT_ACTIVE", AsyncKind::PortActive),
+        ("GID_CHANGE", AsyncKind::GidChange),
+    ];
+    for _ in 0..20 {
+        // Those of one time come as they are written; the last one is written first.
+        let rest: Vec<_> = (0..12).map(|at| KINDS[at % 3]).collect();
+        let faults = rest.iter().map(|(name, _)| format!("async={name}@1us"));
+        let plan: Vec<_> =
+            ["async=DEVICE_FATAL@2us".to_owned()].into_iter().chain(faults).collect();
+        let plan = plan.join("; ").parse().unwrap();
+        let device = Device::options("lo").address(address()).faults(1, plan).open().unwrap();
+        let mut came = Vec::new();
+        while came.last() != Some(&AsyncKind::DeviceFatal) {
+            assert!(readable(&device.async_fd(), TIMEOUT), "only {came:?} came");
+            came.extend(std::iter::from_fn(|| device.poll_async_event()).map(|event| event.kind));
+        }
+        came.pop();
+        assert_eq!(came, rest.iter().map(|(_, kind)| *kind).collect::<Vec<_>>());
+    }
+}
+
 /// A completion is held back while `end` ends its queue pair. The next that is given is of another one.
 #[track_caller]
 fn goes_with_its_queue_pair(end: fn(&mut Option<QueuePair>)) {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rxe_core::queue::{Payload, SendOp, SendRequest, SgeList, Status};
 use rxe_net::spawn_thread;
@@ -140,21 +140,35 @@ impl VerbsTally {
         }
     }
 
-    /// Has the asynchronous events come when it is time.
+    /// Has the asynchronous events come when it is time, in the order of their times and, among those of one
+    /// time, of the plan.
     pub(crate) fn start_events(self: &Arc<Self>, events: &Arc<AsyncEvents>) -> Result<()> {
-        for (index, (fault, _)) in self.0.iter().enumerate() {
-            let VerbsFault::Async { kind, after } = *fault else { continue };
-            let (tally, events) = (Arc::clone(self), Arc::downgrade(events));
-            let come = move || {
-                std::thread::sleep(after);
-                if let Some(events) = events.upgrade() {
-                    tally.0[index].1.fetch_add(1, Ordering::Relaxed);
-                    events.of_device(kind, "a fault on purpose".into());
-                }
-            };
-            let started = spawn_thread("rxe-fault", come);
-            started.map_err(|e| Error::io("start a thread for a fault", e))?;
+        let mut due: Vec<_> = self
+            .0
+            .iter()
+            .enumerate()
+            .filter_map(|(index, (fault, _))| match *fault {
+                VerbsFault::Async { kind, after } => Some((after, index, kind)),
+                _ => None,
+            })
+            .collect();
+        if due.is_empty() {
+            return Ok(());
         }
+        due.sort_unstable_by_key(|(after, index, _)| (*after, *index));
+        let (tally, events) = (Arc::clone(self), Arc::downgrade(events));
+        // One thread for all: each with its own would come in any order on a host that was late for two.
+        let come = move || {
+            let begin = Instant::now();
+            for (after, index, kind) in due {
+                std::thread::sleep(after.saturating_sub(begin.elapsed()));
+                let Some(events) = events.upgrade() else { return };
+                tally.0[index].1.fetch_add(1, Ordering::Relaxed);
+                events.of_device(kind, "a fault on purpose".into());
+            }
+        };
+        let started = spawn_thread("rxe-fault", come);
+        started.map_err(|e| Error::io("start a thread for a fault", e))?;
         Ok(())
     }
 }
