@@ -3,8 +3,7 @@
 //! that of the first MIDDLE. Its peer can only refuse that. A row that fails so is no fault of ours, and is
 //! run again; the packets must show it.
 
-use super::world::failed;
-use crate::vm::{Capture, Frames, Net, Result};
+use crate::vm::{Capture, Error, Frames, Net, Result};
 use serde_json::Value;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -27,7 +26,7 @@ impl Watch {
     /// Begins to capture.
     pub(super) fn begin(net: &Net) -> Result<Self> {
         let file = NamedTempFile::with_prefix("rxe-watch-");
-        let file = file.map_err(|e| failed(format!("a file for a capture: {e}")))?;
+        let file = file.map_err(|e| Error::Failed(format!("a file for a capture: {e}")))?;
         let capture = net.capture(file.path(), Frames::Headers)?;
         Ok(Self { capture, file })
     }
@@ -37,9 +36,9 @@ impl Watch {
         self.capture.stop();
         // It ends with 1 if there are faults.
         let out = Command::new(rxe).args(["check", "--json"]).arg(self.file.path()).output();
-        let out = out.map_err(|e| failed(format!("rxe check: {e}")))?;
+        let out = out.map_err(|e| Error::Failed(format!("rxe check: {e}")))?;
         let report = serde_json::from_slice(&out.stdout).map_err(|e| {
-            failed(format!("rxe check: {e}: {}", String::from_utf8_lossy(&out.stderr)))
+            Error::Failed(format!("rxe check: {e}: {}", String::from_utf8_lossy(&out.stderr)))
         })?;
         Ok(changed_request(&report, kernel))
     }
