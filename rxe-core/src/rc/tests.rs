@@ -11,8 +11,8 @@ use crate::mem::AccessError;
 use crate::qp::{AttrMask, QpAttr, QpCap, QpState};
 use crate::queue::{CompletionOp, Immediate, Payload, SendFlags, SendOp, SendRequest, Sge, Status};
 use crate::testing::{ALL, BASE, Pair, attributes, causes};
-use crate::types::{Key, Psn, RnrTimer, Time};
-use crate::wire::{Aeth, DropReason, NakCode, OpKind, Opcode, Syndrome, TxLimits};
+use crate::types::{AckTimeout, Key, Psn, RnrTimer, Time};
+use crate::wire::{Aeth, DropReason, NakCode, OpKind, Opcode, Syndrome, TxBatch, TxLimits};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -105,6 +105,34 @@ fn one_acknowledgement_answers_a_burst() {
     pair.run_until_idle();
     assert_eq!(pair.a.completions().len(), 20);
     assert_eq!(pair.opcodes(false), [Opcode::RC_ACKNOWLEDGE]);
+    let asks = |sent: &crate::testing::Sent| sent.packet().ack_req();
+    let asking: Vec<_> = pair.log.iter().filter(|sent| sent.forward).map(asks).collect();
+    assert_eq!(asking, [[false; 19].as_slice(), &[true]].concat());
+}
+
+/// Responses say how many messages are complete. IBTA 9.7.5.1.4.
+#[test]
+fn every_operation_counts_as_one_message() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    for (n, op) in (1..).zip([
+        SendOp::Send { imm: None },
+        SendOp::Write { remote, imm: None },
+        SendOp::Write { remote, imm: Some(1) },
+        SendOp::Read { remote },
+        SendOp::FetchAdd { remote, add: 1 },
+        SendOp::CompareSwap { remote, compare: 0, swap: 0 },
+        SendOp::AtomicWrite { remote },
+        SendOp::Write { remote, imm: None },
+    ]) {
+        pair.b.receive(1, 0, 3000);
+        let len = if op.is_atomic() || matches!(op, SendOp::AtomicWrite { .. }) { 8 } else { 3000 };
+        pair.a.post(n, op, 0, len);
+        pair.run_until_idle();
+        let sent = pair.log.drain(..).rfind(|sent| !sent.forward).unwrap();
+        assert_eq!(sent.packet().aeth(), Some(Aeth::ack(u32::try_from(n).unwrap())), "{op:?}");
+        assert_eq!(pair.b.engine.qp_msn(pair.b.qp.qpn()), sent.packet().aeth().map(|a| a.msn));
+    }
 }
 
 #[test]
@@ -132,7 +160,30 @@ fn a_packet_asks_for_an_acknowledgement_if_the_next_request_has_to_wait() {
         pair.run_until_idle();
         let sent: Vec<_> = pair.log.drain(..).filter(|sent| sent.forward).collect();
         assert_eq!(sent.len(), 3, "each is sent once");
-        assert!(sent[1].packet().ack_req());
+        let asking: Vec<_> = sent.iter().map(|sent| sent.packet().ack_req()).collect();
+        // A READ is answered anyway.
+        assert_eq!(asking, [false, true, !last.is_answered()]);
+    }
+}
+
+#[test]
+fn a_packet_asks_for_an_acknowledgement_if_the_next_request_sends_nothing() {
+    let of =
+        |op, sges: &[Sge]| SendRequest::new(2, op, Payload::Sges(sges.iter().copied().collect()));
+    let local = |op| of(op, &[]);
+    let unknown = Sge { addr: 0, length: 8, lkey: Key::new(1) };
+    for (next, status) in [
+        (local(SendOp::Fail { status: Status::Success }), Status::Success),
+        (local(SendOp::LocalInvalidate { key: Key::new(1) }), Status::LocalQpOperation),
+        (of(SendOp::Send { imm: None }, &[unknown]), Status::LocalProtection),
+    ] {
+        let mut pair = Pair::new();
+        pair.a.post(1, SendOp::Write { remote: pair.b.remote(0), imm: None }, 0, 3000);
+        pair.a.qp.post_send(next).unwrap();
+        deliver_only(&mut pair);
+        pair.run_until_idle();
+        assert_eq!(pair.a.outcomes(), [(1, Status::Success), (2, status)]);
+        assert_eq!(pair.a.engine.counters().sent_pkts, 3, "{status:?}: each is sent once");
     }
 }
 
@@ -211,6 +262,31 @@ fn a_round_trip_timeout_does_not_close_the_window_of_reads() {
     pair.run(Duration::from_micros(1500));
     assert_eq!(causes(&pair.a.events()), [RetryCause::RoundTripTimeout]);
     assert_eq!(pair.opcodes(true), [Opcode::RC_READ_REQUEST; 3 + 3], "all are asked for again");
+}
+
+/// Without a measurement the first wait is one of 5 ms, and after one it is of 1 ms.
+#[test]
+fn the_first_response_to_a_read_is_timed_but_none_to_what_was_sent_twice() {
+    let timeout = AckTimeout::new(14).unwrap();
+    let attr = QpAttr { timeout, ..attributes() };
+    for (arrive, timed) in [(0, false), (1, true)] {
+        let mut pair = Pair::with(&attr, QpCap::default());
+        let read = SendOp::Read { remote: pair.b.remote(0) };
+        lose(&mut pair, &[0]);
+        pair.a.post(1, read, 0, 8);
+        pair.run(LONG);
+        assert_eq!(causes(&pair.a.events()), [RetryCause::Timeout]);
+        let mut left = arrive;
+        pair.fate = Box::new(move |sent| {
+            let arrives = sent.forward || left > 0;
+            left -= usize::from(!sent.forward && arrives);
+            usize::from(arrives)
+        });
+        pair.a.post(2, read, 0, 2 * 1024);
+        pair.run(Duration::from_millis(4));
+        let expected = if timed { vec![RetryCause::RoundTripTimeout] } else { vec![] };
+        assert_eq!(causes(&pair.a.events()), expected, "{arrive} responses");
+    }
 }
 
 #[test]
@@ -659,6 +735,43 @@ fn sqd_finishes_what_has_begun_and_begins_nothing() {
 }
 
 #[test]
+fn nobody_is_told_of_a_drained_queue_who_did_not_ask() {
+    let mut pair = Pair::new();
+    let (qpn, now) = (pair.a.qp.qpn(), pair.now);
+    for asked in [false, true, false] {
+        let sqd = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: asked, ..attributes() };
+        pair.a.modify(now, &sqd, AttrMask::STATE | AttrMask::EN_SQD_ASYNC_NOTIFY);
+        assert!(!pair.a.engine.query_qp(qpn).unwrap().sq_draining);
+        let told = if asked { vec![Event::SqDrained { qpn }] } else { vec![] };
+        assert_eq!(pair.a.events(), told);
+        let rts = QpAttr { qp_state: QpState::Rts, ..attributes() };
+        pair.a.modify(now, &rts, AttrMask::STATE);
+    }
+}
+
+/// The first packet does not ask for an acknowledgement, because the second request was to follow.
+#[test]
+fn what_is_left_of_a_burst_that_sqd_cuts_off_is_acknowledged() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    (1..3).for_each(|id| pair.a.post(id, SendOp::Write { remote, imm: None }, 0, 8));
+    // One packet fills the batch.
+    pair.limits = TxLimits { batch_bytes: 1, ..pair.limits };
+    let mut batch = TxBatch::new(pair.limits);
+    pair.a.engine.poll_transmit(pair.now, &mut batch);
+    let now = pair.now;
+    pair.a.modify(now, &QpAttr { qp_state: QpState::Sqd, ..attributes() }, AttrMask::STATE);
+    pair.a.post(3, SendOp::Write { remote, imm: None }, 0, 8);
+    deliver_only(&mut pair);
+    assert_eq!(pair.a.engine.counters().sent_pkts, 2, "the first is sent again, and asks");
+    pair.run_until_idle();
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+    pair.a.modify(now, &QpAttr { qp_state: QpState::Rts, ..attributes() }, AttrMask::STATE);
+    pair.run_until_idle();
+    assert_eq!(pair.a.outcomes(), [(2, Status::Success), (3, Status::Success)]);
+}
+
+#[test]
 fn sqd_does_not_fail_what_has_not_begun() {
     let mut pair = Pair::new();
     let remote = pair.b.remote(0);
@@ -697,9 +810,10 @@ fn sqd_does_not_fail_what_has_not_begun() {
 fn a_read_without_a_place_for_reads_fails_at_once() {
     let attr = QpAttr { max_rd_atomic: 0, ..attributes() };
     let mut pair = Pair::with(&attr, QpCap::default());
+    pair.a.post(0, SendOp::Write { remote: pair.b.remote(0), imm: None }, 0, 8);
     pair.a.post(1, SendOp::Read { remote: pair.b.remote(0) }, 0, 8);
     pair.run_until_idle();
-    assert_eq!(pair.a.outcomes(), [(1, Status::LocalQpOperation)]);
+    assert_eq!(pair.a.outcomes(), [(0, Status::Success), (1, Status::LocalQpOperation)]);
 }
 
 #[test]
@@ -953,6 +1067,26 @@ fn a_refusal_waits_for_the_data_due_before_it() {
     assert_eq!((pair.b.qp.state(), pair.b.outcomes()), (QpState::Err, vec![(9, flushed)]));
     let failed = |e: &Event| matches!(e, Event::ResponderFailed { .. });
     assert_eq!(pair.b.events().iter().filter(|e| failed(e)).count(), 1);
+}
+
+#[test]
+fn nothing_is_received_behind_a_refusal_that_waits() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    let bad = crate::queue::Remote { rkey: Key::new(remote.rkey.value() ^ 1), ..remote };
+    // It has the PSN of the WRITE that is refused.
+    let packets =
+        sent_one_by_one(&mut pair, &[SendOp::Read { remote }, SendOp::Write { remote, imm: None }]);
+    let mut pair = Pair::new();
+    pair.a.post(1, SendOp::Read { remote }, 0, 8);
+    pair.a.post(2, SendOp::Write { remote: bad, imm: None }, 0, 8);
+    deliver_only(&mut pair);
+    pair.b.fill(0, &[9; 8]);
+    pair.inject(&packets[1]);
+    assert_eq!(pair.b.engine.counters().dropped(DropReason::WrongQpState), 1);
+    pair.run_until_idle();
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success), (2, Status::RemoteAccess)]);
+    assert_eq!(pair.b.bytes(0, 8), [9; 8]);
 }
 
 #[test]
