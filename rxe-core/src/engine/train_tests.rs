@@ -5,12 +5,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::direct_tests::{Lane, Record};
-use crate::event::Counters;
+use crate::event::{Counters, RetryCause};
 use crate::mem::Buffer;
 use crate::qp::{AttrMask, QpAttr, QpCap, QpState, QpType};
 use crate::queue::{Completion, SendFlags, SendOp};
-use crate::testing::{Pair, Side, attributes};
-use crate::types::{Mtu, Time};
+use crate::testing::{Pair, Side, attributes, causes};
+use crate::types::{AckTimeout, Mtu, Time};
 use crate::wire::{Frame, TxBatch, TxLimits};
 
 /// What becomes of a record on its way.
@@ -357,4 +357,34 @@ fn without_faults(
     let (packets, outcome, trains) = play(&case, true);
     let counted = outcome.map(|(c, ..)| [c.sent_pkts, c.sent_bytes, c.rcvd_pkts, c.rcvd_bytes]);
     ((packets, counted), trains)
+}
+
+/// Without a measurement the first wait is one of 5 ms, and after one it is much shorter.
+#[test]
+fn only_the_last_packet_of_a_train_is_timed() {
+    let attr = QpAttr { timeout: AckTimeout::new(14).unwrap(), ..attributes() };
+    let mut pair = Pair::with(&attr, QpCap::default());
+    let write = SendOp::Write { remote: pair.b.remote(0), imm: None };
+    // Round trips are timed after the first loss.
+    let mut sent = 0;
+    pair.fate = Box::new(move |_| {
+        sent += 1;
+        usize::from(sent != 3)
+    });
+    pair.a.post(1, write, 0, 10 * 1024);
+    pair.run_until_idle();
+    assert_eq!(causes(&pair.a.events()), [RetryCause::SequenceNak]);
+    // The second packet of a train is lost, and what is sent again then is too.
+    pair.a.post(2, write, 0, 3 * 1024);
+    let mut batch = TxBatch::new(TxLimits::default());
+    let mut lane = Lane { room: 1, train: 3 * 1024, ..Lane::default() };
+    pair.a.engine.poll_transmit_with(pair.now, &mut batch, Some(&mut lane));
+    let train = &lane.records[0];
+    let packets: Vec<_> = train.apart().packets().collect();
+    let arrived = [packets[0], packets[2]];
+    let frame = Frame { apart: &arrived, ..Frame::single(train.net, &[]) };
+    pair.b.engine.handle_frame(pair.now, &frame);
+    pair.fate = Box::new(|sent| usize::from(!sent.forward));
+    pair.run(Duration::from_millis(4));
+    assert_eq!(causes(&pair.a.events()), [RetryCause::SequenceNak]);
 }

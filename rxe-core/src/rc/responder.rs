@@ -587,3 +587,18 @@ fn send_response(
     // Without a payload there is no memory that could be missing.
     let _ = batch.packet(ctx.direct(), view.net, &bth, ext, Source::Bytes(&[]));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_messages_has_24_bits() {
+        let mut responder = Responder { msn: 0xff_fffe, ..Responder::default() };
+        let mut next = || {
+            responder.message_done();
+            responder.msn()
+        };
+        assert_eq!([next(), next()], [0xff_ffff, 0]);
+    }
+}

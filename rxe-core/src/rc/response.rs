@@ -256,3 +256,66 @@ impl Responses {
         self.older.iter().chain(&self.newest)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ack(psn: u32) -> Response {
+        Response::Ack { psn: Psn::new(psn), msn: 0 }
+    }
+
+    fn atomic(psn: u32, duplicate: bool) -> Response {
+        Response::Atomic { psn: Psn::new(psn), msn: 0, value: 0, duplicate }
+    }
+
+    fn read(psn: u32, packets: u32, duplicate: bool) -> Response {
+        let empty = ReadResponse::empty(Psn::new(psn), 0);
+        Response::Read(ReadResponse { packets, duplicate, ..empty })
+    }
+
+    /// The responses in the order in which they leave.
+    fn all(responses: &Responses) -> Vec<Response> {
+        responses.iter().copied().collect()
+    }
+
+    #[test]
+    fn repeated_responses_leave_in_the_order_of_their_psns() {
+        let mut responses = Responses::default();
+        responses.push(read(0xff_fff0, 4, false));
+        responses.acknowledge(Psn::new(3), 0);
+        for repeated in [atomic(5, true), read(0xff_fffe, 2, true), atomic(1, true)] {
+            assert!(responses.repeat(repeated, 3));
+        }
+        let first = read(0xff_fff0, 4, false);
+        let expected = [first, read(0xff_fffe, 2, true), atomic(1, true), ack(3), atomic(5, true)];
+        assert_eq!(all(&responses), expected);
+    }
+
+    #[test]
+    fn a_repeated_response_takes_the_place_of_those_to_the_same_psns() {
+        let others = [atomic(9, false), read(10, 4, true), ack(12), atomic(14, false)];
+        for (packets, kept) in [(4, &others[..]), (5, &others[..3])] {
+            let mut responses = Responses::default();
+            others.into_iter().for_each(|other| responses.push(other));
+            responses.push(read(10 + packets, 1, true));
+            assert!(responses.repeat(read(10, packets, true), 2));
+            let mut expected = kept.to_vec();
+            expected[1] = read(10, packets, true);
+            expected.push(read(10 + packets, 1, true));
+            assert_eq!(all(&responses), expected, "{packets} packets");
+        }
+    }
+
+    #[test]
+    fn there_are_no_more_repeated_responses_than_the_limit() {
+        let mut responses = Responses::default();
+        responses.push(atomic(9, false));
+        assert!(responses.repeat(atomic(1, true), 2) && responses.repeat(atomic(2, true), 2));
+        let full = all(&responses);
+        assert!(!responses.repeat(atomic(3, true), 2));
+        assert_eq!(all(&responses), full);
+        assert!(responses.repeat(atomic(2, true), 2), "it replaces one");
+        assert_eq!(all(&responses), full);
+    }
+}
