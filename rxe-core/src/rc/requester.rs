@@ -165,6 +165,11 @@ impl Requester {
             if wqe.request.op.is_local() {
                 return u32::from(self.do_local(view, ctx));
             }
+            // The program may have changed this since the request was looked at.
+            if wqe.request.op.is_answered() && view.attr.max_rd_atomic == 0 {
+                self.inflight.fail_current(Status::LocalQpOperation);
+                return 0;
+            }
             let mtu = view.attr.path_mtu.bytes();
             let chunk = self.window.read_chunk(view.window.share, view.attr.max_rd_atomic);
             self.inflight.start(packets(wqe.len, mtu), chunk);
@@ -353,7 +358,7 @@ impl Requester {
         match view.handle.sq.take() {
             Some(request) => {
                 let mut wqe = Wqe::new(request);
-                wqe.failed = check(&wqe, view, ctx).err();
+                wqe.failed = check_memory(&wqe.request, view, ctx).err();
                 self.inflight.push(wqe);
             }
             None => self.posted = false,
@@ -503,12 +508,4 @@ impl Requester {
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.retry.deadline()
     }
-}
-
-/// Checks, before the first packet, that the request can be executed.
-fn check(wqe: &Wqe, view: &QpView<'_>, ctx: &Ctx<'_>) -> Result<(), Status> {
-    if wqe.request.op.is_answered() && view.attr.max_rd_atomic == 0 {
-        return Err(Status::LocalQpOperation);
-    }
-    check_memory(&wqe.request, view, ctx)
 }

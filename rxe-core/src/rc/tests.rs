@@ -816,6 +816,32 @@ fn a_read_without_a_place_for_reads_fails_at_once() {
     assert_eq!(pair.a.outcomes(), [(0, Status::Success), (1, Status::LocalQpOperation)]);
 }
 
+/// A program may change the number in SQD, behind which requests wait.
+#[test]
+fn the_place_for_reads_counts_that_there_is_when_a_read_begins() {
+    let (none, some) = (QpAttr { max_rd_atomic: 0, ..attributes() }, attributes());
+    for (before, after, expected) in
+        [(none, some, Status::Success), (some, none, Status::LocalQpOperation)]
+    {
+        let mut pair = Pair::with(&before, QpCap::default());
+        let remote = pair.b.remote(0);
+        pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 8);
+        pair.a.post(2, SendOp::Read { remote }, 0, 8);
+        // The first fills the batch, and the second was looked at to find out who asks for an answer.
+        let mut batch = TxBatch::new(TxLimits { batch_bytes: 1, ..pair.limits });
+        pair.a.engine.poll_transmit(Time::ZERO, &mut batch);
+        let sqd = QpAttr { qp_state: QpState::Sqd, ..after };
+        pair.a.modify(Time::ZERO, &sqd, AttrMask::STATE);
+        pair.run(LONG);
+        assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+        pair.a.modify(Time::ZERO, &sqd, AttrMask::STATE | AttrMask::MAX_QP_RD_ATOMIC);
+        let rts = QpAttr { qp_state: QpState::Rts, ..after };
+        pair.a.modify(Time::ZERO, &rts, AttrMask::STATE);
+        pair.run_until_idle();
+        assert_eq!(pair.a.outcomes(), [(2, expected)]);
+    }
+}
+
 #[test]
 fn nothing_is_waited_for_in_the_error_state() {
     let mut pair = Pair::new();
