@@ -77,6 +77,23 @@ fn what_is_held_up_for_congestion_does_not_count_as_unanswered() {
 }
 
 #[test]
+fn what_is_lost_under_a_rate_limit_is_sent_again() {
+    let mut pair = Pair::new();
+    congested(&mut pair);
+    let mut lost = false;
+    pair.fate = Box::new(move |sent| {
+        let loses = sent.forward && sent.packet().info().ends && !lost;
+        lost |= loses;
+        usize::from(!loses)
+    });
+    let remote = pair.b.remote(0);
+    pair.a.post(2, SendOp::Write { remote, imm: None }, 0, 10);
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
+    assert_eq!(causes(&pair.a.events()).len(), 1);
+}
+
+#[test]
 fn acknowledgements_are_not_held_up_for_congestion() {
     let mut pair = Pair::new();
     congested(&mut pair);

@@ -318,4 +318,21 @@ mod tests {
         assert!(responses.repeat(atomic(2, true), 2), "it replaces one");
         assert_eq!(all(&responses), full);
     }
+
+    /// The data of a READ acknowledges what was before it, with the number of messages by then.
+    #[test]
+    fn where_data_was_an_acknowledgement_of_what_was_before_it_is_left() {
+        for (duplicates, sent) in [(0, 0), (0, 2), (1, 0)] {
+            let mut responses = Responses::default();
+            (0..duplicates).for_each(|at| responses.push(atomic(at, true)));
+            let first = ReadResponse { packets: 3, sent, ..ReadResponse::empty(Psn::new(5), 0) };
+            responses.push(Response::Read(first));
+            responses.acknowledge(Psn::new(8), 1);
+            responses.push(atomic(9, false));
+            responses.drop_data();
+            let before = Response::Ack { psn: Psn::new(4 + sent), msn: 0xff_ffff };
+            let after = Response::Ack { psn: Psn::new(8), msn: 1 };
+            assert_eq!(all(&responses), [before, after], "{duplicates} {sent}");
+        }
+    }
 }

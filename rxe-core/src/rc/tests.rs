@@ -389,6 +389,25 @@ fn an_answer_that_skips_a_read_starts_one_retry() {
 }
 
 #[test]
+fn answers_that_skip_the_same_read_again_start_no_further_retry() {
+    let mut pair = Pair::new();
+    let remote = pair.b.remote(0);
+    // The READ's response is lost twice, and the WRITE is acknowledged twice.
+    let mut lost = 0;
+    pair.fate = Box::new(move |sent| {
+        let loses = sent.packet().info().kind == OpKind::ReadResponse && lost < 2;
+        lost += usize::from(loses);
+        usize::from(!loses)
+    });
+    pair.a.post(1, SendOp::Read { remote }, 0, 100);
+    pair.a.post(2, SendOp::Write { remote, imm: None }, 0, 10);
+    pair.run_until_idle();
+    assert_eq!(causes(&pair.a.events()), [RetryCause::ImpliedNak]);
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success), (2, Status::Success)]);
+}
+
+#[test]
 fn without_a_receive_the_sender_waits_and_tries_again() {
     let mut pair = Pair::new();
     pair.a.post(1, SendOp::Send { imm: None }, 0, 3000);
@@ -414,6 +433,57 @@ fn rnr_retries_are_counted() {
     assert_eq!(pair.b.qp.state(), QpState::Rts, "the receiver has done nothing wrong");
     let rnr_naks = pair.b.engine.counters().send_rnr_err;
     assert_eq!(rnr_naks, 4, "the first and three retries");
+}
+
+/// The network may make copies of a response.
+#[test]
+fn a_copy_of_a_refusal_is_no_further_one() {
+    let attr = QpAttr { rnr_retry: 1, retry_cnt: 1, ..attributes() };
+    for missing in [RetryCause::ReceiverNotReady, RetryCause::SequenceNak] {
+        let mut pair = Pair::with(&attr, QpCap::default());
+        let mut sent = 0;
+        pair.fate = Box::new(move |packet| {
+            sent += usize::from(packet.forward);
+            let lost = packet.forward && sent == 2 && missing == RetryCause::SequenceNak;
+            if lost { 0 } else { 1 + 2 * usize::from(!packet.forward) }
+        });
+        if missing == RetryCause::SequenceNak {
+            pair.b.receive(1, 0, 3000);
+        }
+        pair.a.post(1, SendOp::Send { imm: None }, 0, 3000);
+        pair.run_until_idle();
+        if missing == RetryCause::ReceiverNotReady {
+            pair.b.receive(1, 0, 3000);
+        }
+        pair.run(LONG);
+        assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+        assert_eq!(causes(&pair.a.events()), [missing]);
+    }
+}
+
+#[test]
+fn a_requester_that_answers_during_its_pause_goes_on_after_it() {
+    let mut pair = Pair::new();
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 10);
+    pair.run_until_idle();
+    pair.b.post(2, SendOp::Write { remote: pair.a.remote(0), imm: None }, 0, 10);
+    pair.run_until_idle();
+    assert_eq!(pair.b.outcomes(), [(2, Status::Success)]);
+    pair.b.receive(3, 0, 10);
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+}
+
+#[test]
+fn retries_are_counted_anew_for_each_message() {
+    let mut pair = Pair::with(&QpAttr { retry_cnt: 1, ..attributes() }, QpCap::default());
+    let write = SendOp::Write { remote: pair.b.remote(0), imm: None };
+    for id in 0..3 {
+        lose(&mut pair, &[0]);
+        pair.a.post(id, write, 0, 10);
+        pair.run(LONG);
+        assert_eq!(pair.a.outcomes(), [(id, Status::Success)]);
+    }
 }
 
 #[test]
@@ -937,6 +1007,8 @@ fn naks_out_of_nowhere_do_nothing() {
     }
     assert!(pair.a.completions().is_empty());
     assert_eq!(pair.a.qp.state(), QpState::Rts);
+    let dropped = |reason| pair.a.engine.counters().dropped(reason);
+    assert_eq!([DropReason::StaleResponse, DropReason::GhostAck].map(dropped), [1, 2]);
 }
 
 #[test]
