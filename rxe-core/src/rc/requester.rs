@@ -509,3 +509,22 @@ impl Requester {
         self.retry.deadline()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::Payload;
+
+    #[test]
+    fn a_load_on_the_peer_is_more_than_a_few_packets_or_more_to_send() {
+        for (packets, sent, load) in [(4, 4, 0), (5, 5, 5), (9, 2, 2), (1, 0, 1)] {
+            let mut requester = Requester::default();
+            let payload = Payload::Sges(Default::default());
+            let request = SendRequest::new(1, SendOp::Send { imm: None }, payload);
+            requester.inflight.push(Wqe::new(request));
+            requester.inflight.start(packets, 1);
+            requester.inflight.sent(sent, false);
+            assert_eq!(requester.load(), load, "{sent} of {packets} packets");
+        }
+    }
+}
