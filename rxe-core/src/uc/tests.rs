@@ -1,10 +1,11 @@
 //! A UC requester and responder together.
 
-use crate::qp::{QpCap, QpState, QpType};
+use crate::event::Event;
+use crate::qp::{AttrMask, QpAttr, QpCap, QpState, QpType};
 use crate::queue::{CompletionOp, Immediate, Payload, SendOp, SendRequest, Status};
 use crate::testing::{BASE, MEMORY, Pair, attributes};
-use crate::types::Key;
-use crate::wire::DropReason;
+use crate::types::{Key, Time};
+use crate::wire::{DropReason, TxBatch, TxLimits};
 
 fn pair() -> Pair {
     Pair::of(QpType::Uc, &attributes(), QpCap::default(), false)
@@ -138,4 +139,30 @@ fn reads_and_atomics_are_refused() {
     let sges = [pair.a.sge(0, 8)].into_iter().collect();
     let request = SendRequest::new(1, SendOp::Read { remote }, Payload::Sges(sges));
     assert_eq!(pair.a.qp.post_send(request).unwrap_err().errno(), 22);
+}
+
+#[test]
+fn sqd_finishes_the_message_that_has_begun_and_begins_no_other() {
+    let mut pair = pair();
+    let write = SendOp::Write { remote: pair.b.remote(0), imm: None };
+    pair.a.post(1, write, 0, 3000);
+    pair.a.post(2, write, 0, 3000);
+    // One packet fills the batch.
+    let mut batch = TxBatch::new(TxLimits { batch_bytes: 1, ..pair.limits });
+    pair.a.engine.poll_transmit(Time::ZERO, &mut batch);
+    let (qpn, mask) = (pair.a.qp.qpn(), AttrMask::STATE | AttrMask::EN_SQD_ASYNC_NOTIFY);
+    let sqd = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..attributes() };
+    pair.a.modify(Time::ZERO, &sqd, mask);
+    assert!(pair.a.engine.query_qp(qpn).unwrap().sq_draining && pair.a.events().is_empty());
+    pair.run_until_idle();
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+    assert_eq!(pair.a.events(), [Event::SqDrained { qpn }]);
+    assert!(!pair.a.engine.query_qp(qpn).unwrap().sq_draining);
+    let rts = QpAttr { qp_state: QpState::Rts, ..attributes() };
+    pair.a.modify(Time::ZERO, &rts, AttrMask::STATE);
+    pair.run_until_idle();
+    assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
+    let psns: Vec<_> = pair.log.iter().map(|sent| sent.packet().psn()).collect();
+    let first = psns[0];
+    assert_eq!(psns, [0, 1, 2, 3, 4].map(|n| first.add(n)), "those of the second follow");
 }
