@@ -176,7 +176,9 @@ impl Requests {
     fn check_change(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
         let psn = seen.packet.bth.psn;
         let Some(sent) = self.history.get(psn).filter(|sent| sent.psn == psn) else { return };
-        if sent.info.opcode == info.opcode || std::mem::replace(&mut self.change_reported, true) {
+        // A packet of another service is of another sender's.
+        let same = sent.info.opcode == info.opcode || sent.info.service != info.service;
+        if same || std::mem::replace(&mut self.change_reported, true) {
             return;
         }
         let text = format!(
