@@ -103,8 +103,12 @@ const CELLS: &[(&str, &str)] = &[
         "8 B SEND 速率，同一主机：`rxe perf` / perftest",
     ),
     (
-        "8 B WRITE rate, one host, perftest beside `rxe perf`",
-        "8 B WRITE 速率，同一主机，perftest 与 `rxe perf` 相比",
+        "8 B WRITE / SEND rate, one host, perftest beside `rxe perf`",
+        "8 B WRITE / SEND 速率，同一主机，perftest 与 `rxe perf` 相比",
+    ),
+    (
+        "8 B SEND one way, one host, perftest beside `rxe perf`",
+        "8 B SEND 单程，同一主机，perftest 与 `rxe perf` 相比",
     ),
     (
         "`ib_write_lat -s 8`, average beside typical: link / one host",

@@ -173,10 +173,19 @@ const GOALS: &[Goal] = &[
         },
     },
     Goal {
-        work: "8 B WRITE rate, one host, perftest beside `rxe perf`",
+        work: "8 B WRITE / SEND rate, one host, perftest beside `rxe perf`",
         goal: "≥ 0.85 ×",
         unit: TIMES,
-        reached: |all| vec![all.ratio(Test::rate("WRITE").on_one_host(), PERFTEST, SHM)],
+        reached: |all| {
+            let tests = ["WRITE", "SEND"].map(|op| Test::rate(op).on_one_host());
+            all.ratios(tests, PERFTEST, SHM)
+        },
+    },
+    Goal {
+        work: "8 B SEND one way, one host, perftest beside `rxe perf`",
+        goal: "≤ 1.15 ×",
+        unit: TIMES,
+        reached: |all| vec![all.ratio(SHORT.on_one_host(), PERFTEST, SHM)],
     },
     Goal {
         work: "`ib_write_lat -s 8`, average beside typical: link / one host",
@@ -297,10 +306,10 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains(&format!("| {} | ≤ 1.3 × | – / 2.00 × |\n", GOALS[17].work)),
+            text.contains(&format!("| {} | ≤ 1.3 × | – / 2.00 × |\n", GOALS[18].work)),
             "{text}"
         );
-        assert!(text.contains(&format!("| {} | ≤ 3 × | – / 5.00 × |\n", GOALS[18].work)), "{text}");
+        assert!(text.contains(&format!("| {} | ≤ 3 × | – / 5.00 × |\n", GOALS[19].work)), "{text}");
     }
 
     #[test]
