@@ -8,6 +8,9 @@ use rxe_core::wire::{Direct, Frame, TxBatch, TxLimits};
 use crate::counters::Counters;
 use crate::{NetError, SharedFd, Sharing};
 
+/// The largest UDP payload over IPv4.
+pub(crate) const MAX_DATAGRAM: usize = 65_507;
+
 /// Moves frames between an engine and a network. A backend must implement the methods without a
 /// default; `direct`, `watch` and `sharing` are optional.
 ///

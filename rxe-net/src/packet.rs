@@ -31,7 +31,7 @@ pub use self::link_capture::{LinkCapture, LinkFrame};
 use self::raw::RawSockets;
 use self::route::{Path, Paths};
 use self::socket::privilege;
-use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
+use crate::backend::{Backend, Capabilities, MAX_DATAGRAM, SendStatus, SrcPort};
 use crate::counters::Counters;
 use crate::lease::{Blocks, Endpoint, Handle, PortGroups};
 use crate::loss::{Loss, count_lost};
@@ -95,7 +95,7 @@ pub(crate) const BUFFER: usize = (64 << 10) + 128;
 pub(crate) const BUFFERS: usize = 16;
 /// What the system segments at once. A header of IPv6 is 20 bytes longer than one of IPv4.
 pub(crate) const LIMITS: TxLimits =
-    TxLimits { burst_segments: 64, burst_bytes: 65_507 - 20, batch_bytes: 512 << 10 };
+    TxLimits { burst_segments: 64, burst_bytes: MAX_DATAGRAM - 20, batch_bytes: 512 << 10 };
 
 impl PacketBackend {
     /// Opens packet sockets on the interface and on loopback.

@@ -30,7 +30,7 @@ use smallvec::SmallVec;
 use self::apart::Unsegmented;
 use self::senders::{Senders, ports_of_block};
 use self::sockets::Sockets;
-use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
+use crate::backend::{Backend, Capabilities, MAX_DATAGRAM, SendStatus, SrcPort};
 use crate::counters::Counters;
 use crate::lease::{Endpoint, Handle, PortGroups};
 use crate::loss::{Loss, count_lost};
@@ -88,8 +88,6 @@ pub struct UdpBackend {
     counters: Counters,
 }
 
-/// The largest UDP payload over IPv4.
-const MAX_DATAGRAM: usize = 65_507;
 /// Bytes of the headers of IPv4 and UDP.
 const OVERHEAD_V4: usize = 20 + 8;
 /// Bytes of the headers of IPv6 and UDP.

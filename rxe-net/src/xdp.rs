@@ -45,7 +45,7 @@ use self::load::refusal;
 pub use self::mode::XdpMode;
 use self::queues::Queues;
 use self::sender::Transmitted;
-use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
+use crate::backend::{Backend, Capabilities, MAX_DATAGRAM, SendStatus, SrcPort};
 use crate::counters::Counters;
 use crate::interval::Interval;
 use crate::lease::{Endpoint, Handle, PortGroups, READY};
@@ -145,7 +145,11 @@ impl XdpBackend {
         let capabilities = Capabilities {
             name: interface.mode().backend_name(),
             link_mtu: interface.link_mtu(),
-            tx: TxLimits { burst_segments: 64, burst_bytes: 65_507 - 20, batch_bytes: 256 << 10 },
+            tx: TxLimits {
+                burst_segments: 64,
+                burst_bytes: MAX_DATAGRAM - 20,
+                batch_bytes: 256 << 10,
+            },
             src_port: SrcPort::Any,
             // A chunk holds one packet, however short. Counted as if of 1024 bytes, with the overhead
             // that sockets have.

@@ -114,6 +114,9 @@ pub struct Bth {
 }
 
 impl Bth {
+    /// Its bytes.
+    pub const LEN: usize = LEN;
+
     /// A header as this engine sends it: MigReq 1, the default partition, everything else 0.
     pub const fn new(opcode: Opcode, dest_qp: Qpn, psn: Psn) -> Self {
         Self {

@@ -95,7 +95,8 @@ impl ReportSocket {
 }
 
 /// Asks all of these at once, and waits for each 64 of them: for `timeout` at most for processes that are
-/// stopped, longer for those that run ([`Patience`]). The answers come with the place of the socket. Those behind which nobody listens are left out.
+/// stopped, longer for those that run ([`Patience`]). The answers come with the place of the socket. Those
+/// behind which nobody listens are left out.
 pub fn ask(
     sockets: &[ReportSocket],
     question: Question,

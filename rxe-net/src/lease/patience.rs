@@ -54,21 +54,20 @@ mod tests {
         let mut child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
         let (pid, of) = (Some(child.id()), Pid::from_child(&child));
         let hour = Duration::from_secs(3600);
-        let over = |at| at <= Duration::ZERO;
         let patience = Patience::new(hour);
-        assert!(!over(patience.left(pid)) && !over(patience.left(None)));
+        assert!(!patience.left(pid).is_zero() && !patience.left(None).is_zero());
         // The time of one that is stopped is over.
         let now = Instant::now();
         let patience = Patience { stopped: now, running: now + hour };
         assert_eq!([patience.left(pid), patience.left(None)], [LOOK, Duration::ZERO]);
         kill_process(of, Signal::STOP).unwrap();
         waitpid(Some(of), WaitOptions::UNTRACED).unwrap();
-        assert!(over(patience.left(pid)));
+        assert!(patience.left(pid).is_zero());
         kill_process(of, Signal::CONT).unwrap();
         waitpid(Some(of), WaitOptions::CONTINUED).unwrap();
         assert_eq!(patience.left(pid), LOOK);
         let patience = Patience { stopped: now, running: now };
-        assert!(over(patience.left(pid)));
+        assert!(patience.left(pid).is_zero());
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -14,6 +14,7 @@ use rxe_core::wire::{Ethernet, Frame, IpId, Mac, NetHeader, Packet, UDP_PORT, ic
 use super::PcapStatus;
 use super::output::Output;
 use super::write::{Direction, PacketBlock, PcapWriter};
+use crate::backend::MAX_DATAGRAM;
 
 /// The most comments kept for packets that are not sent yet. Some may never be sent.
 const MAX_ANNOUNCED: usize = 256;
@@ -26,9 +27,6 @@ const CALL: usize = 1 << 20;
 
 /// Bytes of the block with the number of missing packets, for which there is always room.
 const STATISTICS: usize = 40;
-
-/// Bytes of a packet at most, from BTH to ICRC: what a UDP datagram over IPv4 carries.
-const MAX_PACKET: usize = 65_507;
 
 /// What a comment says behind the number of packets that are missing before its packet.
 const MISSING: &str = " packets before this one are missing";
@@ -126,7 +124,7 @@ impl Capture {
         }
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         for (index, (net, packet)) in frame.packets().enumerate() {
-            if packet.len() > MAX_PACKET {
+            if packet.len() > MAX_DATAGRAM {
                 // It came through shared memory, where another process has written it.
                 self.miss(1);
                 continue;

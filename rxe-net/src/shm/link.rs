@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rxe_core::mem::{AccessError, Source};
-use rxe_core::wire::{Apart, Frame, NetHeader};
+use rxe_core::wire::{Apart, Bth, Frame, NetHeader};
 use smallvec::SmallVec;
 
 use super::ring::{ALIGN, Broken, CAPACITY, Consumer, HEAD, MAX_RECORD, Producer};
@@ -51,13 +51,10 @@ impl PacketTag {
     /// Payloads from this length on begin with a cache line: copies are faster so.
     const ALIGN_FROM: usize = 256;
 
-    /// Bytes of a BTH.
-    const BTH: usize = 12;
-
     /// Bytes of headers and payload of all packets. That more than one may have an XRCETH or an AETH is left
     /// out: all but one count with a BTH alone.
     fn bytes(self, payload: usize) -> usize {
-        self.head_len + usize::from(self.count - 1) * Self::BTH + payload
+        self.head_len + usize::from(self.count - 1) * Bth::LEN + payload
     }
 
     fn to_word(self) -> u32 {

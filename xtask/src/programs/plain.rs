@@ -125,14 +125,16 @@ impl World<'_> {
 
     fn start(&self, program: &Program, ours: bool, server: Option<&str>) -> Result<Running> {
         let gid = self.gid(ours).to_string();
-        let mut args: Vec<&str> =
-            match program.name.starts_with("ibv_") || program.name.ends_with(".c") {
-                true => vec!["-g", &gid],
-                // No complaints about the CPU's frequency.
-                // Kernel 6.1 seldom has to send again with a timeout of a second: see `watch`.
-                false if !ours && self.kernel == KERNEL => vec!["-x", &gid, "-F", "-u", "18"],
-                false => vec!["-x", &gid, "-F"],
-            };
+        let is_perftest = !(program.name.starts_with("ibv_") || program.name.ends_with(".c"));
+        let mut args = vec![if is_perftest { "-x" } else { "-g" }, &gid];
+        if is_perftest {
+            // No complaints about the CPU's frequency.
+            args.push("-F");
+            if !ours && self.kernel == KERNEL {
+                // With a timeout of a second it seldom has to send again: see `watch`.
+                args.extend(["-u", "18"]);
+            }
+        }
         args.extend(program.options.split(' '));
         args.extend(server);
         let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
