@@ -54,9 +54,10 @@ fn script(blocks: &[Block]) -> String {
     let checkout = docs().join("..").canonicalize().expect("the checkout");
     // What cargo has built is kept. It does not change where it puts the program.
     let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("book");
-    // A suite in a clone has a directory of its own for what cargo makes; a reader has none.
+    // A suite in a clone has a directory of its own for what cargo makes; a reader has none. With the
+    // timeout of other tests all retries take 4.3 s, and `hello` lets a signal end each wait after 5 s.
     let before = format!(
-        "set +e; PATH=$(dirname $RXE):$PATH; export COLUMNS=80 LC_ALL=C.UTF-8
+        "set +e; PATH=$(dirname $RXE):$PATH; export COLUMNS=80 LC_ALL=C.UTF-8 RXE_ACK_TIMEOUT=16
          export CARGO_NET_OFFLINE=true CARGO_BUILD_BUILD_DIR={}; unset CARGO_TARGET_DIR
          ip link set veth0 down; ip link set veth0 name eth0; ip link set eth0 up
          listeners() {{ ss -Htln | wc -l; }}\n",
