@@ -20,6 +20,7 @@ pub mod lane;
 mod link;
 mod listeners;
 mod offers;
+mod one_copy;
 pub mod ring;
 mod send;
 #[cfg(test)]
@@ -37,6 +38,7 @@ use smallvec::SmallVec;
 
 use self::link::{Incoming, Outgoing};
 use self::listeners::Listeners;
+pub use self::one_copy::OneCopy;
 use self::ring::{Broken, MAX_RECORD};
 use self::send::LocalSend;
 use self::watched::Watched;
@@ -72,6 +74,8 @@ pub struct Shm<B> {
     own_bytes: usize,
     /// The backend inside was given packets at once, and wants to be called.
     unflushed: bool,
+    /// How long messages to and from other processes are copied.
+    one_copy: OneCopy,
     /// [`RECEIVER_TIMEOUT`].
     receiver_timeout: Duration,
     /// Made for the first ring, or the first packet to the device itself.
@@ -153,7 +157,7 @@ impl<B: Backend + Sharing> Shm<B> {
     ///
     /// # Errors
     /// The system has no descriptors or no memory left.
-    pub fn new(inner: B, addresses: &[IpAddr]) -> Result<Self, NetError> {
+    pub fn new(inner: B, addresses: &[IpAddr], one_copy: OneCopy) -> Result<Self, NetError> {
         let inners = Sharing::epoll(&inner);
         let own_epoll = inners.is_none();
         let epoll = inners.map_or_else(Epoll::new, Ok)?;
@@ -173,6 +177,7 @@ impl<B: Backend + Sharing> Shm<B> {
             own: VecDeque::new(),
             own_bytes: 0,
             unflushed: false,
+            one_copy,
             receiver_timeout: RECEIVER_TIMEOUT,
             alarm: None,
             own_signalled: false,

@@ -118,10 +118,7 @@ impl Engine {
                 Err(DropReason::UnknownQp)
             };
             if let Err(reason) = result {
-                for index in 0..packet.count() {
-                    let psn = psn.map(|psn| psn.add(index.into()));
-                    events.emit(Event::Dropped { reason, qpn: Some(qpn), psn });
-                }
+                arrival.drop_all(reason, events);
             }
         }
         if let Some(last) = current {
@@ -171,14 +168,28 @@ impl Arrival<'_> {
         {
             return;
         }
-        for one in train.packets() {
-            let Ok(packet) = Packet::parse_apart(&one) else { continue };
-            let psn = Some(packet.psn());
-            events.psn = psn;
-            if let Err(reason) = (Arrival { packet: &packet, ..*self }).deliver(qp, events) {
-                let qpn = Some(packet.dest_qp());
-                events.emit(Event::Dropped { reason, qpn, psn });
+        let one_by_one = train.with_payload_here(|train| {
+            for one in train.packets() {
+                let Ok(packet) = Packet::parse_apart(&one) else { continue };
+                let psn = Some(packet.psn());
+                events.psn = psn;
+                if let Err(reason) = (Arrival { packet: &packet, ..*self }).deliver(qp, events) {
+                    let qpn = Some(packet.dest_qp());
+                    events.emit(Event::Dropped { reason, qpn, psn });
+                }
             }
+        });
+        if one_by_one.is_err() {
+            self.drop_all(DropReason::PayloadGone, events);
+        }
+    }
+
+    /// All packets of a train, or the packet, are dropped.
+    fn drop_all(&self, reason: DropReason, events: &mut EventSink) {
+        let (qpn, first) = (Some(self.packet.dest_qp()), self.packet.psn());
+        for index in 0..self.packet.count() {
+            let psn = Some(first.add(index.into()));
+            events.emit(Event::Dropped { reason, qpn, psn });
         }
     }
 

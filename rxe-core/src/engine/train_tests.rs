@@ -6,12 +6,12 @@ use proptest::prelude::*;
 
 use super::direct_tests::{Lane, Record};
 use crate::event::{Counters, RetryCause};
-use crate::mem::Buffer;
+use crate::mem::{Access, Binding, Buffer, RegionChange, WindowType};
 use crate::qp::{AttrMask, QpAttr, QpCap, QpState, QpType};
-use crate::queue::{Completion, SendFlags, SendOp};
-use crate::testing::{Pair, Side, attributes, causes};
+use crate::queue::{Completion, Remote, SendFlags, SendOp, Status};
+use crate::testing::{BASE, PD, Pair, Side, attributes, causes};
 use crate::types::{AckTimeout, Mtu, Time};
-use crate::wire::{Frame, TxBatch, TxLimits};
+use crate::wire::{Apart, DropReason, Frame, TxBatch, TxLimits};
 
 /// What becomes of a record on its way.
 #[derive(Clone, Copy, Debug)]
@@ -122,10 +122,20 @@ fn case() -> impl Strategy<Value = Case> {
     )
 }
 
+/// How trains come to the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// As their packets.
+    Apart,
+    Together,
+    /// With the payload in the sender's memory, where it may be.
+    Lent,
+}
+
 /// Hands a train over as it is, or its packets.
-fn hand_over(to: &mut Side, now: Time, record: &Record, together: bool) {
+fn hand_over(to: &mut Side, now: Time, record: &Record, how: How) {
     let train = record.apart();
-    let packets: Vec<_> = if together { vec![train] } else { train.packets().collect() };
+    let packets: Vec<_> = if how == How::Apart { train.packets().collect() } else { vec![train] };
     let frame = Frame { apart: &packets, ..Frame::single(record.net, &[]) };
     to.engine.handle_frame(now, &frame);
 }
@@ -139,11 +149,12 @@ fn carry(
     now: Time,
     case: &Case,
     fates: &mut impl Iterator<Item = Fate>,
-    together: bool,
+    how: How,
 ) -> (Vec<Sent>, usize) {
     // Larger than the window.
     let mut batch = TxBatch::new(TxLimits { batch_bytes: 1 << 20, ..TxLimits::default() });
-    let mut lane = Lane { room: usize::MAX, train: case.train, ..Lane::default() };
+    let (room, lends) = (usize::MAX, how == How::Lent);
+    let mut lane = Lane { room, train: case.train, lends, ..Lane::default() };
     from.engine.poll_transmit_with(now, &mut batch, Some(&mut lane));
     assert!(batch.is_empty(), "there is always room");
     let (mut all, mut trains) = (Vec::new(), 0);
@@ -159,11 +170,14 @@ fn carry(
         }
         match fates.next().unwrap_or(Fate::Arrives) {
             Fate::IsLost => continue,
-            Fate::ArrivesTwice => hand_over(to, now, record, together),
+            Fate::ArrivesTwice => hand_over(to, now, record, how),
             Fate::ArrivesInPartBefore(count) => {
-                let some: Vec<_> = record.apart().packets().take(count).collect();
-                let frame = Frame { apart: &some, ..Frame::single(record.net, &[]) };
-                to.engine.handle_frame(now, &frame);
+                let some = |train: &Apart<'_>| {
+                    let some: Vec<_> = train.packets().take(count).collect();
+                    let frame = Frame { apart: &some, ..Frame::single(record.net, &[]) };
+                    to.engine.handle_frame(now, &frame);
+                };
+                record.apart().with_payload_here(some).unwrap();
             }
             Fate::MeetsNoMemory => {
                 to.memory.deregister(to.key);
@@ -175,7 +189,12 @@ fn carry(
             Fate::IsAnother { count, len } => {
                 let payload = Buffer::zeroed(usize::from(count) * len);
                 let head = record.head.clone();
-                hand_over(to, now, &Record { net: record.net, head, payload, count }, together);
+                hand_over(
+                    to,
+                    now,
+                    &Record { net: record.net, head, payload, count, lent: None },
+                    how,
+                );
                 continue;
             }
             Fate::HasOtherOpcode(opcode) => record.head[0] = record.head[0] & 0xe0 | opcode,
@@ -187,7 +206,7 @@ fn carry(
             }
             Fate::Arrives => {}
         }
-        hand_over(to, now, record, together);
+        hand_over(to, now, record, how);
     }
     (all, trains)
 }
@@ -196,7 +215,7 @@ fn carry(
 type Outcome = [(Counters, Vec<Completion>, Vec<u8>, String, u32); 2];
 
 /// All packets as on a wire, what came of them, and how many trains there were.
-fn play(case: &Case, together: bool) -> (Vec<Sent>, Outcome, usize) {
+fn play(case: &Case, how: How) -> (Vec<Sent>, Outcome, usize) {
     let attr = QpAttr { rnr_retry: 1, retry_cnt: 2, path_mtu: case.mtu, ..attributes() };
     let Pair { mut a, mut b, .. } = Pair::of(case.service, &attr, QpCap::default(), case.srq);
     let bytes: Vec<u8> = (0..LONGEST).map(|i| (i % 251).to_le_bytes()[0]).collect();
@@ -237,8 +256,8 @@ fn play(case: &Case, together: bool) -> (Vec<Sent>, Outcome, usize) {
     let mut fates = case.fates.iter().copied();
     let (mut all, mut trains, mut now) = (Vec::new(), 0, Time::ZERO);
     for _ in 0..200 {
-        let there = carry((&mut a, &mut b), now, case, &mut fates, together);
-        let back = carry((&mut b, &mut a), now, case, &mut fates, together);
+        let there = carry((&mut a, &mut b), now, case, &mut fates, how);
+        let back = carry((&mut b, &mut a), now, case, &mut fates, how);
         trains += there.1 + back.1;
         all.extend(there.0);
         all.extend(back.0);
@@ -260,15 +279,17 @@ proptest! {
 
     #[test]
     fn a_train_has_the_effect_of_its_packets(case in case()) {
-        let (packets, outcome, _) = play(&case, true);
-        let (same_packets, same_outcome, _) = play(&case, false);
-        prop_assert!(packets == same_packets, "the packets of both sides are the same");
-        for (side, (is, should_be)) in outcome.iter().zip(&same_outcome).enumerate() {
-            prop_assert_eq!(&is.0, &should_be.0, "counters of side {}", side);
-            prop_assert_eq!(&is.1, &should_be.1, "completions of side {}", side);
-            prop_assert!(is.2 == should_be.2, "memory of side {}", side);
-            prop_assert_eq!(&is.3, &should_be.3, "events of side {}", side);
-            prop_assert_eq!(is.4, should_be.4, "receives of side {}", side);
+        let (packets, outcome, _) = play(&case, How::Apart);
+        for how in [How::Together, How::Lent] {
+            let (same_packets, same_outcome, _) = play(&case, how);
+            prop_assert!(packets == same_packets, "the packets of both sides are the same");
+            for (side, (should_be, is)) in outcome.iter().zip(&same_outcome).enumerate() {
+                prop_assert_eq!(&is.0, &should_be.0, "counters of side {}, {:?}", side, how);
+                prop_assert_eq!(&is.1, &should_be.1, "completions of side {}, {:?}", side, how);
+                prop_assert!(is.2 == should_be.2, "memory of side {}, {:?}", side, how);
+                prop_assert_eq!(&is.3, &should_be.3, "events of side {}, {:?}", side, how);
+                prop_assert_eq!(is.4, should_be.4, "receives of side {}, {:?}", side, how);
+            }
         }
     }
 }
@@ -280,8 +301,8 @@ fn a_train_that_goes_on_behind_a_read_has_the_effect_of_its_packets() {
     let fates = vec![Fate::Arrives, Fate::Arrives, Fate::Arrives, another];
     let work = vec![(Work::Read, 60_000), (Work::Read, 60_000)];
     let case = Case { fates, ..quiet(QpType::Rc, work, 16 << 10) };
-    let (packets, outcome, trains) = play(&case, true);
-    assert!(trains > 0 && (packets, outcome, trains) == play(&case, false));
+    let (packets, outcome, trains) = play(&case, How::Together);
+    assert!(trains > 0 && (packets, outcome, trains) == play(&case, How::Apart));
 }
 
 #[test]
@@ -328,8 +349,7 @@ fn quiet(service: QpType, work: Vec<(Work, usize)>, train: usize) -> Case {
 #[cfg(all(target_arch = "x86_64", not(any(miri, fuzzing, sanitized))))]
 #[test]
 fn a_train_into_memory_that_is_gone_leaves_the_shared_queue_its_receive() {
-    use crate::queue::Remote;
-    use crate::testing::{ALL, PD, faults::faulting_page};
+    use crate::testing::{ALL, faults::faulting_page};
     for service in [QpType::Rc, QpType::Uc] {
         let Pair { mut a, mut b, .. } = Pair::of(service, &attributes(), QpCap::default(), true);
         let rkey = b.memory.register(PD, faulting_page(), 0x5000, ALL, || 0x700).unwrap();
@@ -339,7 +359,7 @@ fn a_train_into_memory_that_is_gone_leaves_the_shared_queue_its_receive() {
         for (id, remote, imm, len) in [(0, b.remote(0), None, 8), (1, nowhere, Some(1), 3000)] {
             a.post(id, SendOp::Write { remote, imm }, 0, len);
             let (case, mut fates) = (quiet(service, Vec::new(), 16 << 10), std::iter::empty());
-            let (_, trains) = carry((&mut a, &mut b), Time::ZERO, &case, &mut fates, true);
+            let (_, trains) = carry((&mut a, &mut b), Time::ZERO, &case, &mut fates, How::Together);
             assert_eq!(trains as u64, id);
         }
         assert_eq!(b.outcomes(), [], "{service:?}");
@@ -354,7 +374,7 @@ fn without_faults(
     train: usize,
 ) -> ((Vec<Sent>, [[u64; 4]; 2]), usize) {
     let case = quiet(service, work.to_vec(), train);
-    let (packets, outcome, trains) = play(&case, true);
+    let (packets, outcome, trains) = play(&case, How::Together);
     let counted = outcome.map(|(c, ..)| [c.sent_pkts, c.sent_bytes, c.rcvd_pkts, c.rcvd_bytes]);
     ((packets, counted), trains)
 }
@@ -387,4 +407,157 @@ fn only_the_last_packet_of_a_train_is_timed() {
     pair.fate = Box::new(|sent| usize::from(!sent.forward));
     pair.run(Duration::from_millis(4));
     assert_eq!(causes(&pair.a.events()), [RetryCause::SequenceNak]);
+}
+
+/// How a program gets memory back that it has lent.
+#[derive(Clone, Copy, Debug)]
+enum Back {
+    Error,
+    Reset,
+    Destroyed,
+    Deregistered,
+    Reregistered,
+    /// The peer does not answer.
+    GivenUp,
+}
+
+/// Sends one train, which is lent; the program gets the memory back and writes to it; then the train is
+/// delivered. Returns whether the receiver has got what was written, how many requests it has completed, and how
+/// many packets it has dropped.
+fn after(back: Back, work: Work) -> (bool, usize, u64) {
+    let Pair { mut a, mut b, .. } = Pair::new();
+    let len = 16 << 10;
+    [&a, &b].into_iter().for_each(|side| side.fill(0, &vec![1; len]));
+    let step = |from: &mut Side, lends: bool| {
+        let mut batch = TxBatch::new(TxLimits::default());
+        let mut lane = Lane { room: usize::MAX, train: len, lends, ..Lane::default() };
+        from.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
+        lane.records
+    };
+    // The first packet of a peer comes by itself.
+    a.post(0, SendOp::Write { remote: b.remote(0), imm: None }, 0, 8);
+    step(&mut a, true).iter().for_each(|record| hand_over(&mut b, Time::ZERO, record, How::Lent));
+    step(&mut b, true).iter().for_each(|record| hand_over(&mut a, Time::ZERO, record, How::Lent));
+    a.completions();
+    let to = 500_000;
+    let is_read = matches!(work, Work::Read);
+    match work {
+        Work::Read => a.post(1, SendOp::Read { remote: b.remote(0) }, to, len),
+        Work::Write => a.post(1, SendOp::Write { remote: b.remote(to), imm: None }, 0, len),
+        _ => {
+            b.receive(1, to, len);
+            a.post(1, SendOp::Send { imm: None }, 0, len);
+        }
+    }
+    if is_read {
+        let request = step(&mut a, true);
+        hand_over(&mut b, Time::ZERO, &request[0], How::Lent);
+    }
+    let (from, to_side) = if is_read { (&mut b, &mut a) } else { (&mut a, &mut b) };
+    let records = step(from, true);
+    assert!(records[0].lent.is_some() && records[0].count == 16);
+    let state = |qp_state| QpAttr { qp_state, ..attributes() };
+    match back {
+        Back::Error => from.modify(Time::ZERO, &state(QpState::Err), AttrMask::STATE),
+        Back::Reset => from.modify(Time::ZERO, &state(QpState::Reset), AttrMask::STATE),
+        Back::Destroyed => from.engine.destroy_qp(from.qp.qpn()).unwrap(),
+        Back::Deregistered => assert!(from.memory.deregister(from.key)),
+        Back::Reregistered => from.memory.reregister(from.key, RegionChange::default()).unwrap(),
+        Back::GivenUp => {
+            let mut now = Time::ZERO;
+            while from.outcomes().is_empty() {
+                now = now + Duration::from_secs(10);
+                from.engine.handle_timeout(now);
+                from.engine.poll_transmit(now, &mut TxBatch::new(TxLimits::default()));
+            }
+        }
+    }
+    from.fill(0, &vec![0xee; len]);
+    hand_over(to_side, Time::ZERO, &records[0], How::Lent);
+    let dropped = to_side.engine.counters().dropped(DropReason::PayloadGone);
+    (to_side.bytes(to, len).contains(&0xee), to_side.completions().len(), dropped)
+}
+
+#[test]
+fn what_is_lent_is_nothing_once_the_program_has_its_memory_back() {
+    let ends = [Back::Error, Back::Reset, Back::Destroyed];
+    let of_memory = [Back::Deregistered, Back::Reregistered];
+    for back in ends.into_iter().chain([Back::GivenUp]) {
+        for work in [Work::Write, Work::Send { receive: 0 }] {
+            assert_eq!(after(back, work), (false, 0, 16), "{back:?} {work:?}");
+        }
+    }
+    for back in ends.into_iter().chain(of_memory) {
+        assert_eq!(after(back, Work::Read), (false, 0, 16), "{back:?}");
+    }
+}
+
+/// A window may be unbound from its region at any time, and nobody tells who reads there.
+#[test]
+fn what_is_read_by_way_of_a_window_is_not_lent() {
+    for (by_window, lent) in [(false, true), (true, false)] {
+        let Pair { mut a, mut b, .. } = Pair::new();
+        let mut key = b.key;
+        if by_window {
+            let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::MW_BIND;
+            let own = b.buffer.clone();
+            let region = b.memory.register(PD, own, BASE, access, || 0x900).unwrap();
+            let window = b.memory.create_window(PD, WindowType::Type1, || 0xa00);
+            let (addr, length) = (BASE, 1 << 16);
+            let binding = Binding { region, addr, length, access: Access::REMOTE_READ };
+            b.memory.guard().bind(PD, b.qp.qpn(), window, 0, binding).unwrap();
+            key = b.memory.window_key(window).unwrap();
+        }
+        a.post(1, SendOp::Read { remote: Remote { addr: BASE, rkey: key } }, 0, 1 << 14);
+        let mut batch = TxBatch::new(TxLimits::default());
+        let mut lane = Lane { room: usize::MAX, train: 1 << 14, lends: true, ..Lane::default() };
+        a.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
+        hand_over(&mut b, Time::ZERO, &lane.records.remove(0), How::Lent);
+        b.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
+        assert_eq!((lane.records[0].count, lane.records[0].lent.is_some()), (16, lent));
+    }
+}
+
+/// Who does not answer for its memory loses no more than a packet that was lost.
+#[test]
+fn what_cannot_be_read_is_sent_again() {
+    let attr = QpAttr { retry_cnt: 1, ..attributes() };
+    let Pair { mut a, mut b, .. } = Pair::with(&attr, QpCap::default());
+    a.fill(0, &[1; 1 << 15]);
+    a.post(1, SendOp::Write { remote: b.remote(0), imm: None }, 0, 1 << 15);
+    let mut batch = TxBatch::new(TxLimits::default());
+    let mut lane = Lane { room: usize::MAX, train: 1 << 14, lends: true, ..Lane::default() };
+    a.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
+    for (index, record) in lane.records.iter_mut().enumerate() {
+        if index == 0 {
+            // The first packet of a peer comes by itself.
+            hand_over(&mut b, Time::ZERO, record, How::Lent);
+        } else {
+            record.lent.as_mut().unwrap().tokens[0].value ^= 1;
+            hand_over(&mut b, Time::ZERO, record, How::Lent);
+        }
+    }
+    assert_eq!(b.engine.counters().dropped(DropReason::PayloadGone), 16);
+    let now = Time::ZERO + Duration::from_secs(10);
+    a.engine.handle_timeout(now);
+    lane.records.clear();
+    for _ in 0..2 {
+        a.engine.poll_transmit_with(now, &mut batch, Some(&mut lane));
+        let there = std::mem::take(&mut lane.records);
+        there.iter().for_each(|record| hand_over(&mut b, now, record, How::Lent));
+        b.engine.poll_transmit_with(now, &mut batch, Some(&mut lane));
+        let back = std::mem::take(&mut lane.records);
+        back.iter().for_each(|record| hand_over(&mut a, now, record, How::Lent));
+    }
+    assert_eq!(a.outcomes(), [(1, Status::Success)]);
+    assert!(b.bytes(0, 1 << 15) == [1; 1 << 15]);
+}
+
+/// The queue pair goes into the error state behind the data, and takes back what it has lent.
+#[test]
+fn the_data_before_a_refusal_is_not_lent() {
+    let work = vec![(Work::Read, 20_000), (Work::SendInvalidate, 1)];
+    let case = quiet(QpType::Rc, work, 16 << 10);
+    let [(_, apart, _), (_, lent, trains)] = [How::Apart, How::Lent].map(|how| play(&case, how));
+    assert!(trains > 0 && apart == lent);
 }

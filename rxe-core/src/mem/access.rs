@@ -228,7 +228,7 @@ impl<'b> Span<'b> {
     }
 
     /// Where it begins.
-    pub(super) fn as_ptr(&self) -> NonNull<u8> {
+    pub fn as_ptr(&self) -> NonNull<u8> {
         self.ptr
     }
 
@@ -297,8 +297,13 @@ impl<'b> WritableSpan<'b> {
         self.0.part(offset, len).map(Self)
     }
 
+    /// Its first `len` bytes; `None` if there are not as many.
+    pub fn first(&self, len: usize) -> Option<Self> {
+        self.0.part(0, len).map(Self)
+    }
+
     /// Its bytes from `offset` on; `None` if it ends before.
-    pub(super) fn at(&self, offset: usize) -> Option<Self> {
+    pub fn at(&self, offset: usize) -> Option<Self> {
         self.0.part(offset, self.0.len.checked_sub(offset)?).map(Self)
     }
 

@@ -17,6 +17,7 @@ mod access;
 ))]
 mod copy;
 mod guarded;
+mod lent;
 mod rights;
 mod sge;
 mod source;
@@ -27,11 +28,14 @@ mod window;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 pub use crate::types::{Access, AccessError, FaultCause, MemoryFault};
 pub use access::{Buffer, Span, WritableSpan};
 pub use guarded::{load as load_shared, recovery, store as store_shared};
+pub(crate) use lent::fetch;
+pub use lent::{Lender, Token, Validity};
 pub use sge::{Sge, SgeList};
 pub(crate) use sge::{Spans, append_spans, write_spans};
 pub use source::Source;
@@ -67,6 +71,8 @@ struct Region {
     /// How many windows are bound to it. It is negative for a moment if one thread binds a window
     /// and another unbinds it.
     windows: AtomicIsize,
+    /// Until when other processes may read it by themselves. Made when the first is to.
+    validity: OnceLock<(Validity, Token)>,
 }
 
 /// Regions and windows by the upper 24 bits of their keys. The lower 8 bits of a window's key change
@@ -108,9 +114,10 @@ impl Memory {
         access: Access,
         random: impl FnMut() -> u32,
     ) -> Result<Key, AccessError> {
-        let windows = AtomicIsize::new(0);
+        let (windows, validity) = (AtomicIsize::new(0), OnceLock::new());
         let buffer = buffer.promised_for(access);
-        let mut region = Region { key: Key::default(), pd, access, start, buffer, windows };
+        let key = Key::default();
+        let mut region = Region { key, pd, access, start, buffer, windows, validity };
         region.check()?;
         let mut table = self.table.write();
         let key = free_key(&table, random);
@@ -147,6 +154,7 @@ impl Memory {
             start,
             buffer: buffer.promised_for(access),
             windows: AtomicIsize::new(0),
+            validity: OnceLock::new(),
         };
         new.check().map_err(VerbsError::Registration)?;
         *region = new;
@@ -154,7 +162,7 @@ impl Memory {
     }
 
     /// Removes the region. Waits for running copies; afterwards the engine does not touch the memory
-    /// any more. Windows bound to it give no access any more. Returns whether there was such a region.
+    /// any more, and what another process still reads there by itself ([`Validity`]) it does not use. Windows bound to it give no access any more. Returns whether there was such a region.
     pub fn deregister(&self, key: Key) -> bool {
         let mut table = self.table.write();
         let known = matches!(table.get(&index(key)), Some(Entry::Region(r)) if r.key == key);
@@ -340,6 +348,17 @@ impl MemoryGuard<'_> {
     ) -> Result<WritableSpan<'_>, AccessError> {
         let (region, at) = self.resolve(pd, qpn, rkey, addr, len, need)?;
         region.writable(at, len)
+    }
+
+    /// What another process may know by that it may still read the region that a peer names by `rkey`.
+    /// `None` for a window, which may be unbound from the region at any time.
+    pub(crate) fn token(&self, rkey: Key) -> Option<Token> {
+        let begin = || {
+            let validity = Validity::new();
+            let token = validity.token();
+            (validity, token)
+        };
+        Some(self.region(rkey)?.validity.get_or_init(begin).1)
     }
 
     /// The region of `pd` that has this key and allows all of `need`.

@@ -1,6 +1,7 @@
-//! Where the payload of a packet comes from: private bytes, or pieces of memory that others may write.
+//! Where the payload of a packet comes from: private bytes, pieces of memory that others may write, or the
+//! memory of another process.
 
-use super::{AccessError, Span, WritableSpan, append_spans, write_spans};
+use super::{AccessError, Lender, Span, Token, WritableSpan, append_spans, fetch, write_spans};
 
 /// The bytes of a payload, in order.
 #[derive(Clone, Copy, Debug)]
@@ -10,6 +11,11 @@ pub enum Source<'a> {
     /// Pieces of registered memory, or of memory shared with another process. Their bytes may change at any
     /// time, so each is read once.
     Spans(&'a [Span<'a>]),
+    /// The same, of memory that keeps its bytes for as long as all of these tokens are valid: the receiver
+    /// may read them by itself.
+    Kept(&'a [Span<'a>], &'a [Token]),
+    /// Bytes that are still in the memory of another process.
+    Lent(&'a dyn Lender),
 }
 
 impl Source<'_> {
@@ -19,7 +25,8 @@ impl Source<'_> {
         match self {
             Self::Bytes(bytes) => bytes.len(),
             Self::Spans([span]) => span.len(),
-            Self::Spans(spans) => spans.iter().map(Span::len).sum(),
+            Self::Spans(spans) | Self::Kept(spans, _) => spans.iter().map(Span::len).sum(),
+            Self::Lent(lender) => lender.len(),
         }
     }
 
@@ -46,8 +53,8 @@ impl Source<'_> {
     /// Copies all bytes to `out`, which is as long.
     ///
     /// # Errors
-    /// Some of the memory is not mapped, or `out` has another length. Some of the bytes may have been
-    /// written.
+    /// Some of the memory is not mapped or not lent any more, or `out` has another length. Some of the bytes
+    /// may have been written.
     #[inline]
     pub fn read_to(&self, out: &mut [u8]) -> Result<(), AccessError> {
         if out.len() != self.len() {
@@ -55,7 +62,12 @@ impl Source<'_> {
         }
         match self {
             Self::Bytes(all) => out.copy_from_slice(all),
-            Self::Spans(spans) => {
+            Self::Lent(lender) => {
+                let all = fetch(*lender)?;
+                let whole = all.span(0, out.len() as u64).ok_or(AccessError::OutOfBounds)?;
+                whole.read(out)?;
+            }
+            Self::Spans(spans) | Self::Kept(spans, _) => {
                 let mut rest = out;
                 for span in *spans {
                     let (head, tail) = rest.split_at_mut(span.len());
@@ -70,7 +82,7 @@ impl Source<'_> {
     /// Appends all bytes to `out`.
     ///
     /// # Errors
-    /// Some of the memory is not mapped.
+    /// Some of the memory is not mapped or not lent any more.
     #[inline]
     pub fn append_to(&self, out: &mut Vec<u8>) -> Result<(), AccessError> {
         match self {
@@ -78,19 +90,26 @@ impl Source<'_> {
                 out.extend_from_slice(bytes);
                 Ok(())
             }
-            Self::Spans(spans) => append_spans(spans, out),
+            Self::Spans(spans) | Self::Kept(spans, _) => append_spans(spans, out),
+            Self::Lent(lender) => {
+                let all = fetch(*lender)?;
+                let whole = all.span(0, all.len() as u64).ok_or(AccessError::OutOfBounds)?;
+                whole.append_to(out)
+            }
         }
     }
 
     /// Copies all bytes into the pieces, which have room for them.
     ///
     /// # Errors
-    /// Some of the memory is not mapped, or there is no room. Some of the bytes may have been written.
+    /// Some of the memory is not mapped or not lent any more, or there is no room. Some of the bytes may have
+    /// been written.
     #[inline]
     pub fn write_to(&self, to: &[WritableSpan<'_>]) -> Result<(), AccessError> {
         match self {
             Self::Bytes(bytes) => write_spans(to, bytes),
-            Self::Spans(spans) => copy_spans(spans, to),
+            Self::Spans(spans) | Self::Kept(spans, _) => copy_spans(spans, to),
+            Self::Lent(lender) => lender.read(to),
         }
     }
 }

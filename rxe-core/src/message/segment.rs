@@ -1,6 +1,6 @@
 //! Builds one packet of a request: opcode, headers and payload. IBTA 9.4, 9.7.2.
 
-use crate::mem::{AccessError, MemoryGuard, PdId, Source};
+use crate::mem::{AccessError, MemoryGuard, PdId, Source, Token};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest};
 use crate::types::{Psn, Qpn};
 use crate::wire::{
@@ -34,6 +34,8 @@ pub(crate) struct Segment<'a> {
     len: usize,
     /// Whether it gets the ICRC that `rdma_rxe` expects of a FLUSH ([`crate::wire::icrc`]).
     kernel_icrc: bool,
+    /// Until when the program's memory keeps the payload.
+    kept: Option<Token>,
 }
 
 /// Packets that a message of `len` bytes takes: an empty one takes one.
@@ -122,7 +124,15 @@ impl<'a> Segment<'a> {
         let len = usize::try_from(len).expect("a train at most");
         let mut bth = Bth::new(opcode, dest_qp, psn);
         bth.solicited = ends && wqe.request.flags.contains(SendFlags::SOLICITED);
-        Self { bth, ext, payload: &message.request.payload, start, len, kernel_icrc: false }
+        let payload = &message.request.payload;
+        Self { bth, ext, payload, start, len, kernel_icrc: false, kept: None }
+    }
+
+    /// The program's memory keeps the payload for as long as this token is valid, if there is one.
+    #[inline]
+    pub(crate) fn kept(mut self, token: Option<Token>) -> Self {
+        self.kept = token;
+        self
     }
 
     /// If `kernel_icrc` and this is a FLUSH, gives it the ICRC that `rdma_rxe` expects.
@@ -177,7 +187,13 @@ impl<'a> Segment<'a> {
                 let bytes = bytes.get(start..start + self.len);
                 f(Source::Bytes(bytes.ok_or(AccessError::OutOfBounds)?))
             }
-            Payload::Sges(list) => f(Source::Spans(&mem.gather(pd, list, self.start, self.len)?)),
+            Payload::Sges(list) => {
+                let spans = mem.gather(pd, list, self.start, self.len)?;
+                match &self.kept {
+                    None => f(Source::Spans(&spans)),
+                    Some(token) => f(Source::Kept(&spans, std::slice::from_ref(token))),
+                }
+            }
         }
     }
 }

@@ -91,6 +91,12 @@ macro_rules! view_of {
 }
 use view_of;
 
+impl Drop for Qp {
+    fn drop(&mut self) {
+        self.handle.end_validity();
+    }
+}
+
 impl Qp {
     pub(crate) fn new(handle: Arc<QpHandle>, src_port: u16) -> Self {
         let service = handle.init.service;
@@ -404,6 +410,9 @@ impl Qp {
     }
 
     fn set_state(&mut self, state: QpState) {
+        if matches!(state, QpState::Reset | QpState::Err) {
+            self.handle.end_validity();
+        }
         self.attr.qp_state = state;
         self.attr.cur_qp_state = state;
         self.handle.set_state(state);

@@ -277,6 +277,7 @@ impl Requester {
         let memory = (ctx.mem, view.identity.pd);
         let segment =
             Segment::new(wqe.outgoing(view), index, count).with_kernel_icrc(self.kernel_icrc);
+        let segment = segment.kept((packets > 1).then(|| view.handle.token()));
         let packets = u16::try_from(packets).expect("a train at most");
         match segment.emit(memory, batch, ctx.direct(), view.net, ack_req, packets) {
             Ok(true) => {}
@@ -408,6 +409,7 @@ impl Requester {
         // Local requests before it were executed: they complete with success.
         self.reap_local(view, ctx);
         if let Some(wqe) = self.inflight.pop() {
+            view.handle.end_validity();
             let (detail, request) = self.describe(view, ctx, &wqe.request, status, detail);
             ctx.events.emit(Event::RequestFailed { qpn: view.qpn(), status, detail, request });
             complete_send(view, ctx, &wqe.request, status);

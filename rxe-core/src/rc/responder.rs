@@ -417,6 +417,8 @@ impl Responder {
         budget: usize,
     ) -> (bool, Result<(), ConnectionError>) {
         let mut budget = budget;
+        // What a queue pair has lent is lost when it goes into the error state, as it does behind these responses.
+        let keeps = self.ending.is_none();
         while !batch.is_full() {
             let Some(response) = self.responses.front_mut() else { break };
             match *response {
@@ -440,17 +442,19 @@ impl Responder {
                     self.responses.pop();
                 }
                 Response::Read(_) if budget == 0 => break,
-                Response::Read(mut read) => match send_data(view, ctx, batch, &mut read, budget) {
-                    Ok(sent) => {
-                        budget = budget.saturating_sub(sent);
-                        if read.sent == read.packets {
-                            self.responses.pop();
-                        } else {
-                            *response = Response::Read(read);
+                Response::Read(mut read) => {
+                    match send_data(view, ctx, batch, &mut read, Most { packets: budget, keeps }) {
+                        Ok(sent) => {
+                            budget = budget.saturating_sub(sent);
+                            if read.sent == read.packets {
+                                self.responses.pop();
+                            } else {
+                                *response = Response::Read(read);
+                            }
                         }
+                        Err(why) => return (true, Err(self.fail_read(view, ctx, &read, why))),
                     }
-                    Err(why) => return (true, Err(self.fail_read(view, ctx, &read, why))),
-                },
+                }
             }
         }
         let more = !self.responses.is_empty();
@@ -520,15 +524,23 @@ fn send_data(
     ctx: &mut Ctx<'_>,
     batch: &mut TxBatch,
     read: &mut ReadResponse,
-    budget: usize,
+    most: Most,
 ) -> Result<usize, AccessError> {
-    let left = usize::try_from(read.packets - read.sent).unwrap_or(usize::MAX).min(budget);
+    let left = usize::try_from(read.packets - read.sent).unwrap_or(usize::MAX).min(most.packets);
     let train = if left > 1 { left.min(ctx.max_train(view).into()) } else { 1 };
     // If a part of the memory may not be read, the packets before it are sent nevertheless.
-    if train > 1 && send_some(view, ctx, batch, read, train) == Ok(true) {
+    if train > 1 && send_some(view, ctx, batch, read, (train, most.keeps)) == Ok(true) {
         return Ok(train);
     }
-    send_some(view, ctx, batch, read, 1).map(|_| 1)
+    send_some(view, ctx, batch, read, (1, false)).map(|_| 1)
+}
+
+/// How much READ data may be sent.
+#[derive(Clone, Copy, Debug)]
+struct Most {
+    packets: usize,
+    /// The memory stays the peer's to read: the queue pair is not about to go into the error state.
+    keeps: bool,
 }
 
 /// Sends `count` packets of a READ's data. Returns `false` for a train that cannot be sent as one.
@@ -537,7 +549,7 @@ fn send_some(
     ctx: &mut Ctx<'_>,
     batch: &mut TxBatch,
     read: &mut ReadResponse,
-    count: usize,
+    (count, keeps): (usize, bool),
 ) -> Result<bool, AccessError> {
     let packets = u16::try_from(count).expect("a train at most");
     let position = Position::of_some(read.sent, packets.into(), read.packets);
@@ -547,7 +559,12 @@ fn send_some(
     let psn = read.first.add(read.sent);
     let opcode = Opcode::read_response(position).in_connected(view.service());
     let bth = Bth::new(opcode, view.attr.dest_qp_num, psn);
-    let payload = Source::Spans(span.as_slice());
+    let tokens = if keeps { ctx.mem.token(read.rkey) } else { None };
+    let tokens = tokens.map(|region| [view.handle.token(), region]);
+    let payload = match &tokens {
+        None => Source::Spans(span.as_slice()),
+        Some(tokens) => Source::Kept(span.as_slice(), tokens),
+    };
     let sent = batch.packets(ctx.direct(), view.net, &bth, &ext, payload, packets)?;
     if sent {
         read.sent += u32::from(packets);

@@ -1,7 +1,6 @@
 //! Packets that were on no wire, as they would have been on one.
 
-use super::{Apart, Frame, Packet, header_len, icrc};
-use crate::mem::Source;
+use super::{Apart, Frame, Held, Packet, header_len, icrc};
 
 impl Frame<'_> {
     /// Calls `f` with this frame; or, if its packets stand apart, with each of them as it would have been
@@ -10,19 +9,24 @@ impl Frame<'_> {
         if self.apart.is_empty() {
             return f(self);
         }
-        for packet in self.apart.iter().flat_map(Apart::packets) {
+        let mut one = |packet: Apart<'_>| {
+            let Held::Here(payload) = packet.payload else { return };
             buf.clear();
             buf.extend_from_slice(packet.head());
-            if Source::Spans(&[packet.payload]).append_to(buf).is_err() {
-                continue;
+            if payload.append_to(buf).is_err() {
+                return;
             }
-            let pad = header_len::pad(packet.payload.len());
+            let pad = header_len::pad(payload.len());
             buf.extend_from_slice(&[0; 3][..pad]);
             // What is no packet has no ICRC either: else it might be one with the pad that it gets here.
             if Packet::parse_apart(&packet).is_ok() {
                 icrc::append(&self.net, buf, 0);
             }
             f(&Frame::single(self.net, buf));
+        };
+        for train in self.apart {
+            // What cannot be read any more, the engine drops too.
+            let _ = train.with_payload_here(|train| train.packets().for_each(&mut one));
         }
     }
 }

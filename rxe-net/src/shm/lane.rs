@@ -9,7 +9,8 @@ use rxe_core::mem::{AccessError, Source};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{Direct, Frame, NetHeader, Placed};
 
-use super::link::{Incoming, MAX_TRAIN, Outgoing, Pushed, SendError};
+use super::link::{Incoming, Offered, Outgoing, Pushed, SendError};
+use super::one_copy::OneCopy;
 use super::ring::{Broken, MAX_RECORD};
 use super::watched::Watched;
 use super::{CONTROL, WAKE};
@@ -29,16 +30,16 @@ impl Lane {
     ///
     /// # Errors
     /// The system has no descriptors or no memory left.
-    pub fn new() -> io::Result<Self> {
+    pub fn new(one_copy: OneCopy) -> io::Result<Self> {
         let epoll = Epoll::new().map_err(io::Error::other)?;
         let [here, there] = UnixSocket::pair()?;
-        let from = Outgoing::offer(here)?;
-        let offer = Incoming::accept(&there)?;
-        let (ring, wake) = offer.ok_or(io::ErrorKind::WouldBlock)?;
+        let from = Outgoing::offer(here, one_copy)?;
+        let offer = Incoming::accept(&there, one_copy)?;
+        let Offered { ring, wake, reads } = offer.ok_or(io::ErrorKind::WouldBlock)?;
         let wake = Watched::new(wake, &epoll, WAKE).map_err(io::Error::other)?;
         let line = Watched::new(there, &epoll, CONTROL).map_err(io::Error::other)?;
         let buf = vec![0; MAX_RECORD].try_into().map_err(|_| io::ErrorKind::OutOfMemory)?;
-        Ok(Self { from, to: Incoming::new(ring, wake, line), buf })
+        Ok(Self { from, to: Incoming::new(ring, reads, wake, line), buf })
     }
 
     /// Puts a frame into the ring, as what a batch holds is; `false` if there is no room.
@@ -80,6 +81,6 @@ impl Direct for Lane {
     }
 
     fn max_train(&mut self, _: &NetHeader, _: Qpn) -> usize {
-        MAX_TRAIN
+        self.from.max_train()
     }
 }

@@ -11,10 +11,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rxe_core::mem::{AccessError, Source};
-use rxe_core::wire::{Apart, Bth, Frame, NetHeader};
+use rxe_core::mem::{AccessError, Lender, Source, Token, Validity};
+use rxe_core::wire::{Apart, Bth, Frame, Held, NetHeader};
 use smallvec::SmallVec;
 
+use super::one_copy::{
+    Chooser, Description, LEND_FROM, MAX_LENT, MAY_READ, OneCopy, Reader, time_of,
+};
 use super::ring::{ALIGN, Broken, CAPACITY, Consumer, HEAD, MAX_RECORD, Producer};
 use super::wake::WakeUp;
 use super::watched::Watched;
@@ -23,7 +26,19 @@ use crate::sys::unix::UnixSocket;
 
 /// The message that goes with the descriptors of a ring and of its wake-up.
 /// The last byte is the version of what is in a ring: both ends must have the same.
-pub(super) const OFFER: [u8; 4] = *b"rxm\x04";
+/// The token by which the receiver finds out whether it may read the sender's memory follows: an address and
+/// what stands there.
+const OFFER: [u8; 4] = *b"rxm\x05";
+const OFFER_LEN: usize = OFFER.len() + 16;
+
+/// The message with this token.
+pub(super) fn offer(Token { addr, value }: Token) -> [u8; OFFER_LEN] {
+    let mut offer = [0; OFFER_LEN];
+    let (name, token) = offer.split_at_mut(OFFER.len());
+    name.copy_from_slice(&OFFER);
+    token.copy_from_slice([addr, value].map(u64::to_ne_bytes).as_flattened());
+    offer
+}
 
 /// The tag of a record that holds a frame as [`message`] writes it.
 pub(super) const FRAME: u32 = 1;
@@ -37,6 +52,8 @@ struct PacketTag {
     named: bool,
     /// The payload begins with a cache line.
     aligned: bool,
+    /// In the place of the payload stands where it is in the sender's memory.
+    lent: bool,
     /// Bytes of the packet's headers.
     head_len: usize,
     /// Packets, at least 1.
@@ -48,6 +65,7 @@ const PACKET: u32 = 2;
 impl PacketTag {
     const NAMED: u32 = 1 << 8;
     const ALIGNED: u32 = 1 << 9;
+    const LENT: u32 = 1 << 10;
     /// Payloads from this length on begin with a cache line: copies are faster so.
     const ALIGN_FROM: usize = 256;
 
@@ -60,7 +78,9 @@ impl PacketTag {
     fn to_word(self) -> u32 {
         let head_len = u32::try_from(self.head_len).unwrap_or(u32::from(u8::MAX));
         let flag = |on: bool, bit| if on { bit } else { 0 };
-        let flags = flag(self.named, Self::NAMED) | flag(self.aligned, Self::ALIGNED);
+        let flags = flag(self.named, Self::NAMED)
+            | flag(self.aligned, Self::ALIGNED)
+            | flag(self.lent, Self::LENT);
         PACKET | flags | head_len << 16 | u32::from(self.count - 1) << 24
     }
 
@@ -69,7 +89,8 @@ impl PacketTag {
         let [kind, _, head_len, more] = word.to_le_bytes();
         let (head_len, count) = (usize::from(head_len), u16::from(more) + 1);
         let (named, aligned) = (word & Self::NAMED != 0, word & Self::ALIGNED != 0);
-        let tag = Self { named, aligned, head_len, count };
+        let lent = word & Self::LENT != 0;
+        let tag = Self { named, aligned, lent, head_len, count };
         (u32::from(kind) == PACKET && tag.to_word() == word && head_len <= Apart::MAX_HEAD)
             .then_some(tag)
     }
@@ -102,6 +123,9 @@ pub(super) struct Outgoing {
     congestion: Congestion,
     /// The header of the last packet that was sent by itself.
     net: Option<NetHeader>,
+    chooser: Chooser,
+    /// By which the receiver has found out whether it may read this process's memory.
+    _proof: Validity,
 }
 
 /// How the receiver keeps up with the sender.
@@ -134,17 +158,27 @@ pub(super) enum Pushed {
 impl Outgoing {
     /// Offers a ring to the process that listens on this path; `None` if no process of this user
     /// does.
-    pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
+    pub(super) fn open(path: &Path, rule: OneCopy) -> io::Result<Option<Self>> {
         let Ok(line) = UnixSocket::connect(path) else { return Ok(None) };
-        Self::offer(line).map(Some)
+        Self::offer(line, rule).map(Some)
     }
 
     /// Offers a ring over this connection.
-    pub(super) fn offer(line: UnixSocket) -> io::Result<Self> {
+    pub(super) fn offer(line: UnixSocket, rule: OneCopy) -> io::Result<Self> {
         let (ring, memory) = Producer::create()?;
         let wake = WakeUp::new()?;
-        line.send(&OFFER, &[memory.as_fd(), wake.as_fd()])?;
-        Ok(Self { ring, wake, line, fresh: false, congestion: Congestion::None, net: None })
+        let proof = Validity::new();
+        line.send(&offer(proof.token()), &[memory.as_fd(), wake.as_fd()])?;
+        Ok(Self {
+            ring,
+            wake,
+            line,
+            fresh: false,
+            congestion: Congestion::None,
+            net: None,
+            chooser: Chooser::new(rule),
+            _proof: proof,
+        })
     }
 
     /// Puts a frame into the ring if there is room. A receiver gets `timeout` to make some: nothing
@@ -193,20 +227,73 @@ impl Outgoing {
     ) -> Result<Option<usize>, SendError> {
         let len = payload.len();
         let named = self.net.as_ref() != Some(net);
+        if count > 1 && len >= LEND_FROM {
+            return self.send_long(net, head, payload, count, named);
+        }
         let aligned = len >= PacketTag::ALIGN_FROM;
-        let tag = PacketTag { named, aligned, head_len: head.len(), count };
+        let tag = PacketTag { named, aligned, lent: false, head_len: head.len(), count };
+        self.put(net, tag, head, payload)
+    }
+
+    /// As [`Outgoing::send`], for a train that may be lent.
+    #[inline(never)]
+    fn send_long(
+        &mut self,
+        net: &NetHeader,
+        head: &[u8],
+        payload: &Source<'_>,
+        count: u16,
+        named: bool,
+    ) -> Result<Option<usize>, SendError> {
+        let len = payload.len();
+        let receiver = time_of(self.ring.reads());
+        if self.chooser.lends(receiver)
+            && let Some(description) = Description::new(payload)
+        {
+            let tag = PacketTag { named, aligned: false, lent: true, head_len: head.len(), count };
+            let description = description.to_bytes();
+            let sent = self.put(net, tag, head, &Source::Bytes(&description))?;
+            if sent.is_some() {
+                self.chooser.lent();
+            }
+            return Ok(sent.map(|_| tag.bytes(len)));
+        }
+        let tag = PacketTag { named, aligned: true, lent: false, head_len: head.len(), count };
+        let began = self.chooser.times(receiver).then(Instant::now);
+        let sent = self.put(net, tag, head, payload)?;
+        if sent.is_some() {
+            self.chooser.copied(len, began.map(|began| began.elapsed()), receiver);
+        }
+        Ok(sent)
+    }
+
+    /// Puts in a record; how many bytes its packets have, if what stands in the place of the payload is one.
+    #[inline]
+    fn put(
+        &mut self,
+        net: &NetHeader,
+        tag: PacketTag,
+        head: &[u8],
+        payload: &Source<'_>,
+    ) -> Result<Option<usize>, SendError> {
+        let len = payload.len();
         let Some(record) = self.ring.reserve(tag.payload_at() + len)? else { return Ok(None) };
-        if named {
+        if tag.named {
             record.write(0, &message::emit_header(net, 1))?;
         }
         record.write(tag.head_at(), head)?;
         payload.write_to(&[record.span(tag.payload_at(), len)]).map_err(SendError::Payload)?;
         record.commit(tag.to_word())?;
-        if named {
+        if tag.named {
             self.net = Some(*net);
         }
         self.fresh = true;
         Ok(Some(tag.bytes(len)))
+    }
+
+    /// Bytes of payload that a train may have.
+    pub(super) fn max_train(&self) -> usize {
+        if self.chooser.lends(time_of(self.ring.reads())) { MAX_LENT } else { MAX_TRAIN }
     }
 
     /// Whether the receiver has taken nothing at all.
@@ -260,28 +347,50 @@ pub(super) struct Incoming {
     net: Option<NetHeader>,
     /// The sender is gone: what it has left is taken up to this place of the ring.
     end: Option<u64>,
+    /// Set if this process may read the sender's memory.
+    reads: Option<Reader>,
+}
+
+/// A ring that was offered.
+#[derive(Debug)]
+pub(super) struct Offered {
+    pub(super) ring: Consumer,
+    pub(super) wake: WakeUp,
+    /// Set if this process may read the sender's memory.
+    pub(super) reads: Option<Reader>,
 }
 
 impl Incoming {
     /// Takes the offer that has come over this connection; `None` if there is none yet. Its descriptors
     /// may be too many for this process.
-    pub(super) fn accept(line: &UnixSocket) -> io::Result<Option<(Consumer, WakeUp)>> {
-        let mut buf = [0; 16];
+    pub(super) fn accept(line: &UnixSocket, rule: OneCopy) -> io::Result<Option<Offered>> {
+        let mut buf = [0; OFFER_LEN + 1];
         let Some(offer) = line.receive(&mut buf)? else { return Ok(None) };
         let refuse = || io::Error::from(io::ErrorKind::InvalidData);
         if offer.lost_fds {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
-        if buf[..offer.len] != OFFER {
-            return Err(refuse());
-        }
+        let proof = buf[..offer.len].strip_prefix(&OFFER).ok_or_else(refuse)?;
+        let (&[addr, value], []) = proof.as_chunks::<8>() else { return Err(refuse()) };
+        let [addr, value] = [addr, value].map(u64::from_ne_bytes);
         let [memory, wake] = <[OwnedFd; 2]>::try_from(offer.fds).map_err(|_| refuse())?;
-        Ok(Some((Consumer::open(&memory)?, WakeUp::adopt(wake)?)))
+        let (ring, wake) = (Consumer::open(&memory)?, WakeUp::adopt(wake)?);
+        let sender = if rule == OneCopy::Never { None } else { line.peer()?.pid };
+        let reads = sender.and_then(|pid| Reader::new(pid, Token { addr, value }));
+        ring.set_reads(if reads.is_some() { MAY_READ } else { 0 });
+        Ok(Some(Offered { ring, wake, reads }))
     }
 
-    pub(super) fn new(ring: Consumer, wake: Watched<WakeUp>, line: Watched<UnixSocket>) -> Self {
+    /// `wake` is that of the offer.
+    pub(super) fn new(
+        ring: Consumer,
+        reads: Option<Reader>,
+        wake: Watched<WakeUp>,
+        line: Watched<UnixSocket>,
+    ) -> Self {
         Self {
             ring,
+            reads,
             wake,
             line,
             address: None,
@@ -362,6 +471,9 @@ impl Incoming {
             if tag.named && !packets.is_empty() {
                 break;
             }
+            if tag.lent && !packets.is_empty() {
+                break;
+            }
             let payload_len = record.len().checked_sub(tag.payload_at()).ok_or(Broken)?;
             if tag.named {
                 let mut header = [0; message::LEN];
@@ -369,9 +481,19 @@ impl Incoming {
                 let (net, _) = message::parse_header(&header).ok_or(Broken)?;
                 self.net = Some(net);
             }
+            if tag.lent {
+                let mut head = [0; Apart::MAX_HEAD];
+                record.read(tag.head_at(), &mut head[..tag.head_len])?;
+                let description = Description::read(&record, tag.payload_at())?;
+                let place = cursor.place();
+                drop(packets);
+                let taken = self.receive_lent(tag, &head[..tag.head_len], description, sink)?;
+                self.ring.release(place)?;
+                return Ok(taken);
+            }
             // The headers are copied once, and checked in the copy.
             let read = |head: &mut [u8]| record.read(tag.head_at(), head);
-            let payload = record.span(tag.payload_at(), payload_len);
+            let payload = Held::Here(record.span(tag.payload_at(), payload_len));
             let packet = Apart::with_head(tag.head_len, read, payload, tag.count)?;
             packets.push(packet.ok_or(Broken)?);
             count += usize::from(tag.count);
@@ -387,6 +509,29 @@ impl Incoming {
         drop(packets);
         self.ring.release(place)?;
         Ok((count, bytes))
+    }
+
+    /// Hands over the packets of a record whose payload is in the sender's memory. If it turns out that this
+    /// process may not read it, it is sent no more such records.
+    fn receive_lent(
+        &mut self,
+        tag: PacketTag,
+        head: &[u8],
+        description: Description,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<(usize, usize), Broken> {
+        // Who was not told that it may send such a record does not.
+        let reads = self.reads.as_mut().ok_or(Broken)?;
+        let net = self.net.ok_or(Broken)?;
+        let borrowed = reads.borrow(description);
+        let packet = Apart::held(head, Held::There(&borrowed), tag.count).ok_or(Broken)?;
+        sink(&Frame { apart: &[packet], ..Frame::single(net, &[]) });
+        let len = borrowed.len();
+        if let Some(how) = reads.note(&borrowed) {
+            self.ring.set_reads(how);
+        }
+        self.address = Some(net.dst);
+        Ok((tag.count.into(), tag.bytes(len)))
     }
 
     /// A thread is about to sleep: asks the sender to signal the next record, if there is none now.
@@ -435,7 +580,7 @@ mod tests {
         for opcode in [Opcode::RC_SEND_ONLY, Opcode::RC_WRITE_ONLY] {
             let head_len = emit::len(opcode, 0) - icrc::LEN;
             // Where the packet before it went the same way.
-            let tag = PacketTag { named: false, aligned: false, head_len, count: 1 };
+            let tag = PacketTag { named: false, aligned: false, lent: false, head_len, count: 1 };
             assert_eq!(size_of_record(tag.payload_at() + 8), 64, "{opcode:?}");
         }
     }

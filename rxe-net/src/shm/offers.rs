@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::link::{Incoming, is_gone};
+use super::link::{Incoming, Offered, is_gone};
 use super::watched::Watched;
 use super::{CONTROL, Destination, Route, Shm, WAKE};
 use crate::{Backend, Sharing};
@@ -51,14 +51,14 @@ impl<B: Backend + Sharing> Shm<B> {
         }
         let mut has_room = self.take_callers();
         for line in std::mem::take(&mut self.callers) {
-            match Incoming::accept(&line) {
+            match Incoming::accept(&line, self.one_copy) {
                 Ok(None) => self.callers.push(line),
-                Ok(Some((ring, wake))) => {
+                Ok(Some(Offered { ring, wake, reads })) => {
                     if !self.is_full()
                         && self.has_alarm()
                         && let Ok(wake) = Watched::new(wake, &self.epoll, WAKE)
                     {
-                        self.incoming.push(Incoming::new(ring, wake, line));
+                        self.incoming.push(Incoming::new(ring, reads, wake, line));
                         self.since_ring = 0;
                         self.wire.begin(true);
                     } else {

@@ -6,7 +6,7 @@ use rxe_core::mem::{AccessError, Source};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{Direct, Frame, NetHeader, Placed, TxBatch, qpn_block};
 
-use super::link::{MAX_TRAIN, Outgoing, Pushed, SendError};
+use super::link::{Outgoing, Pushed, SendError};
 use super::ring::{self, Broken};
 use super::watched::Watched;
 use super::{CONTROL, Destination, Route, Shm};
@@ -59,7 +59,7 @@ impl<B: Backend + Sharing> Shm<B> {
             return if self.has_alarm() { Route::Own } else { Route::Wire(LOOK_AGAIN) };
         }
         let path = self.inner.port_groups().and_then(|groups| groups.memory(address, block));
-        match path.map_or(Ok(None), |path| Outgoing::open(&path)) {
+        match path.map_or(Ok(None), |path| Outgoing::open(&path, self.one_copy)) {
             Ok(Some(link)) if self.has_alarm() => match Watched::new(link, &self.epoll, CONTROL) {
                 Ok(link) => {
                     let index = self.rings.iter().position(Option::is_none);
@@ -220,6 +220,7 @@ impl<B: Backend + Sharing> Direct for Shm<B> {
 
     fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
         let ring = self.ring_of(net.src, (net.dst, dest_qp.block()));
-        if ring.is_some() { MAX_TRAIN } else { 0 }
+        let link = ring.and_then(|index| self.rings[index].as_ref());
+        link.map_or(0, |link| link.max_train())
     }
 }

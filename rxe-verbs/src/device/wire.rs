@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use rxe_core::types::Gid;
 use rxe_net::{
-    Backend, BackendKind, NetError, PacketBackend, PacketConfig, Sharing, Shm, UdpBackend,
+    Backend, BackendKind, NetError, OneCopy, PacketBackend, PacketConfig, Sharing, Shm, UdpBackend,
     UdpConfig, XdpBackend, XdpConfig, XdpInterface,
 };
 
@@ -18,6 +18,8 @@ pub(super) struct WireOptions {
     pub(super) recv_buffer: Option<usize>,
     /// Processes of this host are reached through shared memory.
     pub(super) shared_memory: bool,
+    /// How long messages to and from them are copied.
+    pub(super) one_copy: OneCopy,
     /// The system segments and merges packets.
     pub(super) segmentation: bool,
     pub(super) source_port: SourcePortPolicy,
@@ -29,6 +31,7 @@ impl Default for WireOptions {
             kind: BackendKind::default(),
             recv_buffer: None,
             shared_memory: true,
+            one_copy: OneCopy::default(),
             segmentation: true,
             source_port: SourcePortPolicy::default(),
         }
@@ -99,7 +102,7 @@ impl Wire {
         addresses: &[IpAddr],
     ) -> Result<Box<dyn Backend>, NetError> {
         if self.options.shared_memory {
-            Ok(Box::new(Shm::new(wire, addresses)?))
+            Ok(Box::new(Shm::new(wire, addresses, self.options.one_copy)?))
         } else {
             Ok(Box::new(wire))
         }

@@ -2,7 +2,7 @@
 
 use rxe_core::mem::Source;
 use rxe_core::types::Qpn;
-use rxe_core::wire::{NetHeader, Placed, TxBatch, UDP_PORT, icrc};
+use rxe_core::wire::{Held, NetHeader, Placed, TxBatch, UDP_PORT, icrc};
 
 use super::super::Shm;
 use super::{ip, open, over_the_wire, readable};
@@ -184,7 +184,8 @@ fn a_ping_pong_of_packets_sent_at_once_never_stops() {
                                 begun = true;
                                 continue;
                             }
-                            packet.payload.read(&mut bytes).unwrap();
+                            let Held::Here(payload) = packet.payload else { panic!("lent") };
+                            payload.read(&mut bytes).unwrap();
                             let expected = if first { next - 1 } else { next };
                             assert_eq!(u32::from_be_bytes(bytes), expected, "{own}");
                             next += u32::from(!first);
