@@ -89,6 +89,8 @@ pub struct Counters {
     pub rcvd_pkts: u64,
     /// Bytes received, from BTH to ICRC.
     pub rcvd_bytes: u64,
+    /// Packets of requests that were sent before; `sent_pkts` has them too.
+    pub retransmitted_pkts: u64,
     /// Messages that came whole over unreliable connections; of a WRITE nothing else tells.
     pub rcvd_uc_msgs: u64,
     /// Requests that were duplicates.
@@ -139,6 +141,7 @@ impl Default for Counters {
             sent_bytes: 0,
             rcvd_pkts: 0,
             rcvd_bytes: 0,
+            retransmitted_pkts: 0,
             rcvd_uc_msgs: 0,
             duplicate_request: 0,
             out_of_seq_request: 0,
@@ -172,6 +175,7 @@ impl AddAssign<&Self> for Counters {
             sent_bytes,
             rcvd_pkts,
             rcvd_bytes,
+            retransmitted_pkts,
             rcvd_uc_msgs,
             duplicate_request,
             out_of_seq_request,
@@ -198,6 +202,7 @@ impl AddAssign<&Self> for Counters {
         self.sent_bytes += sent_bytes;
         self.rcvd_pkts += rcvd_pkts;
         self.rcvd_bytes += rcvd_bytes;
+        self.retransmitted_pkts += retransmitted_pkts;
         self.rcvd_uc_msgs += rcvd_uc_msgs;
         self.duplicate_request += duplicate_request;
         self.out_of_seq_request += out_of_seq_request;
@@ -255,10 +260,11 @@ impl Counters {
     }
 
     /// The counters that kernel rxe does not have, without [`Counters::drops`].
-    pub fn own_counters(&self) -> [(&'static str, u64); 13] {
+    pub fn own_counters(&self) -> [(&'static str, u64); 14] {
         [
             ("sent_bytes", self.sent_bytes),
             ("rcvd_bytes", self.rcvd_bytes),
+            ("retransmitted_pkts", self.retransmitted_pkts),
             ("rcvd_uc_msgs", self.rcvd_uc_msgs),
             ("naks_sent", self.naks_sent),
             ("naks_received", self.naks_received),

@@ -158,15 +158,18 @@ impl Inflight {
         }
     }
 
-    /// Records that `n` PSNs of the current request were sent. `awaits_data`: by a READ request or
-    /// an atomic.
+    /// Records that `n` PSNs of the current request were sent, and returns how many of them had been sent
+    /// before. `awaits_data`: by a READ request or an atomic.
     #[inline]
-    pub(super) fn sent(&mut self, n: u32, awaits_data: bool) {
+    pub(super) fn sent(&mut self, n: u32, awaits_data: bool) -> u32 {
         let next = self.next_psn().add(n);
         if awaits_data {
             self.reads.push_back(next.sub(1));
         }
+        let mut again = n;
         if next.after(self.high) {
+            let new = u32::try_from(next.diff(self.high)).unwrap_or(n);
+            again = n.saturating_sub(new);
             self.high = next;
         }
         self.cursor.packet += n;
@@ -176,6 +179,7 @@ impl Inflight {
             self.cursor = Cursor { wqe: self.cursor.wqe + 1, packet: 0 };
             self.skip_local();
         }
+        again
     }
 
     /// Moves the cursor past started requests that send nothing: those are done.
@@ -387,7 +391,9 @@ mod tests {
             if read {
                 inflight.sent(3, true);
             } else {
-                (0..3).for_each(|_| inflight.sent(1, false));
+                for _ in 0..3 {
+                    inflight.sent(1, false);
+                }
             }
         }
         inflight
@@ -453,6 +459,18 @@ mod tests {
         inflight.sent(1, false);
         assert_eq!(inflight.next_psn(), Psn::new(3));
         assert_eq!(inflight.high(), Psn::new(4), "sent before");
+    }
+
+    #[test]
+    fn a_train_may_begin_with_packets_that_were_sent_before() {
+        let mut inflight = Inflight::new(Psn::new(0xff_fffe));
+        inflight.push(wqe(0, false));
+        inflight.start(6, 1);
+        assert_eq!(inflight.sent(3, false), 0, "all are new");
+        inflight.rewind();
+        assert_eq!(inflight.sent(1, false), 1);
+        assert_eq!(inflight.sent(4, false), 2, "two are new");
+        assert_eq!(inflight.sent(1, false), 0);
     }
 
     #[test]

@@ -301,7 +301,7 @@ impl Requester {
     fn sent(
         &mut self,
         view: &QpView<'_>,
-        ctx: &Ctx<'_>,
+        ctx: &mut Ctx<'_>,
         count: u32,
         ack_req: bool,
         awaits_data: bool,
@@ -313,7 +313,12 @@ impl Requester {
                 self.retry.time(ctx.now, psn);
             }
         }
-        self.inflight.sent(count, awaits_data);
+        let again = self.inflight.sent(count, awaits_data);
+        if again > 0 {
+            // A READ request is one packet, however many it asks for.
+            let packets = if awaits_data { 1 } else { again };
+            ctx.events.counters.retransmitted_pkts += u64::from(packets);
+        }
         let asked = ack_req || awaits_data;
         let since = if asked { 0 } else { u32::from(self.since_ack_req) + count };
         self.since_ack_req = u8::try_from(since).unwrap_or(u8::MAX);

@@ -16,6 +16,26 @@ fn a_lost_packet_is_reported_by_one_nak_and_sent_again() {
     assert_eq!(naks, 1);
     let causes = causes(&pair.a.events());
     assert_eq!(causes, [RetryCause::SequenceNak]);
+    let mut psns: Vec<_> =
+        pair.log.iter().filter(|s| s.forward).map(|s| s.packet().psn().value()).collect();
+    let sent = psns.len();
+    psns.sort_unstable();
+    psns.dedup();
+    let again = (sent - psns.len()) as u64;
+    let [a, b] = [&pair.a, &pair.b].map(|side| side.engine.counters().retransmitted_pkts);
+    assert_eq!((a, b), (again, 0));
+    assert!(again >= 1, "the lost packet at least");
+}
+
+#[test]
+fn a_read_request_that_is_sent_again_is_one_packet() {
+    let mut pair = Pair::new();
+    lose(&mut pair, &[0]);
+    pair.a.post(1, SendOp::Read { remote: pair.b.remote(0) }, 0, 5000);
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+    let counted = pair.a.engine.counters();
+    assert_eq!((counted.sent_pkts, counted.retransmitted_pkts), (2, 1));
 }
 
 #[test]
