@@ -31,6 +31,8 @@ fn every_operation_has_bandwidth() {
         for rate in ["bw_peak_bytes_per_second", "bw_average_bytes_per_second"] {
             assert!(row[rate].as_f64() > Some(0.0), "{op} {options}: {client}");
         }
+        assert!(row["sent_pkts"].as_u64() >= Some(messages), "{op} {options}: {client}");
+        assert!(row["retransmitted_pkts"].as_u64() <= row["sent_pkts"].as_u64(), "{client}");
         // The server's own share of both directions may have taken another time.
         assert_eq!(server["results"][0]["iterations"], messages, "{op} {options}: {server}");
         assert_eq!(client["local"], server["remote"]);
@@ -57,6 +59,26 @@ fn every_operation_has_latency() {
         // The histogram rounds to a thousandth.
         assert!(times[0] > 0.0 && times.is_sorted_by(|a, b| *a <= b * 1.002), "{row}");
     }
+}
+
+#[test]
+fn packets_that_are_sent_again_are_counted_for_each_size() {
+    let name = "packets_that_are_sent_again_are_counted_for_each_size";
+    // 16 packets each. Both sides send some of the packets of both directions.
+    for (options, packets) in [("-n 100 -s 16K", 1600), ("-n 100 -s 16K -b", 3200)] {
+        let options = format!("{options} -m 1024 --seed 1 --fault 'drop 3%'");
+        let Some((client, server)) = perf(name, "write bw", &options) else { return };
+        let row = &client["results"][0];
+        let [sent, again] = ["sent_pkts", "retransmitted_pkts"].map(|n| row[n].as_u64().unwrap());
+        assert!(again > 0 && sent >= packets + again, "{options}: {client}");
+        assert_eq!(row["retransmitted_pkts"], server["results"][0]["retransmitted_pkts"]);
+    }
+    // The second size has none of the first one's.
+    let options = "-a -n 5 -m 1024 --seed 1 --fault 'out: drop 1'";
+    let Some((client, _)) = perf(name, "write bw", options) else { return };
+    let rows = client["results"].as_array().unwrap();
+    assert!(rows[0]["retransmitted_pkts"].as_u64() > Some(0), "{client}");
+    assert!(rows[1]["sent_pkts"].as_u64() < Some(5 + 5), "{client}");
 }
 
 #[test]

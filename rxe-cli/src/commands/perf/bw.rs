@@ -9,7 +9,7 @@ use super::control::{ControlChannel, Message, unexpected};
 use super::plan::{Op, Plan};
 use super::progress::Progress;
 use super::side::{BATCH, NAP, Side, Watchdog};
-use super::stats::{Bandwidth, Rate, Row};
+use super::stats::{Bandwidth, Packets, Rate, Row};
 use crate::common::Error;
 
 /// Measures one size. If both directions are measured, the result is for both together.
@@ -32,6 +32,9 @@ pub(super) fn run(
         if let Some(sends) = &mut sends {
             sends.post()?;
             sending = !sends.is_finished();
+            if !sending && !reported {
+                sends.count_packets();
+            }
         }
         let own = sends.as_ref().map(Sends::result);
         if !sending && !reported {
@@ -129,6 +132,10 @@ pub(super) struct Sends<'a> {
     deadline: Option<Instant>,
     rate: Rate,
     last: Instant,
+    /// What the device had sent before.
+    before: Packets,
+    /// What it has sent for these messages, once they are counted.
+    packets: Option<Packets>,
 }
 
 /// The messages on one QP.
@@ -163,6 +170,8 @@ impl<'a> Sends<'a> {
             deadline,
             rate: Rate::new(start, window),
             last: start,
+            before: side.packets(),
+            packets: None,
         })
     }
 
@@ -230,7 +239,13 @@ impl<'a> Sends<'a> {
         self.lanes.iter().map(|lane| lane.posted).sum()
     }
 
+    /// Counts the packets, which costs a lock.
+    fn count_packets(&mut self) {
+        self.packets = Some(self.side.packets().since(self.before));
+    }
+
     pub(super) fn result(&self) -> Bandwidth {
-        self.rate.result(self.size, self.posted(), self.last)
+        let result = self.rate.result(self.size, self.posted(), self.last);
+        Bandwidth { packets: self.packets, ..result }
     }
 }

@@ -136,7 +136,8 @@ mod tests {
 
     fn bw(loss: Option<Loss>) -> Bandwidth {
         let (average, peak) = (1000.0, 1500.0);
-        Bandwidth { bytes: 1 << 20, iterations: 5000, seconds: 5.0, average, peak, loss }
+        let (bytes, iterations, seconds) = (1 << 20, 5000, 5.0);
+        Bandwidth { bytes, iterations, seconds, average, peak, loss, packets: None }
     }
 
     #[test]

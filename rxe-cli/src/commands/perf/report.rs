@@ -66,6 +66,12 @@ enum Line {
         lost: Option<u64>,
         #[serde(skip_serializing_if = "Option::is_none")]
         lost_percent: Option<f64>,
+        /// Packets that the sending sides sent; only for services that send lost ones again.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sent_pkts: Option<u64>,
+        /// Those of them that had been sent before.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        retransmitted_pkts: Option<u64>,
     },
     Lat(Latency),
 }
@@ -157,16 +163,20 @@ impl From<&Row> for Line {
     fn from(row: &Row) -> Self {
         match *row {
             Row::Lat(lat) => Self::Lat(lat),
-            Row::Bw(Bandwidth { bytes, iterations, seconds, average, peak, loss }) => Self::Bw {
-                lost: loss.map(|loss| loss.lost),
-                lost_percent: loss.map(Loss::percent),
-                bytes,
-                iterations,
-                seconds,
-                bw_peak_bytes_per_second: peak * f64::from(bytes),
-                bw_average_bytes_per_second: average * f64::from(bytes),
-                messages_per_second: average,
-            },
+            Row::Bw(Bandwidth { bytes, iterations, seconds, average, peak, loss, packets }) => {
+                Self::Bw {
+                    sent_pkts: packets.map(|packets| packets.sent),
+                    retransmitted_pkts: packets.map(|packets| packets.again),
+                    lost: loss.map(|loss| loss.lost),
+                    lost_percent: loss.map(Loss::percent),
+                    bytes,
+                    iterations,
+                    seconds,
+                    bw_peak_bytes_per_second: peak * f64::from(bytes),
+                    bw_average_bytes_per_second: average * f64::from(bytes),
+                    messages_per_second: average,
+                }
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ use rxe_verbs::{
 
 use super::control::Ends;
 use super::plan::{Atomic, Kind, Op, Plan, Transport};
+use super::stats::Packets;
 use crate::common::{Error, Opened};
 
 /// The options that each side decides for itself.
@@ -198,6 +199,11 @@ impl Side {
     /// How many messages have arrived complete over unreliable connections since the device was opened.
     pub(super) fn came_whole(&self) -> u64 {
         self.device.counters().rcvd_uc_msgs
+    }
+
+    /// What the device has sent since it was opened.
+    pub(super) fn packets(&self) -> Packets {
+        Packets::of(&self.device.counters())
     }
 
     /// Puts completions that are there into `batch`, which is empty, at most [`BATCH`]. With

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use rxe_core::engine::Counters;
 use serde::{Deserialize, Serialize};
 
 /// The result of one size.
@@ -26,6 +27,31 @@ pub(super) struct Bandwidth {
     pub(super) peak: f64,
     /// How many did not arrive, for services that lose messages.
     pub(super) loss: Option<Loss>,
+    /// For services that send lost packets again.
+    #[serde(default)]
+    pub(super) packets: Option<Packets>,
+}
+
+/// What the sending sides sent for these messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Packets {
+    pub(super) sent: u64,
+    /// Those of them that had been sent before.
+    pub(super) again: u64,
+}
+
+impl Packets {
+    pub(super) fn of(counters: &Counters) -> Self {
+        Self { sent: counters.sent_pkts, again: counters.retransmitted_pkts }
+    }
+
+    pub(super) fn since(self, before: Self) -> Self {
+        Self { sent: self.sent - before.sent, again: self.again - before.again }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { sent: self.sent + other.sent, again: self.again + other.again }
+    }
 }
 
 /// Sent messages that did not arrive, in all measured directions.
@@ -54,6 +80,7 @@ impl Bandwidth {
             average: self.average + other.average,
             peak: self.peak + other.peak,
             loss: self.loss.zip(other.loss).map(|(own, theirs)| own.plus(theirs)),
+            packets: self.packets.zip(other.packets).map(|(own, theirs)| own.plus(theirs)),
             ..self
         }
     }
@@ -116,7 +143,8 @@ impl Rate {
         let time = now - self.start;
         let average = per_second(iterations, time);
         let seconds = time.as_secs_f64();
-        Bandwidth { bytes, iterations, seconds, average, peak: self.best.max(average), loss: None }
+        let peak = self.best.max(average);
+        Bandwidth { bytes, iterations, seconds, average, peak, loss: None, packets: None }
     }
 }
 

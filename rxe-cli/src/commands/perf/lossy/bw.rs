@@ -216,6 +216,7 @@ impl<'a> Arrivals<'a> {
             average,
             peak: best.max(average),
             loss: Some(Loss { lost: sent - arrived, sent }),
+            packets: None,
         }
     }
 }
