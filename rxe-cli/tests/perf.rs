@@ -82,6 +82,21 @@ fn packets_that_are_sent_again_are_counted_for_each_size() {
 }
 
 #[test]
+fn a_receive_buffer_is_as_large_as_was_asked() {
+    let name = "a_receive_buffer_is_as_large_as_was_asked";
+    let script = r#"
+        $RXE perf write bw -d lo --recv-buffer 64K > out 2>&1 & server=$!
+        until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; kill -0 $server; done
+        ss -Huanm 'sport = :4791'
+        kill $server
+    "#;
+    let dir = Dir::new();
+    let Some(out) = in_namespace(name, LOOPBACK, script, &dir.file("")) else { return };
+    // The system counts what it needs for each packet too, and doubles the size for that.
+    assert!(String::from_utf8_lossy(&out.stdout).contains(",rb131072,"), "{out:?}");
+}
+
+#[test]
 fn endpoints_of_layer_2_are_measured() {
     let name = "endpoints_of_layer_2_are_measured";
     for test in ["send bw", "read bw", "write lat"] {

@@ -11,7 +11,7 @@ use rxe_verbs::{Device, OpenOptions, SourcePortPolicy, VerbsFault};
 use super::faults::{FaultArgs, FaultSummary};
 use super::output::print_error;
 use super::select::check_port;
-use super::{DeviceArgs, Error, check_capture};
+use super::{DeviceArgs, Error, check_capture, units};
 
 /// Options that ibv_rc_pingpong and perftest do not have.
 #[derive(clap::Args, Clone, Debug)]
@@ -37,6 +37,9 @@ pub(crate) struct WireArgs {
     /// pair, so that receivers and networks spread them
     #[arg(long, value_name = "PORT|per-qp", default_value_t, hide_default_value = true, help_heading = OWN)]
     pub(crate) source_port: SourcePortPolicy,
+    /// Ask the system for a receive buffer of so many bytes, as in 208K [default: 8 MiB]
+    #[arg(long, value_parser = units::parse_size, value_name = "BYTES", help_heading = OWN)]
+    pub(crate) recv_buffer: Option<u64>,
     /// Capture all packets to this file, which Wireshark opens
     #[arg(long, value_name = "FILE", help_heading = OWN)]
     pub(crate) pcap: Option<PathBuf>,
@@ -150,6 +153,9 @@ impl WireArgs {
         let mut options = OpenOptions::new(info.name()).address(ip).backend(self.backend);
         options = options.shared_memory(!self.no_shm).segmentation(!self.no_gso);
         options = options.source_port(self.source_port).one_copy(self.one_copy);
+        if let Some(bytes) = self.recv_buffer {
+            options = options.recv_buffer(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
         if let Some(path) = &self.pcap {
             options = options.pcap(path);
         }
