@@ -53,6 +53,7 @@ const CELLS: &[(&str, &str)] = &[
     ("times as good", "倍数"),
     ("CPU s/GB", "CPU 秒/GB"),
     ("99.9th percentile", "99.9 百分位"),
+    ("sent again, %", "重传（%）"),
     // cargo xtask bench --write, goals
     ("work", "工作"),
     ("reached", "达到"),
@@ -76,6 +77,14 @@ const CELLS: &[(&str, &str)] = &[
     (
         "64 KiB WRITE, link, 64 queue pairs beside one: `rxe perf` / perftest",
         "64 KiB WRITE，链路，64 个队列对与一个相比：`rxe perf` / perftest",
+    ),
+    (
+        "64 KiB WRITE, link, 64 queue pairs, packets sent again: `udp` / `packet` / `xdp`",
+        "64 KiB WRITE，链路，64 个队列对，重传的报文：`udp` / `packet` / `xdp`",
+    ),
+    (
+        "the same, receive buffer 208 KiB: `udp` / `packet`",
+        "同上，接收缓冲区 208 KiB：`udp` / `packet`",
     ),
     (
         "8 B SEND one way, link, beside raw UDP: `udp` / `packet` / `xdp`",
@@ -201,6 +210,7 @@ const PARTS: &[(&str, &str)] = &[
     ("in a VM", "虚拟机中"),
     ("link MTU", "链路 MTU"),
     (" queue pairs", " 个队列对"),
+    ("receive buffer", "接收缓冲区"),
     (" % of packets lost", " % 的报文丢失"),
     ("### messages", "### messages：各种操作的消息"),
     ("### psn", "### psn：PSN 的回绕和缺口"),
@@ -274,6 +284,10 @@ mod tests {
                        | rxe udp | 1.77 (1.14 to 2.40) |  |\n| all |\n";
         let chinese = "**64 KiB WRITE 带宽，链路 MTU 1500**\n\n| | GB/s | 倍数 |\n\
                        | rxe udp | 1.77 (1.14 到 2.40) |  |\n| 合计 |\n";
+        assert_eq!(in_chinese(english), chinese);
+        let english =
+            "**64 queue pairs, receive buffer 208 KiB**\n| times as good | sent again, % |\n";
+        let chinese = "**64 个队列对，接收缓冲区 208 KiB**\n| 倍数 | 重传（%） |\n";
         assert_eq!(in_chinese(english), chinese);
     }
 

@@ -58,6 +58,8 @@ pub(super) struct Sample {
     pub(super) cpu_per_gb: Option<f64>,
     /// In µs, where the program tells them; only for latency.
     pub(super) times: Option<Times>,
+    /// Packets that had been sent before, in percent of those sent; only of `rxe perf`'s bandwidth.
+    pub(super) again: Option<f64>,
 }
 
 /// How a latency is distributed, beside its median. In µs.
@@ -73,12 +75,15 @@ pub(super) struct Times {
 pub(super) type Measured = Result<Sample, String>;
 
 /// What a program's output says.
+#[derive(Default)]
 struct Reading {
     /// In the test's unit.
     value: f64,
     /// Bytes moved in the whole run.
     bytes: f64,
     times: Option<Times>,
+    /// As in a [`Sample`].
+    again: Option<f64>,
 }
 
 impl Contender {
@@ -176,6 +181,12 @@ impl Contender {
     pub(super) fn can(&self, test: Test) -> bool {
         let on_link = test.place == Place::Link;
         let single = test.qps == 1;
+        if test.recv_buffer.is_some() {
+            // `xdp` receives through rings. Others have no such option, nor may an older version.
+            return on_link
+                && self.version.is_none()
+                && matches!(self.how, How::Rxe("udp" | "packet"));
+        }
         match (self.how, test.kind) {
             (How::Rxe("shm"), _) => !on_link,
             (How::Rxe("udp" | "packet" | "xdp:driver"), _) => on_link,
@@ -234,6 +245,7 @@ impl Contender {
             value: reading.value,
             cpu_per_gb: (test.kind == Kind::Bandwidth && cpu.is_finite()).then_some(cpu),
             times: reading.times,
+            again: reading.again,
         })
     }
 }
@@ -243,4 +255,19 @@ type Read = Result<(Ran, Option<Reading>), String>;
 
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(String::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receive_buffer_is_for_those_who_have_the_option_and_a_socket() {
+        let test = Test::bandwidth("WRITE", 65536, 4096).with_qps(64).with_usual_recv_buffer();
+        let able = |all: Vec<Contender>| -> Vec<_> {
+            all.into_iter().filter(|c| c.can(test)).map(|c| c.name()).collect()
+        };
+        assert_eq!(able(Contender::all("rxe")), ["rxe udp", "rxe packet"]);
+        assert!(able(Contender::versions("old", "rxe", "udp")).is_empty());
+    }
 }

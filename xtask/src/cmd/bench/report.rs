@@ -122,6 +122,16 @@ impl Table {
         }
     }
 
+    /// Packets that were sent again, in percent: in tests in which a socket may be too small for what comes.
+    fn again(&self, at: usize) -> Option<Spread> {
+        self.spread(at, |sample| sample.again.filter(|_| self.test.is_crowded()))
+    }
+
+    /// Whether any contender has counted those.
+    fn has_again(&self) -> bool {
+        (0..self.columns.len()).any(|at| self.again(at).is_some())
+    }
+
     fn failures(&self) -> impl Iterator<Item = (&str, &String)> {
         self.rounds.iter().flat_map(|round| {
             let all = self.columns.iter().zip(&round.0);
@@ -136,7 +146,8 @@ impl fmt::Display for Table {
         let first = self.columns.first().map_or(String::new(), |first| format!("{first} is"));
         let (unit, extra) = (self.test.unit(), self.extra_name());
         let (range, width) = ("least to greatest", first.len());
-        writeln!(f, "  {:<22} {unit:>8}  {range:<19} {first:>width$}  {extra:>9}", "")?;
+        let again = if self.has_again() { "  again %" } else { "" };
+        writeln!(f, "  {:<22} {unit:>8}  {range:<19} {first:>width$}  {extra:>9}{again}", "")?;
         for (at, name) in self.columns.iter().enumerate() {
             let Some(v) = self.values(at) else {
                 writeln!(f, "  {name:<22}   failed")?;
@@ -146,7 +157,12 @@ impl fmt::Display for Table {
             let times = (at > 0).then(|| self.ratio(at)).flatten();
             let times = times.map_or(String::new(), |r| format!("{:.2}x", r.median));
             let extra = self.extra(at).map_or(String::new(), |e| format!("{:.2}", e.median));
-            writeln!(f, "  {name:<22} {:>8.2}  {range:<19} {times:>width$}  {extra:>9}", v.median)?;
+            let again = self.again(at).map_or(String::new(), |a| format!("  {:>7.3}", a.median));
+            let value = v.median;
+            writeln!(
+                f,
+                "  {name:<22} {value:>8.2}  {range:<19} {times:>width$}  {extra:>9}{again}"
+            )?;
         }
         for (name, why) in self.failures() {
             writeln!(f, "  {name} failed: {}", why.trim())?;
@@ -180,6 +196,7 @@ pub(super) fn json(tables: &[Table], near: &Near) -> serde_json::Value {
                 "value": spread(table.values(at)),
                 "first_is_times_as_good": spread((at > 0).then(|| table.ratio(at)).flatten()),
                 "cpu_seconds_per_gb": spread(table.spread(at, |sample| sample.cpu_per_gb)),
+                "sent_again_percent": spread(table.again(at)),
                 "percentile_99_9_usec": spread(table.spread(at, |sample| Some(sample.times?.p999))),
             })
         });
@@ -209,29 +226,33 @@ pub(super) fn markdown(tables: &[Table], near: &Near) -> String {
     );
     for table in tables {
         let unit = table.test.unit().replace('u', "µ");
+        let mut names = vec!["times as good"];
         let extra = match table.extra_name() {
-            "" => "",
-            "99.9 %" => " 99.9th percentile |",
-            _ => " CPU s/GB |",
+            "" => None,
+            "99.9 %" => Some("99.9th percentile"),
+            _ => Some("CPU s/GB"),
         };
-        let line = if extra.is_empty() { "" } else { " --- |" };
-        let _ = write!(
-            out,
-            "\n**{}**\n\n| | {unit} | times as good |{extra}\n| --- | --- | --- |{line}\n",
-            table.test
-        );
+        names.extend(extra);
+        let has_again = table.has_again();
+        names.extend(has_again.then_some("sent again, %"));
+        let (lines, names) = (" --- |".repeat(names.len()), names.join(" | "));
+        let _ =
+            write!(out, "\n**{}**\n\n| | {unit} | {names} |\n| --- | --- |{lines}\n", table.test);
         for (at, name) in table.columns.iter().enumerate() {
-            let spread = |s: Option<Spread>, unless: &str| {
-                s.map_or(unless.into(), |s| {
-                    format!("{:.2} ({:.2} to {:.2})", s.median, s.min, s.max)
+            let spread = |s: Option<Spread>, digits: usize, unless: &str| {
+                s.map_or(unless.into(), |Spread { median, min, max }| {
+                    format!("{median:.digits$} ({min:.digits$} to {max:.digits$})")
                 })
             };
-            let value = spread(table.values(at), "failed");
-            let times = spread((at > 0).then(|| table.ratio(at)).flatten(), "");
+            let value = spread(table.values(at), 2, "failed");
+            let times = spread((at > 0).then(|| table.ratio(at)).flatten(), 2, "");
             let _ = write!(out, "| {name} | {value} | {times} |");
-            if !extra.is_empty() {
+            if extra.is_some() {
                 let extra = table.extra(at).map_or(String::new(), |e| format!("{:.2}", e.median));
                 let _ = write!(out, " {extra} |");
+            }
+            if has_again {
+                let _ = write!(out, " {} |", spread(table.again(at), 3, ""));
             }
             out.push('\n');
         }
@@ -281,6 +302,31 @@ mod tests {
         let text = markdown(&[latency], &Near::new());
         assert!(text.contains("**8 B WRITE latency, one way**"), "{text}");
         assert!(text.contains("| UCX tcp | 1.00 (1.00 to 2.00) | 0.50 (0.50 to 1.00) |"), "{text}");
+    }
+
+    #[test]
+    fn what_was_sent_again_is_told_where_a_socket_may_be_too_small() {
+        let table = |test| {
+            let mut table = Table::new(test, vec!["rxe udp".into(), "perftest on rxe".into()]);
+            for again in [0.0, 0.004, 0.25] {
+                let ours = Sample { value: 2.0, again: Some(again), ..Sample::default() };
+                table.push(Round(vec![Ok(ours), sample(1.0)]));
+            }
+            table
+        };
+        let test = Test::bandwidth("WRITE", 65536, 4096);
+        let one = markdown(&[table(test)], &Near::new());
+        assert!(one.contains("\n| | GB/s | times as good |\n| --- | --- | --- |\n"), "{one}");
+        let crowded = test.with_qps(64).with_usual_recv_buffer();
+        let many = markdown(&[table(crowded)], &Near::new());
+        assert!(many.contains("64 queue pairs, link MTU 4200, receive buffer 208 KiB**"), "{many}");
+        assert!(many.contains("| times as good | sent again, % |\n| --- | --- | --- | --- |\n"));
+        assert!(many.contains("| rxe udp | 2.00 (2.00 to 2.00) |  | 0.004 (0.000 to 0.250) |\n"));
+        assert!(
+            many.ends_with("| perftest on rxe | 1.00 (1.00 to 1.00) | 2.00 (2.00 to 2.00) |  |\n")
+        );
+        let text = table(test.with_qps(64)).to_string();
+        assert!(text.contains(" again %\n") && text.contains("  0.004\n"), "{text}");
     }
 
     #[test]

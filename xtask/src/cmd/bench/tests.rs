@@ -15,7 +15,12 @@ pub(super) struct Test {
     pub(super) qps: u32,
     /// Packets that the link loses, in percent.
     pub(super) loss: f64,
+    /// What each end asks for as its socket's receive buffer, in bytes. Without it, what a device asks for.
+    pub(super) recv_buffer: Option<u32>,
 }
+
+/// What a program gets as a receive buffer on a system that was not set up for it (`net.core.rmem_max`).
+const USUAL_RECV_BUFFER: u32 = 208 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
@@ -40,15 +45,24 @@ pub(super) enum Place {
 
 impl Test {
     pub(super) const fn bandwidth(op: &'static str, bytes: u32, mtu: u32) -> Self {
-        Self { op, kind: Kind::Bandwidth, bytes, mtu, place: Place::Link, qps: 1, loss: 0.0 }
+        Self {
+            op,
+            kind: Kind::Bandwidth,
+            bytes,
+            mtu,
+            place: Place::Link,
+            qps: 1,
+            loss: 0.0,
+            recv_buffer: None,
+        }
     }
 
     pub(super) const fn latency(op: &'static str, bytes: u32) -> Self {
-        Self { op, kind: Kind::Latency, bytes, mtu: 1024, place: Place::Link, qps: 1, loss: 0.0 }
+        Self { kind: Kind::Latency, ..Self::bandwidth(op, bytes, 1024) }
     }
 
     pub(super) const fn rate(op: &'static str) -> Self {
-        Self { op, kind: Kind::Rate, bytes: 8, mtu: 1024, place: Place::Link, qps: 1, loss: 0.0 }
+        Self { kind: Kind::Rate, ..Self::bandwidth(op, 8, 1024) }
     }
 
     pub(super) const fn on_one_host(self) -> Self {
@@ -57,6 +71,16 @@ impl Test {
 
     pub(super) const fn with_qps(self, qps: u32) -> Self {
         Self { qps, ..self }
+    }
+
+    /// As on a system that was not set up for large receive buffers.
+    pub(super) const fn with_usual_recv_buffer(self) -> Self {
+        Self { recv_buffer: Some(USUAL_RECV_BUFFER), ..self }
+    }
+
+    /// Whether so much may be on its way to one socket that it loses packets.
+    pub(super) const fn is_crowded(self) -> bool {
+        self.qps > 1 || self.recv_buffer.is_some()
     }
 
     /// Ethernet's usual MTU, or enough for path MTU 4096.
@@ -109,6 +133,9 @@ impl fmt::Display for Test {
             (Place::Link, _) => Ok(()),
             (Place::Vm, _) => write!(f, ", in a VM"),
         }?;
+        if let Some(bytes) = self.recv_buffer {
+            write!(f, ", receive buffer {}", size(bytes))?;
+        }
         if self.loss > 0.0 {
             write!(f, ", {} % of packets lost", self.loss)?;
         }
@@ -137,6 +164,7 @@ pub(super) fn all(quick: bool) -> Vec<Test> {
         Test::rate("SEND"),
         Test::bandwidth("WRITE", 65536, 4096).with_qps(16),
         Test::bandwidth("WRITE", 65536, 4096).with_qps(64),
+        Test::bandwidth("WRITE", 65536, 4096).with_qps(64).with_usual_recv_buffer(),
     ]);
     let host = [
         Test::bandwidth("WRITE", 65536, 4096),

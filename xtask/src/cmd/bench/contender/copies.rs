@@ -46,7 +46,7 @@ fn read(text: &str, kind: Kind, way: &str) -> Option<Reading> {
         Kind::Latency => (number(" us")?, f64::NAN),
         _ => number(" GB/s").map(|rate| (rate, rate * 1e9))?,
     };
-    Some(Reading { value, bytes, times: None })
+    Some(Reading { value, bytes, ..Reading::default() })
 }
 
 #[cfg(test)]

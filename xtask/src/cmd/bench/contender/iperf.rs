@@ -13,7 +13,7 @@ pub(super) fn run(link: &Link) -> Read {
     let reading = serde_json::from_str(&ran.text).ok().and_then(|json: serde_json::Value| {
         let received = &json["end"]["sum_received"];
         let value = received["bits_per_second"].as_f64()? / 8e9;
-        Some(Reading { value, bytes: received["bytes"].as_f64()?, times: None })
+        Some(Reading { value, bytes: received["bytes"].as_f64()?, ..Reading::default() })
     });
     Ok((ran, reading))
 }

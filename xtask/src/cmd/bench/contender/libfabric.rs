@@ -14,7 +14,7 @@ pub(super) fn run(link: &Link, test: Test, quick: bool) -> Read {
     let client = [&server[..], &[link.host()]].concat();
     let ran = link.run(&Job { port: PORT, ..Job::new(&server, &client) })?;
     let bytes = f64::from(iterations) * f64::from(test.bytes);
-    let reading = result(&ran.text).map(|value| Reading { value, bytes, times: None });
+    let reading = result(&ran.text).map(|value| Reading { value, bytes, ..Reading::default() });
     Ok((ran, reading))
 }
 

@@ -42,7 +42,7 @@ pub(in crate::cmd::bench) fn command(test: Test, messages: u32, port: u16) -> St
 /// has jumped.
 pub(in crate::cmd::bench) fn sample(text: &str, test: Test) -> Option<Sample> {
     let Reading { value, times, .. } = read(text, test)?;
-    (value > 0.0).then_some(Sample { value, cpu_per_gb: None, times })
+    (value > 0.0).then_some(Sample { value, times, ..Sample::default() })
 }
 
 /// The line that begins with the size: size; iterations; then peak and average in MiB/s and the rate in
@@ -53,12 +53,15 @@ fn read(text: &str, test: Test) -> Option<Reading> {
     match (test.kind, rest) {
         (Kind::Latency, &[_, _, typical, average, _, p99, p999, ..]) => {
             let times = Some(Times { average, p99, p999 });
-            Some(Reading { value: typical, bytes, times })
+            Some(Reading { value: typical, bytes, times, again: None })
         }
         (Kind::Bandwidth, &[_, average, ..]) => {
-            Some(Reading { value: average * f64::from(1 << 20) / 1e9, bytes, times: None })
+            let value = average * f64::from(1 << 20) / 1e9;
+            Some(Reading { value, bytes, ..Reading::default() })
         }
-        (Kind::Rate, &[_, _, rate, ..]) => Some(Reading { value: rate, bytes, times: None }),
+        (Kind::Rate, &[_, _, rate, ..]) => {
+            Some(Reading { value: rate, bytes, ..Reading::default() })
+        }
         _ => None,
     }
 }

@@ -19,10 +19,10 @@ pub(super) fn run(program: &str, link: &Link, test: Test, gso: bool) -> Read {
     let ran = link.run(&Job { port: PORT, ..Job::new(&server, &client) })?;
     let value = ran.text.trim().parse::<f64>().ok();
     let reading = value.map(|value| match test.kind {
-        Kind::Latency => Reading { value, bytes: f64::NAN, times: None },
+        Kind::Latency => Reading { value, bytes: f64::NAN, ..Reading::default() },
         _ => {
             let bytes = value * f64::from(test.mtu) / f64::from(bytes);
-            Reading { value: bytes / 1e9, bytes, times: None }
+            Reading { value: bytes / 1e9, bytes, ..Reading::default() }
         }
     });
     Ok((ran, reading))

@@ -36,7 +36,8 @@ pub(super) fn run_layer2(rxe: &str, link: &Link, test: Test) -> Read {
 /// The command of both ends.
 fn command(test: Test) -> String {
     let kind = if test.kind == Kind::Latency { "lat" } else { "bw" };
-    format!("perf {} {kind}", test.op.to_lowercase())
+    let buffer = test.recv_buffer.map_or(String::new(), |bytes| format!(" --recv-buffer {bytes}"));
+    format!("perf {} {kind}{buffer}", test.op.to_lowercase())
 }
 
 /// What the client has besides, with the server's address.
@@ -62,11 +63,43 @@ fn read(json: &serde_json::Value, test: Test) -> Option<Reading> {
                 p99: result("percentile_99_usec")?,
                 p999: result("percentile_99_9_usec")?,
             }),
+            again: None,
         },
         _ => Reading {
             value: test.result_of_rate(result("messages_per_second")?),
             bytes,
             times: None,
+            // An older version does not say it.
+            again: result("retransmitted_pkts")
+                .zip(result("sent_pkts"))
+                .map(|(again, sent)| 100.0 * again / sent.max(1.0)),
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_was_sent_again_is_a_share_of_what_was_sent() {
+        let test = Test::bandwidth("WRITE", 65536, 4096).with_qps(64);
+        let row = json!({ "iterations": 100, "messages_per_second": 20_000.0 });
+        let again =
+            |row: serde_json::Value| read(&json!({ "results": [row] }), test).unwrap().again;
+        assert_eq!(again(row.clone()), None, "an older version");
+        let mut counted = row;
+        counted["sent_pkts"] = 1600.into();
+        counted["retransmitted_pkts"] = 4.into();
+        assert_eq!(again(counted), Some(0.25));
+    }
+
+    #[test]
+    fn both_ends_have_the_receive_buffer() {
+        let test = Test::bandwidth("WRITE", 65536, 4096);
+        assert_eq!(command(test), "perf write bw");
+        let small = test.with_usual_recv_buffer();
+        assert_eq!(command(small), "perf write bw --recv-buffer 212992");
+    }
 }

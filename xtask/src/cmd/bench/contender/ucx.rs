@@ -41,7 +41,8 @@ pub(super) fn run(link: &Link, test: Test, transport: &'static str, quick: bool)
     let one_host = test.place == Place::Host;
     let ran = link.run(&Job { one_host, port: PORT, env, ..Job::new(&server, &client) })?;
     let bytes = f64::from(iterations) * 1.05 * f64::from(test.bytes);
-    let reading = result(&ran.text, test.kind).map(|value| Reading { value, bytes, times: None });
+    let reading =
+        result(&ran.text, test.kind).map(|value| Reading { value, bytes, ..Reading::default() });
     Ok((ran, reading))
 }
 
