@@ -21,6 +21,8 @@ const OURS: &str = "perftest on rxe";
 const KERNELS: &str = "perftest on kernel rxe";
 /// Lost packets, in percent.
 const LOSSES: [f64; 4] = [0.0, 0.1, 1.0, 5.0];
+/// That of the profile: enough that what a loss costs has a share, and the kernel's connections live.
+const PROFILED_LOSS: f64 = 1.0;
 const PORT: u16 = 18515;
 const SERVER: &str = "10.1.0.1";
 
@@ -109,8 +111,8 @@ pub(super) struct Recording {
     _dir: Rc<TempDir>,
 }
 
-/// Samples of the tests without loss whose name contains `only`, in a VM with this kernel: over our engine,
-/// and over the kernel's devices.
+/// Samples of the tests of [`profiled`], in a VM with this kernel: over our engine, and over the kernel's
+/// devices.
 pub(super) fn recordings(
     rxe: &str,
     kernel: &str,
@@ -126,9 +128,9 @@ pub(super) fn recordings(
     let vm = boot(&net, kernel, spec)?;
     let symbols = dir.path().join("kallsyms");
     vm.run(Cmd::sh(format!("cat /proc/kallsyms > {}", symbols.display())))?.ok()?;
-    let tests = all_tests().into_iter().filter(|t| t.loss == 0.0 && tests::is_named(t, only));
-    tests
+    profiled(only)
         .map(|test| {
+            set_loss(&vm, test.loss)?;
             let record = |rxe: Option<&str>| {
                 let kind = if rxe.is_some() { "rxe" } else { "kernel" };
                 let samples = dir.path().join(format!("{kind} {test}.data").replace(' ', "-"));
@@ -139,6 +141,12 @@ pub(super) fn recordings(
             Ok((test, [record(Some(rxe))?, record(None)?]))
         })
         .collect()
+}
+
+/// The tests whose name contains `only`; of those with loss only one, since they do the same work.
+fn profiled(only: Option<&str>) -> impl Iterator<Item = Test> {
+    let tests = all_tests().into_iter().filter(|test| [0.0, PROFILED_LOSS].contains(&test.loss));
+    tests.filter(move |test| tests::is_named(test, only))
 }
 
 /// Samples both CPUs for some seconds while packets are on their way.
@@ -154,8 +162,14 @@ fn record(vm: &Vm, test: Test, rxe: Option<&str>, file: &str) -> Result<()> {
                 "perf record -q -B -N -a -g -e cpu-clock -F 499 -o /run/perf.data -- sleep 5";
             vm.run(Cmd::sh(format!("{perf} && mv /run/perf.data {file}")))?.ok()
         });
+        let ended = client.wait_timeout(Duration::ZERO);
         end(&client);
-        recorded.map(drop)
+        recorded?;
+        // With losses a connection may fail, and the samples would be of a machine that does nothing.
+        match ended? {
+            None => Ok(()),
+            Some(code) => Err(Error::Failed(format!("the program ended with {code} meanwhile"))),
+        }
     })
 }
 
@@ -251,5 +265,20 @@ fn plot(tables: &[Table]) -> Plot {
         x: Axis::Loss,
         y: Axis::SlowBandwidth,
         lines: vec![line(0, OURS), line(1, KERNELS)],
+    }
+}
+
+#[cfg(test)]
+mod profiles {
+    use super::*;
+
+    #[test]
+    fn one_profile_is_of_a_link_that_loses_packets() {
+        let losses: Vec<_> =
+            profiled(None).map(|test| test.loss).filter(|loss| *loss > 0.0).collect();
+        assert_eq!(losses, [PROFILED_LOSS]);
+        let names: Vec<_> = profiled(Some("lost")).map(|test| test.to_string()).collect();
+        assert_eq!(names, ["64 KiB WRITE bandwidth, in a VM, 1 % of packets lost"]);
+        assert!(profiled(None).any(|test| test.loss == 0.0));
     }
 }
