@@ -155,8 +155,8 @@ impl Direct for SharedMemory {
         Ok(placed)
     }
 
-    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
-        self.lane.max_train(net, dest_qp)
+    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn, kept: bool) -> usize {
+        self.lane.max_train(net, dest_qp, kept)
     }
 }
 

@@ -100,7 +100,7 @@ impl Direct for Lane {
         Ok(Placed::Sent)
     }
 
-    fn max_train(&mut self, _: &NetHeader, _: Qpn) -> usize {
+    fn max_train(&mut self, _: &NetHeader, _: Qpn, _: bool) -> usize {
         self.train
     }
 }

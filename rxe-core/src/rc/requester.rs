@@ -210,7 +210,7 @@ impl Requester {
             _ => 1,
         };
         // First, as this is a question of each packet on every way out.
-        let most = if left < 2 { 1 } else { u32::from(ctx.max_train(view)) };
+        let most = if left < 2 { 1 } else { u32::from(ctx.max_train(view, true)) };
         if most < 2 {
             return 1;
         }

@@ -527,7 +527,7 @@ fn send_data(
     most: Most,
 ) -> Result<usize, AccessError> {
     let left = usize::try_from(read.packets - read.sent).unwrap_or(usize::MAX).min(most.packets);
-    let train = if left > 1 { left.min(ctx.max_train(view).into()) } else { 1 };
+    let train = if left > 1 { left.min(ctx.max_train(view, most.keeps).into()) } else { 1 };
     // If a part of the memory may not be read, the packets before it are sent nevertheless.
     if train > 1 && send_some(view, ctx, batch, read, (train, most.keeps)) == Ok(true) {
         return Ok(train);

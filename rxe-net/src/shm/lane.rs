@@ -9,7 +9,7 @@ use rxe_core::mem::{AccessError, Source};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{Direct, Frame, NetHeader, Placed};
 
-use super::link::{Incoming, Offered, Outgoing, Pushed, SendError};
+use super::link::{Incoming, Offered, Outgoing, Packets, Pushed, SendError};
 use super::one_copy::OneCopy;
 use super::ring::{Broken, MAX_RECORD};
 use super::watched::Watched;
@@ -73,14 +73,15 @@ impl Direct for Lane {
         count: u16,
     ) -> Result<Placed, AccessError> {
         match self.from.send(net, head, payload, count) {
-            Ok(Some(_)) => Ok(Placed::Sent),
-            Ok(None) => Ok(Placed::NoRoom),
+            Ok(Packets::Sent(_)) => Ok(Placed::Sent),
+            Ok(Packets::NoRoom) => Ok(Placed::NoRoom),
+            Ok(Packets::TooLong) => Ok(Placed::Elsewhere),
             Err(SendError::Payload(why)) => Err(why),
             Err(SendError::Broken) => Ok(Placed::Elsewhere),
         }
     }
 
-    fn max_train(&mut self, _: &NetHeader, _: Qpn) -> usize {
-        self.from.max_train()
+    fn max_train(&mut self, _: &NetHeader, _: Qpn, kept: bool) -> usize {
+        self.from.max_train(kept)
     }
 }

@@ -217,21 +217,21 @@ impl Outgoing {
     }
 
     /// Puts in `count` packets without pad and ICRC, 256 at most, whose payload is copied straight into the
-    /// ring; how many bytes they have. `None` if there is no room.
+    /// ring, or lent.
     pub(super) fn send(
         &mut self,
         net: &NetHeader,
         head: &[u8],
         payload: &Source<'_>,
         count: u16,
-    ) -> Result<Option<usize>, SendError> {
+    ) -> Result<Packets, SendError> {
         let len = payload.len();
         let named = self.net.as_ref() != Some(net);
-        if count > 1 && len >= LEND_FROM {
-            return self.send_long(net, head, payload, count, named);
-        }
         let aligned = len >= PacketTag::ALIGN_FROM;
         let tag = PacketTag { named, aligned, lent: false, head_len: head.len(), count };
+        if count > 1 && len >= LEND_FROM {
+            return self.send_long(net, tag, head, payload);
+        }
         self.put(net, tag, head, payload)
     }
 
@@ -240,34 +240,35 @@ impl Outgoing {
     fn send_long(
         &mut self,
         net: &NetHeader,
+        tag: PacketTag,
         head: &[u8],
         payload: &Source<'_>,
-        count: u16,
-        named: bool,
-    ) -> Result<Option<usize>, SendError> {
+    ) -> Result<Packets, SendError> {
         let len = payload.len();
-        let receiver = time_of(self.ring.reads());
-        if self.chooser.lends(receiver)
+        if self.lends()
             && let Some(description) = Description::new(payload)
         {
-            let tag = PacketTag { named, aligned: false, lent: true, head_len: head.len(), count };
-            let description = description.to_bytes();
-            let sent = self.put(net, tag, head, &Source::Bytes(&description))?;
-            if sent.is_some() {
-                self.chooser.lent();
+            let lent = PacketTag { aligned: false, lent: true, ..tag };
+            let sent = self.put(net, lent, head, &Source::Bytes(&description.to_bytes()))?;
+            if sent == Packets::NoRoom {
+                return Ok(sent);
             }
-            return Ok(sent.map(|_| tag.bytes(len)));
+            self.chooser.lent();
+            return Ok(Packets::Sent(tag.bytes(len)));
         }
-        let tag = PacketTag { named, aligned: true, lent: false, head_len: head.len(), count };
+        if len > MAX_TRAIN {
+            return Ok(Packets::TooLong);
+        }
+        let receiver = time_of(self.ring.reads());
         let began = self.chooser.times(receiver).then(Instant::now);
         let sent = self.put(net, tag, head, payload)?;
-        if sent.is_some() {
+        if sent != Packets::NoRoom {
             self.chooser.copied(len, began.map(|began| began.elapsed()), receiver);
         }
         Ok(sent)
     }
 
-    /// Puts in a record; how many bytes its packets have, if what stands in the place of the payload is one.
+    /// Puts in a record.
     #[inline]
     fn put(
         &mut self,
@@ -275,9 +276,11 @@ impl Outgoing {
         tag: PacketTag,
         head: &[u8],
         payload: &Source<'_>,
-    ) -> Result<Option<usize>, SendError> {
+    ) -> Result<Packets, SendError> {
         let len = payload.len();
-        let Some(record) = self.ring.reserve(tag.payload_at() + len)? else { return Ok(None) };
+        let Some(record) = self.ring.reserve(tag.payload_at() + len)? else {
+            return Ok(Packets::NoRoom);
+        };
         if tag.named {
             record.write(0, &message::emit_header(net, 1))?;
         }
@@ -288,12 +291,17 @@ impl Outgoing {
             self.net = Some(*net);
         }
         self.fresh = true;
-        Ok(Some(tag.bytes(len)))
+        Ok(Packets::Sent(tag.bytes(len)))
     }
 
-    /// Bytes of payload that a train may have.
-    pub(super) fn max_train(&self) -> usize {
-        if self.chooser.lends(time_of(self.ring.reads())) { MAX_LENT } else { MAX_TRAIN }
+    /// Bytes of payload that a train may have. `kept`: it may be lent.
+    pub(super) fn max_train(&self, kept: bool) -> usize {
+        if kept && self.lends() { MAX_LENT } else { MAX_TRAIN }
+    }
+
+    /// Whether what may be lent is lent now.
+    fn lends(&self) -> bool {
+        self.chooser.lends(time_of(self.ring.reads()))
     }
 
     /// Whether the receiver has taken nothing at all.
@@ -308,6 +316,17 @@ impl Outgoing {
         }
         Ok(())
     }
+}
+
+/// What became of packets without pad and ICRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packets {
+    /// They are in the ring, and have so many bytes.
+    Sent(usize),
+    /// There is no room now.
+    NoRoom,
+    /// A train that was to be lent, and cannot be, is longer than a record.
+    TooLong,
 }
 
 /// Why a packet was not sent.

@@ -63,7 +63,7 @@ impl FromStr for OneCopy {
 /// Payloads from this length on are lent: below it, the call costs more than the copy.
 pub(super) const LEND_FROM: usize = 16 << 10;
 /// Bytes of payload of a train that is lent.
-pub(super) const MAX_LENT: usize = 64 << 10;
+pub(super) const MAX_LENT: usize = 256 << 10;
 /// Ranges of a payload that is lent.
 const MAX_PIECES: usize = 8;
 /// Tokens of a payload that is lent.
@@ -302,7 +302,7 @@ const TIMED: u32 = 4;
 /// Trains that are lent between two tries: each try in vain doubles the number.
 const PATIENCE: [u32; 2] = [128, 16384];
 /// What a system takes for [`MAX_LENT`] bytes, as long as the receiver has not measured it.
-const EXPECTED: Duration = Duration::from_micros(6);
+const EXPECTED: Duration = Duration::from_micros(24);
 
 impl Chooser {
     pub(super) fn new(rule: OneCopy) -> Self {

@@ -6,7 +6,7 @@ use rxe_core::mem::{AccessError, Source};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{Direct, Frame, NetHeader, Placed, TxBatch, qpn_block};
 
-use super::link::{Outgoing, Pushed, SendError};
+use super::link::{Outgoing, Packets, Pushed, SendError};
 use super::ring::{self, Broken};
 use super::watched::Watched;
 use super::{CONTROL, Destination, Route, Shm};
@@ -203,13 +203,14 @@ impl<B: Backend + Sharing> Direct for Shm<B> {
         };
         let Some(link) = &mut self.rings[index] else { return Ok(Placed::Elsewhere) };
         match link.send(net, head, payload, count) {
-            Ok(Some(bytes)) => {
+            Ok(Packets::Sent(bytes)) => {
                 self.touch(index);
                 self.counters.tx_packets += u64::from(count);
                 self.counters.tx_bytes += bytes as u64;
                 Ok(Placed::Sent)
             }
-            Ok(None) => Ok(Placed::NoRoom),
+            Ok(Packets::NoRoom) => Ok(Placed::NoRoom),
+            Ok(Packets::TooLong) => Ok(Placed::Elsewhere),
             Err(SendError::Payload(why)) => Err(why),
             Err(SendError::Broken) => {
                 self.give_up(to);
@@ -218,9 +219,9 @@ impl<B: Backend + Sharing> Direct for Shm<B> {
         }
     }
 
-    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
+    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn, kept: bool) -> usize {
         let ring = self.ring_of(net.src, (net.dst, dest_qp.block()));
         let link = ring.and_then(|index| self.rings[index].as_ref());
-        link.map_or(0, |link| link.max_train())
+        link.map_or(0, |link| link.max_train(kept))
     }
 }

@@ -134,7 +134,7 @@ fn who_is_not_reached_through_memory_gets_nothing_at_once() {
             assert_eq!(send_direct(&mut from, &net, &[1]), Placed::Elsewhere, "{net:?}");
             assert_eq!(send_train(&mut from, &net, &[1; 8], 2), Placed::Elsewhere, "{net:?}");
             let direct = Backend::direct(&mut from).unwrap();
-            assert_eq!(direct.max_train(&net, Qpn::from_wire(0x01_0000)), 0);
+            assert_eq!(direct.max_train(&net, Qpn::from_wire(0x01_0000), true), 0);
         }
         let _to = open("127.0.0.2");
         let net = to("127.0.0.1", "127.0.0.2");

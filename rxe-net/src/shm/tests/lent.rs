@@ -110,9 +110,14 @@ fn a_payload_of_several_pieces_is_read_where_it_is() {
             assert_eq!(receive(&mut to), Got::Lent(expected), "{cuts:?}");
             buffer.span(9, 1).unwrap().write(&[9]).unwrap();
         }
-        // More pieces than a description has.
-        send(&mut from, &Source::Kept(&pieces(&buffer, &[whole / 16; 16]), &tokens), 16);
-        assert_eq!(receive(&mut to), Got::Bytes(bytes));
+        // More pieces than a description has: as bytes, if a record has room for them.
+        let many = pieces(&buffer, &[whole / 16; 16]);
+        let direct = Backend::direct(&mut from).unwrap();
+        let placed = direct.send(&net(), &MIDDLE, &Source::Kept(&many, &tokens), 16);
+        assert_eq!(placed, Ok(Placed::Elsewhere));
+        let many = pieces(&buffer, &[whole / 32; 16]);
+        send(&mut from, &Source::Kept(&many, &tokens), 8);
+        assert_eq!(receive(&mut to), Got::Bytes(bytes[..32 << 10].to_vec()));
         let (sent, got) = (from.counters(), to.counters());
         assert_eq!((sent.tx_packets, sent.tx_bytes), (got.rx_packets, got.rx_bytes));
     });
@@ -211,7 +216,7 @@ fn descriptions_that_lie_are_refused() {
             (lent(2), &[[2, 1], piece(8), token]),
             (lent(2), &[[1, 1], piece(8), token, token]),
             (lent(2), &[[1, 1], piece(0), token]),
-            (lent(2), &[[1, 1], piece((64 << 10) + 1), token]),
+            (lent(2), &[[1, 1], piece((256 << 10) + 1), token]),
             (lent(2), &[[2, 1], piece(u64::MAX), piece(9), token]),
             (lent(2), &[[9, 1], piece(8), piece(8), piece(8), piece(8), piece(8), piece(8)]),
             (lent(2), &[[1, 3], piece(8), token, token, token]),
