@@ -238,6 +238,7 @@ impl<B: Backend + Sharing> Shm<B> {
                 Ok((got, bytes)) => {
                     packets += got;
                     self.counters.rx_bytes += bytes as u64;
+                    self.counters.rx_one_copy += self.incoming[index].take_one_copy();
                 }
                 Err(Broken) => broken = Some(index),
             }
@@ -364,6 +365,7 @@ impl<B: Backend + Sharing> Backend for Shm<B> {
         Counters {
             rx_packets: wire.rx_packets + here.rx_packets,
             rx_bytes: wire.rx_bytes + here.rx_bytes,
+            rx_one_copy: wire.rx_one_copy + here.rx_one_copy,
             rx_unusable: wire.rx_unusable + here.rx_unusable,
             tx_packets: wire.tx_packets + here.tx_packets,
             tx_bytes: wire.tx_bytes + here.tx_bytes,

@@ -123,6 +123,37 @@ fn shared_memory_leaves_the_wire_alone_unless_it_is_switched_off() {
     }
 }
 
+/// Long messages are copied once if both ends permit it, and are what they were.
+#[test]
+fn long_messages_are_copied_once_if_both_ends_permit_it() {
+    for (server, client, once) in [
+        ("$RXE run --one-copy always --", "$RXE run --one-copy always --", true),
+        ("$RXE run --", "env RXE_ONE_COPY=always $RXE run --", true),
+        ("$RXE run --one-copy never --", "$RXE run --one-copy always --", false),
+    ] {
+        let script = format!(
+            r#"{FUNCTIONS}
+            serve server 18515 {server} ib_send_bw -d rxe_veth0 -x 1 -F -s 65536 --run_infinitely
+            {client} ib_send_bw -d rxe_veth0 -x 1 -F -s 65536 --run_infinitely 10.9.0.1 > client 2>&1 & client=$!
+            number() {{ $RXE stat --json --of $(pgrep -P $server) 2> stat.err | grep "\"$1\"" | tr -cd 0-9; }}
+            until [ "$(number rx_packets)" -gt 10000 ] 2> test.err; do
+                kill -0 $client || {{ cat client; exit 1; }}
+                sleep 0.05
+            done
+            echo once: $(number rx_one_copy)
+            kill $(pgrep -P $server) $client
+            # Every byte is compared (-V).
+            {server} rping -s -a 10.9.0.1 -S 65000 -V -C 200 > rping 2>&1 & rping=$!
+            until listens 10.9.0.1; do kill -0 $rping || {{ cat rping; exit 1; }}; sleep 0.05; done
+            {client} rping -c -a 10.9.0.1 -S 65000 -V -C 200 || {{ cat rping; exit 1; }}
+            wait $rping"#
+        );
+        let Some(out) = alone(server, "ib_send_bw", &script) else { return };
+        let count = out.lines().find_map(|line| line.strip_prefix("once: ")).expect(&out);
+        assert_eq!(count.parse::<u64>().unwrap() > 0, once, "{server} {client}: {out}");
+    }
+}
+
 #[test]
 fn without_gso_each_packet_is_a_frame_of_its_own() {
     for (chosen, off) in [
@@ -187,6 +218,7 @@ fn a_variable_that_means_nothing_is_said_and_the_program_runs() {
              xdp:driver or xdp:generic or xdp:zerocopy",
         ),
         ("RXE_SHM=never", "RXE_SHM=never means nothing: set it to on or off"),
+        ("RXE_ONE_COPY=on", "RXE_ONE_COPY=on means nothing: set it to auto or always or never"),
         ("RXE_GSO=no", "RXE_GSO=no means nothing: set it to on or off"),
         ("RXE_ACK=late", "RXE_ACK=late means nothing: set it to adaptive or prompt"),
         (

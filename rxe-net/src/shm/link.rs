@@ -368,6 +368,8 @@ pub(super) struct Incoming {
     end: Option<u64>,
     /// Set if this process may read the sender's memory.
     reads: Option<Reader>,
+    /// Packets whose payload was read there, and nobody was told yet.
+    one_copy: u64,
 }
 
 /// A ring that was offered.
@@ -410,6 +412,7 @@ impl Incoming {
         Self {
             ring,
             reads,
+            one_copy: 0,
             wake,
             line,
             address: None,
@@ -546,11 +549,19 @@ impl Incoming {
         let packet = Apart::held(head, Held::There(&borrowed), tag.count).ok_or(Broken)?;
         sink(&Frame { apart: &[packet], ..Frame::single(net, &[]) });
         let len = borrowed.len();
+        if borrowed.is_read() {
+            self.one_copy += u64::from(tag.count);
+        }
         if let Some(how) = reads.note(&borrowed) {
             self.ring.set_reads(how);
         }
         self.address = Some(net.dst);
         Ok((tag.count.into(), tag.bytes(len)))
+    }
+
+    /// How many packets have come in one copy since this was last asked.
+    pub(super) fn take_one_copy(&mut self) -> u64 {
+        std::mem::take(&mut self.one_copy)
     }
 
     /// A thread is about to sleep: asks the sender to signal the next record, if there is none now.

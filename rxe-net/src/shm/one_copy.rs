@@ -160,6 +160,11 @@ enum Outcome {
 const TAIL: usize = 64;
 
 impl Borrowed {
+    /// Whether it has come whole.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.outcome.get(), Outcome::Read(_))
+    }
+
     /// Reads all of it, then the tokens.
     fn copy(&self, to: &[WritableSpan<'_>]) -> Result<Outcome, AccessError> {
         let len = self.len();
@@ -211,7 +216,7 @@ impl Lender for Borrowed {
     fn read(&self, to: &[WritableSpan<'_>]) -> Result<(), AccessError> {
         let outcome = self.copy(to)?;
         self.outcome.set(outcome);
-        if matches!(outcome, Outcome::Read(_)) { Ok(()) } else { Err(AccessError::OutOfBounds) }
+        if self.is_read() { Ok(()) } else { Err(AccessError::OutOfBounds) }
     }
 }
 
