@@ -141,8 +141,11 @@ impl Wire {
                 Road::Batches => None,
                 Road::Rings(room) => {
                     // What arrives was on its way for a while, so it comes as bytes.
-                    let lends =
-                        if network.seed % 2 == 0 { OneCopy::Always } else { OneCopy::Never };
+                    let lends = if network.seed.is_multiple_of(2) {
+                        OneCopy::Always
+                    } else {
+                        OneCopy::Never
+                    };
                     let back = SharedMemory::new(OneCopy::Never);
                     Some([SharedMemory::with_room(room, lends), back])
                 }
