@@ -62,11 +62,7 @@ impl Source<'_> {
         }
         match self {
             Self::Bytes(all) => out.copy_from_slice(all),
-            Self::Lent(lender) => {
-                let all = fetch(*lender)?;
-                let whole = all.span(0, out.len() as u64).ok_or(AccessError::OutOfBounds)?;
-                whole.read(out)?;
-            }
+            Self::Lent(lender) => return read_lent(*lender, out),
             Self::Spans(spans) | Self::Kept(spans, _) => {
                 let mut rest = out;
                 for span in *spans {
@@ -91,11 +87,7 @@ impl Source<'_> {
                 Ok(())
             }
             Self::Spans(spans) | Self::Kept(spans, _) => append_spans(spans, out),
-            Self::Lent(lender) => {
-                let all = fetch(*lender)?;
-                let whole = all.span(0, all.len() as u64).ok_or(AccessError::OutOfBounds)?;
-                whole.append_to(out)
-            }
+            Self::Lent(lender) => append_lent(*lender, out),
         }
     }
 
@@ -104,14 +96,34 @@ impl Source<'_> {
     /// # Errors
     /// Some of the memory is not mapped or not lent any more, or there is no room. Some of the bytes may have
     /// been written.
-    #[inline]
+    #[inline(always)]
     pub fn write_to(&self, to: &[WritableSpan<'_>]) -> Result<(), AccessError> {
         match self {
             Self::Bytes(bytes) => write_spans(to, bytes),
             Self::Spans(spans) | Self::Kept(spans, _) => copy_spans(spans, to),
-            Self::Lent(lender) => lender.read(to),
+            Self::Lent(lender) => write_lent(*lender, to),
         }
     }
+}
+
+/// [`Source::read_to`] from another process.
+#[cold]
+fn read_lent(from: &dyn Lender, out: &mut [u8]) -> Result<(), AccessError> {
+    let all = fetch(from)?;
+    all.span(0, out.len() as u64).ok_or(AccessError::OutOfBounds)?.read(out)
+}
+
+/// [`Source::append_to`] from another process.
+#[cold]
+fn append_lent(from: &dyn Lender, out: &mut Vec<u8>) -> Result<(), AccessError> {
+    let all = fetch(from)?;
+    all.span(0, all.len() as u64).ok_or(AccessError::OutOfBounds)?.append_to(out)
+}
+
+/// [`Source::write_to`] from another process.
+#[cold]
+fn write_lent(from: &dyn Lender, to: &[WritableSpan<'_>]) -> Result<(), AccessError> {
+    from.read(to)
 }
 
 /// Copies all bytes of some pieces into others.

@@ -2,7 +2,7 @@
 //! IBTA 9.7.2 to 9.7.4.
 
 use crate::event::{Event, FailedRequest, MemoryRange};
-use crate::mem::AccessError;
+use crate::mem::{AccessError, Token};
 use crate::queue::{SendFlags, SendOp, SendRequest, Status};
 use crate::service::{
     ConnectionError, Ctx, Drain, QpHandle, QpView, bad_memory, check_memory, complete_send,
@@ -179,7 +179,7 @@ impl Requester {
         if train > 1 && self.emit_train(view, ctx, batch, train) {
             return train;
         }
-        u32::from(self.emit(view, ctx, batch, count))
+        u32::from(self.emit(view, ctx, batch, count, None))
     }
 
     /// Executes a request that sends nothing. It completes when all requests before it have.
@@ -250,11 +250,12 @@ impl Requester {
         batch: &mut TxBatch,
         count: u32,
     ) -> bool {
-        self.emit(view, ctx, batch, count)
+        self.emit(view, ctx, batch, count, Some(view.handle.token()))
     }
 
     /// Sends the next `count` PSNs: a packet, a train, or a READ request. Returns `false` if that is not possible; for
-    /// a train nothing has happened then, and its packets are to be sent one by one.
+    /// a train nothing has happened then, and its packets are to be sent one by one. `kept`: the program's memory
+    /// keeps the payload for as long as this is valid, and the receiver may read it there.
     #[inline(always)]
     fn emit(
         &mut self,
@@ -262,6 +263,7 @@ impl Requester {
         ctx: &mut Ctx<'_>,
         batch: &mut TxBatch,
         count: u32,
+        kept: Option<Token>,
     ) -> bool {
         let index = self.inflight.packet_index();
         let Some((wqe, _)) = self.inflight.current() else { return false };
@@ -277,7 +279,7 @@ impl Requester {
         let memory = (ctx.mem, view.identity.pd);
         let segment =
             Segment::new(wqe.outgoing(view), index, count).with_kernel_icrc(self.kernel_icrc);
-        let segment = segment.kept((packets > 1).then(|| view.handle.token()));
+        let segment = segment.kept(kept);
         let packets = u16::try_from(packets).expect("a train at most");
         match segment.emit(memory, batch, ctx.direct(), view.net, ack_req, packets) {
             Ok(true) => {}
