@@ -85,7 +85,7 @@ pub const LAYERS: &[Layers] = &[
             &["epoll", "timer_fd"],
             &["netdev", "per_process", "shared_fd", "station", "unix"],
             &["event_fd", "fork", "mmsg", "program_epoll", "sockopt"],
-            &["addr", "bpf", "checked_fd", "cmsg", "exit", "secure", "thread"],
+            &["addr", "bpf", "checked_fd", "cmsg", "exit", "process_memory", "secure", "thread"],
         ],
     },
     Layers {
