@@ -1,6 +1,7 @@
 //! The cost of the engine alone: two engines in one thread, packets handed over in memory, without
 //! sockets and clocks. `cargo bench -p rxe-tests --bench engine` prints nanoseconds per packet (of both
-//! engines together: build, ICRC twice, copy in and out, acknowledge) and the rate of 8-byte messages.
+//! engines together: build, ICRC twice, copy in and out, acknowledge) and the rate of 8-byte messages, of the
+//! standard works (`-shm`: with the rings between processes) and of others.
 //!
 //! `-- --two` prints what two threads do together, each with two engines of its own, as a multiple of what one
 //! does alone: the median of five rounds, and the least and most.
@@ -12,13 +13,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rxe_core::types::Mtu;
-use rxe_tests::stream::{Kind, Stream, Work};
+use rxe_tests::stream::{Kind, Stream, WORKS, Work};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if !args.iter().any(|arg| arg == "--bench") {
         // `cargo test --all-targets` runs benches too, to see that they run.
-        return measure(Kind::Write, Mtu::M1024, 65_536, Duration::ZERO).print("write 1024");
+        return WORKS.iter().for_each(|(name, work)| measure(*work, Duration::ZERO).print(name));
     }
     let seconds = args.iter().position(|arg| arg == "--seconds").and_then(|i| args.get(i + 1));
     let time = seconds
@@ -31,28 +32,32 @@ fn main() {
     } else {
         println!("{:<22} {:>10} {:>12} {:>14}", "", "ns/packet", "GB/s", "messages/s");
     }
+    let mut works: Vec<_> = WORKS.iter().map(|(name, work)| ((*name).to_owned(), *work)).collect();
     for (kind, name) in [(Kind::Send, "send"), (Kind::Write, "write"), (Kind::Read, "read")] {
         for (mtu, len) in [(Mtu::M1024, 65_536), (Mtu::M4096, 65_536), (Mtu::M4096, 8)] {
-            let name = format!("{name} mtu {mtu} len {len}");
-            if filter.is_some_and(|filter| !name.contains(filter.as_str())) {
-                continue;
-            }
-            if two {
-                let [median, least, most] = ratios(kind, mtu, len, time);
-                println!("{name:<22} {median:>10.2} {least:>8.2} {most:>8.2}");
-            } else {
-                measure(kind, mtu, len, time).print(&name);
-            }
+            let work = Work { kind, mtu, len, depth: 64, rings: false };
+            works.push((format!("{name} mtu {mtu} len {len}"), work));
+        }
+    }
+    for (name, work) in works {
+        if filter.is_some_and(|filter| !name.contains(filter.as_str())) {
+            continue;
+        }
+        if two {
+            let [median, least, most] = ratios(work, time);
+            println!("{name:<22} {median:>10.2} {least:>8.2} {most:>8.2}");
+        } else {
+            measure(work, time).print(&name);
         }
     }
 }
 
 /// What two threads do as a multiple of what one does: the median of five rounds, the least and the most.
-fn ratios(kind: Kind, mtu: Mtu, len: u32, time: Duration) -> [f64; 3] {
+fn ratios(work: Work, time: Duration) -> [f64; 3] {
     let mut ratios: Vec<f64> = (0..5)
         .map(|_| {
-            let one = rate(1, kind, mtu, len, time);
-            rate(2, kind, mtu, len, time) / one
+            let one = rate(1, work, time);
+            rate(2, work, time) / one
         })
         .collect();
     ratios.sort_by(f64::total_cmp);
@@ -61,16 +66,16 @@ fn ratios(kind: Kind, mtu: Mtu, len: u32, time: Duration) -> [f64; 3] {
 
 /// Messages a second, of all threads together.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
-fn rate(threads: usize, kind: Kind, mtu: Mtu, len: u32, time: Duration) -> f64 {
+fn rate(threads: usize, work: Work, time: Duration) -> f64 {
     let ready = Barrier::new(threads);
-    let work = || {
-        measure(kind, mtu, len, time / 8);
+    let run = || {
+        measure(work, time / 8);
         ready.wait();
-        let Measured { time, messages, .. } = measure(kind, mtu, len, time);
+        let Measured { time, messages, .. } = measure(work, time);
         messages as f64 / time.as_secs_f64()
     };
     thread::scope(|scope| {
-        let all: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let all: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
         all.into_iter().map(|thread| thread.join().expect("a thread that works")).sum()
     })
 }
@@ -95,15 +100,15 @@ impl Measured {
     }
 }
 
-fn measure(kind: Kind, mtu: Mtu, len: u32, time: Duration) -> Measured {
-    let mut stream = Stream::new(Work { kind, mtu, len, depth: 64 });
+fn measure(work: Work, time: Duration) -> Measured {
+    let mut stream = Stream::new(work);
     let start = Instant::now();
     loop {
         stream.turn();
         let elapsed = start.elapsed();
         let messages = stream.messages();
         if elapsed >= time && messages > 0 {
-            let (packets, bytes) = (stream.packets(), messages * u64::from(len));
+            let (packets, bytes) = (stream.packets(), messages * u64::from(work.len));
             return Measured { time: elapsed, packets, messages, bytes };
         }
     }

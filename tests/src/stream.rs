@@ -1,11 +1,13 @@
 //! Two engines in one thread, without sockets and clocks: one sends messages of one kind without end,
-//! packets are handed over in memory. Measures what the engine alone costs.
+//! packets are handed over in memory. Measures what the engine alone costs, or with the rings between processes.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use rxe_core::queue::{Remote, SendOp, Sge};
 use rxe_core::types::{Key, Mtu, Psn, Time};
 use rxe_core::wire::{TxBatch, TxLimits};
+use rxe_net::OneCopy;
+use rxe_net::untrusted::lane::Lane;
 
 use crate::lone::{End, Place};
 
@@ -37,6 +39,23 @@ pub struct Work {
     pub len: u32,
     /// Messages outstanding at the same time.
     pub depth: u64,
+    /// Packets go through shared memory, as between two processes.
+    pub rings: bool,
+}
+
+/// The standard works by name: their instructions are counted, and their times are measured beside others.
+pub const WORKS: [(&str, Work); 7] = [
+    ("write-64k", of(Kind::Write, 65_536, 16, false)),
+    ("read-64k", of(Kind::Read, 65_536, 16, false)),
+    ("send-64k", of(Kind::Send, 65_536, 16, false)),
+    ("send-8", of(Kind::Send, 8, 1, false)),
+    ("write-8", of(Kind::Write, 8, 64, false)),
+    ("write-64k-shm", of(Kind::Write, 65_536, 16, true)),
+    ("send-8-shm", of(Kind::Send, 8, 1, true)),
+];
+
+const fn of(kind: Kind, len: u32, depth: u64, rings: bool) -> Work {
+    Work { kind, mtu: Mtu::M1024, len, depth, rings }
 }
 
 /// Two connected engines, one of which always has messages to send.
@@ -45,6 +64,8 @@ pub struct Stream {
     work: Work,
     ends: [End; 2],
     batches: [TxBatch; 2],
+    /// The rings from each engine, if packets go through any.
+    rings: Option<[Lane; 2]>,
     posted: u64,
     received: u64,
     done: u64,
@@ -53,6 +74,9 @@ pub struct Stream {
 
 impl Stream {
     /// Two engines that have not sent anything.
+    ///
+    /// # Panics
+    /// If there is no memory for rings.
     pub fn new(work: Work) -> Self {
         let psns = (Psn::ZERO, Psn::ZERO);
         let ends = [End::new(A, B, work.mtu, psns), End::new(B, A, work.mtu, psns)];
@@ -60,7 +84,10 @@ impl Stream {
             end.register(KEY, BASE, MEMORY);
         }
         let batches = [(); 2].map(|()| TxBatch::new(TxLimits::default()));
-        Self { work, ends, batches, posted: 0, received: 0, done: 0, turns: 0 }
+        // Which way is faster would be measured.
+        let ring = || Lane::new(OneCopy::Never).expect("a ring");
+        let rings = work.rings.then(|| [ring(), ring()]);
+        Self { work, ends, batches, rings, posted: 0, received: 0, done: 0, turns: 0 }
     }
 
     /// Messages completed.
@@ -115,7 +142,17 @@ impl Stream {
         for from in 0..2 {
             let batch = &mut self.batches[from];
             self.ends[from].engine.handle_timeout(now);
-            self.ends[from].engine.poll_transmit(now, batch);
+            let engine = &mut self.ends[from].engine;
+            match &mut self.rings {
+                None => engine.poll_transmit(now, batch),
+                Some(rings) => {
+                    let ring = &mut rings[from];
+                    engine.poll_transmit_with(now, batch, Some(ring));
+                    batch.take_direct();
+                    let to = &mut self.ends[1 - from].engine;
+                    while ring.receive(64, &mut |frame| to.handle_frame(now, frame)) != Ok(0) {}
+                }
+            }
             for frame in batch.frames() {
                 self.ends[1 - from].engine.handle_frame(now, &frame);
             }
