@@ -224,7 +224,8 @@ impl Lender for Borrowed {
 #[derive(Debug)]
 pub(super) struct Reader {
     pid: u32,
-    /// Nanoseconds for [`MAX_LENT`] bytes, a running average; 0 before the first.
+    /// Nanoseconds for [`MAX_LENT`] bytes, a running average that rises slowly: a call takes longer by chance, when
+    /// this thread gets no processor; 0 before the first.
     nanos: u32,
     /// What the other process was told last.
     told: u32,
@@ -264,8 +265,11 @@ impl Reader {
                 let len = borrowed.len().max(1) as u128;
                 let nanos = took.as_nanos() * MAX_LENT as u128 / len;
                 let nanos = u32::try_from(nanos).unwrap_or(u32::MAX).clamp(1, u32::MAX / 2);
-                self.nanos =
-                    if self.nanos == 0 { nanos } else { self.nanos - self.nanos / 8 + nanos / 8 };
+                self.nanos = match self.nanos {
+                    0 => nanos,
+                    before if nanos < before => before - (before - nanos).div_ceil(8),
+                    before => before + ((nanos - before) / 8).min(before / 16),
+                };
             }
             Outcome::Refused => self.refused = true,
             Outcome::Unread | Outcome::TakenBack => return None,
@@ -287,8 +291,8 @@ pub(super) struct Chooser {
     lends: bool,
     /// Trains until the next look at how long a copy takes.
     until: u32,
-    /// Trains in a row that were slower, or faster, than the other way.
-    streak: u32,
+    /// What the copies in a row that took longer than the other way would count for.
+    slow: u32,
     /// Trains that are lent before the next try whether two copies have become faster.
     patience: u32,
 }
@@ -297,10 +301,11 @@ pub(super) struct Chooser {
 const FIRST: u32 = 144;
 /// While trains are copied, one in so many is timed.
 const SAMPLE: u32 = 16;
-/// A copy into memory that is in no cache takes longer too: a slow one takes so many times as long as the other way.
+/// A copy that takes so many times as long as the other way counts for [`MUCH`], since one into memory that is in no
+/// cache takes longer, too; one that takes longer at all counts for 1. With [`ENOUGH`] in a row trains are lent.
 const TIMES: u64 = 2;
-/// So many slow ones in a row, and trains are lent.
-const SLOW: u32 = 3;
+const MUCH: u32 = 16;
+const ENOUGH: u32 = 3 * MUCH;
 /// Trains that are copied in a try: some to get the ring into the caches, then those that are timed.
 const TRY: u32 = 12;
 const TIMED: u32 = 4;
@@ -312,7 +317,7 @@ const EXPECTED: Duration = Duration::from_micros(24);
 impl Chooser {
     pub(super) fn new(rule: OneCopy) -> Self {
         let lends = rule == OneCopy::Always;
-        Self { rule, lends, until: FIRST, streak: 0, patience: PATIENCE[0] }
+        Self { rule, lends, until: FIRST, slow: 0, patience: PATIENCE[0] }
     }
 
     /// Whether the next train may be lent, to a receiver that takes so long for [`MAX_LENT`] bytes. `None`: it
@@ -328,7 +333,7 @@ impl Chooser {
         }
         self.until = self.until.saturating_sub(1);
         if self.until == 0 {
-            (self.lends, self.until, self.streak) = (false, TRY, 0);
+            (self.lends, self.until, self.slow) = (false, TRY, 0);
         }
     }
 
@@ -355,20 +360,128 @@ impl Chooser {
             let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             let lent = if receiver.is_zero() { EXPECTED } else { receiver };
             let copied = nanos(took).saturating_mul(MAX_LENT as u64) / len.max(1) as u64;
-            let is_slow = copied > nanos(lent).saturating_mul(TIMES);
-            self.streak = if is_slow { self.streak + 1 } else { 0 };
+            self.slow = match copied {
+                _ if copied > nanos(lent).saturating_mul(TIMES) => self.slow + MUCH,
+                _ if copied > nanos(lent) => self.slow + 1,
+                _ => 0,
+            };
         }
         if self.until > 0 {
             return;
         }
-        if self.is_trying() && self.streak < SLOW {
+        if self.is_trying() && self.slow < ENOUGH {
             self.patience = PATIENCE[0];
         }
-        if self.streak >= SLOW {
+        if self.slow >= ENOUGH {
             (self.lends, self.until) = (true, self.patience);
             self.patience = (self.patience * 2).min(PATIENCE[1]);
         } else {
             self.until = SAMPLE;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRAIN: usize = 32 << 10;
+
+    /// Sends so many trains, which take so long to copy; how many of them are lent. `reader`: who notes how long a
+    /// call takes, which is so long.
+    fn lent(
+        chooser: &mut Chooser,
+        (reader, call): (&mut Reader, Duration),
+        copy: Duration,
+        trains: u32,
+    ) -> u32 {
+        let mut lent = 0;
+        for _ in 0..trains {
+            let receiver = time_of(reader.told);
+            if chooser.lends(receiver) {
+                lent += 1;
+                chooser.lent();
+                reader.note(&read(reader, call));
+            } else {
+                let took = chooser.times(receiver).then_some(copy);
+                chooser.copied(TRAIN, took, receiver);
+            }
+        }
+        lent
+    }
+
+    fn read(reader: &Reader, call: Duration) -> Borrowed {
+        let piece = Range { addr: 0, len: TRAIN as u64 };
+        let borrowed = reader.borrow(Description {
+            pieces: [piece].into_iter().collect(),
+            ..Description::default()
+        });
+        borrowed.outcome.set(Outcome::Read(call));
+        borrowed
+    }
+
+    fn reader() -> Reader {
+        Reader { pid: 1, nanos: 0, told: MAY_READ, refused: false }
+    }
+
+    const CALL: Duration = Duration::from_micros(4);
+    const NEAR: Duration = Duration::from_micros(1);
+    const FAR: Duration = Duration::from_micros(14);
+
+    #[test]
+    fn trains_are_lent_while_copies_are_slow() {
+        let (mut chooser, mut reader) = (Chooser::new(OneCopy::Auto), reader());
+        assert_eq!(lent(&mut chooser, (&mut reader, CALL), NEAR, 10_000), 0);
+        let far = lent(&mut chooser, (&mut reader, CALL), FAR, 20_000);
+        assert!(far > 19_000, "{far} of 20,000");
+        // It may have been just after a try.
+        lent(&mut chooser, (&mut reader, CALL), NEAR, 20_000);
+        assert_eq!(lent(&mut chooser, (&mut reader, CALL), NEAR, 10_000), 0);
+        // The tries are close together again.
+        let far = lent(&mut chooser, (&mut reader, CALL), FAR, 400);
+        assert!((200..400).contains(&far), "{far} of 400");
+        for rule in [OneCopy::Never, OneCopy::Always] {
+            let all = if rule == OneCopy::Always { 100 } else { 0 };
+            let mut chooser = Chooser::new(rule);
+            assert_eq!(lent(&mut chooser, (&mut reader, CALL), FAR, 100), all);
+        }
+    }
+
+    /// A thread that gets no processor during a call measures milliseconds.
+    #[test]
+    fn one_call_that_took_long_by_chance_changes_nothing() {
+        let (mut chooser, mut reader) = (Chooser::new(OneCopy::Auto), reader());
+        lent(&mut chooser, (&mut reader, CALL), FAR, 1000);
+        // Just before a try.
+        while !chooser.lends || chooser.until > 1 {
+            lent(&mut chooser, (&mut reader, CALL), FAR, 1);
+        }
+        for _ in 0..3 {
+            if let Some(told) = reader.note(&read(&reader, Duration::from_millis(8))) {
+                reader.told = told;
+            }
+        }
+        let far = lent(&mut chooser, (&mut reader, CALL), FAR, 2000);
+        assert!(far > 1800, "{far} of 2000");
+    }
+
+    #[test]
+    fn copies_that_are_a_little_slow_for_long_are_enough() {
+        let (mut chooser, mut reader) = (Chooser::new(OneCopy::Auto), reader());
+        reader.note(&read(&reader, CALL));
+        let little = CALL + CALL / 4;
+        assert_eq!(lent(&mut chooser, (&mut reader, CALL), little, 800), 0);
+        assert!(lent(&mut chooser, (&mut reader, CALL), little, 400) > 0);
+    }
+
+    #[test]
+    fn who_cannot_read_is_lent_nothing() {
+        let (mut chooser, mut reader) = (Chooser::new(OneCopy::Always), reader());
+        let refused = read(&reader, CALL);
+        refused.outcome.set(Outcome::Refused);
+        assert_eq!(reader.note(&refused), Some(0));
+        assert_eq!(lent(&mut chooser, (&mut reader, CALL), FAR, 100), 0);
+        // What was on its way then may be read.
+        assert_eq!(reader.note(&read(&reader, CALL)), None);
     }
 }
