@@ -301,9 +301,8 @@ pub(super) struct Chooser {
 const FIRST: u32 = 144;
 /// While trains are copied, one in so many is timed.
 const SAMPLE: u32 = 16;
-/// A copy that takes so many times as long as the other way counts for [`MUCH`], since one into memory that is in no
+/// A copy that takes half as long again as the other way counts for [`MUCH`], since one into memory that is in no
 /// cache takes longer, too; one that takes longer at all counts for 1. With [`ENOUGH`] in a row trains are lent.
-const TIMES: u64 = 2;
 const MUCH: u32 = 16;
 const ENOUGH: u32 = 3 * MUCH;
 /// Trains that are copied in a try: some to get the ring into the caches, then those that are timed.
@@ -361,7 +360,7 @@ impl Chooser {
             let lent = if receiver.is_zero() { EXPECTED } else { receiver };
             let copied = nanos(took).saturating_mul(MAX_LENT as u64) / len.max(1) as u64;
             self.slow = match copied {
-                _ if copied > nanos(lent).saturating_mul(TIMES) => self.slow + MUCH,
+                _ if copied > nanos(lent).saturating_mul(3) / 2 => self.slow + MUCH,
                 _ if copied > nanos(lent) => self.slow + 1,
                 _ => 0,
             };
