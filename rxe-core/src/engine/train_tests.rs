@@ -487,6 +487,11 @@ fn what_is_lent_is_nothing_once_the_program_has_its_memory_back() {
             assert_eq!(after(back, work), (false, 0, 16), "{back:?} {work:?}");
         }
     }
+    for back in of_memory {
+        for work in [Work::Write, Work::Send { receive: 0 }] {
+            assert_eq!(after(back, work), (false, 0, 16), "{back:?} {work:?}");
+        }
+    }
     for back in ends.into_iter().chain(of_memory) {
         assert_eq!(after(back, Work::Read), (false, 0, 16), "{back:?}");
     }

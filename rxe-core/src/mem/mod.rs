@@ -350,15 +350,15 @@ impl MemoryGuard<'_> {
         region.writable(at, len)
     }
 
-    /// What another process may know by that it may still read the region that a peer names by `rkey`.
-    /// `None` for a window, which may be unbound from the region at any time.
-    pub(crate) fn token(&self, rkey: Key) -> Option<Token> {
+    /// What another process may know by that it may still read the region with this key. `None` for a window,
+    /// which may be unbound from its region at any time.
+    pub(crate) fn token(&self, key: Key) -> Option<Token> {
         let begin = || {
             let validity = Validity::new();
             let token = validity.token();
             (validity, token)
         };
-        Some(self.region(rkey)?.validity.get_or_init(begin).1)
+        Some(self.region(key)?.validity.get_or_init(begin).1)
     }
 
     /// The region of `pd` that has this key and allows all of `need`.

@@ -34,7 +34,7 @@ pub(crate) struct Segment<'a> {
     len: usize,
     /// Whether it gets the ICRC that `rdma_rxe` expects of a FLUSH ([`crate::wire::icrc`]).
     kernel_icrc: bool,
-    /// Until when the program's memory keeps the payload.
+    /// Until when the program leaves the payload in its memory, as long as that stays registered.
     kept: Option<Token>,
 }
 
@@ -128,7 +128,7 @@ impl<'a> Segment<'a> {
         Self { bth, ext, payload, start, len, kernel_icrc: false, kept: None }
     }
 
-    /// The program's memory keeps the payload for as long as this token is valid, if there is one.
+    /// The program leaves the payload in its memory for as long as this token is valid, if there is one.
     #[inline]
     pub(crate) fn kept(mut self, token: Option<Token>) -> Self {
         self.kept = token;
@@ -189,9 +189,11 @@ impl<'a> Segment<'a> {
             }
             Payload::Sges(list) => {
                 let spans = mem.gather(pd, list, self.start, self.len)?;
-                match &self.kept {
+                // A program may deregister memory before the request is complete, and is to get it back then.
+                let tokens = self.kept.and_then(|qp| mem.tokens(qp, list, self.start, self.len));
+                match &tokens {
                     None => f(Source::Spans(&spans)),
-                    Some(token) => f(Source::Kept(&spans, std::slice::from_ref(token))),
+                    Some(tokens) => f(Source::Kept(&spans, tokens)),
                 }
             }
         }

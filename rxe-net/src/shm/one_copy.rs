@@ -66,8 +66,8 @@ pub(super) const LEND_FROM: usize = 16 << 10;
 pub(super) const MAX_LENT: usize = 256 << 10;
 /// Ranges of a payload that is lent.
 const MAX_PIECES: usize = 8;
-/// Tokens of a payload that is lent.
-const MAX_TOKENS: usize = 2;
+/// Tokens of a payload that is lent: that of the queue pair, and one for each region.
+const MAX_TOKENS: usize = 1 + MAX_PIECES;
 
 /// What stands in a record in the place of a payload: the numbers of ranges and of tokens, then each.
 #[derive(Clone, Debug, Default)]

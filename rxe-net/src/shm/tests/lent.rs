@@ -95,12 +95,15 @@ fn a_payload_of_several_pieces_is_read_where_it_is() {
         let (buffer, bytes) = filled(64 << 10);
         let [one, other] = [Validity::new(), Validity::new()];
         let tokens = [one.token(), other.token()];
+        // That of the queue pair, and those of the regions of as many pieces.
+        let many = [&tokens[..1], &[tokens[1]; 8]].concat();
         let whole = 64 << 10;
         for (cuts, tokens) in [
             (&[whole][..], &tokens[..1]),
             (&[whole], &tokens),
             (&[1, 32_767, whole - 32_770, 2], &tokens),
             (&[whole / 8; 8], &tokens),
+            (&[whole / 8; 8], &many),
         ] {
             send(&mut from, &Source::Kept(&pieces(&buffer, cuts), tokens), 16);
             // It is read when the receiver wants it.
@@ -219,7 +222,7 @@ fn descriptions_that_lie_are_refused() {
             (lent(2), &[[1, 1], piece((256 << 10) + 1), token]),
             (lent(2), &[[2, 1], piece(u64::MAX), piece(9), token]),
             (lent(2), &[[9, 1], piece(8), piece(8), piece(8), piece(8), piece(8), piece(8)]),
-            (lent(2), &[[1, 3], piece(8), token, token, token]),
+            (lent(2), &[&[[1, 10], piece(8)][..], &[token; 10]].concat()),
             (lent(2), &[[u64::MAX, u64::MAX], piece(8), token]),
             (lent(2) | 2 << 8, &right),
         ];
