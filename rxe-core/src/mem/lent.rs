@@ -98,6 +98,10 @@ pub(crate) fn fetch(from: &dyn Lender) -> Result<Buffer, AccessError> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use super::super::access::FREES;
+    use super::super::{Access, Memory, PdId, RegionChange};
     use super::*;
 
     #[test]
@@ -110,5 +114,36 @@ mod tests {
         one.end();
         assert_eq!(one.0.load(Ordering::Relaxed), NOTHING);
         assert_ne!(one.token(), first);
+    }
+
+    /// Else another thread might get the memory and write to it while its new bytes still pass for the old ones.
+    #[test]
+    fn memory_is_taken_back_before_it_is_freed() {
+        std::thread_local! {
+            static WORD: Cell<*const AtomicU64> = const { Cell::new(ptr::null()) };
+            static FREED: Cell<u32> = const { Cell::new(0) };
+        }
+        let told = || {
+            // SAFETY: the region still has the word.
+            let word = unsafe { &*WORD.get() };
+            assert_eq!(word.load(Ordering::Relaxed), NOTHING);
+            FREED.set(FREED.get() + 1);
+        };
+        let memory = Memory::new();
+        let key =
+            memory.register(PdId(1), Buffer::zeroed(8), 0, Access::empty(), || 0x900).unwrap();
+        let lend = || {
+            let addr = memory.guard().token(key).unwrap().addr;
+            WORD.set(ptr::with_exposed_provenance(usize::try_from(addr).unwrap()));
+        };
+        lend();
+        FREES.set(Some(told));
+        let other =
+            RegionChange { memory: Some((Buffer::zeroed(8), 0)), ..RegionChange::default() };
+        memory.reregister(key, other).unwrap();
+        lend();
+        assert!(memory.deregister(key));
+        FREES.set(None);
+        assert_eq!(FREED.get(), 2);
     }
 }

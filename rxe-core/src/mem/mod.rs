@@ -75,6 +75,13 @@ struct Region {
     validity: OnceLock<(Validity, Token)>,
 }
 
+impl Drop for Region {
+    fn drop(&mut self) {
+        // Before its memory is freed, if it owns that.
+        self.validity.get().into_iter().for_each(|(validity, _)| validity.end());
+    }
+}
+
 /// Regions and windows by the upper 24 bits of their keys. The lower 8 bits of a window's key change
 /// with each binding.
 type Table = HashMap<u32, Entry, BuildHasherDefault<KeyHasher>>;
