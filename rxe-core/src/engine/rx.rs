@@ -163,12 +163,15 @@ impl Arrival<'_> {
     /// Delivers a train to the QP that it names: all of it at once, or packet by packet.
     #[inline(never)]
     fn deliver_train(&self, qp: &mut Qp, train: &Apart<'_>, events: &mut EventSink) {
-        if admit(qp, self.config, self.net, self.packet).is_ok()
-            && qp.receive_train(&mut self.ctx(events), self.net, self.packet)
-        {
+        if let Err(reason) = admit(qp, self.config, self.net, self.packet) {
+            // Its packets have the same addresses, and are of the same kind.
+            return self.drop_all(reason, events);
+        }
+        if qp.receive_train(&mut self.ctx(events), self.net, self.packet) {
             return;
         }
-        let one_by_one = train.with_payload_here(|train| {
+        let needs_payload = qp.may_take(self.packet);
+        let mut one_by_one = |train: &Apart<'_>| {
             for one in train.packets() {
                 let Ok(packet) = Packet::parse_apart(&one) else { continue };
                 let psn = Some(packet.psn());
@@ -178,8 +181,11 @@ impl Arrival<'_> {
                     events.emit(Event::Dropped { reason, qpn, psn });
                 }
             }
-        });
-        if one_by_one.is_err() {
+        };
+        if !needs_payload {
+            // It may be the sender's again already, as that of a duplicate.
+            one_by_one(&train.without_payload());
+        } else if train.with_payload_here(one_by_one).is_err() {
             self.drop_all(DropReason::PayloadGone, events);
         }
     }

@@ -566,3 +566,69 @@ fn the_data_before_a_refusal_is_not_lent() {
     let [(_, apart, _), (_, lent, trains)] = [How::Apart, How::Lent].map(|how| play(&case, how));
     assert!(trains > 0 && apart == lent);
 }
+
+/// Two lent trains of 16 packets of a WRITE, the first of which has arrived if it is to.
+fn two_trains(first_arrives: bool) -> (Pair, Vec<Record>) {
+    let mut pair = Pair::new();
+    pair.a.post(1, SendOp::Write { remote: pair.b.remote(0), imm: None }, 0, 1 << 15);
+    let mut batch = TxBatch::new(TxLimits::default());
+    let mut lane = Lane { room: usize::MAX, train: 1 << 14, lends: true, ..Lane::default() };
+    pair.a.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
+    assert!(lane.records.len() == 2 && lane.records.iter().all(|record| record.lent.is_some()));
+    if first_arrives {
+        hand_over(&mut pair.b, Time::ZERO, &lane.records[0], How::Lent);
+    }
+    for record in &mut lane.records {
+        record.lent.as_mut().unwrap().tokens[0].value ^= 1;
+    }
+    (pair, lane.records)
+}
+
+/// When a message is complete, its memory is the program's, but a copy of it may still be on the way.
+#[test]
+fn the_payload_of_a_duplicate_is_not_read() {
+    let (mut pair, records) = two_trains(true);
+    hand_over(&mut pair.b, Time::ZERO, &records[0], How::Lent);
+    let counters = pair.b.engine.counters();
+    assert_eq!((counters.duplicate_request, counters.dropped(DropReason::PayloadGone)), (16, 0));
+}
+
+/// The sender is told at once that something is missing.
+#[test]
+fn the_payload_behind_a_gap_is_not_read() {
+    let (mut pair, records) = two_trains(false);
+    hand_over(&mut pair.b, Time::ZERO, &records[1], How::Lent);
+    let counters = pair.b.engine.counters();
+    assert_eq!(counters.dropped(DropReason::PayloadGone), 0);
+    assert_eq!(counters.dropped(DropReason::GapAlreadyReported), 15);
+    pair.run_until_idle();
+    assert_eq!(causes(&pair.a.events()), [RetryCause::SequenceNak]);
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+}
+
+#[test]
+fn a_payload_for_who_does_not_take_it_is_not_read() {
+    let (mut pair, records) = two_trains(false);
+    let error = QpAttr { qp_state: QpState::Err, ..attributes() };
+    pair.b.modify(Time::ZERO, &error, AttrMask::STATE);
+    hand_over(&mut pair.b, Time::ZERO, &records[0], How::Lent);
+    assert_eq!(pair.b.engine.counters().dropped(DropReason::WrongQpState), 16);
+}
+
+/// READ data that comes twice, as after a timeout: the responder may have deregistered the region then.
+#[test]
+fn the_payload_of_a_stale_response_is_not_read() {
+    let mut pair = Pair::new();
+    pair.a.post(1, SendOp::Read { remote: pair.b.remote(0) }, 0, 1 << 14);
+    let mut batch = TxBatch::new(TxLimits::default());
+    let mut lane = Lane { room: usize::MAX, train: 1 << 14, lends: true, ..Lane::default() };
+    pair.a.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
+    hand_over(&mut pair.b, Time::ZERO, &lane.records.remove(0), How::Lent);
+    pair.b.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
+    let data = lane.records.remove(0);
+    hand_over(&mut pair.a, Time::ZERO, &data, How::Lent);
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+    assert!(pair.b.memory.deregister(pair.b.key));
+    hand_over(&mut pair.a, Time::ZERO, &data, How::Lent);
+    assert_eq!(pair.a.engine.counters().dropped(DropReason::StaleResponse), 16);
+}

@@ -16,6 +16,8 @@ pub enum Source<'a> {
     Kept(&'a [Span<'a>], &'a [Token]),
     /// Bytes that are still in the memory of another process.
     Lent(&'a dyn Lender),
+    /// So many bytes of a packet that is not executed: they cannot be read.
+    Nowhere(usize),
 }
 
 impl Source<'_> {
@@ -27,6 +29,7 @@ impl Source<'_> {
             Self::Spans([span]) => span.len(),
             Self::Spans(spans) | Self::Kept(spans, _) => spans.iter().map(Span::len).sum(),
             Self::Lent(lender) => lender.len(),
+            Self::Nowhere(len) => *len,
         }
     }
 
@@ -63,6 +66,7 @@ impl Source<'_> {
         match self {
             Self::Bytes(all) => out.copy_from_slice(all),
             Self::Lent(lender) => return read_lent(*lender, out),
+            Self::Nowhere(_) => return Err(AccessError::OutOfBounds),
             Self::Spans(spans) | Self::Kept(spans, _) => {
                 let mut rest = out;
                 for span in *spans {
@@ -88,6 +92,7 @@ impl Source<'_> {
             }
             Self::Spans(spans) | Self::Kept(spans, _) => append_spans(spans, out),
             Self::Lent(lender) => append_lent(*lender, out),
+            Self::Nowhere(_) => Err(AccessError::OutOfBounds),
         }
     }
 
@@ -102,6 +107,7 @@ impl Source<'_> {
             Self::Bytes(bytes) => write_spans(to, bytes),
             Self::Spans(spans) | Self::Kept(spans, _) => copy_spans(spans, to),
             Self::Lent(lender) => write_lent(*lender, to),
+            Self::Nowhere(_) => Err(AccessError::OutOfBounds),
         }
     }
 }

@@ -230,6 +230,15 @@ impl Qp {
         taken
     }
 
+    /// Whether one of these packets may be executed. Otherwise nobody looks at their payload.
+    pub(crate) fn may_take(&self, packet: &Packet<'_>) -> bool {
+        if packet.info().is_request {
+            self.recv.may_take(packet)
+        } else {
+            self.send.may_take(packet)
+        }
+    }
+
     /// The shared receive queue that an XRC request names, if it is known.
     fn xrc_target(&self, packet: &Packet<'_>) -> Option<Arc<SharedReceiveQueue>> {
         let srq = packet.xrc_srq()?;

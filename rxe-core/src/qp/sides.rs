@@ -122,6 +122,14 @@ impl SendSide {
         }
     }
 
+    /// Whether one of these responses may be awaited.
+    pub(super) fn may_take(&self, packet: &Packet<'_>) -> bool {
+        match self {
+            Self::Rc(requester) => requester.may_take(packet),
+            Self::Uc(_) | Self::Ud(_) => true,
+        }
+    }
+
     /// Prefetches what sending needs besides the side itself.
     pub(super) fn prefetch(&self) {
         if let Self::Rc(requester) = self {
@@ -242,6 +250,14 @@ impl RecvSide {
             QpType::Rc | QpType::XrcSend | QpType::XrcRecv => Self::Rc(rc::Responder::new(rq_psn)),
             QpType::Uc => Self::Uc(uc::Responder::new(rq_psn)),
             QpType::Ud => Self::Ud,
+        }
+    }
+
+    /// Whether one of these requests may be executed.
+    pub(super) fn may_take(&self, packet: &Packet<'_>) -> bool {
+        match self {
+            Self::Rc(responder) => responder.may_take(packet),
+            Self::Uc(_) | Self::Ud => true,
         }
     }
 

@@ -44,6 +44,11 @@ impl Requester {
         result.and_then(|()| self.reap(view, ctx))
     }
 
+    /// Whether one of these responses may be to something that waits for it.
+    pub(crate) fn may_take(&self, packet: &Packet<'_>) -> bool {
+        packet.next_psn().after(self.inflight.una()) && packet.psn().before(self.inflight.high())
+    }
+
     /// Takes a train of READ data, if all of its packets are awaited and can be written; whether it has. Otherwise
     /// nothing has happened, but that some of the data may have been written: the packets can be received one
     /// by one.

@@ -107,6 +107,12 @@ impl Responder {
         }
     }
 
+    /// Whether one of these packets may be executed: the others are duplicates, or behind a gap.
+    pub(crate) fn may_take(&self, packet: &Packet<'_>) -> bool {
+        let (first, end) = (packet.psn(), packet.next_psn());
+        self.ending.is_none() && !first.after(self.expected) && end.after(self.expected)
+    }
+
     /// Takes a train, if all of its packets are executed. Otherwise nothing has happened, but that some of its
     /// payload may have been written: the packets can be received one by one.
     #[inline(never)]

@@ -117,6 +117,8 @@ pub enum Held<'a> {
     Here(Span<'a>),
     /// In the memory of the process that has sent it.
     There(&'a dyn Lender),
+    /// It has so many bytes, and nobody wants to know them.
+    Nowhere(usize),
 }
 
 impl Held<'_> {
@@ -127,6 +129,7 @@ impl Held<'_> {
         match self {
             Self::Here(span) => span.len(),
             Self::There(lender) => lender.len(),
+            Self::Nowhere(len) => *len,
         }
     }
 }
@@ -195,6 +198,12 @@ impl<'a> Apart<'a> {
         let all = payload.span(0, payload.len() as u64).ok_or(AccessError::OutOfBounds)?;
         f(&Apart { payload: Held::Here(*all), ..*self });
         Ok(())
+    }
+
+    /// The same for who wants to know nothing of the payload: none is read.
+    pub(crate) fn without_payload(&self) -> Apart<'static> {
+        let Self { head, head_len, count, payload } = *self;
+        Apart { head, head_len, count, payload: Held::Nowhere(payload.len()) }
     }
 
     /// The headers, from the BTH on. Nothing in them has been checked.

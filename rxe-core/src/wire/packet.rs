@@ -151,6 +151,7 @@ impl<'a> Packet<'a> {
             None => Source::Bytes(self.payload()),
             Some(Held::Here(payload)) => Source::Spans(std::slice::from_ref(payload)),
             Some(Held::There(lender)) => Source::Lent(*lender),
+            Some(Held::Nowhere(len)) => Source::Nowhere(*len),
         }
     }
 

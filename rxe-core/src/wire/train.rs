@@ -7,15 +7,14 @@ impl<'a> Apart<'a> {
     /// ([`Apart::with_payload_here`]).
     pub fn packets(&self) -> impl Iterator<Item = Self> + use<'a> {
         let all = *self;
-        let is_here = matches!(all.payload, Held::Here(_));
-        let is_train = is_here && all.count() > 1 && Packet::parse_apart(&all).is_ok();
+        let is_there = matches!(all.payload, Held::There(_));
+        let is_train = !is_there && all.count() > 1 && Packet::parse_apart(&all).is_ok();
         let count = if is_train { all.count() } else { 1 };
         (0..count).filter_map(move |index| if is_train { all.nth(index) } else { Some(all) })
     }
 
     fn nth(&self, index: u16) -> Option<Self> {
         let train = Packet::parse_apart(self).ok()?;
-        let Held::Here(payload) = self.payload else { return None };
         let position = train.info().position.of_one(index.into(), self.count().into());
         let opcode = train.opcode().at(position)?;
         let (info, all) = (opcode.info()?, train.ext());
@@ -38,9 +37,14 @@ impl<'a> Apart<'a> {
             ..bth
         };
         let start = usize::from(index) * train.payload_len();
-        let len = train.payload_len().min(payload.len() - start);
+        let len = train.payload_len().min(self.payload.len() - start);
+        let payload = match self.payload {
+            Held::Here(payload) => Held::Here(payload.part(start, len)?),
+            Held::There(_) => return None,
+            Held::Nowhere(_) => Held::Nowhere(len),
+        };
         let mut head = Vec::with_capacity(Self::MAX_HEAD);
         emit::header(&mut head, &bth, &ext, len);
-        Self::new(&head, payload.part(start, len)?)
+        Self::held(&head, payload, 1)
     }
 }

@@ -194,18 +194,40 @@ impl Borrowed {
         let private = &mut private[..tail + 8 * tokens.len()];
         let began = Instant::now();
         if process_memory::read(self.pid, &ranges, &before, private).is_err() {
-            return Ok(Outcome::Refused);
+            return Ok(self.why_not());
         }
         let took = began.elapsed();
         let (last, words) = private.split_at(tail);
-        let valid =
-            words.chunks(8).zip(tokens).all(|(word, token)| *word == token.value.to_ne_bytes());
-        if !valid {
+        if !are_valid(tokens, words) {
             return Ok(Outcome::TakenBack);
         }
         Source::Bytes(last).write_to(&behind)?;
         Ok(Outcome::Read(took))
     }
+}
+
+impl Borrowed {
+    /// Why it could not be read. What was taken back may have been unmapped since, and says nothing about what
+    /// else the process lends.
+    #[cold]
+    fn why_not(&self) -> Outcome {
+        let tokens = &self.what.tokens;
+        let ranges = tokens.iter().map(|token| Range { addr: token.addr, len: 8 });
+        let ranges = ranges.collect::<SmallVec<[Range; 4]>>();
+        let mut words = [0; 8 * MAX_TOKENS];
+        let words = &mut words[..8 * tokens.len()];
+        let read = process_memory::read(self.pid, &ranges, &[], words);
+        if read.is_ok() && !are_valid(tokens, words) {
+            Outcome::TakenBack
+        } else {
+            Outcome::Refused
+        }
+    }
+}
+
+/// Whether these words are what the tokens say.
+fn are_valid(tokens: &[Token], words: &[u8]) -> bool {
+    words.chunks(8).zip(tokens).all(|(word, token)| *word == token.value.to_ne_bytes())
 }
 
 impl Lender for Borrowed {

@@ -199,6 +199,31 @@ fn after_something_that_cannot_be_read_bytes_are_sent() {
     });
 }
 
+/// As when a queue pair is destroyed, and its memory freed: that says nothing about what others send.
+#[test]
+fn what_is_taken_back_and_then_unmapped_is_no_reason_to_lend_no_more() {
+    in_namespace("", || {
+        let [mut from, mut to] = ends(OneCopy::Always, OneCopy::Auto);
+        let len = 16 << 10;
+        let (access, none) = (ProtFlags::READ | ProtFlags::WRITE, std::ptr::null_mut());
+        // SAFETY: a new mapping touches nothing that exists.
+        let map = unsafe { mmap_anonymous(none, len, access, MapFlags::PRIVATE) }.unwrap();
+        let start = std::ptr::NonNull::new(map.cast()).unwrap();
+        // SAFETY: the bytes are mapped.
+        let all = unsafe { WritableSpan::from_raw(start, len) };
+        let words = [Validity::new(), Validity::new()];
+        let tokens = [words[0].token(), words[1].token()];
+        send(&mut from, &Source::Kept(&[*all], &tokens), 4);
+        words[1].end();
+        // SAFETY: nobody in this process uses the mapping afterwards.
+        unsafe { munmap(map, len) }.unwrap();
+        assert_eq!(receive(&mut to), Got::Nothing);
+        let (buffer, bytes) = filled(len);
+        send(&mut from, &Source::Kept(&pieces(&buffer, &[len as u64]), &[words[1].token()]), 4);
+        assert!(receive(&mut to) == Got::Lent(bytes));
+    });
+}
+
 /// What another process may write in the place of a description: the ring is given up.
 #[test]
 fn descriptions_that_lie_are_refused() {
