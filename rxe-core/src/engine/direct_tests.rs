@@ -18,6 +18,8 @@ pub(super) struct Lane {
     pub(super) room: usize,
     /// Bytes of payload that a train has at most.
     pub(super) train: usize,
+    /// Less than that, if it has to be copied: then the receiver reads no more pieces than 8 by itself.
+    pub(super) most: Option<usize>,
     /// The receiver reads what it may by itself.
     pub(super) lends: bool,
     pub(super) records: Vec<Record>,
@@ -85,11 +87,16 @@ impl Direct for Lane {
         }
         let (net, head, mut payload, mut lent) = (*net, head.to_vec(), Buffer::zeroed(0), None);
         match source {
-            Source::Kept(spans, tokens) if self.lends => {
+            Source::Kept(spans, tokens)
+                if self.lends && self.most.is_none_or(|_| spans.len() <= 8) =>
+            {
                 assert!(count > 1 && !tokens.is_empty());
                 let place = |span: &Span<'_>| (span.as_ptr().addr().get() as u64, span.len());
                 let pieces = spans.iter().map(place).collect();
                 lent = Some(Lent { pieces, tokens: tokens.to_vec() });
+            }
+            _ if self.most.is_some_and(|most| source.len() > most) => {
+                return Ok(Placed::Elsewhere);
             }
             _ => {
                 payload = Buffer::zeroed(source.len());
@@ -100,8 +107,8 @@ impl Direct for Lane {
         Ok(Placed::Sent)
     }
 
-    fn max_train(&mut self, _: &NetHeader, _: Qpn, _: bool) -> usize {
-        self.train
+    fn max_train(&mut self, _: &NetHeader, _: Qpn, kept: bool) -> usize {
+        if kept { self.train } else { self.most.unwrap_or(self.train) }
     }
 }
 

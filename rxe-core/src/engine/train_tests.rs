@@ -8,9 +8,9 @@ use super::direct_tests::{Lane, Record};
 use crate::event::{Counters, RetryCause};
 use crate::mem::{Access, Binding, Buffer, RegionChange, WindowType};
 use crate::qp::{AttrMask, QpAttr, QpCap, QpState, QpType};
-use crate::queue::{Completion, Remote, SendFlags, SendOp, Status};
+use crate::queue::{Completion, Payload, Remote, SendFlags, SendOp, SendRequest, Status};
 use crate::testing::{BASE, PD, Pair, Side, attributes, causes};
-use crate::types::{AckTimeout, Mtu, Time};
+use crate::types::{AckTimeout, Key, Mtu, Time};
 use crate::wire::{Apart, DropReason, Frame, TxBatch, TxLimits};
 
 /// What becomes of a record on its way.
@@ -497,6 +497,17 @@ fn what_is_lent_is_nothing_once_the_program_has_its_memory_back() {
     }
 }
 
+/// The key of a window to the first bytes of a side's memory.
+fn window(of: &Side) -> Key {
+    let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::MW_BIND;
+    let region = of.memory.register(PD, of.buffer.clone(), BASE, access, || 0x900).unwrap();
+    let window = of.memory.create_window(PD, WindowType::Type1, || 0xa00);
+    let (addr, length) = (BASE, 1 << 16);
+    let binding = Binding { region, addr, length, access: Access::REMOTE_READ };
+    of.memory.guard().bind(PD, of.qp.qpn(), window, 0, binding).unwrap();
+    of.memory.window_key(window).unwrap()
+}
+
 /// A window may be unbound from its region at any time, and nobody tells who reads there.
 #[test]
 fn what_is_read_by_way_of_a_window_is_not_lent() {
@@ -504,14 +515,7 @@ fn what_is_read_by_way_of_a_window_is_not_lent() {
         let Pair { mut a, mut b, .. } = Pair::new();
         let mut key = b.key;
         if by_window {
-            let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::MW_BIND;
-            let own = b.buffer.clone();
-            let region = b.memory.register(PD, own, BASE, access, || 0x900).unwrap();
-            let window = b.memory.create_window(PD, WindowType::Type1, || 0xa00);
-            let (addr, length) = (BASE, 1 << 16);
-            let binding = Binding { region, addr, length, access: Access::REMOTE_READ };
-            b.memory.guard().bind(PD, b.qp.qpn(), window, 0, binding).unwrap();
-            key = b.memory.window_key(window).unwrap();
+            key = window(&b);
         }
         a.post(1, SendOp::Read { remote: Remote { addr: BASE, rkey: key } }, 0, 1 << 14);
         let mut batch = TxBatch::new(TxLimits::default());
@@ -631,4 +635,30 @@ fn the_payload_of_a_stale_response_is_not_read() {
     assert!(pair.b.memory.deregister(pair.b.key));
     hand_over(&mut pair.a, Time::ZERO, &data, How::Lent);
     assert_eq!(pair.a.engine.counters().dropped(DropReason::StaleResponse), 16);
+}
+
+/// A way that carries longer trains lent than as bytes cannot lend everything: then trains are shorter.
+#[test]
+fn what_is_not_lent_leaves_in_trains_too() {
+    let counts = |pair: &mut Side| {
+        let mut batch = TxBatch::new(TxLimits::default());
+        let (room, lends, most) = (usize::MAX, true, Some(4 << 10));
+        let mut lane = Lane { room, train: 16 << 10, lends, most, ..Lane::default() };
+        pair.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
+        assert!(batch.is_empty(), "there is always room");
+        let what = |record: &Record| (record.count, record.lent.is_some());
+        (lane.records.iter().map(what).collect::<Vec<_>>(), lane.records)
+    };
+    // More pieces than a record may name.
+    let mut pair = Pair::with(&attributes(), QpCap { max_send_sge: 16, ..QpCap::default() });
+    let sges = (0..16).map(|at| pair.a.sge(at << 10, 1 << 10)).collect();
+    let write = SendOp::Write { remote: pair.b.remote(0), imm: None };
+    pair.a.qp.post_send(SendRequest::new(1, write, Payload::Sges(sges))).unwrap();
+    assert_eq!(counts(&mut pair.a).0, [(4, true), (4, true), (8, true)]);
+    // By way of a window.
+    let Pair { mut a, mut b, .. } = Pair::new();
+    a.post(1, SendOp::Read { remote: Remote { addr: BASE, rkey: window(&b) } }, 0, 1 << 14);
+    let (_, request) = counts(&mut a);
+    hand_over(&mut b, Time::ZERO, &request[0], How::Lent);
+    assert_eq!(counts(&mut b).0, [(4, false); 4]);
 }

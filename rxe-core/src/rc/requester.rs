@@ -176,8 +176,11 @@ impl Requester {
         }
         let Some(count) = self.admitted(view) else { return 0 };
         let train = self.train(view, ctx, budget);
-        if train > 1 && self.emit_train(view, ctx, batch, train) {
-            return train;
+        if train > 1 {
+            let sent = self.emit_train(view, ctx, batch, train);
+            if sent > 0 {
+                return sent;
+            }
         }
         u32::from(self.emit(view, ctx, batch, count, None))
     }
@@ -241,7 +244,8 @@ impl Requester {
         (room > 0).then_some(1)
     }
 
-    /// As [`Requester::emit`], apart from the way of single packets.
+    /// As [`Requester::emit`], apart from the way of single packets. Returns how many packets were sent: a train
+    /// that the way out would only lend, and cannot, is shorter.
     #[inline(never)]
     fn emit_train(
         &mut self,
@@ -249,8 +253,14 @@ impl Requester {
         ctx: &mut Ctx<'_>,
         batch: &mut TxBatch,
         count: u32,
-    ) -> bool {
-        self.emit(view, ctx, batch, count, Some(view.handle.token()))
+    ) -> u32 {
+        let kept = Some(view.handle.token());
+        if self.emit(view, ctx, batch, count, kept) {
+            return count;
+        }
+        let shorter = u32::from(ctx.max_train(view, false));
+        let sent = (2..count).contains(&shorter) && self.emit(view, ctx, batch, shorter, kept);
+        if sent { shorter } else { 0 }
     }
 
     /// Sends the next `count` PSNs: a packet, a train, or a READ request. Returns `false` if that is not possible; for

@@ -533,9 +533,10 @@ fn send_data(
     most: Most,
 ) -> Result<usize, AccessError> {
     let left = usize::try_from(read.packets - read.sent).unwrap_or(usize::MAX).min(most.packets);
-    let train = if left > 1 { left.min(ctx.max_train(view, most.keeps).into()) } else { 1 };
+    let keeps = most.keeps && left > 1 && ctx.mem.token(read.rkey).is_some();
+    let train = if left > 1 { left.min(ctx.max_train(view, keeps).into()) } else { 1 };
     // If a part of the memory may not be read, the packets before it are sent nevertheless.
-    if train > 1 && send_some(view, ctx, batch, read, (train, most.keeps)) == Ok(true) {
+    if train > 1 && send_some(view, ctx, batch, read, (train, keeps)) == Ok(true) {
         return Ok(train);
     }
     send_some(view, ctx, batch, read, (1, false)).map(|_| 1)
