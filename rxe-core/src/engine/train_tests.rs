@@ -1,5 +1,6 @@
 //! Trains ([`Apart`](crate::wire::Apart)): whatever happens, one has the effect of its packets.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -8,7 +9,10 @@ use super::direct_tests::{Lane, Record};
 use crate::event::{Counters, RetryCause};
 use crate::mem::{Access, Binding, Buffer, RegionChange, WindowType};
 use crate::qp::{AttrMask, QpAttr, QpCap, QpState, QpType};
-use crate::queue::{Completion, Payload, Remote, SendFlags, SendOp, SendRequest, Status};
+use crate::queue::{
+    Completion, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, SharedReceiveQueue,
+    Status,
+};
 use crate::testing::{BASE, PD, Pair, Side, attributes, causes};
 use crate::types::{AckTimeout, Key, Mtu, Time};
 use crate::wire::{Apart, DropReason, Frame, TxBatch, TxLimits};
@@ -661,4 +665,36 @@ fn what_is_not_lent_leaves_in_trains_too() {
     let (_, request) = counts(&mut a);
     hand_over(&mut b, Time::ZERO, &request[0], How::Lent);
     assert_eq!(counts(&mut b).0, [(4, false); 4]);
+}
+
+/// A message that was lost with its payload has taken a receive; the next may name another queue.
+#[test]
+fn a_receive_is_used_for_its_own_shared_queue_only() {
+    let Pair { mut a, mut b, .. } =
+        Pair::of(QpType::XrcSend, &attributes(), QpCap::default(), false);
+    let len = 16 << 10;
+    let other = SharedReceiveQueue::new_xrc(0x13, PD, 64, 4, Arc::clone(&b.cq));
+    let other = Arc::new(other);
+    assert!(b.qp.init().xrcd.as_ref().unwrap().add(Arc::clone(&other)));
+    for (id, srq) in [(7, b.srq.as_ref().unwrap()), (8, &other)] {
+        let sges = [b.sge(id << 16, len)].into_iter().collect();
+        srq.post_recv(RecvRequest { id, sges }).unwrap();
+    }
+    let mut batch = TxBatch::new(TxLimits::default());
+    let mut lane = Lane { room: usize::MAX, train: len, lends: true, ..Lane::default() };
+    // The first packet of a peer comes by itself.
+    a.post(0, SendOp::Write { remote: b.remote(0), imm: None }, 0, 8);
+    a.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
+    hand_over(&mut b, Time::ZERO, &lane.records.remove(0), How::Lent);
+    a.post(1, SendOp::Send { imm: None }, 0, len);
+    a.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
+    let mut record = lane.records.remove(0);
+    record.lent.as_mut().unwrap().tokens[0].value ^= 1;
+    hand_over(&mut b, Time::ZERO, &record, How::Lent);
+    assert_eq!(b.engine.counters().dropped(DropReason::PayloadGone), 16);
+    record.lent.as_mut().unwrap().tokens[0].value ^= 1;
+    assert_eq!(record.head[15], 0x12);
+    record.head[15] = 0x13;
+    hand_over(&mut b, Time::ZERO, &record, How::Lent);
+    assert_eq!(b.outcomes(), [(7, Status::WorkRequestFlushed), (8, Status::Success)]);
 }

@@ -26,8 +26,7 @@ pub(crate) struct Assembly {
 #[derive(Debug)]
 struct Spare {
     receive: RecvRequest,
-    /// The shared queue that an XRC message named. Such a message is given up only when its queue
-    /// pair ends, so no message for another queue takes the receive.
+    /// The shared queue that an XRC message named.
     target: Option<Arc<SharedReceiveQueue>>,
 }
 
@@ -90,7 +89,25 @@ impl Assembly {
 
     /// Takes the next receive.
     fn take_receive(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
-        self.spare.take().map(|spare| spare.receive).or_else(|| view.take_receive(ctx))
+        let number = |target: Option<&Arc<SharedReceiveQueue>>| target.map(|srq| srq.number());
+        match self.spare.as_ref().map(|spare| number(spare.target.as_ref())) {
+            None => view.take_receive(ctx),
+            Some(named) if named == number(view.target) => {
+                self.spare.take().map(|spare| spare.receive)
+            }
+            Some(_) => {
+                // Its message has not come again, but one for another queue: no other will use it.
+                self.flush_spare(view, ctx);
+                view.take_receive(ctx)
+            }
+        }
+    }
+
+    fn flush_spare(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
+        if let Some(Spare { receive, target }) = self.spare.take().map(|spare| *spare) {
+            let view = QpView { target: target.as_ref(), ..*view };
+            complete_receive_failed(&view, ctx, &receive, Status::WorkRequestFlushed);
+        }
     }
 
     fn fill(
@@ -214,10 +231,7 @@ impl Assembly {
     /// Completes the receive in use and those of the QP's own queue as flushed.
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         self.fail(view, ctx, Status::WorkRequestFlushed);
-        if let Some(Spare { receive, target }) = self.spare.take().map(|spare| *spare) {
-            let view = QpView { target: target.as_ref(), ..*view };
-            complete_receive_failed(&view, ctx, &receive, Status::WorkRequestFlushed);
-        }
+        self.flush_spare(view, ctx);
         while let Some(receive) = view.handle.rq.take_own() {
             complete_receive_failed(view, ctx, &receive, Status::WorkRequestFlushed);
         }
