@@ -33,10 +33,10 @@ pub(super) struct Lent {
 }
 
 /// This process's memory at an address, by way of the system.
-fn at(addr: u64, len: usize) -> Vec<u8> {
+fn at(addr: u64, len: usize) -> Result<Vec<u8>, AccessError> {
     let mut bytes = vec![0; len];
-    File::open("/proc/self/mem").unwrap().read_exact_at(&mut bytes, addr).unwrap();
-    bytes
+    let read = File::open("/proc/self/mem").unwrap().read_exact_at(&mut bytes, addr);
+    read.map(|()| bytes).map_err(|_| AccessError::OutOfBounds)
 }
 
 impl Lender for Lent {
@@ -45,9 +45,14 @@ impl Lender for Lent {
     }
 
     fn read(&self, to: &[WritableSpan<'_>]) -> Result<(), AccessError> {
-        let bytes: Vec<u8> = self.pieces.iter().flat_map(|&(addr, len)| at(addr, len)).collect();
-        if self.tokens.iter().any(|token| at(token.addr, 8) != token.value.to_ne_bytes()) {
-            return Err(AccessError::OutOfBounds);
+        let mut bytes = Vec::new();
+        for &(addr, len) in &self.pieces {
+            bytes.extend(at(addr, len)?);
+        }
+        for token in &self.tokens {
+            if at(token.addr, 8)? != token.value.to_ne_bytes() {
+                return Err(AccessError::OutOfBounds);
+            }
         }
         Source::Bytes(&bytes).write_to(to)
     }

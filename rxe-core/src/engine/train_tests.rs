@@ -10,10 +10,10 @@ use crate::event::{Counters, RetryCause};
 use crate::mem::{Access, Binding, Buffer, RegionChange, WindowType};
 use crate::qp::{AttrMask, QpAttr, QpCap, QpState, QpType};
 use crate::queue::{
-    Completion, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest, SharedReceiveQueue,
-    Status,
+    Completion, CompletionOp, Payload, RecvRequest, Remote, SendFlags, SendOp, SendRequest,
+    SharedReceiveQueue, Status,
 };
-use crate::testing::{BASE, PD, Pair, Side, attributes, causes};
+use crate::testing::{BASE, MEMORY, PD, Pair, Side, attributes, causes};
 use crate::types::{AckTimeout, Key, Mtu, Time};
 use crate::wire::{Apart, DropReason, Frame, TxBatch, TxLimits};
 
@@ -697,4 +697,158 @@ fn a_receive_is_used_for_its_own_shared_queue_only() {
     record.head[15] = 0x13;
     hand_over(&mut b, Time::ZERO, &record, How::Lent);
     assert_eq!(b.outcomes(), [(7, Status::WorkRequestFlushed), (8, Status::Success)]);
+}
+
+/// What happens next, while records are on their way for as long as that takes.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// A side sends.
+    Sends(usize),
+    /// The oldest record that a side has sent arrives, so many times.
+    Arrives(usize, usize),
+    /// So many milliseconds pass.
+    Waits(u64),
+    /// A side gets all of its memory back.
+    TakesBack(usize, Back),
+}
+
+fn next() -> impl Strategy<Value = Next> {
+    let back = prop::sample::select(
+        &[Back::Error, Back::Reset, Back::Destroyed, Back::Deregistered, Back::Reregistered][..],
+    );
+    prop_oneof![
+        20 => (0..2_usize).prop_map(Next::Sends),
+        40 => (0..2_usize, prop_oneof![8 => Just(1_usize), 1 => Just(0), 1 => Just(2)])
+            .prop_map(|(from, times)| Next::Arrives(from, times)),
+        4 => (1..30_u64).prop_map(Next::Waits),
+        1 => (0..2_usize, back).prop_map(|(side, back)| Next::TakesBack(side, back)),
+    ]
+}
+
+/// Messages of the test below, and how far apart they are in memory.
+const MESSAGES: usize = 6;
+const APART: usize = 80_000;
+
+/// The bytes of a message.
+fn text(id: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (1 + (i + id * 37) % 199).to_le_bytes()[0]).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    /// Each program writes to its memory as soon as that is its own again. Whatever gets lost or taken back on
+    /// the way, who has a success has the bytes that were sent.
+    #[test]
+    fn a_success_has_the_bytes_that_were_sent(
+        work in prop::collection::vec((work(), 1..APART), 1..=MESSAGES),
+        nexts in prop::collection::vec(next(), 1..200),
+        (train, srq) in (2048..40_000_usize, any::<bool>()),
+    ) {
+        let Pair { mut a, mut b, .. } = Pair::of(QpType::Rc, &attributes(), QpCap::default(), srq);
+        let junk = |side: &Side, at, len| side.fill(at, &vec![0xee; len]);
+        // What READs give is behind all other messages.
+        let at = |id: usize| (id * APART) as u64;
+        let mut is_read = [false; MESSAGES];
+        for (id, &(work, len)) in work.iter().enumerate() {
+            let to = b.remote(at(id));
+            let op = match work {
+                Work::Read => {
+                    is_read[id] = true;
+                    b.fill(at(MESSAGES + id), &text(id, len));
+                    SendOp::Read { remote: b.remote(at(MESSAGES + id)) }
+                }
+                Work::Write => SendOp::Write { remote: to, imm: None },
+                Work::WriteWithImmediate { .. } => SendOp::Write { remote: to, imm: Some(1) },
+                Work::Send { .. } | Work::SendInvalidate => SendOp::Send { imm: None },
+            };
+            if !is_read[id] {
+                a.fill(at(id), &text(id, len));
+            }
+            if !matches!(work, Work::Read | Work::Write) {
+                b.receive(id as u64, at(id), len);
+            }
+            a.post(id as u64, op, at(id), len);
+        }
+        let first = [&a, &b].map(|side| side.bytes(0, MEMORY));
+        let (mut ways, mut now) = ([Vec::new(), Vec::new()], Time::ZERO);
+        let (mut gone, mut destroyed) = ([false; 2], [false; 2]);
+        for next in nexts {
+            match next {
+                Next::Sends(side) => {
+                    let from = if side == 0 { &mut a } else { &mut b };
+                    let mut batch =
+                        TxBatch::new(TxLimits { batch_bytes: 1 << 20, ..TxLimits::default() });
+                    let (room, lends) = (usize::MAX, true);
+                    let mut lane = Lane { room, train, lends, ..Lane::default() };
+                    from.engine.poll_transmit_with(now, &mut batch, Some(&mut lane));
+                    ways[side].append(&mut lane.records);
+                }
+                Next::Arrives(side, times) if !ways[side].is_empty() => {
+                    let record = ways[side].remove(0);
+                    let to = if side == 0 { &mut b } else { &mut a };
+                    (0..times).for_each(|_| hand_over(to, now, &record, How::Lent));
+                }
+                Next::Arrives(..) => {}
+                Next::Waits(time) => {
+                    now = now + Duration::from_millis(time);
+                    a.engine.handle_timeout(now);
+                    b.engine.handle_timeout(now);
+                }
+                Next::TakesBack(side, back) => {
+                    let of = if side == 0 { &mut a } else { &mut b };
+                    let state = |qp_state| QpAttr { qp_state, ..attributes() };
+                    match back {
+                        Back::Error | Back::Reset if destroyed[side] => {}
+                        Back::Error if of.engine.query_qp(of.qp.qpn()).unwrap().qp_state == QpState::Reset => {}
+                        Back::Error => of.modify(now, &state(QpState::Err), AttrMask::STATE),
+                        Back::Reset => of.modify(now, &state(QpState::Reset), AttrMask::STATE),
+                        Back::Destroyed if destroyed[side] => {}
+                        Back::Destroyed => {
+                            of.engine.destroy_qp(of.qp.qpn()).unwrap();
+                            destroyed[side] = true;
+                        }
+                        Back::Deregistered => {
+                            of.memory.deregister(of.key);
+                        }
+                        _ => {
+                            // Other memory, in which the same stands.
+                            let buffer = Buffer::zeroed(MEMORY);
+                            buffer.span(0, MEMORY as u64).unwrap().write(&first[side]).unwrap();
+                            let memory = Some((buffer, BASE));
+                            let change = RegionChange { memory, ..RegionChange::default() };
+                            let _ = of.memory.reregister(of.key, change);
+                        }
+                    }
+                    gone[side] = true;
+                }
+            }
+            // Those of what has just arrived.
+            for done in b.completions() {
+                let id = usize::try_from(done.id).unwrap();
+                let is_right = b.bytes(at(id), work[id].1) == text(id, work[id].1);
+                let is_imm = done.op == CompletionOp::RecvRdmaWithImm;
+                if done.status == Status::Success && !gone[1] {
+                    prop_assert!(is_imm || is_right, "receive {id}");
+                }
+            }
+            for done in a.completions() {
+                let id = usize::try_from(done.id).unwrap();
+                let (side, was_gone) = if is_read[id] { (&a, gone[0]) } else { (&b, gone[1]) };
+                let is_right = side.bytes(at(id), work[id].1) == text(id, work[id].1);
+                if done.status == Status::Success && !was_gone {
+                    prop_assert!(is_right, "message {id}");
+                }
+                if !is_read[id] {
+                    junk(&a, at(id), work[id].1);
+                }
+            }
+            for (side, of) in [&a, &b].into_iter().enumerate() {
+                // What a side receives is its own, too, but nobody knows then what should be there.
+                if gone[side] {
+                    junk(of, 0, MEMORY);
+                }
+            }
+        }
+    }
 }
