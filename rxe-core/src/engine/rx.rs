@@ -187,6 +187,7 @@ impl Arrival<'_> {
             one_by_one(&train.without_payload());
         } else if train.with_payload_here(one_by_one).is_err() {
             self.drop_all(DropReason::PayloadGone, events);
+            qp.miss(&mut self.ctx(events), self.packet);
         }
     }
 

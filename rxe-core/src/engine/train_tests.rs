@@ -852,3 +852,41 @@ proptest! {
         }
     }
 }
+
+/// A program may ask for no timeout, and between processes of one host nothing else is lost.
+#[test]
+fn what_cannot_be_read_is_missed_at_once() {
+    let attr = QpAttr { timeout: AckTimeout::new(0).unwrap(), ..attributes() };
+    for is_read in [false, true] {
+        let Pair { mut a, mut b, .. } = Pair::with(&attr, QpCap::default());
+        let len = 16 << 10;
+        [&a, &b].into_iter().for_each(|side| side.fill(0, &vec![1; len]));
+        let remote = b.remote(if is_read { 0 } else { 500_000 });
+        let op =
+            if is_read { SendOp::Read { remote } } else { SendOp::Write { remote, imm: None } };
+        // The first packet of a peer comes by itself.
+        a.post(0, SendOp::Write { remote: b.remote(900_000), imm: None }, 0, 8);
+        a.post(1, op, if is_read { 500_000 } else { 0 }, len);
+        let mut batch = TxBatch::new(TxLimits::default());
+        let mut lane = Lane { room: usize::MAX, train: len, lends: true, ..Lane::default() };
+        for _ in 0..4 {
+            a.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
+            for mut record in lane.records.drain(..) {
+                record.lent.iter_mut().for_each(|lent| lent.tokens[0].value ^= 1);
+                hand_over(&mut b, Time::ZERO, &record, How::Lent);
+            }
+            b.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
+            for mut record in lane.records.drain(..) {
+                record.lent.iter_mut().for_each(|lent| lent.tokens[0].value ^= 1);
+                hand_over(&mut a, Time::ZERO, &record, How::Lent);
+            }
+            lane.lends = false;
+        }
+        let [lost, own] = if is_read { [&a, &b] } else { [&b, &a] };
+        assert_eq!(lost.engine.counters().dropped(DropReason::PayloadGone), 16);
+        assert_eq!(own.engine.counters().dropped(DropReason::PayloadGone), 0);
+        assert_eq!(a.outcomes(), [(0, Status::Success), (1, Status::Success)], "{is_read}");
+        let to = if is_read { &a } else { &b };
+        assert!(to.bytes(500_000, len) == vec![1; len]);
+    }
+}

@@ -239,6 +239,18 @@ impl Qp {
         }
     }
 
+    /// Packets that might be executed ([`Qp::may_take`]) have come without their payload: the first is missed,
+    /// as when another comes behind one that was lost. It need not wait for a timeout, which there may not be.
+    pub(crate) fn miss(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
+        let view = view_of!(self, ctx);
+        let result = if packet.info().is_request {
+            self.recv.miss(&view, ctx, packet)
+        } else {
+            self.send.miss(&view, ctx, packet)
+        };
+        self.apply_outcome(ctx, result);
+    }
+
     /// The shared receive queue that an XRC request names, if it is known.
     fn xrc_target(&self, packet: &Packet<'_>) -> Option<Arc<SharedReceiveQueue>> {
         let srq = packet.xrc_srq()?;

@@ -122,6 +122,19 @@ impl SendSide {
         }
     }
 
+    /// These responses have come without their payload.
+    pub(super) fn miss(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), ConnectionError> {
+        match self {
+            Self::Rc(requester) => requester.miss(view, ctx, packet),
+            Self::Uc(_) | Self::Ud(_) => Ok(()),
+        }
+    }
+
     /// Whether one of these responses may be awaited.
     pub(super) fn may_take(&self, packet: &Packet<'_>) -> bool {
         match self {
@@ -250,6 +263,19 @@ impl RecvSide {
             QpType::Rc | QpType::XrcSend | QpType::XrcRecv => Self::Rc(rc::Responder::new(rq_psn)),
             QpType::Uc => Self::Uc(uc::Responder::new(rq_psn)),
             QpType::Ud => Self::Ud,
+        }
+    }
+
+    /// These requests have come without their payload.
+    pub(super) fn miss(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), ConnectionError> {
+        match self {
+            Self::Rc(responder) => responder.miss(view, ctx, packet),
+            Self::Uc(_) | Self::Ud => Ok(()),
         }
     }
 

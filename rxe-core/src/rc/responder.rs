@@ -113,6 +113,20 @@ impl Responder {
         self.ending.is_none() && !first.after(self.expected) && end.after(self.expected)
     }
 
+    /// The expected packet is among these, but their payload is lost. The NAK is that of a gap.
+    pub(crate) fn miss(
+        &mut self,
+        view: &QpView<'_>,
+        ctx: &mut Ctx<'_>,
+        packet: &Packet<'_>,
+    ) -> Result<(), ConnectionError> {
+        if !(self.refused && self.responses.take_resend()) {
+            self.dropped_to = self.expected;
+        }
+        self.note_dropped(packet.next_psn().sub(1));
+        self.refuse(view, ctx, ResponderError::SequenceGap, None)
+    }
+
     /// Takes a train, if all of its packets are executed. Otherwise nothing has happened, but that some of its
     /// payload may have been written: the packets can be received one by one.
     #[inline(never)]
