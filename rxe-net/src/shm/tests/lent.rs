@@ -279,3 +279,63 @@ fn descriptions_that_lie_are_refused() {
         assert_eq!(play(Token { addr, value: value ^ 1 }, lent(2), &right), (0, 0));
     });
 }
+
+/// Numbers that fit somewhere, and those next to them, in any order: nothing panics, and nothing is handed over
+/// with another length than is read.
+#[test]
+fn whatever_a_description_says_is_read_or_refused() {
+    in_namespace("", || {
+        let mut to = open_with("127.0.0.2", OneCopy::Auto);
+        let (valid, memory_of_peer) = (Validity::new(), vec![7u8; 256 << 10]);
+        let Token { addr, value } = valid.token();
+        let start = memory_of_peer.as_ptr() as u64;
+        let numbers =
+            [0, 1, 2, 8, 9, 1024, 8192, 256 << 10, start, addr, value, u64::MAX, u64::MAX - 4096];
+        let header = message::emit_header(&net(), 1);
+        let mut state = 0x1234_5678_9abc_def1_u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        let mut read = 0;
+        for _ in 0..3000 {
+            let pick = |at: u64| numbers[usize::try_from(at).unwrap()];
+            let mut words = Vec::new();
+            if random(2) == 0 {
+                // Right but for some numbers.
+                words.extend([1, 1, start, 512 << random(10), addr, value]);
+                (0..random(3)).for_each(|_| {
+                    let at = usize::try_from(random(6)).unwrap();
+                    words[at] = pick(random(13));
+                });
+            } else {
+                (0..random(40)).for_each(|_| words.push(pick(random(13))));
+            }
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            let record = [&header[..], &MIDDLE, &bytes].concat();
+            let count = u32::try_from(random(256)).unwrap();
+            let head_len = [12, 12, 12, 0, 28][usize::try_from(random(5)).unwrap()];
+            let flags = [1 | 4, 1 | 4, 4, 1 | 2 | 4][usize::try_from(random(4)).unwrap()];
+            let wake = WakeUp::new().unwrap();
+            let offer = link::offer(Token { addr, value });
+            let mut offered = offer_with(&memory("127.0.0.2"), &offer, wake).unwrap();
+            to.look_around();
+            let tag = 2 | flags << 8 | head_len << 16 | count << 24;
+            offered.ring.push(tag, [&record, &[]]).unwrap();
+            to.receive(64, &mut |frame| {
+                let len = frame.apart[0].payload.len();
+                assert!((1..=256 << 10).contains(&len));
+                let _ = frame.apart[0].with_payload_here(|train| {
+                    assert_eq!(train.payload.len(), len);
+                    read += 1;
+                });
+            })
+            .unwrap();
+            drop(offered);
+            while !to.incoming.is_empty() {
+                to.look_around();
+            }
+        }
+        assert!(read > 100, "{read}");
+    });
+}
