@@ -890,3 +890,17 @@ fn what_cannot_be_read_is_missed_at_once() {
         assert!(to.bytes(500_000, len) == vec![1; len]);
     }
 }
+
+/// What is lent may be lost, which is an error at once without retries.
+#[test]
+fn who_may_not_try_again_lends_nothing() {
+    for (retry_cnt, lends) in [(0, false), (1, true)] {
+        let attr = QpAttr { retry_cnt, ..attributes() };
+        let Pair { mut a, b, .. } = Pair::with(&attr, QpCap::default());
+        a.post(1, SendOp::Write { remote: b.remote(0), imm: None }, 0, 1 << 14);
+        let mut batch = TxBatch::new(TxLimits::default());
+        let mut lane = Lane { room: usize::MAX, train: 1 << 14, lends: true, ..Lane::default() };
+        a.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
+        assert_eq!((lane.records[0].count, lane.records[0].lent.is_some()), (16, lends));
+    }
+}

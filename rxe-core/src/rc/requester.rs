@@ -213,7 +213,7 @@ impl Requester {
             _ => 1,
         };
         // First, as this is a question of each packet on every way out.
-        let most = if left < 2 { 1 } else { u32::from(ctx.max_train(view, true)) };
+        let most = if left < 2 { 1 } else { u32::from(ctx.max_train(view, may_lend(view))) };
         if most < 2 {
             return 1;
         }
@@ -254,7 +254,7 @@ impl Requester {
         batch: &mut TxBatch,
         count: u32,
     ) -> u32 {
-        let kept = Some(view.handle.token());
+        let kept = may_lend(view).then(|| view.handle.token());
         if self.emit(view, ctx, batch, count, kept) {
             return count;
         }
@@ -527,6 +527,13 @@ impl Requester {
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.retry.deadline()
     }
+}
+
+/// Whether the peer may read the payload by itself. If it cannot after all, that is a lost packet, so it is to be
+/// sent again.
+#[inline]
+fn may_lend(view: &QpView<'_>) -> bool {
+    view.attr.retry_cnt > 0
 }
 
 #[cfg(test)]
