@@ -904,3 +904,56 @@ fn who_may_not_try_again_lends_nothing() {
         assert_eq!((lane.records[0].count, lane.records[0].lent.is_some()), (16, lends));
     }
 }
+
+proptest! {
+    /// No program waits for a timeout that it has not asked for, whatever else was on the way.
+    #[test]
+    fn memory_that_cannot_be_read_stops_nothing(
+        work in prop::collection::vec((work(), 1..APART), 1..=MESSAGES),
+        (train, srq) in (2048..40_000_usize, any::<bool>()),
+        (unreadable, mtu) in (any::<[bool; 2]>(), prop::sample::select(&[Mtu::M256, Mtu::M1024, Mtu::M4096][..])),
+    ) {
+        let attr =
+            QpAttr { timeout: AckTimeout::new(0).unwrap(), path_mtu: mtu, ..attributes() };
+        let Pair { mut a, mut b, .. } = Pair::of(QpType::Rc, &attr, QpCap::default(), srq);
+        let at = |id: usize| (id * APART) as u64;
+        for (id, &(work, len)) in work.iter().enumerate() {
+            let (to, imm) = (b.remote(at(id)), None);
+            let (op, from) = match work {
+                Work::Read => (SendOp::Read { remote: b.remote(at(MESSAGES + id)) }, &b),
+                Work::Write => (SendOp::Write { remote: to, imm }, &a),
+                Work::WriteWithImmediate { .. } => (SendOp::Write { remote: to, imm: Some(1) }, &a),
+                Work::Send { .. } | Work::SendInvalidate => (SendOp::Send { imm }, &a),
+            };
+            let is_read = matches!(work, Work::Read);
+            from.fill(at(if is_read { MESSAGES + id } else { id }), &text(id, len));
+            if !matches!(work, Work::Read | Work::Write) {
+                b.receive(id as u64, at(id), len);
+            }
+            a.post(id as u64, op, at(id), len);
+        }
+        let mut lends = [true; 2];
+        for _ in 0..200 {
+            for side in 0..2 {
+                let (from, to) = if side == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
+                let mut batch = TxBatch::new(TxLimits::default());
+                let (room, lends_now) = (usize::MAX, lends[side]);
+                let mut lane = Lane { room, train, lends: lends_now, ..Lane::default() };
+                from.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
+                for mut record in lane.records {
+                    if unreadable[side] && let Some(lent) = &mut record.lent {
+                        lent.tokens[0].value ^= 1;
+                        lends[side] = false;
+                    }
+                    hand_over(to, Time::ZERO, &record, How::Lent);
+                }
+            }
+        }
+        let success: Vec<_> = (0..work.len()).map(|id| (id as u64, Status::Success)).collect();
+        prop_assert_eq!(a.outcomes(), success);
+        for (id, &(work, len)) in work.iter().enumerate() {
+            let to = if matches!(work, Work::Read) { &a } else { &b };
+            prop_assert!(to.bytes(at(id), len) == text(id, len), "message {}", id);
+        }
+    }
+}
