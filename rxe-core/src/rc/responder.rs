@@ -538,7 +538,7 @@ fn asked(packet: &Packet<'_>) -> Option<MemoryRange> {
     of_reth.or_else(|| packet.atomic().map(|a| MemoryRange { addr: a.va, len: 8, key: a.rkey }))
 }
 
-/// Sends the next packet of a READ's data, or a train of at most `budget`. Returns how many packets.
+/// Sends the next packet of a READ's data, or a train. Returns how many packets.
 fn send_data(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
@@ -547,7 +547,9 @@ fn send_data(
     most: Most,
 ) -> Result<usize, AccessError> {
     let left = usize::try_from(read.packets - read.sent).unwrap_or(usize::MAX).min(most.packets);
-    let keeps = most.keeps && left > 1 && ctx.mem.token(read.rkey).is_some();
+    // First, as this is a question of each packet on every way out.
+    let keeps =
+        ctx.direct.is_some() && left > 1 && most.keeps && ctx.mem.token(read.rkey).is_some();
     let train = if left > 1 { left.min(ctx.max_train(view, keeps).into()) } else { 1 };
     // If a part of the memory may not be read, the packets before it are sent nevertheless.
     if train > 1 && send_some(view, ctx, batch, read, (train, keeps)) == Ok(true) {
