@@ -16,6 +16,8 @@
 #[cfg(test)]
 mod direct_tests;
 mod gsi;
+#[cfg(test)]
+mod lent_tests;
 mod list;
 mod peers;
 mod ready;
