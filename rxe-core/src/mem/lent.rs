@@ -24,12 +24,13 @@ impl Validity {
     }
 
     /// Where the word is and what it holds from now on: a number that no other has, here or in another process.
-    /// One thread at a time may ask for it and end it.
+    /// Several threads may ask for it at a time, but none while another ends it.
     pub fn token(&self) -> Token {
         let mut value = self.0.load(Ordering::Relaxed);
         if value == NOTHING {
-            value = RandomState::new().build_hasher().finish() | 1;
-            self.0.store(value, Ordering::Relaxed);
+            let new = RandomState::new().build_hasher().finish() | 1;
+            let first = self.0.compare_exchange(NOTHING, new, Ordering::Relaxed, Ordering::Relaxed);
+            value = first.map_or_else(|others| others, |_| new);
         }
         Token { addr: ptr::from_ref(&*self.0).expose_provenance() as u64, value }
     }

@@ -72,13 +72,13 @@ struct Region {
     /// and another unbinds it.
     windows: AtomicIsize,
     /// Until when other processes may read it by themselves. Made when the first is to.
-    validity: OnceLock<(Validity, Token)>,
+    validity: OnceLock<Validity>,
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
         // Before its memory is freed, if it owns that.
-        self.validity.get().into_iter().for_each(|(validity, _)| validity.end());
+        self.validity.get().into_iter().for_each(Validity::end);
     }
 }
 
@@ -169,7 +169,8 @@ impl Memory {
     }
 
     /// Removes the region. Waits for running copies; afterwards the engine does not touch the memory
-    /// any more, and what another process still reads there by itself ([`Validity`]) it does not use. Windows bound to it give no access any more. Returns whether there was such a region.
+    /// any more, and what another process still reads there by itself ([`Validity`]) it does not use.
+    /// Windows bound to it give no access any more. Returns whether there was such a region.
     pub fn deregister(&self, key: Key) -> bool {
         let mut table = self.table.write();
         let known = matches!(table.get(&index(key)), Some(Entry::Region(r)) if r.key == key);
@@ -360,12 +361,7 @@ impl MemoryGuard<'_> {
     /// What another process may know by that it may still read the region with this key. `None` for a window,
     /// which may be unbound from its region at any time.
     pub(crate) fn token(&self, key: Key) -> Option<Token> {
-        let begin = || {
-            let validity = Validity::new();
-            let token = validity.token();
-            (validity, token)
-        };
-        Some(self.region(key)?.validity.get_or_init(begin).1)
+        Some(self.region(key)?.validity.get_or_init(Validity::new).token())
     }
 
     /// The region of `pd` that has this key and allows all of `need`.

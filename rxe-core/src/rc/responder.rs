@@ -5,7 +5,7 @@
 
 use crate::bounds::max_responses;
 use crate::event::{Event, MemoryRange, ResponderError};
-use crate::mem::{Access, AccessError, Source, Span};
+use crate::mem::{Access, AccessError, Source, Span, Token};
 use crate::message::{Assembly, Delivered, check, packets};
 use crate::service::{ConnectionError, Ctx, QpHandle, QpView};
 use crate::types::Psn;
@@ -463,7 +463,7 @@ impl Responder {
                 }
                 Response::Read(_) if budget == 0 => break,
                 Response::Read(mut read) => {
-                    match send_data(view, ctx, batch, &mut read, Most { packets: budget, keeps }) {
+                    match send_data(view, ctx, batch, &mut read, budget, keeps) {
                         Ok(sent) => {
                             budget = budget.saturating_sub(sent);
                             if read.sent == read.packets {
@@ -538,41 +538,36 @@ fn asked(packet: &Packet<'_>) -> Option<MemoryRange> {
     of_reth.or_else(|| packet.atomic().map(|a| MemoryRange { addr: a.va, len: 8, key: a.rkey }))
 }
 
-/// Sends the next packet of a READ's data, or a train. Returns how many packets.
+/// Sends the next packet of a READ's data, or a train of at most `budget`. `keeps`: the memory stays the peer's to
+/// read, as the queue pair is not about to go into the error state. Returns how many packets.
 fn send_data(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
     batch: &mut TxBatch,
     read: &mut ReadResponse,
-    most: Most,
+    budget: usize,
+    keeps: bool,
 ) -> Result<usize, AccessError> {
-    let left = usize::try_from(read.packets - read.sent).unwrap_or(usize::MAX).min(most.packets);
+    let left = usize::try_from(read.packets - read.sent).unwrap_or(usize::MAX).min(budget);
     // First, as this is a question of each packet on every way out.
-    let keeps =
-        ctx.direct.is_some() && left > 1 && most.keeps && ctx.mem.token(read.rkey).is_some();
-    let train = if left > 1 { left.min(ctx.max_train(view, keeps).into()) } else { 1 };
+    let lends = ctx.direct.is_some() && left > 1 && keeps;
+    let kept = if lends { ctx.mem.token(read.rkey) } else { None };
+    let train = if left > 1 { left.min(ctx.max_train(view, kept.is_some()).into()) } else { 1 };
     // If a part of the memory may not be read, the packets before it are sent nevertheless.
-    if train > 1 && send_some(view, ctx, batch, read, (train, keeps)) == Ok(true) {
+    if train > 1 && send_some(view, ctx, batch, read, train, kept) == Ok(true) {
         return Ok(train);
     }
-    send_some(view, ctx, batch, read, (1, false)).map(|_| 1)
+    send_some(view, ctx, batch, read, 1, None).map(|_| 1)
 }
 
-/// How much READ data may be sent.
-#[derive(Clone, Copy, Debug)]
-struct Most {
-    packets: usize,
-    /// The memory stays the peer's to read: the queue pair is not about to go into the error state.
-    keeps: bool,
-}
-
-/// Sends `count` packets of a READ's data. Returns `false` for a train that cannot be sent as one.
+/// Sends `count` packets of a READ's data. `kept`: the token of its region, if the peer may read it there. Returns `false` for a train that cannot be sent as one.
 fn send_some(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
     batch: &mut TxBatch,
     read: &mut ReadResponse,
-    (count, keeps): (usize, bool),
+    count: usize,
+    kept: Option<Token>,
 ) -> Result<bool, AccessError> {
     let packets = u16::try_from(count).expect("a train at most");
     let position = Position::of_some(read.sent, packets.into(), read.packets);
@@ -582,8 +577,7 @@ fn send_some(
     let psn = read.first.add(read.sent);
     let opcode = Opcode::read_response(position).in_connected(view.service());
     let bth = Bth::new(opcode, view.attr.dest_qp_num, psn);
-    let tokens = if keeps { ctx.mem.token(read.rkey) } else { None };
-    let tokens = tokens.map(|region| [view.handle.token(), region]);
+    let tokens = kept.map(|region| [view.handle.token(), region]);
     let payload = match &tokens {
         None => Source::Spans(span.as_slice()),
         Some(tokens) => Source::Kept(span.as_slice(), tokens),

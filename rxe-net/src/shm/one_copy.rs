@@ -189,7 +189,7 @@ impl Borrowed {
         }
         let tokens = &self.what.tokens;
         let mut ranges: SmallVec<[Range; 4]> = self.what.pieces.iter().copied().collect();
-        ranges.extend(tokens.iter().map(|token| Range { addr: token.addr, len: 8 }));
+        ranges.extend(tokens.iter().map(word_of));
         let mut private = [0; TAIL + 8 * MAX_TOKENS];
         let private = &mut private[..tail + 8 * tokens.len()];
         let began = Instant::now();
@@ -204,25 +204,28 @@ impl Borrowed {
         Source::Bytes(last).write_to(&behind)?;
         Ok(Outcome::Read(took))
     }
-}
 
-impl Borrowed {
     /// Why it could not be read. What was taken back may have been unmapped since, and says nothing about what
     /// else the process lends.
     #[cold]
     fn why_not(&self) -> Outcome {
-        let tokens = &self.what.tokens;
-        let ranges = tokens.iter().map(|token| Range { addr: token.addr, len: 8 });
-        let ranges = ranges.collect::<SmallVec<[Range; 4]>>();
-        let mut words = [0; 8 * MAX_TOKENS];
-        let words = &mut words[..8 * tokens.len()];
-        let read = process_memory::read(self.pid, &ranges, &[], words);
-        if read.is_ok() && !are_valid(tokens, words) {
-            Outcome::TakenBack
-        } else {
-            Outcome::Refused
-        }
+        let valid = look(self.pid, &self.what.tokens);
+        if valid == Some(false) { Outcome::TakenBack } else { Outcome::Refused }
     }
+}
+
+/// Where the word of a token is.
+fn word_of(token: &Token) -> Range {
+    Range { addr: token.addr, len: 8 }
+}
+
+/// Whether these tokens of process `pid` are valid, [`MAX_TOKENS`] at most; `None` if their words cannot be read.
+fn look(pid: u32, tokens: &[Token]) -> Option<bool> {
+    let ranges: SmallVec<[Range; 4]> = tokens.iter().map(word_of).collect();
+    let mut words = [0; 8 * MAX_TOKENS];
+    let words = &mut words[..8 * tokens.len()];
+    process_memory::read(pid, &ranges, &[], words).ok()?;
+    Some(are_valid(tokens, words))
 }
 
 /// Whether these words are what the tokens say.
@@ -267,10 +270,7 @@ pub(super) fn time_of(reads: u32) -> Option<Duration> {
 impl Reader {
     /// Finds out whether this process may read the memory of process `pid`, where this token is.
     pub(super) fn new(pid: u32, token: Token) -> Option<Self> {
-        let mut word = [0; 8];
-        let range = Range { addr: token.addr, len: 8 };
-        process_memory::read(pid, &[range], &[], &mut word).ok()?;
-        let is_it = word == token.value.to_ne_bytes();
+        let is_it = look(pid, &[token])?;
         is_it.then_some(Self { pid, nanos: 0, told: MAY_READ, refused: false })
     }
 
