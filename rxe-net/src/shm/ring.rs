@@ -124,6 +124,9 @@ impl Producer {
             self.head += skipped as u64;
             self.rewind_at = REWIND;
         }
+        // Now and not when the record is there: the taker looks at the record's line all the time, so the line
+        // would be fetched twice if another had to be written between the record and its head word.
+        self.map.set_word(offset(self.head + size_of_record(len) as u64), 0)?;
         Ok(Some(Reserved { ring: self, len }))
     }
 
@@ -204,7 +207,6 @@ impl Reserved<'_> {
         assert!(tag != SKIP, "this tag is taken");
         let Self { ring, len } = self;
         let next = ring.head + size_of_record(len) as u64;
-        ring.map.set_word(offset(next), 0)?;
         ring.map.set_word(offset(ring.head), head_word(len, tag))?;
         ring.head = next;
         ring.long |= len >= LONG;
