@@ -207,7 +207,7 @@ impl UdpBackend {
                 .iter()
                 .map(|(body, icrc)| Outgoing {
                     addr: socket.destination(&burst.net),
-                    control: UdpSocket::control(&burst.net, None),
+                    control: socket.control(&burst.net, None),
                     parts: [body, icrc, &[]],
                 })
                 .collect();
@@ -288,7 +288,7 @@ impl Backend for UdpBackend {
                 let segment = (burst.packets() > 1).then_some(burst.segment);
                 out.push(Outgoing {
                     addr: socket.destination(&burst.net),
-                    control: UdpSocket::control(&burst.net, segment),
+                    control: socket.control(&burst.net, segment),
                     parts: [batch.bytes(burst), &[], &[]],
                 });
             }

@@ -23,6 +23,8 @@ const UDP_NO_CHECK6_RX: c_int = 102;
 const IPV6_AUTOFLOWLABEL: c_int = 70;
 const IPV6_MULTICAST_ALL: c_int = 29;
 const DEFAULT_TTL: u8 = 64;
+/// The traffic class of most packets: ECN-capable, and nothing else. RFC 3168.
+const ECT: u8 = 0b10;
 
 /// A bound, unconnected socket.
 ///
@@ -33,6 +35,8 @@ pub(crate) struct UdpSocket {
     fd: SharedFd,
     address: IpAddr,
     scope: u32,
+    /// The traffic class of packets that leave without a control message for it.
+    tos: u8,
     /// The system can segment bursts.
     pub(crate) segments: bool,
     /// The size that the system chose for SO_RCVBUF, in bytes.
@@ -67,7 +71,7 @@ impl UdpSocket {
     pub(crate) fn adopt(fd: SharedFd, address: IpAddr, scope: u32) -> Self {
         // This call fails if the system does not know UDP_SEGMENT.
         let segments = get_int(fd.as_fd(), libc::SOL_UDP, UDP_SEGMENT).is_ok();
-        Self { fd, address, scope, segments, recv_buffer: 0 }
+        Self { fd, address, scope, tos: 0, segments, recv_buffer: 0 }
     }
 
     /// Removes the filter and drops the packets that arrived for the socket's last owner.
@@ -97,7 +101,9 @@ impl UdpSocket {
         set_int(fd.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, share.into())?;
         drop_all(fd.as_fd())?;
         bind(fd.as_fd(), &RawAddr::inet(address, port, scope))?;
-        Ok(Self::adopt(SharedFd::guarded(fd.into_owned()), address, scope))
+        let tos = if set_tos(fd.as_fd(), address, ECT).is_ok() { ECT } else { 0 };
+        let fd = SharedFd::guarded(fd.into_owned());
+        Ok(Self { tos, ..Self::adopt(fd, address, scope) })
     }
 
     /// Opens a socket for a multicast group on the interface `netdev`, whose index is `scope`. It joins
@@ -113,6 +119,7 @@ impl UdpSocket {
             fd: SharedFd::guarded(fd.into_owned()),
             address: group,
             scope,
+            tos: 0,
             segments: false,
             recv_buffer: 0,
         })
@@ -188,8 +195,8 @@ impl UdpSocket {
     }
 
     /// The control messages for a burst with this header, in segments of `segment` bytes if it has more
-    /// than one packet.
-    pub(crate) fn control(net: &NetHeader, segment: Option<usize>) -> Control {
+    /// than one packet. Each costs the system time; that for the usual traffic class is not needed.
+    pub(crate) fn control(&self, net: &NetHeader, segment: Option<usize>) -> Control {
         let mut control = Control::EMPTY;
         let v4 = net.dst.is_ipv4();
         let (level, tos, ttl) = if v4 {
@@ -200,7 +207,7 @@ impl UdpSocket {
         if let Some(segment) = segment.and_then(|s| u16::try_from(s).ok()) {
             control.push(libc::SOL_UDP, UDP_SEGMENT, &segment.to_ne_bytes());
         }
-        if net.tos != 0 {
+        if net.tos != self.tos {
             control.push(level, tos, &c_int::from(net.tos).to_ne_bytes());
         }
         if net.ttl != DEFAULT_TTL && net.ttl != 0 {
@@ -269,6 +276,14 @@ fn drop_arrived(bytes: usize, mut receive: impl FnMut() -> bool) {
     /// The system counts each datagram as more than this: its own structures need that alone.
     const SMALLEST: usize = 512;
     let _ = (0..=bytes / SMALLEST).find(|_| !receive());
+}
+
+/// Sets the traffic class of packets that leave without a control message for it.
+fn set_tos(fd: BorrowedFd<'_>, address: IpAddr, tos: u8) -> io::Result<()> {
+    match address {
+        IpAddr::V4(_) => set_int(fd, libc::IPPROTO_IP, libc::IP_TOS, tos.into()),
+        IpAddr::V6(_) => set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, tos.into()),
+    }
 }
 
 /// Makes datagrams to groups leave on the interface with this address, with the usual hop limit.

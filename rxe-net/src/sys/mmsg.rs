@@ -1,6 +1,7 @@
-//! `recvmmsg` and `sendmmsg`: many datagrams in a call, with their control messages.
+//! `recvmmsg` and `sendmmsg`: many datagrams in a call, with their control messages. For one datagram `recvmsg`
+//! and `sendmsg`, which cost less.
 //!
-//! Invariant of both: every pointer for the kernel is made for one call, from memory that this file
+//! Invariant of all: every pointer for the kernel is made for one call, from memory that this file
 //! owns or borrows until the call returns.
 
 use std::io;
@@ -112,17 +113,25 @@ impl RecvArena {
             h.msg_control = slot.control.as_mut_ptr().cast();
             h.msg_controllen = Control::CAPACITY;
         }
-        // SAFETY: the first `max` headers point to `iovs`, to distinct slots and to distinct
-        // buffers, each with its true length; all are borrowed mutably until the call is over, and
-        // `max` is at most the number of headers.
-        let n = unsafe {
-            libc::recvmmsg(
-                fd.as_raw_fd(),
-                hdrs.as_mut_ptr(),
-                u32::try_from(max).unwrap_or(0),
-                libc::MSG_DONTWAIT as _,
-                std::ptr::null_mut(),
-            )
+        let flags = libc::MSG_DONTWAIT;
+        let n = if let [hdr] = &mut hdrs[..] {
+            // SAFETY: the header points to `iovs`, to a slot and to a buffer, each with its true length; all
+            // are borrowed mutably until the call is over.
+            let len = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut hdr.msg_hdr, flags) };
+            hdr.msg_len = u32::try_from(len).unwrap_or(0);
+            if len < 0 { -1 } else { 1 }
+        } else {
+            // SAFETY: the same, for the first `max` headers, which is at most the number of headers; their
+            // slots and buffers are distinct.
+            unsafe {
+                libc::recvmmsg(
+                    fd.as_raw_fd(),
+                    hdrs.as_mut_ptr(),
+                    u32::try_from(max).unwrap_or(0),
+                    flags as _,
+                    std::ptr::null_mut(),
+                )
+            }
         };
         let Ok(n) = usize::try_from(n) else {
             let error = io::Error::last_os_error();
@@ -192,24 +201,32 @@ fn sendmmsg_up_to<const N: usize>(
             h.msg_name = m.addr.bytes.as_ptr().cast_mut().cast();
             h.msg_namelen = m.addr.len.into();
         }
+        let used = m.parts.iter().rposition(|part| !part.is_empty()).map_or(0, |last| last + 1);
         h.msg_iov = iov.as_mut_ptr();
-        h.msg_iovlen = iov.len() as _;
+        h.msg_iovlen = used as _;
         let control = m.control.as_bytes();
         if !control.is_empty() {
             h.msg_control = control.as_ptr().cast_mut().cast();
             h.msg_controllen = control.len() as _;
         }
     }
-    // SAFETY: the first `count` headers point to `iovs` and to `messages`, with true lengths, and
-    // those outlive the call. The kernel only reads through these pointers; it writes `msg_len`
-    // in `hdrs`, which is borrowed mutably.
-    let n = unsafe {
-        libc::sendmmsg(
-            fd.as_raw_fd(),
-            hdrs.as_mut_ptr(),
-            u32::try_from(count).unwrap_or(0),
-            (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _,
-        )
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let n = if let [hdr] = &hdrs[..] {
+        // SAFETY: the header points to `iovs` and to `messages`, with true lengths, and those outlive the call.
+        // The kernel only reads through these pointers.
+        let len = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const hdr.msg_hdr, flags) };
+        if len < 0 { -1 } else { 1 }
+    } else {
+        // SAFETY: the same, for the first `count` headers. The kernel writes `msg_len` in `hdrs`, which is
+        // borrowed mutably.
+        unsafe {
+            libc::sendmmsg(
+                fd.as_raw_fd(),
+                hdrs.as_mut_ptr(),
+                u32::try_from(count).unwrap_or(0),
+                flags as _,
+            )
+        }
     };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
