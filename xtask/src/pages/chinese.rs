@@ -75,8 +75,16 @@ const CELLS: &[(&str, &str)] = &[
     ),
     ("the same, range from round to round", "同上，各轮之间的差距"),
     (
-        "64 KiB WRITE, link, 64 queue pairs beside one: `rxe perf` / perftest",
-        "64 KiB WRITE，链路，64 个队列对与一个相比：`rxe perf` / perftest",
+        "64 KiB WRITE, link, 64 queue pairs beside one: `udp` / `packet` / `xdp` / perftest",
+        "64 KiB WRITE，链路，64 个队列对与一个相比：`udp` / `packet` / `xdp` / perftest",
+    ),
+    (
+        "64 KiB WRITE, link, 64 queue pairs beside one, receive buffer 208 KiB: `udp` / `packet`",
+        "64 KiB WRITE，链路，接收缓冲区 208 KiB，64 个队列对与一个相比：`udp` / `packet`",
+    ),
+    (
+        "the same, beside one with the receive buffer that a device asks for",
+        "同上，与使用设备所申请的接收缓冲区的一个相比",
     ),
     (
         "64 KiB WRITE, link, 64 queue pairs, packets sent again: `udp` / `packet` / `xdp`",
