@@ -108,6 +108,10 @@ const CELLS: &[(&str, &str)] = &[
         "1 KiB packets without segmentation, `xdp` beside `packet`",
         "1 KiB 报文，不分段，`xdp` 与 `packet` 相比",
     ),
+    (
+        "64 KiB WRITE / READ / SEND, one host, one copy by the system",
+        "64 KiB WRITE / READ / SEND，同一主机，由系统复制一次",
+    ),
     ("64 KiB WRITE / READ / SEND, one host", "64 KiB WRITE / READ / SEND，同一主机"),
     ("the same, beside two copies", "同上，与两次复制相比"),
     ("the same, perftest beside `rxe perf`", "同上，perftest 与 `rxe perf` 相比"),

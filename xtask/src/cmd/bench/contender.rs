@@ -27,6 +27,9 @@ pub(super) struct Contender {
     version: Option<Version>,
 }
 
+/// Through shared memory, where the system copies long messages once.
+const ONE_COPY: &str = "shm --one-copy always";
+
 #[derive(Clone, Copy, PartialEq)]
 enum How {
     /// `rxe perf` with this backend (and further options), or between two processes on one host.
@@ -99,6 +102,7 @@ impl Contender {
             How::Layer2,
             How::Unbound,
             How::Rxe("shm"),
+            How::Rxe(ONE_COPY),
             How::Perftest,
             How::Ucx("tcp"),
             How::Ucx("posix"),
@@ -189,6 +193,10 @@ impl Contender {
         }
         match (self.how, test.kind) {
             (How::Rxe("shm"), _) => !on_link,
+            // Of less than 16 KiB there are two copies.
+            (How::Rxe(ONE_COPY), kind) => {
+                !on_link && single && kind == Kind::Bandwidth && test.bytes >= 16 << 10
+            }
             (How::Rxe("udp" | "packet" | "xdp:driver"), _) => on_link,
             // Where the system cannot segment.
             (How::Rxe(_), Kind::Bandwidth) => {
@@ -261,13 +269,26 @@ fn words(text: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
+    /// The contenders of a report that have this test.
+    fn able(test: Test) -> Vec<String> {
+        let all = Contender::all("rxe").into_iter();
+        all.filter(|c| c.can(test)).map(|c| c.name()).collect()
+    }
+
+    #[test]
+    fn one_copy_is_for_long_messages_of_one_host() {
+        let takes = |test| able(test).contains(&"rxe shm --one-copy always".to_owned());
+        for op in ["WRITE", "READ", "SEND"] {
+            let test = Test::bandwidth(op, 65536, 4096);
+            assert!(takes(test.on_one_host()) && !takes(test), "{op}");
+        }
+        assert!(!takes(Test::rate("WRITE").on_one_host()));
+    }
+
     #[test]
     fn a_receive_buffer_is_for_those_who_have_the_option_and_a_socket() {
         let test = Test::bandwidth("WRITE", 65536, 4096).with_qps(64).with_usual_recv_buffer();
-        let able = |all: Vec<Contender>| -> Vec<_> {
-            all.into_iter().filter(|c| c.can(test)).map(|c| c.name()).collect()
-        };
-        assert_eq!(able(Contender::all("rxe")), ["rxe udp", "rxe packet"]);
-        assert!(able(Contender::versions("old", "rxe", "udp")).is_empty());
+        assert_eq!(able(test), ["rxe udp", "rxe packet"]);
+        assert!(!Contender::versions("old", "rxe", "udp").iter().any(|c| c.can(test)));
     }
 }

@@ -147,10 +147,10 @@ impl fmt::Display for Table {
         let (unit, extra) = (self.test.unit(), self.extra_name());
         let (range, width) = ("least to greatest", first.len());
         let again = if self.has_again() { "  again %" } else { "" };
-        writeln!(f, "  {:<22} {unit:>8}  {range:<19} {first:>width$}  {extra:>9}{again}", "")?;
+        writeln!(f, "  {:<26} {unit:>8}  {range:<19} {first:>width$}  {extra:>9}{again}", "")?;
         for (at, name) in self.columns.iter().enumerate() {
             let Some(v) = self.values(at) else {
-                writeln!(f, "  {name:<22}   failed")?;
+                writeln!(f, "  {name:<26}   failed")?;
                 continue;
             };
             let range = format!("{:.2} to {:.2}", v.min, v.max);
@@ -161,7 +161,7 @@ impl fmt::Display for Table {
             let value = v.median;
             writeln!(
                 f,
-                "  {name:<22} {value:>8.2}  {range:<19} {times:>width$}  {extra:>9}{again}"
+                "  {name:<26} {value:>8.2}  {range:<19} {times:>width$}  {extra:>9}{again}"
             )?;
         }
         for (name, why) in self.failures() {

@@ -8,11 +8,11 @@ use xtask::vm::{HOST_V4, LINK};
 /// `rxe perf`'s default.
 const PORT: u16 = 18515;
 
-/// One run, of about a second. `backend` is `shm` for two processes on one host. If `bound`, each process
+/// One run, of about a second. `backend` is `shm` for two processes on one host, and further options may
+/// follow it. If `bound`, each process
 /// has a CPU of its own.
 pub(super) fn run(rxe: &str, link: &Link, test: Test, backend: &str, bound: bool) -> Read {
-    let backend = if backend == "shm" { "udp" } else { backend };
-    let server = words(&format!("{rxe} {} --backend {backend}", command(test)));
+    let server = words(&format!("{rxe} {} --backend {}", command(test), option(backend)));
     let client = [&server[..], &words(&client_options(link, test))].concat();
     let one_host = test.place == Place::Host;
     measure(link, test, &Job { one_host, bound, ..Job::new(&server, &client) })
@@ -31,6 +31,11 @@ pub(super) fn run_layer2(rxe: &str, link: &Link, test: Test) -> Read {
         ["sh".into(), "-c".into(), script]
     };
     measure(link, test, &Job::new(&end(201, ""), &end(202, &client_options(link, test))))
+}
+
+/// What stands behind `--backend`. Shared memory needs a backend for whoever is on another host.
+fn option(backend: &str) -> String {
+    backend.replacen("shm", "udp", 1)
 }
 
 /// The command of both ends.
@@ -93,6 +98,17 @@ mod tests {
         counted["sent_pkts"] = 1600.into();
         counted["retransmitted_pkts"] = 4.into();
         assert_eq!(again(counted), Some(0.25));
+    }
+
+    #[test]
+    fn shared_memory_is_not_a_backend_of_its_own() {
+        for (name, options) in [
+            ("packet --no-gso", "packet --no-gso"),
+            ("shm", "udp"),
+            ("shm --one-copy always", "udp --one-copy always"),
+        ] {
+            assert_eq!(option(name), options);
+        }
     }
 
     #[test]
