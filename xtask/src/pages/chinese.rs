@@ -73,7 +73,10 @@ const CELLS: &[(&str, &str)] = &[
         "64 KiB WRITE, link, not bound to CPUs, beside bound",
         "64 KiB WRITE，链路，不绑定 CPU，与绑定相比",
     ),
-    ("the same, range from round to round", "同上，各轮之间的差距"),
+    (
+        "the same, range of all runs / from the 10th to the 90th percentile",
+        "同上，各次运行之间的差距：全部 / 第 10 到第 90 百分位",
+    ),
     (
         "64 KiB WRITE, link, 64 queue pairs beside one: `udp` / `packet` / `xdp` / perftest",
         "64 KiB WRITE，链路，64 个队列对与一个相比：`udp` / `packet` / `xdp` / perftest",
@@ -212,6 +215,7 @@ const PARTS: &[(&str, &str)] = &[
     ("Incast", "incast"),
     ("Burst", "突发（burst）"),
     ("All-to-all", "all-to-all"),
+    ("bound to CPUs or not", "绑定或不绑定 CPU"),
     (" CPUs", " 个 CPU"),
     ("a virtual machine", "虚拟机"),
     (" bandwidth", " 带宽"),
@@ -223,6 +227,7 @@ const PARTS: &[(&str, &str)] = &[
     ("link MTU", "链路 MTU"),
     (" queue pairs", " 个队列对"),
     ("receive buffer", "接收缓冲区"),
+    (" rounds**", " 轮**"),
     (" % of packets lost", " % 的报文丢失"),
     ("### messages", "### messages：各种操作的消息"),
     ("### psn", "### psn：PSN 的回绕和缺口"),
@@ -300,6 +305,9 @@ mod tests {
         let english =
             "**64 queue pairs, receive buffer 208 KiB**\n| times as good | sent again, % |\n";
         let chinese = "**64 个队列对，接收缓冲区 208 KiB**\n| 倍数 | 重传（%） |\n";
+        assert_eq!(in_chinese(english), chinese);
+        let english = "**64 KiB WRITE bandwidth, link MTU 4200, bound to CPUs or not, 9 rounds**\n";
+        let chinese = "**64 KiB WRITE 带宽，链路 MTU 4200，绑定或不绑定 CPU，9 轮**\n";
         assert_eq!(in_chinese(english), chinese);
     }
 

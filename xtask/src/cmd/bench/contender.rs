@@ -185,6 +185,10 @@ impl Contender {
     pub(super) fn can(&self, test: Test) -> bool {
         let on_link = test.place == Place::Link;
         let single = test.qps == 1;
+        if test.unbound {
+            // Where the system puts two processes that could each have a CPU.
+            return self.version.is_none() && matches!(self.how, How::Rxe("udp") | How::Unbound);
+        }
         if test.recv_buffer.is_some() {
             // `xdp` receives through rings. Others have no such option, nor may an older version.
             return on_link
@@ -208,10 +212,6 @@ impl Contender {
             }
             (How::Layer2, Kind::Latency) => on_link && test.bytes == 8,
             (How::Layer2, Kind::Rate) => false,
-            // Where the system puts two processes that could each have a CPU.
-            (How::Unbound, Kind::Bandwidth) => {
-                on_link && single && test.op == "WRITE" && test.bytes == 65536 && test.mtu == 4096
-            }
             (How::Unbound, _) => false,
             (How::Perftest, _) => true,
             // Its READ has only one outstanding request, so its bandwidth is not comparable.
@@ -283,6 +283,13 @@ mod tests {
             assert!(takes(test.on_one_host()) && !takes(test), "{op}");
         }
         assert!(!takes(Test::rate("WRITE").on_one_host()));
+    }
+
+    #[test]
+    fn who_is_not_bound_stands_beside_who_is_bound() {
+        let test = Test::bandwidth("WRITE", 65536, 4096);
+        assert_eq!(able(test.bound_or_not()), ["rxe udp", "rxe udp, not bound"]);
+        assert!(!able(test).contains(&"rxe udp, not bound".to_owned()));
     }
 
     #[test]

@@ -175,7 +175,7 @@ fn tables(groups: &[Vec<Contender>], rounds: u32, args: &Args, near: &Near) -> R
             if taking.is_empty() {
                 continue;
             }
-            let table = measure(&taking, &link, test, rounds, args, near);
+            let table = measure(&taking, &link, test, rounds * test.runs(), args, near);
             if !args.json {
                 eprint!("\r\x1b[K");
                 println!("{table}");

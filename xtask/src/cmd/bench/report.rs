@@ -96,6 +96,19 @@ impl Table {
         Spread::of(self.rounds.iter().filter_map(|r| what(r.0[at].as_ref().ok()?)).collect())
     }
 
+    /// The value that so many percent of a column's values are below. Between two values it is interpolated.
+    pub(super) fn percentile(&self, at: usize, percent: f64) -> Option<f64> {
+        let value = |round: &Round| Some(round.0[at].as_ref().ok()?.value);
+        let mut values: Vec<_> = self.rounds.iter().filter_map(value).collect();
+        values.sort_by(f64::total_cmp);
+        let last = values.len().checked_sub(1)?;
+        let place = f64::from(u32::try_from(last).ok()?) * percent / 100.0;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+        let below = place as usize;
+        let above = values[(below + 1).min(last)];
+        Some(values[below] + (above - values[below]) * place.fract())
+    }
+
     pub(super) fn values(&self, at: usize) -> Option<Spread> {
         self.spread(at, |sample| Some(sample.value))
     }
@@ -217,7 +230,7 @@ pub(super) fn json(tables: &[Table], near: &Near) -> serde_json::Value {
 /// The tables for docs/performance.md.
 pub(super) fn markdown(tables: &[Table], near: &Near) -> String {
     use fmt::Write;
-    let rounds = tables.iter().map(|table| table.rounds.len()).max().unwrap_or_default();
+    let rounds = tables.iter().map(|table| table.rounds.len()).min().unwrap_or_default();
     let mut out = format!(
         "Machine: {}. Median of {rounds} rounds, in brackets the least and the greatest. \"Times as \
          good\" is what the first row of a test is beside the others, within a round: bandwidth and \
@@ -233,11 +246,16 @@ pub(super) fn markdown(tables: &[Table], near: &Near) -> String {
             _ => Some("CPU s/GB"),
         };
         names.extend(extra);
+        // Some tests have several in each round.
+        let runs = match table.rounds.len() {
+            same if same == rounds => String::new(),
+            more => format!(", {more} rounds"),
+        };
         let has_again = table.has_again();
         names.extend(has_again.then_some("sent again, %"));
         let (lines, names) = (" --- |".repeat(names.len()), names.join(" | "));
-        let _ =
-            write!(out, "\n**{}**\n\n| | {unit} | {names} |\n| --- | --- |{lines}\n", table.test);
+        let _ = write!(out, "\n**{}{runs}**\n\n", table.test);
+        let _ = write!(out, "| | {unit} | {names} |\n| --- | --- |{lines}\n");
         for (at, name) in table.columns.iter().enumerate() {
             let spread = |s: Option<Spread>, digits: usize, unless: &str| {
                 s.map_or(unless.into(), |Spread { median, min, max }| {
@@ -302,6 +320,34 @@ mod tests {
         let text = markdown(&[latency], &Near::new());
         assert!(text.contains("**8 B WRITE latency, one way**"), "{text}");
         assert!(text.contains("| UCX tcp | 1.00 (1.00 to 2.00) | 0.50 (0.50 to 1.00) |"), "{text}");
+    }
+
+    #[test]
+    fn a_percentile_lies_between_two_values() {
+        let table = |values: &[f64]| {
+            let mut table = Table::new(Test::latency("WRITE", 8), vec!["rxe udp".into()]);
+            values.iter().for_each(|value| table.push(Round(vec![sample(*value)])));
+            table
+        };
+        let nine = table(&[9.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 1.0]);
+        let percentiles = [0.0, 12.5, 50.0, 100.0].map(|p| nine.percentile(0, p));
+        assert_eq!(percentiles, [1.0, 2.0, 5.0, 9.0].map(Some));
+        assert_eq!(table(&[1.0, 3.0]).percentile(0, 25.0), Some(1.5));
+        assert_eq!(table(&[]).percentile(0, 50.0), None);
+    }
+
+    #[test]
+    fn a_test_with_more_rounds_than_others_says_so() {
+        let table = |test: Test| {
+            let mut table = Table::new(test, vec!["rxe udp".into()]);
+            (0..2 * test.runs()).for_each(|_| table.push(Round(vec![sample(1.0)])));
+            table
+        };
+        let test = Test::bandwidth("WRITE", 65536, 4096);
+        let text = markdown(&[test, test.bound_or_not()].map(table), &Near::new());
+        assert!(text.contains(" Median of 2 rounds, in brackets "), "{text}");
+        assert!(text.contains("**64 KiB WRITE bandwidth, link MTU 4200**"), "{text}");
+        assert!(text.contains(", link MTU 4200, bound to CPUs or not, 6 rounds**"), "{text}");
     }
 
     #[test]

@@ -17,7 +17,12 @@ pub(super) struct Test {
     pub(super) loss: f64,
     /// What each end asks for as its socket's receive buffer, in bytes. Without it, what a device asks for.
     pub(super) recv_buffer: Option<u32>,
+    /// Puts processes that are not bound to CPUs beside bound ones.
+    pub(super) unbound: bool,
 }
+
+/// How often in a round what is not bound to CPUs is measured, since it differs much from run to run.
+const UNBOUND_RUNS: u32 = 3;
 
 /// What a program gets as a receive buffer on a system that was not set up for it (`net.core.rmem_max`).
 const USUAL_RECV_BUFFER: u32 = 208 << 10;
@@ -54,6 +59,7 @@ impl Test {
             qps: 1,
             loss: 0.0,
             recv_buffer: None,
+            unbound: false,
         }
     }
 
@@ -76,6 +82,16 @@ impl Test {
     /// As on a system that was not set up for large receive buffers.
     pub(super) const fn with_usual_recv_buffer(self) -> Self {
         Self { recv_buffer: Some(USUAL_RECV_BUFFER), ..self }
+    }
+
+    /// Of processes that are not bound to CPUs, beside bound ones.
+    pub(super) const fn bound_or_not(self) -> Self {
+        Self { unbound: true, ..self }
+    }
+
+    /// How often each contender is measured in a round.
+    pub(super) const fn runs(self) -> u32 {
+        if self.unbound { UNBOUND_RUNS } else { 1 }
     }
 
     /// Whether so much may be on its way to one socket that it loses packets.
@@ -136,6 +152,9 @@ impl fmt::Display for Test {
         if let Some(bytes) = self.recv_buffer {
             write!(f, ", receive buffer {}", size(bytes))?;
         }
+        if self.unbound {
+            write!(f, ", bound to CPUs or not")?;
+        }
         if self.loss > 0.0 {
             write!(f, ", {} % of packets lost", self.loss)?;
         }
@@ -154,6 +173,7 @@ pub(super) fn all(quick: bool) -> Vec<Test> {
         return tests;
     }
     tests.extend([
+        Test::bandwidth("WRITE", 65536, 4096).bound_or_not(),
         Test::bandwidth("READ", 65536, 1024),
         Test::bandwidth("READ", 65536, 4096),
         Test::bandwidth("SEND", 65536, 1024),
