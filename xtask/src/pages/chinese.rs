@@ -143,6 +143,10 @@ const CELLS: &[(&str, &str)] = &[
         "`ib_write_lat -s 8`，99 % 与典型值相比：链路 / 同一主机",
     ),
     (
+        "`ib_write_lat -s 8`, one host, not bound to CPUs: average / 99 % beside typical",
+        "`ib_write_lat -s 8`，同一主机，不绑定 CPU：平均值 / 99 % 与典型值相比",
+    ),
+    (
         "64 KiB WRITE / SEND / READ in a VM, beside kernel rxe",
         "64 KiB WRITE / SEND / READ，虚拟机，与内核 rxe 相比",
     ),

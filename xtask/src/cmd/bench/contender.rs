@@ -40,6 +40,8 @@ enum How {
     Unbound,
     /// perftest, unmodified, under `rxe run`.
     Perftest,
+    /// The same, with both processes on the CPUs that the system chooses.
+    UnboundPerftest,
     /// `ucx_perftest` over this transport.
     Ucx(&'static str),
     /// `fi_pingpong` over libfabric's reliable datagrams over UDP.
@@ -104,6 +106,7 @@ impl Contender {
             How::Rxe("shm"),
             How::Rxe(ONE_COPY),
             How::Perftest,
+            How::UnboundPerftest,
             How::Ucx("tcp"),
             How::Ucx("posix"),
             How::Libfabric,
@@ -134,6 +137,7 @@ impl Contender {
             How::Layer2 => "rxe l2 if".into(),
             How::Unbound => "rxe udp, not bound".into(),
             How::Perftest => "perftest on rxe".into(),
+            How::UnboundPerftest => "perftest on rxe, not bound".into(),
             How::Ucx(transport) => format!("UCX {transport}"),
             How::Libfabric => "libfabric udp;ofi_rxd".into(),
             How::Iperf => "iperf3 TCP".into(),
@@ -159,7 +163,7 @@ impl Contender {
             How::Rxe(_) | How::Layer2 | How::Unbound | How::Udp { .. } | How::Copies(_) => {
                 return true;
             }
-            How::Perftest => "ib_write_bw",
+            How::Perftest | How::UnboundPerftest => "ib_write_bw",
             How::Ucx(_) => "ucx_perftest",
             How::Libfabric => "fi_pingpong",
             How::Iperf => "iperf3",
@@ -174,7 +178,7 @@ impl Contender {
         match self.how {
             How::Rxe(_) => "run this as root, outside of any user namespace: it needs CAP_BPF",
             How::Layer2 | How::Unbound | How::Udp { .. } | How::Copies(_) => "",
-            How::Perftest => "install perftest",
+            How::Perftest | How::UnboundPerftest => "install perftest",
             How::Ucx(_) => "install ucx-utils",
             How::Libfabric => "install libfabric-bin",
             How::Iperf => "install iperf3",
@@ -187,7 +191,11 @@ impl Contender {
         let single = test.qps == 1;
         if test.unbound {
             // Where the system puts two processes that could each have a CPU.
-            return self.version.is_none() && matches!(self.how, How::Rxe("udp") | How::Unbound);
+            let perf = matches!(self.how, How::Rxe("udp") | How::Unbound);
+            let perftest = matches!(self.how, How::Perftest | How::UnboundPerftest);
+            // `rxe perf` streams, and perftest looks at its memory.
+            let fits = if test.kind == Kind::Latency { perftest } else { perf };
+            return self.version.is_none() && fits;
         }
         if test.recv_buffer.is_some() {
             // `xdp` receives through rings. Others have no such option, nor may an older version.
@@ -212,7 +220,7 @@ impl Contender {
             }
             (How::Layer2, Kind::Latency) => on_link && test.bytes == 8,
             (How::Layer2, Kind::Rate) => false,
-            (How::Unbound, _) => false,
+            (How::Unbound | How::UnboundPerftest, _) => false,
             (How::Perftest, _) => true,
             // Its READ has only one outstanding request, so its bandwidth is not comparable.
             (How::Ucx(_), Kind::Bandwidth) if test.op == "READ" => false,
@@ -240,7 +248,8 @@ impl Contender {
             How::Rxe(backend) => rxe::run(&self.rxe, link, test, backend, true)?,
             How::Layer2 => rxe::run_layer2(&self.rxe, link, test)?,
             How::Unbound => rxe::run(&self.rxe, link, test, "udp", false)?,
-            How::Perftest => perftest::run(&self.rxe, link, test)?,
+            How::Perftest => perftest::run(&self.rxe, link, test, true)?,
+            How::UnboundPerftest => perftest::run(&self.rxe, link, test, false)?,
             How::Ucx(transport) => ucx::run(link, test, transport, quick)?,
             How::Libfabric => libfabric::run(link, test, quick)?,
             How::Iperf => iperf::run(link)?,
@@ -289,7 +298,10 @@ mod tests {
     fn who_is_not_bound_stands_beside_who_is_bound() {
         let test = Test::bandwidth("WRITE", 65536, 4096);
         assert_eq!(able(test.bound_or_not()), ["rxe udp", "rxe udp, not bound"]);
-        assert!(!able(test).contains(&"rxe udp, not bound".to_owned()));
+        let latency = Test::latency("WRITE", 8).on_one_host();
+        assert_eq!(able(latency.bound_or_not()), ["perftest on rxe", "perftest on rxe, not bound"]);
+        let is_unbound = |name: &String| name.ends_with("not bound");
+        assert!(![able(test), able(latency)].concat().iter().any(is_unbound));
     }
 
     #[test]

@@ -192,6 +192,7 @@ pub(super) fn all(quick: bool) -> Vec<Test> {
         Test::bandwidth("READ", 65536, 4096),
         Test::bandwidth("SEND", 65536, 4096),
         Test::latency("WRITE", 8),
+        Test::latency("WRITE", 8).bound_or_not(),
         Test::latency("SEND", 8),
         Test::rate("WRITE"),
         Test::rate("SEND"),

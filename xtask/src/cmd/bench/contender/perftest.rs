@@ -6,13 +6,13 @@ use crate::cmd::bench::tests::{Kind, Place, Test};
 
 const PORT: u16 = 18517;
 
-/// One run, of about a second.
-pub(super) fn run(rxe: &str, link: &Link, test: Test) -> Read {
+/// One run, of about a second. If `bound`, each process has a CPU of its own.
+pub(super) fn run(rxe: &str, link: &Link, test: Test, bound: bool) -> Read {
     let server =
         words(&format!("{rxe} run --backend udp -- {}", command(test, messages(test), PORT)));
     let client = [&server[..], &[link.host()]].concat();
-    let job = Job { one_host: test.place == Place::Host, port: PORT, ..Job::new(&server, &client) };
-    let ran = link.run(&job)?;
+    let one_host = test.place == Place::Host;
+    let ran = link.run(&Job { port: PORT, one_host, bound, ..Job::new(&server, &client) })?;
     let reading = read(&ran.text, test);
     Ok((ran, reading))
 }
