@@ -35,12 +35,19 @@ fn works() -> Vec<(Test, &'static str)> {
     vec![
         (write, "rxe udp"),
         (Test::bandwidth("SEND", 65536, 1024), "rxe udp"),
+        (Test::bandwidth("SEND", 65536, 4096), "rxe udp"),
         (Test::latency("SEND", 8), "rxe udp"),
+        (Test::latency("SEND", 8), "rxe packet"),
+        (Test::latency("WRITE", 8), "perftest on rxe"),
         (Test::rate("WRITE"), "perftest on rxe"),
         (write.with_qps(64), "rxe udp"),
         (write.with_qps(64), "rxe packet"),
         (write.with_qps(64), "perftest on rxe"),
+        (write.with_qps(64).with_usual_recv_buffer(), "rxe packet"),
         (write.on_one_host(), "rxe shm"),
+        (write.on_one_host(), "rxe shm --one-copy always"),
+        (write.on_one_host(), "perftest on rxe"),
+        (Test::bandwidth("READ", 65536, 4096).on_one_host(), "perftest on rxe"),
         (Test::latency("SEND", 8).on_one_host(), "rxe shm"),
         (Test::latency("WRITE", 8).on_one_host(), "perftest on rxe"),
         (Test::rate("SEND").on_one_host(), "rxe shm"),
@@ -419,6 +426,15 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_is_profiled_has_the_test() {
+        let contenders = Contender::all("rxe");
+        for (test, name) in works() {
+            let able = |c: &Contender| c.name() == name && c.can(test);
+            assert!(contenders.iter().any(able), "{test}: {name}");
+        }
+    }
 
     const SCRIPT: &str = "\
 rxe [001] \n\tffffffff rep_movs_alternative ([kernel.kallsyms])\n\tffff __x64_sys_sendmmsg ([kernel.kallsyms])\n\t12 sendmmsg (/lib/libc.so.6)
