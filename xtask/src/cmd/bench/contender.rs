@@ -156,6 +156,11 @@ impl Contender {
         self.how == How::Perftest
     }
 
+    /// Whether it moves bytes or packets, whatever a message's size is.
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self.how, How::Iperf | How::Udp { .. })
+    }
+
     /// Whether its program is installed.
     pub(super) fn is_there(&self) -> bool {
         let program = match self.how {

@@ -28,7 +28,7 @@ pub(super) enum Axis {
     Loss,
     /// GB/s, from 0. Linear.
     Bandwidth,
-    /// Millions of messages a second, from 0. Linear.
+    /// Millions of messages a second.
     Rate,
     /// µs.
     Latency,
@@ -80,8 +80,8 @@ impl Axis {
     }
 
     const fn is_log(self) -> bool {
-        use Axis::{Bytes, Completion, Cpu, Latency, QueuePairs, Senders};
-        matches!(self, Bytes | QueuePairs | Latency | Cpu | Senders | Completion)
+        use Axis::{Bytes, Completion, Cpu, Latency, QueuePairs, Rate, Senders};
+        matches!(self, Bytes | QueuePairs | Rate | Latency | Cpu | Senders | Completion)
     }
 
     fn label(self, value: f64) -> String {
@@ -112,8 +112,8 @@ const COLOURS: [RGBColor; 12] = [
 ];
 
 /// Pixels of a picture, and of the part on the right that tells which line is whose.
-const WIDTH: u32 = 920;
-const KEY: u32 = 180;
+const WIDTH: u32 = 940;
+const KEY: u32 = 200;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
@@ -140,9 +140,9 @@ impl Plot {
         let x = range(self.x, points().map(|p| p.0));
         let y = range(self.y, points().map(|p| p.1));
         match (self.x.is_log(), self.y.is_log()) {
-            (true, true) => self.lines_over(area, self.marked(x), y.log_scale()),
-            (true, false) => self.lines_over(area, self.marked(x), y),
-            (false, true) => self.lines_over(area, x, y.log_scale()),
+            (true, true) => self.lines_over(area, self.marked(self.x, x), self.marked(self.y, y)),
+            (true, false) => self.lines_over(area, self.marked(self.x, x), y),
+            (false, true) => self.lines_over(area, x, self.marked(self.y, y)),
             (false, false) => self.lines_over(area, x, y),
         }
     }
@@ -159,20 +159,23 @@ impl Plot {
         Ok(())
     }
 
-    /// The horizontal axis with powers of 4, with 1, 2 and 5 and their multiples of ten, or where the lines
-    /// have points.
+    /// A logarithmic axis with powers of 4, among which is 64 KiB, with 1, 2 and 5 and their multiples of
+    /// ten, or where the lines have points.
     fn marked(
         &self,
-        x: Range<f64>,
+        axis: Axis,
+        values: Range<f64>,
     ) -> impl AsRangedCoord<Value = f64, CoordDescType: ValueFormatter<f64>> + use<> {
-        let marks = match self.x {
-            Axis::Bytes => (0..12).map(|i| f64::from(2u32 << (2 * i))).collect(),
-            Axis::Completion => {
-                (-2..5).flat_map(|power| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(power))).collect()
+        let mut marks: Vec<_> = match axis {
+            Axis::Bytes => (1..12).map(|i| f64::from(1u32 << (2 * i))).collect(),
+            Axis::QueuePairs | Axis::Senders => {
+                self.lines.iter().flat_map(|line| &line.points).map(|p| p.0).collect()
             }
-            _ => self.lines.iter().flat_map(|line| &line.points).map(|p| p.0).collect(),
+            _ => (-2..7).flat_map(|power| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(power))).collect(),
         };
-        x.log_scale().with_key_points(marks)
+        // Others would be drawn outside.
+        marks.retain(|mark| (values.start..=values.end).contains(mark));
+        values.log_scale().with_key_points(marks)
     }
 
     fn lines_over<X, Y>(&self, area: &Area<'_>, x: X, y: Y) -> Drawn
@@ -218,7 +221,7 @@ fn range(axis: Axis, values: impl Iterator<Item = f64>) -> Range<f64> {
     }
     match axis {
         Axis::Bytes | Axis::QueuePairs | Axis::Senders => least..greatest,
-        Axis::Latency | Axis::Cpu | Axis::Completion => least * 0.8..greatest * 1.2,
+        Axis::Rate | Axis::Latency | Axis::Cpu | Axis::Completion => least * 0.8..greatest * 1.2,
         Axis::Loss | Axis::Elapsed => 0.0..greatest,
         Axis::Share | Axis::Messages => 0.0..105.0,
         _ => 0.0..greatest * 1.08,
@@ -241,9 +244,21 @@ mod tests {
             lines: vec![line("ours", 1.0), line("theirs", 0.5)],
         };
         let svg = plot.svg().unwrap();
-        for text in ["WRITE over sizes", "bytes in a message", "GB/s", "ours", "theirs", "2 KiB"] {
+        for text in ["WRITE over sizes", "bytes in a message", "GB/s", "ours", "theirs", "1 KiB"] {
             assert!(svg.contains(text), "{text} is not in {svg}");
         }
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_marks_within_its_range_only() {
+        let line = Line { name: "ours".into(), points: vec![(2.0, 0.3), (8192.0, 4.0)] };
+        let (title, lines) = ("WRITE rate", vec![line]);
+        let svg = Plot { file: "x", title, x: Axis::Bytes, y: Axis::Rate, lines }.svg().unwrap();
+        let labels: Vec<_> = svg.lines().map(str::trim).collect();
+        for mark in ["4 KiB", "0.5", "1", "2"] {
+            assert!(labels.contains(&mark), "{mark} is not in {svg}");
+        }
+        assert!(!["16 KiB", "0.2", "5", "3"].iter().any(|mark| labels.contains(mark)), "{svg}");
     }
 
     #[test]
