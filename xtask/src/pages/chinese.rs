@@ -150,7 +150,10 @@ const CELLS: &[(&str, &str)] = &[
         "64 KiB WRITE / SEND / READ in a VM, beside kernel rxe",
         "64 KiB WRITE / SEND / READ，虚拟机，与内核 rxe 相比",
     ),
-    ("8 B WRITE one way in a VM, beside kernel rxe", "8 B WRITE 单程，虚拟机，与内核 rxe 相比"),
+    (
+        "8 B WRITE / SEND one way in a VM, beside kernel rxe",
+        "8 B WRITE / SEND 单程，虚拟机，与内核 rxe 相比",
+    ),
     ("8 B WRITE rate in a VM, beside kernel rxe", "8 B WRITE 速率，虚拟机，与内核 rxe 相比"),
     ("0.1 % / 1 % of packets lost, beside kernel rxe", "丢包 0.1 % / 1 %，与内核 rxe 相比"),
     ("5 % of packets lost, beside none lost", "丢包 5 %，与不丢包相比"),

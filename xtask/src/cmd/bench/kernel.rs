@@ -84,6 +84,7 @@ fn all_tests() -> Vec<Test> {
         bandwidth("SEND"),
         bandwidth("READ"),
         Test::latency("WRITE", 8),
+        Test::latency("SEND", 8),
         Test::rate("WRITE"),
     ];
     tests.extend(LOSSES[1..].iter().map(|&loss| Test { loss, ..bandwidth("WRITE") }));
