@@ -12,12 +12,15 @@ fn a_lost_packet_is_reported_by_one_nak_and_sent_again() {
     pair.run_until_idle();
     assert_eq!(pair.a.outcomes(), [(1, Status::Success)], "without waiting for a timeout");
     assert_eq!(pair.b.bytes(0, 10_000), pattern(10_000));
-    let naks = pair.log.iter().filter(|s| !s.forward && is_nak(s)).count();
-    assert_eq!(naks, 1);
+    let psn = |sent: &crate::testing::Sent| sent.packet().psn().value();
+    let naks: Vec<_> = pair.log.iter().filter(|s| !s.forward && is_nak(s)).map(psn).collect();
     let causes = causes(&pair.a.events());
     assert_eq!(causes, [RetryCause::SequenceNak]);
-    let mut psns: Vec<_> =
-        pair.log.iter().filter(|s| s.forward).map(|s| s.packet().psn().value()).collect();
+    let mut psns: Vec<_> = pair.log.iter().filter(|s| s.forward).map(psn).collect();
+    assert_eq!(naks, [psns[2]], "the one that was lost");
+    // Neither later nor at the start of the message, whose first packets have arrived.
+    let first_again = (1..psns.len()).find(|at| psns[..*at].contains(&psns[*at]));
+    assert_eq!(first_again.map(|at| psns[at]), Some(naks[0]), "it starts again there");
     let sent = psns.len();
     psns.sort_unstable();
     psns.dedup();
