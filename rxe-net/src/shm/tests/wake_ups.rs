@@ -1,5 +1,9 @@
 //! Who is woken, and wake-ups that others spoil.
 
+use std::env;
+use std::fs;
+use std::process::{Command, Stdio};
+
 use rxe_core::wire::{Frame, NetHeader, UDP_PORT};
 
 use super::super::Route;
@@ -7,7 +11,7 @@ use super::super::link::FRAME;
 use super::{ip, memory, offer, offer_with, open, over_the_wire, readable, receive, send, words};
 use crate::Backend;
 use crate::lease::message;
-use crate::testing::in_namespace;
+use crate::testing::{in_namespace, skipped};
 
 #[test]
 fn who_sleeps_is_woken_and_who_polls_costs_no_call() {
@@ -34,6 +38,55 @@ fn who_sleeps_is_woken_and_who_polls_costs_no_call() {
             assert_eq!(to.receive(9, &mut |_| {}).unwrap(), 1);
         }
     });
+}
+
+/// What a longer run has more of than a shorter one is for its messages. Both ends are in one thread and take turns,
+/// so the numbers depend little on what else the machine does.
+#[test]
+fn two_ends_that_poll_make_hardly_any_system_call() {
+    const MESSAGES: &str = "RXE_TEST_MESSAGES";
+    const RUNS: [usize; 2] = [10_000, 60_000];
+    in_namespace("", || {
+        if let Ok(messages) = env::var(MESSAGES) {
+            return exchange(messages.parse().unwrap());
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let calls = dir.path().join("calls");
+        let strace = || {
+            let mut command = Command::new("strace");
+            command.args(["-f", "-qq", "-o"]).arg(&calls).stdout(Stdio::null());
+            command
+        };
+        if !strace().arg("true").status().is_ok_and(|status| status.success()) {
+            return skipped(
+                "two_ends_that_poll_make_hardly_any_system_call",
+                "strace does not work here",
+            );
+        }
+        let [few, many] = RUNS.map(|messages| {
+            let mut run = strace();
+            // Only this test, as for the namespace.
+            run.arg(env::current_exe().unwrap()).args(env::args_os().skip(1));
+            let status = run.env(MESSAGES, messages.to_string()).status().unwrap();
+            assert!(status.success(), "{messages} messages");
+            fs::read_to_string(&calls).unwrap().lines().count()
+        });
+        let (messages, calls) = (RUNS[1] - RUNS[0], many.saturating_sub(few));
+        // The wire, offers and what is gone are looked at now and then, some 20 times for 1,000 messages. To wake
+        // an end that does not sleep would be two calls for each.
+        assert!(calls < messages / 20, "{calls} system calls for {messages} messages");
+    });
+}
+
+/// Sends so many messages to and fro, each once the one before it has come.
+fn exchange(messages: usize) {
+    let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
+    let (mut src, mut dst) = ("127.0.0.1", "127.0.0.2");
+    for _ in 0..messages {
+        send(&mut from, src, dst, 1, 1);
+        while to.receive(64, &mut |_| {}).unwrap() == 0 {}
+        (from, to, src, dst) = (to, from, dst, src);
+    }
 }
 
 #[test]
