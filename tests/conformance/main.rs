@@ -105,6 +105,12 @@ fn every_case_ends_in_the_same_way_over_af_xdp_in_generic_mode() {
     in_bpf_namespace(CABLE, || over_xdp(XdpMode::Generic));
 }
 
+#[test]
+fn every_case_ends_in_the_same_way_between_endpoints_of_layer_2() {
+    let left_out = all_end_well(&mut Sockets::over_l2());
+    assert_eq!(left_out, NOT_BETWEEN_ENDPOINTS);
+}
+
 fn over_xdp(mode: XdpMode) {
     use XdpRefusal::{NotInKernel, NotPermitted};
     let skip = |why: &str| skipped(mode.backend_name(), why);
@@ -140,6 +146,15 @@ const NOT_OVER_SOCKETS: [&str; 5] = [
 const NOT_OVER_A_CABLE: [&str; 3] = [
     "nothing but the UDP header",
     "a request with source and destination exchanged",
+    "a request over IPv6 from the IPv4-mapped address of the peer",
+];
+
+/// The cases that endpoints of layer 2 do not carry: an empty packet, one from an address that is not the sender's,
+/// which keeps it to itself, and one to an address that is not there.
+const NOT_BETWEEN_ENDPOINTS: [&str; 4] = [
+    "nothing but the UDP header",
+    "a request with source and destination exchanged",
+    "a request from the own address",
     "a request over IPv6 from the IPv4-mapped address of the peer",
 ];
 

@@ -20,7 +20,7 @@ const OPENING: &str = "\
 
 Made by `UPDATE_DOCS=1 cargo test -p rxe-tests --test conformance`; the same data is what the test runs.
 
-Each case is an engine with one queue pair in a named state, a script of packets with chosen values, and all that may come of it: what the queue pair answers, completes and drops, the state it is in, and which bytes of memory have changed. What a row does not name must not happen, and a queue pair that is not in the error state must carry out a good request afterwards, at the PSN that follows. Each runs on six roads and must end in the same way on each: with the whole IP header in sight; as a UDP socket shows it; through the rings of shared memory, where the peer puts its packets in whole, and where it puts the payload apart from the headers; over UDP sockets, without segmentation by the system; and over packet sockets. (A few cases no socket can send.)
+Each case is an engine with one queue pair in a named state, a script of packets with chosen values, and all that may come of it: what the queue pair answers, completes and drops, the state it is in, and which bytes of memory have changed. What a row does not name must not happen, and a queue pair that is not in the error state must carry out a good request afterwards, at the PSN that follows. Each runs on eight roads and must end in the same way on each: with the whole IP header in sight; as a UDP socket shows it; through the rings of shared memory, where the peer puts its packets in whole, and where it puts the payload apart from the headers; over UDP sockets, without segmentation by the system; over packet sockets; over AF_XDP sockets; and between two endpoints of layer 2. (A few cases no socket can send.)
 
 - PSNs count from the first one: `+0` is the PSN that the responder expects (of an answer to the queue pair: the first that it has sent). Addresses count from the region's start.
 - *Rule* names the IBTA specification's compliance statement where its number is certain, else the section of volume 1 (A10 to A19 are its annexes).
@@ -36,7 +36,7 @@ const OPENING_ZH: &str = "\
 
 本页是异常报文的目录，由 `UPDATE_DOCS=1 cargo test -p rxe-tests --test conformance` 生成；测试运行的就是同一份数据。
 
-每个用例包括：一个引擎和一个处于给定状态的队列对、一段由指定报文组成的脚本，以及唯一允许的结果：队列对响应什么、完成什么、丢弃什么，处于什么状态，内存的哪些字节改变。没有列出的都不允许发生；没有进入错误状态的队列对，之后必须能在下一个 PSN 上执行一个正常的请求。每个用例经过六条路径，在每条路径上结果必须相同：能看到完整的 IP 报头；与 UDP 套接字所见相同；经过共享内存的环，对端放入整个报文，或者把载荷与报头分开放入；经过 UDP 套接字，系统不作分段；经过 packet 套接字。（少数用例无法用套接字发送。）
+每个用例包括：一个引擎和一个处于给定状态的队列对、一段由指定报文组成的脚本，以及唯一允许的结果：队列对响应什么、完成什么、丢弃什么，处于什么状态，内存的哪些字节改变。没有列出的都不允许发生；没有进入错误状态的队列对，之后必须能在下一个 PSN 上执行一个正常的请求。每个用例经过八条路径，在每条路径上结果必须相同：能看到完整的 IP 报头；与 UDP 套接字所见相同；经过共享内存的环，对端放入整个报文，或者把载荷与报头分开放入；经过 UDP 套接字，系统不作分段；经过 packet 套接字；经过 AF_XDP 套接字；在两个二层端点之间。（少数用例无法用套接字发送。）
 
 - PSN 从第一个算起：`+0` 是响应方期望的 PSN（发给队列对的响应中，则是它发送的第一个）。地址从内存区域的起点算起。
 - **规范条款**一列是 IBTA 规范的条款编号；编号不能确定时，给出第 1 卷的章节（A10 到 A19 是其附录）。
