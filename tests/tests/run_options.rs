@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::alone;
+use common::{alone, in_bpf_namespace, installed};
+use rxe_test_support::skipped;
 
 /// Shell functions. `serve NAME PORT COMMAND…` starts a server and waits until it listens on this port.
 /// `ask NAME COMMAND…` runs a client. `seen` prints how many packet sockets there are, and how many
@@ -72,6 +73,36 @@ fn programs_on_two_hosts_go_over_the_backend_that_was_chosen() {
             }
         }
     }
+}
+
+/// AF_XDP wants capabilities outside of any user namespace.
+#[test]
+fn programs_on_two_hosts_go_over_af_xdp_where_bpf_is_permitted() {
+    const TEST: &str = "programs_on_two_hosts_go_over_af_xdp_where_bpf_is_permitted";
+    if !installed(TEST, "ib_send_bw") {
+        return;
+    }
+    let run = "$RXE run --backend xdp -- ib_send_bw -x 1 -F --run_infinitely";
+    let script = format!(
+        r#"{FUNCTIONS}
+        serve server 18515 {run} -d rxe_veth0
+        timeout 60 ip netns exec far {run} -d rxe_veth1 10.9.0.1 > client 2>&1 & client=$!
+        stat() {{ $RXE stat $1 --of $(pgrep -P $server) 2> stat.err; }}
+        until [ "$(stat --json | grep '"rx_packets"' | tr -cd 0-9)" -gt 1000 ] 2> test.err; do
+            kill -0 $client && kill -0 $server || {{ cat client server; exit 1; }}
+            sleep 0.05
+        done
+        stat
+        kill $(pgrep -P $server) $client"#
+    );
+    let Some(out) = in_bpf_namespace(TEST, &script) else { return };
+    let said = String::from_utf8_lossy(&out.stdout);
+    let refused = ["the xdp backend needs CAP_BPF", "this kernel has no AF_XDP"];
+    if let Some(why) = refused.iter().find(|why| said.contains(**why)) {
+        return skipped(TEST, why);
+    }
+    assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
+    assert!(said.contains("backend xdp"), "{said}");
 }
 
 #[test]

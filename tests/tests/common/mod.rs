@@ -136,11 +136,25 @@ pub(crate) fn installed(test: &str, program: &str) -> bool {
     found
 }
 
+/// Whether the system has made namespaces, or why not.
+type Allowed = OnceLock<Result<(), String>>;
+
 /// Runs a shell script in namespaces of its own; `$RXE` is the command. If this host does not allow
 /// namespaces, prints that the test is skipped and returns `None`.
 pub(crate) fn in_namespace(test: &str, script: &str) -> Option<Output> {
-    static ALLOWED: OnceLock<Result<(), String>> = OnceLock::new();
-    let allowed = ALLOWED.get_or_init(|| match unshare(&Dir::new(), VETH) {
+    static ALLOWED: Allowed = OnceLock::new();
+    in_namespaces("-Urnm", &ALLOWED, test, script)
+}
+
+/// The same in the user namespace that this process is in: where BPF is permitted to root.
+pub(crate) fn in_bpf_namespace(test: &str, script: &str) -> Option<Output> {
+    static ALLOWED: Allowed = OnceLock::new();
+    in_namespaces("-nm", &ALLOWED, test, script)
+}
+
+/// The same with these options of unshare(1).
+fn in_namespaces(options: &str, allowed: &Allowed, test: &str, script: &str) -> Option<Output> {
+    let allowed = allowed.get_or_init(|| match unshare(options, &Dir::new(), VETH) {
         Ok(out) if out.status.success() => Ok(()),
         Ok(out) => Err(String::from_utf8_lossy(&out.stderr).trim().replace('\n', "; ")),
         Err(e) => Err(format!("unshare: {e}")),
@@ -149,12 +163,12 @@ pub(crate) fn in_namespace(test: &str, script: &str) -> Option<Output> {
         skipped(test, why);
         return None;
     }
-    Some(unshare(&Dir::new(), &format!("{VETH}\n{script}")).unwrap())
+    Some(unshare(options, &Dir::new(), &format!("{VETH}\n{script}")).unwrap())
 }
 
-fn unshare(dir: &Dir, script: &str) -> io::Result<Output> {
+fn unshare(options: &str, dir: &Dir, script: &str) -> io::Result<Output> {
     Command::new("timeout")
-        .args(["300", "unshare", "-Urnm", "sh", "-ec", script])
+        .args(["300", "unshare", options, "sh", "-ec", script])
         .env("PATH", env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin")
         .env("RXE", rxe())
         // Programs ask for 67 ms, so a peer that gets no processor for 0.54 s would be given up.
