@@ -185,6 +185,47 @@ fn long_messages_are_copied_once_if_both_ends_permit_it() {
     }
 }
 
+/// A receiver's capture has payloads that are lent to it, and reads them once for itself and the program. A sender
+/// that captures lends none, so that what is captured is what is sent.
+#[test]
+fn a_capture_has_every_payload_of_messages_that_may_be_copied_once() {
+    for captured in ["server", "client"] {
+        let [server, client] = ["server", "client"].map(|end| {
+            let pcap = if end == captured { "--pcap capture.pcapng" } else { "" };
+            format!("$RXE run --one-copy always {pcap} --")
+        });
+        let program = "ib_send_bw -d rxe_veth0 -x 1 -F -n 100 -s 65536 -m 1024";
+        let script = format!(
+            "{FUNCTIONS}
+            serve server 18515 {server} strace -f -qq -e trace=process_vm_readv -o reads {program}
+            ask client {client} {program} 10.9.0.1
+            finish server
+            $RXE check capture.pcapng
+            echo reads: $(grep -c process_vm_readv reads)
+            echo wrong: $($RXE decode --json --only bad-icrc,malformed capture.pcapng | wc -l)
+            echo sends: $($RXE decode capture.pcapng | grep -c RC_SEND)
+            echo payloads: $($RXE decode --json -v capture.pcapng | grep -o '\"Data\":\"[0-9a-f]*\"' |
+                sort -u | wc -l)"
+        );
+        if !installed(captured, "strace") {
+            return;
+        }
+        let Some(out) = alone(captured, "ib_send_bw", &script) else { return };
+        let number = |what: &str| {
+            let number = out.lines().find_map(|line| line.strip_prefix(what)?.parse::<u32>().ok());
+            number.expect(&out)
+        };
+        assert_eq!(number("reads: ") > 10, captured == "server", "{captured}: {out}");
+        assert_eq!(number("wrong: "), 0, "{captured}: {out}");
+        assert!(number("sends: ") >= 100 * 64, "{captured}: {out}");
+        // The program sends the same random bytes each time.
+        assert_eq!(number("payloads: "), 64, "{captured}: {out}");
+        for said in ["messages 100 (6553600 B)", "faults 0,"] {
+            assert!(out.contains(said), "{captured}: {out}");
+        }
+    }
+}
+
 #[test]
 fn without_gso_each_packet_is_a_frame_of_its_own() {
     for (chosen, off) in [
