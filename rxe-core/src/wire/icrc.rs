@@ -18,9 +18,11 @@
 
 use super::{DropReason, IpId, NetHeader};
 
+mod crc;
 mod poly;
 mod prefix;
 
+pub use crc::choose;
 pub use prefix::{Prefix, PrefixCache};
 
 /// Bytes of an ICRC.

@@ -4,14 +4,14 @@ use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Once};
 
 use parking_lot::Mutex;
 use rxe_core::engine::{Config, Engine, Event, Limits};
 use rxe_core::mem::Memory;
 use rxe_core::types::{Gid, Mtu};
+use rxe_core::wire::icrc;
 use rxe_net::{
     Backend, BackendKind, Capabilities, Fault, FaultReport, InterfaceMonitor, L2Backend, L2Config,
     L2Failure, NetError, OneCopy, Pcap, PcapHandle, PcapOptions, PortGroups,
@@ -28,7 +28,7 @@ use super::{Device, DeviceInfo, Resources, SourcePortPolicy};
 use crate::error::Result;
 use crate::event::{AsyncEvents, Events, Observer, Observers};
 use crate::faults::{FaultPlan, InjectedFaults, VerbsTally};
-use crate::os::Environment;
+use crate::os::{Environment, now};
 use crate::progress::{AckPolicy, Monitor, Shard, ShardParts};
 
 /// How to open a device; begin with [`Device::options`].
@@ -260,6 +260,7 @@ impl OpenOptions {
         info: DeviceInfo,
         monitor: Option<InterfaceMonitor>,
     ) -> Result<Device> {
+        choose_icrc();
         let named = !self.addresses.is_empty();
         let gids: Vec<Gid> = if named {
             self.addresses.iter().map(|&ip| ip.into()).collect()
@@ -497,4 +498,10 @@ fn shared_window(capabilities: &Capabilities) -> u32 {
         0 => u32::MAX,
         bytes => u32::try_from(bytes / 3).unwrap_or(u32::MAX),
     }
+}
+
+/// Has ICRCs made in the way that is faster on this processor.
+fn choose_icrc() {
+    static CHOSEN: Once = Once::new();
+    CHOSEN.call_once(|| icrc::choose(now));
 }

@@ -7,8 +7,7 @@
 
 use std::net::IpAddr;
 
-use crc32fast::Hasher;
-
+use super::crc;
 use super::poly::{self, REWIND_4};
 use super::{CRC_OF_MASKED_LRH, DONT_FRAGMENT, LEN, len16, recover};
 use crate::wire::{DropReason, IpId, NetHeader, Opcode, UDP_PORT, udp};
@@ -104,9 +103,7 @@ impl Prefix {
             [*d0, *d1] = UDP_PORT.to_be_bytes();
             [*l0, *l1] = [0; 2];
         }
-        let mut hasher = Hasher::new_with_initial(CRC_OF_MASKED_LRH);
-        hasher.update(head);
-        Self { base: hasher.finalize(), id, family }
+        Self { base: crc::append(CRC_OF_MASKED_LRH, head), id, family }
     }
 
     /// Of the packet `index` places after this one in the same buffer: its identification is greater
@@ -136,9 +133,7 @@ impl Prefix {
         if let Some(byte4) = packet.get(4) {
             state ^= REWIND_4[usize::from(byte4 ^ 0xff)];
         }
-        let mut hasher = Hasher::new_with_initial(state);
-        hasher.update(packet);
-        hasher.finalize()
+        crc::append(state, packet)
     }
 
     /// Appends the ICRC of the packet that stands in `buf` from `start` to its end.
@@ -182,9 +177,7 @@ impl Prefix {
 
     /// The second time nothing counts as ones.
     fn compute_doubled(&self, packet: &[u8]) -> u32 {
-        let mut hasher = Hasher::new_with_initial(self.compute(packet));
-        hasher.update(packet);
-        hasher.finalize()
+        crc::append(self.compute(packet), packet)
     }
 
     /// Whether a packet of `len` bytes with this residue is right.

@@ -1,0 +1,103 @@
+//! The CRC-32 of bytes, in one of two ways: whichever is faster on this processor.
+//!
+//! crc32fast multiplies without carries, which a processor does within a few cycles. An emulated processor
+//! (QEMU without KVM) does it by a loop over the bits, and looks up tables faster.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crc32fast::Hasher;
+
+use super::poly::passed;
+use crate::types::Time;
+
+/// Set if tables are the faster way.
+static BY_TABLES: AtomicBool = AtomicBool::new(false);
+
+/// The CRC of what `crc` is the CRC of and of `bytes` behind it.
+#[inline]
+pub(super) fn append(crc: u32, bytes: &[u8]) -> u32 {
+    if BY_TABLES.load(Ordering::Relaxed) {
+        return by_tables(crc, bytes);
+    }
+    by_instruction(crc, bytes)
+}
+
+/// Measures both ways by this clock, and makes all ICRCs of the process in the faster one from now on. That takes a
+/// few microseconds, or some hundred on an emulated processor. Both ways give the same ICRCs.
+pub fn choose(mut now: impl FnMut() -> Time) {
+    const ROUNDS: usize = 4;
+    let bytes = [0x5a; 4096];
+    let mut least = |way: fn(u32, &[u8]) -> u32| {
+        let rounds = (0..ROUNDS).map(|_| {
+            let start = now();
+            black_box(way(0, black_box(&bytes)));
+            now().since(start)
+        });
+        rounds.min()
+    };
+    let (instruction, tables) = (least(by_instruction), least(by_tables));
+    BY_TABLES.store(tables < instruction, Ordering::Relaxed);
+}
+
+#[inline]
+fn by_instruction(crc: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = Hasher::new_with_initial(crc);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// Bytes that are looked up together.
+const SLICES: usize = 16;
+
+/// How the register differs after a byte that differs, and as many more bytes as the table's place.
+static TABLES: [[u32; 256]; SLICES] = {
+    let mut tables = [[0; 256]; SLICES];
+    let mut bytes = 0;
+    while bytes < SLICES {
+        tables[bytes] = passed(bytes);
+        bytes += 1;
+    }
+    tables
+};
+
+#[cold]
+fn by_tables(crc: u32, bytes: &[u8]) -> u32 {
+    let mut register = !crc;
+    let (slices, rest) = bytes.as_chunks::<SLICES>();
+    for slice in slices {
+        let mut slice = *slice;
+        for (byte, before) in slice.iter_mut().zip(register.to_le_bytes()) {
+            *byte ^= before;
+        }
+        let tables = TABLES.iter().rev();
+        register = tables.zip(slice).fold(0, |sum, (table, byte)| sum ^ table[usize::from(byte)]);
+    }
+    for byte in rest {
+        let [low, ..] = register.to_le_bytes();
+        register = register >> 8 ^ TABLES[0][usize::from(low ^ byte)];
+    }
+    !register
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn both_ways_give_the_same() {
+        let bytes: Vec<u8> = (0..100u8).map(|i| i.wrapping_mul(37) ^ 0xa5).collect();
+        assert_eq!(by_tables(0, b"123456789"), 0xcbf4_3926, "the check value of CRC-32");
+        for len in 0..=bytes.len() {
+            for crc in [0, 0x2144_df1c, u32::MAX] {
+                assert_eq!(
+                    by_tables(crc, &bytes[..len]),
+                    by_instruction(crc, &bytes[..len]),
+                    "{len}"
+                );
+            }
+        }
+    }
+}
