@@ -7,15 +7,23 @@
 //!                                                the median time one way in microseconds
 //! ```
 //!
-//! BYTES are those of a packet. With `--gso` the system cuts and joins packets.
+//! BYTES are those of a packet. With `--gso` the system cuts and joins packets. `latency BYTES --roce` asks for what
+//! RoCEv2 needs besides: sockets that are not connected, because a connected one counts IPv4 identifications, which
+//! the ICRC covers; the sender's address and traffic class of what comes; and an acknowledgement of 20 bytes behind
+//! the packet, in the same call.
 
+use std::cell::RefCell;
 use std::error::Error;
-use std::io::{self, Read as _, Write};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::io::{self, IoSlice, IoSliceMut, Read as _, Write};
+use std::net::{
+    IpAddr, Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket,
+};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::{RcvBuf, UdpGroSegment, UdpGsoSegment};
+use nix::sys::socket::sockopt::{RcvBuf, RxqOvfl, UdpGroSegment, UdpGsoSegment};
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, recvmsg, sendmsg, setsockopt};
+use rustix::net::sockopt::set_ip_recvtos;
 
 /// Of both protocols: the measured one, and TCP, which says when it begins and ends.
 const PORT: u16 = 18519;
@@ -27,13 +35,19 @@ struct End {
     /// In a packet.
     bytes: usize,
     gso: bool,
+    /// Latency with what RoCEv2 needs.
+    roce: bool,
 }
+
+/// Bytes of an acknowledgement.
+const ACK: usize = 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args: Vec<String> = std::env::args().skip(1).collect();
     let gso = args.iter().any(|arg| arg == "--gso");
-    args.retain(|arg| arg != "--gso");
-    let usage = "usage: raw_udp stream|latency BYTES [--gso] [ADDRESS]";
+    let roce = args.iter().any(|arg| arg == "--roce");
+    args.retain(|arg| arg != "--gso" && arg != "--roce");
+    let usage = "usage: raw_udp stream|latency BYTES [--gso|--roce] [ADDRESS]";
     let (mode, bytes, host) = match &args[..] {
         [mode, bytes] => (mode, bytes, None),
         [mode, bytes, host] => (mode, bytes, Some(host.parse()?)),
@@ -44,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "latency" => true,
         _ => return Err(usage.into()),
     };
-    let end = End { latency, bytes: bytes.parse()?, gso };
+    let end = End { latency, bytes: bytes.parse()?, gso, roce: roce && latency };
     match host {
         Some(host) => end.client(host)?,
         None => end.server()?,
@@ -69,7 +83,12 @@ impl End {
             let mut idle = 0u32;
             while idle < 1 << 20 || !stopped() {
                 idle += 1;
-                if let Ok((len, from)) = udp.recv_from(&mut buf) {
+                if self.roce {
+                    if let Ok(from) = receive(&udp, &mut buf) {
+                        idle = 0;
+                        self.send(&udp, from)?;
+                    }
+                } else if let Ok((len, from)) = udp.recv_from(&mut buf) {
                     idle = 0;
                     udp.send_to(&buf[..len], from)?;
                 }
@@ -90,10 +109,12 @@ impl End {
 
     fn client(&self, host: IpAddr) -> io::Result<()> {
         let udp = self.socket(0)?;
-        udp.connect((host, PORT))?;
+        if !self.roce {
+            udp.connect((host, PORT))?;
+        }
         let mut control = TcpStream::connect((host, PORT))?;
         if self.latency {
-            println!("{:.3}", self.ping_pong(&udp)?);
+            println!("{:.3}", self.ping_pong(&udp, host)?);
             return Ok(());
         }
         // As many packets as one call takes.
@@ -111,15 +132,25 @@ impl End {
     }
 
     /// The median time one way, in µs. Both ends poll.
-    fn ping_pong(&self, udp: &UdpSocket) -> io::Result<f64> {
+    fn ping_pong(&self, udp: &UdpSocket, host: IpAddr) -> io::Result<f64> {
         udp.set_nonblocking(true)?;
-        let mut buf = vec![0; self.bytes];
+        let IpAddr::V4(host) = host else { return Err(io::ErrorKind::Unsupported.into()) };
+        let peer = SocketAddrV4::new(host, PORT).into();
+        let mut buf = vec![0; 1 << 16];
         let mut times = Vec::new();
         let end = Instant::now() + DURATION;
         while Instant::now() < end {
             let start = Instant::now();
-            udp.send(&buf)?;
-            while udp.recv(&mut buf).is_err() {
+            if self.roce {
+                self.send(udp, peer)?;
+            } else {
+                udp.send(&buf[..self.bytes])?;
+            }
+            while if self.roce {
+                receive(udp, &mut buf).is_err()
+            } else {
+                udp.recv(&mut buf).is_err()
+            } {
                 if start.elapsed() > DURATION {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
@@ -130,15 +161,43 @@ impl End {
         Ok(times[times.len() / 2].as_secs_f64() * 1e6 / 2.0)
     }
 
+    /// Sends a packet and an acknowledgement.
+    fn send(&self, udp: &UdpSocket, to: SockaddrIn) -> io::Result<()> {
+        let buf = [0; 256];
+        let bytes = buf.get(..self.bytes + ACK).ok_or(io::ErrorKind::InvalidInput)?;
+        let segment = u16::try_from(self.bytes).unwrap_or(u16::MAX);
+        let control = [ControlMessage::UdpGsoSegments(&segment)];
+        let flags = MsgFlags::MSG_DONTWAIT;
+        sendmsg(udp.as_raw_fd(), &[IoSlice::new(bytes)], &control, flags, Some(&to))?;
+        Ok(())
+    }
+
     fn socket(&self, port: u16) -> io::Result<UdpSocket> {
         let udp = UdpSocket::bind(any(port))?;
         setsockopt(&udp, RcvBuf, &(4 << 20))?;
+        if self.roce {
+            setsockopt(&udp, UdpGroSegment, &true)?;
+            setsockopt(&udp, RxqOvfl, &1)?;
+            set_ip_recvtos(&udp, true)?;
+        }
         if self.gso {
             setsockopt(&udp, UdpGroSegment, &true)?;
             setsockopt(&udp, UdpGsoSegment, &i32::try_from(self.bytes).unwrap_or(i32::MAX))?;
         }
         Ok(udp)
     }
+}
+
+/// Receives what [`End::send`] sends; from whom.
+fn receive(udp: &UdpSocket, buf: &mut [u8]) -> io::Result<SockaddrIn> {
+    // As a vector, but without asking for memory each time.
+    thread_local!(static CONTROL: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(256)));
+    CONTROL.with_borrow_mut(|control| {
+        let mut parts = [IoSliceMut::new(buf)];
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let message = recvmsg::<SockaddrIn>(udp.as_raw_fd(), &mut parts, Some(control), flags)?;
+        message.address.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    })
 }
 
 fn any(port: u16) -> SocketAddr {
