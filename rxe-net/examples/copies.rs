@@ -89,7 +89,7 @@ fn measure(bytes: usize, way: &str) -> Result<(), Box<dyn Error>> {
         pop(&mut back, &mut buf)?;
         #[expect(clippy::cast_precision_loss, reason = "for a person")]
         let rate = sent as f64 / start.elapsed().as_secs_f64() / 1e9;
-        println!("{what}: {rate:.2} GB/s");
+        println!("{what}: {rate:.5} GB/s");
         Ok(())
     };
     stream("two copies", &mut |out| {

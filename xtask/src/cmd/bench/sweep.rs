@@ -183,14 +183,15 @@ fn level(name: &str, value: f64, others: &[Line]) -> Line {
     Line { name: name.to_owned(), points }
 }
 
-/// Messages a second, from bandwidth over sizes, of messages up to 8 KiB.
+/// Messages a second, from bandwidth over sizes, of messages up to 8 KiB. A bandwidth that is printed as 0 says nothing
+/// of the rate.
 fn rates(bandwidth: &[Line]) -> Vec<Line> {
     let rate = |line: &Line| Line {
         name: line.name.clone(),
         points: line
             .points
             .iter()
-            .filter(|(bytes, _)| *bytes <= 8192.0)
+            .filter(|(bytes, gb)| *bytes <= 8192.0 && *gb > 0.0)
             .map(|(bytes, gb)| (*bytes, gb * 1e3 / bytes))
             .collect(),
     };
@@ -203,7 +204,8 @@ mod tests {
 
     #[test]
     fn a_rate_is_bandwidth_over_size() {
-        let line = Line { name: "x".into(), points: vec![(8.0, 0.016), (65536.0, 4.0)] };
+        let line =
+            Line { name: "x".into(), points: vec![(2.0, 0.0), (8.0, 0.016), (65536.0, 4.0)] };
         let long = Line { name: "y".into(), points: vec![(65536.0, 4.0)] };
         let rates = rates(&[line, long]);
         assert_eq!((rates.len(), &rates[0].points[..]), (1, &[(8.0, 2.0)][..]));
