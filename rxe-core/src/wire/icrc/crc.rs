@@ -61,17 +61,17 @@ static TABLES: [[u32; 256]; SLICES] = {
     tables
 };
 
-#[cold]
+#[inline(never)]
 fn by_tables(crc: u32, bytes: &[u8]) -> u32 {
     let mut register = !crc;
     let (slices, rest) = bytes.as_chunks::<SLICES>();
     for slice in slices {
-        let mut slice = *slice;
-        for (byte, before) in slice.iter_mut().zip(register.to_le_bytes()) {
-            *byte ^= before;
+        // As one number: from a copy of the bytes that was just written they would have to be read again.
+        let slice = u128::from_le_bytes(*slice) ^ u128::from(register);
+        register = 0;
+        for (place, byte) in slice.to_le_bytes().into_iter().enumerate() {
+            register ^= TABLES[SLICES - 1 - place][usize::from(byte)];
         }
-        let tables = TABLES.iter().rev();
-        register = tables.zip(slice).fold(0, |sum, (table, byte)| sum ^ table[usize::from(byte)]);
     }
     for byte in rest {
         let [low, ..] = register.to_le_bytes();
