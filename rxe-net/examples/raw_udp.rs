@@ -137,20 +137,18 @@ impl End {
         let IpAddr::V4(host) = host else { return Err(io::ErrorKind::Unsupported.into()) };
         let peer = SocketAddrV4::new(host, PORT).into();
         let mut buf = vec![0; 1 << 16];
+        let message = vec![0; self.bytes];
+        let send = || if self.roce { self.send(udp, peer) } else { udp.send(&message).map(drop) };
+        let mut receive = || match self.roce {
+            true => receive(udp, &mut buf).map(drop),
+            false => udp.recv(&mut buf).map(drop),
+        };
         let mut times = Vec::new();
         let end = Instant::now() + DURATION;
         while Instant::now() < end {
             let start = Instant::now();
-            if self.roce {
-                self.send(udp, peer)?;
-            } else {
-                udp.send(&buf[..self.bytes])?;
-            }
-            while if self.roce {
-                receive(udp, &mut buf).is_err()
-            } else {
-                udp.recv(&mut buf).is_err()
-            } {
+            send()?;
+            while receive().is_err() {
                 if start.elapsed() > DURATION {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
@@ -175,13 +173,14 @@ impl End {
     fn socket(&self, port: u16) -> io::Result<UdpSocket> {
         let udp = UdpSocket::bind(any(port))?;
         setsockopt(&udp, RcvBuf, &(4 << 20))?;
-        if self.roce {
+        if self.roce || self.gso {
             setsockopt(&udp, UdpGroSegment, &true)?;
+        }
+        if self.roce {
             setsockopt(&udp, RxqOvfl, &1)?;
             set_ip_recvtos(&udp, true)?;
         }
         if self.gso {
-            setsockopt(&udp, UdpGroSegment, &true)?;
             setsockopt(&udp, UdpGsoSegment, &i32::try_from(self.bytes).unwrap_or(i32::MAX))?;
         }
         Ok(udp)

@@ -9,8 +9,7 @@ use xtask::vm::{HOST_V4, LINK};
 const PORT: u16 = 18515;
 
 /// One run, of about a second. `backend` is `shm` for two processes on one host, and further options may
-/// follow it. If `bound`, each process
-/// has a CPU of its own.
+/// follow it. If `bound`, each process has a CPU of its own.
 pub(super) fn run(rxe: &str, link: &Link, test: Test, backend: &str, bound: bool) -> Read {
     let server = words(&format!("{rxe} {} --backend {}", command(test), option(backend)));
     let client = [&server[..], &words(&client_options(link, test))].concat();
