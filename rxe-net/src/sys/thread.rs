@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 
 /// Signals that a faulting instruction raises on the thread that ran it. Blocking them would kill
@@ -12,6 +13,10 @@ const SYNCHRONOUS: [libc::c_int; 6] =
 /// Starts a thread that never runs the program's signal handlers: it blocks all signals but the
 /// synchronous ones. A signal sent to the process is then delivered to one of the program's own
 /// threads, or stays pending for its `sigwait` or signalfd.
+///
+/// When this returns, the thread has begun to run, and its part of the heap exists. A heap is made with
+/// `munmap`, and libfabric overwrites the code of `munmap` while other threads may be in it. A program
+/// that opens a device and then a libfabric domain would lose its process to that.
 ///
 /// `name` is what `ps -L` and debuggers show, 15 bytes at most.
 ///
@@ -24,8 +29,17 @@ pub fn spawn_thread<T: Send + 'static>(
     // A new thread inherits the mask of the thread that makes it, so it has the right one from its
     // first instruction on.
     let before = block_signals();
-    let spawned = Builder::new().name(name.into()).spawn(run);
+    let (begun, begins) = mpsc::channel();
+    let spawned = Builder::new().name(name.into()).spawn(move || {
+        // To send allocates, so the heap exists from here on.
+        let _ = begun.send(());
+        drop(begun);
+        run()
+    });
     restore_signals(&before);
+    if spawned.is_ok() {
+        let _ = begins.recv();
+    }
     spawned
 }
 
@@ -79,5 +93,23 @@ mod tests {
         });
         assert_eq!(seen.unwrap().join().unwrap(), [true, true, true, false, false]);
         assert_eq!(blocks(libc::SIGUSR2), caller);
+    }
+
+    /// The process of fi_pingpong ended now and then, see [`spawn_thread`].
+    #[test]
+    fn a_thread_of_ours_has_begun_when_the_call_returns() {
+        for number in 0..100 {
+            let name = format!("rxe-begun-{number}");
+            let (stop, stopped) = mpsc::channel::<()>();
+            let thread = spawn_thread(&name, move || stopped.recv()).unwrap();
+            let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+            let has_name = |task: std::path::PathBuf| {
+                std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name)
+            };
+            let begun = tasks.flatten().any(|task| has_name(task.path()));
+            drop(stop);
+            assert!(thread.join().unwrap().is_err());
+            assert!(begun, "{name} has no name yet");
+        }
     }
 }
