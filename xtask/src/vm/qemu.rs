@@ -115,9 +115,10 @@ impl Vm {
         // On an overloaded machine an emulated timer is late, and the kernel would take it for a broken
         // one. A kernel that boots rewrites its code in many places. QEMU may emulate the code of a moment
         // before on another processor, a breakpoint, of which the kernel knows no more: it panics. So
-        // the other processors are started when it has booted.
-        let line =
-            "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off no_timer_check maxcpus=1";
+        // the other processors are started when it has booted. A kernel that finds its clock (TSC) late takes
+        // that of a device instead, which costs much, and rewrites its code for it.
+        let line = "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off no_timer_check \
+                    tsc=reliable maxcpus=1";
         cmd.args(["-append", line]);
         cmd.args(["-chardev", "socket,id=con,fd=1", "-serial", "chardev:con"]);
         cmd.args(["-chardev", "socket,id=ctl,fd=0", "-device", "virtio-serial-pci"]);
