@@ -239,6 +239,7 @@ impl<'b> Span<'b> {
     ///
     /// # Panics
     /// If the span is shorter than `out`.
+    #[inline]
     pub fn read(&self, out: &mut [u8]) -> Result<(), AccessError> {
         assert!(out.len() <= self.len, "a copy must fit its span");
         // SAFETY: the span's bytes are valid for reads while it lives; `out` is exclusive memory,
@@ -268,12 +269,14 @@ impl<'b> Span<'b> {
     ///
     /// # Errors
     /// The span has not 8 bytes, is misaligned, or its memory is not mapped.
+    #[inline]
     pub fn load(&self) -> Result<u64, AccessError> {
         // SAFETY: an aligned word of the span, which may be read while it lives.
         Ok(unsafe { guarded::load_word(self.word()?) }?)
     }
 
     /// The 8 bytes as an aligned word, for atomic instructions.
+    #[inline]
     fn word(&self) -> Result<*mut u64, AccessError> {
         let is_word = self.len == 8 && self.ptr.as_ptr().addr().is_multiple_of(8);
         if is_word { Ok(self.ptr.as_ptr().cast()) } else { Err(AccessError::Misaligned) }
@@ -331,6 +334,7 @@ impl<'b> WritableSpan<'b> {
     ///
     /// # Panics
     /// If the span is shorter than `bytes`.
+    #[inline]
     pub fn write(&self, bytes: &[u8]) -> Result<(), AccessError> {
         assert!(bytes.len() <= self.0.len, "a copy must fit its span");
         // SAFETY: the span's bytes are valid for writes while it lives; `bytes` is a Rust slice of
@@ -352,6 +356,7 @@ impl<'b> WritableSpan<'b> {
     ///
     /// # Errors
     /// The span has not 8 bytes, is misaligned, or its memory is not mapped.
+    #[inline]
     pub fn store(&self, bytes: [u8; 8]) -> Result<(), AccessError> {
         // SAFETY: as above.
         Ok(unsafe { guarded::store_word(self.0.word()?, u64::from_ne_bytes(bytes)) }?)

@@ -441,22 +441,9 @@ impl Incoming {
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<(usize, usize), Broken> {
         let (mut packets, mut bytes) = (0, 0);
-        while packets < budget {
-            // What the next record is, is looked at once: another may come at any moment.
-            let mut cursor = self.ring.cursor();
-            let next = cursor.next()?.map(|record| record.tag);
-            let place = cursor.place();
-            let (count, len) = match next {
-                Some(FRAME) => self.receive_frame(buf, sink)?,
-                Some(_) => self.receive_packets(budget - packets, sink)?,
-                None => {
-                    // A skip may be there alone: a sender that waits for it must not be waited for.
-                    if place != self.ring.place() {
-                        self.ring.release(place)?;
-                    }
-                    break;
-                }
-            };
+        while packets < budget
+            && let Some((count, len)) = self.receive_next(budget - packets, buf, sink)?
+        {
             packets += count;
             bytes += len;
         }
@@ -477,23 +464,41 @@ impl Incoming {
     }
 
     /// Hands over the packets in the next records that have the same header, with their payloads where
-    /// they stand. The next record is no frame.
-    fn receive_packets(
+    /// they stand, or the frame in the next record. `None` if there is no record.
+    fn receive_next(
         &mut self,
         budget: usize,
+        buf: &mut [u8; MAX_RECORD],
         sink: &mut dyn FnMut(&Frame<'_>),
-    ) -> Result<(usize, usize), Broken> {
+    ) -> Result<Option<(usize, usize)>, Broken> {
         let mut packets = SmallVec::<[Apart<'_>; BATCH]>::new();
         let (mut count, mut bytes) = (0, 0);
         let mut cursor = self.ring.cursor();
         let mut place = cursor.place();
         while count < budget.min(BATCH) {
-            let Some(record) = cursor.next()? else { break };
-            let Some(tag) = PacketTag::parse(record.tag) else { break };
-            if tag.named && !packets.is_empty() {
+            let Some(record) = cursor.next()? else {
+                if packets.is_empty() {
+                    // A skip may be there alone: a sender that waits for it must not be waited for.
+                    let place = cursor.place();
+                    drop(packets);
+                    self.ring.release(place)?;
+                    return self.ring.tell().map(|()| None);
+                }
                 break;
-            }
-            if tag.lent && !packets.is_empty() {
+            };
+            let Some(tag) = PacketTag::parse(record.tag) else {
+                if packets.is_empty() {
+                    let is_frame = record.tag == FRAME;
+                    drop(packets);
+                    return if is_frame {
+                        self.receive_frame(buf, sink).map(Some)
+                    } else {
+                        Err(Broken)
+                    };
+                }
+                break;
+            };
+            if (tag.named || tag.lent) && !packets.is_empty() {
                 break;
             }
             let payload_len = record.len().checked_sub(tag.payload_at()).ok_or(Broken)?;
@@ -511,7 +516,7 @@ impl Incoming {
                 drop(packets);
                 let taken = self.receive_lent(tag, &head[..tag.head_len], description, sink)?;
                 self.ring.release(place)?;
-                return Ok(taken);
+                return Ok(Some(taken));
             }
             // The headers are copied once, and checked in the copy.
             let read = |head: &mut [u8]| record.read(tag.head_at(), head);
@@ -522,15 +527,12 @@ impl Incoming {
             bytes += tag.bytes(payload_len);
             place = cursor.place();
         }
-        if packets.is_empty() {
-            return Err(Broken);
-        }
         let net = self.net.ok_or(Broken)?;
         self.address = Some(net.dst);
         sink(&Frame { apart: &packets, ..Frame::single(net, &[]) });
         drop(packets);
         self.ring.release(place)?;
-        Ok((count, bytes))
+        Ok(Some((count, bytes)))
     }
 
     /// Hands over the packets of a record whose payload is in the sender's memory. If it turns out that this

@@ -273,10 +273,14 @@ impl Consumer {
     /// Takes out all records before this place, where a cursor was.
     pub fn release(&mut self, place: u64) -> Result<(), Broken> {
         self.tail = place;
-        let untold = place.wrapping_sub(self.told);
-        if untold >= PUBLISH || untold > 0 && self.is_empty() {
-            self.told = place;
-            self.map.set_tail(place)?;
+        if place.wrapping_sub(self.told) >= PUBLISH { self.tell() } else { Ok(()) }
+    }
+
+    /// Tells the other end what was taken out: to be called when there is no record.
+    pub fn tell(&mut self) -> Result<(), Broken> {
+        if self.told != self.tail {
+            self.told = self.tail;
+            self.map.set_tail(self.tail)?;
         }
         Ok(())
     }
@@ -294,6 +298,9 @@ impl Consumer {
         };
         let place = cursor.place();
         self.release(place)?;
+        if self.is_empty() {
+            self.tell()?;
+        }
         Ok(taken)
     }
 

@@ -71,6 +71,7 @@ fn what_is_read_by_a_cursor_stays_until_it_is_released() {
     let behind = cursor.place();
     to.release(place).unwrap();
     to.release(behind).unwrap();
+    to.tell().unwrap();
     assert!(from.push(1, [&[6; 1000], &[]]).unwrap());
 }
 
