@@ -1,10 +1,15 @@
 /*
- * How long an 8-byte WRITE takes to a process that only looks at its memory and calls nothing. Both
- * processes run on one host and use the device DEVICE, with the GID of index GID; the sender writes
- * its clock COUNT times, GAP microseconds apart. CPU is what each process is bound to, or -.
- * usage: looks DEVICE GID GAP COUNT SENDER_CPU RECEIVER_CPU
+ * How long an 8-byte WRITE takes to a process whose threads only look at their memory and call
+ * nothing. Both processes run on one machine and use the device DEVICE, with the GID of index GID;
+ * the sender writes its clock COUNT times, GAP microseconds apart. CPU is what each process is bound
+ * to, or -. The receiver has THREADS threads, each with a queue pair and a word of memory, which are
+ * written to in turns. With FILE, which is to be new, this is one of the two processes, and the other
+ * one is started by itself: it may be in another network namespace.
+ * usage: looks DEVICE GID GAP COUNT SENDER_CPU RECEIVER_CPU [THREADS [FILE sender|receiver]]
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -19,12 +24,12 @@
 
 #include "device.h"
 
-enum { SENDER, RECEIVER, MOST = 1000000 };
+enum { SENDER, RECEIVER, MOST = 1000000, MOST_THREADS = 16, WORD = 64 };
 
 /* What a process tells the other one. */
 struct end {
 	union ibv_gid gid;
-	uint32_t qpn, rkey;
+	uint32_t qpns[MOST_THREADS], rkey;
 	uint64_t addr;
 	atomic_int state;
 };
@@ -63,8 +68,7 @@ static void meet(struct end *own, struct end *other, int state)
 		usleep(100);
 }
 
-static struct ibv_qp *connect_qp(struct ibv_pd *pd, struct ibv_cq *cq, int gid, struct end *own,
-				 struct end *other)
+static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq)
 {
 	struct ibv_qp_init_attr init = {
 		.send_cq = cq,
@@ -79,22 +83,25 @@ static struct ibv_qp *connect_qp(struct ibv_pd *pd, struct ibv_cq *cq, int gid, 
 		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
 	};
 
-	CHECK(qp && ibv_query_gid(pd->context, 1, gid, &own->gid) == 0);
-	own->qpn = qp->qp_num;
+	CHECK(qp);
 	CHECK(ibv_modify_qp(qp, &attr,
 			    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 				    IBV_QP_ACCESS_FLAGS) == 0);
-	meet(own, other, 1);
-	attr = (struct ibv_qp_attr){
+	return qp;
+}
+
+static void connect_qp(struct ibv_qp *qp, int gid, union ibv_gid to, uint32_t qpn)
+{
+	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = IBV_MTU_1024,
-		.dest_qp_num = other->qpn,
+		.dest_qp_num = qpn,
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = 12,
 		.ah_attr = {
 			.is_global = 1,
 			.port_num = 1,
-			.grh = { .dgid = other->gid, .sgid_index = gid, .hop_limit = 64 },
+			.grh = { .dgid = to, .sgid_index = gid, .hop_limit = 64 },
 		},
 	};
 	CHECK(ibv_modify_qp(qp, &attr,
@@ -111,26 +118,51 @@ static struct ibv_qp *connect_qp(struct ibv_pd *pd, struct ibv_cq *cq, int gid, 
 	CHECK(ibv_modify_qp(qp, &attr,
 			    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 				    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
-	meet(own, other, 2);
-	return qp;
 }
 
-static void look(volatile uint64_t *word, int count)
+/* A thread of the receiver: it sees each WRITE whose number leaves its own one. */
+struct looker {
+	pthread_t thread;
+	volatile uint64_t *word;
+	int number, threads, count;
+};
+
+static void *look(void *arg)
 {
+	const struct looker *own = arg;
 	uint64_t last = 0;
 
-	for (int i = 0; i < count; i++) {
+	for (int i = own->number; i < own->count; i += own->threads) {
 		uint64_t sent;
 
-		while ((sent = *word) == last)
+		while ((sent = *own->word) == last)
 			;
 		shared->took[i] = now() - sent;
 		last = sent;
 		shared->seen = i + 1;
 	}
+	return NULL;
 }
 
-static void write_clock(struct ibv_qp *qp, struct ibv_mr *mr, const struct end *to, int count, int gap)
+static void look_all(char *memory, int threads, int count)
+{
+	struct looker lookers[MOST_THREADS];
+
+	for (int i = 0; i < threads; i++) {
+		lookers[i] = (struct looker){
+			.word = (void *)(memory + i * WORD),
+			.number = i,
+			.threads = threads,
+			.count = count,
+		};
+		CHECK(pthread_create(&lookers[i].thread, NULL, look, &lookers[i]) == 0);
+	}
+	for (int i = 0; i < threads; i++)
+		CHECK(pthread_join(lookers[i].thread, NULL) == 0);
+}
+
+static void write_clock(struct ibv_qp **qps, int threads, struct ibv_mr *mr, const struct end *to,
+			int count, int gap)
 {
 	volatile uint64_t *word = mr->addr;
 	struct ibv_sge sge = { .addr = (uintptr_t)mr->addr, .length = 8, .lkey = mr->lkey };
@@ -139,25 +171,28 @@ static void write_clock(struct ibv_qp *qp, struct ibv_mr *mr, const struct end *
 		.num_sge = 1,
 		.opcode = IBV_WR_RDMA_WRITE,
 		.send_flags = IBV_SEND_SIGNALED,
-		.wr.rdma = { .remote_addr = to->addr, .rkey = to->rkey },
+		.wr.rdma.rkey = to->rkey,
 	};
 
 	for (int i = 0; i < count; i++) {
+		struct ibv_qp *qp = qps[i % threads];
 		struct ibv_send_wr *bad;
 		struct ibv_wc wc;
 		uint64_t began = *word = now();
 		int found;
 
+		wr.wr.rdma.remote_addr = to->addr + i % threads * WORD;
 		CHECK(ibv_post_send(qp, &wr, &bad) == 0);
 		while ((found = ibv_poll_cq(qp->send_cq, 1, &wc)) == 0)
 			;
 		CHECK(found == 1 && wc.status == IBV_WC_SUCCESS);
+		/* Whoever looks may have the same CPU. */
 		while (shared->seen <= i)
-			;
+			sched_yield();
 		if (gap >= 1000)
 			usleep(gap);
 		while (now() - began < gap * 1000ull)
-			;
+			sched_yield();
 	}
 }
 
@@ -168,17 +203,33 @@ static int compare(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
+static void *map_shared(const char *path)
+{
+	int fd = path ? open(path, O_RDWR | O_CREAT, 0600) : -1;
+	int flags = MAP_SHARED | (path ? 0 : MAP_ANONYMOUS);
+
+	CHECK(!path || (fd >= 0 && ftruncate(fd, sizeof(*shared)) == 0));
+	return mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, flags, fd, 0);
+}
+
 int main(int argc, char **argv)
 {
-	CHECK(argc == 7);
+	CHECK(argc == 7 || argc == 8 || argc == 10);
 	int gid = atoi(argv[2]), gap = atoi(argv[3]), count = atoi(argv[4]);
-	CHECK(gap >= 0 && count > 0 && count <= MOST);
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int threads = argc > 7 ? atoi(argv[7]) : 1;
+	CHECK(gap >= 0 && count > 0 && count <= MOST && threads > 0 && threads <= MOST_THREADS);
+	shared = map_shared(argc > 8 ? argv[8] : NULL);
 	CHECK(shared != MAP_FAILED);
-	pid_t child = fork();
-	CHECK(child >= 0);
-	int side = child ? SENDER : RECEIVER;
-	CHECK(child || prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+	pid_t child = -1;
+	int side;
+	if (argc > 8) {
+		side = strcmp(argv[9], "receiver") == 0 ? RECEIVER : SENDER;
+	} else {
+		child = fork();
+		CHECK(child >= 0);
+		side = child ? SENDER : RECEIVER;
+		CHECK(child || prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+	}
 	struct end *own = &shared->ends[side], *other = &shared->ends[!side];
 
 	bind_to(argv[5 + side]);
@@ -189,20 +240,31 @@ int main(int argc, char **argv)
 	CHECK(pd && cq && memory);
 	struct ibv_mr *mr =
 		ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	CHECK(mr);
+	CHECK(mr && ibv_query_gid(context, 1, gid, &own->gid) == 0);
 	own->addr = (uintptr_t)memory;
 	own->rkey = mr->rkey;
-	struct ibv_qp *qp = connect_qp(pd, cq, gid, own, other);
+	struct ibv_qp *qps[MOST_THREADS];
+	for (int i = 0; i < threads; i++) {
+		qps[i] = make_qp(pd, cq);
+		own->qpns[i] = qps[i]->qp_num;
+	}
+	meet(own, other, 1);
+	for (int i = 0; i < threads; i++)
+		connect_qp(qps[i], gid, other->gid, other->qpns[i]);
+	meet(own, other, 2);
 	if (side == RECEIVER) {
-		look(memory, count);
+		look_all(memory, threads, count);
 		return 0;
 	}
 	int status;
-	write_clock(qp, mr, other, count, gap);
-	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	write_clock(qps, threads, mr, other, count, gap);
+	CHECK(child < 0 || (waitpid(child, &status, 0) == child && status == 0));
+	uint64_t sum = 0;
+	for (int i = 0; i < count; i++)
+		sum += shared->took[i];
 	qsort(shared->took, count, sizeof(shared->took[0]), compare);
-	printf("%d us apart: median %.2f, 99 %% %.2f, 99.9 %% %.2f us\n", gap,
-	       shared->took[count / 2] / 1e3, shared->took[count * 99ull / 100] / 1e3,
-	       shared->took[count * 999ull / 1000] / 1e3);
+	printf("%d us apart: median %.2f, average %.2f, 99 %% %.2f, 99.9 %% %.2f us\n", gap,
+	       shared->took[count / 2] / 1e3, sum / 1e3 / count,
+	       shared->took[count * 99ull / 100] / 1e3, shared->took[count * 999ull / 1000] / 1e3);
 	return 0;
 }
