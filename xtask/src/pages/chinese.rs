@@ -174,6 +174,13 @@ const CELLS: &[(&str, &str)] = &[
     ("packets in the capture", "抓到的报文"),
     ("one host", "同一主机"),
     ("link MTU 4200", "链路 MTU 4200"),
+    // cargo xtask bench --looks
+    ("place", "位置"),
+    ("threads that look", "查看内存的线程"),
+    ("CPUs", "CPU"),
+    ("typical", "典型"),
+    ("average", "平均"),
+    ("link", "链路"),
     // cargo xtask bench --profile
     ("part of the time, in percent", "占用的时间（%）"),
     ("system: rdma_rxe, and what it calls", "系统：rdma_rxe 及其调用的函数"),

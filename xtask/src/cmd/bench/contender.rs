@@ -173,9 +173,7 @@ impl Contender {
             How::Libfabric => "fi_pingpong",
             How::Iperf => "iperf3",
         };
-        let mut cmd = Command::new(program);
-        cmd.arg("-h").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        cmd.status().is_ok()
+        is_installed(program)
     }
 
     /// What to install.
@@ -270,6 +268,13 @@ impl Contender {
             again: reading.again,
         })
     }
+}
+
+/// Whether there is a program of this name.
+pub(super) fn is_installed(program: &str) -> bool {
+    let mut cmd = Command::new(program);
+    cmd.arg("-h").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    cmd.status().is_ok()
 }
 
 /// What was run, and what its output says.

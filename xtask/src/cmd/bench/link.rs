@@ -38,6 +38,18 @@ impl<'a> Job<'a> {
     }
 }
 
+/// One of several programs that run at the same time.
+pub(super) struct Part {
+    /// With its arguments.
+    pub(super) program: Vec<String>,
+    /// In the client's namespace, otherwise in the server's.
+    pub(super) at_client: bool,
+    /// Those that it may use, as in `0,1`.
+    pub(super) cpus: String,
+    /// It listens on this TCP port when the next program may be started.
+    pub(super) port: Option<u16>,
+}
+
 /// What came of a [`Job`].
 pub(super) struct Ran {
     /// What the client printed.
@@ -101,15 +113,11 @@ impl Link {
         job: &Job<'_>,
         work: impl FnOnce([u32; 2]) -> std::result::Result<T, String>,
     ) -> std::result::Result<(String, T), String> {
-        let Job { server, client, port, env, one_host, bound } = *job;
-        let cpus = self.cpus.filter(|_| bound);
+        let Job { server, client, port, env, one_host, bound: is_bound } = *job;
+        let cpus = self.cpus.filter(|_| is_bound);
         let make = |net: &Net, cpu: Option<usize>, args: &[String]| {
             let mut cmd = match cpu {
-                Some(cpu) => {
-                    let mut cmd = net.command("taskset");
-                    cmd.args(["-c", &cpu.to_string()]).args(args);
-                    cmd
-                }
+                Some(cpu) => bound(net, &cpu.to_string(), args),
                 None => {
                     let mut cmd = net.command(&args[0]);
                     cmd.args(&args[1..]);
@@ -132,6 +140,33 @@ impl Link {
         Ok((text, worked?))
     }
 
+    /// Starts the servers, one after the other, and then all clients. Returns what each client printed;
+    /// the servers are ended when all clients are done.
+    pub(super) fn run_all(
+        &self,
+        servers: &[Part],
+        clients: &[Part],
+    ) -> std::result::Result<Vec<String>, String> {
+        let start = |part: &Part, output: fn() -> Stdio| {
+            let net = if part.at_client { &self.client } else { &self.server };
+            let mut cmd = bound(net, &part.cpus, &part.program);
+            cmd.stdin(Stdio::null()).stdout(output()).stderr(output());
+            spawn(cmd).map_err(|e| format!("{}: {e}", part.program[0]))
+        };
+        let mut serving = Vec::new();
+        for part in servers {
+            let mut server = Ended(start(part, Stdio::null)?);
+            if let Some(port) = part.port {
+                server.wait_for(port)?;
+            }
+            serving.push(server);
+        }
+        let measuring: Vec<_> = clients.iter().map(|part| start(part, Stdio::piped)).collect();
+        // All of them, also after one that has failed.
+        let ended: Vec<_> = measuring.into_iter().map(|m| output_within(m?, LIMIT)).collect();
+        ended.into_iter().map(|output| said(&output?)).collect()
+    }
+
     /// A program in the client's namespace.
     pub(super) fn at_client(&self, program: &str) -> Command {
         self.client.command(program)
@@ -146,6 +181,13 @@ impl Link {
     pub(super) fn host(&self) -> String {
         xtask::vm::HOST_V4.to_string()
     }
+}
+
+/// A program with its arguments that may use these CPUs.
+fn bound(net: &Net, cpus: &str, program: &[String]) -> Command {
+    let mut cmd = net.command("taskset");
+    cmd.args(["-c", cpus]).args(program);
+    cmd
 }
 
 /// What it printed; if it failed, its last line.

@@ -12,6 +12,7 @@ pub(crate) mod instructions;
 mod kernel;
 mod link;
 mod live;
+mod looks;
 mod near;
 mod page;
 mod plot;
@@ -27,6 +28,7 @@ use xtask::vm::Result;
 
 use contender::Contender;
 use link::Link;
+use looks::Looked;
 use near::Near;
 use report::{Round, Table};
 use tests::Test;
@@ -40,7 +42,8 @@ const PAGE: &str = "performance";
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// One short round of the main tests
-    #[arg(long, conflicts_with_all = ["instructions", "fabric", "profile", "captures", "live"])]
+    #[arg(long)]
+    #[arg(conflicts_with_all = ["instructions", "fabric", "profile", "captures", "live", "looks"])]
     quick: bool,
     /// Rounds of each test [default: 5, or 1 with --quick]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -52,20 +55,21 @@ pub(crate) struct Args {
     /// Beside the kernel's rdma_rxe too, in one VM with this kernel: 7.2, a .deb, or a directory. Older
     /// ones keep their devices in one network namespace
     #[arg(long, value_name = "KERNEL")]
-    #[arg(conflicts_with_all = ["compare", "instructions", "fabric", "captures", "live"])]
+    #[arg(conflicts_with_all = ["compare", "instructions", "fabric", "captures", "live", "looks"])]
     kernel: Option<String>,
     /// Only tests whose name contains this, as in "WRITE" or "latency"
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["instructions", "captures", "live"])]
     only: Option<String>,
     /// Print JSON
-    #[arg(long, conflicts_with_all = ["instructions", "fabric", "profile", "captures", "live"])]
+    #[arg(long)]
+    #[arg(conflicts_with_all = ["instructions", "fabric", "profile", "captures", "live", "looks"])]
     json: bool,
     /// Make docs/performance.md whole: measure all of it, with --plots, --kernel, --captures, --live and
     /// --profile, and put tables and plots there. With a mode, put the results of that one into docs/,
     /// or the counts of --instructions into their table
     #[arg(long, conflicts_with_all = ["compare", "only"])]
     write: bool,
-    /// Of --write the tables, the goals and the plot of loss only: some four minutes a round. The rest
+    /// Of --write the tables, the goals and the plot of loss only: some five minutes a round. The rest
     /// has options of its own, or is the other plots
     #[arg(long, requires = "write", conflicts_with_all = ["plots", "mode"])]
     tables: bool,
@@ -96,6 +100,11 @@ pub(crate) struct Args {
     /// docs/performance.md
     #[arg(long, group = "mode")]
     live: bool,
+    /// Measure instead only how long a WRITE takes to threads that look at their memory: 1, 2 and 4 of
+    /// them on 1 and 2 CPUs, which is also a part of all tests. With --write, put the table into
+    /// docs/performance.md
+    #[arg(long, group = "mode")]
+    looks: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -122,8 +131,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let rounds = args.rounds.unwrap_or(if args.quick { 1 } else { 5 });
+    if args.looks {
+        let well = looks::run(rounds, args.only.as_deref(), args.write, &near)?;
+        eprint!("{}", near.note());
+        return Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     let (rxe, groups) = groups(args)?;
     let mut tables = tables(&groups, rounds, args, &near)?;
+    let mut looked = Looked::default();
+    if !args.quick && args.compare.is_empty() {
+        looked = looks::measure(&rxe, rounds, args.only.as_deref(), &near)?;
+        if !args.json {
+            print!("{looked}");
+        }
+    }
     let mut plots = Vec::new();
     let mut failures = Vec::new();
     if args.plots || (args.write && !args.tables) {
@@ -142,7 +163,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     failures.iter().for_each(|why| eprintln!("xtask: {why}"));
     eprint!("{}", near.note());
     if args.json {
-        println!("{:#}", report::json(&tables, &near));
+        let mut all = report::json(&tables, &near);
+        all["threads_that_look"] = looked.json();
+        println!("{all:#}");
     } else if !args.compare.is_empty() {
         println!("{}", report::verdict(&tables));
     }
@@ -151,6 +174,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let root = checkout::root()?;
         pages::write(&root, PAGE, "bench --write", &report::markdown(&tables, &near))?;
         pages::write(&root, PAGE, "bench --write (goals)", &goals::markdown(&tables))?;
+        looked.write()?;
     }
     if args.write && !args.tables {
         captures::run(rounds, true)?;
@@ -159,7 +183,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let kernel = args.kernel.as_deref().unwrap_or(kernel::DEFAULT);
         profile::run(None, Some(kernel), true, &near)?;
     }
-    let broken = !failures.is_empty() || tables.iter().any(Table::has_failures);
+    let broken =
+        !failures.is_empty() || tables.iter().any(Table::has_failures) || looked.has_failures();
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -240,7 +265,7 @@ mod options {
     use clap::Args as _;
 
     /// The modes, and the options that do something in each. The first is that without a mode.
-    const MODES: [(&str, &[&str]); 7] = [
+    const MODES: [(&str, &[&str]); 8] = [
         ("", &OPTIONS),
         ("--compare=main", &["--quick", "--rounds=2", "--only=WRITE", "--json"]),
         ("--instructions", &["--write"]),
@@ -248,6 +273,7 @@ mod options {
         ("--profile", &["--kernel=7.2", "--only=WRITE", "--write"]),
         ("--captures", &["--rounds=2", "--write"]),
         ("--live", &["--rounds=2", "--write"]),
+        ("--looks", &["--rounds=2", "--only=one host", "--write"]),
     ];
 
     const OPTIONS: [&str; 7] =

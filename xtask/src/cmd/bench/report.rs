@@ -34,6 +34,12 @@ impl Spread {
         let median = f64::midpoint(at((values.len() - 1) / 2), at(values.len() / 2));
         Some(Self { median, min, max })
     }
+
+    /// As an object.
+    pub(super) fn json(self) -> serde_json::Value {
+        let Self { median, min, max } = self;
+        serde_json::json!({ "median": median, "min": min, "max": max })
+    }
 }
 
 impl Table {
@@ -199,9 +205,7 @@ pub(super) fn verdict(tables: &[Table]) -> String {
 
 /// All as one object.
 pub(super) fn json(tables: &[Table], near: &Near) -> serde_json::Value {
-    let spread = |s: Option<Spread>| {
-        s.map(|s| serde_json::json!({ "median": s.median, "min": s.min, "max": s.max }))
-    };
+    let spread = |s: Option<Spread>| s.map(Spread::json);
     let tests = tables.iter().map(|table| {
         let results = table.columns.iter().enumerate().map(|(at, name)| {
             serde_json::json!({

@@ -1,0 +1,485 @@
+//! How long an 8-byte WRITE takes to a thread that looks at its memory, with 1, 2 and 4 such threads on one
+//! CPU and on two.
+//!
+//! Those of one program are the receiver's of `tests/c/looks.c`, which call nothing. Others are unmodified
+//! `ib_write_lat`, in pairs that run at the same time, each with a thread that looks.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use xtask::pages;
+use xtask::vm::Result;
+
+use super::contender::{is_installed, perftest};
+use super::link::{Link, Part, two_cpus};
+use super::near::Near;
+use super::report::Spread;
+use super::tests::{Place, Test};
+use crate::cmd::checkout;
+
+/// Microseconds from one WRITE to the next of `looks.c`.
+const GAP: u32 = 50;
+/// WRITEs of a run.
+const WRITES: u32 = 20_000;
+/// Those of `looks.c` where its threads wait for a CPU: then each takes some milliseconds.
+const WRITES_OF_MANY: u32 = 500;
+/// The TCP port of the first pair of `ib_write_lat`.
+const PORT: u16 = 18519;
+/// What `looks.c` uses: the interface in either namespace, and its IPv4 address. The GID before is that of
+/// its MAC address.
+const DEVICE: &str = "rxe_link0";
+const GID: u32 = 1;
+
+/// Where a file in memory can be.
+const MEMORY: &str = "/dev/shm";
+
+const COLUMNS: [&str; 4] = ["typical", "average", "99 %", "99.9 %"];
+
+/// Those of [`COLUMNS`], in µs.
+type Times = [f64; COLUMNS.len()];
+
+/// The programs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Program {
+    /// The receiver, and a sender beside it, which looks at its completions.
+    Looks,
+    /// Pairs of a client and a server.
+    WriteLat,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Case {
+    program: Program,
+    place: Place,
+    /// Those that look.
+    threads: u32,
+    /// All programs have these.
+    cpus: u32,
+}
+
+/// A row of the table: a case, and what each round gave.
+struct Row(Case, Vec<std::result::Result<Times, String>>);
+
+/// What was measured.
+#[derive(Default)]
+pub(super) struct Looked {
+    rows: Vec<Row>,
+    rounds: u32,
+}
+
+/// Measures this alone and prints the table. With `write`, puts it into docs/performance.md. Returns
+/// whether all went well.
+pub(super) fn run(rounds: u32, only: Option<&str>, write: bool, near: &Near) -> Result<bool> {
+    let root = checkout::root()?;
+    let rxe = checkout::build(&root, &["-p", "rxe-cli", "-p", "rxe-preload"])?;
+    let looked = measure(&rxe.display().to_string(), rounds, only, near)?;
+    print!("{looked}");
+    if write {
+        looked.write()?;
+    }
+    Ok(!looked.has_failures())
+}
+
+/// Measures the cases whose names contain `only`, if that is given. Those whose program is missing are left
+/// out.
+pub(super) fn measure(rxe: &str, rounds: u32, only: Option<&str>, near: &Near) -> Result<Looked> {
+    let mut cases = all();
+    cases.retain(|case| only.is_none_or(|text| case.to_string().contains(text)));
+    if cases.is_empty() {
+        return Ok(Looked::default());
+    }
+    let left_out = |what: &str, lacks: &str| eprintln!("xtask: {what} left out: {lacks}");
+    let Some((one, other)) = two_cpus() else {
+        left_out("threads that look are", "this needs two CPUs, and taskset of util-linux");
+        return Ok(Looked::default());
+    };
+    if cases.iter().any(|case| case.program == Program::WriteLat) && !is_installed("ib_write_lat") {
+        left_out("threads that look of ib_write_lat are", "install perftest");
+        cases.retain(|case| case.program != Program::WriteLat);
+    }
+    let mut looks = PathBuf::new();
+    if cases.iter().any(|case| case.program == Program::Looks) {
+        match compiled(&checkout::root()?) {
+            Ok(program) => looks = program,
+            Err(why) => {
+                left_out("threads that look of looks.c are", &why);
+                cases.retain(|case| case.program != Program::Looks);
+            }
+        }
+    }
+    let setup = Setup { rxe, looks: &looks.display().to_string(), cpus: [one, other] };
+    let mut rows = Vec::new();
+    for place in [Place::Host, Place::Link] {
+        let of_place: Vec<_> = cases.iter().copied().filter(|case| case.place == place).collect();
+        if !of_place.is_empty() {
+            rows.extend(setup.rows(&of_place, rounds, near)?);
+        }
+    }
+    Ok(Looked { rows, rounds })
+}
+
+fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for place in [Place::Host, Place::Link] {
+        for (program, numbers) in [(Program::Looks, &[1, 2, 4][..]), (Program::WriteLat, &[2, 4])] {
+            for &threads in numbers {
+                cases.extend([1, 2].map(|cpus| Case { program, place, threads, cpus }));
+            }
+        }
+    }
+    cases
+}
+
+/// Compiles `looks.c`. Returns the program, or what is missing.
+fn compiled(root: &Path) -> std::result::Result<PathBuf, String> {
+    let program = root.join("target/looks");
+    let mut cc = Command::new("cc");
+    cc.arg("-O2").arg("-o").arg(&program).arg(root.join("tests/c/looks.c"));
+    cc.args(["-libverbs", "-lpthread"]);
+    match cc.status() {
+        Ok(status) if status.success() => Ok(program),
+        _ => Err("install gcc, libc6-dev and libibverbs-dev".into()),
+    }
+}
+
+/// What all runs have in common.
+struct Setup<'a> {
+    rxe: &'a str,
+    looks: &'a str,
+    cpus: [usize; 2],
+}
+
+impl Setup<'_> {
+    /// All rounds of cases of one place. Every second round is in reverse order.
+    fn rows(&self, cases: &[Case], rounds: u32, near: &Near) -> Result<Vec<Row>> {
+        let mut rows: Vec<_> = cases.iter().map(|case| Row(*case, Vec::new())).collect();
+        let Some(link) = cases.first().map(|case| Link::new(case.test().link_mtu())) else {
+            return Ok(rows);
+        };
+        let link = link?;
+        for round in 1..=rounds {
+            let mut turn = |Row(case, made): &mut Row| {
+                eprint!("\r\x1b[K{case}: round {round} of {rounds}");
+                let run = || self.run(&link, *case);
+                // One CPU is not far from another.
+                made.push(if case.cpus == 1 { run() } else { near.run(run) });
+            };
+            match round % 2 {
+                1 => rows.iter_mut().for_each(&mut turn),
+                _ => rows.iter_mut().rev().for_each(&mut turn),
+            }
+        }
+        eprint!("\r\x1b[K");
+        Ok(rows)
+    }
+
+    /// One run.
+    fn run(&self, link: &Link, case: Case) -> std::result::Result<Times, String> {
+        // It is in memory, where no disk delays who writes to it.
+        let directory = tempfile::tempdir_in(MEMORY).map_err(|e| format!("{MEMORY}: {e}"))?;
+        let meeting = directory.path().join("looks").display().to_string();
+        let (servers, clients) = self.parts(case, &meeting, &link.host());
+        let texts = link.run_all(&servers, &clients)?;
+        let read = |text: &String| {
+            let times = match case.program {
+                Program::Looks => read(text),
+                Program::WriteLat => perftest::sample(text, case.test()).and_then(|sample| {
+                    let times = sample.times?;
+                    Some([sample.value, times.average, times.p99, times.p999])
+                }),
+            };
+            times.ok_or_else(|| format!("not understood: {text}"))
+        };
+        let each = texts.iter().map(read).collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(together(&each))
+    }
+
+    /// Servers and clients of a case.
+    fn parts(&self, case: Case, meeting: &str, host: &str) -> (Vec<Part>, Vec<Part>) {
+        let Self { rxe, looks, .. } = self;
+        let one_host = case.place == Place::Host;
+        let [of_server, of_client] = self.cpus_of(case);
+        let part = |text: &str, of_client_end: bool, cpus: &str, port| Part {
+            program: text.split(' ').map(String::from).collect(),
+            at_client: of_client_end && !one_host,
+            cpus: cpus.to_owned(),
+            port,
+        };
+        let run = format!("{rxe} run --backend udp --");
+        if case.program == Program::Looks {
+            let (writes, threads) = (case.writes(), case.threads);
+            let program =
+                format!("{run} {looks} {DEVICE} {GID} {GAP} {writes} - - {threads} {meeting}");
+            let receiver = part(&format!("{program} receiver"), false, &of_server, None);
+            let sender = part(&format!("{program} sender"), true, &of_client, None);
+            return (vec![receiver], vec![sender]);
+        }
+        let pair = |port: u16| {
+            let program = format!("{run} {}", perftest::command(case.test(), WRITES, port));
+            let server = part(&program, false, &of_server, Some(port));
+            (server, part(&format!("{program} {host}"), true, &of_client, None))
+        };
+        (PORT..).take(case.threads as usize / 2).map(pair).unzip()
+    }
+
+    /// The CPUs of the server's end and of the client's, as taskset is told.
+    fn cpus_of(&self, case: Case) -> [String; 2] {
+        let [one, other] = self.cpus;
+        match case.cpus {
+            1 => [one, one].map(|cpu| cpu.to_string()),
+            _ if case.is_crowded() => [(); 2].map(|()| format!("{one},{other}")),
+            _ => [one, other].map(|cpu| cpu.to_string()),
+        }
+    }
+}
+
+impl Case {
+    /// Whether there are more threads than CPUs. A sender is one that does not look at its memory.
+    fn is_crowded(self) -> bool {
+        let senders = if self.program == Program::Looks { 1 } else { 0 };
+        self.threads + senders > self.cpus
+    }
+
+    fn writes(self) -> u32 {
+        if self.is_crowded() { WRITES_OF_MANY } else { WRITES }
+    }
+
+    /// That of the bench which is like it.
+    fn test(self) -> Test {
+        let test = Test::latency("WRITE", 8);
+        if self.place == Place::Host { test.on_one_host() } else { test }
+    }
+
+    fn program_and_place(self) -> [&'static str; 2] {
+        let program = match self.program {
+            Program::Looks => "looks.c",
+            Program::WriteLat => "ib_write_lat",
+        };
+        [program, if self.place == Place::Host { "one host" } else { "link" }]
+    }
+}
+
+/// Its name, as in `threads that look: 2 of looks.c, one host, 1 CPU`.
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [program, place] = self.program_and_place();
+        let Self { threads, cpus, .. } = self;
+        let plural = if *cpus == 1 { "" } else { "s" };
+        write!(f, "threads that look: {threads} of {program}, {place}, {cpus} CPU{plural}")
+    }
+}
+
+/// What `looks.c` prints: `50 us apart: median 1.20, average 1.30, 99 % 2.00, 99.9 % 9.00 us`.
+fn read(text: &str) -> Option<Times> {
+    let (_, times) = text.trim_end().strip_suffix(" us")?.rsplit_once(" us apart: ")?;
+    let mut parts = times.split(", ");
+    let mut next = |name: &str| parts.next()?.strip_prefix(name)?.trim_start().parse().ok();
+    Some([next("median")?, next("average")?, next("99 %")?, next("99.9 %")?])
+}
+
+/// One for programs that ran at the same time: the median of the typical times, and the worst of all else.
+fn together(each: &[Times]) -> Times {
+    let of = |column: usize| Spread::of(each.iter().map(|times| times[column]).collect());
+    std::array::from_fn(|column| {
+        let spread = of(column).unwrap_or_default();
+        if column == 0 { spread.median } else { spread.max }
+    })
+}
+
+impl Row {
+    /// A column over all rounds that went well.
+    fn spread(&self, column: usize) -> Option<Spread> {
+        Spread::of(self.1.iter().flatten().map(|times| times[column]).collect())
+    }
+}
+
+impl Looked {
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    pub(super) fn has_failures(&self) -> bool {
+        self.failures().next().is_some()
+    }
+
+    fn failures(&self) -> impl Iterator<Item = String> {
+        self.rows.iter().flat_map(|Row(case, rounds)| {
+            let why = rounds.iter().filter_map(|round| round.as_ref().err());
+            why.map(move |why| format!("{case} failed: {}", why.trim()))
+        })
+    }
+
+    /// Puts the table into docs/performance.md, if there is one.
+    pub(super) fn write(&self) -> Result<()> {
+        if self.is_empty() {
+            eprintln!("no thread that looks was measured, and the table is left as it was");
+            return Ok(());
+        }
+        pages::write(&checkout::root()?, super::PAGE, "bench --looks --write", &self.markdown())
+    }
+
+    fn markdown(&self) -> String {
+        let mut text = format!(
+            "The median of {} rounds, in brackets the least and the greatest:\n\n\
+             | program | place | threads that look | CPUs | {} |\n\
+             | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+            self.rounds,
+            COLUMNS.join(" | ")
+        );
+        for row in &self.rows {
+            let Case { threads, cpus, .. } = row.0;
+            let [program, place] = row.0.program_and_place();
+            let cells = (0..COLUMNS.len()).map(|column| {
+                row.spread(column).map_or("failed".into(), |Spread { median, min, max }| {
+                    format!("{} ({} to {})", digits(median), digits(min), digits(max))
+                })
+            });
+            let cells: Vec<String> = cells.collect();
+            let cells = cells.join(" | ");
+            text += &format!("| `{program}` | {place} | {threads} | {cpus} | {cells} |\n");
+        }
+        text
+    }
+
+    /// For each case its name, the spread of each column, and what failed.
+    pub(super) fn json(&self) -> serde_json::Value {
+        let rows = self.rows.iter().map(|row| {
+            let mut all = serde_json::json!({ "name": row.0.to_string(), "unit": "us" });
+            let names = ["typical", "average", "percentile_99", "percentile_99_9"];
+            for (column, name) in names.into_iter().enumerate() {
+                all[name] = row.spread(column).map_or(serde_json::Value::Null, Spread::json);
+            }
+            all
+        });
+        let failures: Vec<_> = self.failures().collect();
+        serde_json::json!({ "cases": rows.collect::<Vec<_>>(), "failures": failures })
+    }
+}
+
+/// For a terminal.
+impl fmt::Display for Looked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "8 B WRITE to threads that look at their memory, one way, in us")?;
+        writeln!(f, "{}", self.markdown())?;
+        self.failures().try_for_each(|why| writeln!(f, "  {why}"))
+    }
+}
+
+fn digits(time: f64) -> String {
+    match time {
+        t if t < 10.0 => format!("{t:.2}"),
+        t if t < 100.0 => format!("{t:.1}"),
+        t => format!("{t:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CASE: Case = Case { program: Program::WriteLat, place: Place::Link, threads: 4, cpus: 2 };
+
+    fn setup() -> Setup<'static> {
+        Setup { rxe: "rxe", looks: "looks", cpus: [0, 3] }
+    }
+
+    #[test]
+    fn what_looks_prints_is_understood() {
+        let text = "50 us apart: median 1.20, average 21.00, 99 % 300.50, 99.9 % 4000.00 us\n";
+        assert_eq!(read(text), Some([1.2, 21.0, 300.5, 4000.0]));
+        assert_eq!(read("meet:71: shared (errno 0)\n"), None);
+        assert_eq!(read("50 us apart: median 1.20, 99 % 300.50, 99.9 % 4000.00 us\n"), None);
+    }
+
+    #[test]
+    fn of_programs_at_the_same_time_the_typical_one_and_the_worst_tail_count() {
+        let each = [[1.0, 9.0, 20.0, 30.0], [3.0, 8.0, 21.0, 29.0]];
+        assert_eq!(together(&each), [2.0, 9.0, 21.0, 30.0]);
+        assert_eq!(together(&each[..1]), each[0]);
+    }
+
+    #[test]
+    fn each_case_has_a_name_of_its_own() {
+        let names: Vec<_> = all().iter().map(Case::to_string).collect();
+        assert_eq!(names[0], "threads that look: 1 of looks.c, one host, 1 CPU");
+        assert_eq!(names.last().unwrap(), &CASE.to_string());
+        let mut different = names.clone();
+        different.sort();
+        different.dedup();
+        assert_eq!((names.len(), different.len()), (20, 20));
+    }
+
+    #[test]
+    fn programs_have_a_cpu_each_only_where_there_are_as_many() {
+        let cpus = |program, threads, cpus| {
+            setup().cpus_of(Case { program, threads, cpus, ..CASE }).join(" ")
+        };
+        assert_eq!(cpus(Program::WriteLat, 2, 1), "0 0");
+        assert_eq!(cpus(Program::WriteLat, 2, 2), "0 3");
+        assert_eq!(cpus(Program::WriteLat, 4, 2), "0,3 0,3");
+        assert_eq!(cpus(Program::Looks, 1, 2), "0 3");
+        assert_eq!(cpus(Program::Looks, 2, 2), "0,3 0,3");
+    }
+
+    #[test]
+    fn pairs_have_a_port_each_and_both_ends_of_looks_meet_in_a_file() {
+        let (servers, clients) = setup().parts(CASE, "file", "10.0.0.1");
+        let command = |port: u16| {
+            format!("rxe run --backend udp -- ib_write_lat -F -s 8 -n 20000 -m 1024 -p {port}")
+        };
+        for (at, port) in [PORT, PORT + 1].into_iter().enumerate() {
+            assert_eq!(servers[at].program.join(" "), command(port));
+            assert_eq!(clients[at].program.join(" "), command(port) + " 10.0.0.1");
+            assert_eq!((servers[at].port, clients[at].port), (Some(port), None));
+            assert!(clients[at].at_client && !servers[at].at_client);
+        }
+        assert_eq!((servers.len(), clients.len()), (2, 2));
+        let case = Case { program: Program::Looks, place: Place::Host, ..CASE };
+        let (receiver, sender) = setup().parts(case, "file", "10.0.0.1");
+        let command = "rxe run --backend udp -- looks rxe_link0 1 50 500 - - 4 file";
+        assert_eq!(receiver[0].program.join(" "), format!("{command} receiver"));
+        assert_eq!(sender[0].program.join(" "), format!("{command} sender"));
+        assert!(!sender[0].at_client);
+    }
+
+    #[test]
+    fn a_row_has_the_median_of_its_rounds_and_names_what_failed() {
+        let times = |factor: f64| Ok([1.0, 12.0, 340.0, 5000.0].map(|time| time * factor));
+        let rounds = vec![times(1.0), times(3.0), times(2.0), Err("gone\n".into())];
+        let looked = Looked {
+            rows: vec![Row(CASE, rounds), Row(Case { cpus: 1, ..CASE }, vec![Err("x".into())])],
+            rounds: 4,
+        };
+        let text = looked.markdown();
+        let cells = "2.00 (1.00 to 3.00) | 24.0 (12.0 to 36.0) | 680 (340 to 1020) | \
+                     10000 (5000 to 15000) |\n";
+        assert!(text.contains(&format!("| `ib_write_lat` | link | 4 | 2 | {cells}")), "{text}");
+        let failed = "| 4 | 1 | failed | failed | failed | failed |\n";
+        assert!(text.ends_with(failed), "{text}");
+        assert!(looked.has_failures());
+        let said = looked.to_string();
+        assert!(said.contains("ib_write_lat, link, 2 CPUs failed: gone\n"), "{said}");
+        assert_eq!(looked.json()["cases"][0]["typical"]["median"], 2.0);
+        assert_eq!(looked.json()["cases"][1]["typical"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn nothing_is_printed_of_nothing() {
+        assert_eq!(Looked::default().to_string(), "");
+    }
+
+    #[test]
+    fn the_table_is_in_chinese_on_the_chinese_page() {
+        let looked = Looked { rows: vec![Row(CASE, vec![Ok([1.0; 4])])], rounds: 3 };
+        let chinese = pages::in_chinese(&looked.markdown());
+        assert!(!chinese.contains("threads") && !chinese.contains("link"), "{chinese}");
+        let one = "1.00 (1.00 到 1.00)";
+        let row = format!("| `ib_write_lat` | 链路 | 4 | 2 | {one} | {one} | {one} | {one} |\n");
+        assert!(chinese.ends_with(&row), "{chinese}");
+    }
+}
