@@ -70,13 +70,11 @@ const CELLS: &[(&str, &str)] = &[
         "64 KiB READ，链路 MTU 1500 / 4200，与 WRITE 相比",
     ),
     (
-        "64 KiB WRITE, link, not bound to CPUs, beside bound",
-        "64 KiB WRITE，链路，不绑定 CPU，与绑定相比",
+        "64 KiB WRITE, link, 1 / 16 / 64 queue pairs, not bound to CPUs, beside bound",
+        "64 KiB WRITE，链路，1 / 16 / 64 个队列对，不绑定 CPU，与绑定相比",
     ),
-    (
-        "the same, range of all runs / from the 10th to the 90th percentile",
-        "同上，各次运行之间的差距：全部 / 第 10 到第 90 百分位",
-    ),
+    ("the same, range of all runs", "同上，各次运行之间的差距"),
+    ("the same, from the 10th to the 90th percentile", "同上，第 10 到第 90 百分位之间的差距"),
     (
         "64 KiB WRITE, link, 64 queue pairs beside one: `udp` / `packet` / `xdp` / perftest",
         "64 KiB WRITE，链路，64 个队列对与一个相比：`udp` / `packet` / `xdp` / perftest",
@@ -122,10 +120,8 @@ const CELLS: &[(&str, &str)] = &[
         "8 B SEND one way, one host: `rxe perf` / perftest",
         "8 B SEND 单程，同一主机：`rxe perf` / perftest",
     ),
-    (
-        "8 B SEND rate, one host: `rxe perf` / perftest",
-        "8 B SEND 速率，同一主机：`rxe perf` / perftest",
-    ),
+    ("8 B WRITE / SEND rate, one host", "8 B WRITE / SEND 速率，同一主机"),
+    ("8 B WRITE / SEND rate, one host, perftest", "8 B WRITE / SEND 速率，同一主机，perftest"),
     (
         "8 B WRITE / SEND rate, one host, perftest beside `rxe perf`",
         "8 B WRITE / SEND 速率，同一主机，perftest 与 `rxe perf` 相比",

@@ -33,7 +33,9 @@ const FUNCTIONS: usize = 8;
 fn works() -> Vec<(Test, &'static str)> {
     let write = Test::bandwidth("WRITE", 65536, 4096);
     vec![
+        (Test::bandwidth("WRITE", 65536, 1024), "rxe udp"),
         (write, "rxe udp"),
+        (write, "perftest on rxe"),
         (Test::bandwidth("SEND", 65536, 1024), "rxe udp"),
         (Test::bandwidth("SEND", 65536, 4096), "rxe udp"),
         (Test::latency("SEND", 8), "rxe udp"),
@@ -47,6 +49,7 @@ fn works() -> Vec<(Test, &'static str)> {
         (write.on_one_host(), "rxe shm"),
         (write.on_one_host(), "rxe shm --one-copy always"),
         (write.on_one_host(), "perftest on rxe"),
+        (Test::bandwidth("SEND", 65536, 4096).on_one_host(), "perftest on rxe"),
         (Test::bandwidth("READ", 65536, 4096).on_one_host(), "perftest on rxe"),
         (Test::latency("SEND", 8).on_one_host(), "rxe shm"),
         (Test::latency("WRITE", 8).on_one_host(), "perftest on rxe"),

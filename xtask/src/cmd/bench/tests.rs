@@ -184,6 +184,8 @@ pub(super) fn all(quick: bool) -> Vec<Test> {
         Test::rate("SEND"),
         Test::bandwidth("WRITE", 65536, 4096).with_qps(16),
         Test::bandwidth("WRITE", 65536, 4096).with_qps(64),
+        Test::bandwidth("WRITE", 65536, 4096).with_qps(16).bound_or_not(),
+        Test::bandwidth("WRITE", 65536, 4096).with_qps(64).bound_or_not(),
         Test::bandwidth("WRITE", 65536, 4096).with_usual_recv_buffer(),
         Test::bandwidth("WRITE", 65536, 4096).with_qps(64).with_usual_recv_buffer(),
     ]);
