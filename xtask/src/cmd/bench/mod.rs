@@ -64,8 +64,8 @@ pub(crate) struct Args {
     #[arg(long)]
     #[arg(conflicts_with_all = ["instructions", "fabric", "profile", "captures", "live", "looks"])]
     json: bool,
-    /// Make docs/performance.md whole: measure all of it, with --plots, --kernel, --captures, --live and
-    /// --profile, and put tables and plots there. With a mode, put the results of that one into docs/,
+    /// Measure all that docs/performance.md marks as measured by this command, with --plots, --kernel,
+    /// --captures, --live and --profile, and put tables and plots there. With a mode, put the results of that one into docs/,
     /// or the counts of --instructions into their table
     #[arg(long, conflicts_with_all = ["compare", "only"])]
     write: bool,
