@@ -3,7 +3,7 @@
 //!
 //! The receiver is woken by an event descriptor that comes with the ring. The sender signals it only
 //! while the receiver says that it sleeps ([`Incoming::prepare_sleep`]), so two ends that poll make
-//! no system call.
+//! no system call for a message.
 
 use std::io;
 use std::net::IpAddr;
