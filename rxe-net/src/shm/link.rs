@@ -22,6 +22,7 @@ use super::ring::{ALIGN, Broken, CAPACITY, Consumer, HEAD, MAX_RECORD, Producer}
 use super::wake::WakeUp;
 use super::watched::Watched;
 use crate::lease::message;
+use crate::sys::checked_fd::CheckedFd;
 use crate::sys::unix::UnixSocket;
 
 /// The message that goes with the descriptors of a ring and of its wake-up.
@@ -166,6 +167,8 @@ impl Outgoing {
     /// Offers a ring over this connection.
     pub(super) fn offer(line: UnixSocket, rule: OneCopy) -> io::Result<Self> {
         let (ring, memory) = Producer::create()?;
+        // The program may close all descriptors at any moment.
+        let memory = CheckedFd::new(memory);
         let wake = WakeUp::new()?;
         let proof = Validity::new();
         line.send(&offer(proof.token()), &[memory.as_fd(), wake.as_fd()])?;
@@ -395,6 +398,7 @@ impl Incoming {
         let (&[addr, value], []) = proof.as_chunks::<8>() else { return Err(refuse()) };
         let [addr, value] = [addr, value].map(u64::from_ne_bytes);
         let [memory, wake] = <[OwnedFd; 2]>::try_from(offer.fds).map_err(|_| refuse())?;
+        let [memory, wake] = [memory, wake].map(CheckedFd::new);
         let (ring, wake) = (Consumer::open(&memory)?, WakeUp::adopt(wake)?);
         let sender = if rule == OneCopy::Never { None } else { line.peer()?.pid };
         let reads = sender.and_then(|pid| Reader::new(pid, Token { addr, value }));

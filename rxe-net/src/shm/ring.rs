@@ -246,7 +246,7 @@ pub struct Cursor<'r> {
 
 impl Consumer {
     /// Opens a ring that another process has made.
-    pub fn open(fd: &OwnedFd) -> io::Result<Self> {
+    pub fn open(fd: &impl AsFd) -> io::Result<Self> {
         let size = rustix::fs::fstat(fd)?.st_size;
         let sealed = fcntl_get_seals(fd)?.contains(SealFlags::SHRINK);
         if !sealed || usize::try_from(size) != Ok(RECORDS + CAPACITY) {
@@ -414,7 +414,7 @@ struct Map(NonNull<u8>);
 unsafe impl Send for Map {}
 
 impl Map {
-    fn new(fd: &OwnedFd) -> io::Result<Self> {
+    fn new(fd: &impl AsFd) -> io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address of the kernel's choice, touches nothing that exists.
         // The file has this length and cannot become shorter (Consumer::open, Producer::create).

@@ -6,7 +6,7 @@
 //! whose flag was cleared is not written to.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::OFlags;
@@ -27,12 +27,12 @@ impl WakeUp {
 
     /// The one that another process has made with [`Self::new`]. Another kind of descriptor could
     /// block a read for ever, or be readable for ever.
-    pub(super) fn adopt(fd: OwnedFd) -> io::Result<Self> {
+    pub(super) fn adopt(fd: CheckedFd) -> io::Result<Self> {
         let what = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
         if what.as_os_str() != "anon_inode:[eventfd]" || !is_nonblocking(&fd) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(Self(CheckedFd::internal(fd)))
+        Ok(Self(CheckedFd::internal(fd.into_owned())))
     }
 
     /// Makes it readable.
@@ -99,6 +99,17 @@ mod tests {
         wake.signal().unwrap();
         wake.signal().unwrap();
         assert!(wake.clear() && !wake.clear());
+    }
+
+    /// The process ended, in a debug build: the number was closed a second time.
+    #[test]
+    fn one_that_the_program_has_closed_meanwhile_is_refused() {
+        let own = WakeUp::new().unwrap();
+        // Nothing else in this process gets so high a number.
+        let fd = CheckedFd::new(rustix::io::fcntl_dupfd_cloexec(&own, 900).unwrap());
+        // SAFETY: nothing uses the number but what looks first whether it is open.
+        unsafe { rustix::io::close(fd.as_raw_fd()) };
+        assert!(WakeUp::adopt(fd).is_err());
     }
 
     #[test]

@@ -135,9 +135,11 @@ impl Drop for CheckedFd {
     fn drop(&mut self) {
         let intact = self.fd.is_some() && self.is_intact();
         let Some(fd) = self.fd.take() else { return };
-        if !intact {
-            // Not ours to close.
-            let _ = fd.into_raw_fd();
+        let fd = fd.into_raw_fd();
+        if intact {
+            // SAFETY: it is this one's, and nobody uses it any more. If the program has closed it in this
+            // moment, this call fails; a drop of the `OwnedFd` would end the process in a debug build.
+            unsafe { rustix::io::close(fd) };
         }
     }
 }
