@@ -14,8 +14,8 @@
 //! - Nothing in a ring is believed more than what comes over a network: the frame is copied out, and
 //!   goes through the engine's checks.
 //! - While a thread sleeps on the descriptors ([`Backend::watch`]), one is readable whenever there is
-//!   something to receive. While none does, two ends that poll make no system call for a message, and
-//!   few at all: they look at the wire, and for offers and what is gone, at growing intervals.
+//!   something to receive. While none does, two ends that poll make no system call for a message.
+//!   Each looks at the wire, for offers and for what is gone, at growing intervals.
 
 pub mod lane;
 mod link;

@@ -64,8 +64,10 @@ static void bind_to(const char *cpu)
 static void meet(struct end *own, struct end *other, int state)
 {
 	own->state = state;
-	while (other->state < state)
+	for (int tries = 0; other->state < state; tries++) {
+		CHECK(tries < 100000);
 		usleep(100);
+	}
 }
 
 static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq)

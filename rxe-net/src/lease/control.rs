@@ -32,7 +32,7 @@ use super::directory::ScopedAddr;
 use super::report::{MAX_REPORT, Question, Reporter};
 use super::stream::CaptureStream;
 use crate::sys::addr::{narrow, wide};
-use crate::sys::thread::spawn_thread;
+use crate::sys::thread::spawn_and_await;
 use crate::sys::unix::{MAX_FDS, NamedSocket, UnixSocket, distinct, own_uid};
 use crate::{Epoll, EventFd, NetError, SharedFd};
 
@@ -198,7 +198,7 @@ impl ControlSockets {
         let theirs = Arc::clone(&shared);
         // The program may use up all descriptors before the thread runs.
         let reserve = EventFd::new().ok();
-        let thread = spawn_thread("rxe-lease", move || theirs.serve(reserve))
+        let thread = spawn_and_await("rxe-lease", move || theirs.serve(reserve))
             .map_err(|e| NetError::os("start a thread", e))?;
         Ok(Self(shared, Mutex::new(Some(thread))))
     }

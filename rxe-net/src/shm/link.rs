@@ -7,7 +7,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -167,7 +167,6 @@ impl Outgoing {
     /// Offers a ring over this connection.
     pub(super) fn offer(line: UnixSocket, rule: OneCopy) -> io::Result<Self> {
         let (ring, memory) = Producer::create()?;
-        // The program may close all descriptors at any moment.
         let memory = CheckedFd::new(memory);
         let wake = WakeUp::new()?;
         let proof = Validity::new();
@@ -391,14 +390,15 @@ impl Incoming {
         let mut buf = [0; OFFER_LEN + 1];
         let Some(offer) = line.receive(&mut buf)? else { return Ok(None) };
         let refuse = || io::Error::from(io::ErrorKind::InvalidData);
+        // The program may close all descriptors at any moment.
+        let fds: Vec<_> = offer.fds.into_iter().map(CheckedFd::new).collect();
         if offer.lost_fds {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
         let proof = buf[..offer.len].strip_prefix(&OFFER).ok_or_else(refuse)?;
         let (&[addr, value], []) = proof.as_chunks::<8>() else { return Err(refuse()) };
         let [addr, value] = [addr, value].map(u64::from_ne_bytes);
-        let [memory, wake] = <[OwnedFd; 2]>::try_from(offer.fds).map_err(|_| refuse())?;
-        let [memory, wake] = [memory, wake].map(CheckedFd::new);
+        let [memory, wake] = <[CheckedFd; 2]>::try_from(fds).map_err(|_| refuse())?;
         let (ring, wake) = (Consumer::open(&memory)?, WakeUp::adopt(wake)?);
         let sender = if rule == OneCopy::Never { None } else { line.peer()?.pid };
         let reads = sender.and_then(|pid| Reader::new(pid, Token { addr, value }));
@@ -454,14 +454,13 @@ impl Incoming {
         Ok((packets, bytes))
     }
 
-    /// Hands over the frame in the next record, as a copy.
+    /// Hands over a frame that was copied out of its record.
     fn receive_frame(
         &mut self,
-        buf: &mut [u8; MAX_RECORD],
+        copy: &[u8],
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<(usize, usize), Broken> {
-        let Some((tag, len)) = self.ring.pop(buf)? else { return Ok((0, 0)) };
-        let frame = message::parse(&buf[..len]).filter(|_| tag == FRAME).ok_or(Broken)?;
+        let frame = message::parse(copy).ok_or(Broken)?;
         self.address = Some(frame.net.dst);
         sink(&frame);
         Ok((frame.count(), frame.payload.len()))
@@ -491,16 +490,18 @@ impl Incoming {
                 break;
             };
             let Some(tag) = PacketTag::parse(record.tag) else {
-                if packets.is_empty() {
-                    let is_frame = record.tag == FRAME;
-                    drop(packets);
-                    return if is_frame {
-                        self.receive_frame(buf, sink).map(Some)
-                    } else {
-                        Err(Broken)
-                    };
+                if !packets.is_empty() {
+                    break;
                 }
-                break;
+                if record.tag != FRAME {
+                    return Err(Broken);
+                }
+                let copy = &mut buf[..record.len()];
+                record.read(0, copy)?;
+                let place = cursor.place();
+                drop(packets);
+                self.ring.release(place)?;
+                return self.receive_frame(copy, sink).map(Some);
             };
             if (tag.named || tag.lent) && !packets.is_empty() {
                 break;
@@ -574,6 +575,8 @@ impl Incoming {
     /// Whether there is a record, which the caller must signal by other means.
     pub(super) fn prepare_sleep(&mut self) -> bool {
         if self.ring.is_empty() {
+            // If it is of no use, the next look for a record says so.
+            let _ = self.ring.tell();
             let answered = self.asleep && !self.ring.is_asleep();
             if self.signalled || answered {
                 self.signalled = !self.wake.clear();

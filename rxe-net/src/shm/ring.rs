@@ -32,6 +32,8 @@ use rustix::fs::{
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rxe_core::mem::{Span, WritableSpan};
 
+use crate::sys::checked_fd::CheckedFd;
+
 /// Bytes of records. More than the caches that processors have for themselves (1 to 2 MiB): what the producer
 /// writes anew is then no more in that of the taker, from where it would have to be fetched line by line.
 pub const CAPACITY: usize = 4 << 20;
@@ -88,10 +90,13 @@ pub struct Reserved<'r> {
 impl Producer {
     /// Makes a ring, and a descriptor by which another process can open it.
     pub fn create() -> io::Result<(Self, OwnedFd)> {
-        let fd = memfd_create("rxe-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        // The program may close all descriptors at any moment.
+        let fd = CheckedFd::new(memfd_create("rxe-ring", flags)?);
         ftruncate(&fd, (RECORDS + CAPACITY) as u64)?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Ok((Self { map: Map::new(&fd)?, head: 0, tail: 0, rewind_at: REWIND, long: false }, fd))
+        let map = Map::new(&fd)?;
+        Ok((Self { map, head: 0, tail: 0, rewind_at: REWIND, long: false }, fd.into_owned()))
     }
 
     /// Room for a record of `len` bytes; `None` if there is none.

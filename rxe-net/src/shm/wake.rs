@@ -32,7 +32,7 @@ impl WakeUp {
         if what.as_os_str() != "anon_inode:[eventfd]" || !is_nonblocking(&fd) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(Self(CheckedFd::internal(fd.into_owned())))
+        Ok(Self(fd.into_internal()))
     }
 
     /// Makes it readable.

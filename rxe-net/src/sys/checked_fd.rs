@@ -73,8 +73,12 @@ impl CheckedFd {
 
     /// Moves the descriptor to a high number, if one is free.
     pub(crate) fn internal(fd: OwnedFd) -> Self {
-        let low = Self::new(fd);
-        rustix::io::fcntl_dupfd_cloexec(&low, floor(HIGH, 2)).map_or(low, Self::new)
+        Self::new(fd).into_internal()
+    }
+
+    /// The same for one that was checked already.
+    pub(crate) fn into_internal(self) -> Self {
+        rustix::io::fcntl_dupfd_cloexec(&self, floor(HIGH, 2)).map_or(self, Self::new)
     }
 
     /// For one that the program sees: a number above those that it opens itself, if one is free

@@ -5,6 +5,8 @@ use std::mem::MaybeUninit;
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 
+use crate::blocking::may_block;
+
 /// Signals that a faulting instruction raises on the thread that ran it. Blocking them would kill
 /// the process without the program's handler being asked.
 const SYNCHRONOUS: [libc::c_int; 6] =
@@ -13,10 +15,6 @@ const SYNCHRONOUS: [libc::c_int; 6] =
 /// Starts a thread that never runs the program's signal handlers: it blocks all signals but the
 /// synchronous ones. A signal sent to the process is then delivered to one of the program's own
 /// threads, or stays pending for its `sigwait` or signalfd.
-///
-/// When this returns, the thread has begun to run, and its part of the heap exists. A heap is made with
-/// `munmap`, and libfabric overwrites the code of `munmap` while other threads may be in it. A program
-/// that opens a device and then a libfabric domain would lose its process to that.
 ///
 /// `name` is what `ps -L` and debuggers show, 15 bytes at most.
 ///
@@ -29,18 +27,38 @@ pub fn spawn_thread<T: Send + 'static>(
     // A new thread inherits the mask of the thread that makes it, so it has the right one from its
     // first instruction on.
     let before = block_signals();
+    let spawned = Builder::new().name(name.into()).spawn(run);
+    restore_signals(&before);
+    spawned
+}
+
+/// As [`spawn_thread`], and waits until the thread has begun to run: for the threads of a device that is
+/// opened.
+///
+/// The C library makes a thread's part of the heap when the thread first allocates, with `munmap`. libfabric
+/// overwrites the code of `munmap` when a program opens a domain, which it does right after it has opened
+/// the device. A thread that is in `munmap` then ends the process by SIGSEGV. Once the thread has begun, it
+/// is there only seldom.
+///
+/// # Errors
+/// As [`spawn_thread`].
+///
+/// # Panics
+/// In debug builds, under a shard's lock.
+pub fn spawn_and_await<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    may_block("waiting for a thread to begin");
     let (begun, begins) = mpsc::channel();
-    let spawned = Builder::new().name(name.into()).spawn(move || {
+    let thread = spawn_thread(name, move || {
         // To send allocates, so the heap exists from here on.
         let _ = begun.send(());
         drop(begun);
         run()
-    });
-    restore_signals(&before);
-    if spawned.is_ok() {
-        let _ = begins.recv();
-    }
-    spawned
+    })?;
+    let _ = begins.recv();
+    Ok(thread)
 }
 
 /// Lets the calling thread run only when others leave it a CPU, or little. nice(1).
@@ -95,13 +113,13 @@ mod tests {
         assert_eq!(blocks(libc::SIGUSR2), caller);
     }
 
-    /// The process of fi_pingpong ended now and then, see [`spawn_thread`].
+    /// The process of fi_pingpong ended now and then.
     #[test]
     fn a_thread_of_ours_has_begun_when_the_call_returns() {
         for number in 0..100 {
             let name = format!("rxe-begun-{number}");
             let (stop, stopped) = mpsc::channel::<()>();
-            let thread = spawn_thread(&name, move || stopped.recv()).unwrap();
+            let thread = spawn_and_await(&name, move || stopped.recv()).unwrap();
             let tasks = std::fs::read_dir("/proc/self/task").unwrap();
             let has_name = |task: std::path::PathBuf| {
                 std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name)

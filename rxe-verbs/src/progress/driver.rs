@@ -50,8 +50,8 @@ impl Driver {
                 });
             }
         };
-        let thread =
-            rxe_net::spawn_thread("rxe-driver", run).map_err(|e| Error::io("start a thread", e))?;
+        let thread = rxe_net::spawn_and_await("rxe-driver", run)
+            .map_err(|e| Error::io("start a thread", e))?;
         Ok(Self { shard, thread: Some(thread) })
     }
 }

@@ -138,13 +138,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let (rxe, groups) = groups(args)?;
     let mut tables = tables(&groups, rounds, args, &near)?;
-    let mut looked = Looked::default();
-    if !args.quick && args.compare.is_empty() {
-        looked = looks::measure(&rxe, rounds, args.only.as_deref(), &near)?;
-        if !args.json {
-            print!("{looked}");
-        }
-    }
     let mut plots = Vec::new();
     let mut failures = Vec::new();
     if args.plots || (args.write && !args.tables) {
@@ -160,6 +153,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         tables.extend(beside);
         plots.push(plot);
     }
+    // Before the threads that look: its text counts the runs so far.
+    let measured = report::markdown(&tables, &near);
+    let mut looked = Looked::default();
+    if !args.quick && args.compare.is_empty() {
+        looked = looks::measure(&rxe, rounds, args.only.as_deref(), &near)?;
+        if !args.json {
+            print!("{looked}");
+        }
+    }
     failures.iter().for_each(|why| eprintln!("xtask: {why}"));
     eprint!("{}", near.note());
     if args.json {
@@ -172,7 +174,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     page::write_plots(PAGE, &plots, args.write)?;
     if args.write {
         let root = checkout::root()?;
-        pages::write(&root, PAGE, "bench --write", &report::markdown(&tables, &near))?;
+        pages::write(&root, PAGE, "bench --write", &measured)?;
         pages::write(&root, PAGE, "bench --write (goals)", &goals::markdown(&tables))?;
         looked.write()?;
     }
