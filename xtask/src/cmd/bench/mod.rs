@@ -65,11 +65,11 @@ pub(crate) struct Args {
     #[arg(conflicts_with_all = ["instructions", "fabric", "profile", "captures", "live", "looks"])]
     json: bool,
     /// Measure all that docs/performance.md marks as measured by this command, with --plots, --kernel,
-    /// --captures, --live and --profile, and put tables and plots there. With a mode, put the results of that one into docs/,
-    /// or the counts of --instructions into their table
+    /// --captures, --live and --profile, and put tables and plots there. With a mode, put the results
+    /// of that one into docs/, or the counts of --instructions into their table
     #[arg(long, conflicts_with_all = ["compare", "only"])]
     write: bool,
-    /// Of --write the tables, the goals and the plot of loss only: some five minutes a round. The rest
+    /// Of --write the tables, the goals and the plot of loss only: some seven minutes a round. The rest
     /// has options of its own, or is the other plots
     #[arg(long, requires = "write", conflicts_with_all = ["plots", "mode"])]
     tables: bool,
