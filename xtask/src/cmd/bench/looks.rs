@@ -5,11 +5,10 @@
 //! `ib_write_lat`, in pairs that run at the same time, each with a thread that looks.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use xtask::c::Compiled;
 use xtask::pages;
-use xtask::vm::Result;
+use xtask::vm::{Error, Result};
 
 use super::contender::{is_installed, perftest};
 use super::link::{Link, Part, two_cpus};
@@ -18,6 +17,7 @@ use super::report::Spread;
 use super::tests::{Place, Test};
 use crate::cmd::checkout;
 
+const LOOKS: &str = "tests/c/looks.c";
 /// Microseconds from one WRITE to the next of `looks.c`.
 const GAP: u32 = 50;
 /// WRITEs of a run.
@@ -99,16 +99,18 @@ pub(super) fn measure(rxe: &str, rounds: u32, only: Option<&str>, near: &Near) -
         left_out("threads that look of ib_write_lat are", "install perftest");
         cases.retain(|case| case.program != Program::WriteLat);
     }
-    let mut looks = PathBuf::new();
+    let mut compiled = None;
     if cases.iter().any(|case| case.program == Program::Looks) {
-        match compiled(&checkout::root()?) {
-            Ok(program) => looks = program,
-            Err(why) => {
+        match Compiled::linked(&[LOOKS], &["-libverbs", "-lpthread"]) {
+            Ok(programs) => compiled = Some(programs),
+            Err(Error::Missing(why)) => {
                 left_out("threads that look of looks.c are", &why);
                 cases.retain(|case| case.program != Program::Looks);
             }
+            Err(e) => return Err(e),
         }
     }
+    let looks = compiled.as_ref().map(|programs| programs.path(LOOKS)).unwrap_or_default();
     let setup = Setup { rxe, looks: &looks.display().to_string(), cpus: [one, other] };
     let mut rows = Vec::new();
     for place in [Place::Host, Place::Link] {
@@ -130,18 +132,6 @@ fn all() -> Vec<Case> {
         }
     }
     cases
-}
-
-/// Compiles `looks.c`. Returns the program, or what is missing.
-fn compiled(root: &Path) -> std::result::Result<PathBuf, String> {
-    let program = root.join("target/looks");
-    let mut cc = Command::new("cc");
-    cc.arg("-O2").arg("-o").arg(&program).arg(root.join("tests/c/looks.c"));
-    cc.args(["-libverbs", "-lpthread"]);
-    match cc.status() {
-        Ok(status) if status.success() => Ok(program),
-        _ => Err("install gcc, libc6-dev and libibverbs-dev".into()),
-    }
 }
 
 /// What all runs have in common.
@@ -332,9 +322,7 @@ impl Looked {
             let Case { threads, cpus, .. } = row.0;
             let [program, place] = row.0.program_and_place();
             let cells = (0..COLUMNS.len()).map(|column| {
-                row.spread(column).map_or("failed".into(), |Spread { median, min, max }| {
-                    format!("{} ({} to {})", digits(median), digits(min), digits(max))
-                })
+                row.spread(column).map_or("failed".into(), |spread| spread.cell(digits))
             });
             let cells: Vec<String> = cells.collect();
             let cells = cells.join(" | ");

@@ -35,6 +35,12 @@ impl Spread {
         Some(Self { median, min, max })
     }
 
+    /// For a table of a page, each number as `digits` prints it.
+    pub(super) fn cell(self, digits: impl Fn(f64) -> String) -> String {
+        let [median, min, max] = [self.median, self.min, self.max].map(digits);
+        format!("{median} ({min} to {max})")
+    }
+
     /// As an object.
     pub(super) fn json(self) -> serde_json::Value {
         let Self { median, min, max } = self;
@@ -262,9 +268,7 @@ pub(super) fn markdown(tables: &[Table], near: &Near) -> String {
         let _ = write!(out, "| | {unit} | {names} |\n| --- | --- |{lines}\n");
         for (at, name) in table.columns.iter().enumerate() {
             let spread = |s: Option<Spread>, digits: usize, unless: &str| {
-                s.map_or(unless.into(), |Spread { median, min, max }| {
-                    format!("{median:.digits$} ({min:.digits$} to {max:.digits$})")
-                })
+                s.map_or(unless.into(), |spread| spread.cell(|value| format!("{value:.digits$}")))
             };
             let value = spread(table.values(at), 2, "failed");
             let times = spread((at > 0).then(|| table.ratio(at)).flatten(), 2, "");
