@@ -1,6 +1,7 @@
 //! The kernel VM harness itself: commands in a VM behave as commands here do.
 
 use serde_json::{Value, json};
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -28,6 +29,15 @@ fn commands_in_a_vm_behave_as_commands_here() {
     assert_eq!((out.code, out.stdout, out.stderr), (7, b"out\n".to_vec(), b"err\n".to_vec()));
     assert_eq!(vm.run(Cmd::sh("kill -TERM $$")).unwrap().code, 128 + 15);
     assert!(vm.run(["/no/such/program"]).unwrap_err().to_string().contains("No such file"));
+
+    // What the host has is there, wherever it is but in /run and /dev; what a command writes is the VM's own.
+    let on_host = tempfile::Builder::new().prefix("a space, 新").tempdir_in("/var/tmp").unwrap();
+    let file = on_host.path().join("file");
+    fs::write(&file, "the host's").unwrap();
+    let read = Cmd::new("cat").arg(file.to_str().unwrap());
+    assert_eq!(vm.run(read).unwrap().ok().unwrap(), "the host's");
+    let own = vm.run(Cmd::sh("cd; echo own > $TMPDIR/own; cat own")).unwrap();
+    assert_eq!(own.ok().unwrap(), "own\n");
 
     let devices = vm.run(["ibv_devices"]).unwrap().ok().unwrap();
     assert!(devices.contains("rxe0"), "{devices}");

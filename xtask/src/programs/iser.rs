@@ -82,10 +82,10 @@ pub fn iser_functions() -> Result<String> {
 const KERNEL_TARGET: &str = r#"set -e
 grep -q configfs /proc/mounts || mount -t configfs none /sys/kernel/config
 cd /sys/kernel/config/target
-cp $file /var/tmp/disk
-truncate -s 16M /var/tmp/disk
+cp $file /run/tmp/disk
+truncate -s 16M /run/tmp/disk
 mkdir -p core/fileio_0/disk iscsi
-echo fd_dev_name=/var/tmp/disk,fd_dev_size=16777216 > core/fileio_0/disk/control
+echo fd_dev_name=/run/tmp/disk,fd_dev_size=16777216 > core/fileio_0/disk/control
 echo 1 > core/fileio_0/disk/enable
 group=iscsi/$disk/tpgt_1
 mkdir -p $group/lun/lun_1

@@ -102,7 +102,7 @@ while [ ! -e {ended} ] && kill -0 $PPID 2> /dev/null; do sleep 0.1; done"#
         match there {
             None => {
                 if let Ok(command) = fs::read_to_string(self.command()) {
-                    let script = format!("export TMPDIR=/var/tmp; cd /var/tmp; {command}");
+                    let script = format!("cd; export TMPDIR=$HOME; {command}");
                     *there = Some(vm.spawn(Cmd::sh(script))?);
                 }
             }

@@ -21,7 +21,8 @@ $b mkdir -p /host/dev/pts /host/dev/shm
 $b mount -t devpts devpts /host/dev/pts
 $b mount -t tmpfs -o mode=1777 shm /host/dev/shm
 $b mount -t tmpfs -o mode=755 run /host/run
-$b mount -t tmpfs -o mode=1777 tmp /host/var/tmp
+# Nothing else hides a directory of the host: a checkout, and what it builds, may be in any other one.
+$b mkdir -m 1777 /host/run/tmp
 $b cp /agent /host/run/agent
 $b ulimit -l unlimited 2>/dev/null
 for p in /sys/class/virtio-ports/*; do

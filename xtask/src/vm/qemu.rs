@@ -146,7 +146,8 @@ impl Vm {
         let fs = "security_model=none,multidevs=remap";
         cmd.args(["-virtfs", &format!("local,path=/,mount_tag=host,readonly=on,{fs}")]);
         for (i, dir) in spec.shares.iter().enumerate() {
-            let dir = dir.display();
+            // A comma that is not doubled ends the option.
+            let dir = dir.display().to_string().replace(',', ",,");
             cmd.args(["-virtfs", &format!("local,path={dir},mount_tag=share{i},{fs}")]);
         }
         cmd.stdin(OwnedFd::from(ctl_qemu)).stdout(OwnedFd::from(con_qemu)).stderr(Stdio::piped());
@@ -307,13 +308,16 @@ fn wire() -> Result<TempDir> {
     dir.map_err(|e| Error::Failed(format!("a directory for sockets: {e}")))
 }
 
+/// A directory in the VM that is its own: see `init.sh`.
+const TMP: &str = "/run/tmp";
+
 /// The environment of commands in a VM: the host's paths and language, and places one can write to.
 fn environment() -> Vec<(String, String)> {
     let path = env::var("PATH").unwrap_or_default();
     let mut out = vec![
         ("PATH".into(), format!("{path}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")),
-        ("HOME".into(), "/var/tmp".into()),
-        ("TMPDIR".into(), "/var/tmp".into()),
+        ("HOME".into(), TMP.into()),
+        ("TMPDIR".into(), TMP.into()),
         ("USER".into(), "root".into()),
     ];
     for key in ["LANG", "TERM"] {

@@ -3,7 +3,7 @@
 # those of the backend xdp that the cards have.
 set -eu -o pipefail
 exec 2>&1
-export HOME=/var/tmp TMPDIR=/var/tmp
+export HOME=/run/tmp TMPDIR=/run/tmp
 far() { nsenter --net=/run/netns/far "$@"; }
 
 tidy() {
@@ -73,12 +73,12 @@ beside() {
         for address in 10.47.94.1 10.47.95.1; do
             far busybox ping -c 3 -w 20 $address
             # TCP to a server there, half a megabyte back.
-            head -c 500000 "$rxe" > /var/tmp/sent
-            busybox nc -l -p 7000 -e cat /var/tmp/sent & server=$!
+            head -c 500000 "$rxe" > $TMPDIR/sent
+            busybox nc -l -p 7000 -e cat $TMPDIR/sent & server=$!
             listens 7000 $server
-            far busybox nc -w 30 $address 7000 < /dev/null > /var/tmp/got
+            far busybox nc -w 30 $address 7000 < /dev/null > $TMPDIR/got
             wait $server
-            cmp /var/tmp/sent /var/tmp/got
+            cmp $TMPDIR/sent $TMPDIR/got
         done
         far timeout 120 $rxe pingpong -c -n 100 -d eth2 --backend udp 10.47.94.1
         wait $base
