@@ -6,9 +6,11 @@ use serde_json::{Map, Value};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One end of a conversation.
 pub struct Peer {
@@ -17,6 +19,38 @@ pub struct Peer {
     output: Receiver<io::Result<String>>,
     process: Process,
     name: String,
+    /// Set at the end of its output.
+    ended: Arc<AtomicBool>,
+    together: Arc<Together>,
+}
+
+/// What the peers of a conversation share: a bound on its time, and who has ended although nobody has told it to.
+/// The others would wait in vain.
+#[derive(Debug, Default)]
+pub struct Together(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    until: Option<Instant>,
+    members: Vec<(String, Arc<AtomicBool>)>,
+}
+
+impl Together {
+    /// Begins a conversation, of which each answer is there in time or never.
+    pub fn begin(&self, until: Instant) {
+        self.lock().until = Some(until);
+    }
+
+    /// The name of a member that has ended.
+    fn ended(&self) -> Option<String> {
+        let state = self.lock();
+        let mut ended = state.members.iter().filter(|(_, ended)| ended.load(Ordering::Acquire));
+        ended.next().map(|(name, _)| name.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What runs the peer; it ends when this is dropped.
@@ -36,8 +70,8 @@ impl Peer {
         // Debian's own interpreter is the one that has pyverbs.
         let proc = vm.spawn(Cmd::new("/usr/bin/python3").arg(script))?;
         let name = format!("the peer in {}", vm.v4());
-        let (input, output) = (Box::new(proc.stdin()), lines(proc.stdout()));
-        Ok(Self { input, output, process: Process::Guest(proc), name })
+        let (input, output) = (Box::new(proc.stdin()), proc.stdout());
+        Ok(Self::new(input, output, Process::Guest(proc), name))
     }
 
     /// Starts a peer as a process of the host; `command` is best made by [`crate::vm::Net::command`].
@@ -51,8 +85,31 @@ impl Peer {
         let mut child = crate::vm::spawn(command).map_err(|e| failed(&e.to_string()))?;
         let input = child.stdin.take().ok_or_else(|| failed("no input"))?;
         let output = child.stdout.take().ok_or_else(|| failed("no output"))?;
-        let (input, output) = (Box::new(input), lines(output));
-        Ok(Self { input, output, process: Process::Host(child), name })
+        Ok(Self::new(Box::new(input), output, Process::Host(child), name))
+    }
+
+    fn new(
+        input: Box<dyn Write + Send>,
+        output: impl Read + Send + 'static,
+        process: Process,
+        name: String,
+    ) -> Self {
+        let (found, output_lines) = mpsc::channel();
+        let ended = Arc::<AtomicBool>::default();
+        let end = ended.clone();
+        thread::spawn(move || {
+            read_lines(output, &found);
+            end.store(true, Ordering::Release);
+        });
+        Self { input, output: output_lines, process, name, ended, together: Arc::default() }
+    }
+
+    /// Lets it be one of the peers of a conversation.
+    #[must_use]
+    pub fn join(mut self, together: &Arc<Together>) -> Self {
+        together.lock().members.push((self.name.clone(), self.ended.clone()));
+        self.together = together.clone();
+        self
     }
 
     /// Sends a request and returns the answer if it is a good one. `fields` is an object
@@ -88,25 +145,37 @@ impl Peer {
     /// The next answer, good or bad.
     ///
     /// # Errors
-    /// When the peer is gone, answers no JSON, or does not answer in time.
+    /// When the peer or another one of the conversation is gone, when it answers no JSON, or not in time.
     pub fn receive(&mut self) -> Result<Value> {
         /// More than any request asks it to wait.
         const LIMIT: Duration = Duration::from_secs(300);
+        const TURN: Duration = Duration::from_secs(1);
         let failed = |why: String| Error::Failed(format!("{}: {why}", self.name));
-        match self.output.recv_timeout(LIMIT) {
-            Ok(Ok(line)) => serde_json::from_str(&line).map_err(|e| failed(format!("{e}: {line}"))),
-            Ok(Err(e)) => Err(failed(e.to_string())),
-            Err(RecvTimeoutError::Timeout) => {
-                Err(failed(format!("no answer in {} s", LIMIT.as_secs())))
+        let start = Instant::now();
+        let until = self.together.lock().until.unwrap_or(start + LIMIT).min(start + LIMIT);
+        loop {
+            match self.output.recv_timeout(TURN) {
+                Ok(Ok(line)) => {
+                    return serde_json::from_str(&line).map_err(|e| failed(format!("{e}: {line}")));
+                }
+                Ok(Err(e)) => return Err(failed(e.to_string())),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(failed(format!("ended{}", self.process.last_words())));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
             }
-            Err(RecvTimeoutError::Disconnected) => {
-                Err(failed(format!("ended{}", self.process.last_words())))
+            if let Some(other) = self.together.ended() {
+                return Err(failed(format!("no answer, and {other} has ended")));
+            }
+            if Instant::now() > until {
+                return Err(failed(format!("no answer in {} s", start.elapsed().as_secs())));
             }
         }
     }
 
     /// Ends it at once, as a crash would: nothing is closed in good order.
     pub fn kill(&mut self) {
+        self.together.lock().members.retain(|(_, ended)| !Arc::ptr_eq(ended, &self.ended));
         match &mut self.process {
             Process::Guest(proc) => {
                 proc.kill("KILL");
@@ -121,16 +190,12 @@ impl Peer {
 }
 
 /// Reads lines until the end of the output, or until nobody takes them.
-fn lines(output: impl Read + Send + 'static) -> Receiver<io::Result<String>> {
-    let (found, lines) = mpsc::channel();
-    thread::spawn(move || {
-        for line in BufReader::new(output).lines() {
-            if found.send(line).is_err() {
-                break;
-            }
+fn read_lines(output: impl Read, found: &Sender<io::Result<String>>) {
+    for line in BufReader::new(output).lines() {
+        if found.send(line).is_err() {
+            break;
         }
-    });
-    lines
+    }
 }
 
 impl Process {
@@ -172,4 +237,44 @@ pub fn pattern(seed: u32, at: u64, len: usize) -> Vec<u8> {
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn peer(script: &str, together: &Arc<Together>) -> Peer {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]);
+        Peer::on_host(shell).unwrap().join(together)
+    }
+
+    /// One that answers when the test is over.
+    const SILENT: &str = "exec sleep 1000";
+
+    #[test]
+    fn the_end_of_a_partner_ends_a_wait_but_not_if_it_was_meant() {
+        let together = Arc::default();
+        let mut silent = peer(SILENT, &together);
+        let mut told = peer(SILENT, &together);
+        told.kill();
+        let mut late = peer("sleep 2; echo '{\"ok\": true}'", &together);
+        late.call("hello", Value::Null).unwrap();
+        // It has ended now.
+        silent.send("hello", json!({})).unwrap();
+        let why = silent.receive().unwrap_err().to_string();
+        assert_eq!(why, "sh: no answer, and sh has ended");
+        drop(late);
+        assert_eq!(together.ended(), None);
+    }
+
+    #[test]
+    fn a_conversation_has_a_bound() {
+        let together = Arc::<Together>::default();
+        let mut silent = peer(SILENT, &together);
+        together.begin(Instant::now());
+        let why = silent.call("hello", Value::Null).unwrap_err().to_string();
+        assert!(why.starts_with("sh: no answer in "), "{why}");
+    }
 }

@@ -3,11 +3,20 @@
 
 use super::end::failed;
 use super::world::World;
-use crate::vm::{Cmd, Error, LINK, Result};
+use crate::vm::{Cmd, Error, LINK, Proc, Result, spawn};
 use std::net::Ipv4Addr;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The endpoint's address in the VM.
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 47, 91, 77);
+
+/// The most time for both conversations, of which each takes a few seconds.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What both ends of rping are told: how often, with how many bytes, which are compared.
+const MESSAGES: &str = "-C 50 -S 20000 -V";
 
 pub(super) fn play(world: &mut World<'_>) -> Result<()> {
     let (rxe, kernel, mtu) = (world.options.rxe.display(), world.vm.v4(), world.net.mtu());
@@ -15,45 +24,118 @@ pub(super) fn play(world: &mut World<'_>) -> Result<()> {
     if missing {
         return Err(Error::Missing("rping is not installed".into()));
     }
+    let add = format!(
+        "mkdir -p -m 700 /run/own; export XDG_RUNTIME_DIR=/run/own
+        exec {rxe} link add own0 type rxe l2 if:eth0 address {OWN}/24 mtu {mtu}"
+    );
+    world.vm.run(Cmd::sh(add))?.ok()?;
     // The clients come from the host's own address.
     world.stop_ours();
-    let servers = world.vm.spawn(Cmd::sh(format!(
-        "mkdir -p -m 700 /run/own; export XDG_RUNTIME_DIR=/run/own
-        {rxe} link add own0 type rxe l2 if:eth0 address {OWN}/24 mtu {mtu} || exit 1
-        timeout 240 {rxe} run --device own0 -- rping -s -a {OWN} -C 50 -S 20000 -V & own=$!
-        timeout 240 rping -s -a {kernel} -C 50 -S 20000 -V || exit 2
-        wait $own"
-    )))?;
-    // A client that comes before its server is refused, and comes again. No other does: rping's server takes a
-    // second request for the end of the first.
-    let mut clients = world.net.command("sh");
-    clients.arg("-c").arg(format!(
-        "client() {{
-            for try in $(seq 40); do
-                said=$(timeout 240 {rxe} run --device {LINK} -- rping -c -a $1 -C 50 -S 20000 -V 2>&1) && return
-                case $said in
-                    *RDMA_CM_EVENT_REJECTED*|*RDMA_CM_EVENT_UNREACHABLE*|*RDMA_CM_EVENT_ADDR_ERROR*) ;;
-                    *) break ;;
-                esac
-                sleep 0.3
-            done
-            echo \"$said\" >&2
-            return 1
-        }}
-        client {OWN} & own=$!
-        client {kernel} && wait $own"
-    ));
-    let clients = clients.output().map_err(|e| failed(format!("sh: {e}")))?;
-    let said = String::from_utf8_lossy(&clients.stderr).into_owned();
-    let served = servers.output()?.ok();
-    match served {
-        Ok(_) if clients.status.success() => Ok(()),
-        Ok(_) => Err(in_a_line(&said)),
-        Err(e) => Err(in_a_line(&format!("{e}; the clients: {said}"))),
+    let end = Instant::now() + TIMEOUT;
+    let start = |run: &str, address: Ipv4Addr| -> Result<Conversation> {
+        let server =
+            format!("export XDG_RUNTIME_DIR=/run/own; exec {run} rping -s -a {address} {MESSAGES}");
+        let server = world.vm.spawn(Cmd::sh(server))?;
+        Ok(Conversation {
+            address,
+            server,
+            client: None,
+            said: String::new(),
+            heard: false,
+            done: false,
+        })
+    };
+    let own = format!("{rxe} run --device own0 --");
+    let mut both = [start(&own, OWN)?, start("", kernel)?];
+    while both.iter().any(|one| !one.done) {
+        for one in &mut both {
+            one.go_on(world, end)?;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// A server in the VM and its client here.
+struct Conversation {
+    address: Ipv4Addr,
+    server: Proc,
+    client: Option<Child>,
+    /// What the last client printed.
+    said: String,
+    /// Whether a client has succeeded.
+    heard: bool,
+    done: bool,
+}
+
+impl Conversation {
+    /// Does what is next, without waiting. Fails when either program has, or at `end`.
+    fn go_on(&mut self, world: &World<'_>, end: Instant) -> Result<()> {
+        let server = self.server.wait_timeout(Duration::ZERO)?;
+        if server.is_some_and(|code| code != 0) {
+            return Err(self.why("the server has failed"));
+        }
+        // rping's server ends after its client.
+        self.done = self.heard && server.is_some();
+        if !self.done && Instant::now() > end {
+            return Err(self.why("it has not ended"));
+        }
+        if self.heard {
+            return Ok(());
+        }
+        let Some(client) = &mut self.client else {
+            self.client = Some(self.start(world)?);
+            return Ok(());
+        };
+        let Some(status) = client.try_wait().map_err(|e| failed(format!("rping: {e}")))? else {
+            return Ok(());
+        };
+        self.said = said(self.client.take());
+        self.heard = status.success();
+        // A client that comes before its server is refused, and comes again. No other does: rping's server takes
+        // a second request for the end of the first.
+        let early = ["REJECTED", "UNREACHABLE", "ADDR_ERROR"]
+            .iter()
+            .any(|event| self.said.contains(&format!("RDMA_CM_EVENT_{event}")));
+        if self.heard || early { Ok(()) } else { Err(self.why("the client has failed")) }
+    }
+
+    fn start(&self, world: &World<'_>) -> Result<Child> {
+        let mut client = world.net.command(&world.options.rxe);
+        client.args(["run", "--device", LINK, "--", "rping", "-c", "-a"]);
+        client.arg(self.address.to_string()).args(MESSAGES.split(' '));
+        client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        spawn(client).map_err(|e| failed(format!("rxe: {e}")))
+    }
+
+    /// The page has a line for each failure.
+    fn why(&mut self, what: &str) -> Error {
+        if let Some(client) = &mut self.client {
+            let _ = client.kill();
+        }
+        self.said += &said(self.client.take());
+        self.server.kill("KILL");
+        let server = self.server.output().map(|out| [out.stdout, out.stderr].concat());
+        let server = server.unwrap_or_default();
+        let server = String::from_utf8_lossy(&server);
+        let why = format!("{}: {what}; server: {server}; client: {}", self.address, self.said);
+        failed(why.trim().replace('\n', " | "))
     }
 }
 
-/// The page has a line for each failure.
-fn in_a_line(said: &str) -> Error {
-    failed(said.trim().replace('\n', " | "))
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        if let Some(client) = &mut self.client {
+            let _ = client.kill();
+            let _ = client.wait();
+        }
+    }
+}
+
+/// What a client printed that has ended.
+fn said(client: Option<Child>) -> String {
+    let out = client.map(Child::wait_with_output).and_then(std::result::Result::ok);
+    out.map_or_else(String::new, |out| {
+        String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned()
+    })
 }

@@ -29,7 +29,7 @@ use faults::Seen;
 pub use report::{Outcome, Report, Row, update_docs};
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use world::{Setting, World};
 
 /// What to run, and with what.
@@ -152,6 +152,9 @@ const MUTE_ATOMICS: &str = "over IPv6: over IPv4 this kernel's answers to atomic
 
 /// The link's MTU, large enough for path MTU 4096.
 const LINK_MTU: u32 = 4200;
+
+/// The most time that the two ends may take for a cell. A cell takes some ten seconds on a busy machine.
+const CELL: Duration = Duration::from_secs(240);
 
 /// Runs everything that the options choose with one kernel, such as `6.1`.
 ///
@@ -360,6 +363,7 @@ impl Run<'_> {
             return;
         }
         let start = Instant::now();
+        self.world.begin(CELL);
         let outcome = match f(self) {
             Ok(remark) => Outcome::Good(remark),
             Err(why) => {

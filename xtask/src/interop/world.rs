@@ -2,9 +2,11 @@
 
 use super::end::{Conn, End, Link, Pair, failed};
 use super::{Asks, Backend, Options};
-use crate::peer::Peer;
+use crate::peer::{Peer, Together};
 use crate::vm::{HOST_V4, HOST_V6, LINK, Net, Result, Vm};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A feature that not every kernel has.
@@ -40,6 +42,7 @@ pub(super) struct World<'a> {
     ours: Option<(OurKind, End)>,
     steady: Option<(Setting, &'static str, Conn)>,
     connections: u64,
+    together: Arc<Together>,
     pub(super) quirks: Quirks,
     /// Remarks on the cell that runs.
     pub(super) remark: Option<String>,
@@ -101,6 +104,7 @@ impl<'a> World<'a> {
             ours: None,
             steady: None,
             connections: 0,
+            together: Arc::default(),
             quirks: Quirks::of(kernel),
             remark: None,
         })
@@ -118,7 +122,7 @@ impl<'a> World<'a> {
         let mut ips = [host_ip, vm_ip];
         if setting.asks == Asks::Baseline {
             if self.second.is_none() {
-                self.second = Some(End::open(Peer::in_vm(self.vm)?, "second kernel")?);
+                self.second = Some(End::open(self.in_vm()?, "second kernel")?);
             }
             ips = [vm_ip, vm_ip];
         } else {
@@ -172,9 +176,18 @@ impl<'a> World<'a> {
         kernel.gid(ip).map(|(index, _)| index)
     }
 
+    fn in_vm(&self) -> Result<Peer> {
+        Ok(Peer::in_vm(self.vm)?.join(&self.together))
+    }
+
+    /// Begins a cell: neither end waits longer than this for an answer.
+    pub(super) fn begin(&self, limit: Duration) {
+        self.together.begin(Instant::now() + limit);
+    }
+
     fn start_kernel(&mut self) -> Result<()> {
         if self.kernel.is_none() {
-            self.kernel = Some(End::open(Peer::in_vm(self.vm)?, "kernel")?);
+            self.kernel = Some(End::open(self.in_vm()?, "kernel")?);
         }
         Ok(())
     }
@@ -231,7 +244,7 @@ impl<'a> World<'a> {
         if faulty {
             cmd.args(["--fault", "drop 2%; reorder 2% by 3", "--seed", "1"]);
         }
-        End::open(Peer::on_host(cmd)?, "ours")
+        End::open(Peer::on_host(cmd)?.join(&self.together), "ours")
     }
 }
 

@@ -254,6 +254,7 @@ impl Program {
 
     fn play(&self, world: &World<'_>, sides: Sides) -> Result<()> {
         let mut tries = 1;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let Said { good, server, client } = self.try_once(world, sides)?;
             if good {
@@ -262,7 +263,7 @@ impl Program {
             let refused = REFUSED.iter().any(|word| client.contains(word));
             // A server on a kernel refuses requests while it changes listeners.
             let races = self.kind == Kind::Races && sides == Sides::KernelOurs;
-            if !races || !refused || tries == ATTEMPTS {
+            if !races || !refused || tries == ATTEMPTS || Instant::now() > end {
                 let both = format!("try {tries}: server: {server}; client: {client}");
                 return Err(failed(both.replace('\n', " | ")));
             }
@@ -292,7 +293,8 @@ impl Program {
         }
         let end = Instant::now() + TIMEOUT;
         let (client_good, client) = loop {
-            let (good, said) = start(self.client, client_is_ours)?.end(self.timeout())?;
+            let client = start(self.client, client_is_ours)?;
+            let (good, said) = client.end_with(&mut server, self.timeout())?;
             // A sender succeeds whether anybody received or not.
             if self.kind != Kind::Hears || !good || server.has_ended()? || Instant::now() > end {
                 break (good, said);

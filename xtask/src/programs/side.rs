@@ -50,7 +50,7 @@ pub(super) fn meet(
     ask: impl FnOnce() -> Result<Running>,
 ) -> Result<()> {
     world.listening(port, &mut server)?;
-    let client = ask()?.end(TIMEOUT)?;
+    let client = ask()?.end_with(&mut server, TIMEOUT)?;
     // If the client failed, the server may wait forever.
     let left = if client.0 { TIMEOUT } else { Duration::from_secs(2) };
     both(server.end(left)?, client)

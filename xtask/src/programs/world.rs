@@ -249,10 +249,40 @@ impl Running {
         }
     }
 
+    fn has_failed(&mut self) -> Result<bool> {
+        match self {
+            Self::Ours(child) => {
+                Ok(child.try_wait().is_ok_and(|s| s.is_some_and(|s| !s.success())))
+            }
+            Self::Theirs(proc) => {
+                Ok(proc.wait_timeout(Duration::ZERO)?.is_some_and(|code| code != 0))
+            }
+        }
+    }
+
     /// Waits until it ends, and kills it after `timeout`. Returns whether it succeeded, and its output.
-    pub(super) fn end(mut self, timeout: Duration) -> Result<(bool, String)> {
-        let end = Instant::now() + timeout;
+    pub(super) fn end(self, timeout: Duration) -> Result<(bool, String)> {
+        self.end_unless(timeout, || Ok(false))
+    }
+
+    /// As [`Running::end`], but once the server has failed, kills it soon: it may wait forever.
+    pub(super) fn end_with(self, server: &mut Self, timeout: Duration) -> Result<(bool, String)> {
+        self.end_unless(timeout, || server.has_failed())
+    }
+
+    fn end_unless(
+        mut self,
+        timeout: Duration,
+        mut partner_failed: impl FnMut() -> Result<bool>,
+    ) -> Result<(bool, String)> {
+        /// How long it may still say why.
+        const GRACE: Duration = Duration::from_secs(5);
+        let (mut end, mut alone) = (Instant::now() + timeout, false);
         while Instant::now() < end && !self.has_ended()? {
+            if !alone && partner_failed()? {
+                alone = true;
+                end = end.min(Instant::now() + GRACE);
+            }
             thread::sleep(Duration::from_millis(10));
         }
         let ended = self.has_ended()?;
