@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use rxe_test_support::skipped;
 
-const RXE: &str = env!("CARGO_BIN_EXE_rxe");
+mod util;
+use util::RXE;
 
 /// In a directory of its own, in which it must leave nothing.
 fn rxe(args: &[&str]) -> Output {
@@ -258,7 +259,7 @@ fn a_backend_without_privilege() {
     let args = ["pingpong", "--address", "127.79.0.1", "--backend", "packet"];
     let out = if root {
         let drop = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all"];
-        Command::new("setpriv").args(drop).arg(RXE).args(args).output()
+        Command::new("setpriv").args(drop).arg(util::reachable()).args(args).output()
     } else {
         Command::new(RXE).args(args).output()
     };

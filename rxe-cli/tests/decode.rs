@@ -362,7 +362,7 @@ fn a_bar_on_the_terminal_shows_how_far_a_large_capture_is_read() {
     fs::write(&large, [packets, record.repeat(600)].concat()).unwrap();
     // What a terminal gets of a command of the shell.
     let terminal = |command: &str| {
-        let command = command.replace("rxe", util::RXE);
+        let command = command.replace("rxe", &util::reachable().to_string_lossy());
         let mut script = Command::new("script");
         script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").current_dir(&dir);
         let out = script.stdin(Stdio::null()).output().ok()?;

@@ -35,7 +35,7 @@ fn agrees(kernel: &str) {
 /// `rxe doctor` beside the device of a real kernel on the same interface, and after it has been deleted.
 fn doctor_names_the_kernel_s_device(vm: &Vm) {
     let kernel_devices = || {
-        let said = sh(vm, &format!("{RXE} doctor eth0 --json || true"));
+        let said = sh(vm, &format!("'{RXE}' doctor eth0 --json || true"));
         let findings: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
         let all = findings.as_array().unwrap().clone();
         all.into_iter().filter(|f| f["check"] == "kernel devices").collect::<Vec<_>>()
@@ -78,7 +78,7 @@ fn gids_stand_in_the_kernels_order(vm: &Vm) {
     let kernel = sh(vm, VETH);
     let kernel: Vec<_> = kernel.lines().filter(|gid| *gid != EMPTY).collect();
     assert_eq!(kernel.len(), 9, "a default GID and eight addresses: {kernel:?}");
-    let ours = sh(vm, &format!("{RXE} gids veth0 --json"));
+    let ours = sh(vm, &format!("'{RXE}' gids veth0 --json"));
     let ours: Value = serde_json::from_str(&ours).unwrap();
     let ours: Vec<_> = ours.as_array().unwrap().iter().map(|row| &row["gid"]).collect();
     assert_eq!(ours, kernel);
@@ -87,7 +87,7 @@ fn gids_stand_in_the_kernels_order(vm: &Vm) {
 /// Names, tabs and order are the same, and so are the values but for those listed.
 fn devinfo_is_that_of_ibv_devinfo(vm: &Vm) {
     let kernel = sh(vm, "ibv_devinfo -v -d rxe0");
-    let ours = sh(vm, &format!("{RXE} devinfo -v eth0"));
+    let ours = sh(vm, &format!("'{RXE}' devinfo -v eth0"));
     compare_values(&kernel, &ours);
     let ours = layout(&ours);
     for (a, b) in layout(&kernel).iter().zip(&ours) {

@@ -14,6 +14,7 @@ use std::thread;
 use rxe_test_support::skipped;
 use rxe_verbs::words::{self, Entry, Text};
 use xtask::book::{self, Block, blocks};
+use xtask::place;
 
 mod common;
 use common::{in_namespace, installed};
@@ -51,14 +52,14 @@ fn pages(language: &str) -> Vec<PathBuf> {
 
 /// A shell script that runs the blocks of a page and prints the exit code and the output of each.
 fn script(blocks: &[Block]) -> String {
-    let checkout = docs().join("..").canonicalize().expect("the checkout");
+    let checkout = place::checkout();
     // What cargo has built is kept. It does not change where it puts the program.
     let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("book");
     // A suite in a clone has a directory of its own for what cargo makes; a reader has none. With the
     // timeout of other tests all retries take 4.3 s, and `hello` lets a signal end each wait after 5 s.
     let before = format!(
         "set +e; PATH=$(dirname $RXE):$PATH; export COLUMNS=80 LC_ALL=C.UTF-8 RXE_ACK_TIMEOUT=16
-         export CARGO_NET_OFFLINE=true CARGO_BUILD_BUILD_DIR={}; unset CARGO_TARGET_DIR
+         export CARGO_NET_OFFLINE=true CARGO_BUILD_BUILD_DIR='{}'; unset CARGO_TARGET_DIR
          ip link set veth0 down; ip link set veth0 name eth0; ip link set eth0 up
          listeners() {{ ss -Htln | wc -l; }}\n",
         built.display()
@@ -93,12 +94,10 @@ fn run(page: &Path) -> Result<(), String> {
         return Ok(());
     }
     // What an earlier page has told the reader to make.
-    let examples = docs().join("examples");
+    let checkout = place::checkout().display();
     let prepare = format!(
-        "ln -s {} pcaps; cp {}/hello.c .
+        "ln -s {checkout}/pcaps pcaps; cp {checkout}/docs/examples/hello.c .
          {}\n",
-        docs().join("../pcaps").display(),
-        examples.display(),
         if page.contains("4-") { "" } else { "cc -o hello hello.c -libverbs" },
     );
     let Some(out) = in_namespace(page, &(prepare + &script(&blocks))) else { return Ok(()) };

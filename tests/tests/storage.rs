@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rxe_test_support::skipped;
 use xtask::vm::{Cmd, Kernel, Net, Spec, Vm};
-use xtask::{everything, or_skip, programs};
+use xtask::{everything, or_skip, place, programs};
 
 mod common;
 use common::{Dir, Where, alone, installed, rxe};
@@ -199,7 +199,8 @@ fn qemu_moves_a_guest(pin: &str, place: Where) {
     if !installed(&test, "python3") {
         return;
     }
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/python/migrate.py");
+    let source = place::checkout().join("tests/python/migrate.py");
+    let source = source.display();
     let to = match place {
         Where::TwoHosts => "10.9.0.2 ip netns exec far",
         Where::OneAddress => "10.9.0.1",

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rxe_test_support::skipped;
-use xtask::{everything, or_skip, wheel};
+use xtask::{everything, or_skip, place, wheel};
 
 mod common;
 use common::{Dir, Where, alone, both, installed, with_libraries};
@@ -68,7 +68,8 @@ fn messages(transport: &str, variables: &str, place: Where) {
     let Some(mpich) = or_skip(wheel::mpich()) else { return };
     let dir = Dir::new();
     let ranks = dir.0.join("ranks");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/c/ranks.c");
+    // MPICH's compiler is a shell script, which does not quote what it is given.
+    let source = place::checkout().join("tests/c/ranks.c");
     let mut compile = Command::new(mpich.join("bin/mpicc"));
     assert!(compile.args(["-O1", "-o"]).arg(&ranks).arg(source).status().unwrap().success());
     let hosts = match place {
@@ -124,6 +125,11 @@ fn mpi4py_over_libfabric_on_one_host() {
     objects(Where::OneAddress);
 }
 
+/// The command that runs a script of `tests/python`.
+fn python(script: &str) -> String {
+    format!("python3 {}/tests/python/{script}", place::checkout().display())
+}
+
 /// `python/mpi4py_objects.py` over libfabric.
 fn objects(place: Where) {
     let test = format!("mpi4py ({place:?})");
@@ -134,8 +140,8 @@ fn objects(place: Where) {
         wheel.display(),
         mpich.display()
     );
-    let program = concat!("python3 ", env!("CARGO_MANIFEST_DIR"), "/python/mpi4py_objects.py");
-    let Some(said) = four_ranks(&test, &mpich, &variables, program, place) else { return };
+    let program = python("mpi4py_objects.py");
+    let Some(said) = four_ranks(&test, &mpich, &variables, &program, place) else { return };
     let hosts = match place {
         Where::TwoHosts => 2,
         Where::OneAddress => 1,
@@ -166,7 +172,7 @@ fn mooncake_moves_bytes_unchanged_on_one_host() {
 fn mooncake_bytes(place: Where) {
     let Some(wheel) = or_skip(wheel::mooncake()) else { return };
     let setup = format!("export PYTHONPATH={} MC_GID_INDEX=1", wheel.display());
-    let script = concat!("python3 ", env!("CARGO_MANIFEST_DIR"), "/python/mooncake_bytes.py");
+    let script = python("mooncake_bytes.py");
     let (_, device, address) = client(place);
     let server = format!("{script} rxe_veth0 10.9.0.1");
     let client = format!("{script} {device} {address} 10.9.0.1");
@@ -242,7 +248,7 @@ fn loads_by_itself(place: Where) {
     let script = format!(
         r#"
         export PYTHONPATH={wheel}
-        script="timeout 60 {rxe} run -- python3 {source}"
+        script="timeout 60 {rxe} run -- {source}"
         $script rxe_veth0 > server 2>&1 & server=$!
         until ss -Htln 'sport = :4790' | grep -q .; do
             kill -0 $server || {{ cat server; exit 1; }}
@@ -254,7 +260,7 @@ fn loads_by_itself(place: Where) {
         "#,
         wheel = wheel.display(),
         rxe = bin.0.join("rxe").display(),
-        source = concat!(env!("CARGO_MANIFEST_DIR"), "/python/ibverbs_bytes.py"),
+        source = python("ibverbs_bytes.py"),
     );
     let Some(said) = alone(test, "python3", &script) else { return };
     assert_eq!(said, "300001 bytes are the same\n");

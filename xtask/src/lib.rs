@@ -12,6 +12,7 @@ pub mod libs;
 pub mod links;
 pub mod pages;
 pub mod peer;
+pub mod place;
 pub mod programs;
 mod say;
 pub mod scenario;

@@ -8,7 +8,8 @@ use std::process::Command;
 fn no_file_that_git_ignores_is_tracked() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut git = Command::new("git");
-    git.args(["ls-files", "--cached", "--ignored", "--exclude-standard"]).current_dir(root);
+    git.args(["-c", "safe.directory=*", "ls-files", "--cached", "--ignored", "--exclude-standard"])
+        .current_dir(root);
     match git.output() {
         Ok(out) if out.status.success() => {
             assert_eq!(String::from_utf8_lossy(&out.stdout), "");

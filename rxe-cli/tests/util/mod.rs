@@ -9,8 +9,20 @@ use std::process::{Command, Output};
 use rxe_test_support::skipped;
 use serde_json::Value;
 use tempfile::TempDir;
+use xtask::place;
 
 pub(crate) const RXE: &str = env!("CARGO_BIN_EXE_rxe");
+
+/// The program, and the library to preload if it is built, by a path for shells and for other users.
+pub(crate) fn reachable() -> PathBuf {
+    let (rxe, library) = (Path::new(RXE), "librxe_preload.so");
+    if place::is_fit(rxe) {
+        return rxe.to_owned();
+    }
+    let built = rxe.parent().expect("a directory");
+    let files = if built.join(library).exists() { &["rxe", library][..] } else { &["rxe"] };
+    place::programs(built, files, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap().join("rxe")
+}
 
 /// Loopback only.
 pub(crate) const LOOPBACK: &str = "ip link set lo up";
@@ -75,7 +87,7 @@ fn in_namespaces(
         Command::new("timeout")
             .args(["300", "unshare", options, "sh", "-ec", script])
             .env("PATH", path)
-            .env("RXE", RXE)
+            .env("RXE", reachable())
             .current_dir(dir)
             .output()
     };

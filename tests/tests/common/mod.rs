@@ -6,15 +6,15 @@
 use std::env;
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use rxe_test_support::skipped;
 use tempfile::TempDir;
 use xtask::c::Compiled;
+use xtask::place;
 
 /// Two namespaces with a link: 10.9.0.1 and fd09::1 here, 10.9.0.2 and fd09::2 in `far`. GID 1 of
 /// either is its IPv4 address.
@@ -82,12 +82,15 @@ pub(crate) fn both(
             kill -0 $server 2> gone || break
             sleep 0.05
         done
-        timeout 60 {enter} $RXE run -- {client} > client 2>&1
-        client=$?
+        client='was not started'
+        if kill -0 $server 2> gone; then
+            timeout 60 {enter} $RXE run -- {client} > client 2>&1
+            client=$?
+        fi
         wait $server
         echo "exit codes: server $?, client $client"
         echo "-- server"; cat server
-        echo "-- client"; cat client
+        echo "-- client"; [ ! -e client ] || cat client
         "#
     );
     let out = in_namespace(&test, &script)?;
@@ -121,6 +124,7 @@ pub(crate) fn start_peer(c: &Compiled, run: &str) -> String {
         tries=0
         until grep -q listens peer.log || [ $tries -gt 1200 ]; do
             tries=$((tries + 1))
+            kill -0 $peer || {{ cat peer.log >&2; exit 1; }}
             sleep 0.05
         done"#
     )
@@ -180,8 +184,7 @@ fn unshare(options: &str, dir: &Dir, script: &str) -> io::Result<Output> {
 /// The command `rxe`, with the library beside it. Both belong to other packages, so cargo does not
 /// tell a test where they are.
 ///
-/// These are hard links to the files that cargo built. Another cargo may rebuild the library at any
-/// time. Then it is missing for a moment, and a program that starts in that moment sees no device.
+/// These are links to the files that cargo built, in a directory that every user may use.
 pub(crate) fn rxe() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -194,7 +197,8 @@ pub(crate) fn rxe() -> &'static Path {
             assert!(build.status().is_ok_and(|s| s.success()), "rxe does not build");
         }
         let built = Path::new(env!("CARGO_BIN_EXE_rxe-peer")).parent().unwrap();
-        kept(built, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap().join("rxe")
+        let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        place::programs(built, &FILES, tmp).unwrap().join("rxe")
     })
 }
 
@@ -213,49 +217,15 @@ pub(crate) fn with_libraries() -> Dir {
 /// The command, and what it needs beside it.
 const FILES: [&str; 2] = ["rxe", "librxe_preload.so"];
 
-/// Makes links to the built files, in a directory that all tests of this build share.
-fn kept(built: &Path, tmp: &Path) -> io::Result<PathBuf> {
-    const BEGINNING: &str = "programs-";
-    const DAY: Duration = Duration::from_secs(24 * 3600);
-    let mut name = BEGINNING.to_owned();
-    for file in FILES {
-        name += &format!("{:x}", fs::metadata(built.join(file))?.ino());
-    }
-    let done = tmp.join(name);
-    if !done.is_dir() {
-        // Remove directories of older builds. Tests of the last ones may still run.
-        for old in fs::read_dir(tmp)?.flatten() {
-            let age = old.metadata()?.modified()?.elapsed().unwrap_or_default();
-            if old.file_name().to_string_lossy().starts_with(BEGINNING) && age > DAY {
-                let _ = fs::remove_dir_all(old.path());
-            }
-        }
-        let new = tempfile::Builder::new().prefix("new-").permissions(open()).tempdir_in(tmp)?;
-        for file in FILES {
-            fs::hard_link(built.join(file), new.path().join(file))?;
-        }
-        match fs::rename(new.path(), &done) {
-            // Another test may have been faster.
-            Err(e) if !done.is_dir() => return Err(e),
-            _ => {}
-        }
-    }
-    Ok(done)
-}
-
 /// A directory that is removed in the end.
 pub(crate) struct Dir(pub(crate) PathBuf, #[allow(dead_code, reason = "removes it")] TempDir);
 
 impl Dir {
     /// An empty one.
     pub(crate) fn new() -> Self {
-        let dir = tempfile::Builder::new().prefix("rxe-programs-").permissions(open()).tempdir();
-        let dir = dir.unwrap();
+        let dir = tempfile::Builder::new().prefix("rxe-programs-").tempdir().unwrap();
+        // For everybody to read, whatever the umask is: some tests run programs as another user.
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         Self(dir.path().to_owned(), dir)
     }
-}
-
-/// Permissions for everybody to read: some tests run programs as another user.
-fn open() -> Permissions {
-    Permissions::from_mode(0o755)
 }

@@ -3,6 +3,7 @@
 
 use super::side::{Ends, meet};
 use super::world::{Row, Sides, World};
+use crate::place;
 use crate::skip::unless_missing;
 use crate::vm::Result;
 use crate::wheel;
@@ -26,11 +27,12 @@ pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) -> Result<()> {
 /// The client's command line.
 fn line() -> Result<String> {
     let (wheel, python) = (wheel::mooncake()?, wheel::python()?);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/python/mooncake_bytes.py");
+    let script = place::checkout().join("tests/python/mooncake_bytes.py");
     Ok(format!(
-        "PYTHONPATH={} MC_GID_INDEX=GID {} {script} DEVICE OWN ADDRESS",
+        "PYTHONPATH={} MC_GID_INDEX=GID {} {} DEVICE OWN ADDRESS",
         wheel.display(),
-        python.display()
+        python.display(),
+        script.display()
     ))
 }
 

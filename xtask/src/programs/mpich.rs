@@ -3,6 +3,7 @@
 
 use super::launcher::Launcher;
 use super::world::{Row, Sides, World, failed};
+use crate::place;
 use crate::skip::unless_missing;
 use crate::skipped;
 use crate::vm::{Error, HOST_V4, Result};
@@ -90,13 +91,15 @@ impl Installed {
     fn new() -> Result<Self> {
         let (mpich, mpi4py) = (wheel::mpich()?, wheel::fetch(wheel::MPI4PY)?);
         let (python, compiled) = (wheel::python()?, Launcher::new()?);
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/c/ranks.c");
+        // The compiler is a shell script, which does not quote what it is given.
+        let source = place::checkout().join("tests/c/ranks.c");
         let mut compile = Command::new(mpich.join("bin/mpicc"));
-        compile.args(["-O1", "-o"]).arg(compiled.path("ranks")).arg(source);
+        compile.args(["-O1", "-o"]).arg(compiled.path("ranks")).arg(&source);
         let out = compile.output().map_err(|e| Error::Missing(format!("mpicc: {e}")))?;
         if !out.status.success() {
             return Err(Error::Missing(format!(
-                "{source}: {}",
+                "{}: {}",
+                source.display(),
                 String::from_utf8_lossy(&out.stderr)
             )));
         }
@@ -138,7 +141,7 @@ impl Installed {
         if Path::new(source).extension().is_some_and(|ext| ext == "c") {
             return format!("{} {HOSTS}", self.compiled.path("ranks").display());
         }
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(source);
+        let script = place::checkout().join(source);
         format!("{} {}", self.python.display(), script.display())
     }
 }
