@@ -1,39 +1,73 @@
 //! `cargo xtask test --fresh`: the tests as on a new machine.
 //!
-//! The last commit is cloned into a temporary directory. Nothing is beside the clone, and the
+//! The last commit is cloned into another directory each time: people keep checkouts where only root may look,
+//! where tests have directories of their own, and at paths with spaces. Nothing is beside the clone, and the
 //! cache of kernels is empty, so the code that fills it is tested too. Only cargo's registry and the
 //! installed packages are the machine's own.
 
 use super::checkout;
 use super::stages::cargo;
 use std::env;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use tempfile::TempDir;
 use xtask::vm::{Error, Result};
 
-/// Runs `cargo xtask test` with `args` in a clone.
-pub(super) fn run(args: &[&str]) -> Result<ExitCode> {
+/// A kind of place for a checkout.
+struct Place {
+    /// The directory above; empty for the user's home.
+    above: &'static str,
+    name: &'static str,
+    mode: u32,
+    /// Whether the clone is entered through a symbolic link.
+    link: bool,
+}
+
+const PLACES: [Place; 5] = [
+    Place { above: "", name: "rxe-fresh-", mode: 0o700, link: false },
+    Place { above: "/var/tmp", name: "rxe-fresh-", mode: 0o755, link: false },
+    Place { above: "/opt", name: "rxe fresh 新-", mode: 0o755, link: false },
+    Place { above: "/home", name: "rxe-fresh-", mode: 0o755, link: false },
+    Place { above: "/var/tmp", name: "rxe fresh 新-", mode: 0o700, link: true },
+];
+
+/// Runs `cargo xtask test` with `args` in a clone, in this directory or where it is its turn.
+pub(super) fn run(args: &[&str], dir: Option<&Path>) -> Result<ExitCode> {
     let root = checkout::root()?;
-    let scratch = tempfile::Builder::new().prefix("rxe-fresh-").tempdir();
-    let scratch = scratch.map_err(|e| Error::Failed(format!("a temporary directory: {e}")))?;
-    let clone = scratch.path().join("rxe");
     let changed = checkout::git(&root, &["status", "--porcelain"])?;
     if !changed.is_empty() {
         println!("not committed, and so not tested:\n{changed}");
     }
     let commit = checkout::commit(&root, "HEAD")?;
+    let scratch = directory(&env::temp_dir(), "rxe-fresh-", 0o1777)?;
+    let (place, link) = match dir {
+        Some(dir) => (directory(dir, "rxe-fresh-", 0o755)?, false),
+        None => in_turn(&root.join("target/fresh-place"), &commit)?,
+    };
+    let mut path = place.path().to_owned();
+    if link {
+        path = scratch.path().join("link");
+        symlink(place.path(), &path).map_err(|e| Error::io(&path, &e))?;
+    }
+    let clone = path.join("rxe");
     checkout::clone(&root, &clone, &commit)?;
-    println!("commit {commit} in {}, with empty caches", clone.display());
-    // On the checkout's disk: a temporary directory may be in memory.
-    let target = root.join("target/fresh");
-    // Unless this program is all that is there, as by `.ci/run`.
-    if !env::current_exe().is_ok_and(|own| own.starts_with(&target)) {
-        let _ = fs::remove_dir_all(&target);
+    println!("commit {commit} in {}{}, with empty caches", clone.display(), of(&place, link));
+    let target = clone.join("target");
+    // What `.ci/run` has built of this program need not be built again.
+    let built = root.join("target/fresh");
+    if env::current_exe().is_ok_and(|own| own.starts_with(&built)) {
+        let moved = Command::new("mv").arg(&built).arg(&target).status();
+        if !moved.is_ok_and(|status| status.success()) {
+            return Err(Error::Failed(format!("mv {} {}", built.display(), target.display())));
+        }
     }
     let mut test = cargo();
-    test.args(["xtask", "test"]).args(args).current_dir(&clone);
+    test.args(["xtask", "test"]).args(args).current_dir(&clone).env("PWD", &clone);
     test.env("CARGO_TARGET_DIR", &target).env("XDG_CACHE_HOME", scratch.path().join("cache"));
+    // So that nothing is left behind.
+    test.env("TMPDIR", scratch.path());
     // Nothing will be built twice.
     test.env("CARGO_INCREMENTAL", "0");
     if !args.iter().any(|arg| ["--all", "--sanitize"].contains(arg)) {
@@ -44,8 +78,59 @@ pub(super) fn run(args: &[&str]) -> Result<ExitCode> {
         test.env("RXE_CAPTURES", captures);
     }
     let status = test.status().map_err(|e| Error::Failed(format!("cargo: {e}")))?;
-    let _ = fs::remove_dir_all(&target);
+    println!("this was in {}{}", clone.display(), of(&place, link));
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What the path of a place does not say.
+fn of(place: &TempDir, link: bool) -> String {
+    let mode = fs::metadata(place.path()).map_or(0, |about| about.permissions().mode() & 0o777);
+    let link = if link { format!(", a link to {}", place.path().display()) } else { String::new() };
+    format!(" (mode {mode:03o}{link})")
+}
+
+/// Makes a directory at the place after the last one, which the file `record` names, or, in a checkout that has
+/// tested none, at one that follows from the commit. Places that this user cannot use are passed over. Removes
+/// what a run that was killed has left at the last one.
+fn in_turn(record: &Path, commit: &str) -> Result<(TempDir, bool)> {
+    let recorded = fs::read_to_string(record).unwrap_or_default();
+    let last = recorded.split_once('\n').and_then(|(nth, dir)| Some((nth.parse().ok()?, dir)));
+    if let Some((_, dir)) = last.filter(|(_, dir): &(usize, &str)| dir.contains("fresh")) {
+        let _ = fs::remove_dir_all(dir);
+    }
+    let first = turn(last.map(|(nth, _)| nth), commit);
+    let mut why = None;
+    for nth in (first..).take(PLACES.len()).map(|nth| nth % PLACES.len()) {
+        let Place { above, name, mode, link } = &PLACES[nth];
+        let above = match *above {
+            "" => env::var_os("HOME").map_or_else(env::temp_dir, PathBuf::from),
+            above => above.into(),
+        };
+        match directory(&above, name, *mode) {
+            Ok(place) => {
+                let _ = fs::create_dir_all(record.parent().unwrap_or(record));
+                let _ = fs::write(record, format!("{nth}\n{}", place.path().display()));
+                return Ok((place, *link));
+            }
+            Err(e) => why = Some(e),
+        }
+    }
+    Err(why.unwrap_or_else(|| Error::Failed("no place for a clone".into())))
+}
+
+/// The number of the next place.
+fn turn(last: Option<usize>, commit: &str) -> usize {
+    let of_commit = || commit.bytes().map(usize::from).sum();
+    last.map_or_else(of_commit, |last| last + 1) % PLACES.len()
+}
+
+/// An empty directory, which is removed in the end.
+fn directory(above: &Path, name: &str, mode: u32) -> Result<TempDir> {
+    let made = tempfile::Builder::new().prefix(name).tempdir_in(above);
+    let made = made.map_err(|e| Error::io(above, &e))?;
+    // Not that of `mkdir`, from which the umask is taken away.
+    let set = fs::set_permissions(made.path(), Permissions::from_mode(mode));
+    set.map(|()| made).map_err(|e| Error::io(above, &e))
 }
 
 /// Captures of other people's devices, which a clone does not have.
@@ -53,4 +138,40 @@ fn captures(root: &Path) -> Option<PathBuf> {
     let named = env::var_os("RXE_CAPTURES").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let dir = named.unwrap_or_else(|| root.join("../shared/captures"));
     fs::canonicalize(dir).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_place_has_its_turn_and_leaves_nothing_behind() {
+        let top = tempfile::tempdir().unwrap();
+        let record = top.path().join("target/record");
+        let (mut seen, mut last) = (Vec::new(), PathBuf::new());
+        for _ in PLACES {
+            let (place, link) = in_turn(&record, "74927943").unwrap();
+            assert!(!last.exists(), "what was left behind is removed");
+            let mode = fs::metadata(place.path()).unwrap().permissions().mode() & 0o777;
+            seen.push((place.path().parent().unwrap().to_owned(), mode, link));
+            // As a run that is killed leaves it.
+            last = place.keep();
+        }
+        fs::remove_dir_all(&last).unwrap();
+        assert!(seen.iter().any(|(_, mode, _)| *mode == 0o700), "{seen:?}");
+        if rustix::process::geteuid().is_root() {
+            seen.dedup();
+            assert_eq!(seen.len(), PLACES.len(), "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_new_checkout_begins_with_a_place_that_follows_from_its_commit() {
+        let first: std::collections::BTreeSet<_> =
+            ["74927943", "f3403894", "2bbd515b", "1d77a866", "d1fe3070"]
+                .map(|c| turn(None, c))
+                .into();
+        assert!(first.len() > 1 && first.iter().all(|nth| *nth < PLACES.len()), "{first:?}");
+        assert_eq!((turn(Some(0), ""), turn(Some(PLACES.len() - 1), "")), (1, 0));
+    }
 }

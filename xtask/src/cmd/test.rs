@@ -2,7 +2,9 @@
 
 use super::bench::instructions;
 use super::stages::{Count, Lints, Run, cargo};
-use super::{deps, dist, docs, fresh, quick, sanitize, side_by_side, targets};
+use super::{checkout, deps, dist, docs, fresh, quick, sanitize, side_by_side, targets};
+use std::env;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use xtask::vm::{Error, KNOWN, Kernel, Result};
@@ -19,9 +21,10 @@ pub(crate) struct Args {
     /// Only what a warm build runs in about three minutes: no VMs, no programs, no packages
     #[arg(long, conflicts_with_all = ["all", "sanitize", "filter"])]
     quick: bool,
-    /// As on a new machine: a clone of the last commit with nothing beside it, and empty caches
-    #[arg(long)]
-    fresh: bool,
+    /// As on a new machine: a clone of the last commit with nothing beside it, and empty caches. The clone is in DIR,
+    /// or in one of several places by turns
+    #[arg(long, value_name = "DIR", require_equals = true)]
+    fresh: Option<Option<PathBuf>>,
     /// Only tests whose name contains this; leaves out formatting and lints
     filter: Option<String>,
 }
@@ -39,9 +42,10 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    if args.fresh {
-        return fresh::run(&args.words());
+    if let Some(dir) = &args.fresh {
+        return fresh::run(&args.words(), dir.as_deref());
     }
+    visible(&[checkout::root()?, env::current_exe().unwrap_or_default(), env::temp_dir()])?;
     let mut all = Run::default();
     if args.quick {
         quick::stages(&mut all)?;
@@ -107,6 +111,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(all.report())
 }
 
+/// Refuses directories that the VMs and the namespaces of tests hide by directories of their own.
+fn visible(dirs: &[PathBuf]) -> Result<()> {
+    let hidden =
+        |dir: &&PathBuf| ["/run", "/dev", "/proc", "/sys"].iter().any(|own| dir.starts_with(own));
+    let Some(dir) = dirs.iter().find(hidden) else { return Ok(()) };
+    let why = "some tests have a /run and a /dev of their own, and would not find it";
+    Err(Error::Failed(format!("{}: {why}: use another directory", dir.display())))
+}
+
 /// Checks everything with the oldest Rust that `rust-version` promises.
 fn oldest_rust(count: &mut Count) {
     let version = concat!(env!("CARGO_PKG_RUST_VERSION"), ".0");
@@ -147,4 +160,16 @@ fn counts(all: bool) -> Result<(String, bool)> {
         return Err(Error::Missing("only with --all".into()));
     }
     instructions::run(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_tests_would_hide_is_refused() {
+        let visible = |dir: &str| visible(&["/home/u/rxe".into(), dir.into()]).is_ok();
+        assert!(visible("/var/tmp/rxe") && visible("/runs/rxe"));
+        assert!(!visible("/dev/shm/rxe") && !visible("/run/user/0"));
+    }
 }
