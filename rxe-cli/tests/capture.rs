@@ -19,7 +19,7 @@ use util::{Dir, LOOPBACK, RXE, VETH, in_namespace};
 const SCRIPT: &str = r#"
     mount -t tmpfs none /dev/shm
     $program > server.out 2>&1 & server=$!
-    until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
+    until ss -Htln 'sport = :18515' | grep -q .; do kill -0 $server; sleep 0.05; done
     $program 127.0.0.1 > client.out 2>&1 & client=$!
     sent() { "$RXE" stat --json --of $client 2> stat.err; }
     until sent | grep '"sent_pkts"' | grep -q '[0-9][0-9][0-9]'; do sleep 0.05; done
@@ -193,7 +193,7 @@ fn short_programs_are_captured_from_their_first_packet() {
         "$RXE" capture --of all -w short.pcapng 2> short.err & capture=$!
         until grep -q waiting short.err; do sleep 0.05; done
         "$RXE" pingpong -s 64 -n 1 -d lo > server.out 2>&1 & server=$!
-        until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
+        until ss -Htln 'sport = :18515' | grep -q .; do kill -0 $server; sleep 0.05; done
         "$RXE" pingpong -s 64 -n 1 127.0.0.1 > client.out 2>&1
         wait $server
         kill -INT $capture
@@ -261,7 +261,7 @@ fn a_file_names_the_device_and_has_comments() {
     let script = r#"
         mount -t tmpfs none /dev/shm
         "$RXE" perf write bw -D 200 -d lo > server.out 2>&1 & server=$!
-        until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
+        until ss -Htln 'sport = :18515' | grep -q .; do kill -0 $server; sleep 0.05; done
         "$RXE" perf write bw -D 200 -d lo --fault 'out: drop 2%' 127.0.0.1 > client.out 2>&1 & client=$!
         until "$RXE" stat --json --of $client 2> stat.err | grep -q '"sent_pkts"'; do sleep 0.05; done
         "$RXE" capture --of $client -c 3000 -w lossy.pcapng 2> lossy.err
@@ -313,7 +313,7 @@ const LINK: &str = r#"
     until grep -q capturing link.err; do sleep 0.05; done
     for address in 10.9.0.1 fd09::1; do
         "$RXE" pingpong --address $address -n 20 > server.out 2>&1 & server=$!
-        until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
+        until ss -Htln 'sport = :18515' | grep -q .; do kill -0 $server; sleep 0.05; done
         ip netns exec far "$RXE" pingpong -n 20 $address > client.out 2>&1
         wait $server
     done
@@ -324,7 +324,7 @@ const LINK: &str = r#"
     until grep -q capturing dropped.err; do sleep 0.05; done
     kill -STOP $capture
     "$RXE" perf write bw -s 1M -n 100 > server.out 2>&1 & server=$!
-    until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
+    until ss -Htln 'sport = :18515' | grep -q .; do kill -0 $server; sleep 0.05; done
     ip netns exec far "$RXE" perf write bw -s 1M -n 100 10.9.0.1 > client.out 2>&1
     wait $server
     kill -INT $capture

@@ -16,7 +16,7 @@ const PROGRAMS: &str = r#"
     mkdir extcap
     ln -s "$RXE" extcap/rxe-extcap
     "$RXE" perf write bw -D 200 -d lo > server.out 2>&1 & server=$!
-    until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
+    until ss -Htln 'sport = :18515' | grep -q .; do kill -0 $server; sleep 0.05; done
     "$RXE" perf write bw -D 200 -d lo 127.0.0.1 > client.out 2>&1 & client=$!
     echo $client > client.pid
     until "$RXE" stat --json --of $client 2> stat.err | grep '"sent_pkts"' | grep -q '[0-9][0-9][0-9]'; do

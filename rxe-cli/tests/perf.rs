@@ -230,14 +230,16 @@ fn a_peer_that_is_killed_is_missed_at_once() {
             shift
             $RXE perf "$@" > out.server 2>&1 & server=$!
             tries=0
-            until ss -Htln 'sport = :18515' | grep -q . || [ $tries -gt 200 ]; do
+            until ss -Htln 'sport = :18515' | grep -q . || [ $tries -gt 1200 ]; do
                 tries=$((tries + 1))
+                kill -0 $server 2> gone || break
                 sleep 0.05
             done
             $RXE perf "$@" -D 3600 127.0.0.1 > out.client 2>&1 & client=$!
             tries=0
-            until grep -q '#bytes' out.client || [ $tries -gt 200 ]; do
+            until grep -q '#bytes' out.client || [ $tries -gt 1200 ]; do
                 tries=$((tries + 1))
+                kill -0 $client 2> gone || break
                 sleep 0.05
             done
             sleep 0.3

@@ -147,8 +147,9 @@ fn an_xrc_server_has_several_clients() {
     let script = r#"
         $RXE pingpong --transport xrc --clients 3 -n 200 --json > server & server=$!
         tries=0
-        until ss -Htln 'sport = :18515' | grep -q . || [ $tries -gt 200 ]; do
+        until ss -Htln 'sport = :18515' | grep -q . || [ $tries -gt 1200 ]; do
             tries=$((tries + 1))
+            kill -0 $server 2> gone || break
             sleep 0.05
         done
         for n in 2 3 4; do
@@ -317,8 +318,9 @@ fn a_peer_that_is_killed_is_missed_at_once() {
             set +e
             $RXE pingpong --transport {transport} -n 1000000000 2> err & server=$!
             tries=0
-            until ss -Htln 'sport = :18515' | grep -q . || [ $tries -gt 200 ]; do
+            until ss -Htln 'sport = :18515' | grep -q . || [ $tries -gt 1200 ]; do
                 tries=$((tries + 1))
+                kill -0 $server 2> gone || break
                 sleep 0.05
             done
             $RXE pingpong --transport {transport} -n 1000000000 127.0.0.1 2>&1 & client=$!

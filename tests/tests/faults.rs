@@ -23,7 +23,7 @@ fn a_command_loses_packets_over_each_backend_and_over_shared_memory() {
         run() {
             echo "-- $*"
             $RXE perf send bw -d veth0 "$@" > server 2>&1 & server=$!
-            until ss -Htln "sport = :18515" | grep -q .; do sleep 0.02; done
+            until ss -Htln "sport = :18515" | grep -q .; do kill -0 $server; sleep 0.02; done
             $RXE perf send bw -n 500 -s 4096 "$client" 10.9.0.1 \
                 --fault 'out: drop 2%; dup 1%; only opcode=send' --seed 1 > client 2>&1
             wait $server
@@ -52,7 +52,7 @@ fn a_command_loses_packets_at_an_address_of_its_own() {
         export XDG_RUNTIME_DIR=$PWD
         run() {
             $RXE perf send bw -d $1 > server 2>&1 & server=$!
-            until ss -Htln "sport = :18515" | grep -q .; do sleep 0.02; done
+            until ss -Htln "sport = :18515" | grep -q .; do kill -0 $server; sleep 0.02; done
             $RXE perf send bw -n 500 -s 4096 -F -d $2 127.0.0.1 \
                 --fault 'out: drop 2%; dup 1%; only opcode=send' --seed 1 > client 2>&1
             wait $server
@@ -94,7 +94,7 @@ fn an_unmodified_program_runs_with_faults() {
     let script = r#"
         timeout 20 $RXE run --fault 'out: dup 20% only opcode=send after 2' --seed 7 -- \
             ibv_rc_pingpong -d rxe_veth0 -g 1 -n 50 > server 2>&1 & server=$!
-        until ss -Htln "sport = :18515" | grep -q .; do sleep 0.02; done
+        until ss -Htln "sport = :18515" | grep -q .; do kill -0 $server; sleep 0.02; done
         timeout 20 $RXE run -- ibv_rc_pingpong -d rxe_veth0 -g 1 -n 50 10.9.0.1 > client 2>&1
         wait $server
         cat server
@@ -199,7 +199,7 @@ fn ib_send_bw_gets_exactly_the_status_that_is_asked_for() {
     for (status, number) in [("RETRY_EXC", 12), ("REM_ACCESS", 10)] {
         let script = format!(
             "timeout 30 $RXE run -- ib_send_bw -d rxe_veth0 -x 1 -F -n 500 > server 2>&1 & server=$!
-            until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.02; done
+            until ss -Htln 'sport = :18515' | grep -q .; do kill -0 $server; sleep 0.02; done
             timeout 30 $RXE run --fault 'wc={status}@msg 100' -- \\
                 ib_send_bw -d rxe_veth0 -x 1 -F -n 500 10.9.0.1 2>&1 || true
             kill $server || true"

@@ -15,10 +15,10 @@ fn rdma_of_iproute2_tells_of_devices_objects_and_counters() {
     let script = r#"
         export XDG_RUNTIME_DIR="$PWD"
         $RXE perf send bw -D 200 > server 2>&1 & server=$!
-        until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
+        until ss -Htln 'sport = :18515' | grep -q .; do kill -0 $server; sleep 0.05; done
         $RXE perf send bw -D 200 10.9.0.1 > client 2>&1 & client=$!
         $RXE run -- rping -s -a 10.9.0.1 -C 1 > rping 2>&1 & rping=$!
-        until listens 10.9.0.1; do sleep 0.05; done
+        until listens 10.9.0.1; do kill -0 $rping; sleep 0.05; done
         eval "$($RXE env)"
         until rdma -j statistic show link rxe_veth0/1 | grep -q '"rdma_recvs":[1-9]'; do sleep 0.05; done
         rdma dev
@@ -169,7 +169,7 @@ fn a_program_uses_devices_of_a_kernel_and_ours() {
     let pair = |program: &str| {
         format!(
             "{program} > /run/server 2>&1 & server=$!
-            until ss -Htln | grep -q ':18515'; do sleep 0.05; done
+            until ss -Htln | grep -q ':18515'; do kill -0 $server || exit 1; sleep 0.05; done
             {program} localhost && wait $server && echo both ended || cat /run/server"
         )
     };

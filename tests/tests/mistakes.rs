@@ -386,6 +386,7 @@ fn a_connection_that_fails_is_explained() {
         set +e
         timeout 60 ip netns exec far $RXE run -- rping -s -p 7000 > server 2>&1 & server=$!
         until listens 10.9.0.2; do
+            kill -0 $server || {{ cat server; exit 1; }}
             sleep 0.05
         done
         sleep 1

@@ -235,7 +235,7 @@ fn counters_in_sysfs_are_those_of_the_programs_that_run() {
         read_counter() { $RXE run --device rxe_lo -- cat $port/$1; }
         echo "before $(read_counter hw_counters/rdma_sends)"
         $RXE perf send bw -D 200 > server 2>&1 & server=$!
-        until ss -Htln 'sport = :18515' | grep -q .; do sleep 0.05; done
+        until ss -Htln 'sport = :18515' | grep -q .; do kill -0 $server; sleep 0.05; done
         $RXE perf send bw -D 200 127.0.0.1 > client 2>&1 & client=$!
         until [ "$(read_counter hw_counters/rdma_recvs)" -gt 0 ]; do sleep 0.05; done
         echo "sends $(read_counter hw_counters/rdma_sends)"

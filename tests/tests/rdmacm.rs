@@ -246,7 +246,7 @@ fn a_second_listener_is_told_what_it_asked_for() {
     let script = "
         set +e
         timeout 60 $RXE run -- rping -s -p 7001 > first 2>&1 & first=$!
-        until listens 10.9.0.1; do sleep 0.05; done
+        until listens 10.9.0.1; do kill -0 $first || exit 1; sleep 0.05; done
         timeout 60 $RXE run -- rping -s -p 7001 2>&1
         timeout 60 $RXE run -- rping -s -a 10.9.0.1 -p 7001 2>&1
         kill $first

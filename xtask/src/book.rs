@@ -117,7 +117,7 @@ pub fn script(blocks: &[Block], clean: Option<&str>) -> String {
         let limit = match role {
             "install" => 600,
             _ if text.contains("cargo build") => 900,
-            _ => 20,
+            _ => 60,
         };
         // pytest takes no other names of files.
         let (file, command) = match block.language() {
@@ -131,7 +131,7 @@ pub fn script(blocks: &[Block], clean: Option<&str>) -> String {
                 out,
                 "before=$(listeners); {run} & server_{i}=$!; n=0
                  until [ $(listeners) -gt $before ] || [ $n -gt 100 ]; do
-                     n=$((n + 1)); sleep 0.05; done"
+                     kill -0 $server_{i} 2> gone || break; n=$((n + 1)); sleep 0.05; done"
             );
             servers.push(i);
         } else {

@@ -343,4 +343,20 @@ mod tests {
         assert!(options(Some("xdp")).is_alone() && options(Some("xdp:generic")).is_alone());
         assert!(!options(Some("packet")).is_alone() && !options(None).is_alone());
     }
+
+    #[test]
+    fn a_client_whose_server_has_failed_ends() {
+        let start = |script: &str| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script]);
+            Running::Ours(shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        };
+        const HOUR: Duration = Duration::from_secs(3600);
+        let mut failed = start("exit 1");
+        let (good, said) = start("exec sleep 3600").end_with(&mut failed, HOUR).unwrap();
+        assert!(!good && said.starts_with("(it did not end)"), "{said}");
+        let mut good_server = start("exit 0");
+        let client = start("sleep 1; echo done").end_with(&mut good_server, HOUR).unwrap();
+        assert_eq!(client, (true, "done\n".to_owned()));
+    }
 }
