@@ -8,7 +8,7 @@
 //! - [`qp`]: queue pairs: attributes, the state machine, the handle that programs post to.
 //! - `rc`, `uc`, `ud`: the transport services, each a requester and a responder; `message`: what
 //!   they share; `service`: what they see of their queue pair and their engine.
-//! - [`bounds`]: what peers can make it keep.
+//! - [`bounds`]: what peers can make it keep; [`keyed`]: a queue from which objects take their entries.
 //! - [`cm`]: the communication manager: its messages and its state machine.
 //! - [`engine`]: all queue pairs together; its opening says in which order to call what. Its events
 //!   and counters are those of `event`, its configuration that of `config`.
@@ -19,6 +19,7 @@ mod config;
 pub mod engine;
 mod error;
 mod event;
+pub mod keyed;
 pub mod mem;
 mod message;
 mod prefetch;

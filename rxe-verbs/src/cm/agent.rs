@@ -234,10 +234,12 @@ impl Agent {
         let ended: Vec<_> = ended.map(|entry| entry.wanted).collect();
         if entries.is_empty() {
             self.listeners.remove(&listener);
-            self.services.retain(|_, l| *l != listener);
-            self.manager.unlisten(now, listener);
-            let manager = &self.manager;
-            self.ids.retain(|id, _| manager.contains(*id));
+            ended.iter().for_each(|wanted| {
+                self.services.remove(&wanted.service_id);
+            });
+            for id in self.manager.unlisten(now, listener) {
+                self.ids.remove(&id);
+            }
         } else {
             self.update_backlog(listener);
         }

@@ -7,11 +7,11 @@
 //! Nothing that is dropped under the shard's lock takes it: a queue and a mailbox own no identifier and
 //! no device.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rxe_core::cm::{self, ConnId};
+use rxe_core::keyed::{Keyed, KeyedQueue};
 use rxe_net::EventFd;
 
 use super::event::{CmEventKind, CmParam};
@@ -28,7 +28,7 @@ pub(super) struct EventQueue<Id> {
 
 #[derive(Debug)]
 struct Inner<Id> {
-    raw: VecDeque<Raw<Id>>,
+    raw: KeyedQueue<Raw<Id>>,
     closed: bool,
 }
 
@@ -56,6 +56,23 @@ pub(super) struct Request<Id> {
     pub(super) mailbox: Arc<Mailbox<Id>>,
 }
 
+/// By the addresses of the mailboxes: that of the identifier, and that of who listens.
+impl<Id> Keyed for Raw<Id> {
+    type Key = usize;
+
+    fn keys(&self) -> [Option<usize>; 2] {
+        let listener = match &self.what {
+            What::Manager { listener, .. } => listener.as_ref(),
+            What::Local { .. } => None,
+        };
+        [Some(key(&self.to)), listener.map(key)]
+    }
+}
+
+fn key<Id>(mailbox: &Arc<Mailbox<Id>>) -> usize {
+    Arc::as_ptr(mailbox).addr()
+}
+
 impl<Id> Raw<Id> {
     /// The request for a connection that nobody has taken.
     fn request(&self) -> Option<Request<Id>> {
@@ -72,7 +89,7 @@ impl<Id> Raw<Id> {
 
 impl<Id> EventQueue<Id> {
     pub(super) fn new() -> Result<Arc<Self>> {
-        let inner = Inner { raw: VecDeque::new(), closed: false };
+        let inner = Inner { raw: KeyedQueue::default(), closed: false };
         Ok(Arc::new(Self { inner: Mutex::new(inner), fd: EventFd::new()? }))
     }
 
@@ -82,14 +99,14 @@ impl<Id> EventQueue<Id> {
         if inner.closed {
             return Err(raw);
         }
-        inner.raw.push_back(raw);
+        inner.raw.push(raw);
         self.fd.set();
         Ok(())
     }
 
     pub(super) fn take(&self) -> Option<Raw<Id>> {
         let mut inner = self.inner.lock();
-        let raw = inner.raw.pop_front();
+        let raw = inner.raw.pop();
         if inner.raw.is_empty() {
             self.fd.clear();
         }
@@ -105,25 +122,21 @@ impl<Id> EventQueue<Id> {
 
     /// Takes out the events of one identifier, and the requests to it.
     fn withdraw(&self, mailbox: &Arc<Mailbox<Id>>) -> Vec<Raw<Id>> {
-        let concerns = |raw: &Raw<Id>| {
-            let listener = match &raw.what {
-                What::Manager { listener, .. } => listener.as_ref(),
-                What::Local { .. } => None,
-            };
-            Arc::ptr_eq(&raw.to, mailbox) || listener.is_some_and(|l| Arc::ptr_eq(l, mailbox))
-        };
-        self.withdraw_if(concerns)
+        self.withdraw_if(mailbox, |_| true)
     }
 
-    /// Takes out the events that `concerns` is true of.
-    fn withdraw_if(&self, concerns: impl FnMut(&Raw<Id>) -> bool) -> Vec<Raw<Id>> {
+    /// Of these, takes out the ones that `which` is true of.
+    fn withdraw_if(
+        &self,
+        mailbox: &Arc<Mailbox<Id>>,
+        which: impl Fn(&Raw<Id>) -> bool,
+    ) -> Vec<Raw<Id>> {
         let mut inner = self.inner.lock();
-        let (out, stay) = std::mem::take(&mut inner.raw).into_iter().partition(concerns);
-        inner.raw = stay;
+        let out = inner.raw.remove_if(key(mailbox), which);
         if inner.raw.is_empty() {
             self.fd.clear();
         }
-        Vec::from_iter::<VecDeque<_>>(out)
+        out
     }
 }
 
@@ -181,8 +194,8 @@ impl<Id> Mailbox<Id> {
     /// Takes back events that calls of the program itself have made, where `which` is true of their kind and
     /// parameter.
     pub(super) fn take_back(self: &Arc<Self>, which: impl Fn(CmEventKind, &CmParam) -> bool) {
-        self.queue.lock().withdraw_if(|raw| match &raw.what {
-            What::Local { kind, param, .. } => Arc::ptr_eq(&raw.to, self) && which(*kind, param),
+        self.queue.lock().withdraw_if(self, |raw| match &raw.what {
+            What::Local { kind, param, .. } => which(*kind, param),
             What::Manager { .. } => false,
         });
     }
@@ -190,5 +203,26 @@ impl<Id> Mailbox<Id> {
     /// No events any more. Returns the requests to it that nobody took.
     pub(super) fn withdraw(self: &Arc<Self>) -> Vec<Request<Id>> {
         self.queue.lock().withdraw(self).iter().filter_map(Raw::request).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If each identifier looked at all events that wait, this would take half an hour.
+    #[test]
+    fn the_end_of_an_identifier_costs_the_same_however_many_events_wait() {
+        let queue = EventQueue::new().unwrap();
+        let mailboxes: Vec<Arc<Mailbox<()>>> =
+            (0..500_000).map(|_| Mailbox::new(Arc::clone(&queue))).collect();
+        for mailbox in &mailboxes {
+            let (kind, status, param) = (CmEventKind::User, 0, CmParam::None);
+            mailbox.push(What::Local { kind, status, param }).unwrap();
+        }
+        for mailbox in mailboxes.iter().rev() {
+            assert!(mailbox.withdraw().is_empty(), "no request");
+        }
+        assert!(queue.take().is_none());
     }
 }

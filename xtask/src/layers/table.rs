@@ -18,7 +18,7 @@ pub const LAYERS: &[Layers] = &[
             &["wire"],
             &["mem"],
             &["config", "error"],
-            &["bounds", "prefetch", "sync", "types"],
+            &["bounds", "keyed", "prefetch", "sync", "types"],
         ],
     },
     Layers {

@@ -1,5 +1,6 @@
 //! The calls of the consumer. IBTA 12.9.1, 12.9.3.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::connection::{Connection, Retry, State, timeout};
@@ -38,7 +39,7 @@ impl Manager {
                 break ListenerId(id);
             }
         };
-        self.listeners.insert(id.0, Listener { service_id, backlog, waiting: 0 });
+        self.listeners.insert(id.0, Listener { service_id, backlog, waiting: BTreeSet::new() });
         self.services.insert(service_id, id);
         self.take_held(now, service_id);
         Ok(id)
@@ -53,17 +54,16 @@ impl Manager {
     }
 
     /// Ends a listener. Requests that are not taken are refused, and their events removed. Requests
-    /// that come within [`super::CLOSED_FOR`] wait for the next listener.
-    pub fn unlisten(&mut self, now: Time, listener: ListenerId) {
-        let Some(old) = self.listeners.remove(&listener.0) else { return };
+    /// that come within [`super::CLOSED_FOR`] wait for the next listener. Returns those
+    /// requests, which the consumer need not destroy any more.
+    pub fn unlisten(&mut self, now: Time, listener: ListenerId) -> BTreeSet<ConnId> {
+        let Some(old) = self.listeners.remove(&listener.0) else { return BTreeSet::new() };
         self.services.remove(&old.service_id);
         self.held.closed(now, old.service_id);
-        let waiting = self.connections.values().filter(|c| c.state.waits_for() == Some(listener));
-        let waiting: Vec<_> = waiting.map(|c| c.id).collect();
-        self.events.retain(|event| !waiting.contains(&event.id()));
-        for id in waiting {
+        for &id in &old.waiting {
             self.destroy(now, id);
         }
+        old.waiting
     }
 
     /// The consumer has taken a request or query: it no longer counts towards the backlog.
@@ -76,7 +76,7 @@ impl Manager {
             *waiting = false;
         }
         if let Some(listener) = waited {
-            self.waits_no_more(listener);
+            self.waits_no_more(listener, id);
         }
     }
 
@@ -218,7 +218,7 @@ impl Manager {
 
     /// Destroys a connection or query in any state. The peer is told, and no more events come.
     pub fn destroy(&mut self, now: Time, id: ConnId) {
-        self.events.retain(|event| event.id() != id);
+        self.events.remove(id);
         let Ok(connection) = self.get(id) else { return };
         connection.orphan = true;
         match connection.state {
@@ -290,7 +290,9 @@ impl Manager {
 
     /// Destroys everything, before the device is closed.
     pub fn close(&mut self, now: Time) {
-        let ids: Vec<_> = self.connections.keys().copied().map(ConnId).collect();
+        // Sorted, so that a simulation follows from its seed.
+        let mut ids: Vec<_> = self.connections.keys().copied().map(ConnId).collect();
+        ids.sort_unstable();
         for id in ids {
             self.destroy(now, id);
         }

@@ -2,6 +2,7 @@
 
 use super::{ConnId, ListenerId, Route};
 use crate::cm::mad::{RejReason, Rep, Req, SidrRep, SidrReq};
+use crate::keyed::Keyed;
 
 /// Something happened to a listener or a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,5 +97,13 @@ impl CmEvent {
             | Self::Resolve { id, .. }
             | Self::Resolved { id, .. } => id,
         }
+    }
+}
+
+impl Keyed for CmEvent {
+    type Key = ConnId;
+
+    fn keys(&self) -> [Option<ConnId>; 2] {
+        [Some(self.id()), None]
     }
 }

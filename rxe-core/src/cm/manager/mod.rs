@@ -12,7 +12,8 @@
 //! - A refusal (REJ, DREP, SIDR_REP) is never answered, so two managers cannot keep each other busy.
 //! - The listeners' backlogs, [`MAX_CONNECTIONS`], [`MAX_OUTBOX`] and, for each source address,
 //!   `sources` bound what strangers can make this keep.
-//! - The cost of a message does not grow with the number of connections: an index finds each.
+//! - The cost of a message, and of the end of a connection or a listener, does not grow with what
+//!   else there is: an index finds each connection, each event and the requests of each listener.
 //! - A connection has at most one entry in the timer list. After every event either the consumer or a
 //!   timer moves it on.
 //!
@@ -37,6 +38,7 @@ pub use held::{CLOSED_FOR, HELD_FOR};
 pub use crate::bounds::{MAX_CONNECTIONS, MAX_OUTBOX};
 
 use super::mad::{self, Message, Mra, RejReason, Subject};
+use crate::keyed::KeyedQueue;
 use crate::types::{Gid, Time};
 pub use connection::ConnectionInfo;
 use connection::{Connection, State};
@@ -111,7 +113,7 @@ pub struct Manager {
     services: HashMap<u64, ListenerId>,
     timers: BTreeSet<(Time, ConnId)>,
     outbox: VecDeque<Outgoing>,
-    events: VecDeque<CmEvent>,
+    events: KeyedQueue<CmEvent>,
     drawn: u64,
 }
 
@@ -123,7 +125,7 @@ struct Listener {
     service_id: u64,
     backlog: usize,
     /// Requests that the consumer has not taken.
-    waiting: usize,
+    waiting: BTreeSet<ConnId>,
 }
 
 impl Manager {
@@ -139,7 +141,7 @@ impl Manager {
             services: HashMap::new(),
             timers: BTreeSet::new(),
             outbox: VecDeque::new(),
-            events: VecDeque::new(),
+            events: KeyedQueue::default(),
             drawn: 0,
         }
     }
@@ -157,7 +159,7 @@ impl Manager {
     /// The oldest event not yet taken. A request counts towards its listener's backlog until
     /// [`Manager::taken`] is called.
     pub fn poll_event(&mut self) -> Option<CmEvent> {
-        self.events.pop_front()
+        self.events.pop()
     }
 
     /// When [`Manager::handle_timeout`] must be called.
@@ -283,7 +285,7 @@ impl Manager {
             let old = std::mem::replace(&mut connection.state, state);
             self.index.moved(connection, &old);
             if let Some(listener) = old.waits_for() {
-                self.waits_no_more(listener);
+                self.waits_no_more(listener, id);
             }
             self.arm(id);
         }
@@ -295,9 +297,9 @@ impl Manager {
         self.connections.insert(connection.id.0, connection);
     }
 
-    fn waits_no_more(&mut self, listener: ListenerId) {
+    fn waits_no_more(&mut self, listener: ListenerId, id: ConnId) {
         if let Some(listener) = self.listeners.get_mut(&listener.0) {
-            listener.waiting = listener.waiting.saturating_sub(1);
+            listener.waiting.remove(&id);
         }
     }
 
@@ -315,7 +317,7 @@ impl Manager {
             self.timers.remove(&(at, id));
         }
         if let Some(listener) = connection.state.waits_for() {
-            self.waits_no_more(listener);
+            self.waits_no_more(listener, id);
         }
         let is_sidr = matches!(
             connection.state,
@@ -331,13 +333,13 @@ impl Manager {
     /// Removes a connection, and tells the consumer unless it has destroyed the connection.
     fn forget_with(&mut self, id: ConnId, event: CmEvent) {
         if self.forget(id).is_some_and(|connection| !connection.orphan) {
-            self.events.push_back(event);
+            self.events.push(event);
         }
     }
 
     fn tell(&mut self, id: ConnId, event: CmEvent) {
         if self.connections.get(&id.0).is_some_and(|connection| !connection.orphan) {
-            self.events.push_back(event);
+            self.events.push(event);
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::connection::{Connection, Retry, State, timeout};
 use super::held::{Request, Waiting};
 use super::sources::Cost;
-use super::{CmEvent, ConnId, Manager, Outgoing, PeerKey, Route, rej};
+use super::{CmEvent, ConnId, ListenerId, Manager, Outgoing, PeerKey, Route, rej};
 use crate::cm::mad::{
     Drep, Dreq, Mad, Message, Mra, Rej, RejReason, Rep, Req, Rtu, SidrRep, SidrReq, SidrStatus,
     Subject,
@@ -86,7 +86,7 @@ impl Manager {
             return Some(());
         }
         let has_room = self.index.sources.has_room(route.remote, Cost::HalfOpen);
-        let Some(id) = self.draw_id().filter(|_| has_room && self.has_room(listener)) else {
+        let Some(id) = self.draw_id().filter(|id| has_room && self.has_room(listener, *id)) else {
             return refuse(self, RejReason::NO_RESOURCES);
         };
         let connection = Connection {
@@ -106,7 +106,7 @@ impl Manager {
         };
         self.insert(connection);
         self.peers.insert(key, id);
-        self.events.push_back(CmEvent::Request { listener, id, route, req: Box::new(req) });
+        self.events.push(CmEvent::Request { listener, id, route, req: Box::new(req) });
         Some(())
     }
 
@@ -130,11 +130,11 @@ impl Manager {
     }
 
     /// Counts a request towards the listener's backlog, if there is room. It is the last thing that may
-    /// refuse the request: what is counted is counted until the request is taken or ends.
-    fn has_room(&mut self, listener: super::ListenerId) -> bool {
+    /// drop the request: what is counted is counted until the request is taken or ends.
+    fn has_room(&mut self, listener: ListenerId, id: ConnId) -> bool {
         let listener = self.listeners.get_mut(&listener.0);
-        let room = listener.filter(|l| l.waiting < l.backlog);
-        room.map(|l| l.waiting += 1).is_some()
+        let room = listener.filter(|l| l.waiting.len() < l.backlog);
+        room.is_some_and(|l| l.waiting.insert(id))
     }
 
     fn on_mra(&mut self, now: Time, route: Route, mra: &Mra) -> Option<()> {
@@ -199,7 +199,7 @@ impl Manager {
                 connection.remote_guid = rep.local_ca_guid;
                 connection.remote_qpn = rep.local_qpn;
                 self.set(id, State::RepRcvd);
-                self.events.push_back(CmEvent::Reply { id, rep: Box::new(rep) });
+                self.events.push(CmEvent::Reply { id, rep: Box::new(rep) });
             }
             State::RepRcvd if connection.remote_id == rep.local_comm_id => {
                 self.send_mra(id, Subject::Rep);
@@ -307,7 +307,7 @@ impl Manager {
             return refuse(self, SidrStatus::UNSUPPORTED);
         };
         let has_room = self.index.sources.has_room(route.remote, Cost::Query);
-        let Some(id) = self.draw_id().filter(|_| has_room && self.has_room(listener)) else {
+        let Some(id) = self.draw_id().filter(|id| has_room && self.has_room(listener, *id)) else {
             return refuse(self, SidrStatus::NO_QP);
         };
         let connection = Connection {
@@ -327,7 +327,7 @@ impl Manager {
         };
         self.insert(connection);
         self.peers.insert(key, id);
-        self.events.push_back(CmEvent::Resolve { listener, id, route, req: Box::new(req) });
+        self.events.push(CmEvent::Resolve { listener, id, route, req: Box::new(req) });
         Some(())
     }
 

@@ -1,6 +1,8 @@
 //! Tests of each rule; and simulations, in virtual time, of two managers on a network that loses,
 //! duplicates and delays.
 
+mod crowds;
+
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -841,7 +843,7 @@ fn simulate(seed: u64) {
         if ending && air.is_empty() && sides.iter().all(Manager::is_empty) {
             assert!(sides.iter().all(|s| s.timers.is_empty() && s.peers.is_empty()), "seed {seed}");
             assert!(sides.iter().all(|s| s.index.is_empty()), "seed {seed}");
-            assert!(sides.iter().all(|s| s.listeners.values().all(|l| l.waiting == 0)));
+            assert!(sides.iter().all(|s| s.listeners.values().all(|l| l.waiting.is_empty())));
             return;
         }
     }
