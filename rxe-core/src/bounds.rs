@@ -12,7 +12,8 @@ pub const MAX_CONNECTIONS: usize = 1 << 16;
 /// Management datagrams that wait to be sent. More are dropped, as if the network had lost them.
 pub const MAX_OUTBOX: usize = 4096;
 
-/// Events that nobody has taken yet. When there are more, the oldest are dropped.
+/// Events that nobody has taken yet. When there are more, the oldest are dropped. An asynchronous event of
+/// verbs is kept nevertheless, one of each kind for each object of the program.
 pub const MAX_EVENTS: usize = 1024;
 
 /// Responses of a responder that wait to be sent: first and repeated responses to READs and atomics, and

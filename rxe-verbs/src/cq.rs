@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rxe_core::VerbsError;
+use rxe_core::engine::Affiliation;
 use rxe_core::queue::{self, Arm, Completion, Notify, Status};
 use rxe_core::types::{Qpn, Time};
 
@@ -61,7 +62,7 @@ impl Drop for CqInner {
         if let Some(channel) = &self.notifier.channel {
             channel.forget_gone();
         }
-        self.device.asyncs().forget_cq(self.queue.id());
+        self.device.asyncs().forget(Affiliation::Cq(self.queue.id()));
     }
 }
 

@@ -9,7 +9,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rxe_core::engine::{Engine, Event, ResponderError};
+use rxe_core::engine::{Affiliation, Engine, Event, ResponderError};
+use rxe_core::keyed::{Keyed, KeyedQueue};
 use rxe_core::types::Qpn;
 use rxe_net::{EventFd, PcapHandle};
 
@@ -107,20 +108,63 @@ impl fmt::Display for AsyncEvent {
     }
 }
 
-/// Asynchronous events that wait for the program. Only the newest [`AsyncEvents::CAPACITY`] do.
+/// Asynchronous events that wait for the program: of each kind, the newest of each object. So their
+/// number is bounded by that of the objects.
 #[derive(Debug)]
 pub(crate) struct AsyncEvents {
-    queue: Mutex<VecDeque<AsyncEvent>>,
+    queue: Mutex<KeyedQueue<Pending>>,
     /// Readable while there is one; `None` on a simulated host, where nobody sleeps on it.
     fd: Option<EventFd>,
+}
+
+/// An asynchronous event that waits.
+#[derive(Debug)]
+struct Pending {
+    kind: AsyncKind,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+enum Cause {
+    /// Of an object.
+    Engine(Event),
+    /// Of the device as a whole; a text for a person.
+    Device(String),
+}
+
+/// By object; `None` is the device.
+impl Keyed for Pending {
+    type Key = Option<Affiliation>;
+
+    fn keys(&self) -> [Option<Option<Affiliation>>; 2] {
+        let object = match &self.cause {
+            Cause::Engine(event) => event.affiliation(),
+            Cause::Device(_) => None,
+        };
+        [Some(object), None]
+    }
+}
+
+impl From<Pending> for AsyncEvent {
+    fn from(Pending { kind, cause }: Pending) -> Self {
+        match cause {
+            Cause::Engine(event) => {
+                let (cq, srq) = match event {
+                    Event::CqOverflow { cq, .. } => (Some(cq), None),
+                    Event::SrqLimitReached { srq } => (None, Some(srq)),
+                    _ => (None, None),
+                };
+                Self { kind, qpn: event.qpn(), cq, srq, text: event.to_string() }
+            }
+            Cause::Device(text) => Self { kind, qpn: None, cq: None, srq: None, text },
+        }
+    }
 }
 
 /// What simulated hosts have in place of a descriptor of their own. It is never readable.
 static NEVER: OnceLock<EventFd> = OnceLock::new();
 
 impl AsyncEvents {
-    const CAPACITY: usize = 1024;
-
     pub(crate) fn new() -> Result<Self> {
         Ok(Self { queue: Mutex::default(), fd: Some(EventFd::new()?) })
     }
@@ -136,35 +180,18 @@ impl AsyncEvents {
 
     pub(crate) fn take(&self) -> Option<AsyncEvent> {
         let mut queue = self.queue.lock();
-        let event = queue.pop_front();
+        let event = queue.pop();
         if queue.is_empty() {
             self.clear();
         }
-        event
+        event.map(AsyncEvent::from)
     }
 
-    /// Removes the events of a queue pair. One of a completion queue stays, whichever queue pair it names.
-    fn forget(&self, qpn: Qpn) {
-        self.retain(|event| event.qpn != Some(qpn) || event.cq.is_some());
-    }
-
-    /// Removes the events of a completion queue, which is destroyed.
-    pub(crate) fn forget_cq(&self, id: u64) {
-        self.retain(|event| event.cq != Some(id));
-    }
-
-    /// Removes the events of a shared receive queue, which is destroyed.
-    pub(crate) fn forget_srq(&self, number: u32) {
-        self.retain(|event| event.srq != Some(number));
-    }
-
-    fn retain(&self, stays: impl FnMut(&AsyncEvent) -> bool) {
+    /// Removes the events of an object, which is destroyed. An event of a completion queue stays when
+    /// the queue pair that it names goes.
+    pub(crate) fn forget(&self, object: Affiliation) {
         let mut queue = self.queue.lock();
-        if queue.is_empty() {
-            return;
-        }
-        queue.retain(stays);
-        if queue.is_empty() {
+        if !queue.remove(Some(object)).is_empty() && queue.is_empty() {
             self.clear();
         }
     }
@@ -176,15 +203,16 @@ impl AsyncEvents {
 
     /// Something happened to the device as a whole.
     pub(crate) fn of_device(&self, kind: AsyncKind, text: String) {
-        self.push(AsyncEvent { kind, qpn: None, cq: None, srq: None, text });
+        self.push(Pending { kind, cause: Cause::Device(text) });
     }
 
-    fn push(&self, event: AsyncEvent) {
+    fn push(&self, event: Pending) {
         let mut queue = self.queue.lock();
-        if queue.len() == Self::CAPACITY {
-            queue.pop_front();
+        for object in event.keys().into_iter().flatten() {
+            // The newer one comes last: of a port, the last event is then the one that holds.
+            queue.remove_if(object, |pending| pending.kind == event.kind);
         }
-        queue.push_back(event);
+        queue.push(event);
         if let Some(fd) = &self.fd {
             fd.set();
         }
@@ -337,7 +365,7 @@ impl Events {
     /// The queue pair is destroyed, and the engine's events are taken: the program gets none of it any more.
     /// Another may get the number.
     pub(crate) fn forget(&self, qpn: Qpn) {
-        self.asyncs.forget(qpn);
+        self.asyncs.forget(Affiliation::Qp(qpn));
     }
 
     pub(crate) fn take_log(&mut self) -> Log {
@@ -346,13 +374,7 @@ impl Events {
 
     fn record(&mut self, event: Event) {
         if let Some(kind) = as_async(&event) {
-            let (cq, srq) = match event {
-                Event::CqOverflow { cq, .. } => (Some(cq), None),
-                Event::SrqLimitReached { srq } => (None, Some(srq)),
-                _ => (None, None),
-            };
-            let (qpn, text) = (event.qpn(), event.to_string());
-            self.asyncs.push(AsyncEvent { kind, qpn, cq, srq, text });
+            self.asyncs.push(Pending { kind, cause: Cause::Engine(event) });
         }
         if self.log.len() == Self::LOG {
             self.log.pop_front();
@@ -414,21 +436,47 @@ mod tests {
         assert_eq!(events.take(), None);
     }
 
+    fn push(events: &AsyncEvents, event: Event) {
+        events.push(Pending { kind: as_async(&event).unwrap(), cause: Cause::Engine(event) });
+    }
+
+    #[test]
+    fn every_object_has_its_events_and_one_of_each_kind() {
+        const COUNT: u32 = 20_000;
+        let events = AsyncEvents::new().unwrap();
+        let qpn = |n| Qpn::new(16 + n).unwrap();
+        for _ in 0..2 {
+            for n in 0..COUNT {
+                push(&events, Event::CommunicationEstablished { qpn: qpn(n) });
+                push(&events, Event::SqDrained { qpn: qpn(n) });
+            }
+        }
+        for kind in [AsyncKind::PortErr, AsyncKind::PortActive, AsyncKind::PortErr] {
+            events.of_device(kind, String::new());
+        }
+        for n in 0..COUNT {
+            let of = |kind| Some((kind, Some(qpn(n))));
+            let next = || events.take().map(|event| (event.kind, event.qpn));
+            assert_eq!([next(), next()], [of(AsyncKind::CommEst), of(AsyncKind::SqDrained)]);
+        }
+        let left: Vec<_> = std::iter::from_fn(|| events.take()).map(|e| e.kind).collect();
+        assert_eq!(left, [AsyncKind::PortActive, AsyncKind::PortErr], "the last one holds");
+        assert!(!readable(&events));
+    }
+
     #[test]
     fn what_is_forgotten_with_a_queue_pair_is_its_own() {
         let events = AsyncEvents::new().unwrap();
         let [gone, other] = [17, 18].map(|n| Qpn::new(n).unwrap());
-        let push = |kind, qpn, cq| {
-            events.push(AsyncEvent { kind, qpn: Some(qpn), cq, srq: None, text: String::new() });
-        };
-        push(AsyncKind::CommEst, gone, None);
-        push(AsyncKind::QpFatal, gone, None);
-        events.forget(gone);
+        let comes = |qpn| push(&events, Event::CommunicationEstablished { qpn });
+        comes(gone);
+        push(&events, Event::LastWqeReached { qpn: gone });
+        events.forget(Affiliation::Qp(gone));
         assert!(!readable(&events));
-        push(AsyncKind::CommEst, gone, None);
-        push(AsyncKind::CommEst, other, None);
-        push(AsyncKind::CqErr, gone, Some(3));
-        events.forget(gone);
+        comes(gone);
+        comes(other);
+        push(&events, Event::CqOverflow { cq: 3, qpn: gone });
+        events.forget(Affiliation::Qp(gone));
         assert!(readable(&events));
         let left: Vec<_> = std::iter::from_fn(|| events.take()).map(|e| (e.kind, e.qpn)).collect();
         assert_eq!(left, [(AsyncKind::CommEst, Some(other)), (AsyncKind::CqErr, Some(gone))]);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rxe_core::VerbsError;
+use rxe_core::engine::Affiliation;
 use rxe_core::queue::{self, RecvRequest, Sge};
 
 use crate::cq::CompletionQueue;
@@ -171,7 +172,7 @@ impl Drop for SrqInner {
             return;
         }
         device.resources().remove_srq(&self.queue);
-        device.asyncs().forget_srq(self.queue.number());
+        device.asyncs().forget(Affiliation::Srq(self.queue.number()));
         if let Some(target) = &self.target {
             target.domain.queues().remove(self.queue.number());
         }

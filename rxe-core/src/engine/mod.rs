@@ -32,7 +32,8 @@ use std::sync::Arc;
 
 pub use crate::config::{Config, Limits, SourcePort};
 pub use crate::event::{
-    Counters, Event, FailedRequest, MemoryRange, QpCounters, ResponderError, RetryCause,
+    Affiliation, Counters, Event, FailedRequest, MemoryRange, QpCounters, ResponderError,
+    RetryCause,
 };
 pub use gsi::ReceivedMad;
 pub use list::{QpInfo, QpPage};
@@ -349,7 +350,8 @@ impl Engine {
         self.timers.next()
     }
 
-    /// The oldest event not yet taken. Only the newest 1,024 are kept.
+    /// The oldest event not yet taken. Only the newest 1,024 are kept, and those with an
+    /// [`Event::affiliation`].
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.take()
     }

@@ -5,11 +5,13 @@ mod counters;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::mem::discriminant;
 use std::net::IpAddr;
 
 pub use counters::{Counters, QpCounters};
 
 use crate::bounds::{MAX_EVENT_BYTES, MAX_EVENTS};
+use crate::keyed::{Keyed, KeyedQueue};
 use crate::types::{AccessError, CompletionOp, Key, MemoryFault, Psn, Qpn, Status};
 use crate::wire::{DropReason, NakCode};
 
@@ -128,6 +130,41 @@ pub enum Event {
         /// The QP whose completion was the first to be lost.
         qpn: Qpn,
     },
+}
+
+/// The object that an asynchronous event of verbs is about. IBTA 11.6.3.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Affiliation {
+    /// A queue pair.
+    Qp(Qpn),
+    /// A completion queue.
+    Cq(u64),
+    /// A shared receive queue.
+    Srq(u32),
+}
+
+impl Event {
+    /// The object, if verbs have an affiliated asynchronous event for this. None of them is lost,
+    /// however many there are: of each kind, the newest of each object is kept.
+    pub fn affiliation(&self) -> Option<Affiliation> {
+        match *self {
+            Self::CommunicationEstablished { qpn }
+            | Self::SqDrained { qpn }
+            | Self::ResponderFailed { qpn, .. }
+            | Self::LastWqeReached { qpn } => Some(Affiliation::Qp(qpn)),
+            Self::CqOverflow { cq, .. } => Some(Affiliation::Cq(cq)),
+            Self::SrqLimitReached { srq } => Some(Affiliation::Srq(srq)),
+            _ => None,
+        }
+    }
+}
+
+impl Keyed for Event {
+    type Key = Affiliation;
+
+    fn keys(&self) -> [Option<Affiliation>; 2] {
+        [self.affiliation(), None]
+    }
 }
 
 /// The newest events are kept, so they must not grow.
@@ -300,6 +337,8 @@ pub(crate) struct EventSink {
     /// The queue pairs that have had their first packet, if a connection manager wants to know.
     pub(crate) first_packets: Option<Vec<Qpn>>,
     queue: VecDeque<Event>,
+    /// Affiliated events that newer ones have displaced from `queue`: older than all there.
+    displaced: KeyedQueue<Event>,
     /// Of those queue pairs on which anything was counted.
     of_qps: HashMap<Qpn, QpCounters>,
 }
@@ -313,9 +352,14 @@ impl EventSink {
             let count = field(self.of_qps.entry(qpn).or_default());
             *count = count.saturating_add(1);
         }
-        // A program that never takes events loses the oldest ones.
-        if self.queue.len() == MAX_EVENTS {
-            self.queue.pop_front();
+        // Who never takes events loses the oldest ones, but not what a program must learn of its objects.
+        if self.queue.len() == MAX_EVENTS
+            && let Some(oldest) = self.queue.pop_front()
+            && let Some(object) = oldest.affiliation()
+        {
+            let same = |event: &Event| discriminant(event) == discriminant(&oldest);
+            self.displaced.remove_if(object, same);
+            self.displaced.push(oldest);
         }
         self.queue.push_back(event);
     }
@@ -331,7 +375,7 @@ impl EventSink {
     }
 
     pub(crate) fn take(&mut self) -> Option<Event> {
-        self.queue.pop_front()
+        self.displaced.pop().or_else(|| self.queue.pop_front())
     }
 
     /// What was counted on a queue pair.
@@ -342,12 +386,35 @@ impl EventSink {
     /// The queue pair is destroyed.
     pub(crate) fn forget(&mut self, qpn: Qpn) {
         self.of_qps.remove(&qpn);
+        self.displaced.remove(Affiliation::Qp(qpn));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_object_loses_its_events_to_a_flood() {
+        let mut events = EventSink::default();
+        let qpns: Vec<_> = (0..3000).map(|number| Qpn::from_wire(16 + number)).collect();
+        for &qpn in &qpns {
+            events.emit(Event::LastWqeReached { qpn });
+            events.emit(Event::SqDrained { qpn });
+            for _ in 0..3 {
+                events.emit(Event::CongestionSeen { qpn });
+            }
+        }
+        // Of several of one kind, one is kept.
+        events.emit(Event::LastWqeReached { qpn: qpns[0] });
+        (0..MAX_EVENTS).for_each(|_| events.emit(Event::CongestionSeen { qpn: qpns[1] }));
+        events.forget(qpns[2]);
+        let taken = std::iter::from_fn(|| events.take());
+        let taken: Vec<_> = taken.filter(|event| event.affiliation().is_some()).collect();
+        assert_eq!(taken.len(), 2 * (qpns.len() - 1));
+        assert!(taken.contains(&Event::SqDrained { qpn: qpns[0] }), "{:?}", taken.first());
+        assert_eq!(taken.last(), Some(&Event::LastWqeReached { qpn: qpns[0] }));
+    }
 
     #[test]
     fn what_happens_is_counted_by_queue_pair_and_strangers_make_no_entries() {
