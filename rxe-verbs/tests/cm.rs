@@ -4,8 +4,9 @@ mod common;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use rxe_verbs::cm::*;
@@ -541,6 +542,72 @@ fn a_listener_that_goes_takes_its_backlog_with_it() {
         drop(listen_on_six(&server, port));
     }
     let ask = || {
+        let id = client.id(PortSpace::Tcp);
+        id.resolve_addr(None, SocketAddr::new(server.ip, port), TIMEOUT).unwrap();
+        client.expect(CmEventKind::AddrResolved);
+        id.resolve_route(TIMEOUT).unwrap();
+        client.expect(CmEventKind::RouteResolved);
+        id.create_qp(client.pd.qp(&client.cq)).unwrap();
+        id.connect(&param(b"")).unwrap();
+        let asked = server.expect(CmEventKind::ConnectRequest);
+        asked.listener.map(|listener| listener.key())
+    };
+    assert_eq!(ask(), Some(four.key()));
+    drop((four, six));
+    let both = server.id(PortSpace::Tcp);
+    both.set_afonly(false).unwrap();
+    both.bind_addr(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)).unwrap();
+    both.listen(0).unwrap();
+    let four = server.id(PortSpace::Tcp);
+    let taken = four.bind_addr(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)).unwrap_err();
+    assert_eq!(taken.errno(), libc::EADDRNOTAVAIL, "{taken}");
+    assert_eq!(ask(), Some(both.key()));
+}
+
+/// Two identifiers that listen on one port, on all of IPv4 and on all of IPv6, with room for one
+/// request each; the former comes first.
+fn four_and_six(server: &Program) -> [CmId; 2] {
+    let four = server.id(PortSpace::Tcp);
+    four.bind_addr("0.0.0.0:0".parse().unwrap()).unwrap();
+    four.listen(1).unwrap();
+    let port = four.local_addr().unwrap().port();
+    [four, listen_on_six(server, port)]
+}
+
+fn listen_on_six(server: &Program, port: u16) -> CmId {
+    let six = server.id(PortSpace::Tcp);
+    six.set_afonly(true).unwrap();
+    six.bind_addr(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port)).unwrap();
+    six.listen(1).unwrap();
+    six
+}
+
+#[test]
+fn a_request_to_one_of_two_listeners_is_refused_when_that_one_goes() {
+    let (client, server) = (Program::new(), Program::new());
+    let [four, _six] = four_and_six(&server);
+    let port = four.local_addr().unwrap().port();
+    let id = client.towards_address(PortSpace::Tcp, SocketAddr::new(server.ip, port));
+    id.create_qp(client.pd.qp(&client.cq)).unwrap();
+    id.connect(&param(b"")).unwrap();
+    assert!(readable(&server.channel, TIMEOUT));
+    drop(four);
+    let event = client.channel.wait_event(TIMEOUT).unwrap();
+    let reason = i32::from(RejReason::CONSUMER_DEFINED.0);
+    assert_eq!((event.kind, event.status), (CmEventKind::Rejected, reason));
+    server.quiet();
+}
+
+#[test]
+fn a_listener_that_goes_takes_its_backlog_with_it() {
+    let (client, server) = (Program::new(), Program::new());
+    let [four, six] = four_and_six(&server);
+    let port = four.local_addr().unwrap().port();
+    drop(six);
+    for _ in 0..3 {
+        drop(listen_on_six(&server, port));
+    }
+    let ask = || {
         let id = client.towards_address(PortSpace::Tcp, SocketAddr::new(server.ip, port));
         id.create_qp(client.pd.qp(&client.cq)).unwrap();
         id.connect(&param(b"")).unwrap();
@@ -552,6 +619,52 @@ fn a_listener_that_goes_takes_its_backlog_with_it() {
     let event = client.channel.wait_event(TIMEOUT).unwrap();
     let reason = i32::from(RejReason::NO_RESOURCES.0);
     assert_eq!((event.kind, event.status), (CmEventKind::Rejected, reason));
+}
+
+/// A client gives up its requests, and threads wait on the server's channel for what happens to each.
+fn requests_that_are_given_up(client: &Program, server: &Program) {
+    const COUNT: usize = 300;
+    let listener = server.id(PortSpace::Tcp);
+    listener.bind_addr(SocketAddr::new(server.ip, 0)).unwrap();
+    listener.listen(0).unwrap();
+    let (requests, ends) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let over = AtomicBool::new(false);
+    let hears = || {
+        let mut ids = Vec::new();
+        while !over.load(Ordering::Relaxed) {
+            let event = server.channel.get_event(Some(Duration::from_millis(10))).unwrap();
+            let Some(event) = event else { continue };
+            match event.kind {
+                CmEventKind::ConnectRequest => &requests,
+                CmEventKind::Rejected => &ends,
+                other => panic!("{other:?}"),
+            }
+            .fetch_add(1, Ordering::Relaxed);
+            ids.push(event.id);
+        }
+        ids
+    };
+    let heard = || [&requests, &ends].map(|count| count.load(Ordering::Relaxed));
+    thread::scope(|scope| {
+        (0..4).for_each(|_| drop(scope.spawn(hears)));
+        for _ in 0..COUNT {
+            let id = client.towards(&listener);
+            id.connect(&ConnParam { qp_num: Some(Qpn::from_wire(0x77)), ..param(b"") }).unwrap();
+            drop(id);
+        }
+        // A request that arrives after its end is not heard.
+        let until = Instant::now() + TIMEOUT;
+        while heard()[0] == 0 || heard()[0] != heard()[1] {
+            assert!(Instant::now() < until, "requests and ends: {:?}", heard());
+            thread::sleep(Duration::from_millis(1));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn threads_on_one_channel_hear_every_event() {
+    requests_that_are_given_up(&Program::new(), &Program::new());
 }
 
 #[test]

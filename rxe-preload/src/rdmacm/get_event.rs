@@ -2,7 +2,6 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
-use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
@@ -34,10 +33,8 @@ impl Channel {
     fn next_within_tick(&self) -> Outcome<Option<*mut rdma_cm_event>> {
         self.check()?;
         let os = |e: rustix::io::Errno| Failure::plain(e.raw_os_error());
-        while let Some(event) = self.channel.get_event(Some(Duration::ZERO))? {
-            if let Some(event) = deliver(event) {
-                return Ok(Some(event));
-            }
+        if let Some(event) = self.channel.take_event(deliver) {
+            return Ok(Some(event));
         }
         self.fd.ensure()?;
         if fcntl_getfl(&self.fd).map_err(os)?.contains(OFlags::NONBLOCK) {

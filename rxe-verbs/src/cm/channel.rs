@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rxe_core::cm::service::PortSpace;
@@ -55,7 +56,9 @@ impl EventChannel {
 
     fn make(devices: Arc<dyn DeviceSource>, environment: Environment) -> Result<Self> {
         let queue = EventQueue::new()?;
-        Ok(Self { inner: Arc::new(ChannelInner { queue, devices, environment }) })
+        Ok(Self {
+            inner: Arc::new(ChannelInner { queue, turn: Mutex::new(()), devices, environment }),
+        })
     }
 
     /// Makes an identifier for connections ([`PortSpace::Tcp`]) or datagrams ([`PortSpace::Udp`]),
@@ -77,10 +80,8 @@ impl EventChannel {
         let deadline = timeout.map_or(Time::MAX, |t| environment.now() + t);
         let queue = &self.inner.queue;
         loop {
-            while let Some(raw) = queue.take() {
-                if let Some(event) = process(&self.inner, raw) {
-                    return Ok(Some(event));
-                }
+            if let Some(event) = self.take_event(Some) {
+                return Ok(Some(event));
             }
             if timeout == Some(Duration::ZERO) {
                 return Ok(None);
@@ -100,6 +101,21 @@ impl EventChannel {
                 Err(e) => return Err(Error::io("sleep in poll", e)),
             }
         }
+    }
+
+    /// The oldest event, as `f` makes it known to the program; those for which `f` returns `None` are
+    /// skipped. `None` if no event waits.
+    ///
+    /// The events of a channel are processed one after the other, whichever threads take them: a thread
+    /// that takes the second event of a connection finds what the first one has made.
+    pub fn take_event<R>(&self, mut f: impl FnMut(CmEvent) -> Option<R>) -> Option<R> {
+        let _turn = self.inner.turn.lock();
+        while let Some(raw) = self.inner.queue.take() {
+            if let Some(known) = process(&self.inner, raw).and_then(&mut f) {
+                return Some(known);
+            }
+        }
+        None
     }
 
     /// Whether its devices are those of a [`crate::cluster`].

@@ -26,6 +26,9 @@ pub(super) type Raw = queue::Raw<IdInner>;
 /// An event channel.
 pub(super) struct ChannelInner {
     pub(super) queue: Arc<EventQueue<IdInner>>,
+    /// Held from the moment an event is taken until everybody can find what it has made. Before the
+    /// locks of identifiers and shards.
+    pub(super) turn: Mutex<()>,
     pub(super) devices: Arc<dyn DeviceSource>,
     /// Where its time comes from.
     pub(super) environment: Environment,
