@@ -26,8 +26,9 @@ pub(crate) fn silent(peer: SocketAddr) {
 
 /// What to check if nothing comes back.
 const SILENCE: &str = "check that a program with an RDMA device runs at that address (`rxe run`, or a \
-                       kernel's), and that UDP port 4791 is open both ways (firewalls, security \
-                       groups)";
+                       kernel's), that it takes its events (rdma_get_cm_event; while the backlog of \
+                       rdma_listen is full, requests are dropped), and that UDP port 4791 is open both \
+                       ways (firewalls, security groups)";
 
 fn text(kind: CmEventKind, status: i32, peer: &str, ports: PortSpace) -> Option<String> {
     let ports = match ports {
@@ -50,9 +51,7 @@ fn text(kind: CmEventKind, status: i32, peer: &str, ports: PortSpace) -> Option<
                         .into()
                 }
                 RejReason::NO_RESOURCES | RejReason::NO_QP => {
-                    "the server cannot take one more: its program failed to make a queue pair, or \
-                     the backlog of rdma_listen is full"
-                        .into()
+                    "the server cannot take one more: its program failed to make a queue pair".into()
                 }
                 RejReason::STALE_CONNECTION => {
                     "the server still has a connection of that queue pair: try again in a moment"
@@ -96,7 +95,7 @@ mod tests {
         for (kind, status, part) in [
             (CmEventKind::Rejected, 8, "no program listens there on that port of RDMA_PS_TCP"),
             (CmEventKind::Rejected, 28, "rdma_reject"),
-            (CmEventKind::Rejected, 3, "backlog"),
+            (CmEventKind::Rejected, 3, "failed to make a queue pair"),
             (CmEventKind::Rejected, 10, "try again in a moment"),
             (CmEventKind::Rejected, 26, "the path MTU does not fit (reason 26)"),
             (CmEventKind::Unreachable, -libc::ETIMEDOUT, "UDP port 4791"),

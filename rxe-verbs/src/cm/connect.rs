@@ -21,7 +21,8 @@ use crate::qp::QueuePair;
 
 impl CmId {
     /// Takes requests for its port from now on, with room for `backlog` that are not taken as events
-    /// yet (0 is as many as allowed). Each is a [`super::CmEventKind::ConnectRequest`].
+    /// yet (0 is as many as allowed). Each is a [`super::CmEventKind::ConnectRequest`]. Requests that find no
+    /// room are dropped; their senders repeat them.
     ///
     /// # Errors
     /// It has no port, or somebody listens there already.
@@ -269,8 +270,9 @@ impl CmId {
         Ok(())
     }
 
-    /// A packet has come on a queue pair of the program's own whose connection is accepted: the peer
-    /// is ready. (For the identifier's own queue pair this is noticed without.)
+    /// A packet has come on a queue pair whose connection is accepted: the peer is ready, though its RTU
+    /// has not arrived. The manager notices that by itself for queue pairs of the device's first shard;
+    /// for others it repeats the REP, which a peer answers with another RTU.
     ///
     /// # Errors
     /// There is no connection, not even a request for one, or the device has failed.

@@ -159,7 +159,8 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    /// The first wait, if the peer does not say that it answers sooner: the delay after one lost message.
+    /// The longest first wait: the delay after one lost message. A REP or DREQ waits for less if the
+    /// peer says that it answers sooner, and a request for at least half of it.
     pub(super) const FIRST: Duration = Duration::from_millis(500);
     /// The shortest first wait, whatever the peer says.
     const MIN_FIRST: Duration = Duration::from_millis(100);
@@ -167,10 +168,6 @@ impl Retry {
     const MAX_WAIT: Duration = Duration::from_millis(8_590);
     /// The longest time that a peer may ask for with an MRA.
     const MRA_LIMIT: Duration = Duration::from_secs(300);
-
-    pub(super) fn new(now: Time, mad: Box<[u8; mad::LEN]>, retries: u8) -> Self {
-        Self::waiting(now, mad, retries, Self::FIRST)
-    }
 
     /// The first wait for a peer that answers within this time, as a code. IBTA 12.7, local CM response timeout.
     pub(super) fn first_wait(response_timeout: u8) -> Duration {

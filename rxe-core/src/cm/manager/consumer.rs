@@ -20,7 +20,8 @@ const RESPONSE_TIMEOUT: u8 = 20;
 
 impl Manager {
     /// Listens on a service ID, with room for `backlog` requests that are not taken yet. Requests that
-    /// wait for a listener on it are delivered at once.
+    /// find no room are dropped; their senders repeat them. Requests that wait for a listener on the
+    /// service are delivered at once.
     ///
     /// # Errors
     /// [`CmError::InUse`].
@@ -101,7 +102,8 @@ impl Manager {
             connection.local_qpn = req.local_qpn;
         }
         let mad = self.send(id, tid, &Message::Req(req));
-        self.set(id, State::ReqSent(Retry::new(now, mad, RETRIES)));
+        let first = self.draw_first_wait();
+        self.set(id, State::ReqSent(Retry::waiting(now, mad, RETRIES, first)));
         Ok(id)
     }
 
@@ -260,7 +262,8 @@ impl Manager {
         self.begin(id, tid, route, Duration::ZERO);
         let req = SidrReq { request_id: id.0, ..req };
         let mad = self.send(id, tid, &Message::SidrReq(req));
-        self.set(id, State::SidrReqSent(Retry::new(now, mad, RETRIES)));
+        let first = self.draw_first_wait();
+        self.set(id, State::SidrReqSent(Retry::waiting(now, mad, RETRIES, first)));
         Ok(id)
     }
 
@@ -340,6 +343,14 @@ impl Manager {
             armed: None,
         };
         self.insert(connection);
+    }
+
+    /// The first wait of a request, and with it all others. It is drawn so that clients that ask at the
+    /// same time, and find a full backlog, ask again one after the other.
+    fn draw_first_wait(&mut self) -> Duration {
+        let least = Retry::FIRST / 2;
+        let more = self.draw() % u64::try_from(least.as_nanos()).unwrap_or(u64::MAX);
+        least + Duration::from_nanos(more)
     }
 
     fn draw_tid(&mut self, id: ConnId) -> u64 {

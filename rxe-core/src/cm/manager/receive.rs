@@ -15,8 +15,8 @@ use crate::types::{Mtu, Time};
 
 impl Manager {
     /// Takes a datagram that queue pair 1 received. `route.remote` is its sender. Returns `false` if
-    /// the datagram was dropped, because it is no message of communication management or fits no
-    /// connection.
+    /// the datagram was dropped: it is no message of communication management, fits no connection, or
+    /// is a request that finds no room.
     pub fn handle_mad(&mut self, now: Time, route: Route, mad: &Mad<'_>) -> bool {
         let Some(message) = mad.message() else { return false };
         self.handle(now, route, mad.header().tid, message).is_some()
@@ -86,9 +86,8 @@ impl Manager {
             return Some(());
         }
         let has_room = self.index.sources.has_room(route.remote, Cost::HalfOpen);
-        let Some(id) = self.draw_id().filter(|id| has_room && self.has_room(listener, *id)) else {
-            return refuse(self, RejReason::NO_RESOURCES);
-        };
+        // Without room it is dropped, as by a kernel: the peer asks again, and there may be room then.
+        let id = self.draw_id().filter(|id| has_room && self.has_room(listener, *id))?;
         let connection = Connection {
             id,
             remote_id: req.local_comm_id,
@@ -295,21 +294,16 @@ impl Manager {
             }
             return Some(());
         }
-        let refuse = |manager: &mut Self, status: SidrStatus| {
-            manager.answer(route, tid, &no_service(&req, status));
-            Some(())
-        };
         let Some(&listener) = self.services.get(&req.service_id) else {
             let request = || Request::SidrReq(Box::new(req.clone()));
             if self.held.hold(now, route, tid, request, req.service_id) {
                 return Some(());
             }
-            return refuse(self, SidrStatus::UNSUPPORTED);
+            self.answer(route, tid, &no_service(&req, SidrStatus::UNSUPPORTED));
+            return Some(());
         };
         let has_room = self.index.sources.has_room(route.remote, Cost::Query);
-        let Some(id) = self.draw_id().filter(|id| has_room && self.has_room(listener, *id)) else {
-            return refuse(self, SidrStatus::NO_QP);
-        };
+        let id = self.draw_id().filter(|id| has_room && self.has_room(listener, *id))?;
         let connection = Connection {
             id,
             remote_id: req.request_id,

@@ -1,5 +1,6 @@
 //! Many requests at once, and what becomes of them when a listener, a connection or the device ends.
 
+use super::super::connection::Retry;
 use super::*;
 
 /// A manager with this many requests that nobody has taken, each of another listener or all of one.
@@ -60,4 +61,69 @@ fn the_end_of_a_device_costs_what_there_is() {
     let side = &mut two.sides[1];
     side.close(two.now);
     each_visited_once(side, 20_000);
+}
+
+#[test]
+fn requests_that_find_a_full_backlog_are_dropped_and_come_again() {
+    let mut two = Two::new();
+    let [mut asked, mut queries] = [Vec::new(), Vec::new()];
+    for n in 0..128 {
+        asked.push(two.sides[0].connect(two.now, route(0), req(0x11 + n)).unwrap());
+        let query = SidrReq { service_id: SERVICE, ..SidrReq::default() };
+        queries.push(two.sides[0].resolve(two.now, route(0), query).unwrap());
+    }
+    let mut answered = BTreeSet::new();
+    while answered.len() < 2 * 128 {
+        two.run_until_idle();
+        // The consumer takes its events now and then: a backlog of 4 fills again and again.
+        while let Some(event) = two.sides[1].poll_event() {
+            two.sides[1].taken(event.id());
+            let now = two.now;
+            match event {
+                CmEvent::Request { id, .. } => two.sides[1].accept(now, id, rep(id.0)).unwrap(),
+                CmEvent::Resolve { id, .. } => {
+                    two.sides[1].answer_sidr(now, id, SidrRep::default()).unwrap();
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        two.run_until_idle();
+        while let Some(event) = two.sides[0].poll_event() {
+            assert!(matches!(event, CmEvent::Reply { .. } | CmEvent::Resolved { .. }), "{event:?}");
+            answered.insert(event.id());
+        }
+        two.wait(Duration::from_millis(10));
+    }
+    assert!(asked.iter().chain(&queries).all(|id| answered.contains(id)));
+    // Repeated at the same moments, they would take the backlog in turns of 4.
+    let seconds = two.now.since(Time::ZERO).as_secs();
+    assert!(seconds < 30, "{seconds} s");
+}
+
+#[test]
+fn a_dropped_request_leaves_nothing() {
+    let mut two = Two::new();
+    let [first, second] = [SERVICE + 1, SERVICE + 2];
+    let now = two.now;
+    two.sides[1].listen(now, first, 1).unwrap();
+    two.sides[1].listen(now, second, 1).unwrap();
+    let ask = |two: &mut Two, service_id, qpn| {
+        let id = two.sides[0].connect(now, route(0), Req { service_id, ..req(qpn) }).unwrap();
+        two.run_until_idle();
+        (id, two.sides[1].len())
+    };
+    assert_eq!(ask(&mut two, first, 1).1, 1);
+    let (dropped, kept) = ask(&mut two, first, 2);
+    assert_eq!(kept, 1);
+    assert_eq!(ask(&mut two, second, 3).1, 2, "it took no place of another listener");
+    let taken = two.event(1).id();
+    two.sides[1].taken(taken);
+    two.wait(Retry::FIRST);
+    two.run_until_idle();
+    let asks = |event: &CmEvent| match event {
+        CmEvent::Request { req, .. } => Some(req.local_comm_id),
+        _ => None,
+    };
+    let came = std::iter::from_fn(|| two.sides[1].poll_event());
+    assert!(came.filter_map(|event| asks(&event)).any(|id| id == dropped.0), "there is room again");
 }
