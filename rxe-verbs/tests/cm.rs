@@ -604,6 +604,13 @@ fn threads_on_one_channel_hear_every_event() {
 }
 
 #[test]
+fn a_client_on_the_same_address_that_gives_up_is_heard() {
+    let server = Program::new();
+    let client = Program::on(open(server.ip), server.ip);
+    requests_that_are_given_up(&client, &server);
+}
+
+#[test]
 fn a_loopback_address_of_no_device_can_be_asked_for_but_not_listened_on() {
     let program = Program::new();
     let id = program.id(PortSpace::Tcp);

@@ -26,7 +26,7 @@ static union address at(const char *text, int port)
 	return a;
 }
 
-static struct rdma_cm_event *next(struct rdma_event_channel *channel, int kind)
+static inline struct rdma_cm_event *next(struct rdma_event_channel *channel, int kind)
 {
 	struct rdma_cm_event *event;
 
@@ -37,7 +37,7 @@ static struct rdma_cm_event *next(struct rdma_event_channel *channel, int kind)
 	return event;
 }
 
-static void make_qp(struct rdma_cm_id *id)
+static inline void make_qp(struct rdma_cm_id *id)
 {
 	struct ibv_qp_init_attr attr = { .cap = { 4, 4, 1, 1, 0 }, .qp_type = IBV_QPT_RC };
 

@@ -294,6 +294,29 @@ fn a_program_that_uses_more_of_librdmacm() {
 }
 
 #[test]
+fn many_clients_are_heard_to_their_ends() {
+    let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/crowd.c"], &libraries)) else { return };
+    let program = c.path("tests/c/crowd.c").display().to_string();
+    for (at, address) in [("", "10.9.0.1"), ("", "127.0.0.1"), ("ip netns exec far", "10.9.0.1")] {
+        let script = format!(
+            "
+            timeout 60 $RXE run -- {program} hear {address} 4 > server 2>&1 & server=$!
+            until listens {address}; do kill -0 $server; sleep 0.05; done
+            timeout 60 {at} $RXE run -- {program} give-up {address} 300 > client 2>&1 & client=$!
+            wait $server || {{ cat server client; exit 1; }}
+            kill $client
+            "
+        );
+        alone(&format!("crowd {at} {address}"), "cc", &script);
+    }
+    // All of them ask at the same time, and the backlog has room for one.
+    let script = format!("timeout 120 $RXE run -- {program} backlog 10.9.0.1 128 2>&1");
+    let Some(out) = alone("crowd backlog", "cc", &script) else { return };
+    assert!(out.contains("128 established"), "{out}");
+}
+
+#[test]
 fn calls_do_what_the_manual_pages_of_librdmacm_say() {
     let libraries = ["-lrdmacm", "-libverbs", "-lpthread"];
     let Some(c) = or_skip(Compiled::linked(&["tests/c/pages_cm.c"], &libraries)) else { return };

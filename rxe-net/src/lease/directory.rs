@@ -38,6 +38,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags};
 use rxe_core::wire::UDP_PORT;
 
+use super::Blocks;
 use crate::PortOwner;
 use crate::blocking::{is_in_memory, may_block};
 use crate::port_owner;
@@ -185,17 +186,18 @@ impl Directory {
     /// The block of the process that has claimed this service. If that has died meanwhile, the block
     /// may be nobody's, or another's that does not know the service.
     pub(super) fn claimed_by(&self, addr: &ScopedAddr, service: u64) -> Option<u8> {
-        may_block("reading a claim");
-        // The file may be anything: the call waits for nothing and reads no more than this.
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(flags.bits().cast_signed())
-            .open(self.service(addr, service)?)
-            .ok()?;
-        let mut block = [0];
-        rustix::io::read(&file, &mut block).ok().filter(|len| *len == 1)?;
-        block.first().copied().filter(|block| *block != 0)
+        claimed_by(&self.service(addr, service)?)
+    }
+
+    /// The blocks of all processes that have claimed a service on this address, as far as these live.
+    pub(super) fn claimants(&self, addr: &ScopedAddr) -> Blocks {
+        may_block("reading an address's directory");
+        let path = self.path.as_ref().map(|path| path.join(addr.to_string()));
+        let entries = path.and_then(|path| fs::read_dir(path).ok()).into_iter().flatten().flatten();
+        let claims = entries.filter(|entry| {
+            entry.file_name().to_str().is_some_and(|name| name.starts_with(SERVICE))
+        });
+        claims.filter_map(|entry| claimed_by(&entry.path())).collect()
     }
 
     /// Removes the files of an address that no process uses.
@@ -208,7 +210,7 @@ impl Directory {
     }
 
     pub(super) fn service(&self, addr: &ScopedAddr, service: u64) -> Option<PathBuf> {
-        self.at(addr, &format!("service-{service:016x}"))
+        self.at(addr, &format!("{SERVICE}{service:016x}"))
     }
 
     fn at(&self, addr: &ScopedAddr, name: &str) -> Option<PathBuf> {
@@ -224,6 +226,21 @@ pub(super) fn candidates() -> [PathBuf; 3] {
         format!("/tmp/rxe-{user}").into(),
         format!("/run/user/{user}/rxe").into(),
     ]
+}
+
+/// The names of claims begin with this.
+const SERVICE: &str = "service-";
+
+/// Reads a claim: the block of the process that has made it.
+fn claimed_by(claim: &Path) -> Option<u8> {
+    may_block("reading a claim");
+    // The file may be anything: the call waits for nothing and reads no more than this.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file =
+        OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(claim).ok()?;
+    let mut block = [0];
+    rustix::io::read(&file, &mut block).ok().filter(|len| *len == 1)?;
+    block.first().copied().filter(|block| *block != 0)
 }
 
 /// The name of an address's lock.
@@ -494,7 +511,12 @@ mod tests {
         let claim = directory.claim(&a, 7, 3).unwrap();
         assert!(claim.is_some() && directory.claim(&a, 7, 4).unwrap().is_none());
         assert_eq!(directory.claimed_by(&a, 7), Some(3));
-        drop(claim);
+        let others =
+            [(8, 3), (1 << 63, 5)].map(|(service, block)| directory.claim(&a, service, block));
+        assert!(directory.claimants(&a).iter().eq([3, 5]));
+        assert!(directory.claimants(&addr("10.0.0.2")).is_empty());
+        drop((claim, others));
+        assert!(directory.claimants(&a).is_empty());
         assert_eq!(directory.claimed_by(&a, 7), None);
         // The files of a killed process mean nothing.
         fs::write(directory.service(&a, 7).unwrap(), [9]).unwrap();
@@ -514,6 +536,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
             .unwrap();
         assert_eq!(directory.claimed_by(&a, 7), None);
+        assert!(directory.claimants(&a).is_empty());
     }
 
     #[test]

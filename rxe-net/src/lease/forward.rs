@@ -153,7 +153,7 @@ impl Forwarding {
         }
     }
 
-    /// Whether a packet to QP1 may be another process's, and is on its way there.
+    /// Whether a packet to QP1 is not for this process, as far as it can tell, and on its way to another.
     fn forward_mad(&mut self, frame: &Frame<'_>) -> bool {
         match mad::destination(frame.payload) {
             For::Block(block) => self.forward(frame, block),
@@ -166,6 +166,14 @@ impl Forwarding {
                 let Some(Inbox { block, socket: Some(_), .. }) = own else { return false };
                 let otherwise = *block;
                 self.leave_to_thread(frame, Recipient::Service { service, otherwise })
+            }
+            For::Listener => {
+                if self.is_shared(frame.net.dst) {
+                    // If there is no thread, it is lost to the others, as on a wire.
+                    let _ = self.leave_to_thread(frame, Recipient::Listeners { but: self.own });
+                }
+                // It may be this process's.
+                false
             }
             For::Anybody => false,
         }
@@ -185,6 +193,11 @@ impl Forwarding {
         may_block_at("sending to a path", &inbox);
         let Ok(inbox) = SocketAddrUnix::new(inbox) else { return false };
         self.out.send(inbox, &message::emit(frame), frame.payload)
+    }
+
+    /// Whether other processes may have this address too.
+    fn is_shared(&self, address: IpAddr) -> bool {
+        self.inboxes.iter().any(|inbox| inbox.address == address && inbox.socket.is_some())
     }
 
     fn leave_to_thread(&self, frame: &Frame<'_>, to: Recipient) -> bool {

@@ -1,5 +1,6 @@
 //! The thread that forwards what a file must be looked at for: a request to a service, whose process a
-//! claim names ([`super::directory`]), and everything where the directory is on a disk. A shard's lock
+//! claim names ([`super::directory`]), a message for whoever has got a request, and everything where
+//! the directory is on a disk. A shard's lock
 //! is held by who forwards, and reading a file may sleep.
 //!
 //! A request that nobody listens to comes back to this device's own inbox, and its engine refuses it.
@@ -13,6 +14,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rustix::net::SocketAddrUnix;
 
+use super::Blocks;
 use super::directory::{Directory, ScopedAddr};
 use super::services::{Services, closed_service};
 use super::tx_queue::{AGAIN, CAPACITY, TxQueue};
@@ -50,6 +52,8 @@ pub(super) enum Recipient {
     Block(u8),
     /// The device that listens to the service; this block's if there is none.
     Service { service: u64, otherwise: u8 },
+    /// All devices that listen to a service, or have until recently, but the one that has these blocks.
+    Listeners { but: Blocks },
 }
 
 impl Forwarder {
@@ -138,6 +142,13 @@ impl Thread {
                 });
                 if !sent {
                     self.send(parcel, otherwise);
+                }
+            }
+            Recipient::Listeners { but } => {
+                for block in self.directory.claimants(&parcel.addr).iter() {
+                    if !but.has(block) {
+                        self.send(parcel, block);
+                    }
                 }
             }
         }

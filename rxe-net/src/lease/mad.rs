@@ -1,8 +1,9 @@
 //! Finds the process that a packet to QP1 is for. IBTA 13.4, 12.6.
 //!
 //! The high 8 bits of a connection's local communication ID are the block of its process. So every
-//! message of the communication manager names its process, except for the first message of a
-//! conversation, which names a service.
+//! message of the communication manager names its process, with two exceptions. The first message of a
+//! conversation names a service. And the REJ of a client that gives up before it has an answer names
+//! nobody: only the process that has the request can tell that it is meant.
 
 /// The recipient of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,8 @@ pub(super) enum For {
     Block(u8),
     /// The process that listens on this service.
     Service(u64),
+    /// A process that listens, and the message does not say which.
+    Listener,
     /// Any process: all would refuse it or answer it in the same way.
     Anybody,
 }
@@ -21,6 +24,7 @@ const BODY: usize = MAD + 24;
 const CLASS_CM: u8 = 0x07;
 
 const REQ: u16 = 0x0010;
+const REJ: u16 = 0x0012;
 const SIDR_REQ: u16 = 0x0017;
 const SIDR_REP: u16 = 0x0018;
 
@@ -42,6 +46,7 @@ fn route(packet: &[u8]) -> Option<For> {
         // A SIDR_REP begins with the request ID of the process that asked. In other messages the
         // receiver's ID is the second field.
         SIDR_REP => For::Block(*packet.get(BODY)?),
+        REJ if *packet.get(BODY + 4..BODY + 8)? == [0; 4] => For::Listener,
         _ => For::Block(*packet.get(BODY + 4)?),
     })
 }
@@ -69,6 +74,14 @@ mod tests {
         for attribute in [0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x19, 0x1a] {
             assert_eq!(destination(&packet(attribute, &ids)), For::Block(9), "{attribute:#x}");
         }
+    }
+
+    #[test]
+    fn a_client_that_gives_up_names_nobody() {
+        let ids = [5, 0, 0, 1, 0, 0, 0, 0];
+        assert_eq!(destination(&packet(REJ, &ids)), For::Listener);
+        assert_eq!(destination(&packet(0x14, &ids)), For::Block(0), "no other message does");
+        assert_eq!(destination(&packet(REJ, &[5, 0, 0, 1, 0, 0, 0, 1])), For::Block(0));
     }
 
     #[test]

@@ -21,8 +21,9 @@ use crate::{Epoll, TimerFd};
 pub(super) const CAPACITY: usize = 1 << 20;
 /// Messages that wait at most.
 const MAX_MESSAGES: usize = 1024;
-/// How long a message waits: less than it takes until somebody sends it again.
-const TIMEOUT: Duration = Duration::from_millis(200);
+/// How long a message waits: as long as a process on a busy host may get no CPU. Not every message is
+/// sent again.
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two attempts.
 pub(super) const AGAIN: Duration = Duration::from_millis(1);
 

@@ -135,12 +135,10 @@ impl HeldRequests {
     }
 
     /// Drops a waiting request that its peer has given up.
-    pub(super) fn withdraw(&mut self, source: Gid, remote_id: u32) -> bool {
-        let before = self.waiting.len();
+    pub(super) fn withdraw(&mut self, source: Gid, remote_id: u32) {
         let theirs =
             |w: &Waiting| w.route.remote == source && w.request.remote_id() == (remote_id, false);
         self.waiting.retain(|w| !theirs(w));
-        self.waiting.len() < before
     }
 
     /// When the oldest request has waited long enough.

@@ -28,6 +28,7 @@ mod receive;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod withdrawn;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -44,6 +45,7 @@ pub use connection::ConnectionInfo;
 use connection::{Connection, State};
 use held::HeldRequests;
 use index::Index;
+use withdrawn::Withdrawn;
 
 /// Identifies a connection or SIDR query: the local communication ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -109,6 +111,7 @@ pub struct Manager {
     peers: HashMap<PeerKey, ConnId>,
     index: Index,
     held: HeldRequests,
+    withdrawn: Withdrawn,
     listeners: HashMap<u32, Listener>,
     services: HashMap<u64, ListenerId>,
     timers: BTreeSet<(Time, ConnId)>,
@@ -137,6 +140,7 @@ impl Manager {
             peers: HashMap::new(),
             index: Index::new(),
             held: HeldRequests::default(),
+            withdrawn: Withdrawn::default(),
             listeners: HashMap::new(),
             services: HashMap::new(),
             timers: BTreeSet::new(),

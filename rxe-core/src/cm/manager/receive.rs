@@ -11,7 +11,7 @@ use crate::cm::mad::{
     Drep, Dreq, Mad, Message, Mra, Rej, RejReason, Rep, Req, Rtu, SidrRep, SidrReq, SidrStatus,
     Subject,
 };
-use crate::types::{Mtu, Time};
+use crate::types::{Gid, Mtu, Time};
 
 impl Manager {
     /// Takes a datagram that queue pair 1 received. `route.remote` is its sender. Returns `false` if
@@ -57,6 +57,9 @@ impl Manager {
         let key: PeerKey = (route.remote, req.local_comm_id, false);
         if let Some(&id) = self.peers.get(&key) {
             return self.on_duplicate_req(id, tid, &req);
+        }
+        if self.withdrawn.contains(now, route.remote, req.local_comm_id) {
+            return None;
         }
         let refuse = |manager: &mut Self, reason| {
             manager.answer(route, tid, &refusal(&req, reason));
@@ -150,10 +153,8 @@ impl Manager {
     }
 
     fn on_rej(&mut self, now: Time, route: Route, rej: &Rej) -> Option<()> {
-        // A peer that gave up waiting for an answer does not know our communication ID.
         let id = match rej.remote_comm_id {
-            0 if self.held.withdraw(route.remote, rej.local_comm_id) => return Some(()),
-            0 => *self.peers.get(&(route.remote, rej.local_comm_id, false))?,
+            0 => self.withdraw(now, route.remote, rej.local_comm_id)?,
             id => ConnId(id),
         };
         let (id, connection) = self.find(route, id.0)?;
@@ -183,6 +184,14 @@ impl Manager {
             _ => return None,
         }
         Some(())
+    }
+
+    /// A peer has given up its request. It does not know our communication ID. Returns the connection,
+    /// if it has one.
+    fn withdraw(&mut self, now: Time, source: Gid, remote_id: u32) -> Option<ConnId> {
+        self.withdrawn.add(now, source, remote_id);
+        self.held.withdraw(source, remote_id);
+        self.peers.get(&(source, remote_id, false)).copied()
     }
 
     fn on_rep(&mut self, route: Route, tid: u64, rep: Rep) -> Option<()> {

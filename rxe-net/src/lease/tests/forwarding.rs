@@ -34,12 +34,18 @@ fn deliver(to: &mut Device, packet: &[u8]) -> bool {
 
 /// Waits for a packet in a device's inbox.
 fn collect(at: &mut Device) -> Vec<u8> {
+    let [packet] = collect_all(at, 1).try_into().unwrap();
+    packet
+}
+
+/// Waits for so many.
+fn collect_all(at: &mut Device, count: usize) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
-    while packets.is_empty() {
+    while packets.len() < count {
         let _mark = NonBlocking::enter();
         at.collect(&mut |frame| packets.extend(frame.packets().map(|(_, p)| p.to_vec())));
     }
-    packets.remove(0)
+    packets
 }
 
 /// `/tmp` is on a disk, as a rule; the other one is not.
@@ -58,5 +64,27 @@ fn no_file_is_looked_at_under_the_lock() {
         // Nobody listens: the device that has read it refuses it.
         assert!(!deliver(&mut a, &packet(1)));
         assert_eq!(collect(&mut a), packet(1));
+    }
+}
+
+/// The REJ of a client that gives up names no process. Who reads it may be meant, and so may be whoever
+/// listens.
+#[test]
+fn a_client_that_gives_up_is_heard_by_all_who_listen() {
+    for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
+        let scratch = tempfile::tempdir_in(parent).unwrap();
+        let [mut a, mut b] = two(scratch.path());
+        let mut end = packet(1);
+        end[36..38].copy_from_slice(&[0, 0x12]);
+        // Before it and behind it, a request: they arrive in this order.
+        let request = packet(1);
+        b.listen(0x0106_0007).unwrap();
+        for _ in 0..100 {
+            assert!(!deliver(&mut a, &request) && deliver(&mut a, &end), "it may be its own");
+            assert_eq!(collect_all(&mut b, 2), [request.clone(), end.clone()]);
+        }
+        assert!(deliver(&mut b, &end), "nobody else listens");
+        assert!(!deliver(&mut a, &request));
+        assert_eq!(collect(&mut b), request);
     }
 }

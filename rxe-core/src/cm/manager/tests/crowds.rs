@@ -127,3 +127,23 @@ fn a_dropped_request_leaves_nothing() {
     let came = std::iter::from_fn(|| two.sides[1].poll_event());
     assert!(came.filter_map(|event| asks(&event)).any(|id| id == dropped.0), "there is room again");
 }
+
+#[test]
+fn a_request_that_arrives_after_it_was_given_up_is_dropped() {
+    let mut two = Two::new();
+    let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
+    two.sides[0].destroy(two.now, a);
+    let [(_, request), (name, end)] = two.sent(0).try_into().unwrap();
+    assert_eq!(name, "REJ");
+    two.deliver(1, &end);
+    two.deliver(1, &request);
+    assert!(two.sides[1].poll_event().is_none() && two.sides[1].is_empty());
+    // In order, both are told; and a copy of the request begins nothing new.
+    let b = two.sides[0].connect(two.now, route(0), req(0x12)).unwrap();
+    two.sides[0].destroy(two.now, b);
+    let [(_, request), (_, end)] = two.sent(0).try_into().unwrap();
+    [&request, &end, &request].into_iter().for_each(|out| two.deliver(1, out));
+    assert!(matches!(two.event(1), CmEvent::Request { .. }));
+    assert!(matches!(two.event(1), CmEvent::Rejected { .. }));
+    assert!(two.sides[1].poll_event().is_none() && two.sides[1].is_empty());
+}

@@ -1,0 +1,74 @@
+//! Requests that their senders have given up, in case a copy arrives later.
+//!
+//! Who gives up a request sends a REJ, which may overtake the REQ: processes that share an address hand
+//! each other what they read, and the two messages may be read by different processes. A late REQ would
+//! be a connection that nobody waits for and whose end nobody tells.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use crate::types::{Gid, Time};
+
+/// How long after its REJ a REQ may arrive: longer than a busy process takes to hand it on.
+const KEPT_FOR: Duration = Duration::from_secs(5);
+/// The most requests that are remembered. The oldest are forgotten first.
+const MAX_KEPT: usize = 1024;
+
+/// A request: the sender's address and communication ID.
+type Request = (Gid, u32);
+
+/// The requests that were given up recently.
+#[derive(Debug, Default)]
+pub(super) struct Withdrawn {
+    requests: HashSet<Request>,
+    /// In order of arrival, which is also the order of their ends.
+    ends: VecDeque<(Time, Request)>,
+}
+
+impl Withdrawn {
+    /// The sender has given up its request.
+    pub(super) fn add(&mut self, now: Time, source: Gid, id: u32) {
+        self.expire(now);
+        if self.ends.len() == MAX_KEPT
+            && let Some((_, oldest)) = self.ends.pop_front()
+        {
+            self.requests.remove(&oldest);
+        }
+        if self.requests.insert((source, id)) {
+            self.ends.push_back((now + KEPT_FOR, (source, id)));
+        }
+    }
+
+    /// Returns whether the sender has given up this request.
+    pub(super) fn contains(&mut self, now: Time, source: Gid, id: u32) -> bool {
+        self.expire(now);
+        self.requests.contains(&(source, id))
+    }
+
+    fn expire(&mut self, now: Time) {
+        while let Some((_, oldest)) = self.ends.pop_front_if(|(end, _)| *end <= now) {
+            self.requests.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn it_remembers_for_a_while_and_so_many() {
+        let (mut withdrawn, source) = (Withdrawn::default(), Gid::from(Ipv4Addr::LOCALHOST));
+        let (one, end) = (Time::ZERO + Duration::from_secs(1), Time::ZERO + KEPT_FOR);
+        withdrawn.add(Time::ZERO, source, 1);
+        withdrawn.add(one, source, 1);
+        assert!(withdrawn.contains(one, source, 1) && !withdrawn.contains(one, source, 2));
+        assert!(!withdrawn.contains(end, source, 1), "the second REJ is a copy");
+        (0..2000).for_each(|id| withdrawn.add(end, source, id));
+        let kept = (0..2000).filter(|&id| withdrawn.contains(end, source, id)).count();
+        assert_eq!((kept, withdrawn.ends.len()), (MAX_KEPT, MAX_KEPT));
+        assert!(withdrawn.contains(end, source, 1999));
+    }
+}
