@@ -104,8 +104,11 @@ static int go_on(struct rdma_event_channel *channel, struct rdma_conn_param *par
 	rdma_ack_cm_event(event);
 	if (kind == RDMA_CM_EVENT_ADDR_RESOLVED)
 		CHECK(rdma_resolve_route(*id, 2000) == 0);
-	if (kind == RDMA_CM_EVENT_ROUTE_RESOLVED)
+	if (kind == RDMA_CM_EVENT_ROUTE_RESOLVED) {
+		/* With the number of another it would be that connection, begun anew. */
+		param->qp_num++;
 		CHECK(rdma_connect(*id, param) == 0);
+	}
 	if (kind == RDMA_CM_EVENT_CONNECT_RESPONSE)
 		CHECK(rdma_establish(*id) == 0);
 	return kind;

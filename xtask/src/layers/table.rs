@@ -74,8 +74,8 @@ pub const LAYERS: &[Layers] = &[
             &["forward"],
             &["ask", "forwarder", "group", "message"],
             &["control", "opened", "services", "sweep"],
-            &["blocks", "deadline", "directory", "mad", "patience", "report", "tx_queue"],
-            &["stream"],
+            &["deadline", "directory", "mad", "patience", "report", "tx_queue"],
+            &["blocks", "stream"],
         ],
     },
     Layers {
