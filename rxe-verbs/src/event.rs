@@ -47,12 +47,12 @@ pub enum AsyncKind {
     CommEst = 4,
     /// A send queue has drained.
     SqDrained = 5,
-    /// The device has stopped working.
+    /// The device has stopped working: its way onto the wire has failed, or its interface was removed.
     DeviceFatal = 8,
     /// The port carries packets again. (The first may still be lost: the neighbour must be found
     /// anew, and where the kernel's first question is lost it asks again after a second.)
     PortActive = 9,
-    /// The port no longer carries packets: its interface is down, without carrier or gone.
+    /// The port no longer carries packets: its interface is down, without carrier or removed.
     PortErr = 10,
     /// A shared receive queue fell below its limit.
     SrqLimitReached = 15,

@@ -261,11 +261,96 @@ fn a_link_that_goes_down(kind: BackendKind) {
     until(&b.device, AsyncKind::PortActive);
     assert_eq!(a.device.port_attr().state, device::PortState::Active);
     talk(&a, 1, &b);
+    is_removed(&a);
+}
+
+/// Its interface is deleted: what was posted ends, and so does the device.
+fn is_removed(a: &Side) {
+    a.qp.to_reset().unwrap();
+    let qp = a.pd.qp(&a.cq).build().unwrap();
+    let options = without_retries();
+    qp.connect(&qp.endpoint(), &options).unwrap();
+    qp.recv(1, &[]).unwrap();
+    qp.recv(2, &[]).unwrap();
     sh("ip link del veth0");
-    assert_eq!(until(&a.device, AsyncKind::PortErr).text, "veth0 is down");
-    until(&a.device, AsyncKind::GidChange);
-    assert!(usable(&a.device).is_empty());
-    assert!(a.pd.qp(&a.cq).build().is_err());
+    assert_eq!(until(&a.device, AsyncKind::PortErr).text, "veth0 was removed");
+    assert_eq!(until(&a.device, AsyncKind::DeviceFatal).text, "interface veth0 was removed");
+    assert_eq!(a.device.poll_async_event(), None, "once for all shards");
+    let ended = [a.done(), a.done()].map(|done| (done.id, done.status));
+    assert_eq!(ended, [(1, Status::WorkRequestFlushed), (2, Status::WorkRequestFlushed)]);
+    let over = a.cq.poll(1, &mut Vec::new()).unwrap_err();
+    assert_eq!(over.errno(), libc::EIO);
+    assert!(a.device.is_removed() && usable(&a.device).is_empty());
+    assert_eq!(a.device.port_attr().state, device::PortState::Down);
+    let refused = a.pd.qp(&a.cq).build().unwrap_err();
+    assert_eq!(refused.errno(), libc::EIO);
+    assert!(refused.to_string().contains(": interface veth0 was removed; "), "{refused}");
+}
+
+#[test]
+fn an_interface_that_is_made_anew_is_another_device() {
+    in_namespace(SETUP, || {
+        let first = Device::options("veth0").shards(2).open().unwrap();
+        let a = Side::new(first.clone());
+        // A queue pair of the other shard.
+        let cq = first.create_cq(1).unwrap();
+        let _other = a.pd.qp(&cq).build().unwrap();
+        is_removed(&a);
+        sh(SETUP);
+        let b = Side::new(open("127.0.0.2".parse().unwrap()));
+        talk(&Side::new(Device::open("veth0").unwrap()), 1, &b);
+        assert!(first.is_removed() && first.poll_async_event().is_none());
+    });
+}
+
+#[test]
+fn without_an_address_no_address_is_named() {
+    in_namespace(SETUP, || {
+        let a = Side::new(Device::open("veth0").unwrap());
+        sh("ip address del 10.9.0.1/24 dev veth0");
+        until(&a.device, AsyncKind::GidChange);
+        let refused = a.pd.qp(&a.cq).build().unwrap_err().to_string();
+        assert!(refused.ends_with("; rxe_veth0 has no address"), "{refused}");
+    });
+}
+
+#[test]
+fn identifiers_hear_that_their_interface_was_removed() {
+    in_namespace(SETUP, || {
+        let channel = cm::EventChannel::new().unwrap();
+        let id = || channel.create_id(cm::PortSpace::Tcp).unwrap();
+        let bound = |to: &str| {
+            let id = id();
+            id.bind_addr(to.parse().unwrap()).unwrap();
+            id
+        };
+        let (own, peer) = ("10.9.0.1:0", "10.9.0.2:7471".parse().unwrap());
+        let [idle, listener, client] = [own; 3].map(bound);
+        let elsewhere = [bound("127.0.0.1:0"), bound("0.0.0.0:0"), id()];
+        listener.listen(1).unwrap();
+        elsewhere[1].listen(1).unwrap();
+        client.resolve_addr(None, peer, TIMEOUT).unwrap();
+        let event = || channel.wait_event(TIMEOUT).unwrap();
+        assert_eq!(event().kind, cm::CmEventKind::AddrResolved);
+        // One that is destroyed hears nothing.
+        drop(bound(own));
+        sh("ip link del veth0");
+        let mut told: Vec<_> = [&idle, &listener, &client].map(cm::CmId::key).into();
+        while !told.is_empty() {
+            let event = event();
+            assert_eq!((event.kind, event.status), (cm::CmEventKind::DeviceRemoval, 0));
+            let at = told.iter().position(|key| *key == event.id.key());
+            told.remove(at.expect("an identifier that is bound to it, once"));
+        }
+        assert!(listener.device().unwrap().is_removed());
+        drop((idle, listener, client));
+        assert!(id().bind_addr(own.parse().unwrap()).is_err(), "there is no such address");
+        sh(SETUP);
+        let again = bound(own);
+        again.listen(1).unwrap();
+        assert!(!again.device().unwrap().is_removed());
+        assert!(channel.get_event(Some(Duration::ZERO)).unwrap().is_none());
+    });
 }
 
 #[test]

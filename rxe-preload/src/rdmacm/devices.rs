@@ -30,10 +30,19 @@ struct Opened {
     xrcd: *mut ibv_xrcd,
 }
 
+impl Opened {
+    /// Whether the interface of its device was removed.
+    fn is_removed(&self) -> bool {
+        // SAFETY: never closed.
+        unsafe { Context::of(self.context) }.opened().is_some_and(Device::is_removed)
+    }
+}
+
 // SAFETY: contexts and domains may be used by any thread, and these are never freed.
 unsafe impl Send for Opened {}
 
-/// Devices by name: first those that exist, in the order of [`devices`]; then those that are gone.
+/// Devices by name: first those that exist, in the order of [`devices`]; then those that are gone. A
+/// device whose interface was removed may have the name of a later one, which stands before it.
 type All = Vec<(String, Opened)>;
 
 /// The devices of this process; those of a parent process are not used.
@@ -45,7 +54,7 @@ fn with_all<R>(f: impl FnOnce(&mut All) -> R) -> R {
     let mut place = 0;
     for device in devices(Which::Addressed) {
         let name = name(device);
-        if let Some(found) = all.iter().position(|(known, _)| *known == name) {
+        if let Some(found) = all.iter().position(|(known, it)| *known == name && !it.is_removed()) {
             let known = all.remove(found);
             all.insert(place.min(found), known);
         } else {
@@ -83,10 +92,9 @@ pub(super) fn disconnect_devices(timeout: Duration) {
 /// The context of a device.
 pub(super) fn context_of(device: &Device) -> *mut ibv_context {
     with_all(|all| {
-        // Programs may see it under another name (`rxe run --as`).
         let is_of = |opened: &Opened| {
             // SAFETY: never closed.
-            unsafe { Context::of(opened.context) }.info().name() == device.name()
+            unsafe { Context::of(opened.context) }.opened().is_some_and(|own| own.is(device))
         };
         let found = all.iter().find(|(_, opened)| is_of(opened));
         found.map_or(ptr::null_mut(), |(_, opened)| opened.context)
@@ -135,7 +143,8 @@ impl DeviceSource for Contexts {
         let found = with_all(|all| {
             let has = |opened: &Opened| {
                 // SAFETY: never closed.
-                unsafe { Context::of(opened.context) }.info().gids().usable().contains(&gid)
+                let info = unsafe { Context::of(opened.context) }.info();
+                !opened.is_removed() && info.gids().usable().contains(&gid)
             };
             all.iter().map(|(_, opened)| *opened).find(has)
         });
@@ -149,12 +158,15 @@ impl DeviceSource for Contexts {
     fn known(&self) -> Vec<DeviceInfo> {
         // SAFETY: never closed.
         let info = |opened: &Opened| unsafe { Context::of(opened.context) }.info().clone();
-        with_all(|all| all.iter().map(|(_, opened)| info(opened)).collect())
+        with_all(|all| {
+            all.iter().filter(|(_, it)| !it.is_removed()).map(|(_, it)| info(it)).collect()
+        })
     }
 
     fn all(&self) -> Vec<Device> {
         let contexts: Vec<Opened> = with_all(|all| all.iter().map(|(_, opened)| *opened).collect());
-        contexts.iter().filter_map(|opened| open(opened.context).ok()).collect()
+        let contexts = contexts.iter().filter(|opened| !opened.is_removed());
+        contexts.filter_map(|opened| open(opened.context).ok()).collect()
     }
 }
 
@@ -194,7 +206,7 @@ fn none() -> Error {
 pub(super) unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
     let offered: Vec<String> = devices(Which::Offered).into_iter().map(name).collect();
     let contexts: Vec<Opened> = with_all(|all| {
-        let shown = all.iter().filter(|(name, _)| offered.contains(name));
+        let shown = all.iter().filter(|(name, it)| offered.contains(name) && !it.is_removed());
         shown.map(|(_, opened)| *opened).collect()
     });
     // SAFETY: calloc of pointers; freed by rdma_free_devices.

@@ -53,7 +53,10 @@ struct Host {
 impl Host {
     fn open(&self, info: &DeviceInfo) -> Result<Device> {
         let mut open = self.open.lock();
-        if let Some(device) = open.get(info.name()).and_then(WeakDevice::upgrade) {
+        // One whose interface was removed is another device.
+        if let Some(device) = open.get(info.name()).and_then(WeakDevice::upgrade)
+            && !device.is_removed()
+        {
             return Ok(device);
         }
         let device = Device::open(info.name())?;

@@ -30,7 +30,7 @@ pub enum CmEventKind {
     Established = 9,
     /// The connection has ended.
     Disconnected = 10,
-    /// The device is gone.
+    /// The interface of the identifier's device was removed, and the device with it: destroy the identifier.
     DeviceRemoval = 11,
     /// The group is joined.
     MulticastJoin = 12,

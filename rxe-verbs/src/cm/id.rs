@@ -144,7 +144,9 @@ impl CmId {
         state.options.afonly = Some(afonly);
         state.local = Some(port.address());
         state.port = Some(port);
-        state.device = device;
+        if let Some(device) = device {
+            state.set_device(&self.inner.mailbox, device);
+        }
         state.stage = Stage::Bound;
         Ok(())
     }
@@ -207,7 +209,7 @@ impl CmId {
         let port = state.port.as_ref().map_or(0, |port| port.address().port());
         state.local = Some(SocketAddr::new(ip, port));
         state.peer = Some(peer);
-        state.device = Some(device);
+        state.set_device(&self.inner.mailbox, device);
         state.stage = Stage::AddrResolved;
         Ok(())
     }
@@ -391,6 +393,9 @@ impl Drop for IdInner {
         // If a device has failed, nobody can be told.
         if let (Some(device), Some(id)) = (&state.device, state.conn) {
             let _ = device.with_cm(|agent, now| agent.destroy(now, id, mailbox));
+        }
+        if let Some(device) = &state.device {
+            device.unbind(Arc::as_ptr(mailbox).addr());
         }
         if let Some(qp) = state.qp.take()
             && qp.service() != QpType::Ud

@@ -164,7 +164,7 @@ impl Asked {
         state.local = Some(SocketAddr::new(route.local.to_ip(), local_port));
         let peer_port = header.map_or(0, |header| header.src.port());
         state.peer = Some(SocketAddr::new(route.remote.to_ip(), peer_port));
-        state.device = Some(device);
+        state.set_device(&id.inner.mailbox, device);
         state.conn = Some(conn);
         state.stage = Stage::Asked;
         fill(&mut state);

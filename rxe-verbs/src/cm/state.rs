@@ -11,9 +11,10 @@ use rxe_core::qp::QpType;
 use rxe_core::types::{AckTimeout, Gid, Mtu, Psn, Qpn};
 
 use super::devices::DeviceSource;
+use super::event::{CmEventKind, CmParam};
 use super::ports::Port;
-use super::queue::{self, EventQueue};
-use crate::device::Device;
+use super::queue::{self, EventQueue, What};
+use crate::device::{BoundToDevice, Device};
 use crate::os::Environment;
 use crate::qp::QueuePair;
 
@@ -109,6 +110,22 @@ pub(super) struct Options {
     /// What the system does, if the program does not say.
     pub(super) afonly: Option<bool>,
     pub(super) ack_timeout: Option<AckTimeout>,
+}
+
+impl State {
+    /// The identifier is bound to this device from now on, and learns when its interface is removed.
+    pub(super) fn set_device(&mut self, mailbox: &Arc<Mailbox>, device: Device) {
+        device.bind(Arc::<Mailbox>::clone(mailbox));
+        self.device = Some(device);
+    }
+}
+
+impl BoundToDevice for Mailbox {
+    fn device_removed(self: Arc<Self>) {
+        let (kind, param) = (CmEventKind::DeviceRemoval, CmParam::None);
+        // A channel that is closed tells nobody.
+        let _ = self.push(What::Local { kind, status: 0, param });
+    }
 }
 
 impl fmt::Debug for ChannelInner {

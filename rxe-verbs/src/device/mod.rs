@@ -29,6 +29,7 @@ pub use crate::device_error::DeviceError;
 pub use open::Device;
 pub(crate) use open::WeakDevice;
 pub use options::OpenOptions;
+pub(crate) use port_monitor::BoundToDevice;
 pub(crate) use qpn_allocator::QpnPermit;
 pub(crate) use quota::{GroupPermit, Permit};
 pub(crate) use resources::Resources;

@@ -13,7 +13,7 @@ use rxe_core::mem::{Memory, PdId};
 use rxe_core::types::{Gid, Mtu, Time};
 use rxe_net::{PcapHandle, PortGroups};
 
-use super::port_monitor::PortData;
+use super::port_monitor::{BoundToDevice, PortData};
 use super::qpn_allocator::QpnAllocator;
 use super::quota::Quotas;
 use super::reporter::Reporting;
@@ -199,6 +199,27 @@ impl Device {
         Arc::strong_count(&self.inner) - 1
     }
 
+    /// Whether its interface was removed, and with it the device: nothing works any more. An interface of
+    /// the same name that is made later is another device.
+    pub fn is_removed(&self) -> bool {
+        self.inner.port.is_removed()
+    }
+
+    /// Whether this is a handle of the same open device as `other`.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Tells `bound` when the interface is removed, until [`Device::unbind`].
+    pub(crate) fn bind(&self, bound: Arc<dyn BoundToDevice>) {
+        self.inner.port.bind(bound);
+    }
+
+    /// Undoes [`Device::bind`] for what has this address in memory.
+    pub(crate) fn unbind(&self, address: usize) {
+        self.inner.port.unbind(address);
+    }
+
     /// Closes it.
     ///
     /// # Errors
@@ -287,24 +308,24 @@ impl Device {
         match gids.get(usize::from(index)) {
             Some(gid) if !gid.is_zero() => Ok(*gid),
             found => {
+                // Its interface may be removed, which says more.
+                self.shard().check()?;
                 let usable = gids.iter().enumerate().filter(|(_, g)| !g.is_zero());
                 let usable: Vec<_> = usable.map(|(i, g)| format!("{i} ({})", g.to_ip())).collect();
                 let why = match found {
                     Some(_) => "nothing can be sent from it: the interface lacks that address",
                     None => "the GID table has no such entry",
                 };
-                Err(VerbsError::InvalidAttribute {
-                    name: "sgid_index",
-                    why: format!("{index}: {why}; {} has {}", self.name(), usable.join(", ")),
-                }
-                .into())
+                let has = if usable.is_empty() { "no address".into() } else { usable.join(", ") };
+                let why = format!("{index}: {why}; {} has {has}", self.name());
+                Err(VerbsError::InvalidAttribute { name: "sgid_index", why }.into())
             }
         }
     }
 
     /// Refuses what belongs to another device.
     pub(crate) fn owns(&self, other: &Self, what: &str) -> Result<()> {
-        if Arc::ptr_eq(&self.inner, &other.inner) {
+        if self.is(other) {
             return Ok(());
         }
         let what = format!("{what} (it belongs to {}, opened apart)", other.name());

@@ -10,16 +10,18 @@
 //! shared are tried again after a second, and then less and less often. So is the question what the
 //! interface is like, where the system does not answer: the program may have no descriptor left for it.
 //!
-//! An interface that was removed and made anew is another one, though it has the same name: open its
-//! device again.
+//! An interface that is removed takes its device with it, as it takes a kernel's: all requests complete
+//! as flushed, the program gets IBV_EVENT_DEVICE_FATAL, and each identifier that is bound to the device
+//! RDMA_CM_EVENT_DEVICE_REMOVAL. An interface of the same name that is made later is another device.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rxe_core::types::{Gid, Mtu};
 use rxe_net::{GidTable, Interface, InterfaceMonitor};
 
@@ -37,6 +39,27 @@ pub(super) struct PortData {
     link_downed: AtomicU64,
     /// The largest path MTU that the link carried when the device was opened: its buffers are for this.
     opened_mtu: Mtu,
+    removal: Mutex<Removal>,
+}
+
+/// Something that must learn of it when the device's interface is removed.
+pub(crate) trait BoundToDevice: Send + Sync {
+    /// The interface is removed.
+    fn device_removed(self: Arc<Self>);
+}
+
+#[derive(Default)]
+struct Removal {
+    /// The interface is removed.
+    done: bool,
+    /// By their addresses in memory.
+    bound: HashMap<usize, Weak<dyn BoundToDevice>>,
+}
+
+impl std::fmt::Debug for Removal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Removal").field("done", &self.done).finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -57,7 +80,37 @@ impl PortData {
         mtu: Mtu,
     ) -> Self {
         let state = RwLock::new(State { interface, table, gids });
-        Self { state, link_downed: AtomicU64::new(0), opened_mtu: mtu }
+        Self { state, link_downed: AtomicU64::new(0), opened_mtu: mtu, removal: Mutex::default() }
+    }
+
+    /// Tells `bound` when the interface is removed, now if it is; until [`PortData::unbind`].
+    pub(super) fn bind(&self, bound: Arc<dyn BoundToDevice>) {
+        let mut removal = self.removal.lock();
+        removal.bound.insert(Arc::as_ptr(&bound).addr(), Arc::downgrade(&bound));
+        let done = removal.done;
+        drop(removal);
+        if done {
+            bound.device_removed();
+        }
+    }
+
+    /// Undoes [`PortData::bind`] for what has this address in memory.
+    pub(super) fn unbind(&self, address: usize) {
+        self.removal.lock().bound.remove(&address);
+    }
+
+    /// The interface is removed: tells whom it concerns.
+    fn removed(&self) {
+        let mut removal = self.removal.lock();
+        removal.done = true;
+        let bound: Vec<_> = removal.bound.values().filter_map(Weak::upgrade).collect();
+        drop(removal);
+        bound.into_iter().for_each(BoundToDevice::device_removed);
+    }
+
+    /// Whether the interface is removed.
+    pub(super) fn is_removed(&self) -> bool {
+        self.removal.lock().done
     }
 
     pub(super) fn interface(&self) -> Interface {
@@ -107,6 +160,8 @@ pub(super) struct PortMonitor {
     retry_set: bool,
     /// It is time to try.
     retry: bool,
+    /// The interface is removed.
+    removed: bool,
 }
 
 /// How long to wait before addresses are tried again: at first, and at most.
@@ -178,6 +233,7 @@ impl PortMonitor {
             backoff: MIN_BACKOFF,
             retry_set: false,
             retry: false,
+            removed: false,
         }
     }
 
@@ -211,7 +267,10 @@ impl PortMonitor {
         let before = self.port.interface();
         let interface = match Interface::by_index(before.index) {
             Ok(Some(interface)) => interface,
-            Ok(None) => removed(&before),
+            Ok(None) => {
+                self.removed = true;
+                removed(&before)
+            }
             // The tables change faster than they can be read, or there is no descriptor or no memory
             // left to ask with. The device works on meanwhile, with what is known.
             Err(_) => {
@@ -224,7 +283,7 @@ impl PortMonitor {
         if interface.mtu != before.mtu {
             self.set_mtu(&self.ports.all());
         }
-        if let Some((kind, text)) = port_event(&before, &interface) {
+        if let Some((kind, text)) = port_event(&before, &interface, self.removed) {
             if kind == AsyncKind::PortErr {
                 self.port.link_downed.fetch_add(1, Ordering::Relaxed);
             }
@@ -325,6 +384,29 @@ impl Monitor for PortMonitor {
     }
 
     fn update(&mut self, shard: &Shard) -> Result<()> {
+        let followed = self.follow(shard);
+        if self.removed {
+            self.end_device();
+        }
+        followed
+    }
+}
+
+impl PortMonitor {
+    /// The interface is removed, and nothing can bring it back: the device ends.
+    fn end_device(&self) {
+        let why = format!("interface {} was removed", self.port.interface().name);
+        let ports = self.ports.all();
+        let end = |any, port: &Port| port.shard.fail_with_device(why.clone()) || any;
+        // A device that failed as a whole before has said so.
+        if ports.iter().fold(false, end) {
+            self.asyncs.of_device(AsyncKind::DeviceFatal, why);
+        }
+        self.port.removed();
+    }
+
+    /// Looks what has changed, and follows it.
+    fn follow(&mut self, shard: &Shard) -> Result<()> {
         let index = self.port.state.read().interface.index;
         let changed = self.monitor.changed(index).map_err(query_failed)?;
         if changed {
@@ -373,11 +455,15 @@ fn removed(interface: &Interface) -> Interface {
 }
 
 /// What programs are told of a port that has changed.
-fn port_event(before: &Interface, now: &Interface) -> Option<(AsyncKind, String)> {
+fn port_event(before: &Interface, now: &Interface, removed: bool) -> Option<(AsyncKind, String)> {
     let name = &now.name;
     match (PortAttr::of(before).state, PortAttr::of(now).state) {
         (PortState::Active, PortState::Down) => {
-            let why = if now.up { "has no carrier" } else { "is down" };
+            let why = match (removed, now.up) {
+                (true, _) => "was removed",
+                (false, true) => "has no carrier",
+                (false, false) => "is down",
+            };
             Some((AsyncKind::PortErr, format!("{name} {why}")))
         }
         (PortState::Down, PortState::Active) => {

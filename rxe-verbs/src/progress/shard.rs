@@ -596,12 +596,33 @@ impl Shard {
         }
     }
 
+    /// Like [`Shard::fail`], for a failure of all shards of the device: the caller gives one event for all.
+    /// Returns whether the shard had worked until now.
+    pub(crate) fn fail_with_device(&self, why: String) -> bool {
+        let mut core = self.lock();
+        let worked = self.failed.get().is_none();
+        if worked {
+            core.flush();
+            self.mark_failed(why);
+        }
+        drop(core);
+        self.answer_doorbells();
+        worked
+    }
+
     /// Tells everybody who waits why nothing works any more. Takes no lock that a turn holds.
     fn tell_failure(&self, why: String) {
-        if self.failed.set(why.clone()).is_err() {
+        if self.failed.get().is_none() {
+            self.mark_failed(why.clone());
+            self.asyncs.of_device(AsyncKind::DeviceFatal, why);
+        }
+    }
+
+    /// Says why nothing works any more, and wakes everybody who waits.
+    fn mark_failed(&self, why: String) {
+        if self.failed.set(why).is_err() {
             return;
         }
-        self.asyncs.of_device(AsyncKind::DeviceFatal, why);
         let queues: Vec<_> = self.queues.lock().values().filter_map(Weak::upgrade).collect();
         for queue in queues {
             queue.wake_all();
