@@ -113,6 +113,11 @@ pub fn process_is_stopped(pid: u32) -> Option<bool> {
     Some(matches!(stat.get(name_ends + 2), Some(b'T' | b't')))
 }
 
+/// Whether this is known to be a stopped process.
+pub(crate) fn is_stopped(owner: &PortOwner) -> bool {
+    matches!(owner, PortOwner::Process { pid, .. } if process_is_stopped(*pid) == Some(true))
+}
+
 /// A name as text. A program may choose any bytes, and the system cuts off those beyond 15, which may be within
 /// a character.
 fn printable(name: &[u8]) -> String {

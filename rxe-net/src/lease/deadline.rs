@@ -3,19 +3,22 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long to wait for other processes to do what takes them no time.
+use super::patience::Patience;
+
+/// How long to wait for a stopped process to do what takes it no time. One that runs gets more
+/// ([`Patience`]).
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Waits until then, unless it is called off.
 #[derive(Clone, Copy)]
 pub(super) struct Deadline<'a> {
-    until: Instant,
+    patience: Patience,
     called_off: &'a AtomicBool,
 }
 
 impl<'a> Deadline<'a> {
     pub(super) fn new(called_off: &'a AtomicBool, time: Duration) -> Self {
-        Self { until: Instant::now() + time, called_off }
+        Self { patience: Patience::new(time), called_off }
     }
 
     /// Another time for the same purpose.
@@ -25,6 +28,77 @@ impl<'a> Deadline<'a> {
 
     /// Nothing is waited for any more.
     pub(super) fn is_over(self) -> bool {
-        self.called_off.load(Ordering::Relaxed) || Instant::now() > self.until
+        self.is_over_for(None)
+    }
+
+    /// This process is not waited for any more.
+    pub(super) fn is_over_for(self, pid: Option<u32>) -> bool {
+        self.called_off.load(Ordering::Relaxed) || self.patience.left(pid).is_zero()
+    }
+}
+
+/// How long to wait while others are served one after another: as long as they are.
+#[derive(Debug)]
+pub(super) struct Turns<T> {
+    latest: T,
+    since: Instant,
+    looks: u32,
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Wait,
+    /// Nobody was served for some time: give up if somebody is known to be stopped.
+    Look,
+    GiveUp,
+}
+
+impl<T: PartialEq> Turns<T> {
+    /// How long to wait for the next one to be served before a look. One that is served may itself wait for a
+    /// stopped process ([`TIMEOUT`]).
+    const LOOK: Duration = TIMEOUT.saturating_mul(2);
+    /// So many of these, if nobody is stopped.
+    const LOOKS: u32 = 5;
+
+    pub(super) fn new(now: Instant, latest: T) -> Self {
+        Self { latest, since: now, looks: 0 }
+    }
+
+    /// `latest` changes when somebody was served.
+    pub(super) fn next(&mut self, now: Instant, latest: T) -> Turn {
+        if latest != self.latest {
+            *self = Self::new(now, latest);
+        }
+        if now - self.since < Self::LOOK {
+            return Turn::Wait;
+        }
+        (self.since, self.looks) = (now, self.looks + 1);
+        if self.looks < Self::LOOKS { Turn::Look } else { Turn::GiveUp }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_waits_goes_on_while_others_are_served() {
+        let mut now = Instant::now();
+        let mut turns = Turns::new(now, 0);
+        let mut after = |seconds, latest| {
+            now += Duration::from_secs(seconds);
+            turns.next(now, latest)
+        };
+        for served in 1..1000 {
+            assert_eq!(after(9, served), Turn::Wait);
+        }
+        assert_eq!((after(9, 999), after(1, 999)), (Turn::Wait, Turn::Look));
+        // One that was slow is served nevertheless.
+        assert_eq!(after(9, 1000), Turn::Wait);
+        assert_eq!(
+            [10; 5].map(|seconds| after(seconds, 1000)),
+            [Turn::Look, Turn::Look, Turn::Look, Turn::Look, Turn::GiveUp]
+        );
     }
 }

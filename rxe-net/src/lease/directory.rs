@@ -31,19 +31,17 @@ use std::fmt::{self, Display};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::OFlags;
 use rxe_core::wire::UDP_PORT;
 
 use super::Blocks;
+use super::lock::{LOCK, Lock, LockAttempt, LockedFile, make_directory};
 use crate::PortOwner;
 use crate::blocking::{is_in_memory, may_block};
 use crate::port_owner;
-use crate::sys::checked_fd::CheckedFd;
-use crate::sys::fork::ForkGuarded;
 use crate::sys::sockopt::network_namespace;
 use crate::sys::unix::own_uid;
 
@@ -158,8 +156,12 @@ impl Directory {
 
     /// Takes the address's lock; `None` if another process or thread has it.
     pub(super) fn lock(&self, addr: &ScopedAddr) -> io::Result<Option<Lock>> {
-        let Some(path) = self.at(addr, LOCK) else { return Ok(Some(Lock { file: None })) };
-        Lock::take(path)
+        self.lock_attempt(addr).take()
+    }
+
+    /// For a thread that waits for the address's lock.
+    pub(super) fn lock_attempt(&self, addr: &ScopedAddr) -> LockAttempt {
+        LockAttempt::new(self.at(addr, LOCK))
     }
 
     /// The process that holds the address's lock, if the system tells.
@@ -179,7 +181,7 @@ impl Directory {
     ) -> io::Result<Option<Claim>> {
         let Some(path) = self.service(addr, service) else { return Ok(Some(Claim { file: None })) };
         let Some(file) = LockedFile::open(path)? else { return Ok(None) };
-        rustix::io::pwrite(&file.fd, &[block], 0)?;
+        rustix::io::pwrite(&file, &[block], 0)?;
         Ok(Some(Claim { file: Some(file) }))
     }
 
@@ -243,37 +245,6 @@ fn claimed_by(claim: &Path) -> Option<u8> {
     block.first().copied().filter(|block| *block != 0)
 }
 
-/// The name of an address's lock.
-pub(super) const LOCK: &str = "lock";
-
-/// The lock of an address: its holder may add sockets to the address's group. Without a directory
-/// there is nothing to lock.
-#[derive(Debug)]
-pub(super) struct Lock {
-    file: Option<LockedFile>,
-}
-
-impl Lock {
-    /// Takes the lock whose file has this path; `None` if another process or thread has it.
-    pub(super) fn take(path: PathBuf) -> io::Result<Option<Self>> {
-        Ok(LockedFile::open(path)?.map(|file| Self { file: Some(file) }))
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let Some(file) = self.file.as_mut().filter(|file| file.is_own()) else { return };
-        let Some(directory) = file.path.parent() else { return };
-        may_block("removing an address's files");
-        // If only the lock is left, no process uses the address.
-        if fs::read_dir(directory).is_ok_and(|entries| entries.count() == 1) {
-            let _ = fs::remove_file(&file.path);
-            let _ = fs::remove_dir(directory);
-            let _ = directory.parent().map(fs::remove_dir);
-        }
-    }
-}
-
 /// A service on an address. This process has claimed it until this is dropped.
 #[derive(Debug)]
 pub(super) struct Claim {
@@ -284,77 +255,8 @@ impl Drop for Claim {
     fn drop(&mut self) {
         if let Some(file) = self.file.as_ref().filter(|file| file.is_own()) {
             may_block("giving up a claim");
-            let _ = fs::remove_file(&file.path);
+            let _ = fs::remove_file(file.path());
         }
-    }
-}
-
-/// A file with an exclusive flock(2), which ends with the process at the latest.
-#[derive(Debug)]
-struct LockedFile {
-    fd: ForkGuarded,
-    path: PathBuf,
-    pid: u32,
-}
-
-impl LockedFile {
-    /// `None` if another has it.
-    fn open(path: PathBuf) -> io::Result<Option<Self>> {
-        may_block("locking a file");
-        let directory = path.parent().unwrap_or(Path::new("/"));
-        // The last holder of such a file may remove it and its directory; then both are made again.
-        // Even if other processes come and go all the time, one of the tries succeeds.
-        for _ in 0..1000 {
-            match make_directory(directory) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-                made => made?,
-            }
-            let flags = OFlags::NOFOLLOW.bits().cast_signed();
-            let opened = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .custom_flags(flags)
-                .open(&path);
-            let file = match opened {
-                Ok(file) => CheckedFd::new(OwnedFd::from(file)),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-                Err(e) => return Err(e),
-            };
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(rustix::io::Errno::AGAIN) => return Ok(None),
-                Err(e) => return Err(e.into()),
-            }
-            let locked = rustix::fs::fstat(&file)?;
-            if fs::symlink_metadata(&path).is_ok_and(|named| named.ino() == locked.st_ino) {
-                let fd = ForkGuarded::new(file.into_owned());
-                return Ok(Some(Self { fd, path, pid: std::process::id() }));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Not a forked child's copy.
-    fn is_own(&self) -> bool {
-        self.pid == std::process::id()
-    }
-}
-
-/// Makes a directory that only this user may enter, and those above it that are the user's.
-fn make_directory(path: &Path) -> io::Result<()> {
-    let make = |path: &Path| match DirBuilder::new().mode(0o700).create(path) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        made => made,
-    };
-    match make(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            make(path.parent().unwrap_or(Path::new("/")))?;
-            make(path)
-        }
-        made => made,
     }
 }
 

@@ -71,6 +71,9 @@ const STEERING: [libc::sock_filter; 2] = {
     ]
 };
 
+/// Above all blocks.
+const ALL: u16 = 256;
+
 /// Asks the one who has most of the group for the sockets up to `last`, but those that this process
 /// has; fewer if the group has fewer. If that one is stopped, any other that has so many will do.
 fn fetch(
@@ -79,7 +82,6 @@ fn fetch(
     have: &[SharedFd],
     deadline: Deadline<'_>,
 ) -> Result<Vec<SharedFd>, NetError> {
-    const ALL: u16 = 256;
     let mut below = ALL;
     'anew: loop {
         let mut group = have.to_vec();
@@ -113,6 +115,19 @@ fn fetch(
             }
         }
     }
+}
+
+/// The process that has most of the group, if it is stopped: then whoever holds the address's lock waits for
+/// it.
+pub(super) fn stopped_member(at: GroupLocation<'_>) -> Option<PortOwner> {
+    let (_, holder) = next(at, ALL, 0)?;
+    let owner = match UnixSocket::connect(&holder) {
+        Ok(line) => owner_of(&line),
+        // Others wait to be let in.
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => port_owner::of_unix(&holder),
+        Err(_) => None,
+    };
+    owner.filter(port_owner::is_stopped)
 }
 
 /// The highest block below this that somebody else than the holder of `last` has, and its control
@@ -171,6 +186,7 @@ fn ask_over(
     if line.send(&ControlMessage::Ask { address, from, to }.emit(), &[]).is_err() {
         return Ok(None);
     }
+    let asked = line.peer().ok().and_then(|peer| peer.pid);
     loop {
         let tick = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
         let _ = poll(&mut [PollFd::new(line, PollFlags::IN)], Some(&tick));
@@ -206,7 +222,7 @@ fn ask_over(
                 | None => Ok(None),
             };
         }
-        if deadline.is_over() {
+        if deadline.is_over_for(asked) {
             return Err(NetError::NoAnswer { address, owner: owner_of(line) });
         }
     }
@@ -245,15 +261,18 @@ fn await_departed(
     let address = at.addr.address;
     // What /proc says of link-local addresses does not tell interfaces apart.
     let link_local = at.addr.is_link_local();
-    let deadline = deadline.anew(if link_local { TIMEOUT / 50 } else { TIMEOUT / 2 });
-    let mut tried = false;
+    let time = if link_local { TIMEOUT / 50 } else { TIMEOUT / 2 };
+    let mut until = deadline.anew(time);
+    let mut tried = None;
     while let Some(other) = not_among(address, ours) {
-        if !tried {
+        if tried != Some(other) {
             // A program that does not share the port will not go away soon: say so now.
             drop(make(address).map_err(|e| whose(e, other))?);
-            tried = true;
+            // The one before is gone. On a busy machine it takes time until all are.
+            until = deadline.anew(time);
+            tried = Some(other);
         }
-        if deadline.is_over() {
+        if until.is_over() {
             return if link_local { Ok(()) } else { Err(not_shared(at, other)) };
         }
         thread::sleep(Duration::from_millis(1));

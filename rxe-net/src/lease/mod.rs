@@ -29,6 +29,7 @@ pub(crate) mod directory;
 mod forward;
 mod forwarder;
 mod group;
+mod lock;
 mod mad;
 pub(crate) mod message;
 mod opened;

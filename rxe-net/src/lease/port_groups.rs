@@ -15,14 +15,14 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::control::{ControlSocket, ControlSockets};
-use super::deadline::{Deadline, TIMEOUT};
-use super::directory::{Directory, Lock, ScopedAddr};
+use super::deadline::{Deadline, TIMEOUT, Turn, Turns};
+use super::directory::{Directory, ScopedAddr};
 use super::forwarder::Forwarder;
 use super::group::{self, GroupLocation};
+use super::lock::Lock;
 use super::opened;
 use super::report::Reporter;
 use super::services::Services;
@@ -30,7 +30,7 @@ use super::sweep::sweep;
 use super::{BLOCKS, Blocks, Endpoint, Forwarding, Group};
 use crate::sys::unix::{NamedSocket, Rights, SocketPaths};
 use crate::udp_socket::UdpSocket;
-use crate::{Epoll, NetError};
+use crate::{Epoll, NetError, port_owner};
 use parking_lot::{Mutex, MutexGuard};
 
 /// The port groups that a device takes part in, one for each of its addresses, and the blocks of QPNs
@@ -181,7 +181,7 @@ impl PortGroups {
         for (address, missing) in self.lacks(addresses) {
             let addr = self.scoped(address);
             let is_new = !self.addresses().contains(&address);
-            let entered = self.lock(&addr).and_then(|_lock| {
+            let entered = self.lock(&addr).and_then(|lock| {
                 let missing = blocks.iter().filter(|block| missing.has(**block));
                 let joined = missing.copied().map(|block| {
                     let leased = self.bind(&addr, block);
@@ -191,7 +191,9 @@ impl PortGroups {
                     })?;
                     self.join(addr, block, leased, is_new && block == blocks[0])
                 });
-                joined.collect::<Result<Vec<_>, _>>()
+                let joined = joined.collect::<Result<Vec<_>, _>>()?;
+                lock.note_success();
+                Ok(joined)
             });
             match entered {
                 Ok(endpoints) => self.state().make_ready(endpoints.into_iter().flatten()),
@@ -247,6 +249,7 @@ impl PortGroups {
                 }
             }
         }
+        locks.iter().for_each(Lock::note_success);
         drop(locks);
         match not_there {
             Some(e) if joined.is_empty() => Err(e),
@@ -425,20 +428,30 @@ impl PortGroups {
         }
     }
 
-    /// Locks an address: waits until no other process is joining its group.
+    /// Locks an address: waits until no other process is joining its group. While others join it, one after
+    /// another, it goes on waiting.
     fn lock(&self, addr: &ScopedAddr) -> Result<Lock, NetError> {
         crate::may_block("waiting for an address's lock");
-        let deadline = self.deadline(2 * TIMEOUT);
+        let mut attempt = self.directory.lock_attempt(addr);
+        let mut turns = Turns::new(Instant::now(), attempt.latest_success());
         loop {
-            let locked = self.directory.lock(addr);
-            match locked.map_err(|e| NetError::os("lock an address", e))? {
-                Some(lock) => return Ok(lock),
-                None if deadline.is_over() => {
-                    let owner = self.directory.lock_owner(addr);
+            let locked = attempt.take();
+            if let Some(lock) = locked.map_err(|e| NetError::os("lock an address", e))? {
+                return Ok(lock);
+            }
+            let closed = self.closed.load(Ordering::Relaxed);
+            let turn = turns.next(Instant::now(), attempt.latest_success());
+            if closed || turn != Turn::Wait {
+                let owner = self.directory.lock_owner(addr);
+                let at = GroupLocation { directory: &self.directory, addr: *addr };
+                let member = || group::stopped_member(at);
+                let stopped = owner.clone().filter(port_owner::is_stopped).or_else(member);
+                if closed || turn == Turn::GiveUp || stopped.is_some() {
+                    let owner = stopped.or(owner);
                     return Err(NetError::NoAnswer { address: addr.address, owner });
                 }
-                None => thread::sleep(Duration::from_millis(1)),
             }
+            attempt.pause();
         }
     }
 

@@ -14,7 +14,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::directory::{LOCK, Lock};
+use super::lock::{LOCK, Lock};
 use super::{BLOCKS, Blocks};
 use crate::sys::unix::exists;
 

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod blocks;
+mod crowd;
 mod forwarding;
 
 use std::fs::{self, File};
@@ -12,10 +13,12 @@ use std::sync::Barrier;
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 
-use super::directory::{Directory, Lock, ScopedAddr};
+use super::directory::{Directory, ScopedAddr};
+use super::lock::Lock;
 use crate::sys::unix::{NamedSocket, Received, Rights, UnixSocket, exists};
 use crate::testing::{
     in_namespace, in_namespaces, move_to, receive_packets, send_all, skipped, wait_readable,
@@ -32,8 +35,8 @@ fn control(address: &str, block: u8) -> PathBuf {
     Directory::open().control(&ScopedAddr::new(ip(address), 0), block).unwrap()
 }
 
-/// Somebody who has leased a block, and is stopped: nobody lets callers in.
-fn stopped(address: &str, block: u8) -> NamedSocket {
+/// The control socket of somebody who has leased a block, without a thread that answers.
+fn impostor(address: &str, block: u8) -> NamedSocket {
     let _lock = lock(address);
     NamedSocket::listen(&control(address, block), Rights::Refused).unwrap()
 }
@@ -372,10 +375,60 @@ impl Process {
     }
 }
 
+/// A stopped process.
+struct Stopped(Process);
+
+impl Stopped {
+    /// It has leased block 9 on an address.
+    fn with_block_9(address: &str) -> Self {
+        Self::start(&["env", "RXE_TEST_LISTENS=1", &format!("RXE_TEST_HOLDS={address}")])
+    }
+
+    /// It has locked [`ADDRESS`].
+    fn with_lock() -> Self {
+        Self::start(&["env", "RXE_TEST_LOCKS=1"])
+    }
+
+    fn start(wrap: &[&str]) -> Self {
+        let mut process = Process::start(wrap);
+        assert_eq!(process.says_after("HOLDS "), "it");
+        let pid = Pid::from_child(&process.0);
+        kill_process(pid, Signal::STOP).unwrap();
+        waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
+        Self(process)
+    }
+
+    /// The error names this process.
+    fn is_named(&self, error: &NetError) {
+        assert!(matches!(error, NetError::NoAnswer { .. }), "{error}");
+        let pid = format!("process {} ", self.0.0.id());
+        assert!(error.to_string().starts_with(&pid), "{error}");
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.0.0.kill().unwrap();
+        self.0.0.wait().unwrap();
+    }
+}
+
 #[test]
 #[ignore = "is not a test: others start it"]
 fn a_process_of_its_own() {
     let Ok(address) = std::env::var("RXE_TEST_HOLDS") else { return };
+    let has = |what: &str| std::env::var_os(what).is_some();
+    let _lock = has("RXE_TEST_LOCKS").then(|| lock(&address));
+    let _listener = has("RXE_TEST_LISTENS").then(|| impostor(&address, 9));
+    if has("RXE_TEST_LOCKS") || has("RXE_TEST_LISTENS") {
+        println!("HOLDS it");
+        let _ = rustix::io::read(std::io::stdin(), &mut [0; 1]);
+        return;
+    }
+    if has("RXE_TEST_WAITS") {
+        println!("WAITS for it");
+        let _ = rustix::io::read(std::io::stdin(), &mut [0; 1]);
+    }
     let backend = UdpBackend::open(&UdpConfig::new("lo", [ip(&address)]));
     let more = std::env::var("RXE_TEST_LEASES").map_or(0, |more| more.parse().unwrap());
     match &backend {
@@ -504,11 +557,9 @@ fn what_a_killed_process_has_left_is_removed_by_the_next_on_any_address() {
 #[test]
 fn who_does_not_answer_is_named() {
     in_namespace("", || {
-        let _holder = stopped(ADDRESS, 9);
+        let holder = Stopped::with_block_9(ADDRESS);
         let error = UdpBackend::open(&UdpConfig::new("lo", [ip(ADDRESS)])).err().unwrap();
-        assert!(matches!(error, NetError::NoAnswer { .. }), "{error}");
-        let pid = format!("process {} ", std::process::id());
-        assert!(error.to_string().starts_with(&pid), "{error}");
+        holder.is_named(&error);
     });
 }
 
@@ -517,7 +568,7 @@ fn another_answers_for_one_who_is_stopped() {
     in_namespace("", || {
         let (first, _second) = (open(), open());
         drop(first);
-        let _holder = stopped(ADDRESS, 9);
+        let _holder = Stopped::with_block_9(ADDRESS);
         assert_eq!(block(&open()), 1);
     });
 }
@@ -539,7 +590,7 @@ fn who_has_no_descriptors_left_lets_newcomers_in() {
 #[test]
 fn other_versions_refuse_each_other() {
     in_namespace("", || {
-        let holder = stopped(ADDRESS, 9);
+        let holder = impostor(ADDRESS, 9);
         thread::scope(|scope| {
             scope.spawn(|| {
                 let caller = loop {

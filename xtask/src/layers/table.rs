@@ -74,8 +74,8 @@ pub const LAYERS: &[Layers] = &[
             &["forward"],
             &["ask", "forwarder", "group", "message"],
             &["control", "opened", "services", "sweep"],
-            &["deadline", "directory", "mad", "patience", "report", "tx_queue"],
-            &["blocks", "stream"],
+            &["deadline", "directory", "mad", "report", "tx_queue"],
+            &["blocks", "lock", "patience", "stream"],
         ],
     },
     Layers {

@@ -176,11 +176,20 @@ fn a_process_that_sees_other_directories_is_named_and_shares_nothing() {
 #[test]
 fn whoever_holds_the_lock_of_an_address_too_long_is_named() {
     in_namespace("", || {
+        let holder = Stopped::with_lock();
+        let error = UdpBackend::open(&UdpConfig::new("lo", [ip(ADDRESS)])).err().unwrap();
+        holder.is_named(&error);
+    });
+}
+
+#[test]
+fn whoever_is_stopped_is_named_also_to_those_who_wait_behind_others() {
+    in_namespace("", || {
+        let stopped = Stopped::with_block_9(ADDRESS);
+        // It waits for the stopped one.
         let _lock = lock(ADDRESS);
         let error = UdpBackend::open(&UdpConfig::new("lo", [ip(ADDRESS)])).err().unwrap();
-        assert!(matches!(error, NetError::NoAnswer { .. }), "{error}");
-        let pid = format!("process {} ", std::process::id());
-        assert!(error.to_string().starts_with(&pid), "{error}");
+        stopped.is_named(&error);
     });
 }
 
@@ -195,7 +204,7 @@ fn whoever_answers_nonsense_without_end_is_named() {
     ];
     in_namespace("", || {
         for answer in answers {
-            let holder = stopped(ADDRESS, 9);
+            let holder = impostor(ADDRESS, 9);
             let done = AtomicBool::new(false);
             let error = thread::scope(|scope| {
                 scope.spawn(|| {
@@ -237,7 +246,7 @@ fn a_descriptor_that_is_no_socket_of_the_address_is_not_taken() {
     };
     in_namespace("", || {
         for foreign in [pipe(), tcp(), udp("127.0.0.2:4791"), udp("127.0.0.1:4792"), elsewhere()] {
-            let holder = stopped(ADDRESS, 9);
+            let holder = impostor(ADDRESS, 9);
             let error = thread::scope(|scope| {
                 scope.spawn(|| {
                     let caller = loop {

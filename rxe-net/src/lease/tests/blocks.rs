@@ -204,7 +204,7 @@ fn somebody_enters(address: &str) -> bool {
 fn who_waits_for_one_that_is_stopped_goes_on_working() {
     in_namespace("", || {
         // It never answers.
-        let _holder = stopped("127.0.0.2", 9);
+        let _holder = Stopped::with_block_9("127.0.0.2");
         let (mut from, mut a) = (sender(), open());
         let groups = a.port_groups().unwrap();
         let addresses = [ip(ADDRESS), ip("127.0.0.2")];
