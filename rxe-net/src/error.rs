@@ -53,6 +53,8 @@ pub enum NetError {
         owner: Option<PortOwner>,
         /// In which directory this process has looked for it, or why there is none.
         directory: String,
+        /// What the user can do instead of ending the process.
+        remedy: String,
     },
     /// A process of another version of rxe has this address, and cannot share it with this one.
     OtherVersion {
@@ -274,11 +276,10 @@ impl fmt::Display for NetError {
                  must have the same user; stop it or use another address",
                 who(owner)
             ),
-            Self::NotShared { address, owner, directory } => write!(
+            Self::NotShared { address, owner, directory, remedy } => write!(
                 f,
                 "{address} is in use by {} of this user, which cannot be asked to share it: \
-                 {directory}. Stop it, use another address, or let both see the same /dev/shm \
-                 (containers: --ipc=host)",
+                 {directory}. Stop it, use another address, or {remedy}",
                 who(owner)
             ),
             Self::OtherVersion { address, owner, newer } => write!(

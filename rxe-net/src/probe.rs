@@ -98,10 +98,11 @@ pub fn shared_ring() -> Result<(), NetError> {
 /// The directory in which the processes of this user find each other.
 ///
 /// # Errors
-/// Why no directory can be used, as part of a sentence.
-pub fn directory() -> Result<PathBuf, String> {
+/// Why no directory can be used, as part of a sentence, and what the user can do, if that is known.
+pub fn directory() -> Result<PathBuf, (String, Option<String>)> {
     let directory = Directory::open();
-    directory.root().map(PathBuf::from).ok_or_else(|| directory.describe())
+    let why = || (directory.describe(), directory.remedy().map(str::to_owned));
+    directory.root().map(PathBuf::from).ok_or_else(why)
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ use crate::PortOwner;
 use crate::blocking::{is_in_memory, may_block};
 use crate::port_owner;
 use crate::sys::sockopt::network_namespace;
-use crate::sys::unix::own_uid;
+use crate::sys::unix::{exists, own_uid};
 
 /// An address as something to be shared. A link-local one is another on each interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,8 +92,17 @@ pub(crate) struct Directory {
     path: Option<PathBuf>,
     /// It is in tmpfs, as `/dev/shm` is.
     in_memory: bool,
-    /// Why directories cannot be used.
-    refused: Vec<String>,
+    /// The directories that come before it and cannot be used.
+    refused: Vec<Refused>,
+}
+
+/// A directory that cannot be used.
+#[derive(Debug)]
+struct Refused {
+    path: PathBuf,
+    why: String,
+    /// What the user can do, if anything can be done.
+    remedy: Option<String>,
 }
 
 impl Directory {
@@ -102,20 +111,32 @@ impl Directory {
         Self::first_of(candidates())
     }
 
-    /// The first of these that is the user's alone.
+    /// The first of these that is the user's alone, and in which there are processes of this network
+    /// namespace already. If there are none, the first that is the user's alone.
+    ///
+    /// A directory that was in the way of the first processes, another user's for example, may be gone when
+    /// the next ones come.
     pub(super) fn first_of(candidates: impl IntoIterator<Item = PathBuf>) -> Self {
         may_block("making a directory");
+        let network = network_namespace();
+        let candidates: Vec<_> = candidates.into_iter().collect();
+        let is_met_in =
+            |candidate: &&PathBuf| private(candidate).is_ok() && is_used(&candidate.join(&network));
+        let met = candidates.iter().find(is_met_in);
         let mut refused = Vec::new();
-        for candidate in candidates {
-            match private(&candidate).and_then(|()| {
-                let path = candidate.join(network_namespace());
-                make_directory(&path).map_err(|e| e.to_string()).map(|()| path)
-            }) {
+        for candidate in met.into_iter().chain(&candidates) {
+            let made = make_private(candidate).and_then(|()| {
+                let path = candidate.join(&network);
+                make_directory(&path).map_err(Unusable::from).map(|()| path)
+            });
+            match made {
                 Ok(path) => {
                     let in_memory = is_in_memory(&path);
                     return Self { path: Some(path), in_memory, refused };
                 }
-                Err(why) => refused.push(format!("{}: {why}", candidate.display())),
+                Err(Unusable { why, remedy }) => {
+                    refused.push(Refused { path: candidate.clone(), why, remedy });
+                }
             }
         }
         Self { path: None, in_memory: false, refused }
@@ -133,10 +154,23 @@ impl Directory {
 
     /// Why another process is not found, for an error: which directory is looked at, or why none is.
     pub(crate) fn describe(&self) -> String {
+        let refused = self.refused.iter();
+        let refused = refused.map(|refused| format!("{}: {}", refused.path.display(), refused.why));
+        let refused = refused.collect::<Vec<_>>().join("; ");
         match &self.path {
-            Some(path) => format!("it is not in {}, where processes meet", path.display()),
-            None => format!("no directory can be used to meet in ({})", self.refused.join("; ")),
+            Some(path) if refused.is_empty() => {
+                format!("it is not in {}, where processes meet", path.display())
+            }
+            Some(path) => {
+                format!("it is not in {}, where processes meet ({refused})", path.display())
+            }
+            None => format!("no directory can be used to meet in ({refused})"),
         }
+    }
+
+    /// What the user can do about a directory that cannot be used, if anything can be done.
+    pub(crate) fn remedy(&self) -> Option<&str> {
+        self.refused.iter().find_map(|refused| refused.remedy.as_deref())
     }
 
     /// Where the process that has leased the block is asked for its sockets.
@@ -260,30 +294,57 @@ impl Drop for Claim {
     }
 }
 
-/// Makes sure that this directory is there, is this user's, and lets nobody else in.
-fn private(path: &Path) -> Result<(), String> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        // The umask may have removed some of these rights.
-        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(text)?,
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(e) => return Err(text(e)),
-    }
-    let found = fs::symlink_metadata(path).map_err(text)?;
-    if !found.is_dir() {
-        return Err("is no directory".into());
-    }
-    if found.uid() != own_uid() {
-        return Err(format!("belongs to user {}, not {}", found.uid(), own_uid()));
-    }
-    match found.mode() & 0o777 {
-        0o700 => Ok(()),
-        mode => Err(format!("has mode {mode:o}, not 700")),
+/// Why a directory cannot be used.
+struct Unusable {
+    why: String,
+    remedy: Option<String>,
+}
+
+impl From<io::Error> for Unusable {
+    fn from(e: io::Error) -> Self {
+        Self { why: e.to_string(), remedy: None }
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn text(e: io::Error) -> String {
-    e.to_string()
+/// Makes sure that this directory is there, is this user's, and lets nobody else in.
+fn make_private(path: &Path) -> Result<(), Unusable> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        // The umask may have removed some of these rights.
+        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o700))?,
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(e.into()),
+    }
+    private(path)
+}
+
+/// Whether this is a directory of this user's that lets nobody else in.
+fn private(path: &Path) -> Result<(), Unusable> {
+    let found = fs::symlink_metadata(path)?;
+    let (uid, own, mode) = (found.uid(), own_uid(), found.mode() & 0o777);
+    let path = path.display();
+    let (why, remedy) = if uid != own {
+        let remedy = format!("have {path} removed by user {uid} or root");
+        (format!("belongs to user {uid}, not {own}"), remedy)
+    } else if !found.is_dir() {
+        ("is no directory".to_owned(), format!("remove {path}"))
+    } else if mode != 0o700 {
+        (format!("has mode {mode:o}, not 700"), format!("`chmod 700 {path}`"))
+    } else {
+        return Ok(());
+    };
+    Err(Unusable { why, remedy: Some(remedy) })
+}
+
+/// Whether a process has leased a block on an address of this network namespace.
+fn is_used(network: &Path) -> bool {
+    /// Names looked at.
+    const BUDGET: usize = 1024;
+    let names = |directory: &Path| fs::read_dir(directory).into_iter().flatten().flatten();
+    let of_addresses = names(network).flat_map(|address| names(&address.path()));
+    of_addresses.take(BUDGET).any(|name| {
+        let is_block = name.file_name().to_str().is_some_and(|name| name.parse::<u8>().is_ok());
+        is_block && exists(&name.path()).unwrap_or(false)
+    })
 }
 
 /// The user's number outside of this user namespace, where it has one, so that a program inside of
@@ -311,6 +372,7 @@ mod tests {
     use rustix::fs::{FileType, Mode};
 
     use super::*;
+    use crate::sys::unix::{NamedSocket, Rights};
 
     fn directory() -> (tempfile::TempDir, Directory) {
         let scratch = tempfile::tempdir().unwrap();
@@ -361,10 +423,36 @@ mod tests {
         {
             assert!(text.contains(why), "{text}");
         }
+        let remedy = format!("`chmod 700 {}`", scratch.path().join("open").display());
+        assert_eq!(refused.remedy(), Some(&remedy[..]));
         let good = scratch.path().join("good");
         let found = Directory::first_of([scratch.path().join("open"), good.clone()]);
         assert!(found.path.unwrap().starts_with(&good));
         assert_eq!(fs::metadata(&good).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_directory_that_was_in_the_way_does_not_part_processes_when_it_is_gone() {
+        let scratch = tempfile::tempdir().unwrap();
+        let candidates = ["first", "second"].map(|name| scratch.path().join(name));
+        let [first, second] = &candidates;
+        let meets_in = |root: &Path| {
+            let directory = Directory::first_of(candidates.clone());
+            assert!(directory.path.as_ref().unwrap().starts_with(root), "{directory:?}");
+            directory
+        };
+        fs::write(first, "").unwrap();
+        let directory = meets_in(second);
+        let lock = directory.lock(&addr("10.0.0.1")).unwrap();
+        let path = directory.control(&addr("10.0.0.1"), 3).unwrap();
+        let process = NamedSocket::listen(&path, Rights::Refused).unwrap();
+        drop(lock);
+        fs::remove_file(first).unwrap();
+        meets_in(second);
+        assert!(!first.exists(), "looking makes nothing");
+        // Nobody is there any more.
+        drop(process);
+        meets_in(first);
     }
 
     #[test]

@@ -305,9 +305,11 @@ fn whose(error: NetError, other: port_owner::Bound) -> NetError {
 
 /// A process of this user that could share the port is not to be found in the directory.
 fn not_shared(at: GroupLocation<'_>, other: port_owner::Bound) -> NetError {
+    let shared = "let both see the same /dev/shm (containers: --ipc=host)";
     NetError::NotShared {
         address: at.addr.address,
         owner: Some(port_owner::of_inode(other.inode)),
         directory: at.directory.describe(),
+        remedy: at.directory.remedy().unwrap_or(shared).into(),
     }
 }

@@ -93,9 +93,10 @@ pub(super) fn shared_memory() -> Vec<Finding> {
     };
     let directory = match probe::directory() {
         Ok(path) => Finding::ok(CHECK, format!("processes meet in {}", path.display())),
-        Err(why) => {
+        Err((why, remedy)) => {
             let text = format!("only one process can use an address: {why}");
-            Finding::note(CHECK, text, "make /dev/shm or /tmp writable (containers: --ipc=host)")
+            let writable = "make /dev/shm or /tmp writable (containers: --ipc=host)";
+            Finding::note(CHECK, text, remedy.as_deref().unwrap_or(writable))
         }
     };
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
