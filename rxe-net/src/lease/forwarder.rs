@@ -7,7 +7,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ pub(super) struct Forwarder {
 
 /// What the thread does.
 enum Job {
-    Forward(Parcel),
+    Forward(Parcel, Waiting),
     /// Gives up what ended listeners have kept, when it is time.
     Expire,
 }
@@ -65,43 +65,69 @@ impl Forwarder {
     /// Forwards a message; `false` if there is no thread for that. What finds no room is lost, as on a
     /// wire.
     pub(super) fn send(&self, parcel: Parcel) -> bool {
-        let Some(jobs) = self.jobs() else { return false };
-        let len = parcel.message.len();
-        if self.waiting.fetch_add(len, Ordering::Relaxed) + len > CAPACITY {
-            self.waiting.fetch_sub(len, Ordering::Relaxed);
+        let waiting = Waiting::new(&self.waiting, parcel.message.len());
+        if self.waiting.load(Ordering::Relaxed) > CAPACITY {
             return true;
         }
-        jobs.send(Job::Forward(parcel)).is_ok()
+        self.give(Job::Forward(parcel, waiting))
     }
 
     /// A listener has ended: calls [`Services::expire`] when it is time.
     pub(super) fn expire(&self) {
         // Without a thread the claim is given up at the latest when the device is closed.
-        let _ = self.jobs().map(|jobs| jobs.send(Job::Expire));
+        let _ = self.give(Job::Expire);
     }
 
-    /// The way to the thread; `None` if there is none to be had now.
-    fn jobs(&self) -> Option<Sender<Job>> {
+    /// Gives the thread a job; `false` if there is none to be had now. The thread may have ended by a panic:
+    /// then there is another from now on.
+    fn give(&self, job: Job) -> bool {
         let mut known = self.jobs.lock();
-        if known.is_none() {
-            let (jobs, theirs) = channel();
-            let thread = Thread {
-                directory: Arc::clone(&self.directory),
-                services: Weak::clone(&self.services),
-                waiting: Arc::clone(&self.waiting),
-                out: TxQueue::new(None),
-            };
-            // It is not waited for: it ends when the last sender is gone.
-            *known = spawn_thread("rxe-forward", move || thread.run(&theirs)).ok().map(|_| jobs);
-        }
-        known.clone()
+        let job = match &*known {
+            None => job,
+            Some(jobs) => match jobs.send(job) {
+                Ok(()) => return true,
+                Err(SendError(job)) => job,
+            },
+        };
+        *known = self.start();
+        known.as_ref().is_some_and(|jobs| jobs.send(job).is_ok())
+    }
+
+    /// Starts a thread; the way to it.
+    fn start(&self) -> Option<Sender<Job>> {
+        let (jobs, theirs) = channel();
+        let thread = Thread {
+            directory: Arc::clone(&self.directory),
+            services: Weak::clone(&self.services),
+            out: TxQueue::new(None),
+        };
+        // It is not waited for: it ends when the last sender is gone.
+        spawn_thread("rxe-forward", move || thread.run(&theirs)).ok().map(|_| jobs)
+    }
+}
+
+/// Bytes that wait for the thread, until this is dropped: also when the thread has ended.
+struct Waiting {
+    all: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Waiting {
+    fn new(all: &Arc<AtomicUsize>, bytes: usize) -> Self {
+        all.fetch_add(bytes, Ordering::Relaxed);
+        Self { all: Arc::clone(all), bytes }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
 struct Thread {
     directory: Arc<Directory>,
     services: Weak<Services>,
-    waiting: Arc<AtomicUsize>,
     out: TxQueue,
 }
 
@@ -119,8 +145,8 @@ impl Thread {
                 None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match job {
-                Ok(Job::Forward(parcel)) => {
-                    self.waiting.fetch_sub(parcel.message.len(), Ordering::Relaxed);
+                Ok(Job::Forward(parcel, waiting)) => {
+                    drop(waiting);
                     self.forward(&parcel);
                 }
                 Ok(Job::Expire) | Err(RecvTimeoutError::Timeout) => {}
@@ -166,7 +192,14 @@ impl Thread {
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
+    use rustix::event::{PollFd, PollFlags};
+
     use super::*;
+    use crate::sys::unix::NamedSocket;
+
+    fn parcel(addr: ScopedAddr) -> Parcel {
+        Parcel { addr, to: Recipient::Block(1), message: vec![0; 4096] }
+    }
 
     #[test]
     fn what_waits_for_the_thread_is_bounded() {
@@ -178,9 +211,26 @@ mod tests {
         *forwarder.jobs.lock() = Some(jobs);
         let addr = ScopedAddr::new(IpAddr::from(Ipv4Addr::LOCALHOST), 0);
         for _ in 0..10 * CAPACITY / 4096 {
-            let (to, message) = (Recipient::Block(1), vec![0; 4096]);
-            assert!(forwarder.send(Parcel { addr, to, message }));
+            assert!(forwarder.send(parcel(addr)));
         }
         assert_eq!(theirs.try_iter().count(), CAPACITY / 4096);
+    }
+    #[test]
+    fn a_thread_that_has_ended_is_replaced() {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = Arc::new(Directory::first_of([scratch.path().join("rxe")]));
+        let addr = ScopedAddr::new(IpAddr::from(Ipv4Addr::LOCALHOST), 0);
+        let _lock = directory.lock(&addr).unwrap();
+        let inbox = NamedSocket::inbox(&directory.inbox(&addr, 1).unwrap()).unwrap();
+        let services = Arc::new(Services::new(Arc::clone(&directory), 0));
+        let forwarder = Forwarder::new(directory, &services);
+        // A thread that has ended with a message.
+        let (jobs, theirs) = channel();
+        jobs.send(Job::Forward(parcel(addr), Waiting::new(&forwarder.waiting, CAPACITY))).unwrap();
+        drop(theirs);
+        *forwarder.jobs.lock() = Some(jobs);
+        assert!(forwarder.send(parcel(addr)));
+        rustix::event::poll(&mut [PollFd::new(&inbox, PollFlags::IN)], None).unwrap();
+        assert_eq!(inbox.receive(&mut [0; 8192]).unwrap().unwrap().len, 4096);
     }
 }
