@@ -15,7 +15,9 @@ use std::time::Duration;
 pub fn is_fit(path: &Path) -> bool {
     let open = |dir: &Path| fs::metadata(dir).is_ok_and(|about| about.mode() & 1 != 0);
     let root = rustix::process::geteuid().is_root();
-    is_plain(path) && (!root || path.ancestors().all(open))
+    // A program that asks where it is itself is told the path without symbolic links.
+    let Ok(real) = fs::canonicalize(path) else { return false };
+    [path, &real].iter().all(|path| is_plain(path) && (!root || path.ancestors().all(open)))
 }
 
 /// Returns whether a shell takes this path unquoted.
@@ -123,6 +125,9 @@ mod tests {
             .map(|(name, mode)| dir(top.path().join(name), mode));
         let root = rustix::process::geteuid().is_root();
         assert!(is_fit(&good) && !is_fit(&space) && is_fit(&closed) != root);
+        let link = top.path().join("link");
+        symlink(&space, &link).unwrap();
+        assert!(!is_fit(&link));
         for (built, tmp) in [(&good, &good), (&space, &space), (&closed, &closed)] {
             fs::write(built.join("rxe"), "program").unwrap();
             let found = programs(built, &["rxe"], tmp).unwrap();

@@ -43,7 +43,10 @@ pub(super) fn run(args: &[&str], dir: Option<&Path>) -> Result<ExitCode> {
     let commit = checkout::commit(&root, "HEAD")?;
     let scratch = directory(&env::temp_dir(), "rxe-fresh-", 0o1777)?;
     let (place, link) = match dir {
-        Some(dir) => (directory(dir, "rxe-fresh-", 0o755)?, false),
+        Some(dir) => {
+            let dir = fs::canonicalize(dir).map_err(|e| Error::io(dir, &e))?;
+            (directory(&dir, "rxe-fresh-", 0o755)?, false)
+        }
         None => in_turn(&root.join("target/fresh-place"), &commit)?,
     };
     let mut path = place.path().to_owned();

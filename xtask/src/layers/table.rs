@@ -341,7 +341,7 @@ pub const LAYERS: &[Layers] = &[
             &["c", "dist", "peer", "skip"],
             &["debs", "libs", "pages", "wheel"],
             &["vm"],
-            &["book", "cmd", "layers", "links", "say"],
+            &["book", "cmd", "layers", "links", "place", "say"],
         ],
     },
     Layers {
