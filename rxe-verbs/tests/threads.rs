@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use common::*;
 use rxe_verbs::*;
@@ -92,4 +94,42 @@ fn streams_in_both_directions_at_once() {
     });
     assert_eq!(y.to_vec(1 << 20..).unwrap(), pattern(1 << 20, 1));
     assert_eq!(x.to_vec(1 << 20..).unwrap(), pattern(1 << 20, 2));
+}
+
+/// What a thread does when its thread-local data is destroyed.
+struct AtEnd(RefCell<Option<Box<dyn FnOnce()>>>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        self.0.take().expect("it was set")();
+    }
+}
+
+thread_local! {
+    static AT_END: AtEnd = const { AtEnd(RefCell::new(None)) };
+}
+
+#[test]
+fn verbs_work_in_destructors_of_thread_local_data() {
+    let (a, b) = (Side::new(open(address())), Side::new(open(address())));
+    connect(&a.qp, &b.qp);
+    let (done, is_done) = std::sync::mpsc::channel();
+    let sleeps = |cq: &CompletionQueue| {
+        let nothing = cq.wait_one(Duration::from_millis(1));
+        assert!(matches!(nothing, Err(Error::TimedOut { .. })), "{nothing:?}");
+    };
+    let thread = thread::spawn(move || {
+        let other = b.device.create_cq(4).unwrap();
+        // It is made before the library's data of this thread, and so destroyed after that.
+        let at_end = move || {
+            sleeps(&a.cq);
+            let (from, to) = (a.region(8), b.region(8));
+            a.qp.write(7, &[from.slice(..)], to.remote(0)).post().unwrap();
+            done.send(a.cq.wait_one(TIMEOUT).unwrap().id).unwrap();
+        };
+        AT_END.with(|end| end.0.replace(Some(Box::new(at_end))));
+        sleeps(&other);
+    });
+    thread.join().unwrap();
+    assert_eq!(is_done.recv(), Ok(7));
 }

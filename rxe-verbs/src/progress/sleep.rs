@@ -147,20 +147,18 @@ thread_local! {
 impl Waker {
     /// The calling thread's.
     pub(crate) fn current() -> Result<Arc<Self>> {
-        WAKER.with(|cell| {
-            let mut known = cell.borrow_mut();
-            let generation = fork_generation();
-            // The program may have closed it, and opened a device after that.
-            let usable =
-                |waker: &&Arc<Self>| waker.generation == generation && waker.fd.is_intact();
-            if let Some(waker) = known.as_ref().filter(usable) {
-                return Ok(Arc::clone(waker));
-            }
-            let fd = Self::new_event()?;
-            let waker = Arc::new(Self { fd, generation, set: AtomicBool::new(false) });
-            *known = Some(Arc::clone(&waker));
-            Ok(waker)
-        })
+        let known = WAKER.try_with(|cell| cell.borrow().clone()).ok().flatten();
+        let generation = fork_generation();
+        // The program may have closed it, and opened a device after that.
+        let usable = |waker: &Arc<Self>| waker.generation == generation && waker.fd.is_intact();
+        if let Some(waker) = known.filter(usable) {
+            return Ok(waker);
+        }
+        let fd = Self::new_event()?;
+        let waker = Arc::new(Self { fd, generation, set: AtomicBool::new(false) });
+        // In a destructor of thread-local data the thread's own may be gone: then this is for one call.
+        let _ = WAKER.try_with(|cell| cell.replace(Some(Arc::clone(&waker))));
+        Ok(waker)
     }
 
     /// Makes the descriptor. If the process may open no more, another thread may have the last one only for a
