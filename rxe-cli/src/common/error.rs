@@ -6,17 +6,22 @@ use rxe_net::NetError;
 use rxe_verbs::device::DeviceError;
 use rxe_verbs::device::links::LinkError;
 
-/// Ends the command with exit code 1, or 2 if the command line is wrong.
+/// Ends the command with exit code 1, 2 if the command line is wrong, or 126 or 127 if a program to run
+/// cannot be.
 ///
 /// There is no conversion from `io::Error`: the system's message does not help without what was tried.
 #[derive(Debug)]
 pub(crate) struct Error {
     text: String,
-    is_wrong_usage: bool,
+    code: u8,
 }
 
 /// The exit code for a wrong command line, as in clap and most programs.
 pub(crate) const WRONG_USAGE: u8 = 2;
+
+/// The exit codes of shells and `env` for a program that cannot be executed, and for one that does not exist.
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
 
 impl Error {
     /// An error: `what` is wrong, and `todo` says what to do.
@@ -26,19 +31,29 @@ impl Error {
 
     /// The same of a command line that nothing can be done with.
     pub(crate) fn wrong_usage(what: impl fmt::Display, todo: impl fmt::Display) -> Self {
-        Self { is_wrong_usage: true, ..Self::new(what, todo) }
+        Self { code: WRONG_USAGE, ..Self::new(what, todo) }
+    }
+
+    /// Returns the same error for a program that exists and cannot be executed.
+    pub(crate) fn not_executable(self) -> Self {
+        Self { code: NOT_EXECUTABLE, ..self }
+    }
+
+    /// Returns the same error for a program that does not exist.
+    pub(crate) fn not_found(self) -> Self {
+        Self { code: NOT_FOUND, ..self }
     }
 
     /// The exit code of a command that has no others.
     pub(crate) const fn code(&self) -> u8 {
-        if self.is_wrong_usage { WRONG_USAGE } else { 1 }
+        self.code
     }
 }
 
 /// What is wrong, and what to do.
 impl From<String> for Error {
     fn from(text: String) -> Self {
-        Self { text, is_wrong_usage: false }
+        Self { text, code: 1 }
     }
 }
 

@@ -19,6 +19,9 @@ use environment::{PRELOAD, Settings};
 ///
 /// Each network interface with an address is a device (`rxe devices` lists them). Nothing has to be
 /// installed or loaded, and with the default backend no privileges are needed.
+///
+/// Exit code: the program's; 127 if there is no such program, 126 if it cannot be executed or nothing can be
+/// preloaded into it, 1 or 2 if an option or the installation is wrong.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -58,7 +61,7 @@ impl Args {
         command.arg0(name).args(arguments).envs(variables);
         // `exec` returns only if it fails.
         let failed = command.exec();
-        Err(Error::new(format!("cannot run {}", path.display()), failed))
+        Err(Error::new(format!("cannot run {}", path.display()), failed).not_executable())
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,20 +17,27 @@ use crate::common::Error;
 pub(super) fn find(name: &OsStr, path: &OsStr) -> Result<PathBuf, Error> {
     let shown = name.to_string_lossy();
     if shown.contains('/') {
-        return executable(Path::new(name)).map_err(|why| Error::new(shown, why));
+        return executable(Path::new(name)).map_err(|why| refusal(shown, why));
     }
     let mut refused = None;
     for dir in env::split_paths(path) {
         match executable(&dir.join(name)) {
             Ok(found) => return Ok(found),
-            Err("there is no such file") => {}
+            Err(NO_FILE) => {}
             Err(why) => refused = Some((dir.join(name), why)),
         }
     }
     Err(match refused {
-        Some((path, why)) => Error::new(path.display(), why),
-        None => Error::new(&shown, missing(&shown)),
+        Some((path, why)) => refusal(path.display(), why),
+        None => Error::new(&shown, missing(&shown)).not_found(),
     })
+}
+
+const NO_FILE: &str = "there is no such file";
+
+fn refusal(program: impl Display, why: &str) -> Error {
+    let error = Error::new(program, why);
+    if why == NO_FILE { error.not_found() } else { error.not_executable() }
 }
 
 /// What to say of a program that is not there, with the package that has it.
@@ -67,7 +75,7 @@ fn package(name: &str) -> Option<&'static str> {
 }
 
 fn executable(path: &Path) -> Result<PathBuf, &'static str> {
-    let meta = fs::metadata(path).map_err(|_| "there is no such file")?;
+    let meta = fs::metadata(path).map_err(|_| NO_FILE)?;
     if meta.is_dir() {
         return Err("it is a directory, no program");
     }
@@ -79,6 +87,10 @@ fn executable(path: &Path) -> Result<PathBuf, &'static str> {
 
 /// Fails if the program cannot be run with a preloaded library.
 pub(super) fn check(path: &Path) -> Result<(), Error> {
+    preloadable(path).map_err(Error::not_executable)
+}
+
+fn preloadable(path: &Path) -> Result<(), Error> {
     let shown = path.display();
     let meta = fs::metadata(path).map_err(|e| Error::new(shown.to_string(), e))?;
     // The loader ignores LD_PRELOAD if the program gains privileges when it is started.
