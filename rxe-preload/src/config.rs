@@ -93,17 +93,18 @@ impl Config {
     }
 }
 
-/// The faults of this description, with this seed or one by chance.
+/// Returns the faults of this description with this seed, or with a random one.
 fn faults(text: &str, seed: Option<&str>) -> Result<(u64, FaultPlan), String> {
     let plan: FaultPlan = text.parse().map_err(|why| format!("RXE_FAULT={text}: {why}"))?;
-    let seed = match seed.map(str::parse) {
-        Some(Ok(seed)) => seed,
+    let seed = match seed {
+        Some(seed) => seed.parse().map_err(|_| {
+            format!("RXE_SEED={seed}: a seed is a whole number from 0 to {}", u64::MAX)
+        })?,
         None if !plan.needs_seed() => 0,
-        wrong => {
+        None => {
             let seed = FaultPlan::random_seed().unwrap_or(1);
-            let why = if wrong.is_some() { "RXE_SEED is not a whole number: " } else { "" };
             stderr::line(&format!(
-                "{why}the seed of the faults is {seed} (RXE_SEED={seed} repeats them)"
+                "the seed of the faults is {seed} (RXE_SEED={seed} repeats them)"
             ));
             seed
         }

@@ -114,7 +114,7 @@ fn a_seed_is_chosen_and_said_and_a_mistake_is_said_with_its_place() {
         $RXE run --fault 'drop 1%; dorp 2%' -- true && exit 1
         $RXE pingpong --seed 5 && exit 1
         # A client without a server ends at once, and has opened its device.
-        RXE_FAULT='drop 1' RXE_SEED=x $RXE run -- ibv_rc_pingpong -d rxe_veth0 -g 1 127.0.0.1
+        RXE_FAULT='drop 1' $RXE run -- ibv_rc_pingpong -d rxe_veth0 -g 1 127.0.0.1
         RXE_FAULT='drop x' $RXE run -- ibv_rc_pingpong -d rxe_veth0 -g 1
         true
     "#;
@@ -125,13 +125,38 @@ fn a_seed_is_chosen_and_said_and_a_mistake_is_said_with_its_place() {
         "export RXE_FAULT='delay 50us±10us 100%'",
         "column 10: `dorp`: not a fault: write drop",
         "--fault",
-        "rxe: RXE_SEED is not a whole number: the seed of the faults is ",
         "RXE_FAULT=drop x: column 6: `x`: neither an amount",
         // It does not wait for a client without the faults.
         "Couldn't get context for rxe_veth0",
     ] {
         assert!(out.contains(said), "{said}: {out}");
     }
+}
+
+#[test]
+fn the_seed_of_the_environment_is_used_and_a_wrong_one_refused() {
+    let script = r#"
+        RXE_SEED=7 $RXE env --fault 'drop 1%' | grep SEED
+        RXE_SEED=7 $RXE env --fault 'drop 1%' --seed 8 | grep SEED
+        RXE_SEED= $RXE env --fault 'wc=RETRY_EXC@msg 3' | grep SEED
+        RXE_SEED=x $RXE run --fault 'drop 1%' -- echo the program runs
+        echo "exit code $?"
+        # The library alone: a server waits for no client if it has no device.
+        RXE_FAULT='drop 1%' RXE_SEED=-1 $RXE run -- ibv_rc_pingpong -d rxe_veth0 -g 1
+        true
+    "#;
+    let script = format!("exec 2>&1; set +e; {script}");
+    let Some(out) = alone("RXE_SEED", "ibv_rc_pingpong", &script) else { return };
+    let what = "a seed is a whole number from 0 to 18446744073709551615";
+    for said in [
+        "export RXE_SEED='7'\nexport RXE_SEED='8'\nexport RXE_SEED='0'\n".to_owned(),
+        format!("rxe: RXE_SEED=x: {what}\nexit code 2\n"),
+        format!("RXE_SEED=-1: {what}\n"),
+        "Couldn't get context for rxe_veth0".to_owned(),
+    ] {
+        assert!(out.contains(&said), "{said}: {out}");
+    }
+    assert!(!out.contains("the seed of the faults is"), "{out}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The options `--fault` and `--seed`.
 
+use std::env;
+
 use rxe_verbs::{Device, FaultPlan, InjectedFaults};
 
 use super::{Error, print_error};
@@ -13,16 +15,17 @@ pub(crate) struct FaultArgs {
     #[arg(long, value_name = "FAULTS")]
     pub(crate) fault: Option<FaultPlan>,
     /// The number that decides which packets --fault hits: the same number hits the same packets
-    /// [default: by chance, and printed]
+    /// [default: that of RXE_SEED, or a random one, which is printed]
     #[arg(long, value_name = "NUMBER", requires = "fault")]
     pub(crate) seed: Option<u64>,
 }
 
 impl FaultArgs {
-    /// The faults, with a seed, which is printed if the user has named none.
+    /// Returns the faults with their seed: that of the option, that of the variable, or a random one, which
+    /// is printed.
     pub(crate) fn chosen(&self) -> Result<Option<(u64, &FaultPlan)>, Error> {
         let Some(plan) = &self.fault else { return Ok(None) };
-        let seed = match self.seed {
+        let seed = match self.seed.map_or_else(of_environment, |seed| Ok(Some(seed)))? {
             Some(seed) => seed,
             None if !plan.needs_seed() => 0,
             None => {
@@ -35,6 +38,18 @@ impl FaultArgs {
         };
         Ok(Some((seed, plan)))
     }
+}
+
+/// The variable that the preloaded library reads, too.
+const SEED: &str = "RXE_SEED";
+
+fn of_environment() -> Result<Option<u64>, Error> {
+    let Some(value) = env::var_os(SEED).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let value = value.to_string_lossy();
+    value.parse().map(Some).map_err(|_| {
+        let todo = format!("a seed is a whole number from 0 to {}", u64::MAX);
+        Error::wrong_usage(format!("{SEED}={value}"), todo)
+    })
 }
 
 /// Prints what the faults of a device did when it is dropped.
