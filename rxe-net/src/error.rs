@@ -96,7 +96,7 @@ pub enum NetError {
     ServiceTaken {
         /// The service's ID.
         service: u64,
-        /// The address.
+        /// The address of the other listener, unspecified if it listens on all.
         address: IpAddr,
     },
     /// This process has too many open files to share an address.

@@ -60,7 +60,8 @@ pub enum Error {
     ListenedTo {
         /// What was asked for.
         asked: SocketAddr,
-        /// The address on which another process listens; `None` if it is this process that does.
+        /// The address of the other process's listener, unspecified if it listens on all; `None` if it is
+        /// this process that does.
         taken: Option<IpAddr>,
     },
     /// A text that should describe an endpoint does not.
@@ -178,7 +179,10 @@ impl fmt::Display for Error {
                 match taken {
                     None => f.write_str(" by this program")?,
                     Some(taken) if *taken == ip => f.write_str(" by another program")?,
-                    Some(taken) => write!(f, ": another program does so on {taken}")?,
+                    Some(taken) => {
+                        let all = if taken.is_unspecified() { "all addresses, " } else { "" };
+                        write!(f, ": another program does so on {all}{taken}")?;
+                    }
                 }
                 f.write_str("; end that listener or choose another port")
             }

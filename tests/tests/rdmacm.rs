@@ -250,15 +250,26 @@ fn a_second_listener_is_told_what_it_asked_for() {
         timeout 60 $RXE run -- rping -s -p 7001 2>&1
         timeout 60 $RXE run -- rping -s -a 10.9.0.1 -p 7001 2>&1
         kill $first
+        wait $first
+        timeout 60 $RXE run -- rping -s -a 10.9.0.1 -p 7002 > first 2>&1 & first=$!
+        until listens 10.9.0.1; do sleep 0.05; done
+        timeout 60 $RXE run -- rping -s -p 7002 2>&1
+        timeout 60 $RXE run -- rping -s -a 10.9.0.1 -p 7002 2>&1
+        kill $first
         true
     ";
     let Some(out) = alone("listeners", "rping", script) else { return };
     let said: Vec<_> = out.lines().filter(|line| line.starts_with("rxe: rdma_listen: ")).collect();
-    let told =
-        "port 7001 of all addresses, 0.0.0.0 is listened to already: another program does so on";
-    assert!(said.first().is_some_and(|line| line.contains(told)), "{out}");
-    let told = "port 7001 of 10.9.0.1 is listened to already by another program; end that listener";
-    assert!(said.get(1).is_some_and(|line| line.contains(told)), "{out}");
+    let expected = [
+        "port 7001 of all addresses, 0.0.0.0 is listened to already by another program; end that listener",
+        "port 7001 of 10.9.0.1 is listened to already: another program does so on all addresses, 0.0.0.0;",
+        "port 7002 of all addresses, 0.0.0.0 is listened to already: another program does so on 10.9.0.1;",
+        "port 7002 of 10.9.0.1 is listened to already by another program; end that listener",
+    ];
+    assert_eq!(said.len(), expected.len(), "{out}");
+    for (line, told) in said.iter().zip(expected) {
+        assert!(line.contains(told), "{told}: {out}");
+    }
 }
 
 #[test]

@@ -14,7 +14,8 @@
 //!             BLOCK                 control socket of the device that has leased this block
 //!             BLOCK.inbox           where it gets packets that have reached another process
 //!             BLOCK.memory          where it is offered shared memory
-//!             service-ID            flock(2): the process that listens holds it; its block
+//!             service-ID            flock(2): the process that listens holds it; its block, and whether
+//!                                   it listens on this address or on all
 //! ```
 //!
 //! All processes of a user must come to the same directory, so nothing of their environment
@@ -212,17 +213,18 @@ impl Directory {
         addr: &ScopedAddr,
         service: u64,
         block: u8,
+        at: ListenAddress,
     ) -> io::Result<Option<Claim>> {
         let Some(path) = self.service(addr, service) else { return Ok(Some(Claim { file: None })) };
         let Some(file) = LockedFile::open(path)? else { return Ok(None) };
-        rustix::io::pwrite(&file, &[block], 0)?;
+        rustix::io::pwrite(&file, &[block, at as u8], 0)?;
         Ok(Some(Claim { file: Some(file) }))
     }
 
     /// The block of the process that has claimed this service. If that has died meanwhile, the block
     /// may be nobody's, or another's that does not know the service.
     pub(super) fn claimed_by(&self, addr: &ScopedAddr, service: u64) -> Option<u8> {
-        claimed_by(&self.service(addr, service)?)
+        read_claim(&self.service(addr, service)?).map(|(block, _)| block)
     }
 
     /// The blocks of all processes that have claimed a service on this address, as far as these live.
@@ -233,7 +235,13 @@ impl Directory {
         let claims = entries.filter(|entry| {
             entry.file_name().to_str().is_some_and(|name| name.starts_with(SERVICE))
         });
-        claims.filter_map(|entry| claimed_by(&entry.path())).collect()
+        claims.filter_map(|entry| read_claim(&entry.path())).map(|(block, _)| block).collect()
+    }
+
+    /// Where the process listens that has claimed this service, as far as the claim says it.
+    pub(super) fn claimed_at(&self, addr: &ScopedAddr, service: u64) -> ListenAddress {
+        let claim = self.service(addr, service).and_then(|path| read_claim(&path));
+        claim.map_or(ListenAddress::This, |(_, at)| at)
     }
 
     /// Removes the files of an address that no process uses.
@@ -254,6 +262,17 @@ impl Directory {
     }
 }
 
+/// Where a process listens that has claimed a service on an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ListenAddress {
+    /// On that address.
+    This = 0,
+    /// On all addresses of its family.
+    Family = 1,
+    /// On all addresses.
+    All = 2,
+}
+
 /// Where the directory of this process's user may be, the best place first.
 pub(super) fn candidates() -> [PathBuf; 3] {
     let user = outer_uid(own_uid());
@@ -267,16 +286,19 @@ pub(super) fn candidates() -> [PathBuf; 3] {
 /// The names of claims begin with this.
 const SERVICE: &str = "service-";
 
-/// Reads a claim: the block of the process that has made it.
-fn claimed_by(claim: &Path) -> Option<u8> {
+/// Reads a claim: the block of the process that has made it, and where that process listens.
+fn read_claim(claim: &Path) -> Option<(u8, ListenAddress)> {
     may_block("reading a claim");
     // The file may be anything: the call waits for nothing and reads no more than this.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file =
         OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(claim).ok()?;
-    let mut block = [0];
-    rustix::io::read(&file, &mut block).ok().filter(|len| *len == 1)?;
-    block.first().copied().filter(|block| *block != 0)
+    let mut claim = [0; 2];
+    rustix::io::read(&file, &mut claim).ok().filter(|len| *len > 0)?;
+    let [block, claimed] = claim;
+    let known = [ListenAddress::Family, ListenAddress::All];
+    let at = known.into_iter().find(|at| claimed == *at as u8).unwrap_or(ListenAddress::This);
+    (block != 0).then_some((block, at))
 }
 
 /// A service on an address. This process has claimed it until this is dropped.
@@ -498,11 +520,15 @@ mod tests {
         let (_scratch, directory) = directory();
         let a = addr("10.0.0.1");
         assert_eq!(directory.claimed_by(&a, 7), None);
-        let claim = directory.claim(&a, 7, 3).unwrap();
-        assert!(claim.is_some() && directory.claim(&a, 7, 4).unwrap().is_none());
+        let claim = directory.claim(&a, 7, 3, ListenAddress::This).unwrap();
+        assert!(
+            claim.is_some() && directory.claim(&a, 7, 4, ListenAddress::All).unwrap().is_none()
+        );
         assert_eq!(directory.claimed_by(&a, 7), Some(3));
         let others =
-            [(8, 3), (1 << 63, 5)].map(|(service, block)| directory.claim(&a, service, block));
+            [(8, 3), (1 << 63, 5)].map(|(service, block)| {
+                directory.claim(&a, service, block, ListenAddress::This)
+            });
         assert!(directory.claimants(&a).iter().eq([3, 5]));
         assert!(directory.claimants(&addr("10.0.0.2")).is_empty());
         drop((claim, others));
@@ -510,7 +536,7 @@ mod tests {
         assert_eq!(directory.claimed_by(&a, 7), None);
         // The files of a killed process mean nothing.
         fs::write(directory.service(&a, 7).unwrap(), [9]).unwrap();
-        let claim = directory.claim(&a, 7, 4).unwrap();
+        let claim = directory.claim(&a, 7, 4, ListenAddress::All).unwrap();
         assert!(claim.is_some());
         assert_eq!(directory.claimed_by(&a, 7), Some(4));
     }
@@ -519,7 +545,7 @@ mod tests {
     fn a_fifo_in_the_place_of_a_claim_is_not_waited_for() {
         let (_scratch, directory) = directory();
         let a = addr("10.0.0.1");
-        drop(directory.claim(&a, 7, 3).unwrap());
+        drop(directory.claim(&a, 7, 3, ListenAddress::This).unwrap());
         // Its holder keeps the address's directory.
         let _lock = directory.lock(&a).unwrap().unwrap();
         let fifo = directory.service(&a, 7).unwrap();

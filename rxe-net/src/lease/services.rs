@@ -4,7 +4,7 @@
 //! Claims are files. So only [`Services::has`] may be called under a shard's lock.
 
 use std::collections::{HashSet, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rxe_core::cm::CLOSED_FOR;
 use rxe_core::cm::service::PortSpace;
 
-use super::directory::{Claim, Directory, ScopedAddr};
+use super::directory::{Claim, Directory, ListenAddress, ScopedAddr};
 use crate::NetError;
 
 /// The claims of a device to the services that it listens to.
@@ -62,7 +62,8 @@ impl Services {
             at.is_none_or(|at| at.is_unspecified()) && covers(*at, address)
         };
         let wanted: Vec<_> = claims.listened.iter().filter(covered).copied().collect();
-        wanted.into_iter().try_for_each(|(service, _)| self.claim(&mut claims, service, address))
+        let mut wanted = wanted.into_iter();
+        wanted.try_for_each(|(service, at)| self.claim(&mut claims, service, at, address))
     }
 
     /// The device has left an address.
@@ -123,7 +124,7 @@ impl Services {
         let own = claims.addresses.iter().map(|(own, _)| *own).filter(|own| covers(address, *own));
         let wanted: Vec<_> = own.collect();
         for (done, own) in wanted.iter().enumerate() {
-            if let Err(e) = self.claim(claims, service, *own) {
+            if let Err(e) = self.claim(claims, service, address, *own) {
                 self.release(claims, |claimed, at| {
                     claimed == service && wanted[..done].contains(&at)
                 });
@@ -148,16 +149,34 @@ impl Services {
         }
     }
 
-    fn claim(&self, claims: &mut Claims, service: u64, address: IpAddr) -> Result<(), NetError> {
-        let taken = NetError::ServiceTaken { service, address };
+    /// Claims a service on one address, for a listener `at` that [`covers`] it.
+    fn claim(
+        &self,
+        claims: &mut Claims,
+        service: u64,
+        at: Option<IpAddr>,
+        address: IpAddr,
+    ) -> Result<(), NetError> {
         if self.has(service, address) {
-            return Err(taken);
+            return Err(NetError::ServiceTaken { service, address });
         }
         let own = claims.addresses.iter().find(|(own, _)| *own == address);
         let Some((_, block)) = own else { return Ok(()) };
         let addr = ScopedAddr::new(address, self.scope);
-        let claim = self.directory.claim(&addr, service, *block);
-        let claim = claim.map_err(|e| NetError::os("claim a service", e))?.ok_or(taken)?;
+        let listen = match at {
+            None => ListenAddress::All,
+            Some(at) if at.is_unspecified() => ListenAddress::Family,
+            Some(_) => ListenAddress::This,
+        };
+        let claim = self.directory.claim(&addr, service, *block, listen);
+        let Some(claim) = claim.map_err(|e| NetError::os("claim a service", e))? else {
+            let address = match (self.directory.claimed_at(&addr, service), address) {
+                (ListenAddress::This, _) => address,
+                (ListenAddress::Family, IpAddr::V4(_)) => Ipv4Addr::UNSPECIFIED.into(),
+                _ => Ipv6Addr::UNSPECIFIED.into(),
+            };
+            return Err(NetError::ServiceTaken { service, address });
+        };
         claims.claimed.push((service, address, claim));
         self.own.lock().insert((service, address));
         Ok(())
@@ -232,6 +251,24 @@ mod tests {
         assert!(matches!(a.listen(SERVICE, None), Err(NetError::ServiceTaken { .. })));
         assert!(!a.has(SERVICE, ip("10.0.0.1")) && claimed_by(SERVICE).is_none());
         b.listen(SERVICE, Some(ip("10.0.0.1"))).unwrap();
+    }
+
+    #[test]
+    fn who_is_refused_is_told_where_the_other_listens() {
+        let (_scratch, [a, b], _) = two();
+        let own = ip("10.0.0.1");
+        for (there, named) in
+            [(Some(own), own), (Some(ip("0.0.0.0")), ip("0.0.0.0")), (None, ip("::"))]
+        {
+            a.listen(SERVICE, there).unwrap();
+            for at in [Some(own), Some(ip("0.0.0.0")), None] {
+                match b.listen(SERVICE, at) {
+                    Err(NetError::ServiceTaken { address, .. }) => assert_eq!(address, named),
+                    other => panic!("{other:?}"),
+                }
+            }
+            a.unlisten(SERVICE, there);
+        }
     }
 
     #[test]
