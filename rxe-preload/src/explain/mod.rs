@@ -5,10 +5,12 @@
 //! - `connect`: failures of connecting by address and port.
 //! - `text`: the texts about queue pairs. It has no state and does not use the time.
 //! - `regions`: the memory regions that texts name.
+//! - `limits`: limits that a program finds by trying.
 //! - `wanted`: names of devices that are not in the list.
 //! - `once`: verbs that fail, and the rule to explain only once.
 
 mod connect;
+pub(crate) mod limits;
 mod once;
 mod regions;
 mod text;

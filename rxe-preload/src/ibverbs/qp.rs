@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 use std::ptr;
 
-use rxe_verbs::{Gid, QpCap, QpType};
+use rxe_verbs::{Error, Gid, QpCap, QpType, VerbsError};
 
 use super::abi::{
     IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
@@ -12,7 +12,7 @@ use super::abi::{
 };
 use super::builder;
 use super::objects::{Context, Cq, Handle, Pd, Qp, Srq, Xrcd, from_cap};
-use crate::explain::NewQp;
+use crate::explain::{self, NewQp};
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
@@ -69,7 +69,14 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_qp> {
         // SAFETY: a shared receive queue.
         builder = builder.srq(&unsafe { Srq::known(attr.srq) }?.queue);
     }
-    let pair = builder.build()?;
+    let pair = builder.build().map_err(|e| match e {
+        Error::Verbs(VerbsError::LimitExceeded { .. }) => {
+            explain::limits::exceeded("ibv_create_qp", &e.to_string());
+            Failure::plain(e.errno())
+        }
+        e => e.into(),
+    })?;
+    explain::limits::met();
     let (number, made) = (pair.qpn().value(), Handle::new(wanted.context));
     let base = ibv_qp {
         context: wanted.context,

@@ -1,0 +1,43 @@
+//! Limits of the device that a creation exceeds. Libraries such as UCX, libfabric and NCCL find a limit by
+//! trying, with smaller values until a creation succeeds. That is no mistake, so it is not explained.
+//!
+//! A refusal is therefore explained when the process ends, unless a later creation has succeeded.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use rxe_net::PerProcess;
+
+use super::once::once;
+use crate::config::{CONFIG, Explain};
+
+/// The first refusal since a creation succeeded: the verb, and why.
+static REFUSED: PerProcess<Mutex<Option<(&'static str, String)>>> = PerProcess::new();
+
+/// A verb has failed because it asked for more than the device has.
+pub(crate) fn exceeded(verb: &'static str, why: &str) {
+    if CONFIG.explain == Explain::All {
+        once(verb, why);
+        return;
+    }
+    REFUSED.get().lock().get_or_insert_with(|| (verb, why.to_owned()));
+    // A forked child inherits this with the hook itself.
+    static IS_HOOKED: AtomicBool = AtomicBool::new(false);
+    if !IS_HOOKED.swap(true, Ordering::Relaxed) {
+        rxe_net::at_exit(explain);
+    }
+}
+
+/// A creation has succeeded, so the refused ones were tries.
+pub(crate) fn met() {
+    REFUSED.get().lock().take();
+}
+
+extern "C" fn explain() {
+    // The program may end in a signal handler that interrupts a holder of the lock.
+    if let Some(mut refused) = REFUSED.get().try_lock()
+        && let Some((verb, why)) = refused.take()
+    {
+        once(verb, &why);
+    }
+}
