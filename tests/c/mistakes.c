@@ -518,6 +518,60 @@ static void not_ready(void)
 	write_that_fails(IBV_WC_RETRY_EXC_ERR);
 }
 
+/* b sends before a is ready, then messages arrive in both directions, and then b is gone. */
+static void ended(void)
+{
+	struct ibv_send_wr *bad;
+
+	make(&a, IBV_QPT_RC);
+	make(&b, IBV_QPT_RC);
+	CHECK(to_init(a.qp) == 0 && to_init(b.qp) == 0 && receive(&a, 64) == 0);
+	CHECK(to_rtr(b.qp, a.qp->qp_num, 7) == 0 && to_rts(b.qp) == 0);
+	printf("a is QP 0x%06x, b is QP 0x%06x\n", a.qp->qp_num, b.qp->qp_num);
+	prepare(IBV_WR_SEND);
+	own.lkey = b.mr->lkey;
+	own.addr = (uintptr_t)b.memory;
+	CHECK(ibv_post_send(b.qp, &request, &bad) == 0);
+	usleep(20000);
+	retries = 2;
+	CHECK(to_rtr(a.qp, b.qp->qp_num, 7) == 0 && to_rts(a.qp) == 0);
+	expect(&a, IBV_WC_SUCCESS);
+	expect(&b, IBV_WC_SUCCESS);
+	CHECK(receive(&b, 64) == 0);
+	prepare(IBV_WR_SEND);
+	CHECK(post() == 0);
+	expect(&a, IBV_WC_SUCCESS);
+	CHECK(ibv_destroy_qp(b.qp) == 0);
+	write_that_fails(IBV_WC_RETRY_EXC_ERR);
+}
+
+/* Asks for more inline data than the device has, once or until a queue pair is made. */
+static void too_large(int ends_there)
+{
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC };
+	struct ibv_qp *qp = NULL;
+
+	attr.send_cq = attr.recv_cq = ibv_create_cq(context, 1, NULL, NULL, 0);
+	for (uint32_t size = 4096; !qp; size /= 2) {
+		attr.cap = (struct ibv_qp_cap){ .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1,
+						.max_recv_sge = 1, .max_inline_data = size };
+		CHECK((qp = ibv_create_qp(pd, &attr)) || errno == EINVAL);
+		if (ends_there)
+			break;
+	}
+	CHECK((qp == NULL) == ends_there);
+}
+
+static void large(void)
+{
+	too_large(1);
+}
+
+static void found_by_trying(void)
+{
+	too_large(0);
+}
+
 static void datagram(uint32_t qkey, uint32_t room, int with_ah)
 {
 	type_of_b = IBV_QPT_UD;
@@ -679,6 +733,9 @@ static const struct {
 	{ "no-answer", no_answer },
 	{ "dest-qpn", dest_qpn },
 	{ "not-ready", not_ready },
+	{ "ended", ended },
+	{ "large", large },
+	{ "found-by-trying", found_by_trying },
 	{ "qkey", qkey },
 	{ "no-datagram-receive", no_datagram_receive },
 	{ "datagram-room", datagram_room },

@@ -195,6 +195,16 @@ const ENDING: &[Mistake] = &[
         ],
     ),
     (
+        "ended",
+        &[
+            (A, &["a SEND to QP 0x", "The peer has answered before: has its program ended"]),
+            (Any, &["a queue pair of this process keeps sending to QP 0x", "program has ended"]),
+        ],
+    ),
+    ("large", &[(Any, &["ibv_create_qp: max_inline_data: 4096 asked for, at most 512 allowed"])]),
+    // Libraries find the limit so.
+    ("found-by-trying", &[]),
+    (
         "not-ready",
         &[
             (

@@ -194,6 +194,8 @@ pub struct FailedRequest {
     pub peer_qp: Qpn,
     /// Whether that peer has ever answered anything on this connection.
     pub answered: bool,
+    /// The oldest PSN on this connection that is not answered.
+    pub una: Psn,
 }
 
 /// Why requests are sent again.

@@ -425,9 +425,11 @@ impl Requester {
     ) -> ConnectionError {
         // Local requests before it were executed: they complete with success.
         self.reap_local(view, ctx);
+        let una = self.inflight.una();
         if let Some(wqe) = self.inflight.pop() {
             view.handle.end_validity();
-            let (detail, request) = self.describe(view, ctx, &wqe.request, status, detail);
+            let (detail, mut request) = self.describe(view, ctx, &wqe.request, status, detail);
+            request.una = una;
             ctx.events.emit(Event::RequestFailed { qpn: view.qpn(), status, detail, request });
             complete_send(view, ctx, &wqe.request, status);
         }
@@ -465,6 +467,7 @@ impl Requester {
             peer: view.net.dst,
             peer_qp: view.attr.dest_qp_num,
             answered: self.answered,
+            una: self.inflight.una(),
         };
         (detail.or(local.map(|(_, why)| why)), failed)
     }

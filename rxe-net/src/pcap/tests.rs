@@ -127,6 +127,7 @@ fn events_stand_beside_the_packets_they_are_about() {
                     peer: IpAddr::from([10, 0, 0, 2]),
                     peer_qp: qpn,
                     answered: true,
+                    una: Psn::new(6),
                 };
                 handle.event(&Event::NakReceived { qpn, psn: Psn::new(6), code });
                 handle.event(&Event::RequestFailed { qpn, status, detail: None, request });

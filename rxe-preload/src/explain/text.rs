@@ -8,7 +8,7 @@ use rxe_verbs::{Completion, QpState, QpType, Qpn, Status, words};
 
 use super::regions::{Region, Regions};
 
-/// What else is known of a request that was not answered.
+/// What else is known of a request that was not answered, since it was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Evidence {
     /// The peer has reported gaps.
@@ -33,7 +33,7 @@ pub(super) fn request_failed(
     evidence: Evidence,
     regions: &Regions,
 ) -> String {
-    let FailedRequest { op, range, peer, peer_qp, answered } = *request;
+    let FailedRequest { op, range, peer, peer_qp, answered, .. } = *request;
     let what = name(op);
     let to = format!("QP {peer_qp} at {peer}");
     let begin = format!("QP {qpn}: {what} to {to} failed");

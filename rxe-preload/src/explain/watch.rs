@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rxe_core::engine::{Event, ResponderError, RetryCause};
+use rxe_core::engine::{Event, FailedRequest, ResponderError, RetryCause};
 use rxe_core::mem::Access;
 use rxe_core::wire::DropReason;
 use rxe_verbs::{Completion, Psn, QpState, QpType, Qpn, Status, VerbsFault};
 
 use super::once::once;
 use super::regions::{Region, Regions};
-use super::text;
+use super::text::{self, Evidence};
 use crate::config::{CONFIG, Explain};
 
 /// What is known of one device's queue pairs and memory. The engine reports events during a turn, so
@@ -52,10 +52,10 @@ struct QpDiagnostics {
     refusing: Option<(Psn, Instant)>,
     /// Since when packets come in a state that accepts none.
     early_packets: Option<Instant>,
-    /// The peer has said that packets are missing.
-    gaps: bool,
-    /// The last reason for which a packet of the peer was dropped.
-    dropped: Option<DropReason>,
+    /// What has happened since it was connected.
+    evidence: Evidence,
+    /// The oldest request without an answer, if it was sent again, and what has happened since.
+    retried: Option<(Psn, Evidence)>,
 }
 
 /// Whether requests of a queue pair have been flushed.
@@ -176,7 +176,7 @@ impl Watch {
     pub(crate) fn event(&self, event: &Event) {
         match *event {
             Event::RequestFailed { qpn, status, detail, request } => {
-                let evidence = self.evidence(qpn);
+                let evidence = self.evidence(qpn, &request);
                 self.set_cause(qpn, &text::cause_of_request(&request, status));
                 let regions = self.regions.lock();
                 let told = if on_purpose(status) {
@@ -215,9 +215,9 @@ impl Watch {
             {
                 once("no receive", &text::no_receive_here(qpn));
             }
-            Event::Retry { qpn, cause: RetryCause::SequenceNak, .. } => {
+            Event::Retry { qpn, psn, cause } => {
                 if let Some(qp) = self.qps.lock().get_mut(&qpn.value()) {
-                    qp.gaps = true;
+                    qp.retries(psn, cause);
                 }
             }
             Event::Dropped { reason, qpn: Some(qpn), psn } => self.dropped(qpn, reason, psn),
@@ -229,10 +229,16 @@ impl Watch {
         }
     }
 
-    fn evidence(&self, qpn: Qpn) -> text::Evidence {
+    /// Returns what explains that this request was not answered. If the peer has answered before, only what
+    /// has happened since counts.
+    fn evidence(&self, qpn: Qpn, failed: &FailedRequest) -> Evidence {
         let qps = self.qps.lock();
-        let qp = qps.get(&qpn.value());
-        text::Evidence { gaps: qp.is_some_and(|qp| qp.gaps), dropped: qp.and_then(|qp| qp.dropped) }
+        let Some(qp) = qps.get(&qpn.value()) else { return Evidence::default() };
+        match qp.retried {
+            _ if !failed.answered => qp.evidence,
+            Some((psn, since)) if psn == failed.una => since,
+            _ => Evidence::default(),
+        }
     }
 
     fn set_cause(&self, qpn: Qpn, cause: &str) {
@@ -280,7 +286,7 @@ impl Watch {
             }
             return;
         };
-        qp.dropped = Some(reason);
+        qp.note(|evidence| evidence.dropped = Some(reason));
         let lasting = match reason {
             DropReason::WrongQpState => {
                 // Peers still send for a while to a queue pair that has failed or is being closed.
@@ -337,8 +343,24 @@ impl QpDiagnostics {
             refused: None,
             refusing: None,
             early_packets: None,
-            gaps: false,
-            dropped: None,
+            evidence: Evidence::default(),
+            retried: None,
+        }
+    }
+
+    /// Requests from `psn` on are sent again. Everything before it is answered, so what explained an earlier
+    /// retry explains nothing any more.
+    fn retries(&mut self, psn: Psn, cause: RetryCause) {
+        if self.retried.is_none_or(|(before, _)| before != psn) {
+            self.retried = Some((psn, Evidence::default()));
+        }
+        self.note(|evidence| evidence.gaps |= cause == RetryCause::SequenceNak);
+    }
+
+    fn note(&mut self, note: impl Fn(&mut Evidence)) {
+        note(&mut self.evidence);
+        if let Some((_, since)) = &mut self.retried {
+            note(since);
         }
     }
 }
@@ -353,6 +375,8 @@ fn on_purpose(status: Status) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rxe_core::queue::CompletionOp;
+
     use super::*;
 
     const NOBODY: Qpn = Qpn::from_wire(0x1234);
@@ -376,6 +400,39 @@ mod tests {
     fn a_sender_that_does_not_notice_at_once_is_not_told_of() {
         assert_eq!(told_at(0..1000), None);
         assert_eq!(told_at([7, 7]), None);
+    }
+
+    #[test]
+    fn what_happened_before_the_peer_answered_does_not_explain_its_silence() {
+        let watch = Watch::new("rxe_test0");
+        let qpn = Qpn::from_wire(7);
+        watch.created(7, NewQp { service: QpType::Rc, cqs: [1, 1] });
+        let dropped = |reason| watch.event(&Event::Dropped { reason, qpn: Some(qpn), psn: None });
+        let retry = |psn, cause| watch.event(&Event::Retry { qpn, psn: Psn::new(psn), cause });
+        let known = |una, answered| {
+            let request = FailedRequest {
+                op: CompletionOp::Send,
+                range: None,
+                peer: [10, 9, 0, 1].into(),
+                peer_qp: NOBODY,
+                answered,
+                una: Psn::new(una),
+            };
+            let Evidence { gaps, dropped } = watch.evidence(qpn, &request);
+            (gaps, dropped)
+        };
+        dropped(DropReason::WrongQpState);
+        assert_eq!(known(5, false), (false, Some(DropReason::WrongQpState)));
+        assert_eq!(known(5, true), (false, None));
+        retry(5, RetryCause::Timeout);
+        dropped(DropReason::GhostAck);
+        retry(5, RetryCause::SequenceNak);
+        retry(5, RetryCause::Timeout);
+        assert_eq!(known(5, true), (true, Some(DropReason::GhostAck)));
+        assert_eq!(known(5, false), (true, Some(DropReason::GhostAck)));
+        assert_eq!(known(9, true), (false, None));
+        retry(9, RetryCause::Timeout);
+        assert_eq!(known(9, true), (false, None));
     }
 
     #[test]
