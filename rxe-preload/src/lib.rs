@@ -11,6 +11,7 @@
 //! - `fault_guard`: memory faults in copies of the program's memory, and the program's own. `next`:
 //!   the C library's functions behind those that are defined here.
 //! - `faults`: what the faults that `rxe run --fault` asks for did.
+//! - `dlopen`: libibverbs and librdmacm, for programs that load them by themselves.
 //! - `exits`: calls that end a process.
 //! - `files`: what a kernel device shows in sysfs and `/dev`.
 //! - `host`: the system's own libibverbs, for the host's devices beside ours.
@@ -32,6 +33,7 @@
 mod c_header;
 mod config;
 mod counters;
+mod dlopen;
 #[cfg(target_arch = "x86_64")]
 mod exits;
 mod explain;

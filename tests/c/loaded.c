@@ -2,6 +2,7 @@
  * A program that is not linked with libibverbs. It loads the library by itself (dlopen), and finds the
  * functions by the versions of rdma-core (dlvsym). Then it moves bytes over the device that it is given.
  * With a second argument it loads that library instead, as Python loads an extension, and calls its run().
+ * With `as NAME` it loads libibverbs under this name.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -42,9 +43,9 @@ static void *load(const char *path)
 	return library;
 }
 
-static void load_functions(void)
+static void load_functions(const char *name)
 {
-	void *library = load("libibverbs.so.1");
+	void *library = load(name);
 
 #define FIND(name) loaded_##name = found(library, #name, "IBVERBS_1.1");
 	FUNCTIONS(FIND)
@@ -78,7 +79,7 @@ int main(int count, char **arguments)
 
 		run(arguments[1]);
 	} else {
-		load_functions();
+		load_functions(count == 4 ? arguments[3] : "libibverbs.so.1");
 		move_bytes(arguments[1]);
 	}
 	return 0;

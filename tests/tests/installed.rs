@@ -88,10 +88,18 @@ fn an_installed_copy_works_without_the_checkout() {
     }
     // Programs that look for the functions themselves find ours.
     if compiled && installed(test, "python3") {
-        let script = "import ctypes; ctypes.CDLL(\"libibverbs.so.1\"); \
-            print(open(\"/proc/self/maps\").read())";
-        let text = said(&run(test, &prefix.0, &format!("run -- python3 -c '{script}'")).unwrap());
-        assert!(text.contains("lib/rxe/rxe-libs/libibverbs.so.1"), "{text}");
+        for name in ["libibverbs.so.1", "libibverbs.so"] {
+            let script = format!(
+                "import ctypes; ctypes.CDLL(\"{name}\"); print(open(\"/proc/self/maps\").read())"
+            );
+            let text =
+                said(&run(test, &prefix.0, &format!("run -- python3 -c '{script}'")).unwrap());
+            assert!(text.contains("lib/rxe/rxe-libs/libibverbs.so.1"), "{name}: {text}");
+        }
+        for link in ["libibverbs.so", "librdmacm.so"] {
+            let to = fs::read_link(prefix.0.join("lib/rxe/rxe-libs").join(link)).unwrap();
+            assert_eq!(to.to_str(), Some(&*format!("{link}.1")));
+        }
     }
 
     fs::remove_dir_all(prefix.0.join("lib")).unwrap();

@@ -43,6 +43,74 @@ fn a_program_that_loads_the_library_by_itself() {
     assert!(out.contains("custom"), "{out}");
 }
 
+/// NCCL asks for the name without a version first, which exists where rdma-core's headers are installed, and
+/// others name the file.
+#[test]
+fn a_program_that_loads_the_library_under_another_name() {
+    const TEST: &str = "a_program_that_loads_the_library_under_another_name";
+    let Some(c) = or_skip(Compiled::linked(&[LOADED], &["-ldl"])) else { return };
+    let Some(system) = system_library() else {
+        return skipped(TEST, "libibverbs is not installed");
+    };
+    let bin = with_libraries();
+    let (rxe, program) = (bin.0.join("rxe"), c.path(LOADED));
+    let (rxe, program) = (rxe.display(), program.display());
+    for name in ["libibverbs.so", &*system.display().to_string(), "/nonexistent/libibverbs.so.1.14"]
+    {
+        let script = format!("timeout 60 {rxe} run -- {program} rxe_veth0 as {name} 2>&1");
+        let Some(out) = alone(TEST, "cc", &script) else { return };
+        assert_eq!(out, "the bytes moved over rxe_veth0\n", "{name}");
+    }
+    let python =
+        "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print(open(\"/proc/self/maps\").read())";
+    for name in ["librdmacm.so", "/usr/lib/librdmacm.so.1"] {
+        let script = format!("timeout 60 {rxe} run -- python3 -c '{python}' {name}");
+        let Some(out) = alone(TEST, "python3", &script) else { return };
+        assert!(out.contains("/rxe-libs/librdmacm.so.1"), "{name}: {out}");
+    }
+    // Without preloading, by the links alone.
+    let libraries = bin.0.join("rxe-libs");
+    let script = format!(
+        "export LD_LIBRARY_PATH={}; timeout 60 {program} rxe_veth0 as libibverbs.so 2>&1",
+        libraries.display()
+    );
+    let Some(out) = alone(TEST, "cc", &script) else { return };
+    assert_eq!(out, "the bytes moved over rxe_veth0\n");
+    // Where there are no such libraries.
+    let script =
+        format!("timeout 60 $RXE run -- {program} rxe_veth0 as {} 2>&1 || true", system.display());
+    let Some(out) = alone(TEST, "cc", &script) else { return };
+    let told =
+        format!("rxe: dlopen: the program loads {} by itself and gets the", system.display());
+    assert!(out.starts_with(&told), "{out}");
+}
+
+/// The loader searches in the RUNPATH of the library that calls dlopen.
+#[test]
+fn a_library_loads_others_from_its_own_runpath() {
+    let script = r#"
+        mkdir plugins
+        echo 'int plugin(void) { return 7; }' > plugin.c
+        cc -shared -fPIC -o plugins/libplugin.so plugin.c
+        cat > host.c << 'end'
+#include <dlfcn.h>
+int host(void)
+{
+	void *plugin = dlopen("libplugin.so", RTLD_NOW);
+	return plugin ? ((int (*)(void))dlsym(plugin, "plugin"))() : 1;
+}
+end
+        cc -shared -fPIC -o libhost.so host.c -ldl -Wl,--enable-new-dtags,-rpath,'$ORIGIN/plugins'
+        echo 'int host(void); int main(void) { return host(); }' > main.c
+        cc -o main main.c -L. -lhost -Wl,-rpath,'$ORIGIN'
+        set +e
+        $RXE run -- ./main
+        echo $?
+    "#;
+    let Some(out) = alone("RUNPATH", "cc", script) else { return };
+    assert_eq!(out, "7\n");
+}
+
 #[test]
 fn a_wheel_with_a_copy_of_the_library_under_another_name() {
     let test = "a private copy of libibverbs";

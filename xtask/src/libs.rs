@@ -13,6 +13,8 @@ use object::Object;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,9 +35,14 @@ pub fn build(bin: &Path) -> Result<Vec<PathBuf>> {
     build_with(bin, "cc", &[])
 }
 
-/// The file names of the libraries.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    LIBRARIES.into_iter().map(|(_, soname, _)| soname)
+/// The file names of the libraries, and of the links to them.
+pub fn names() -> impl Iterator<Item = (&'static str, String)> {
+    LIBRARIES.into_iter().map(|(name, soname, _)| (soname, link(name)))
+}
+
+/// The name without a version, which some programs ask for.
+fn link(name: &str) -> String {
+    format!("{name}.so")
 }
 
 /// As [`build`], with this compiler and more options for it.
@@ -61,6 +68,13 @@ pub fn build_with(bin: &Path, compiler: &str, options: &[String]) -> Result<Vec<
                 fs::rename(from, &to).map_err(failed)?;
             }
             made.push(dir.join(soname));
+            let to = dir.join(link(name));
+            match symlink(soname, &to) {
+                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(Error::Failed(format!("{}: {e}", to.display())));
+                }
+                _ => {}
+            }
         }
     }
     Ok(made)

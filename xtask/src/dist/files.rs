@@ -38,6 +38,7 @@ pub fn files(bin: &Path, source: &Path, arch: &Arch, root: Option<&Path>) -> Res
         let versioned = bin.join(libs::DIRECTORY).join(library);
         if versioned.exists() {
             tree.file(&format!("lib/rxe/{}/{library}", libs::DIRECTORY), read(&versioned)?);
+            tree.link(&format!("lib/rxe/{}/{link}", libs::DIRECTORY), library);
         }
     }
     for (path, program) in EXTCAP {
