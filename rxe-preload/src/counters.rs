@@ -4,25 +4,39 @@
 //! They are the sums over the processes of this user that have the device open in this network. All of a
 //! device are written at once, into files that replace the old ones. What the tree has in these places says
 //! which counters there are.
+//!
+//! A file of sysfs has a new value when it is read again from its beginning, so programs keep counters open.
+//! Here an open file is the old one. So the functions that read are defined here, too, and write the new value
+//! into it first. Only this process has that file open, or those that it has inherited it from.
+//!
+//! Invariant: until the program has looked at a counter, reading costs the look at one variable.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, c_int, c_void};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, io, process};
 
 use parking_lot::Mutex;
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat};
 use rxe_net::report::network_namespace;
+use rxe_verbs::device::sysfs;
 use rxe_verbs::report::{PORT_COUNTERS, port_counters};
+
+use crate::ffi::set_errno;
 
 /// How long values are taken for present: what kernels say in `hw_counters/lifespan`.
 const LIFESPAN: Duration = Duration::from_millis(10);
 /// How long other processes may take to answer.
 const TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The device whose values were last written, and when.
-static LAST: Mutex<Option<(String, Instant)>> = Mutex::new(None);
+/// The directory whose values were last written, and when.
+static LAST: Mutex<Option<(PathBuf, Instant)>> = Mutex::new(None);
+
+/// Whether the program has looked at a counter.
+static ANY: AtomicBool = AtomicBool::new(false);
 
 /// A file with the present value, if this path below the tree is that of a counter.
 pub(crate) fn current(tree: &[u8], below: &[u8]) -> Option<PathBuf> {
@@ -33,20 +47,128 @@ pub(crate) fn current(tree: &[u8], below: &[u8]) -> Option<PathBuf> {
     if !FileType::from_raw_mode(shown.st_mode).is_dir() {
         return None;
     }
+    ANY.store(true, Ordering::Relaxed);
+    let file = updated(tree, device).ok()?.join(counter);
+    file.is_file().then_some(file)
+}
+
+/// Updates the values of a device. Returns the directory with them.
+fn updated(tree: &Path, device: &str) -> io::Result<PathBuf> {
     // Programs in other networks may use the same tree.
-    let files = tree.join("counters").join(network_namespace()).join(device);
+    let files = tree.join(COUNTERS).join(network_namespace()).join(device);
     // If another thread is at it, the values are a moment old; so they are if the process was forked then.
     if let Some(mut last) = LAST.try_lock()
-        && !last.as_ref().is_some_and(|(name, at)| name == device && at.elapsed() < LIFESPAN)
+        && !last.as_ref().is_some_and(|(of, at)| *of == files && at.elapsed() < LIFESPAN)
     {
         // The device may have another name for programs.
         let own = fs::read_to_string(tree.join("names").join(device)).ok();
         let own = own.as_deref().map_or(device, str::trim_end);
-        write(&files, &port_counters(own, TIMEOUT)).ok()?;
-        *last = Some((device.to_owned(), Instant::now()));
+        write(&files, &port_counters(own, TIMEOUT))?;
+        *last = Some((files.clone(), Instant::now()));
     }
-    let file = files.join(counter);
-    file.is_file().then_some(file)
+    Ok(files)
+}
+
+/// The directory of the counters in a tree.
+const COUNTERS: &str = "counters";
+/// The digits of the largest value, and a newline.
+const LONGEST: usize = 21;
+
+/// Writes the present value into an open file, if it is that of a counter and about to be read from its
+/// beginning: at `offset` or, without one, where the descriptor stands.
+fn update_open(fd: c_int, offset: Option<i64>) {
+    if offset.is_some_and(|offset| offset != 0) || fd < 0 {
+        return;
+    }
+    // SAFETY: it is used for these calls only, and the program may not close it during its own.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    let is_small = |stat: &Stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+            && usize::try_from(stat.st_size).is_ok_and(|size| size <= LONGEST)
+    };
+    if !rustix::fs::fstat(file).is_ok_and(|stat| is_small(&stat))
+        || offset.is_none() && rustix::fs::seek(file, SeekFrom::Current(0)) != Ok(0)
+    {
+        return;
+    }
+    let link = format!("/proc/self/fd/{fd}");
+    let Ok(path) = rustix::fs::readlink(&link, Vec::new()) else { return };
+    let Some((tree, device, counter)) = path.to_str().ok().and_then(counter_file) else { return };
+    let _ = update(&link, Path::new(tree), device, counter);
+}
+
+/// Copies the present value into the file that `link` leads to.
+fn update(link: &str, tree: &Path, device: &str, counter: &str) -> io::Result<()> {
+    let file = updated(tree, device)?.join(counter);
+    // By direct system calls: the C library's functions would come back here.
+    let open = |path: &Path, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
+    let mut value = [0; LONGEST];
+    let new = open(&file, OFlags::RDONLY)?;
+    // The program has opened it for reading only.
+    let kept = open(Path::new(link), OFlags::WRONLY)?;
+    if rustix::fs::fstat(&new)?.st_ino == rustix::fs::fstat(&kept)?.st_ino {
+        return Ok(());
+    }
+    let length = rustix::io::read(&new, &mut value)?;
+    rustix::io::pwrite(&kept, &value[..length], 0)?;
+    // The value may be shorter than before.
+    rustix::fs::ftruncate(&kept, length as u64)?;
+    Ok(())
+}
+
+/// Takes the path of a counter's file apart: the tree, the device, and what is behind that.
+fn counter_file(path: &str) -> Option<(&str, &str, &str)> {
+    // A newer file has taken its place.
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    let (tree, below) = path.split_once(&format!("/{COUNTERS}/{}/", network_namespace()))?;
+    let (device, counter) = below.split_once('/')?;
+    let (directory, name) = counter.split_once('/')?;
+    let name = PORT_COUNTERS.contains(&(directory, name)).then_some(counter)?;
+    sysfs::is_tree(Path::new(tree)).then_some((tree, device, name))
+}
+
+/// Defines functions of the C library that read from a descriptor, at `at` or where that stands.
+macro_rules! hooks {
+    ($(fn $name:ident(fd $(, $argument:ident: $type:ty)*) at $at:expr;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C-unwind" fn $name(fd: c_int $(, $argument: $type)*) -> isize {
+                type Function = unsafe extern "C-unwind" fn(c_int $(, $type)*) -> isize;
+                let Some(next) = behind::$name.get() else {
+                    set_errno(libc::ENOSYS);
+                    return -1;
+                };
+                // SAFETY: the C library's function of this name, which has this type.
+                let next: Function = unsafe { std::mem::transmute(next) };
+                if ANY.load(Ordering::Relaxed) {
+                    update_open(fd, $at);
+                }
+                // SAFETY: the caller's arguments.
+                unsafe { next(fd $(, $argument)*) }
+            }
+        )*
+
+        /// The C library's functions behind ours.
+        #[allow(non_upper_case_globals, reason = "each has the name of its function")]
+        mod behind {
+            use crate::next::Next;
+            $(pub(super) static $name: Next = Next::named(concat!(stringify!($name), "\0"));)*
+        }
+
+        /// Finds the C library's functions: at load, so that no signal handler has to.
+        pub(crate) fn resolve() {
+            $(behind::$name.get();)*
+        }
+    };
+}
+
+hooks! {
+    fn read(fd, buf: *mut c_void, count: usize) at None;
+    fn __read_chk(fd, buf: *mut c_void, count: usize, room: usize) at None;
+    fn pread(fd, buf: *mut c_void, count: usize, offset: i64) at Some(offset);
+    fn pread64(fd, buf: *mut c_void, count: usize, offset: i64) at Some(offset);
+    fn __pread_chk(fd, buf: *mut c_void, count: usize, offset: i64, room: usize) at Some(offset);
+    fn __pread64_chk(fd, buf: *mut c_void, count: usize, offset: i64, room: usize) at Some(offset);
 }
 
 fn write(files: &Path, values: &[u64]) -> io::Result<()> {
@@ -71,6 +193,22 @@ fn counter(below: &[u8]) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_open_counter_is_known_by_its_path() {
+        let files = format!("/run/rxe/sys-0/counters/{}/rxe_lo", network_namespace());
+        let sent = format!("{files}/hw_counters/sent_pkts");
+        let expected = Some(("/run/rxe/sys-0", "rxe_lo", "hw_counters/sent_pkts"));
+        assert_eq!(counter_file(&sent), expected);
+        assert_eq!(counter_file(&format!("{sent} (deleted)")), expected);
+        for other in [
+            format!("{files}/hw_counters/other"),
+            sent.replace("sys-0", "etc"),
+            sent.replace(&network_namespace(), "no"),
+        ] {
+            assert_eq!(counter_file(&other), None, "{other}");
+        }
+    }
 
     #[test]
     fn only_counters_are_asked_for() {

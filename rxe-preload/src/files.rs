@@ -1,9 +1,9 @@
 //! The files of a kernel device that some programs read: those in `/sys/class/infiniband`,
 //! `/sys/class/infiniband_verbs` and `/dev/infiniband`, and `infiniband` below other devices in `/sys`.
 //!
-//! `rxe run` writes such a tree for the present devices and names it in `RXE_SYSFS`. The functions by
-//! which programs use files are defined here, and redirect these paths to the tree. Every other path
-//! goes to the C library unchanged. Counters get their present values first ([`counters`]).
+//! A [`tree`] has such files. The functions by which programs use files are defined here, and redirect these
+//! paths to it. Every other path goes to the C library unchanged. Counters get their present values first
+//! ([`counters`]).
 //!
 //! Invariant: any other path costs a comparison of a few bytes and no allocation, because memory
 //! allocators open files too.
@@ -14,26 +14,12 @@
 //! passed like a fixed one.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
-use std::sync::LazyLock;
+use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::FileType;
 use rxe_verbs::device::Identity;
 
 use crate::ffi::set_errno;
-use crate::{config, counters, host, stderr};
-
-/// The tree.
-static TREE: LazyLock<Option<Vec<u8>>> = LazyLock::new(|| {
-    let tree = config::var("RXE_SYSFS")?;
-    // By a direct system call: the C library's functions would come back here.
-    let found = rustix::fs::stat(tree.as_str());
-    if !found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir()) {
-        stderr::line(&format!(
-            "RXE_SYSFS={tree} is no directory: leave it to `rxe run` or to `rxe env`, which make it"
-        ));
-    }
-    Some(tree.into_bytes())
-});
+use crate::{counters, host, tree};
 
 /// The part of a path that is below the tree: the files of devices in `/dev` and `/sys`. Below a PCI or
 /// network device in `/sys`, these are of the host's devices, which the tree does not have.
@@ -64,11 +50,12 @@ unsafe fn redirect(path: *const c_char) -> Option<CString> {
     if host::is_looking() {
         return None;
     }
-    let tree = TREE.as_ref()?;
+    let tree = tree::current()?;
+    let tree = tree.as_os_str().as_bytes();
     if let Some(current) = counters::current(tree, below) {
         return CString::new(current.into_os_string().into_encoded_bytes()).ok();
     }
-    let path = CString::new([tree.as_slice(), below].concat()).ok()?;
+    let path = CString::new([tree, below].concat()).ok()?;
     // What the tree does not have may be of the host's devices.
     (!host::is_wanted() || rustix::fs::lstat(&*path).is_ok()).then_some(path)
 }
@@ -100,13 +87,7 @@ macro_rules! hooks {
         #[allow(non_upper_case_globals, reason = "each has the name of its function")]
         mod behind {
             use crate::next::Next;
-            $(pub(super) static $name: Next = {
-                let name = concat!(stringify!($name), "\0");
-                match std::ffi::CStr::from_bytes_with_nul(name.as_bytes()) {
-                    Ok(name) => Next::new(name),
-                    Err(_) => panic!("a name without a NUL"),
-                }
-            };)*
+            $(pub(super) static $name: Next = Next::named(concat!(stringify!($name), "\0"));)*
         }
 
         /// Finds the C library's functions: at load, so that no signal handler has to.

@@ -13,7 +13,8 @@
 //! - `faults`: what the faults that `rxe run --fault` asks for did.
 //! - `dlopen`: libibverbs and librdmacm, for programs that load them by themselves.
 //! - `exits`: calls that end a process.
-//! - `files`: what a kernel device shows in sysfs and `/dev`.
+//! - `files`: what a kernel device shows in sysfs and `/dev`; `tree` has these files.
+//! - `golang`: programs in Go, which read files by system calls of their own.
 //! - `host`: the system's own libibverbs, for the host's devices beside ours.
 //! - `netlink`: what a kernel answers over `NETLINK_RDMA`.
 //! - `liveness`: threads that wait in an object while another thread destroys it.
@@ -41,6 +42,7 @@ mod fault_guard;
 mod faults;
 mod ffi;
 mod files;
+mod golang;
 mod host;
 mod ibverbs;
 mod liveness;
@@ -50,3 +52,4 @@ mod next;
 mod panics;
 mod rdmacm;
 mod stderr;
+mod tree;

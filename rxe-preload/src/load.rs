@@ -1,6 +1,6 @@
 //! What happens when this library is loaded.
 
-use crate::{fault_guard, files, netlink, panics};
+use crate::{counters, dlopen, fault_guard, files, golang, netlink, panics};
 
 /// The loader calls this before the program starts.
 #[used]
@@ -8,10 +8,13 @@ use crate::{fault_guard, files, netlink, panics};
 static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
+    counters::resolve();
+    dlopen::resolve();
     fault_guard::resolve();
     files::resolve();
     netlink::resolve();
     if !cfg!(test) {
         panics::install();
+        golang::check();
     }
 }

@@ -18,6 +18,14 @@ impl Next {
         Self { name, found: AtomicPtr::new(ptr::null_mut()) }
     }
 
+    /// The function of this name, which ends with a NUL.
+    pub(crate) const fn named(name: &'static str) -> Self {
+        match CStr::from_bytes_with_nul(name.as_bytes()) {
+            Ok(name) => Self::new(name),
+            Err(_) => panic!("a name without a NUL"),
+        }
+    }
+
     /// Its address, if the C library has it.
     pub(crate) fn get(&self) -> Option<*mut c_void> {
         let mut found = self.found.load(Ordering::Relaxed);

@@ -17,6 +17,7 @@ mod reporter;
 mod resources;
 mod shards;
 mod source_port;
+pub mod sysfs;
 mod tentative;
 mod wire;
 

@@ -9,10 +9,10 @@ use clap::ValueEnum;
 use clap::builder::TypedValueParser;
 use rustix::fs::{Access, access};
 use rxe_net::{BackendKind, OneCopy};
-use rxe_verbs::device::Identity;
+use rxe_verbs::device::{Identity, sysfs};
 use rxe_verbs::{DeviceInfo, OpenOptions, SourcePortPolicy};
 
-use super::{library, sysfs};
+use super::{library, own_path, rdma};
 use crate::common::{Error, FaultArgs, check_capture, print_error};
 
 /// The variable with the libraries that the loader loads before a program's own.
@@ -160,7 +160,8 @@ impl Settings {
             }
             variables.push(("RXE_HOST_DEVICES", "on".into()));
         }
-        match sysfs::tree(&shown, identity, host) {
+        let programs = [("rdma", rdma::wrapper(&own_path()?))];
+        match sysfs::tree(&shown, identity, host, &programs) {
             Ok(tree) => {
                 // Without PATH, programs are searched in default directories; setting it would replace
                 // those.
@@ -171,7 +172,11 @@ impl Settings {
                 variables.push(("RXE_SYSFS", tree.into()));
             }
             // Most programs only use the verbs.
-            Err(error) => print_error(&error),
+            Err(e) => {
+                print_error(&format!(
+                    "programs that read /sys/class/infiniband find no device there: {e}"
+                ));
+            }
         }
         if let Some(path) = pcap {
             variables.push(("RXE_PCAP", path.into()));

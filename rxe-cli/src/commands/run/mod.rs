@@ -4,7 +4,7 @@ mod embedded;
 mod environment;
 pub(super) mod library;
 mod program;
-mod sysfs;
+mod rdma;
 
 use std::env;
 use std::ffi::{OsStr, OsString};

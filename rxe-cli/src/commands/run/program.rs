@@ -187,7 +187,8 @@ fn judge<'f, R: ReadRef<'f>>(file: R) -> Verdict {
     match loader(elf, file) {
         None => Verdict::Bad(
             "is statically linked".into(),
-            "nothing can be preloaded into such a program: link it dynamically",
+            "nothing can be preloaded into such a program: link it dynamically (Go: CGO_ENABLED=1), or, if it \
+             only reads files in /sys, let it read them in the directory that `rxe env` prints as RXE_SYSFS",
         ),
         Some(loader) if loader.contains("ld-musl") => Verdict::Bad(
             format!("is linked with musl ({loader})"),

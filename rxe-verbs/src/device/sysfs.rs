@@ -1,88 +1,55 @@
 //! Writes the files of a kernel device in sysfs and `/dev` as a tree, to which the preloaded library
 //! redirects programs.
 //!
-//! The name of a tree is a hash of its contents, and these are never changed. Programs that are started
-//! with the same devices share one. The library puts the present values of counters beside them.
+//! The name of a tree is a hash of its contents, and these are never changed. Programs that see the same
+//! devices share one; where devices have changed since, the library goes on with another. It puts the present
+//! values of counters beside them.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use std::{io, process};
 
-use rxe_verbs::DeviceInfo;
-use rxe_verbs::device::Identity;
-use rxe_verbs::device::links::runtime_dir;
-use rxe_verbs::report::PORT_COUNTERS;
+use super::links::runtime_dir;
+use super::{DeviceInfo, Identity};
+use crate::os::random_u32;
+use crate::report::PORT_COUNTERS;
 
-use super::own_path;
-use crate::common::Error;
-
-/// The tree for these devices, and with `host` also for the host's own.
-pub(super) fn tree(
+/// Writes the tree for these devices, and with `host` also for the host's own. `programs` are executable
+/// files, with their names and texts, for [`programs`]. Returns its path.
+///
+/// # Errors
+/// No directory for it can be written to.
+pub fn tree(
     devices: &[DeviceInfo],
     identity: Option<Identity>,
     host: bool,
-) -> Result<PathBuf, Error> {
-    let rdma = rdma_wrapper(&own_path()?);
+    programs: &[(&str, String)],
+) -> io::Result<PathBuf> {
     let first = if host { DeviceInfo::FIRST_BESIDE_HOST } else { 0 };
     let mut files = files(devices, identity, first);
     if host {
         add_host(&mut files, Path::new("/"));
     }
-    files.push((RDMA.into(), rdma));
-    runtime_dir()
-        .and_then(|root| write(&root, &files))
-        .map_err(|e| Error::new("programs that read /sys/class/infiniband find no device there", e))
+    let programs = programs.iter();
+    files.extend(programs.map(|(name, text)| (format!("{PROGRAMS}{name}"), text.clone())));
+    write(&runtime_dir()?, &files)
 }
 
 /// The directory of a tree with programs that are found before the system's.
-pub(super) fn programs(tree: &Path) -> PathBuf {
-    tree.join(RDMA).parent().map(PathBuf::from).unwrap_or_default()
+pub fn programs(tree: &Path) -> PathBuf {
+    tree.join(PROGRAMS)
 }
 
-/// The command that programs run to list links (`rdma link show -j`).
-const RDMA: &str = "bin/rdma";
-
-/// The text of `rdma`. It runs the system's `rdma`, which asks the library over `NETLINK_RDMA`. On a system
-/// without one it lists links itself. Options may also come before `link`.
-fn rdma_wrapper(rxe: &Path) -> String {
-    let rxe = rxe.to_string_lossy().replace('\'', r"'\''");
-    format!(
-        r#"#!/bin/sh
-PATH=${{PATH#"${{0%/*}}":}}
-if command -v rdma > /dev/null; then
-    exec rdma "$@"
-fi
-object=
-for word do
-    case $word in
-        -*) ;;
-        *) object=$word; break ;;
-    esac
-done
-case $object in
-    l | li | lin | link) ;;
-    *)
-        echo "rxe: the system has no rdma (iproute2); rxe itself has \`rdma link\`" >&2
-        exit 127
-        ;;
-esac
-left=$#
-while [ "$left" -gt 0 ]; do
-    if [ "$1" = "$object" ]; then
-        object=
-    else
-        set -- "$@" "$1"
-    fi
-    shift
-    left=$((left - 1))
-done
-exec '{rxe}' link --offered --only "$RXE_DEVICE" "$@"
-"#
-    )
+/// Whether a path is that of a tree, and not of a directory that the user has made.
+pub fn is_tree(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(TREE))
 }
+
+/// The files below this are executable.
+const PROGRAMS: &str = "bin/";
 
 /// Paths and texts.
 type Files = Vec<(String, String)>;
@@ -105,11 +72,11 @@ fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
         let _ = File::open(&done).and_then(|dir| dir.set_modified(SystemTime::now()));
         return Ok(done);
     }
-    let mut builder = tempfile::Builder::new();
+    let new = root.join(format!("{NEW}{}-{:08x}", process::id(), random_u32().unwrap_or(0)));
     // Programs of other users may read it, where they may enter `root`.
-    let new = builder.prefix(NEW).permissions(Permissions::from_mode(0o755)).tempdir_in(root)?;
+    DirBuilder::new().mode(0o755).create(&new)?;
     for (name, text) in files {
-        let path = new.path().join(name);
+        let path = new.join(name);
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir)?;
         }
@@ -119,17 +86,16 @@ fn write(root: &Path, files: &Files) -> io::Result<PathBuf> {
             symlink("/dev/null", path)?;
         } else {
             fs::write(&path, text)?;
-            if name == RDMA {
+            if name.starts_with(PROGRAMS) {
                 fs::set_permissions(path, Permissions::from_mode(0o755))?;
             }
         }
     }
-    match fs::rename(new.path(), &done) {
-        Ok(()) => drop(new.keep()),
+    fs::rename(&new, &done).or_else(|e| {
+        let _ = fs::remove_dir_all(&new);
         // Another process was faster.
-        Err(_) if done.is_dir() => {}
-        Err(e) => return Err(e),
-    }
+        if done.is_dir() { Ok(()) } else { Err(e) }
+    })?;
     Ok(done)
 }
 
@@ -294,7 +260,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let files = vec![("a/link".to_owned(), format!("{LINK}/dev/null\n"))];
         // Of a process that had this one's number.
-        let left = root.path().join(format!("new-{}", std::process::id()));
+        let left = root.path().join(format!("new-{}", process::id()));
         fs::create_dir_all(left.join("a")).unwrap();
         symlink("/dev/null", left.join("a/link")).unwrap();
         write(root.path(), &files).unwrap();

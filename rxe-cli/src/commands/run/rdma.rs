@@ -1,0 +1,42 @@
+//! The command `rdma` of programs that run under `rxe run`.
+
+use std::path::Path;
+
+/// The text of `rdma`. It runs the system's `rdma`, which asks the library over `NETLINK_RDMA`. On a system
+/// without one it lists links itself. Options may also come before `link`.
+pub(super) fn wrapper(rxe: &Path) -> String {
+    let rxe = rxe.to_string_lossy().replace('\'', r"'\''");
+    format!(
+        r#"#!/bin/sh
+PATH=${{PATH#"${{0%/*}}":}}
+if command -v rdma > /dev/null; then
+    exec rdma "$@"
+fi
+object=
+for word do
+    case $word in
+        -*) ;;
+        *) object=$word; break ;;
+    esac
+done
+case $object in
+    l | li | lin | link) ;;
+    *)
+        echo "rxe: the system has no rdma (iproute2); rxe itself has \`rdma link\`" >&2
+        exit 127
+        ;;
+esac
+left=$#
+while [ "$left" -gt 0 ]; do
+    if [ "$1" = "$object" ]; then
+        object=
+    else
+        set -- "$@" "$1"
+    fi
+    shift
+    left=$((left - 1))
+done
+exec '{rxe}' link --offered --only "$RXE_DEVICE" "$@"
+"#
+    )
+}
