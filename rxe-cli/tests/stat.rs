@@ -16,7 +16,7 @@ use rxe_verbs::{Access, CompletionQueue, ConnectOptions, Device, MemoryRegion, Q
 use serde_json::Value;
 
 mod util;
-use util::{Dir, LOOPBACK, RXE, in_namespace};
+use util::{Dir, LOOPBACK, RXE, VETH, in_namespace};
 
 /// `rxe` with these words, and those that make it show this process only.
 fn rxe(words: &str) -> Output {
@@ -184,6 +184,45 @@ fn a_watcher_of_nothing_is_told_so() {
     assert_eq!(fs::read_to_string(dir.file("piped")).unwrap().trim_end(), says);
     let terminal = fs::read_to_string(dir.file("terminal")).unwrap();
     assert!(terminal.contains(&format!("\x1b[H\x1b[J{says}\r\n")), "{terminal:?}");
+}
+
+/// Two networks may have devices of one name.
+#[test]
+fn devices_of_other_networks_come_with_the_number_of_theirs() {
+    let script = r#"
+        far=$(ip netns exec far stat -Lc %i /proc/self/ns/net)
+        "$RXE" pingpong -d rxe_lo -g 0 -p 18701 > near.log 2>&1 & near=$!
+        ip netns exec far "$RXE" pingpong -d rxe_lo -g 0 -p 18702 > far.log 2>&1 & other=$!
+        tries=0
+        until [ "$("$RXE" resource show ctx 2> /dev/null | grep -c rxe_lo)" = 2 ]; do
+            tries=$((tries + 1))
+            [ $tries -lt 600 ]
+            sleep 0.1
+        done
+        "$RXE" resource show ctx | awk '{ print $1, $2 }' | sort
+        "$RXE" resource show ctx --of $near | head -n 1 | tr -s " "
+        "$RXE" stat | grep namespace
+        "$RXE" stat --json | grep -o '"netns"' | wc -l
+        kill $near $other
+        echo "rxe_lo $(stat -Lc %i /proc/self/ns/net)"
+        echo "rxe_lo $far"
+        echo "  network namespace $far"
+    "#;
+    let dir = Dir::new();
+    let test = "devices_of_other_networks_come_with_the_number_of_theirs";
+    let setup = format!("mount -t tmpfs none /dev/shm\n{VETH}");
+    let Some(out) = in_namespace(test, &setup, script, &dir.file("")) else { return };
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{out:?}");
+    let [head, a, b, alone, namespace, count, near, far, other] =
+        text.lines().collect::<Vec<_>>()[..]
+    else {
+        panic!("{text}")
+    };
+    assert_eq!((head, alone, count), ("dev netns", "dev pid comm", "2"), "{text}");
+    let mut networks = [near, far];
+    networks.sort_unstable();
+    assert_eq!(([a, b], namespace), (networks, other), "{text}");
 }
 
 /// `rxe stat --watch | head -1` ends, also if there is nothing to be shown.

@@ -148,7 +148,10 @@ fn details(running: &[Running]) -> String {
         for record in device.records() {
             let mut line = format!("dev {}", device.device());
             let (pid, comm) = (device.pid_text(), device.comm.as_str());
-            let all = record.fields().chain([("pid", pid.as_str()), ("comm", comm)]);
+            let network = device.other_network().map(|netns| netns.to_string());
+            let network = network.as_deref().map(|netns| ("netns", netns));
+            let process = network.into_iter().chain([("pid", pid.as_str()), ("comm", comm)]);
+            let all = record.fields().chain(process);
             for (name, value) in all {
                 let field = format!(" {name} {value}");
                 if line.len() + field.len() > WIDTH {

@@ -1,6 +1,8 @@
 //! The processes that have devices open, and what they say of them.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use rxe_net::{process_is_stopped, process_name};
 use rxe_verbs::device::{DeviceError, DeviceInfo};
@@ -27,6 +29,8 @@ pub(crate) struct Running {
     /// The name of its program.
     pub(crate) comm: String,
     uid: u32,
+    /// The number of its network namespace, as `lsns` has it; `None` if that may not be looked at.
+    netns: Option<u64>,
     report: DeviceReport,
 }
 
@@ -54,7 +58,8 @@ impl Which {
                 Err(silence) => notices.push(no_answer(report.pid, silence)),
                 Ok(_) => {
                     let (pid, uid) = (report.pid, report.uid);
-                    let device = Running { pid, comm, uid, report };
+                    let netns = pid.and_then(network_of);
+                    let device = Running { pid, comm, uid, netns, report };
                     open.insert(device.device().to_owned());
                     if wanted.is_empty() || wanted.iter().any(|name| name.is_of(&device)) {
                         found.push(device);
@@ -140,6 +145,11 @@ impl Running {
         self.pid.map_or("?".into(), |pid| pid.to_string())
     }
 
+    /// The number of its network namespace, if that is not this process's.
+    pub(crate) fn other_network(&self) -> Option<u64> {
+        self.netns.filter(|netns| network_of(std::process::id()).is_some_and(|own| own != *netns))
+    }
+
     /// What it said.
     pub(crate) fn records(&self) -> &[Record] {
         self.report.objects()
@@ -174,6 +184,7 @@ impl Running {
         map.insert("pid".into(), self.pid.into());
         map.insert("comm".into(), self.comm.as_str().into());
         map.insert("uid".into(), self.uid.into());
+        map.insert("netns".into(), self.netns.into());
         map
     }
 }
@@ -187,16 +198,21 @@ pub(crate) fn fields_json(record: &Record) -> Map<String, Value> {
 /// A column: the field of the records, and how it is aligned. The heading is the field's name.
 pub(crate) type Column = (&'static str, Align);
 
-/// The records of all devices, a line each, with the device in front and the process behind.
+/// The records of all devices, a line each, with the device in front and the process behind. Where a process
+/// is in another network namespace than this one, all have theirs.
 pub(crate) fn table(running: &[Running], columns: &[Column]) -> String {
+    let networks = running.iter().any(|device| device.other_network().is_some());
     let heads = ["dev"].into_iter().chain(columns.iter().map(|(name, _)| *name));
-    let mut rows: Vec<Vec<String>> =
-        vec![heads.chain(["pid", "comm"]).map(str::to_owned).collect()];
+    let heads = heads.chain(networks.then_some("netns")).chain(["pid", "comm"]);
+    let mut rows: Vec<Vec<String>> = vec![heads.map(str::to_owned).collect()];
     for device in running {
         for record in device.records() {
             let field = |(name, _): &Column| record.get(name).unwrap_or("-").to_owned();
             let mut row = vec![device.device().to_owned()];
             row.extend(columns.iter().map(field));
+            row.extend(
+                networks.then(|| device.netns.map_or("?".into(), |netns| netns.to_string())),
+            );
             row.extend([device.pid_text(), device.comm.clone()]);
             rows.push(row);
         }
@@ -204,6 +220,7 @@ pub(crate) fn table(running: &[Running], columns: &[Column]) -> String {
     let aligns: Vec<_> = [Align::Left]
         .into_iter()
         .chain(columns.iter().map(|(_, align)| *align))
+        .chain(networks.then_some(Align::Right))
         .chain([Align::Right, Align::Left])
         .collect();
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
@@ -219,6 +236,11 @@ pub(crate) fn table(running: &[Running], columns: &[Column]) -> String {
         line.trim_end().to_owned() + "\n"
     };
     rows.iter().map(line).collect()
+}
+
+/// The number of a process's network namespace.
+fn network_of(pid: u32) -> Option<u64> {
+    Some(fs::metadata(format!("/proc/{pid}/ns/net")).ok()?.ino())
 }
 
 /// The name of a process's program; empty if the process is not visible here.

@@ -36,8 +36,10 @@ pub(super) fn rates(running: &[Running], before: &[Running], time: Duration) -> 
 }
 
 fn heading(device: &Running) -> String {
+    let network = device.other_network();
+    let network = network.map_or(String::new(), |netns| format!("  network namespace {netns}\n"));
     format!(
-        "{}  pid {} ({})  netdev {}  backend {}\n",
+        "{}  pid {} ({})  netdev {}  backend {}\n{network}",
         device.device(),
         device.pid_text(),
         device.comm,
