@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Where, alone, both};
+use std::fs;
+
+use common::{Where, alone, both, with_libraries};
 use xtask::c::Compiled;
 use xtask::or_skip;
 
@@ -18,6 +20,24 @@ fn valgrind_finds_nothing_in_a_program_without_mistakes() {
         assert!(!out.contains("=="), "{place:?}: {out}");
         assert_eq!(out.matches("100 iters").count(), 2, "{place:?}: {out}");
     }
+}
+
+/// Suites run valgrind with its own kinds of leaks, which include blocks that are in use and reached by a
+/// pointer to their middle.
+#[test]
+fn valgrind_counts_no_block_of_the_library_as_lost() {
+    let Some(c) = or_skip(Compiled::linked(&["tests/c/freed.c"], &["-libverbs"])) else { return };
+    let bin = with_libraries();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../rxe-preload/valgrind.supp");
+    fs::copy(source, bin.0.join("valgrind.supp")).unwrap();
+    let script = format!(
+        "VALGRIND_OPTS=--error-exitcode=9 timeout 120 {} run -- valgrind --quiet --leak-check=full {} \
+            rxe_veth0 right 2>&1 || echo \"exit code $?\"",
+        bin.0.join("rxe").display(),
+        c.path("tests/c/freed.c").display()
+    );
+    let Some(out) = alone("leaks", "valgrind", &script) else { return };
+    assert_eq!(out, "done\n");
 }
 
 #[test]

@@ -55,6 +55,7 @@ fn an_installed_copy_works_without_the_checkout() {
     for path in [
         "bin/rxe",
         "lib/rxe/librxe_preload.so",
+        "lib/rxe/valgrind.supp",
         "lib/wireshark/extcap/rxe-extcap",
         "share/bash-completion/completions/rxe",
         "share/man/man1/rxe-run.1.gz",

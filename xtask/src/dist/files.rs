@@ -34,7 +34,8 @@ pub fn files(bin: &Path, source: &Path, arch: &Arch, root: Option<&Path>) -> Res
     let mut tree = Tree::default();
     tree.program("bin/rxe", read(&bin.join("rxe"))?);
     tree.file("lib/rxe/librxe_preload.so", read(&bin.join("librxe_preload.so"))?);
-    for library in libs::names() {
+    tree.file("lib/rxe/valgrind.supp", read(&source.join("rxe-preload/valgrind.supp"))?);
+    for (library, link) in libs::names() {
         let versioned = bin.join(libs::DIRECTORY).join(library);
         if versioned.exists() {
             tree.file(&format!("lib/rxe/{}/{library}", libs::DIRECTORY), read(&versioned)?);

@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf, absolute};
+use std::{io, iter};
 
 use clap::ValueEnum;
 use clap::builder::TypedValueParser;
@@ -17,6 +18,9 @@ use crate::common::{Error, FaultArgs, check_capture, print_error};
 
 /// The variable with the libraries that the loader loads before a program's own.
 pub(super) const PRELOAD: &str = "LD_PRELOAD";
+
+/// The variable with options that valgrind reads before those of its command line.
+const VALGRIND: &str = "VALGRIND_OPTS";
 
 /// The options that set these variables.
 #[derive(clap::Args)]
@@ -108,6 +112,13 @@ impl Settings {
         if let Some(dir) = library::versioned(&library) {
             let path = in_front_of(dir.as_os_str(), "LD_LIBRARY_PATH", &[':']);
             variables.push(("LD_LIBRARY_PATH", path));
+        }
+        if let Some(file) = library::suppressions(&library) {
+            let option = format!("--suppressions={}", file.display());
+            let own = env::var(VALGRIND).unwrap_or_default();
+            let others = own.split_whitespace().filter(|other| *other != option);
+            let all: Vec<_> = iter::once(option.as_str()).chain(others).collect();
+            variables.push((VALGRIND, all.join(" ").into()));
         }
         if let Some(backend) = self.backend {
             variables.push(("RXE_BACKEND", backend.name().into()));

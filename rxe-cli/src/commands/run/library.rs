@@ -22,6 +22,14 @@ pub(super) fn versioned(library: &Path) -> Option<PathBuf> {
     verbs.exists().then_some(dir)
 }
 
+/// The suppressions for valgrind beside the library, if they are installed and valgrind can be told of them.
+pub(super) fn suppressions(library: &Path) -> Option<PathBuf> {
+    let file = library.with_file_name("valgrind.supp");
+    // Valgrind splits its options at white space.
+    let takes = !file.to_string_lossy().contains(char::is_whitespace);
+    (takes && file.exists()).then_some(file)
+}
+
 /// What to do if they are missing.
 pub(in crate::commands) fn how_to_get_versioned() -> &'static str {
     if embedded::is_inside() {
