@@ -42,10 +42,15 @@ fn doctor_names_the_kernel_s_device(vm: &Vm) {
     };
     let found = kernel_devices();
     assert_eq!(found[0]["status"], "note", "{found:?}");
-    assert_eq!(found[0]["text"], "kernel rxe rxe0 on eth0 uses the same UDP port");
-    let remedy = found[0]["remedy"].as_str().unwrap();
-    let (command, _) = remedy.strip_prefix("`sudo ").unwrap().split_once('`').unwrap();
-    sh(vm, command);
+    let text = "the kernel's rdma_rxe (rxe0, rxe1) holds UDP port 4791 on all addresses";
+    assert_eq!(found[0]["text"], text);
+    let remedy =
+        "`sudo rdma link delete rxe0; sudo rdma link delete rxe1; sudo modprobe -r rdma_rxe`";
+    assert_eq!(found[0]["remedy"], remedy);
+    sh(vm, "rdma link delete rxe0; rdma link delete rxe1");
+    assert_eq!(kernel_devices()[0]["remedy"], "`sudo modprobe -r rdma_rxe`");
+    // The VM has no directory of modules for modprobe.
+    sh(vm, "busybox rmmod rdma_rxe");
     assert!(kernel_devices().iter().all(|f| f["status"] == "ok"));
 }
 

@@ -247,9 +247,10 @@ impl fmt::Display for NetError {
                     ),
                     Some(PortOwner::Hidden) => write!(
                         f,
-                        " by the kernel's rdma_rxe or by a process of root: `sudo rdma link` and \
-                         `sudo ss -ulnp 'sport = {UDP_PORT}'` show which; remove or stop it, or use \
-                         another address"
+                        " by the kernel's rdma_rxe or by a process of root. The module holds the port \
+                         on all addresses, also without a device: `sudo rdma link delete NAME` for \
+                         each device in `sudo rdma link`, then `sudo modprobe -r rdma_rxe`. A process \
+                         is shown by `sudo ss -ulnp 'sport = {UDP_PORT}'`"
                     ),
                     None => write!(
                         f,

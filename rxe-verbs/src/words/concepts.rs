@@ -192,8 +192,8 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t("Path MTU", "路径 MTU（path MTU）"),
         what: t(
-            "The path MTU is the largest payload of a packet: 256, 512, 1024, 2048 or 4096 bytes. It must be the same at both ends, and packets must fit the MTU of every link: the payload and up to 88 bytes of headers.",
-            "路径 MTU 是单个报文载荷的上限：256、512、1024、2048 或 4096 字节。两端必须相同；载荷加上最多 88 字节的报头不能超过沿途每段链路的 MTU。",
+            "The path MTU is the largest payload of a packet: 256, 512, 1024, 2048 or 4096 bytes. It must be the same at both ends, and packets must fit the MTU of every link: the payload and 80 bytes for headers, so a link MTU of 1104 for 1024 and of 4176 for 4096.",
+            "路径 MTU 是单个报文载荷的上限：256、512、1024、2048 或 4096 字节。两端必须相同；载荷加上为报头预留的 80 字节不能超过沿途每段链路的 MTU：1024 需要 1104，4096 需要 4176。",
         ),
         causes: &[
             t(

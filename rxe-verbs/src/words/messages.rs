@@ -143,14 +143,20 @@ pub(super) static ENTRIES: &[Entry] = &[
                 "用户无权打开 /dev/infiniband/uverbs*（硬件和内核 rxe）。",
             ),
             t(
-                "Under `rxe run`: the interface is down or has no usable address, or UDP port 4791 is taken, such as by kernel rxe.",
-                "在 `rxe run` 下：接口已关闭或没有可用地址，或 UDP 4791 端口被占用（例如被内核 rxe）。",
+                "Under `rxe run`: the interface is down or has no usable address, or UDP port 4791 is taken, for example by the kernel's module rdma_rxe.",
+                "在 `rxe run` 下：接口已关闭或没有可用地址，或 UDP 4791 端口被占用（例如被内核模块 rdma_rxe）。",
             ),
         ],
-        remedies: &[t(
-            "Read the line of rxe on standard error. See ip address, and ss -ulpn for port 4791.",
-            "阅读标准错误输出中 rxe 的那一行；用 ip address 查看地址，用 ss -ulpn 查看 4791 端口。",
-        )],
+        remedies: &[
+            t(
+                "Read the line of rxe on standard error. See ip address, and ss -ulpn for port 4791.",
+                "阅读标准错误输出中 rxe 的那一行；用 ip address 查看地址，用 ss -ulpn 查看 4791 端口。",
+            ),
+            t(
+                "If the kernel's module is loaded: sudo rdma link delete rxe0; sudo modprobe -r rdma_rxe.",
+                "如果加载了内核模块：sudo rdma link delete rxe0; sudo modprobe -r rdma_rxe。",
+            ),
+        ],
     },
     Entry {
         id: "connect",

@@ -1,38 +1,37 @@
-//! The kernel's own RDMA devices. Kernel rxe has UDP port 4791 on all addresses of its interface's
-//! network; siw uses TCP.
+//! The kernel's own RDMA devices. `rdma_rxe` holds UDP port 4791 on all addresses; siw uses TCP.
 
 use std::fs;
 use std::path::Path;
-
-use rxe_verbs::device::DeviceInfo;
 
 use super::finding::Finding;
 
 const CHECK: &str = "kernel devices";
 
-pub(super) fn check(offered: &[DeviceInfo]) -> Vec<Finding> {
-    let netdevs: Vec<_> = offered.iter().map(|d| d.interface().name.as_str()).collect();
-    findings(Path::new("/sys/class/infiniband"), &netdevs)
+pub(super) fn check() -> Vec<Finding> {
+    findings(Path::new("/sys/class/infiniband"), Path::new("/sys/module/rdma_rxe").exists())
 }
 
-fn findings(class: &Path, netdevs: &[&str]) -> Vec<Finding> {
+/// What there is in `class`, and whether the module `rdma_rxe` is loaded.
+fn findings(class: &Path, module: bool) -> Vec<Finding> {
     let entries = fs::read_dir(class).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
-    let mut others = Vec::new();
+    // Only devices of rdma_rxe have the file `parent`. It holds the interface's name.
+    let (rxe, others): (Vec<_>, Vec<_>) =
+        names.into_iter().partition(|name| class.join(name).join("parent").exists());
     let mut found = Vec::new();
-    for name in names {
-        // Only kernel rxe has this file. It holds the interface's name.
-        let parent = fs::read_to_string(class.join(&name).join("parent"));
-        let parent = parent.unwrap_or_default();
-        match parent.trim() {
-            netdev if netdevs.contains(&netdev) => {
-                let text = format!("kernel rxe {name} on {netdev} uses the same UDP port");
-                let todo = format!("`sudo rdma link delete {name}`, or use another interface");
-                found.push(Finding::note(CHECK, text, todo));
-            }
-            _ => others.push(name),
-        }
+    let unload = "sudo modprobe -r rdma_rxe";
+    if !rxe.is_empty() {
+        let devices = rxe.join(", ");
+        let text =
+            format!("the kernel's rdma_rxe ({devices}) holds UDP port 4791 on all addresses");
+        let delete: String =
+            rxe.iter().map(|name| format!("sudo rdma link delete {name}; ")).collect();
+        found.push(Finding::note(CHECK, text, format!("`{delete}{unload}`")));
+    } else if module {
+        let text = "the kernel's module rdma_rxe is loaded: many kernels hold UDP port 4791 \
+                    then, also without a device";
+        found.push(Finding::note(CHECK, text, format!("`{unload}`")));
     }
     if !others.is_empty() {
         let text = format!("{}: not shown to programs under `rxe run`", others.join(", "));
@@ -47,8 +46,12 @@ fn findings(class: &Path, netdevs: &[&str]) -> Vec<Finding> {
 mod tests {
     use super::*;
 
+    fn texts(found: &[Finding]) -> Vec<&str> {
+        found.iter().map(|f| f.text.as_str()).collect()
+    }
+
     #[test]
-    fn kernel_rxe_on_the_same_interface_is_noted_and_others_are_not_in_the_way() {
+    fn rdma_rxe_holds_the_port_and_other_devices_do_not() {
         let class = tempfile::tempdir().unwrap();
         for (name, parent) in [("rxe0", Some("eth0\n")), ("rxe1", Some("eth1\n")), ("siw0", None)] {
             fs::create_dir(class.path().join(name)).unwrap();
@@ -56,15 +59,28 @@ mod tests {
                 fs::write(class.path().join(name).join("parent"), parent).unwrap();
             }
         }
-        let found = findings(class.path(), &["eth0", "lo"]);
-        let texts: Vec<_> = found.iter().map(|f| f.text.as_str()).collect();
+        let found = findings(class.path(), true);
         assert_eq!(
-            texts,
+            texts(&found),
             [
-                "kernel rxe rxe0 on eth0 uses the same UDP port",
-                "rxe1, siw0: not shown to programs under `rxe run`"
+                "the kernel's rdma_rxe (rxe0, rxe1) holds UDP port 4791 on all addresses",
+                "siw0: not shown to programs under `rxe run`"
             ]
         );
-        assert_eq!(findings(&class.path().join("none"), &["eth0"])[0].text, "none");
+        assert_eq!(
+            found[0].remedy.as_deref(),
+            Some(
+                "`sudo rdma link delete rxe0; sudo rdma link delete rxe1; sudo modprobe -r rdma_rxe`"
+            )
+        );
+    }
+
+    #[test]
+    fn the_module_is_noted_also_without_a_device() {
+        let none = Path::new("/nonexistent");
+        let found = findings(none, true);
+        assert!(found[0].text.contains("rdma_rxe is loaded"), "{:?}", texts(&found));
+        assert_eq!(found[0].remedy.as_deref(), Some("`sudo modprobe -r rdma_rxe`"));
+        assert_eq!(texts(&findings(none, false)), ["none"]);
     }
 }

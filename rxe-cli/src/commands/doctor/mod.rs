@@ -54,7 +54,7 @@ fn check(offered: &[DeviceInfo]) -> Vec<Finding> {
     let mut findings = devices::open(offered);
     let opened = !findings.is_empty() && findings.iter().all(|f| f.status != Status::Problem);
     findings.push(host::locked_memory());
-    findings.extend(kernel::check(offered));
+    findings.extend(kernel::check());
     findings.extend(firewall::check(offered));
     findings.extend(host::buffers());
     findings.extend(host::offloads(offered));
