@@ -24,7 +24,7 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("rxe-tests", "privileged", PROGRAMS),
     ("rxe-tests", "programs", PROGRAMS),
     ("rxe-tests", "rdmacm", PROGRAMS),
-    ("rxe-tests", "readme", KERNELS),
+    ("rxe-tests", "hosts", KERNELS),
     ("rxe-tests", "run_options", PROGRAMS),
     ("rxe-tests", "storage", PROGRAMS),
     ("rxe-tests", "symbols", PROGRAMS),

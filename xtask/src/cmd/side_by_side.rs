@@ -24,7 +24,7 @@ use xtask::vm::{Error, Result};
 const WITH_VMS: [(&str, bool); 8] = [
     ("programs_kernel", true),
     ("interop", true),
-    ("readme", false),
+    ("hosts", false),
     ("mpi", false),
     ("host_devices", false),
     ("devices_kernel", true),

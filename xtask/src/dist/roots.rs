@@ -301,7 +301,7 @@ mod tests {
         };
         let english = of("README.md");
         assert!(english.contains("\nrxe run -- ibv_devices\n") && !english.contains("cargo"));
-        assert!(english.matches("wait $server;").count() >= 4, "{english}");
+        assert!(english.matches("wait $server;").count() >= 2, "{english}");
         let last = |text| english.rfind(text).unwrap();
         assert!(last("wait $server;") > last("servers=\"$servers $!\""), "all have ended");
         let chinese = of("README.zh-CN.md").replace(" --lang zh", "");
@@ -314,11 +314,10 @@ mod tests {
             let text = fs::read_to_string(root.join(name)).unwrap();
             let commands = checkout_commands(&text).unwrap();
             let lines: Vec<_> = commands.lines().collect();
-            assert_eq!(lines.len(), 3, "{commands}");
+            assert_eq!(lines.len(), 2, "{commands}");
             assert!(lines[0].starts_with("cargo xtask install "), "{commands}");
             assert!(lines[1].starts_with("~/.local/bin/rxe demo "), "{commands}");
-            assert_eq!(lines[2], "cargo run -p rxe-verbs --example send_receive");
-            let packages = format!("`apt-get install {}`", BUILD_PACKAGES.join(" "));
+            let packages = format!("`sudo apt-get install {}`", BUILD_PACKAGES.join(" "));
             assert!(text.contains(&packages), "{name} lacks {packages}");
         }
     }

@@ -1,4 +1,4 @@
-//! Commands of the README that the test of the book does not run: between two hosts, and with a kernel.
+//! Commands of the documents that the test of the book does not run: between two hosts, and with a kernel.
 //!
 //! A block that starts with ```` ```sh host=server ```` or `host=client` has commands for two hosts, one in
 //! each line: a line of the server with the same line of the client. `kernel` says that each line boots a VM.
@@ -19,11 +19,11 @@ use xtask::{dist, or_skip};
 mod common;
 use common::{Dir, in_namespace, installed, rxe};
 
-/// The lines of all blocks whose fence ends with `mark`.
-fn lines(mark: &str) -> Vec<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let readme = fs::read_to_string(root.join("README.md")).expect("the README");
-    dist::blocks(&readme, mark).flat_map(str::lines).map(str::to_owned).collect()
+/// The lines of all blocks of a document whose fence ends with `mark`.
+fn lines(document: &str, mark: &str) -> Vec<String> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let text = fs::read_to_string(docs.join(document)).expect("the document");
+    dist::blocks(&text, mark).flat_map(str::lines).map(str::to_owned).collect()
 }
 
 /// PATH with the command `rxe` in front.
@@ -32,7 +32,7 @@ fn path() -> String {
     format!("{programs}:{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }
 
-/// The README's hosts: `eth0` has 192.168.1.1 here, and 192.168.1.2 in `far`.
+/// The page's hosts: `eth0` has 192.168.1.1 here, and 192.168.1.2 in `far`.
 const HOSTS: &str = "
     PATH=$(dirname $RXE):$PATH
     ip link set veth0 down; ip link set veth0 name eth0; ip link set eth0 up
@@ -48,7 +48,8 @@ fn the_commands_between_two_hosts_run() {
     if !["ibv_rc_pingpong", "ib_write_bw", "rping"].iter().all(|name| installed(test, name)) {
         return;
     }
-    let (servers, clients) = (lines("host=server"), lines("host=client"));
+    let page = |mark| lines("en/do/two-machines.md", mark);
+    let (servers, clients) = (page("host=server"), page("host=client"));
     assert_eq!(servers.len(), clients.len());
     assert!(clients.len() >= 3, "{clients:?}");
     let mut script = HOSTS.to_owned();
@@ -75,11 +76,12 @@ fn the_commands_with_a_kernel_run() {
     {
         return;
     }
-    let commands = lines("kernel");
+    let page = |mark| lines("kernel-vm.md", mark);
+    let commands = page("kernel");
     assert_eq!(commands.len(), 2, "{commands:?}");
     // What the two hosts have to do, in a VM and here: the server first, and then the client. One VM is enough for
     // all of it.
-    let (theirs, ours) = (lines("host=kernel"), lines("host=rxe"));
+    let (theirs, ours) = (page("host=kernel"), page("host=rxe"));
     assert_eq!([theirs.len(), ours.len()], [2, 2], "{theirs:?} {ours:?}");
     let is_client = |command: &String| command.contains(" 10.47.91.");
     for (theirs, ours) in theirs.iter().zip(&ours) {
@@ -117,7 +119,7 @@ fn a_live_capture_is_read_from_a_pipe() {
     if !fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
         return skipped(test, "tcpdump needs root");
     }
-    let commands = lines("host=capture");
+    let commands = lines("en/do/find-a-fault.md", "host=capture");
     assert_eq!(commands.len(), 1, "{commands:?}");
     let Some((here, there)) = or_skip(Net::pair(1500)) else { return };
     let dir = Dir::new();
