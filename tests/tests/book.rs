@@ -395,23 +395,65 @@ fn glossary(pick: fn(&Text) -> &'static str) -> String {
     out
 }
 
-/// `RXE_WRITE=1 cargo test -p rxe-tests --test book glossary` writes it.
+/// The page of messages in one language: the entries of `rxe explain` that a program or a capture can show, with
+/// their causes and remedies. A heading is what a reader has seen and searches for.
+fn messages(pick: fn(&Text) -> &'static str) -> String {
+    let label = |en, zh| pick(&Text { en, zh });
+    let mut out = String::new();
+    // What programs print comes first, then the numbers in it, then the findings of `rxe check`.
+    let order = [10, 4, 9, 6, 5, 7, 8].map(|index: usize| &words::SECTIONS[index]);
+    for section in order {
+        let _ = writeln!(out, "\n## {}", pick(&section.title));
+        for entry in section.entries {
+            let _ = writeln!(out, "\n### {}\n\n{}", pick(&entry.title), pick(&entry.what));
+            let lists = [
+                (label("Usual causes:", "常见原因："), entry.causes),
+                (label("What to do:", "解决办法："), entry.remedies),
+            ];
+            for (title, lines) in lists.into_iter().filter(|(_, lines)| !lines.is_empty()) {
+                let _ = writeln!(out, "\n{title}\n");
+                for line in lines {
+                    let _ = writeln!(out, "- {}", pick(line));
+                }
+            }
+            let seen: Vec<_> = entry
+                .names
+                .iter()
+                .chain(entry.phrases)
+                .map(|text| format!("`{}`", text.replace('*', "…")))
+                .collect();
+            if !seen.is_empty() {
+                let _ = writeln!(
+                    out,
+                    "\n{} {}",
+                    label("Also seen as:", "也写作："),
+                    seen.join(label(", ", "、"))
+                );
+            }
+        }
+    }
+    out
+}
+
+/// `RXE_WRITE=1 cargo test -p rxe-tests --test book rxe_explain` writes them.
 #[test]
-fn the_glossary_has_the_words_of_rxe_explain() {
+fn the_glossary_and_the_messages_have_the_words_of_rxe_explain() {
     const BEGIN: &str = "<!-- made from rxe_verbs::words by the test `book` -->\n";
     const END: &str = "<!-- end -->";
     for (language, pick) in
         [("en", (|text| text.en) as fn(&Text) -> &'static str), ("zh", |text| text.zh)]
     {
-        let path = docs().join(language).join("glossary.md");
-        let page = read(&path);
-        let (before, rest) = page.split_once(BEGIN).expect("the beginning of the words");
-        let (_, after) = rest.split_once(END).expect("the end of the words");
-        let new = format!("{before}{BEGIN}{}\n{END}{after}", glossary(pick));
-        if std::env::var_os("RXE_WRITE").is_some() {
-            fs::write(&path, &new).unwrap();
+        for (name, words) in [("glossary.md", glossary(pick)), ("messages.md", messages(pick))] {
+            let path = docs().join(language).join(name);
+            let page = read(&path);
+            let (before, rest) = page.split_once(BEGIN).expect("the beginning of the words");
+            let (_, after) = rest.split_once(END).expect("the end of the words");
+            let new = format!("{before}{BEGIN}{words}\n{END}{after}");
+            if std::env::var_os("RXE_WRITE").is_some() {
+                fs::write(&path, &new).unwrap();
+            }
+            assert!(read(&path) == new, "{}: RXE_WRITE=1 writes it", path.display());
         }
-        assert!(read(&path) == new, "{}: RXE_WRITE=1 writes it", path.display());
     }
 }
 

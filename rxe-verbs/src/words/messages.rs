@@ -15,7 +15,10 @@ pub(super) static ENTRIES: &[Entry] = &[
             "failed to connect qps",
             "couldn't connect to remote qp",
         ],
-        title: t("\"Failed to modify QP to RTR\"", "“Failed to modify QP to RTR”"),
+        title: t(
+            "\"Failed to modify QP to RTR\"",
+            "“Failed to modify QP to RTR”：无法将 QP 切换到 RTR",
+        ),
         what: t(
             "ibv_modify_qp refused the step from INIT to RTR, in which the peer's address is set. The data of the peer came; it does not fit this device.",
             "ibv_modify_qp 拒绝从 INIT 转到 RTR；这一步设置对端地址。对端信息已收到，但与本设备不符。",
@@ -55,7 +58,10 @@ pub(super) static ENTRIES: &[Entry] = &[
         id: "modify-to-rts",
         names: &[],
         phrases: &["failed to modify qp*to rts", "failed to change qp*to rts", "modify*qp*to rts"],
-        title: t("\"Failed to modify QP to RTS\"", "“Failed to modify QP to RTS”"),
+        title: t(
+            "\"Failed to modify QP to RTS\"",
+            "“Failed to modify QP to RTS”：无法将 QP 切换到 RTS",
+        ),
         what: t(
             "ibv_modify_qp refused the step from RTR to RTS.",
             "ibv_modify_qp 拒绝从 RTR 转到 RTS。",
@@ -94,7 +100,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t(
             "\"No IB devices found\", \"Couldn't get device\"",
-            "“No IB devices found”、“Couldn't get device”",
+            "“No IB devices found”、“Couldn't get device”：找不到 RDMA 设备",
         ),
         what: t(
             "The program sees no RDMA device, or none with the name that it was given.",
@@ -131,7 +137,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t(
             "\"Unable to open device\", \"Couldn't get context for …\"",
-            "“Unable to open device”、“Couldn't get context for …”",
+            "“Unable to open device”、“Couldn't get context for …”：无法打开设备",
         ),
         what: t(
             "The device is listed, and ibv_open_device failed.",
@@ -167,7 +173,10 @@ pub(super) static ENTRIES: &[Entry] = &[
             "unable to open file descriptor for socket connection",
             "can't connect to",
         ],
-        title: t("\"Couldn't connect to HOST:PORT\"", "“Couldn't connect to 主机:端口”"),
+        title: t(
+            "\"Couldn't connect to HOST:PORT\"",
+            "“Couldn't connect to 主机:端口”：无法连接对端",
+        ),
         what: t(
             "The program exchanges QP numbers and GIDs over TCP first, and that connection failed. RDMA has not begun.",
             "程序先用 TCP 交换 QP 号和 GID，而这个 TCP 连接失败了；RDMA 还没有开始。",
@@ -211,7 +220,10 @@ pub(super) static ENTRIES: &[Entry] = &[
             "couldn't write remote address",
             "couldn't exchange",
         ],
-        title: t("\"Couldn't read remote address\"", "“Couldn't read remote address”"),
+        title: t(
+            "\"Couldn't read remote address\"",
+            "“Couldn't read remote address”：读不到对端信息",
+        ),
         what: t(
             "The TCP connection, over which the two programs tell each other their QP numbers, ended early.",
             "两个程序互相通报 QP 号所用的 TCP 连接提前断开。",
@@ -244,7 +256,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t(
             "\"Couldn't register MR\", \"Failed to register MR\"",
-            "“Couldn't register MR”、“Failed to register MR”",
+            "“Couldn't register MR”、“Failed to register MR”：无法注册内存区域",
         ),
         what: t(
             "ibv_reg_mr failed: the memory could not be made usable for the device.",
@@ -270,7 +282,10 @@ pub(super) static ENTRIES: &[Entry] = &[
         id: "memlock",
         names: &["ulimit", "rlimit_memlock"],
         phrases: &["rlimit_memlock"],
-        title: t("\"Warning: RLIMIT_MEMLOCK is … bytes\"", "“Warning: RLIMIT_MEMLOCK is … bytes”"),
+        title: t(
+            "\"Warning: RLIMIT_MEMLOCK is … bytes\"",
+            "“Warning: RLIMIT_MEMLOCK is … bytes”：锁定内存的限额过低",
+        ),
         what: t(
             "libibverbs warns that this user may lock only little memory.",
             "libibverbs 警告：该用户可锁定的内存很少。",
@@ -295,7 +310,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t(
             "\"Received 10 times ADDR_ERROR\", RDMA_CM_EVENT_ADDR_ERROR",
-            "“Received 10 times ADDR_ERROR”、RDMA_CM_EVENT_ADDR_ERROR",
+            "“Received 10 times ADDR_ERROR”、RDMA_CM_EVENT_ADDR_ERROR：地址解析失败",
         ),
         what: t(
             "rdma_resolve_addr found no RDMA device from which the peer's address can be reached.",
@@ -324,7 +339,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         id: "route-error",
         names: &["RDMA_CM_EVENT_ROUTE_ERROR"],
         phrases: &["rdma_cm_event_route_error", "route_error", "rdma_resolve_route"],
-        title: t("RDMA_CM_EVENT_ROUTE_ERROR", "RDMA_CM_EVENT_ROUTE_ERROR"),
+        title: t("RDMA_CM_EVENT_ROUTE_ERROR", "RDMA_CM_EVENT_ROUTE_ERROR：路由解析失败"),
         what: t(
             "rdma_resolve_route failed: there is no path to the resolved address.",
             "rdma_resolve_route 失败：没有到所解析地址的路径。",
@@ -372,7 +387,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         phrases: &["rdma_cm_event_unreachable", "rdma_cm_event_connect_error"],
         title: t(
             "RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_CONNECT_ERROR",
-            "RDMA_CM_EVENT_UNREACHABLE、RDMA_CM_EVENT_CONNECT_ERROR",
+            "RDMA_CM_EVENT_UNREACHABLE、RDMA_CM_EVENT_CONNECT_ERROR：对端不可达、连接出错",
         ),
         what: t("No answer to the connection request came.", "连接请求没有得到响应。"),
         causes: &[
@@ -388,7 +403,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         id: "cm-event",
         names: &[],
         phrases: &["unexpected cm event", "unexpected event"],
-        title: t("\"Unexpected CM event …\"", "“Unexpected CM event …”"),
+        title: t("\"Unexpected CM event …\"", "“Unexpected CM event …”：意外的 CM 事件"),
         what: t(
             "The program waited for one event of the connection manager, and another one came. Its name or number says what happened.",
             "程序等待连接管理器的某个事件，却来了另一个；其名称或编号说明发生了什么。",
@@ -415,7 +430,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t(
             "\"Failed status N: wr_id … syndrom …\", \"parse WC failed\"",
-            "“Failed status N: wr_id … syndrom …”、“parse WC failed”",
+            "“Failed status N: wr_id … syndrom …”、“parse WC failed”：完成状态为失败",
         ),
         what: t(
             "A request completed with an error. N is its completion status.",
@@ -451,7 +466,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             "accept() failed",
             "server accept",
         ],
-        title: t("\"Couldn't listen to port …\"", "“Couldn't listen to port …”"),
+        title: t("\"Couldn't listen to port …\"", "“Couldn't listen to port …”：无法监听端口"),
         what: t(
             "The server cannot open the TCP port over which the two programs exchange their QP numbers. RDMA has not begun.",
             "服务端无法打开用于交换 QP 号的 TCP 端口。这时 RDMA 还没有开始。",
@@ -477,7 +492,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             "rdma_create_qp",
             "requested qp size might be too big",
         ],
-        title: t("\"Couldn't create QP\"", "“Couldn't create QP”"),
+        title: t("\"Couldn't create QP\"", "“Couldn't create QP”：无法创建 QP"),
         what: t("ibv_create_qp failed.", "ibv_create_qp 失败。"),
         causes: &[
             t(
@@ -500,7 +515,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         phrases: &["no userspace device-specific driver found"],
         title: t(
             "\"no userspace device-specific driver found\"",
-            "“no userspace device-specific driver found”",
+            "“no userspace device-specific driver found”：找不到用户态驱动",
         ),
         what: t(
             "libibverbs found a kernel device, and no provider library for it.",
@@ -534,7 +549,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t(
             "\"Couldn't post send\", \"Couldn't post receive\"",
-            "“Couldn't post send”、“Couldn't post receive”",
+            "“Couldn't post send”、“Couldn't post receive”：无法投递请求",
         ),
         what: t(
             "A request could not be put into the queue; it was not executed.",
@@ -560,7 +575,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t(
             "\"libibverbs: Warning: couldn't load driver …\"",
-            "“libibverbs: Warning: couldn't load driver …”",
+            "“libibverbs: Warning: couldn't load driver …”：无法加载驱动",
         ),
         what: t(
             "Each file in /etc/libibverbs.d names a driver (provider), and libibverbs cannot load the library of one.",
@@ -600,7 +615,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t(
             "\"poll CQ failed\", \"Couldn't request CQ notification\"",
-            "“poll CQ failed”、“Couldn't request CQ notification”",
+            "“poll CQ failed”、“Couldn't request CQ notification”：轮询 CQ 失败",
         ),
         what: t(
             "ibv_poll_cq returned a negative number, or the wait for an event failed: the completion queue itself cannot be used. A request that fails is no such error.",
@@ -627,7 +642,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         phrases: &["completion wasn't found in the cq", "did not get message for"],
         title: t(
             "\"completion wasn't found in the CQ after timeout\"",
-            "“completion wasn't found in the CQ after timeout”",
+            "“completion wasn't found in the CQ after timeout”：超时仍没有完成",
         ),
         what: t(
             "The program waited for a completion, with success or with an error, and gave up before one came.",
@@ -656,7 +671,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         id: "port-state",
         names: &[],
         phrases: &["port number*state is", "couldn't get local lid"],
-        title: t("\"Port number 1 state is Down\"", "“Port number 1 state is Down”"),
+        title: t("\"Port number 1 state is Down\"", "“Port number 1 state is Down”：端口未启用"),
         what: t(
             "The port of the device is not active, so it neither sends nor receives.",
             "设备的端口不是 Active 状态，因此不能收发。",
@@ -689,7 +704,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t(
             "\"Unable to query port N attributes\", \"Couldn't get port info\"",
-            "“Unable to query port N attributes”、“Couldn't get port info”",
+            "“Unable to query port N attributes”、“Couldn't get port info”：无法查询端口",
         ),
         what: t("ibv_query_port failed.", "ibv_query_port 失败。"),
         causes: &[t(
@@ -717,7 +732,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t(
             "\"can't read sgid of index N\", \"Could not get local gid\"",
-            "“can't read sgid of index N”、“Could not get local gid”",
+            "“can't read sgid of index N”、“Could not get local gid”：无法读取 GID",
         ),
         what: t(
             "The device's table has no GID at this index.",
@@ -744,7 +759,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         phrases: &["incompatibility issue with gid types", "try to use a different ip version"],
         title: t(
             "\"Found Incompatibility issue with GID types\"",
-            "“Found Incompatibility issue with GID types”",
+            "“Found Incompatibility issue with GID types”：GID 类型不一致",
         ),
         what: t(
             "One side of perftest uses a GID of an IPv4 address, the other one of an IPv6 address.",
@@ -779,7 +794,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t(
             "\"Couldn't create CQ\", \"Couldn't allocate PD\"",
-            "“Couldn't create CQ”、“Couldn't allocate PD”",
+            "“Couldn't create CQ”、“Couldn't allocate PD”：无法创建 CQ、PD",
         ),
         what: t("An object of the device could not be made.", "无法在设备上创建某个对象。"),
         causes: &[
@@ -814,7 +829,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t(
             "\"Couldn't create IB resources\", \"Parser function exited with Error\"",
-            "“Couldn't create IB resources”、“Parser function exited with Error”",
+            "“Couldn't create IB resources”、“Parser function exited with Error”：无法创建资源、参数解析出错",
         ),
         what: t(
             "A step of perftest failed. Which one and why is in the lines above this one.",
@@ -843,7 +858,10 @@ pub(super) static ENTRIES: &[Entry] = &[
         id: "options-differ",
         names: &[],
         phrases: &["failed to negotiate parameters", "mismatch: local=", "couldn't parse line <"],
-        title: t("\"Failed to negotiate parameters\"", "“Failed to negotiate parameters”"),
+        title: t(
+            "\"Failed to negotiate parameters\"",
+            "“Failed to negotiate parameters”：两端参数协商失败",
+        ),
         what: t(
             "The two programs of perftest compared their options, and they differ.",
             "perftest 的两端比较了各自的选项，结果不一致。",
@@ -867,7 +885,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t(
             "\"rdma_create_event_channel failed\", \"rdma_create_id: …\"",
-            "“rdma_create_event_channel failed”、“rdma_create_id: …”",
+            "“rdma_create_event_channel failed”、“rdma_create_id: …”：无法打开 rdma_cm",
         ),
         what: t("librdmacm cannot reach the connection manager.", "librdmacm 无法使用连接管理器。"),
         causes: &[
@@ -888,7 +906,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         phrases: &["rdma_bind_addr", "rdma_listen"],
         title: t(
             "\"rdma_bind_addr: …\", \"rdma_listen: …\"",
-            "“rdma_bind_addr: …”、“rdma_listen: …”",
+            "“rdma_bind_addr: …”、“rdma_listen: …”：无法绑定地址或监听",
         ),
         what: t(
             "The program cannot use this address or port of the connection manager.",
@@ -925,7 +943,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t(
             "\"rdma_connect: …\", \"Unable to perform rdma_client function\"",
-            "“rdma_connect: …”、“Unable to perform rdma_client function”",
+            "“rdma_connect: …”、“Unable to perform rdma_client function”：rdma_cm 连接失败",
         ),
         what: t(
             "A connection by the connection manager (perftest: -R) was not made.",
@@ -959,7 +977,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         title: t(
             "\"wait for CONNECTED state N\", \"DISCONNECT EVENT\" (rping)",
-            "“wait for CONNECTED state N”、“DISCONNECT EVENT”（rping）",
+            "“wait for CONNECTED state N”、“DISCONNECT EVENT”（rping）：等待连接、连接断开",
         ),
         what: t(
             "rping waited for a step, and it is in another state N: 1 idle, 2 request, 3 address and 4 route resolved, 5 connected, 6 to 9 data, 10 disconnected, 11 error.",
