@@ -525,10 +525,8 @@ mod tests {
             claim.is_some() && directory.claim(&a, 7, 4, ListenAddress::All).unwrap().is_none()
         );
         assert_eq!(directory.claimed_by(&a, 7), Some(3));
-        let others =
-            [(8, 3), (1 << 63, 5)].map(|(service, block)| {
-                directory.claim(&a, service, block, ListenAddress::This)
-            });
+        let others = [(8, 3), (1 << 63, 5)]
+            .map(|(service, block)| directory.claim(&a, service, block, ListenAddress::This));
         assert!(directory.claimants(&a).iter().eq([3, 5]));
         assert!(directory.claimants(&addr("10.0.0.2")).is_empty());
         drop((claim, others));

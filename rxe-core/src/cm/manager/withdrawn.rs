@@ -46,8 +46,11 @@ impl Withdrawn {
     }
 
     fn expire(&mut self, now: Time) {
-        while let Some((_, oldest)) = self.ends.pop_front_if(|(end, _)| *end <= now) {
-            self.requests.remove(&oldest);
+        while let Some((end, oldest)) = self.ends.front()
+            && *end <= now
+        {
+            self.requests.remove(oldest);
+            self.ends.pop_front();
         }
     }
 }
