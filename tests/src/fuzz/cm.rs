@@ -128,9 +128,7 @@ impl World {
             10 => _ = node.manager.answer_sidr(now, id, SidrRep::default()),
             11 => node.manager.communication_established(id),
             12 => match node.listener.take() {
-                Some(listener) => {
-                    node.manager.unlisten(now, listener);
-                }
+                Some(listener) => _ = node.manager.unlisten(now, listener),
                 None => node.listener = node.manager.listen(now, SERVICE, BACKLOG).ok(),
             },
             13 | 14 => {
