@@ -75,7 +75,7 @@ pub use sys::per_process::PerProcess;
 pub use sys::program_epoll::ProgramEpoll;
 pub use sys::secure::has_gained_rights;
 pub use sys::shared_fd::SharedFd;
-pub use sys::thread::{spawn_and_await, spawn_thread};
+pub use sys::thread::{on_own_stack, spawn_and_await, spawn_thread};
 pub use sys::timer_fd::TimerFd;
 pub use trace::Trace;
 pub use udp::{UdpBackend, UdpConfig};

@@ -190,42 +190,43 @@ impl UdpBackend {
     }
 
     /// Sends `burst`, the first pending one of the batch, packet by packet.
+    // It has tables for many packets, which the frame of its caller should not have: a program may give its
+    // threads little stack.
+    #[inline(never)]
     fn send_apart(&mut self, batch: &TxBatch, burst: &Burst) -> Result<SendStatus, NetError> {
         let sent = self.partial.take().filter(|(at, _)| *at == burst.bytes.start);
-        let mut sent = sent.map_or(0, |(_, packets)| packets);
-        let all = burst.packets();
-        while sent < all {
+        let sent = sent.map_or(0, |(_, packets)| packets);
+        let Some(socket) = self.senders.socket(&self.sockets, &burst.net) else {
+            return Ok(SendStatus::Done);
+        };
+        let chunks = batch.bytes(burst).chunks(burst.segment.max(1)).enumerate().skip(sent);
+        let singles: Vec<_> = chunks.map(|(i, p)| apart::single(&burst.net, i, p)).collect();
+        let single = |(body, icrc)| Outgoing {
+            addr: socket.destination(&burst.net),
+            control: socket.control(&burst.net, None),
+            parts: [body, icrc, &[]],
+        };
+        let out: Vec<_> = singles.iter().map(|(body, icrc)| single((body, icrc))).collect();
+        let mut rest = &out[..];
+        while !rest.is_empty() {
             let socket = self.senders.socket(&self.sockets, &burst.net);
             let Some(socket) = socket else { return Ok(SendStatus::Done) };
-            let chunks = batch.bytes(burst).chunks(burst.segment.max(1)).enumerate();
-            let singles: SmallVec<[_; BATCH]> = chunks
-                .skip(sent)
-                .take(BATCH)
-                .map(|(i, packet)| apart::single(&burst.net, i, packet))
-                .collect();
-            let out: SmallVec<[Outgoing<'_>; BATCH]> = singles
-                .iter()
-                .map(|(body, icrc)| Outgoing {
-                    addr: socket.destination(&burst.net),
-                    control: socket.control(&burst.net, None),
-                    parts: [body, icrc, &[]],
-                })
-                .collect();
-            match sendmmsg(socket.intact()?, &out) {
+            match sendmmsg(socket.intact()?, rest) {
                 Ok(n) => {
-                    sent += n;
-                    let bytes = singles[..n].iter().map(|(body, icrc)| body.len() + icrc.len());
+                    let (gone, left) = rest.split_at(n);
+                    let bytes = gone.iter().flat_map(|packet| packet.parts).map(<[u8]>::len);
                     self.counters.tx_packets += n as u64;
                     self.counters.tx_bytes += bytes.sum::<usize>() as u64;
+                    rest = left;
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.partial = Some((burst.bytes.start, sent));
+                    self.partial = Some((burst.bytes.start, burst.packets() - rest.len()));
                     self.wait_for_room(&burst.net);
                     return Ok(SendStatus::Blocked);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
-                    if self.refused(e, burst, all - sent)? {
+                    if self.refused(e, burst, rest.len())? {
                         break;
                     }
                 }

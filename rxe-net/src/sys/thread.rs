@@ -2,8 +2,11 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::panic::resume_unwind;
 use std::sync::mpsc;
-use std::thread::{Builder, JoinHandle};
+use std::thread::{self, Builder, JoinHandle};
+
+use parking_lot::Mutex;
 
 use crate::blocking::may_block;
 
@@ -61,6 +64,28 @@ pub fn spawn_and_await<T: Send + 'static>(
     Ok(thread)
 }
 
+/// Calls `f` on a thread of its own and waits for it: for what needs more stack than a program may give its
+/// threads, which is 16 KiB (PTHREAD_STACK_MIN) at the least. If there is no thread to be had, `f` is called
+/// on this one.
+///
+/// # Panics
+/// If `f` panics; in debug builds, under a shard's lock.
+pub fn on_own_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    may_block("waiting for a thread");
+    let f = Mutex::new(Some(f));
+    let run = || {
+        let f = f.lock().take();
+        f.map(|f| f())
+    };
+    let ran = thread::scope(|scope| {
+        let before = block_signals();
+        let spawned = Builder::new().name("rxe-open".into()).spawn_scoped(scope, run);
+        restore_signals(&before);
+        spawned.ok().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    });
+    ran.unwrap_or_else(run).expect("it is called once")
+}
+
 /// Lets the calling thread run only when others leave it a CPU, or little. nice(1).
 pub(crate) fn lower_priority() {
     const NICE: i32 = 10;
@@ -111,6 +136,18 @@ mod tests {
         });
         assert_eq!(seen.unwrap().join().unwrap(), [true, true, true, false, false]);
         assert_eq!(blocks(libc::SIGUSR2), caller);
+    }
+
+    #[test]
+    fn what_needs_more_stack_than_its_caller_has_gets_it() {
+        const LARGE: usize = 256 << 10;
+        let fills =
+            || std::hint::black_box([7_u8; LARGE]).iter().filter(|byte| **byte == 7).count();
+        let small = Builder::new().stack_size(64 << 10).spawn(move || on_own_stack(fills));
+        assert_eq!(small.unwrap().join().unwrap(), LARGE);
+        let panics = || on_own_stack(|| std::panic::panic_any("for the test"));
+        let panicked = std::panic::catch_unwind(panics).unwrap_err();
+        assert_eq!(panicked.downcast_ref(), Some(&"for the test"));
     }
 
     /// The process of fi_pingpong ended now and then.

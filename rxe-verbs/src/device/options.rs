@@ -239,7 +239,11 @@ impl OpenOptions {
     /// # Errors
     /// [`crate::Error::Device`] where there is none of this name, [`crate::Error::Net`] where the
     /// backend cannot be opened (port 4791 in use, missing privileges, …).
-    pub fn open(mut self) -> Result<Device> {
+    pub fn open(self) -> Result<Device> {
+        rxe_net::on_own_stack(|| self.open_here())
+    }
+
+    fn open_here(mut self) -> Result<Device> {
         // First, so that no change is missed. Without, the device stays as it is opened.
         let mut monitor = InterfaceMonitor::open().ok();
         let mut info = DeviceInfo::find(&self.name)?;

@@ -1,0 +1,36 @@
+//! Where programs call verbs: on threads with little stack, in destructors of thread-local data, and while
+//! descriptor 2 is a file with data (`tests/c/corners.c`).
+
+mod common;
+
+use common::alone;
+use xtask::c::Compiled;
+use xtask::or_skip;
+
+/// Runs the program with these arguments, over shared memory and over sockets. Every mistake is explained.
+fn is_fine(test: &str, what: &str) {
+    let Some(c) = or_skip(Compiled::new(&["tests/c/corners.c"])) else { return };
+    let program = c.path("tests/c/corners.c").display().to_string();
+    for run in ["", "--no-shm"] {
+        let script = format!("$RXE run --explain all {run} -- {program} rxe_veth0 {what}");
+        let Some(said) = alone(test, "cc", &script) else { return };
+        assert_eq!(said, "fine\n", "{run}");
+    }
+}
+
+/// PTHREAD_STACK_MIN: 16 KiB on x86-64, 128 KiB on aarch64.
+#[test]
+fn the_smallest_stack_suffices() {
+    let least = if cfg!(target_arch = "x86_64") { 16 } else { 128 };
+    is_fine("the_smallest_stack_suffices", &format!("stack {least}"));
+}
+
+#[test]
+fn verbs_work_in_a_destructor_of_a_key() {
+    is_fine("verbs_work_in_a_destructor_of_a_key", "key");
+}
+
+#[test]
+fn verbs_work_in_a_destructor_of_a_thread_local_variable() {
+    is_fine("verbs_work_in_a_destructor_of_a_thread_local_variable", "local");
+}
