@@ -1,6 +1,6 @@
 //! What happens when this library is loaded.
 
-use crate::{counters, dlopen, fault_guard, files, golang, netlink, panics};
+use crate::{counters, dlopen, fault_guard, files, golang, netlink, panics, stderr};
 
 /// The loader calls this before the program starts.
 #[used]
@@ -8,6 +8,7 @@ use crate::{counters, dlopen, fault_guard, files, golang, netlink, panics};
 static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
+    stderr::remember();
     counters::resolve();
     dlopen::resolve();
     fault_guard::resolve();

@@ -3,12 +3,18 @@
 //! A thread that turns the engine may write an explanation, and stderr may be a pipe that nobody reads.
 //! So a line is written only if it fits at once. Otherwise it is dropped and counted, and the count is
 //! written with the next line that fits.
+//!
+//! A program may close descriptor 2, and get the number again for a file or a connection of its own. A line
+//! there would be among its data. So lines are written only to what was descriptor 2 when the program began,
+//! to what descriptor 1 is too, as when both are redirected, and to a file that is opened for appending, as
+//! logs are.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, fstat};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, pwritev2, write};
 
 /// Writes of up to so many bytes to a pipe are atomic (PIPE_BUF).
@@ -17,11 +23,42 @@ const MAX_WRITE: usize = 4096;
 /// How many lines were dropped since the last one that was written.
 static DROPPED: AtomicU32 = AtomicU32::new(0);
 
+/// Device and inode.
+type Identity = (u64, u64);
+
+/// What descriptor 2 was when the library was loaded. `None` if it was closed.
+static AT_LOAD: OnceLock<Option<Identity>> = OnceLock::new();
+
+/// The library is loaded: remembers what stderr is.
+pub(super) fn remember() {
+    AT_LOAD.get_or_init(|| identity(std::io::stderr().as_fd()));
+}
+
 /// Writes a line of the library to stderr.
 pub(super) fn line(text: &str) {
+    remember();
+    let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
+    if !is_for_messages(stderr.as_fd(), AT_LOAD.get().copied().flatten(), stdout.as_fd()) {
+        return;
+    }
     // A regular file may be on a disk.
     rxe_net::may_block("writing to stderr");
-    line_to(std::io::stderr().as_fd(), &DROPPED, text);
+    line_to(stderr.as_fd(), &DROPPED, text);
+}
+
+/// Whether messages may be written to descriptor 2, which was `at_load` once.
+fn is_for_messages(
+    stderr: BorrowedFd<'_>,
+    at_load: Option<Identity>,
+    stdout: BorrowedFd<'_>,
+) -> bool {
+    let Some(now) = identity(stderr) else { return false };
+    let appends = || fcntl_getfl(stderr).is_ok_and(|flags| flags.contains(OFlags::APPEND));
+    at_load == Some(now) || identity(stdout) == Some(now) || appends()
+}
+
+fn identity(fd: BorrowedFd<'_>) -> Option<Identity> {
+    fstat(fd).ok().map(|stat| (stat.st_dev, stat.st_ino))
 }
 
 fn line_to(to: BorrowedFd<'_>, dropped: &AtomicU32, text: &str) {
@@ -63,7 +100,23 @@ fn at_once(to: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::MemfdFlags;
+
     use super::*;
+
+    #[test]
+    fn only_what_is_meant_for_messages_gets_lines() {
+        let file = || rustix::fs::memfd_create("file", MemfdFlags::CLOEXEC).unwrap();
+        let [terminal, stdout, data, log] = [(); 4].map(|()| file());
+        rustix::fs::fcntl_setfl(&log, OFlags::APPEND).unwrap();
+        let was = identity(terminal.as_fd());
+        let is_for = |fd: &OwnedFd| is_for_messages(fd.as_fd(), was, stdout.as_fd());
+        assert!(is_for(&terminal) && is_for(&log) && is_for(&stdout));
+        assert!(!is_for(&data));
+        assert!(!is_for_messages(terminal.as_fd(), None, stdout.as_fd()), "it was closed at first");
+    }
 
     #[test]
     fn a_full_pipe_makes_nobody_wait_and_what_was_dropped_is_counted() {

@@ -34,3 +34,8 @@ fn verbs_work_in_a_destructor_of_a_key() {
 fn verbs_work_in_a_destructor_of_a_thread_local_variable() {
     is_fine("verbs_work_in_a_destructor_of_a_thread_local_variable", "local");
 }
+
+#[test]
+fn data_in_descriptor_2_is_not_mixed_with_explanations() {
+    is_fine("data_in_descriptor_2_is_not_mixed_with_explanations", "data \"$PWD/data\"");
+}
