@@ -2,7 +2,6 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::path::{Path, PathBuf, absolute};
 use std::{io, iter};
 
