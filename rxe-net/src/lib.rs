@@ -22,6 +22,7 @@ mod packet;
 mod pcap;
 mod port_owner;
 pub mod probe;
+mod questions;
 mod rng;
 mod sharing;
 mod shm;
@@ -64,6 +65,7 @@ pub use pcap::{
     Tap, missing_before,
 };
 pub use port_owner::{process_is_stopped, process_name};
+pub use questions::Questions;
 pub use rng::Rng;
 pub use sharing::Sharing;
 pub use shm::{OneCopy, Shm};

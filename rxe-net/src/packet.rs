@@ -35,6 +35,7 @@ use crate::backend::{Backend, Capabilities, MAX_DATAGRAM, SendStatus, SrcPort};
 use crate::counters::Counters;
 use crate::lease::{Blocks, Endpoint, Handle, PortGroups};
 use crate::loss::{Loss, count_lost};
+use crate::questions::Questions;
 use crate::sys::mmsg::RecvArena;
 use crate::sys::netdev::NetDev;
 use crate::udp::sockets::Sockets;
@@ -372,6 +373,10 @@ impl Sharing for PacketBackend {
 
     fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
         self.sockets.set_gsi(open)
+    }
+
+    fn questions(&mut self) -> Option<&mut Questions> {
+        Some(self.sockets.questions())
     }
 }
 

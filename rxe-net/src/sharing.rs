@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::questions::Questions;
 use crate::{Epoll, Joiner, Membership, NetError, PortGroups};
 
 /// The control path of a backend whose addresses others use too: other processes (QPN blocks, QP1,
@@ -55,6 +56,12 @@ pub trait Sharing {
     fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
         let _ = open;
         Ok(())
+    }
+
+    /// The way for datagrams of QP1 whose sender wants to learn if nobody receives them; `None` if the
+    /// backend has none.
+    fn questions(&mut self) -> Option<&mut Questions> {
+        None
     }
 
     /// Joins multicast groups for this backend.

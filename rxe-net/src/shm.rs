@@ -47,6 +47,7 @@ use crate::backend::{Backend, Capabilities, SendStatus};
 use crate::counters::Counters;
 use crate::interval::Interval;
 use crate::lease::{PortGroups, message};
+use crate::questions::Questions;
 use crate::sys::unix::UnixSocket;
 use crate::{Epoll, EventFd, Joiner, Membership, NetError, SharedFd, Sharing, TimerFd};
 
@@ -418,6 +419,10 @@ impl<B: Backend + Sharing> Sharing for Shm<B> {
 
     fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
         self.inner.set_gsi(open)
+    }
+
+    fn questions(&mut self) -> Option<&mut Questions> {
+        self.inner.questions()
     }
 
     fn joiner(&self) -> Joiner {

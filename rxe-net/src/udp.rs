@@ -34,6 +34,7 @@ use crate::backend::{Backend, Capabilities, MAX_DATAGRAM, SendStatus, SrcPort};
 use crate::counters::Counters;
 use crate::lease::{Endpoint, Handle, PortGroups};
 use crate::loss::{Loss, count_lost};
+use crate::questions::Questions;
 use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
 use crate::sys::netdev::NetDev;
 use crate::udp_socket::{UdpSocket, sender_error};
@@ -377,6 +378,10 @@ impl Sharing for UdpBackend {
 
     fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
         self.sockets.set_gsi(open)
+    }
+
+    fn questions(&mut self) -> Option<&mut Questions> {
+        Some(self.sockets.questions())
     }
 }
 

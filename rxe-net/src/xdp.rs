@@ -53,6 +53,7 @@ use crate::loss::{Loss, count_lost};
 use crate::packet::headers::Headers;
 use crate::packet::raw::{RawSockets, nth};
 use crate::packet::route::{Path, Paths};
+use crate::questions::Questions;
 use crate::sys::mmsg::RecvArena;
 use crate::sys::netdev::NetDev;
 use crate::udp::sockets::Sockets;
@@ -428,6 +429,10 @@ impl Sharing for XdpBackend {
 
     fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
         self.sockets.set_gsi(open)
+    }
+
+    fn questions(&mut self) -> Option<&mut Questions> {
+        Some(self.sockets.questions())
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct Config {
     pub(crate) backend: BackendKind,
     /// `RXE_SHM`: whether shared memory is used between programs of this host.
     pub(crate) shared_memory: bool,
+    /// `RXE_KEEPALIVE`: whether the peers of connections are asked if they are still there.
+    pub(crate) keepalive: bool,
     /// `RXE_ONE_COPY`: when long messages between programs of this host are copied once.
     pub(crate) one_copy: OneCopy,
     /// `RXE_GSO`: whether the system segments packets (GSO) and merges them (GRO).
@@ -62,6 +64,7 @@ pub(crate) struct Config {
 pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
     backend: chosen("RXE_BACKEND", &BackendKind::ALL.map(|kind| (kind.name(), kind))),
     shared_memory: chosen("RXE_SHM", &[("on", true), ("off", false)]),
+    keepalive: chosen("RXE_KEEPALIVE", &[("on", true), ("off", false)]),
     one_copy: chosen("RXE_ONE_COPY", &OneCopy::ALL.map(|rule| (rule.name(), rule))),
     segmentation: chosen("RXE_GSO", &[("on", true), ("off", false)]),
     pcap: var("RXE_PCAP"),

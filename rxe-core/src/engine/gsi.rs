@@ -37,6 +37,17 @@ impl Engine {
         }
     }
 
+    /// Receives management datagrams from now on, for an engine without a communication manager: it
+    /// notes no first packets.
+    pub fn admit_mads(&mut self) {
+        self.gsi.open = true;
+    }
+
+    /// Whether a management datagram waits.
+    pub fn has_mad(&self) -> bool {
+        self.gsi.has_mail()
+    }
+
     /// The oldest management datagram not yet taken.
     pub fn poll_mad(&mut self) -> Option<ReceivedMad> {
         self.gsi.inbox.pop_front()

@@ -187,7 +187,9 @@ impl Forwarding {
         let addr = ScopedAddr::new(frame.net.dst, self.scope);
         let Some(inbox) = self.directory.inbox(&addr, block) else { return false };
         if !self.directory.in_memory() {
-            return self.leave_to_thread(frame, Recipient::Block(block));
+            let own = self.inboxes.iter().find(|inbox| inbox.address == frame.net.dst);
+            let Some(Inbox { block: otherwise, .. }) = own else { return false };
+            return self.leave_to_thread(frame, Recipient::Block { block, otherwise: *otherwise });
         }
         // The kernel looks the path up, which waits for no disk here.
         may_block_at("sending to a path", &inbox);

@@ -3,7 +3,8 @@
 //! the directory is on a disk. A shard's lock
 //! is held by who forwards, and reading a file may sleep.
 //!
-//! A request that nobody listens to comes back to this device's own inbox, and its engine refuses it.
+//! A message for nobody comes back to this device's own inbox, and its engine refuses it: a request that
+//! nobody listens to, and a message for a block that nobody has.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,8 +49,8 @@ pub(super) struct Parcel {
 
 /// Whom a message is for.
 pub(super) enum Recipient {
-    /// The device that has this block.
-    Block(u8),
+    /// The device that has this block; `otherwise`'s if there is none.
+    Block { block: u8, otherwise: u8 },
     /// The device that listens to the service; this block's if there is none.
     Service { service: u64, otherwise: u8 },
     /// All devices that listen to a service, or have until recently, but the one that has these blocks.
@@ -158,8 +159,10 @@ impl Thread {
 
     fn forward(&mut self, parcel: &Parcel) {
         match parcel.to {
-            Recipient::Block(block) => {
-                self.send(parcel, block);
+            Recipient::Block { block, otherwise } => {
+                if !self.send(parcel, block) {
+                    self.send(parcel, otherwise);
+                }
             }
             Recipient::Service { service, otherwise } => {
                 let sent = [service, closed_service(service)].into_iter().any(|service| {
@@ -198,7 +201,7 @@ mod tests {
     use crate::sys::unix::NamedSocket;
 
     fn parcel(addr: ScopedAddr) -> Parcel {
-        Parcel { addr, to: Recipient::Block(1), message: vec![0; 4096] }
+        Parcel { addr, to: Recipient::Block { block: 1, otherwise: 2 }, message: vec![0; 4096] }
     }
 
     #[test]

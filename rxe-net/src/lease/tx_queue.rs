@@ -54,19 +54,23 @@ impl TxQueue {
         Self { out: None, waiting, bytes: 0, wait: TIMEOUT, timer: None, epoll }
     }
 
-    /// Sends a message, or lets it wait; `false` if there is no such inbox. What finds neither room
-    /// there nor here is lost, as on a wire.
+    /// Sends a message, or lets it wait. Returns `false` only if there is no such inbox, so nobody has the
+    /// block: the caller may answer for it. What finds neither room there nor here is lost, as on a wire.
     pub(super) fn send(&mut self, to: SocketAddrUnix, head: &[u8], body: &[u8]) -> bool {
         if self.out.is_none() {
             self.out = UnixSocket::sender().ok();
         }
-        let Some(out) = &self.out else { return false };
+        // Without a descriptor for it.
+        let Some(out) = &self.out else { return true };
         // Behind those that wait for the same inbox.
         if !self.waiting.iter().any(|w| w.to == to) {
             match out.send_to(&to, &[IoSlice::new(head), IoSlice::new(body)]) {
                 Ok(()) => return true,
-                Err(e) if e.kind() != io::ErrorKind::WouldBlock => return false,
-                Err(_) => {}
+                Err(e) => match e.kind() {
+                    io::ErrorKind::WouldBlock => {}
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => return false,
+                    _ => return true,
+                },
             }
         }
         let len = head.len() + body.len();

@@ -34,6 +34,14 @@ impl Control {
         self.len += align(len);
     }
 
+    /// What the kernel wrote; as much as there is room for.
+    pub(crate) fn received(from: &[u8]) -> Self {
+        let mut control = Self::EMPTY;
+        control.len = from.len().min(Self::CAPACITY);
+        control.bytes[..control.len].copy_from_slice(&from[..control.len]);
+        control
+    }
+
     /// What has been pushed.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]

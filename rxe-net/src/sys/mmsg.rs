@@ -166,6 +166,39 @@ impl RecvArena {
     }
 }
 
+/// Takes a report from a socket's error queue (`IP_RECVERR`) without blocking: how many bytes of the
+/// datagram that it is about were written to `buf`, where that was sent, and the report as a control
+/// message. `None` if there is none.
+pub(crate) fn recv_error(
+    fd: BorrowedFd<'_>,
+    buf: &mut [u8],
+) -> io::Result<Option<(usize, RawAddr, Control)>> {
+    let (mut addr, mut control) = (RawAddr::EMPTY, [0u64; Control::CAPACITY / 8]);
+    let mut iov = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+    let mut hdr = EMPTY_HDR.msg_hdr;
+    hdr.msg_name = addr.bytes.as_mut_ptr().cast();
+    hdr.msg_namelen = ADDR_CAPACITY;
+    hdr.msg_iov = &raw mut iov;
+    hdr.msg_iovlen = 1;
+    hdr.msg_control = control.as_mut_ptr().cast();
+    hdr.msg_controllen = Control::CAPACITY as _;
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: the header points to `iov`, `buf`, `addr` and `control` with their true lengths, and all are
+    // borrowed mutably until the call is over.
+    let len = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut hdr, flags) };
+    let Ok(len) = usize::try_from(len) else {
+        let error = io::Error::last_os_error();
+        return match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+            _ => Err(error),
+        };
+    };
+    addr.len = u8::try_from(hdr.msg_namelen).unwrap_or(0);
+    let used = (hdr.msg_controllen as usize).min(Control::CAPACITY);
+    let bytes: Vec<u8> = control.iter().flat_map(|word| word.to_ne_bytes()).take(used).collect();
+    Ok(Some((len.min(buf.len()), addr, Control::received(&bytes))))
+}
+
 /// A datagram to send: its parts, one after the other.
 #[derive(Clone, Copy)]
 pub(crate) struct Outgoing<'a> {

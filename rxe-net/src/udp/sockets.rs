@@ -18,6 +18,7 @@ use rxe_core::wire::Frame;
 use crate::counters::Counters;
 use crate::lease::{Endpoint, Forwarding, PortGroups, READY};
 use crate::loss::Loss;
+use crate::questions::Questions;
 use crate::sys::mmsg::{RecvArena, RecvPace};
 use crate::sys::sockopt::drops;
 use crate::udp_socket::UdpSocket;
@@ -42,6 +43,7 @@ pub(crate) struct Sockets {
     /// Bytes of receive buffer to ask the system for, for `qp1`.
     recv_buffer: usize,
     forwarding: Forwarding,
+    questions: Questions,
     /// How many calls of `receive` in a row found nothing.
     idle: u32,
 }
@@ -78,6 +80,7 @@ impl Sockets {
             qp1: Vec::new(),
             gsi: false,
             recv_buffer,
+            questions: Questions::new(groups.block(), scope),
             idle: 0,
         };
         for endpoint in endpoints {
@@ -105,6 +108,7 @@ impl Sockets {
         self.watch_qp1(false);
         self.qp1.retain(|slot| slot.socket.address() != address);
         self.forwarding.remove(address);
+        self.questions.leave(address);
         self.watch_qp1(self.gsi);
     }
 
@@ -142,6 +146,11 @@ impl Sockets {
             self.watch_qp1(open);
         }
         Ok(())
+    }
+
+    /// The sockets that questions leave from.
+    pub(crate) fn questions(&mut self) -> &mut Questions {
+        &mut self.questions
     }
 
     /// Delivers a frame that has arrived in another way.

@@ -11,7 +11,8 @@ use rxe_core::cm::service::{IpCmHeader, PortSpace};
 use rxe_core::cm::{self, CmConfig, CmError, ConnId, ListenerId, Manager, Route};
 use rxe_core::engine::{Engine, ReceivedMad};
 use rxe_core::types::{Mtu, Time};
-use rxe_net::NetError;
+use rxe_core::wire::NetHeader;
+use rxe_net::{NetError, Questions};
 
 use super::error::refused;
 use super::queue::{Request, What};
@@ -27,6 +28,18 @@ pub(crate) struct Agent {
     ids: HashMap<ConnId, Arc<Mailbox>>,
     listeners: HashMap<ListenerId, Vec<Entry>>,
     services: HashMap<u64, ListenerId>,
+    /// Questions to peers leave from sockets of their own.
+    asks_by_socket: bool,
+}
+
+/// Whether and how a device's connection manager asks if peers are still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keepalive {
+    Off,
+    /// From sockets of their own, so that an ICMP message about a question is heard.
+    BySocket,
+    /// As other messages: a firewall may let through no other source port.
+    AsMessage,
 }
 
 /// The service and address to listen on.
@@ -102,7 +115,12 @@ impl Device {
                 guid: self.attr().node_guid.0,
                 seed: self.shard().environment().random_u64()?,
             };
-            Ok(Agent::new(config, self.downgrade()))
+            let keepalive = match self.keepalive() {
+                (false, _) => Keepalive::Off,
+                (true, true) => Keepalive::BySocket,
+                (true, false) => Keepalive::AsMessage,
+            };
+            Ok(Agent::new(config, self.downgrade(), keepalive))
         };
         self.shard().with(|core| core.with_cm(make, f))?
     }
@@ -140,6 +158,24 @@ impl ConnectionManager for Agent {
         self.flush(now, engine);
     }
 
+    fn exchange_questions(&mut self, engine: &mut Engine, questions: Option<&mut Questions>) {
+        let mut questions = questions.filter(|_| self.asks_by_socket);
+        if let Some(questions) = &mut questions {
+            questions.refusals(&mut |peer, mad| {
+                self.manager.unreachable(peer.into(), &Mad::from_array(mad));
+            });
+        }
+        while let Some(out) = self.manager.poll_question() {
+            let Route { local, remote, traffic_class } = out.route;
+            let net = NetHeader::outgoing(local.to_ip(), remote.to_ip(), 0);
+            let net = NetHeader { tos: traffic_class, ..net };
+            let asked = questions.as_mut().is_some_and(|questions| questions.ask(&net, &out.mad));
+            if !asked {
+                let _ = engine.send_mad(local, remote, traffic_class, &out.mad);
+            }
+        }
+    }
+
     fn poll_timeout(&self) -> Option<Time> {
         self.manager.poll_timeout()
     }
@@ -154,9 +190,12 @@ impl ConnectionManager for Agent {
 }
 
 impl Agent {
-    pub(crate) fn new(config: CmConfig, device: WeakDevice) -> Self {
+    fn new(config: CmConfig, device: WeakDevice, keepalive: Keepalive) -> Self {
+        let mut manager = Manager::new(config);
+        manager.set_keepalive(keepalive != Keepalive::Off);
         Self {
-            manager: Manager::new(config),
+            manager,
+            asks_by_socket: keepalive == Keepalive::BySocket,
             device,
             ids: HashMap::new(),
             listeners: HashMap::new(),

@@ -47,6 +47,9 @@ pub(super) struct DeviceInner {
     pub(super) faults: Option<InjectedFaults>,
     pub(super) shards: Shards,
     pub(super) next_srq: AtomicU32,
+    pub(super) keepalive: bool,
+    /// The source port of all packets, if there is one.
+    pub(super) source_port: Option<u16>,
 }
 
 impl Device {
@@ -218,6 +221,13 @@ impl Device {
     /// Undoes [`Device::bind`] for what has this address in memory.
     pub(crate) fn unbind(&self, address: usize) {
         self.inner.port.unbind(address);
+    }
+
+    /// Whether it asks if the peers of its connections are still there
+    /// ([`OpenOptions::keepalive`](super::OpenOptions::keepalive)), and whether questions may leave from
+    /// a source port of their own.
+    pub(crate) fn keepalive(&self) -> (bool, bool) {
+        (self.inner.keepalive, self.inner.source_port.is_none())
     }
 
     /// Closes it.

@@ -29,7 +29,7 @@ use crate::error::Result;
 use crate::event::{AsyncEvents, Events, Observer, Observers};
 use crate::faults::{FaultPlan, InjectedFaults, VerbsTally};
 use crate::os::{Environment, now};
-use crate::progress::{AckPolicy, Monitor, Shard, ShardParts};
+use crate::progress::{AckPolicy, Core, Monitor, Shard, ShardParts};
 
 /// How to open a device; begin with [`Device::options`].
 #[must_use = "a device is opened by open()"]
@@ -48,6 +48,7 @@ pub struct OpenOptions {
     limits: Limits,
     spread: Spread,
     environment: Environment,
+    keepalive: bool,
 }
 
 impl Device {
@@ -95,12 +96,14 @@ impl OpenOptions {
             limits: Limits::default(),
             spread: Spread::Threads,
             environment: Environment::System,
+            keepalive: true,
         }
     }
 
     /// A device on a simulated host, which is driven by its simulation.
     pub(crate) fn simulated(environment: Environment, backend: Box<dyn Backend>) -> Self {
-        Self { custom: Some(backend), environment, ..Self::new("") }
+        // A simulation ends when nothing is left to do, so nobody asks in vain.
+        Self { custom: Some(backend), environment, keepalive: false, ..Self::new("") }
     }
 
     /// Use only this address; called again, this one too. They need not be listed on the interface:
@@ -188,6 +191,14 @@ impl OpenOptions {
     /// one for all. A backend of the program's own ([`OpenOptions::custom_backend`]) may have but one.
     pub fn source_port(mut self, policy: SourcePortPolicy) -> Self {
         self.wire.source_port = policy;
+        self
+    }
+
+    /// Whether the peers of connections made by address ([`crate::cm`]) are asked every two seconds if they
+    /// are still there, so that the program hears of one that was killed
+    /// ([`Disconnected`](crate::cm::CmEventKind::Disconnected)). On unless switched off.
+    pub fn keepalive(mut self, on: bool) -> Self {
+        self.keepalive = on;
         self
     }
 
@@ -306,6 +317,8 @@ impl OpenOptions {
         let ports = Arc::new(Ports::default());
         let (shard, groups) = common.shard(config, backend)?;
         ports.add(groups.clone(), Arc::clone(&shard));
+        shard.with(Core::admit_mads)?;
+        let (keepalive, source_port) = (self.keepalive, self.wire.source_port.fixed());
         let (quotas, resources) = (Arc::new(Quotas::new(&limits)), Arc::new(Resources::new()));
         let reporter = DeviceReporter {
             name: info.name().into(),
@@ -346,6 +359,8 @@ impl OpenOptions {
             faults,
             shards,
             next_srq: AtomicU32::new(1),
+            keepalive,
+            source_port,
         }))
     }
 

@@ -140,6 +140,7 @@ pub(super) fn turn(
                 break;
             }
         }
+        core.refuse_mads();
         let plan = core.watchers.look(core.blocked, core.environment.now());
         core.polled = polls(packets, plan.watches());
         shard.apply(core, plan);

@@ -21,6 +21,7 @@ mod driver;
 #[cfg(test)]
 mod invariants;
 mod policy;
+mod refuser;
 mod shard;
 mod sleep;
 #[cfg(test)]

@@ -3,15 +3,16 @@
 
 use std::any::Any;
 
-use rxe_core::cm::ConnectionInfo;
+use rxe_core::cm::{CmConfig, ConnectionInfo};
 use rxe_core::engine::Engine;
 use rxe_core::types::{Gid, Qpn, Time};
 use rxe_core::wire::{Frame, TxBatch};
-use rxe_net::{Backend, Joiner, Membership, NetError, SendStatus, Tap};
+use rxe_net::{Backend, Joiner, Membership, NetError, Questions, SendStatus, Sharing, Tap};
 
 use super::policy::{
     AckPolicy, Acks, Interest, Post, Posts, TimerGate, Timers, TurnLimit, Watchers,
 };
+use super::refuser::Refuser;
 use super::unsent::Unsent;
 use super::watch::{Armed, Watch};
 use crate::event::Events;
@@ -73,6 +74,12 @@ pub(crate) trait ConnectionManager: Any + Send {
     /// Takes what has arrived for it, then does about its timers what `timers` says, and hands the engine
     /// what it has to send.
     fn turn(&mut self, now: Time, engine: &mut Engine, timers: Timers);
+
+    /// Takes what the hosts of peers have said about its questions, and sends those that it has now:
+    /// before and after its timers run.
+    fn exchange_questions(&mut self, engine: &mut Engine, questions: Option<&mut Questions>) {
+        let _ = (engine, questions);
+    }
 
     /// What there is, up to `max` of each kind.
     fn list(&self, max: usize) -> CmList;
@@ -224,19 +231,44 @@ impl Core {
         make: impl FnOnce() -> crate::Result<M>,
         f: impl FnOnce(&mut M, Time) -> R,
     ) -> crate::Result<R> {
-        let cm: &mut dyn Any = match &mut self.cm {
-            Some(cm) => &mut **cm,
-            none => {
-                let cm = make()?;
-                if let Some(sharing) = self.backend.sharing() {
-                    sharing.set_gsi(true)?;
-                }
-                self.engine.set_gsi(true);
-                &mut **none.insert(Box::new(cm))
+        let is_there = |cm: &Box<dyn ConnectionManager>| (&**cm as &dyn Any).is::<M>();
+        if !self.cm.as_ref().is_some_and(is_there) {
+            let cm = make()?;
+            if let Some(sharing) = self.backend.sharing() {
+                sharing.set_gsi(true)?;
             }
-        };
-        let cm = cm.downcast_mut().expect("there is one kind of connection manager");
+            self.engine.set_gsi(true);
+            self.cm = Some(Box::new(cm));
+        }
+        let cm = self.cm.as_deref_mut().map(|cm| cm as &mut dyn Any);
+        let cm = cm.and_then(<dyn Any>::downcast_mut).expect("it was made, if it was not there");
         Ok(f(cm, self.environment.now()))
+    }
+
+    /// Reads queue pair 1, if other processes may have the device's addresses: a message may be for one
+    /// that is dead.
+    pub(crate) fn admit_mads(&mut self) {
+        if let Some(sharing) = self.backend.sharing()
+            && sharing.port_groups().is_some()
+            && sharing.set_gsi(true).is_ok()
+        {
+            self.engine.admit_mads();
+        }
+    }
+
+    /// Refuses the messages that have come to queue pair 1, if the program has no connection manager.
+    #[inline]
+    pub(super) fn refuse_mads(&mut self) {
+        if self.cm.is_none() && self.engine.has_mad() {
+            self.make_refuser();
+        }
+    }
+
+    #[cold]
+    fn make_refuser(&mut self) {
+        let Ok(seed) = self.environment.random_u64() else { return };
+        let block = self.backend.capabilities().qpn_block.unwrap_or(0);
+        self.cm = Some(Box::new(Refuser::new(CmConfig { block, guid: 0, seed })));
     }
 
     /// Whether there is a connection manager.
@@ -354,7 +386,15 @@ impl Core {
         }
         if let Some(cm) = &mut self.cm {
             let timers = std::mem::take(&mut self.cm_timers);
+            let mut exchange = |cm: &mut dyn ConnectionManager, engine: &mut Engine| {
+                if matches!(timers, Timers::Run | Timers::ExcuseAndRun) {
+                    let questions = self.backend.sharing().and_then(Sharing::questions);
+                    cm.exchange_questions(engine, questions);
+                }
+            };
+            exchange(&mut **cm, &mut self.engine);
             cm.turn(self.environment.now(), &mut self.engine, timers);
+            exchange(&mut **cm, &mut self.engine);
         }
         while self.has_work() {
             // Also when the batch is full: this is where doorbells are taken.

@@ -46,6 +46,10 @@ pub(super) struct Settings {
     /// pair, so that receivers and networks spread them [default: per-qp]
     #[arg(long, value_name = "PORT|per-qp")]
     source_port: Option<SourcePortPolicy>,
+    /// Do not ask the peers of connections by address (librdmacm), every two seconds, if they are still
+    /// there: the program then hears of one that was killed only when a request to it fails
+    #[arg(long)]
+    no_keepalive: bool,
     /// Spread queue pairs over this many engines, each with a lock and a thread of its own, in turn by
     /// their completion queues. Without it each thread that makes queue pairs has an engine, and one more
     /// for each completion vector that it names, as long as there are CPUs
@@ -136,6 +140,9 @@ impl Settings {
         }
         if let Some(policy) = self.source_port {
             variables.push(("RXE_SOURCE_PORT", policy.to_string().into()));
+        }
+        if self.no_keepalive {
+            variables.push(("RXE_KEEPALIVE", "off".into()));
         }
         if let Some(count) = self.shards {
             variables.push(("RXE_SHARDS", count.to_string().into()));

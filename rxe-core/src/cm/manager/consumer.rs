@@ -302,6 +302,7 @@ impl Manager {
         self.listeners.clear();
         self.services.clear();
         self.held.clear();
+        self.questions.clear();
     }
 
     /// Sends the last messages before the process ends. It does what [`Manager::close`] does, and
@@ -353,7 +354,7 @@ impl Manager {
         least + Duration::from_nanos(more)
     }
 
-    fn draw_tid(&mut self, id: ConnId) -> u64 {
+    pub(super) fn draw_tid(&mut self, id: ConnId) -> u64 {
         self.draw() << 32 | u64::from(id.0)
     }
 }

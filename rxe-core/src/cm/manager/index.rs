@@ -6,6 +6,7 @@ use std::hash::Hash;
 
 use super::ConnId;
 use super::connection::{Connection, State};
+use super::keepalive::Keepalive;
 use super::sources::Sources;
 use crate::types::{Gid, Qpn};
 
@@ -20,11 +21,17 @@ pub(super) struct Index {
     /// Connections whose REP is not answered, by local queue pair.
     unanswered: HashMap<Qpn, ConnId>,
     pub(super) sources: Sources,
+    pub(super) keepalive: Keepalive,
 }
 
 impl Index {
     pub(super) fn new() -> Self {
-        Self { established: HashMap::new(), unanswered: HashMap::new(), sources: Sources::new() }
+        Self {
+            established: HashMap::new(),
+            unanswered: HashMap::new(),
+            sources: Sources::new(),
+            keepalive: Keepalive::default(),
+        }
     }
 
     /// The established connection with a peer's queue pair.
@@ -57,6 +64,7 @@ impl Index {
     }
 
     fn enter(&mut self, connection: &Connection) {
+        self.keepalive.enter(connection, &connection.state);
         match connection.state {
             State::Established { .. } => {
                 self.established.insert(remote_qp(connection), connection.id);
@@ -69,6 +77,7 @@ impl Index {
     }
 
     fn leave(&mut self, connection: &Connection, state: &State) {
+        self.keepalive.leave(connection, state);
         match state {
             State::Established { .. } => {
                 remove(&mut self.established, &remote_qp(connection), connection.id);
@@ -83,7 +92,10 @@ impl Index {
     /// Whether there is nothing in it.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.established.is_empty() && self.unanswered.is_empty() && self.sources.is_empty()
+        self.established.is_empty()
+            && self.unanswered.is_empty()
+            && self.sources.is_empty()
+            && self.keepalive.is_empty()
     }
 }
 

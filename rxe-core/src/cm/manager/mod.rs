@@ -14,6 +14,7 @@
 //!   `sources` bound what strangers can make this keep.
 //! - The cost of a message, and of the end of a connection or a listener, does not grow with what
 //!   else there is: an index finds each connection, each event and the requests of each listener.
+//! - A connection that is established, and whose peer is gone, is noticed by [`keepalive`] only.
 //! - A connection has at most one entry in the timer list. After every event either the consumer or a
 //!   timer moves it on.
 //!
@@ -24,6 +25,7 @@ mod consumer;
 mod event;
 mod held;
 mod index;
+mod keepalive;
 mod receive;
 mod sources;
 #[cfg(test)]
@@ -116,6 +118,8 @@ pub struct Manager {
     services: HashMap<u64, ListenerId>,
     timers: BTreeSet<(Time, ConnId)>,
     outbox: VecDeque<Outgoing>,
+    /// Questions whether peers are still there.
+    questions: VecDeque<Outgoing>,
     events: KeyedQueue<CmEvent>,
     drawn: u64,
 }
@@ -145,6 +149,7 @@ impl Manager {
             services: HashMap::new(),
             timers: BTreeSet::new(),
             outbox: VecDeque::new(),
+            questions: VecDeque::new(),
             events: KeyedQueue::default(),
             drawn: 0,
         }
@@ -169,7 +174,8 @@ impl Manager {
     /// When [`Manager::handle_timeout`] must be called.
     pub fn poll_timeout(&self) -> Option<Time> {
         let of_connections = self.timers.first().map(|&(at, _)| at);
-        [of_connections, self.held.deadline()].into_iter().flatten().min()
+        let of_peers = self.index.keepalive.deadline();
+        [of_connections, self.held.deadline(), of_peers].into_iter().flatten().min()
     }
 
     /// Whether there is such a connection or query.
@@ -213,6 +219,7 @@ impl Manager {
 
     /// Handles the deadlines that have passed at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.index.keepalive.at(now);
         while let Some(&(at, id)) = self.timers.first()
             && at <= now
         {
@@ -226,6 +233,9 @@ impl Manager {
         }
         while let Some(waiting) = self.held.expired(now) {
             self.refuse_held(&waiting);
+        }
+        if self.index.keepalive.deadline().is_some_and(|at| at <= now) {
+            self.ask_peers();
         }
     }
 

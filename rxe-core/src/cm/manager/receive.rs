@@ -19,6 +19,8 @@ impl Manager {
     /// is a request that finds no room.
     pub fn handle_mad(&mut self, now: Time, route: Route, mad: &Mad<'_>) -> bool {
         let Some(message) = mad.message() else { return false };
+        self.index.keepalive.at(now);
+        self.heard_from(route.remote);
         self.handle(now, route, mad.header().tid, message).is_some()
     }
 
@@ -30,7 +32,7 @@ impl Manager {
             Message::Rep(rep) => self.on_rep(route, tid, rep),
             Message::Rtu(rtu) => self.on_rtu(route, &rtu),
             Message::Dreq(dreq) => self.on_dreq(now, route, tid, &dreq),
-            Message::Drep(drep) => self.on_drep(now, route, &drep),
+            Message::Drep(drep) => self.on_drep(now, route, tid, &drep),
             Message::SidrReq(req) => self.on_sidr_req(now, route, tid, req),
             Message::SidrRep(rep) => self.on_sidr_rep(route, rep),
             Message::Lap(_) | Message::Apr(_) => None,
@@ -283,10 +285,12 @@ impl Manager {
         self.enter_timewait(now, id, Some(drep));
     }
 
-    fn on_drep(&mut self, now: Time, route: Route, drep: &Drep) -> Option<()> {
+    fn on_drep(&mut self, now: Time, route: Route, tid: u64, drep: &Drep) -> Option<()> {
         let (id, connection) = self.find_both(route, drep.remote_comm_id, drep.local_comm_id)?;
-        if !matches!(connection.state, State::DreqSent(_)) {
-            return None;
+        match connection.state {
+            State::Established { .. } => return self.peer_forgot(id, tid),
+            State::DreqSent(_) => {}
+            _ => return None,
         }
         self.tell(id, CmEvent::Disconnected { id, answered: true });
         self.enter_timewait(now, id, None);

@@ -2,6 +2,7 @@
 //! duplicates and delays.
 
 mod crowds;
+mod keepalive;
 
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;

@@ -133,6 +133,7 @@ impl Context {
             .one_copy(CONFIG.one_copy)
             .ack_policy(CONFIG.acks)
             .source_port(CONFIG.source_port)
+            .keepalive(CONFIG.keepalive)
             .segmentation(CONFIG.segmentation)
             .on_event(Box::new(move |event| watch.event(event)));
         if let Some(count) = CONFIG.shards {

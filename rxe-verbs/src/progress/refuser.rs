@@ -1,0 +1,48 @@
+//! Answers management datagrams for a program that uses no connection manager.
+//!
+//! All processes of an address read queue pair 1, so a message may reach a process that knows nothing of
+//! connections. It belongs to nobody then: whoever it is for would have got it. The peer must hear that,
+//! above all if it asks for a connection of a process that was killed ([`rxe_core::cm`], keepalive).
+
+use rxe_core::cm::mad::Mad;
+use rxe_core::cm::{CmConfig, Manager, Route};
+use rxe_core::engine::Engine;
+use rxe_core::types::Time;
+
+use super::policy::Timers;
+use super::turn::{CmList, ConnectionManager};
+
+/// A connection manager without listeners and connections: it refuses everything.
+pub(super) struct Refuser(Manager);
+
+impl Refuser {
+    pub(super) fn new(config: CmConfig) -> Self {
+        Self(Manager::new(config))
+    }
+}
+
+impl ConnectionManager for Refuser {
+    fn poll_timeout(&self) -> Option<Time> {
+        self.0.poll_timeout()
+    }
+
+    fn turn(&mut self, now: Time, engine: &mut Engine, timers: Timers) {
+        while let Some(received) = engine.poll_mad() {
+            let (local, remote) = (received.dst, received.src);
+            let route = Route { local, remote, traffic_class: received.traffic_class };
+            self.0.handle_mad(now, route, &Mad::from_array(&received.mad));
+        }
+        if matches!(timers, Timers::Run | Timers::ExcuseAndRun) {
+            self.0.handle_timeout(now);
+        }
+        while let Some(out) = self.0.poll_transmit() {
+            let Route { local, remote, traffic_class } = out.route;
+            // If the own address is gone, nobody can be told.
+            let _ = engine.send_mad(local, remote, traffic_class, &out.mad);
+        }
+    }
+
+    fn list(&self, _: usize) -> CmList {
+        CmList::default()
+    }
+}
