@@ -58,7 +58,7 @@ pub(crate) fn current() -> Option<PathBuf> {
     }
     UPDATING.set(true);
     let mut last = LAST.get().lock();
-    if !last.as_ref().is_some_and(|(_, at)| at.elapsed() < LIFESPAN)
+    if last.as_ref().is_none_or(|(_, at)| at.elapsed() >= LIFESPAN)
         && let Some(tree) = written(&given)
     {
         *last = Some((tree, Instant::now()));

@@ -194,7 +194,7 @@ pub(crate) fn recv_error(
         };
     };
     addr.len = u8::try_from(hdr.msg_namelen).unwrap_or(0);
-    let used = (hdr.msg_controllen as usize).min(Control::CAPACITY);
+    let used = hdr.msg_controllen.min(Control::CAPACITY);
     let bytes: Vec<u8> = control.iter().flat_map(|word| word.to_ne_bytes()).take(used).collect();
     Ok(Some((len.min(buf.len()), addr, Control::received(&bytes))))
 }

@@ -231,8 +231,8 @@ impl Core {
         make: impl FnOnce() -> crate::Result<M>,
         f: impl FnOnce(&mut M, Time) -> R,
     ) -> crate::Result<R> {
-        let is_there = |cm: &Box<dyn ConnectionManager>| (&**cm as &dyn Any).is::<M>();
-        if !self.cm.as_ref().is_some_and(is_there) {
+        let is_there = |cm: &dyn ConnectionManager| (cm as &dyn Any).is::<M>();
+        if !self.cm.as_deref().is_some_and(is_there) {
             let cm = make()?;
             if let Some(sharing) = self.backend.sharing() {
                 sharing.set_gsi(true)?;
