@@ -129,7 +129,7 @@ impl Requester {
             Syndrome::RnrNak { timer } => {
                 ctx.events.emit(Event::RnrNakReceived { qpn, psn });
                 self.acknowledge(view, ctx, psn)?;
-                if self.inflight.una() != psn || self.retry.is_waiting() {
+                if self.inflight.una() != psn || self.has_gone_back() {
                     return Ok(());
                 }
                 // `acknowledge` comes first: progress resets the retry counts.
@@ -152,8 +152,7 @@ impl Requester {
                 }
                 let status = match code {
                     NakCode::PsnSequenceError => {
-                        if self.inflight.unacknowledged() == 0 || self.retry.is_waiting() {
-                            // The requester has already gone back.
+                        if self.has_gone_back() {
                             return Ok(());
                         }
                         return self.retry_or_fail(view, ctx, RetryCause::SequenceNak);
@@ -171,6 +170,12 @@ impl Requester {
                 Ok(())
             }
         }
+    }
+
+    /// Whether the requester will send the oldest packet again anyway. A NAK that asks for it is then a
+    /// late copy.
+    fn has_gone_back(&self) -> bool {
+        self.inflight.unacknowledged() == 0 || self.retry.is_waiting()
     }
 
     /// Handles a READ response packet.

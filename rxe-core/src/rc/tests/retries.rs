@@ -241,6 +241,23 @@ fn a_copy_of_a_refusal_is_no_further_one() {
     }
 }
 
+/// The pause is over and nothing is sent again yet, when another copy of the same RNR NAK comes.
+#[test]
+fn a_late_copy_of_an_rnr_nak_uses_up_no_retry() {
+    let attr = QpAttr { rnr_retry: 1, ..attributes() };
+    let mut pair = Pair::with(&attr, QpCap::default());
+    pair.a.post(1, SendOp::Send { imm: None }, 0, 10);
+    pair.run_until_idle();
+    let nak = pair.log.iter().find(|sent| !sent.forward).unwrap().clone();
+    pair.b.receive(7, 0, 10);
+    pair.now = pair.a.engine.poll_timeout().unwrap();
+    pair.a.engine.handle_timeout(pair.now);
+    pair.inject(&nak);
+    pair.run(LONG);
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+    assert_eq!(causes(&pair.a.events()), [RetryCause::ReceiverNotReady]);
+}
+
 #[test]
 fn a_requester_that_answers_during_its_pause_goes_on_after_it() {
     let mut pair = Pair::new();
