@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use crate::bounds::max_saved;
+use crate::mem::PdId;
 use crate::types::{Key, Psn};
 
 /// A READ or atomic that was executed.
@@ -20,8 +21,8 @@ pub(super) struct Saved {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SavedKind {
-    /// The range that the peer may read again.
-    Read { va: u64, rkey: Key, len: u32 },
+    /// The range that the peer may read again, and the protection domain that its key belongs to.
+    Read { pd: PdId, va: u64, rkey: Key, len: u32 },
     /// The value before the atomic.
     Atomic { value: u64 },
     /// Nothing, for an ATOMIC WRITE or FLUSH; they must not be executed again either.
@@ -52,17 +53,27 @@ impl Replay {
 }
 
 impl Saved {
-    /// Whether a duplicate READ of `len` bytes at `va` with `rkey`, beginning at `psn`, lies within
-    /// this READ.
-    pub(super) fn covers(&self, psn: Psn, mtu: usize, va: u64, rkey: Key, len: u32) -> bool {
-        let SavedKind::Read { va: start, rkey: key, len: whole } = self.kind else { return false };
+    /// Whether a duplicate READ of `len` bytes at `va` with `rkey` of `pd`, beginning at `psn`, lies
+    /// within this READ.
+    pub(super) fn covers(
+        &self,
+        psn: Psn,
+        mtu: usize,
+        pd: PdId,
+        va: u64,
+        rkey: Key,
+        len: u32,
+    ) -> bool {
+        let SavedKind::Read { pd: domain, va: start, rkey: key, len: whole } = self.kind else {
+            return false;
+        };
         let Ok(skipped) = u64::try_from(psn.diff(self.first)) else { return false };
         let skipped = skipped * mtu as u64;
         // The key and the address of a zero-length READ mean nothing.
         if whole == 0 || len == 0 {
             return whole == 0 && len == 0;
         }
-        key == rkey
+        (domain, key) == (pd, rkey)
             && va.checked_sub(start) == Some(skipped)
             && skipped + u64::from(len) <= u64::from(whole)
     }

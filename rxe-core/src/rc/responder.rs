@@ -224,11 +224,12 @@ impl Responder {
         }
         let count = packets(reth.dma_len, view.attr.path_mtu.bytes());
         let (va, rkey, len) = (reth.va, reth.rkey, reth.dma_len);
-        let kind = SavedKind::Read { va, rkey, len };
+        let pd = view.pd();
+        let kind = SavedKind::Read { pd, va, rkey, len };
         self.message_done();
         self.save(view, Saved { first: packet.psn(), packets: count, kind });
         let empty = ReadResponse::empty(packet.psn(), self.msn);
-        let read = ReadResponse { packets: count, pd: view.pd(), va, rkey, len, ..empty };
+        let read = ReadResponse { packets: count, pd, va, rkey, len, ..empty };
         self.responses.push(Response::Read(read));
         self.advance_by(count);
         Ok(())
@@ -382,9 +383,13 @@ impl Responder {
     }
 
     /// The response to a duplicate READ, which may begin in the middle of the first one. `None` if no
-    /// saved READ covers it.
+    /// saved READ covers it, or it no longer reaches what that READ reached: an XRC request does so by the
+    /// shared queue that it names, and a queue that has gone since is no fault of the peer.
     fn duplicate_read(&self, view: &QpView<'_>, packet: &Packet<'_>) -> Option<Response> {
         let (first, mtu) = (packet.psn(), view.attr.path_mtu.bytes());
+        if packet.info().has_xrceth && view.target.is_none() {
+            return None;
+        }
         let reth = packet.reth()?;
         let (va, rkey, len) = (reth.va, reth.rkey, reth.dma_len);
         let saved = self.replay.find(first)?;
@@ -392,7 +397,7 @@ impl Responder {
         let (pd, msn) = (view.pd(), self.msn);
         let read =
             ReadResponse { first, packets, sent: 0, pd, va, rkey, len, msn, duplicate: true };
-        saved.covers(first, mtu, va, rkey, len).then_some(Response::Read(read))
+        saved.covers(first, mtu, pd, va, rkey, len).then_some(Response::Read(read))
     }
 
     /// Queues the NAK, and ends the queue pair if the error is fatal. If responses with data wait, the

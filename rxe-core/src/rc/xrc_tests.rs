@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::engine::{Event, ResponderError};
+use crate::mem::PdId;
 use crate::qp::{QpCap, QpState, QpType};
 use crate::queue::{Payload, Remote, SendOp, SendRequest, SharedReceiveQueue, Status};
 use crate::testing::{ALL, PD, Pair, Sent, attributes};
-use crate::wire::Service;
+use crate::wire::{DropReason, Service};
 
 fn pair() -> Pair {
     Pair::of(QpType::XrcSend, &attributes(), QpCap::default(), false)
@@ -134,6 +135,39 @@ fn a_message_stays_with_its_queue() {
     let pair = second_packet_names(0x13);
     assert_eq!(pair.b.qp.state(), QpState::Err);
     assert_eq!(pair.b.outcomes(), [(7, Status::RemoteInvalidRequest)]);
+}
+
+/// Its requester sends it again until it gives up: neither end has done anything wrong.
+#[test]
+fn a_read_again_through_a_queue_that_is_gone_or_another_is_dropped() {
+    let sent = |pair: &Pair| pair.log.iter().find(|sent| sent.forward).unwrap().clone();
+    let dropped = |pair: &mut Pair, again: &Sent| {
+        pair.b.events();
+        pair.log.clear();
+        pair.inject(again);
+        pair.run_until_idle();
+        let (qpn, reason) = (pair.b.qp.qpn(), DropReason::DuplicateUnanswerable);
+        let psn = Some(again.packet().psn());
+        assert!(pair.b.events().contains(&Event::Dropped { qpn: Some(qpn), psn, reason }));
+        assert!(pair.log.is_empty(), "nothing is answered");
+        assert_eq!(pair.b.qp.state(), QpState::Rts);
+    };
+    let mut pair = pair();
+    pair.a.post(1, SendOp::Read { remote: pair.b.remote(0) }, 0, 100);
+    pair.run_until_idle();
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+    let read = sent(&pair);
+    let xrcd = pair.b.qp.init().xrcd.clone().unwrap();
+    let cq = std::sync::Arc::clone(&pair.b.cq);
+    assert!(xrcd.add(SharedReceiveQueue::new_xrc(0x13, PdId(PD.0 + 1), 4, 4, cq).into()));
+    let mut other = read.clone();
+    let mut repr = read.packet().to_repr();
+    repr.ext.xrc_srq = Some(0x13);
+    other.bytes.clear();
+    crate::wire::emit::repr(&read.net, &mut other.bytes, &repr);
+    dropped(&mut pair, &other);
+    assert!(xrcd.remove(0x12));
+    dropped(&mut pair, &read);
 }
 
 /// A receive that a WRITE with immediate took from the shared queue completes where that queue says.
