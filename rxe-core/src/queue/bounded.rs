@@ -41,7 +41,9 @@ impl<T> Bounded<T> {
             let (depth, len) = unpack(places);
             (len < depth).then_some(places + 1)
         };
-        self.places.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
+        // SeqCst: whoever has armed a completion queue and then finds it empty relies on this order. Either
+        // that length has this place, or the pusher, which looks afterwards, sees that the queue is armed.
+        self.places.fetch_update(Ordering::SeqCst, Ordering::Relaxed, more).is_ok()
     }
 
     /// A push that stops between its two halves, as if its thread were preempted there.
