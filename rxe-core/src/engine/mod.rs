@@ -394,9 +394,12 @@ impl Engine {
         let window = self.window();
         let guard = self.memory.guard();
         // What is flushed then may be too much for another queue.
-        while std::mem::take(&mut self.events.overflowed) {
-            for qp in self.qps.values_mut() {
-                qp.fail_if_overflowed(&mut Ctx::new(now, &guard, &mut self.events, window));
+        let Self { qps, events, ready, timers, peers, urgent, .. } = self;
+        while std::mem::take(&mut events.overflowed) {
+            for qp in qps.values_mut() {
+                if qp.fail_if_overflowed(&mut Ctx::new(now, &guard, events, window)) {
+                    *urgent |= schedule(qp, window, ready, timers, peers);
+                }
             }
         }
     }
@@ -445,7 +448,7 @@ fn unknown(qpn: Qpn) -> VerbsError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::{CompletionQueue, RecvRequest};
+    use crate::queue::{Completion, CompletionQueue, RecvRequest, Status};
     use crate::types::QpCap;
     use crate::wire::{DropReason, NetHeader, TxBatch, TxLimits};
 
@@ -481,6 +484,22 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_pair_that_fails_behind_an_overflow_gives_its_share_of_the_way_back() {
+        let mut pair = crate::testing::Pair::new();
+        pair.fate = Box::new(|_| 0);
+        let remote = pair.b.remote(0);
+        pair.a.post(1, crate::queue::SendOp::Write { remote, imm: None }, 0, 200_000);
+        pair.run_until_idle();
+        let qpn = pair.a.qp.qpn();
+        let load = |engine: &Engine| engine.qps.get(qpn).unwrap().scheduled.load;
+        assert!(load(&pair.a.engine) > 0);
+        let other = Completion::new(0, Status::Success, qpn, Time::ZERO);
+        while pair.a.cq.push(other).is_ok() {}
+        pair.run_until_idle();
+        assert_eq!((pair.a.qp.state(), load(&pair.a.engine)), (QpState::Err, 0));
+    }
+
+    #[test]
     fn a_frame_may_hold_more_packets_than_there_are_identifications() {
         let mut engine = Engine::new(Config::default(), Arc::default());
         let bytes = [0; 0x1_0040];
@@ -502,7 +521,7 @@ mod tests {
         engine.fail_all(Time::ZERO);
         assert_eq!(cq.len(), 3);
         let flushed = || cq.poll().map(|done| (done.qpn, done.status));
-        let expected = (first.qpn(), crate::types::Status::WorkRequestFlushed);
+        let expected = (first.qpn(), Status::WorkRequestFlushed);
         assert!(std::iter::from_fn(flushed).all(|done| done == expected));
     }
 

@@ -398,13 +398,16 @@ impl Qp {
         }
     }
 
-    /// Goes into the error state if a queue that it completes to has overflowed.
-    pub(crate) fn fail_if_overflowed(&mut self, ctx: &mut Ctx<'_>) {
+    /// Goes into the error state if a queue that it completes to has overflowed. Returns whether it did
+    /// so now.
+    pub(crate) fn fail_if_overflowed(&mut self, ctx: &mut Ctx<'_>) -> bool {
         let init = &self.handle.init;
         let behind = init.send_cq.is_overflowed() || init.recv_cq.is_overflowed();
-        if behind && !matches!(self.state(), QpState::Reset | QpState::Err) {
+        let fails = behind && !matches!(self.state(), QpState::Reset | QpState::Err);
+        if fails {
             self.enter_error(ctx);
         }
+        fails
     }
 
     /// Goes into the error state, and flushes also what was posted there since.
