@@ -172,6 +172,15 @@ impl Qp {
 
     /// Takes a packet for this QP. Its headers and its ICRC have been checked.
     pub(crate) fn receive(&mut self, ctx: &mut Ctx<'_>, net: &NetHeader, packet: &Packet<'_>) {
+        if packet.info().kind == OpKind::Cnp {
+            // It may have been on the way since before this connection. So it says nothing of the peer. And it
+            // is never answered with another notification, even if it carries a mark.
+            ctx.events.emit(Event::CongestionNotified { qpn: self.identity.qpn });
+            if self.congestion.notified(ctx.now) {
+                self.send.notified(ctx);
+            }
+            return;
+        }
         if !self.established {
             self.established = true;
             let (qpn, state) = (self.identity.qpn, self.state());
@@ -181,14 +190,6 @@ impl Qp {
             if matches!(state, QpState::Rtr | QpState::Rts) {
                 ctx.events.note_first_packet(qpn);
             }
-        }
-        if packet.info().kind == OpKind::Cnp {
-            // A notification is never answered with another, even if it carries a mark.
-            ctx.events.emit(Event::CongestionNotified { qpn: self.identity.qpn });
-            if self.congestion.notified(ctx.now) {
-                self.send.notified(ctx);
-            }
-            return;
         }
         let connected = self.identity.service != QpType::Ud;
         if connected && self.congestion.observe(ctx.now, net) {

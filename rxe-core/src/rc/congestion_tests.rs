@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::event::RetryCause;
 use crate::qp::{QpAttr, QpCap};
 use crate::queue::{SendOp, Status};
-use crate::testing::{Pair, attributes, causes};
+use crate::testing::{Pair, Sent, attributes, causes};
 use crate::wire::{OpKind, Opcode, TxLimits};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -39,11 +39,38 @@ fn a_marked_packet_is_answered_with_a_notification_that_slows_the_sender() {
     assert_eq!(pair.a.outcomes(), [(2, Status::Success)]);
 }
 
+/// It says nothing of the peer of this connection.
+#[test]
+fn a_notification_is_not_the_first_packet_of_a_connection() {
+    let mut pair = Pair::new();
+    pair.a.engine.set_gsi(true);
+    pair.fate = Box::new(|_| 0);
+    let remote = pair.b.remote(0);
+    pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 10);
+    pair.run_until_idle();
+    pair.inject(&notification(&pair));
+    assert_eq!(pair.a.engine.counters().cnp_received, 1);
+    assert_eq!(pair.a.engine.take_first_packets(), []);
+    pair.fate = Box::new(|_| 1);
+    pair.run(LONG);
+    assert_eq!(pair.a.engine.take_first_packets(), [pair.a.qp.qpn()]);
+}
+
 /// Notifies a queue pair of congestion until its rate is at the minimum.
 fn congested(pair: &mut Pair) {
     let remote = pair.b.remote(0);
     pair.a.post(1, SendOp::Write { remote, imm: None }, 0, 10);
     pair.run_until_idle();
+    let notification = notification(pair);
+    for _ in 0..30 {
+        pair.inject(&notification);
+        pair.run(Duration::from_micros(60));
+    }
+    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+}
+
+/// A notification to the first side, which has sent something.
+fn notification(pair: &Pair) -> Sent {
     let mut notification = pair.log[0].clone();
     notification.forward = false;
     (notification.net.src, notification.net.dst) = (notification.net.dst, notification.net.src);
@@ -51,11 +78,7 @@ fn congested(pair: &mut Pair) {
     let bth = crate::wire::cnp::bth(pair.a.qp.qpn());
     let ext = crate::wire::Ext::default();
     crate::wire::emit::packet(&notification.net, &mut notification.bytes, &bth, &ext, 0, |_| {});
-    for _ in 0..30 {
-        pair.inject(&notification);
-        pair.run(Duration::from_micros(60));
-    }
-    assert_eq!(pair.a.outcomes(), [(1, Status::Success)]);
+    notification
 }
 
 #[test]
