@@ -87,8 +87,8 @@ fn missing(mappings: &[Mapping], start: usize, end: usize, write: bool) -> Outco
             return Err(not_mapped(at));
         }
         let refused = match (mapping.read, mapping.write) {
-            (false, _) => "cannot be read (PROT_NONE)",
-            (_, false) if write => {
+            (false, false) => "cannot be read (PROT_NONE)",
+            (true, false) if write => {
                 "is read-only: map it with PROT_WRITE, or register it without \
                  IBV_ACCESS_LOCAL_WRITE and rights of peers to write"
             }
@@ -177,6 +177,17 @@ mod tests {
                 "{errno} {why}"
             );
             // SAFETY: as above.
+            unsafe { libc::munmap(at, len) };
+        }
+    }
+
+    /// A page that can be written can be read on every CPU, and kernels pin it for writing.
+    #[test]
+    fn memory_that_can_only_be_written_is_accepted() {
+        for len in [4 * PAGE, WHOLE + 4 * PAGE] {
+            let at = map(len, libc::PROT_WRITE, -1);
+            check(at, len, Access::LOCAL_WRITE | Access::REMOTE_READ).unwrap();
+            // SAFETY: the mapping just made.
             unsafe { libc::munmap(at, len) };
         }
     }
