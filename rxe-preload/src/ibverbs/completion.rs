@@ -2,7 +2,7 @@
 
 use std::ffi::c_uint;
 
-use rxe_verbs::{Completion, Immediate};
+use rxe_verbs::{Completion, CompletionOp, Immediate, Status};
 
 use super::abi::{IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc};
 
@@ -46,11 +46,38 @@ pub(super) fn network(completion: &Completion) -> u8 {
     }
 }
 
+/// Every message that was received has [`IBV_WC_GRH`]: RoCE has no packets without a GRH, and kernel rxe says
+/// so too. Only in front of datagrams is it also in the buffer.
 pub(super) fn flags(completion: &Completion) -> c_uint {
-    let grh = if completion.grh { IBV_WC_GRH } else { 0 };
+    let received = matches!(completion.op, CompletionOp::Recv | CompletionOp::RecvRdmaWithImm)
+        && completion.status == Status::Success;
+    let grh = if received { IBV_WC_GRH } else { 0 };
     grh | match completion.imm {
         None => 0,
         Some(Immediate::Data(_)) => IBV_WC_WITH_IMM,
         Some(Immediate::Invalidated(_)) => IBV_WC_WITH_INV,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rxe_core::types::{Qpn, Time};
+
+    use super::*;
+
+    #[test]
+    fn every_message_that_was_received_has_a_grh_and_only_datagrams_have_it_in_the_buffer() {
+        let qpn = Qpn::from_wire(7);
+        let flags_of = |op, status, grh| {
+            let new = Completion::new(1, status, qpn, Time::ZERO);
+            let completion = Completion { op, grh, ipv4: true, ..new };
+            (flags(&completion), network(&completion))
+        };
+        for op in [CompletionOp::Recv, CompletionOp::RecvRdmaWithImm] {
+            assert_eq!(flags_of(op, Status::Success, false), (IBV_WC_GRH, 0));
+            assert_eq!(flags_of(op, Status::WorkRequestFlushed, false), (0, 0));
+        }
+        assert_eq!(flags_of(CompletionOp::Recv, Status::Success, true), (IBV_WC_GRH, 10));
+        assert_eq!(flags_of(CompletionOp::Send, Status::Success, false), (0, 0));
     }
 }
