@@ -26,15 +26,6 @@ pub(super) extern "C" fn ibv_dm_export_dmabuf_fd(_dm: *mut c_void) -> c_int {
     minus_one_of("ibv_dm_export_dmabuf_fd", unsupported())
 }
 
-/// Fails; programs then compute the speed from the port's width and speed code.
-pub(super) extern "C" fn ibv_query_port_speed(
-    _context: *mut ibv_context,
-    _port: u32,
-    _speed: *mut u64,
-) -> c_int {
-    libc::EOPNOTSUPP
-}
-
 pub(super) extern "C" fn _ibv_query_comp_cntr_caps(
     _context: *mut ibv_context,
     _caps: *mut c_void,

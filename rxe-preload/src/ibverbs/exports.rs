@@ -125,6 +125,9 @@ exports! {
         [context] fn ibv_close_device(context: *mut ibv_context) -> c_int;
     }
     query {
+        [context] fn ibv_query_port_speed(
+            context: *mut ibv_context, port: u32, speed: *mut u64
+        ) -> c_int;
         [context] fn ibv_query_device(
             context: *mut ibv_context, attr: *mut ibv_device_attr
         ) -> c_int;
@@ -258,9 +261,6 @@ exports! {
         [context] fn ibv_alloc_dmah(context: *mut ibv_context, attr: *mut c_void) -> *mut c_void;
         [dmah] fn ibv_dealloc_dmah(dmah: *mut c_void) -> c_int;
         [dm] fn ibv_dm_export_dmabuf_fd(dm: *mut c_void) -> c_int;
-        [context] fn ibv_query_port_speed(
-            context: *mut ibv_context, port: u32, speed: *mut u64
-        ) -> c_int;
         [context] fn _ibv_query_comp_cntr_caps(
             context: *mut ibv_context, caps: *mut c_void, size: usize
         ) -> c_int;
