@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,6 +176,57 @@ static void shared_queues(void)
 	CHECK(ibv_query_srq(srq, &seen) == 0 && seen.max_wr == 8 && seen.srq_limit == 0);
 	CHECK(ibv_modify_srq(srq, &change, 0) == 0);
 	CHECK(ibv_destroy_srq(srq) == 0);
+	/* srq_limit is irrelevant at creation, and the sizes are those that the queue has. */
+	struct ibv_srq_init_attr unset = { .attr = { .max_wr = 8, .max_sge = 1, .srq_limit = 0xa5a5a5a5 } };
+	CHECK((srq = ibv_create_srq(pd, &unset)));
+	CHECK(ibv_query_srq(srq, &seen) == 0 && seen.srq_limit == 0);
+	CHECK(unset.attr.max_wr == seen.max_wr && unset.attr.max_sge == seen.max_sge);
+	CHECK(ibv_destroy_srq(srq) == 0);
+	attr.comp_mask &= ~(1 << 20);
+	attr.attr.srq_limit = 5;
+	CHECK((srq = ibv_create_srq_ex(context, &attr)));
+	CHECK(ibv_query_srq(srq, &seen) == 0 && seen.srq_limit == 0);
+	CHECK(attr.attr.max_wr == seen.max_wr && attr.attr.max_sge == seen.max_sge);
+	CHECK(ibv_destroy_srq(srq) == 0);
+}
+
+/* ibv_modify_qp: what a type has no use for is ignored, as the kernel's uverbs do, so programs bring XRC queue
+ * pairs up as those of RC. Of min_rnr_timer the low five bits count. */
+static void attributes_without_a_use(void)
+{
+	enum { RTR = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+		     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+	       RTS = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+		     IBV_QP_MAX_QP_RD_ATOMIC };
+	struct ibv_xrcd_init_attr unnamed = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT };
+	struct ibv_xrcd *domain = ibv_open_xrcd(context, &unnamed);
+	struct ibv_qp_init_attr_ex sends = { .qp_type = IBV_QPT_XRC_SEND, .send_cq = cq, .pd = pd,
+		.cap = { .max_send_wr = 4, .max_send_sge = 1 }, .comp_mask = IBV_QP_INIT_ATTR_PD };
+	struct ibv_qp_init_attr_ex receives = { .qp_type = IBV_QPT_XRC_RECV, .xrcd = domain,
+		.comp_mask = IBV_QP_INIT_ATTR_XRCD };
+	struct ibv_qp_init_attr its;
+	struct ibv_qp *qps[3];
+
+	CHECK(domain && (qps[0] = ibv_create_qp_ex(context, &sends)));
+	CHECK((qps[1] = ibv_create_qp_ex(context, &receives)) && (qps[2] = make(IBV_QPT_RC)));
+	for (int i = 0; i < 3; i++) {
+		struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024,
+			.dest_qp_num = qps[2]->qp_num, .max_dest_rd_atomic = 1, .min_rnr_timer = 32 + 12,
+			.timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1, .ah_attr = { .is_global = 1, .port_num = 1,
+			.grh = { .sgid_index = 1, .hop_limit = 64, .dgid = own } } };
+
+		to_init(qps[i]);
+		CHECK(ibv_modify_qp(qps[i], &attr, RTR) == 0);
+		attr.qp_state = IBV_QPS_RTS;
+		/* What it does not have is none of these. */
+		CHECK(ibv_modify_qp(qps[i], &attr, RTS | IBV_QP_QKEY) == EINVAL);
+		CHECK(ibv_modify_qp(qps[i], &attr, RTS) == 0);
+		CHECK(ibv_query_qp(qps[i], &attr, IBV_QP_MIN_RNR_TIMER, &its) == 0);
+		CHECK(i == 0 || attr.min_rnr_timer == 12);
+		CHECK(ibv_destroy_qp(qps[i]) == 0);
+	}
+	CHECK(ibv_close_xrcd(domain) == 0);
 }
 
 int main(int count, char **arguments)
@@ -191,6 +243,7 @@ int main(int count, char **arguments)
 	domains();
 	ports();
 	shared_queues();
+	attributes_without_a_use();
 	CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
 	puts("all as the pages say");
 	return 0;

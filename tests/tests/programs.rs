@@ -205,6 +205,15 @@ fn perftest_over_unreliable_services() {
 }
 
 #[test]
+fn perftest_over_xrc() {
+    for operation in ["send", "write", "read", "atomic"] {
+        perftest(&format!("ib_{operation}_bw"), "-n 100 -c XRC");
+        perftest(&format!("ib_{operation}_lat"), "-n 100 -c XRC");
+    }
+    perftest("ib_write_bw", "-n 100 -c XRC -q 8");
+}
+
+#[test]
 fn perftest_with_many_queue_pairs_events_inline_and_both_ways() {
     perftest("ib_write_bw", "-n 100 -q 8");
     perftest("ib_send_bw", "-n 100 -e");

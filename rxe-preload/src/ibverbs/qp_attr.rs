@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 
 use rxe_verbs::{
-    Access, AckTimeout, AddressVector, AttrMask, Gid, Mtu, Psn, Qkey, QpAttr, QpState, Qpn,
+    Access, AckTimeout, AddressVector, AttrMask, Gid, Mtu, Psn, Qkey, QpAttr, QpState, QpType, Qpn,
     RnrTimer,
 };
 
@@ -32,7 +32,8 @@ pub(super) unsafe extern "C" fn ibv_modify_qp(
     let known = unsafe { Qp::known(qp) };
     let outcome = known.and_then(|_| owner.check()).and_then(|()| {
         may_fail("ibv_modify_qp")?;
-        let (ours, mask) = attributes(owner, attr, mask.cast_unsigned())?;
+        let mask = mask.cast_unsigned() & !ignored(this.pair.service()).bits();
+        let (ours, mask) = attributes(owner, attr, mask)?;
         this.pair.modify(&ours, mask)?;
         if mask.contains(AttrMask::STATE) {
             owner.watch.entered(this.pair.qpn().value(), ours.qp_state);
@@ -52,6 +53,16 @@ fn at_least(asked: AckTimeout, least: Option<AckTimeout>) -> AckTimeout {
     match least {
         Some(least) if asked != AckTimeout::INFINITE => asked.max(least),
         _ => asked,
+    }
+}
+
+/// The attributes that a type of queue pair has no use for, though programs name them because an RC queue
+/// pair needs them. The kernel's uverbs ignores exactly these, so for the drop-in they are no mistake.
+fn ignored(service: QpType) -> AttrMask {
+    match service {
+        QpType::XrcSend => AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
+        QpType::XrcRecv => AttrMask::MAX_QP_RD_ATOMIC | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY,
+        QpType::Rc | QpType::Uc | QpType::Ud => AttrMask::empty(),
     }
 }
 
@@ -98,8 +109,8 @@ fn attributes(context: &Context, attr: &ibv_qp_attr, mask: c_uint) -> Outcome<(Q
         ours.timeout = at_least(timeout, CONFIG.ack_timeout);
     }
     if mask.contains(AttrMask::MIN_RNR_TIMER) {
-        ours.min_rnr_timer = RnrTimer::new(attr.min_rnr_timer)
-            .ok_or_else(|| invalid("min_rnr_timer", format!("{}: 0 to 31", attr.min_rnr_timer)))?;
+        // Only the low five bits count: other providers put those into the RNR NAK.
+        ours.min_rnr_timer = RnrTimer::from_wire(attr.min_rnr_timer);
     }
     if mask.contains(AttrMask::RETRY_CNT) {
         ours.retry_cnt = attr.retry_cnt;
@@ -232,5 +243,17 @@ pub(crate) fn from_attributes(ours: &QpAttr) -> ibv_qp_attr {
         retry_cnt: ours.retry_cnt,
         rnr_retry: ours.rnr_retry,
         ..ibv_qp_attr::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_xrc_has_attributes_without_a_use() {
+        let unused = |service| ignored(service).iter().count();
+        let all = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend, QpType::XrcRecv];
+        assert_eq!(all.map(unused), [0, 0, 0, 2, 3]);
     }
 }

@@ -13,17 +13,20 @@ use super::objects::{Context, Cq, Pd, Srq, Xrcd};
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, check_bits, errno_of, pointer_of};
 
+/// Makes the C object, and writes what the queue has into `attr`, as every provider does. `srq_limit` means
+/// nothing at creation: programs leave it uninitialised.
+///
 /// # Safety
 /// `pd` is a protection domain of the open `context`.
 unsafe fn wrap(
     context: *mut ibv_context,
     pd: *mut ibv_pd,
     srq_context: *mut c_void,
-    limit: u32,
+    attr: &mut ibv_srq_attr,
     queue: SharedReceiveQueue,
 ) -> Outcome<*mut ibv_srq> {
     may_fail("ibv_create_srq")?;
-    queue.set_limit(limit)?;
+    (attr.max_wr, attr.max_sge) = (queue.depth(), queue.max_sge());
     let number = queue.number();
     let srq = Srq::into_ptr(context, pd, srq_context, queue);
     // SAFETY: an open context.
@@ -43,7 +46,7 @@ pub(super) unsafe extern "C" fn ibv_create_srq(
         unsafe { Context::of(context) }.check()?;
         let queue = owner.domain.create_srq(wanted.attr.max_wr, wanted.attr.max_sge)?;
         // SAFETY: as above.
-        unsafe { wrap(context, pd, wanted.srq_context, wanted.attr.srq_limit, queue) }
+        unsafe { wrap(context, pd, wanted.srq_context, &mut wanted.attr, queue) }
     };
     pointer_of("ibv_create_srq", make())
 }
@@ -53,12 +56,12 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     attr: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
     // SAFETY: the caller's promise.
-    pointer_of("ibv_create_srq_ex", unsafe { create_ex(context, &*attr) })
+    pointer_of("ibv_create_srq_ex", unsafe { create_ex(context, &mut *attr) })
 }
 
 unsafe fn create_ex(
     context: *mut ibv_context,
-    attr: &ibv_srq_init_attr_ex,
+    attr: &mut ibv_srq_init_attr_ex,
 ) -> Outcome<*mut ibv_srq> {
     const KNOWN: u32 = IBV_SRQ_INIT_ATTR_TYPE
         | IBV_SRQ_INIT_ATTR_PD
@@ -94,7 +97,7 @@ unsafe fn create_ex(
         }
     };
     // SAFETY: as above.
-    unsafe { wrap(context, attr.pd, attr.srq_context, attr.attr.srq_limit, queue) }
+    unsafe { wrap(context, attr.pd, attr.srq_context, &mut attr.attr, queue) }
 }
 
 pub(super) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
