@@ -20,6 +20,9 @@ pub struct Counters {
     pub tx_packets: u64,
     /// UDP payload bytes given to the network.
     pub tx_bytes: u64,
+    /// Given to the network without their IPv6 flow label: another program has flow labels of this host for
+    /// itself.
+    pub tx_unlabelled: u64,
     /// Not sent: the device queue was full (ENOBUFS).
     pub tx_no_buffer: u64,
     /// Not sent: no route, no neighbour, or the peer's host answered "unreachable" (ICMP).
@@ -49,6 +52,7 @@ impl AddAssign<Self> for Counters {
             rx_unusable,
             tx_packets,
             tx_bytes,
+            tx_unlabelled,
             tx_no_buffer,
             tx_unreachable,
             tx_denied,
@@ -65,6 +69,7 @@ impl AddAssign<Self> for Counters {
         self.rx_unusable += rx_unusable;
         self.tx_packets += tx_packets;
         self.tx_bytes += tx_bytes;
+        self.tx_unlabelled += tx_unlabelled;
         self.tx_no_buffer += tx_no_buffer;
         self.tx_unreachable += tx_unreachable;
         self.tx_denied += tx_denied;

@@ -82,6 +82,10 @@ pub struct UdpBackend {
     device: NetDev,
     /// Destinations that the system does not segment for.
     apart: Unsegmented,
+    /// Packets leave with the IPv6 flow label of their header. Cleared at the first that is refused for it:
+    /// as long as any program of this host has a label for itself, the system refuses all that a socket has
+    /// not asked for.
+    labels: bool,
     /// The burst at this offset in the batch, and how many of its packets are sent already.
     partial: Option<(usize, usize)>,
     arena: RecvArena,
@@ -144,6 +148,7 @@ impl UdpBackend {
             config: config.clone(),
             device,
             apart: Unsegmented::default(),
+            labels: true,
             partial: None,
             arena: RecvArena::new(BUFFERS, 64 << 10),
             capabilities,
@@ -170,6 +175,12 @@ impl UdpBackend {
             Some(libc::EIO | libc::EINVAL) if too_big => Loss::TooBig,
             Some(libc::EIO | libc::EINVAL) if packets > 1 && !self.apart.has(burst.net.dst) => {
                 self.apart.insert(burst.net.dst);
+                return Ok(false);
+            }
+            // A label is given up only for a packet that the system has no other reason to refuse.
+            Some(libc::EINVAL) if unlabelled(&burst.net, !self.labels, packets) > 0 => {
+                self.labels = false;
+                self.apart.remove(burst.net.dst);
                 return Ok(false);
             }
             _ => match Loss::of(&error) {
@@ -202,9 +213,10 @@ impl UdpBackend {
         };
         let chunks = batch.bytes(burst).chunks(burst.segment.max(1)).enumerate().skip(sent);
         let singles: Vec<_> = chunks.map(|(i, p)| apart::single(&burst.net, i, p)).collect();
+        let labels = self.labels;
         let single = |(body, icrc)| Outgoing {
             addr: socket.destination(&burst.net),
-            control: socket.control(&burst.net, None),
+            control: socket.control(&labelled(&burst.net, labels), None),
             parts: [body, icrc, &[]],
         };
         let out: Vec<_> = singles.iter().map(|(body, icrc)| single((body, icrc))).collect();
@@ -217,6 +229,7 @@ impl UdpBackend {
                     let (gone, left) = rest.split_at(n);
                     let bytes = gone.iter().flat_map(|packet| packet.parts).map(<[u8]>::len);
                     self.counters.tx_packets += n as u64;
+                    self.counters.tx_unlabelled += unlabelled(&burst.net, labels, n);
                     self.counters.tx_bytes += bytes.sum::<usize>() as u64;
                     rest = left;
                 }
@@ -227,7 +240,8 @@ impl UdpBackend {
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
-                    if self.refused(e, burst, rest.len())? {
+                    // Without labels the burst begins anew. What has left already is a duplicate then.
+                    if self.refused(e, burst, rest.len())? || labels != self.labels {
                         break;
                     }
                 }
@@ -273,12 +287,14 @@ impl Backend for UdpBackend {
                 burst.packets() > 1 && (burst.packets() > segments || apart.has(burst.net.dst))
             };
             if goes_apart(first) {
+                let labels = self.labels;
                 if self.send_apart(batch, first)? == SendStatus::Blocked {
                     return Ok(SendStatus::Blocked);
                 }
-                batch.mark_sent(1);
+                batch.mark_sent(usize::from(labels == self.labels));
                 continue;
             }
+            let labels = self.labels;
             let mut out: SmallVec<[Outgoing<'_>; 2]> = SmallVec::new();
             let same = |burst: &&Burst| {
                 burst.net.src == src
@@ -290,7 +306,7 @@ impl Backend for UdpBackend {
                 let segment = (burst.packets() > 1).then_some(burst.segment);
                 out.push(Outgoing {
                     addr: socket.destination(&burst.net),
-                    control: socket.control(&burst.net, segment),
+                    control: socket.control(&labelled(&burst.net, labels), segment),
                     parts: [batch.bytes(burst), &[], &[]],
                 });
             }
@@ -298,6 +314,8 @@ impl Backend for UdpBackend {
                 Ok(n) => {
                     for burst in &batch.pending()[..n] {
                         self.counters.tx_packets += burst.packets() as u64;
+                        self.counters.tx_unlabelled +=
+                            unlabelled(&burst.net, labels, burst.packets());
                         self.counters.tx_bytes += burst.bytes.len() as u64;
                     }
                     drop(out);
@@ -383,6 +401,16 @@ impl Sharing for UdpBackend {
     fn questions(&mut self) -> Option<&mut Questions> {
         Some(self.sockets.questions())
     }
+}
+
+/// The header that packets with this one leave with. The ICRC does not cover the flow label.
+fn labelled(net: &NetHeader, labels: bool) -> NetHeader {
+    NetHeader { flow_label: if labels { net.flow_label } else { 0 }, ..*net }
+}
+
+/// How many of these packets leave without their label.
+fn unlabelled(net: &NetHeader, labels: bool, packets: usize) -> u64 {
+    if labels || net.flow_label == 0 || net.dst.is_ipv4() { 0 } else { packets as u64 }
 }
 
 /// The socket of this process on a shared address.

@@ -34,6 +34,11 @@ impl Unsegmented {
         self.0.insert(dst, now + RETRY_AFTER);
     }
 
+    /// Lets bursts to this destination be segmented again: there was another reason against them.
+    pub(super) fn remove(&mut self, dst: IpAddr) {
+        self.0.remove(&dst);
+    }
+
     /// Whether bursts to this destination are sent packet by packet.
     pub(super) fn has(&mut self, dst: IpAddr) -> bool {
         if self.0.is_empty() {

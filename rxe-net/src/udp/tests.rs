@@ -422,3 +422,40 @@ fn what_is_too_large_for_the_path_to_one_is_lost_and_counted() {
         assert_eq!(ids_received(&mut other, 40).1, 1, "segmented by the system");
     });
 }
+
+/// While any program has a flow label for itself, the system refuses the labels of all others.
+#[test]
+fn packets_leave_without_a_flow_label_that_others_have_for_themselves() {
+    in_namespace("", || {
+        let mut from = open(&["::1"]);
+        // Both a burst and a single packet; the label is 5.
+        let net =
+            NetHeader { flow_label: 5, ..NetHeader::outgoing(ip("::1"), ip("::1"), UDP_PORT) };
+        let send = |from: &mut UdpBackend, count| {
+            let mut batch = whole_packets_with(from, net, count);
+            send_all(from, &mut batch);
+            let got = receive_packets(from, count as usize);
+            got.iter().map(|(net, _)| net.flow_label).collect::<Vec<_>>()
+        };
+        assert_eq!(send(&mut from, 3), [5; 3]);
+        let other = std::net::UdpSocket::bind(("::1", 0)).unwrap();
+        take_a_label(&other);
+        assert_eq!(send(&mut from, 3), [0; 3]);
+        assert_eq!(send(&mut from, 1), [0]);
+        assert!(!from.apart.has(ip("::1")), "bursts still leave as bursts");
+        let counters = from.counters();
+        assert_eq!((counters.tx_packets, counters.tx_unlabelled, counters.tx_other), (7, 4, 0));
+    });
+}
+
+/// Takes label 9 for this socket alone.
+fn take_a_label(socket: &std::net::UdpSocket) {
+    const IPV6_FLOWLABEL_MGR: libc::c_int = 32;
+    // struct in6_flowlabel_req: destination, label, action (get), share (exclusive), flags (create).
+    let mut request = [0; 32];
+    request[..16].copy_from_slice(&std::net::Ipv6Addr::LOCALHOST.octets());
+    request[16..20].copy_from_slice(&9u32.to_be_bytes());
+    request[20..22].copy_from_slice(&[0, 1]);
+    request[22..24].copy_from_slice(&1u16.to_ne_bytes());
+    sockopt::set_bytes(socket.as_fd(), libc::IPPROTO_IPV6, IPV6_FLOWLABEL_MGR, &request).unwrap();
+}

@@ -12,6 +12,7 @@ use super::lid;
 use super::objects::{Context, Qp, from_cap};
 use super::query::gids;
 use crate::config::CONFIG;
+use crate::explain::once;
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of};
 
@@ -170,13 +171,31 @@ pub(super) fn address(context: &Context, attr: &ibv_ah_attr) -> Outcome<AddressV
             format!("{}: there is only port 1", attr.port_num),
         ));
     }
+    let flow_label = attr.grh.flow_label & 0xf_ffff;
+    let dgid = Gid::from_bytes(attr.grh.dgid.raw);
+    if flow_label != 0 && dgid.to_ip().is_ipv6() && labels_are_taken() {
+        let text = "packets leave without their IPv6 flow label: another program on this host has a label for \
+                    itself (/proc/net/ip6_flowlabel), and as long as it has, the system sends none that \
+                    others choose. Nothing else is different";
+        once("flow_label", text);
+    }
     Ok(AddressVector {
         sgid_index: attr.grh.sgid_index.into(),
-        dgid: Gid::from_bytes(attr.grh.dgid.raw),
-        flow_label: attr.grh.flow_label & 0xf_ffff,
+        dgid,
+        flow_label,
         traffic_class: attr.grh.traffic_class,
         hop_limit: attr.grh.hop_limit,
     })
+}
+
+/// Whether any program of this host has an IPv6 flow label for itself.
+fn labels_are_taken() -> bool {
+    std::fs::read_to_string("/proc/net/ip6_flowlabel").is_ok_and(|text| has_taken_label(&text))
+}
+
+/// The second column is who may use a label: 1 its socket, 2 its process, 3 its user, 255 anybody.
+fn has_taken_label(text: &str) -> bool {
+    text.lines().any(|line| matches!(line.split_whitespace().nth(1), Some("1" | "2" | "3")))
 }
 
 /// The inverse of [`address`].
@@ -249,6 +268,18 @@ pub(crate) fn from_attributes(ours: &QpAttr) -> ibv_qp_attr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_that_only_some_may_use_are_taken() {
+        let head = "Label S Owner  Users  Linger Expires  Dst                              Opt\n";
+        let of = |share| {
+            format!(
+                "{head}00009 {share:<1} 0      1      6      6        00000000000000000000000000000001 0   \n"
+            )
+        };
+        assert!(["1", "2", "3"].into_iter().all(|share| has_taken_label(&of(share))));
+        assert!(!has_taken_label(&of("255")) && !has_taken_label(head));
+    }
 
     #[test]
     fn only_xrc_has_attributes_without_a_use() {

@@ -152,6 +152,7 @@ impl DeviceReporter {
                 ("rx_unusable", net.rx_unusable),
                 ("tx_packets", net.tx_packets),
                 ("tx_bytes", net.tx_bytes),
+                ("tx_unlabelled", net.tx_unlabelled),
                 ("tx_no_buffer", net.tx_no_buffer),
                 ("tx_unreachable", net.tx_unreachable),
                 ("tx_denied", net.tx_denied),
