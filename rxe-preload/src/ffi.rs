@@ -1,12 +1,13 @@
 //! The interface to C: failures, cancellation, errno.
 
-use std::ffi::{c_char, c_int};
-use std::time::Duration;
+use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::RawFd;
 use std::{mem, ptr};
 
 use rxe_verbs::{Error, NetError, UseCounts, VerbsError};
 
 use crate::explain;
+use crate::next::Next;
 
 /// Why a verb failed.
 #[derive(Debug)]
@@ -120,12 +121,37 @@ pub(crate) fn set_errno(errno: c_int) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// How long a blocking verb sleeps before it checks whether its thread has been cancelled.
-pub(crate) const CANCEL_TICK: Duration = Duration::from_millis(200);
+/// While this lives, the thread is not cancelled (pthread_cancel): the system calls of a verb are no cancellation
+/// points, whatever C library function makes them. With a kernel's device a verb is a call that is none either.
+///
+/// The verbs that the data path is made of have none of these, since each costs two atomic changes: what they
+/// call makes direct system calls.
+#[must_use]
+pub(crate) struct Uncancelled(c_int);
 
-/// Lets a cancelled thread (pthread_cancel) end here. With a kernel device these verbs block in a system
-/// call, which is a cancellation point too. The caller must be `extern "C-unwind"`, and nothing that
-/// must be dropped may be alive in it.
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+impl Uncancelled {
+    pub(crate) fn new() -> Self {
+        const PTHREAD_CANCEL_DISABLE: c_int = 1;
+        let mut before = 0;
+        // SAFETY: our own variable.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
+        Self(before)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: null is allowed.
+        unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
+    }
+}
+
+/// Lets a cancelled thread end here. The caller must be `extern "C-unwind"`, and nothing that must be dropped may
+/// be alive in it.
 pub(crate) fn cancellation_point() {
     unsafe extern "C-unwind" {
         safe fn pthread_testcancel();
@@ -133,18 +159,26 @@ pub(crate) fn cancellation_point() {
     pthread_testcancel();
 }
 
-/// Whether the program has a signal handler that interrupts system calls (without SA_RESTART). After
-/// other handlers a blocking verb must wait on, as the system call of a kernel device would. poll(2)
-/// is interrupted by every handler.
-pub(crate) fn signals_interrupt() -> bool {
-    (1..=64).any(|signal| {
-        // SAFETY: all zeros is the default action.
-        let mut action: libc::sigaction = unsafe { mem::zeroed() };
-        // SAFETY: our own structure; nothing is changed.
-        let known = unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) } == 0;
-        let caught = !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
-        known && caught && action.sa_flags & libc::SA_RESTART == 0
-    })
+/// Sleeps in a read of this event descriptor, as a program would in a read of a kernel's device. The kernel decides
+/// what a signal does, and a cancelled thread ends in it: the same holds for the caller as for that of
+/// [`cancellation_point`].
+///
+/// # Errors
+/// The errno of `read`.
+pub(crate) fn read_event(fd: RawFd) -> Result<(), c_int> {
+    type Read = unsafe extern "C-unwind" fn(c_int, *mut c_void, usize) -> isize;
+    /// Not this library's own, which looks for counters.
+    static READ: Next = Next::new(c"read");
+    let mut count = 0u64;
+    let Some(read) = READ.get() else { return Err(libc::ENOSYS) };
+    // SAFETY: the C library's function of this name, which has this type.
+    let read: Read = unsafe { mem::transmute(read) };
+    // SAFETY: a variable of this size.
+    if unsafe { read(fd, (&raw mut count).cast(), size_of::<u64>()) } >= 0 {
+        return Ok(());
+    }
+    // SAFETY: the address of this thread's errno, always valid.
+    Err(unsafe { *libc::__errno_location() })
 }
 
 /// Copies a text into a field of C, cut where it does not fit.
@@ -169,5 +203,34 @@ mod tests {
         );
         let again = full();
         assert_eq!((again.errno, again.text), (libc::ENOMEM, None));
+    }
+
+    /// Functions of librdmacm have no table that could do it for them.
+    #[test]
+    fn every_function_of_librdmacm_begins_with_what_forbids_cancellation() {
+        const SLEEPS: &str = "fn rdma_get_cm_event(";
+        let mut directories = vec![concat!(env!("CARGO_MANIFEST_DIR"), "/src/rdmacm").into()];
+        let mut seen = 0;
+        while let Some(directory) = directories.pop() {
+            let directory: std::path::PathBuf = directory;
+            for entry in std::fs::read_dir(directory).unwrap().flatten() {
+                if entry.path().is_dir() {
+                    directories.push(entry.path());
+                    continue;
+                }
+                let text = std::fs::read_to_string(entry.path()).unwrap();
+                for function in text.split("#[unsafe(no_mangle)]\n").skip(1) {
+                    let (head, body) = function.split_once("{\n").unwrap();
+                    let first = body.lines().next().unwrap();
+                    assert_eq!(
+                        first.contains("Uncancelled::new()"),
+                        !head.contains(SLEEPS),
+                        "{head}"
+                    );
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen > 40, "{seen}");
     }
 }

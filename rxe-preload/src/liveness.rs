@@ -1,25 +1,17 @@
 //! Threads that sleep in a call on an object while another thread of the program destroys the object.
 //!
-//! If verbs are system calls, such a thread sleeps on, in a read of a closed descriptor, and does not
-//! touch the object. Here it looks at the object every [`CANCEL_TICK`]. Between two looks it holds no
-//! reference, and it may look again only while the object exists.
+//! Such a thread sleeps on, in a read of a closed descriptor, as with a kernel's device. In the sleep it holds no
+//! reference, so that it may be cancelled there, and it may look at the object again only while that exists.
 
 use rxe_net::PerProcess;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
-use rustix::event::{Timespec, poll};
-use rustix::io::Errno;
 
-use crate::explain;
-use crate::ffi::{
-    CANCEL_TICK, Failure, Outcome, cancellation_point, minus_one_of, signals_interrupt,
-};
-
-/// For so many ticks (a second) in a destroyed object, the program is told nothing.
-const SILENT_TICKS: u32 = 5;
+use crate::ffi::{Failure, Outcome, Uncancelled, cancellation_point, minus_one_of, read_event};
 
 /// The objects that threads may wait in.
 static LIVENESS: PerProcess<Liveness> = PerProcess::new();
@@ -64,8 +56,7 @@ impl LivenessGuard {
         self.0
     }
 
-    /// From now on no further thread gets a reference. Waits for threads that hold one, for at most
-    /// about [`CANCEL_TICK`].
+    /// From now on no further thread gets a reference. Waits for threads that hold one: none sleeps with it.
     pub(crate) fn end(&self) {
         let Liveness { states, left, .. } = LIVENESS.get();
         let mut states = states.lock();
@@ -81,7 +72,8 @@ impl LivenessGuard {
 }
 
 /// Runs `look`; the object stays meanwhile. `None` if it is being destroyed.
-fn enter<T>(id: u64, look: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn enter<T>(id: u64, look: impl FnOnce() -> T) -> Option<T> {
+    let _uncancelled = Uncancelled::new();
     let Liveness { first, states, left } = LIVENESS.get();
     if id < *first {
         // The object belongs to a parent, and nobody destroys it here. `look` refuses it.
@@ -98,46 +90,28 @@ fn enter<T>(id: u64, look: impl FnOnce() -> T) -> Option<T> {
     Some(found)
 }
 
-/// Calls `look`, which sleeps for a while, until it returns a result for the program. If the object is
-/// destroyed meanwhile, the thread sleeps on until a signal ends that, as it would in the kernel.
+/// Calls `look`, which does not wait, until it returns a result for the program, and in between sleeps in a read of
+/// `fd`, the object's descriptor. If the object is destroyed meanwhile, the thread sleeps on until a signal
+/// ends that.
 ///
-/// The thread may be cancelled between two looks, so `look` must keep nothing that must be dropped.
+/// The thread may be cancelled in its sleep and before each look, so `look` must keep nothing that must be
+/// dropped.
 pub(crate) fn wait_in(
     verb: &'static str,
     id: u64,
+    fd: RawFd,
     look: impl Fn() -> Option<Outcome> + Copy,
 ) -> c_int {
-    let mut ticks = 0;
     loop {
         cancellation_point();
-        let found = enter(id, look).unwrap_or_else(|| {
-            // A program that ends often destroys its objects first and ends its threads a moment
-            // later.
-            ticks += 1;
-            if is_told(ticks) {
-                let why = "what this thread waits in was destroyed by another thread: no event \
-                           comes any more. End the thread first";
-                explain::once(verb, why);
-            }
-            sleep_one_tick().map(Err)
-        });
-        if let Some(outcome) = found {
+        // The descriptor of an object that is destroyed is closed.
+        let destroyed = || Some(Err(Failure::plain(libc::EBADF)));
+        if let Some(outcome) = enter(id, look).unwrap_or_else(destroyed) {
             return minus_one_of(verb, outcome);
         }
-    }
-}
-
-/// Whether the program is told of a thread that has been in a destroyed object for so many ticks.
-fn is_told(ticks: u32) -> bool {
-    ticks > SILENT_TICKS
-}
-
-/// Sleeps. Returns the failure of the call if a signal has ended it.
-fn sleep_one_tick() -> Option<Failure> {
-    let tick = Timespec::try_from(CANCEL_TICK).ok();
-    match poll(&mut [], tick.as_ref()) {
-        Err(Errno::INTR) if signals_interrupt() => Some(Failure::plain(libc::EINTR)),
-        _ => None,
+        if let Err(errno) = read_event(fd) {
+            return minus_one_of(verb, Err(Failure::plain(errno)));
+        }
     }
 }
 
@@ -148,13 +122,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-
-    /// It destroys what they sleep in first, and ends them a moment later.
-    #[test]
-    fn a_program_that_ends_its_threads_within_a_second_is_told_nothing() {
-        assert!(CANCEL_TICK * SILENT_TICKS >= Duration::from_secs(1));
-        assert!((0..=SILENT_TICKS).all(|ticks| !is_told(ticks)) && is_told(SILENT_TICKS + 1));
-    }
 
     #[test]
     fn an_object_ends_when_the_thread_inside_has_left() {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rxe_core::types::Time;
+use rxe_net::EventFd;
 
 use crate::cq::{ChannelEvents, CompletionQueue};
 use crate::device::Device;
 use crate::error::Result;
-use crate::progress::OnSignal;
 use crate::usage::{Counted, Kind, UseCounts, closed};
 
 /// Tells a program that sleeps in its own event loop which of its completion queues got something.
@@ -30,23 +30,6 @@ impl CompletionChannel {
     /// # Errors
     /// [`crate::Error::DeviceFailed`], unless there are events.
     pub fn get_event(&self, timeout: Option<Duration>) -> Result<Option<CompletionQueue>> {
-        self.next(timeout, OnSignal::Sleep)
-    }
-
-    /// As [`CompletionChannel::get_event`], but a signal handler of the program that runs meanwhile
-    /// ends the wait, so that the program can act on what the handler noted.
-    ///
-    /// # Errors
-    /// As there; and one whose [`errno`](crate::Error::errno) is `EINTR`.
-    pub fn get_event_or_signal(&self, timeout: Duration) -> Result<Option<CompletionQueue>> {
-        self.next(Some(timeout), OnSignal::End)
-    }
-
-    fn next(
-        &self,
-        timeout: Option<Duration>,
-        signals: OnSignal,
-    ) -> Result<Option<CompletionQueue>> {
         self.device.shard().check_own()?;
         let event = self.events.take();
         if event.is_some() || timeout == Some(Duration::ZERO) {
@@ -54,9 +37,25 @@ impl CompletionChannel {
         }
         let deadline = timeout.map_or(Time::MAX, |t| self.device.now() + t);
         let shard = self.device.first_of(self.events.shards());
-        let slept = shard.sleep(self.events.fd(), deadline, signals, || Ok(self.events.take()));
+        let slept = shard.sleep(self.events.fd(), deadline, || Ok(self.events.take()));
         // What a failure flushed may have given an event.
         slept.or_else(|error| self.events.take().map(Some).ok_or(error))
+    }
+
+    /// The caller is about to sleep in a read of the channel's descriptor: the drivers look after the sockets.
+    ///
+    /// # Errors
+    /// [`crate::Error::DeviceFailed`]; or the program has closed the descriptor.
+    pub fn before_sleep(&self) -> Result<()> {
+        self.events.fd().ensure()?;
+        self.device.first_of(self.events.shards()).serve_sleeper()?;
+        let mut others = self.events.shards().bits();
+        others &= others.wrapping_sub(1);
+        while others != 0 {
+            self.device.shard_at(others.trailing_zeros() as usize).serve_sleeper()?;
+            others &= others - 1;
+        }
+        Ok(())
     }
 
     /// Ends it.
@@ -93,8 +92,12 @@ impl Device {
     /// # Errors
     /// The system has no descriptor left.
     pub fn create_channel(&self) -> Result<CompletionChannel> {
-        let events = Arc::new(ChannelEvents::new()?);
-        Ok(CompletionChannel { device: self.clone(), events })
+        Ok(self.create_channel_with(EventFd::new()?))
+    }
+
+    /// Makes a completion channel that has this descriptor.
+    pub fn create_channel_with(&self, fd: EventFd) -> CompletionChannel {
+        CompletionChannel { device: self.clone(), events: Arc::new(ChannelEvents::new(fd)) }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::device::{Device, Permit, ShardSet};
 use crate::error::{Error, Result};
 use crate::faults::SlowCq;
 use crate::os::now;
-use crate::progress::{OnSignal, Shard, WakeAll, Waker};
+use crate::progress::{Shard, WakeAll, Waker};
 use crate::usage::{Counted, UseCounters, UseCounts, Used, closed};
 
 /// A completion queue.
@@ -327,7 +327,7 @@ impl CompletionQueue {
         let inner = &*self.inner;
         let waker = Waker::current()?;
         let _waiting = inner.notifier.wait_with(Arc::clone(&waker));
-        let result = self.shard().sleep(waker.event(), deadline, OnSignal::Sleep, || {
+        let result = self.shard().sleep(waker.event(), deadline, || {
             if let Some(n) = found(self.take(max, out)) {
                 return Ok(Some(n));
             }

@@ -114,7 +114,7 @@ impl fmt::Display for AsyncEvent {
 pub(crate) struct AsyncEvents {
     queue: Mutex<KeyedQueue<Pending>>,
     /// Readable while there is one; `None` on a simulated host, where nobody sleeps on it.
-    fd: Option<EventFd>,
+    fd: Option<Arc<EventFd>>,
 }
 
 /// An asynchronous event that waits.
@@ -165,8 +165,8 @@ impl From<Pending> for AsyncEvent {
 static NEVER: OnceLock<EventFd> = OnceLock::new();
 
 impl AsyncEvents {
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Self { queue: Mutex::default(), fd: Some(EventFd::new()?) })
+    pub(crate) fn new(fd: Arc<EventFd>) -> Self {
+        Self { queue: Mutex::default(), fd: Some(fd) }
     }
 
     /// For a simulated host.
@@ -183,6 +183,9 @@ impl AsyncEvents {
         let event = queue.pop();
         if queue.is_empty() {
             self.clear();
+        } else {
+            // A thread that sleeps in a read of the descriptor has cleared it by waking.
+            self.set();
         }
         event.map(AsyncEvent::from)
     }
@@ -197,7 +200,7 @@ impl AsyncEvents {
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        let own = self.fd.as_ref().or_else(|| NEVER.get());
+        let own = self.fd.as_deref().or_else(|| NEVER.get());
         own.expect("made with the events").as_fd()
     }
 
@@ -213,6 +216,10 @@ impl AsyncEvents {
             queue.remove_if(object, |pending| pending.kind == event.kind);
         }
         queue.push(event);
+        self.set();
+    }
+
+    fn set(&self) {
         if let Some(fd) = &self.fd {
             fd.set();
         }
@@ -424,7 +431,7 @@ mod tests {
 
     #[test]
     fn the_descriptor_is_readable_while_an_event_waits() {
-        let events = AsyncEvents::new().unwrap();
+        let events = AsyncEvents::new(Arc::new(EventFd::new().unwrap()));
         assert!(!readable(&events));
         events.of_device(AsyncKind::DeviceFatal, "one".into());
         events.of_device(AsyncKind::PortErr, "two".into());
@@ -443,7 +450,7 @@ mod tests {
     #[test]
     fn every_object_has_its_events_and_one_of_each_kind() {
         const COUNT: u32 = 20_000;
-        let events = AsyncEvents::new().unwrap();
+        let events = AsyncEvents::new(Arc::new(EventFd::new().unwrap()));
         let qpn = |n| Qpn::new(16 + n).unwrap();
         for _ in 0..2 {
             for n in 0..COUNT {
@@ -466,7 +473,7 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_with_a_queue_pair_is_its_own() {
-        let events = AsyncEvents::new().unwrap();
+        let events = AsyncEvents::new(Arc::new(EventFd::new().unwrap()));
         let [gone, other] = [17, 18].map(|n| Qpn::new(n).unwrap());
         let comes = |qpn| push(&events, Event::CommunicationEstablished { qpn });
         comes(gone);

@@ -122,3 +122,46 @@ fn a_forked_child_connects_through_a_device_of_its_own() {
     let _parent = listen().unwrap();
     assert!(in_child(By::Fork, || listen().is_ok()));
 }
+
+/// What waits for the parent is not taken by a child that drops what it has inherited.
+#[test]
+fn a_forked_child_that_drops_its_parent_s_channels_takes_no_event() {
+    let is_waiting = |fd: &dyn std::os::fd::AsFd| readable(&fd.as_fd(), std::time::Duration::ZERO);
+    for by in [By::Fork, By::BareClone] {
+        let (a, b) = pair();
+        let to = b.region(100);
+        a.qp.write_bytes(1, b"outside", to.remote(99)).post().unwrap();
+        assert_eq!(a.done().status, Status::RemoteAccess);
+        let completions = a.device.create_channel().unwrap();
+        let cq = a.device.create_cq_on(4, &completions).unwrap();
+        let qp = a.pd.qp(&cq).build().unwrap();
+        connect(&qp, &b.pd.qp(&b.cq).build().unwrap());
+        cq.arm(false).unwrap();
+        qp.recv(1, &[]).unwrap();
+        qp.to_error().unwrap();
+        let events = EventChannel::new().unwrap();
+        let id = events.create_id(PortSpace::Tcp).unwrap();
+        id.write_event(cm::CmEventKind::User, 0, 7).unwrap();
+        let waiting = |b: &Side, completions: &CompletionChannel, events: &EventChannel| {
+            [is_waiting(&b.device.async_fd()), is_waiting(completions), is_waiting(events)]
+        };
+        assert_eq!(waiting(&b, &completions, &events), [true; 3]);
+        let mut slot = Some((a, b, qp, cq, completions, id, events));
+        assert!(in_child(by, || {
+            let (a, b, qp, cq, completions, id, events) = slot.take().unwrap();
+            assert_eq!(
+                events.take_event(Some).map(|event| event.kind),
+                Some(cm::CmEventKind::User)
+            );
+            drop((id, events, qp, cq, completions));
+            let _ = b.device.poll_async_event();
+            drop((a, b));
+            true
+        }));
+        let (_, b, _, _, completions, _, events) = slot.as_ref().unwrap();
+        assert_eq!(waiting(b, completions, events), [true; 3], "as before the child");
+        assert!(completions.get_event(Some(TIMEOUT)).unwrap().is_some());
+        assert!(b.device.poll_async_event().is_some());
+        assert_eq!(events.wait_event(TIMEOUT).unwrap().kind, cm::CmEventKind::User);
+    }
+}

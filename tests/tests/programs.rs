@@ -396,25 +396,9 @@ fn fortified_and_old_programs_find_the_devices_files() {
 fn threads_that_sleep_in_what_another_destroys() {
     let Some(c) = or_skip(Compiled::new(&["tests/c/sleepers.c"])) else { return };
     let program = c.path("tests/c/sleepers.c");
-    let script = format!(
-        "mkfifo told
-        timeout 60 $RXE run -- {} rxe_veth0 < told > out 2>&1 & program=$!
-        exec 3> told
-        until [ $(grep -c 'was destroyed by another thread' out) -ge 3 ]; do
-            kill -0 $program
-            sleep 0.05
-        done
-        echo >&3
-        wait $program
-        cat out",
-        program.display()
-    );
+    let script = format!("timeout 60 $RXE run -- {} rxe_veth0 2>&1", program.display());
     let Some(out) = alone("sleepers", "cc", &script) else { return };
-    assert!(out.ends_with("all slept well\n"), "{out}");
-    for verb in ["ibv_get_cq_event", "ibv_get_async_event", "rdma_get_cm_event"] {
-        let told = format!("rxe: {verb}: what this thread waits in was destroyed");
-        assert_eq!(out.matches(&told).count(), 1, "{out}");
-    }
+    assert_eq!(out, "all slept well\n");
 }
 
 #[test]

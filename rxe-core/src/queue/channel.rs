@@ -54,11 +54,15 @@ impl<Q, S: Signal> ChannelEvents<Q, S> {
     }
 
     /// Takes the oldest event that `is_there` accepts. Those before it are dropped.
+    ///
+    /// If others wait, the signal is set anew: a thread that sleeps in a read of it has cleared it by waking.
     pub fn take<R>(&self, is_there: impl FnMut(Q) -> Option<R>) -> Option<R> {
         let mut events = self.events.lock();
         let found = std::iter::from_fn(|| events.pop_front()).find_map(is_there);
         if events.is_empty() {
             self.signal.clear();
+        } else {
+            self.signal.set();
         }
         found
     }

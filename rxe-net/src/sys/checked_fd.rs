@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::fork::fork_generation;
 use crate::NetError;
 
 /// A descriptor that is used and closed only while its number is its own.
@@ -41,6 +42,8 @@ pub(crate) struct CheckedFd {
     owner: u64,
     /// The tick in which it was last found intact.
     intact_in: AtomicI64,
+    /// The process that made it, by [`fork_generation`].
+    generation: u64,
 }
 
 /// Device and inode; zeros where the system would not tell, which no descriptor has.
@@ -68,7 +71,8 @@ impl CheckedFd {
             // Whoever had it before has lost it: the system does not give away what is open.
             place.store(owner, Ordering::Relaxed);
         }
-        Self { fd: Some(fd), identity, owner, intact_in: AtomicI64::new(tick()) }
+        let intact_in = AtomicI64::new(tick());
+        Self { fd: Some(fd), identity, owner, intact_in, generation: fork_generation() }
     }
 
     /// Moves the descriptor to a high number, if one is free.
@@ -104,6 +108,12 @@ impl CheckedFd {
         self.is_owner() && self.identity != (0, 0) && self.identity == identity(self.as_fd())
     }
 
+    /// Whether this process made it. A forked child has the number too, but what stands behind it is shared
+    /// with the parent: what the child writes or reads there, the parent finds changed.
+    pub(super) fn is_own(&self) -> bool {
+        self.generation == fork_generation()
+    }
+
     /// Whether nothing else of this library has got the number since.
     pub(super) fn is_owner(&self) -> bool {
         place(self).is_none_or(|place| place.load(Ordering::Relaxed) == self.owner)
@@ -123,9 +133,9 @@ impl CheckedFd {
         Ok(())
     }
 
-    /// Does not close it: the number is known to be another's.
-    pub(super) fn give_up(&mut self) {
-        self.identity = (0, 0);
+    /// Whether `other` stands for the same, as far as inodes tell.
+    pub(super) fn is_same(&self, other: BorrowedFd<'_>) -> bool {
+        self.identity == identity(other)
     }
 }
 

@@ -57,6 +57,14 @@ impl SharedFd {
         }
     }
 
+    /// Whether this process made it ([`CheckedFd::is_own`]). One that children do not keep is theirs nowhere.
+    pub(super) fn is_own(&self) -> bool {
+        match &*self.0 {
+            Kind::Checked(fd) => fd.is_own(),
+            Kind::Guarded(_) => true,
+        }
+    }
+
     /// Whether its number still is its own. For the data path: it notices within some milliseconds.
     ///
     /// # Errors

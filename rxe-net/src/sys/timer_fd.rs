@@ -49,7 +49,7 @@ impl TimerFd {
 
     /// Not readable until it goes off again. If another thread has set it meanwhile, it stays set.
     pub fn clear(&self) {
-        if self.0.ensure().is_ok() {
+        if self.0.is_own() && self.0.ensure().is_ok() {
             // It fails only if it is not readable.
             let _ = rustix::io::read(&self.0, &mut [0; 8]);
         }
@@ -72,7 +72,7 @@ impl TimerFd {
     }
 
     fn settime(&self, value: Timespec, flags: TimerfdTimerFlags) {
-        if self.0.ensure().is_err() {
+        if !self.0.is_own() || self.0.ensure().is_err() {
             return;
         }
         let spec = Itimerspec { it_interval: NEVER, it_value: value };

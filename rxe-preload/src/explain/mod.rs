@@ -5,11 +5,13 @@
 //! - `connect`: failures of connecting by address and port.
 //! - `text`: the texts about queue pairs. It has no state and does not use the time.
 //! - `regions`: the memory regions that texts name.
+//! - `later`: looks after a while, for programs that sleep.
 //! - `limits`: limits that a program finds by trying.
 //! - `wanted`: names of devices that are not in the list.
 //! - `once`: verbs that fail, and the rule to explain only once.
 
 mod connect;
+mod later;
 pub(crate) mod limits;
 mod once;
 mod regions;
@@ -18,6 +20,7 @@ mod wanted;
 mod watch;
 
 pub(crate) use connect::{connecting, silent};
+pub(crate) use later::Later;
 pub(crate) use once::{fills, once, refused, unsent};
 pub(crate) use wanted::{Instead, unknown_devices};
 pub(crate) use watch::{NewQp, Watch};

@@ -4,14 +4,12 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_uint};
 use std::ptr;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
-use rustix::io::Errno;
 use rxe_verbs::{AsyncEvent, AsyncKind};
 
 use super::abi::{async_element, ibv_async_event, ibv_context, ibv_qp};
 use super::objects::{Context, Cq, Qp, Srq};
-use crate::ffi::{CANCEL_TICK, Failure, Outcome, signals_interrupt};
+use crate::ffi::{Failure, Outcome};
 use crate::liveness::wait_in;
 
 pub(super) unsafe extern "C-unwind" fn ibv_get_async_event(
@@ -19,8 +17,8 @@ pub(super) unsafe extern "C-unwind" fn ibv_get_async_event(
     event: *mut ibv_async_event,
 ) -> c_int {
     // SAFETY: an open context.
-    let id = unsafe { Context::of(context) }.liveness.id();
-    wait_in("ibv_get_async_event", id, || {
+    let (id, fd) = unsafe { (Context::of(context).liveness.id(), (*context).async_fd) };
+    wait_in("ibv_get_async_event", id, fd, || {
         // SAFETY: the context is open until `wait_in` refuses the ID.
         let outcome = next(unsafe { Context::of(context) }).transpose()?;
         Some(outcome.map(|found| {
@@ -30,9 +28,8 @@ pub(super) unsafe extern "C-unwind" fn ibv_get_async_event(
     })
 }
 
-/// The next event; `None` if none came for a while.
+/// The next event; `None` if the thread is to sleep in a read of the descriptor.
 fn next(context: &Context) -> Outcome<Option<ibv_async_event>> {
-    let os = |e: Errno| Failure::plain(e.raw_os_error());
     context.check()?;
     loop {
         // While the map is locked, no new queue pair is entered with the number of one that is destroyed
@@ -45,14 +42,11 @@ fn next(context: &Context) -> Outcome<Option<ibv_async_event>> {
         }
     }
     context.async_fd().ensure()?;
-    if fcntl_getfl(context.async_fd()).map_err(os)?.contains(OFlags::NONBLOCK) {
+    let flags = fcntl_getfl(context.async_fd()).map_err(|e| Failure::plain(e.raw_os_error()))?;
+    if flags.contains(OFlags::NONBLOCK) {
         return Err(Failure::plain(libc::EAGAIN));
     }
-    let tick = Timespec::try_from(CANCEL_TICK).ok();
-    match poll(&mut [PollFd::new(context.async_fd(), PollFlags::IN)], tick.as_ref()) {
-        Err(Errno::INTR) if !signals_interrupt() => Ok(None),
-        slept => slept.map(|_| None).map_err(os),
-    }
+    Ok(None)
 }
 
 /// The event for the program, with the program's object; `None` if the object is destroyed. `qps` are

@@ -1,16 +1,14 @@
 //! Completion channels: a descriptor that programs sleep on. IBTA 11.2.6.
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_void};
+
+use rxe_net::EventFd;
 
 use super::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use super::objects::{Channel, Context, Cq};
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, pointer_of};
 use crate::liveness::wait_in;
-
-/// After so many waits of `CANCEL_TICK` without an event (2 s), the reason is looked for.
-const LOOKS_IN_VAIN: u32 = 10;
 
 pub(super) unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
@@ -23,8 +21,8 @@ pub(super) unsafe extern "C" fn ibv_create_comp_channel(
     let owner = unsafe { Context::of(context) };
     let make = || -> Outcome<*mut ibv_comp_channel> {
         may_fail("ibv_create_comp_channel")?;
-        let channel = owner.device()?.create_channel()?;
-        Channel::into_ptr(context, channel)
+        let channel = owner.device()?.create_channel_with(EventFd::of_program()?);
+        Ok(Channel::into_ptr(context, channel))
     };
     pointer_of("ibv_create_comp_channel", make())
 }
@@ -58,20 +56,13 @@ pub(super) unsafe extern "C-unwind" fn ibv_get_cq_event(
         return minus_one_of("ibv_get_cq_event", Err(failure));
     }
     // SAFETY: a channel.
-    let id = unsafe { Channel::of(channel) }.liveness.id();
-    let looks = &Cell::new(0u32);
-    wait_in("ibv_get_cq_event", id, || {
+    let (id, fd) = unsafe { (Channel::of(channel).liveness.id(), (*channel).fd) };
+    wait_in("ibv_get_cq_event", id, fd, || {
         // SAFETY: a channel, which is there until `wait_in` refuses the ID.
         let this = unsafe { Channel::of(channel) };
         // SAFETY: its context, which is open.
         let own = unsafe { Context::of(this.verbs.context) }.check();
-        let Some(outcome) = own.and_then(|()| this.next_event()).transpose() else {
-            looks.set(looks.get() + 1);
-            if looks.get() == LOOKS_IN_VAIN {
-                this.look_for_armed();
-            }
-            return None;
-        };
+        let outcome = own.and_then(|()| this.next_event()).transpose()?;
         Some(outcome.map(|found| {
             // SAFETY: the caller's variables, and a queue that exists until its event is acknowledged.
             unsafe {

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use parking_lot::Mutex;
-use rxe_net::{PerProcess, ProgramEpoll};
+use rxe_net::{PerProcess, TokenFd};
 
 use super::abi::{ibv_context, ibv_dm, ibv_mr, ibv_pd};
 use super::objects::{Context, Dm, Importable, Mr, Pd};
@@ -42,7 +42,7 @@ pub(super) fn closed(context: *mut ibv_context) -> bool {
         return true;
     };
     // SAFETY: what is in the list is open.
-    let own = unsafe { Context::of(context) }.async_fd();
+    let own = unsafe { Context::of(context) }.cmd_fd();
     if fd != own.as_raw_fd() && is(own, fd) {
         // SAFETY: the program gave it to `ibv_import_device`, and it still is what it was then.
         unsafe { libc::close(fd) };
@@ -50,7 +50,7 @@ pub(super) fn closed(context: *mut ibv_context) -> bool {
     false
 }
 
-fn is(own: &ProgramEpoll, fd: RawFd) -> bool {
+fn is(own: &TokenFd, fd: RawFd) -> bool {
     // SAFETY: used for this call only. If the number is closed, or another thread closes it, the system
     // says so.
     fd >= 0 && own.is(unsafe { BorrowedFd::borrow_raw(fd) })
@@ -76,7 +76,7 @@ fn import_own(cmd_fd: c_int) -> Option<*mut ibv_context> {
     let mut open = OPEN.get().lock();
     let opened = open.iter_mut().find(|opened| {
         // SAFETY: what is in the list is open.
-        is(unsafe { Context::of(opened.context) }.async_fd(), cmd_fd)
+        is(unsafe { Context::of(opened.context) }.cmd_fd(), cmd_fd)
     })?;
     opened.imports.push(cmd_fd);
     Some(opened.context)

@@ -1,8 +1,7 @@
 //! Channels, on which programs wait for events.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
-use rxe_net::ProgramEpoll;
 use rxe_verbs::cm::EventChannel;
 
 use super::abi::rdma_event_channel;
@@ -10,17 +9,16 @@ use super::devices;
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, pointer_of};
 use crate::liveness::LivenessGuard;
-use rxe_net::fork_generation;
+use rxe_net::{EventFd, fork_generation};
 
 /// A channel as programs hold it.
 #[repr(C)]
 pub(super) struct Channel {
-    verbs: rdma_event_channel,
+    pub(super) verbs: rdma_event_channel,
     generation: u64,
+    /// Its descriptor is the program's `fd`. Programs may set O_NONBLOCK on it; then `rdma_get_cm_event` must
+    /// not wait.
     pub(super) channel: EventChannel,
-    /// The program's `fd`: an epoll instance around the channel's descriptor. Programs may set
-    /// O_NONBLOCK on it; then `rdma_get_cm_event` must not wait.
-    pub(super) fd: ProgramEpoll,
     /// For threads that sleep in `rdma_get_cm_event`.
     pub(super) liveness: LivenessGuard,
 }
@@ -53,12 +51,10 @@ impl Channel {
     }
 
     pub(super) fn create() -> Outcome<*mut rdma_event_channel> {
-        let channel = EventChannel::with_source(devices::source())?;
-        let fd = ProgramEpoll::new()?;
-        fd.watch(&channel)?;
-        let verbs = rdma_event_channel { fd: fd.as_raw_fd() };
+        let channel = EventChannel::with_source(devices::source(), EventFd::of_program()?);
+        let verbs = rdma_event_channel { fd: channel.as_fd().as_raw_fd() };
         let (generation, liveness) = (fork_generation(), LivenessGuard::new());
-        Ok(Box::into_raw(Box::new(Self { verbs, generation, channel, fd, liveness })).cast())
+        Ok(Box::into_raw(Box::new(Self { verbs, generation, channel, liveness })).cast())
     }
 
     /// # Safety

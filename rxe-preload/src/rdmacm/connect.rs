@@ -9,7 +9,7 @@ use rxe_verbs::{QpState, QpType, Qpn};
 
 use super::abi::{rdma_cm_event, rdma_cm_id, rdma_conn_param};
 use super::channel::Channel;
-use super::id::{self, Id, acknowledge};
+use super::id::{self, Id, acknowledge, expect_answer};
 use super::qp::rdma_create_qp;
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, minus_one_of};
@@ -70,6 +70,7 @@ impl Id {
     fn connect(&self, param: &ConnParam) -> Outcome {
         self.cm.connect(param)?;
         *self.asked.lock() = Some(Instant::now());
+        expect_answer();
         self.complete()
     }
 

@@ -3,7 +3,6 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rxe_verbs::cm::{CmEvent, CmEventKind, CmParam, ConnParam, UdParam};
 
@@ -12,43 +11,38 @@ use super::abi::{
 };
 use super::channel::Channel;
 use super::event::Event;
-use super::id::{Id, acknowledge, find, look_for_answers};
+use super::id::{Id, acknowledge, find};
 use crate::explain;
 use crate::faults::may_fail;
-use crate::ffi::{CANCEL_TICK, Failure, Outcome, errno_of, minus_one_of, signals_interrupt};
+use crate::ffi::{Failure, Outcome, errno_of, minus_one_of};
 use crate::ibverbs::qp_attr::to_ah_attr;
 use crate::liveness::wait_in;
 
 impl Channel {
-    /// The next event. Waits, unless the program has set O_NONBLOCK on the descriptor.
+    /// The next event of a synchronous identifier, whose channel this is. Waits for it.
     pub(super) fn next(&self) -> Outcome<*mut rdma_cm_event> {
         loop {
-            if let Some(event) = self.next_within_tick()? {
+            if let Some(event) = self.next_or_sleep()? {
                 return Ok(event);
             }
+            rustix::io::read(&self.channel, &mut [0; 8])
+                .map_err(|e| Failure::plain(e.raw_os_error()))?;
         }
     }
 
-    /// As [`Channel::next`]; `None` if nothing came for a while.
-    fn next_within_tick(&self) -> Outcome<Option<*mut rdma_cm_event>> {
+    /// The next event; `None` if the thread is to sleep in a read of the descriptor. Fails if the program has set
+    /// O_NONBLOCK there.
+    fn next_or_sleep(&self) -> Outcome<Option<*mut rdma_cm_event>> {
         self.check()?;
-        let os = |e: rustix::io::Errno| Failure::plain(e.raw_os_error());
         if let Some(event) = self.channel.take_event(deliver) {
             return Ok(Some(event));
         }
-        self.fd.ensure()?;
-        if fcntl_getfl(&self.fd).map_err(os)?.contains(OFlags::NONBLOCK) {
+        self.channel.ensure()?;
+        let flags = fcntl_getfl(&self.channel).map_err(|e| Failure::plain(e.raw_os_error()))?;
+        if flags.contains(OFlags::NONBLOCK) {
             return Err(Failure::plain(libc::EAGAIN));
         }
-        let tick = Timespec::try_from(CANCEL_TICK).ok();
-        match poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], tick.as_ref()) {
-            Err(rustix::io::Errno::INTR) if !signals_interrupt() => Ok(None),
-            Ok(0) => {
-                look_for_answers(ptr::from_ref(self).cast());
-                Ok(None)
-            }
-            slept => slept.map(|_| None).map_err(os),
-        }
+        Ok(None)
     }
 }
 
@@ -190,10 +184,10 @@ unsafe extern "C-unwind" fn rdma_get_cm_event(
         return minus_one_of("rdma_get_cm_event", Err(failure));
     }
     // SAFETY: a channel.
-    let id = unsafe { Channel::of(channel) }.liveness.id();
-    wait_in("rdma_get_cm_event", id, || {
+    let (id, fd) = unsafe { (Channel::of(channel).liveness.id(), Channel::of(channel).verbs.fd) };
+    wait_in("rdma_get_cm_event", id, fd, || {
         // SAFETY: a channel, which is there until `wait_in` refuses the ID.
-        let outcome = unsafe { Channel::of(channel) }.next_within_tick().transpose()?;
+        let outcome = unsafe { Channel::of(channel) }.next_or_sleep().transpose()?;
         Some(outcome.map(|got| {
             // SAFETY: the caller's variable.
             unsafe { *event = got };

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rxe_verbs::cm::{CmId, EventChannel, PortSpace};
 use rxe_verbs::{Gid, QpType};
 
-pub(super) use self::ids::{find, look_for_answers};
+pub(super) use self::ids::{expect_answer, find};
 use super::abi::{
     ibv_sa_path_rec, rdma_cm_event, rdma_cm_id, rdma_event_channel, read_address, write_address,
 };

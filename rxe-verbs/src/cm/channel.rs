@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rxe_core::cm::service::PortSpace;
 use rxe_core::types::Time;
+use rxe_net::EventFd;
 
 use super::agent::destroy_requests;
 use super::devices::{self, DeviceSource, Given};
@@ -33,7 +34,7 @@ impl EventChannel {
     /// # Errors
     /// The system has no descriptor left.
     pub fn new() -> Result<Self> {
-        Self::with_source(devices::of_host())
+        Ok(Self::with_source(devices::of_host(), EventFd::new()?))
     }
 
     /// A channel whose identifiers use these devices.
@@ -43,22 +44,17 @@ impl EventChannel {
     pub fn on(devices: &[Device]) -> Result<Self> {
         let of_first = devices.first().map(|device| device.shard().environment().clone());
         let environment = of_first.unwrap_or(Environment::System);
-        Self::make(Arc::new(Given(devices.to_vec())), environment)
+        Ok(Self::make(Arc::new(Given(devices.to_vec())), environment, EventFd::new()?))
     }
 
-    /// A channel whose identifiers get their devices from `source`.
-    ///
-    /// # Errors
-    /// As [`EventChannel::new`].
-    pub fn with_source(source: Arc<dyn DeviceSource>) -> Result<Self> {
-        Self::make(source, Environment::System)
+    /// A channel that has this descriptor, and whose identifiers get their devices from `source`.
+    pub fn with_source(source: Arc<dyn DeviceSource>, fd: EventFd) -> Self {
+        Self::make(source, Environment::System, fd)
     }
 
-    fn make(devices: Arc<dyn DeviceSource>, environment: Environment) -> Result<Self> {
-        let queue = EventQueue::new()?;
-        Ok(Self {
-            inner: Arc::new(ChannelInner { queue, turn: Mutex::new(()), devices, environment }),
-        })
+    fn make(devices: Arc<dyn DeviceSource>, environment: Environment, fd: EventFd) -> Self {
+        let (queue, turn) = (EventQueue::new(fd), Mutex::new(()));
+        Self { inner: Arc::new(ChannelInner { queue, turn, devices, environment }) }
     }
 
     /// Makes an identifier for connections ([`PortSpace::Tcp`]) or datagrams ([`PortSpace::Udp`]),
@@ -116,6 +112,14 @@ impl EventChannel {
             }
         }
         None
+    }
+
+    /// Refuses to sleep on what the program may have opened under the number of its descriptor.
+    ///
+    /// # Errors
+    /// The program has closed it.
+    pub fn ensure(&self) -> Result<()> {
+        Ok(self.inner.queue.fd.ensure()?)
     }
 
     /// Whether its devices are those of a [`crate::cluster`].

@@ -88,9 +88,9 @@ impl<Id> Raw<Id> {
 }
 
 impl<Id> EventQueue<Id> {
-    pub(super) fn new() -> Result<Arc<Self>> {
+    pub(super) fn new(fd: EventFd) -> Arc<Self> {
         let inner = Inner { raw: KeyedQueue::default(), closed: false };
-        Ok(Arc::new(Self { inner: Mutex::new(inner), fd: EventFd::new()? }))
+        Arc::new(Self { inner: Mutex::new(inner), fd })
     }
 
     /// Appends an event. Returns it if the channel is closed.
@@ -109,6 +109,9 @@ impl<Id> EventQueue<Id> {
         let raw = inner.raw.pop();
         if inner.raw.is_empty() {
             self.fd.clear();
+        } else {
+            // A thread that sleeps in a read of the descriptor has cleared it by waking.
+            self.fd.set();
         }
         raw
     }
@@ -213,7 +216,7 @@ mod tests {
     /// If each identifier looked at all events that wait, this would take many minutes.
     #[test]
     fn the_end_of_an_identifier_costs_the_same_however_many_events_wait() {
-        let queue = EventQueue::new().unwrap();
+        let queue = EventQueue::new(EventFd::new().unwrap());
         let mailboxes: Vec<Arc<Mailbox<()>>> =
             (0..300_000).map(|_| Mailbox::new(Arc::clone(&queue))).collect();
         for mailbox in &mailboxes {

@@ -8,7 +8,6 @@ use rxe_net::EventFd;
 
 use super::{CompletionQueue, CqInner};
 use crate::device::ShardSet;
-use crate::error::Result;
 use crate::progress::{Shard, WakeAll, Waker};
 use crate::usage::{Counted, UseCounters, Used};
 
@@ -91,12 +90,12 @@ impl Counted for Arc<ChannelEvents> {
 }
 
 impl ChannelEvents {
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Self {
-            events: queue::ChannelEvents::new(EventFd::new()?),
+    pub(crate) fn new(fd: EventFd) -> Self {
+        Self {
+            events: queue::ChannelEvents::new(fd),
             shards: ShardSet::default(),
             uses: UseCounters::default(),
-        })
+        }
     }
 
     /// The first whose queue is still there.

@@ -13,8 +13,8 @@ use rxe_core::mem::Memory;
 use rxe_core::types::{Gid, Mtu};
 use rxe_core::wire::icrc;
 use rxe_net::{
-    Backend, BackendKind, Capabilities, Fault, FaultReport, InterfaceMonitor, L2Backend, L2Config,
-    L2Failure, NetError, OneCopy, Pcap, PcapHandle, PcapOptions, PortGroups,
+    Backend, BackendKind, Capabilities, EventFd, Fault, FaultReport, InterfaceMonitor, L2Backend,
+    L2Config, L2Failure, NetError, OneCopy, Pcap, PcapHandle, PcapOptions, PortGroups,
 };
 
 use super::open::DeviceInner;
@@ -44,6 +44,7 @@ pub struct OpenOptions {
     congestion_control: bool,
     window_bytes: Option<u32>,
     observer: Option<Observer>,
+    async_fd: Option<Arc<EventFd>>,
     acks: AckPolicy,
     limits: Limits,
     spread: Spread,
@@ -92,6 +93,7 @@ impl OpenOptions {
             congestion_control: true,
             window_bytes: None,
             observer: None,
+            async_fd: None,
             acks: AckPolicy::default(),
             limits: Limits::default(),
             spread: Spread::Threads,
@@ -169,6 +171,14 @@ impl OpenOptions {
     /// Bytes of receive buffer to ask the system for.
     pub fn recv_buffer(mut self, bytes: usize) -> Self {
         self.wire.recv_buffer = Some(bytes);
+        self
+    }
+
+    /// The descriptor that is readable while an asynchronous event waits ([`Device::async_fd`]): one that the
+    /// program had before the device is open.
+    #[must_use]
+    pub fn async_fd(mut self, fd: Arc<EventFd>) -> Self {
+        self.async_fd = Some(fd);
         self
     }
 
@@ -296,7 +306,10 @@ impl OpenOptions {
         let config = self.engine_config(backend.capabilities(), &info, gids.clone());
         let (mtu, limits) = (config.max_mtu, config.limits);
         let asyncs = Arc::new(match self.environment {
-            Environment::System => AsyncEvents::new()?,
+            Environment::System => AsyncEvents::new(match self.async_fd.take() {
+                Some(fd) => fd,
+                None => Arc::new(EventFd::new()?),
+            }),
             Environment::Simulated(_) => AsyncEvents::simulated()?,
         });
         if let Some(faults) = &faults {

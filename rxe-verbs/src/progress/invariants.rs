@@ -17,7 +17,7 @@ use rxe_core::types::{AckTimeout, Gid, Key, Mtu, Psn, Qpn, Time};
 use rxe_core::wire::{
     Aeth, Bth, Ext, Frame, NetHeader, Opcode, Packet, Position, Reth, TxBatch, TxLimits, emit,
 };
-use rxe_net::{Backend, Capabilities, NetError, Rng, SendStatus, SharedFd, SrcPort};
+use rxe_net::{Backend, Capabilities, EventFd, NetError, Rng, SendStatus, SharedFd, SrcPort};
 
 use super::policy::{
     AckPolicy, Answers, BATCHES_IN_TIME, MAX_ANSWER_WAIT, MAX_POST_WAIT, MAX_STREAM_WAIT, Post,
@@ -342,7 +342,7 @@ impl World {
         let memory = Arc::new(Memory::new());
         let buffer = Buffer::zeroed(BULK as usize);
         let key = memory.register(PdId(1), buffer, BASE, Access::LOCAL_WRITE, || 0x100);
-        let asyncs = Arc::new(AsyncEvents::new().expect("a descriptor"));
+        let asyncs = Arc::new(AsyncEvents::new(Arc::new(EventFd::new().expect("a descriptor"))));
         let config = Config { gids: vec![OWN.into()], ..Config::default() };
         let shard = Shard::new(ShardParts {
             device: "virtual".into(),

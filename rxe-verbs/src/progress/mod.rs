@@ -34,7 +34,7 @@ pub(crate) use driver::{Driver, Monitor};
 pub use policy::AckPolicy;
 pub(crate) use policy::{Answers, Post, Timers};
 pub(crate) use shard::{Shard, ShardParts, WakeAll};
-pub(crate) use sleep::{OnSignal, Waker};
+pub(crate) use sleep::Waker;
 pub(crate) use turn::{CmList, ConnectionManager, Core};
 pub use unsent::flush_before_exit;
 pub(crate) use watch::Alarm;

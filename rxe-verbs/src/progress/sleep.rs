@@ -10,22 +10,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rxe_core::types::Time;
-use rxe_net::{EventFd, fork_generation};
+use rxe_net::EventFd;
 
 use super::Shard;
 use super::policy::Interest;
 use super::shard::BUDGET;
 use crate::error::{Error, Result};
 use crate::os::until;
-
-/// What a sleeper does when one of the program's signal handlers has run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnSignal {
-    /// It sleeps on.
-    Sleep,
-    /// It ends with an error.
-    End,
-}
 
 impl Shard {
     /// Sleeps until `done` has something, or until `deadline` (then `None`).
@@ -36,12 +27,11 @@ impl Shard {
     /// turns nothing.
     ///
     /// # Errors
-    /// The device has failed; `done` has; [`Errno::INTR`] where `signals` says so.
+    /// The device has failed; `done` has.
     pub(crate) fn sleep<T>(
         &self,
         fd: &EventFd,
         deadline: Time,
-        signals: OnSignal,
         mut done: impl FnMut() -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         self.check_own()?;
@@ -82,8 +72,7 @@ impl Shard {
             let watched = if leads { &mut fds[..] } else { &mut fds[..1] };
             match poll(watched, left.as_ref()) {
                 Ok(0) if self.environment().now() >= deadline => return look(),
-                Err(Errno::INTR) if signals == OnSignal::Sleep => {}
-                Ok(_) => {}
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(Error::io("sleep in poll", e)),
             }
             if leads && fds[1..].iter().any(|fd| !fd.revents().is_empty()) {
@@ -133,8 +122,6 @@ impl Drop for Waiting<'_> {
 #[derive(Debug)]
 pub(crate) struct Waker {
     fd: EventFd,
-    /// The process that it was made in: a forked child's copy still wakes the parent's thread.
-    generation: u64,
     /// Written after the descriptor, read before it: a wake-up that this does not show yet leaves
     /// the descriptor readable, and so is seen the next time.
     set: AtomicBool,
@@ -148,14 +135,12 @@ impl Waker {
     /// The calling thread's.
     pub(crate) fn current() -> Result<Arc<Self>> {
         let known = WAKER.try_with(|cell| cell.borrow().clone()).ok().flatten();
-        let generation = fork_generation();
-        // The program may have closed it, and opened a device after that.
-        let usable = |waker: &Arc<Self>| waker.generation == generation && waker.fd.is_intact();
-        if let Some(waker) = known.filter(usable) {
+        // The program may have closed it, and opened a device after that; or this is a forked child.
+        if let Some(waker) = known.filter(|waker| waker.fd.is_intact()) {
             return Ok(waker);
         }
         let fd = Self::new_event()?;
-        let waker = Arc::new(Self { fd, generation, set: AtomicBool::new(false) });
+        let waker = Arc::new(Self { fd, set: AtomicBool::new(false) });
         // In a destructor of thread-local data the thread's own may be gone: then this is for one call.
         let _ = WAKER.try_with(|cell| cell.replace(Some(Arc::clone(&waker))));
         Ok(waker)

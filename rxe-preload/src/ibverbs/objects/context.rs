@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use rxe_net::ProgramEpoll;
 use rxe_verbs::{Completion, Device, DeviceInfo, Status, XrcDomain};
 
 use super::{FileId, Imports};
@@ -26,7 +25,7 @@ use crate::ibverbs::abi::{
 };
 use crate::ibverbs::device::DeviceEntry;
 use crate::liveness::LivenessGuard;
-use rxe_net::{PerProcess, fork_generation};
+use rxe_net::{EventFd, PerProcess, TokenFd, fork_generation};
 
 /// An open device. Programs have the address of `verbs.context`.
 #[repr(C)]
@@ -41,9 +40,11 @@ pub(crate) struct Context {
     /// The engine, once there is one.
     device: OnceLock<Device>,
     opening: Mutex<()>,
-    /// Readable when there are asynchronous events. It is an epoll instance, because the descriptor
-    /// must exist before the engine does.
-    asyncs: ProgramEpoll,
+    /// Readable when there are asynchronous events. It exists before the engine does, which gets it.
+    asyncs: Arc<EventFd>,
+    /// The program's `cmd_fd`. There is no kernel device to send commands to. But programs duplicate this
+    /// descriptor, set flags on it or import the device by it, so it must be an open one.
+    commands: TokenFd,
     /// The objects that asynchronous events are about, by number.
     pub(crate) qps: Mutex<HashMap<u32, *mut ibv_qp>>,
     pub(crate) srqs: Mutex<HashMap<u32, *mut ibv_srq>>,
@@ -73,14 +74,12 @@ impl Context {
         if let Err(why) = &CONFIG.faults {
             return Err(Failure::new(libc::EINVAL, why));
         }
-        let asyncs = ProgramEpoll::new()?;
+        let (asyncs, commands) = (Arc::new(EventFd::of_program()?), TokenFd::new()?);
         let vectors = entry.info().attr().num_comp_vectors;
         let context = ibv_context {
             device: entry.as_ptr(),
             ops,
-            // There is no kernel device to send commands to. But programs duplicate this descriptor,
-            // set flags on it or import the device by it, so it must be an open one.
-            cmd_fd: asyncs.as_raw_fd(),
+            cmd_fd: commands.as_raw_fd(),
             async_fd: asyncs.as_raw_fd(),
             num_comp_vectors: c_int::try_from(vectors).unwrap_or(1),
             mutex: libc::PTHREAD_MUTEX_INITIALIZER,
@@ -95,6 +94,7 @@ impl Context {
             device: OnceLock::new(),
             opening: Mutex::new(()),
             asyncs,
+            commands,
             qps: Mutex::default(),
             srqs: Mutex::default(),
             cqs: Mutex::default(),
@@ -135,6 +135,7 @@ impl Context {
             .source_port(CONFIG.source_port)
             .keepalive(CONFIG.keepalive)
             .segmentation(CONFIG.segmentation)
+            .async_fd(Arc::clone(&self.asyncs))
             .on_event(Box::new(move |event| watch.event(event)));
         if let Some(count) = CONFIG.shards {
             options = options.shards(count);
@@ -151,7 +152,6 @@ impl Context {
         if let Some(capture) = device.capture() {
             flush_at_exit(capture.clone());
         }
-        self.asyncs.watch(device.async_fd())?;
         Ok(self.device.get_or_init(|| device))
     }
 
@@ -161,8 +161,13 @@ impl Context {
     }
 
     /// The descriptor that programs sleep on for asynchronous events.
-    pub(crate) fn async_fd(&self) -> &ProgramEpoll {
+    pub(crate) fn async_fd(&self) -> &EventFd {
         &self.asyncs
+    }
+
+    /// The descriptor by which a program imports the device.
+    pub(crate) fn cmd_fd(&self) -> &TokenFd {
+        &self.commands
     }
 
     /// The properties of the device that are known without opening it.

@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use rxe_net::PerProcess;
 use rxe_verbs::cm::CmId;
 
-use super::super::abi::{rdma_cm_id, rdma_event_channel};
+use super::super::abi::rdma_cm_id;
 use super::super::devices::disconnect_devices;
 use super::Id;
-use crate::explain;
+use crate::explain::{self, Later};
 
 static IDS: PerProcess<Mutex<Ids>> = PerProcess::new();
 
@@ -54,38 +54,41 @@ pub(in super::super) fn find(cm: &CmId) -> Option<*mut rdma_cm_id> {
     Some(id)
 }
 
-/// Explains, for identifiers of this channel, which peers have not answered for some time. Giving up
-/// would take minutes.
-pub(in super::super) fn look_for_answers(channel: *const rdma_event_channel) {
-    const UNANSWERED_FOR: Duration = Duration::from_secs(5);
-    for id in of_channel(channel) {
+/// An identifier has asked its peer: if that does not answer for some time, explains it. Giving up would take
+/// minutes.
+pub(in super::super) fn expect_answer() {
+    static LATER: Later = Later::new();
+    LATER.run(UNANSWERED_FOR, look_for_answers);
+}
+
+/// How long a peer may take to answer before it is explained.
+const UNANSWERED_FOR: Duration = Duration::from_secs(5);
+
+/// Explains which peers have not answered for [`UNANSWERED_FOR`]. Returns whether others may be in a while.
+fn look_for_answers() -> bool {
+    let mut others = false;
+    for id in all() {
         // SAFETY: it is counted at it that this has it.
         let this = unsafe { Id::of(id) };
-        let long = this.asked.lock().is_some_and(|since| since.elapsed() >= UNANSWERED_FOR);
+        let since = *this.asked.lock();
+        let long = since.is_some_and(|since| since.elapsed() >= UNANSWERED_FOR);
+        others |= since.is_some() && !long;
         let peer = if long { this.cm.peer_addr() } else { None };
         this.events.acknowledged(1);
         if let Some(peer) = peer {
             explain::silent(peer);
         }
     }
+    others
 }
 
-/// The identifiers of a channel. As in [`find`], each stays until the caller has acknowledged an event,
-/// so nobody waits for an identifier while the list is locked.
-fn of_channel(channel: *const rdma_event_channel) -> Vec<*mut rdma_cm_id> {
+/// The identifiers. As in [`find`], each stays until the caller has acknowledged an event, so nobody waits for an
+/// identifier while the list is locked.
+fn all() -> Vec<*mut rdma_cm_id> {
     let ids = IDS.get().lock();
     let all = ids.of_keys.values().map(|&address| ptr::with_exposed_provenance_mut(address));
-    let of_channel = all.filter(|&id| {
-        // SAFETY: what is in the list exists.
-        let this = unsafe { Id::of(id) };
-        // SAFETY: the program's own field.
-        let is_of = ptr::eq(unsafe { (*this.verbs()).channel }, channel);
-        if is_of {
-            this.events.delivered();
-        }
-        is_of
-    });
-    of_channel.collect()
+    // SAFETY: what is in the list exists.
+    all.inspect(|&id| unsafe { Id::of(id) }.events.delivered()).collect()
 }
 
 /// If a program ends without destroying its identifiers, tells their peers, as a kernel would.
@@ -126,11 +129,9 @@ mod tests {
             assert_eq!(rdma_create_id(ptr::null_mut(), &raw mut id, ptr::null_mut(), 0x0106), 0);
             Id::of(id)
         };
-        // SAFETY: as above.
-        let channel = unsafe { (*id).channel }.expose_provenance();
         let asked = this.asked.lock();
         std::thread::scope(|scope| {
-            scope.spawn(|| look_for_answers(ptr::with_exposed_provenance(channel)));
+            scope.spawn(look_for_answers);
             loop {
                 // It has begun to wait, or will soon.
                 let waits = this.events.count() > 0;

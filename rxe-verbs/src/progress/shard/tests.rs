@@ -19,7 +19,7 @@ use rxe_net::{Capabilities, SendStatus, SharedFd, SrcPort};
 
 use super::super::policy::{Answers, Asked};
 use super::super::testing::ready_to_send;
-use super::super::{CmList, ConnectionManager, OnSignal, Timers, Waker, driver};
+use super::super::{CmList, ConnectionManager, Timers, Waker, driver};
 use super::*;
 use crate::os::now;
 
@@ -80,7 +80,7 @@ fn shard_in(
         recv_buffer: 0,
         qpn_block: None,
     };
-    let asyncs = Arc::new(AsyncEvents::new().unwrap());
+    let asyncs = Arc::new(AsyncEvents::new(Arc::new(rxe_net::EventFd::new().unwrap())));
     let config = Config { gids: vec![OWN.into()], ..Config::default() };
     Shard::new(ShardParts {
         device: "nowhere".into(),
@@ -507,7 +507,7 @@ fn what_a_thread_completes_itself_as_it_goes_to_sleep_ends_its_sleep() {
     let qp = flushing_qp_on(&shard, 100, &cq);
     let deadline = now() + Duration::from_secs(20);
     let mut posted = false;
-    let found = shard.sleep(waker.event(), deadline, OnSignal::Sleep, || {
+    let found = shard.sleep(waker.event(), deadline, || {
         waker.clear();
         cq.arm(Arm::Any);
         let found = cq.poll();

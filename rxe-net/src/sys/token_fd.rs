@@ -1,0 +1,56 @@
+//! A descriptor that stands for something of this process, and that its duplicates are known by.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use super::checked_fd::CheckedFd;
+use crate::NetError;
+
+/// A descriptor that the program sees, may duplicate and give back. It is a socket that nothing is sent to:
+/// these have inodes of their own.
+#[derive(Debug)]
+pub struct TokenFd(CheckedFd);
+
+impl TokenFd {
+    /// A new one.
+    ///
+    /// # Errors
+    /// The process or the system has no descriptor left.
+    pub fn new() -> Result<Self, NetError> {
+        socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+            .map(|fd| Self(CheckedFd::seen(fd)))
+            .map_err(|e| NetError::os("make a descriptor", e))
+    }
+
+    /// Whether `other` is this or a duplicate of it.
+    pub fn is(&self, other: BorrowedFd<'_>) -> bool {
+        self.0.is_intact() && self.0.is_same(other)
+    }
+}
+
+impl AsFd for TokenFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for TokenFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duplicate_is_told_from_another() {
+        let (one, other) = (TokenFd::new().unwrap(), TokenFd::new().unwrap());
+        let duplicate = rustix::io::dup(&one).unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(one.is(duplicate.as_fd()) && one.is(one.as_fd()));
+        assert!(!other.is(duplicate.as_fd()) && !one.is(file.as_fd()));
+    }
+}

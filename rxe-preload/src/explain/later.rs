@@ -1,0 +1,42 @@
+//! Looks a while later whether there is something to explain: while the program's threads sleep, nobody else looks.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rxe_net::{PerProcess, spawn_thread};
+
+use crate::config::{CONFIG, Explain};
+
+/// One kind of look. Only one thread is at it, and only while there is something to look for.
+pub(crate) struct Later(PerProcess<AtomicBool>);
+
+impl Later {
+    pub(crate) const fn new() -> Self {
+        Self(PerProcess::new())
+    }
+
+    /// Calls `look` after this time, and again for as long as it returns true, unless that is going on already.
+    pub(crate) fn run(
+        &'static self,
+        after: Duration,
+        mut look: impl FnMut() -> bool + Send + 'static,
+    ) {
+        let runs = self.0.get();
+        if CONFIG.explain == Explain::Off || runs.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let run = move || {
+            loop {
+                thread::sleep(after);
+                if !look() {
+                    break;
+                }
+            }
+            runs.store(false, Ordering::Relaxed);
+        };
+        if spawn_thread("rxe-explain", run).is_err() {
+            runs.store(false, Ordering::Relaxed);
+        }
+    }
+}
