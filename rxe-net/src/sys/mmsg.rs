@@ -1,6 +1,9 @@
 //! `recvmmsg` and `sendmmsg`: many datagrams in a call, with their control messages. For one datagram `recvmsg`
 //! and `sendmsg`, which cost less.
 //!
+//! These are direct system calls. The C library's functions are cancellation points (pthread_cancel), and here a
+//! thread of the program turns an engine, whose lock it holds.
+//!
 //! Invariant of all: every pointer for the kernel is made for one call, from memory that this file
 //! owns or borrows until the call returns.
 
@@ -117,19 +120,22 @@ impl RecvArena {
         let n = if let [hdr] = &mut hdrs[..] {
             // SAFETY: the header points to `iovs`, to a slot and to a buffer, each with its true length; all
             // are borrowed mutably until the call is over.
-            let len = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut hdr.msg_hdr, flags) };
+            let len = unsafe {
+                libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut hdr.msg_hdr, flags)
+            };
             hdr.msg_len = u32::try_from(len).unwrap_or(0);
             if len < 0 { -1 } else { 1 }
         } else {
             // SAFETY: the same, for the first `max` headers, which is at most the number of headers; their
             // slots and buffers are distinct.
             unsafe {
-                libc::recvmmsg(
+                libc::syscall(
+                    libc::SYS_recvmmsg,
                     fd.as_raw_fd(),
                     hdrs.as_mut_ptr(),
                     u32::try_from(max).unwrap_or(0),
-                    flags as _,
-                    std::ptr::null_mut(),
+                    flags,
+                    std::ptr::null_mut::<libc::timespec>(),
                 )
             }
         };
@@ -185,7 +191,7 @@ pub(crate) fn recv_error(
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
     // SAFETY: the header points to `iov`, `buf`, `addr` and `control` with their true lengths, and all are
     // borrowed mutably until the call is over.
-    let len = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut hdr, flags) };
+    let len = unsafe { libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut hdr, flags) };
     let Ok(len) = usize::try_from(len) else {
         let error = io::Error::last_os_error();
         return match error.kind() {
@@ -247,17 +253,20 @@ fn sendmmsg_up_to<const N: usize>(
     let n = if let [hdr] = &hdrs[..] {
         // SAFETY: the header points to `iovs` and to `messages`, with true lengths, and those outlive the call.
         // The kernel only reads through these pointers.
-        let len = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const hdr.msg_hdr, flags) };
+        let len = unsafe {
+            libc::syscall(libc::SYS_sendmsg, fd.as_raw_fd(), &raw const hdr.msg_hdr, flags)
+        };
         if len < 0 { -1 } else { 1 }
     } else {
         // SAFETY: the same, for the first `count` headers. The kernel writes `msg_len` in `hdrs`, which is
         // borrowed mutably.
         unsafe {
-            libc::sendmmsg(
+            libc::syscall(
+                libc::SYS_sendmmsg,
                 fd.as_raw_fd(),
                 hdrs.as_mut_ptr(),
                 u32::try_from(count).unwrap_or(0),
-                flags as _,
+                flags,
             )
         }
     };

@@ -95,6 +95,7 @@ pub(super) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: the caller's structure.
     let attr = unsafe { &*attr };
     let make = || -> Outcome<*mut ibv_cq_ex> {

@@ -13,6 +13,7 @@ pub(super) unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: an open context, and the caller's structure.
     let (owner, attr) = unsafe { (Context::of(context), &*attr) };
     let make = || -> Outcome<*mut ibv_dm> {
@@ -28,6 +29,7 @@ pub(super) unsafe extern "C" fn alloc_dm(
 }
 
 pub(super) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     const VERB: &str = "ibv_free_dm";
     // SAFETY: device memory, which the program gives up.
     let this = match unsafe { Dm::known(dm) } {
@@ -119,6 +121,7 @@ pub(super) unsafe extern "C" fn reg_dm_mr(
     length: usize,
     access: c_uint,
 ) -> *mut ibv_mr {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: the caller's.
     pointer_of("ibv_reg_dm_mr", unsafe { register(pd, dm, offset, length, access) })
 }

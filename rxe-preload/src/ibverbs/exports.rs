@@ -25,7 +25,7 @@ use super::{
     absent, ah, asynchronous, buf, channel, cq, device, dmabuf, import, mr, open, pd, qp, qp_attr,
     query, srq, text,
 };
-use crate::ffi::set_errno;
+use crate::ffi::{Uncancelled, set_errno};
 use crate::host;
 
 /// What a function returns for an object of the host if the system's library is too old to have it.
@@ -96,6 +96,9 @@ macro_rules! exports {
                 // SAFETY: the caller's arguments, of which the object is that library's.
                 return unsafe { function($($arg),*) };
             }
+            const SLEEPS: bool =
+                matches!(stringify!($name).as_bytes(), b"ibv_get_cq_event" | b"ibv_get_async_event");
+            let _uncancelled = (!SLEEPS).then(Uncancelled::new);
             // SAFETY: the caller's arguments.
             unsafe { $module::$name($($arg),*) }
         }

@@ -294,6 +294,7 @@ pub(super) unsafe extern "C" fn advise_mr(
     list: *const ibv_sge,
     count: u32,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: the caller's.
     errno_of("ibv_advise_mr", unsafe { advise(pd, advice, flags, list, count) })
 }

@@ -11,6 +11,7 @@ use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
 pub(super) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut ibv_mw {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: a protection domain, whose context is open.
     let (context, owner) = unsafe { ((*pd).context, Pd::known(pd)) };
     let make = || -> Outcome<*mut ibv_mw> {
@@ -30,6 +31,7 @@ pub(super) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut 
 }
 
 pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: a window.
     let this = match may_fail("ibv_dealloc_mw").and_then(|()| unsafe { Mw::known(mw) }) {
         Ok(this) => this,
@@ -50,6 +52,7 @@ pub(super) unsafe extern "C" fn bind_mw(
     mw: *mut ibv_mw,
     bind: *mut ibv_mw_bind,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: a queue pair, a window and the caller's structure.
     let (this, rkey, bind) = unsafe { (Qp::of(qp), (*mw).rkey, &*bind) };
     let new_key = rkey & !0xff | rkey.wrapping_add(1) & 0xff;

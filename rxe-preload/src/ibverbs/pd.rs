@@ -69,12 +69,14 @@ pub(super) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     attr: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: the caller's structure.
     let known = check_bits("comp_mask", unsafe { (*attr).comp_mask }, 0, libc::EINVAL);
     pointer_of("ibv_alloc_td", known.map(|()| Td::into_ptr(context)))
 }
 
 pub(super) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: a domain, which the program gives up.
     let users = unsafe { Td::of(td) }.users();
     if users > 0 {
@@ -93,6 +95,7 @@ pub(super) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     /// Allocators, their context, and that memory may be unprotected in a confidential guest.
     const KNOWN: u32 = 0b111;
     // SAFETY: the caller's structure.

@@ -151,6 +151,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: the caller's structure.
     let made = unsafe { create_ex(context, &*attr) };
     if let Ok(qp) = made {

@@ -117,6 +117,7 @@ pub(super) unsafe extern "C" fn query_device_ex(
     attr: *mut ibv_device_attr_ex,
     size: usize,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     if size < size_of::<ibv_device_attr>() {
         return libc::EINVAL;
     }
@@ -156,6 +157,7 @@ pub(super) unsafe extern "C" fn query_port(
     attr: *mut ibv_port_attr,
     size: usize,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: the caller's.
     errno_of("ibv_query_port", unsafe { fill_port(context, port, attr, size) })
 }
@@ -411,6 +413,7 @@ pub(super) unsafe extern "C" fn query_rt_values(
     _context: *mut ibv_context,
     values: *mut ibv_values_ex,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     const RAW_CLOCK: u32 = 1;
     // SAFETY: the caller's structure.
     let values = unsafe { &mut *values };

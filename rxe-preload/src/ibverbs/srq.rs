@@ -55,6 +55,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: the caller's promise.
     pointer_of("ibv_create_srq_ex", unsafe { create_ex(context, &mut *attr) })
 }
@@ -164,6 +165,7 @@ pub(super) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_
 }
 
 pub(super) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: a queue, whose context is open.
     let outcome = unsafe { Srq::own(srq) }.map(|this| {
         // SAFETY: room for the answer.

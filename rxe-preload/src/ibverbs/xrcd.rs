@@ -21,6 +21,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     attr: *mut ibv_xrcd_init_attr,
 ) -> *mut ibv_xrcd {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: an open context and the caller's structure.
     let (owner, attr) = unsafe { (Context::of(context), &*attr) };
     let make = || -> Outcome<*mut ibv_xrcd> {
@@ -59,6 +60,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
 }
 
 pub(super) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: a domain, whose context is open.
     let this = unsafe { Xrcd::of(xrcd) };
     // SAFETY: as above.

@@ -18,6 +18,7 @@ unsafe extern "C" fn rdma_resolve_addrinfo(
     service: *const c_char,
     hints: *const rdma_addrinfo,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let resolve = || -> Outcome {
         // SAFETY: an identifier, and the caller's structure or null.
         let (this, hints) = unsafe { (Id::known(id)?, hints.as_ref()) };
@@ -49,6 +50,7 @@ unsafe extern "C" fn rdma_query_addrinfo(
     id: *mut rdma_cm_id,
     info: *mut *mut rdma_addrinfo,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let query = || -> Outcome {
         if info.is_null() {
             return Err(Failure::plain(libc::EINVAL));
@@ -75,6 +77,7 @@ unsafe extern "C" fn rdma_write_cm_event(
     status: c_int,
     arg: u64,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let write = || -> Outcome {
         if event != CmEventKind::User as c_uint {
             let why = format!("event {event}: programs make RDMA_CM_EVENT_USER only");

@@ -72,12 +72,14 @@ impl Channel {
 
 #[unsafe(no_mangle)]
 extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let made = may_fail("rdma_create_event_channel").and_then(|()| Channel::create());
     pointer_of("rdma_create_event_channel", made)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: a channel, which the program gives up.
     unsafe { Channel::destroy(channel) }
 }

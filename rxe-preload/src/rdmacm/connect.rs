@@ -129,6 +129,7 @@ unsafe fn bytes(data: *const c_void, len: u8) -> Vec<u8> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let connect = || -> Outcome {
         // SAFETY: an identifier.
         let this = unsafe { Id::known(id) }?;
@@ -141,6 +142,7 @@ unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_par
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let establish = || -> Outcome {
         // SAFETY: an identifier.
         let this = unsafe { Id::known(id) }?;
@@ -155,6 +157,7 @@ unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let listen = || -> Outcome {
         // SAFETY: an identifier.
         let this = unsafe { Id::known(id) }?;
@@ -170,6 +173,7 @@ unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
 /// gave to `rdma_create_ep`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let get = || -> Outcome<(&Id, *mut rdma_cm_event)> {
         // SAFETY: an identifier.
         let this = unsafe { Id::known(listen) }?;
@@ -214,6 +218,7 @@ unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdm
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let accept = || -> Outcome {
         // SAFETY: an identifier.
         let this = unsafe { Id::known(id) }?;
@@ -226,6 +231,7 @@ unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_para
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let reject = || -> Outcome {
         // SAFETY: an identifier and the caller's bytes.
         let (this, data) = unsafe { (Id::known(id)?, bytes(data, len)) };
@@ -236,6 +242,7 @@ unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let reject = || -> Outcome {
         // SAFETY: an identifier and the caller's bytes.
         let (this, data) = unsafe { (Id::known(id)?, bytes(data, len)) };
@@ -246,6 +253,7 @@ unsafe extern "C" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, l
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_uint) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     const COMM_EST: c_uint = rxe_verbs::AsyncKind::CommEst as c_uint;
     let notify = || -> Outcome {
         // SAFETY: an identifier.
@@ -260,6 +268,7 @@ unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_uint) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: an identifier.
     minus_one_of("rdma_disconnect", unsafe { Id::known(id) }.and_then(Id::disconnect))
 }
@@ -270,6 +279,7 @@ unsafe extern "C" fn rdma_init_qp_attr(
     attr: *mut ibv_qp_attr,
     mask: *mut c_int,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let init = || -> Outcome {
         // SAFETY: an identifier and the caller's structure.
         let (this, to) = unsafe { (Id::known(id)?, (*attr).qp_state) };
@@ -288,6 +298,7 @@ unsafe extern "C" fn rdma_init_qp_attr(
 /// Enhanced connection establishment: two devices of one vendor agree on extensions. There are none.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_set_local_ece(_id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: the caller's structure.
     let none = unsafe { ece.as_ref() }.is_some_and(|ece| ece.vendor_id == 0);
     let outcome = if none { Ok(()) } else { Err(Failure::plain(libc::EINVAL)) };
@@ -296,6 +307,7 @@ unsafe extern "C" fn rdma_set_local_ece(_id: *mut rdma_cm_id, ece: *mut ibv_ece)
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: an identifier.
     let outcome = unsafe { Id::known(id) }.and_then(|this| {
         if this.has_qp() || ece.is_null() {

@@ -204,6 +204,7 @@ fn none() -> Error {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let offered: Vec<String> = devices(Which::Offered).into_iter().map(name).collect();
     let contexts: Vec<Opened> = with_all(|all| {
         let shown = all.iter().filter(|(name, it)| offered.contains(name) && !it.is_removed());
@@ -228,6 +229,7 @@ pub(super) unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mu
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: from rdma_get_devices, by calloc. The contexts stay.
     unsafe { libc::free(list.cast()) }
 }

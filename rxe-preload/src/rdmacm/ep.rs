@@ -29,6 +29,7 @@ unsafe extern "C" fn rdma_create_ep(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: the caller's structure.
     let info = unsafe { &*info };
     let make = || -> Outcome {
@@ -85,6 +86,7 @@ unsafe fn set_up(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: an identifier, which the program gives up.
     unsafe {
         if let Ok(this) = Id::known(id) {

@@ -197,6 +197,7 @@ unsafe extern "C-unwind" fn rdma_get_cm_event(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     if event.is_null() {
         return minus_one_of("rdma_ack_cm_event", Err(Failure::plain(libc::EINVAL)));
     }
@@ -207,6 +208,7 @@ unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn rdma_event_str(event: u32) -> *const c_char {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     const NAMES: [&std::ffi::CStr; 19] = [
         c"RDMA_CM_EVENT_ADDR_RESOLVED",
         c"RDMA_CM_EVENT_ADDR_ERROR",

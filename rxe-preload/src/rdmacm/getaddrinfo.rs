@@ -56,6 +56,7 @@ pub(super) unsafe extern "C" fn rdma_getaddrinfo(
     hints: *const rdma_addrinfo,
     result: *mut *mut rdma_addrinfo,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: the caller's structure, or null.
     let hints = unsafe { hints.as_ref() };
     let flags = hints.map_or(0, |h| h.ai_flags);
@@ -149,6 +150,7 @@ fn kind(hints: Option<&rdma_addrinfo>) -> (c_int, c_int) {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn rdma_freeaddrinfo(info: *mut rdma_addrinfo) {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let mut info = info;
     while !info.is_null() {
         // SAFETY: from rdma_getaddrinfo, each part by malloc or null.

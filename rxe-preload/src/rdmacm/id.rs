@@ -332,6 +332,7 @@ pub(super) unsafe extern "C" fn rdma_create_id(
     context: *mut c_void,
     ps: c_uint,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let made = may_fail("rdma_create_id").and_then(|()| create(channel, context, ps, None));
     let outcome = made.map(|made| {
         // SAFETY: the caller's variable.
@@ -342,6 +343,7 @@ pub(super) unsafe extern "C" fn rdma_create_id(
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: an identifier, which the program gives up.
     let known = unsafe { Id::known(id) };
     if known.is_err() && fork_generation() > 0 {
@@ -360,6 +362,7 @@ pub(super) unsafe extern "C" fn rdma_bind_addr(
     id: *mut rdma_cm_id,
     address: *mut libc::sockaddr,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let bind = || -> Outcome {
         // SAFETY: an identifier and an address.
         let (this, address) = unsafe { (Id::known(id)?, given(address)) };
@@ -394,6 +397,7 @@ pub(super) unsafe extern "C" fn rdma_resolve_addr(
     destination: *mut libc::sockaddr,
     timeout_ms: c_int,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let resolve = || -> Outcome {
         // SAFETY: an identifier and addresses.
         let (this, source, destination) = unsafe {
@@ -411,6 +415,7 @@ pub(super) unsafe extern "C" fn rdma_resolve_addr(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let resolve = || -> Outcome {
         // SAFETY: an identifier.
         let this = unsafe { Id::known(id) }?;
@@ -427,6 +432,7 @@ unsafe extern "C" fn rdma_migrate_id(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let migrate = || -> Outcome {
         // SAFETY: an identifier.
         let this = unsafe { Id::known(id) }?;
@@ -461,12 +467,14 @@ unsafe extern "C" fn rdma_migrate_id(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: an identifier.
     port(unsafe { &(*id).route.addr.src })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: an identifier.
     port(unsafe { &(*id).route.addr.dst })
 }

@@ -84,6 +84,7 @@ unsafe extern "C" fn rdma_join_multicast(
     address: *mut libc::sockaddr,
     context: *mut c_void,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: an identifier.
     let joined = unsafe { Id::known(id) }.and_then(|this| this.join(address, context, false));
     minus_one_of("rdma_join_multicast", joined)
@@ -95,6 +96,7 @@ unsafe extern "C" fn rdma_join_multicast_ex(
     attr: *mut rdma_cm_join_mc_attr_ex,
     context: *mut c_void,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     const ADDRESS: u32 = 1;
     const FLAGS: u32 = 2;
     const ONLY_SENDS: u32 = 1;
@@ -115,6 +117,7 @@ unsafe extern "C" fn rdma_leave_multicast(
     id: *mut rdma_cm_id,
     address: *mut libc::sockaddr,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: an identifier.
     let left = unsafe { Id::known(id) }.and_then(|this| this.leave(address));
     minus_one_of("rdma_leave_multicast", left)

@@ -24,6 +24,7 @@ unsafe extern "C" fn rdma_set_option(
     value: *mut c_void,
     len: usize,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let set = || -> Outcome {
         // SAFETY: an identifier.
         let this = unsafe { Id::known(id) }?;

@@ -299,6 +299,7 @@ pub(super) unsafe extern "C" fn rdma_create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: an identifier and the caller's structure.
     let (this, attr) = unsafe { (Id::known(id), &mut *attr) };
     let made = this.and_then(|this| {
@@ -313,6 +314,7 @@ unsafe extern "C" fn rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: an identifier and the caller's structure.
     let (this, attr) = unsafe { (Id::known(id), &mut *attr) };
     let made = this.and_then(|this| {
@@ -324,6 +326,7 @@ unsafe extern "C" fn rdma_create_qp_ex(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: an identifier.
     if let Ok(this) = unsafe { Id::known(id) } {
         this.destroy_qp();
@@ -337,6 +340,7 @@ unsafe extern "C" fn rdma_create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     let create = || -> Outcome {
         // SAFETY: an identifier and the caller's structure.
         let (this, attr) = unsafe { (Id::known(id)?, &mut *attr) };
@@ -363,6 +367,7 @@ unsafe extern "C" fn rdma_create_srq_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: an identifier and the caller's structure.
     let (this, attr) = unsafe { (Id::known(id), &mut *attr) };
     minus_one_of("rdma_create_srq_ex", this.and_then(|this| this.create_srq(attr)))
@@ -418,6 +423,7 @@ fn take_srq(id: &Id, srq: *mut ibv_srq, pd: *mut ibv_pd) -> Outcome {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
+    let _uncancelled = crate::ffi::Uncancelled::new();
     // SAFETY: an identifier, whose shared receive queue nothing uses any more.
     unsafe {
         if Id::known(id).is_err() {
