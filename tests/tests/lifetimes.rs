@@ -41,3 +41,8 @@ fn a_thread_is_cancelled_only_where_a_read_would_be_and_holds_nothing_there() {
 fn threads_that_sleep_wake_for_nothing_but_their_events() {
     says("asleep", "", "", "nobody woke for nothing\n");
 }
+
+#[test]
+fn every_event_wakes_a_program_that_sleeps_in_an_edge_triggered_epoll() {
+    says("edges", "", "20000", "each event was told\n");
+}
