@@ -200,7 +200,8 @@ impl Engine {
     }
 
     /// Destroys a QP. What was posted is forgotten without completions, and completions that nobody
-    /// has polled are taken back, as on hardware; packets for it are dropped from now on.
+    /// has polled are taken back, as on hardware; packets for it are dropped from now on. Its type 2
+    /// windows are unbound.
     ///
     /// # Errors
     /// There is no such QP.
@@ -213,7 +214,7 @@ impl Engine {
             members.retain(|&member| member != qpn);
             !members.is_empty()
         });
-        qp.reset();
+        qp.reset(&self.memory.guard());
         Ok(())
     }
 

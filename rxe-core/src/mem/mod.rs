@@ -25,7 +25,7 @@ mod source;
 mod tests;
 mod window;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -45,7 +45,7 @@ use access::Unchecked;
 use window::Window;
 
 use crate::error::VerbsError;
-use crate::sync::{ReadMostly, ReadMostlyGuard};
+use crate::sync::{Mutex, ReadMostly, ReadMostlyGuard};
 use crate::types::{Key, Qpn};
 
 /// The number of a protection domain of a device.
@@ -90,10 +90,14 @@ const fn index(key: Key) -> u32 {
     key.value() >> 8
 }
 
+/// The bound type 2 windows by queue pair, so that they end with it.
+type BoundByQp = Mutex<HashMap<Qpn, HashSet<u32>>>;
+
 /// The memory of one device: all regions and windows by key. Shared by every engine of the device.
 #[derive(Debug, Default)]
 pub struct Memory {
     table: ReadMostly<Table>,
+    bound: BoundByQp,
 }
 
 impl Memory {
@@ -189,8 +193,11 @@ impl Memory {
     pub fn destroy_window(&self, key: Key) -> bool {
         let mut table = self.table.write();
         let Some(Entry::Window(window)) = table.get(&index(key)) else { return false };
-        if let Some(region) = window.region().and_then(|region| region_of(&table, region)) {
-            region.windows.fetch_sub(1, Ordering::Relaxed);
+        if let Some((region, qpn)) = window.bound() {
+            if let Some(region) = region_of(&table, region) {
+                region.windows.fetch_sub(1, Ordering::Relaxed);
+            }
+            forget_bound(&self.bound, qpn, key);
         }
         table.remove(&index(key)).is_some()
     }
@@ -235,7 +242,7 @@ impl Memory {
 
     /// Access for a batch of packets. Deregistration waits until the guard is dropped.
     pub fn guard(&self) -> MemoryGuard<'_> {
-        MemoryGuard { table: self.table.read() }
+        MemoryGuard { table: self.table.read(), bound: &self.bound }
     }
 }
 
@@ -270,10 +277,22 @@ fn region_of(table: &Table, key: Key) -> Option<&Region> {
     }
 }
 
+/// A type 2 window with this key is no longer bound to this QP.
+fn forget_bound(bound: &BoundByQp, qpn: Qpn, window: Key) {
+    let mut bound = bound.lock();
+    if let Some(windows) = bound.get_mut(&qpn) {
+        windows.remove(&index(window));
+        if windows.is_empty() {
+            bound.remove(&qpn);
+        }
+    }
+}
+
 /// A read lock on the table: lets its holder look regions up and copy.
 #[derive(Debug)]
 pub struct MemoryGuard<'m> {
     table: ReadMostlyGuard<'m, Table>,
+    bound: &'m BoundByQp,
 }
 
 /// A key that is not in use. 0 is never a valid key, because programs pass it when they forget to set
@@ -454,6 +473,9 @@ impl MemoryGuard<'_> {
             }
         }
         let before = target.bind(pd, qpn, new_key, binding)?;
+        if target.kind == WindowType::Type2 {
+            self.bound.lock().entry(qpn).or_default().insert(index(window));
+        }
         let after = (binding.length > 0).then_some(binding.region);
         self.count(after, 1);
         self.count(before, -1);
@@ -469,11 +491,23 @@ impl MemoryGuard<'_> {
         match self.table.get(&index(key)) {
             Some(Entry::Window(window)) => {
                 let before = window.invalidate(qpn, key)?;
+                forget_bound(self.bound, qpn, key);
                 self.count(Some(before), -1);
                 Ok(())
             }
             Some(Entry::Region(_)) => Err(WindowError::WrongType),
             None => Err(WindowError::UnknownKey),
+        }
+    }
+
+    /// Unbinds the type 2 windows that are bound to QP `qpn`, which is destroyed or reset. Its next peer,
+    /// and the next QP that gets its number, must not inherit them.
+    pub(crate) fn unbind_all(&self, qpn: Qpn) {
+        let Some(windows) = self.bound.lock().remove(&qpn) else { return };
+        for window in windows {
+            if let Some(Entry::Window(window)) = self.table.get(&window) {
+                self.count(window.unbind(), -1);
+            }
         }
     }
 

@@ -190,6 +190,41 @@ fn a_type_2_window_belongs_to_its_queue_pair_until_it_is_invalidated() {
     assert_eq!(guard.invalidate(QPN, key), Err(WindowError::NotBound));
 }
 
+/// The program may free the region then, and the next QP with that number has peers of its own.
+#[test]
+fn type_2_windows_end_with_their_queue_pair() {
+    let (memory, region, window) = window(WindowType::Type2);
+    let [second, of_other, type_1] = [(0xa00, 2), (0xb00, 2), (0xc00, 1)].map(|(key, kind)| {
+        let kind = if kind == 1 { WindowType::Type1 } else { WindowType::Type2 };
+        memory.create_window(PD, kind, || key)
+    });
+    let other = Qpn::new(77).unwrap();
+    let guard = memory.guard();
+    let need = Access::REMOTE_READ;
+    let bind = |qpn, window| guard.bind(PD, qpn, window, 1, binding(region, need)).unwrap();
+    let reaches = |qpn, window| {
+        let key = memory.window_key(window).unwrap();
+        guard.remote(PD, qpn, key, 0x1010, 20, need).is_ok()
+    };
+    for (qpn, window) in [(QPN, window), (QPN, second), (other, of_other), (QPN, type_1)] {
+        bind(qpn, window);
+        assert!(reaches(qpn, window));
+    }
+    guard.unbind_all(QPN);
+    assert!(!reaches(QPN, window) && !reaches(QPN, second));
+    assert!(reaches(other, of_other) && reaches(QPN, type_1), "not the queue pair's");
+    assert_eq!(memory.windows_of(region), 2);
+    // It can be bound again, and belongs to whom binds it last.
+    bind(other, window);
+    guard.unbind_all(QPN);
+    assert!(reaches(other, window));
+    guard.invalidate(other, memory.window_key(window).unwrap()).unwrap();
+    drop(guard);
+    assert!([window, second, of_other, type_1].map(|w| memory.destroy_window(w)).contains(&true));
+    assert_eq!(memory.windows_of(region), 0);
+    assert!(memory.bound.lock().is_empty(), "what is kept grows with bound windows alone");
+}
+
 #[test]
 fn bound_windows_are_counted_until_they_are_bound_elsewhere_or_gone() {
     let (memory, region, moving) = window(WindowType::Type1);

@@ -141,9 +141,14 @@ impl Window {
         Ok(binding.region)
     }
 
-    /// The region that it is bound to.
-    pub(super) fn region(&self) -> Option<Key> {
-        self.state.lock().bound.map(|(binding, _)| binding.region)
+    /// Unbinds it. Returns the region that it was bound to.
+    pub(super) fn unbind(&self) -> Option<Key> {
+        self.state.lock().bound.take().map(|(binding, _)| binding.region)
+    }
+
+    /// The region that it is bound to, and the QP that bound it.
+    pub(super) fn bound(&self) -> Option<(Key, Qpn)> {
+        self.state.lock().bound.map(|(binding, qpn)| (binding.region, qpn))
     }
 
     pub(super) fn key(&self) -> Key {

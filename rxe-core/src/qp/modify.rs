@@ -6,6 +6,7 @@ use super::sides::{RecvSide, SendSide};
 use super::{Qp, check_modify, view_of};
 use crate::config::Config;
 use crate::error::VerbsError;
+use crate::mem::MemoryGuard;
 use crate::service::{Ctx, QpView};
 use crate::types::{AddressVector, AttrMask, QpAttr, QpState};
 use crate::wire::NetHeader;
@@ -39,7 +40,7 @@ impl Qp {
             self.net = net;
         }
         match (from, to) {
-            (_, QpState::Reset) => self.reset(),
+            (_, QpState::Reset) => self.reset(ctx.mem),
             (QpState::Err, QpState::Err) => {}
             (_, QpState::Err) => self.enter_error(ctx),
             (QpState::Init, QpState::Rtr) => {
@@ -67,12 +68,14 @@ impl Qp {
 
     /// Drops all posted requests and the whole connection state. No completions are made. Old
     /// completions that are not polled yet are removed, as hardware providers do: a program that
-    /// uses the queue pair again must not take them for new ones.
-    pub(crate) fn reset(&mut self) {
+    /// uses the queue pair again must not take them for new ones. The windows that the old peer could
+    /// name are unbound.
+    pub(crate) fn reset(&mut self, mem: &MemoryGuard<'_>) {
         // First, so that nothing more is posted.
         self.set_state(QpState::Reset);
         self.send.forget(&self.handle);
         self.recv.forget(&self.handle);
+        mem.unbind_all(self.handle.qpn);
         let init = &self.handle.init;
         init.send_cq.discard(self.handle.qpn);
         init.recv_cq.discard(self.handle.qpn);

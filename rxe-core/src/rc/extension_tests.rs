@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::mem::{Access, Binding, Buffer, WindowType};
-use crate::qp::{QpAttr, QpCap, QpState};
+use crate::qp::{AttrMask, QpAttr, QpCap, QpState};
 use crate::queue::{
     CompletionOp, Immediate, Payload, Placement, SendFlags, SendOp, SendRequest, Status,
 };
@@ -61,6 +61,29 @@ fn a_send_takes_a_window_back() {
     assert_eq!(pair.a.outcomes(), [(1, Status::Success), (2, Status::RemoteAccess)]);
     let received = pair.b.completions();
     assert_eq!(received[0].imm, Some(Immediate::Invalidated(rkey)));
+}
+
+#[test]
+fn a_window_ends_with_the_connection_of_its_queue_pair() {
+    for reset in [false, true] {
+        let mut pair = Pair::new();
+        let key = bound(&mut pair, WindowType::Type2, Access::REMOTE_READ);
+        let memory = pair.b.engine.memory().clone();
+        let qpn = pair.b.qp.qpn();
+        let reads = || {
+            let need = Access::REMOTE_READ;
+            memory.guard().remote(PD, qpn, key, BASE + 1000, 10, need).is_ok()
+        };
+        assert!(reads() && memory.windows_of(Key::new(0x77_00)) == 1);
+        if reset {
+            let attr = QpAttr { qp_state: QpState::Reset, ..QpAttr::default() };
+            pair.b.engine.modify_qp(pair.now, qpn, &attr, AttrMask::STATE).unwrap();
+        } else {
+            pair.b.engine.destroy_qp(qpn).unwrap();
+        }
+        assert!(!reads(), "another queue pair that gets the number inherits it; reset: {reset}");
+        assert_eq!(memory.windows_of(Key::new(0x77_00)), 0);
+    }
 }
 
 #[test]
