@@ -1,7 +1,13 @@
 //! The QPN allocator. QPNs are random, so that a stranger cannot guess them. Where several processes
 //! share an address, they come from the blocks of 65,536 that the device has leased; it leases a further
 //! block when those it has are full.
+//!
+//! A number that was freed rests, because its last peer may still send to it: a block gives the numbers
+//! that it has not given yet, at random, and then those that were freed, the oldest first. So one comes
+//! again when all others that are free have come before it: at least 535 of them, because a block that
+//! has 65,000 queue pairs is full.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
@@ -30,50 +36,57 @@ struct Block {
     /// The high 8 bits.
     high: u8,
     used: u32,
-    /// A bit for each of its numbers.
-    taken: Box<[u64]>,
+    /// A bit for each number that was given at some time.
+    given: Box<[u64]>,
+    /// The low bits of those that were given and freed, the oldest first.
+    resting: VecDeque<u16>,
 }
 
 impl Block {
     fn new(high: u8) -> Self {
-        let mut block = Self { high, used: 0, taken: vec![0; (1 << 16) / 64].into() };
+        let given = vec![0; (1 << 16) / 64].into();
+        let mut block = Self { high, used: 0, given, resting: VecDeque::new() };
         if Qpn::MULTICAST.block() == high {
-            block.mark(Qpn::MULTICAST.value());
+            block.mark(low_bits(Qpn::MULTICAST));
         }
         block
     }
 
-    /// Takes the free number that is the next from a random one on. Trying random ones until one is free
-    /// would take long where few are.
-    fn take(&mut self, random: u32) -> Option<u32> {
+    /// Takes a number.
+    fn take(&mut self, random: u32) -> Option<Qpn> {
         if self.used >= MAX_QPS_PER_BLOCK {
             return None;
         }
+        let low = self.take_new(random).or_else(|| self.resting.pop_front())?;
+        self.used += 1;
+        Qpn::new(u32::from(self.high) << 16 | u32::from(low))
+    }
+
+    /// Takes the number not given yet that is the next from a random one on. Trying random ones until one
+    /// is found would take long where few are left.
+    fn take_new(&mut self, random: u32) -> Option<u16> {
         let start = random as usize % (1 << 16);
         let (first, bit) = (start / 64, start % 64);
-        let words = self.taken.len();
+        let words = self.given.len();
         // The first word comes twice: its bits from the start on, and at last those before.
         let low = (0..=words).find_map(|step| {
             let word = (first + step) % words;
             let before = if step == 0 { (1 << bit) - 1 } else { 0 };
-            let free = !(self.taken[word] | before);
-            (free != 0).then(|| word * 64 + free.trailing_zeros() as usize)
+            let new = !(self.given[word] | before);
+            (new != 0).then(|| word * 64 + new.trailing_zeros() as usize)
         })?;
-        let low = u32::try_from(low).ok()?;
+        let low = u16::try_from(low).ok()?;
         self.mark(low);
-        self.used += 1;
-        Some(u32::from(self.high) << 16 | low)
+        Some(low)
     }
 
-    fn give_back(&mut self, number: u32) {
-        let (word, bit) = place(number);
-        self.taken[word] &= !bit;
+    fn give_back(&mut self, number: Qpn) {
+        self.resting.push_back(low_bits(number));
         self.used -= 1;
     }
 
-    fn mark(&mut self, number: u32) {
-        let (word, bit) = place(number);
-        self.taken[word] |= bit;
+    fn mark(&mut self, low: u16) {
+        self.given[usize::from(low) / 64] |= 1 << (low % 64);
     }
 }
 
@@ -84,9 +97,9 @@ impl fmt::Debug for Block {
     }
 }
 
-fn place(number: u32) -> (usize, u64) {
-    let low = number as usize % (1 << 16);
-    (low / 64, 1 << (low % 64))
+fn low_bits(number: Qpn) -> u16 {
+    let [low, high, ..] = number.value().to_le_bytes();
+    u16::from_le_bytes([low, high])
 }
 
 impl QpnAllocator {
@@ -134,8 +147,7 @@ impl QpnAllocator {
     fn take_leased(&self, shard: &Shard) -> Result<Option<QpnPermit>> {
         let random = shard.environment().random_u32()?;
         let taken = self.blocks.lock().iter_mut().find_map(|block| block.take(random));
-        Ok(taken
-            .map(|number| QpnPermit::new(Qpn::from_wire(number), Some(Arc::clone(&self.blocks)))))
+        Ok(taken.map(|number| QpnPermit::new(number, Some(Arc::clone(&self.blocks)))))
     }
 }
 
@@ -165,49 +177,76 @@ impl Drop for QpnPermit {
             && self.generation == fork_generation()
             && let Some(block) = blocks.lock().iter_mut().find(|b| b.high == self.qpn.block())
         {
-            block.give_back(self.qpn.value());
+            block.give_back(self.qpn);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::{HashMap, HashSet};
 
     use super::*;
+    use crate::os::random_u32;
+
+    fn draw(block: &mut Block) -> Option<Qpn> {
+        block.take(random_u32().unwrap())
+    }
 
     #[test]
     fn a_block_gives_each_number_once_and_never_the_reserved_one() {
         for high in [1, 255] {
             let mut block = Block::new(high);
-            let mut numbers: HashSet<_> = (0..MAX_QPS_PER_BLOCK)
-                .map(|_| block.take(crate::os::random_u32().unwrap()).unwrap())
-                .collect();
-            assert_eq!((numbers.len(), block.take(0)), (65_000, None));
-            assert!(numbers.iter().all(|number| number >> 16 == u32::from(high)));
-            assert!(!numbers.contains(&Qpn::MULTICAST.value()));
-            // The only choice is found from every start.
-            for start in [0, 63, 64, 0xffff] {
+            let mut numbers: HashSet<_> =
+                (0..MAX_QPS_PER_BLOCK).map(|_| draw(&mut block).unwrap()).collect();
+            assert_eq!((numbers.len(), draw(&mut block)), (65_000, None));
+            assert!(numbers.iter().all(|number| number.block() == high));
+            assert!(!numbers.contains(&Qpn::MULTICAST));
+            // Full, it still gives as many as are freed, and never one that is in use.
+            for _ in 0..2000 {
                 let number = *numbers.iter().next().unwrap();
                 numbers.remove(&number);
                 block.give_back(number);
-                let again = block.take(start).unwrap();
-                assert!(numbers.insert(again), "{again:#x} is taken already");
+                let next = draw(&mut block).unwrap();
+                assert!(numbers.insert(next), "{next} is in use");
+                assert_ne!(next, Qpn::MULTICAST);
+            }
+        }
+    }
+
+    /// However many queue pairs there are, and in whatever order they end.
+    #[test]
+    fn a_number_rests_until_all_others_that_are_free_have_been_given() {
+        for live in [1, 1000, 40_000, MAX_QPS_PER_BLOCK as usize] {
+            let mut block = Block::new(7);
+            let mut used: Vec<_> = (0..live).map(|_| draw(&mut block).unwrap()).collect();
+            let mut freed = HashMap::new();
+            for creation in 0..150_000_usize {
+                let ends = random_u32().unwrap() as usize % used.len();
+                let number = used.swap_remove(ends);
+                block.give_back(number);
+                freed.insert(number, creation);
+                let number = draw(&mut block).unwrap();
+                if let Some(at) = freed.remove(&number) {
+                    let others = creation - at;
+                    assert!(others >= 65_536 - live, "{live} in use: {others} others in between");
+                }
+                used.push(number);
             }
         }
     }
 
     #[test]
     fn numbers_are_found_around_the_end_of_a_block() {
+        let number = |low: u32| Qpn::new(0x7_0000 | low);
         let mut block = Block::new(7);
-        assert_eq!(block.take(0xffff), Some(0x7_ffff));
-        assert_eq!(block.take(0xffff), Some(0x7_0000));
-        block.taken.fill(u64::MAX);
-        block.give_back(0x7_003f);
+        assert_eq!(block.take(0xffff), number(0xffff));
+        assert_eq!(block.take(0xffff), number(0));
+        block.given.fill(u64::MAX);
         // Behind the start, in the word that it is in.
-        block.used = 1;
-        assert_eq!(block.take(0x3f + 1), Some(0x7_003f));
-        block.give_back(0x7_0002);
-        assert_eq!(block.take(0x20), Some(0x7_0002));
+        block.given[0] = !(1 << 0x3e);
+        assert_eq!(block.take(0x3f), number(0x3e));
+        block.given[2] = !1;
+        assert_eq!(block.take(0x20), number(0x80));
     }
 }
