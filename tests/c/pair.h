@@ -43,7 +43,7 @@ static void make(struct end *e)
 }
 
 /* How a request of a ends, on new queue pairs. For SEND, b receives into `to`. */
-static enum ibv_wc_status request(enum ibv_wr_opcode opcode, void *from, struct ibv_mr *from_mr, void *to,
+static inline enum ibv_wc_status request(enum ibv_wr_opcode opcode, void *from, struct ibv_mr *from_mr, void *to,
 				  struct ibv_mr *to_mr, uint32_t length)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)from, .length = length, .lkey = from_mr->lkey };
@@ -99,7 +99,7 @@ static void open_both(const char *device)
 	open_end(&b, device);
 }
 
-static void is(enum ibv_wc_status got, enum ibv_wc_status want, int operation, const char *where)
+static inline void is(enum ibv_wc_status got, enum ibv_wc_status want, int operation, const char *where)
 {
 	if (got != want)
 		printf("operation %d, %s: %s, not %s\n", operation, where, ibv_wc_status_str(got),

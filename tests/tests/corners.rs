@@ -1,5 +1,6 @@
 //! Where programs call verbs: on threads with little stack, in destructors of thread-local data, and while
-//! descriptor 2 is a file with data (`tests/c/corners.c`).
+//! descriptor 2 is a file with data (`tests/c/corners.c`); and devices that are closed while objects of them
+//! are left (`tests/c/closed.c`).
 
 mod common;
 
@@ -38,4 +39,26 @@ fn verbs_work_in_a_destructor_of_a_thread_local_variable() {
 #[test]
 fn data_in_descriptor_2_is_not_mixed_with_explanations() {
     is_fine("data_in_descriptor_2_is_not_mixed_with_explanations", "data \"$PWD/data\"");
+}
+
+/// Runs `tests/c/closed.c` over shared memory and over sockets.
+fn closes(test: &str, what: &str) {
+    let Some(c) = or_skip(Compiled::new(&["tests/c/closed.c"])) else { return };
+    let program = c.path("tests/c/closed.c").display().to_string();
+    for run in ["", "--no-shm"] {
+        let script =
+            format!("timeout 120 $RXE run --explain off {run} -- {program} rxe_veth0 {what} 2>&1");
+        let Some(said) = alone(test, "cc", &script) else { return };
+        assert_eq!(said, "fine\n", "{run}");
+    }
+}
+
+#[test]
+fn queue_pairs_and_regions_end_when_their_device_is_closed() {
+    closes("queue_pairs_and_regions_end_when_their_device_is_closed", "peer");
+}
+
+#[test]
+fn a_device_that_is_closed_leaves_no_threads_descriptors_and_numbers() {
+    closes("a_device_that_is_closed_leaves_no_threads_descriptors_and_numbers", "again");
 }

@@ -39,9 +39,10 @@ pub(super) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
         Err(failure) => return errno_of("ibv_destroy_ah", Err(failure)),
     };
     // SAFETY: its context is open.
-    if unsafe { Context::of(this.verbs.context) }.is_own() {
+    let owner = unsafe { Context::of(this.verbs.context) };
+    if owner.is_own() {
         // SAFETY: from `into_ptr`; the program gives it up.
-        drop(unsafe { Box::from_raw(ah.cast::<Ah>()) });
+        unsafe { owner.alive.free(ah.cast::<Ah>()) };
     }
     0
 }

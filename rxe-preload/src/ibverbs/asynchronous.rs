@@ -9,15 +9,19 @@ use rxe_verbs::{AsyncEvent, AsyncKind};
 
 use super::abi::{async_element, ibv_async_event, ibv_context, ibv_qp};
 use super::objects::{Context, Cq, Qp, Srq};
-use crate::ffi::{Failure, Outcome};
+use crate::ffi::{Failure, Outcome, minus_one_of};
 use crate::liveness::wait_in;
 
 pub(super) unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    // SAFETY: an open context.
-    let (id, fd) = unsafe { (Context::of(context).liveness.id(), (*context).async_fd) };
+    // SAFETY: an open context, or one whose structure has stayed.
+    let owner = unsafe { Context::of(context) };
+    if let Err(failure) = owner.check_open() {
+        return minus_one_of("ibv_get_async_event", Err(failure));
+    }
+    let (id, fd) = (owner.liveness.id(), owner.verbs.context.async_fd);
     wait_in("ibv_get_async_event", id, fd, || {
         // SAFETY: the context is open until `wait_in` refuses the ID.
         let outcome = next(unsafe { Context::of(context) }).transpose()?;

@@ -144,7 +144,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     built.requests.clear();
     // SAFETY: as above.
     unsafe { this.batch.lock.unlock() };
-    errno_of("ibv_wr_complete", outcome.map_err(|failure| failure.of_qp(this.pair.qpn())))
+    errno_of("ibv_wr_complete", outcome.map_err(|failure| failure.of_qp(this.number)))
 }
 
 unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
@@ -277,6 +277,7 @@ unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, l
     // SAFETY: see wr_send; the bytes are the program's.
     unsafe {
         refine(qp, |request| {
+            Context::of((*qp).qp_base.context).check()?;
             request.payload = post::inline(Qp::of(qp.cast()), parts)?;
             Ok(())
         });
@@ -295,6 +296,7 @@ unsafe extern "C" fn wr_set_inline_data_list(
             .iter()
             .map(|part| (part.addr.cast_const(), u32::try_from(part.length).unwrap_or(u32::MAX)));
         refine(qp, |request| {
+            Context::of((*qp).qp_base.context).check()?;
             request.payload = post::inline(Qp::of(qp.cast()), parts)?;
             Ok(())
         });

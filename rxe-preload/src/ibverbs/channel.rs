@@ -34,16 +34,19 @@ pub(super) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
     // SAFETY: a channel, whose context is open.
     let this = unsafe { Channel::of(channel) };
     // SAFETY: as above.
-    if !unsafe { Context::of(this.verbs.context) }.is_own() {
+    let owner = unsafe { Context::of(this.verbs.context) };
+    if let Err(failure) = owner.check_open() {
+        return errno_of("ibv_destroy_comp_channel", Err(failure));
+    }
+    if !owner.is_own() {
         return 0;
     }
     if !this.queues.lock().is_empty() {
         let busy = Failure::in_use(this.channel.used_by(), "the completion channel");
         return errno_of("ibv_destroy_comp_channel", Err(busy));
     }
-    this.liveness.end();
     // SAFETY: from `into_ptr`; the program gives it up.
-    drop(unsafe { Box::from_raw(channel.cast::<Channel>()) });
+    unsafe { owner.alive.free(channel.cast::<Channel>()) };
     0
 }
 
@@ -56,7 +59,12 @@ pub(super) unsafe extern "C-unwind" fn ibv_get_cq_event(
         return minus_one_of("ibv_get_cq_event", Err(failure));
     }
     // SAFETY: a channel.
-    let (id, fd) = unsafe { (Channel::of(channel).liveness.id(), (*channel).fd) };
+    let this = unsafe { Channel::of(channel) };
+    // SAFETY: its context, whose structure stays.
+    if let Err(failure) = unsafe { Context::of(this.verbs.context) }.check_open() {
+        return minus_one_of("ibv_get_cq_event", Err(failure));
+    }
+    let (id, fd) = (this.liveness.id(), this.verbs.fd);
     wait_in("ibv_get_cq_event", id, fd, || {
         // SAFETY: a channel, which is there until `wait_in` refuses the ID.
         let this = unsafe { Channel::of(channel) };

@@ -1,7 +1,6 @@
 //! Completion queues. IBTA 11.2.6, 11.4.2.
 
 use std::ffi::{c_int, c_void};
-use std::ptr;
 
 use rxe_verbs::Status;
 
@@ -28,7 +27,7 @@ unsafe fn create(
     cq_context: *mut c_void,
     channel: *mut ibv_comp_channel,
     comp_vector: u32,
-) -> Outcome<Box<Cq>> {
+) -> Outcome<*mut Cq> {
     if context.is_null() {
         return Err(Failure::null("the context (ibv_open_device)"));
     }
@@ -61,8 +60,8 @@ unsafe fn create(
         async_events_completed: 0,
     };
     let id = queue.id();
-    let this = Cq::new(cq_ex::readers(base), made, queue);
-    let cq = ptr::from_ref(&*this).cast_mut().cast();
+    let this = Cq::into_ptr(cq_ex::readers(base), made, queue);
+    let cq = this.cast();
     owner.cqs.lock().insert(id, cq);
     if !channel.is_null() {
         // SAFETY: a channel.
@@ -82,7 +81,7 @@ pub(super) unsafe extern "C" fn ibv_create_cq(
     let vector = u32::try_from(comp_vector).unwrap_or(u32::MAX);
     // SAFETY: the caller's promise.
     let made = unsafe { create(context, cqe, cq_context, channel, vector) };
-    pointer_of("ibv_create_cq", made.map(|cq| Box::into_raw(cq).cast()))
+    pointer_of("ibv_create_cq", made.map(|cq| cq.cast()))
 }
 
 /// The flags of `ibv_create_cq_wc_flags` for fields that completions have, among them the time by both
@@ -114,9 +113,10 @@ pub(super) unsafe extern "C" fn create_cq_ex(
         let made =
             unsafe { create(context, attr.cqe, attr.cq_context, attr.channel, attr.comp_vector) }?;
         if flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0 {
-            made.queue.ignore_overrun();
+            // SAFETY: just made.
+            unsafe { &(*made).queue }.ignore_overrun();
         }
-        Ok(Box::into_raw(made).cast())
+        Ok(made.cast())
     };
     pointer_of("ibv_create_cq_ex", make())
 }
@@ -146,7 +146,7 @@ pub(super) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     this.completions.wait("ibv_destroy_cq");
     this.asyncs.wait("ibv_destroy_cq");
     // SAFETY: from `create`; the program gives it up.
-    drop(unsafe { Box::from_raw(cq.cast::<Cq>()) });
+    unsafe { owner.alive.free(cq.cast::<Cq>()) };
     0
 }
 

@@ -47,7 +47,7 @@ pub(super) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
         }
         if owner.imports.destroyed(this.verbs.handle) {
             // SAFETY: from `into_ptr`, and no other user has it imported.
-            drop(unsafe { Box::from_raw(dm.cast::<Dm>()) });
+            unsafe { owner.alive.free(dm.cast::<Dm>()) };
         }
     }
     0

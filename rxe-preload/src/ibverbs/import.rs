@@ -134,7 +134,7 @@ pub(super) unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     // SAFETY: a protection domain, whose context is open.
     unsafe {
         if left((*pd).context, (*pd).handle) {
-            drop(Box::from_raw(pd.cast::<Pd>()));
+            Context::of((*pd).context).alive.free(pd.cast::<Pd>());
         }
     }
 }
@@ -143,7 +143,7 @@ pub(super) unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     // SAFETY: a memory region, whose context is open.
     unsafe {
         if left((*mr).context, (*mr).handle) {
-            drop(Box::from_raw(mr.cast::<Mr>()));
+            Context::of((*mr).context).alive.free(mr.cast::<Mr>());
         }
     }
 }
@@ -152,7 +152,7 @@ pub(super) unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
     // SAFETY: device memory, whose context is open.
     unsafe {
         if left((*dm).context, (*dm).handle) {
-            drop(Box::from_raw(dm.cast::<Dm>()));
+            Context::of((*dm).context).alive.free(dm.cast::<Dm>());
         }
     }
 }

@@ -7,7 +7,7 @@ use rxe_verbs::{Access, Key, MemoryRegion, Prefetch, Reregistration, Sge};
 
 use super::abi::{ibv_mr, ibv_pd, ibv_sge};
 use super::mapping::Mapping;
-use super::objects::{Context, Handle, Importable, Mr, Pd};
+use super::objects::{Context, Ends, Handle, Importable, Mr, Pd};
 use super::{of_host, pages};
 use crate::fault_guard;
 use crate::faults::may_fail;
@@ -84,13 +84,11 @@ pub(super) fn into_ptr(
         rkey: region.rkey().value(),
     };
     // SAFETY: its context is open.
-    let watch = unsafe { &Context::of(context).watch };
+    let owner = unsafe { Context::of(context) };
     let at = mapping.as_ref().map_or(addr, Mapping::addr).addr().max(1);
-    watch.registered(verbs.rkey, region.addr(), region.len() as u64, at, region.access());
-    let object = Box::into_raw(Box::new(Mr { verbs, made, region: Some(region), mapping }));
-    // SAFETY: its context is open.
-    let imports = unsafe { &Context::of(context).imports };
-    imports.made(made.number(), Importable::Mr, object.cast());
+    owner.watch.registered(verbs.rkey, region.addr(), region.len() as u64, at, region.access());
+    let object = owner.alive.make(Mr { verbs, made, region: Some(region), mapping });
+    owner.imports.made(made.number(), Importable::Mr, object.cast());
     object.cast()
 }
 
@@ -158,13 +156,10 @@ pub(super) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         owner.watch.deregistered(this.verbs.rkey);
         let handle = this.verbs.handle;
         // SAFETY: from `into_ptr`; the program gives it up, and no other user calls anything on it.
-        let this = unsafe { &mut *mr.cast::<Mr>() };
-        drop(this.region.take());
-        // Nothing is copied there any more.
-        drop(this.mapping.take());
+        unsafe { (*mr.cast::<Mr>()).end() };
         if owner.imports.destroyed(handle) {
             // SAFETY: as above; nobody else has it.
-            drop(unsafe { Box::from_raw(mr.cast::<Mr>()) });
+            unsafe { owner.alive.free(mr.cast::<Mr>()) };
         }
     }
     0

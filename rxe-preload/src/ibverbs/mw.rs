@@ -38,10 +38,10 @@ pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
         Err(failure) => return errno_of("ibv_dealloc_mw", Err(failure)),
     };
     // SAFETY: its context is open.
-    if unsafe { Context::of(this.verbs.context) }.is_own() {
+    let owner = unsafe { Context::of(this.verbs.context) };
+    if owner.is_own() {
         // SAFETY: from `into_ptr`; the program gives it up.
-        let this = unsafe { Box::from_raw(mw.cast::<Mw>()) };
-        return errno_of("ibv_dealloc_mw", this.window.close().map_err(Failure::from));
+        unsafe { owner.alive.free(mw.cast::<Mw>()) };
     }
     0
 }

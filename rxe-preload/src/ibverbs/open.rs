@@ -106,15 +106,7 @@ pub(super) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
     if !import::closed(context) {
         return 0;
     }
-    let in_use = !this.qps.lock().is_empty()
-        || !this.srqs.lock().is_empty()
-        || this.opened().is_some_and(|device| device.users() > 0);
-    if in_use {
-        // The context stays until the last object on it is destroyed: the objects point to it.
-        return 0;
-    }
-    this.liveness.end();
-    // SAFETY: from `Context::open`, and nothing that points to it is left.
-    drop(unsafe { Box::from_raw(ptr::from_ref(this).cast_mut()) });
+    // SAFETY: as above; it is this process's.
+    unsafe { Context::close(context) };
     errno_of("ibv_close_device", Ok(()))
 }

@@ -2,6 +2,8 @@
 
 use std::ffi::c_int;
 
+use rxe_verbs::ProtectionDomain;
+
 use super::abi::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
 use super::objects::{Context, Parent, Pd, Td};
 use crate::faults::may_fail;
@@ -49,7 +51,7 @@ pub(super) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     }
     if owner.imports.destroyed(this.verbs.handle) {
         // SAFETY: from `into_ptr`, and no other user has it imported.
-        drop(unsafe { Box::from_raw(pd.cast::<Pd>()) });
+        unsafe { owner.alive.free(pd.cast::<Pd>()) };
     }
     0
 }
@@ -110,7 +112,7 @@ pub(super) unsafe extern "C" fn alloc_parent_domain(
         // SAFETY: a thread domain, or null.
         let td = (!attr.td.is_null()).then(|| unsafe { Td::of(attr.td) }.used());
         // SAFETY: a protection domain.
-        let domain = unsafe { Pd::known(attr.pd) }?.domain.clone();
+        let domain = ProtectionDomain::clone(&unsafe { Pd::known(attr.pd) }?.domain);
         Ok(Pd::into_ptr(context, domain, Some(Parent { _td: td })))
     };
     pointer_of("ibv_alloc_parent_domain", make())

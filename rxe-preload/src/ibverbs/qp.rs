@@ -221,7 +221,7 @@ pub(super) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     owner.watch.destroyed(this.pair.qpn().value());
     this.asyncs.wait("ibv_destroy_qp");
     // SAFETY: from `into_ptr`; the program gives it up.
-    drop(unsafe { Box::from_raw(qp.cast::<Qp>()) });
+    unsafe { owner.alive.free(qp.cast::<Qp>()) };
     0
 }
 
@@ -231,7 +231,7 @@ pub(super) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 /// It exists.
 pub(crate) unsafe fn detach_from_groups(qp: *mut ibv_qp) {
     // SAFETY: the caller's promise.
-    let this = unsafe { Qp::of(qp) };
+    let Ok(this) = (unsafe { Qp::own(qp) }) else { return };
     for group in this.pair.multicast_groups() {
         // If the device has failed, nothing is received any more.
         let _ = this.pair.detach_multicast(group);

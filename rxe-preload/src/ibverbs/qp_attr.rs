@@ -46,7 +46,7 @@ pub(super) unsafe extern "C" fn ibv_modify_qp(
         }
         Ok(())
     });
-    errno_of("ibv_modify_qp", outcome.map_err(|failure| failure.of_qp(this.pair.qpn())))
+    errno_of("ibv_modify_qp", outcome.map_err(|failure| failure.of_qp(this.number)))
 }
 
 /// The timeout that a program asks for, or the least one that its user wants, if that is longer.

@@ -119,7 +119,7 @@ pub(super) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     owner.srqs.lock().remove(&this.queue.number());
     this.asyncs.wait("ibv_destroy_srq");
     // SAFETY: from `into_ptr`; the program gives it up.
-    drop(unsafe { Box::from_raw(srq.cast::<Srq>()) });
+    unsafe { owner.alive.free(srq.cast::<Srq>()) };
     0
 }
 

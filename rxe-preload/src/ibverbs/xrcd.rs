@@ -64,11 +64,14 @@ pub(super) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     // SAFETY: a domain, whose context is open.
     let this = unsafe { Xrcd::of(xrcd) };
     // SAFETY: as above.
-    if !unsafe { Context::of(this.verbs.context) }.is_own() {
+    let owner = unsafe { Context::of(this.verbs.context) };
+    if let Err(failure) = owner.check_open() {
+        return errno_of("ibv_close_xrcd", Err(failure));
+    }
+    if !owner.is_own() {
         return 0;
     }
-    // SAFETY: as above.
-    let mut domains = unsafe { Context::of(this.verbs.context) }.xrc_domains.lock();
+    let mut domains = owner.xrc_domains.lock();
     let shared = this.file.and_then(|file| domains.get_mut(&file));
     let last = shared.as_ref().is_none_or(|(_, handles)| *handles == 1);
     // The handle in the table counts as a user too.
@@ -84,6 +87,6 @@ pub(super) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     }
     drop(domains);
     // SAFETY: from `into_ptr`; the program gives it up.
-    drop(unsafe { Box::from_raw(xrcd.cast::<Xrcd>()) });
+    unsafe { owner.alive.free(xrcd.cast::<Xrcd>()) };
     0
 }

@@ -1,8 +1,10 @@
 //! What a `struct ibv_ah` of a program is.
 
+use std::mem::ManuallyDrop;
+
 use rxe_verbs::AddressHandle;
 
-use super::Handle;
+use super::{Context, Handle};
 use crate::ibverbs::abi::{ibv_ah, ibv_context, ibv_pd};
 
 /// An address handle as programs hold it.
@@ -10,11 +12,12 @@ use crate::ibverbs::abi::{ibv_ah, ibv_context, ibv_pd};
 pub(crate) struct Ah {
     pub(crate) verbs: ibv_ah,
     made: Handle,
-    pub(crate) handle: AddressHandle,
+    pub(crate) handle: ManuallyDrop<AddressHandle>,
 }
 
 found_by_pointer!(Ah, ibv_ah);
 known_by_handle!(Ah, ibv_ah, "the address handle");
+ends_with!(Ah, handle);
 
 impl Ah {
     /// Makes one for the program, which gives it up in `ibv_destroy_ah`.
@@ -25,6 +28,8 @@ impl Ah {
     ) -> *mut ibv_ah {
         let made = Handle::new(context);
         let verbs = ibv_ah { context, pd, handle: made.number() };
-        Box::into_raw(Box::new(Self { verbs, made, handle })).cast()
+        let handle = ManuallyDrop::new(handle);
+        // SAFETY: an open context.
+        unsafe { Context::of(context) }.alive.make(Self { verbs, made, handle }).cast()
     }
 }

@@ -1,6 +1,7 @@
 //! The object behind a program's `struct ibv_comp_channel`.
 
 use std::collections::HashMap;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use parking_lot::Mutex;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rxe_verbs::CompletionChannel;
 
-use super::Cq;
+use super::{Context, Cq, Ends};
 use crate::explain::{self, Later};
 use crate::ffi::{Failure, Outcome};
 use crate::ibverbs::abi::{ibv_comp_channel, ibv_context, ibv_cq};
@@ -23,7 +24,7 @@ pub(crate) struct Channel {
     pub(crate) liveness: LivenessGuard,
     /// Its descriptor is the program's `fd`. Programs may set O_NONBLOCK on it; then `ibv_get_cq_event` must
     /// not wait.
-    pub(crate) channel: CompletionChannel,
+    pub(crate) channel: ManuallyDrop<CompletionChannel>,
     /// Its completion queues, by their IDs.
     pub(crate) queues: Mutex<HashMap<u64, *mut ibv_cq>>,
 }
@@ -80,7 +81,7 @@ impl Channel {
                 return Ok(Some(cq));
             }
         }
-        let flags = fcntl_getfl(&self.channel).map_err(|e| Failure::plain(e.raw_os_error()))?;
+        let flags = fcntl_getfl(&*self.channel).map_err(|e| Failure::plain(e.raw_os_error()))?;
         if flags.contains(OFlags::NONBLOCK) {
             return Err(Failure::plain(libc::EAGAIN));
         }
@@ -96,7 +97,16 @@ impl Channel {
     ) -> *mut ibv_comp_channel {
         let verbs = ibv_comp_channel { context, fd: channel.as_fd().as_raw_fd(), refcnt: 0 };
         let liveness = LivenessGuard::new();
-        let this = Self { verbs, liveness, channel, queues: Mutex::default() };
-        Box::into_raw(Box::new(this)).cast()
+        let (channel, queues) = (ManuallyDrop::new(channel), Mutex::default());
+        // SAFETY: an open context.
+        unsafe { Context::of(context) }.alive.make(Self { verbs, liveness, channel, queues }).cast()
+    }
+}
+
+impl Ends for Channel {
+    unsafe fn end(&mut self) {
+        self.liveness.end();
+        // SAFETY: the caller's promise.
+        unsafe { ManuallyDrop::drop(&mut self.channel) };
     }
 }

@@ -5,16 +5,18 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::mem::offset_of;
+use std::mem::{ManuallyDrop, offset_of};
 use std::os::fd::AsRawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rxe_verbs::{Completion, Device, DeviceInfo, Status, XrcDomain};
 
-use super::{FileId, Imports};
+use super::{Alive, Channel, FileId, Imports};
 use crate::config::CONFIG;
 use crate::explain::{self, Watch};
 use crate::fault_guard;
@@ -33,7 +35,8 @@ pub(crate) struct Context {
     pub(crate) verbs: verbs_context,
     /// For threads that sleep in `ibv_get_async_event`.
     pub(crate) liveness: LivenessGuard,
-    generation: u64,
+    /// Of the process that it is of; [`ENDED`] once the program has closed it.
+    generation: AtomicU64,
     entry: &'static DeviceEntry,
     /// What explanations need to know of its queue pairs.
     pub(crate) watch: Arc<Watch>,
@@ -41,14 +44,16 @@ pub(crate) struct Context {
     device: OnceLock<Device>,
     opening: Mutex<()>,
     /// Readable when there are asynchronous events. It exists before the engine does, which gets it.
-    asyncs: Arc<EventFd>,
+    asyncs: ManuallyDrop<Arc<EventFd>>,
     /// The program's `cmd_fd`. There is no kernel device to send commands to. But programs duplicate this
     /// descriptor, set flags on it or import the device by it, so it must be an open one.
-    commands: TokenFd,
+    commands: ManuallyDrop<TokenFd>,
     /// The objects that asynchronous events are about, by number.
     pub(crate) qps: Mutex<HashMap<u32, *mut ibv_qp>>,
     pub(crate) srqs: Mutex<HashMap<u32, *mut ibv_srq>>,
     pub(crate) cqs: Mutex<HashMap<u64, *mut ibv_cq>>,
+    /// What the program has made on it.
+    pub(crate) alive: Alive,
     /// Its objects that can be imported.
     pub(crate) imports: Imports,
     /// One more than the highest index of the GID table that the program has asked for.
@@ -88,16 +93,17 @@ impl Context {
         let this = Box::into_raw(Box::new(Self {
             verbs: table(context),
             liveness: LivenessGuard::new(),
-            generation: fork_generation(),
+            generation: AtomicU64::new(fork_generation()),
             entry,
             watch: Watch::new(entry.info().name()),
             device: OnceLock::new(),
             opening: Mutex::new(()),
-            asyncs,
-            commands,
+            asyncs: ManuallyDrop::new(asyncs),
+            commands: ManuallyDrop::new(commands),
             qps: Mutex::default(),
             srqs: Mutex::default(),
             cqs: Mutex::default(),
+            alive: Alive::default(),
             imports: Imports::default(),
             gids_asked: AtomicUsize::new(0),
             xrc_domains: Mutex::default(),
@@ -113,6 +119,50 @@ impl Context {
         // SAFETY: programs only have the address of this field of a `Context`, see `open`, whose
         // provenance is all of it.
         unsafe { &*context.byte_sub(BEFORE).cast() }
+    }
+
+    /// Closes it. What the program has not destroyed ends, as when the kernel closes a context. The
+    /// structure stays if anything has pointers to it.
+    ///
+    /// # Safety
+    /// `context` is open and this process's, and the program gives it up.
+    pub(crate) unsafe fn close(context: *mut ibv_context) {
+        // SAFETY: the caller's promise.
+        let this = unsafe { Self::of(context) };
+        this.liveness.end();
+        this.generation.store(ENDED, Ordering::Relaxed);
+        let mut is_pointed_to = !this.alive.is_empty();
+        for qpn in this.qps.lock().drain().map(|(qpn, _)| qpn) {
+            this.watch.destroyed(qpn);
+        }
+        this.srqs.lock().clear();
+        for (id, cq) in this.cqs.lock().drain() {
+            // SAFETY: what is in the map exists, and a channel outlives its queues.
+            unsafe {
+                if !(*cq).channel.is_null() {
+                    Channel::of((*cq).channel).queues.lock().remove(&id);
+                }
+            }
+        }
+        this.xrc_domains.lock().clear();
+        if is_pointed_to {
+            thread::sleep(GRACE);
+        }
+        // SAFETY: calls on the objects fail from now on.
+        unsafe { this.alive.end_all() };
+        // SAFETY: from `open`; no call uses what is dropped here any more.
+        let mut this = unsafe { Box::from_raw(ptr::from_ref(this).cast_mut()) };
+        // SAFETY: once.
+        unsafe {
+            ManuallyDrop::drop(&mut this.asyncs);
+            ManuallyDrop::drop(&mut this.commands);
+        }
+        let device = this.device.take();
+        // Identifiers of librdmacm have it, and find this context by it.
+        is_pointed_to |= device.is_some_and(|device| device.users() > 0);
+        if is_pointed_to {
+            Box::leak(this);
+        }
     }
 
     /// The engine, which this call opens if it is not open.
@@ -198,14 +248,25 @@ impl Context {
 
     /// Whether this process has opened it, and not a parent before a fork.
     pub(crate) fn is_own(&self) -> bool {
-        self.generation == fork_generation()
+        self.generation.load(Ordering::Relaxed) == fork_generation()
     }
 
-    /// Fails if a parent of this process has opened it.
+    /// Fails if the program has closed it.
+    pub(crate) fn check_open(&self) -> Outcome {
+        if self.generation.load(Ordering::Relaxed) != ENDED {
+            return Ok(());
+        }
+        let why =
+            "the program has closed the device (ibv_close_device): its objects have ended with it";
+        Err(Failure::new(libc::EIO, why))
+    }
+
+    /// Fails if a parent of this process has opened it, or the program has closed it.
     pub(crate) fn check(&self) -> Outcome {
         if self.is_own() {
             return Ok(());
         }
+        self.check_open()?;
         Err(Failure::new(
             libc::EIO,
             "the device was opened before fork(), by the parent of this process, and is the \
@@ -213,6 +274,13 @@ impl Context {
         ))
     }
 }
+
+/// A thread may be in a poll or a post that began before the device was closed, as it may with cards, whose
+/// queues stay mapped. There is no lock that says when it has left; it does not stay for as long as this.
+const GRACE: Duration = Duration::from_millis(20);
+
+/// The generation of no process.
+const ENDED: u64 = u64::MAX;
 
 /// Makes the capture complete even if the program ends without closing the device.
 fn flush_at_exit(capture: rxe_verbs::PcapHandle) {

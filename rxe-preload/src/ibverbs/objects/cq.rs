@@ -1,6 +1,7 @@
 //! What a `struct ibv_cq` of a program is.
 
 use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
@@ -15,7 +16,7 @@ pub(crate) struct Cq {
     /// The program may write to it too.
     verbs: UnsafeCell<ibv_cq_ex>,
     made: Handle,
-    pub(crate) queue: CompletionQueue,
+    pub(crate) queue: ManuallyDrop<CompletionQueue>,
     pub(crate) completions: Unacknowledged,
     pub(crate) asyncs: Unacknowledged,
     /// The completion that the extended interface shows.
@@ -26,6 +27,7 @@ pub(crate) struct Cq {
 
 found_by_pointer!(Cq, ibv_cq);
 known_by_handle!(Cq, ibv_cq, "the completion queue");
+ends_with!(Cq, queue);
 
 impl Cq {
     /// The context that it was made on. It is open as long as the queue exists.
@@ -50,12 +52,14 @@ impl Cq {
         self.empty.store(0, Ordering::Relaxed);
     }
 
-    /// Makes one of what the program sees and what is behind that.
-    pub(crate) fn new(verbs: ibv_cq_ex, made: Handle, queue: CompletionQueue) -> Box<Self> {
-        Box::new(Self {
+    /// Makes one for the program, which gives it up in `ibv_destroy_cq`.
+    pub(crate) fn into_ptr(verbs: ibv_cq_ex, made: Handle, queue: CompletionQueue) -> *mut Self {
+        // SAFETY: an open context.
+        let owner = unsafe { Context::of(verbs.base.context) };
+        owner.alive.make(Self {
             verbs: UnsafeCell::new(verbs),
             made,
-            queue,
+            queue: ManuallyDrop::new(queue),
             completions: Unacknowledged::default(),
             asyncs: Unacknowledged::default(),
             current: Mutex::new(None),

@@ -1,5 +1,7 @@
 //! What a `struct ibv_dm` of a program is.
 
+use std::mem::ManuallyDrop;
+
 use rxe_verbs::DeviceMemory;
 
 use super::{Context, Handle, Importable};
@@ -10,11 +12,12 @@ use crate::ibverbs::abi::{MemcpyFromDm, MemcpyToDm, ibv_context, ibv_dm};
 pub(crate) struct Dm {
     pub(crate) verbs: ibv_dm,
     made: Handle,
-    pub(crate) memory: DeviceMemory,
+    pub(crate) memory: ManuallyDrop<DeviceMemory>,
 }
 
 found_by_pointer!(Dm, ibv_dm);
 known_by_handle!(Dm, ibv_dm, "the device memory");
+ends_with!(Dm, memory);
 
 impl Dm {
     /// Makes one for the program, which gives it up in `ibv_free_dm`.
@@ -27,9 +30,10 @@ impl Dm {
         let made = Handle::new(context);
         let handle = made.number();
         let verbs = ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask: 0, handle };
-        let object = Box::into_raw(Box::new(Self { verbs, made, memory }));
         // SAFETY: an open context.
-        unsafe { Context::of(context) }.imports.made(handle, Importable::Dm, object.cast());
+        let owner = unsafe { Context::of(context) };
+        let object = owner.alive.make(Self { verbs, made, memory: ManuallyDrop::new(memory) });
+        owner.imports.made(handle, Importable::Dm, object.cast());
         object.cast()
     }
 }

@@ -19,7 +19,8 @@ macro_rules! found_by_pointer {
 macro_rules! known_by_handle {
     ($object:ident, $verbs:ty, $what:literal) => {
         impl $object {
-            /// The object, if it is ours, and the context and the handle are still those that it was made with.
+            /// The object, if it is ours, the context and the handle are still those that it was made with, and
+            /// the program has not closed the context.
             ///
             /// # Safety
             /// It exists.
@@ -31,7 +32,21 @@ macro_rules! known_by_handle {
                 // SAFETY: the caller's promise.
                 let (context, handle) = unsafe { ((*verbs).context, (*verbs).handle) };
                 this.made.check($what, context, handle)?;
+                // SAFETY: it is the context that it was made on, whose structure stays.
+                unsafe { $crate::ibverbs::objects::Context::of(context) }.check_open()?;
                 Ok(this)
+            }
+        }
+    };
+}
+
+/// What is behind an object ([`Ends`]), if that is one field, which is a `ManuallyDrop`.
+macro_rules! ends_with {
+    ($object:ident, $part:ident) => {
+        impl $crate::ibverbs::objects::Ends for $object {
+            unsafe fn end(&mut self) {
+                // SAFETY: the caller's promise.
+                unsafe { ManuallyDrop::drop(&mut self.$part) };
             }
         }
     };
@@ -42,6 +57,7 @@ mod channel;
 mod context;
 mod cq;
 mod dm;
+mod ends;
 mod handle;
 mod imports;
 mod mr;
@@ -58,6 +74,7 @@ pub(crate) use channel::Channel;
 pub(crate) use context::Context;
 pub(crate) use cq::Cq;
 pub(crate) use dm::Dm;
+pub(crate) use ends::{Alive, Ends};
 pub(crate) use handle::Handle;
 pub(crate) use imports::{Importable, Imports};
 pub(crate) use mr::Mr;

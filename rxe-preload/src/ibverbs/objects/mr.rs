@@ -2,7 +2,7 @@
 
 use rxe_verbs::MemoryRegion;
 
-use super::Handle;
+use super::{Ends, Handle};
 use crate::ffi::Failure;
 use crate::ibverbs::abi::ibv_mr;
 use crate::ibverbs::mapping::Mapping;
@@ -24,5 +24,13 @@ impl Mr {
     /// The failure to use it after another user has deregistered it.
     pub(crate) fn gone() -> Failure {
         Failure::new(libc::ENOENT, "another user of the imported memory region has deregistered it")
+    }
+}
+
+impl Ends for Mr {
+    unsafe fn end(&mut self) {
+        drop(self.region.take());
+        // Nothing is copied there any more.
+        drop(self.mapping.take());
     }
 }

@@ -1,10 +1,11 @@
 //! What a `struct ibv_mw` of a program is.
 
 use std::ffi::c_uint;
+use std::mem::ManuallyDrop;
 
 use rxe_verbs::MemoryWindow;
 
-use super::Handle;
+use super::{Context, Handle};
 use crate::ibverbs::abi::{ibv_context, ibv_mw, ibv_pd};
 
 /// A memory window as programs hold it.
@@ -12,10 +13,11 @@ use crate::ibverbs::abi::{ibv_context, ibv_mw, ibv_pd};
 pub(crate) struct Mw {
     pub(crate) verbs: ibv_mw,
     made: Handle,
-    pub(crate) window: MemoryWindow,
+    pub(crate) window: ManuallyDrop<MemoryWindow>,
 }
 
 known_by_handle!(Mw, ibv_mw, "the memory window");
+ends_with!(Mw, window);
 
 impl Mw {
     /// Makes one for the program, which gives it up in `ibv_dealloc_mw`.
@@ -28,6 +30,8 @@ impl Mw {
         let made = Handle::new(context);
         let (rkey, handle) = (window.rkey().value(), made.number());
         let verbs = ibv_mw { context, pd, rkey, handle, r#type: kind };
-        Box::into_raw(Box::new(Self { verbs, made, window })).cast()
+        let window = ManuallyDrop::new(window);
+        // SAFETY: an open context.
+        unsafe { Context::of(context) }.alive.make(Self { verbs, made, window }).cast()
     }
 }

@@ -1,5 +1,6 @@
 //! What a `struct ibv_pd` of a program is.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use rxe_verbs::ProtectionDomain;
@@ -13,7 +14,7 @@ use crate::ibverbs::abi::{ibv_context, ibv_pd};
 pub(crate) struct Pd {
     pub(crate) verbs: ibv_pd,
     made: Handle,
-    pub(crate) domain: ProtectionDomain,
+    pub(crate) domain: ManuallyDrop<ProtectionDomain>,
     /// Set for a parent domain.
     pub(crate) parent: Option<Parent>,
 }
@@ -25,6 +26,7 @@ pub(crate) struct Parent {
 }
 
 known_by_handle!(Pd, ibv_pd, "the protection domain");
+ends_with!(Pd, domain);
 
 impl Pd {
     /// Makes one for the program, which gives it up in `ibv_dealloc_pd`.
@@ -36,9 +38,11 @@ impl Pd {
         let made = Handle::new(context);
         let verbs = ibv_pd { context, handle: made.number() };
         let number = made.number();
-        let object = Box::into_raw(Box::new(Self { verbs, made, domain, parent }));
         // SAFETY: an open context.
-        unsafe { Context::of(context) }.imports.made(number, Importable::Pd, object.cast());
+        let owner = unsafe { Context::of(context) };
+        let domain = ManuallyDrop::new(domain);
+        let object = owner.alive.make(Self { verbs, made, domain, parent });
+        owner.imports.made(number, Importable::Pd, object.cast());
         object.cast()
     }
 }

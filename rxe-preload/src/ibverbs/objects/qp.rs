@@ -2,10 +2,11 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_uint, c_void};
+use std::mem::ManuallyDrop;
 
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
-use rxe_verbs::{QpCap, QueuePair, SendRequest};
+use rxe_verbs::{QpCap, Qpn, QueuePair, SendRequest};
 
 use super::{Context, Handle, Unacknowledged};
 use crate::ffi::{Failure, Outcome};
@@ -17,7 +18,8 @@ pub(crate) struct Qp {
     /// The program writes to it too.
     verbs: UnsafeCell<ibv_qp_ex>,
     made: Handle,
-    pub(crate) pair: QueuePair,
+    pub(crate) number: Qpn,
+    pub(crate) pair: ManuallyDrop<QueuePair>,
     pub(crate) asyncs: Unacknowledged,
     pub(crate) batch: Batch,
     send_cq: *mut ibv_cq,
@@ -30,6 +32,7 @@ pub(crate) struct Qp {
 
 found_by_pointer!(Qp, ibv_qp);
 known_by_handle!(Qp, ibv_qp, "the queue pair");
+ends_with!(Qp, pair);
 
 impl Qp {
     /// As [`Qp::known`], if it belongs to this process.
@@ -65,11 +68,12 @@ impl Qp {
         sq_sig_all: bool,
         extended: bool,
     ) -> *mut ibv_qp {
-        let ibv_qp { send_cq, recv_cq, srq, .. } = verbs.qp_base;
-        Box::into_raw(Box::new(Self {
+        let ibv_qp { context, send_cq, recv_cq, srq, .. } = verbs.qp_base;
+        let this = Self {
             verbs: UnsafeCell::new(verbs),
             made,
-            pair,
+            number: pair.qpn(),
+            pair: ManuallyDrop::new(pair),
             asyncs: Unacknowledged::default(),
             batch: Batch::default(),
             send_cq,
@@ -77,8 +81,9 @@ impl Qp {
             srq,
             sq_sig_all,
             extended,
-        }))
-        .cast()
+        };
+        // SAFETY: an open context.
+        unsafe { Context::of(context) }.alive.make(this).cast()
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a `struct ibv_srq` of a program is.
 
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 
 use rxe_verbs::SharedReceiveQueue;
 
@@ -13,12 +14,13 @@ use crate::ibverbs::abi::{Unused, ibv_context, ibv_pd, ibv_srq};
 pub(crate) struct Srq {
     pub(crate) verbs: ibv_srq,
     made: Handle,
-    pub(crate) queue: SharedReceiveQueue,
+    pub(crate) queue: ManuallyDrop<SharedReceiveQueue>,
     pub(crate) asyncs: Unacknowledged,
 }
 
 found_by_pointer!(Srq, ibv_srq);
 known_by_handle!(Srq, ibv_srq, "the shared receive queue");
+ends_with!(Srq, queue);
 
 impl Srq {
     /// As [`Srq::known`], if it belongs to this process.
@@ -49,7 +51,8 @@ impl Srq {
             unused: Unused::NEW,
             events_completed: 0,
         };
-        Box::into_raw(Box::new(Self { verbs, made, queue, asyncs: Unacknowledged::default() }))
-            .cast()
+        let (queue, asyncs) = (ManuallyDrop::new(queue), Unacknowledged::default());
+        // SAFETY: an open context.
+        unsafe { Context::of(context) }.alive.make(Self { verbs, made, queue, asyncs }).cast()
     }
 }

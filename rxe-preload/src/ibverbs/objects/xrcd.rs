@@ -1,14 +1,17 @@
 //! What a `struct ibv_xrcd` of a program is.
 
+use std::mem::ManuallyDrop;
+
 use rxe_verbs::XrcDomain;
 
+use super::Context;
 use crate::ibverbs::abi::{ibv_context, ibv_xrcd};
 
 /// An XRC domain as programs hold it.
 #[repr(C)]
 pub(crate) struct Xrcd {
     pub(crate) verbs: ibv_xrcd,
-    pub(crate) domain: XrcDomain,
+    pub(crate) domain: ManuallyDrop<XrcDomain>,
     /// The file that identifies it.
     pub(crate) file: Option<FileId>,
 }
@@ -17,6 +20,7 @@ pub(crate) struct Xrcd {
 pub(crate) type FileId = (u64, u64);
 
 found_by_pointer!(Xrcd, ibv_xrcd);
+ends_with!(Xrcd, domain);
 
 impl Xrcd {
     /// Makes one for the program, which gives it up in `ibv_close_xrcd`.
@@ -25,6 +29,8 @@ impl Xrcd {
         domain: XrcDomain,
         file: Option<FileId>,
     ) -> *mut ibv_xrcd {
-        Box::into_raw(Box::new(Self { verbs: ibv_xrcd { context }, domain, file })).cast()
+        let (verbs, domain) = (ibv_xrcd { context }, ManuallyDrop::new(domain));
+        // SAFETY: an open context.
+        unsafe { Context::of(context) }.alive.make(Self { verbs, domain, file }).cast()
     }
 }

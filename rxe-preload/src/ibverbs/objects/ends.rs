@@ -1,0 +1,103 @@
+//! What ends with a context that a program closes while objects of it are left.
+//!
+//! The kernel destroys all objects of a process's context when that is closed. Here the structures stay,
+//! because the program has pointers to them, and what is behind them ends. From then on the context
+//! belongs to no process ([`Context::is_own`](super::Context::is_own)), and calls on its objects fail.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+/// An object whose structure can outlive what is behind it.
+pub(crate) trait Ends {
+    /// Ends what is behind it.
+    ///
+    /// # Safety
+    /// It is called once. Only the structure is used afterwards.
+    unsafe fn end(&mut self);
+}
+
+/// The objects that a program has made on a context and not destroyed: how each ends, by its address.
+#[derive(Debug, Default)]
+pub(crate) struct Alive(Mutex<HashMap<usize, End>>);
+
+/// # Safety
+/// As for [`Ends::end`]. The address is that of an object which this function was entered with.
+type End = unsafe fn(usize);
+
+impl Alive {
+    /// Puts an object where the program will find it, until [`Alive::free`].
+    pub(crate) fn make<T: Ends>(&self, object: T) -> *mut T {
+        let object = Box::into_raw(Box::new(object));
+        self.0.lock().insert(object.expose_provenance(), end::<T>);
+        object
+    }
+
+    /// The program gives an object up.
+    ///
+    /// # Safety
+    /// It is from [`Alive::make`], its context has not ended, and nobody uses it any more.
+    pub(crate) unsafe fn free<T: Ends>(&self, object: *mut T) {
+        self.0.lock().remove(&object.addr());
+        // SAFETY: the caller's promise. Nothing is left in the box that is dropped twice.
+        unsafe {
+            let mut object = Box::from_raw(object);
+            object.end();
+        }
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// Ends what is behind all of them.
+    ///
+    /// # Safety
+    /// As for [`Ends::end`].
+    pub(super) unsafe fn end_all(&self) {
+        let all = std::mem::take(&mut *self.0.lock());
+        for (object, end) in all {
+            // SAFETY: it was entered with this function, and is not freed: it would not be here.
+            unsafe { end(object) };
+        }
+    }
+}
+
+/// # Safety
+/// See [`End`].
+unsafe fn end<T: Ends>(object: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { (*std::ptr::with_exposed_provenance_mut::<T>(object)).end() };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    struct Object(Option<Arc<()>>);
+
+    impl Ends for Object {
+        unsafe fn end(&mut self) {
+            assert!(self.0.take().is_some(), "ended twice");
+        }
+    }
+
+    #[test]
+    fn what_is_behind_an_object_ends_once_and_the_structure_stays() {
+        let (alive, behind) = (Alive::default(), Arc::new(()));
+        let [freed, left] = [(); 2].map(|()| alive.make(Object(Some(Arc::clone(&behind)))));
+        // SAFETY: nobody else has it.
+        unsafe { alive.free(freed) };
+        assert_eq!((Arc::strong_count(&behind), alive.is_empty()), (2, false));
+        // SAFETY: only the structure is used afterwards, and given up at last.
+        let left = unsafe {
+            alive.end_all();
+            alive.end_all();
+            Box::from_raw(left)
+        };
+        assert!(Arc::strong_count(&behind) == 1 && alive.is_empty() && left.0.is_none());
+    }
+}
