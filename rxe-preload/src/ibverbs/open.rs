@@ -5,7 +5,7 @@ use std::ptr;
 
 use super::abi::{ibv_context, ibv_context_ops, ibv_device, verbs_context};
 use super::device::{self, DeviceEntry};
-use super::objects::Context;
+use super::objects::{Channel, Context};
 use super::{cq, dm, import, mr, mw, pd, post, qp, query, srq, xrcd};
 use crate::faults::may_fail;
 use crate::ffi::{Failure, errno_of, pointer_of};
@@ -105,6 +105,15 @@ pub(super) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
     }
     if !import::closed(context) {
         return 0;
+    }
+    // Channels look for events of their queues.
+    for (id, &cq) in &*this.cqs.lock() {
+        // SAFETY: what is in the map exists, and a channel outlives its queues.
+        unsafe {
+            if !(*cq).channel.is_null() {
+                Channel::of((*cq).channel).queues.lock().remove(id);
+            }
+        }
     }
     // SAFETY: as above; it is this process's.
     unsafe { Context::close(context) };

@@ -194,9 +194,9 @@ pub const LAYERS: &[Layers] = &[
         within: "ibverbs::objects",
         floors: &[
             &["channel"],
-            &["cq", "dm", "pd", "qp", "srq"],
-            &["ah", "context", "mr", "mw"],
-            &["handle", "imports", "td", "unacknowledged", "xrcd"],
+            &["ah", "cq", "dm", "mw", "pd", "qp", "srq", "xrcd"],
+            &["context", "mr"],
+            &["ends", "handle", "imports", "td", "unacknowledged"],
         ],
     },
     Layers {

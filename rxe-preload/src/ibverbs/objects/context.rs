@@ -16,7 +16,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rxe_verbs::{Completion, Device, DeviceInfo, Status, XrcDomain};
 
-use super::{Alive, Channel, FileId, Imports};
+use super::{Alive, Imports};
 use crate::config::CONFIG;
 use crate::explain::{self, Watch};
 use crate::fault_guard;
@@ -28,6 +28,9 @@ use crate::ibverbs::abi::{
 use crate::ibverbs::device::DeviceEntry;
 use crate::liveness::LivenessGuard;
 use rxe_net::{EventFd, PerProcess, TokenFd, fork_generation};
+
+/// Device and inode.
+pub(crate) type FileId = (u64, u64);
 
 /// An open device. Programs have the address of `verbs.context`.
 #[repr(C)]
@@ -136,14 +139,7 @@ impl Context {
             this.watch.destroyed(qpn);
         }
         this.srqs.lock().clear();
-        for (id, cq) in this.cqs.lock().drain() {
-            // SAFETY: what is in the map exists, and a channel outlives its queues.
-            unsafe {
-                if !(*cq).channel.is_null() {
-                    Channel::of((*cq).channel).queues.lock().remove(&id);
-                }
-            }
-        }
+        this.cqs.lock().clear();
         this.xrc_domains.lock().clear();
         if is_pointed_to {
             thread::sleep(GRACE);

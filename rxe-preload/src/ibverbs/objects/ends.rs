@@ -2,7 +2,7 @@
 //!
 //! The kernel destroys all objects of a process's context when that is closed. Here the structures stay,
 //! because the program has pointers to them, and what is behind them ends. From then on the context
-//! belongs to no process ([`Context::is_own`](super::Context::is_own)), and calls on its objects fail.
+//! belongs to no process (`Context::is_own`), and calls on its objects fail.
 
 use std::collections::HashMap;
 

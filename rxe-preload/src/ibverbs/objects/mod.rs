@@ -71,7 +71,7 @@ mod xrcd;
 
 pub(crate) use ah::Ah;
 pub(crate) use channel::Channel;
-pub(crate) use context::Context;
+pub(crate) use context::{Context, FileId};
 pub(crate) use cq::Cq;
 pub(crate) use dm::Dm;
 pub(crate) use ends::{Alive, Ends};
@@ -84,4 +84,4 @@ pub(crate) use qp::{Building, Qp, from_cap};
 pub(crate) use srq::Srq;
 pub(crate) use td::Td;
 pub(crate) use unacknowledged::Unacknowledged;
-pub(crate) use xrcd::{FileId, Xrcd};
+pub(crate) use xrcd::Xrcd;

@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 
 use rxe_verbs::XrcDomain;
 
-use super::Context;
+use super::{Context, FileId};
 use crate::ibverbs::abi::{ibv_context, ibv_xrcd};
 
 /// An XRC domain as programs hold it.
@@ -15,9 +15,6 @@ pub(crate) struct Xrcd {
     /// The file that identifies it.
     pub(crate) file: Option<FileId>,
 }
-
-/// Device and inode.
-pub(crate) type FileId = (u64, u64);
 
 found_by_pointer!(Xrcd, ibv_xrcd);
 ends_with!(Xrcd, domain);
