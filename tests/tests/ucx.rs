@@ -62,6 +62,56 @@ fn transports_by_themselves() {
     perftest("-x ud_verbs", &["-t am_lat -D short", "-t am_bw -D zcopy -s 1000"], Where::TwoHosts);
 }
 
+#[test]
+fn connections_by_address_between_two_hosts() {
+    by_address(Where::TwoHosts);
+}
+
+#[test]
+fn connections_by_address_on_one_address() {
+    by_address(Where::OneAddress);
+}
+
+/// UCX's `io_demo` connects by rdma_cm. Both ends check all bytes that they are sent (`-q`), first with tags and
+/// then with active messages. The server notices the end of each client.
+#[track_caller]
+fn by_address(place: Where) {
+    let enter = match place {
+        Where::TwoHosts => "ip netns exec far",
+        Where::OneAddress => "",
+    };
+    let script = format!(
+        r#"
+        export UCX_TLS=rc_verbs,ud_verbs:aux UCX_NET_DEVICES=rxe0:1 UCX_SOCKADDR_TLS_PRIORITY=rdmacm
+        $RXE link add rxe0 type rxe netdev veth0
+        ip netns exec far $RXE link add rxe0 type rxe netdev veth1
+        demo='io_demo -v -q -d 64:300000'
+        for api in '' -A; do
+            timeout -k 1 60 $RXE run -- $demo $api -p 1337 > server 2>&1 & server=$!
+            trap 'kill $server' EXIT
+            until grep -q 'started listener' server; do
+                kill -0 $server || {{ cat server; exit 1; }}
+                sleep 0.05
+            done
+            ss -Htln 'sport = :1337'
+            timeout -k 1 60 {enter} $RXE run -- $demo $api -i 100 -o read,write 10.9.0.1:1337                 > client 2>&1 || {{ cat server client; exit 1; }}
+            until grep -q 'Connection reset by remote peer' server; do
+                kill -0 $server || {{ cat server; exit 1; }}
+                sleep 0.05
+            done
+            grep -o "Client exit with status 'OK'" client
+            kill $server
+            trap - EXIT
+            wait $server || true
+        done"#
+    );
+    let Some(said) = alone(&format!("UCX by address ({place:?})"), "io_demo", &script) else {
+        return;
+    };
+    // Nothing else was said, of a TCP socket that listened either.
+    assert_eq!(said, "Client exit with status 'OK'\n".repeat(2));
+}
+
 /// Runs `ucx_perftest` with each of these options, over the transports of `UCX_TLS`, or with `-x` over
 /// one transport. It can use no other transport, and no other devices than ours.
 #[track_caller]
