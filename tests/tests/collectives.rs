@@ -1,13 +1,14 @@
-//! Libraries of collective operations, whose transports use verbs: gloo, of Debian's packages. All ranks are ours,
-//! on two hosts and on one address.
+//! Libraries of collective operations, whose transports use verbs: gloo, of Debian's packages, and NCCL, of PyPI's
+//! wheel. All ranks are ours, on two hosts and on one address.
 
 use std::process::Command;
 
+use rxe_test_support::skipped;
 use xtask::debs::Unpacked;
-use xtask::{or_skip, place};
+use xtask::{everything, or_skip, place, wheel};
 
 mod common;
-use common::{Dir, Where, alone, installed};
+use common::{Dir, Where, alone, installed, with_libraries};
 
 /// gloo, and a library of its that is not on every machine.
 const GLOO: [&str; 3] = ["libgloo-dev", "libgloo0", "libhiredis0.14"];
@@ -62,4 +63,71 @@ fn gloo(place: Where) {
     let Some(said) = alone(&test, "sh", &script) else { return };
     let ranks = (0..4).map(|rank| format!("{rank} of 4: all numbers are right\n"));
     assert_eq!(said, ranks.collect::<String>());
+}
+
+#[test]
+fn nccl_between_two_hosts() {
+    nccl(Where::TwoHosts, "NCCL_IB_QPS_PER_CONNECTION=1", "");
+}
+
+#[test]
+fn nccl_with_four_queue_pairs_a_connection() {
+    nccl(Where::TwoHosts, "NCCL_IB_QPS_PER_CONNECTION=4", "");
+    nccl(Where::OneAddress, "NCCL_IB_QPS_PER_CONNECTION=4", "");
+}
+
+/// Each message is cut into four parts, one for each queue pair.
+#[test]
+fn nccl_cuts_messages_between_lossy_hosts() {
+    let variables = "NCCL_IB_QPS_PER_CONNECTION=4 NCCL_IB_SPLIT_DATA_ON_QPS=1";
+    nccl(Where::TwoHosts, variables, "--fault 'drop 0.5%' --seed 1");
+}
+
+#[test]
+fn nccl_between_lossy_hosts() {
+    nccl(Where::TwoHosts, "NCCL_IB_QPS_PER_CONNECTION=1", "--fault 'drop 0.5%' --seed 1");
+}
+
+/// `python/nccl_bytes.py`: NCCL's InfiniBand transport from host memory to host memory.
+#[track_caller]
+fn nccl(place: Where, variables: &str, options: &str) {
+    let test = format!("NCCL, {variables} {options} ({place:?})");
+    if !everything() {
+        return skipped(&test, "only with --all: the wheel has 350 MB");
+    }
+    if !installed(&test, "cc") {
+        return;
+    }
+    let Some(wheel) = or_skip(wheel::fetch(wheel::NCCL)) else { return };
+    let bin = with_libraries();
+    let (enter, own) = match place {
+        Where::TwoHosts => ("ip netns exec far", "10.9.0.2"),
+        Where::OneAddress => ("", "10.9.0.1"),
+    };
+    let script = format!(
+        r#"
+        export NCCL_SOCKET_IFNAME=veth {variables}
+        $RXE link add rxe0 type rxe netdev veth0
+        ip netns exec far $RXE link add rxe0 type rxe netdev veth1
+        run="timeout -k 1 100 {rxe} run"
+        script="{script} {library}"
+        $run {options} -- python3 $script 10.9.0.1 > server 2>&1 & server=$!
+        trap 'kill $server || true' EXIT
+        until ss -Htln 'sport = :4790' | grep -q .; do
+            kill -0 $server || {{ cat server; exit 1; }}
+            sleep 0.05
+        done
+        {enter} $run {options} -- python3 $script {own} 10.9.0.1 2>&1 || {{ cat server; exit 1; }}
+        wait $server || {{ cat server; exit 1; }}
+        trap - EXIT
+        cat server"#,
+        rxe = bin.0.join("rxe").display(),
+        script = place::checkout().join("tests/python/nccl_bytes.py").display(),
+        library = wheel.join("nvidia/nccl/lib/libnccl.so.2").display(),
+    );
+    let Some(said) = alone(&test, "python3", &script) else { return };
+    assert!(said.contains("35995272 bytes are the same\n"), "{said}");
+    // Both ends tell what they lost.
+    let lost = if options.is_empty() { 0 } else { 2 };
+    assert_eq!(said.matches("drop 0.5% hit ").count(), lost, "{said}");
 }

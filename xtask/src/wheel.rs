@@ -15,6 +15,8 @@ pub const MPI4PY: &str = "mpi4py==4.1.2";
 pub const MOONCAKE: &str = "mooncake-transfer-engine-non-cuda==0.3.13.post1";
 /// Bindings that load libibverbs by themselves.
 pub const IBVERBS: &str = "ibverbs==2026.10.22";
+/// NVIDIA's collective operations between GPUs.
+pub const NCCL: &str = "nvidia-nccl-cu12==2.32.3";
 
 /// The directory of an unpacked wheel, which is fetched if it is not there. It is kept for the next run.
 ///
@@ -39,7 +41,7 @@ pub fn fetch(requirement: &str) -> Result<PathBuf> {
 
 fn download(requirement: &str, to: &Path) -> Result<PathBuf> {
     let mut pip = Command::new("timeout");
-    pip.arg("120").arg(python()?).args(["-m", "pip", "--disable-pip-version-check", "--quiet"]);
+    pip.arg("600").arg(python()?).args(["-m", "pip", "--disable-pip-version-check", "--quiet"]);
     // Where there is no way to PyPI, that is known soon.
     pip.args(["download", "--retries", "1", "--timeout", "15"]);
     pip.args(["--no-deps", "--only-binary", ":all:", "--dest"]).arg(to).arg(requirement);
