@@ -1,13 +1,13 @@
 //! Programs from PyPI, whose wheels bring libraries of their own: MPICH with its UCX and libfabric,
-//! mpi4py, and Mooncake's transfer engine; and ibverbs, which loads that of the system by itself. Both sides
-//! ours, on two hosts and on one address.
+//! mpi4py, Mooncake's transfer engine and NIXL; and ibverbs, which loads that of the system by
+//! itself. Both sides ours, on two hosts and on one address.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use rxe_test_support::skipped;
-use xtask::{everything, or_skip, place, wheel};
+use xtask::{everything, or_skip, place, vm, wheel};
 
 mod common;
 use common::{Dir, Where, alone, both, installed, with_libraries};
@@ -264,4 +264,37 @@ fn loads_by_itself(place: Where) {
     );
     let Some(said) = alone(test, "python3", &script) else { return };
     assert_eq!(said, "300001 bytes are the same\n");
+}
+
+#[test]
+fn nixl_moves_bytes_unchanged() {
+    nixl(Where::TwoHosts);
+}
+
+#[test]
+fn nixl_moves_bytes_unchanged_on_one_host() {
+    nixl(Where::OneAddress);
+}
+
+/// `python/nixl_bytes.py`.
+#[track_caller]
+fn nixl(place: Where) {
+    let Some(path) = or_skip(python_path(&[wheel::NIXL, wheel::NUMPY])) else { return };
+    let (_, device, address) = client(place);
+    // It can use no other transport, and no other device.
+    let setup =
+        format!("{path} UCX_TLS=rc_verbs,ud_verbs:aux UCX_NET_DEVICES=rxe_veth0:1,{device}:1");
+    let server = format!("{} 10.9.0.1", python("nixl_bytes.py"));
+    let client = format!("{} {address} 10.9.0.1", python("nixl_bytes.py"));
+    let Some(said) = both("python3", 4790, &setup, &server, &client, place) else { return };
+    assert!(said.contains("8998818 bytes are the same"), "{said}");
+}
+
+/// A line of a shell script that makes Python find these wheels.
+fn python_path(wheels: &[&str]) -> vm::Result<String> {
+    let mut line = "export PYTHONPATH=".to_owned();
+    for wheel in wheels {
+        line = format!("{line}{}:", wheel::fetch(wheel)?.display());
+    }
+    Ok(line)
 }

@@ -17,6 +17,10 @@ pub const MOONCAKE: &str = "mooncake-transfer-engine-non-cuda==0.3.13.post1";
 pub const IBVERBS: &str = "ibverbs==2026.10.22";
 /// NVIDIA's collective operations between GPUs.
 pub const NCCL: &str = "nvidia-nccl-cu12==2.32.3";
+/// Transfers between the memories of inference, by its own UCX.
+pub const NIXL: &str = "nixl-cu12==1.5.1";
+/// Arrays for Python, which some of the others need.
+pub const NUMPY: &str = "numpy==2.4.6";
 
 /// The directory of an unpacked wheel, which is fetched if it is not there. It is kept for the next run.
 ///
