@@ -1,5 +1,5 @@
 //! Programs from PyPI, whose wheels bring libraries of their own: MPICH with its UCX and libfabric,
-//! mpi4py, Mooncake's transfer engine and NIXL; and ibverbs, which loads that of the system by
+//! mpi4py, Mooncake's transfer engine, NIXL and InfiniStore; and ibverbs, which loads that of the system by
 //! itself. Both sides ours, on two hosts and on one address.
 
 use std::fs;
@@ -288,6 +288,28 @@ fn nixl(place: Where) {
     let client = format!("{} {address} 10.9.0.1", python("nixl_bytes.py"));
     let Some(said) = both("python3", 4790, &setup, &server, &client, place) else { return };
     assert!(said.contains("8998818 bytes are the same"), "{said}");
+}
+
+#[test]
+fn infinistore_keeps_bytes_unchanged() {
+    infinistore(Where::TwoHosts);
+}
+
+#[test]
+fn infinistore_keeps_bytes_unchanged_on_one_host() {
+    infinistore(Where::OneAddress);
+}
+
+/// `python/infinistore_bytes.py`.
+#[track_caller]
+fn infinistore(place: Where) {
+    let wheels = [wheel::INFINISTORE, wheel::UVLOOP, wheel::NUMPY];
+    let Some(setup) = or_skip(python_path(&wheels)) else { return };
+    let (_, device, _) = client(place);
+    let server = format!("{} rxe_veth0", python("infinistore_bytes.py"));
+    let client = format!("{} {device} 10.9.0.1", python("infinistore_bytes.py"));
+    let Some(said) = both("python3", 4790, &setup, &server, &client, place) else { return };
+    assert!(said.contains("4194304 bytes are the same"), "{said}");
 }
 
 /// A line of a shell script that makes Python find these wheels.

@@ -19,8 +19,12 @@ pub const IBVERBS: &str = "ibverbs==2026.10.22";
 pub const NCCL: &str = "nvidia-nccl-cu12==2.32.3";
 /// Transfers between the memories of inference, by its own UCX.
 pub const NIXL: &str = "nixl-cu12==1.5.1";
+/// A store of key-value caches.
+pub const INFINISTORE: &str = "infinistore==0.2.35";
 /// Arrays for Python, which some of the others need.
 pub const NUMPY: &str = "numpy==2.4.6";
+/// An event loop for Python. InfiniStore aborts with that of later versions, whose libuv differs from its own.
+pub const UVLOOP: &str = "uvloop==0.21.0";
 
 /// The directory of an unpacked wheel, which is fetched if it is not there. It is kept for the next run.
 ///
