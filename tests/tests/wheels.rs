@@ -1,5 +1,5 @@
 //! Programs from PyPI, whose wheels bring libraries of their own: MPICH with its UCX and libfabric,
-//! mpi4py, Mooncake's transfer engine, NIXL and InfiniStore; and ibverbs, which loads that of the system by
+//! mpi4py, Mooncake's transfer engine, NIXL, DLSlime and InfiniStore; and ibverbs, which loads that of the system by
 //! itself. Both sides ours, on two hosts and on one address.
 
 use std::fs;
@@ -288,6 +288,27 @@ fn nixl(place: Where) {
     let client = format!("{} {address} 10.9.0.1", python("nixl_bytes.py"));
     let Some(said) = both("python3", 4790, &setup, &server, &client, place) else { return };
     assert!(said.contains("8998818 bytes are the same"), "{said}");
+}
+
+#[test]
+fn dlslime_moves_bytes_unchanged() {
+    dlslime(Where::TwoHosts);
+}
+
+#[test]
+fn dlslime_moves_bytes_unchanged_on_one_host() {
+    dlslime(Where::OneAddress);
+}
+
+/// `python/dlslime_bytes.py`. DLSlime sets `min_rnr_timer` to 32, of which devices take the low five bits.
+#[track_caller]
+fn dlslime(place: Where) {
+    let Some(setup) = or_skip(python_path(&[wheel::DLSLIME])) else { return };
+    let (_, device, address) = client(place);
+    let server = format!("{} rxe_veth0 10.9.0.1", python("dlslime_bytes.py"));
+    let client = format!("{} {device} {address} 10.9.0.1", python("dlslime_bytes.py"));
+    let Some(said) = both("python3", 4790, &setup, &server, &client, place) else { return };
+    assert!(said.contains("13498227 bytes are the same"), "{said}");
 }
 
 #[test]

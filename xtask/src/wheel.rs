@@ -19,6 +19,8 @@ pub const IBVERBS: &str = "ibverbs==2026.10.22";
 pub const NCCL: &str = "nvidia-nccl-cu12==2.32.3";
 /// Transfers between the memories of inference, by its own UCX.
 pub const NIXL: &str = "nixl-cu12==1.5.1";
+/// Endpoints between GPUs or hosts, for Python.
+pub const DLSLIME: &str = "dlslime==0.1.23";
 /// A store of key-value caches.
 pub const INFINISTORE: &str = "infinistore==0.2.35";
 /// Arrays for Python, which some of the others need.
