@@ -3,6 +3,7 @@
 //!
 //! The tests are not part of this project. They are in checkouts that the caller has made.
 
+mod perftest;
 mod rdma_core;
 mod rdma_unit_test;
 mod table;
@@ -24,13 +25,19 @@ use table::Ends;
 pub(crate) struct Args {
     #[command(subcommand)]
     suite: Suite,
-    /// The kernel to compare with
+    /// The kernel to compare with, or `none`
     #[arg(long, default_value = "7.2", global = true)]
     kernel: String,
 }
 
 #[derive(clap::Subcommand)]
 enum Suite {
+    /// perftest's programs, which are compiled in the checkout
+    Perftest {
+        /// A checkout of any version
+        #[arg(value_name = "CHECKOUT")]
+        source: PathBuf,
+    },
     /// rdma-core's tests in Python
     RdmaCore {
         /// A checkout of the version of python3-pyverbs: git clone --branch v44.0
@@ -59,6 +66,12 @@ struct Plan {
 impl Suite {
     fn plan(&self) -> Result<Plan> {
         Ok(match self {
+            Self::Perftest { source } => Plan {
+                name: "perftest",
+                mtu: 1500,
+                script: perftest::command(source)?,
+                parse: perftest::parse,
+            },
             Self::RdmaCore { source } => Plan {
                 name: "rdma-core",
                 mtu: 1500,
@@ -79,18 +92,25 @@ impl Suite {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let plan = args.suite.plan()?;
     let name = plan.name;
+    let kernel = Some(&*args.kernel).filter(|kernel| *kernel != "none");
     let (ours, theirs) = thread::scope(|scope| {
-        let theirs = scope.spawn(|| theirs(&plan, &args.kernel));
-        (ours(&plan), theirs.join().expect("it does not panic"))
+        let theirs = kernel.map(|kernel| scope.spawn(|| theirs(&plan, kernel)));
+        (ours(&plan), theirs.map(|theirs| theirs.join().expect("it does not panic")))
     });
-    let ours = (plan.parse)(&kept(&format!("{name}-ours"), ours?)?);
-    let theirs = (plan.parse)(&kept(&format!("{name}-kernel-{}", args.kernel), theirs?)?);
-    if ours.is_empty() || theirs.is_empty() {
-        return Err(Error::Failed(format!("{name}: no test was run: it may need a package")));
-    }
-    let table = table::table(&ours, &theirs, &args.kernel);
+    let none = || Error::Failed(format!("{name}: no test was run: it may need a package"));
+    let ends = |of: &str, said: String| {
+        let ends = (plan.parse)(&kept(&format!("{name}-{of}"), said)?);
+        if ends.is_empty() { Err(none()) } else { Ok(ends) }
+    };
+    let ours = ends("ours", ours?)?;
+    let theirs = match (kernel, theirs) {
+        (Some(kernel), Some(said)) => Some((kernel, ends(&format!("kernel-{kernel}"), said?)?)),
+        _ => None,
+    };
+    let table = table::table(&ours, theirs.as_ref().map(|(kernel, ends)| (*kernel, ends)));
     println!("{table}");
-    pages::write(&checkout::root()?, programs::PAGE, &format!("suite {name}"), &table)?;
+    let option = if kernel.is_none() { " --kernel none" } else { "" };
+    pages::write(&checkout::root()?, programs::PAGE, &format!("suite {name}{option}"), &table)?;
     Ok(ExitCode::SUCCESS)
 }
 
