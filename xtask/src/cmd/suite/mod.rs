@@ -40,7 +40,8 @@ enum Suite {
     },
     /// rdma-core's tests in Python
     RdmaCore {
-        /// A checkout of the version of python3-pyverbs: git clone --branch v44.0
+        /// A checkout of the version of python3-pyverbs (git clone --branch v44.0), or of any version that is built
+        /// in its directory `build`, for its own pyverbs
         #[arg(value_name = "CHECKOUT")]
         source: PathBuf,
     },

@@ -1,4 +1,4 @@
-//! rdma-core's tests, which use pyverbs. That is installed; both must be of one version.
+//! rdma-core's tests, which use pyverbs. That is installed, or built in the checkout; both must be of one version.
 
 use std::path::Path;
 
@@ -9,12 +9,22 @@ use super::table::{End, Ends};
 /// Modules for devices and software that neither side has.
 const FOREIGN: [&str; 3] = ["test_mlx5", "test_efa", "test_cuda"];
 
+/// Where a checkout is built: cmake -DIN_PLACE=1.
+const BUILT: &str = "build";
+
 /// The script that runs them on `$device`.
 pub(super) fn command(source: &Path) -> Result<String> {
     let tests = source.join("tests");
     let tests = tests.canonicalize().map_err(|e| Error::io(&tests, &e))?;
+    let built = tests.with_file_name(BUILT);
+    let variables = if built.join("python").is_dir() {
+        let built = built.display();
+        format!("export PYTHONPATH={built}/python LD_LIBRARY_PATH={built}/lib; ")
+    } else {
+        String::new()
+    };
     Ok(format!(
-        "cd {}; timeout 900 /usr/bin/python3 -B run_tests.py -v --dev $device --port 1 --gid 1 2>&1",
+        "{variables}cd {}; timeout 900 /usr/bin/python3 -B run_tests.py -v --dev $device --port 1 --gid 1 2>&1",
         tests.display()
     ))
 }
