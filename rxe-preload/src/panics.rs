@@ -47,8 +47,10 @@ mod tests {
         // SAFETY: the child only calls what follows, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: stderr of the child, which gets no core file.
+            // SAFETY: stdout and stderr of the child, which gets no core file. Lines are written to a stderr that is
+            // not the one of the beginning if it is where stdout leads.
             unsafe {
+                libc::dup2(to.as_raw_fd(), 1);
                 libc::dup2(to.as_raw_fd(), 2);
                 libc::prctl(libc::PR_SET_DUMPABLE, 0);
             }

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 
 use crate::blocking::may_block;
-use crate::sys::fork::ForkGuarded;
+use crate::sys::fork_guarded::ForkGuarded;
 
 /// The name of an address's lock.
 pub(super) const LOCK: &str = "lock";

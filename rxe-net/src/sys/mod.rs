@@ -1,5 +1,5 @@
-//! System calls that rustix does not have: the only files with `unsafe` are `bpf`, `exit`, `fork`, `mmsg`,
-//! `per_process`, `process_memory`, `secure`, `sockopt` and `thread`.
+//! System calls that rustix does not have: the only files with `unsafe` are `bpf`, `exit`, `fork`, `fork_guarded`,
+//! `mmsg`, `per_process`, `process_memory`, `secure`, `sockopt` and `thread`.
 
 pub(crate) mod addr;
 pub(crate) mod bpf;
@@ -9,6 +9,7 @@ pub(crate) mod epoll;
 pub(crate) mod event_fd;
 pub(crate) mod exit;
 pub(crate) mod fork;
+pub(crate) mod fork_guarded;
 pub(crate) mod mmsg;
 pub(crate) mod netdev;
 pub(crate) mod per_process;

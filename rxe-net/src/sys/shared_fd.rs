@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 
 use super::checked_fd::CheckedFd;
-use super::fork::ForkGuarded;
+use super::fork_guarded::ForkGuarded;
 use crate::NetError;
 use parking_lot::Mutex;
 

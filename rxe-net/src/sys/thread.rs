@@ -83,7 +83,13 @@ pub fn on_own_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {
         restore_signals(&before);
         spawned.ok().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
     });
-    ran.unwrap_or_else(run).expect("it is called once")
+    ran.unwrap_or_else(|| here(run)).expect("it is called once")
+}
+
+/// Calls `f` in a frame of its own: what it needs of the stack is not the caller's.
+#[inline(never)]
+fn here<T>(f: impl FnOnce() -> T) -> T {
+    f()
 }
 
 /// Lets the calling thread run only when others leave it a CPU, or little. nice(1).

@@ -26,7 +26,7 @@ use rustix::net::{
 };
 use smallvec::SmallVec;
 
-use super::fork::ForkGuarded;
+use super::fork_guarded::ForkGuarded;
 use super::sockopt::{self, Peer};
 use crate::blocking::may_block_at;
 

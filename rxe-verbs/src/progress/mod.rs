@@ -20,6 +20,7 @@ mod answer;
 mod driver;
 #[cfg(test)]
 mod invariants;
+mod manager;
 mod policy;
 mod refuser;
 mod shard;
@@ -31,10 +32,11 @@ mod unsent;
 mod watch;
 
 pub(crate) use driver::{Driver, Monitor};
+pub(crate) use manager::{CmList, ConnectionManager};
 pub use policy::AckPolicy;
 pub(crate) use policy::{Answers, Post, Timers};
 pub(crate) use shard::{Shard, ShardParts, WakeAll};
 pub(crate) use sleep::Waker;
-pub(crate) use turn::{CmList, ConnectionManager, Core};
+pub(crate) use turn::Core;
 pub use unsent::flush_before_exit;
 pub(crate) use watch::Alarm;

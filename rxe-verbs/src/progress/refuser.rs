@@ -9,8 +9,8 @@ use rxe_core::cm::{CmConfig, Manager, Route};
 use rxe_core::engine::Engine;
 use rxe_core::types::Time;
 
+use super::manager::{CmList, ConnectionManager};
 use super::policy::Timers;
-use super::turn::{CmList, ConnectionManager};
 
 /// A connection manager without listeners and connections: it refuses everything.
 pub(super) struct Refuser(Manager);

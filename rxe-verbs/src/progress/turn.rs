@@ -3,12 +3,13 @@
 
 use std::any::Any;
 
-use rxe_core::cm::{CmConfig, ConnectionInfo};
+use rxe_core::cm::CmConfig;
 use rxe_core::engine::Engine;
 use rxe_core::types::{Gid, Qpn, Time};
 use rxe_core::wire::{Frame, TxBatch};
-use rxe_net::{Backend, Joiner, Membership, NetError, Questions, SendStatus, Sharing, Tap};
+use rxe_net::{Backend, Joiner, Membership, NetError, SendStatus, Sharing, Tap};
 
+use super::manager::{CmList, ConnectionManager};
 use super::policy::{
     AckPolicy, Acks, Interest, Post, Posts, TimerGate, Timers, TurnLimit, Watchers,
 };
@@ -64,36 +65,6 @@ pub(crate) struct Core {
     joined: Vec<Gid>,
     /// No thread panicked while it had the engine.
     pub(super) intact: bool,
-}
-
-/// A connection manager, which is turned with its engine.
-pub(crate) trait ConnectionManager: Any + Send {
-    /// When [`ConnectionManager::turn`] must be called, if nothing else happens.
-    fn poll_timeout(&self) -> Option<Time>;
-
-    /// Takes what has arrived for it, then does about its timers what `timers` says, and hands the engine
-    /// what it has to send.
-    fn turn(&mut self, now: Time, engine: &mut Engine, timers: Timers);
-
-    /// Takes what the hosts of peers have said about its questions, and sends those that it has now:
-    /// before and after its timers run.
-    fn exchange_questions(&mut self, engine: &mut Engine, questions: Option<&mut Questions>) {
-        let _ = (engine, questions);
-    }
-
-    /// What there is, up to `max` of each kind.
-    fn list(&self, max: usize) -> CmList;
-}
-
-/// What a connection manager has.
-#[derive(Debug, Default)]
-pub(crate) struct CmList {
-    /// The service IDs that are listened to.
-    pub(crate) services: Vec<u64>,
-    /// Connections and queries.
-    pub(crate) connections: Vec<ConnectionInfo>,
-    /// How many there are of both.
-    pub(crate) total: usize,
 }
 
 impl Core {

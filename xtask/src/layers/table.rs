@@ -59,7 +59,7 @@ pub const LAYERS: &[Layers] = &[
             &["pcap"],
             &["backend"],
             &["sharing"],
-            &["lease", "membership"],
+            &["lease", "membership", "questions"],
             &["interface", "udp_socket"],
             &["loss", "netlink", "port_owner"],
             &["sys"],
@@ -84,8 +84,9 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["epoll", "timer_fd"],
             &["netdev", "per_process", "shared_fd", "station", "unix"],
-            &["event_fd", "fork", "mmsg", "program_epoll", "sockopt"],
+            &["event_fd", "fork_guarded", "mmsg", "sockopt", "token_fd"],
             &["addr", "bpf", "checked_fd", "cmsg", "exit", "process_memory", "secure", "thread"],
+            &["fork"],
         ],
     },
     Layers {
@@ -139,7 +140,7 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["options"],
             &["open", "tentative"],
-            &["reporter"],
+            &["reporter", "sysfs"],
             &["list", "port_monitor"],
             &["quota", "shards"],
             &["attr", "captured", "identity", "links", "qpn_allocator", "resources", "wire"],
@@ -153,7 +154,8 @@ pub const LAYERS: &[Layers] = &[
             &["answer", "driver", "sleep"],
             &["shard"],
             &["turn"],
-            &["watch"],
+            &["refuser", "watch"],
+            &["manager"],
             &["unsent"],
             &["policy"],
         ],
@@ -166,10 +168,11 @@ pub const LAYERS: &[Layers] = &[
             &["netlink"],
             &["ibverbs"],
             &["faults", "files", "liveness"],
+            &["counters", "dlopen", "golang"],
             &["ffi", "host"],
-            &["explain"],
+            &["explain", "tree"],
             &["config", "fault_guard", "panics"],
-            &["counters", "exits", "next", "stderr"],
+            &["exits", "next", "stderr"],
         ],
     },
     Layers {
@@ -214,7 +217,11 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-preload",
         within: "explain",
-        floors: &[&["watch"], &["connect", "text", "wanted"], &["once", "regions"]],
+        floors: &[
+            &["watch"],
+            &["connect", "limits", "text", "wanted"],
+            &["later", "once", "regions"],
+        ],
     },
     Layers {
         name: "rxe-lab",
