@@ -145,6 +145,8 @@ pub(super) const ALL: &[Program] = &[
     perftest!("ib_send_lat", "-n 100 -c UD"),
     perftest!("ib_write_bw", "-n 100"),
     perftest!("ib_write_lat", "-n 100"),
+    // Our side asks twice meanwhile whether its peer is still there.
+    perftest!("ib_write_lat", "-D 5"),
     perftest!("ib_read_bw", "-n 100"),
     perftest!("ib_read_lat", "-n 100"),
     perftest!("ib_atomic_bw", "-n 100"),
