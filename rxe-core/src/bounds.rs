@@ -29,8 +29,9 @@ pub const fn max_saved(max_dest_rd_atomic: u8) -> usize {
 
 /// Bytes that a peer can make a queue pair use beyond what it uses idle.
 pub const fn max_peer_bytes(max_dest_rd_atomic: u8) -> usize {
-    // A waiting response and a kept one take less than 64 bytes each; their lists grow by doubling.
-    2 * 64 * (max_responses(max_dest_rd_atomic) + max_saved(max_dest_rd_atomic)) + 1024
+    // A waiting response and a kept one take less than 64 bytes each; their lists grow by doubling. Of each kind of
+    // affiliated event one is kept, which takes a node of two trees.
+    2 * 64 * (max_responses(max_dest_rd_atomic) + max_saved(max_dest_rd_atomic)) + 2560
 }
 
 /// Bytes of the events that a device keeps.

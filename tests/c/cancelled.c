@@ -33,7 +33,9 @@ static void *get_async_event(void *unused)
 {
 	struct ibv_async_event event;
 
-	ibv_get_async_event(context, &event);
+	/* Addresses of a new interface may still come. */
+	while (ibv_get_async_event(context, &event) == 0)
+		ibv_ack_async_event(&event);
 	return unused;
 }
 

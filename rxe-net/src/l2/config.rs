@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn an_endpoint_has_a_link_local_address_after_those_that_are_named() {
-        let config = read("qemu:x address fd00::2/64 address 10.0.0.2/8 mac 52:54:00:12:34:56");
+        let config = read("qemu:/x address fd00::2/64 address 10.0.0.2/8 mac 52:54:00:12:34:56");
         let interface = config.unwrap().interface("vm0", 7);
         let ips: Vec<_> = interface.gids().iter().map(|e| e.gid.to_ip().to_string()).collect();
         assert_eq!(ips, ["fe80::5054:ff:fe12:3456", "10.0.0.2", "fd00::2"]);
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn random_ethernet_addresses_are_local_and_differ() {
-        let [a, b] = [read("qemu:x").unwrap().mac, read("qemu:x").unwrap().mac];
+        let [a, b] = [read("qemu:/x").unwrap().mac, read("qemu:/x").unwrap().mac];
         assert_eq!(a.0[0] & 3, 2);
         assert_ne!(a, b);
     }
@@ -360,26 +360,26 @@ mod tests {
             "dgram:/a,",
             "dgram:/a,/a",
             "dgram:/a,/b,/c",
-            "qemu:x address",
-            "qemu:x address 10.0.0.1",
-            "qemu:x address 10.0.0.1/33",
-            "qemu:x address 10.0.0.1/0",
-            "qemu:x address 224.0.0.1/24",
-            "qemu:x address 127.0.0.1/8",
-            "qemu:x address ::/64",
-            "qemu:x address 10.0.0.1/24 address 10.0.0.1/8",
-            "qemu:x gateway 0.0.0.0",
-            "qemu:x gateway 10.0.0.1 gateway 10.0.0.2",
-            "qemu:x mac 01:00:00:00:00:01",
-            "qemu:x mac 2:0:0:0:0:1",
-            "qemu:x mac 02:00:00:00:00:01:02",
-            "qemu:x mtu 1279",
-            "qemu:x mtu 65536",
-            "qemu:x netmask 24",
+            "qemu:/x address",
+            "qemu:/x address 10.0.0.1",
+            "qemu:/x address 10.0.0.1/33",
+            "qemu:/x address 10.0.0.1/0",
+            "qemu:/x address 224.0.0.1/24",
+            "qemu:/x address 127.0.0.1/8",
+            "qemu:/x address ::/64",
+            "qemu:/x address 10.0.0.1/24 address 10.0.0.1/8",
+            "qemu:/x gateway 0.0.0.0",
+            "qemu:/x gateway 10.0.0.1 gateway 10.0.0.2",
+            "qemu:/x mac 01:00:00:00:00:01",
+            "qemu:/x mac 2:0:0:0:0:1",
+            "qemu:/x mac 02:00:00:00:00:01:02",
+            "qemu:/x mtu 1279",
+            "qemu:/x mtu 65536",
+            "qemu:/x netmask 24",
         ] {
             assert!(read(text).is_err(), "{text}");
         }
         let many: String = (1..=7).map(|n| format!(" address 10.0.0.{n}/24")).collect();
-        assert!(read(&format!("qemu:x{many}")).unwrap_err().contains("more than 6"));
+        assert!(read(&format!("qemu:/x{many}")).unwrap_err().contains("more than 6"));
     }
 }
