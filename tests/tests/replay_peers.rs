@@ -76,8 +76,8 @@ fn with_ours(
     let start = start_peer(&c, run);
     let commands: String = (all.iter())
         .map(|command| {
-            let command = command.join(" ");
-            format!("timeout 60 $RXE {command} --to 10.9.0.2 --json 2>&1; echo \"--$?--\"\n")
+            let words: String = command.iter().map(|word| format!(" '{word}'")).collect();
+            format!("timeout 60 $RXE{words} --to 10.9.0.2 --json 2>&1; echo \"--$?--\"\n")
         })
         .collect();
     let script = format!(
