@@ -176,7 +176,6 @@ impl OpenOptions {
 
     /// The descriptor that is readable while an asynchronous event waits ([`Device::async_fd`]): one that the
     /// program had before the device is open.
-    #[must_use]
     pub fn async_fd(mut self, fd: Arc<EventFd>) -> Self {
         self.async_fd = Some(fd);
         self
