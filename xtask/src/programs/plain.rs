@@ -2,7 +2,7 @@
 
 use super::side::meet;
 use super::watch::KERNEL;
-use super::world::{Row, Running, Sides, World};
+use super::world::{ACK_TIMEOUT, Row, Running, Sides, World};
 use crate::c::TUTORIALS;
 use crate::vm::Result;
 
@@ -140,8 +140,8 @@ impl World<'_> {
             // No complaints about the CPU's frequency.
             args.push("-F");
             if !ours && self.kernel == KERNEL {
-                // With a timeout of a second it seldom has to send again: see `watch`.
-                args.extend(["-u", "18"]);
+                // It sends again wrongly at times: see `watch`.
+                args.extend(["-u", ACK_TIMEOUT]);
             }
         }
         args.extend(program.options.split(' '));

@@ -97,6 +97,10 @@ pub struct Row {
 /// The most time that one run may take.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(240);
 
+/// The acknowledgement timeout of both sides, a second. Programs ask for 67 ms, and would give up a VM that
+/// gets no processor for 0.54 s.
+pub(super) const ACK_TIMEOUT: &str = "18";
+
 pub(super) struct World<'a> {
     pub(super) kernel: &'a str,
     pub(super) vm: &'a Vm,
@@ -195,7 +199,8 @@ impl World<'_> {
     pub(super) fn rxe_run(&self) -> Vec<String> {
         let rxe = self.options.rxe.to_string_lossy();
         let backend = self.options.backend.iter().flat_map(|name| ["--backend", name.as_str()]);
-        let words = [&*rxe, "run", "--device", LINK].into_iter().chain(backend).chain(["--"]);
+        let options = [&*rxe, "run", "--device", LINK, "--ack-timeout", ACK_TIMEOUT];
+        let words = options.into_iter().chain(backend).chain(["--"]);
         words.map(str::to_owned).collect()
     }
 
