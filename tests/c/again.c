@@ -3,7 +3,6 @@
  * left. The device is the first argument; a second argument `again` marks the program after exec.
  */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -11,18 +10,6 @@
 #include <unistd.h>
 
 #include "device.h"
-
-static int count(const char *path)
-{
-	DIR *dir = opendir(path);
-	int entries = 0;
-
-	CHECK(dir);
-	while (readdir(dir))
-		entries++;
-	closedir(dir);
-	return entries;
-}
 
 static void *become(void *argv)
 {
@@ -45,7 +32,7 @@ static void *sleep_in(void *channel)
 
 int main(int argc, char **argv)
 {
-	int before = count("/proc/self/fd");
+	int before = entries("/proc/self/fd");
 
 	CHECK(argc > 1);
 	struct ibv_context *context = open_named(argv[1]);

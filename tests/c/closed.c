@@ -4,7 +4,6 @@
  */
 #include "pair.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 
@@ -130,18 +129,6 @@ static void peer(const char *device)
 	CHECK(ibv_dealloc_pd(a.pd) == 0 && ibv_close_device(a.context) == 0);
 }
 
-static int count(const char *of)
-{
-	DIR *directory = opendir(of);
-	int n = 0;
-
-	CHECK(directory);
-	while (readdir(directory))
-		n++;
-	closedir(directory);
-	return n;
-}
-
 /* More devices than can be open on an address at a time. */
 static void again(const char *device)
 {
@@ -155,12 +142,12 @@ static void again(const char *device)
 		ordinary(&b, &mr);
 		CHECK(ibv_close_device(b.context) == 0);
 		if (i == 0) {
-			threads = count("/proc/self/task");
-			descriptors = count("/proc/self/fd");
+			threads = entries("/proc/self/task");
+			descriptors = entries("/proc/self/fd");
 		}
 	}
-	CHECK(count("/proc/self/task") == threads);
-	CHECK(count("/proc/self/fd") == descriptors);
+	CHECK(entries("/proc/self/task") == threads);
+	CHECK(entries("/proc/self/fd") == descriptors);
 }
 
 int main(int argc, char **argv)

@@ -1,4 +1,5 @@
 /* The device that a test program is told to use. */
+#include <dirent.h>
 #include <infiniband/verbs.h>
 #include <string.h>
 
@@ -17,4 +18,17 @@ static struct ibv_context *open_named(const char *name)
 	CHECK(context);
 	ibv_free_device_list(list);
 	return context;
+}
+
+/* Counts the entries of a directory, such as this process's descriptors in /proc/self/fd. */
+__attribute__((unused)) static int entries(const char *path)
+{
+	DIR *directory = opendir(path);
+	int count = 0;
+
+	CHECK(directory);
+	while (readdir(directory))
+		count++;
+	closedir(directory);
+	return count;
 }

@@ -4,7 +4,6 @@
  * With a third argument, as under valgrind, few rounds come before, and mappings and bytes are not compared.
  */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <malloc.h>
@@ -142,18 +141,6 @@ static void destroy_all(int with_context)
 		}
 		left &= ~BIT(kind);
 	}
-}
-
-static int entries(const char *path)
-{
-	DIR *directory = opendir(path);
-	int count = 0;
-
-	CHECK(directory);
-	while (readdir(directory))
-		count++;
-	closedir(directory);
-	return count;
 }
 
 static int mappings(void)

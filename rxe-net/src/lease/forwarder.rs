@@ -1,10 +1,9 @@
 //! The thread that forwards what a file must be looked at for: a request to a service, whose process a
-//! claim names ([`super::directory`]), a message for whoever has got a request, and everything where
-//! the directory is on a disk. A shard's lock
-//! is held by who forwards, and reading a file may sleep.
+//! claim names ([`super::directory`]), a message for the process that has received a request, and everything
+//! if the directory is on a disk. Reading a file may sleep, which a shard must not do while it holds its lock.
 //!
-//! A message for nobody comes back to this device's own inbox, and its engine refuses it: a request that
-//! nobody listens to, and a message for a block that nobody has.
+//! A message without a receiver comes back to this device's own inbox, and its engine refuses it: a request to a
+//! service on which no process listens, and a message to a block of queue pair numbers that no process has.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -50,7 +50,7 @@ pub(super) fn sweep(root: &Path) {
 /// The names in an address's directory.
 #[derive(Default)]
 struct Found {
-    /// Those of blocks that nobody has.
+    /// Those of blocks that no process has.
     dead: Vec<PathBuf>,
     services: Vec<PathBuf>,
     /// Blocks that somebody has.

@@ -57,7 +57,7 @@ pub(super) struct Keepalive {
     asked: HashMap<u32, Asked>,
     /// Processes that do not know one of their connections.
     suspected: HashSet<Process>,
-    /// Addresses that nobody has, as their hosts answered the last questions.
+    /// Addresses whose hosts answered the last question with "port unreachable": no process receives there.
     unreachable: HashSet<Gid>,
     /// The same of the questions before.
     was_unreachable: HashSet<Gid>,
@@ -204,7 +204,7 @@ impl Manager {
         self.tell(id, CmEvent::DisconnectRequest { id });
     }
 
-    /// Ends the connections to addresses that nobody has, and asks about the others.
+    /// Ends the connections to addresses that were unreachable twice, and asks about the others.
     pub(super) fn ask_peers(&mut self) {
         let keepalive = &mut self.index.keepalive;
         let unreachable = std::mem::take(&mut keepalive.unreachable);
