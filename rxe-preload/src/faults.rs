@@ -145,7 +145,7 @@ mod tests {
             VerbsFault::FUNCTIONS.iter().map(|&name| name.to_owned()).collect();
         assert_eq!(named.len(), VerbsFault::FUNCTIONS.len(), "a name twice");
         assert_eq!(asked, named);
-        for page in ["faults.md", "zh/reference/faults.md"] {
+        for page in ["en/reference/faults.md", "zh/reference/faults.md"] {
             let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
             let text = fs::read_to_string(&page).unwrap();
             let missing: Vec<_> =

@@ -1,6 +1,6 @@
 //! The catalogue of hostile packets: what a queue pair must do with anything that a network, a broken
 //! peer or an enemy can send. Each area has a file. `dsl` is the language of the cases, and
-//! `docs/conformance.md` is the catalogue in words, `docs/zh/reference/conformance.md` the same in Chinese.
+//! `docs/en/project/conformance.md` is the catalogue in words, `docs/zh/project/conformance.md` the same in Chinese.
 //!
 //! `CONFORMANCE=text` runs only the cases whose name contains the text.
 
@@ -209,8 +209,8 @@ fn the_catalogue_is_complete_and_every_case_is_named_once() {
 fn the_document_says_what_the_cases_do() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     for (name, language) in [
-        ("conformance.md", Language::english()),
-        ("zh/reference/conformance.md", Language::chinese()),
+        ("en/project/conformance.md", Language::english()),
+        ("zh/project/conformance.md", Language::chinese()),
     ] {
         let made = dsl::doc::markdown(&catalogue(), calls::CALLS, &language);
         if std::env::var_os("UPDATE_DOCS").is_some() {

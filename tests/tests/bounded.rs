@@ -72,7 +72,7 @@ fn an_idle_queue_pair_costs_what_the_documents_say() {
     assert!(used <= 3 << 9, "a queue pair costs {used} bytes");
     let sizes = size_of::<SendRequest>() + size_of::<RecvRequest>();
     assert!(place <= sizes, "a place of both queues costs {place} bytes");
-    assert!(place <= 192, "docs/performance.md says less than {place}");
+    assert!(place <= 192, "docs/en/project/performance.md says less than {place}");
 }
 
 const OWN: Place = (IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 0x11);

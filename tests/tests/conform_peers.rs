@@ -1,5 +1,5 @@
 //! `rxe conform` against our own engine: the peer program runs under `rxe run`, as it would against an
-//! adapter. `docs/conformance-report.md` has the same cases with real kernels.
+//! adapter. `docs/en/reference/conformance-report.md` has the same cases with real kernels.
 
 mod common;
 
@@ -288,7 +288,7 @@ END
 /// The page of commands says how to try it on one host.
 #[test]
 fn the_example_on_one_host_is_right() {
-    let page = include_str!("../../docs/commands.md");
+    let page = include_str!("../../docs/en/reference/commands.md");
     let (_, rest) = page.split_once("Without another host, try it on this one:").unwrap();
     let block = rest.split("```").nth(1).unwrap();
     let lines: Vec<_> = block.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
@@ -310,7 +310,7 @@ fn kernels_do_what_the_report_says() {
     if !everything() {
         return skipped("kernels_do_what_the_report_says", "only with --all");
     }
-    let page = include_str!("../../docs/conformance-report.md");
+    let page = include_str!("../../docs/en/reference/conformance-report.md");
     for (kernel, over) in KNOWN.into_iter().flat_map(|kernel| Over::ALL.map(|over| (kernel, over)))
     {
         let Some(run) = or_skip(xtask::conform::kernel(kernel, over, common::rxe())) else {

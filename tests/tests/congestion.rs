@@ -1,6 +1,6 @@
 //! Two senders at one bottleneck: the queue of a switch that marks, with notifications, compared with
 //! that of a switch that only drops. The test runs in virtual time, so its numbers are always the same;
-//! docs/performance.md has them.
+//! docs/en/project/performance.md has them.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};

@@ -76,7 +76,7 @@ fn the_commands_with_a_kernel_run() {
     {
         return;
     }
-    let page = |mark| lines("kernel-vm.md", mark);
+    let page = |mark| lines("en/project/kernel-vm.md", mark);
     let commands = page("kernel");
     assert_eq!(commands.len(), 2, "{commands:?}");
     // What the two hosts have to do, in a VM and here: the server first, and then the client. One VM is enough for

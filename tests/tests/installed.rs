@@ -62,7 +62,7 @@ fn an_installed_copy_works_without_the_checkout() {
         "share/zsh/site-functions/_rxe",
         "share/fish/vendor_completions.d/rxe.fish",
         "share/doc/rxe/README.md",
-        "share/doc/rxe/docs/programs.md",
+        "share/doc/rxe/docs/en/reference/programs.md",
         "share/doc/rxe/docs/en/learn/1-device.md",
         "share/doc/rxe/LICENSE-MIT",
     ] {
@@ -109,9 +109,9 @@ fn an_installed_copy_works_without_the_checkout() {
     assert!(!out.status.success() && text.contains("cargo xtask install --prefix"), "{text}");
 }
 
-/// The commands of docs/install.md leave nothing behind, and the files of others alone.
+/// The commands of docs/en/do/install.md leave nothing behind, and the files of others alone.
 fn the_page_removes_each_file(tree: &dist::Tree, source: &Path) {
-    let page = fs::read_to_string(source.join("docs/install.md")).unwrap();
+    let page = fs::read_to_string(source.join("docs/en/do/install.md")).unwrap();
     let (_, block) = page.split_once("\n```console\n$ cd ~/.local\n").unwrap();
     let (commands, _) = block.split_once("```").unwrap();
     let home = Dir::new();

@@ -1,4 +1,4 @@
-//! Our engine and real kernels, each as requester and as responder: every cell of `docs/interop.md`.
+//! Our engine and real kernels, each as requester and as responder: every cell of `docs/en/reference/interop.md`.
 //!
 //! Each kernel has one test and one VM. With --all, each backend plays every cell in both roles with all
 //! kernels. Without it, a combination of backend and role is played whole with one kernel only, and a few

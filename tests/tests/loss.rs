@@ -1,5 +1,5 @@
 //! Goodput of one connection over a link that loses packets at random, in both directions. The test
-//! runs in virtual time, so its numbers are always the same; docs/performance.md has them.
+//! runs in virtual time, so its numbers are always the same; docs/en/project/performance.md has them.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};

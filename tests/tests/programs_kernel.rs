@@ -1,5 +1,5 @@
 //! Unmodified programs over the preloaded library, with themselves and with the same programs on a
-//! real kernel's rdma_rxe in both roles: the rows of `docs/programs-tried.md`, which
+//! real kernel's rdma_rxe in both roles: the rows of `docs/en/reference/programs-tried.md`, which
 //! `cargo xtask programs` writes. Each with a kernel is played once, with the kernel's role taken by turns
 //! by one kernel and the other; `cargo xtask test --all` plays each with both, also those that take an
 //! emulated VM long, and those with both sides ours, which other tests have with fewer options.

@@ -1,4 +1,4 @@
-//! Each attack that docs/security.md lists has the test that it names, and the Chinese page names it
+//! Each attack that docs/en/know/security.md lists has the test that it names, and the Chinese page names it
 //! too.
 
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 #[test]
 fn the_tests_that_the_table_names_are_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let table = std::fs::read_to_string(root.join("docs/security.md")).unwrap();
-    let chinese = std::fs::read_to_string(root.join("docs/zh/reference/security.md")).unwrap();
+    let table = std::fs::read_to_string(root.join("docs/en/know/security.md")).unwrap();
+    let chinese = std::fs::read_to_string(root.join("docs/zh/know/security.md")).unwrap();
     let parts = ["rxe-core", "rxe-net", "rxe-verbs", "rxe-cli", "tests"];
     let mut sources = String::new();
     parts.iter().for_each(|part| read(root.join(part), &mut sources));

@@ -16,9 +16,9 @@ struct Args {
 enum Chore {
     /// Run a command in a VM with a real kernel's rxe0, on a link to a namespace of its own
     Kernel(cmd::kernel::Args),
-    /// Measure bandwidth, latency and message rate beside others, and write docs/performance.md
+    /// Measure bandwidth, latency and message rate beside others, and write docs/en/project/performance.md
     Bench(cmd::bench::Args),
-    /// Play the cases of `rxe conform` with real kernels, and write docs/conformance-report.md
+    /// Play the cases of `rxe conform` with real kernels, and write docs/en/reference/conformance-report.md
     Conform(cmd::conform::Args),
     /// Install the Debian packages that the outer tests need, or say what to install
     Deps(cmd::deps::Args),
@@ -30,17 +30,17 @@ enum Chore {
     Install(cmd::install::Args),
     /// Make the captures in pcaps/ again: two kernels, one capture an operation or fault
     Pcaps(cmd::pcaps::Args),
-    /// Show what works between our engine and real kernels, and write docs/interop.md
+    /// Show what works between our engine and real kernels, and write docs/en/reference/interop.md
     Interop(cmd::interop::Args),
     /// Show which module of a crate stands on which, and whether they keep to it
     Layers(cmd::layers::Args),
     /// Make versioned libraries beside rxe, for programs that load libibverbs by themselves
     Libs(cmd::libs::Args),
-    /// Show which unmodified programs run, with themselves and with real kernels, and write docs/programs-tried.md
+    /// Show which unmodified programs run, with themselves and with real kernels, and write docs/en/reference/programs-tried.md
     Programs(cmd::programs::Args),
     /// Run the tests of unsafe and of shared things under AddressSanitizer, valgrind and loom
     Sanitize(cmd::sanitize::Args),
-    /// Run a test suite of others with our devices and with a kernel's, and write docs/programs-tried.md
+    /// Run a test suite of others with our devices and with a kernel's, and write docs/en/reference/programs-tried.md
     Suite(cmd::suite::Args),
     /// Run everything: formatting, lints, unit tests, and the outer tests with real kernels
     Test(cmd::test::Args),

@@ -3,7 +3,7 @@
 mod chinese;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use chinese::in_chinese;
 
@@ -17,22 +17,21 @@ pub fn begin(command: &str) -> String {
     format!("<!-- cargo xtask {command} puts what follows -->")
 }
 
-/// Whether `docs/NAME.md` has a place for what this command makes. To be asked before the command spends an
+/// Whether `docs/en/NAME.md` has a place for what this command makes. To be asked before the command spends an
 /// hour on it: [`write()`] fails without a place.
 ///
 /// # Errors
 /// When the page cannot be read.
 pub fn has_place(root: &Path, name: &str, command: &str) -> Result<bool> {
-    let path = root.join("docs").join(name).with_extension("md");
+    let path = page(root, "en", name);
     let page = fs::read_to_string(&path).map_err(|e| Error::io(&path, &e))?;
     Ok(around(&page, &begin(command)).is_ok())
 }
 
-/// Puts what a command has made into its place in `docs/NAME.md`, and in Chinese into the same place of
-/// `docs/zh/reference/NAME.md`.
+/// Puts what a command has made into its place in `docs/en/NAME.md`, and in Chinese into the same place of
+/// `docs/zh/NAME.md`.
 pub fn write(root: &Path, name: &str, command: &str, markdown: &str) -> Result<()> {
-    let docs = root.join("docs");
-    let path = docs.join(name).with_extension("md");
+    let path = page(root, "en", name);
     let old = fs::read_to_string(&path).map_err(|e| Error::io(&path, &e))?;
     let text = format!("\n{}\n", markdown.trim_end());
     let new = place(&old, &begin(command), &text).map_err(|why| failed(&path, &why))?;
@@ -42,7 +41,7 @@ pub fn write(root: &Path, name: &str, command: &str, markdown: &str) -> Result<(
 
 /// Fills the places of the Chinese page with what the English one has there.
 pub fn write_chinese(root: &Path, name: &str, english: &str) -> Result<()> {
-    let path = root.join("docs/zh/reference").join(name).with_extension("md");
+    let path = page(root, "zh", name);
     let old = fs::read_to_string(&path).map_err(|e| Error::io(&path, &e))?;
     let new = filled(&old, english).map_err(|why| failed(&path, &why))?;
     fs::write(&path, new).map_err(|e| Error::io(&path, &e))
@@ -60,6 +59,10 @@ pub fn filled(chinese: &str, english: &str) -> std::result::Result<String, Strin
         true => Ok(new),
         false => Err("it has a place that the English page lacks".into()),
     }
+}
+
+fn page(root: &Path, language: &str, name: &str) -> PathBuf {
+    root.join("docs").join(language).join(name).with_extension("md")
 }
 
 fn is_begin(line: &str) -> bool {
@@ -103,9 +106,9 @@ mod tests {
     #[test]
     fn a_page_says_for_which_commands_it_has_a_place() {
         let root = tempfile::tempdir().unwrap();
-        fs::create_dir(root.path().join("docs")).unwrap();
+        fs::create_dir_all(root.path().join("docs/en")).unwrap();
         let text = page("a", "programs --backend xdp", "\nold\n");
-        fs::write(root.path().join("docs/tried.md"), text).unwrap();
+        fs::write(root.path().join("docs/en/tried.md"), text).unwrap();
         let has = |command: &str| has_place(root.path(), "tried", command).unwrap();
         assert!(has("programs --backend xdp"));
         assert!(!has("programs --backend packet") && !has("programs"));

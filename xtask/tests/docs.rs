@@ -37,7 +37,7 @@ fn every_link_between_documents_leads_somewhere() {
 fn every_decision_has_a_number_of_its_own_and_is_in_the_index() {
     let dir = root().join("docs/decisions");
     let index = read(&dir.join("README.md"));
-    let chinese = read(&root().join("docs/zh/reference/decisions.md"));
+    let chinese = read(&root().join("docs/zh/project/decisions/README.md"));
     let listed: Vec<&str> = links(&index).collect();
     let mut numbers = HashSet::new();
     for file in files::files(&dir, "md") {
@@ -50,14 +50,17 @@ fn every_decision_has_a_number_of_its_own_and_is_in_the_index() {
         assert!(numbers.insert(number.clone()), "{name}: another page has this number");
         let title = read(&file).lines().next().unwrap_or_default().to_owned();
         assert!(title.starts_with(&format!("# {number}. ")), "{name}: the title lacks its number");
-        assert!(listed.contains(&&*name), "{name} is not in docs/decisions/README.md");
+        assert!(listed.contains(&&*name), "{name} is not in docs/en/project/decisions/README.md");
         let line = format!("- [{}]({name})", title.trim_start_matches("# "));
-        assert!(index.contains(&line), "docs/decisions/README.md has another title for {name}");
+        assert!(
+            index.contains(&line),
+            "docs/en/project/decisions/README.md has another title for {name}"
+        );
         let link = format!("(../../decisions/{name})");
         let section = format!("\n### {number}. ");
         assert!(
             chinese.contains(&link) && chinese.contains(&section),
-            "{name} has no section in docs/zh/reference/decisions.md"
+            "{name} has no section in docs/zh/project/decisions/README.md"
         );
     }
 }

@@ -10,7 +10,7 @@ use super::{Error, print_error};
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct FaultArgs {
     /// Lose, duplicate, delay, reorder, damage or mark packets on purpose, or let requests fail, as in
-    /// 'drop 1%; in: delay 50us±10us; only opcode=ack' or 'wc=RETRY_EXC@msg 100'; docs/faults.md has
+    /// 'drop 1%; in: delay 50us±10us; only opcode=ack' or 'wc=RETRY_EXC@msg 100'; docs/en/reference/faults.md has
     /// the language
     #[arg(long, value_name = "FAULTS")]
     pub(crate) fault: Option<FaultPlan>,

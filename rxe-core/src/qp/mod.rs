@@ -451,7 +451,7 @@ mod tests {
     #[test]
     fn what_a_message_needs_of_a_queue_pair_takes_few_cache_lines() {
         // With thousands of queue pairs each line costs some nanoseconds per message:
-        // docs/performance.md.
+        // docs/en/project/performance.md.
         assert!(size_of::<Qp>() <= 10 * 64, "{} bytes", size_of::<Qp>());
         assert_eq!(align_of::<Qp>(), 64);
     }

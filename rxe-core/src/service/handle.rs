@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn what_a_poster_needs_of_a_queue_pair_takes_few_cache_lines() {
         // With thousands of queue pairs each line costs some nanoseconds per message:
-        // docs/performance.md.
+        // docs/en/project/performance.md.
         let receives = offset_of!(QpHandle, sq);
         assert!(receives <= 3 * 64, "{receives} bytes");
         assert!(size_of::<QpHandle>() <= 6 * 64, "{} bytes", size_of::<QpHandle>());

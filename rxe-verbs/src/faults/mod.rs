@@ -10,7 +10,7 @@
 //! # Ok::<(), rxe_verbs::FaultError>(())
 //! ```
 //!
-//! docs/faults.md describes the language.
+//! docs/en/reference/faults.md describes the language.
 
 mod parse;
 mod show;

@@ -16,7 +16,7 @@ use crate::calls::Call;
 const OPENING: &str = "\
 # Hostile packets
 
-[中文](zh/reference/conformance.md)
+[中文](../../zh/project/conformance.md)
 
 Made by `UPDATE_DOCS=1 cargo test -p rxe-tests --test conformance`; the same data is what the test runs.
 
@@ -24,7 +24,7 @@ Each case is an engine with one queue pair in a named state, a script of packets
 
 - PSNs count from the first one: `+0` is the PSN that the responder expects (of an answer to the queue pair: the first that it has sent). Addresses count from the region's start.
 - *Rule* names the IBTA specification's compliance statement where its number is certain, else the section of volume 1 (A10 to A19 are its annexes).
-- *Kernel* says how Linux's rxe deviates, from reading its sources (6.x), not from trying each case. Empty: no deviation is known. [The report](conformance-report.md) has what was tried from outside.
+- *Kernel* says how Linux's rxe deviates, from reading its sources (6.x), not from trying each case. Empty: no deviation is known. [The report](../reference/conformance-report.md) has what was tried from outside.
 - Where the specification leaves room, the note says why this was chosen.
 
 ";
@@ -32,7 +32,7 @@ Each case is an engine with one queue pair in a named state, a script of packets
 const OPENING_ZH: &str = "\
 # 异常报文
 
-[English](../../conformance.md)
+[English](../../en/project/conformance.md)
 
 本页是异常报文的目录，由 `UPDATE_DOCS=1 cargo test -p rxe-tests --test conformance` 生成；测试运行的就是同一份数据。
 
@@ -40,7 +40,7 @@ const OPENING_ZH: &str = "\
 
 - PSN 从第一个算起：`+0` 是响应方期望的 PSN（发给队列对的响应中，则是它发送的第一个）。地址从内存区域的起点算起。
 - **规范条款**一列是 IBTA 规范的条款编号；编号不能确定时，给出第 1 卷的章节（A10 到 A19 是其附录）。
-- **内核**一列说明 Linux 的 rxe 有什么不同，依据是阅读源码（6.x），并没有逐个试验。空白表示没有已知的不同。从外部试验过的见[规范符合性报告](conformance-report.md)。
+- **内核**一列说明 Linux 的 rxe 有什么不同，依据是阅读源码（6.x），并没有逐个试验。空白表示没有已知的不同。从外部试验过的见[规范符合性报告](../reference/conformance-report.md)。
 - 规范留有余地时，备注说明为什么这样选择。
 - **条件**一列是队列对的服务、状态和已投递的接收请求，**脚本**一列依次是发给它的报文和它自己投递的请求，**结果**一列是唯一允许的结果。丢弃的原因是引擎统计时所用的名称。
 

@@ -38,9 +38,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             runs.push(run);
         }
         let root = checkout::root()?;
-        let (path, page) = (root.join("docs/conformance-report.md"), conform::page(&runs));
+        let (path, page) =
+            (root.join("docs/en/reference/conformance-report.md"), conform::page(&runs));
         fs::write(&path, &page).map_err(|e| Error::io(&path, &e))?;
-        pages::write_chinese(&root, "conformance-report", &page)?;
+        pages::write_chinese(&root, "reference/conformance-report", &page)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -122,7 +122,7 @@ fn make(args: &Args) -> Result<Vec<String>> {
     }
     if args.check && args.arch.is_own() {
         let layer = made.layer(&target)?;
-        for name in ["docs/install.md", "docs/en/do/containers.md"] {
+        for name in ["docs/en/do/install.md", "docs/en/do/containers.md"] {
             dist::check_dockerfile(&read(&root, name)?, &layer)?;
         }
         println!("the Dockerfiles copy what programs need");

@@ -1,8 +1,8 @@
 //! `cargo xtask docs`: the book in English and in Chinese, as web pages in `target/book`.
 //!
 //! The pages are Markdown files whose links work where they lie, so a forge shows them too. For the
-//! book they are copied: those of a language to the top of its book, all others below `reference` of
-//! the English one. Links follow; those that leave `docs` become plain text.
+//! book they are copied: those of a language to the top of its book, the pictures that both show to the
+//! English one. Links follow; those that leave `docs` become plain text.
 
 mod pictures;
 mod scenes;
@@ -143,7 +143,7 @@ fn place(file: &Path, language: &str) -> Option<PathBuf> {
         ".." => return None,
         "en" | "zh" => file.to_owned(),
         "examples" => Path::new(language).join(file),
-        _ => Path::new("en/reference").join(file),
+        _ => Path::new("en").join(file),
     };
     // The page that a web server shows for a directory.
     if place.file_name().is_some_and(|name| name == "README.md") {
@@ -154,8 +154,8 @@ fn place(file: &Path, language: &str) -> Option<PathBuf> {
 
 /// The table of contents with the decisions below their index, which lists them.
 fn with_decisions(summary: &str, docs: &Path, language: &str) -> Result<String> {
-    const INDEX: &str = "(reference/decisions/index.md)";
-    let index = Path::new("decisions/README.md");
+    const INDEX: &str = "(project/decisions/index.md)";
+    let index = Path::new("en/project/decisions/README.md");
     let list = rewritten(&read(&docs.join(index))?, index, language);
     let mut out = String::new();
     for line in summary.lines() {
@@ -163,7 +163,7 @@ fn with_decisions(summary: &str, docs: &Path, language: &str) -> Result<String> 
         out.push('\n');
         if line.ends_with(INDEX) {
             for entry in list.lines().filter(|line| line.starts_with("- [")) {
-                out += &format!("  {}\n", entry.replace("](", "](reference/decisions/"));
+                out += &format!("  {}\n", entry.replace("](", "](project/decisions/"));
             }
         }
     }
@@ -303,16 +303,16 @@ mod tests {
     fn links_follow_the_pages() {
         let to = |target, file| moved(target, Path::new(file), "en");
         assert_eq!(to("2-b.md", "en/learn/1-a.md").unwrap(), "2-b.md");
-        assert_eq!(to("../../faults.md#x", "en/learn/1-a.md").unwrap(), "../reference/faults.md#x");
+        assert_eq!(to("../faults.md#x", "en/learn/1-a.md").unwrap(), "../faults.md#x");
         assert_eq!(
             to("../../zh/learn/1-a.md", "en/learn/1-a.md").unwrap(),
             "../../zh/learn/1-a.md"
         );
-        assert_eq!(to("en/README.md", "install.md").unwrap(), "../index.md");
-        assert_eq!(to("https://example.com/", "install.md").unwrap(), "https://example.com/");
-        assert_eq!(to("../README.md", "install.md"), None);
-        let chinese = moved("../../faults.md", Path::new("zh/do/a.md"), "zh").unwrap();
-        assert_eq!(chinese, "../../en/reference/faults.md");
+        assert_eq!(to("../README.md", "en/do/install.md").unwrap(), "../index.md");
+        assert_eq!(to("https://example.com/", "en/faq.md").unwrap(), "https://example.com/");
+        assert_eq!(to("../../README.md", "en/faq.md"), None);
+        let chinese = moved("../../ladder/nak.svg", Path::new("zh/do/a.md"), "zh").unwrap();
+        assert_eq!(chinese, "../../en/ladder/nak.svg");
     }
 
     #[test]
@@ -331,8 +331,8 @@ mod tests {
 
     #[test]
     fn only_the_text_stays_of_a_link_out_of_the_book() {
-        let line = "See [the source](../README.md), [here](faults.md) and `[a](b)`.\n";
-        let new = rewritten(line, Path::new("install.md"), "en");
+        let line = "See [the source](../../README.md), [here](faults.md) and `[a](b)`.\n";
+        let new = rewritten(line, Path::new("en/faq.md"), "en");
         assert_eq!(new, "See the source, [here](faults.md) and `[a](b)`.\n");
     }
 }

@@ -98,11 +98,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 fn write(reports: &[Report]) -> Result<()> {
     let root = checkout::root()?;
-    let page = root.join("docs/interop.md");
+    let page = root.join("docs/en/reference/interop.md");
     let old = fs::read_to_string(&page).unwrap_or_default();
     let new = interop::update_docs(&old, reports);
     fs::write(&page, &new).map_err(|e| Error::io(&page, &e))?;
-    pages::write_chinese(&root, "interop", &new)
+    pages::write_chinese(&root, "reference/interop", &new)
 }
 
 /// Builds our two programs and says where they are.

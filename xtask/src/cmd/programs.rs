@@ -1,4 +1,4 @@
-//! `cargo xtask programs`: the table of unmodified programs in `docs/programs-tried.md`.
+//! `cargo xtask programs`: the table of unmodified programs in `docs/en/reference/programs-tried.md`.
 
 use std::process::ExitCode;
 use xtask::interop::KERNELS;
@@ -23,7 +23,7 @@ pub(crate) struct Args {
 }
 
 /// The page whose table a whole run writes, if it has a place for it.
-pub(super) const PAGE: &str = "programs-tried";
+pub(super) const PAGE: &str = "reference/programs-tried";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let kernels: Vec<&str> = match args.kernel.as_slice() {
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let writes = whole && pages::has_place(&root, PAGE, &command)?;
     if whole && !writes {
         eprintln!(
-            "docs/{PAGE}.md has no place for `cargo xtask {command}`: its table is only printed"
+            "docs/en/{PAGE}.md has no place for `cargo xtask {command}`: its table is only printed"
         );
     }
     let rxe = super::interop::build()?.join("rxe");

@@ -1,4 +1,4 @@
-//! `docs/conformance-report.md`. Nothing in it depends on when or where it was made.
+//! `docs/en/reference/conformance-report.md`. Nothing in it depends on when or where it was made.
 
 use std::fmt::Write;
 
@@ -124,7 +124,7 @@ const WHY: &[(&str, &[&str], &str)] = &[
         "rxe",
         &["retry_exhausted"],
         "There are three tries, as the attributes say, and they take as long; within each, the \
-         oldest packet is sent again earlier ([decision 038](decisions/038-round-trip-timeout.md)).",
+         oldest packet is sent again earlier ([decision 038](../project/decisions/038-round-trip-timeout.md)).",
     ),
 ];
 
@@ -321,11 +321,11 @@ fn find<'a>(run: &'a Run, case: &Case) -> Option<&'a Case> {
 
 const HEAD: &str = "# Conformance report
 
-[中文](zh/reference/conformance-report.md)
+[中文](../../zh/reference/conformance-report.md)
 
 Made by `cargo xtask conform`, which plays every case of [`rxe conform`](commands.md#conform) with each peer: the device `rxe0` of stock Debian kernels in QEMU, and this engine under `rxe run`. The peer program is the same everywhere. `rxe conform --list` says what each case sends, and what it allows.
 
-[Hostile packets](conformance.md) is the catalogue that the engine is tested with from inside, in virtual time; this page has what can be seen from outside.
+[Hostile packets](../project/conformance.md) is the catalogue that the engine is tested with from inside, in virtual time; this page has what can be seen from outside.
 
 Each case is played over IPv4 and over IPv6. Where the verdicts differ, the table has both. A kernel that panics in a case is booted again for the next one.
 ";

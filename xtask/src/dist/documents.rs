@@ -89,12 +89,20 @@ mod tests {
             }
         }
         assert!(broken.is_empty() && count > 300, "{count} links, of which\n{}", broken.join("\n"));
-        for path in ["docs/zh/README.md", "docs/testing/threads.md", "docs/ladder/nak.svg"] {
+        for path in
+            ["docs/zh/README.md", "docs/en/project/testing/threads.md", "docs/ladder/nak.svg"]
+        {
             assert!(tree.paths().any(|found| found == path), "{path}");
         }
         // A link of the checkout that has nothing to lead to.
         let text = |path: &Path| fs::read_to_string(path).unwrap();
-        assert!(text(&source.join("docs/programs-tried.md")).contains("](../tests/c/"));
-        assert!(!text(&to.path().join("docs/programs-tried.md")).contains("](../tests/c/"));
+        assert!(
+            text(&source.join("docs/en/reference/programs-tried.md"))
+                .contains("](../../../tests/c/")
+        );
+        assert!(
+            !text(&to.path().join("docs/en/reference/programs-tried.md"))
+                .contains("](../../../tests/c/")
+        );
     }
 }

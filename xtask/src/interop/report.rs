@@ -1,4 +1,4 @@
-//! What a run showed, as lines and as `docs/interop.md`.
+//! What a run showed, as lines and as `docs/en/reference/interop.md`.
 //!
 //! The page has a section for each kernel, between markers; a run replaces the sections of its own
 //! kernels and leaves the others. Nothing in it depends on when or where it was made.
@@ -302,7 +302,7 @@ const END: &str = "<!-- end -->";
 const INTRODUCTION: &str = "\
 # Interoperability
 
-[中文](zh/reference/interop.md)
+[中文](../../zh/reference/interop.md)
 
 Made by `cargo xtask interop`: our engine and the `rdma_rxe` of stock Debian kernels, each as \
 requester and as responder, over the backends `udp`, `packet` and `xdp`, and from an endpoint of layer 2 (`l2`, \
@@ -321,10 +321,10 @@ The last line runs one cell and captures what passes the link. A cell is called 
 BACKEND/ASKS/NAME: the backend of our end, who asks (`ours`: our engine is the requester and the \
 kernel the responder; `kernel`: the other way round), and a name from the tables, for operations \
 OPERATION/SIZE in bytes. `--filter` runs the cells whose name contains it, with `$` at its end \
-those that end with it. What it needs is in [kernel-vm.md](kernel-vm.md).
+those that end with it. What it needs is in [kernel-vm.md](../project/kernel-vm.md).
 
 `l2` runs the same over QEMU's socket: our end has a MAC and addresses of its own \
-([decision 045](decisions/045-endpoints-of-layer-2.md)), and nothing needs a privilege. `if` puts our end \
+([decision 045](../project/decisions/045-endpoints-of-layer-2.md)), and nothing needs a privilege. `if` puts our end \
 on the host's interface, beside the host's stack, and in the cell `beside` a second endpoint on the \
 interface of the kernel's device: each serves a program while the other is there. The ping-pong programs \
 exchange their queue pair numbers over TCP, which endpoints do not have, so their cells are empty.
@@ -425,7 +425,7 @@ mod tests {
 
     #[test]
     fn the_page_is_as_it_would_be_written() {
-        let page = include_str!("../../../docs/interop.md");
+        let page = include_str!("../../../docs/en/reference/interop.md");
         assert_eq!(update_docs(page, &[]), page);
         let sections = page.matches("\n## Linux ").count();
         let (summary, _) = page.split_once("<!-- to here -->").unwrap();

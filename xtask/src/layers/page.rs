@@ -20,10 +20,10 @@ const END: &str = "<!-- end -->\n";
 /// The pages that are generated as a whole, and how they begin.
 const WHOLE: [(&str, &str); 2] = [
     (
-        "docs/layers.md",
+        "docs/en/project/layers.md",
         "# Layers
 
-[中文](zh/reference/layers.md)
+[中文](../../zh/project/layers.md)
 
 Which module of a crate uses which. A module uses modules on lines below its own and nothing else, so \
 there are no circles. A test compares the sources with these floors (`xtask/src/layers/table.rs`) and \
@@ -32,10 +32,10 @@ same module, the direct arrow is left out.
 ",
     ),
     (
-        "docs/zh/reference/layers.md",
+        "docs/zh/project/layers.md",
         "# 模块分层
 
-[English](../../layers.md)
+[English](../../en/project/layers.md)
 
 每个 crate 中，哪个模块使用哪个模块。`rc -> message` 表示 `rc` 使用 `message`。模块只使用下面各行的模块，\
 因此没有循环依赖。如果经过更长的箭头也能到达某个模块，就不再列出直接的箭头。没有箭头的行表示该模块\
@@ -46,7 +46,8 @@ same module, the direct arrow is left out.
 ];
 
 /// The pages with the drawing of rxe-core between two marks.
-const WITH_DRAWING: [&str; 2] = ["docs/architecture.md", "docs/zh/reference/architecture.md"];
+const WITH_DRAWING: [&str; 2] =
+    ["docs/en/project/architecture.md", "docs/zh/project/architecture.md"];
 
 /// The pages that show layers, in both languages.
 ///

@@ -4,7 +4,7 @@
 //! the machine with `rxe0` on it. Commands run in the VM over a channel of their own
 //! ([`Vm::run`], [`Vm::spawn`]), in the host's root file system, read-only: every program of the
 //! host runs there. Everything ends with the process that started it, however that ends.
-//! `docs/kernel-vm.md` says what it needs.
+//! `docs/en/project/kernel-vm.md` says what it needs.
 //!
 //! ```no_run
 //! use xtask::vm::{Kernel, Net, Spec, Vm};

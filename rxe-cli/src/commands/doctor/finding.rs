@@ -47,7 +47,7 @@ impl Finding {
     /// A problem that an error describes: what is wrong, a colon, and what to do.
     pub(super) fn error(check: &'static str, error: &impl Display) -> Self {
         let all = error.to_string();
-        let (text, remedy) = all.split_once(": ").unwrap_or((&all, "see docs/install.md"));
+        let (text, remedy) = all.split_once(": ").unwrap_or((&all, "see docs/en/do/install.md"));
         Self::problem(check, text, remedy)
     }
 

@@ -1,5 +1,5 @@
 //! What others on this host may try: another user, the same user's broken or stopped process, and
-//! one that sees other directories. Each is a row of docs/security.md.
+//! one that sees other directories. Each is a row of docs/en/know/security.md.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};

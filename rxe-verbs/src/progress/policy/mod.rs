@@ -1,5 +1,5 @@
 //! The progress policy: decisions only. Nothing here reads a clock, takes a lock or makes a system
-//! call, so all of it is tested in virtual time. `docs/decisions/017-progress-policy.md` gives the
+//! call, so all of it is tested in virtual time. `docs/en/project/decisions/017-progress-policy.md` gives the
 //! reasons.
 //!
 //! - [`acks`]: when acknowledgements leave.

@@ -81,7 +81,7 @@ struct Row {
 }
 
 /// Measures each command with each capture, prints a table and, with `write`, puts it into
-/// docs/performance.md.
+/// docs/en/project/performance.md.
 pub(super) fn run(rounds: u32, write: bool) -> Result<()> {
     let root = checkout::root()?;
     let rxe = checkout::build(&root, &["-p", "rxe-cli", "-p", "rxe-preload"])?;

@@ -17,7 +17,7 @@ use super::plot::{Axis, Line, Plot};
 use crate::cmd::checkout;
 
 /// The page of docs/ with the tables.
-const PAGE: &str = "fabric";
+const PAGE: &str = "project/fabric";
 
 /// One run.
 struct Run {
@@ -39,7 +39,7 @@ pub(super) fn run(only: Option<&str>, write: bool) -> Result<()> {
     let runs = all(&program, &names)?;
     let text = markdown(&runs);
     println!("{text}");
-    page::write_plots(PAGE, &plots(&runs), write)?;
+    page::write_plots("fabric", &plots(&runs), write)?;
     if write {
         pages::write(&checkout::root()?, PAGE, "bench --fabric --write", &text)?;
     }

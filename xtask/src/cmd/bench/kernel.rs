@@ -26,7 +26,7 @@ const PROFILED_LOSSES: [f64; 3] = [0.0, 0.1, 1.0];
 const PORT: u16 = 18515;
 const SERVER: &str = "10.1.0.1";
 
-/// The kernel of docs/performance.md.
+/// The kernel of docs/en/project/performance.md.
 pub(super) const DEFAULT: &str = "7.2";
 
 /// Runs the tests whose name contains `only` in a VM with this kernel, and again over a link that loses

@@ -46,7 +46,7 @@ struct Ran {
     captured: Option<f64>,
 }
 
-/// Measures, prints a table and, with `write`, puts it into docs/performance.md.
+/// Measures, prints a table and, with `write`, puts it into docs/en/project/performance.md.
 pub(super) fn run(rounds: u32, write: bool, near: &Near) -> Result<()> {
     let root = checkout::root()?;
     let rxe =

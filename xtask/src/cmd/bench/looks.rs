@@ -69,7 +69,7 @@ pub(super) struct Looked {
     rounds: u32,
 }
 
-/// Measures this alone and prints the table. With `write`, puts it into docs/performance.md. Returns
+/// Measures this alone and prints the table. With `write`, puts it into docs/en/project/performance.md. Returns
 /// whether all went well.
 pub(super) fn run(rounds: u32, only: Option<&str>, write: bool, near: &Near) -> Result<bool> {
     let root = checkout::root()?;
@@ -301,7 +301,7 @@ impl Looked {
         })
     }
 
-    /// Puts the table into docs/performance.md, if there is one.
+    /// Puts the table into docs/en/project/performance.md, if there is one.
     pub(super) fn write(&self) -> Result<()> {
         if self.is_empty() {
             eprintln!("no thread that looks was measured, and the table is left as it was");

@@ -36,7 +36,7 @@ use tests::Test;
 use crate::cmd::checkout;
 
 /// The page of docs/ with the results.
-const PAGE: &str = "performance";
+const PAGE: &str = "project/performance";
 
 /// What to measure: two or more contenders side by side, or one of the modes, and how.
 #[derive(clap::Args)]
@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long)]
     #[arg(conflicts_with_all = ["instructions", "fabric", "profile", "captures", "live", "looks"])]
     json: bool,
-    /// Measure all that docs/performance.md marks as measured by this command, with --plots, --kernel,
+    /// Measure all that docs/en/project/performance.md marks as measured by this command, with --plots, --kernel,
     /// --captures, --live and --profile, and put tables and plots there. With a mode, put the results
     /// of that one into docs/, or the counts of --instructions into their table
     #[arg(long, conflicts_with_all = ["compare", "only"])]
@@ -83,26 +83,26 @@ pub(crate) struct Args {
     instructions: bool,
     /// Simulate a fabric of up to 1,000 hosts in virtual time instead: incast and all-to-all, with and
     /// without congestion control. Takes some minutes. With --write, put the results into
-    /// docs/fabric.md, and otherwise the plots into target/plots
+    /// docs/en/project/fabric.md, and otherwise the plots into target/plots
     #[arg(long, group = "mode")]
     fabric: bool,
     /// Sample both ends with perf instead, and print where their time goes; with --kernel, beside the
-    /// kernel's rdma_rxe in a VM too. With --write, put the tables into docs/performance.md
+    /// kernel's rdma_rxe in a VM too. With --write, put the tables into docs/en/project/performance.md
     #[arg(long, group = "mode")]
     profile: bool,
     /// Measure instead how fast `rxe decode` and `rxe check` read large captures on one CPU, and their
     /// memory. The captures are made in target/captures. With --write, put the table into
-    /// docs/performance.md
+    /// docs/en/project/performance.md
     #[arg(long, group = "mode")]
     captures: bool,
     /// Measure instead how fast ib_write_bw is while `rxe capture` captures it: on one host and over a
     /// link, its packets (--of all) and those of the link (-i). With --write, put the table into
-    /// docs/performance.md
+    /// docs/en/project/performance.md
     #[arg(long, group = "mode")]
     live: bool,
     /// Measure instead only how long a WRITE takes to threads that look at their memory: 1, 2 and 4 of
     /// them on 1 and 2 CPUs, which is also a part of all tests. With --write, put the table into
-    /// docs/performance.md
+    /// docs/en/project/performance.md
     #[arg(long, group = "mode")]
     looks: bool,
 }
@@ -171,7 +171,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     } else if !args.compare.is_empty() {
         println!("{}", report::verdict(&tables));
     }
-    page::write_plots(PAGE, &plots, args.write)?;
+    page::write_plots("performance", &plots, args.write)?;
     if args.write {
         let root = checkout::root()?;
         pages::write(&root, PAGE, "bench --write", &measured)?;

@@ -6,13 +6,13 @@ use xtask::vm::{Error, Result};
 use super::plot::Plot;
 use crate::cmd::checkout;
 
-/// Makes the files: in the directory of the page of this name, where the page shows them, or in target/plots.
-pub(super) fn write_plots(page: &str, plots: &[Plot], in_docs: bool) -> Result<()> {
+/// Makes the files: in this directory of docs/, where a page shows them, or in target/plots.
+pub(super) fn write_plots(directory: &str, plots: &[Plot], in_docs: bool) -> Result<()> {
     if plots.is_empty() {
         return Ok(());
     }
     let root = checkout::root()?;
-    let dir = if in_docs { root.join("docs").join(page) } else { root.join("target/plots") };
+    let dir = if in_docs { root.join("docs").join(directory) } else { root.join("target/plots") };
     fs::create_dir_all(&dir).map_err(|e| Error::io(&dir, &e))?;
     for plot in plots {
         let path = dir.join(plot.file).with_extension("svg");

@@ -29,7 +29,7 @@ const LEAST: f64 = 1.0;
 const FUNCTIONS: usize = 8;
 
 /// The works, each with the name of the contender that does it. Those that a goal of
-/// docs/performance.md is about.
+/// docs/en/project/performance.md is about.
 fn works() -> Vec<(Test, &'static str)> {
     let write = Test::bandwidth("WRITE", 65536, 4096);
     vec![
@@ -59,7 +59,7 @@ fn works() -> Vec<(Test, &'static str)> {
 }
 
 /// Profiles the works whose name contains `only`, also in a VM if there is a `kernel`, prints tables, and
-/// puts them into docs/performance.md if `write`.
+/// puts them into docs/en/project/performance.md if `write`.
 ///
 /// # Errors
 /// [`Error::Missing`] without `perf`, without the right to sample all CPUs, or with one CPU only.

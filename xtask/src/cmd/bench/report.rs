@@ -237,7 +237,7 @@ pub(super) fn json(tables: &[Table], near: &Near) -> serde_json::Value {
     })
 }
 
-/// The tables for docs/performance.md.
+/// The tables for docs/en/project/performance.md.
 pub(super) fn markdown(tables: &[Table], near: &Near) -> String {
     use fmt::Write;
     let rounds = tables.iter().map(|table| table.rounds.len()).min().unwrap_or_default();

@@ -1,5 +1,5 @@
 //! `cargo xtask suite`: test suites of others, with our devices and with a kernel's, and the tables of them in
-//! `docs/programs-tried.md`.
+//! `docs/en/reference/programs-tried.md`.
 //!
 //! The tests are not part of this project. They are in checkouts that the caller has made.
 

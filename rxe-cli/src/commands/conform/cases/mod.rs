@@ -1,4 +1,4 @@
-//! The cases. Rules and allowed answers are those of `docs/conformance.md`, the catalogue that the engine
+//! The cases. Rules and allowed answers are those of `docs/en/project/conformance.md`, the catalogue that the engine
 //! is tested with, as far as they can be seen from outside. Where the specification leaves room, each
 //! answer that it allows is accepted.
 
