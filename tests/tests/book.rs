@@ -5,6 +5,7 @@
 //! [`xtask::book`] says how commands are marked, and runs them. `~/rxe` is this checkout. The READMEs have
 //! the same marks.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -195,9 +196,18 @@ fn both_readmes_have_the_same_blocks() {
     assert!(shell.flat_map(|(_, lines)| lines).all(|line| !line.starts_with("$ ")));
 }
 
-/// Pages whose Chinese form differs: it says what each decision is where the English one has links, and explains the
-/// cells of interop where the English one has them of each kernel.
-const OTHER_FORM: [&str; 2] = ["reference/interop.md", "project/decisions/README.md"];
+/// Pages in English whose Chinese page is a summary: what commands and tests have made, which exists once, and the
+/// index of decisions, where the Chinese page says what each of them is.
+const SUMMARISED: [&str; 8] = [
+    "reference/conformance-report.md",
+    "reference/interop.md",
+    "reference/programs-tried.md",
+    "project/conformance.md",
+    "project/decisions/README.md",
+    "project/fabric.md",
+    "project/layers.md",
+    "project/performance.md",
+];
 
 /// The parts of the book whose code may have comments in the reader's language.
 const WITH_COMMENTS: [&str; 4] = ["do/install.md", "know/security.md", "reference", "project"];
@@ -243,56 +253,58 @@ fn skeleton(page: &str) -> Vec<String> {
     found
 }
 
-/// Tables that commands write. `RXE_WRITE=1 cargo test -p rxe-tests --test book tables` copies those of the
-/// English pages into the Chinese ones, as the commands do.
+/// What commands write is on English pages only. A Chinese page that stands for one is a screen long and has links to it.
 #[test]
-fn the_tables_that_commands_write_are_in_both_languages() {
+fn what_commands_write_exists_once() {
     let mut wrong = String::new();
-    for name in contents("en") {
-        let english = read(&docs().join("en").join(&name));
-        let path = docs().join("zh").join(&name);
-        let chinese = read(&path);
-        match xtask::pages::filled(&chinese, &english) {
-            Ok(new) if std::env::var_os("RXE_WRITE").is_some() => fs::write(&path, new).unwrap(),
-            Ok(new) if new == chinese => {}
-            Ok(_) => {
-                wrong += &format!("{name} has other tables in Chinese: RXE_WRITE=1 copies them\n")
+    let mut written = 0;
+    for page in pages("en").into_iter().filter(|page| !is_decision(page)) {
+        let name = page.to_string_lossy().into_owned();
+        let [english, chinese] =
+            ["en", "zh"].map(|language| read(&docs().join(language).join(&page)));
+        if chinese.contains("puts what follows -->") {
+            let _ = writeln!(wrong, "docs/zh/{name} has what a command writes");
+        }
+        let summarised = SUMMARISED.contains(&&*name);
+        if english.contains("puts what follows -->") {
+            written += 1;
+            if !summarised {
+                let _ =
+                    writeln!(wrong, "docs/en/{name} is written by a command: add it to SUMMARISED");
             }
-            Err(why) => wrong += &format!("{}: {why}\n", path.display()),
+        }
+        let place = format!("/en/{name}");
+        if summarised && !name.contains("decisions") {
+            let (lines, links) = (chinese.lines().count(), chinese.matches(&place).count());
+            if lines > 60 || links < 2 {
+                let _ = writeln!(
+                    wrong,
+                    "docs/zh/{name}: {lines} lines, {links} links to the English page"
+                );
+            }
         }
     }
-    assert!(wrong.is_empty(), "{wrong}");
+    assert!(wrong.is_empty() && written > 3, "{written} pages\n{wrong}");
 }
 
-/// The cells of the page on interop that have a name, and what `rxe conform` found, are explained in both
-/// languages.
+/// The figures of the page for users are those that were measured last.
 #[test]
-fn what_tests_with_kernels_found_is_explained_in_both_languages() {
-    let both = |name: &str, facts: fn(&str) -> Vec<String>| {
-        let [en, zh] =
-            ["en/reference", "zh/reference"].map(|dir| facts(&read(&docs().join(dir).join(name))));
-        assert!(en.len() > 50 && en == zh, "{name}:\n{en:#?}\nin Chinese:\n{zh:#?}");
+fn the_figures_of_the_performance_page_were_measured() {
+    let numbers = |text: &str| -> BTreeSet<String> {
+        let words = text.split(|c: char| !(c.is_ascii_digit() || c == '.'));
+        words
+            .filter(|word| word.contains('.'))
+            .map(|word| word.trim_matches('.').to_owned())
+            .collect()
     };
-    both("interop.md", |page| {
-        let names = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
-        let mut names: Vec<String> = names.map(|(name, _)| name.to_owned()).collect();
-        names.retain(|name| !name.contains('`'));
-        names.sort_unstable();
-        names.dedup();
-        names
-    });
-    // The cases and who does otherwise, with all names in the line.
-    both("conformance-report.md", |page| {
-        let lines = page.lines().filter(|line| line.starts_with("**") || line.starts_with("- "));
-        let fact = |line: &str| {
-            let who = line.split([':', '：']).next().unwrap_or_default();
-            let who = who.replace(", ", "、").replace(" over ", " 经 ");
-            let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-            let names = words.filter(|word| word.contains('_')).collect::<Vec<_>>().join(" ");
-            format!("{who}: {names}")
-        };
-        lines.map(fact).collect()
-    });
+    let measured = numbers(&read(&docs().join("en/project/performance.md")));
+    for language in ["en", "zh"] {
+        let page = read(&docs().join(language).join("know/performance.md"));
+        let rows: String = page.lines().filter(|line| line.starts_with('|')).collect();
+        let shown = numbers(&rows);
+        let unknown: Vec<_> = shown.difference(&measured).collect();
+        assert!(unknown.is_empty() && shown.len() > 50, "{language}: not measured: {unknown:?}");
+    }
 }
 
 #[test]
@@ -304,7 +316,7 @@ fn the_skeleton_of_a_page_has_headings_commands_and_tables() {
     assert_eq!(skeleton(page).join(", "), expected);
 }
 
-/// A page has the same headings, code blocks and tables in both languages, if it is not one of those in another form.
+/// A page has the same headings, code blocks and tables in both languages, if the Chinese one is no summary.
 #[test]
 fn both_languages_have_the_same_contents_and_forms() {
     let expected = contents("en");
@@ -314,11 +326,11 @@ fn both_languages_have_the_same_contents_and_forms() {
     for name in expected.iter() {
         let [en, zh] =
             ["en", "zh"].map(|language| skeleton(&read(&docs().join(language).join(name))));
-        let other = OTHER_FORM.contains(&name.as_str());
+        let other = SUMMARISED.contains(&name.as_str());
         others += usize::from(other);
         if other && en == zh {
             let _ =
-                writeln!(wrong, "{name} has the form of the English: strike it from OTHER_FORM");
+                writeln!(wrong, "{name} has the form of the English: strike it from SUMMARISED");
         } else if !other && en != zh {
             let first = en.iter().zip(&zh).take_while(|(a, b)| a == b).count();
             let of = |found: &[String]| found.get(first).map_or("nothing", |x| x).to_owned();
@@ -331,7 +343,7 @@ fn both_languages_have_the_same_contents_and_forms() {
             );
         }
     }
-    assert_eq!(others, OTHER_FORM.len(), "OTHER_FORM names pages that are not in the contents");
+    assert_eq!(others, SUMMARISED.len(), "SUMMARISED names pages that are not in the contents");
     assert!(wrong.is_empty(), "{wrong}");
 }
 

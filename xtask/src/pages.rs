@@ -1,11 +1,7 @@
-//! What commands write into pages of docs/: the same tables into an English page and into its Chinese one.
-
-mod chinese;
+//! What commands write into English pages of docs/. The Chinese pages summarise it and have links.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-
-pub use chinese::in_chinese;
 
 use crate::vm::{Error, Result};
 
@@ -23,50 +19,22 @@ pub fn begin(command: &str) -> String {
 /// # Errors
 /// When the page cannot be read.
 pub fn has_place(root: &Path, name: &str, command: &str) -> Result<bool> {
-    let path = page(root, "en", name);
+    let path = page(root, name);
     let page = fs::read_to_string(&path).map_err(|e| Error::io(&path, &e))?;
     Ok(around(&page, &begin(command)).is_ok())
 }
 
-/// Puts what a command has made into its place in `docs/en/NAME.md`, and in Chinese into the same place of
-/// `docs/zh/NAME.md`.
+/// Puts what a command has made into its place in `docs/en/NAME.md`.
 pub fn write(root: &Path, name: &str, command: &str, markdown: &str) -> Result<()> {
-    let path = page(root, "en", name);
+    let path = page(root, name);
     let old = fs::read_to_string(&path).map_err(|e| Error::io(&path, &e))?;
     let text = format!("\n{}\n", markdown.trim_end());
     let new = place(&old, &begin(command), &text).map_err(|why| failed(&path, &why))?;
-    fs::write(&path, &new).map_err(|e| Error::io(&path, &e))?;
-    write_chinese(root, name, &new)
+    fs::write(&path, &new).map_err(|e| Error::io(&path, &e))
 }
 
-/// Fills the places of the Chinese page with what the English one has there.
-pub fn write_chinese(root: &Path, name: &str, english: &str) -> Result<()> {
-    let path = page(root, "zh", name);
-    let old = fs::read_to_string(&path).map_err(|e| Error::io(&path, &e))?;
-    let new = filled(&old, english).map_err(|why| failed(&path, &why))?;
-    fs::write(&path, new).map_err(|e| Error::io(&path, &e))
-}
-
-/// A Chinese page with all its places filled from the English page, or what is wrong.
-pub fn filled(chinese: &str, english: &str) -> std::result::Result<String, String> {
-    let mut new = chinese.to_owned();
-    let marks = |page: &str| page.lines().filter(|line| is_begin(line)).count();
-    for begin in english.lines().filter(|line| is_begin(line)) {
-        let [_, text, _] = around(english, begin)?;
-        new = place(&new, begin, &in_chinese(text))?;
-    }
-    match marks(&new) == marks(english) {
-        true => Ok(new),
-        false => Err("it has a place that the English page lacks".into()),
-    }
-}
-
-fn page(root: &Path, language: &str, name: &str) -> PathBuf {
-    root.join("docs").join(language).join(name).with_extension("md")
-}
-
-fn is_begin(line: &str) -> bool {
-    line.starts_with("<!-- cargo xtask ") && line.ends_with(" puts what follows -->")
+fn page(root: &Path, name: &str) -> PathBuf {
+    root.join("docs/en").join(name).with_extension("md")
 }
 
 /// What stands before a place, in it and after it.
@@ -113,20 +81,5 @@ mod tests {
         assert!(has("programs --backend xdp"));
         assert!(!has("programs --backend packet") && !has("programs"));
         assert!(has_place(root.path(), "absent", "programs").is_err());
-    }
-
-    #[test]
-    fn a_chinese_page_has_the_tables_of_the_english_one() {
-        let english =
-            page("text", "programs", "\n| program | options |\n| --- | --- |\n| a | ok |\n");
-        let chinese = page("文字", "programs", "");
-        let filled_page =
-            page("文字", "programs", "\n| 程序 | 选项 |\n| --- | --- |\n| a | ok |\n");
-        assert_eq!(filled(&chinese, &english), Ok(filled_page));
-        assert!(
-            filled("文字", &english).unwrap_err().contains("no line <!-- cargo xtask programs")
-        );
-        let more = chinese.clone() + &page("", "bench", "");
-        assert!(filled(&more, &english).unwrap_err().contains("lacks"));
     }
 }

@@ -35,7 +35,7 @@ fn every_link_between_documents_leads_somewhere() {
 
 #[test]
 fn every_decision_has_a_number_of_its_own_and_is_in_the_index() {
-    let dir = root().join("docs/decisions");
+    let dir = root().join("docs/en/project/decisions");
     let index = read(&dir.join("README.md"));
     let chinese = read(&root().join("docs/zh/project/decisions/README.md"));
     let listed: Vec<&str> = links(&index).collect();
@@ -56,7 +56,7 @@ fn every_decision_has_a_number_of_its_own_and_is_in_the_index() {
             index.contains(&line),
             "docs/en/project/decisions/README.md has another title for {name}"
         );
-        let link = format!("(../../decisions/{name})");
+        let link = format!("(../../../en/project/decisions/{name})");
         let section = format!("\n### {number}. ");
         assert!(
             chinese.contains(&link) && chinese.contains(&section),

@@ -9,7 +9,6 @@ use rxe_core::types::Mtu;
 use rxe_core::wire::{NakCode, Position};
 
 use super::case::{Answer, Async, Case, Done, Given, Piece, Step, rc};
-use super::language::Language;
 use super::world::{ALL, LOCAL_ONLY};
 use crate::calls::Call;
 
@@ -29,32 +28,6 @@ Each case is an engine with one queue pair in a named state, a script of packets
 
 ";
 
-const OPENING_ZH: &str = "\
-# 异常报文
-
-[English](../../en/project/conformance.md)
-
-本页是异常报文的目录，由 `UPDATE_DOCS=1 cargo test -p rxe-tests --test conformance` 生成；测试运行的就是同一份数据。
-
-每个用例包括：一个引擎和一个处于给定状态的队列对、一段由指定报文组成的脚本，以及唯一允许的结果：队列对响应什么、完成什么、丢弃什么，处于什么状态，内存的哪些字节改变。没有列出的都不允许发生；没有进入错误状态的队列对，之后必须能在下一个 PSN 上执行一个正常的请求。每个用例经过八条路径，在每条路径上结果必须相同：能看到完整的 IP 报头；与 UDP 套接字所见相同；经过共享内存的环，对端放入整个报文，或者把载荷与报头分开放入；经过 UDP 套接字，系统不作分段；经过 packet 套接字；经过 AF_XDP 套接字；在两个二层端点之间。（少数用例无法用套接字发送。）
-
-- PSN 从第一个算起：`+0` 是响应方期望的 PSN（发给队列对的响应中，则是它发送的第一个）。地址从内存区域的起点算起。
-- **规范条款**一列是 IBTA 规范的条款编号；编号不能确定时，给出第 1 卷的章节（A10 到 A19 是其附录）。
-- **内核**一列说明 Linux 的 rxe 有什么不同，依据是阅读源码（6.x），并没有逐个试验。空白表示没有已知的不同。从外部试验过的见[规范符合性报告](../reference/conformance-report.md)。
-- 规范留有余地时，备注说明为什么这样选择。
-- **条件**一列是队列对的服务、状态和已投递的接收请求，**脚本**一列依次是发给它的报文和它自己投递的请求，**结果**一列是唯一允许的结果。丢弃的原因是引擎统计时所用的名称。
-
-";
-
-const CALLS_ZH: &str = "
-## verbs 的调用
-
-规范与 rdma-core 的 provider 不一致，或者规范没有规定的调用。`tests/c/abi.c` 测试这些调用。
-
-| 调用 | 规范 | provider | 这里 |
-| --- | --- | --- | --- |
-";
-
 const CALLS: &str = "
 ## Calls of verbs
 
@@ -65,44 +38,35 @@ Where the specification and the providers of rdma-core differ, or the specificat
 ";
 
 /// All areas as markdown, and the calls after them.
-pub(crate) fn markdown(areas: &[(&str, Vec<Case>)], calls: &[Call], language: &Language) -> String {
-    let in_english = language.is_english();
-    let mut out = String::from(if in_english { OPENING } else { OPENING_ZH });
+pub(crate) fn markdown(areas: &[(&str, Vec<Case>)], calls: &[Call]) -> String {
+    let mut out = String::from(OPENING);
     let total: usize = areas.iter().map(|(_, cases)| cases.len()).sum();
     let deviations = areas.iter().flat_map(|(_, c)| c).filter(|c| c.kernel.is_some()).count();
-    let _ = if in_english {
-        writeln!(out, "{total} cases; kernel rxe is known to deviate in {deviations}.")
-    } else {
-        writeln!(out, "共 {total} 个用例；已知内核 rxe 在 {deviations} 个用例中不同。")
-    };
-    let header = match in_english {
-        true => "| Case | Rule | Given | Script | Outcome | Kernel |",
-        false => "| 用例 | 规范条款 | 条件 | 脚本 | 结果 | 内核 |",
-    };
+    let _ = writeln!(out, "{total} cases; kernel `rdma_rxe` is known to deviate in {deviations}.");
+    let header = "| Case | Rule | Given | Script | Outcome | Kernel |";
     for (area, cases) in areas {
-        let _ = writeln!(out, "\n## {}\n\n{header}", language.text("sections", area));
+        let _ = writeln!(out, "\n## {}\n\n{header}", area);
         out.push_str("| --- | --- | --- | --- | --- | --- |\n");
         for case in cases {
             let script: Vec<_> = case.script.iter().map(step).collect();
-            let mut outcome = language.terms(&outcome(case));
+            let mut outcome = outcome(case);
             if let Some(note) = case.note {
-                let _ = write!(outcome, "<br>*{}*", language.text("notes", note));
+                let _ = write!(outcome, "<br>*{}*", note);
             }
             let _ = writeln!(
                 out,
                 "| {} | {} | {} | {} | {outcome} | {} |",
-                language.text("cases", case.name),
+                case.name,
                 case.rule,
-                language.terms(&given(&case.given)),
-                language.terms(&script.join("<br>")),
-                language.text("kernel", case.kernel.unwrap_or_default())
+                given(&case.given),
+                script.join("<br>"),
+                case.kernel.unwrap_or_default()
             );
         }
     }
-    out.push_str(if in_english { CALLS } else { CALLS_ZH });
+    out.push_str(CALLS);
     for Call { call, specification, providers, here } in calls {
-        let cells = [call, specification, providers, here].map(|text| language.text("calls", text));
-        let _ = writeln!(out, "| {} |", cells.join(" | "));
+        let _ = writeln!(out, "| {call} | {specification} | {providers} | {here} |");
     }
     out
 }

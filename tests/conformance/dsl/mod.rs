@@ -4,7 +4,6 @@
 mod bystander;
 pub(crate) mod case;
 pub(crate) mod doc;
-pub(crate) mod language;
 pub(crate) mod packet;
 pub(crate) mod road;
 pub(crate) mod world;

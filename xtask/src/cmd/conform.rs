@@ -4,7 +4,6 @@ use std::fs;
 use std::process::ExitCode;
 
 use xtask::conform::{self, Over, Run};
-use xtask::pages;
 use xtask::vm::{Error, KNOWN, Result};
 
 use super::checkout;
@@ -41,7 +40,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let (path, page) =
             (root.join("docs/en/reference/conformance-report.md"), conform::page(&runs));
         fs::write(&path, &page).map_err(|e| Error::io(&path, &e))?;
-        pages::write_chinese(&root, "reference/conformance-report", &page)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::thread;
 use xtask::interop::{self, Asks, Backend, Options, Report};
-use xtask::pages;
 use xtask::vm::{Error, KNOWN, Result};
 
 use super::checkout;
@@ -101,8 +100,7 @@ fn write(reports: &[Report]) -> Result<()> {
     let page = root.join("docs/en/reference/interop.md");
     let old = fs::read_to_string(&page).unwrap_or_default();
     let new = interop::update_docs(&old, reports);
-    fs::write(&page, &new).map_err(|e| Error::io(&page, &e))?;
-    pages::write_chinese(&root, "reference/interop", &new)
+    fs::write(&page, &new).map_err(|e| Error::io(&page, &e))
 }
 
 /// Builds our two programs and says where they are.

@@ -11,7 +11,7 @@ pub(crate) struct Args {
     /// Print a diagram for Markdown instead of text
     #[arg(long)]
     mermaid: bool,
-    /// Write docs/en/project/layers.md and the drawing in docs/en/project/architecture.md, and their Chinese pages
+    /// Write docs/en/project/layers.md, and the drawing in architecture.md of both languages
     #[arg(long)]
     write: bool,
 }

@@ -17,9 +17,8 @@ pub struct Page {
 const BEGIN: &str = "<!-- made by `cargo xtask layers --write` -->\n";
 const END: &str = "<!-- end -->\n";
 
-/// The pages that are generated as a whole, and how they begin.
-const WHOLE: [(&str, &str); 2] = [
-    (
+/// The page that is generated as a whole, and how it begins.
+const WHOLE: (&str, &str) = (
         "docs/en/project/layers.md",
         "# Layers
 
@@ -30,26 +29,13 @@ there are no circles. A test compares the sources with these floors (`xtask/src/
 with this page; `cargo xtask layers --write` makes the page. If a longer path of arrows leads to the \
 same module, the direct arrow is left out.
 ",
-    ),
-    (
-        "docs/zh/project/layers.md",
-        "# 模块分层
-
-[English](../../en/project/layers.md)
-
-每个 crate 中，哪个模块使用哪个模块。`rc -> message` 表示 `rc` 使用 `message`。模块只使用下面各行的模块，\
-因此没有循环依赖。如果经过更长的箭头也能到达某个模块，就不再列出直接的箭头。没有箭头的行表示该模块\
-不使用同级的其他模块。测试比较源码、层次（`xtask/src/layers/table.rs`）和本页；本页由 \
-`cargo xtask layers --write` 生成。
-",
-    ),
-];
+);
 
 /// The pages with the drawing of rxe-core between two marks.
 const WITH_DRAWING: [&str; 2] =
     ["docs/en/project/architecture.md", "docs/zh/project/architecture.md"];
 
-/// The pages that show layers, in both languages.
+/// The pages that show layers.
 ///
 /// # Errors
 /// A file cannot be read, or has no marks.
@@ -66,8 +52,8 @@ pub fn pages(top: &Path) -> Result<Vec<Page>, String> {
         }
     }
     let core = core.unwrap_or_default();
-    let mut pages: Vec<Page> =
-        WHOLE.map(|(file, head)| Page { file, text: format!("{head}{sections}") }).into();
+    let (file, head) = WHOLE;
+    let mut pages = vec![Page { file, text: format!("{head}{sections}") }];
     for file in WITH_DRAWING {
         let now = std::fs::read_to_string(top.join(file)).map_err(|e| format!("{file}: {e}"))?;
         let (before, rest) = now.split_once(BEGIN).ok_or(format!("{file} has no {BEGIN}"))?;

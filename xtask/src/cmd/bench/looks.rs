@@ -460,14 +460,4 @@ mod tests {
     fn nothing_is_printed_of_nothing() {
         assert_eq!(Looked::default().to_string(), "");
     }
-
-    #[test]
-    fn the_table_is_in_chinese_on_the_chinese_page() {
-        let looked = Looked { rows: vec![Row(CASE, vec![Ok([1.0; 4])])], rounds: 3 };
-        let chinese = pages::in_chinese(&looked.markdown());
-        assert!(!chinese.contains("threads") && !chinese.contains("link"), "{chinese}");
-        let one = "1.00 (1.00 到 1.00)";
-        let row = format!("| `ib_write_lat` | 链路 | 4 | 2 | {one} | {one} | {one} | {one} |\n");
-        assert!(chinese.ends_with(&row), "{chinese}");
-    }
 }
