@@ -365,6 +365,54 @@ fn every_page_leads_to_the_other_language() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
+/// The first page has the contents too, and they have the titles of the pages.
+#[test]
+fn the_contents_name_the_pages_by_their_titles() {
+    let mut wrong = String::new();
+    for language in ["en", "zh"] {
+        let root = docs().join(language);
+        let entries = |name: &str| -> Vec<String> {
+            let page = read(&root.join(name));
+            let entry =
+                |line: &&str| line.trim_start().starts_with("- [") && line.ends_with(".md)");
+            page.lines().filter(entry).map(|line| line.trim_end().to_owned()).collect()
+        };
+        let contents = entries("SUMMARY.md");
+        if entries("README.md") != contents {
+            let _ = writeln!(wrong, "docs/{language}/README.md has other contents than SUMMARY.md");
+        }
+        for entry in contents {
+            let (title, name) = entry.trim_start()[3..].split_once("](").expect("a link");
+            let name = name.trim_end_matches(')');
+            let page = read(&root.join(name));
+            if page.lines().next() != Some(&format!("# {title}")) {
+                let _ = writeln!(wrong, "docs/{language}/{name} has another title than {title}");
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Each command of `rxe --help` is in the index of commands of both languages.
+#[test]
+fn every_command_is_in_the_index_of_commands() {
+    let help = Command::new(common::rxe()).arg("--help").output().unwrap();
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let (_, list) = help.split_once("\nCommands:\n").expect("commands");
+    let lines = list.lines().take_while(|line| !line.is_empty());
+    let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let names: Vec<&str> = names.filter(|name| !name.is_empty() && *name != "help").collect();
+    assert!(names.len() > 20, "{names:?}");
+    for language in ["en", "zh"] {
+        let index = read(&docs().join(language).join("reference/commands/README.md"));
+        let there = |name: &&&str| {
+            [' ', '`'].iter().any(|end| index.contains(&format!("`rxe {name}{end}")))
+        };
+        let absent: Vec<_> = names.iter().filter(|name| !there(name)).collect();
+        assert!(absent.is_empty(), "{language}: {absent:?}");
+    }
+}
+
 /// Blocks marked `from=FILE` are lines of that file.
 #[test]
 fn excerpts_are_in_their_files() {

@@ -285,10 +285,10 @@ END
     assert_eq!(first.len(), 55, "{said}");
 }
 
-/// The page of commands says how to try it on one host.
+/// The page of `rxe conform` says how to try it on one host.
 #[test]
 fn the_example_on_one_host_is_right() {
-    let page = include_str!("../../docs/en/reference/commands.md");
+    let page = include_str!("../../docs/en/reference/commands/conform.md");
     let (_, rest) = page.split_once("Without another host, try it on this one:").unwrap();
     let block = rest.split("```").nth(1).unwrap();
     let lines: Vec<_> = block.lines().filter_map(|line| line.strip_prefix("$ ")).collect();

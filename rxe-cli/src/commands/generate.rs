@@ -14,7 +14,7 @@ use crate::common::{Error, NewFile, check_apart, print_bytes, print_error};
 ///
 /// A scenario is a TOML file with hosts, queue pairs and steps. The engine makes the packets of
 /// operations (send, write, read, ...); a packet that is given header by header may break any rule.
-/// The same scenario gives the same file, byte for byte. docs/en/reference/commands.md has the format, and
+/// The same scenario gives the same file, byte for byte. docs/en/reference/commands/gen.md has the format, and
 /// pcaps/scenarios/ has a scenario for every opcode and every fault.
 ///
 /// Example: rxe gen pcaps/scenarios/rnr_nak.toml -w rnr.pcap && rxe check rnr.pcap

@@ -5,7 +5,7 @@
 //! in virtual time, with the faults of [`rxe_net::FaultRule`]. A `packet` is made header by header, every
 //! field by its name in the specification, and may break any rule.
 //!
-//! The same description gives the same bytes on every system. docs/en/reference/commands.md has the format.
+//! The same description gives the same bytes on every system. docs/en/reference/commands/gen.md has the format.
 
 mod description;
 mod error;

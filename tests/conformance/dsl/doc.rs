@@ -13,7 +13,7 @@ use super::world::{ALL, LOCAL_ONLY};
 use crate::calls::Call;
 
 const OPENING: &str = "\
-# Hostile packets
+# Malformed-packet catalogue
 
 [中文](../../zh/project/conformance.md)
 

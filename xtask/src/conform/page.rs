@@ -323,9 +323,9 @@ const HEAD: &str = "# Conformance report
 
 [中文](../../zh/reference/conformance-report.md)
 
-Made by `cargo xtask conform`, which plays every case of [`rxe conform`](commands.md#conform) with each peer: the device `rxe0` of stock Debian kernels in QEMU, and this engine under `rxe run`. The peer program is the same everywhere. `rxe conform --list` says what each case sends, and what it allows.
+Made by `cargo xtask conform`, which plays every case of [`rxe conform`](commands/conform.md) with each peer: the device `rxe0` of stock Debian kernels in QEMU, and this engine under `rxe run`. The peer program is the same everywhere. `rxe conform --list` says what each case sends, and what it allows.
 
-[Hostile packets](../project/conformance.md) is the catalogue that the engine is tested with from inside, in virtual time; this page has what can be seen from outside.
+[The malformed-packet catalogue](../project/conformance.md) is the catalogue that the engine is tested with from inside, in virtual time; this page has what can be seen from outside.
 
 Each case is played over IPv4 and over IPv6. Where the verdicts differ, the table has both. A kernel that panics in a case is booted again for the next one.
 ";
