@@ -94,13 +94,21 @@ fn run(page: &Path) -> Result<(), String> {
         skipped(page, "libibverbs-dev is not installed");
         return Ok(());
     }
+    if blocks.iter().any(|block| block.text.contains("-lrdmacm"))
+        && !Path::new("/usr/include/rdma/rdma_cma.h").exists()
+    {
+        skipped(page, "librdmacm-dev is not installed");
+        return Ok(());
+    }
     // What an earlier page has told the reader to make.
     let checkout = place::checkout().display();
-    let prepare = format!(
-        "ln -s {checkout}/pcaps pcaps; cp {checkout}/docs/examples/hello.c .
-         {}\n",
-        if page.contains("4-") { "" } else { "cc -o hello hello.c -libverbs" },
-    );
+    let mut prepare = format!("ln -s {checkout}/pcaps pcaps; cp {checkout}/docs/examples/*.c .\n");
+    for (program, library) in [("hello", "-libverbs"), ("connect", "-lrdmacm -libverbs")] {
+        let has = |text: &str| blocks.iter().any(|block| block.text.contains(text));
+        if has(&format!("./{program}")) && !has(&format!("-o {program} ")) {
+            prepare += &format!("cc -o {program} {program}.c {library}\n");
+        }
+    }
     let Some(out) = in_namespace(page, &(prepare + &script(&blocks))) else { return Ok(()) };
     let printed = String::from_utf8_lossy(&out.stdout).into_owned();
     let wrong = book::wrong(&blocks, false, &printed);
@@ -511,15 +519,17 @@ fn the_glossary_and_the_messages_have_the_words_of_rxe_explain() {
 
 /// The programs of the book compile without a warning.
 #[test]
-fn the_program_in_c_compiles() {
-    let test = "the program in C";
-    if !installed(test, "cc") || !Path::new("/usr/include/infiniband/verbs.h").exists() {
-        return skipped(test, "no cc, or no libibverbs-dev");
+fn the_programs_in_c_compile() {
+    let test = "the programs in C";
+    if !installed(test, "cc") || !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
+        return skipped(test, "no cc, or no librdmacm-dev");
     }
-    let source = docs().join("examples/hello.c");
+    let examples = fs::read_dir(docs().join("examples")).unwrap().flatten().map(|e| e.path());
+    let sources: Vec<_> = examples.filter(|p| p.extension().is_some_and(|e| e == "c")).collect();
+    assert!(sources.len() >= 5, "{sources:?}");
     let out = Command::new("cc")
         .args(["-Wall", "-Wextra", "-Werror", "-fsyntax-only"])
-        .arg(source)
+        .args(sources)
         .output()
         .unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

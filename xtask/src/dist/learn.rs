@@ -72,7 +72,9 @@ impl Learn {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             pages.push((name, book::blocks(&fs::read_to_string(&path).map_err(failed)?)));
         }
-        pages.sort_by(|(a, _), (b, _)| a.cmp(b));
+        // Names begin with the number of the step.
+        let step = |name: &str| name.split_once('-').and_then(|(step, _)| step.parse::<u32>().ok());
+        pages.sort_by_key(|(name, _)| step(name));
         Ok(Self { pages })
     }
 
@@ -135,7 +137,8 @@ mod tests {
     fn the_first_page_of_the_book_names_the_packages_of_all_steps() {
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let learn = Learn::read(&checkout).unwrap();
-        assert_eq!(learn.pages.len(), 10);
+        assert_eq!(learn.pages.len(), 14);
+        assert!(learn.pages[0].0.starts_with("0-") && learn.pages[13].0.starts_with("13-"));
         let steps: BTreeSet<_> = learn.packages().into_iter().collect();
         let first = fs::read_to_string(checkout.join("docs/en/README.md")).unwrap();
         let line = first.lines().find_map(|line| line.strip_prefix(INSTALL)).unwrap();
