@@ -15,6 +15,7 @@ macro_rules! example {
     };
 }
 
+example!(guide, "../examples/guide.rs");
 example!(publish, "../examples/publish.rs");
 example!(send_receive, "../examples/send_receive.rs");
 example!(write_read, "../examples/write_read.rs");
