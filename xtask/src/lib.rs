@@ -3,6 +3,7 @@
 
 pub mod book;
 pub mod c;
+pub mod ci;
 pub mod conform;
 pub mod debs;
 pub mod dist;

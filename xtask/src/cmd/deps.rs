@@ -38,6 +38,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("gdb", "gdb"),
     ("strace", "strace"),
     ("valgrind", "valgrind"),
+    // What looks at scripts.
+    ("shellcheck", "shellcheck"),
     // What looks at frames.
     ("tcpdump", "tcpdump"),
     ("tshark", "tshark"),

@@ -6,6 +6,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use xtask::ci;
 use xtask::dist::{self, Arch, Build, DEBUG, GLIBC, RXE, VERSION};
 use xtask::vm::{Error, Result};
 
@@ -130,6 +131,12 @@ fn make(args: &Args) -> Result<Vec<String>> {
         for name in ["README.md", "README.zh-CN.md"] {
             commands += &dist::commands(&read(&root, name)?)?;
         }
+        // The last, since programs then use rxe without `rxe run`.
+        let package = format!("/packages/rxe-{VERSION}-{}.tar.gz", args.arch.triplet);
+        let action = read(&root, "action.yml")?;
+        commands += "mkdir /tmp/job; cd /tmp/job\n";
+        commands += &ci::File::read(&action)?.steps(&[("package", &package)])?;
+        commands += "ibv_devices | grep rxe_lo\n";
         let learn = dist::Learn::read(&root)?;
         let commit = checkout::commit(&root, "HEAD")?;
         let clone = |to: &Path| checkout::clone(&root, to, &commit);
