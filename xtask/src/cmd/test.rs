@@ -142,12 +142,15 @@ fn oldest_rust(count: &mut Count) {
     count.check(&format!("Rust {version}"), checked);
 }
 
+/// The crates that are not published.
+const OWN: [&str; 3] = ["rxe-test-support", "rxe-tests", "xtask"];
+
 /// Packs all crates as for a registry, and builds each from its package: `rxe` with the library that it has
 /// inside then.
 fn publish(count: &mut Count) {
     let mut cmd = cargo();
     cmd.args(["package", "--workspace"]);
-    cmd.args(["xtask", "rxe-tests", "rxe-test-support"].iter().flat_map(|own| ["--exclude", own]));
+    cmd.args(OWN.iter().flat_map(|own| ["--exclude", own]));
     // What is not committed is packed, too; and nothing else shows that a file is missing in a package.
     cmd.args(["--allow-dirty", "--quiet", "--target-dir", "target/package-test"]);
     let packed = count.watch(&mut cmd);
@@ -165,6 +168,66 @@ fn counts(all: bool) -> Result<(String, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
+    use std::path::Path;
+
+    /// crates.io refuses a crate without a description or a licence, more than five keywords, and categories that it
+    /// does not have. docs.rs builds what the metadata say.
+    #[test]
+    fn every_crate_has_what_crates_io_and_docs_rs_need_or_is_not_published() {
+        // Of crates.io's list.
+        const CATEGORIES: [&str; 9] = [
+            "asynchronous",
+            "command-line-utilities",
+            "development-tools::debugging",
+            "development-tools::testing",
+            "emulators",
+            "network-programming",
+            "os::linux-apis",
+            "parser-implementations",
+            "simulation",
+        ];
+        let out = cargo()
+            .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+            .output()
+            .unwrap();
+        let json: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let packages = json["packages"].as_array().unwrap();
+        let (published, own): (Vec<_>, Vec<_>) =
+            packages.iter().partition(|package| package["publish"].is_null());
+        let names = |of: &[&Value]| -> Vec<String> {
+            let mut names: Vec<_> =
+                of.iter().map(|package| package["name"].as_str().unwrap().to_owned()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(&own), OWN);
+        assert_eq!(published.len(), 6, "{:?}", names(&published));
+        for package in published {
+            let name = &package["name"];
+            let text = |key: &str| package[key].as_str().unwrap_or_default();
+            let list = |key: &str| package[key].as_array().unwrap().clone();
+            assert!(text("description").len() > 40, "{name}: description");
+            assert!(!text("description").ends_with('.'), "{name}: description");
+            assert_eq!(text("license"), "MIT OR Apache-2.0", "{name}");
+            let manifest = Path::new(text("manifest_path"));
+            assert!(manifest.with_file_name(text("readme")).exists(), "{name}: readme");
+            assert!((1..=5).contains(&list("keywords").len()), "{name}: keywords");
+            assert!((1..=5).contains(&list("categories").len()), "{name}: categories");
+            for category in list("categories") {
+                assert!(CATEGORIES.contains(&category.as_str().unwrap()), "{name}: {category}");
+            }
+            let docs = &package["metadata"]["docs"]["rs"];
+            assert_eq!(docs["targets"][0], "x86_64-unknown-linux-gnu", "{name}");
+            let features = package["features"].as_object().unwrap();
+            assert!(features.is_empty() || docs["all-features"] == true, "{name}: features");
+            // One setting for all, in Cargo.toml.
+            assert_eq!(text("repository"), env!("CARGO_PKG_REPOSITORY"), "{name}");
+            assert!(package["repository"].is_string(), "{name}: repository.workspace");
+        }
+        let address = env!("CARGO_PKG_REPOSITORY");
+        assert!(address.is_empty() || address.starts_with("https://"), "{address}");
+    }
 
     #[test]
     fn a_directory_that_tests_would_hide_is_refused() {

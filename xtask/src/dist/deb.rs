@@ -81,12 +81,16 @@ pub fn package(
     write().map_err(|e| Error::Failed(format!("{}.deb: {e}", what.name)))
 }
 
-/// The control file. It has no `Homepage`, and its `Maintainer` no e-mail address, as the project has no
-/// public ones yet.
+/// The control file. Its `Homepage` is the `repository` of Cargo.toml, if that is set. Its `Maintainer` has no e-mail
+/// address, as the project has no public one yet.
 fn fill(what: &Package, arch: &Arch, size: usize, (major, minor): (u32, u32)) -> String {
     let Package { name, fields } = what;
     let fields = fields.replace("{glibc}", &format!("{major}.{minor}"));
     let fields = fields.replace("{version}", VERSION);
+    let homepage = match env!("CARGO_PKG_REPOSITORY") {
+        "" => String::new(),
+        address => format!("Homepage: {address}\n"),
+    };
     format!(
         "Package: {name}\n\
          Version: {VERSION}\n\
@@ -95,6 +99,7 @@ fn fill(what: &Package, arch: &Arch, size: usize, (major, minor): (u32, u32)) ->
          Installed-Size: {size}\n\
          Section: net\n\
          Priority: optional\n\
+         {homepage}\
          {fields}\n",
         debian = arch.debian,
         size = size.div_ceil(1024),

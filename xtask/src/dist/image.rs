@@ -31,7 +31,7 @@ pub fn image(prefix: &Tree, root: &Path, arch: &Arch, epoch: u64) -> Result<Vec<
     let layer = layer(prefix, root, arch)?.tar("", epoch)?;
     let difference = digest(&layer);
     let layer = gzip(&layer)?;
-    let config = json!({
+    let mut config = json!({
         "architecture": arch.debian,
         "os": "linux",
         "config": {
@@ -48,6 +48,10 @@ pub fn image(prefix: &Tree, root: &Path, arch: &Arch, epoch: u64) -> Result<Vec<
         "rootfs": { "type": "layers", "diff_ids": [difference] },
         "history": [{ "created_by": "cargo xtask dist" }],
     });
+    let address = env!("CARGO_PKG_REPOSITORY");
+    if !address.is_empty() {
+        config["config"]["Labels"]["org.opencontainers.image.source"] = address.into();
+    }
     let mut blobs = Tree::default();
     let mut blob = |media: &str, bytes: Vec<u8>| {
         let (digest, size) = (digest(&bytes), bytes.len());
