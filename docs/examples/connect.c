@@ -63,7 +63,7 @@ static void create_objects(struct end *end)
 	printf("device %s\n", ibv_get_device_name(end->id->verbs->device));
 }
 
-/* Polls until a request has ended. Returns the length of a message received. */
+/* Polls until a request has completed. Returns the length of a message received. */
 static size_t wait_for(struct end *end, const char *what)
 {
 	struct ibv_wc wc;

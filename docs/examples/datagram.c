@@ -104,7 +104,7 @@ static void send_to(struct end *end, struct ibv_ah *ah, uint32_t qpn, uint32_t q
 	wr.wr.ud.remote_qpn = qpn;
 	wr.wr.ud.remote_qkey = qkey;
 	check(!ibv_post_send(end->qp, &wr, &bad), "ibv_post_send");
-	check(next(end, &wc), "the SEND has not ended");
+	check(next(end, &wc), "the SEND does not complete");
 	printf("SEND: %s\n", ibv_wc_status_str(wc.status));
 }
 

@@ -2,7 +2,7 @@
  * A server whose connections share one queue of receives (SRQ). Its clients are connect.c's.
  *
  *     cc -Wall -o shared shared.c -lrdmacm -libverbs
- *     shared CLIENTS     serves so many clients, and ends
+ *     shared CLIENTS     serves this many clients, and ends
  */
 #include <fcntl.h>
 #include <poll.h>
