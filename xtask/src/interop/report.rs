@@ -270,7 +270,7 @@ pub fn update_docs(page: &str, reports: &[Report]) -> String {
         sections.push((report.kernel.clone(), report.section()));
     }
     sections.sort_by_key(|(kernel, _)| version(kernel));
-    let mut out = [INTRODUCTION, &summary(&sections), DIFFERENCES].concat();
+    let mut out = [INTRODUCTION, &summary(&sections), DIFFERENCES, METHOD].concat();
     for (kernel, text) in sections {
         let _ = write!(out, "\n{BEGIN}{kernel} -->\n{text}{END}\n");
     }
@@ -304,8 +304,16 @@ const INTRODUCTION: &str = "\
 
 [中文](../../zh/reference/interop.md)
 
-Made by `cargo xtask interop`: our engine and the `rdma_rxe` of stock Debian kernels, each as \
-requester and as responder, over the backends `udp`, `packet` and `xdp`, and from an endpoint of layer 2 (`l2`, \
+Whether rxe and the `rdma_rxe` of the Linux kernel understand each other: each as requester and as \
+responder, with stock Debian kernels in VMs. In each cell of the tables, the bytes of the message and every \
+field of the completions are compared at both ends.
+";
+
+const METHOD: &str = "
+## How it is tested
+
+`cargo xtask interop` makes this page. It runs rxe and the kernel, each as requester and as responder, over the \
+backends `udp`, `packet` and `xdp`, and from an endpoint of layer 2 (`l2`, \
 `if`). `cargo xtask test` runs `udp` and `packet` in each role whole with one of the kernels 6.1 and 7.2 \
 and a few cells with the other; of the others it runs a few cells. `cargo xtask test --all` runs all of \
 `udp`, `packet` and `xdp`.
