@@ -438,20 +438,50 @@ fn excerpts_are_in_their_files() {
     assert!(count > 3, "{count}");
 }
 
-/// The glossary in one language: the entries of `rxe explain` that are concepts, objects, operations or states.
+/// The topics of the glossary: in English, in Chinese, and the words by their names for `rxe explain`. States come
+/// last.
+const TOPICS: [(&str, &str, &str); 9] = [
+    ("RDMA and RoCE", "RDMA 与 RoCE", "rdma verbs roce soft-roce nic requester"),
+    (
+        "Devices and addresses",
+        "设备与地址",
+        "device gid gid-index ah grh lid pkey traffic-class multicast",
+    ),
+    ("Services and queue pairs", "服务类型与队列对", "qp qpn rc uc ud qkey xrc srq"),
+    ("Connections by address", "按地址建立连接", "cm mad"),
+    (
+        "Requests and completions",
+        "请求与完成",
+        "post wr sge send recv write read atomic imm inline fence cq wc signaled notify solicited flush",
+    ),
+    ("Memory", "内存", "pd mr lkey rkey mw odp"),
+    (
+        "Acknowledgements and retries",
+        "确认与重试",
+        "psn syndrome timeout retry-cnt retransmission rnr rnr-retry rd-atomic",
+    ),
+    ("Packets and the network", "报文与网络", "path-mtu bth icrc gso cnp pfc"),
+    ("Queue pair states", "队列对状态", "RESET INIT RTR RTS SQD SQE ERR"),
+];
+
+/// The glossary in one language: the entries of `rxe explain` that are concepts, objects, operations or states, by
+/// topic.
 fn glossary(pick: fn(&Text) -> &'static str) -> String {
     let mut out = String::new();
-    for section in &words::SECTIONS[..4] {
-        let _ = writeln!(out, "\n## {}", pick(&section.title));
-        let mut entries: Vec<&Entry> = section.entries.iter().collect();
-        if section.title.en != words::SECTIONS[3].title.en {
-            entries.sort_by_key(|entry| pick(&entry.title).to_lowercase());
-        }
-        for entry in entries {
+    let mut count = 0;
+    for (en, zh, ids) in TOPICS {
+        let _ = writeln!(out, "\n## {}", pick(&Text { en, zh }));
+        for id in ids.split(' ') {
+            let entry = words::by_id(id).unwrap_or_else(|| panic!("no entry {id}"));
             let _ = writeln!(out, "\n### {}\n\n{}", pick(&entry.title), pick(&entry.what));
             let _ = writeln!(out, "\n`rxe explain {}`", entry.id);
+            count += 1;
         }
     }
+    let all: Vec<&Entry> = words::SECTIONS[..4].iter().flat_map(|s| s.entries).collect();
+    let absent = all.iter().filter(|e| !out.contains(&format!("`rxe explain {}`", e.id)));
+    let absent: Vec<_> = absent.map(|entry| entry.id).collect();
+    assert!(absent.is_empty() && count == all.len(), "without a topic, or with two: {absent:?}");
     out
 }
 

@@ -94,7 +94,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     entry(
         "requester",
         &["responder"],
-        t("Requester and responder", "请求方与响应方"),
+        t("Requester and responder", "请求方（requester）与响应方（responder）"),
         t(
             "The requester sends a request (SEND, WRITE, READ, an atomic), the responder carries it out and answers. Both ends of a connection may be both.",
             "请求方发出请求（SEND、WRITE、READ、原子操作），响应方执行并给出响应。连接的两端可以同时是两者。",
@@ -107,14 +107,14 @@ pub(super) static ENTRIES: &[Entry] = &[
     entry(
         "flush",
         &[],
-        t("Flush", "冲刷（flush）"),
+        t("Flush", "flush（冲刷）"),
         t(
             "When a queue pair goes into the error state, all requests that are still in it end with WR_FLUSH_ERR (5): they are flushed. The operation FLUSH is another thing: it makes written data visible, or persistent, at the responder.",
-            "队列对进入错误状态时，其中尚未结束的请求都以 WR_FLUSH_ERR（5）结束，称为冲刷。FLUSH 操作是另一回事：它让写入的数据在响应方可见或持久。",
+            "队列对进入错误状态时，其中尚未结束的请求都以 WR_FLUSH_ERR（5）结束，称为 flush。FLUSH 操作是另一回事：它让写入的数据在响应方可见或持久。",
         ),
         &[t(
             "Find the first completion that is neither success nor flushed: it has the cause.",
-            "查找第一个既非成功也非冲刷的完成：它才是原因。",
+            "查找第一个既非成功也非 flush的完成：它才是原因。",
         )],
     ),
     Entry {
@@ -130,7 +130,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         remedies: &[
             t(
                 "INIT: receives can be posted. RTR: it receives. RTS: it also sends. ERR: all requests are flushed.",
-                "INIT：可以投递接收；RTR：可以接收；RTS：还可以发送；ERR：所有请求被冲刷。",
+                "INIT：可以投递接收；RTR：可以接收；RTS：还可以发送；ERR：所有请求被 flush。",
             ),
             t(
                 "`rxe explain INIT`, RTR and RTS list the attributes that each step needs.",
@@ -345,16 +345,16 @@ pub(super) static ENTRIES: &[Entry] = &[
         title: t("Q_Key, the key of datagrams", "Q_Key：数据报的密钥"),
         what: t(
             "Each UD datagram carries a Q_Key of 32 bits. If the Q_Key is not that of the receiving queue pair, the datagram is dropped without an answer.",
-            "每个 UD 数据报带有 32 位 Q_Key；与接收方队列对的 qkey 不同则被丢弃，不会有响应。",
+            "每个 UD 数据报带有 32 位 Q_Key；与接收端队列对的 qkey 不同则被丢弃，不会有响应。",
         ),
         causes: &[
             t(
                 "remote_qkey of the request differs from the qkey of the receiving QP.",
-                "请求中的 remote_qkey 与接收方队列对的 qkey 不同。",
+                "请求中的 remote_qkey 与接收端队列对的 qkey 不同。",
             ),
             t(
                 "remote_qkey has its highest bit set: the qkey of the sending QP is then sent instead.",
-                "remote_qkey 的最高位为 1：此时发送的是发送方队列对自己的 qkey。",
+                "remote_qkey 的最高位为 1：此时发送的是发送端队列对自己的 qkey。",
             ),
         ],
         remedies: &[t(

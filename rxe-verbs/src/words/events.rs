@@ -119,7 +119,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         title: t("Event IBV_EVENT_DEVICE_FATAL", "事件 IBV_EVENT_DEVICE_FATAL：设备失效"),
         what: t(
             "The device has stopped working. What was posted completes as flushed; then polling fails.",
-            "设备已停止工作。已投递的请求都以“被冲刷”完成，此后轮询返回错误。",
+            "设备已停止工作。已投递的请求都以“被 flush”完成，此后轮询返回错误。",
         ),
         causes: &[t(
             "The interface or the socket below it is gone, or a fault on purpose asks for it.",

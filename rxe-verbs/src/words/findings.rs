@@ -37,5 +37,5 @@ const LOSS: Text = t(
 /// What to do about a device that breaks a rule.
 const DEVICE: Text = t(
     "Look at the frames with `rxe decode -v`, and report it to the maker of the device that sent them.",
-    "用 `rxe decode -v` 查看这些帧，并报告给发送方设备的厂商。",
+    "用 `rxe decode -v` 查看这些帧，并报告给发送端设备的厂商。",
 );

@@ -452,7 +452,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ],
         remedies: &[t(
             "`rxe explain wc N` explains the status. The first one that is not 5 (flushed) is the cause.",
-            "用 `rxe explain wc N` 查看该状态。第一个不是 5（被冲刷）的状态才是原因。",
+            "用 `rxe explain wc N` 查看该状态。第一个不是 5（被 flush）的状态才是原因。",
         )],
     },
     Entry {

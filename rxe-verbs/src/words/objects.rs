@@ -35,7 +35,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         t("Queue pair number (QPN)", "队列对编号（QPN）"),
         t(
             "A QPN has 24 bits and identifies a queue pair at a port. Each packet carries that of its receiver. QPN 1 belongs to the communication manager.",
-            "QPN 有 24 位，在一个端口内标识队列对。每个报文都带有接收方的 QPN。QPN 1 由通信管理器（CM）使用。",
+            "QPN 有 24 位，在一个端口内标识队列对。每个报文都带有接收端的 QPN。QPN 1 由通信管理器（CM）使用。",
         ),
         &[t(
             "Both ends exchange their QPNs, for example over TCP, before the step to RTR.",
@@ -237,7 +237,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     entry(
         "traffic-class",
         &["traffic_class", "dscp", "tos", "sl", "service-level", "priority"],
-        t("Traffic class and priority", "流量类别与优先级"),
+        t("Traffic class and priority", "流量类别（traffic class）与优先级"),
         t(
             "grh.traffic_class becomes the byte of the IP header that has DSCP and ECN, by which switches choose a queue. The service level (sl) is InfiniBand's; on RoCE it chooses at most the priority of a VLAN tag.",
             "grh.traffic_class 就是 IP 报头中含 DSCP 和 ECN 的那个字节，交换机据此选择队列。服务级别（sl）属于 InfiniBand；在 RoCE 上最多决定 VLAN 标签的优先级。",

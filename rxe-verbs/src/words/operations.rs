@@ -9,7 +9,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         t("SEND", "SEND（发送）"),
         t(
             "A SEND carries a message into the next receive that the peer has posted. The receiver chooses the place, and gets a completion with the length.",
-            "SEND 把一条消息送进对端投递的下一个接收请求。内存位置由接收方决定，接收方得到带有长度的完成。",
+            "SEND 把一条消息送进对端投递的下一个接收请求。内存位置由接收端决定，接收端得到带有长度的完成。",
         ),
         &[t(
             "Post receives before the peer sends: without one, RC answers with an RNR NAK, and UC and UD lose the message.",
@@ -64,7 +64,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     entry(
         "atomic",
         &["atomics", "fetch-add", "fetch-and-add", "compare-swap", "compare-and-swap", "cas"],
-        t("Atomic operations", "原子操作"),
+        t("Atomic operations", "原子操作（atomic）"),
         t(
             "An atomic changes 8 bytes of the peer's memory in one step, and brings back what was there before. FETCH ADD adds a number; COMPARE SWAP writes a value if the old one is as expected. Only RC and XRC have them.",
             "原子操作一步完成对对端 8 个字节的修改，并带回原来的值。FETCH ADD 加上一个数；COMPARE SWAP 在原值符合预期时写入新值。只有 RC 和 XRC 支持。",
@@ -77,7 +77,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     entry(
         "signaled",
         &["ibv_send_signaled", "signalled", "unsignaled", "sq_sig_all"],
-        t("Signaled requests", "要求完成的请求（signaled）"),
+        t("Signaled requests", "产生完成的请求（signaled）"),
         t(
             "A request to the send queue leaves a completion if it has IBV_SEND_SIGNALED, or if the queue pair was created with sq_sig_all. One that fails always leaves one.",
             "发送队列中的请求带有 IBV_SEND_SIGNALED，或者队列对创建时设置了 sq_sig_all，才会留下完成。失败的请求总会留下完成。",
@@ -103,10 +103,10 @@ pub(super) static ENTRIES: &[Entry] = &[
     entry(
         "solicited",
         &["ibv_send_solicited", "solicited-event"],
-        t("Solicited events", "请求的事件（solicited）"),
+        t("Solicited events", "请求式事件（solicited）"),
         t(
             "A program may ask to be woken only for messages that the sender has marked with IBV_SEND_SOLICITED, and for errors: ibv_req_notify_cq with solicited_only 1.",
-            "程序可以要求只在发送方用 IBV_SEND_SOLICITED 标记的消息到达时，或出错时，才被唤醒：调用 ibv_req_notify_cq 时 solicited_only 取 1。",
+            "程序可以要求只在发送端用 IBV_SEND_SOLICITED 标记的消息到达时，或出错时，才被唤醒：调用 ibv_req_notify_cq 时 solicited_only 取 1。",
         ),
         &[t(
             "Mark the last message of a group, so that the peer wakes once for all of them.",
@@ -129,7 +129,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     entry(
         "notify",
         &["comp-channel", "completion-channel", "ibv_get_cq_event", "ibv_req_notify_cq"],
-        t("Completion channel and notification", "完成通道与通知"),
+        t("Completion channel and notification", "完成通道（completion channel）与通知"),
         t(
             "A program that does not want to poll sleeps in ibv_get_cq_event. The event comes once for each ibv_req_notify_cq, at the next completion.",
             "不想轮询的程序可以在 ibv_get_cq_event 中休眠。每调用一次 ibv_req_notify_cq，下一个完成到来时产生一次事件。",
@@ -142,7 +142,7 @@ pub(super) static ENTRIES: &[Entry] = &[
     entry(
         "retransmission",
         &["retransmit", "retransmitted", "go-back-n", "resend"],
-        t("Retransmission", "重传"),
+        t("Retransmission", "重传（retransmission）"),
         t(
             "RC keeps each request until it is acknowledged. After a NAK for a missing packet, a later response, or a timeout, it sends again from the packet that is missing, with all that follow.",
             "RC 保留每个请求，直到得到确认。收到缺失报文的 NAK、收到更靠后的响应，或者超时之后，从缺失的报文开始把之后的全部重发。",
@@ -158,7 +158,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         t("Multicast", "组播（multicast）"),
         t(
             "A UD queue pair that is attached to a group gets each datagram to the group's address. The sender uses QPN 0xffffff.",
-            "加入组播组的 UD 队列对会收到发往该组地址的每个数据报。发送方使用 QPN 0xffffff。",
+            "加入组播组的 UD 队列对会收到发往该组地址的每个数据报。发送端使用 QPN 0xffffff。",
         ),
         &[t(
             "Attach with ibv_attach_mcast, or with rdma_join_multicast, which also tells the network. `mckey` tries it.",

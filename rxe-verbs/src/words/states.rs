@@ -104,7 +104,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         )],
         remedies: &[t(
             "Go back to RTS and post the flushed requests again.",
-            "转回 RTS，重新投递被冲刷的请求。",
+            "转回 RTS，重新投递被 flush的请求。",
         )],
     },
     Entry {
@@ -123,7 +123,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         remedies: &[
             t(
                 "Find the first completion that is neither success nor flushed, on both sides.",
-                "在两端查找第一个既非成功也非冲刷的完成。",
+                "在两端查找第一个既非成功也非 flush的完成。",
             ),
             t(
                 "Then go to RESET and start again from INIT, on both sides.",

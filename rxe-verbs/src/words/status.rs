@@ -126,7 +126,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         phrases: &["ibv_wc_wr_flush_err", "work request flushed"],
         title: t(
             "Completion status 5, Work Request Flushed Error",
-            "完成状态 5：工作请求被冲刷（Work Request Flushed Error）",
+            "完成状态 5：工作请求被 flush（Work Request Flushed Error）",
         ),
         what: t(
             "An earlier request of this QP failed and put it into the error state.",
@@ -153,7 +153,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         remedies: &[
             t(
                 "Look at the first completion that is neither success nor flushed, on both sides.",
-                "在两端查看第一个既非成功也非冲刷的完成。",
+                "在两端查看第一个既非成功也非 flush的完成。",
             ),
             t(
                 "If there is none, look at the asynchronous events (ibv_get_async_event).",

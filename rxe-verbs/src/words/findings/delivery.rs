@@ -158,7 +158,7 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
         t("Duplicated by the network", "被网络复制的报文"),
         t(
             "The same packet came twice, sooner than its sender could have sent it again. A responder answers the second one without doing it again.",
-            "同一报文到达两次，间隔短于发送方重传所需的时间。响应方对第二个只响应，不再执行。",
+            "同一报文到达两次，间隔短于发送端重传所需的时间。响应方对第二个只响应，不再执行。",
         ),
         &[t(
             "A bridge or a mirror port sends frames twice, or the capture has two places.",

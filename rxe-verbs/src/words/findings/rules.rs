@@ -10,14 +10,14 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
         t("A packet with a wrong ICRC", "ICRC 错误的报文"),
         t(
             "The checksum of a packet does not fit it. The receiver drops it without an answer, as if it had been lost.",
-            "报文与其校验和不符。接收方不作响应直接丢弃，等同于丢包。",
+            "报文与其校验和不符。接收端不作响应直接丢弃，等同于丢包。",
         ),
         &[
             t(
                 "Something between the two ends has changed the packet: damage, or a device that rewrites fields and does not know the ICRC.",
                 "两端之间有设备改动了报文：传输损坏，或某个设备改写了字段却不重新计算 ICRC。",
             ),
-            t("The sender computes the ICRC wrongly.", "发送方的 ICRC 计算有误。"),
+            t("The sender computes the ICRC wrongly.", "发送端的 ICRC 计算有误。"),
         ],
         &[t(
             "Capture at both ends: if the packet leaves right and arrives wrong, the network has changed it.",
@@ -30,7 +30,7 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
         t("Captured before the ICRC was computed", "在计算 ICRC 之前抓到的报文"),
         t(
             "All packets of a sender have a wrong ICRC. It is computed behind the place of the capture, so the packets on the wire are right.",
-            "某个发送方的所有报文 ICRC 都不对：ICRC 在抓包点之后才计算，线路上的报文是正确的。",
+            "某个发送端的所有报文 ICRC 都不对：ICRC 在抓包点之后才计算，线路上的报文是正确的。",
         ),
         &[t(
             "The card computes it, and the capture is on its host.",
@@ -44,11 +44,11 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
         t("A packet with a wrong structure", "结构错误的报文"),
         t(
             "The packet is too short for its headers, not a multiple of 4 bytes, has a wrong pad or version, an opcode that does not exist, or a payload where none may be. Receivers drop it.",
-            "报文短于其报头、长度不是 4 的倍数、填充或版本错误、操作码不存在，或在不允许的地方带有载荷。接收方会丢弃它。",
+            "报文短于其报头、长度不是 4 的倍数、填充或版本错误、操作码不存在，或在不允许的地方带有载荷。接收端会丢弃它。",
         ),
         &[t(
             "The sender makes wrong packets, or it is no RDMA.",
-            "发送方构造报文有误，或根本不是 RDMA。",
+            "发送端构造报文有误，或根本不是 RDMA。",
         )],
         &[DEVICE],
     ),
@@ -61,10 +61,10 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
             "发往同一队列对的数据报交替使用两个 Q_Key。队列对同一时间只有一个 Q_Key，其余的被丢弃，不会有响应。",
         ),
         &[
-            t("Two senders do not agree on the Q_Key.", "两个发送方使用的 Q_Key 不一致。"),
+            t("Two senders do not agree on the Q_Key.", "两个发送端使用的 Q_Key 不一致。"),
             t(
                 "remote_qkey has its highest bit set: the qkey of the sending QP is then sent instead.",
-                "remote_qkey 的最高位为 1：此时发送的是发送方队列对自己的 qkey。",
+                "remote_qkey 的最高位为 1：此时发送的是发送端队列对自己的 qkey。",
             ),
         ],
         &[t(
@@ -195,7 +195,7 @@ pub(in super::super) static ENTRIES: &[Entry] = &[
                 "The requester ignores credits, as Linux rxe and many cards do.",
                 "请求方忽略信用值，Linux rxe 和许多网卡都是这样。",
             ),
-            t("The receiver posts too few receives.", "接收方投递的接收请求太少。"),
+            t("The receiver posts too few receives.", "接收端投递的接收请求太少。"),
         ],
         &[t(
             "Post more receives, or let the program limit its messages on the way.",
