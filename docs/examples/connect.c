@@ -5,6 +5,7 @@
  *     connect                 the server waits for a client
  *     connect SERVER [TEXT]   the client connects and sends the text
  */
+#include <errno.h>
 #include <netdb.h>
 #include <rdma/rdma_cma.h>
 #include <stdio.h>
@@ -95,7 +96,7 @@ static void serve(struct rdma_event_channel *channel)
 	/* The client may send as soon as it is accepted: the receive comes first. */
 	struct ibv_sge sge = { (uintptr_t)end.buffer, SIZE, end.mr->lkey };
 	struct ibv_recv_wr wr = { .wr_id = 1, .sg_list = &sge, .num_sge = 1 }, *bad;
-	check(!ibv_post_recv(end.id->qp, &wr, &bad), "ibv_post_recv");
+	check(!(errno = ibv_post_recv(end.id->qp, &wr, &bad)), "ibv_post_recv");
 	struct rdma_conn_param param = { .rnr_retry_count = 7 };
 	check(!rdma_accept(end.id, &param), "rdma_accept");
 	rdma_ack_cm_event(expect(channel, RDMA_CM_EVENT_ESTABLISHED));
@@ -130,7 +131,7 @@ static void send_to(struct rdma_event_channel *channel, const char *server, cons
 	struct ibv_sge sge = { (uintptr_t)end.buffer, length, end.mr->lkey };
 	struct ibv_send_wr wr = { .wr_id = 2, .sg_list = &sge, .num_sge = 1,
 				  .opcode = IBV_WR_SEND }, *bad;
-	check(!ibv_post_send(end.id->qp, &wr, &bad), "ibv_post_send");
+	check(!(errno = ibv_post_send(end.id->qp, &wr, &bad)), "ibv_post_send");
 	wait_for(&end, "SEND");
 
 	check(!rdma_disconnect(end.id), "rdma_disconnect");

@@ -8,6 +8,7 @@
  *     datagram DEVICE GID_INDEX receive    asks before a receive is posted
  */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,12 +68,12 @@ static void create_end(struct end *end, struct ibv_context *context)
 	check(end->qp != NULL, "ibv_create_qp");
 
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
-	check(!ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-			     IBV_QP_QKEY), "RESET to INIT");
+	check(!(errno = ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			     IBV_QP_QKEY)), "RESET to INIT");
 	attr.qp_state = IBV_QPS_RTR;
-	check(!ibv_modify_qp(end->qp, &attr, IBV_QP_STATE), "INIT to RTR");
+	check(!(errno = ibv_modify_qp(end->qp, &attr, IBV_QP_STATE)), "INIT to RTR");
 	attr.qp_state = IBV_QPS_RTS;
-	check(!ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), "RTR to RTS");
+	check(!(errno = ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN)), "RTR to RTS");
 }
 
 static void receive(struct end *end)
@@ -80,7 +81,7 @@ static void receive(struct end *end)
 	struct ibv_sge sge = { (uintptr_t)end->in, sizeof end->in, end->mr->lkey };
 	struct ibv_recv_wr wr = { .wr_id = 1, .sg_list = &sge, .num_sge = 1 }, *bad;
 
-	check(!ibv_post_recv(end->qp, &wr, &bad), "ibv_post_recv");
+	check(!(errno = ibv_post_recv(end->qp, &wr, &bad)), "ibv_post_recv");
 }
 
 /* The next completion, or 0 if none comes within a second. */
@@ -103,7 +104,7 @@ static void send_to(struct end *end, struct ibv_ah *ah, uint32_t qpn, uint32_t q
 	wr.wr.ud.ah = ah;
 	wr.wr.ud.remote_qpn = qpn;
 	wr.wr.ud.remote_qkey = qkey;
-	check(!ibv_post_send(end->qp, &wr, &bad), "ibv_post_send");
+	check(!(errno = ibv_post_send(end->qp, &wr, &bad)), "ibv_post_send");
 	check(next(end, &wc), "the SEND does not complete");
 	printf("SEND: %s\n", ibv_wc_status_str(wc.status));
 }

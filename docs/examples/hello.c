@@ -13,6 +13,7 @@
  *     lkey     sends with a wrong lkey           poll     asks late for an event, and sleeps
  */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <inttypes.h>
 #include <netdb.h>
@@ -100,8 +101,8 @@ static void to_init(void)
 		.port_num = 1,
 		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
 	};
-	check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-			     IBV_QP_ACCESS_FLAGS), "RESET to INIT");
+	check(!(errno = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			     IBV_QP_ACCESS_FLAGS)), "RESET to INIT");
 	puts("RESET -> INIT");
 }
 
@@ -122,9 +123,9 @@ static void to_rtr(const struct endpoint *peer, int gid_index)
 	};
 	if (broken("mtu"))
 		attr.path_mtu = IBV_MTU_4096;
-	check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+	check(!(errno = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
 			     IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-			     IBV_QP_MIN_RNR_TIMER), "INIT to RTR");
+			     IBV_QP_MIN_RNR_TIMER)), "INIT to RTR");
 	puts("INIT -> RTR");
 }
 
@@ -206,7 +207,7 @@ static void post_receive(void)
 	struct ibv_sge sge = { .addr = (uintptr_t)buffer, .length = SIZE / 2, .lkey = mr->lkey };
 	struct ibv_recv_wr wr = { .wr_id = 1, .sg_list = &sge, .num_sge = 1 }, *bad;
 
-	check(!ibv_post_recv(qp, &wr, &bad), "ibv_post_recv");
+	check(!(errno = ibv_post_recv(qp, &wr, &bad)), "ibv_post_recv");
 }
 
 static void post(enum ibv_wr_opcode opcode, size_t offset, size_t length, uint64_t addr,
@@ -220,7 +221,7 @@ static void post(enum ibv_wr_opcode opcode, size_t offset, size_t length, uint64
 	wr.wr.rdma.rkey = rkey;
 	if (broken("lkey"))
 		sge.lkey ^= 1;
-	check(!ibv_post_send(qp, &wr, &bad), "ibv_post_send");
+	check(!(errno = ibv_post_send(qp, &wr, &bad)), "ibv_post_send");
 }
 
 /* A mistake on purpose: the completion comes in the pause, and nothing polls before sleeping. */
@@ -230,7 +231,7 @@ static void sleep_at_once(void)
 	void *context;
 
 	sleep(1);
-	check(!ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
+	check(!(errno = ibv_req_notify_cq(cq, 0)), "ibv_req_notify_cq");
 	check(!ibv_get_cq_event(channel, &which, &context), "ibv_get_cq_event");
 	ibv_ack_cq_events(which, 1);
 }
@@ -248,7 +249,7 @@ static void wait_for(const char *what)
 	if (broken("poll"))
 		sleep_at_once();
 	while ((found = ibv_poll_cq(cq, 1, &wc)) == 0) {
-		check(!ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
+		check(!(errno = ibv_req_notify_cq(cq, 0)), "ibv_req_notify_cq");
 		/* A completion that came before the request makes no event: look again. */
 		if ((found = ibv_poll_cq(cq, 1, &wc)) != 0)
 			break;

@@ -4,6 +4,7 @@
  *     cc -Wall -o shared shared.c -lrdmacm -libverbs
  *     shared CLIENTS     serves this many clients, and ends
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
@@ -36,7 +37,7 @@ static void post(int i)
 	struct ibv_sge sge = { (uintptr_t)buffers[i], SIZE, mr->lkey };
 	struct ibv_recv_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1 }, *bad;
 
-	check(!ibv_post_srq_recv(srq, &wr, &bad), "ibv_post_srq_recv");
+	check(!(errno = ibv_post_srq_recv(srq, &wr, &bad)), "ibv_post_srq_recv");
 }
 
 /* Asks for one event: when fewer than LOW receives are left. */
@@ -44,7 +45,7 @@ static void arm(void)
 {
 	struct ibv_srq_attr attr = { .srq_limit = LOW };
 
-	check(!ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT), "ibv_modify_srq");
+	check(!(errno = ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT)), "ibv_modify_srq");
 }
 
 /* With the first client the device is known. */
@@ -113,7 +114,7 @@ static void handle_messages(void)
 
 	check(!ibv_get_cq_event(completions, &which, &unused), "ibv_get_cq_event");
 	ibv_ack_cq_events(which, 1);
-	check(!ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
+	check(!(errno = ibv_req_notify_cq(cq, 0)), "ibv_req_notify_cq");
 	while (ibv_poll_cq(cq, 1, &wc) > 0) {
 		if (wc.status != IBV_WC_SUCCESS)
 			continue;
