@@ -122,8 +122,9 @@ fn stage(docs: &Path, language: &str, to: &Path) -> Result<()> {
         let (from, to) = (docs.join(file), to.join(place));
         if file.extension().is_some_and(|ext| ext == "md") {
             let mut text = rewritten(&read(&from)?, file, language);
-            if file.ends_with("SUMMARY.md") {
-                text = with_decisions(&text, docs, language)?;
+            // Decisions are in English only.
+            if file.ends_with("SUMMARY.md") && language == "en" {
+                text = with_decisions(&text, docs)?;
             }
             write(&to, &text)?;
         } else {
@@ -153,10 +154,10 @@ fn place(file: &Path, language: &str) -> Option<PathBuf> {
 }
 
 /// The table of contents with the decisions below their index, which lists them.
-fn with_decisions(summary: &str, docs: &Path, language: &str) -> Result<String> {
+fn with_decisions(summary: &str, docs: &Path) -> Result<String> {
     const INDEX: &str = "(project/decisions/index.md)";
     let index = Path::new("en/project/decisions/README.md");
-    let list = rewritten(&read(&docs.join(index))?, index, language);
+    let list = rewritten(&read(&docs.join(index))?, index, "en");
     let mut out = String::new();
     for line in summary.lines() {
         out += line;
