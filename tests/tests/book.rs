@@ -61,9 +61,12 @@ fn script(blocks: &[Block]) -> String {
     let before = format!(
         "set +e; PATH=$(dirname $RXE):$PATH; export COLUMNS=80 LC_ALL=C.UTF-8 RXE_ACK_TIMEOUT=16
          export CARGO_NET_OFFLINE=true CARGO_BUILD_BUILD_DIR='{}'; unset CARGO_TARGET_DIR
+         export PYTHONPATH={}/python PYTEST_PLUGINS=rxe.pytest_plugin PYTHONDONTWRITEBYTECODE=1
+         export PYTEST_DEBUG_TEMPROOT=$PWD
          ip link set veth0 down; ip link set veth0 name eth0; ip link set eth0 up
          listeners() {{ ss -Htln | wc -l; }}\n",
-        built.display()
+        built.display(),
+        checkout.display()
     );
     before + &book::script(blocks, None).replace("~/rxe", &checkout.to_string_lossy())
 }

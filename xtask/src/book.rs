@@ -1,8 +1,8 @@
 //! The commands on pages: how they are marked, the script that runs them, and what is wrong with what they
 //! print.
 //!
-//! A block that starts with ```` ```sh run=NAME ```` is run, and one of `python` by pytest, in the order of
-//! the page. `server` runs in the background until the page's next `client` has ended; all other names run at
+//! A block that starts with ```` ```sh run=NAME ```` is run, and one of `python`, by pytest if it has a test,
+//! in the order of the page. `server` runs in the background until the page's next `client` has ended; all other names run at
 //! once. The word `fails` says that the exit code is not 0. A `text` block after it is what it prints: `…`
 //! stands for any text, all numbers are equal, and lines may be broken anywhere. MiB of perftest may be MB, as
 //! its older versions write.
@@ -121,7 +121,10 @@ pub fn script(blocks: &[Block], clean: Option<&str>) -> String {
         };
         // pytest takes no other names of files.
         let (file, command) = match block.language() {
-            "python" => (format!("block_{i}_test.py"), "/usr/bin/python3 -m pytest -q"),
+            "python" if text.contains("def test_") => {
+                (format!("block_{i}_test.py"), "/usr/bin/python3 -m pytest -q")
+            }
+            "python" => (format!("block_{i}.py"), "/usr/bin/python3"),
             _ => (format!("block.{i}"), "sh -e"),
         };
         let _ = writeln!(out, "cat > {file} <<'END'\n{text}END");
@@ -151,7 +154,8 @@ pub fn wrong(blocks: &[Block], clean: bool, printed: &str) -> String {
     let mut wrong = String::new();
     let expected = blocks.iter().filter(|block| block.role(clean).is_some()).count();
     let mut count = 0;
-    for part in printed.split("=== ").skip(1) {
+    // pytest prints lines that begin with more of these signs.
+    for part in format!("\n{printed}").split("\n=== ").skip(1) {
         let (head, said) = part.split_once('\n').unwrap_or((part, ""));
         let Some((index, code)) = head.split_once(' ') else { continue };
         let Some((index, block)) =

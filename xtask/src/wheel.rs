@@ -28,6 +28,17 @@ pub const NUMPY: &str = "numpy==2.4.6";
 /// An event loop for Python. InfiniStore aborts with that of later versions, whose libuv differs from its own.
 pub const UVLOOP: &str = "uvloop==0.21.0";
 
+/// The test runner for Python.
+pub const PYTEST: &str = "pytest==9.2.0";
+/// Checks wheels for an index, as before an upload. With it, what indexes show descriptions with.
+pub const TWINE: &str = "twine==7.0.0 readme_renderer[md]==46.0";
+/// Says which systems the libraries in a wheel run on.
+pub const AUDITWHEEL: &str = "auditwheel==6.8.2";
+/// A type checker.
+pub const MYPY: &str = "mypy==2.4.1";
+/// Another installer.
+pub const UV: &str = "uv==0.13.9";
+
 /// The directory of an unpacked wheel, which is fetched if it is not there. It is kept for the next run.
 ///
 /// # Errors
@@ -49,21 +60,49 @@ pub fn fetch(requirement: &str) -> Result<PathBuf> {
     Ok(wheel)
 }
 
-fn download(requirement: &str, to: &Path) -> Result<PathBuf> {
+/// The directory with all modules of these requirements and of what they need. It is kept for the next run.
+///
+/// # Errors
+/// As [`fetch`].
+pub fn modules(requirements: &str) -> Result<PathBuf> {
+    let version = said(run(Command::new(python()?).arg("--version"))?.stdout);
+    let name = format!("{requirements} modules {version}").trim().replace([' ', '.'], "-");
+    let done = cache()?.join("wheels").join(name);
+    kept(&done, |scratch| {
+        let mut install = pip("install")?;
+        let out = run(install.arg("--target").arg(scratch).args(requirements.split(' ')))?;
+        match out.status.success() {
+            true => Ok(scratch.to_owned()),
+            false => Err(no_answer(requirements, out)),
+        }
+    })?;
+    Ok(done)
+}
+
+/// A command of pip, which only takes wheels and soon knows where there is no way to PyPI.
+fn pip(command: &str) -> Result<Command> {
     let mut pip = Command::new("timeout");
     pip.arg("600").arg(python()?).args(["-m", "pip", "--disable-pip-version-check", "--quiet"]);
-    // Where there is no way to PyPI, that is known soon.
-    pip.args(["download", "--retries", "1", "--timeout", "15"]);
-    pip.args(["--no-deps", "--only-binary", ":all:", "--dest"]).arg(to).arg(requirement);
-    let out = run(&mut pip)?;
+    pip.args([command, "--retries", "1", "--timeout", "15", "--only-binary", ":all:"]);
+    Ok(pip)
+}
+
+fn download(requirement: &str, to: &Path) -> Result<PathBuf> {
+    let mut download = pip("download")?;
+    let out = run(download.args(["--no-deps", "--dest"]).arg(to).arg(requirement))?;
     let file = fs::read_dir(to).ok().and_then(|mut files| files.next()).and_then(|file| file.ok());
-    if let (true, Some(file)) = (out.status.success(), file) {
-        return Ok(file.path());
+    match (out.status.success(), file) {
+        (true, Some(file)) => Ok(file.path()),
+        _ => Err(no_answer(requirement, out)),
     }
+}
+
+/// That pip has not fetched something, and why.
+fn no_answer(requirement: &str, out: Output) -> Error {
     let said = said(out.stderr);
     let why = said.lines().rfind(|line| line.contains("ERROR")).or(said.lines().last());
     let why = why.unwrap_or("no answer in time");
-    Err(Error::Missing(format!("{requirement} cannot be fetched: {why}")))
+    Error::Missing(format!("{requirement} cannot be fetched: {why}"))
 }
 
 /// Python's interpreter, with pip.

@@ -237,6 +237,7 @@ impl Made {
             (format!("{name}.tar.gz"), archive(&tree)?),
             (format!("{name}-debug.tar.gz"), archive(&debug)?),
             (format!("rxe-{VERSION}-{}.oci.tar", arch.debian), image),
+            dist::wheel(&tree, what.source, arch, glibc)?,
         ];
         for (package, tree) in [(RXE, tree), (DEBUG, debug)] {
             let name = format!("{}_{VERSION}_{}.deb", package.name, arch.debian);

@@ -3,9 +3,10 @@
 use super::checkout;
 use super::stages::cargo;
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use xtask::dist::{self, Arch};
+use xtask::dist::{self, Arch, Tree};
 use xtask::libs;
 use xtask::vm::{Error, Result};
 
@@ -15,12 +16,44 @@ pub(crate) struct Args {
     /// The directory with `bin`, `lib` and `share` [default: ~/.local]
     #[arg(long, value_name = "DIRECTORY")]
     prefix: Option<PathBuf>,
+    /// Install nothing: only write a wheel into this directory, which is how `pip install .` builds
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "prefix")]
+    wheel: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(dir) = &args.wheel {
+        return wheel(dir);
+    }
     let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".local"));
     let prefix = args.prefix.clone().or_else(home);
     let prefix = prefix.ok_or_else(|| Error::Failed("HOME is not set: name a --prefix".into()))?;
+    let (tree, _) = built()?;
+    tree.install(&prefix)?;
+    let programs = prefix.join("bin");
+    println!("installed {}", programs.join("rxe").display());
+    let path = env::var_os("PATH").unwrap_or_default();
+    if !env::split_paths(&path).any(|dir| dir == programs) {
+        println!("PATH lacks its directory: export PATH=\"{}:$PATH\"", programs.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a wheel for this machine into a directory.
+fn wheel(dir: &Path) -> Result<ExitCode> {
+    let (mut tree, arch) = built()?;
+    let root = checkout::root()?;
+    tree.file("share/doc/rxe/copyright", dist::licences(&root)?);
+    dist::split(&mut tree, arch)?;
+    let (name, bytes) = dist::wheel(&tree, &root, arch, dist::glibc(&tree)?)?;
+    let path = dir.join(name);
+    fs::write(&path, bytes).map_err(|e| Error::Failed(format!("{}: {e}", path.display())))?;
+    println!("wrote {}", path.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds all that is installed, for this machine.
+fn built() -> Result<(Tree, &'static Arch)> {
     let root = checkout::root()?;
     let mut build = cargo();
     build.args(["build", "--release", "--locked", "--package", "rxe-cli", "--package"]);
@@ -33,14 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         println!("without the libraries for programs that load libibverbs by themselves: {why}");
     }
     let arch = Arch::own().map_err(|e| Error::Failed(format!("packages are for {e}")))?;
-    dist::files(&bin, &root, arch, None)?.install(&prefix)?;
-    let programs = prefix.join("bin");
-    println!("installed {}", programs.join("rxe").display());
-    let path = env::var_os("PATH").unwrap_or_default();
-    if !env::split_paths(&path).any(|dir| dir == programs) {
-        println!("PATH lacks its directory: export PATH=\"{}:$PATH\"", programs.display());
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok((dist::files(&bin, &root, arch, None)?, arch))
 }
 
 /// Where cargo put what it built.

@@ -1,7 +1,7 @@
 //! `cargo xtask dist` and `cargo xtask install`: what a user gets who has no checkout.
 //!
 //! [`build`] compiles, [`files`] collects everything that is installed in one [`Tree`], and the
-//! archive, the Debian package and the image are made of that tree. Nothing in them depends on the
+//! archive, the Debian package, the wheel and the image are made of that tree. Nothing in them depends on the
 //! time or on the directory they were made in.
 
 pub mod arch;
@@ -19,6 +19,7 @@ mod roots;
 mod sysroot;
 mod systems;
 mod tree;
+mod wheel;
 
 pub use arch::Arch;
 pub use build::{Build, build};
@@ -34,6 +35,7 @@ pub use roots::{blocks, check, check_image, check_source, checkout_commands, com
 pub use sysroot::{GLIBC, sysroot};
 pub use systems::{RELEASES, RUST_ON, Rust};
 pub use tree::{Tree, gzip};
+pub use wheel::wheel;
 
 /// The version of all crates of the workspace.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
