@@ -1,6 +1,6 @@
 //! Measures what messages between processes of one host reach on this machine without a protocol: copied
-//! twice through the ring, once into memory that both have mapped, and once by the system
-//! (`process_vm_writev`). Beside their latency, a bare ping-pong through the ring.
+//! twice through the ring, and once into memory that both have mapped. Beside their latency, a bare ping-pong
+//! through the ring.
 //!
 //! ```text
 //! copies [BYTES [WAY]]    messages of BYTES (65536), a second in each way, then a ping-pong of 8 bytes
@@ -12,14 +12,12 @@
 
 use std::error::Error;
 use std::fs::File;
-use std::io::{BufRead, BufReader, IoSlice};
+use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::slice;
 use std::time::{Duration, Instant};
 
-use nix::sys::uio::{RemoteIoVec, process_vm_writev};
-use nix::unistd::Pid;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -65,12 +63,11 @@ fn measure(bytes: usize, way: &str) -> Result<(), Box<dyn Error>> {
     let mut line = String::new();
     BufReader::new(other.stdout.take().ok_or("no output")?).read_line(&mut line)?;
     let other_id = other.id();
-    let [ring, inbox, at] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+    let [ring, inbox] = line.split_whitespace().collect::<Vec<_>>()[..] else {
         return Err("the other end said nothing".into());
     };
     let mut back = open(&other_id.to_string(), ring)?;
     let inbox = map(&file_of(&other_id.to_string(), inbox)?)?;
-    let at: usize = at.parse()?;
 
     let message = vec![0x5a; bytes];
     let mut buf = buffer();
@@ -99,13 +96,6 @@ fn measure(bytes: usize, way: &str) -> Result<(), Box<dyn Error>> {
         inbox[..bytes].copy_from_slice(&message);
         push(out, DATA, &[0; 8])
     })?;
-    let pid = Pid::from_raw(i32::try_from(other_id)?);
-    let remote = [RemoteIoVec { base: at, len: bytes }];
-    stream("one copy, system", &mut |out| {
-        let written = process_vm_writev(pid, &[IoSlice::new(&message)], &remote)?;
-        assert_eq!(written, bytes);
-        push(out, DATA, &[0; 8])
-    })?;
 
     let what = "8 bytes one way";
     if what.contains(way) {
@@ -130,8 +120,7 @@ fn answer(pid: &str, fd: &str) -> Result<(), Box<dyn Error>> {
     let (mut back, memory) = Producer::create()?;
     let inbox = memfd_create("inbox", MemfdFlags::empty())?;
     ftruncate(&inbox, MAX_MESSAGE as u64)?;
-    let mapped = map(&inbox)?;
-    println!("{} {} {}", memory.as_raw_fd(), inbox.as_raw_fd(), mapped.as_ptr().addr());
+    println!("{} {}", memory.as_raw_fd(), inbox.as_raw_fd());
     let mut buf = buffer();
     loop {
         match pop(&mut from, &mut buf)? {

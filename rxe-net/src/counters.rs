@@ -10,8 +10,6 @@ pub struct Counters {
     pub rx_packets: u64,
     /// UDP payload bytes handed to the sink.
     pub rx_bytes: u64,
-    /// Their payload was copied once: the system took it from the memory of the process that has sent it.
-    pub rx_one_copy: u64,
     /// Lost because the receive buffer was full, as far as the system tells.
     pub rx_overflow: u64,
     /// Arrived, but not usable (truncated, not UDP, …).
@@ -47,7 +45,6 @@ impl AddAssign<Self> for Counters {
         let Self {
             rx_packets,
             rx_bytes,
-            rx_one_copy,
             rx_overflow,
             rx_unusable,
             tx_packets,
@@ -64,7 +61,6 @@ impl AddAssign<Self> for Counters {
         } = other;
         self.rx_packets += rx_packets;
         self.rx_bytes += rx_bytes;
-        self.rx_one_copy += rx_one_copy;
         self.rx_overflow += rx_overflow;
         self.rx_unusable += rx_unusable;
         self.tx_packets += tx_packets;

@@ -171,11 +171,6 @@ pub enum NetError {
         /// The name asked for.
         name: String,
     },
-    /// There is no rule of this name for when messages are copied once ([`OneCopy`](crate::OneCopy)).
-    NoSuchOneCopy {
-        /// The name asked for.
-        name: String,
-    },
     /// The backend carries no multicast.
     NoMulticast {
         /// The backend.
@@ -375,9 +370,6 @@ impl fmt::Display for NetError {
             Self::NoSuchBackend { name } => {
                 write!(f, "there is no backend {name}: choose udp, packet or xdp (or xdp:driver, \
                      xdp:generic, xdp:zerocopy)")
-            }
-            Self::NoSuchOneCopy { name } => {
-                write!(f, "one copy cannot be {name}: choose auto, always or never")
             }
             Self::NoMulticast { backend } => {
                 write!(f, "the {backend} backend carries no multicast: use udp, packet, xdp or l2")

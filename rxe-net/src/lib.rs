@@ -68,7 +68,7 @@ pub use port_owner::{process_is_stopped, process_name};
 pub use questions::Questions;
 pub use rng::Rng;
 pub use sharing::Sharing;
-pub use shm::{OneCopy, Shm};
+pub use shm::Shm;
 pub use sys::epoll::Epoll;
 pub use sys::event_fd::EventFd;
 pub use sys::exit::at_exit;

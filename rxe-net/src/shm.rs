@@ -21,7 +21,6 @@ pub mod lane;
 mod link;
 mod listeners;
 mod offers;
-mod one_copy;
 pub mod ring;
 mod send;
 #[cfg(test)]
@@ -39,7 +38,6 @@ use smallvec::SmallVec;
 
 use self::link::{Incoming, Outgoing};
 use self::listeners::Listeners;
-pub use self::one_copy::OneCopy;
 use self::ring::{Broken, MAX_RECORD};
 use self::send::LocalSend;
 use self::watched::Watched;
@@ -76,8 +74,6 @@ pub struct Shm<B> {
     own_bytes: usize,
     /// The backend inside was given packets at once, and wants to be called.
     unflushed: bool,
-    /// How long messages to and from other processes are copied.
-    one_copy: OneCopy,
     /// [`RECEIVER_TIMEOUT`].
     receiver_timeout: Duration,
     /// Made for the first ring, or the first packet to the device itself.
@@ -159,7 +155,7 @@ impl<B: Backend + Sharing> Shm<B> {
     ///
     /// # Errors
     /// The system has no descriptors or no memory left.
-    pub fn new(inner: B, addresses: &[IpAddr], one_copy: OneCopy) -> Result<Self, NetError> {
+    pub fn new(inner: B, addresses: &[IpAddr]) -> Result<Self, NetError> {
         let inners = Sharing::epoll(&inner);
         let own_epoll = inners.is_none();
         let epoll = inners.map_or_else(Epoll::new, Ok)?;
@@ -179,7 +175,6 @@ impl<B: Backend + Sharing> Shm<B> {
             own: VecDeque::new(),
             own_bytes: 0,
             unflushed: false,
-            one_copy,
             receiver_timeout: RECEIVER_TIMEOUT,
             alarm: None,
             own_signalled: false,
@@ -240,7 +235,6 @@ impl<B: Backend + Sharing> Shm<B> {
                 Ok((got, bytes)) => {
                     packets += got;
                     self.counters.rx_bytes += bytes as u64;
-                    self.counters.rx_one_copy += self.incoming[index].take_one_copy();
                 }
                 Err(Broken) => broken = Some(index),
             }
@@ -367,7 +361,6 @@ impl<B: Backend + Sharing> Backend for Shm<B> {
         Counters {
             rx_packets: wire.rx_packets + here.rx_packets,
             rx_bytes: wire.rx_bytes + here.rx_bytes,
-            rx_one_copy: wire.rx_one_copy + here.rx_one_copy,
             rx_unusable: wire.rx_unusable + here.rx_unusable,
             tx_packets: wire.tx_packets + here.tx_packets,
             tx_bytes: wire.tx_bytes + here.tx_bytes,

@@ -7,7 +7,7 @@ use std::process;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rxe_net::{BackendKind, OneCopy};
+use rxe_net::BackendKind;
 use rxe_verbs::device::Identity;
 use rxe_verbs::{AckPolicy, AckTimeout, FaultPlan, OpenOptions, SourcePortPolicy};
 
@@ -32,8 +32,6 @@ pub(crate) struct Config {
     pub(crate) shared_memory: bool,
     /// `RXE_KEEPALIVE`: whether the peers of connections are asked if they are still there.
     pub(crate) keepalive: bool,
-    /// `RXE_ONE_COPY`: when long messages between programs of this host are copied once.
-    pub(crate) one_copy: OneCopy,
     /// `RXE_GSO`: whether the system segments packets (GSO) and merges them (GRO).
     pub(crate) segmentation: bool,
     /// `RXE_PCAP`: the file to capture to; `%p` stands for the process ID.
@@ -65,7 +63,6 @@ pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
     backend: chosen("RXE_BACKEND", &BackendKind::ALL.map(|kind| (kind.name(), kind))),
     shared_memory: chosen("RXE_SHM", &[("on", true), ("off", false)]),
     keepalive: chosen("RXE_KEEPALIVE", &[("on", true), ("off", false)]),
-    one_copy: chosen("RXE_ONE_COPY", &OneCopy::ALL.map(|rule| (rule.name(), rule))),
     segmentation: chosen("RXE_GSO", &[("on", true), ("off", false)]),
     pcap: var("RXE_PCAP"),
     faults: var("RXE_FAULT").map(|text| faults(&text, var("RXE_SEED").as_deref())).transpose(),

@@ -112,7 +112,7 @@ pub use rxe_core::queue::{
 };
 pub use rxe_core::types::{AckTimeout, Gid, Key, Mtu, Psn, Qkey, Qpn, RnrTimer, Time};
 pub use rxe_net::{
-    Backend, BackendKind, FaultRule, GidEntry, GidTable, Impairments, Interface, NetError, OneCopy,
+    Backend, BackendKind, FaultRule, GidEntry, GidTable, Impairments, Interface, NetError,
     PcapHandle, PcapOptions,
 };
 

@@ -36,7 +36,7 @@ use std::path::Path;
 
 use dsl::case::Case;
 use dsl::road::{Bare, CABLE, Rings, Road, Sockets};
-use rxe_net::{NetError, OneCopy, UdpBackend, XdpMode, XdpRefusal};
+use rxe_net::{NetError, UdpBackend, XdpMode, XdpRefusal};
 use rxe_test_support::{in_bpf_namespace, in_namespace, skipped};
 use rxe_tests::shared_memory::Record;
 
@@ -72,9 +72,7 @@ fn every_case_ends_as_the_specification_demands() {
 #[test]
 fn every_case_ends_in_the_same_way_over_shared_memory() {
     for record in [Record::Whole, Record::Apart] {
-        for one_copy in [OneCopy::Never, OneCopy::Always] {
-            all_end_well(&mut Rings::new(record, one_copy));
-        }
+        all_end_well(&mut Rings::new(record));
     }
 }
 

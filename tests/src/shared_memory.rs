@@ -7,7 +7,6 @@ use rxe_core::types::{Qpn, Time};
 use rxe_core::wire::{
     Burst, Direct, DropReason, Frame, NetHeader, Opcode, Packet, Placed, TxBatch, icrc,
 };
-use rxe_net::OneCopy;
 use rxe_net::untrusted::lane::Lane;
 
 /// A ring to or from an engine.
@@ -18,7 +17,6 @@ pub struct SharedMemory {
     room: usize,
     left: usize,
     buf: Vec<u8>,
-    one_copy: OneCopy,
 }
 
 /// How a process puts a packet into the ring.
@@ -36,17 +34,17 @@ impl SharedMemory {
     ///
     /// # Panics
     /// If the system has no descriptors or no memory left.
-    pub fn new(one_copy: OneCopy) -> Self {
-        Self::with_room(usize::MAX, one_copy)
+    pub fn new() -> Self {
+        Self::with_room(usize::MAX)
     }
 
     /// One that takes so many packets between two transmissions and then says that it is full.
     ///
     /// # Panics
     /// As [`SharedMemory::new`].
-    pub fn with_room(room: usize, one_copy: OneCopy) -> Self {
-        let lane = Lane::new(one_copy).expect("a ring");
-        Self { lane, room, left: room, buf: Vec::new(), one_copy }
+    pub fn with_room(room: usize) -> Self {
+        let lane = Lane::new().expect("a ring");
+        Self { lane, room, left: room, buf: Vec::new() }
     }
 
     /// Brings packets to `take`, by way of the ring.
@@ -64,7 +62,7 @@ impl SharedMemory {
             if bytes.is_empty() {
                 // No frame is empty. As headers it stands in a record that is not, because it names its addresses.
                 self.take_out(&mut inside, take);
-                self.lane = Lane::new(self.one_copy).expect("a ring");
+                self.lane = Lane::new().expect("a ring");
             }
             while !self.put(record, &net, bytes) {
                 assert!(inside > 0, "an empty ring has room");
@@ -155,8 +153,8 @@ impl Direct for SharedMemory {
         Ok(placed)
     }
 
-    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn, kept: bool) -> usize {
-        self.lane.max_train(net, dest_qp, kept)
+    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
+        self.lane.max_train(net, dest_qp)
     }
 }
 

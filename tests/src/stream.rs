@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use rxe_core::queue::{Remote, SendOp, Sge};
 use rxe_core::types::{Key, Mtu, Psn, Time};
 use rxe_core::wire::{TxBatch, TxLimits};
-use rxe_net::OneCopy;
 use rxe_net::untrusted::lane::Lane;
 
 use crate::lone::{End, Place};
@@ -85,7 +84,7 @@ impl Stream {
         }
         let batches = [(); 2].map(|()| TxBatch::new(TxLimits::default()));
         // Which way is faster would be measured.
-        let ring = || Lane::new(OneCopy::Never).expect("a ring");
+        let ring = || Lane::new().expect("a ring");
         let rings = work.rings.then(|| [ring(), ring()]);
         Self { work, ends, batches, rings, posted: 0, received: 0, done: 0, turns: 0 }
     }

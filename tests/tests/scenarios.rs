@@ -120,11 +120,9 @@ fn kind_of(what: &str) -> String {
 }
 
 /// Reasons to drop a packet that no scenario shows.
-const NOT_SHOWN: [DropReason; 4] = [
+const NOT_SHOWN: [DropReason; 3] = [
     // It is of another protocol.
     DropReason::NotIp,
-    // On a network each packet has its payload. Between processes that may be lent.
-    DropReason::PayloadGone,
     // It takes a host with two addresses, and those of scenarios have one.
     DropReason::WrongDestination,
     // It takes parts of one READ that are asked for again at the same moment, which no requester does, or a

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use rxe_core::types::{AckTimeout, Gid, Mtu};
-use rxe_net::{BackendKind, NetError, OneCopy};
+use rxe_net::{BackendKind, NetError};
 use rxe_verbs::device::{DeviceError, DeviceInfo, PortAttr};
 use rxe_verbs::{Device, OpenOptions, SourcePortPolicy, VerbsFault};
 
@@ -26,10 +26,6 @@ pub(crate) struct WireArgs {
     /// Use the network also between processes on this host, instead of shared memory
     #[arg(long, help_heading = OWN)]
     pub(crate) no_shm: bool,
-    /// Copy long messages between processes on this host once, by the system, and not twice: always
-    /// where the system permits it, never, or where that is measured to be faster (auto)
-    #[arg(long, value_name = "auto|always|never", default_value_t, help_heading = OWN)]
-    pub(crate) one_copy: OneCopy,
     /// Hand packets to the system one by one: captures of the interface then show each of them
     #[arg(long, help_heading = OWN)]
     pub(crate) no_gso: bool,
@@ -152,7 +148,7 @@ impl WireArgs {
         }
         let mut options = OpenOptions::new(info.name()).address(ip).backend(self.backend);
         options = options.shared_memory(!self.no_shm).segmentation(!self.no_gso);
-        options = options.source_port(self.source_port).one_copy(self.one_copy);
+        options = options.source_port(self.source_port);
         if let Some(bytes) = self.recv_buffer {
             options = options.recv_buffer(usize::try_from(bytes).unwrap_or(usize::MAX));
         }

@@ -1,15 +1,12 @@
 //! Packets that go through memory instead of a batch ([`Direct`]): the same packets, with the same effect.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
-use crate::mem::{AccessError, Buffer, Lender, Source, Span, Token, WritableSpan};
+use crate::mem::{AccessError, Buffer, Source};
 use crate::qp::{QpCap, QpType};
 use crate::queue::{CompletionOp, SendOp, Status};
 use crate::testing::{Pair, Side, attributes};
 use crate::types::{Qpn, Time};
 use crate::wire::{
-    Apart, Direct, DropReason, Frame, Held, NetHeader, Packet, Placed, TxBatch, TxLimits, icrc,
+    Apart, Direct, DropReason, Frame, NetHeader, Packet, Placed, TxBatch, TxLimits, icrc,
 };
 
 /// Memory with room for so many records at a time.
@@ -18,44 +15,7 @@ pub(super) struct Lane {
     pub(super) room: usize,
     /// Bytes of payload that a train has at most.
     pub(super) train: usize,
-    /// Less than that, if it has to be copied: then the receiver reads no more pieces than 8 by itself.
-    pub(super) most: Option<usize>,
-    /// The receiver reads what it may by itself.
-    pub(super) lends: bool,
     pub(super) records: Vec<Record>,
-}
-
-/// Memory that the receiver reads by itself, like another process, and the tokens that say whether it may.
-#[derive(Debug)]
-pub(super) struct Lent {
-    pieces: Vec<(u64, usize)>,
-    pub(super) tokens: Vec<Token>,
-}
-
-/// This process's memory at an address, by way of the system.
-fn at(addr: u64, len: usize) -> Result<Vec<u8>, AccessError> {
-    let mut bytes = vec![0; len];
-    let read = File::open("/proc/self/mem").unwrap().read_exact_at(&mut bytes, addr);
-    read.map(|()| bytes).map_err(|_| AccessError::OutOfBounds)
-}
-
-impl Lender for Lent {
-    fn len(&self) -> usize {
-        self.pieces.iter().map(|piece| piece.1).sum()
-    }
-
-    fn read(&self, to: &[WritableSpan<'_>]) -> Result<(), AccessError> {
-        let mut bytes = Vec::new();
-        for &(addr, len) in &self.pieces {
-            bytes.extend(at(addr, len)?);
-        }
-        for token in &self.tokens {
-            if at(token.addr, 8)? != token.value.to_ne_bytes() {
-                return Err(AccessError::OutOfBounds);
-            }
-        }
-        Source::Bytes(&bytes).write_to(to)
-    }
 }
 
 /// A packet or a train.
@@ -64,15 +24,10 @@ pub(super) struct Record {
     pub(super) head: Vec<u8>,
     pub(super) payload: Buffer,
     pub(super) count: u16,
-    /// Set if there is no payload, but where it is.
-    pub(super) lent: Option<Lent>,
 }
 
 impl Record {
     pub(super) fn apart(&self) -> Apart<'_> {
-        if let Some(lent) = &self.lent {
-            return Apart::held(&self.head, Held::There(lent), self.count).unwrap();
-        }
         let payload = self.payload.span(0, self.payload.len() as u64).unwrap();
         Apart::train(&self.head, *payload, self.count).unwrap()
     }
@@ -90,30 +45,14 @@ impl Direct for Lane {
         if self.records.len() == self.room {
             return Ok(Placed::NoRoom);
         }
-        let (net, head, mut payload, mut lent) = (*net, head.to_vec(), Buffer::zeroed(0), None);
-        match source {
-            Source::Kept(spans, tokens)
-                if self.lends && self.most.is_none_or(|_| spans.len() <= 8) =>
-            {
-                assert!(count > 1 && !tokens.is_empty());
-                let place = |span: &Span<'_>| (span.as_ptr().addr().get() as u64, span.len());
-                let pieces = spans.iter().map(place).collect();
-                lent = Some(Lent { pieces, tokens: tokens.to_vec() });
-            }
-            _ if self.most.is_some_and(|most| source.len() > most) => {
-                return Ok(Placed::Elsewhere);
-            }
-            _ => {
-                payload = Buffer::zeroed(source.len());
-                source.write_to(&[payload.span(0, source.len() as u64).unwrap()])?;
-            }
-        }
-        self.records.push(Record { net, head, payload, count, lent });
+        let (net, head, payload) = (*net, head.to_vec(), Buffer::zeroed(source.len()));
+        source.write_to(&[payload.span(0, source.len() as u64).unwrap()])?;
+        self.records.push(Record { net, head, payload, count });
         Ok(Placed::Sent)
     }
 
-    fn max_train(&mut self, _: &NetHeader, _: Qpn, kept: bool) -> usize {
-        if kept { self.train } else { self.most.unwrap_or(self.train) }
+    fn max_train(&mut self, _: &NetHeader, _: Qpn) -> usize {
+        self.train
     }
 }
 

@@ -16,8 +16,6 @@
 #[cfg(test)]
 mod direct_tests;
 mod gsi;
-#[cfg(test)]
-mod lent_tests;
 mod list;
 mod peers;
 mod ready;

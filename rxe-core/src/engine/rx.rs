@@ -170,24 +170,14 @@ impl Arrival<'_> {
         if qp.receive_train(&mut self.ctx(events), self.net, self.packet) {
             return;
         }
-        let needs_payload = qp.may_take(self.packet);
-        let mut one_by_one = |train: &Apart<'_>| {
-            for one in train.packets() {
-                let Ok(packet) = Packet::parse_apart(&one) else { continue };
-                let psn = Some(packet.psn());
-                events.psn = psn;
-                if let Err(reason) = (Arrival { packet: &packet, ..*self }).deliver(qp, events) {
-                    let qpn = Some(packet.dest_qp());
-                    events.emit(Event::Dropped { reason, qpn, psn });
-                }
+        for one in train.packets() {
+            let Ok(packet) = Packet::parse_apart(&one) else { continue };
+            let psn = Some(packet.psn());
+            events.psn = psn;
+            if let Err(reason) = (Arrival { packet: &packet, ..*self }).deliver(qp, events) {
+                let qpn = Some(packet.dest_qp());
+                events.emit(Event::Dropped { reason, qpn, psn });
             }
-        };
-        if !needs_payload {
-            // It may be the sender's again already, as that of a duplicate.
-            one_by_one(&train.without_payload());
-        } else if train.with_payload_here(one_by_one).is_err() {
-            self.drop_all(DropReason::PayloadGone, events);
-            qp.miss(&mut self.ctx(events), self.packet);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::qp::{AttrMask, QpAttr, QpCap, QpState, QpType};
 use crate::queue::{Completion, SendFlags, SendOp};
 use crate::testing::{Pair, Side, attributes, causes};
 use crate::types::{AckTimeout, Mtu, Time};
-use crate::wire::{Apart, Frame, TxBatch, TxLimits};
+use crate::wire::{Frame, TxBatch, TxLimits};
 
 /// What becomes of a record on its way.
 #[derive(Clone, Copy, Debug)]
@@ -128,8 +128,6 @@ pub(super) enum How {
     /// As their packets.
     Apart,
     Together,
-    /// With the payload in the sender's memory, where it may be.
-    Lent,
 }
 
 /// Hands a train over as it is, or its packets.
@@ -153,8 +151,7 @@ fn carry(
 ) -> (Vec<Sent>, usize) {
     // Larger than the window.
     let mut batch = TxBatch::new(TxLimits { batch_bytes: 1 << 20, ..TxLimits::default() });
-    let (room, lends) = (usize::MAX, how == How::Lent);
-    let mut lane = Lane { room, train: case.train, lends, ..Lane::default() };
+    let mut lane = Lane { room: usize::MAX, train: case.train, ..Lane::default() };
     from.engine.poll_transmit_with(now, &mut batch, Some(&mut lane));
     assert!(batch.is_empty(), "there is always room");
     let (mut all, mut trains) = (Vec::new(), 0);
@@ -172,12 +169,9 @@ fn carry(
             Fate::IsLost => continue,
             Fate::ArrivesTwice => hand_over(to, now, record, how),
             Fate::ArrivesInPartBefore(count) => {
-                let some = |train: &Apart<'_>| {
-                    let some: Vec<_> = train.packets().take(count).collect();
-                    let frame = Frame { apart: &some, ..Frame::single(record.net, &[]) };
-                    to.engine.handle_frame(now, &frame);
-                };
-                record.apart().with_payload_here(some).unwrap();
+                let some: Vec<_> = record.apart().packets().take(count).collect();
+                let frame = Frame { apart: &some, ..Frame::single(record.net, &[]) };
+                to.engine.handle_frame(now, &frame);
             }
             Fate::MeetsNoMemory => {
                 to.memory.deregister(to.key);
@@ -189,12 +183,7 @@ fn carry(
             Fate::IsAnother { count, len } => {
                 let payload = Buffer::zeroed(usize::from(count) * len);
                 let head = record.head.clone();
-                hand_over(
-                    to,
-                    now,
-                    &Record { net: record.net, head, payload, count, lent: None },
-                    how,
-                );
+                hand_over(to, now, &Record { net: record.net, head, payload, count }, how);
                 continue;
             }
             Fate::HasOtherOpcode(opcode) => record.head[0] = record.head[0] & 0xe0 | opcode,
@@ -280,16 +269,14 @@ proptest! {
     #[test]
     fn a_train_has_the_effect_of_its_packets(case in case()) {
         let (packets, outcome, _) = play(&case, How::Apart);
-        for how in [How::Together, How::Lent] {
-            let (same_packets, same_outcome, _) = play(&case, how);
-            prop_assert!(packets == same_packets, "the packets of both sides are the same");
-            for (side, (should_be, is)) in outcome.iter().zip(&same_outcome).enumerate() {
-                prop_assert_eq!(&is.0, &should_be.0, "counters of side {}, {:?}", side, how);
-                prop_assert_eq!(&is.1, &should_be.1, "completions of side {}, {:?}", side, how);
-                prop_assert!(is.2 == should_be.2, "memory of side {}, {:?}", side, how);
-                prop_assert_eq!(&is.3, &should_be.3, "events of side {}, {:?}", side, how);
-                prop_assert_eq!(is.4, should_be.4, "receives of side {}, {:?}", side, how);
-            }
+        let (same_packets, same_outcome, _) = play(&case, How::Together);
+        prop_assert!(packets == same_packets, "the packets of both sides are the same");
+        for (side, (should_be, is)) in outcome.iter().zip(&same_outcome).enumerate() {
+            prop_assert_eq!(&is.0, &should_be.0, "counters of side {}", side);
+            prop_assert_eq!(&is.1, &should_be.1, "completions of side {}", side);
+            prop_assert!(is.2 == should_be.2, "memory of side {}", side);
+            prop_assert_eq!(&is.3, &should_be.3, "events of side {}", side);
+            prop_assert_eq!(is.4, should_be.4, "receives of side {}", side);
         }
     }
 }

@@ -393,16 +393,8 @@ unsafe impl Send for Allocation {}
 // SAFETY: nothing is done through a shared reference.
 unsafe impl Sync for Allocation {}
 
-#[cfg(test)]
-std::thread_local! {
-    /// Called when this thread frees an allocation.
-    pub(super) static FREES: std::cell::Cell<Option<fn()>> = const { std::cell::Cell::new(None) };
-}
-
 impl Drop for Allocation {
     fn drop(&mut self) {
-        #[cfg(test)]
-        FREES.get().into_iter().for_each(|told| told());
         // SAFETY: allocated in `zeroed` with this layout, freed once.
         unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
     }

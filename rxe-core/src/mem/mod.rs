@@ -17,7 +17,6 @@ mod access;
 ))]
 mod copy;
 mod guarded;
-mod lent;
 mod rights;
 mod sge;
 mod source;
@@ -28,14 +27,11 @@ mod window;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 pub use crate::types::{Access, AccessError, FaultCause, MemoryFault};
 pub use access::{Buffer, Span, WritableSpan};
 pub use guarded::{load as load_shared, recovery, store as store_shared};
-pub(crate) use lent::fetch;
-pub use lent::{Lender, Token, Validity};
 pub use sge::{Sge, SgeList};
 pub(crate) use sge::{Spans, append_spans, write_spans};
 pub use source::Source;
@@ -71,15 +67,6 @@ struct Region {
     /// How many windows are bound to it. It is negative for a moment if one thread binds a window
     /// and another unbinds it.
     windows: AtomicIsize,
-    /// Until when other processes may read it by themselves. Made when the first is to.
-    validity: OnceLock<Validity>,
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // Before its memory is freed, if it owns that.
-        self.validity.get().into_iter().for_each(Validity::end);
-    }
 }
 
 /// Regions and windows by the upper 24 bits of their keys. The lower 8 bits of a window's key change
@@ -125,10 +112,10 @@ impl Memory {
         access: Access,
         random: impl FnMut() -> u32,
     ) -> Result<Key, AccessError> {
-        let (windows, validity) = (AtomicIsize::new(0), OnceLock::new());
+        let windows = AtomicIsize::new(0);
         let buffer = buffer.promised_for(access);
         let key = Key::default();
-        let mut region = Region { key, pd, access, start, buffer, windows, validity };
+        let mut region = Region { key, pd, access, start, buffer, windows };
         region.check()?;
         let mut table = self.table.write();
         let key = free_key(&table, random);
@@ -165,7 +152,6 @@ impl Memory {
             start,
             buffer: buffer.promised_for(access),
             windows: AtomicIsize::new(0),
-            validity: OnceLock::new(),
         };
         new.check().map_err(VerbsError::Registration)?;
         *region = new;
@@ -173,8 +159,7 @@ impl Memory {
     }
 
     /// Removes the region. Waits for running copies; afterwards the engine does not touch the memory
-    /// any more, and what another process still reads there by itself ([`Validity`]) it does not use.
-    /// Windows bound to it give no access any more. Returns whether there was such a region.
+    /// any more. Windows bound to it give no access any more. Returns whether there was such a region.
     pub fn deregister(&self, key: Key) -> bool {
         let mut table = self.table.write();
         let known = matches!(table.get(&index(key)), Some(Entry::Region(r)) if r.key == key);
@@ -375,12 +360,6 @@ impl MemoryGuard<'_> {
     ) -> Result<WritableSpan<'_>, AccessError> {
         let (region, at) = self.resolve(pd, qpn, rkey, addr, len, need)?;
         region.writable(at, len)
-    }
-
-    /// What another process may know by that it may still read the region with this key. `None` for a window,
-    /// which may be unbound from its region at any time.
-    pub(crate) fn token(&self, key: Key) -> Option<Token> {
-        Some(self.region(key)?.validity.get_or_init(Validity::new).token())
     }
 
     /// The region of `pd` that has this key and allows all of `need`.

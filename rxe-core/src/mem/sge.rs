@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Access, AccessError, MemoryGuard, PdId, Span, Token, WritableSpan};
+use super::{Access, AccessError, MemoryGuard, PdId, Span, WritableSpan};
 use crate::types::Key;
 
 /// A scatter/gather element: bytes of one registered region.
@@ -21,9 +21,6 @@ pub type SgeList = SmallVec<[Sge; 2]>;
 
 /// The pieces of registered memory that hold some bytes of a message, in order.
 pub(crate) type Spans<S> = SmallVec<[S; 2]>;
-
-/// That of a queue pair, and those of the regions that a message is in: mostly one.
-pub(crate) type Tokens = SmallVec<[Token; 2]>;
 
 impl MemoryGuard<'_> {
     /// Checks that every element of the list may be used for `need`. Empty elements need no valid
@@ -64,28 +61,6 @@ impl MemoryGuard<'_> {
             Ok(())
         })?;
         Ok(spans)
-    }
-
-    /// What another process may know by that it may still read what [`MemoryGuard::gather`] gives: `first`, and
-    /// a token of each region. `None` if there is no such region.
-    pub(crate) fn tokens(
-        &self,
-        first: Token,
-        list: &[Sge],
-        offset: u64,
-        len: usize,
-    ) -> Option<Tokens> {
-        let mut tokens = Tokens::new();
-        tokens.push(first);
-        for_each_piece(list, offset, len, |key, _, _| {
-            let token = self.token(key).ok_or(AccessError::UnknownKey)?;
-            if !tokens.contains(&token) {
-                tokens.push(token);
-            }
-            Ok(())
-        })
-        .ok()?;
-        Some(tokens)
     }
 
     /// As [`MemoryGuard::gather`], for writing.

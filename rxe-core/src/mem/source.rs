@@ -1,7 +1,6 @@
-//! Where the payload of a packet comes from: private bytes, pieces of memory that others may write, or the
-//! memory of another process.
+//! Where the payload of a packet comes from: private bytes, or pieces of memory that others may write.
 
-use super::{AccessError, Lender, Span, Token, WritableSpan, append_spans, fetch, write_spans};
+use super::{AccessError, Span, WritableSpan, append_spans, write_spans};
 
 /// The bytes of a payload, in order.
 #[derive(Clone, Copy, Debug)]
@@ -11,13 +10,6 @@ pub enum Source<'a> {
     /// Pieces of registered memory, or of memory shared with another process. Their bytes may change at any
     /// time, so each is read once.
     Spans(&'a [Span<'a>]),
-    /// The same, of memory that keeps its bytes for as long as all of these tokens are valid: the receiver
-    /// may read them by itself.
-    Kept(&'a [Span<'a>], &'a [Token]),
-    /// Bytes that are still in the memory of another process.
-    Lent(&'a dyn Lender),
-    /// So many bytes of a packet that is not executed: they cannot be read.
-    Nowhere(usize),
 }
 
 impl Source<'_> {
@@ -27,9 +19,7 @@ impl Source<'_> {
         match self {
             Self::Bytes(bytes) => bytes.len(),
             Self::Spans([span]) => span.len(),
-            Self::Spans(spans) | Self::Kept(spans, _) => spans.iter().map(Span::len).sum(),
-            Self::Lent(lender) => lender.len(),
-            Self::Nowhere(len) => *len,
+            Self::Spans(spans) => spans.iter().map(Span::len).sum(),
         }
     }
 
@@ -56,8 +46,7 @@ impl Source<'_> {
     /// Copies all bytes to `out`, which is as long.
     ///
     /// # Errors
-    /// Some of the memory is not mapped or not lent any more, or `out` has another length. Some of the bytes
-    /// may have been written.
+    /// Some of the memory is not mapped, or `out` has another length. Some of the bytes may have been written.
     #[inline]
     pub fn read_to(&self, out: &mut [u8]) -> Result<(), AccessError> {
         if out.len() != self.len() {
@@ -65,9 +54,7 @@ impl Source<'_> {
         }
         match self {
             Self::Bytes(all) => out.copy_from_slice(all),
-            Self::Lent(lender) => return read_lent(*lender, out),
-            Self::Nowhere(_) => return Err(AccessError::OutOfBounds),
-            Self::Spans(spans) | Self::Kept(spans, _) => {
+            Self::Spans(spans) => {
                 let mut rest = out;
                 for span in *spans {
                     let (head, tail) = rest.split_at_mut(span.len());
@@ -82,7 +69,7 @@ impl Source<'_> {
     /// Appends all bytes to `out`.
     ///
     /// # Errors
-    /// Some of the memory is not mapped or not lent any more.
+    /// Some of the memory is not mapped.
     #[inline]
     pub fn append_to(&self, out: &mut Vec<u8>) -> Result<(), AccessError> {
         match self {
@@ -90,46 +77,21 @@ impl Source<'_> {
                 out.extend_from_slice(bytes);
                 Ok(())
             }
-            Self::Spans(spans) | Self::Kept(spans, _) => append_spans(spans, out),
-            Self::Lent(lender) => append_lent(*lender, out),
-            Self::Nowhere(_) => Err(AccessError::OutOfBounds),
+            Self::Spans(spans) => append_spans(spans, out),
         }
     }
 
     /// Copies all bytes into the pieces, which have room for them.
     ///
     /// # Errors
-    /// Some of the memory is not mapped or not lent any more, or there is no room. Some of the bytes may have
-    /// been written.
+    /// Some of the memory is not mapped, or there is no room. Some of the bytes may have been written.
     #[inline(always)]
     pub fn write_to(&self, to: &[WritableSpan<'_>]) -> Result<(), AccessError> {
         match self {
             Self::Bytes(bytes) => write_spans(to, bytes),
-            Self::Spans(spans) | Self::Kept(spans, _) => copy_spans(spans, to),
-            Self::Lent(lender) => write_lent(*lender, to),
-            Self::Nowhere(_) => Err(AccessError::OutOfBounds),
+            Self::Spans(spans) => copy_spans(spans, to),
         }
     }
-}
-
-/// [`Source::read_to`] from another process.
-#[cold]
-fn read_lent(from: &dyn Lender, out: &mut [u8]) -> Result<(), AccessError> {
-    let all = fetch(from)?;
-    all.span(0, out.len() as u64).ok_or(AccessError::OutOfBounds)?.read(out)
-}
-
-/// [`Source::append_to`] from another process.
-#[cold]
-fn append_lent(from: &dyn Lender, out: &mut Vec<u8>) -> Result<(), AccessError> {
-    let all = fetch(from)?;
-    all.span(0, all.len() as u64).ok_or(AccessError::OutOfBounds)?.append_to(out)
-}
-
-/// [`Source::write_to`] from another process.
-#[cold]
-fn write_lent(from: &dyn Lender, to: &[WritableSpan<'_>]) -> Result<(), AccessError> {
-    from.read(to)
 }
 
 /// Copies all bytes of some pieces into others.

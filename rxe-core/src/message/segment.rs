@@ -1,6 +1,6 @@
 //! Builds one packet of a request: opcode, headers and payload. IBTA 9.4, 9.7.2.
 
-use crate::mem::{AccessError, MemoryGuard, PdId, Source, Token};
+use crate::mem::{AccessError, MemoryGuard, PdId, Source};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest};
 use crate::types::{Psn, Qpn};
 use crate::wire::{
@@ -34,8 +34,6 @@ pub(crate) struct Segment<'a> {
     len: usize,
     /// Whether it gets the ICRC that `rdma_rxe` expects of a FLUSH ([`crate::wire::icrc`]).
     kernel_icrc: bool,
-    /// Until when the program leaves the payload in its memory, as long as that stays registered.
-    kept: Option<Token>,
 }
 
 /// Packets that a message of `len` bytes takes: an empty one takes one.
@@ -125,14 +123,7 @@ impl<'a> Segment<'a> {
         let mut bth = Bth::new(opcode, dest_qp, psn);
         bth.solicited = ends && wqe.request.flags.contains(SendFlags::SOLICITED);
         let payload = &message.request.payload;
-        Self { bth, ext, payload, start, len, kernel_icrc: false, kept: None }
-    }
-
-    /// The program leaves the payload in its memory for as long as this token is valid, if there is one.
-    #[inline]
-    pub(crate) fn kept(mut self, token: Option<Token>) -> Self {
-        self.kept = token;
-        self
+        Self { bth, ext, payload, start, len, kernel_icrc: false }
     }
 
     /// If `kernel_icrc` and this is a FLUSH, gives it the ICRC that `rdma_rxe` expects.
@@ -189,12 +180,7 @@ impl<'a> Segment<'a> {
             }
             Payload::Sges(list) => {
                 let spans = mem.gather(pd, list, self.start, self.len)?;
-                // A program may deregister memory before the request is complete, and is to get it back then.
-                let tokens = self.kept.and_then(|qp| mem.tokens(qp, list, self.start, self.len));
-                match &tokens {
-                    None => f(Source::Spans(&spans)),
-                    Some(tokens) => f(Source::Kept(&spans, tokens)),
-                }
+                f(Source::Spans(&spans))
             }
         }
     }

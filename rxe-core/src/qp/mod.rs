@@ -91,12 +91,6 @@ macro_rules! view_of {
 }
 use view_of;
 
-impl Drop for Qp {
-    fn drop(&mut self) {
-        self.handle.end_validity();
-    }
-}
-
 impl Qp {
     pub(crate) fn new(handle: Arc<QpHandle>, src_port: u16) -> Self {
         let service = handle.init.service;
@@ -229,27 +223,6 @@ impl Qp {
             self.apply_outcome(ctx, result.map(drop));
         }
         taken
-    }
-
-    /// Whether one of these packets may be executed. Otherwise nobody looks at their payload.
-    pub(crate) fn may_take(&self, packet: &Packet<'_>) -> bool {
-        if packet.info().is_request {
-            self.recv.may_take(packet)
-        } else {
-            self.send.may_take(packet)
-        }
-    }
-
-    /// Packets that might be executed ([`Qp::may_take`]) have come without their payload: the first is missed,
-    /// as when another comes behind one that was lost. It need not wait for a timeout, which there may not be.
-    pub(crate) fn miss(&mut self, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
-        let view = view_of!(self, ctx);
-        let result = if packet.info().is_request {
-            self.recv.miss(&view, ctx, packet)
-        } else {
-            self.send.miss(&view, ctx, packet)
-        };
-        self.apply_outcome(ctx, result);
     }
 
     /// The shared receive queue that an XRC request names, if it is known.
@@ -435,9 +408,6 @@ impl Qp {
     }
 
     fn set_state(&mut self, state: QpState) {
-        if matches!(state, QpState::Reset | QpState::Err) {
-            self.handle.end_validity();
-        }
         self.attr.qp_state = state;
         self.attr.cur_qp_state = state;
         self.handle.set_state(state);

@@ -122,27 +122,6 @@ impl SendSide {
         }
     }
 
-    /// These responses have come without their payload.
-    pub(super) fn miss(
-        &mut self,
-        view: &QpView<'_>,
-        ctx: &mut Ctx<'_>,
-        packet: &Packet<'_>,
-    ) -> Result<(), ConnectionError> {
-        match self {
-            Self::Rc(requester) => requester.miss(view, ctx, packet),
-            Self::Uc(_) | Self::Ud(_) => Ok(()),
-        }
-    }
-
-    /// Whether one of these responses may be awaited.
-    pub(super) fn may_take(&self, packet: &Packet<'_>) -> bool {
-        match self {
-            Self::Rc(requester) => requester.may_take(packet),
-            Self::Uc(_) | Self::Ud(_) => true,
-        }
-    }
-
     /// Prefetches what sending needs besides the side itself.
     pub(super) fn prefetch(&self) {
         if let Self::Rc(requester) = self {
@@ -263,27 +242,6 @@ impl RecvSide {
             QpType::Rc | QpType::XrcSend | QpType::XrcRecv => Self::Rc(rc::Responder::new(rq_psn)),
             QpType::Uc => Self::Uc(uc::Responder::new(rq_psn)),
             QpType::Ud => Self::Ud,
-        }
-    }
-
-    /// These requests have come without their payload.
-    pub(super) fn miss(
-        &mut self,
-        view: &QpView<'_>,
-        ctx: &mut Ctx<'_>,
-        packet: &Packet<'_>,
-    ) -> Result<(), ConnectionError> {
-        match self {
-            Self::Rc(responder) => responder.miss(view, ctx, packet),
-            Self::Uc(_) | Self::Ud => Ok(()),
-        }
-    }
-
-    /// Whether one of these requests may be executed.
-    pub(super) fn may_take(&self, packet: &Packet<'_>) -> bool {
-        match self {
-            Self::Rc(responder) => responder.may_take(packet),
-            Self::Uc(_) | Self::Ud => true,
         }
     }
 

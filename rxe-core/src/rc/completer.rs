@@ -44,30 +44,6 @@ impl Requester {
         result.and_then(|()| self.reap(view, ctx))
     }
 
-    /// Whether one of these responses may be to something that waits for it.
-    pub(crate) fn may_take(&self, packet: &Packet<'_>) -> bool {
-        packet.next_psn().after(self.inflight.una()) && packet.psn().before(self.inflight.high())
-    }
-
-    /// These responses are lost with their payload: their READ is requested again.
-    pub(crate) fn miss(
-        &mut self,
-        view: &QpView<'_>,
-        ctx: &mut Ctx<'_>,
-        packet: &Packet<'_>,
-    ) -> Result<(), ConnectionError> {
-        self.blocked = false;
-        let first = packet.psn();
-        self.acknowledge(view, ctx, first)?;
-        let una = self.inflight.una();
-        let awaits = self.inflight.front_started().is_some_and(|w| w.request.op.is_answered());
-        if awaits && !una.before(first) && self.inflight.unacknowledged() > 0 {
-            self.skipped_at = Some(una);
-            self.retry_or_fail(view, ctx, RetryCause::ImpliedNak)?;
-        }
-        self.reap(view, ctx)
-    }
-
     /// Takes a train of READ data, if all of its packets are awaited and can be written; whether it has. Otherwise
     /// nothing has happened, but that some of the data may have been written: the packets can be received one
     /// by one.

@@ -2,7 +2,7 @@
 //! IBTA 9.7.2 to 9.7.4.
 
 use crate::event::{Event, FailedRequest, MemoryRange};
-use crate::mem::{AccessError, Token};
+use crate::mem::AccessError;
 use crate::queue::{SendFlags, SendOp, SendRequest, Status};
 use crate::service::{
     ConnectionError, Ctx, Drain, QpHandle, QpView, bad_memory, check_memory, complete_send,
@@ -182,7 +182,7 @@ impl Requester {
                 return sent;
             }
         }
-        u32::from(self.emit(view, ctx, batch, count, None))
+        u32::from(self.emit(view, ctx, batch, count))
     }
 
     /// Executes a request that sends nothing. It completes when all requests before it have.
@@ -213,7 +213,7 @@ impl Requester {
             _ => 1,
         };
         // First, as this is a question of each packet on every way out.
-        let most = if left < 2 { 1 } else { u32::from(ctx.max_train(view, may_lend(view))) };
+        let most = if left < 2 { 1 } else { u32::from(ctx.max_train(view)) };
         if most < 2 {
             return 1;
         }
@@ -244,8 +244,7 @@ impl Requester {
         (room > 0).then_some(1)
     }
 
-    /// As [`Requester::emit`], apart from the way of single packets. Returns how many packets were sent: a train
-    /// that the way out would only lend, and cannot, is shorter.
+    /// As [`Requester::emit`], apart from the way of single packets. Returns how many packets were sent.
     #[inline(never)]
     fn emit_train(
         &mut self,
@@ -254,18 +253,11 @@ impl Requester {
         batch: &mut TxBatch,
         count: u32,
     ) -> u32 {
-        let kept = may_lend(view).then(|| view.handle.token());
-        if self.emit(view, ctx, batch, count, kept) {
-            return count;
-        }
-        let shorter = u32::from(ctx.max_train(view, false));
-        let sent = (2..count).contains(&shorter) && self.emit(view, ctx, batch, shorter, kept);
-        if sent { shorter } else { 0 }
+        if self.emit(view, ctx, batch, count) { count } else { 0 }
     }
 
     /// Sends the next `count` PSNs: a packet, a train, or a READ request. Returns `false` if that is not possible; for
-    /// a train nothing has happened then, and its packets are to be sent one by one. `kept`: the program's memory
-    /// keeps the payload for as long as this is valid, and the receiver may read it there.
+    /// a train nothing has happened then, and its packets are to be sent one by one.
     #[inline(always)]
     fn emit(
         &mut self,
@@ -273,7 +265,6 @@ impl Requester {
         ctx: &mut Ctx<'_>,
         batch: &mut TxBatch,
         count: u32,
-        kept: Option<Token>,
     ) -> bool {
         let index = self.inflight.packet_index();
         let Some((wqe, _)) = self.inflight.current() else { return false };
@@ -289,7 +280,6 @@ impl Requester {
         let memory = (ctx.mem, view.identity.pd);
         let segment =
             Segment::new(wqe.outgoing(view), index, count).with_kernel_icrc(self.kernel_icrc);
-        let segment = segment.kept(kept);
         let packets = u16::try_from(packets).expect("a train at most");
         match segment.emit(memory, batch, ctx.direct(), view.net, ack_req, packets) {
             Ok(true) => {}
@@ -427,7 +417,6 @@ impl Requester {
         self.reap_local(view, ctx);
         let una = self.inflight.una();
         if let Some(wqe) = self.inflight.pop() {
-            view.handle.end_validity();
             let (detail, mut request) = self.describe(view, ctx, &wqe.request, status, detail);
             request.una = una;
             ctx.events.emit(Event::RequestFailed { qpn: view.qpn(), status, detail, request });
@@ -530,13 +519,6 @@ impl Requester {
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.retry.deadline()
     }
-}
-
-/// Whether the peer may read the payload by itself. If it cannot after all, that is a lost packet, so it is to be
-/// sent again.
-#[inline]
-fn may_lend(view: &QpView<'_>) -> bool {
-    view.attr.retry_cnt > 0
 }
 
 #[cfg(test)]

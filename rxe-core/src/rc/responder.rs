@@ -5,7 +5,7 @@
 
 use crate::bounds::max_responses;
 use crate::event::{Event, MemoryRange, ResponderError};
-use crate::mem::{Access, AccessError, Source, Span, Token};
+use crate::mem::{Access, AccessError, Source, Span};
 use crate::message::{Assembly, Delivered, check, packets};
 use crate::service::{ConnectionError, Ctx, QpHandle, QpView};
 use crate::types::Psn;
@@ -105,26 +105,6 @@ impl Responder {
                 self.refuse(view, ctx, error, asked(packet))
             }
         }
-    }
-
-    /// Whether one of these packets may be executed: the others are duplicates, or behind a gap.
-    pub(crate) fn may_take(&self, packet: &Packet<'_>) -> bool {
-        let (first, end) = (packet.psn(), packet.next_psn());
-        self.ending.is_none() && !first.after(self.expected) && end.after(self.expected)
-    }
-
-    /// The expected packet is among these, but their payload is lost. The NAK is that of a gap.
-    pub(crate) fn miss(
-        &mut self,
-        view: &QpView<'_>,
-        ctx: &mut Ctx<'_>,
-        packet: &Packet<'_>,
-    ) -> Result<(), ConnectionError> {
-        if !(self.refused && self.responses.take_resend()) {
-            self.dropped_to = self.expected;
-        }
-        self.note_dropped(packet.next_psn().sub(1));
-        self.refuse(view, ctx, ResponderError::SequenceGap, None)
     }
 
     /// Takes a train, if all of its packets are executed. Otherwise nothing has happened, but that some of its
@@ -442,8 +422,6 @@ impl Responder {
         budget: usize,
     ) -> (bool, Result<(), ConnectionError>) {
         let mut budget = budget;
-        // What a queue pair has lent is lost when it goes into the error state, as it does behind these responses.
-        let keeps = self.ending.is_none();
         while !batch.is_full() {
             let Some(response) = self.responses.front_mut() else { break };
             match *response {
@@ -467,19 +445,17 @@ impl Responder {
                     self.responses.pop();
                 }
                 Response::Read(_) if budget == 0 => break,
-                Response::Read(mut read) => {
-                    match send_data(view, ctx, batch, &mut read, budget, keeps) {
-                        Ok(sent) => {
-                            budget = budget.saturating_sub(sent);
-                            if read.sent == read.packets {
-                                self.responses.pop();
-                            } else {
-                                *response = Response::Read(read);
-                            }
+                Response::Read(mut read) => match send_data(view, ctx, batch, &mut read, budget) {
+                    Ok(sent) => {
+                        budget = budget.saturating_sub(sent);
+                        if read.sent == read.packets {
+                            self.responses.pop();
+                        } else {
+                            *response = Response::Read(read);
                         }
-                        Err(why) => return (true, Err(self.fail_read(view, ctx, &read, why))),
                     }
-                }
+                    Err(why) => return (true, Err(self.fail_read(view, ctx, &read, why))),
+                },
             }
         }
         let more = !self.responses.is_empty();
@@ -543,36 +519,31 @@ fn asked(packet: &Packet<'_>) -> Option<MemoryRange> {
     of_reth.or_else(|| packet.atomic().map(|a| MemoryRange { addr: a.va, len: 8, key: a.rkey }))
 }
 
-/// Sends the next packet of a READ's data, or a train of at most `budget`. `keeps`: the memory stays the peer's to
-/// read, as the queue pair is not about to go into the error state. Returns how many packets.
+/// Sends the next packet of a READ's data, or a train of at most `budget`. Returns how many packets.
 fn send_data(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
     batch: &mut TxBatch,
     read: &mut ReadResponse,
     budget: usize,
-    keeps: bool,
 ) -> Result<usize, AccessError> {
     let left = usize::try_from(read.packets - read.sent).unwrap_or(usize::MAX).min(budget);
     // First, as this is a question of each packet on every way out.
-    let lends = ctx.direct.is_some() && left > 1 && keeps;
-    let kept = if lends { ctx.mem.token(read.rkey) } else { None };
-    let train = if left > 1 { left.min(ctx.max_train(view, kept.is_some()).into()) } else { 1 };
+    let train = if left > 1 { left.min(ctx.max_train(view).into()) } else { 1 };
     // If a part of the memory may not be read, the packets before it are sent nevertheless.
-    if train > 1 && send_some(view, ctx, batch, read, train, kept) == Ok(true) {
+    if train > 1 && send_some(view, ctx, batch, read, train) == Ok(true) {
         return Ok(train);
     }
-    send_some(view, ctx, batch, read, 1, None).map(|_| 1)
+    send_some(view, ctx, batch, read, 1).map(|_| 1)
 }
 
-/// Sends `count` packets of a READ's data. `kept`: the token of its region, if the peer may read it there. Returns `false` for a train that cannot be sent as one.
+/// Sends `count` packets of a READ's data. Returns `false` for a train that cannot be sent as one.
 fn send_some(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
     batch: &mut TxBatch,
     read: &mut ReadResponse,
     count: usize,
-    kept: Option<Token>,
 ) -> Result<bool, AccessError> {
     let packets = u16::try_from(count).expect("a train at most");
     let position = Position::of_some(read.sent, packets.into(), read.packets);
@@ -582,11 +553,7 @@ fn send_some(
     let psn = read.first.add(read.sent);
     let opcode = Opcode::read_response(position).in_connected(view.service());
     let bth = Bth::new(opcode, view.attr.dest_qp_num, psn);
-    let tokens = kept.map(|region| [view.handle.token(), region]);
-    let payload = match &tokens {
-        None => Source::Spans(span.as_slice()),
-        Some(tokens) => Source::Kept(span.as_slice(), tokens),
-    };
+    let payload = Source::Spans(span.as_slice());
     let sent = batch.packets(ctx.direct(), view.net, &bth, &ext, payload, packets)?;
     if sent {
         read.sent += u32::from(packets);

@@ -2,11 +2,11 @@
 //! lock.
 
 use std::mem::offset_of;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::Receives;
 use crate::error::VerbsError;
-use crate::mem::{PdId, Token, Validity};
+use crate::mem::PdId;
 use crate::prefetch;
 use crate::queue::{
     CompletionQueue, Doorbells, Payload, RecvRequest, SendOp, SendRequest, SharedReceiveQueue,
@@ -52,8 +52,6 @@ pub struct QpHandle {
     max_message: u64,
     pub(crate) rq: Receives,
     pub(crate) sq: WorkRing<SendRequest>,
-    /// Until when other processes may read what it sends by themselves. Made when the first is to.
-    validity: OnceLock<Validity>,
 }
 
 impl QpHandle {
@@ -81,20 +79,7 @@ impl QpHandle {
             blocks_loopback: AtomicBool::new(false),
             doorbells,
             max_message,
-            validity: OnceLock::new(),
         })
-    }
-
-    /// What another process may know by that it may still read what this QP sends. For the engine that has the QP.
-    pub(crate) fn token(&self) -> Token {
-        self.validity.get_or_init(Validity::new).token()
-    }
-
-    /// The program gets its memory back: what other processes read there by themselves from now on is nothing.
-    pub(crate) fn end_validity(&self) {
-        if let Some(validity) = self.validity.get() {
-            validity.end();
-        }
     }
 
     /// Its number.

@@ -136,11 +136,11 @@ impl<'a> Ctx<'a> {
     }
 
     /// How many packets of the path MTU may leave as one train ([`Apart`](crate::wire::Apart)); 1
-    /// where there are none. `kept`: as for [`Direct::max_train`].
+    /// where there are none.
     #[inline]
-    pub(crate) fn max_train(&mut self, view: &QpView<'_>, kept: bool) -> u16 {
+    pub(crate) fn max_train(&mut self, view: &QpView<'_>) -> u16 {
         let Some(direct) = self.direct.as_deref_mut() else { return 1 };
-        let bytes = direct.max_train(view.net, view.attr.dest_qp_num, kept);
+        let bytes = direct.max_train(view.net, view.attr.dest_qp_num);
         if bytes == 0 {
             return 1;
         }

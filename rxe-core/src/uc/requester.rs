@@ -68,7 +68,7 @@ impl Requester {
                 segment.emit(memory, batch, ctx.direct(), view.net, false, count)
             };
             let rest = (message.packets - *sent).min(left);
-            let train = if rest > 1 { rest.min(ctx.max_train(view, false).into()) } else { 1 };
+            let train = if rest > 1 { rest.min(ctx.max_train(view).into()) } else { 1 };
             let train = u16::try_from(train).expect("a train at most");
             let (count, emitted) = if train > 1 && send(ctx, train) == Ok(true) {
                 (u32::from(train), Ok(true))

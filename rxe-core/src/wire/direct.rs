@@ -24,9 +24,9 @@ pub trait Direct {
     ) -> Result<Placed, AccessError>;
 
     /// How many bytes of payload a train to this queue pair may have ([`Apart`](super::Apart)); 0 if the way
-    /// there carries none. `kept`: the payload is [`Source::Kept`].
-    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn, kept: bool) -> usize {
-        let _ = (net, dest_qp, kept);
+    /// there carries none.
+    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
+        let _ = (net, dest_qp);
         0
     }
 }

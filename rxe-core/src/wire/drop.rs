@@ -53,7 +53,6 @@ reasons! {
     UnknownOpcode "unknown_opcode" "The opcode is reserved, or belongs to a service that is not spoken here.";
     BadPad "bad_pad" "The pad count is larger than the payload.";
     UnexpectedPayload "unexpected_payload" "The packet has a payload although its opcode allows none.";
-    PayloadGone "payload_gone" "The sender has left the payload in its memory, and takes it back or lets nobody read it.";
     IcrcMismatch "icrc_mismatch" "The ICRC does not match: the packet was damaged, or altered on its way.";
 
     // Demultiplexing.

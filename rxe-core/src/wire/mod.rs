@@ -43,7 +43,7 @@ pub use eth::{Ethernet, Mac, VlanTag};
 pub use ext::Ext;
 pub use feth::Feth;
 pub(crate) use net::id_step;
-pub use net::{Apart, Frame, Held, IpId, NetHeader, UDP_PORT};
+pub use net::{Apart, Frame, IpId, NetHeader, UDP_PORT};
 pub use opcode::{OpInfo, OpKind, Opcode, Position, SendExtra, Service};
 pub use packet::{Packet, PacketRepr};
 pub use reth::Reth;

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::header_len;
-use crate::mem::{AccessError, Lender, Span, fetch};
+use crate::mem::Span;
 
 /// The UDP destination port of RoCEv2. IBTA A17.3.1.1.
 pub const UDP_PORT: u16 = 4791;
@@ -106,32 +106,8 @@ pub struct Apart<'a> {
     head: [u8; Apart::MAX_HEAD],
     head_len: usize,
     count: u16,
-    /// The payload, of all packets of a train.
-    pub payload: Held<'a>,
-}
-
-/// Where the payload of a packet stands that came through memory.
-#[derive(Clone, Copy, Debug)]
-pub enum Held<'a> {
-    /// In memory of this process, which another may share.
-    Here(Span<'a>),
-    /// In the memory of the process that has sent it.
-    There(&'a dyn Lender),
-    /// It has so many bytes, and nobody wants to know them.
-    Nowhere(usize),
-}
-
-impl Held<'_> {
-    /// Size in bytes.
-    #[inline]
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Here(span) => span.len(),
-            Self::There(lender) => lender.len(),
-            Self::Nowhere(len) => *len,
-        }
-    }
+    /// The payload, of all packets of a train: memory that another process may share.
+    pub payload: Span<'a>,
 }
 
 impl<'a> Apart<'a> {
@@ -148,12 +124,6 @@ impl<'a> Apart<'a> {
     /// is no packet.
     #[inline]
     pub fn train(head: &[u8], payload: Span<'a>, count: u16) -> Option<Self> {
-        Self::held(head, Held::Here(payload), count)
-    }
-
-    /// The same, wherever the payload stands.
-    #[inline]
-    pub fn held(head: &[u8], payload: Held<'a>, count: u16) -> Option<Self> {
         let read = |to: &mut [u8]| {
             to.copy_from_slice(head);
             Ok::<(), Infallible>(())
@@ -170,7 +140,7 @@ impl<'a> Apart<'a> {
     pub fn with_head<E>(
         head_len: usize,
         read: impl FnOnce(&mut [u8]) -> Result<(), E>,
-        payload: Held<'a>,
+        payload: Span<'a>,
         count: u16,
     ) -> Result<Option<Self>, E> {
         let mut packet = Self { head: [0; Self::MAX_HEAD], head_len, count, payload };
@@ -183,27 +153,6 @@ impl<'a> Apart<'a> {
     #[inline]
     pub fn count(&self) -> u16 {
         self.count
-    }
-
-    /// Calls `f` with this, or with what it is when its payload has come here from another process.
-    ///
-    /// # Errors
-    /// The payload cannot be read, or is not lent any more.
-    pub fn with_payload_here(&self, f: impl FnOnce(&Apart<'_>)) -> Result<(), AccessError> {
-        let Held::There(lender) = self.payload else {
-            f(self);
-            return Ok(());
-        };
-        let payload = fetch(lender)?;
-        let all = payload.span(0, payload.len() as u64).ok_or(AccessError::OutOfBounds)?;
-        f(&Apart { payload: Held::Here(*all), ..*self });
-        Ok(())
-    }
-
-    /// The same for who wants to know nothing of the payload: none is read.
-    pub(crate) fn without_payload(&self) -> Apart<'static> {
-        let Self { head, head_len, count, payload } = *self;
-        Apart { head, head_len, count, payload: Held::Nowhere(payload.len()) }
     }
 
     /// The headers, from the BTH on. Nothing in them has been checked.

@@ -7,10 +7,10 @@
 
 use super::bth::BthView;
 use super::header_len;
-use super::net::{Apart, Held};
+use super::net::Apart;
 use super::opcode::{OpInfo, Position};
 use super::{Aeth, AtomicEth, Bth, Deth, DropReason, Ext, Feth, OpKind, Opcode, Reth, icrc};
-use crate::mem::Source;
+use crate::mem::{Source, Span};
 use crate::types::{Mtu, Pkey, Psn, Qpn};
 
 /// A packet whose structure has been checked.
@@ -22,7 +22,7 @@ pub struct Packet<'a> {
     /// Where the payload ends and the pad begins; not below `info.header_len`.
     payload_end: usize,
     /// The payload, if it does not stand in `bytes`.
-    apart: Option<&'a Held<'a>>,
+    apart: Option<&'a Span<'a>>,
     /// How many packets this is ([`Apart`]).
     count: u16,
     /// Bytes of payload of each packet, except for the last.
@@ -98,10 +98,6 @@ impl<'a> Packet<'a> {
             return Err(DropReason::BadLength);
         }
         let each = if count == 1 {
-            // Only trains are lent: no other packet is long enough.
-            if matches!(packet.payload, Held::There(_)) {
-                return Err(DropReason::BadLength);
-            }
             payload
         } else {
             each_of_train(info, count, payload).ok_or(DropReason::BadLength)?
@@ -149,9 +145,7 @@ impl<'a> Packet<'a> {
     pub fn source(&self) -> Source<'a> {
         match self.apart {
             None => Source::Bytes(self.payload()),
-            Some(Held::Here(payload)) => Source::Spans(std::slice::from_ref(payload)),
-            Some(Held::There(lender)) => Source::Lent(*lender),
-            Some(Held::Nowhere(len)) => Source::Nowhere(*len),
+            Some(payload) => Source::Spans(std::slice::from_ref(payload)),
         }
     }
 

@@ -1,14 +1,12 @@
 //! The packets of a train ([`Apart`]), one by one.
 
-use super::{Apart, Bth, Ext, Held, Packet, emit};
+use super::{Apart, Bth, Ext, Packet, emit};
 
 impl<'a> Apart<'a> {
-    /// Each packet by itself; what is no train of right form, as it is, and one whose payload is not here
-    /// ([`Apart::with_payload_here`]).
+    /// Each packet by itself; what is no train of right form, as it is.
     pub fn packets(&self) -> impl Iterator<Item = Self> + use<'a> {
         let all = *self;
-        let is_there = matches!(all.payload, Held::There(_));
-        let is_train = !is_there && all.count() > 1 && Packet::parse_apart(&all).is_ok();
+        let is_train = all.count() > 1 && Packet::parse_apart(&all).is_ok();
         let count = if is_train { all.count() } else { 1 };
         (0..count).filter_map(move |index| if is_train { all.nth(index) } else { Some(all) })
     }
@@ -38,13 +36,9 @@ impl<'a> Apart<'a> {
         };
         let start = usize::from(index) * train.payload_len();
         let len = train.payload_len().min(self.payload.len() - start);
-        let payload = match self.payload {
-            Held::Here(payload) => Held::Here(payload.part(start, len)?),
-            Held::There(_) => return None,
-            Held::Nowhere(_) => Held::Nowhere(len),
-        };
+        let payload = self.payload.part(start, len)?;
         let mut head = Vec::with_capacity(Self::MAX_HEAD);
         emit::header(&mut head, &bth, &ext, len);
-        Self::held(&head, payload, 1)
+        Self::new(&head, payload)
     }
 }

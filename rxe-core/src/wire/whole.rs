@@ -1,6 +1,6 @@
 //! Packets that were on no wire, as they would have been on one.
 
-use super::{Apart, Frame, Held, Packet, header_len, icrc};
+use super::{Apart, Frame, Packet, header_len, icrc};
 
 impl Frame<'_> {
     /// Calls `f` with this frame; or, if its packets stand apart, with each of them as it would have been
@@ -10,7 +10,7 @@ impl Frame<'_> {
             return f(self);
         }
         let mut one = |packet: Apart<'_>| {
-            let Held::Here(payload) = packet.payload else { return };
+            let payload = packet.payload;
             buf.clear();
             buf.extend_from_slice(packet.head());
             if payload.append_to(buf).is_err() {
@@ -25,8 +25,7 @@ impl Frame<'_> {
             f(&Frame::single(self.net, buf));
         };
         for train in self.apart {
-            // What cannot be read any more, the engine drops too.
-            let _ = train.with_payload_here(|train| train.packets().for_each(&mut one));
+            train.packets().for_each(&mut one);
         }
     }
 }

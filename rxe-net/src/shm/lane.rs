@@ -9,8 +9,7 @@ use rxe_core::mem::{AccessError, Source};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{Direct, Frame, NetHeader, Placed};
 
-use super::link::{Incoming, Offered, Outgoing, Packets, Pushed, SendError};
-use super::one_copy::OneCopy;
+use super::link::{Incoming, MAX_TRAIN, Offered, Outgoing, Packets, Pushed, SendError};
 use super::ring::{Broken, MAX_RECORD};
 use super::watched::Watched;
 use super::{CONTROL, WAKE};
@@ -30,16 +29,16 @@ impl Lane {
     ///
     /// # Errors
     /// The system has no descriptors or no memory left.
-    pub fn new(one_copy: OneCopy) -> io::Result<Self> {
+    pub fn new() -> io::Result<Self> {
         let epoll = Epoll::new().map_err(io::Error::other)?;
         let [here, there] = UnixSocket::pair()?;
-        let from = Outgoing::offer(here, one_copy)?;
-        let offer = Incoming::accept(&there, one_copy)?;
-        let Offered { ring, wake, reads } = offer.ok_or(io::ErrorKind::WouldBlock)?;
+        let from = Outgoing::offer(here)?;
+        let offer = Incoming::accept(&there)?;
+        let Offered { ring, wake } = offer.ok_or(io::ErrorKind::WouldBlock)?;
         let wake = Watched::new(wake, &epoll, WAKE).map_err(io::Error::other)?;
         let line = Watched::new(there, &epoll, CONTROL).map_err(io::Error::other)?;
         let buf = vec![0; MAX_RECORD].try_into().map_err(|_| io::ErrorKind::OutOfMemory)?;
-        Ok(Self { from, to: Incoming::new(ring, reads, wake, line), buf })
+        Ok(Self { from, to: Incoming::new(ring, wake, line), buf })
     }
 
     /// Puts a frame into the ring, as what a batch holds is; `false` if there is no room.
@@ -75,13 +74,12 @@ impl Direct for Lane {
         match self.from.send(net, head, payload, count) {
             Ok(Packets::Sent(_)) => Ok(Placed::Sent),
             Ok(Packets::NoRoom) => Ok(Placed::NoRoom),
-            Ok(Packets::TooLong) => Ok(Placed::Elsewhere),
             Err(SendError::Payload(why)) => Err(why),
             Err(SendError::Broken) => Ok(Placed::Elsewhere),
         }
     }
 
-    fn max_train(&mut self, _: &NetHeader, _: Qpn, kept: bool) -> usize {
-        self.from.max_train(kept)
+    fn max_train(&mut self, _: &NetHeader, _: Qpn) -> usize {
+        MAX_TRAIN
     }
 }

@@ -11,13 +11,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rxe_core::mem::{AccessError, Lender, Source, Token, Validity};
-use rxe_core::wire::{Apart, Bth, Frame, Held, NetHeader};
+use rxe_core::mem::{AccessError, Source};
+use rxe_core::wire::{Apart, Bth, Frame, NetHeader};
 use smallvec::SmallVec;
 
-use super::one_copy::{
-    Chooser, Description, LEND_FROM, MAX_LENT, MAY_READ, OneCopy, Reader, time_of,
-};
 use super::ring::{ALIGN, Broken, CAPACITY, Consumer, HEAD, MAX_RECORD, Producer};
 use super::wake::WakeUp;
 use super::watched::Watched;
@@ -27,19 +24,7 @@ use crate::sys::unix::UnixSocket;
 
 /// The message that goes with the descriptors of a ring and of its wake-up.
 /// The last byte is the version of what is in a ring: both ends must have the same.
-/// The token by which the receiver finds out whether it may read the sender's memory follows: an address and
-/// what stands there.
-const OFFER: [u8; 4] = *b"rxm\x05";
-const OFFER_LEN: usize = OFFER.len() + 16;
-
-/// The message with this token.
-pub(super) fn offer(Token { addr, value }: Token) -> [u8; OFFER_LEN] {
-    let mut offer = [0; OFFER_LEN];
-    let (name, token) = offer.split_at_mut(OFFER.len());
-    name.copy_from_slice(&OFFER);
-    token.copy_from_slice([addr, value].map(u64::to_ne_bytes).as_flattened());
-    offer
-}
+pub(super) const OFFER: [u8; 4] = *b"rxm\x06";
 
 /// The tag of a record that holds a frame as [`message`] writes it.
 pub(super) const FRAME: u32 = 1;
@@ -53,8 +38,6 @@ struct PacketTag {
     named: bool,
     /// The payload begins with a cache line.
     aligned: bool,
-    /// In the place of the payload stands where it is in the sender's memory.
-    lent: bool,
     /// Bytes of the packet's headers.
     head_len: usize,
     /// Packets, at least 1.
@@ -66,7 +49,6 @@ const PACKET: u32 = 2;
 impl PacketTag {
     const NAMED: u32 = 1 << 8;
     const ALIGNED: u32 = 1 << 9;
-    const LENT: u32 = 1 << 10;
     /// Payloads from this length on begin with a cache line: copies are faster so.
     const ALIGN_FROM: usize = 256;
 
@@ -79,9 +61,7 @@ impl PacketTag {
     fn to_word(self) -> u32 {
         let head_len = u32::try_from(self.head_len).unwrap_or(u32::from(u8::MAX));
         let flag = |on: bool, bit| if on { bit } else { 0 };
-        let flags = flag(self.named, Self::NAMED)
-            | flag(self.aligned, Self::ALIGNED)
-            | flag(self.lent, Self::LENT);
+        let flags = flag(self.named, Self::NAMED) | flag(self.aligned, Self::ALIGNED);
         PACKET | flags | head_len << 16 | u32::from(self.count - 1) << 24
     }
 
@@ -90,8 +70,7 @@ impl PacketTag {
         let [kind, _, head_len, more] = word.to_le_bytes();
         let (head_len, count) = (usize::from(head_len), u16::from(more) + 1);
         let (named, aligned) = (word & Self::NAMED != 0, word & Self::ALIGNED != 0);
-        let lent = word & Self::LENT != 0;
-        let tag = Self { named, aligned, lent, head_len, count };
+        let tag = Self { named, aligned, head_len, count };
         (u32::from(kind) == PACKET && tag.to_word() == word && head_len <= Apart::MAX_HEAD)
             .then_some(tag)
     }
@@ -124,9 +103,6 @@ pub(super) struct Outgoing {
     congestion: Congestion,
     /// The header of the last packet that was sent by itself.
     net: Option<NetHeader>,
-    chooser: Chooser,
-    /// By which the receiver has found out whether it may read this process's memory.
-    _proof: Validity,
 }
 
 /// How the receiver keeps up with the sender.
@@ -159,28 +135,18 @@ pub(super) enum Pushed {
 impl Outgoing {
     /// Offers a ring to the process that listens on this path; `None` if no process of this user
     /// does.
-    pub(super) fn open(path: &Path, rule: OneCopy) -> io::Result<Option<Self>> {
+    pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         let Ok(line) = UnixSocket::connect(path) else { return Ok(None) };
-        Self::offer(line, rule).map(Some)
+        Self::offer(line).map(Some)
     }
 
     /// Offers a ring over this connection.
-    pub(super) fn offer(line: UnixSocket, rule: OneCopy) -> io::Result<Self> {
+    pub(super) fn offer(line: UnixSocket) -> io::Result<Self> {
         let (ring, memory) = Producer::create()?;
         let memory = CheckedFd::new(memory);
         let wake = WakeUp::new()?;
-        let proof = Validity::new();
-        line.send(&offer(proof.token()), &[memory.as_fd(), wake.as_fd()])?;
-        Ok(Self {
-            ring,
-            wake,
-            line,
-            fresh: false,
-            congestion: Congestion::None,
-            net: None,
-            chooser: Chooser::new(rule),
-            _proof: proof,
-        })
+        line.send(&OFFER, &[memory.as_fd(), wake.as_fd()])?;
+        Ok(Self { ring, wake, line, fresh: false, congestion: Congestion::None, net: None })
     }
 
     /// Puts a frame into the ring if there is room. A receiver gets `timeout` to make some: nothing
@@ -218,8 +184,9 @@ impl Outgoing {
         })
     }
 
-    /// Puts in `count` packets without pad and ICRC, 256 at most, whose payload is copied straight into the
-    /// ring, or lent.
+    /// Puts in `count` packets without pad and ICRC, 256 at most, with at most [`MAX_TRAIN`] bytes of payload if
+    /// there is more than one. The payload is copied straight into the ring.
+    #[inline]
     pub(super) fn send(
         &mut self,
         net: &NetHeader,
@@ -230,56 +197,7 @@ impl Outgoing {
         let len = payload.len();
         let named = self.net.as_ref() != Some(net);
         let aligned = len >= PacketTag::ALIGN_FROM;
-        let tag = PacketTag { named, aligned, lent: false, head_len: head.len(), count };
-        if count > 1 && len >= LEND_FROM {
-            return self.send_long(net, tag, head, payload);
-        }
-        self.put(net, tag, head, payload)
-    }
-
-    /// As [`Outgoing::send`], for a train that may be lent.
-    #[inline(never)]
-    fn send_long(
-        &mut self,
-        net: &NetHeader,
-        tag: PacketTag,
-        head: &[u8],
-        payload: &Source<'_>,
-    ) -> Result<Packets, SendError> {
-        let len = payload.len();
-        if self.lends()
-            && let Some(description) = Description::new(payload)
-        {
-            let lent = PacketTag { aligned: false, lent: true, ..tag };
-            let sent = self.put(net, lent, head, &Source::Bytes(&description.to_bytes()))?;
-            if sent == Packets::NoRoom {
-                return Ok(sent);
-            }
-            self.chooser.lent();
-            return Ok(Packets::Sent(tag.bytes(len)));
-        }
-        if len > MAX_TRAIN {
-            return Ok(Packets::TooLong);
-        }
-        let receiver = time_of(self.ring.reads());
-        let began = self.chooser.times(receiver).then(Instant::now);
-        let sent = self.put(net, tag, head, payload)?;
-        if sent != Packets::NoRoom {
-            self.chooser.copied(len, began.map(|began| began.elapsed()), receiver);
-        }
-        Ok(sent)
-    }
-
-    /// Puts in a record.
-    #[inline]
-    fn put(
-        &mut self,
-        net: &NetHeader,
-        tag: PacketTag,
-        head: &[u8],
-        payload: &Source<'_>,
-    ) -> Result<Packets, SendError> {
-        let len = payload.len();
+        let tag = PacketTag { named, aligned, head_len: head.len(), count };
         let Some(record) = self.ring.reserve(tag.payload_at() + len)? else {
             return Ok(Packets::NoRoom);
         };
@@ -294,16 +212,6 @@ impl Outgoing {
         }
         self.fresh = true;
         Ok(Packets::Sent(tag.bytes(len)))
-    }
-
-    /// Bytes of payload that a train may have. `kept`: it may be lent.
-    pub(super) fn max_train(&self, kept: bool) -> usize {
-        if kept && self.lends() { MAX_LENT } else { MAX_TRAIN }
-    }
-
-    /// Whether what may be lent is lent now.
-    fn lends(&self) -> bool {
-        self.chooser.lends(time_of(self.ring.reads()))
     }
 
     /// Whether the receiver has taken nothing at all.
@@ -327,8 +235,6 @@ pub(super) enum Packets {
     Sent(usize),
     /// There is no room now.
     NoRoom,
-    /// A train that was to be lent, and cannot be, is longer than a record.
-    TooLong,
 }
 
 /// Why a packet was not sent.
@@ -368,10 +274,6 @@ pub(super) struct Incoming {
     net: Option<NetHeader>,
     /// The sender is gone: what it has left is taken up to this place of the ring.
     end: Option<u64>,
-    /// Set if this process may read the sender's memory.
-    reads: Option<Reader>,
-    /// Packets whose payload was read there, and nobody was told yet.
-    one_copy: u64,
 }
 
 /// A ring that was offered.
@@ -379,15 +281,13 @@ pub(super) struct Incoming {
 pub(super) struct Offered {
     pub(super) ring: Consumer,
     pub(super) wake: WakeUp,
-    /// Set if this process may read the sender's memory.
-    pub(super) reads: Option<Reader>,
 }
 
 impl Incoming {
     /// Takes the offer that has come over this connection; `None` if there is none yet. Its descriptors
     /// may be too many for this process.
-    pub(super) fn accept(line: &UnixSocket, rule: OneCopy) -> io::Result<Option<Offered>> {
-        let mut buf = [0; OFFER_LEN + 1];
+    pub(super) fn accept(line: &UnixSocket) -> io::Result<Option<Offered>> {
+        let mut buf = [0; OFFER.len() + 1];
         let Some(offer) = line.receive(&mut buf)? else { return Ok(None) };
         let refuse = || io::Error::from(io::ErrorKind::InvalidData);
         // The program may close all descriptors at any moment.
@@ -395,28 +295,18 @@ impl Incoming {
         if offer.lost_fds {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
-        let proof = buf[..offer.len].strip_prefix(&OFFER).ok_or_else(refuse)?;
-        let (&[addr, value], []) = proof.as_chunks::<8>() else { return Err(refuse()) };
-        let [addr, value] = [addr, value].map(u64::from_ne_bytes);
+        if buf[..offer.len] != OFFER {
+            return Err(refuse());
+        }
         let [memory, wake] = <[CheckedFd; 2]>::try_from(fds).map_err(|_| refuse())?;
         let (ring, wake) = (Consumer::open(&memory)?, WakeUp::adopt(wake)?);
-        let sender = if rule == OneCopy::Never { None } else { line.peer()?.pid };
-        let reads = sender.and_then(|pid| Reader::new(pid, Token { addr, value }));
-        ring.set_reads(if reads.is_some() { MAY_READ } else { 0 });
-        Ok(Some(Offered { ring, wake, reads }))
+        Ok(Some(Offered { ring, wake }))
     }
 
     /// `wake` is that of the offer.
-    pub(super) fn new(
-        ring: Consumer,
-        reads: Option<Reader>,
-        wake: Watched<WakeUp>,
-        line: Watched<UnixSocket>,
-    ) -> Self {
+    pub(super) fn new(ring: Consumer, wake: Watched<WakeUp>, line: Watched<UnixSocket>) -> Self {
         Self {
             ring,
-            reads,
-            one_copy: 0,
             wake,
             line,
             address: None,
@@ -503,7 +393,7 @@ impl Incoming {
                 self.ring.release(place)?;
                 return self.receive_frame(copy, sink).map(Some);
             };
-            if (tag.named || tag.lent) && !packets.is_empty() {
+            if tag.named && !packets.is_empty() {
                 break;
             }
             let payload_len = record.len().checked_sub(tag.payload_at()).ok_or(Broken)?;
@@ -513,19 +403,9 @@ impl Incoming {
                 let (net, _) = message::parse_header(&header).ok_or(Broken)?;
                 self.net = Some(net);
             }
-            if tag.lent {
-                let mut head = [0; Apart::MAX_HEAD];
-                record.read(tag.head_at(), &mut head[..tag.head_len])?;
-                let description = Description::read(&record, tag.payload_at())?;
-                let place = cursor.place();
-                drop(packets);
-                let taken = self.receive_lent(tag, &head[..tag.head_len], description, sink)?;
-                self.ring.release(place)?;
-                return Ok(Some(taken));
-            }
             // The headers are copied once, and checked in the copy.
             let read = |head: &mut [u8]| record.read(tag.head_at(), head);
-            let payload = Held::Here(record.span(tag.payload_at(), payload_len));
+            let payload = record.span(tag.payload_at(), payload_len);
             let packet = Apart::with_head(tag.head_len, read, payload, tag.count)?;
             packets.push(packet.ok_or(Broken)?);
             count += usize::from(tag.count);
@@ -538,37 +418,6 @@ impl Incoming {
         drop(packets);
         self.ring.release(place)?;
         Ok(Some((count, bytes)))
-    }
-
-    /// Hands over the packets of a record whose payload is in the sender's memory. If it turns out that this
-    /// process may not read it, it is sent no more such records.
-    fn receive_lent(
-        &mut self,
-        tag: PacketTag,
-        head: &[u8],
-        description: Description,
-        sink: &mut dyn FnMut(&Frame<'_>),
-    ) -> Result<(usize, usize), Broken> {
-        // Who was not told that it may send such a record does not.
-        let reads = self.reads.as_mut().ok_or(Broken)?;
-        let net = self.net.ok_or(Broken)?;
-        let borrowed = reads.borrow(description);
-        let packet = Apart::held(head, Held::There(&borrowed), tag.count).ok_or(Broken)?;
-        sink(&Frame { apart: &[packet], ..Frame::single(net, &[]) });
-        let len = borrowed.len();
-        if borrowed.is_read() {
-            self.one_copy += u64::from(tag.count);
-        }
-        if let Some(how) = reads.note(&borrowed) {
-            self.ring.set_reads(how);
-        }
-        self.address = Some(net.dst);
-        Ok((tag.count.into(), tag.bytes(len)))
-    }
-
-    /// How many packets have come in one copy since this was last asked.
-    pub(super) fn take_one_copy(&mut self) -> u64 {
-        std::mem::take(&mut self.one_copy)
     }
 
     /// A thread is about to sleep: asks the sender to signal the next record, if there is none now.
@@ -619,7 +468,7 @@ mod tests {
         for opcode in [Opcode::RC_SEND_ONLY, Opcode::RC_WRITE_ONLY] {
             let head_len = emit::len(opcode, 0) - icrc::LEN;
             // Where the packet before it went the same way.
-            let tag = PacketTag { named: false, aligned: false, lent: false, head_len, count: 1 };
+            let tag = PacketTag { named: false, aligned: false, head_len, count: 1 };
             assert_eq!(size_of_record(tag.payload_at() + 8), 64, "{opcode:?}");
         }
     }

@@ -51,14 +51,14 @@ impl<B: Backend + Sharing> Shm<B> {
         }
         let mut has_room = self.take_callers();
         for line in std::mem::take(&mut self.callers) {
-            match Incoming::accept(&line, self.one_copy) {
+            match Incoming::accept(&line) {
                 Ok(None) => self.callers.push(line),
-                Ok(Some(Offered { ring, wake, reads })) => {
+                Ok(Some(Offered { ring, wake })) => {
                     if !self.is_full()
                         && self.has_alarm()
                         && let Ok(wake) = Watched::new(wake, &self.epoll, WAKE)
                     {
-                        self.incoming.push(Incoming::new(ring, reads, wake, line));
+                        self.incoming.push(Incoming::new(ring, wake, line));
                         self.since_ring = 0;
                         self.wire.begin(true);
                     } else {

@@ -49,7 +49,6 @@ pub const HEAD: usize = 8;
 
 const TAIL: usize = 0;
 const ASLEEP: usize = 128;
-const READS: usize = 256;
 const RECORDS: usize = 4096;
 /// The tag of a record that says: the next one begins at the start of the ring.
 const SKIP: u32 = u32::MAX;
@@ -157,11 +156,6 @@ impl Producer {
         }
         self.tail = tail;
         Ok(())
-    }
-
-    /// What the taker says of how it reads this process's memory ([`Consumer::set_reads`]).
-    pub fn reads(&self) -> u32 {
-        self.map.reads().load(Ordering::Relaxed)
     }
 
     /// Bytes ever taken out, as last seen.
@@ -307,11 +301,6 @@ impl Consumer {
             self.tell()?;
         }
         Ok(taken)
-    }
-
-    /// Tells the other end whether and how this one reads its memory: a number of the caller's.
-    pub fn set_reads(&self, how: u32) {
-        self.map.reads().store(how, Ordering::Relaxed);
     }
 
     /// Sets whether this end sleeps. Returns the last value. The caller must check again for a record
@@ -464,10 +453,6 @@ impl Map {
 
     fn flag(&self) -> &AtomicU32 {
         self.number::<ASLEEP>()
-    }
-
-    fn reads(&self) -> &AtomicU32 {
-        self.number::<READS>()
     }
 
     fn number<const AT: usize>(&self) -> &AtomicU32 {

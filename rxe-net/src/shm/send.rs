@@ -6,7 +6,7 @@ use rxe_core::mem::{AccessError, Source};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{Direct, Frame, NetHeader, Placed, TxBatch, qpn_block};
 
-use super::link::{Outgoing, Packets, Pushed, SendError};
+use super::link::{MAX_TRAIN, Outgoing, Packets, Pushed, SendError};
 use super::ring::{self, Broken};
 use super::watched::Watched;
 use super::{CONTROL, Destination, Route, Shm};
@@ -59,7 +59,7 @@ impl<B: Backend + Sharing> Shm<B> {
             return if self.has_alarm() { Route::Own } else { Route::Wire(LOOK_AGAIN) };
         }
         let path = self.inner.port_groups().and_then(|groups| groups.memory(address, block));
-        match path.map_or(Ok(None), |path| Outgoing::open(&path, self.one_copy)) {
+        match path.map_or(Ok(None), |path| Outgoing::open(&path)) {
             Ok(Some(link)) if self.has_alarm() => match Watched::new(link, &self.epoll, CONTROL) {
                 Ok(link) => {
                     let index = self.rings.iter().position(Option::is_none);
@@ -210,7 +210,6 @@ impl<B: Backend + Sharing> Direct for Shm<B> {
                 Ok(Placed::Sent)
             }
             Ok(Packets::NoRoom) => Ok(Placed::NoRoom),
-            Ok(Packets::TooLong) => Ok(Placed::Elsewhere),
             Err(SendError::Payload(why)) => Err(why),
             Err(SendError::Broken) => {
                 self.give_up(to);
@@ -219,9 +218,8 @@ impl<B: Backend + Sharing> Direct for Shm<B> {
         }
     }
 
-    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn, kept: bool) -> usize {
+    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
         let ring = self.ring_of(net.src, (net.dst, dest_qp.block()));
-        let link = ring.and_then(|index| self.rings[index].as_ref());
-        link.map_or(0, |link| link.max_train(kept))
+        if ring.is_some_and(|index| self.rings[index].is_some()) { MAX_TRAIN } else { 0 }
     }
 }

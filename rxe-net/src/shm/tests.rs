@@ -3,26 +3,23 @@
 mod delivery;
 mod direct;
 mod full;
-mod lent;
 mod offers;
 mod records;
 mod wake_ups;
 
 use std::io;
 use std::net::IpAddr;
-use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rxe_core::mem::Token;
 use rxe_core::types::Qpn;
 use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 
-use super::link;
+use super::Shm;
+use super::link::OFFER;
 use super::ring::Producer;
 use super::wake::WakeUp;
-use super::{OneCopy, Shm};
 use crate::lease::directory::{Directory, ScopedAddr};
 use crate::sys::unix::UnixSocket;
 use crate::testing::send_all;
@@ -33,12 +30,8 @@ fn ip(s: &str) -> IpAddr {
 }
 
 fn open(address: &str) -> Shm<UdpBackend> {
-    open_with(address, OneCopy::Auto)
-}
-
-fn open_with(address: &str, one_copy: OneCopy) -> Shm<UdpBackend> {
     let udp = UdpBackend::open(&UdpConfig::new("lo", [ip(address)])).unwrap();
-    Shm::new(udp, &[ip(address)], one_copy).unwrap()
+    Shm::new(udp, &[ip(address)]).unwrap()
 }
 
 fn block(backend: &impl Backend) -> u8 {
@@ -114,12 +107,7 @@ struct Offered<W> {
 
 /// Offers a ring to the first process on 127.0.0.2.
 fn offer() -> Offered<WakeUp> {
-    offer_with(&memory("127.0.0.2"), &words(), WakeUp::new().unwrap()).unwrap()
-}
-
-/// The words of an offer, whose sender nobody can read.
-fn words() -> impl AsRef<[u8]> + Deref<Target = [u8]> {
-    link::offer(Token { addr: 0, value: 1 }).to_vec()
+    offer_with(&memory("127.0.0.2"), &OFFER, WakeUp::new().unwrap()).unwrap()
 }
 
 /// The same, with these words and this wake-up, to whoever listens under this path, if somebody does.

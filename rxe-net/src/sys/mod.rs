@@ -1,5 +1,5 @@
 //! System calls that rustix does not have: the only files with `unsafe` are `bpf`, `exit`, `fork`, `fork_guarded`,
-//! `mmsg`, `per_process`, `process_memory`, `secure`, `sockopt` and `thread`.
+//! `mmsg`, `per_process`, `secure`, `sockopt` and `thread`.
 
 pub(crate) mod addr;
 pub(crate) mod bpf;
@@ -13,7 +13,6 @@ pub(crate) mod fork_guarded;
 pub(crate) mod mmsg;
 pub(crate) mod netdev;
 pub(crate) mod per_process;
-pub(crate) mod process_memory;
 pub(crate) mod secure;
 pub(crate) mod shared_fd;
 pub(crate) mod sockopt;

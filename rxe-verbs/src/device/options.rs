@@ -14,7 +14,7 @@ use rxe_core::types::{Gid, Mtu};
 use rxe_core::wire::icrc;
 use rxe_net::{
     Backend, BackendKind, Capabilities, EventFd, Fault, FaultReport, InterfaceMonitor, L2Backend,
-    L2Config, L2Failure, NetError, OneCopy, Pcap, PcapHandle, PcapOptions, PortGroups,
+    L2Config, L2Failure, NetError, Pcap, PcapHandle, PcapOptions, PortGroups,
 };
 
 use super::open::DeviceInner;
@@ -222,13 +222,6 @@ impl OpenOptions {
     /// instead of the wire: the same packets, and a capture shows them. On unless switched off.
     pub fn shared_memory(mut self, on: bool) -> Self {
         self.wire.shared_memory = on;
-        self
-    }
-
-    /// When long messages between processes of this host are copied once instead of twice
-    /// ([`OneCopy`]). Both must permit it.
-    pub fn one_copy(mut self, rule: OneCopy) -> Self {
-        self.wire.one_copy = rule;
         self
     }
 

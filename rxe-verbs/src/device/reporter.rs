@@ -147,7 +147,6 @@ impl DeviceReporter {
             Record::new("net").with_all([
                 ("rx_packets", net.rx_packets),
                 ("rx_bytes", net.rx_bytes),
-                ("rx_one_copy", net.rx_one_copy),
                 ("rx_overflow", net.rx_overflow),
                 ("rx_unusable", net.rx_unusable),
                 ("tx_packets", net.tx_packets),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use rxe_core::types::Gid;
 use rxe_net::{
-    Backend, BackendKind, NetError, OneCopy, PacketBackend, PacketConfig, Sharing, Shm, UdpBackend,
+    Backend, BackendKind, NetError, PacketBackend, PacketConfig, Sharing, Shm, UdpBackend,
     UdpConfig, XdpBackend, XdpConfig, XdpInterface,
 };
 
@@ -18,8 +18,6 @@ pub(super) struct WireOptions {
     pub(super) recv_buffer: Option<usize>,
     /// Processes of this host are reached through shared memory.
     pub(super) shared_memory: bool,
-    /// How long messages to and from them are copied.
-    pub(super) one_copy: OneCopy,
     /// The system segments and merges packets.
     pub(super) segmentation: bool,
     pub(super) source_port: SourcePortPolicy,
@@ -31,7 +29,6 @@ impl Default for WireOptions {
             kind: BackendKind::default(),
             recv_buffer: None,
             shared_memory: true,
-            one_copy: OneCopy::default(),
             segmentation: true,
             source_port: SourcePortPolicy::default(),
         }
@@ -102,7 +99,7 @@ impl Wire {
         addresses: &[IpAddr],
     ) -> Result<Box<dyn Backend>, NetError> {
         if self.options.shared_memory {
-            Ok(Box::new(Shm::new(wire, addresses, self.options.one_copy)?))
+            Ok(Box::new(Shm::new(wire, addresses)?))
         } else {
             Ok(Box::new(wire))
         }

@@ -11,8 +11,8 @@ use rxe_core::engine::Engine;
 use rxe_core::types::{Qpn, Time};
 use rxe_core::wire::{Frame, IpId, NetHeader, QPN_BLOCK, TxBatch, TxLimits, icrc};
 use rxe_net::{
-    Backend, L2Backend, L2Config, NetError, OneCopy, PacketBackend, PacketConfig, SendStatus,
-    Sharing, UdpBackend, UdpConfig, XdpBackend, XdpConfig, XdpMode,
+    Backend, L2Backend, L2Config, NetError, PacketBackend, PacketConfig, SendStatus, Sharing,
+    UdpBackend, UdpConfig, XdpBackend, XdpConfig, XdpMode,
 };
 use rxe_tests::shared_memory::{Record, SharedMemory};
 
@@ -80,8 +80,8 @@ pub(crate) struct Rings {
 
 impl Rings {
     /// The peer puts its packets in like this. The engine puts them in apart.
-    pub(crate) fn new(record: Record, one_copy: OneCopy) -> Self {
-        let [here, back] = [(); 2].map(|()| SharedMemory::new(one_copy));
+    pub(crate) fn new(record: Record) -> Self {
+        let [here, back] = [(); 2].map(|()| SharedMemory::new());
         Self { record, here, back }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rxe_core::engine::Engine;
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, IpId, NetHeader, OpKind, Packet, TxBatch, TxLimits, icrc};
-use rxe_net::{Fabric, FabricCounters, Impairments, OneCopy};
+use rxe_net::{Fabric, FabricCounters, Impairments};
 
 use super::ladder::Ladder;
 use super::rng::Rng;
@@ -139,16 +139,7 @@ impl Wire {
             batch: TxBatch::new(network.tx),
             rings: match network.road {
                 Road::Batches => None,
-                Road::Rings(room) => {
-                    // What arrives was on its way for a while, so it comes as bytes.
-                    let lends = if network.seed.is_multiple_of(2) {
-                        OneCopy::Always
-                    } else {
-                        OneCopy::Never
-                    };
-                    let back = SharedMemory::new(OneCopy::Never);
-                    Some([SharedMemory::with_room(room, lends), back])
-                }
+                Road::Rings(room) => Some([SharedMemory::with_room(room), SharedMemory::new()]),
             },
             marker: Rng::new(network.seed ^ 0xec0),
             marks: network.marks,

@@ -85,7 +85,7 @@ pub const LAYERS: &[Layers] = &[
             &["epoll", "timer_fd"],
             &["netdev", "per_process", "shared_fd", "station", "unix"],
             &["event_fd", "fork_guarded", "mmsg", "sockopt", "token_fd"],
-            &["addr", "bpf", "checked_fd", "cmsg", "exit", "process_memory", "secure", "thread"],
+            &["addr", "bpf", "checked_fd", "cmsg", "exit", "secure", "thread"],
             &["fork"],
         ],
     },

@@ -99,23 +99,7 @@ pub(super) fn shared_memory() -> Vec<Finding> {
             Finding::note(CHECK, text, remedy.as_deref().unwrap_or(writable))
         }
     };
-    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    let traces = capabilities(None).is_ok_and(|s| s.effective.contains(CapabilitySet::SYS_PTRACE));
-    [ring, directory].into_iter().chain(one_copy(CHECK, &scope, traces)).collect()
-}
-
-/// Whether processes may read each other's memory, for one copy of long messages: what Yama says. `traces`: this
-/// one has CAP_SYS_PTRACE, which only scope 3 forbids.
-fn one_copy(check: &'static str, scope: &str, traces: bool) -> Option<Finding> {
-    let least = if traces { 3 } else { 1 };
-    let scope = scope.trim().parse::<u8>().ok().filter(|scope| *scope >= least)?;
-    let text = format!(
-        "long messages are copied twice on processors without a common cache, too: a process may not \
-         read another of its user (kernel.yama.ptrace_scope is {scope})"
-    );
-    let todo = "programs run, but slower there; if you trust all programs of this user: \
-                `sudo sysctl -w kernel.yama.ptrace_scope=0`";
-    Some(Finding::note(check, text, todo))
+    vec![ring, directory]
 }
 
 /// What restricts the calls of this process. `opened`: the devices could be opened all the same.
@@ -198,19 +182,6 @@ mod tests {
         assert_eq!(small.text, "receive 208 KiB of 8192 KiB: many senders at once overflow it");
         assert_eq!(small.remedy.unwrap(), "`sudo sysctl -w net.core.rmem_max=8388608`");
         assert_eq!(judge(asked / 2).status, Status::Ok);
-    }
-
-    #[test]
-    fn where_processes_may_not_read_each_other_it_is_noted() {
-        let judge = |scope, traces| one_copy("shared memory", scope, traces);
-        for (scope, traces) in [("", false), ("0\n", false), ("1\n", true), ("2\n", true)] {
-            assert!(judge(scope, traces).is_none(), "{scope}");
-        }
-        for (scope, traces) in [("1\n", false), ("2\n", false), ("3\n", true)] {
-            let found = judge(scope, traces).unwrap();
-            assert_eq!(found.status, Status::Note);
-            assert!(found.text.contains(&format!("ptrace_scope is {}", scope.trim())));
-        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{io, iter};
 use clap::ValueEnum;
 use clap::builder::TypedValueParser;
 use rustix::fs::{Access, access};
-use rxe_net::{BackendKind, OneCopy};
+use rxe_net::BackendKind;
 use rxe_verbs::device::{Identity, sysfs};
 use rxe_verbs::{DeviceInfo, OpenOptions, SourcePortPolicy};
 
@@ -31,10 +31,6 @@ pub(super) struct Settings {
     /// Use the network also between programs on this host, instead of shared memory
     #[arg(long)]
     no_shm: bool,
-    /// Copy long messages between programs on this host once, by the system, and not twice: always where
-    /// the system permits it, never, or where that is measured to be faster [default: auto]
-    #[arg(long, value_name = "auto|always|never")]
-    one_copy: Option<OneCopy>,
     /// Hand packets to the system one by one: captures of the interface then show each of them
     #[arg(long)]
     no_gso: bool,
@@ -128,9 +124,6 @@ impl Settings {
         }
         if self.no_shm {
             variables.push(("RXE_SHM", "off".into()));
-        }
-        if let Some(rule) = self.one_copy {
-            variables.push(("RXE_ONE_COPY", rule.name().into()));
         }
         if self.no_gso {
             variables.push(("RXE_GSO", "off".into()));

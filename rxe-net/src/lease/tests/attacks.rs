@@ -14,8 +14,8 @@ use rustix::net::{
 };
 
 use super::*;
+use crate::Shm;
 use crate::lease::control::ControlMessage;
-use crate::{OneCopy, Shm};
 
 /// Only root can be several users without further ado.
 const OTHER_USER: [&str; 3] = ["setpriv", "--reuid=65534", "--clear-groups"];
@@ -100,7 +100,7 @@ fn another_user_reaches_none_of_a_device_s_sockets() {
     in_namespaces("-nm", setup, || {
         let shm = |address| {
             let udp = UdpBackend::open(&UdpConfig::new("lo", [ip(address)])).unwrap();
-            Shm::new(udp, &[ip(address)], OneCopy::Auto).unwrap()
+            Shm::new(udp, &[ip(address)]).unwrap()
         };
         let (mut a, mut b) = (shm(ADDRESS), shm("127.0.0.9"));
         a.watch(true);

@@ -2,7 +2,7 @@
 
 use rxe_core::mem::Source;
 use rxe_core::types::Qpn;
-use rxe_core::wire::{Held, NetHeader, Placed, TxBatch, UDP_PORT, icrc};
+use rxe_core::wire::{NetHeader, Placed, TxBatch, UDP_PORT, icrc};
 
 use super::super::Shm;
 use super::{ip, open, over_the_wire, readable};
@@ -134,7 +134,7 @@ fn who_is_not_reached_through_memory_gets_nothing_at_once() {
             assert_eq!(send_direct(&mut from, &net, &[1]), Placed::Elsewhere, "{net:?}");
             assert_eq!(send_train(&mut from, &net, &[1; 8], 2), Placed::Elsewhere, "{net:?}");
             let direct = Backend::direct(&mut from).unwrap();
-            assert_eq!(direct.max_train(&net, Qpn::from_wire(0x01_0000), true), 0);
+            assert_eq!(direct.max_train(&net, Qpn::from_wire(0x01_0000)), 0);
         }
         let _to = open("127.0.0.2");
         let net = to("127.0.0.1", "127.0.0.2");
@@ -184,8 +184,7 @@ fn a_ping_pong_of_packets_sent_at_once_never_stops() {
                                 begun = true;
                                 continue;
                             }
-                            let Held::Here(payload) = packet.payload else { panic!("lent") };
-                            payload.read(&mut bytes).unwrap();
+                            packet.payload.read(&mut bytes).unwrap();
                             let expected = if first { next - 1 } else { next };
                             assert_eq!(u32::from_be_bytes(bytes), expected, "{own}");
                             next += u32::from(!first);

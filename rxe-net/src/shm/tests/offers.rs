@@ -6,7 +6,7 @@ use super::super::Shm;
 use super::super::link::is_gone;
 use super::super::offers::{LISTEN_AGAIN_AFTER, MAX_CALLERS, MAX_INCOMING};
 use super::super::wake::WakeUp;
-use super::{memory, offer_with, open, over_the_wire, readable, receive, send, words};
+use super::{OFFER, memory, offer_with, open, over_the_wire, readable, receive, send};
 use crate::UdpBackend;
 use crate::sys::unix::UnixSocket;
 use crate::testing::in_namespace;
@@ -24,7 +24,7 @@ fn callers_that_talk_nonsense_do_no_harm() {
         for (i, caller) in callers.iter().enumerate() {
             let null = std::fs::File::open("/dev/null").unwrap();
             let fds = [std::os::fd::AsFd::as_fd(&null); 2];
-            let words: [&[u8]; 4] = [b"", &words(), b"rxm\x02", b"nonsense that is long enough"];
+            let words: [&[u8]; 4] = [b"", &OFFER, b"rxm\x02", b"nonsense that is long enough"];
             caller.send(words[i % 4], &fds[..i % 3]).unwrap();
         }
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
@@ -43,7 +43,7 @@ fn offers_of_rings_without_number_are_refused_and_others_use_the_network() {
         let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
         let name = memory("127.0.0.2");
         raise_limit();
-        let offer = || offer_with(&name, &words(), WakeUp::new().unwrap());
+        let offer = || offer_with(&name, &OFFER, WakeUp::new().unwrap());
         let mut offered = Vec::new();
         for _ in 0..MAX_INCOMING + 20 {
             offered.extend(offer());
@@ -68,7 +68,7 @@ fn a_device_with_as_many_rings_as_it_takes_sends_through_its_own() {
         raise_limit();
         let offered: Vec<_> = (0..MAX_INCOMING)
             .map(|_| {
-                let offered = offer_with(&memory("127.0.0.1"), &words(), WakeUp::new().unwrap());
+                let offered = offer_with(&memory("127.0.0.1"), &OFFER, WakeUp::new().unwrap());
                 from.look_around();
                 offered.unwrap()
             })
@@ -138,7 +138,7 @@ fn without_descriptors_for_a_ring_the_network_is_used() {
         for left in [1, 2] {
             let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
             let name = memory("127.0.0.2");
-            let offered = offer_with(&name, &words(), WakeUp::new().unwrap()).unwrap();
+            let offered = offer_with(&name, &OFFER, WakeUp::new().unwrap()).unwrap();
             let all = fill_descriptors(left);
             to.look_around();
             drop(all);

@@ -8,7 +8,7 @@ use rxe_core::wire::{Frame, NetHeader, UDP_PORT};
 
 use super::super::Route;
 use super::super::link::FRAME;
-use super::{ip, memory, offer, offer_with, open, over_the_wire, readable, receive, send, words};
+use super::{OFFER, ip, memory, offer, offer_with, open, over_the_wire, readable, receive, send};
 use crate::Backend;
 use crate::lease::message;
 use crate::testing::{in_namespace, skipped};
@@ -112,7 +112,7 @@ fn a_wake_up_that_could_block_is_refused() {
         let blocking = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
         let (pipe, _other) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
         for wake in [blocking, pipe] {
-            let _offered = offer_with(&name, &words(), wake).unwrap();
+            let _offered = offer_with(&name, &OFFER, wake).unwrap();
             to.look_around();
             assert!(to.incoming.is_empty() && to.callers.is_empty());
         }

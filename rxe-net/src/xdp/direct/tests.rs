@@ -7,7 +7,7 @@ use rxe_core::wire::{NetHeader, Placed, TxBatch, UDP_PORT, icrc, whole_len};
 use crate::testing::link::{FAR, FIRST, NEAR, StepSender, in_step, ip, ips, with_peer};
 use crate::testing::{in_bpf_namespace, receive_packets, send_all};
 use crate::xdp::{XdpBackend, XdpConfig, XdpMode};
-use crate::{Backend, OneCopy, Shm};
+use crate::{Backend, Shm};
 
 /// Sizes of payloads: with and without pad, one in the shortest frame, and the longest.
 const SIZES: [u16; 6] = [0, 1, 2, 64, 1021, 1024];
@@ -107,7 +107,7 @@ fn whole_packets_cross_a_link_in_generic_mode() {
 #[test]
 fn whole_packets_go_past_shared_memory() {
     in_bpf_namespace("", || {
-        let wrap = |backend| Shm::new(backend, &ips(&NEAR), OneCopy::Auto).unwrap();
+        let wrap = |backend| Shm::new(backend, &ips(&NEAR)).unwrap();
         whole_packets_cross_a_link(XdpMode::Any, wrap);
     });
 }

@@ -176,7 +176,6 @@ impl Context {
         let mut options = Device::options(info.name())
             .backend(CONFIG.backend)
             .shared_memory(CONFIG.shared_memory)
-            .one_copy(CONFIG.one_copy)
             .ack_policy(CONFIG.acks)
             .source_port(CONFIG.source_port)
             .keepalive(CONFIG.keepalive)

@@ -27,9 +27,6 @@ pub(super) struct Contender {
     version: Option<Version>,
 }
 
-/// Through shared memory, where the system copies long messages once.
-const ONE_COPY: &str = "shm --one-copy always";
-
 #[derive(Clone, Copy, PartialEq)]
 enum How {
     /// `rxe perf` with this backend (and further options), or between two processes on one host.
@@ -104,7 +101,6 @@ impl Contender {
             How::Layer2,
             How::Unbound,
             How::Rxe("shm"),
-            How::Rxe(ONE_COPY),
             How::Perftest,
             How::UnboundPerftest,
             How::Ucx("tcp"),
@@ -115,7 +111,6 @@ impl Contender {
             How::Udp { gso: false },
             How::Copies(Copies::Two),
             How::Copies(Copies::Mapped),
-            How::Copies(Copies::System),
         ];
         let made = |how| Self { how, rxe: rxe.to_owned(), version: None };
         all.into_iter().map(made).collect()
@@ -208,10 +203,6 @@ impl Contender {
         }
         match (self.how, test.kind) {
             (How::Rxe("shm"), _) => !on_link,
-            // Of less than 16 KiB there are two copies.
-            (How::Rxe(ONE_COPY), kind) => {
-                !on_link && single && kind == Kind::Bandwidth && test.bytes >= 16 << 10
-            }
             (How::Rxe("udp" | "packet" | "xdp:driver"), _) => on_link,
             // Where the system cannot segment.
             (How::Rxe(_), Kind::Bandwidth) => {
@@ -292,16 +283,6 @@ mod tests {
     fn able(test: Test) -> Vec<String> {
         let all = Contender::all("rxe").into_iter();
         all.filter(|c| c.can(test)).map(|c| c.name()).collect()
-    }
-
-    #[test]
-    fn one_copy_is_for_long_messages_of_one_host() {
-        let takes = |test| able(test).contains(&"rxe shm --one-copy always".to_owned());
-        for op in ["WRITE", "READ", "SEND"] {
-            let test = Test::bandwidth(op, 65536, 4096);
-            assert!(takes(test.on_one_host()) && !takes(test), "{op}");
-        }
-        assert!(!takes(Test::rate("WRITE").on_one_host()));
     }
 
     #[test]

@@ -41,7 +41,6 @@ const BACKENDS: [&str; 3] = [UDP, "rxe packet", "rxe xdp:driver"];
 const SOCKETS: [&str; 2] = [BACKENDS[0], BACKENDS[1]];
 const UNBOUND: &str = "rxe udp, not bound";
 const SHM: &str = "rxe shm";
-const ONE_COPY: &str = "rxe shm --one-copy always";
 const PERFTEST: &str = "perftest on rxe";
 const UNBOUND_PERFTEST: &str = "perftest on rxe, not bound";
 const KERNEL: &str = "perftest on kernel rxe";
@@ -183,12 +182,6 @@ const GOALS: &[Goal] = &[
         reached: |all| {
             vec![all.ratio(link("WRITE", 1024), "rxe xdp:driver", "rxe packet --no-gso")]
         },
-    },
-    Goal {
-        work: "64 KiB WRITE / READ / SEND, one host, one copy by the system",
-        goal: "≥ 12 GB/s",
-        unit: " GB/s",
-        reached: |all| HOSTS.map(|op| all.median(host(op), ONE_COPY)).into(),
     },
     Goal {
         work: "64 KiB WRITE / READ / SEND, one host",

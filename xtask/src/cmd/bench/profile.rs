@@ -47,7 +47,6 @@ fn works() -> Vec<(Test, &'static str)> {
         (write.with_qps(64), "perftest on rxe"),
         (write.with_qps(64).with_usual_recv_buffer(), "rxe packet"),
         (write.on_one_host(), "rxe shm"),
-        (write.on_one_host(), "rxe shm --one-copy always"),
         (write.on_one_host(), "perftest on rxe"),
         (Test::bandwidth("SEND", 65536, 4096).on_one_host(), "perftest on rxe"),
         (Test::bandwidth("READ", 65536, 4096).on_one_host(), "perftest on rxe"),

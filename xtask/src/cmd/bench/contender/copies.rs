@@ -11,8 +11,6 @@ pub(super) enum Copies {
     Two,
     /// Into memory that both have mapped.
     Mapped,
-    /// By the system: `process_vm_writev`.
-    System,
 }
 
 impl Copies {
@@ -20,7 +18,6 @@ impl Copies {
         match self {
             Self::Two => "two copies",
             Self::Mapped => "one copy, mapped",
-            Self::System => "one copy, system",
         }
     }
 }
@@ -56,8 +53,8 @@ mod tests {
     #[test]
     fn each_line_is_read() {
         let text = "two copies: 10.44 GB/s\none copy, mapped: 40.00 GB/s\n\
-                    one copy, system: 6.00 GB/s\n8 bytes one way: 0.112 us\n";
-        for (how, rate) in [(Copies::Two, 10.44), (Copies::Mapped, 40.0), (Copies::System, 6.0)] {
+                    8 bytes one way: 0.112 us\n";
+        for (how, rate) in [(Copies::Two, 10.44), (Copies::Mapped, 40.0)] {
             assert_eq!(read(text, Kind::Bandwidth, how.name()).unwrap().value, rate);
         }
         assert_eq!(read(text, Kind::Latency, "8 bytes one way").unwrap().value, 0.112);
