@@ -264,7 +264,8 @@ fn skeleton(page: &str) -> Vec<String> {
     found
 }
 
-/// What commands write is on English pages only. A Chinese page that stands for one is a screen long and has links to it.
+/// What commands write is on English pages only. A Chinese page that stands for one is a screen long, has links to it,
+/// and no number that it lacks.
 #[test]
 fn what_commands_write_exists_once() {
     let mut wrong = String::new();
@@ -292,6 +293,15 @@ fn what_commands_write_exists_once() {
                     wrong,
                     "docs/zh/{name}: {lines} lines, {links} links to the English page"
                 );
+            }
+            let numbers = |text: &str| -> BTreeSet<String> {
+                let words = text.split(|c: char| !c.is_ascii_digit());
+                words.filter(|word| word.len() > 2).map(str::to_owned).collect()
+            };
+            let unknown: Vec<_> =
+                numbers(&chinese).difference(&numbers(&english)).cloned().collect();
+            if !unknown.is_empty() {
+                let _ = writeln!(wrong, "docs/zh/{name}: not in English: {unknown:?}");
             }
         }
     }
