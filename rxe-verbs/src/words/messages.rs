@@ -37,8 +37,8 @@ pub(super) static ENTRIES: &[Entry] = &[
                 "路径 MTU 超过接口 MTU 允许的值（active_mtu）。",
             ),
             t(
-                "A card or kernel rxe cannot find the peer's MAC address: no route, or no answer to ARP.",
-                "网卡或内核 rxe 找不到对端的 MAC 地址：没有路由，或 ARP 无响应。",
+                "A card or the kernel's rdma_rxe cannot find the peer's MAC address: no route, or no answer to ARP.",
+                "网卡或内核的 rdma_rxe 找不到对端的 MAC 地址：没有路由，或 ARP 无响应。",
             ),
         ],
         remedies: &[
@@ -145,8 +145,8 @@ pub(super) static ENTRIES: &[Entry] = &[
         ),
         causes: &[
             t(
-                "The user may not open /dev/infiniband/uverbs* (hardware and kernel rxe).",
-                "用户无权打开 /dev/infiniband/uverbs*（硬件和内核 rxe）。",
+                "The user may not open /dev/infiniband/uverbs* (hardware and the kernel's rdma_rxe).",
+                "用户无权打开 /dev/infiniband/uverbs*（硬件和内核的 rdma_rxe）。",
             ),
             t(
                 "Under `rxe run`: the interface is down or has no usable address, or UDP port 4791 is taken, for example by the kernel's module rdma_rxe.",
@@ -264,8 +264,8 @@ pub(super) static ENTRIES: &[Entry] = &[
         ),
         causes: &[
             t(
-                "Cards and kernel rxe lock the memory: ulimit -l is too small (ENOMEM). rxe locks none.",
-                "网卡和内核 rxe 要锁定内存：ulimit -l 太小（ENOMEM）。rxe 不锁定内存。",
+                "Cards and the kernel's rdma_rxe lock the memory: ulimit -l is too small (ENOMEM). rxe locks none.",
+                "网卡和内核的 rdma_rxe 要锁定内存：ulimit -l 太小（ENOMEM）。rxe 不锁定内存。",
             ),
             t("The memory is not mapped, or read-only (EFAULT).", "内存未映射或只读（EFAULT）。"),
             t(
@@ -291,8 +291,8 @@ pub(super) static ENTRIES: &[Entry] = &[
             "libibverbs 警告：该用户可锁定的内存很少。",
         ),
         causes: &[t(
-            "The default limit of the system. It matters for cards and kernel rxe; rxe locks no memory.",
-            "系统默认限制。对网卡和内核 rxe 有影响；rxe 不锁定内存。",
+            "The default limit of the system. It matters for cards and the kernel's rdma_rxe; rxe locks no memory.",
+            "系统默认限制。对网卡和内核的 rdma_rxe 有影响；rxe 不锁定内存。",
         )],
         remedies: &[t(
             "ulimit -l unlimited, a line in /etc/security/limits.conf, or LimitMEMLOCK=infinity of systemd.",
@@ -803,8 +803,8 @@ pub(super) static ENTRIES: &[Entry] = &[
                 "超过设备允许的大小（max_cqe、max_srq_wr），或对象太多（EINVAL、ENOMEM）。",
             ),
             t(
-                "Cards and kernel rxe lock memory for it: ulimit -l is too small (ENOMEM).",
-                "网卡和内核 rxe 要为它锁定内存：ulimit -l 太小（ENOMEM）。",
+                "Cards and the kernel's rdma_rxe lock memory for it: ulimit -l is too small (ENOMEM).",
+                "网卡和内核的 rdma_rxe 要为它锁定内存：ulimit -l 太小（ENOMEM）。",
             ),
             t(
                 "A completion channel is a file: ulimit -n is too small (EMFILE).",
@@ -890,8 +890,8 @@ pub(super) static ENTRIES: &[Entry] = &[
         what: t("librdmacm cannot reach the connection manager.", "librdmacm 无法使用连接管理器。"),
         causes: &[
             t(
-                "Cards and kernel rxe: the module rdma_ucm is not loaded (ENODEV, ENOENT), or the user may not open /dev/infiniband/rdma_cm (EACCES).",
-                "网卡和内核 rxe：没有加载 rdma_ucm 模块（ENODEV、ENOENT），或用户无权打开 /dev/infiniband/rdma_cm（EACCES）。",
+                "Cards and the kernel's rdma_rxe: the module rdma_ucm is not loaded (ENODEV, ENOENT), or the user may not open /dev/infiniband/rdma_cm (EACCES).",
+                "网卡和内核的 rdma_rxe：没有加载 rdma_ucm 模块（ENODEV、ENOENT），或用户无权打开 /dev/infiniband/rdma_cm（EACCES）。",
             ),
             t("The host has no RDMA device.", "主机没有 RDMA 设备。"),
         ],

@@ -116,8 +116,8 @@ pub(super) static ENTRIES: &[Entry] = &[
             "一种可靠连接，请求中指明对端的共享接收队列，因此两台主机之间一条连接就能服务对端的所有进程。",
         ),
         &[t(
-            "Programs ask for it by name, such as ibv_xsrq_pingpong. Kernel rxe does not have it.",
-            "由程序指定使用，如 ibv_xsrq_pingpong。内核 rxe 不支持。",
+            "Programs ask for it by name, such as ibv_xsrq_pingpong. The kernel's rdma_rxe does not have it.",
+            "由程序指定使用，如 ibv_xsrq_pingpong。内核的 rdma_rxe 不支持。",
         )],
     ),
     entry(
