@@ -430,8 +430,13 @@ fn pip_builds_a_wheel_from_a_checkout() {
     }
     let Some(python) = or_skip(wheel::python()) else { return };
     let dir = Dir::new();
-    let mut pip = Command::new(python);
-    pip.args(["-m", "pip", "install", "--no-index", "--target"]).arg(&dir.0).arg(source());
+    let venv = dir.0.join("venv");
+    let made = Command::new(&python).args(["-m", "venv"]).arg(&venv).output().unwrap();
+    if !made.status.success() {
+        return skipped(test, String::from_utf8_lossy(&made.stdout).trim());
+    }
+    let mut pip = Command::new(venv.join("bin/pip"));
+    pip.args(["install", "--no-index"]).arg(source());
     pip.env("CARGO_TARGET_DIR", source().join("target/install-test"))
         .env("CARGO_NET_OFFLINE", "true");
     // It takes a third of the time.
@@ -439,9 +444,8 @@ fn pip_builds_a_wheel_from_a_checkout() {
     let out = pip.output().unwrap();
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
-    for path in ["bin/rxe", "lib/rxe/librxe_preload.so", "rxe/pytest_plugin.py"] {
-        assert!(dir.0.join(path).exists(), "{path}: {said}");
-    }
-    let run = Command::new(dir.0.join("bin/rxe")).args(["run", "--", "true"]).output().unwrap();
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let script = "import rxe, subprocess\nsubprocess.run(rxe.argv('true'), check=True)\nprint(rxe.command())";
+    let run = Command::new(venv.join("bin/python")).args(["-c", script]).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stdout).into_owned();
+    assert_eq!(said.trim_end(), venv.join("bin/rxe").display().to_string(), "{run:?}");
 }
