@@ -5,6 +5,7 @@ mod capture;
 mod check;
 mod completions;
 mod conform;
+mod copy;
 mod decode;
 mod demo;
 mod devices;
@@ -61,6 +62,7 @@ commands! {
     Perf(perf::Args),
     Run(run::Args),
     Env(run::EnvArgs),
+    Copy(copy::Args),
     Stat(stat::Args),
     Resource(resource::Args),
     Capture(capture::Args),

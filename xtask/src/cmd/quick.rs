@@ -16,6 +16,7 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("rxe-tests", "programs_kernel", KERNELS),
     ("rxe-tests", "replay_peers", KERNELS),
     ("rxe-tests", "ci", PROGRAMS),
+    ("rxe-tests", "containers", PROGRAMS),
     ("rxe-tests", "debuggers", PROGRAMS),
     ("rxe-tests", "ends", PROGRAMS),
     ("rxe-tests", "fabric", PROGRAMS),
