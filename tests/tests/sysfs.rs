@@ -39,6 +39,15 @@ for line in open("look"):
     assert_eq!(out, "rxe7\nveth0\n['rxe_veth0']\n['rxe7']\nrxe_veth0\n");
 }
 
+/// The tutorials' commands of InfiniBand that read these files.
+#[test]
+fn ibstat_and_ibstatus_show_a_device() {
+    let Some(out) = alone("ibstat", "ibstat", "$RXE run -- ibstat") else { return };
+    assert!(out.contains("CA 'rxe_veth0'") && out.contains("State: Active"), "{out}");
+    let Some(out) = alone("ibstatus", "ibstatus", "$RXE run -- ibstatus") else { return };
+    assert!(out.contains("'rxe_veth0' port 1") && out.contains("4: ACTIVE"), "{out}");
+}
+
 #[test]
 fn a_counter_that_stays_open_is_new_when_it_is_read_again() {
     let script = r#"

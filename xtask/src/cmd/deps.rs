@@ -15,6 +15,7 @@ const PACKAGES: &[(&str, &str)] = &[
     // What talks RDMA.
     ("ibverbs-providers", "/etc/libibverbs.d/rxe.driver"),
     ("ibverbs-utils", "ibv_rc_pingpong"),
+    ("infiniband-diags", "ibstat"),
     ("rdmacm-utils", "rping"),
     ("perftest", "ib_send_bw"),
     ("python3-pyverbs", "/usr/lib/python3/dist-packages/pyverbs"),
