@@ -232,6 +232,42 @@ fn completions_and_version_are_there() {
     assert!(digits.bytes().all(|b| b.is_ascii_hexdigit()), "{text:?}");
 }
 
+/// bash completes in a directory with a capture, by the function that its script defines.
+#[test]
+fn completions_offer_files_and_values() {
+    if !Command::new("bash").arg("--version").output().is_ok_and(|out| out.status.success()) {
+        return rxe_test_support::skipped("completions", "bash is not installed");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("one.pcapng"), "").unwrap();
+    let offered = |words: &str, last: &str| {
+        let script = format!(
+            r#"eval "$("{RXE}" completions bash)"
+            COMP_WORDS=({words} "{last}"); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+            _rxe rxe "{last}" "${{COMP_WORDS[COMP_CWORD - 1]}}"; echo "${{COMPREPLY[*]}}""#
+        );
+        let mut bash = Command::new("bash");
+        let out = bash.args(["-c", &script]).current_dir(&dir).output().unwrap();
+        stdout(&out).trim_end().to_owned()
+    };
+    for words in ["rxe check --junit", "rxe run --pcap", "rxe gen -w"] {
+        assert_eq!(offered(words, "on"), "one.pcapng", "{words}");
+    }
+    assert_eq!(offered("rxe run --one-copy", "a"), "auto always");
+    assert_eq!(offered("rxe run --ack", ""), "adaptive prompt");
+    assert_eq!(offered("rxe perf write", "b"), "bw");
+    let script = |shell| stdout(&Command::new(RXE).args(["completions", shell]).output().unwrap());
+    let zsh = script("zsh");
+    for kind in [":FILE:_files'", "_files -/'", "program -- "] {
+        assert!(zsh.contains(kind), "{kind}");
+    }
+    // Where nothing else fits, bash offers files.
+    assert!(script("bash").contains("-o default rxe"));
+    let fish = script("fish");
+    let junit = fish.lines().find(|line| line.contains("-l junit")).unwrap();
+    assert!(junit.ends_with("-r -F"), "{junit}");
+}
+
 #[test]
 fn there_is_a_manual_page_for_each_command() {
     let dir = tempfile::tempdir().unwrap();

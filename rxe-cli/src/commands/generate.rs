@@ -21,11 +21,11 @@ use crate::common::{Error, NewFile, check_apart, print_bytes, print_error};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The scenario; - reads standard input
-    #[arg(value_name = "SCENARIO")]
+    #[arg(value_name = "SCENARIO", value_hint = clap::ValueHint::FilePath)]
     scenario: PathBuf,
     /// Write the capture to this file: pcap with nanoseconds or, if the name ends in .pcapng, pcapng with
     /// comments that say what has completed; - writes pcap to standard output
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     write: PathBuf,
 }
 

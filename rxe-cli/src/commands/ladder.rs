@@ -18,17 +18,17 @@ use crate::common::{Error, check_apart, print, terminal_width, write_file};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The capture, as in `rxe decode`; - reads standard input
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
     /// Only packets to these queue pairs: name those of both ends, as in --qp 0x11,0x1a
     #[arg(long, value_name = "QPN", value_parser = number, value_delimiter = ',')]
     qp: Vec<u32>,
     /// Write a picture to this file instead; - writes to standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     svg: Option<PathBuf>,
     /// Write a page to this file instead, which a browser shows: with search and zoom; - writes to
     /// standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     html: Option<PathBuf>,
 }
 

@@ -14,7 +14,7 @@ use crate::common::Error;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory; it is created if it does not exist
-    #[arg(value_name = "DIRECTORY")]
+    #[arg(value_name = "DIRECTORY", value_hint = clap::ValueHint::DirPath)]
     directory: PathBuf,
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct WireArgs {
     #[arg(long, value_parser = units::parse_size, value_name = "BYTES", help_heading = OWN)]
     pub(crate) recv_buffer: Option<u64>,
     /// Capture all packets to this file, which Wireshark opens
-    #[arg(long, value_name = "FILE", help_heading = OWN)]
+    #[arg(long, value_name = "FILE", help_heading = OWN, value_hint = clap::ValueHint::FilePath)]
     pub(crate) pcap: Option<PathBuf>,
     #[command(flatten, next_help_heading = OWN)]
     pub(crate) faults: FaultArgs,

@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long = "extcap-interface", value_name = "INTERFACE")]
     interface: Option<Interface>,
     /// The named pipe that the packets go into
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
     fifo: Option<PathBuf>,
     /// Not supported. Without --capture: print what is wrong with the filter
     #[arg(long = "extcap-capture-filter", value_name = "FILTER")]

@@ -47,7 +47,7 @@ pub(crate) struct Args {
     interface: Option<String>,
     /// Write the packets to this file (pcapng); - writes to standard output, as in
     /// `rxe capture -w - | wireshark -k -i -`
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     write: Option<PathBuf>,
     /// End after so many packets
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

@@ -25,7 +25,7 @@ use crate::common::{Error, check_apart, check_file, print, print_error, print_js
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The captures, as in `rxe decode`; - reads standard input
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
     files: Vec<PathBuf>,
     /// Let warnings count as faults
     #[arg(long)]
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Also write a report for CI systems (JUnit XML) to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     junit: Option<PathBuf>,
     /// The language of the causes; otherwise what LC_ALL, LC_MESSAGES or LANG asks for
     #[arg(long, value_enum)]

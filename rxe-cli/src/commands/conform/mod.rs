@@ -54,13 +54,13 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Also write a report for CI systems (JUnit XML) to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     junit: Option<PathBuf>,
     /// Also write a page for a browser to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     html: Option<PathBuf>,
     /// Write a capture of each case into this directory
-    #[arg(short = 'w', long, value_name = "DIR")]
+    #[arg(short = 'w', long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     captures: Option<PathBuf>,
     /// Print the C program for the peer's host
     #[arg(long, exclusive = true)]

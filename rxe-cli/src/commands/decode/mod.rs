@@ -30,7 +30,7 @@ use crate::common::{Error, check_apart};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The capture; - reads standard input, as in `tcpdump -w - | rxe decode -`
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
     /// Show every field, by its name in the specification, with its byte offset in the frame
     #[arg(short = 'v', long)]

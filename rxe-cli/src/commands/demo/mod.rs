@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(short, long, default_value_t = 1024)]
     mtu: usize,
     /// Write the capture to this file
-    #[arg(long, value_name = "FILE", default_value = CAPTURE)]
+    #[arg(long, value_name = "FILE", default_value = CAPTURE, value_hint = clap::ValueHint::FilePath)]
     pcap: PathBuf,
     /// Write no capture
     #[arg(long, conflicts_with = "pcap")]

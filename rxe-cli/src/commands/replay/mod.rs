@@ -35,7 +35,7 @@ use crate::common::{Error, check_apart, check_capture, print, print_error};
 #[derive(clap::Args)]
 pub(crate) struct SendArgs {
     /// The scenario; - reads standard input
-    #[arg(value_name = "SCENARIO")]
+    #[arg(value_name = "SCENARIO", value_hint = clap::ValueHint::FilePath)]
     scenario: PathBuf,
     #[command(flatten)]
     live: Live,
@@ -54,7 +54,7 @@ pub(crate) struct SendArgs {
 #[derive(clap::Args)]
 pub(crate) struct ReplayArgs {
     /// The capture, as in `rxe decode`; - reads standard input
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
     #[command(flatten)]
     live: Live,
@@ -93,7 +93,7 @@ struct Live {
     #[arg(long)]
     json: bool,
     /// Write a capture of the run to this file
-    #[arg(short = 'w', long, value_name = "FILE")]
+    #[arg(short = 'w', long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     write: Option<PathBuf>,
 }
 

@@ -68,7 +68,7 @@ pub(super) struct Settings {
     #[arg(long = "as", value_name = "mlx5", value_parser = ["mlx5"])]
     identity: Option<String>,
     /// Capture the program's packets to this file (pcapng); %p in it stands for the process ID
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pcap: Option<PathBuf>,
     #[command(flatten)]
     faults: FaultArgs,

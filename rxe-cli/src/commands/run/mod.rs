@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     settings: Settings,
     /// The program and its arguments; put `--` before them
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", value_hint = clap::ValueHint::CommandWithArguments)]
     program: Vec<OsString>,
 }
 
