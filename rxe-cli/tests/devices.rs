@@ -253,7 +253,6 @@ fn completions_offer_files_and_values() {
     for words in ["rxe check --junit", "rxe run --pcap", "rxe gen -w"] {
         assert_eq!(offered(words, "on"), "one.pcapng", "{words}");
     }
-    assert_eq!(offered("rxe run --one-copy", "a"), "auto always");
     assert_eq!(offered("rxe run --ack", ""), "adaptive prompt");
     assert_eq!(offered("rxe perf write", "b"), "bw");
     let script = |shell| stdout(&Command::new(RXE).args(["completions", shell]).output().unwrap());
