@@ -5,7 +5,7 @@
 //! all other packages have them, so `rxe` finds its libraries. pyproject.toml says what is said of the package.
 
 use super::tree::read;
-use super::{Arch, Tree, VERSION};
+use super::{Arch, GLIBC, Tree, VERSION};
 use crate::libs;
 use crate::vm::{Error, Result};
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
@@ -50,11 +50,13 @@ pub fn wheel(
     tree: &Tree,
     source: &Path,
     arch: &Arch,
-    (major, minor): (u32, u32),
+    glibc: (u32, u32),
 ) -> Result<(String, Vec<u8>)> {
     let manifest = String::from_utf8_lossy(&read(&source.join("pyproject.toml"))?).into_owned();
     let Manifest { project } =
         toml::from_str(&manifest).map_err(|e| Error::Failed(format!("pyproject.toml: {e}")))?;
+    // They are tried from this one on.
+    let (major, minor) = glibc.max(GLIBC);
     let tag = format!("py3-none-manylinux_{major}_{minor}_{}", arch.name);
     // In names of files a hyphen separates.
     let name = format!("{}-{VERSION}", project.name.replace('-', "_"));
@@ -201,7 +203,7 @@ mod tests {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let arch = &crate::dist::arch::ALL[1];
         let (name, bytes) = wheel(&tree, &source, arch, (2, 30)).unwrap();
-        assert_eq!(name, format!("rxe-{VERSION}-py3-none-manylinux_2_30_aarch64.whl"));
+        assert_eq!(name, format!("rxe-{VERSION}-py3-none-manylinux_2_31_aarch64.whl"));
         assert_eq!(bytes, wheel(&tree, &source, arch, (2, 30)).unwrap().1);
 
         let mut zip = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
