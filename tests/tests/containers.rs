@@ -58,6 +58,8 @@ END
     clean() {
         podman pod rm --all --force; podman rm --all --force
         if [ "$(id -u)" = 0 ]; then umount -l images/overlay; rm -rf images; else podman unshare rm -rf images; fi
+        # Ends the process that keeps a user's namespaces.
+        podman system migrate
     }
     trap 'code=$?; set +e; clean > cleaned 2>&1; exit $code' EXIT
     podman load -q -i programs.tar; podman tag rxe:0.1.0 localhost/programs:1
