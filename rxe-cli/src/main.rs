@@ -3,9 +3,13 @@
 mod commands;
 mod common;
 
-use std::process::ExitCode;
+use std::env;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
+    leave_own_library();
     match commands::run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -13,4 +17,23 @@ fn main() -> ExitCode {
             ExitCode::from(error.code())
         }
     }
+}
+
+/// Starts again without the library that is for programs, if this process has it in front of it, as in a shell
+/// with the variables of `rxe env`. With it, `rxe doctor` would see rxe's devices in /sys and take them for the
+/// kernel's.
+fn leave_own_library() {
+    let Some(all) = env::var("LD_PRELOAD").ok() else { return };
+    let is_own = |path: &&str| Path::new(path).file_name() == Some(commands::LIBRARY_NAME.as_ref());
+    let (own, others): (Vec<&str>, Vec<&str>) =
+        all.split([':', ' ']).filter(|path| !path.is_empty()).partition(is_own);
+    let Ok(program) = env::current_exe() else { return };
+    if own.is_empty() {
+        return;
+    }
+    let mut args = env::args_os();
+    let mut again = Command::new(program);
+    again.arg0(args.next().unwrap_or_default()).args(args).env("LD_PRELOAD", others.join(":"));
+    // If it cannot, it goes on as it is.
+    let _ = again.exec();
 }

@@ -4,6 +4,20 @@
 mod common;
 use common::alone;
 
+/// The commands of rxe run without the library that `rxe env` puts in front of all programs. With it, doctor took
+/// rxe's devices for the kernel's.
+#[test]
+fn doctor_sees_the_same_with_and_without_the_variables() {
+    let script = r#"
+        $RXE doctor > without || true
+        eval "$($RXE env)"
+        $RXE doctor > with || true
+        diff without with
+        echo same"#;
+    let Some(out) = alone("rxe env", "sh", script) else { return };
+    assert_eq!(out, "same\n");
+}
+
 #[test]
 fn a_name_that_is_given_later_is_there_too() {
     // A shell, and a program that runs all the time and reads a line before each look.

@@ -31,6 +31,7 @@ use std::{env, process};
 use clap::{Parser, Subcommand};
 
 use self::capture::extcap;
+pub(crate) use self::run::LIBRARY_NAME;
 use crate::common::{Error, WRONG_USAGE, print_error};
 
 /// Defines [`Command`] and the code that runs it. To add a command, add a line here and its `mod` above.

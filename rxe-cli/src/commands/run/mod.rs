@@ -88,7 +88,7 @@ impl EnvArgs {
 }
 
 /// The name of the library to preload.
-const LIBRARY_NAME: &str = "librxe_preload.so";
+pub(crate) const LIBRARY_NAME: &str = "librxe_preload.so";
 
 /// Whether `LD_PRELOAD` can name this file.
 fn loader_takes(library: &Path) -> bool {
