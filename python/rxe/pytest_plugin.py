@@ -85,7 +85,8 @@ class Rxe:
         end = time.monotonic() + timeout
         while port is not None and not _listens(port):
             if process.poll() is not None:
-                raise RuntimeError(f"{line[-1]}: exit code {process.returncode} before it listens on port {port}")
+                name = line[line.index("--") + 1]
+                raise RuntimeError(f"{name}: exit code {process.returncode} before it listens on port {port}")
             if time.monotonic() > end:
                 raise TimeoutError(f"nothing listens on TCP port {port}")
             time.sleep(0.02)

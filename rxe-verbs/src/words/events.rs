@@ -94,7 +94,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         causes: &[],
         remedies: &[t(
             "No error. With a connection manager, call rdma_notify, or go to RTS.",
-            "不是错误。使用连接管理器时调用 rdma_notify，或转到 RTS。",
+            "不是错误。使用通信管理器时调用 rdma_notify，或转到 RTS。",
         )],
     },
     Entry {

@@ -360,7 +360,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         title: t("RDMA_CM_EVENT_REJECTED", "RDMA_CM_EVENT_REJECTED：连接被拒绝"),
         what: t(
             "The peer's connection manager answered with REJ. The event's status is the reason.",
-            "对端的连接管理器回复了 REJ；事件的 status 是原因。",
+            "对端的通信管理器回复了 REJ；事件的 status 是原因。",
         ),
         causes: &[
             t(
@@ -406,7 +406,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         title: t("\"Unexpected CM event …\"", "“Unexpected CM event …”：意外的 CM 事件"),
         what: t(
             "The program waited for one event of the connection manager, and another one came. Its name or number says what happened.",
-            "程序等待连接管理器的某个事件，却来了另一个；其名称或编号说明发生了什么。",
+            "程序等待通信管理器的某个事件，却来了另一个；其名称或编号说明发生了什么。",
         ),
         causes: &[t(
             "1 ADDR_ERROR, 3 ROUTE_ERROR, 6 CONNECT_ERROR, 7 UNREACHABLE, 8 REJECTED, 10 DISCONNECTED.",
@@ -887,7 +887,7 @@ pub(super) static ENTRIES: &[Entry] = &[
             "\"rdma_create_event_channel failed\", \"rdma_create_id: …\"",
             "“rdma_create_event_channel failed”、“rdma_create_id: …”：无法打开 rdma_cm",
         ),
-        what: t("librdmacm cannot reach the connection manager.", "librdmacm 无法使用连接管理器。"),
+        what: t("librdmacm cannot reach the connection manager.", "librdmacm 无法使用通信管理器。"),
         causes: &[
             t(
                 "Cards and the kernel's rdma_rxe: the module rdma_ucm is not loaded (ENODEV, ENOENT), or the user may not open /dev/infiniband/rdma_cm (EACCES).",
@@ -910,7 +910,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ),
         what: t(
             "The program cannot use this address or port of the connection manager.",
-            "程序无法在连接管理器中使用该地址或端口。",
+            "程序无法在通信管理器中使用该地址或端口。",
         ),
         causes: &[
             t(
@@ -947,7 +947,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         ),
         what: t(
             "A connection by the connection manager (perftest: -R) was not made.",
-            "没有通过连接管理器（perftest：-R）建立连接。",
+            "没有通过通信管理器（perftest：-R）建立连接。",
         ),
         causes: &[
             t(
