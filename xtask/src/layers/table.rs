@@ -346,7 +346,7 @@ pub const LAYERS: &[Layers] = &[
         floors: &[
             &["conform", "interop", "programs", "scenario"],
             &["c", "dist", "peer", "skip"],
-            &["debs", "libs", "pages", "wheel"],
+            &["ci", "debs", "libs", "pages", "wheel"],
             &["vm"],
             &["book", "cmd", "layers", "links", "place", "say"],
         ],
