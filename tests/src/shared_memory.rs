@@ -29,19 +29,18 @@ pub enum Record {
     Apart,
 }
 
-impl SharedMemory {
-    /// An empty ring.
-    ///
-    /// # Panics
-    /// If the system has no descriptors or no memory left.
-    pub fn new() -> Self {
+impl Default for SharedMemory {
+    /// An empty ring. Panics if the system has no descriptors or no memory left.
+    fn default() -> Self {
         Self::with_room(usize::MAX)
     }
+}
 
+impl SharedMemory {
     /// One that takes so many packets between two transmissions and then says that it is full.
     ///
     /// # Panics
-    /// As [`SharedMemory::new`].
+    /// If the system has no descriptors or no memory left.
     pub fn with_room(room: usize) -> Self {
         let lane = Lane::new().expect("a ring");
         Self { lane, room, left: room, buf: Vec::new() }

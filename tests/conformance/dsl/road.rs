@@ -81,7 +81,7 @@ pub(crate) struct Rings {
 impl Rings {
     /// The peer puts its packets in like this. The engine puts them in apart.
     pub(crate) fn new(record: Record) -> Self {
-        let [here, back] = [(); 2].map(|()| SharedMemory::new());
+        let [here, back] = [(); 2].map(|()| SharedMemory::default());
         Self { record, here, back }
     }
 }

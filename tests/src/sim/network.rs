@@ -139,7 +139,7 @@ impl Wire {
             batch: TxBatch::new(network.tx),
             rings: match network.road {
                 Road::Batches => None,
-                Road::Rings(room) => Some([SharedMemory::with_room(room), SharedMemory::new()]),
+                Road::Rings(room) => Some([SharedMemory::with_room(room), SharedMemory::default()]),
             },
             marker: Rng::new(network.seed ^ 0xec0),
             marks: network.marks,
