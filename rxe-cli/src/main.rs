@@ -23,14 +23,14 @@ fn main() -> ExitCode {
 /// with the variables of `rxe env`. With it, `rxe doctor` would see rxe's devices in /sys and take them for the
 /// kernel's.
 fn leave_own_library() {
-    let Some(all) = env::var("LD_PRELOAD").ok() else { return };
+    let Ok(all) = env::var("LD_PRELOAD") else { return };
     let is_own = |path: &&str| Path::new(path).file_name() == Some(commands::LIBRARY_NAME.as_ref());
     let (own, others): (Vec<&str>, Vec<&str>) =
         all.split([':', ' ']).filter(|path| !path.is_empty()).partition(is_own);
-    let Ok(program) = env::current_exe() else { return };
     if own.is_empty() {
         return;
     }
+    let Ok(program) = env::current_exe() else { return };
     let mut args = env::args_os();
     let mut again = Command::new(program);
     again.arg0(args.next().unwrap_or_default()).args(args).env("LD_PRELOAD", others.join(":"));

@@ -2,8 +2,8 @@
 //! print.
 //!
 //! A block that starts with ```` ```sh run=NAME ```` is run, and one of `python`, by pytest if it has a test,
-//! in the order of the page. `server` runs in the background until the page's next `client` has ended; all other names run at
-//! once. The word `fails` says that the exit code is not 0. A `text` block after it is what it prints: `…`
+//! in the order of the page. `server` runs in the background until the page's next `client` has ended; all
+//! other names run at once. The word `fails` says that the exit code is not 0. A `text` block after it is what it prints: `…`
 //! stands for any text, all numbers are equal, and lines may be broken anywhere. MiB of perftest may be MB, as
 //! its older versions write.
 //!

@@ -176,11 +176,8 @@ impl Requester {
         }
         let Some(count) = self.admitted(view) else { return 0 };
         let train = self.train(view, ctx, budget);
-        if train > 1 {
-            let sent = self.emit_train(view, ctx, batch, train);
-            if sent > 0 {
-                return sent;
-            }
+        if train > 1 && self.emit_train(view, ctx, batch, train) {
+            return train;
         }
         u32::from(self.emit(view, ctx, batch, count))
     }
@@ -244,7 +241,7 @@ impl Requester {
         (room > 0).then_some(1)
     }
 
-    /// As [`Requester::emit`], apart from the way of single packets. Returns how many packets were sent.
+    /// As [`Requester::emit`], but not inlined into the path of single packets.
     #[inline(never)]
     fn emit_train(
         &mut self,
@@ -252,8 +249,8 @@ impl Requester {
         ctx: &mut Ctx<'_>,
         batch: &mut TxBatch,
         count: u32,
-    ) -> u32 {
-        if self.emit(view, ctx, batch, count) { count } else { 0 }
+    ) -> bool {
+        self.emit(view, ctx, batch, count)
     }
 
     /// Sends the next `count` PSNs: a packet, a train, or a READ request. Returns `false` if that is not possible; for

@@ -2,7 +2,7 @@
 //! (<https://packaging.python.org/en/latest/specifications/binary-distribution-format/>).
 //!
 //! Installers put its programs and data below the prefix of an environment, such as a venv. There they are where
-//! all other packages have them, so `rxe` finds its libraries. pyproject.toml says what is said of the package.
+//! all other packages have them, so `rxe` finds its libraries. The metadata of the package is in pyproject.toml.
 
 use super::tree::read;
 use super::{Arch, GLIBC, Tree, VERSION};
