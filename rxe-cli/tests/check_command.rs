@@ -37,6 +37,34 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
+/// In a terminal findings have colors, unless `NO_COLOR` or `--color` says otherwise; elsewhere only with `--color`.
+#[test]
+fn colors_are_for_terminals() {
+    const COLORED: &str = "\x1b[1m\x1b[31mfault\x1b[0m: remote-access-error";
+    let is_colored = |out: Output| {
+        let said = text(&out.stdout).to_owned();
+        assert!(said.contains(COLORED) || said.contains("  fault: remote-access-error"), "{said}");
+        said.contains(COLORED)
+    };
+    let file = pcap(FAULT);
+    assert!(!is_colored(check(&[], &[&file])));
+    assert!(is_colored(check(&["--color=always"], &[&file])));
+    assert!(!text(&check(&["--color=always", "--json"], &[&file]).stdout).contains('\x1b'));
+    let in_terminal = |options: &str, no_color: &str| {
+        let line = format!("'{}' check {options} '{}'", env!("CARGO_BIN_EXE_rxe"), file.display());
+        let mut script = Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env("NO_COLOR", no_color);
+        Some(is_colored(script.stdin(Stdio::null()).output().ok()?))
+    };
+    let Some(plainly) = in_terminal("", "") else {
+        return rxe_test_support::skipped("colors_are_for_terminals", "script is not installed");
+    };
+    assert!(plainly);
+    assert_eq!(in_terminal("--color never", ""), Some(false));
+    assert_eq!(in_terminal("", "1"), Some(false));
+    assert_eq!(in_terminal("--color always", "1"), Some(true));
+}
+
 #[test]
 fn the_exit_code_tells_faults_and_with_strict_warnings_too() {
     let code = |options: &[&str], name| check(options, &[&pcap(name)]).status.code();

@@ -242,7 +242,7 @@ fn completions_offer_files_and_values() {
     std::fs::write(dir.path().join("one.pcapng"), "").unwrap();
     let offered = |words: &str, last: &str| {
         let script = format!(
-            r#"eval "$("{RXE}" completions bash)"
+            r#"eval "$("{RXE}" completions bash)"; PATH=$(dirname "{RXE}"):$PATH
             COMP_WORDS=({words} "{last}"); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
             _rxe rxe "{last}" "${{COMP_WORDS[COMP_CWORD - 1]}}"; echo "${{COMPREPLY[*]}}""#
         );
@@ -255,9 +255,15 @@ fn completions_offer_files_and_values() {
     }
     assert_eq!(offered("rxe run --ack", ""), "adaptive prompt");
     assert_eq!(offered("rxe perf write", "b"), "bw");
+    assert_eq!(offered("rxe pingpong --backend", "p"), "packet");
+    assert_eq!(offered("rxe run --color", "al"), "always");
+    assert_eq!(offered("rxe pingpong -d", "rxe_l"), "rxe_lo");
+    assert!(offered("rxe devinfo", "").contains("rxe_lo"));
     let script = |shell| stdout(&Command::new(RXE).args(["completions", shell]).output().unwrap());
     let zsh = script("zsh");
-    for kind in [":FILE:_files'", "_files -/'", "program -- "] {
+    for kind in
+        [":FILE:_files'", "_files -/'", "program -- ", ":DEV:_rxe_devices'", "_rxe_devices() {"]
+    {
         assert!(zsh.contains(kind), "{kind}");
     }
     // Where nothing else fits, bash offers files.
@@ -265,6 +271,10 @@ fn completions_offer_files_and_values() {
     let fish = script("fish");
     let junit = fish.lines().find(|line| line.contains("-l junit")).unwrap();
     assert!(junit.ends_with("-r -F"), "{junit}");
+    assert!(fish.contains(r#"-r -f -a "(rxe devices "#), "{fish}");
+    for script in [zsh, fish, script("bash"), script("elvish")] {
+        assert!(!script.contains("RXE_DEVICES"), "{script}");
+    }
 }
 
 #[test]
@@ -287,7 +297,7 @@ fn there_is_a_manual_page_for_each_command() {
         rest.split_once("\n.SH ").unwrap().0.replace("\\fB", "").replace("\\fR", "")
     };
     assert_eq!(synopsis("rxe-perf.1"), "rxe perf [OPTIONS] <OPERATION> <TEST> [HOST]");
-    assert_eq!(synopsis("rxe-resource.1"), "rxe resource\n.br\nrxe resource <COMMAND>");
+    assert_eq!(synopsis("rxe-resource.1"), "rxe resource [OPTIONS]\n.br\nrxe resource <COMMAND>");
 
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();

@@ -28,11 +28,11 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::{env, process};
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use self::capture::extcap;
 pub(crate) use self::run::LIBRARY_NAME;
-use crate::common::{Error, WRONG_USAGE, print_error};
+use crate::common::{Error, WRONG_USAGE, color, print_error};
 
 /// Defines [`Command`] and the code that runs it. To add a command, add a line here and its `mod` above.
 macro_rules! commands {
@@ -83,6 +83,17 @@ commands! {
 #[derive(Parser)]
 #[command(name = "rxe", version = env!("RXE_VERSION"), arg_required_else_help = true)]
 struct Cli {
+    /// Color what is printed for people: auto (in a terminal, unless NO_COLOR is set), always or never
+    #[arg(
+        long,
+        global = true,
+        display_order = 1000,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true
+    )]
+    color: color::When,
     #[command(subcommand)]
     command: Command,
 }
@@ -93,11 +104,14 @@ pub(crate) fn run() -> Result<(), Error> {
     if Path::new(&name).file_name().is_some_and(|name| name == extcap::NAME) {
         return parsed::<extcap::Args>().run();
     }
-    parsed::<Cli>().command.run()
+    let Cli { color, command } = parsed();
+    color::choose(color);
+    command.run()
 }
 
 /// The command line, if it is right and asks for no help.
 fn parsed<P: Parser>() -> P {
+    color::choose(color_named(env::args_os()).unwrap_or_default());
     parse(env::args_os()).unwrap_or_else(|e| {
         if wants_help(&e) {
             e.exit()
@@ -106,6 +120,16 @@ fn parsed<P: Parser>() -> P {
         print_error(&one_line(&e, &asked_for(&P::command(), args)));
         process::exit(WRONG_USAGE.into())
     })
+}
+
+/// The value of `--color`, also of a command line that asks for help or is wrong.
+fn color_named(args: impl Iterator<Item = OsString>) -> Option<color::When> {
+    let mut args = args.take_while(|arg| arg != "--").map(|arg| arg.to_string_lossy().into_owned());
+    let value = args.find_map(|arg| match arg.strip_prefix("--color")? {
+        "" => Some(None),
+        rest => rest.strip_prefix('=').map(|value| Some(value.to_owned())),
+    })?;
+    color::When::from_str(&value.or_else(|| args.next())?, false).ok()
 }
 
 fn parse<P: Parser>(

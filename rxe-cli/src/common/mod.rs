@@ -1,5 +1,6 @@
 //! Code that the commands share.
 
+pub(crate) mod color;
 mod error;
 mod faults;
 mod new_file;

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
-use super::Error;
+use super::{Error, color};
 
 /// The columns of standard output, if it is a terminal.
 pub(crate) fn terminal_width() -> Option<usize> {
@@ -43,7 +43,8 @@ pub(crate) fn is_unread(output: BorrowedFd<'_>) -> bool {
 /// share a terminal are not mixed.
 pub(crate) fn print_error(error: &impl fmt::Display) {
     // If standard error is closed, there is nobody to tell.
-    let _ = io::stderr().write_all(format!("rxe: {error}\n").as_bytes());
+    let line = format!("{} {error}\n", color::paint_error("rxe:"));
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// Prints `value` as JSON, one field in each line.

@@ -10,6 +10,7 @@ use rxe_lab::check::{
 use super::super::explain::Lang;
 use super::Checked;
 use super::causes::explained;
+use crate::common::color::{Tone, paint};
 use crate::common::{lines, paragraph};
 
 /// The most destinations that are printed of one sender of datagrams.
@@ -175,8 +176,14 @@ fn find(out: &mut String, finding: &Finding) {
     let Finding { kind, confidence, from, to, dest_qp, psn, frames, packets, text } = finding;
     let list: Vec<_> = frames.iter().map(u64::to_string).collect();
     let frames = if list.len() == 1 { "frame" } else { "frames" };
-    let head =
-        format!("{}: {}, {confidence}; {frames} {}", kind.severity(), kind.name(), list.join(", "));
+    let tone = match kind.severity() {
+        Severity::Fault => Some(Tone::Bad),
+        Severity::Warning => Some(Tone::Notice),
+        Severity::Note => None,
+    };
+    let severity = kind.severity().to_string();
+    let severity = tone.map_or(severity.clone(), |tone| paint(tone, &severity));
+    let head = format!("{severity}: {}, {confidence}; {frames} {}", kind.name(), list.join(", "));
     paragraph(out, &head, lines("  ", "    "));
     paragraph(
         out,

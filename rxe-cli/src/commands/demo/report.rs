@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::messages::Seen;
 use super::mistake::{self, BYTES, OUTSIDE};
 use super::place::Place;
+use crate::common::color::{Tone, paint};
 use crate::common::{Align, Error, Table, lines, paragraph, units};
 
 /// Without this, Wireshark 4.0 takes a SEND of 0 or 1 bytes for a damaged RPC of NFS.
@@ -171,8 +172,8 @@ fn table(operations: &[Done]) -> Table<7> {
             units::duration(Duration::from_secs_f64(done.seconds)),
             throughput(done),
             match &done.wrong {
-                None => format!("by {}", done.verified_by),
-                Some(wrong) => format!("NO: {wrong}"),
+                None => paint(Tone::Good, &format!("by {}", done.verified_by)),
+                Some(wrong) => paint(Tone::Bad, &format!("NO: {wrong}")),
             },
         ]);
     }
@@ -203,12 +204,18 @@ fn mistake_text(mistake: &Mistake) -> String {
     paragraph(&mut out, &first, lines("", ""));
     for (who, seen) in [("this process", here), ("its peer", peer)] {
         let Seen { request, status, code, meaning, events, qp_state, memory_unchanged } = seen;
-        out += &format!("\n  {who}\n    {request} completed with: {status} ({code})\n");
+        out += &format!(
+            "\n  {who}\n    {request} completed with: {}\n",
+            paint(Tone::Notice, &format!("{status} ({code})"))
+        );
         out += &wrapped("means: ", meaning);
         for event in events {
             out += &wrapped("event: ", event);
         }
-        let memory = if *memory_unchanged { "unchanged, every byte" } else { "CHANGED" };
+        let memory = match memory_unchanged {
+            true => paint(Tone::Good, "unchanged, every byte"),
+            false => paint(Tone::Bad, "CHANGED"),
+        };
         out += &format!("    QP now in {qp_state}; memory {memory}\n");
     }
     out

@@ -6,6 +6,7 @@ use serde::Serialize;
 use textwrap::WordSeparator;
 use textwrap::core::Word;
 
+use crate::common::color::{Tone, paint};
 use crate::common::{WIDTH, lines, paragraph};
 
 /// How much a finding matters.
@@ -67,12 +68,13 @@ const INDENT: usize = 25;
 pub(super) fn text(findings: &[Finding]) -> String {
     let mut out = String::new();
     for Finding { status, check, text, remedy } in findings {
-        let status = match status {
-            Status::Ok => "ok",
-            Status::Note => "note",
-            Status::Problem => "problem",
+        let (status, tone) = match status {
+            Status::Ok => ("ok", Tone::Good),
+            Status::Note => ("note", Tone::Notice),
+            Status::Problem => ("problem", Tone::Bad),
         };
-        wrap(&mut out, &format!("{status:<9}{check:<16}"), text);
+        let gap = " ".repeat(9 - status.len());
+        wrap(&mut out, &format!("{}{gap}{check:<16}", paint(tone, status)), text);
         if let Some(remedy) = remedy {
             wrap(&mut out, &format!("{:INDENT$}-> ", ""), remedy);
         }
@@ -87,7 +89,7 @@ fn wrap(out: &mut String, head: &str, text: &str) {
         out.push('\n');
         return;
     }
-    let behind = " ".repeat(head.chars().count());
+    let behind = " ".repeat(textwrap::core::display_width(head));
     let words = WordSeparator::Custom(|line| Box::new(words(line)));
     paragraph(out, text.trim(), lines(head, &behind).word_separator(words));
 }

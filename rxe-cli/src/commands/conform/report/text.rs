@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::super::case::Case;
 use super::super::verdict::Verdict;
 use super::{Played, Report};
+use crate::common::color::{Tone, paint};
 use crate::common::{lines, paragraph};
 
 /// The first lines.
@@ -22,7 +23,12 @@ pub(in super::super) fn row(before: &Report, played: &Played) -> String {
     }
     let case = played.case;
     let verdict = played.verdict.name();
-    let _ = writeln!(out, "  {verdict:<12}  {}", case.name);
+    let tone = match played.verdict {
+        Verdict::Conforms => Tone::Good,
+        Verdict::Deviates(_) => Tone::Bad,
+        Verdict::NotTestable(_) => Tone::Notice,
+    };
+    let _ = writeln!(out, "  {}  {}", paint(tone, &format!("{verdict:<12}")), case.name);
     if let Some(why) = played.verdict.why() {
         let indent = || lines("      ", "        ");
         if matches!(played.verdict, Verdict::Deviates(_)) {
