@@ -28,6 +28,8 @@ const AT_ONCE: usize = 8;
 struct World {
     devices: [Device; 2],
     stranger: Stranger,
+    /// What the first device kept of the CM: if any listener may be meant, the second gets a copy, at some time.
+    kept: Vec<(NetHeader, Vec<u8>)>,
     _scratch: Scratch,
 }
 
@@ -61,7 +63,8 @@ impl World {
         let mut devices = BLOCKS.map(device);
         devices[0].listen(SERVICES[0]).expect("nobody has it");
         devices[1].listen(SERVICES[1]).expect("nobody has it");
-        Self { devices, stranger: Stranger::new().expect("a socket"), _scratch: scratch }
+        let stranger = Stranger::new().expect("a socket");
+        Self { devices, stranger, kept: Vec::new(), _scratch: scratch }
     }
 
     /// A stranger's message to the first device: any bytes, or a good header with some bytes changed.
@@ -136,11 +139,19 @@ impl World {
         }
         let (mut own, mut others) = (Vec::new(), Vec::new());
         let [first, second] = &mut self.devices;
+        let block = |packet: &[u8]| packet.get(QPN_BLOCK).copied().unwrap_or(0);
         first.deliver(&frame, &mut |part| own.extend(packets(part)));
+        let kept = &mut self.kept;
+        kept.extend(own.iter().filter(|(_, packet)| block(packet) == 0).cloned());
+        let mut is_copy = |packet: &(NetHeader, Vec<u8>)| {
+            kept.iter().position(|one| one == packet).map(|at| kept.swap_remove(at)).is_some()
+        };
         // Requests to services come later, and to the first if nobody listens: a thread forwards them.
         let (all, since) = (frame.packets().count(), Instant::now());
         loop {
-            second.collect(&mut |part| others.extend(packets(part)));
+            second.collect(&mut |part| {
+                others.extend(packets(part).into_iter().filter(|packet| !is_copy(packet)));
+            });
             if own.len() + others.len() >= all {
                 break;
             }
@@ -148,7 +159,6 @@ impl World {
             first.collect(&mut |part| own.extend(packets(part)));
         }
         // Together they have all packets, and each has those to its queue pairs in order.
-        let block = |packet: &[u8]| packet.get(QPN_BLOCK).copied().unwrap_or(0);
         let mut rest = [own, others];
         for (net, packet) in frame.packets() {
             let is = |(n, bytes): &(NetHeader, Vec<u8>)| (*n, &bytes[..]) == (net, packet);
