@@ -105,7 +105,7 @@ fn wait_for(what: &str, cq: &CompletionQueue) -> Result<()> {
     let done = cq.wait_one(Duration::from_secs(10))?;
     println!("{what}: {}", done.status);
     if done.status != Status::Success {
-        return Err(rxe_verbs::words::status(done.status).into());
+        return Err(done.status.meaning().into());
     }
     Ok(())
 }

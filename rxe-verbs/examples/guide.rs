@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rxe_verbs::{
     Access, AsyncKind, CompletionQueue, ConnectOptions, Device, Endpoint, Error, Key, MemoryRegion,
-    QueuePair, Remote, Result, Status, words,
+    QueuePair, Remote, Result, Status,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -98,7 +98,7 @@ fn mistakes(alice: &End, bob: &End) -> Result<()> {
     alice.qp.write_bytes(4, b"lost", wrong).post()?;
     let done = alice.cq.wait_one(TIMEOUT)?;
     assert_eq!(done.status, Status::RemoteAccess);
-    println!("{}: {}", done.status, words::status(done.status));
+    println!("{}: {}", done.status, done.status.meaning());
     for line in alice.device.explain() {
         println!("alice's device: {line}");
     }

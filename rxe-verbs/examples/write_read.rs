@@ -56,7 +56,7 @@ pub(crate) fn run(client: IpAddr, server: IpAddr) -> Result<()> {
     client_qp.write(3, &[local.slice(..2)], shared.remote((1 << 20) - 1)).post()?;
     let refused = client_cq.wait_one(TIMEOUT)?;
     println!("a write across the end: {}", refused.status);
-    println!("    which means: {}", rxe_verbs::words::status(refused.status));
+    println!("    which means: {}", refused.status.meaning());
     for line in server.explain() {
         println!("    the server's device: {line}");
     }

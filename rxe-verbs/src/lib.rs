@@ -19,7 +19,7 @@
 //! - [`cm`]: connections by address and port, as librdmacm's programs make them.
 //! - [`device::DeviceAttr`]: what there may be of each thing, and how large; all of it is enforced.
 //! - [`AsyncEvent`], [`Device::explain`], [`Device::counters`]: what else happened, and why;
-//!   [`words`]: what statuses, codes and messages mean, in English and Chinese.
+//!   [`Status::meaning`]: what a status usually means, and what to do.
 //! - `task` (feature `tokio`): completions and events as futures.
 //!
 //! A thread that posts, polls or waits drives the engine itself; a thread per device serves peers
@@ -80,7 +80,6 @@ mod srq;
 #[cfg(feature = "tokio")]
 pub mod task;
 mod usage;
-pub mod words;
 mod xrc;
 
 pub use ah::AddressHandle;

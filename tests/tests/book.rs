@@ -13,7 +13,7 @@ use std::process::Command;
 use std::thread;
 
 use rxe_test_support::skipped;
-use rxe_verbs::words::{self, Entry, Text};
+use rxe_words::{self as words, Entry, Text};
 use xtask::book::{self, Block, blocks};
 use xtask::place;
 
@@ -477,13 +477,17 @@ const TOPICS: [(&str, &str, &str); 9] = [
     ("Queue pair states", "队列对状态", "RESET INIT RTR RTS SQD SQE ERR"),
 ];
 
+fn both(en: &str, zh: &str) -> Text {
+    Text { en: en.into(), zh: zh.into() }
+}
+
 /// The glossary in one language: the entries of `rxe explain` that are concepts, objects, operations or states, by
 /// topic.
-fn glossary(pick: fn(&Text) -> &'static str) -> String {
+fn glossary(pick: fn(&Text) -> &str) -> String {
     let mut out = String::new();
     let mut count = 0;
     for (en, zh, ids) in TOPICS {
-        let _ = writeln!(out, "\n## {}", pick(&Text { en, zh }));
+        let _ = writeln!(out, "\n## {}", pick(&both(en, zh)));
         for id in ids.split(' ') {
             let entry = words::by_id(id).unwrap_or_else(|| panic!("no entry {id}"));
             let _ = writeln!(out, "\n### {}\n\n{}", pick(&entry.title), pick(&entry.what));
@@ -491,27 +495,28 @@ fn glossary(pick: fn(&Text) -> &'static str) -> String {
             count += 1;
         }
     }
-    let all: Vec<&Entry> = words::SECTIONS[..4].iter().flat_map(|s| s.entries).collect();
+    let all: Vec<&Entry> = words::sections()[..4].iter().flat_map(|s| &s.entries).collect();
     let absent = all.iter().filter(|e| !out.contains(&format!("`rxe explain {}`", e.id)));
-    let absent: Vec<_> = absent.map(|entry| entry.id).collect();
+    let absent: Vec<_> = absent.map(|entry| &entry.id).collect();
     assert!(absent.is_empty() && count == all.len(), "without a topic, or with two: {absent:?}");
     out
 }
 
 /// The page of messages in one language: the entries of `rxe explain` that a program or a capture can show, with
 /// their causes and remedies. A heading is what a reader has seen and searches for.
-fn messages(pick: fn(&Text) -> &'static str) -> String {
-    let label = |en, zh| pick(&Text { en, zh });
+fn messages(pick: fn(&Text) -> &str) -> String {
+    let label = |en, zh| pick(&both(en, zh)).to_owned();
     let mut out = String::new();
     // What programs print comes first, then the numbers in it, then the findings of `rxe check`.
-    let order = [10, 4, 9, 6, 5, 7, 8].map(|index: usize| &words::SECTIONS[index]);
+    let order = ["messages", "status", "errno", "event", "nak", "delivery", "rules"];
+    let order = order.map(|id| words::sections().iter().find(|section| section.id == id).unwrap());
     for section in order {
         let _ = writeln!(out, "\n## {}", pick(&section.title));
-        for entry in section.entries {
+        for entry in &section.entries {
             let _ = writeln!(out, "\n### {}\n\n{}", pick(&entry.title), pick(&entry.what));
             let lists = [
-                (label("Usual causes:", "常见原因："), entry.causes),
-                (label("What to do:", "解决办法："), entry.remedies),
+                (label("Usual causes:", "常见原因："), &entry.causes),
+                (label("What to do:", "解决办法："), &entry.remedies),
             ];
             for (title, lines) in lists.into_iter().filter(|(_, lines)| !lines.is_empty()) {
                 let _ = writeln!(out, "\n{title}\n");
@@ -522,7 +527,7 @@ fn messages(pick: fn(&Text) -> &'static str) -> String {
             let seen: Vec<_> = entry
                 .names
                 .iter()
-                .chain(entry.phrases)
+                .chain(&entry.phrases)
                 .map(|text| format!("`{}`", text.replace('*', "…")))
                 .collect();
             if !seen.is_empty() {
@@ -530,7 +535,7 @@ fn messages(pick: fn(&Text) -> &'static str) -> String {
                     out,
                     "\n{} {}",
                     label("Also seen as:", "也写作："),
-                    seen.join(label(", ", "、"))
+                    seen.join(&label(", ", "、"))
                 );
             }
         }
@@ -541,10 +546,10 @@ fn messages(pick: fn(&Text) -> &'static str) -> String {
 /// `RXE_WRITE=1 cargo test -p rxe-tests --test book rxe_explain` writes them.
 #[test]
 fn the_glossary_and_the_messages_have_the_words_of_rxe_explain() {
-    const BEGIN: &str = "<!-- made from rxe_verbs::words by the test `book` -->\n";
+    const BEGIN: &str = "<!-- made from rxe-words by the test `book` -->\n";
     const END: &str = "<!-- end -->";
     for (language, pick) in
-        [("en", (|text| text.en) as fn(&Text) -> &'static str), ("zh", |text| text.zh)]
+        [("en", (|text| &text.en) as fn(&Text) -> &str), ("zh", |text| &text.zh)]
     {
         for (name, words) in [("glossary.md", glossary(pick)), ("messages.md", messages(pick))] {
             let path = docs().join(language).join(name);

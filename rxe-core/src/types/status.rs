@@ -72,6 +72,57 @@ impl Status {
             Self::RnrRetryExceeded => "RNR retry counter exceeded",
         }
     }
+
+    /// What it usually means, and what to do: part of a sentence, in English.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Success => "the request was carried out",
+            Self::LocalLength => {
+                "the message is longer than the receive buffer that was posted for it: post larger receives or \
+                 send less"
+            }
+            Self::LocalQpOperation => {
+                "the QP was used in a way that contradicts its set-up: a READ or atomic although max_rd_atomic is \
+                 0, an address handle of another protection domain, or a key to invalidate of which no window is \
+                 bound to this QP"
+            }
+            Self::LocalProtection => {
+                "a local buffer may not be used like this: it lies outside its memory region, its lkey is wrong or \
+                 of another protection domain, or data arrives in a region registered without LOCAL_WRITE"
+            }
+            Self::WorkRequestFlushed => {
+                "an earlier request of this QP failed and put it into the error state: look at the first \
+                 completion that is neither success nor flushed"
+            }
+            Self::MemoryWindowBind => {
+                "the memory window could not be bound: one of type 2 that is bound must be invalidated first; the \
+                 region must still be there, be in the QP's protection domain and have MW_BIND and what the \
+                 window shall have"
+            }
+            Self::BadResponse => {
+                "the peer's answer does not fit the request: its stack is at fault"
+            }
+            Self::RemoteInvalidRequest => {
+                "the peer refused the request: a message longer than its receive, an operation its QP was not set \
+                 up to accept (qp_access_flags), or too many READs at once (max_dest_rd_atomic)"
+            }
+            Self::RemoteAccess => {
+                "the peer's memory may not be used like this: wrong rkey or address, a range beyond the region, or \
+                 a region registered without the REMOTE_ right; the peer's QP is now in the error state"
+            }
+            Self::RemoteOperation => {
+                "the peer could not carry the request out: usually a receive buffer of its own is not valid"
+            }
+            Self::RetryExceeded => {
+                "the peer did not answer: is it alive, its QP in RTR or RTS with our QPN, addresses and path MTU, \
+                 and UDP port 4791 not blocked by a firewall?"
+            }
+            Self::RnrRetryExceeded => {
+                "the peer had no receive posted: post receives before the other side sends, or set rnr_retry to 7 \
+                 (for ever)"
+            }
+        }
+    }
 }
 
 impl fmt::Display for Status {

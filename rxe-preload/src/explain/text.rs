@@ -4,7 +4,7 @@ use rxe_core::engine::{FailedRequest, MemoryRange, ResponderError};
 use rxe_core::mem::{Access, AccessError, FaultCause, MemoryFault};
 use rxe_core::queue::CompletionOp;
 use rxe_core::wire::DropReason;
-use rxe_verbs::{Completion, QpState, QpType, Qpn, Status, words};
+use rxe_verbs::{Completion, QpState, QpType, Qpn, Status};
 
 use super::regions::{Region, Regions};
 
@@ -68,7 +68,7 @@ pub(super) fn request_failed(
              allows: it must call ibv_post_recv before this side sends, or this side must set rnr_retry \
              to 7 (for ever)"
         ),
-        _ => format!("{begin} with \"{status}\": {}", words::status(status)),
+        _ => format!("{begin} with \"{status}\": {}", status.meaning()),
     }
 }
 
@@ -309,7 +309,6 @@ pub(super) fn flushed(qpn: Qpn, id: u64, cause: &str) -> String {
 pub(super) fn completion(failed: &Completion, service: QpType) -> String {
     let Completion { qpn, id, status, op, .. } = *failed;
     let received = matches!(op, CompletionOp::Recv | CompletionOp::RecvRdmaWithImm);
-    let of_status = words::status(status);
     let why = match (status, service, received) {
         (Status::LocalLength, QpType::Ud, false) => {
             "a datagram is one packet, so it may not be longer than the path MTU (active_mtu of \
@@ -319,7 +318,7 @@ pub(super) fn completion(failed: &Completion, service: QpType) -> String {
             "the datagram is longer than the receive that was posted for it: a receive needs 40 bytes \
              more than the payload, for the GRH in front of it"
         }
-        _ => &of_status,
+        _ => status.meaning(),
     };
     format!("QP {qpn}: {} with wr_id {id:#x} failed: {why}", name(op))
 }

@@ -114,7 +114,7 @@ pub const LAYERS: &[Layers] = &[
             &["cq", "dm", "pd"],
             &["device"],
             &["faults", "progress"],
-            &["report", "words"],
+            &["report"],
             &["event", "os", "usage"],
             &["error"],
             &["device_error"],

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use rxe_lab::check::{Kind, Report};
-use rxe_verbs::words;
+use rxe_words::Text;
 use serde::Serialize;
 
-use super::super::explain::{Lang, paragraph};
+use super::super::explain::{Lang, of_finding, paragraph};
 
 /// What the catalogue says of a kind of findings.
 #[derive(Serialize)]
@@ -21,15 +21,14 @@ pub(super) struct Explained {
 
 impl Explained {
     pub(super) fn of(kind: Kind, lang: Lang) -> Option<Self> {
-        let entry = words::of_finding(kind.name())?;
-        let is_its = entry.id == kind.name() || entry.names.contains(&kind.name());
-        let topic = if is_its { kind.name() } else { entry.id };
-        let all = |texts: &[words::Text]| texts.iter().map(|text| lang.of(*text)).collect();
+        let entry = of_finding(kind.name())?;
+        let topic = if entry.is_named(kind.name()) { kind.name() } else { &entry.id };
+        let all = |texts: &'static [Text]| texts.iter().map(|text| lang.of(text)).collect();
         Some(Self {
             kind: kind.name(),
-            title: lang.of(entry.title),
-            causes: all(entry.causes),
-            remedies: all(entry.remedies),
+            title: lang.of(&entry.title),
+            causes: all(&entry.causes),
+            remedies: all(&entry.remedies),
             more: format!("rxe explain {topic}"),
         })
     }

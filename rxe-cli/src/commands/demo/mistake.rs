@@ -46,7 +46,7 @@ fn seen(end: &End, request: &str, done: &Completion, before: &[u8]) -> Result<Se
         request: request.into(),
         status: done.status.to_string(),
         code: done.status.code(),
-        meaning: rxe_verbs::words::status(done.status),
+        meaning: done.status.meaning().to_owned(),
         events: end.device.explain(),
         qp_state: end.qp.state().name().into(),
         memory_unchanged: end.difference(before)?.is_none(),

@@ -6,24 +6,24 @@ use std::time::Duration;
 use rxe_core::qp::{AttrMask, QpState, QpType, transitions};
 use rxe_core::types::{AckTimeout, RnrTimer};
 use rxe_core::wire::Syndrome;
-use rxe_verbs::words::{self, Entry, Text};
+use rxe_words::{self as words, Entry, Text};
 
 use super::{Explanation, Lang, Step};
 
 /// What the catalogue says of an entry.
 pub(super) fn of_entry(entry: &Entry, lang: Lang) -> Explanation {
-    let all = |texts: &[Text]| texts.iter().map(|&text| lang.of(text).to_owned()).collect();
-    let to = match entry.id {
+    let all = |texts: &[Text]| texts.iter().map(|text| lang.of(text).to_owned()).collect();
+    let to = match entry.id.as_str() {
         "modify-to-rtr" => Some(QpState::Rtr),
         "modify-to-rts" => Some(QpState::Rts),
         id => QpState::ALL.into_iter().find(|state| state.name() == id),
     };
     Explanation {
-        id: entry.id.into(),
-        title: lang.of(entry.title).into(),
-        what: lang.of(entry.what).into(),
-        causes: all(entry.causes),
-        remedies: all(entry.remedies),
+        id: entry.id.clone(),
+        title: lang.of(&entry.title).into(),
+        what: lang.of(&entry.what).into(),
+        causes: all(&entry.causes),
+        remedies: all(&entry.remedies),
         transitions: to.map_or(Vec::new(), steps_to),
         see_also: Vec::new(),
     }
@@ -85,7 +85,11 @@ pub(super) fn of_timeout(timeout: AckTimeout, lang: Lang) -> Explanation {
 pub(super) fn of_syndrome(syndrome: Syndrome, lang: Lang) -> Explanation {
     let byte = syndrome.to_byte();
     let what = match (syndrome, lang) {
-        (Syndrome::Nak(code), _) => return of_entry(words::of_nak(code), lang),
+        (Syndrome::Nak(code), _) => {
+            return words::of_nak(code as u32)
+                .map(|entry| of_entry(entry, lang))
+                .unwrap_or_default();
+        }
         (Syndrome::RnrNak { timer }, _) => {
             let wait = time(timer.duration());
             let title = match lang {

@@ -4,14 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use rxe_core::types::{AckTimeout, RnrTimer};
-use rxe_core::wire::{NakCode, Syndrome};
-use rxe_verbs::words::{self, Entry, SECTIONS};
+use rxe_core::wire::Syndrome;
+use rxe_words::{self as words, Entry, entries};
 
 use super::{Explanation, Lang, computed};
-
-fn entries() -> impl Iterator<Item = &'static Entry> {
-    SECTIONS.iter().flat_map(|section| section.entries)
-}
 
 /// The explanation of a topic.
 pub(super) fn find(topic: &str, lang: Lang) -> Option<Explanation> {
@@ -62,9 +58,9 @@ fn of_kind(kind: &str, number: u32, lang: Lang) -> Option<Explanation> {
     let of_entry = |entry| computed::of_entry(entry, lang);
     match fold(kind).as_str() {
         "wc" | "status" | "wc-status" | "ibv-wc-status" | "completion-status" => {
-            words::of_status_code(number).map(of_entry)
+            words::of_status(number).map(of_entry)
         }
-        "nak" | "nak-code" => NakCode::from_code(byte?).map(|code| of_entry(words::of_nak(code))),
+        "nak" | "nak-code" => words::of_nak(number).map(of_entry),
         "syndrome" | "aeth" => Some(computed::of_syndrome(Syndrome::from_byte(byte?), lang)),
         "rnr" | "rnr-timer" | "min-rnr-timer" => {
             RnrTimer::new(byte?).map(|timer| computed::of_rnr_timer(timer, lang))
@@ -82,8 +78,8 @@ fn fold(name: &str) -> String {
     name.to_lowercase().replace(['_', ' '], "-")
 }
 
-fn names(entry: &Entry) -> impl Iterator<Item = &'static str> {
-    [entry.id].into_iter().chain(entry.names.iter().copied())
+fn names(entry: &Entry) -> impl Iterator<Item = &str> {
+    [&entry.id].into_iter().chain(&entry.names).map(String::as_str)
 }
 
 fn is_named(entry: &Entry, topic: &str) -> bool {
@@ -107,7 +103,7 @@ fn of_message(message: &str, lang: Lang) -> Option<Explanation> {
     }
     let ((_, first), others) = found.split_first()?;
     let mut explanation = computed::of_entry(first, lang);
-    explanation.see_also = others.iter().map(|(_, entry)| entry.id.into()).collect();
+    explanation.see_also = others.iter().map(|(_, entry)| entry.id.clone()).collect();
     Some(explanation)
 }
 
@@ -121,7 +117,7 @@ fn failed_status(message: &str) -> Option<&'static Entry> {
     let before = ["failed status", "completion with status", "bad wc status", "completion error"];
     let (_, rest) = before.into_iter().find_map(|words| message.split_once(words))?;
     let numbers = rest.split(|c: char| !c.is_ascii_alphanumeric()).filter_map(number);
-    words::of_status_code(numbers.map(|(number, _)| number).next()?)
+    words::of_status(numbers.map(|(number, _)| number).next()?)
 }
 
 /// Whether the parts of the phrase, which `*` separates, follow one another in the message.
@@ -134,6 +130,17 @@ fn contains(message: &str, phrase: &str) -> bool {
         }
         None => false,
     })
+}
+
+/// The entry of a finding of `rxe check`, by its name in the output. Three findings have the name of another entry.
+pub(in crate::commands) fn of_finding(name: &str) -> Option<&'static Entry> {
+    let name = match name {
+        "timeout" => "timed-out",
+        "icrc" => "icrc-wrong",
+        "q-key" => "q-keys-by-turns",
+        _ => name,
+    };
+    entries().find(|entry| entry.is_named(name))
 }
 
 /// The topics most like this text, the most likely first.
@@ -163,7 +170,7 @@ fn like_name(topic: &str) -> Vec<(f64, &'static str)> {
         if part { like.max(LIKELY) } else { like }
     };
     entries()
-        .map(|entry| (names(entry).map(likeness).fold(0.0, f64::max), entry.id))
+        .map(|entry| (names(entry).map(likeness).fold(0.0, f64::max), entry.id.as_str()))
         .filter(|(like, _)| *like >= LIKELY)
         .collect()
 }
@@ -184,14 +191,16 @@ fn of_words(message: &str) -> Vec<(f64, &'static str)> {
         rarity(word) + if is_name { LIKELY } else { 0.0 }
     };
     let score = |(entry, words): &(&'static Entry, BTreeSet<String>)| {
-        (wanted.intersection(words).map(|word| worth(entry, word)).sum::<f64>(), entry.id)
+        (wanted.intersection(words).map(|word| worth(entry, word)).sum::<f64>(), entry.id.as_str())
     };
     all.iter().map(score).filter(|(score, _)| *score >= LIKELY).collect()
 }
 
 /// The words by which users know an entry.
 fn words_of_entry(entry: &Entry) -> BTreeSet<String> {
-    let texts = names(entry).chain(entry.phrases.iter().copied()).chain([entry.title.en]);
+    let texts = names(entry)
+        .chain(entry.phrases.iter().map(String::as_str))
+        .chain([entry.title.en.as_str()]);
     texts.flat_map(words_of).collect()
 }
 

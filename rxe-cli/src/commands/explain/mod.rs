@@ -7,9 +7,10 @@ mod text;
 use std::env;
 
 use clap::ValueEnum;
-use rxe_verbs::words::{SECTIONS, Text};
+use rxe_words::{Text, entries};
 use serde::Serialize;
 
+pub(in crate::commands) use self::find::of_finding;
 pub(in crate::commands) use self::text::paragraph;
 
 use crate::common::{Error, print, print_json};
@@ -83,10 +84,10 @@ impl Lang {
     }
 
     /// The words in this language.
-    pub(in crate::commands) const fn of(self, text: Text) -> &'static str {
+    pub(in crate::commands) fn of(self, text: &Text) -> &str {
         match self {
-            Self::En => text.en,
-            Self::Zh => text.zh,
+            Self::En => &text.en,
+            Self::Zh => &text.zh,
         }
     }
 }
@@ -123,8 +124,7 @@ struct Topic {
 }
 
 fn list(lang: Lang) -> Vec<Topic> {
-    let entries = SECTIONS.iter().flat_map(|section| section.entries);
-    entries.map(|entry| Topic { id: entry.id, title: lang.of(entry.title) }).collect()
+    entries().map(|entry| Topic { id: &entry.id, title: lang.of(&entry.title) }).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,12 @@
+use std::collections::HashSet;
+
 use rxe_core::VerbsError;
 use rxe_core::qp::{AttrMask, QpState, QpType, check_modify};
+use rxe_core::queue::Status;
 use rxe_core::types::{AckTimeout, RnrTimer};
+use rxe_core::wire::NakCode;
+use rxe_verbs::AsyncKind;
+use rxe_words::Entry;
 
 use super::find::{find, nearest};
 use super::*;
@@ -281,7 +287,61 @@ fn each_finding_of_check_is_explained() {
     for kind in rxe_lab::check::Kind::ALL {
         let name = kind.name();
         assert!(find(name, Lang::En).is_some(), "{name}");
-        let entry = rxe_verbs::words::of_finding(name).unwrap();
+        let entry = of_finding(name).unwrap();
         assert!(!entry.causes.is_empty(), "{name}: no cause");
     }
+}
+
+/// Each value that the engine reports has an entry of its own, and a status is explained alike by the catalogue and by
+/// [`Status::meaning`].
+#[test]
+fn everything_that_the_engine_reports_has_its_own_entry() {
+    let mut seen = HashSet::new();
+    let mut own = |entry: &'static Entry, begin: &str| {
+        assert!(entry.title.en.starts_with(begin), "{begin}: {}", entry.title.en);
+        assert!(seen.insert(&entry.id), "{begin}");
+        entry
+    };
+    for status in Status::ALL {
+        let code = status.code();
+        let begin = format!("Completion status {code}, {status}");
+        let entry = own(rxe_words::of_status(code.into()).unwrap(), &begin);
+        let what = entry.what.en.trim_end_matches('.').to_lowercase();
+        assert!(status.meaning().to_lowercase().starts_with(&what), "{status}");
+    }
+    for code in NakCode::ALL {
+        let number = code as u8;
+        own(rxe_words::of_nak(number.into()).unwrap(), &format!("NAK code {number}, "));
+    }
+    for state in QpState::ALL {
+        own(rxe_words::by_id(state.name()).unwrap(), "");
+    }
+    for kind in AsyncKind::ALL {
+        let named = rxe_words::entries().find(|entry| entry.is_named(kind.name()));
+        own(named.unwrap(), &format!("Event {}", kind.name()));
+    }
+}
+
+/// The lists `ALL` are written by hand: each value that has a number is in one.
+#[test]
+fn the_lists_are_complete() {
+    let codes: Vec<_> = (0..32).filter_map(NakCode::from_code).collect();
+    assert_eq!(codes, NakCode::ALL);
+    let states: Vec<_> = (0..32).filter_map(QpState::from_verbs).collect();
+    assert_eq!(states, QpState::ALL);
+    // Adding a value to this enum makes this match incomplete: add it to ALL, too.
+    let _ = |status: Status| match status {
+        Status::Success
+        | Status::LocalLength
+        | Status::LocalQpOperation
+        | Status::LocalProtection
+        | Status::WorkRequestFlushed
+        | Status::MemoryWindowBind
+        | Status::BadResponse
+        | Status::RemoteInvalidRequest
+        | Status::RemoteAccess
+        | Status::RemoteOperation
+        | Status::RetryExceeded
+        | Status::RnrRetryExceeded => {}
+    };
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use rxe_verbs::words::SECTIONS;
+use rxe_words::{entries, sections};
 use textwrap::WordSeparator;
 
 use super::{Explanation, Lang, Step};
@@ -93,15 +93,15 @@ fn transition(page: &mut String, step: &Step, labels: &Labels) {
 
 /// All topics.
 pub(super) fn list(lang: Lang) -> String {
-    let ids = SECTIONS.iter().flat_map(|section| section.entries).map(|entry| entry.id.len());
+    let ids = entries().map(|entry| entry.id.len());
     let column = ids.max().unwrap_or_default();
     let mut page = String::new();
-    for section in &SECTIONS {
-        page += &format!("{}\n", lang.of(section.title));
-        for entry in section.entries {
+    for section in sections() {
+        page += &format!("{}\n", lang.of(&section.title));
+        for entry in &section.entries {
             let first = format!("  {:<column$}  ", entry.id);
             let behind = " ".repeat(column + 4);
-            paragraph(&mut page, &first, &behind, lang.of(entry.title));
+            paragraph(&mut page, &first, &behind, lang.of(&entry.title));
         }
         page.push('\n');
     }

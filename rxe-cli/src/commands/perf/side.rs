@@ -254,10 +254,7 @@ impl Side {
         // Dropped packets do not explain a failure: they came too late.
         let last = self.device.explain().into_iter().rfind(|line| !line.starts_with("dropped"));
         let last = last.map(|l| format!("; last seen here: {l}"));
-        Err(Error::new(
-            what,
-            format!("{}{}", rxe_verbs::words::status(done.status), last.unwrap_or_default()),
-        ))
+        Err(Error::new(what, format!("{}{}", done.status.meaning(), last.unwrap_or_default())))
     }
 
     pub(super) fn is_latency_by_memory(plan: &Plan) -> bool {

@@ -150,7 +150,7 @@ pub(super) fn check(done: &Completion, device: &Device) -> Result<(), Error> {
         }
         _ => "",
     };
-    let error = Error::new(what, format!("{}{alike}", rxe_verbs::words::status(*status)));
+    let error = Error::new(what, format!("{}{alike}", status.meaning()));
     // Dropped packets do not explain a failure: they came too late.
     let news = device.explain().into_iter().rfind(|line| !line.starts_with("dropped"));
     Err(match news {
