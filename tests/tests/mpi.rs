@@ -57,7 +57,7 @@ END
             mpirun --allow-run-as-root -n 4 --host 10.9.0.1:2,10.9.0.2:2
             --mca plm_rsh_agent $PWD/agent --mca oob_tcp_if_include 10.9.0.0/24
             {OVER_UCX} -x UCX_TLS -x UCX_NET_DEVICES"
-        timeout 120 unshare --uts sh -c "hostname here; exec \$LAUNCHER \
+        timeout 240 unshare --uts sh -c "hostname here; exec \$LAUNCHER \
             $RXE run --pcap {dir}/%p.pcapng -- {dir}/ranks 2" 2>&1
         "#
     );
