@@ -27,7 +27,7 @@ pub trait Backend: Send {
     /// are of no use; 0 means that nothing is there.
     ///
     /// A frame borrows the backend's memory, so `sink` must copy what is needed later. Packets from
-    /// processes of this host may stand apart from their payload ([`rxe_core::wire::Apart`]);
+    /// processes of this host may stand apart from their payload ([`rxe_core::wire::Coalesced`]);
     /// [`Frame::for_each_whole`] makes ordinary frames of them.
     fn receive(
         &mut self,

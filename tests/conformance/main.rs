@@ -71,7 +71,7 @@ fn every_case_ends_as_the_specification_demands() {
 
 #[test]
 fn every_case_ends_in_the_same_way_over_shared_memory() {
-    for record in [Record::Whole, Record::Apart] {
+    for record in [Record::Whole, Record::Coalesced] {
         all_end_well(&mut Rings::new(record));
     }
 }

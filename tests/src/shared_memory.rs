@@ -26,7 +26,7 @@ pub enum Record {
     Whole,
     /// Without pad and ICRC, the payload apart from the headers. A packet that cannot stand so, because its
     /// pad, its length or its ICRC is wrong, is whole.
-    Apart,
+    Coalesced,
 }
 
 impl Default for SharedMemory {
@@ -74,7 +74,7 @@ impl SharedMemory {
 
     fn put(&mut self, record: Record, net: &NetHeader, bytes: &[u8]) -> bool {
         let parts = match record {
-            Record::Apart => parts(net, bytes),
+            Record::Coalesced => parts(net, bytes),
             Record::Whole => None,
         };
         match parts.or(bytes.is_empty().then_some((bytes, bytes))) {
@@ -152,8 +152,8 @@ impl Direct for SharedMemory {
         Ok(placed)
     }
 
-    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
-        self.lane.max_train(net, dest_qp)
+    fn max_coalesced(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
+        self.lane.max_coalesced(net, dest_qp)
     }
 }
 

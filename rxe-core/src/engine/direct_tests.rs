@@ -6,19 +6,19 @@ use crate::queue::{CompletionOp, SendOp, Status};
 use crate::testing::{Pair, Side, attributes};
 use crate::types::{Qpn, Time};
 use crate::wire::{
-    Apart, Direct, DropReason, Frame, NetHeader, Packet, Placed, TxBatch, TxLimits, icrc,
+    Coalesced, Direct, DropReason, Frame, NetHeader, Packet, Placed, TxBatch, TxLimits, icrc,
 };
 
 /// Memory with room for so many records at a time.
 #[derive(Default)]
 pub(super) struct Lane {
     pub(super) room: usize,
-    /// Bytes of payload that a train has at most.
-    pub(super) train: usize,
+    /// Bytes of payload that a coalesced segment has at most.
+    pub(super) coalesced: usize,
     pub(super) records: Vec<Record>,
 }
 
-/// A packet or a train.
+/// A packet or a coalesced segment.
 pub(super) struct Record {
     pub(super) net: NetHeader,
     pub(super) head: Vec<u8>,
@@ -27,9 +27,9 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn apart(&self) -> Apart<'_> {
+    pub(super) fn coalesced(&self) -> Coalesced<'_> {
         let payload = self.payload.span(0, self.payload.len() as u64).unwrap();
-        Apart::train(&self.head, *payload, self.count).unwrap()
+        Coalesced::of(&self.head, *payload, self.count).unwrap()
     }
 }
 
@@ -41,7 +41,7 @@ impl Direct for Lane {
         source: &Source<'_>,
         count: u16,
     ) -> Result<Placed, AccessError> {
-        assert!(count == 1 || source.len() <= self.train);
+        assert!(count == 1 || source.len() <= self.coalesced);
         if self.records.len() == self.room {
             return Ok(Placed::NoRoom);
         }
@@ -51,12 +51,12 @@ impl Direct for Lane {
         Ok(Placed::Sent)
     }
 
-    fn max_train(&mut self, _: &NetHeader, _: Qpn) -> usize {
-        self.train
+    fn max_coalesced(&mut self, _: &NetHeader, _: Qpn) -> usize {
+        self.coalesced
     }
 }
 
-/// How packets go through memory: the room, and how long trains are.
+/// How packets go through memory: the room, and how long coalesced segments are.
 type Road = Option<(usize, usize)>;
 
 /// Carries what one side sends, through memory as far as there is room; all packets as on a wire.
@@ -65,8 +65,8 @@ fn carry(from: &mut Side, to: &mut Side, road: Road) -> Vec<Vec<u8>> {
     let mut batch = TxBatch::new(TxLimits { burst_segments: 1, ..TxLimits::default() });
     let mut lane = Lane::default();
     match road {
-        Some((room, train)) => {
-            lane = Lane { room, train, ..lane };
+        Some((room, coalesced)) => {
+            lane = Lane { room, coalesced, ..lane };
             from.engine.poll_transmit_with(Time::ZERO, &mut batch, Some(&mut lane));
         }
         None => from.engine.poll_transmit(Time::ZERO, &mut batch),
@@ -79,8 +79,8 @@ fn carry(from: &mut Side, to: &mut Side, road: Road) -> Vec<Vec<u8>> {
     }
     let mut all = Vec::new();
     for records in lane.records.chunks(3) {
-        let apart: Vec<_> = records.iter().map(Record::apart).collect();
-        let frame = Frame { apart: &apart, ..Frame::single(records[0].net, &[]) };
+        let coalesced: Vec<_> = records.iter().map(Record::coalesced).collect();
+        let frame = Frame { coalesced: &coalesced, ..Frame::single(records[0].net, &[]) };
         let before = all.len();
         frame.for_each_whole(&mut Vec::new(), &mut |whole| {
             assert_eq!(icrc::check(&whole.net, whole.payload), Ok(()));
@@ -141,8 +141,8 @@ fn packets_through_memory_are_those_of_a_wire_and_have_their_effect() {
     for service in [QpType::Rc, QpType::Uc] {
         let (wire, effect) = work(service, None);
         let rooms = [0, 1, 5, usize::MAX];
-        let trains = [0, 2047, 2048, 5000, 16 << 10, usize::MAX];
-        let roads = rooms.iter().flat_map(|&room| trains.map(|train| (room, train)));
+        let segments = [0, 2047, 2048, 5000, 16 << 10, usize::MAX];
+        let roads = rooms.iter().flat_map(|&room| segments.map(|coalesced| (room, coalesced)));
         for road in roads {
             let (packets, same) = work(service, Some(road));
             assert_eq!(same, effect, "{service:?} {road:?}");
@@ -170,9 +170,9 @@ fn looks_right(frame: &Frame<'_>) -> bool {
 fn lies_in_the_headers_are_dropped_under_their_reasons() {
     let Pair { mut b, .. } = Pair::new();
     let memory = Buffer::zeroed(5000);
-    let train =
-        |head: &[u8], len: u64, count| Apart::train(head, *memory.span(0, len).unwrap(), count);
-    let send = |head: &[u8], len: u64| train(head, len, 1);
+    let coalesced =
+        |head: &[u8], len: u64, count| Coalesced::of(head, *memory.span(0, len).unwrap(), count);
+    let send = |head: &[u8], len: u64| coalesced(head, len, 1);
     let mut bth = [0; 12];
     bth[0] = 0x04;
     let with = |at: usize, value: u8| {
@@ -180,8 +180,8 @@ fn lies_in_the_headers_are_dropped_under_their_reasons() {
         bytes[at] = value;
         bytes
     };
-    assert!(send(&[0; Apart::MAX_HEAD + 1], 0).is_none());
-    assert!(train(&bth, 0, 0).is_none());
+    assert!(send(&[0; Coalesced::MAX_HEAD + 1], 0).is_none());
+    assert!(coalesced(&bth, 0, 0).is_none());
     let middle = with(0, 0x01);
     for (head, len, count, reason, dropped) in [
         (&bth, 0, 2, DropReason::BadLength, 1),
@@ -193,8 +193,8 @@ fn lies_in_the_headers_are_dropped_under_their_reasons() {
         (&middle, 1024, u16::MAX, DropReason::BadLength, 1),
         (&with(0, 0x64), 1024, 2, DropReason::Truncated, 1),
     ] {
-        let apart = [train(head, len, count).unwrap()];
-        let frame = Frame { apart: &apart, ..Frame::single(NetHeader::default(), &[]) };
+        let coalesced = [coalesced(head, len, count).unwrap()];
+        let frame = Frame { coalesced: &coalesced, ..Frame::single(NetHeader::default(), &[]) };
         let before = b.engine.counters().dropped(reason);
         b.engine.handle_frame(Time::ZERO, &frame);
         assert_eq!(b.engine.counters().dropped(reason) - before, dropped, "{head:x?} {len}");
@@ -212,8 +212,8 @@ fn lies_in_the_headers_are_dropped_under_their_reasons() {
         (&[&with(0, 0x11)[..], &[0; 4]].concat(), 8, DropReason::UnexpectedPayload),
         (&bth, 8, DropReason::QpnZero),
     ] {
-        let apart = [send(head, len).unwrap()];
-        let frame = Frame { apart: &apart, ..Frame::single(NetHeader::default(), &[]) };
+        let coalesced = [send(head, len).unwrap()];
+        let frame = Frame { coalesced: &coalesced, ..Frame::single(NetHeader::default(), &[]) };
         let before = b.engine.counters().dropped(reason);
         b.engine.handle_frame(Time::ZERO, &frame);
         let dropped = b.engine.counters().dropped(reason) - before;

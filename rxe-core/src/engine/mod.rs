@@ -14,6 +14,8 @@
 //! completion queues. Acknowledgements are made in step 3, so one answers all frames of step 1.
 
 #[cfg(test)]
+mod coalesced_tests;
+#[cfg(test)]
 mod direct_tests;
 mod gsi;
 mod list;
@@ -22,8 +24,6 @@ mod ready;
 mod rx;
 mod table;
 mod timer;
-#[cfg(test)]
-mod train_tests;
 mod tx;
 
 use std::sync::Arc;

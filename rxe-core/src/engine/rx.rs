@@ -14,13 +14,15 @@ use crate::qp::Qp;
 use crate::service::{Ctx, Window};
 use crate::types::{Gid, Pkey, QpState, QpType, Qpn, Time};
 use crate::wire::icrc::Prefix;
-use crate::wire::{Apart, BthView, DropReason, Frame, NetHeader, OpInfo, Packet, Service, id_step};
+use crate::wire::{
+    BthView, Coalesced, DropReason, Frame, NetHeader, OpInfo, Packet, Service, id_step,
+};
 
 impl Engine {
     /// Takes a buffer that has arrived. Whatever is in it is hostile until checked.
     pub fn handle_frame(&mut self, now: Time, frame: &Frame<'_>) {
         let window = self.window();
-        if frame.payload.is_empty() && frame.apart.is_empty() {
+        if frame.payload.is_empty() && frame.coalesced.is_empty() {
             self.drop_empty();
         }
         let Self {
@@ -40,20 +42,20 @@ impl Engine {
         } = self;
         hints.take(frame, qps);
         let guard = memory.guard();
-        let prefix = frame.apart.is_empty().then(|| prefix.get(&frame.net));
+        let prefix = frame.coalesced.is_empty().then(|| prefix.get(&frame.net));
         // Packets for one QP mostly follow one another: the QP is looked up once, and scheduled
         // after the last of them.
         let mut current: Option<&mut Qp> = None;
         let mut ahead = Ahead::new(frame);
-        let (mut whole, mut apart) = (frame.payloads(), frame.apart.iter());
+        let (mut whole, mut segments) = (frame.payloads(), frame.coalesced.iter());
         for index in (0..).map(id_step) {
-            let mut train = None;
+            let mut coalesced = None;
             let (bytes, packet) = match whole.next() {
                 Some(bytes) => (bytes, Packet::parse(bytes)),
-                None => match apart.next() {
+                None => match segments.next() {
                     Some(packet) => {
-                        train = Some(packet).filter(|packet| packet.count() > 1);
-                        (packet.head(), Packet::parse_apart(packet))
+                        coalesced = Some(packet).filter(|packet| packet.count() > 1);
+                        (packet.head(), Packet::parse_coalesced(packet))
                     }
                     None => break,
                 },
@@ -96,10 +98,10 @@ impl Engine {
             let arrival =
                 Arrival { now, config, guard: &guard, window, net, packet: &packet, icrc };
             let result = if let Some(qp) = &mut current {
-                match train {
+                match coalesced {
                     None => arrival.deliver(qp, events),
-                    Some(train) => {
-                        arrival.deliver_train(qp, train, events);
+                    Some(coalesced) => {
+                        arrival.deliver_coalesced(qp, coalesced, events);
                         Ok(())
                     }
                 }
@@ -160,18 +162,18 @@ impl Arrival<'_> {
         Ok(())
     }
 
-    /// Delivers a train to the QP that it names: all of it at once, or packet by packet.
+    /// Delivers a coalesced segment to the QP that it names: all of it at once, or packet by packet.
     #[inline(never)]
-    fn deliver_train(&self, qp: &mut Qp, train: &Apart<'_>, events: &mut EventSink) {
+    fn deliver_coalesced(&self, qp: &mut Qp, coalesced: &Coalesced<'_>, events: &mut EventSink) {
         if let Err(reason) = admit(qp, self.config, self.net, self.packet) {
             // Its packets have the same addresses, and are of the same kind.
             return self.drop_all(reason, events);
         }
-        if qp.receive_train(&mut self.ctx(events), self.net, self.packet) {
+        if qp.receive_coalesced(&mut self.ctx(events), self.net, self.packet) {
             return;
         }
-        for one in train.packets() {
-            let Ok(packet) = Packet::parse_apart(&one) else { continue };
+        for one in coalesced.packets() {
+            let Ok(packet) = Packet::parse_coalesced(&one) else { continue };
             let psn = Some(packet.psn());
             events.psn = psn;
             if let Err(reason) = (Arrival { packet: &packet, ..*self }).deliver(qp, events) {
@@ -181,7 +183,7 @@ impl Arrival<'_> {
         }
     }
 
-    /// All packets of a train, or the packet, are dropped.
+    /// All packets of a coalesced segment, or the packet, are dropped.
     fn drop_all(&self, reason: DropReason, events: &mut EventSink) {
         let (qpn, first) = (Some(self.packet.dest_qp()), self.packet.psn());
         for index in 0..self.packet.count() {

@@ -67,8 +67,8 @@ impl Assembly {
         }
     }
 
-    /// Takes a packet, or a train, of a SEND whose order and length have been checked. What a train that is
-    /// refused has taken, its first packet gets.
+    /// Takes a packet, or a coalesced segment, of a SEND whose order and length have been checked. What a coalesced
+    /// segment that is refused has taken, its first packet gets.
     pub(crate) fn send(
         &mut self,
         view: &QpView<'_>,
@@ -149,7 +149,7 @@ impl Assembly {
         Ok(Delivered::Whole)
     }
 
-    /// Takes a packet, or a train, of a WRITE whose order and length have been checked.
+    /// Takes a packet, or a coalesced segment, of a WRITE whose order and length have been checked.
     pub(crate) fn write(
         &mut self,
         view: &QpView<'_>,
@@ -186,7 +186,7 @@ impl Assembly {
         // it must also complete. From here on only unmapped memory can make it fail.
         let mut receive = None;
         if info.completes_recv {
-            // Not so by a train: if it is refused, a packet before the last may be the one that fails.
+            // Not so by a coalesced segment: if it is refused, a packet before the last may be the one that fails.
             if packet.count() > 1
                 && let Some(place) = place.take()
             {

@@ -23,8 +23,8 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) dest_qp: Qpn,
 }
 
-/// A packet of a request, or a train of them ([`Apart`](crate::wire::Apart)), whose payload is still in the
-/// program's memory.
+/// A packet of a request, or a coalesced segment of them ([`Coalesced`](crate::wire::Coalesced)), whose payload is
+/// still in the program's memory.
 pub(crate) struct Segment<'a> {
     bth: Bth,
     ext: Ext,
@@ -44,7 +44,7 @@ pub(crate) fn packets(len: u32, mtu: usize) -> u32 {
 
 impl<'a> Segment<'a> {
     /// Packet `index` of the message. For a READ, the request for `packets` packets of answer from
-    /// there on; for other operations, as many packets, as a train.
+    /// there on; for other operations, as many packets, as a coalesced segment.
     #[inline]
     pub(crate) fn new(message: Outgoing<'a>, index: u32, packets: u32) -> Self {
         let wqe = &message;
@@ -119,7 +119,7 @@ impl<'a> Segment<'a> {
             }
         };
         let opcode = opcode.expect("a QP accepts only what its service sends");
-        let len = usize::try_from(len).expect("a train at most");
+        let len = usize::try_from(len).expect("a segment at most");
         let mut bth = Bth::new(opcode, dest_qp, psn);
         bth.solicited = ends && wqe.request.flags.contains(SendFlags::SOLICITED);
         let payload = &message.request.payload;
@@ -134,7 +134,7 @@ impl<'a> Segment<'a> {
     }
 
     /// Sends it at once, or appends it to the batch ([`TxBatch::packets`]); `count`: how many packets it is. Returns
-    /// `false` for a train that cannot be sent as one.
+    /// `false` for a coalesced segment that cannot be sent as one.
     ///
     /// # Errors
     /// The program's memory may not be read, or not any more. The batch is not changed.

@@ -199,10 +199,10 @@ impl Qp {
         self.apply_outcome(ctx, result);
     }
 
-    /// Takes a train of packets for this QP, all at once. Returns `false` if that is not possible, because one
-    /// of them may be refused, or has an effect beyond its message: they must be received one by one then, and
+    /// Takes a coalesced segment of packets for this QP, all at once. Returns `false` if that is not possible, because
+    /// one of them may be refused, or has an effect beyond its message: they must be received one by one then, and
     /// nothing has happened that this would not do again.
-    pub(crate) fn receive_train(
+    pub(crate) fn receive_coalesced(
         &mut self,
         ctx: &mut Ctx<'_>,
         net: &NetHeader,
@@ -214,9 +214,9 @@ impl Qp {
         let target = self.xrc_target(packet);
         let view = QpView { target: target.as_ref(), ..view_of!(self, ctx) };
         let result = if packet.info().is_request {
-            Ok(self.recv.receive_train(&view, ctx, packet))
+            Ok(self.recv.receive_coalesced(&view, ctx, packet))
         } else {
-            self.send.receive_train(&view, ctx, packet)
+            self.send.receive_coalesced(&view, ctx, packet)
         };
         let taken = result != Ok(false);
         if taken {

@@ -86,15 +86,15 @@ impl SendSide {
         }
     }
 
-    /// Takes a train of responses if nothing about it is unusual, else does nothing.
-    pub(super) fn receive_train(
+    /// Takes a coalesced segment of responses if nothing about it is unusual, else does nothing.
+    pub(super) fn receive_coalesced(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> Result<bool, ConnectionError> {
         match self {
-            Self::Rc(requester) => requester.receive_train(view, ctx, packet),
+            Self::Rc(requester) => requester.receive_coalesced(view, ctx, packet),
             Self::Uc(_) | Self::Ud(_) => Ok(false),
         }
     }
@@ -261,16 +261,16 @@ impl RecvSide {
         Ok(())
     }
 
-    /// Takes a train of requests if nothing about it is unusual, else does nothing.
-    pub(super) fn receive_train(
+    /// Takes a coalesced segment of requests if nothing about it is unusual, else does nothing.
+    pub(super) fn receive_coalesced(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
         packet: &Packet<'_>,
     ) -> bool {
         match self {
-            Self::Rc(responder) => responder.receive_train(view, ctx, packet),
-            Self::Uc(responder) => responder.receive_train(view, ctx, packet),
+            Self::Rc(responder) => responder.receive_coalesced(view, ctx, packet),
+            Self::Uc(responder) => responder.receive_coalesced(view, ctx, packet),
             Self::Ud => false,
         }
     }

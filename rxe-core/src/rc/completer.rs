@@ -44,10 +44,10 @@ impl Requester {
         result.and_then(|()| self.reap(view, ctx))
     }
 
-    /// Takes a train of READ data, if all of its packets are awaited and can be written; whether it has. Otherwise
-    /// nothing has happened, but that some of the data may have been written: the packets can be received one
+    /// Takes a coalesced segment of READ data, if all of its packets are awaited and can be written; whether it has.
+    /// Otherwise nothing has happened, but that some of the data may have been written: the packets can be received one
     /// by one.
-    pub(crate) fn receive_train(
+    pub(crate) fn receive_coalesced(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,

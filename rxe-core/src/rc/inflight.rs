@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_may_begin_with_packets_that_were_sent_before() {
+    fn a_coalesced_segment_may_begin_with_packets_that_were_sent_before() {
         let mut inflight = Inflight::new(Psn::new(0xff_fffe));
         inflight.push(wqe(0, false));
         inflight.start(6, 1);

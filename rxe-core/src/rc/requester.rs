@@ -141,7 +141,7 @@ impl Requester {
         self.posted = true;
     }
 
-    /// Sends one packet, or a train of at most `budget`, or executes one local request. Returns how many
+    /// Sends one packet, or a coalesced segment of at most `budget`, or executes one local request. Returns how many
     /// packets that counts as: 0 if nothing is possible.
     #[inline]
     fn send_next(
@@ -175,9 +175,9 @@ impl Requester {
             self.inflight.start(packets(wqe.len, mtu), chunk);
         }
         let Some(count) = self.admitted(view) else { return 0 };
-        let train = self.train(view, ctx, budget);
-        if train > 1 && self.emit_train(view, ctx, batch, train) {
-            return train;
+        let at_once = self.packets_at_once(view, ctx, budget);
+        if at_once > 1 && self.emit_coalesced(view, ctx, batch, at_once) {
+            return at_once;
         }
         u32::from(self.emit(view, ctx, batch, count))
     }
@@ -197,10 +197,10 @@ impl Requester {
         }
     }
 
-    /// How many packets of a SEND or WRITE may be sent as a train now, at most `budget`: as far as the window goes,
-    /// and up to the next that asks for an acknowledgement. 1 if there is no train.
+    /// How many packets of a SEND or WRITE may be sent as a coalesced segment now, at most `budget`: as far as the
+    /// window goes, and up to the next that asks for an acknowledgement. 1 if there is no segment.
     #[inline]
-    fn train(&self, view: &QpView<'_>, ctx: &mut Ctx<'_>, budget: u32) -> u32 {
+    fn packets_at_once(&self, view: &QpView<'_>, ctx: &mut Ctx<'_>, budget: u32) -> u32 {
         let Some((wqe, _)) = self.inflight.current() else { return 1 };
         let left = wqe.packets - self.inflight.packet_index();
         let left = match wqe.request.op {
@@ -210,7 +210,7 @@ impl Requester {
             _ => 1,
         };
         // First, as this is a question of each packet on every way out.
-        let most = if left < 2 { 1 } else { u32::from(ctx.max_train(view)) };
+        let most = if left < 2 { 1 } else { u32::from(ctx.max_coalesced(view)) };
         if most < 2 {
             return 1;
         }
@@ -243,7 +243,7 @@ impl Requester {
 
     /// As [`Requester::emit`], but not inlined into the path of single packets.
     #[inline(never)]
-    fn emit_train(
+    fn emit_coalesced(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
@@ -253,8 +253,8 @@ impl Requester {
         self.emit(view, ctx, batch, count)
     }
 
-    /// Sends the next `count` PSNs: a packet, a train, or a READ request. Returns `false` if that is not possible; for
-    /// a train nothing has happened then, and its packets are to be sent one by one.
+    /// Sends the next `count` PSNs: a packet, a coalesced segment, or a READ request. Returns `false` if that is not
+    /// possible; for a coalesced segment nothing has happened then, and its packets are to be sent one by one.
     #[inline(always)]
     fn emit(
         &mut self,
@@ -277,7 +277,7 @@ impl Requester {
         let memory = (ctx.mem, view.identity.pd);
         let segment =
             Segment::new(wqe.outgoing(view), index, count).with_kernel_icrc(self.kernel_icrc);
-        let packets = u16::try_from(packets).expect("a train at most");
+        let packets = u16::try_from(packets).expect("a segment at most");
         match segment.emit(memory, batch, ctx.direct(), view.net, ack_req, packets) {
             Ok(true) => {}
             Ok(false) => return false,

@@ -107,10 +107,10 @@ impl Responder {
         }
     }
 
-    /// Takes a train, if all of its packets are executed. Otherwise nothing has happened, but that some of its
-    /// payload may have been written: the packets can be received one by one.
+    /// Takes a coalesced segment, if all of its packets are executed. Otherwise nothing has happened, but that some of
+    /// its payload may have been written: the packets can be received one by one.
     #[inline(never)]
-    pub(crate) fn receive_train(
+    pub(crate) fn receive_coalesced(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
@@ -141,7 +141,7 @@ impl Responder {
         }
     }
 
-    /// Checks the packet or the train, in order, and executes it. Its PSN is the expected one.
+    /// Checks the packet or the segment, in order, and executes it. Its PSN is the expected one.
     #[inline(always)]
     fn execute(
         &mut self,
@@ -519,7 +519,7 @@ fn asked(packet: &Packet<'_>) -> Option<MemoryRange> {
     of_reth.or_else(|| packet.atomic().map(|a| MemoryRange { addr: a.va, len: 8, key: a.rkey }))
 }
 
-/// Sends the next packet of a READ's data, or a train of at most `budget`. Returns how many packets.
+/// Sends the next packet of a READ's data, or a coalesced segment of at most `budget`. Returns how many packets.
 fn send_data(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
@@ -529,15 +529,15 @@ fn send_data(
 ) -> Result<usize, AccessError> {
     let left = usize::try_from(read.packets - read.sent).unwrap_or(usize::MAX).min(budget);
     // First, as this is a question of each packet on every way out.
-    let train = if left > 1 { left.min(ctx.max_train(view).into()) } else { 1 };
+    let at_once = if left > 1 { left.min(ctx.max_coalesced(view).into()) } else { 1 };
     // If a part of the memory may not be read, the packets before it are sent nevertheless.
-    if train > 1 && send_some(view, ctx, batch, read, train) == Ok(true) {
-        return Ok(train);
+    if at_once > 1 && send_some(view, ctx, batch, read, at_once) == Ok(true) {
+        return Ok(at_once);
     }
     send_some(view, ctx, batch, read, 1).map(|_| 1)
 }
 
-/// Sends `count` packets of a READ's data. Returns `false` for a train that cannot be sent as one.
+/// Sends `count` packets of a READ's data. Returns `false` for a coalesced segment that cannot be sent as one.
 fn send_some(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
@@ -545,7 +545,7 @@ fn send_some(
     read: &mut ReadResponse,
     count: usize,
 ) -> Result<bool, AccessError> {
-    let packets = u16::try_from(count).expect("a train at most");
+    let packets = u16::try_from(count).expect("a segment at most");
     let position = Position::of_some(read.sent, packets.into(), read.packets);
     let has_aeth = position != Position::Middle;
     let ext = Ext { aeth: has_aeth.then(|| Aeth::ack(read.msn)), ..Ext::default() };

@@ -104,8 +104,8 @@ pub(crate) struct Window {
     pub(crate) max_mtu: Mtu,
 }
 
-/// The packets of a train at most.
-const MAX_TRAIN: u16 = 64;
+/// The packets of a coalesced segment at most.
+const MAX_COALESCED: u16 = 64;
 
 /// The context of one call into a QP.
 pub(crate) struct Ctx<'a> {
@@ -135,17 +135,17 @@ impl<'a> Ctx<'a> {
         self.direct.as_deref_mut()
     }
 
-    /// How many packets of the path MTU may leave as one train ([`Apart`](crate::wire::Apart)); 1
+    /// How many packets of the path MTU may leave as one coalesced segment ([`Coalesced`](crate::wire::Coalesced)); 1
     /// where there are none.
     #[inline]
-    pub(crate) fn max_train(&mut self, view: &QpView<'_>) -> u16 {
+    pub(crate) fn max_coalesced(&mut self, view: &QpView<'_>) -> u16 {
         let Some(direct) = self.direct.as_deref_mut() else { return 1 };
-        let bytes = direct.max_train(view.net, view.attr.dest_qp_num);
+        let bytes = direct.max_coalesced(view.net, view.attr.dest_qp_num);
         if bytes == 0 {
             return 1;
         }
         let mtu = view.attr.path_mtu.bytes();
-        u16::try_from(bytes / mtu).unwrap_or(u16::MAX).clamp(1, MAX_TRAIN)
+        u16::try_from(bytes / mtu).unwrap_or(u16::MAX).clamp(1, MAX_COALESCED)
     }
 
     /// Looks up memory that a peer names, to be read.

@@ -68,10 +68,10 @@ impl Requester {
                 segment.emit(memory, batch, ctx.direct(), view.net, false, count)
             };
             let rest = (message.packets - *sent).min(left);
-            let train = if rest > 1 { rest.min(ctx.max_train(view).into()) } else { 1 };
-            let train = u16::try_from(train).expect("a train at most");
-            let (count, emitted) = if train > 1 && send(ctx, train) == Ok(true) {
-                (u32::from(train), Ok(true))
+            let at_once = if rest > 1 { rest.min(ctx.max_coalesced(view).into()) } else { 1 };
+            let at_once = u16::try_from(at_once).expect("a segment at most");
+            let (count, emitted) = if at_once > 1 && send(ctx, at_once) == Ok(true) {
+                (u32::from(at_once), Ok(true))
             } else {
                 (1, send(ctx, 1))
             };

@@ -48,9 +48,9 @@ impl Responder {
         }
     }
 
-    /// Takes a train, if all of its packets are executed. Otherwise nothing has happened, but that some of its
-    /// payload may have been written: the packets can be received one by one.
-    pub(crate) fn receive_train(
+    /// Takes a coalesced segment, if all of its packets are executed. Otherwise nothing has happened, but that some of
+    /// its payload may have been written: the packets can be received one by one.
+    pub(crate) fn receive_coalesced(
         &mut self,
         view: &QpView<'_>,
         ctx: &mut Ctx<'_>,
@@ -95,7 +95,7 @@ impl Responder {
         }
     }
 
-    /// Checks a packet or a train, and adds it to its message.
+    /// Checks a packet or a coalesced segment, and adds it to its message.
     fn deliver(
         &mut self,
         view: &QpView<'_>,

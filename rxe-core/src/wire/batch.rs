@@ -140,7 +140,7 @@ impl TxBatch {
             payload: self.bytes(burst),
             segment: burst.segment,
             later: bursts.get(at + Frame::AHEAD).map_or(&[], |burst| self.bytes(burst)),
-            apart: &[],
+            coalesced: &[],
         })
     }
 
@@ -220,8 +220,8 @@ impl TxBatch {
         self.packets(direct, net, bth, ext, payload, 1).map(drop)
     }
 
-    /// The same for `count` packets, as a train ([`Apart`](super::Apart)) if there are several. Returns `false` for a
-    /// train that `direct` does not take; nothing has happened then.
+    /// The same for `count` packets, as a coalesced segment ([`Coalesced`](super::Coalesced)) if there are several.
+    /// Returns `false` for a segment that `direct` does not take; nothing has happened then.
     ///
     /// # Errors
     /// As [`TxBatch::packet`].
@@ -243,7 +243,7 @@ impl TxBatch {
             && self.pending().iter().all(|burst| burst.net.dst != net.dst)
         {
             self.head.clear();
-            // All but the last packet of a train have no pad.
+            // All but the last packet of a coalesced segment have no pad.
             emit::header(&mut self.head, bth, ext, len);
             match direct.send(net, &self.head, &payload, count)? {
                 Placed::Sent => {

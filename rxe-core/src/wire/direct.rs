@@ -10,8 +10,8 @@ use crate::types::Qpn;
 /// Sends single packets at once. One that stays on this host has neither pad nor ICRC: memory is no wire, and
 /// whoever could damage it could as well write a right ICRC. For a wire, [`write_whole`] makes the packet.
 pub trait Direct {
-    /// Sends a packet with these headers, from the BTH on, if this is the way to its destination, and
-    /// there is room; or a train of `count` packets, of no more payload than [`Direct::max_train`] says.
+    /// Sends a packet with these headers, from the BTH on, if this is the way to its destination, and there is room; or
+    /// a coalesced segment of `count` packets, of no more payload than [`Direct::max_coalesced`] says.
     ///
     /// # Errors
     /// The payload's memory is not mapped; nothing was sent.
@@ -23,9 +23,9 @@ pub trait Direct {
         count: u16,
     ) -> Result<Placed, AccessError>;
 
-    /// How many bytes of payload a train to this queue pair may have ([`Apart`](super::Apart)); 0 if the way
-    /// there carries none.
-    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
+    /// How many bytes of payload a coalesced segment to this queue pair may have ([`Coalesced`](super::Coalesced)); 0
+    /// if the way there carries none.
+    fn max_coalesced(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
         let _ = (net, dest_qp);
         0
     }

@@ -16,7 +16,7 @@ pub fn len(opcode: Opcode, payload_len: usize) -> usize {
     row(opcode).header_len + payload_len + pad(payload_len) + icrc::LEN
 }
 
-/// Bytes from BTH to ICRC of all packets of a train ([`Apart`](super::Apart)) with this opcode.
+/// Bytes from BTH to ICRC of all packets of a coalesced segment ([`Coalesced`](super::Coalesced)) with this opcode.
 #[inline]
 pub(super) fn train_len(opcode: Opcode, count: u16, payload_len: usize) -> usize {
     wire_len(row(opcode), count, payload_len)

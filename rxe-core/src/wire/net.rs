@@ -91,45 +91,45 @@ pub struct Frame<'a> {
     /// it is not known. A hint: it lets the engine ask the processor for the QP that it is for.
     pub later: &'a [u8],
     /// Packets in memory that is shared with another process. If there are any, `payload` is empty.
-    pub apart: &'a [Apart<'a>],
+    pub coalesced: &'a [Coalesced<'a>],
 }
 
 /// A packet from a process of this host, through memory: its payload stands apart from its headers and
 /// may still change, and it has neither pad nor ICRC, because it was on no wire.
 ///
-/// Or a train: some packets of a message, whose payloads follow one another. All but the last packet of the
+/// Or a coalesced segment, as GSO makes one of TCP: some packets of a message, whose payloads follow one another. All but the last packet of the
 /// message have a payload of the path MTU. The headers are those of a single packet with all of the payload:
-/// the opcode says whether the train has the first and the last packet of the message, the PSN is that of
+/// the opcode says whether the segment has the first and the last packet of the message, the PSN is that of
 /// the first packet, and what only the last packet says (AckReq, immediate data) is that of the last.
 #[derive(Clone, Copy, Debug)]
-pub struct Apart<'a> {
-    head: [u8; Apart::MAX_HEAD],
+pub struct Coalesced<'a> {
+    head: [u8; Coalesced::MAX_HEAD],
     head_len: usize,
     count: u16,
-    /// The payload, of all packets of a train: memory that another process may share.
+    /// The payload, of all packets of a coalesced segment: memory that another process may share.
     pub payload: Span<'a>,
 }
 
-impl<'a> Apart<'a> {
+impl<'a> Coalesced<'a> {
     /// The most bytes from the BTH to the last header.
     pub const MAX_HEAD: usize = header_len::MAX;
 
     /// A packet with these headers, from the BTH on. `None` if they are longer than any.
     #[inline]
     pub fn new(head: &[u8], payload: Span<'a>) -> Option<Self> {
-        Self::train(head, payload, 1)
+        Self::of(head, payload, 1)
     }
 
     /// So many packets with these headers, from the BTH on. `None` if the headers are longer than any, or there
     /// is no packet.
     #[inline]
-    pub fn train(head: &[u8], payload: Span<'a>, count: u16) -> Option<Self> {
+    pub fn of(head: &[u8], payload: Span<'a>, count: u16) -> Option<Self> {
         let read = |to: &mut [u8]| {
             to.copy_from_slice(head);
             Ok::<(), Infallible>(())
         };
-        let Ok(train) = Self::with_head(head.len(), read, payload, count);
-        train
+        let Ok(coalesced) = Self::with_head(head.len(), read, payload, count);
+        coalesced
     }
 
     /// The same, with `head_len` bytes of headers that `read` puts into their place.
@@ -168,15 +168,15 @@ impl<'a> Frame<'a> {
 
     /// A buffer that holds one packet.
     pub fn single(net: NetHeader, payload: &'a [u8]) -> Self {
-        Self { net, payload, segment: payload.len().max(1), later: &[], apart: &[] }
+        Self { net, payload, segment: payload.len().max(1), later: &[], coalesced: &[] }
     }
 
     /// How many packets it holds.
     pub fn count(&self) -> usize {
-        if self.apart.is_empty() {
+        if self.coalesced.is_empty() {
             return self.payloads().count();
         }
-        self.apart.iter().map(|packets| usize::from(packets.count())).sum()
+        self.coalesced.iter().map(|packets| usize::from(packets.count())).sum()
     }
 
     /// Each packet, from BTH to ICRC, of those that do not stand apart.

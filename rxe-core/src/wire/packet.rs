@@ -7,7 +7,7 @@
 
 use super::bth::BthView;
 use super::header_len;
-use super::net::Apart;
+use super::net::Coalesced;
 use super::opcode::{OpInfo, Position};
 use super::{Aeth, AtomicEth, Bth, Deth, DropReason, Ext, Feth, OpKind, Opcode, Reth, icrc};
 use crate::mem::{Source, Span};
@@ -22,8 +22,8 @@ pub struct Packet<'a> {
     /// Where the payload ends and the pad begins; not below `info.header_len`.
     payload_end: usize,
     /// The payload, if it does not stand in `bytes`.
-    apart: Option<&'a Span<'a>>,
-    /// How many packets this is ([`Apart`]).
+    coalesced: Option<&'a Span<'a>>,
+    /// How many packets this is ([`Coalesced`]).
     count: u16,
     /// Bytes of payload of each packet, except for the last.
     each: usize,
@@ -40,9 +40,9 @@ fn first_header(bytes: &[u8]) -> Result<(BthView<'_>, &'static OpInfo), DropReas
     Ok((bth, info))
 }
 
-/// Bytes of payload of each packet but the last, in a train of several with such headers and so much payload.
-/// `None` if there is no such train. The path MTU is a power of 2, so no two of them are possible.
-fn each_of_train(info: &OpInfo, count: u16, payload: usize) -> Option<usize> {
+/// Bytes of payload of each packet but the last, in a coalesced segment of several with such headers and so much
+/// payload. `None` if there is no such segment. The path MTU is a power of 2, so no two of them are possible.
+fn each_of_coalesced(info: &OpInfo, count: u16, payload: usize) -> Option<usize> {
     let count = usize::from(count);
     let each = payload.div_ceil(count).next_power_of_two();
     let fits = if info.ends { payload > (count - 1) * each } else { payload == count * each };
@@ -81,13 +81,13 @@ impl<'a> Packet<'a> {
             return Err(DropReason::UnexpectedPayload);
         }
         let payload_end = info.header_len + payload;
-        Ok(Self { bytes, bth, info, payload_end, apart: None, count: 1, each: payload })
+        Ok(Self { bytes, bth, info, payload_end, coalesced: None, count: 1, each: payload })
     }
 
-    /// Checks the structure of a packet whose payload stands apart from its headers, or of a train of them. The
-    /// pad, which it does not have, must be what makes the payload a multiple of 4.
+    /// Checks the structure of a packet whose payload stands apart from its headers, or of a coalesced segment of them.
+    /// The pad, which it does not have, must be what makes the payload a multiple of 4.
     #[inline]
-    pub fn parse_apart(packet: &'a Apart<'a>) -> Result<Self, DropReason> {
+    pub fn parse_coalesced(packet: &'a Coalesced<'a>) -> Result<Self, DropReason> {
         let bytes = packet.head();
         let (bth, info) = first_header(bytes)?;
         if bytes.len() < info.header_len {
@@ -100,7 +100,7 @@ impl<'a> Packet<'a> {
         let each = if count == 1 {
             payload
         } else {
-            each_of_train(info, count, payload).ok_or(DropReason::BadLength)?
+            each_of_coalesced(info, count, payload).ok_or(DropReason::BadLength)?
         };
         let last = payload - usize::from(count - 1) * each;
         if usize::from(bth.pad()) != header_len::pad(last) {
@@ -110,10 +110,10 @@ impl<'a> Packet<'a> {
             return Err(DropReason::UnexpectedPayload);
         }
         let payload_end = info.header_len;
-        Ok(Self { bytes, bth, info, payload_end, apart: Some(&packet.payload), count, each })
+        Ok(Self { bytes, bth, info, payload_end, coalesced: Some(&packet.payload), count, each })
     }
 
-    /// How many packets this is: 1, or more for a train ([`Apart`]).
+    /// How many packets this is: 1, or more for a coalesced segment ([`Coalesced`]).
     #[inline]
     pub fn count(&self) -> u16 {
         self.count
@@ -128,22 +128,22 @@ impl<'a> Packet<'a> {
     /// Bytes from BTH to ICRC, as on a wire, of all of them.
     #[inline]
     pub fn wire_len(&self) -> usize {
-        match self.apart {
+        match self.coalesced {
             None => self.bytes.len(),
             Some(payload) => wire_len(self.info, self.count, payload.len()),
         }
     }
 
-    /// Bytes of payload of each packet, without the pad; the last one of a train may have less.
+    /// Bytes of payload of each packet, without the pad; the last one of a coalesced segment may have less.
     #[inline]
     pub fn payload_len(&self) -> usize {
         self.each
     }
 
-    /// The payload without its pad, wherever it stands; of all packets of a train.
+    /// The payload without its pad, wherever it stands; of all packets of a coalesced segment.
     #[inline]
     pub fn source(&self) -> Source<'a> {
-        match self.apart {
+        match self.coalesced {
             None => Source::Bytes(self.payload()),
             Some(payload) => Source::Spans(std::slice::from_ref(payload)),
         }

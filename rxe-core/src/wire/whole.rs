@@ -1,15 +1,15 @@
 //! Packets that were on no wire, as they would have been on one.
 
-use super::{Apart, Frame, Packet, header_len, icrc};
+use super::{Coalesced, Frame, Packet, header_len, icrc};
 
 impl Frame<'_> {
     /// Calls `f` with this frame; or, if its packets stand apart, with each of them as it would have been
     /// on a wire, with pad and ICRC, made in `buf`. For captures and the like.
     pub fn for_each_whole(&self, buf: &mut Vec<u8>, f: &mut dyn FnMut(&Frame<'_>)) {
-        if self.apart.is_empty() {
+        if self.coalesced.is_empty() {
             return f(self);
         }
-        let mut one = |packet: Apart<'_>| {
+        let mut one = |packet: Coalesced<'_>| {
             let payload = packet.payload;
             buf.clear();
             buf.extend_from_slice(packet.head());
@@ -19,13 +19,13 @@ impl Frame<'_> {
             let pad = header_len::pad(payload.len());
             buf.extend_from_slice(&[0; 3][..pad]);
             // What is no packet has no ICRC either: else it might be one with the pad that it gets here.
-            if Packet::parse_apart(&packet).is_ok() {
+            if Packet::parse_coalesced(&packet).is_ok() {
                 icrc::append(&self.net, buf, 0);
             }
             f(&Frame::single(self.net, buf));
         };
-        for train in self.apart {
-            train.packets().for_each(&mut one);
+        for coalesced in self.coalesced {
+            coalesced.packets().for_each(&mut one);
         }
     }
 }

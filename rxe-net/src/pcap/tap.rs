@@ -147,7 +147,7 @@ impl Direct for Tapped<'_> {
         payload: &Source<'_>,
         count: u16,
     ) -> Result<Placed, AccessError> {
-        debug_assert_eq!(count, 1, "there are no trains");
+        debug_assert_eq!(count, 1, "there are no coalesced segments");
         if !self.takes {
             let placed = self.inner.send(net, head, payload, count)?;
             self.missed += usize::from(placed == Placed::Sent);

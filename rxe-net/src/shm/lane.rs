@@ -9,7 +9,7 @@ use rxe_core::mem::{AccessError, Source};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{Direct, Frame, NetHeader, Placed};
 
-use super::link::{Incoming, MAX_TRAIN, Offered, Outgoing, Packets, Pushed, SendError};
+use super::link::{Incoming, MAX_COALESCED, Offered, Outgoing, Packets, Pushed, SendError};
 use super::ring::{Broken, MAX_RECORD};
 use super::watched::Watched;
 use super::{CONTROL, WAKE};
@@ -79,7 +79,7 @@ impl Direct for Lane {
         }
     }
 
-    fn max_train(&mut self, _: &NetHeader, _: Qpn) -> usize {
-        MAX_TRAIN
+    fn max_coalesced(&mut self, _: &NetHeader, _: Qpn) -> usize {
+        MAX_COALESCED
     }
 }

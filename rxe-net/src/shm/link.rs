@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rxe_core::mem::{AccessError, Source};
-use rxe_core::wire::{Apart, Bth, Frame, NetHeader};
+use rxe_core::wire::{Bth, Coalesced, Frame, NetHeader};
 use smallvec::SmallVec;
 
 use super::ring::{ALIGN, Broken, CAPACITY, Consumer, HEAD, MAX_RECORD, Producer};
@@ -29,9 +29,9 @@ pub(super) const OFFER: [u8; 4] = *b"rxm\x06";
 /// The tag of a record that holds a frame as [`message`] writes it.
 pub(super) const FRAME: u32 = 1;
 
-/// What a record holds that is one packet without pad and ICRC, or a train of them ([`Apart`]), and how: its
-/// tag is [`PACKET`] with these added. The record has the header of [`message`] if it is not that of the last
-/// packet, the packet's headers, and its payload.
+/// What a record holds that is one packet without pad and ICRC, or a coalesced segment of them ([`Coalesced`]), and
+/// how: its tag is [`PACKET`] with these added. The record has the header of [`message`] if it is not that of the
+/// last packet, the packet's headers, and its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PacketTag {
     /// The record begins with a header.
@@ -71,7 +71,7 @@ impl PacketTag {
         let (head_len, count) = (usize::from(head_len), u16::from(more) + 1);
         let (named, aligned) = (word & Self::NAMED != 0, word & Self::ALIGNED != 0);
         let tag = Self { named, aligned, head_len, count };
-        (u32::from(kind) == PACKET && tag.to_word() == word && head_len <= Apart::MAX_HEAD)
+        (u32::from(kind) == PACKET && tag.to_word() == word && head_len <= Coalesced::MAX_HEAD)
             .then_some(tag)
     }
 
@@ -89,8 +89,8 @@ impl PacketTag {
 
 /// Packets handed over at a time, about.
 const BATCH: usize = 16;
-/// Bytes of payload of a train: more would make the receiver wait longer for the first of them.
-pub(super) const MAX_TRAIN: usize = 32 << 10;
+/// Bytes of payload of a coalesced segment: more would make the receiver wait longer for the first of them.
+pub(super) const MAX_COALESCED: usize = 32 << 10;
 
 /// The sender's end.
 #[derive(Debug)]
@@ -184,7 +184,7 @@ impl Outgoing {
         })
     }
 
-    /// Puts in `count` packets without pad and ICRC, 256 at most, with at most [`MAX_TRAIN`] bytes of payload if
+    /// Puts in `count` packets without pad and ICRC, 256 at most, with at most [`MAX_COALESCED`] bytes of payload if
     /// there is more than one. The payload is copied straight into the ring.
     #[inline]
     pub(super) fn send(
@@ -364,7 +364,7 @@ impl Incoming {
         buf: &mut [u8; MAX_RECORD],
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<Option<(usize, usize)>, Broken> {
-        let mut packets = SmallVec::<[Apart<'_>; BATCH]>::new();
+        let mut packets = SmallVec::<[Coalesced<'_>; BATCH]>::new();
         let (mut count, mut bytes) = (0, 0);
         let mut cursor = self.ring.cursor();
         let mut place = cursor.place();
@@ -406,7 +406,7 @@ impl Incoming {
             // The headers are copied once, and checked in the copy.
             let read = |head: &mut [u8]| record.read(tag.head_at(), head);
             let payload = record.span(tag.payload_at(), payload_len);
-            let packet = Apart::with_head(tag.head_len, read, payload, tag.count)?;
+            let packet = Coalesced::with_head(tag.head_len, read, payload, tag.count)?;
             packets.push(packet.ok_or(Broken)?);
             count += usize::from(tag.count);
             bytes += tag.bytes(payload_len);
@@ -414,7 +414,7 @@ impl Incoming {
         }
         let net = self.net.ok_or(Broken)?;
         self.address = Some(net.dst);
-        sink(&Frame { apart: &packets, ..Frame::single(net, &[]) });
+        sink(&Frame { coalesced: &packets, ..Frame::single(net, &[]) });
         drop(packets);
         self.ring.release(place)?;
         Ok(Some((count, bytes)))

@@ -6,7 +6,7 @@ use rxe_core::mem::{AccessError, Source};
 use rxe_core::types::Qpn;
 use rxe_core::wire::{Direct, Frame, NetHeader, Placed, TxBatch, qpn_block};
 
-use super::link::{MAX_TRAIN, Outgoing, Packets, Pushed, SendError};
+use super::link::{MAX_COALESCED, Outgoing, Packets, Pushed, SendError};
 use super::ring::{self, Broken};
 use super::watched::Watched;
 use super::{CONTROL, Destination, Route, Shm};
@@ -218,8 +218,8 @@ impl<B: Backend + Sharing> Direct for Shm<B> {
         }
     }
 
-    fn max_train(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
+    fn max_coalesced(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
         let ring = self.ring_of(net.src, (net.dst, dest_qp.block()));
-        if ring.is_some_and(|index| self.rings[index].is_some()) { MAX_TRAIN } else { 0 }
+        if ring.is_some_and(|index| self.rings[index].is_some()) { MAX_COALESCED } else { 0 }
     }
 }

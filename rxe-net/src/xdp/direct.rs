@@ -79,7 +79,7 @@ impl Direct for XdpBackend {
         payload: &Source<'_>,
         count: u16,
     ) -> Result<Placed, AccessError> {
-        debug_assert_eq!(count, 1, "there are no trains");
+        debug_assert_eq!(count, 1, "there are no coalesced segments");
         let Some(mac) = self.next_hop(net) else { return Ok(Placed::Elsewhere) };
         let Self { recent, queues, device, counters, .. } = self;
         let len = whole_len(head.len(), payload.len());

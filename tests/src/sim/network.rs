@@ -187,7 +187,7 @@ impl Wire {
                 }
             };
             match &mut self.rings {
-                Some([_, ring]) => ring.carry(Record::Apart, frame.packets(), &mut take),
+                Some([_, ring]) => ring.carry(Record::Coalesced, frame.packets(), &mut take),
                 None => take(&frame),
             }
         }

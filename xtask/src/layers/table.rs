@@ -37,7 +37,7 @@ pub const LAYERS: &[Layers] = &[
         within: "wire",
         floors: &[
             &["whole"],
-            &["batch", "grh", "train"],
+            &["batch", "coalesced", "grh"],
             &["direct", "emit"],
             &["frame", "packet"],
             &["icrc"],

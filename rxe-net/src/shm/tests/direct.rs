@@ -18,8 +18,13 @@ fn send_direct(from: &mut Shm<UdpBackend>, net: &NetHeader, payload: &[u8]) -> P
     direct.send(net, &bth, &Source::Bytes(payload), 1).unwrap()
 }
 
-/// Sends this payload as a train of so many packets, the first with PSN 0.
-fn send_train(from: &mut Shm<UdpBackend>, net: &NetHeader, payload: &[u8], count: u16) -> Placed {
+/// Sends this payload as a coalesced segment of so many packets, the first with PSN 0.
+fn send_coalesced(
+    from: &mut Shm<UdpBackend>,
+    net: &NetHeader,
+    payload: &[u8],
+    count: u16,
+) -> Placed {
     let mut bth = [0; 12];
     bth[5] = 1;
     let direct = Backend::direct(from).unwrap();
@@ -55,8 +60,8 @@ fn packets_sent_at_once_arrive_in_order_with_those_of_batches() {
                 let count = 1 + round % 100;
                 let payload: Vec<u8> =
                     (0..count * 256).map(|i| (i * round).to_le_bytes()[0]).collect();
-                let train = u16::try_from(count).unwrap();
-                assert_eq!(send_train(&mut from, &net, &payload, train), Placed::Sent);
+                let coalesced = u16::try_from(count).unwrap();
+                assert_eq!(send_coalesced(&mut from, &net, &payload, coalesced), Placed::Sent);
                 let packets = (0..=u8::MAX).zip(payload.chunks(256));
                 expected.extend(packets.map(|(psn, p)| (net.src_port, net.tos, psn, p.to_vec())));
                 sent += count;
@@ -70,13 +75,13 @@ fn packets_sent_at_once_arrive_in_order_with_those_of_batches() {
                     assert!(readable(&to, 10), "{} packets", got.len());
                     let mut buf = Vec::new();
                     to.receive(64, &mut |frame| {
-                        let apart = !frame.apart.is_empty();
+                        let coalesced = !frame.coalesced.is_empty();
                         frame.for_each_whole(&mut buf, &mut |whole| {
                             let bytes = whole.payload;
                             let end = bytes.len()
-                                - if apart { 4 + usize::from(bytes[1] >> 4) } else { 8 };
+                                - if coalesced { 4 + usize::from(bytes[1] >> 4) } else { 8 };
                             let right = icrc::check(&whole.net, bytes).is_ok();
-                            assert_eq!(right, apart, "what was on no wire gets an ICRC");
+                            assert_eq!(right, coalesced, "what was on no wire gets an ICRC");
                             let psn = bytes[11];
                             let payload = bytes[12..end].to_vec();
                             got.push((whole.net.src_port, whole.net.tos, psn, payload));
@@ -95,7 +100,7 @@ fn packets_sent_at_once_arrive_in_order_with_those_of_batches() {
 }
 
 #[test]
-fn a_train_counts_as_its_packets() {
+fn a_coalesced_segment_counts_as_its_packets() {
     in_namespace("", || {
         let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
         let net = NetHeader::outgoing(ip("127.0.0.1"), ip("127.0.0.2"), UDP_PORT);
@@ -132,15 +137,15 @@ fn who_is_not_reached_through_memory_gets_nothing_at_once() {
             to("127.0.0.3", "127.0.0.1"),
         ] {
             assert_eq!(send_direct(&mut from, &net, &[1]), Placed::Elsewhere, "{net:?}");
-            assert_eq!(send_train(&mut from, &net, &[1; 8], 2), Placed::Elsewhere, "{net:?}");
+            assert_eq!(send_coalesced(&mut from, &net, &[1; 8], 2), Placed::Elsewhere, "{net:?}");
             let direct = Backend::direct(&mut from).unwrap();
-            assert_eq!(direct.max_train(&net, Qpn::from_wire(0x01_0000)), 0);
+            assert_eq!(direct.max_coalesced(&net, Qpn::from_wire(0x01_0000)), 0);
         }
         let _to = open("127.0.0.2");
         let net = to("127.0.0.1", "127.0.0.2");
         while send_direct(&mut from, &net, &[0; 4096]) == Placed::Sent {}
         assert_eq!(send_direct(&mut from, &net, &[0; 4096]), Placed::NoRoom);
-        assert_eq!(send_train(&mut from, &net, &[0; 8192], 2), Placed::NoRoom);
+        assert_eq!(send_coalesced(&mut from, &net, &[0; 8192], 2), Placed::NoRoom);
     });
 }
 
@@ -177,7 +182,7 @@ fn a_ping_pong_of_packets_sent_at_once_never_stops() {
                 let mut got = 0;
                 backend
                     .receive(64, &mut |frame| {
-                        for packet in frame.apart {
+                        for packet in frame.coalesced {
                             let mut bytes = [0; 4];
                             got += 1;
                             if packet.payload.len() == 5 {

@@ -308,10 +308,10 @@ impl Device {
         let count = self.engines.len();
         let shard =
             |bytes: &[u8]| BthView::new(bytes).map_or(0, |bth| shard_of(bth.dest_qp(), count));
-        if !frame.apart.is_empty() {
-            for packets in frame.apart.chunk_by(|a, b| shard(a.head()) == shard(b.head())) {
+        if !frame.coalesced.is_empty() {
+            for packets in frame.coalesced.chunk_by(|a, b| shard(a.head()) == shard(b.head())) {
                 let engine = &mut self.engines[shard(packets[0].head())];
-                engine.handle_frame(now, &Frame { apart: packets, ..*frame });
+                engine.handle_frame(now, &Frame { coalesced: packets, ..*frame });
             }
             return;
         }

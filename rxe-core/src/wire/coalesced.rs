@@ -1,21 +1,21 @@
-//! The packets of a train ([`Apart`]), one by one.
+//! The packets of a coalesced segment ([`Coalesced`]), one by one.
 
-use super::{Apart, Bth, Ext, Packet, emit};
+use super::{Bth, Coalesced, Ext, Packet, emit};
 
-impl<'a> Apart<'a> {
-    /// Each packet by itself; what is no train of right form, as it is.
+impl<'a> Coalesced<'a> {
+    /// Each packet by itself; what is no segment of right form, as it is.
     pub fn packets(&self) -> impl Iterator<Item = Self> + use<'a> {
         let all = *self;
-        let is_train = all.count() > 1 && Packet::parse_apart(&all).is_ok();
-        let count = if is_train { all.count() } else { 1 };
-        (0..count).filter_map(move |index| if is_train { all.nth(index) } else { Some(all) })
+        let is_coalesced = all.count() > 1 && Packet::parse_coalesced(&all).is_ok();
+        let count = if is_coalesced { all.count() } else { 1 };
+        (0..count).filter_map(move |index| if is_coalesced { all.nth(index) } else { Some(all) })
     }
 
     fn nth(&self, index: u16) -> Option<Self> {
-        let train = Packet::parse_apart(self).ok()?;
-        let position = train.info().position.of_one(index.into(), self.count().into());
-        let opcode = train.opcode().at(position)?;
-        let (info, all) = (opcode.info()?, train.ext());
+        let coalesced = Packet::parse_coalesced(self).ok()?;
+        let position = coalesced.info().position.of_one(index.into(), self.count().into());
+        let opcode = coalesced.opcode().at(position)?;
+        let (info, all) = (opcode.info()?, coalesced.ext());
         let ext = Ext {
             reth: all.reth.filter(|_| info.has_reth),
             // The response to a READ has it in its first and in its last packet.
@@ -26,7 +26,7 @@ impl<'a> Apart<'a> {
             ..Ext::default()
         };
         let last = index + 1 == self.count();
-        let bth = train.bth();
+        let bth = coalesced.bth();
         let bth = Bth {
             opcode,
             psn: bth.psn.add(index.into()),
@@ -34,8 +34,8 @@ impl<'a> Apart<'a> {
             solicited: bth.solicited && last,
             ..bth
         };
-        let start = usize::from(index) * train.payload_len();
-        let len = train.payload_len().min(self.payload.len() - start);
+        let start = usize::from(index) * coalesced.payload_len();
+        let len = coalesced.payload_len().min(self.payload.len() - start);
         let payload = self.payload.part(start, len)?;
         let mut head = Vec::with_capacity(Self::MAX_HEAD);
         emit::header(&mut head, &bth, &ext, len);

@@ -1,4 +1,4 @@
-//! Trains ([`Apart`](crate::wire::Apart)): whatever happens, one has the effect of its packets.
+//! Coalesced segments ([`Coalesced`](crate::wire::Coalesced)): whatever happens, one has the effect of its packets.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ pub(super) struct Case {
     srq: bool,
     work: Vec<(Work, usize)>,
     fates: Vec<Fate>,
-    train: usize,
+    coalesced: usize,
     mtu: Mtu,
     /// Packets arrive as "ECN capable", as they were sent.
     ecn: bool,
@@ -110,38 +110,39 @@ fn case() -> impl Strategy<Value = Case> {
     let fates = prop::collection::vec(fate(), 1..100);
     let mtu = prop::sample::select(&[Mtu::M256, Mtu::M512, Mtu::M1024, Mtu::M1024, Mtu::M4096][..]);
     (services, work, fates, 2048..40_000_usize, mtu, any::<bool>()).prop_map(
-        |((service, srq), work, fates, train, mtu, ecn)| Case {
+        |((service, srq), work, fates, coalesced, mtu, ecn)| Case {
             service,
             srq,
             work,
             fates,
-            train,
+            coalesced,
             mtu,
             ecn,
         },
     )
 }
 
-/// How trains come to the receiver.
+/// How coalesced segments come to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// As their packets.
-    Apart,
+    Coalesced,
     Together,
 }
 
-/// Hands a train over as it is, or its packets.
+/// Hands a coalesced segment over as it is, or its packets.
 pub(super) fn hand_over(to: &mut Side, now: Time, record: &Record, how: How) {
-    let train = record.apart();
-    let packets: Vec<_> = if how == How::Apart { train.packets().collect() } else { vec![train] };
-    let frame = Frame { apart: &packets, ..Frame::single(record.net, &[]) };
+    let coalesced = record.coalesced();
+    let packets: Vec<_> =
+        if how == How::Coalesced { coalesced.packets().collect() } else { vec![coalesced] };
+    let frame = Frame { coalesced: &packets, ..Frame::single(record.net, &[]) };
     to.engine.handle_frame(now, &frame);
 }
 
 /// A packet as on a wire, and the type of service that it is sent with.
 pub(super) type Sent = (u8, Vec<u8>);
 
-/// Carries what one side sends. Returns the packets as on a wire, and how many trains there were.
+/// Carries what one side sends. Returns the packets as on a wire, and how many coalesced segments there were.
 fn carry(
     (from, to): (&mut Side, &mut Side),
     now: Time,
@@ -151,14 +152,14 @@ fn carry(
 ) -> (Vec<Sent>, usize) {
     // Larger than the window.
     let mut batch = TxBatch::new(TxLimits { batch_bytes: 1 << 20, ..TxLimits::default() });
-    let mut lane = Lane { room: usize::MAX, train: case.train, ..Lane::default() };
+    let mut lane = Lane { room: usize::MAX, coalesced: case.coalesced, ..Lane::default() };
     from.engine.poll_transmit_with(now, &mut batch, Some(&mut lane));
     assert!(batch.is_empty(), "there is always room");
-    let (mut all, mut trains) = (Vec::new(), 0);
+    let (mut all, mut segments) = (Vec::new(), 0);
     for record in &mut lane.records {
-        trains += usize::from(record.count > 1);
-        let apart = [record.apart()];
-        let frame = Frame { apart: &apart, ..Frame::single(record.net, &[]) };
+        segments += usize::from(record.count > 1);
+        let coalesced = [record.coalesced()];
+        let frame = Frame { coalesced: &coalesced, ..Frame::single(record.net, &[]) };
         frame.for_each_whole(&mut Vec::new(), &mut |whole| {
             all.push((whole.net.tos, whole.payload.to_vec()));
         });
@@ -169,8 +170,8 @@ fn carry(
             Fate::IsLost => continue,
             Fate::ArrivesTwice => hand_over(to, now, record, how),
             Fate::ArrivesInPartBefore(count) => {
-                let some: Vec<_> = record.apart().packets().take(count).collect();
-                let frame = Frame { apart: &some, ..Frame::single(record.net, &[]) };
+                let some: Vec<_> = record.coalesced().packets().take(count).collect();
+                let frame = Frame { coalesced: &some, ..Frame::single(record.net, &[]) };
                 to.engine.handle_frame(now, &frame);
             }
             Fate::MeetsNoMemory => {
@@ -197,13 +198,13 @@ fn carry(
         }
         hand_over(to, now, record, how);
     }
-    (all, trains)
+    (all, segments)
 }
 
 /// What both sides say in the end; last, how many receives are left in their shared queues.
 pub(super) type Outcome = [(Counters, Vec<Completion>, Vec<u8>, String, u32); 2];
 
-/// All packets as on a wire, what came of them, and how many trains there were.
+/// All packets as on a wire, what came of them, and how many coalesced segments there were.
 pub(super) fn play(case: &Case, how: How) -> (Vec<Sent>, Outcome, usize) {
     let attr = QpAttr { rnr_retry: 1, retry_cnt: 2, path_mtu: case.mtu, ..attributes() };
     let Pair { mut a, mut b, .. } = Pair::of(case.service, &attr, QpCap::default(), case.srq);
@@ -243,11 +244,11 @@ pub(super) fn play(case: &Case, how: How) -> (Vec<Sent>, Outcome, usize) {
         }
     }
     let mut fates = case.fates.iter().copied();
-    let (mut all, mut trains, mut now) = (Vec::new(), 0, Time::ZERO);
+    let (mut all, mut segments, mut now) = (Vec::new(), 0, Time::ZERO);
     for _ in 0..200 {
         let there = carry((&mut a, &mut b), now, case, &mut fates, how);
         let back = carry((&mut b, &mut a), now, case, &mut fates, how);
-        trains += there.1 + back.1;
+        segments += there.1 + back.1;
         all.extend(there.0);
         all.extend(back.0);
         now = now + Duration::from_millis(1);
@@ -260,15 +261,15 @@ pub(super) fn play(case: &Case, how: How) -> (Vec<Sent>, Outcome, usize) {
         let left = side.srq.as_ref().map_or(0, |srq| srq.len());
         (counters, side.completions(), side.bytes(to, LONGEST), events, left)
     });
-    (all, outcome, trains)
+    (all, outcome, segments)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_train_has_the_effect_of_its_packets(case in case()) {
-        let (packets, outcome, _) = play(&case, How::Apart);
+    fn a_coalesced_segment_has_the_effect_of_its_packets(case in case()) {
+        let (packets, outcome, _) = play(&case, How::Coalesced);
         let (same_packets, same_outcome, _) = play(&case, How::Together);
         prop_assert!(packets == same_packets, "the packets of both sides are the same");
         for (side, (should_be, is)) in outcome.iter().zip(&same_outcome).enumerate() {
@@ -282,36 +283,36 @@ proptest! {
 }
 
 #[test]
-fn a_train_that_goes_on_behind_a_read_has_the_effect_of_its_packets() {
-    // Two requests, the first packet of the response, and a train that does not end where it should.
+fn a_coalesced_segment_that_goes_on_behind_a_read_has_the_effect_of_its_packets() {
+    // Two requests, the first packet of the response, and a coalesced segment that does not end where it should.
     let another = Fate::IsAnother { count: 64, len: 1024 };
     let fates = vec![Fate::Arrives, Fate::Arrives, Fate::Arrives, another];
     let work = vec![(Work::Read, 60_000), (Work::Read, 60_000)];
     let case = Case { fates, ..quiet(QpType::Rc, work, 16 << 10) };
-    let (packets, outcome, trains) = play(&case, How::Together);
-    assert!(trains > 0 && (packets, outcome, trains) == play(&case, How::Apart));
+    let (packets, outcome, segments) = play(&case, How::Together);
+    assert!(segments > 0 && (packets, outcome, segments) == play(&case, How::Coalesced));
 }
 
 #[test]
-fn a_long_message_leaves_in_trains() {
+fn a_long_message_leaves_in_coalesced_segments() {
     for (work, service) in
         [(Work::Write, QpType::Rc), (Work::Write, QpType::Uc), (Work::Read, QpType::Rc)]
     {
-        // 58 packets, of which 16 are in a train.
-        let (same, trains) = without_faults(service, &[(work, 59_000)], 16 << 10);
-        assert_eq!(trains, 4, "{work:?} {service:?}");
+        // 58 packets, of which 16 are in a coalesced segment.
+        let (same, segments) = without_faults(service, &[(work, 59_000)], 16 << 10);
+        assert_eq!(segments, 4, "{work:?} {service:?}");
         assert!((same, 0) == without_faults(service, &[(work, 59_000)], 2047));
     }
 }
 
 #[test]
-fn a_message_of_two_packets_is_a_train() {
+fn a_message_of_two_packets_is_a_coalesced_segment() {
     for len in [1025, 2048] {
         for (work, service) in
             [(Work::Write, QpType::Rc), (Work::Write, QpType::Uc), (Work::Read, QpType::Rc)]
         {
-            let (same, trains) = without_faults(service, &[(work, len)], 2048);
-            assert_eq!(trains, 1, "{work:?} {service:?}");
+            let (same, segments) = without_faults(service, &[(work, len)], 2048);
+            assert_eq!(segments, 1, "{work:?} {service:?}");
             assert!((same, 0) == without_faults(service, &[(work, len)], 0));
         }
     }
@@ -321,21 +322,21 @@ fn a_message_of_two_packets_is_a_train() {
 #[test]
 fn trains_are_cut_where_the_window_ends() {
     let work = [(Work::Write, 3000), (Work::Read, 20_000), (Work::Write, LONGEST)];
-    let (same, trains) = without_faults(QpType::Rc, &work, 64 << 10);
-    assert!(trains > 10);
+    let (same, segments) = without_faults(QpType::Rc, &work, 64 << 10);
+    assert!(segments > 10);
     assert!((same, 0) == without_faults(QpType::Rc, &work, 0));
 }
 
 /// A case in which all arrives.
-pub(super) fn quiet(service: QpType, work: Vec<(Work, usize)>, train: usize) -> Case {
+pub(super) fn quiet(service: QpType, work: Vec<(Work, usize)>, coalesced: usize) -> Case {
     let fates = Vec::new();
-    Case { service, srq: false, work, fates, train, mtu: Mtu::M1024, ecn: true }
+    Case { service, srq: false, work, fates, coalesced, mtu: Mtu::M1024, ecn: true }
 }
 
 /// Of a WRITE whose first packet fails, the last takes no receive: it is left to other queue pairs.
 #[cfg(all(target_arch = "x86_64", not(any(miri, fuzzing, sanitized))))]
 #[test]
-fn a_train_into_memory_that_is_gone_leaves_the_shared_queue_its_receive() {
+fn a_coalesced_segment_into_memory_that_is_gone_leaves_the_shared_queue_its_receive() {
     use crate::queue::Remote;
     use crate::testing::{ALL, PD, faults::faulting_page};
     for service in [QpType::Rc, QpType::Uc] {
@@ -347,29 +348,30 @@ fn a_train_into_memory_that_is_gone_leaves_the_shared_queue_its_receive() {
         for (id, remote, imm, len) in [(0, b.remote(0), None, 8), (1, nowhere, Some(1), 3000)] {
             a.post(id, SendOp::Write { remote, imm }, 0, len);
             let (case, mut fates) = (quiet(service, Vec::new(), 16 << 10), std::iter::empty());
-            let (_, trains) = carry((&mut a, &mut b), Time::ZERO, &case, &mut fates, How::Together);
-            assert_eq!(trains as u64, id);
+            let (_, segments) =
+                carry((&mut a, &mut b), Time::ZERO, &case, &mut fates, How::Together);
+            assert_eq!(segments as u64, id);
         }
         assert_eq!(b.outcomes(), [], "{service:?}");
         assert_eq!(b.srq.as_ref().unwrap().len(), 1, "{service:?}");
     }
 }
 
-/// All packets, and how many packets and bytes each side has counted; how many trains there were.
+/// All packets, and how many packets and bytes each side has counted; how many coalesced segments there were.
 fn without_faults(
     service: QpType,
     work: &[(Work, usize)],
-    train: usize,
+    coalesced: usize,
 ) -> ((Vec<Sent>, [[u64; 4]; 2]), usize) {
-    let case = quiet(service, work.to_vec(), train);
-    let (packets, outcome, trains) = play(&case, How::Together);
+    let case = quiet(service, work.to_vec(), coalesced);
+    let (packets, outcome, segments) = play(&case, How::Together);
     let counted = outcome.map(|(c, ..)| [c.sent_pkts, c.sent_bytes, c.rcvd_pkts, c.rcvd_bytes]);
-    ((packets, counted), trains)
+    ((packets, counted), segments)
 }
 
 /// Without a measurement the first wait is one of 5 ms, and after one it is much shorter.
 #[test]
-fn only_the_last_packet_of_a_train_is_timed() {
+fn only_the_last_packet_of_a_coalesced_segment_is_timed() {
     let attr = QpAttr { timeout: AckTimeout::new(14).unwrap(), ..attributes() };
     let mut pair = Pair::with(&attr, QpCap::default());
     let write = SendOp::Write { remote: pair.b.remote(0), imm: None };
@@ -382,15 +384,15 @@ fn only_the_last_packet_of_a_train_is_timed() {
     pair.a.post(1, write, 0, 10 * 1024);
     pair.run_until_idle();
     assert_eq!(causes(&pair.a.events()), [RetryCause::SequenceNak]);
-    // The second packet of a train is lost, and what is sent again then is too.
+    // The second packet of a coalesced segment is lost, and what is sent again then is too.
     pair.a.post(2, write, 0, 3 * 1024);
     let mut batch = TxBatch::new(TxLimits::default());
-    let mut lane = Lane { room: 1, train: 3 * 1024, ..Lane::default() };
+    let mut lane = Lane { room: 1, coalesced: 3 * 1024, ..Lane::default() };
     pair.a.engine.poll_transmit_with(pair.now, &mut batch, Some(&mut lane));
-    let train = &lane.records[0];
-    let packets: Vec<_> = train.apart().packets().collect();
+    let coalesced = &lane.records[0];
+    let packets: Vec<_> = coalesced.coalesced().packets().collect();
     let arrived = [packets[0], packets[2]];
-    let frame = Frame { apart: &arrived, ..Frame::single(train.net, &[]) };
+    let frame = Frame { coalesced: &arrived, ..Frame::single(coalesced.net, &[]) };
     pair.b.engine.handle_frame(pair.now, &frame);
     pair.fate = Box::new(|sent| usize::from(!sent.forward));
     pair.run(Duration::from_millis(4));
