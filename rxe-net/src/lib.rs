@@ -29,7 +29,6 @@ mod shm;
 mod sys;
 #[cfg(test)]
 mod testing;
-mod trace;
 mod udp;
 mod udp_socket;
 mod xdp;
@@ -79,6 +78,5 @@ pub use sys::shared_fd::SharedFd;
 pub use sys::thread::{on_own_stack, spawn_and_await, spawn_thread};
 pub use sys::timer_fd::TimerFd;
 pub use sys::token_fd::TokenFd;
-pub use trace::Trace;
 pub use udp::{UdpBackend, UdpConfig};
 pub use xdp::{XdpBackend, XdpConfig, XdpInterface, XdpMode};

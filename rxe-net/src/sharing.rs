@@ -95,14 +95,13 @@ pub trait Sharing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Backend, Fault, Hub, Impairments, Trace};
+    use crate::{Backend, Fault, Hub, Impairments};
 
     #[test]
     fn a_wrapper_offers_what_the_backend_inside_shares() {
         let [a, group]: [IpAddr; 2] = ["10.0.0.1", "239.1.2.3"].map(|ip| ip.parse().unwrap());
         let port = Hub::new(1, Impairments::default()).port(&[a]).unwrap();
-        let fault = Fault::new(port, 1, &[]).unwrap();
-        let mut all: Box<dyn Backend> = Box::new(Trace::new(fault, Vec::new()));
+        let mut all: Box<dyn Backend> = Box::new(Fault::new(port, 1, &[]).unwrap());
         let sharing = all.sharing().expect("a port can join groups");
         sharing.join(group).unwrap();
         assert!(sharing.port_groups().is_none(), "it shares no address");

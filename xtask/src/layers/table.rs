@@ -55,7 +55,7 @@ pub const LAYERS: &[Layers] = &[
             &["open"],
             &["l2", "untrusted", "xdp"],
             &["fault", "packet", "probe"],
-            &["fabric", "shm", "trace", "udp"],
+            &["fabric", "shm", "udp"],
             &["pcap"],
             &["backend"],
             &["sharing"],
