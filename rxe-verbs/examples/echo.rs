@@ -95,9 +95,9 @@ fn serve(channel: &EventChannel, listener: &CmId, timeout: Option<Duration>) -> 
 fn client(channel: EventChannel, server: SocketAddr) -> Result<()> {
     let id = channel.create_id(PortSpace::Tcp)?;
     // Which device leads there?
-    id.resolve_addr(None, server, TIMEOUT)?;
+    id.resolve_addr(None, server)?;
     expect(&channel, CmEventKind::AddrResolved)?;
-    id.resolve_route(TIMEOUT)?;
+    id.resolve_route()?;
     expect(&channel, CmEventKind::RouteResolved)?;
     let end = End::new(&id)?;
     id.connect(&ConnParam { private_data: b"hello".to_vec(), ..ConnParam::default() })?;

@@ -48,7 +48,6 @@ pub(crate) fn run(alice: IpAddr, bob: IpAddr) -> Result<()> {
     message(&alice, &bob)?;
     one_sided(&alice, &bob)?;
     mistakes(&alice, &bob)?;
-    alice.qp.close()?;
     Ok(())
 }
 

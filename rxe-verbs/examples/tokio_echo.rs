@@ -65,7 +65,7 @@ async fn serve(request: CmEvent) -> Result<usize> {
     let id = request.id;
     // What happens to this connection is told here, to nobody else.
     let events = ConnectionEvents::new(EventChannel::new()?)?;
-    id.migrate(events.channel())?;
+    id.migrate(events.channel());
     let end = End::new(&id)?;
     // Receives are posted before the client may send.
     end.receive()?;
@@ -94,9 +94,9 @@ async fn serve(request: CmEvent) -> Result<usize> {
 async fn client(device: Device, server: SocketAddr, name: usize) -> Result<()> {
     let events = ConnectionEvents::new(EventChannel::on(&[device])?)?;
     let id = events.channel().create_id(PortSpace::Tcp)?;
-    id.resolve_addr(None, server, TIMEOUT)?;
+    id.resolve_addr(None, server)?;
     expect(&events, CmEventKind::AddrResolved).await?;
-    id.resolve_route(TIMEOUT)?;
+    id.resolve_route()?;
     expect(&events, CmEventKind::RouteResolved).await?;
     let end = End::new(&id)?;
     id.connect(&ConnParam::default())?;

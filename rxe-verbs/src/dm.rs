@@ -53,14 +53,9 @@ impl Device {
 }
 
 impl DeviceMemory {
-    /// Bytes.
-    pub fn len(&self) -> usize {
+    /// Its size in bytes, at least 1.
+    pub fn size(&self) -> usize {
         self.inner.buffer.len()
-    }
-
-    /// Never: it has at least one byte.
-    pub fn is_empty(&self) -> bool {
-        false
     }
 
     /// How many others have it: handles and memory regions.
@@ -103,7 +98,7 @@ impl DeviceMemory {
         let beyond = || VerbsError::LimitExceeded {
             what: "the end of the bytes in device memory",
             asked: (offset as u64).saturating_add(len as u64),
-            limit: self.len() as u64,
+            limit: self.size() as u64,
         };
         Ok(self.inner.buffer.span(offset as u64, len as u64).ok_or_else(beyond)?)
     }
@@ -111,7 +106,7 @@ impl DeviceMemory {
 
 impl fmt::Debug for DeviceMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceMemory").field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("DeviceMemory").field("size", &self.size()).finish_non_exhaustive()
     }
 }
 

@@ -50,14 +50,6 @@ impl MemoryWindow {
         self.pd.device().memory().window_key(self.key).unwrap_or(self.key)
     }
 
-    /// Removes it, as dropping it does.
-    ///
-    /// # Errors
-    /// None at present.
-    pub fn close(self) -> Result<()> {
-        Ok(())
-    }
-
     /// A key that names it for the engine, whatever peers name it by.
     pub(crate) fn id(&self) -> Key {
         self.key

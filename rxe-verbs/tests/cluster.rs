@@ -266,9 +266,9 @@ fn connections_by_address_and_port() {
         other.bind_addr("0.0.0.0:7471".parse().unwrap()).unwrap();
 
         let id = ours.create_id(PortSpace::Tcp).unwrap();
-        id.resolve_addr(None, address, LONG).unwrap();
+        id.resolve_addr(None, address).unwrap();
         expect(&ours, CmEventKind::AddrResolved);
-        id.resolve_route(LONG).unwrap();
+        id.resolve_route().unwrap();
         expect(&ours, CmEventKind::RouteResolved);
         let (pd, cq) = (client.create_pd().unwrap(), client.create_cq(16).unwrap());
         let qp = id.create_qp(pd.qp(&cq)).unwrap();

@@ -62,9 +62,9 @@ impl Program {
 
     fn towards_address(&self, space: PortSpace, address: SocketAddr) -> CmId {
         let id = self.id(space);
-        id.resolve_addr(None, address, TIMEOUT).unwrap();
+        id.resolve_addr(None, address).unwrap();
         self.expect(CmEventKind::AddrResolved);
-        id.resolve_route(TIMEOUT).unwrap();
+        id.resolve_route().unwrap();
         self.expect(CmEventKind::RouteResolved);
         id
     }
@@ -277,9 +277,9 @@ fn a_refusal_has_a_reason() {
     drop(listener);
     let a = client.id(PortSpace::Tcp);
     let nowhere = SocketAddr::new(server.ip, 1);
-    a.resolve_addr(None, nowhere, TIMEOUT).unwrap();
+    a.resolve_addr(None, nowhere).unwrap();
     client.expect(CmEventKind::AddrResolved);
-    a.resolve_route(TIMEOUT).unwrap();
+    a.resolve_route().unwrap();
     client.expect(CmEventKind::RouteResolved);
     a.create_qp(client.pd.qp(&client.cq)).unwrap();
     a.connect(&param(b"")).unwrap();
@@ -478,9 +478,9 @@ fn all_of_ipv4_and_all_of_ipv6_are_two_listeners() {
     four.listen(0).unwrap();
     let ask = || {
         let id = client.id(PortSpace::Tcp);
-        id.resolve_addr(None, SocketAddr::new(server.ip, port), TIMEOUT).unwrap();
+        id.resolve_addr(None, SocketAddr::new(server.ip, port)).unwrap();
         client.expect(CmEventKind::AddrResolved);
-        id.resolve_route(TIMEOUT).unwrap();
+        id.resolve_route().unwrap();
         client.expect(CmEventKind::RouteResolved);
         id.create_qp(client.pd.qp(&client.cq)).unwrap();
         id.connect(&param(b"")).unwrap();
@@ -643,15 +643,15 @@ fn events_follow_an_identifier_to_another_channel() {
     let listener = server.listen(PortSpace::Tcp);
     let other = EventChannel::on(std::slice::from_ref(&client.device)).unwrap();
     let id = client.id(PortSpace::Tcp);
-    id.resolve_addr(None, listener.local_addr().unwrap(), TIMEOUT).unwrap();
-    id.migrate(&other).unwrap();
+    id.resolve_addr(None, listener.local_addr().unwrap()).unwrap();
+    id.migrate(&other);
     client.quiet();
     let event = other.wait_event(TIMEOUT).unwrap();
     assert_eq!(event.kind, CmEventKind::AddrResolved);
     drop(event);
     let channel = client.channel;
     drop(channel);
-    id.resolve_route(TIMEOUT).unwrap();
+    id.resolve_route().unwrap();
     assert_eq!(other.wait_event(TIMEOUT).unwrap().kind, CmEventKind::RouteResolved);
     assert!(!readable(&other, Duration::ZERO), "nothing waits");
 }
@@ -665,7 +665,7 @@ fn a_request_follows_its_listener_to_another_channel() {
     a.create_qp(client.pd.qp(&client.cq)).unwrap();
     a.connect(&param(b"")).unwrap();
     assert!(readable(&server.channel, TIMEOUT));
-    listener.migrate(&other).unwrap();
+    listener.migrate(&other);
     drop(server.channel);
     let request = other.wait_event(TIMEOUT).unwrap();
     assert_eq!(request.kind, CmEventKind::ConnectRequest);
@@ -681,14 +681,14 @@ fn what_is_asked_out_of_turn_is_refused_and_harms_nothing() {
     let (client, server) = (Program::new(), Program::new());
     let listener = server.listen(PortSpace::Tcp);
     let id = client.id(PortSpace::Tcp);
-    assert!(id.resolve_route(TIMEOUT).is_err());
+    assert!(id.resolve_route().is_err());
     assert!(id.connect(&param(b"")).is_err());
     assert!(id.accept(&param(b"")).is_err());
     assert!(id.reject(b"").is_err());
     assert!(id.establish().is_err());
     assert!(id.disconnect().is_err());
     assert!(id.create_qp(client.pd.qp(&client.cq)).is_err(), "no device yet");
-    assert!(listener.resolve_addr(None, "127.0.0.1:1".parse().unwrap(), TIMEOUT).is_err());
+    assert!(listener.resolve_addr(None, "127.0.0.1:1".parse().unwrap()).is_err());
     let id = client.towards(&listener);
     id.create_qp(client.pd.qp(&client.cq)).unwrap();
     assert!(id.connect(&param(&[0; 57])).is_err(), "a request has room for 56 bytes");

@@ -329,7 +329,7 @@ fn identifiers_hear_that_their_interface_was_removed() {
         let elsewhere = [bound("127.0.0.1:0"), bound("0.0.0.0:0"), id()];
         listener.listen(1).unwrap();
         elsewhere[1].listen(1).unwrap();
-        client.resolve_addr(None, peer, TIMEOUT).unwrap();
+        client.resolve_addr(None, peer).unwrap();
         let event = || channel.wait_event(TIMEOUT).unwrap();
         assert_eq!(event().kind, cm::CmEventKind::AddrResolved);
         // One that is destroyed hears nothing.

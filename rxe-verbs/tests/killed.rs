@@ -89,9 +89,9 @@ fn the_peer() {
             let id = channel.create_id(PortSpace::Tcp).unwrap();
             let event = |kind| assert_eq!(channel.wait_event(TIMEOUT).unwrap().kind, kind);
             let own = SocketAddr::new(on.ip, 0);
-            id.resolve_addr(Some(own), server.parse().unwrap(), TIMEOUT).unwrap();
+            id.resolve_addr(Some(own), server.parse().unwrap()).unwrap();
             event(CmEventKind::AddrResolved);
-            id.resolve_route(TIMEOUT).unwrap();
+            id.resolve_route().unwrap();
             event(CmEventKind::RouteResolved);
             id.create_qp(pd.qp(&cq)).unwrap();
             id.connect(&ConnParam::default()).unwrap();

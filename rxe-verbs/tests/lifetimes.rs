@@ -36,7 +36,7 @@ fn a_queue_pair_that_is_destroyed_takes_its_events_with_it() {
     assert_eq!(a.done().status, Status::RemoteAccess);
     let is_waiting = || readable(&b.device.async_fd(), Duration::ZERO);
     assert!(is_waiting(), "the failure is an event");
-    b.qp.close().unwrap();
+    drop(b.qp);
     assert!(!is_waiting());
     assert_eq!(b.device.poll_async_event(), None);
 }
@@ -113,7 +113,7 @@ fn closing_what_is_in_use_says_so() {
         assert_eq!(error.errno(), 16, "EBUSY");
         assert!(error.to_string().starts_with(&format!("{what} is in use by")), "{error}");
     }
-    qp.close().unwrap();
+    drop(qp);
     cq.close().unwrap();
     pd.close().unwrap();
     device.close().unwrap();

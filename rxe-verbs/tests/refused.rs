@@ -21,9 +21,9 @@ fn refused_connections_leave_no_descriptor() {
         // Its descriptor stays open as long as anything knows of the channel.
         let channel = EventChannel::on(std::slice::from_ref(&client)).unwrap();
         let id = channel.create_id(PortSpace::Tcp).unwrap();
-        id.resolve_addr(None, nowhere, TIMEOUT).unwrap();
+        id.resolve_addr(None, nowhere).unwrap();
         channel.wait_event(TIMEOUT).unwrap();
-        id.resolve_route(TIMEOUT).unwrap();
+        id.resolve_route().unwrap();
         channel.wait_event(TIMEOUT).unwrap();
         let pd = client.create_pd().unwrap();
         let cq = client.create_cq(4).unwrap();

@@ -516,9 +516,9 @@ fn a_connection_by_address_may_have_its_queue_pair_in_any_shard() {
     for (here, there) in [(1, 2), (2, 0), (0, 1)] {
         let (ours, theirs) = (&client.1[here], &server.1[there]);
         let a = client.2.create_id(PortSpace::Tcp).unwrap();
-        a.resolve_addr(None, listener.local_addr().unwrap(), TIMEOUT).unwrap();
+        a.resolve_addr(None, listener.local_addr().unwrap()).unwrap();
         expect(&client.2, CmEventKind::AddrResolved);
-        a.resolve_route(TIMEOUT).unwrap();
+        a.resolve_route().unwrap();
         expect(&client.2, CmEventKind::RouteResolved);
         let x = a.create_qp(ours.pd.qp(&ours.cq)).unwrap();
         a.connect(&ConnParam::default()).unwrap();

@@ -177,7 +177,7 @@ fn events_of_connections_and_devices_are_futures() {
         let device = open(ip);
         let events = ConnectionEvents::new(EventChannel::on(&[device]).unwrap()).unwrap();
         let id = events.channel().create_id(PortSpace::Tcp).unwrap();
-        id.resolve_addr(None, (ip, 1).into(), TIMEOUT).unwrap();
+        id.resolve_addr(None, (ip, 1).into()).unwrap();
         assert_eq!(in_time(events.next()).await.kind, CmEventKind::AddrResolved);
         assert!(asked_once(events.next()).is_none());
 

@@ -100,7 +100,7 @@ unsafe extern "C" fn memcpy_from_dm(
 fn check(dm: &Dm, offset: u64, length: usize) -> Outcome<usize> {
     // SAFETY: its context is open.
     unsafe { Context::of(dm.verbs.context) }.check()?;
-    let len = dm.memory.len();
+    let len = dm.memory.size();
     let at = usize::try_from(offset).unwrap_or(usize::MAX);
     if at.checked_add(length).is_none_or(|end| end > len) {
         let why = format!("{length} bytes at {offset} of device memory that has {len}");

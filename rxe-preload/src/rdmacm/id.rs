@@ -6,7 +6,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::net::SocketAddr;
 use std::ptr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use rxe_verbs::cm::{CmId, EventChannel, PortSpace};
@@ -177,7 +177,7 @@ impl Id {
     pub(super) fn own_channel(&self) -> Outcome {
         let channel = Channel::create()?;
         // SAFETY: just made.
-        self.cm.migrate(unsafe { Channel::own(channel) }?)?;
+        self.cm.migrate(unsafe { Channel::own(channel) }?);
         // SAFETY: nobody else uses it in this moment, as migrating demands.
         unsafe {
             (*self.verbs()).channel = channel;
@@ -390,12 +390,14 @@ pub(super) unsafe extern "C" fn rdma_bind_addr(
     minus_one_of("rdma_bind_addr", bind())
 }
 
+/// An address is found at once, so the time that the program would wait means nothing, here and in
+/// [`rdma_resolve_route`].
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
     source: *mut libc::sockaddr,
     destination: *mut libc::sockaddr,
-    timeout_ms: c_int,
+    _timeout_ms: c_int,
 ) -> c_int {
     let _uncancelled = crate::ffi::Uncancelled::new();
     let resolve = || -> Outcome {
@@ -406,7 +408,7 @@ pub(super) unsafe extern "C" fn rdma_resolve_addr(
         };
         may_fail("rdma_resolve_addr")?;
         let (source, destination) = (source?, destination?);
-        this.cm.resolve_addr(source, destination, millis(timeout_ms))?;
+        this.cm.resolve_addr(source, destination)?;
         this.fill_addresses();
         this.complete()
     };
@@ -414,13 +416,13 @@ pub(super) unsafe extern "C" fn rdma_resolve_addr(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
+unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
     let _uncancelled = crate::ffi::Uncancelled::new();
     let resolve = || -> Outcome {
         // SAFETY: an identifier.
         let this = unsafe { Id::known(id) }?;
         may_fail("rdma_resolve_route")?;
-        this.cm.resolve_route(millis(timeout_ms))?;
+        this.cm.resolve_route()?;
         this.fill_route();
         this.complete()
     };
@@ -446,7 +448,7 @@ unsafe extern "C" fn rdma_migrate_id(
             this.own_channel()?;
         } else {
             // SAFETY: a channel of the program.
-            this.cm.migrate(unsafe { Channel::own(channel) }?)?;
+            this.cm.migrate(unsafe { Channel::own(channel) }?);
             // SAFETY: the caller uses the identifier in no other thread meanwhile.
             unsafe {
                 (*this.verbs()).channel = channel;
@@ -483,10 +485,6 @@ fn port(address: &libc::sockaddr_storage) -> u16 {
     // SAFETY: an address, or all zeros, in memory that any family's fits into.
     let address = unsafe { read_address(ptr::from_ref(address).cast()) };
     address.map_or(0, |address| address.port().to_be())
-}
-
-fn millis(ms: c_int) -> Duration {
-    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
 /// The address that a call needs.

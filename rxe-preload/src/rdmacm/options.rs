@@ -49,7 +49,7 @@ unsafe extern "C" fn rdma_set_option(
             }
             // The program gives a path of a subnet manager. It is not used: the address is enough.
             (LEVEL_IB, IB_PATH) => {
-                this.cm.resolve_route(std::time::Duration::ZERO)?;
+                this.cm.resolve_route()?;
                 this.fill_route();
                 this.complete()?;
             }

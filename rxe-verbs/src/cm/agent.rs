@@ -452,9 +452,9 @@ mod tests {
         listener.bind_addr(SocketAddr::new(server.ip, 0)).unwrap();
         listener.listen(1).unwrap();
         let a = client.channel.create_id(space).unwrap();
-        a.resolve_addr(None, listener.local_addr().unwrap(), Duration::ZERO).unwrap();
+        a.resolve_addr(None, listener.local_addr().unwrap()).unwrap();
         client.expect(CmEventKind::AddrResolved);
-        a.resolve_route(Duration::ZERO).unwrap();
+        a.resolve_route().unwrap();
         client.expect(CmEventKind::RouteResolved);
         a.connect(&ConnParam { qp_num: Some(Qpn::from_wire(0x77)), ..ConnParam::default() })
             .unwrap();

@@ -139,17 +139,13 @@ impl EventChannel {
 }
 
 impl CmId {
-    /// Events come through another channel from now on.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
+    /// Lets events come through another channel from now on.
+    pub fn migrate(&self, channel: &EventChannel) {
         let mut state = self.state();
         self.inner.mailbox.migrate(&channel.inner.queue);
         let old = std::mem::replace(&mut state.channel, Arc::clone(&channel.inner));
         drop(state);
         drop(old);
-        Ok(())
     }
 }
 

@@ -153,16 +153,11 @@ impl CmId {
 
     /// Finds the device that leads to `peer`: [`CmEventKind::AddrResolved`] or
     /// [`CmEventKind::AddrError`] tells when that is done. `local` binds it first; without, the
-    /// system chooses the own address. `_timeout` is how long the caller would wait: this needs none.
+    /// system chooses the own address.
     ///
     /// # Errors
     /// It is in another state, `local` cannot be bound, or the families of the addresses differ.
-    pub fn resolve_addr(
-        &self,
-        local: Option<SocketAddr>,
-        peer: SocketAddr,
-        _timeout: Duration,
-    ) -> Result<()> {
+    pub fn resolve_addr(&self, local: Option<SocketAddr>, peer: SocketAddr) -> Result<()> {
         let mut state = self.state();
         let peer = match peer.ip() {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED) => (Ipv4Addr::LOCALHOST, peer.port()).into(),
@@ -219,7 +214,7 @@ impl CmId {
     ///
     /// # Errors
     /// The address is not resolved.
-    pub fn resolve_route(&self, _timeout: Duration) -> Result<()> {
+    pub fn resolve_route(&self) -> Result<()> {
         let mut state = self.state();
         if state.stage != Stage::AddrResolved {
             return Err(invalid("resolve its address first"));

@@ -254,14 +254,6 @@ impl QueuePair {
         self.post_recv(RecvRequest { id, sges: into.into() })
     }
 
-    /// Destroys it, as dropping it does.
-    ///
-    /// # Errors
-    /// The device has failed.
-    pub fn close(self) -> Result<()> {
-        self.shard().check()
-    }
-
     /// Sees to it that what was just posted leaves, now or soon.
     fn begin(&self, posted: Post) {
         // Where receives are posted, the program learns of messages by their completions.

@@ -453,9 +453,9 @@ impl Endpoint {
         for (kind, handle) in f {
             let handle = handle.as_u64().unwrap_or(0);
             match kind.as_str() {
-                "qp" => self.qps.take(handle)?.qp.close()?,
+                "qp" => drop(self.qps.take(handle)?),
                 "ah" => drop(self.ahs.take(handle)?),
-                "mw" => self.mws.take(handle)?.close()?,
+                "mw" => drop(self.mws.take(handle)?),
                 "xrcd" => self.xrcds.take(handle)?.close()?,
                 "srq" => self.srqs.take(handle)?.close()?,
                 "mr" => self.mrs.take(handle)?.close()?,
