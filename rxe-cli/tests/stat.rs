@@ -174,7 +174,7 @@ fn a_watcher_of_nothing_is_told_so() {
             kill $watcher
         }
         watch '"$RXE" stat --watch --device none0 2> piped' piped
-        watch 'script -qefc "\"$RXE\" stat --watch --device none0" terminal > shown' terminal
+        watch 'script -qefc "\"$RXE\" --color never stat --watch --device none0" terminal > shown' terminal
     "#;
     let dir = Dir::new();
     let test = "a_watcher_of_nothing_is_told_so";
