@@ -81,6 +81,9 @@ fn an_object(place: Where) {
         ip netns exec far $RXE link add rxe0 type rxe netdev veth1
         cat > conf <<END
 [global]
+    # An OSD that starts may ask for its class and place too early, is told "wrong fsid", and ends. The map has them.
+    osd_class_update_on_start = false
+    osd_crush_update_on_start = false
     run_dir = $PWD
     mon_data = $PWD/mon
     osd_data = $PWD/osd
