@@ -47,7 +47,7 @@ fn a_choice_that_does_not_exist() {
             &["1500 is not a path MTU: choose"],
         ),
         (&["demo", "-m", "1000"], &["1000 is not a path MTU: choose 256, 512"]),
-        (&["pingpong", "--backend", "dpdk"], &["'dpdk'", "[possible values: udp, packet, xdp"]),
+        (&["pingpong", "--backend", "dpdk"], &["no backend dpdk: choose udp, packet or xdp"]),
         (
             &["pingpong", "-d", "lo", "--backend", "xdp"],
             &["needs an Ethernet interface, and lo is none"],

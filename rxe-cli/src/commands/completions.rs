@@ -3,6 +3,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::{Shell, generate};
+use rxe_net::BackendKind;
 
 use crate::common::{Error, print_bytes};
 
@@ -18,7 +19,7 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
         let mut script = Vec::new();
-        generate(self.shell, &mut with_devices(super::Cli::command()), "rxe", &mut script);
+        generate(self.shell, &mut with_values(super::Cli::command()), "rxe", &mut script);
         let script = String::from_utf8_lossy(&script);
         print_bytes(listing_devices(self.shell, &script).as_bytes())
     }
@@ -30,13 +31,19 @@ const DEVICES: &str = "RXE_DEVICES";
 /// The shell command that prints the names of the devices, one in each line.
 const LIST: &str = "rxe devices 2>/dev/null | tail -n +3 | tr -s '[:blank:]' ' ' | cut -d ' ' -f 2";
 
-/// The command line, in which each argument `DEV` has the one value [`DEVICES`].
-fn with_devices(command: Command) -> Command {
-    let devices = |arg: Arg| {
-        let is_device = arg.get_value_names().is_some_and(|names| names == ["DEV"]);
-        if is_device { arg.value_parser(PossibleValuesParser::new([DEVICES])) } else { arg }
+/// The command line, in which an argument `DEV` has the one value [`DEVICES`], and `KIND` the names of the backends.
+fn with_values(command: Command) -> Command {
+    let values = |arg: Arg| {
+        let is = |name: &str| arg.get_value_names().is_some_and(|names| names == [name]);
+        if is("DEV") {
+            arg.value_parser(PossibleValuesParser::new([DEVICES]))
+        } else if is("KIND") {
+            arg.value_parser(PossibleValuesParser::new(BackendKind::ALL.map(BackendKind::name)))
+        } else {
+            arg
+        }
     };
-    command.mut_args(devices).mut_subcommands(with_devices)
+    command.mut_args(values).mut_subcommands(with_values)
 }
 
 /// The script, in which the shell lists the devices where [`DEVICES`] stands.

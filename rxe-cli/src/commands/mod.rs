@@ -111,8 +111,8 @@ pub(crate) fn run() -> Result<(), Error> {
 
 /// The command line, if it is right and asks for no help.
 fn parsed<P: Parser>() -> P {
-    color::choose(color_named(env::args_os()).unwrap_or_default());
     parse(env::args_os()).unwrap_or_else(|e| {
+        color::choose(color_named(env::args_os()).unwrap_or_default());
         if wants_help(&e) {
             e.exit()
         }
@@ -122,7 +122,7 @@ fn parsed<P: Parser>() -> P {
     })
 }
 
-/// The value of `--color`, also of a command line that asks for help or is wrong.
+/// The value of `--color` of a command line that asks for help or is wrong.
 fn color_named(args: impl Iterator<Item = OsString>) -> Option<color::When> {
     let mut args = args.take_while(|arg| arg != "--").map(|arg| arg.to_string_lossy().into_owned());
     let value = args.find_map(|arg| match arg.strip_prefix("--color")? {

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rxe_core::types::{AckTimeout, Gid, Mtu};
 use rxe_net::{BackendKind, NetError};
 use rxe_verbs::device::{DeviceError, DeviceInfo, PortAttr};
@@ -22,7 +21,7 @@ pub(crate) struct WireArgs {
     pub(crate) address: Option<IpAddr>,
     /// How packets are sent: udp needs nothing, packet CAP_NET_RAW, xdp (AF_XDP) also CAP_BPF and
     /// CAP_NET_ADMIN
-    #[arg(long, value_name = "KIND", default_value_t, value_parser = backend_kinds(), help_heading = OWN)]
+    #[arg(long, value_name = "KIND", default_value_t, help_heading = OWN)]
     pub(crate) backend: BackendKind,
     /// Use the network also between processes on this host, instead of shared memory
     #[arg(long, help_heading = OWN)]
@@ -45,12 +44,6 @@ pub(crate) struct WireArgs {
     /// Print JSON
     #[arg(long, help_heading = OWN)]
     pub(crate) json: bool,
-}
-
-/// The names of the backends.
-fn backend_kinds() -> impl TypedValueParser<Value = BackendKind> {
-    PossibleValuesParser::new(BackendKind::ALL.map(BackendKind::name))
-        .try_map(|name| name.parse::<BackendKind>())
 }
 
 const OWN: &str = "Options of rxe's own";

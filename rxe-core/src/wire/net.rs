@@ -97,10 +97,11 @@ pub struct Frame<'a> {
 /// A packet from a process of this host, through memory: its payload stands apart from its headers and
 /// may still change, and it has neither pad nor ICRC, because it was on no wire.
 ///
-/// Or a coalesced segment, as GSO makes one of TCP: some packets of a message, whose payloads follow one another. All but the last packet of the
-/// message have a payload of the path MTU. The headers are those of a single packet with all of the payload:
-/// the opcode says whether the segment has the first and the last packet of the message, the PSN is that of
-/// the first packet, and what only the last packet says (AckReq, immediate data) is that of the last.
+/// Or a coalesced segment, as GSO makes one of TCP: some packets of a message, whose payloads follow one another.
+/// All but the last packet of the message have a payload of the path MTU. The headers are those of a single packet
+/// with all of the payload: the opcode says whether the segment has the first and the last packet of the message,
+/// the PSN is that of the first packet, and what only the last packet says (AckReq, immediate data) is that of the
+/// last.
 #[derive(Clone, Copy, Debug)]
 pub struct Coalesced<'a> {
     head: [u8; Coalesced::MAX_HEAD],

@@ -176,13 +176,12 @@ fn find(out: &mut String, finding: &Finding) {
     let Finding { kind, confidence, from, to, dest_qp, psn, frames, packets, text } = finding;
     let list: Vec<_> = frames.iter().map(u64::to_string).collect();
     let frames = if list.len() == 1 { "frame" } else { "frames" };
-    let tone = match kind.severity() {
-        Severity::Fault => Some(Tone::Bad),
-        Severity::Warning => Some(Tone::Notice),
-        Severity::Note => None,
+    let name = kind.severity().to_string();
+    let severity = match kind.severity() {
+        Severity::Fault => paint(Tone::Bad, &name),
+        Severity::Warning => paint(Tone::Notice, &name),
+        Severity::Note => name,
     };
-    let severity = kind.severity().to_string();
-    let severity = tone.map_or(severity.clone(), |tone| paint(tone, &severity));
     let head = format!("{severity}: {}, {confidence}; {frames} {}", kind.name(), list.join(", "));
     paragraph(out, &head, lines("  ", "    "));
     paragraph(

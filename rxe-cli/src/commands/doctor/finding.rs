@@ -73,8 +73,8 @@ pub(super) fn text(findings: &[Finding]) -> String {
             Status::Note => ("note", Tone::Notice),
             Status::Problem => ("problem", Tone::Bad),
         };
-        let gap = " ".repeat(9 - status.len());
-        wrap(&mut out, &format!("{}{gap}{check:<16}", paint(tone, status)), text);
+        let status = paint(tone, &format!("{status:<9}"));
+        wrap(&mut out, &format!("{status}{check:<16}"), text);
         if let Some(remedy) = remedy {
             wrap(&mut out, &format!("{:INDENT$}-> ", ""), remedy);
         }

@@ -320,6 +320,17 @@ fn everything_that_the_engine_reports_has_its_own_entry() {
         let named = rxe_words::entries().find(|entry| entry.is_named(kind.name()));
         own(named.unwrap(), &format!("Event {}", kind.name()));
     }
+    assert_eq!(seen.len(), 12 + 5 + 7 + 12);
+}
+
+#[test]
+fn a_status_as_a_sentence_says_what_it_is_and_what_to_do() {
+    assert_eq!(Status::Success.meaning(), "the request was carried out");
+    assert_eq!(
+        Status::RetryExceeded.meaning(),
+        "the peer did not answer: is it alive, its QP in RTR or RTS with our QPN, addresses and path \
+         MTU, and UDP port 4791 not blocked by a firewall?"
+    );
 }
 
 /// The lists `ALL` are written by hand: each value that has a number is in one.

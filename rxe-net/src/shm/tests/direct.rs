@@ -18,7 +18,7 @@ fn send_direct(from: &mut Shm<UdpBackend>, net: &NetHeader, payload: &[u8]) -> P
     direct.send(net, &bth, &Source::Bytes(payload), 1).unwrap()
 }
 
-/// Sends this payload as a coalesced segment of so many packets, the first with PSN 0.
+/// Sends a payload as a coalesced segment of `count` packets, the first with PSN 0.
 fn send_coalesced(
     from: &mut Shm<UdpBackend>,
     net: &NetHeader,
