@@ -6,7 +6,8 @@
 use rxe_core::wire::{Direct, Frame, TxBatch, TxLimits};
 
 use crate::counters::Counters;
-use crate::{NetError, SharedFd, Sharing};
+use crate::{NetError, Sharing};
+use rxe_sys::SharedFd;
 
 /// The largest UDP payload over IPv4.
 pub(crate) const MAX_DATAGRAM: usize = 65_507;

@@ -183,15 +183,8 @@ pub enum NetError {
         /// The system's error.
         source: io::Error,
     },
-    /// The program has closed descriptors of the device.
-    DescriptorsClosed,
-    /// Another system call failed.
-    Os {
-        /// What was tried, as in "open a socket".
-        what: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
+    /// A system call failed.
+    System(rxe_sys::Error),
 }
 
 /// The owner of a UDP port.
@@ -217,12 +210,13 @@ pub enum PortOwner {
 impl NetError {
     /// Wraps the error of a system call, `what` as in "open a socket".
     pub(crate) fn os(what: &'static str, source: impl Into<io::Error>) -> Self {
-        let source = source.into();
-        match source.raw_os_error() {
-            // Nothing here uses a descriptor that it has closed, or one of another kind.
-            Some(libc::EBADF | libc::ENOTSOCK) => Self::DescriptorsClosed,
-            _ => Self::Os { what, source },
-        }
+        Self::System(rxe_sys::Error::os(what, source))
+    }
+}
+
+impl From<rxe_sys::Error> for NetError {
+    fn from(error: rxe_sys::Error) -> Self {
+        Self::System(error)
     }
 }
 
@@ -350,7 +344,10 @@ impl fmt::Display for NetError {
                  system has found (`ip address` shows dadfailed): use another address"
             ),
             Self::Tentative { netdev, address, running, duplicate: false } => {
-                write!(f, "no address of interface {netdev} can be used yet: {address} is tentative")?;
+                write!(
+                    f,
+                    "no address of interface {netdev} can be used yet: {address} is tentative"
+                )?;
                 f.write_str(if *running {
                     ", because the system still checks that no other host has it. That takes a \
                      second or two after the interface came up: try again"
@@ -368,8 +365,11 @@ impl fmt::Display for NetError {
             Self::L2 { link, reason } => reason.describe(link, f),
             Self::File { path, source } => write!(f, "the capture {path}: {source}"),
             Self::NoSuchBackend { name } => {
-                write!(f, "there is no backend {name}: choose udp, packet or xdp (or xdp:driver, \
-                     xdp:generic, xdp:zerocopy)")
+                write!(
+                    f,
+                    "there is no backend {name}: choose udp, packet or xdp (or xdp:driver, \
+                     xdp:generic, xdp:zerocopy)"
+                )
             }
             Self::NoMulticast { backend } => {
                 write!(f, "the {backend} backend carries no multicast: use udp, packet, xdp or l2")
@@ -379,12 +379,7 @@ impl fmt::Display for NetError {
                 "cannot join group {group}: {source} (see `ip link` whether the interface is up, \
                  and `ip maddress` for the groups that it is in)"
             ),
-            Self::DescriptorsClosed => f.write_str(
-                "the program has closed descriptors of the device, which are open files of the \
-                 same process (close_range(), closefrom() or a loop over all numbers, as daemons do \
-                 it): open the device after that, and close only what the program has opened",
-            ),
-            Self::Os { what, source } => write!(f, "cannot {what}: {source}"),
+            Self::System(error) => error.fmt(f),
         }
     }
 }
@@ -402,8 +397,8 @@ impl std::error::Error for NetError {
         match self {
             Self::SourcePort { source, .. }
             | Self::File { source, .. }
-            | Self::Join { source, .. }
-            | Self::Os { source, .. } => Some(source),
+            | Self::Join { source, .. } => Some(source),
+            Self::System(error) => error.source(),
             _ => None,
         }
     }

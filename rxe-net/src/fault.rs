@@ -21,11 +21,12 @@ pub use rules::{
 };
 
 use self::report::FaultCounts;
-use crate::TimerFd;
 use crate::backend::{Backend, Capabilities, SendStatus};
 use crate::counters::Counters;
 use crate::pcap::Direction;
-use crate::{NetError, SharedFd, Sharing};
+use crate::{NetError, Sharing};
+use rxe_sys::SharedFd;
+use rxe_sys::TimerFd;
 
 /// A backend with faults on its way in and out.
 ///

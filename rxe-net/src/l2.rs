@@ -44,12 +44,12 @@ use self::link::{Arrival, Link};
 use self::qemu::QemuLink;
 use self::tap::TapLink;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
-use crate::blocking::may_block;
 use crate::counters::Counters;
 use crate::{
-    Address, Interface, Joiner, L2Failure, MacAddr, Membership, NetError, SharedFd, Sharing,
-    TimerFd, port_owner,
+    Address, Interface, Joiner, L2Failure, MacAddr, Membership, NetError, Sharing, port_owner,
 };
+use rxe_sys::may_block;
+use rxe_sys::{SharedFd, TimerFd};
 
 pub use config::{L2Config, L2ConfigError, L2Link};
 

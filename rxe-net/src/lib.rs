@@ -5,7 +5,6 @@
 //! a backend says in its [`Capabilities`] which of those its user cannot choose.
 
 mod backend;
-mod blocking;
 mod counters;
 mod error;
 mod fabric;
@@ -16,7 +15,6 @@ mod l2;
 mod lease;
 mod loss;
 mod membership;
-mod netlink;
 mod open;
 mod packet;
 mod pcap;
@@ -26,7 +24,6 @@ mod questions;
 mod rng;
 mod sharing;
 mod shm;
-mod sys;
 #[cfg(test)]
 mod testing;
 mod udp;
@@ -41,7 +38,6 @@ pub mod untrusted {
 }
 
 pub use backend::{Backend, Capabilities, SendStatus, SrcPort};
-pub use blocking::{NonBlocking, may_block};
 pub use counters::Counters;
 pub use error::{L2Failure, NetError, PortOwner, XdpRefusal};
 pub use fabric::{
@@ -68,15 +64,5 @@ pub use questions::Questions;
 pub use rng::Rng;
 pub use sharing::Sharing;
 pub use shm::Shm;
-pub use sys::epoll::Epoll;
-pub use sys::event_fd::EventFd;
-pub use sys::exit::at_exit;
-pub use sys::fork::fork_generation;
-pub use sys::per_process::PerProcess;
-pub use sys::secure::has_gained_rights;
-pub use sys::shared_fd::SharedFd;
-pub use sys::thread::{on_own_stack, spawn_and_await, spawn_thread};
-pub use sys::timer_fd::TimerFd;
-pub use sys::token_fd::TokenFd;
 pub use udp::{UdpBackend, UdpConfig};
 pub use xdp::{XdpBackend, XdpConfig, XdpInterface, XdpMode};

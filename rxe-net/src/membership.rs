@@ -14,10 +14,11 @@ use std::{io, mem};
 
 use rustix::net::SocketType;
 
-use crate::blocking::may_block;
-use crate::sys::station;
+use crate::NetError;
 use crate::udp_socket::UdpSocket;
-use crate::{NetError, SharedFd};
+use rxe_sys::SharedFd;
+use rxe_sys::may_block;
+use rxe_sys::station;
 
 /// Joins groups for a backend that need not be locked meanwhile.
 #[derive(Clone, Debug, Default)]

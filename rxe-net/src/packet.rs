@@ -33,14 +33,16 @@ use self::route::{Path, Paths};
 use self::socket::privilege;
 use crate::backend::{Backend, Capabilities, MAX_DATAGRAM, SendStatus, SrcPort};
 use crate::counters::Counters;
+use crate::interface::net_device;
 use crate::lease::{Blocks, Endpoint, Handle, PortGroups};
 use crate::loss::{Loss, count_lost};
 use crate::questions::Questions;
-use crate::sys::mmsg::RecvArena;
-use crate::sys::netdev::NetDev;
 use crate::udp::sockets::Sockets;
 use crate::udp_socket::UdpSocket;
-use crate::{Epoll, Joiner, Membership, NetError, SharedFd, Sharing};
+use crate::{Joiner, Membership, NetError, Sharing};
+use rxe_sys::NetDev;
+use rxe_sys::mmsg::RecvArena;
+use rxe_sys::{Epoll, SharedFd};
 
 /// What a [`PacketBackend`] is made from.
 #[derive(Clone, Debug)]
@@ -102,7 +104,7 @@ impl PacketBackend {
     /// Opens packet sockets on the interface and on loopback.
     pub fn open(config: &PacketConfig) -> Result<Self, NetError> {
         let netdev = &config.netdev;
-        let device = NetDev::lookup(netdev)?;
+        let device = net_device(netdev)?;
         if config.addresses.is_empty() {
             return Err(NetError::NoAddress { netdev: netdev.clone() });
         }
@@ -112,7 +114,7 @@ impl PacketBackend {
         let block = groups.block();
         let blocks = Blocks::from_iter([block]);
         let mut links = vec![Link::open(&device, &addresses, blocks, config.buffer)?];
-        if let Ok(loopback) = NetDev::lookup("lo")
+        if let Ok(loopback) = net_device("lo")
             && loopback.index != device.index
         {
             links.push(Link::open(&loopback, &addresses, blocks, config.buffer)?);

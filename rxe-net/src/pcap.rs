@@ -41,10 +41,11 @@ pub use tap::Tap;
 pub use write::{Direction, PacketBlock, PcapWriter};
 
 use crate::backend::{Backend, Capabilities, SendStatus};
-use crate::blocking::may_block;
 use crate::counters::Counters;
-use crate::sys::checked_fd::CheckedFd;
-use crate::{NetError, SharedFd, Sharing};
+use crate::{NetError, Sharing};
+use rxe_sys::CheckedFd;
+use rxe_sys::SharedFd;
+use rxe_sys::may_block;
 
 /// The file of a capture and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +121,7 @@ struct Overwrite {
 impl Write for Overwrite {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if !self.file.is_intact() {
-            return Err(io::Error::other(NetError::DescriptorsClosed));
+            return Err(io::Error::other(rxe_sys::Error::DescriptorsClosed));
         }
         if self.has_content {
             rustix::fs::ftruncate(&self.file, 0)?;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::PortOwner;
-use crate::blocking::may_block;
+use rxe_sys::may_block;
 
 /// The UDP sockets in the network namespace of this thread.
 const TABLES: [&str; 2] = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];

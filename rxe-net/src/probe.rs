@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use crate::lease::directory::Directory;
 use crate::shm::ring::{Consumer, MAX_RECORD, Producer};
-use crate::sys::sockopt::{get_int, set_int};
 use crate::udp_socket::{UDP_GRO, UDP_SEGMENT, UdpSocket};
-use crate::{NetError, SharedFd, UdpConfig};
+use crate::{NetError, UdpConfig};
+use rxe_sys::SharedFd;
+use rxe_sys::sockopt::{get_int, set_int};
 
 /// The size of a socket buffer, in bytes of the kind that `net.core.rmem_max` counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub struct BufferSize {
 /// The receive buffer and the send buffer of a socket of a [`crate::UdpBackend`].
 ///
 /// # Errors
-/// [`NetError::Os`]: the system gives no UDP socket.
+/// [`NetError::System`]: the system gives no UDP socket.
 pub fn socket_buffers() -> Result<[BufferSize; 2], NetError> {
     let socket = StdSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
     let socket = socket.map_err(|e| NetError::os("open a UDP socket", e))?;
@@ -32,7 +33,7 @@ pub fn socket_buffers() -> Result<[BufferSize; 2], NetError> {
     let mut socket = UdpSocket::adopt(fd, Ipv4Addr::UNSPECIFIED.into(), 0);
     let config = UdpConfig::new("", []);
     socket.set_buffers(config.recv_buffer, config.send_buffer);
-    let size = |asked, option| {
+    let size = |asked, option| -> Result<BufferSize, NetError> {
         let counted = get_int(socket.as_fd(), libc::SOL_SOCKET, option)
             .map_err(|e| NetError::os("read the size of a socket buffer", e))?;
         // The system doubles what is asked for, for structures of its own.
@@ -53,7 +54,7 @@ pub struct Offloads {
 /// Sends a burst of two packets from `address` to itself.
 ///
 /// # Errors
-/// [`NetError::Os`]: the burst could not be sent, or did not arrive within 0.2 s.
+/// [`NetError::System`]: the burst could not be sent, or did not arrive within 0.2 s.
 pub fn offloads(address: IpAddr) -> Result<Offloads, NetError> {
     const PACKET: u16 = 512;
     const BURST: usize = 2 * PACKET as usize;
@@ -76,7 +77,7 @@ pub fn offloads(address: IpAddr) -> Result<Offloads, NetError> {
 /// Makes a ring, opens its other end and moves a record through it.
 ///
 /// # Errors
-/// [`NetError::Os`]: the system gives no memory that processes can share.
+/// [`NetError::System`]: the system gives no memory that processes can share.
 pub fn shared_ring() -> Result<(), NetError> {
     let attempt = || -> io::Result<bool> {
         let (mut producer, fd) = Producer::create()?;

@@ -16,10 +16,10 @@ use rxe_core::cm::mad;
 use rxe_core::types::{Qkey, Qpn};
 use rxe_core::wire::{Bth, Deth, Ext, NetHeader, Opcode, emit};
 
-use crate::sys::cmsg::{self, Control};
-use crate::sys::mmsg::{Outgoing, recv_error, sendmmsg};
-use crate::sys::sockopt::set_int;
 use crate::udp_socket::UdpSocket;
+use rxe_sys::cmsg::{self, Control};
+use rxe_sys::mmsg::{Outgoing, recv_error, sendmmsg};
+use rxe_sys::sockopt::set_int;
 
 /// The source port of block 0's questions; the other blocks have those after it. Below the ports that
 /// data leaves from over `udp`, and like them in the range of RoCEv2 (49152 to 65535) and above the ports that

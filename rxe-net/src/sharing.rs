@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::questions::Questions;
-use crate::{Epoll, Joiner, Membership, NetError, PortGroups};
+use crate::{Joiner, Membership, NetError, PortGroups};
+use rxe_sys::Epoll;
 
 /// The control path of a backend whose addresses others use too: other processes (QPN blocks, QP1,
 /// services), other hosts (multicast groups), and the interface, whose addresses come and go.

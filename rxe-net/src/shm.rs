@@ -46,8 +46,9 @@ use crate::counters::Counters;
 use crate::interval::Interval;
 use crate::lease::{PortGroups, message};
 use crate::questions::Questions;
-use crate::sys::unix::UnixSocket;
-use crate::{Epoll, EventFd, Joiner, Membership, NetError, SharedFd, Sharing, TimerFd};
+use crate::{Joiner, Membership, NetError, Sharing};
+use rxe_sys::unix::UnixSocket;
+use rxe_sys::{Epoll, EventFd, SharedFd, TimerFd};
 
 /// A backend, and shared memory for what stays on this host.
 pub struct Shm<B> {

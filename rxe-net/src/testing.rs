@@ -4,8 +4,9 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::wire::{NetHeader, TxBatch};
 
-use crate::sys::bpf::{self, MapKind};
-use crate::{Backend, NetError, NonBlocking, SendStatus, Sharing};
+use crate::{Backend, NetError, SendStatus, Sharing};
+use rxe_sys::NonBlocking;
+use rxe_sys::bpf::{self, MapKind};
 
 pub(crate) mod link;
 

@@ -32,13 +32,15 @@ use self::senders::{Senders, ports_of_block};
 use self::sockets::Sockets;
 use crate::backend::{Backend, Capabilities, MAX_DATAGRAM, SendStatus, SrcPort};
 use crate::counters::Counters;
+use crate::interface::net_device;
 use crate::lease::{Endpoint, Handle, PortGroups};
 use crate::loss::{Loss, count_lost};
 use crate::questions::Questions;
-use crate::sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
-use crate::sys::netdev::NetDev;
 use crate::udp_socket::{UdpSocket, sender_error};
-use crate::{Epoll, Joiner, Membership, NetError, SharedFd, Sharing};
+use crate::{Joiner, Membership, NetError, Sharing};
+use rxe_sys::NetDev;
+use rxe_sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
+use rxe_sys::{Epoll, SharedFd};
 
 /// The configuration of a [`UdpBackend`].
 #[derive(Clone, Debug)]
@@ -117,7 +119,7 @@ impl UdpBackend {
         if config.addresses.is_empty() {
             return Err(NetError::NoAddress { netdev: netdev.clone() });
         }
-        let device = NetDev::lookup(netdev)?;
+        let device = net_device(netdev)?;
         let (groups, endpoints) = PortGroups::open(&config.addresses, device.index)?;
         let sockets: Vec<_> = endpoints.iter().map(|s| adopt(s, &device, config)).collect();
         let segments = config.segment && sockets.iter().all(|s| s.segments);

@@ -9,13 +9,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use rxe_core::wire::{IpId, NetHeader, UDP_PORT};
 
-use crate::sys::addr::RawAddr;
-use crate::sys::checked_fd::CheckedFd;
-use crate::sys::cmsg::{self, Control};
-use crate::sys::sockopt::{
+use crate::{NetError, port_owner};
+use rxe_sys::CheckedFd;
+use rxe_sys::SharedFd;
+use rxe_sys::addr::RawAddr;
+use rxe_sys::cmsg::{self, Control};
+use rxe_sys::sockopt::{
     attach_filter, bind, get_int, set_bytes, set_int, set_receive_buffer, set_send_buffer,
 };
-use crate::{NetError, SharedFd, port_owner};
 
 pub(crate) const UDP_SEGMENT: c_int = 103;
 pub(crate) const UDP_GRO: c_int = 104;
@@ -177,7 +178,7 @@ impl UdpSocket {
 
     /// The descriptor, if it still is one of ours.
     pub(crate) fn intact(&self) -> Result<BorrowedFd<'_>, NetError> {
-        self.fd.intact()
+        Ok(self.fd.intact()?)
     }
 
     pub(crate) fn shared(&self) -> &SharedFd {

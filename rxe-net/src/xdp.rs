@@ -54,11 +54,12 @@ use crate::packet::headers::Headers;
 use crate::packet::raw::{RawSockets, nth};
 use crate::packet::route::{Path, Paths};
 use crate::questions::Questions;
-use crate::sys::mmsg::RecvArena;
-use crate::sys::netdev::NetDev;
 use crate::udp::sockets::Sockets;
 use crate::udp_socket::UdpSocket;
-use crate::{Epoll, Joiner, Membership, NetError, SharedFd, Sharing};
+use crate::{Joiner, Membership, NetError, Sharing};
+use rxe_sys::NetDev;
+use rxe_sys::mmsg::RecvArena;
+use rxe_sys::{Epoll, SharedFd};
 
 /// What an [`XdpBackend`] is made from.
 #[derive(Clone, Debug)]

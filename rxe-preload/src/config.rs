@@ -169,7 +169,7 @@ fn choose<T: Copy>(name: &str, value: &str, choices: &[(&str, T)]) -> Result<T, 
 /// (setuid, file capabilities) all variables are ignored: the user sets them, and some name files to be
 /// written.
 pub(crate) fn var(name: &str) -> Option<String> {
-    if rxe_net::has_gained_rights() {
+    if rxe_sys::has_gained_rights() {
         return None;
     }
     let value = env::var_os(name).filter(|value| !value.is_empty())?;

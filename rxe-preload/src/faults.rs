@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use rxe_net::PerProcess;
+use rxe_sys::PerProcess;
 use rxe_verbs::{Device, InjectedFaults, VerbsFault};
 
 use crate::config::{CONFIG, Explain};
@@ -92,7 +92,7 @@ fn begin_report() -> &'static Report {
     let report = REPORT.get();
     report.begun.store(true, Ordering::Relaxed);
     if !IS_HOOKED.swap(true, Ordering::Relaxed) {
-        rxe_net::at_exit(say);
+        rxe_sys::at_exit(say);
     }
     report
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::RawFd;
 use std::{mem, ptr};
 
-use rxe_verbs::{Error, NetError, UseCounts, VerbsError};
+use rxe_verbs::{Error, UseCounts, VerbsError};
 
 use crate::explain;
 use crate::next::Next;
@@ -68,9 +68,9 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<NetError> for Failure {
-    fn from(e: NetError) -> Self {
-        Error::Net(e).into()
+impl From<rxe_sys::Error> for Failure {
+    fn from(e: rxe_sys::Error) -> Self {
+        Error::from(e).into()
     }
 }
 

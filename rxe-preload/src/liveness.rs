@@ -3,7 +3,7 @@
 //! Such a thread sleeps on, in a read of a closed descriptor, as with a kernel's device. In the sleep it holds no
 //! reference, so that it may be cancelled there, and it may look at the object again only while that exists.
 
-use rxe_net::PerProcess;
+use rxe_sys::PerProcess;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::os::fd::RawFd;

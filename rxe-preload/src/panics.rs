@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn a_panic_in_a_thread_of_ours_is_said_and_the_program_goes_on() {
         let (said, status) = child(|| {
-            let thread = rxe_net::spawn_thread("rxe-test", || entry());
+            let thread = rxe_sys::spawn_thread("rxe-test", || entry());
             assert!(thread.unwrap().join().is_err());
         });
         assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status}: {said}");

@@ -42,7 +42,7 @@ pub(super) fn line(text: &str) {
         return;
     }
     // A regular file may be on a disk.
-    rxe_net::may_block("writing to stderr");
+    rxe_sys::may_block("writing to stderr");
     line_to(stderr.as_fd(), &DROPPED, text);
 }
 

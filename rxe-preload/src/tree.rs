@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::fs::FileType;
-use rxe_net::PerProcess;
+use rxe_sys::PerProcess;
 use rxe_verbs::DeviceInfo;
 use rxe_verbs::device::sysfs;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rxe_core::types::Time;
-use rxe_net::EventFd;
+use rxe_sys::EventFd;
 
 use crate::cq::{ChannelEvents, CompletionQueue};
 use crate::device::Device;

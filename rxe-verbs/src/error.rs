@@ -132,14 +132,14 @@ impl Error {
             Self::Net(
                 NetError::File { source, .. }
                 | NetError::Join { source, .. }
-                | NetError::Os { source, .. },
+                | NetError::System(rxe_sys::Error::Os { source, .. }),
             )
             | Self::Io { source, .. } => match source.kind() {
                 io::ErrorKind::OutOfMemory => libc::ENOMEM,
                 _ => source.raw_os_error().unwrap_or(libc::EIO),
             },
             Self::Net(NetError::NoMulticast { .. }) => libc::EOPNOTSUPP,
-            Self::Net(NetError::DescriptorsClosed) => libc::EBADF,
+            Self::Net(NetError::System(rxe_sys::Error::DescriptorsClosed)) => libc::EBADF,
             Self::Net(_) | Self::Endpoint { .. } => libc::EINVAL,
             Self::TimedOut { .. } => libc::ETIMEDOUT,
             Self::DeviceFailed { .. } | Self::Forked { .. } => libc::EIO,
@@ -221,6 +221,12 @@ impl From<VerbsError> for Error {
 impl From<NetError> for Error {
     fn from(e: NetError) -> Self {
         Self::Net(e)
+    }
+}
+
+impl From<rxe_sys::Error> for Error {
+    fn from(e: rxe_sys::Error) -> Self {
+        Self::Net(e.into())
     }
 }
 

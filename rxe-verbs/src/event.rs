@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use rxe_core::engine::{Affiliation, Engine, Event, ResponderError};
 use rxe_core::keyed::{Keyed, KeyedQueue};
 use rxe_core::types::Qpn;
-use rxe_net::{EventFd, PcapHandle};
+use rxe_net::PcapHandle;
+use rxe_sys::EventFd;
 
 use crate::error::Result;
 

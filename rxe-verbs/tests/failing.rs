@@ -9,7 +9,8 @@ use std::time::Duration;
 use common::*;
 use rustix::event::{EventfdFlags, eventfd};
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
-use rxe_net::{Capabilities, Counters, L2Backend, L2Config, SendStatus, SharedFd, SrcPort};
+use rxe_net::{Capabilities, Counters, L2Backend, L2Config, SendStatus, SrcPort};
+use rxe_sys::SharedFd;
 use rxe_verbs::*;
 
 /// A wire that breaks once its fuse is lit.
@@ -30,7 +31,7 @@ impl Backend for Bomb {
             Ok(_) if self.panics => panic!("the test's bomb"),
             Ok(_) => {
                 let source = std::io::Error::from_raw_os_error(5);
-                Err(NetError::Os { what: "receive", source })
+                Err(rxe_sys::Error::Os { what: "receive", source }.into())
             }
         }
     }

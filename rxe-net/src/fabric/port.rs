@@ -11,10 +11,11 @@ use rxe_core::types::Time;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
 use super::{Fabric, Impairments};
-use crate::TimerFd;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
 use crate::counters::Counters;
-use crate::{Joiner, Membership, NetError, SharedFd, Sharing, rng::Rng};
+use crate::{Joiner, Membership, NetError, Sharing, rng::Rng};
+use rxe_sys::SharedFd;
+use rxe_sys::TimerFd;
 
 /// A simulated network that [`FabricPort`]s are attached to.
 #[derive(Clone)]

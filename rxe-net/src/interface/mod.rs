@@ -16,10 +16,21 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
-use crate::sys::sockopt::namespace_cookie;
+use rxe_sys::NetDev;
+use rxe_sys::sockopt::namespace_cookie;
+
+use crate::NetError;
 
 pub use gid_table::{GidEntry, GidTable};
 pub use monitor::InterfaceMonitor;
+
+/// What the kernel says of the interface of this name.
+///
+/// # Errors
+/// [`NetError::NoSuchDevice`], or a failed system call.
+pub(crate) fn net_device(name: &str) -> Result<NetDev, NetError> {
+    NetDev::lookup(name)?.ok_or_else(|| NetError::NoSuchDevice { netdev: name.to_owned() })
+}
 
 /// A network interface of this network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]

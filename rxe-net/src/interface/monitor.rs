@@ -12,8 +12,8 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recvfrom, socket_with};
 
 use super::{Interface, rtnetlink};
-use crate::netlink::messages;
-use crate::sys::checked_fd::CheckedFd;
+use rxe_sys::CheckedFd;
+use rxe_sys::netlink::messages;
 
 /// Watches the interfaces of the network namespace in which it was made.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::netlink::{self, Message, Reply, attributes, u16_at, u32_at};
+use rxe_sys::netlink::{self, Message, Reply, attributes, u16_at, u32_at};
 
 use super::{Address, Interface, MacAddr, Scope};
 

@@ -24,8 +24,9 @@ use super::link::{Arrival, Link};
 use super::stream::MAX_FRAME;
 use super::waiting::Waiting;
 use crate::loss::Loss;
-use crate::sys::sockopt;
-use crate::{Epoll, L2Failure, NetError, SharedFd, fork_generation};
+use crate::{L2Failure, NetError};
+use rxe_sys::sockopt;
+use rxe_sys::{Epoll, SharedFd, fork_generation};
 
 /// The link.
 #[derive(Debug)]

@@ -22,16 +22,18 @@ use super::discovery::groups;
 use super::link::{Arrival, Link};
 use super::waiting::Waiting;
 use crate::counters::Counters;
+use crate::interface::net_device;
 use crate::loss::{Loss, count_lost};
 use crate::packet::headers::{ETHERNET, Headers, VNET};
 use crate::packet::socket::{PacketSocket, PacketSocketConfig};
 use crate::packet::{BUFFER, BUFFERS, LIMITS, filter};
-use crate::sys::addr::RawAddr;
-use crate::sys::cmsg::Control;
-use crate::sys::mmsg::{Outgoing, RecvArena, sendmmsg};
-use crate::sys::netdev::NetDev;
-use crate::sys::{sockopt, station};
-use crate::{Epoll, Interface, InterfaceMonitor, L2Failure, NetError, SharedFd};
+use crate::{Interface, InterfaceMonitor, L2Failure, NetError};
+use rxe_sys::NetDev;
+use rxe_sys::addr::RawAddr;
+use rxe_sys::cmsg::Control;
+use rxe_sys::mmsg::{Outgoing, RecvArena, sendmmsg};
+use rxe_sys::{Epoll, SharedFd};
+use rxe_sys::{sockopt, station};
 
 /// The link.
 pub(super) struct InterfaceLink {
@@ -60,7 +62,7 @@ impl InterfaceLink {
     /// Receives what is for the endpoint on the interface `name`.
     pub(super) fn open(name: &str, config: &L2Config) -> Result<Self, NetError> {
         let failed = |reason| NetError::L2 { link: format!("if:{name}"), reason };
-        let device = NetDev::lookup(name)?;
+        let device = net_device(name)?;
         check(&device, config)
             .map_err(|e| NetError::os("list the interfaces", e))?
             .map_or(Ok(()), |reason| Err(failed(reason)))?;
@@ -232,7 +234,7 @@ impl Link for InterfaceLink {
             self.waiting.flush(|parts| send(socket, index, vnet, parts));
         }
         let on = !self.waiting.is_empty();
-        self.epoll.watch_room(self.socket.shared(), on, &mut self.watches_room)
+        Ok(self.epoll.watch_room(self.socket.shared(), on, &mut self.watches_room)?)
     }
 
     fn shared(&self) -> &SharedFd {

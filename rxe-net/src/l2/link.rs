@@ -2,10 +2,11 @@
 
 use rxe_core::wire::{Frame, TxLimits};
 
+use crate::NetError;
 use crate::counters::Counters;
 use crate::loss::{Loss, count_lost};
 use crate::packet::headers::Headers;
-use crate::{NetError, SharedFd};
+use rxe_sys::SharedFd;
 
 /// A frame from the link.
 #[derive(Clone, Copy, Debug)]

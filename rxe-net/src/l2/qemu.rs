@@ -22,7 +22,8 @@ use rustix::net::{
 use super::link::{Arrival, Link};
 use super::stream::{Found, FrameReader, LENGTH, MAX_FRAME, Read};
 use crate::loss::Loss;
-use crate::{Epoll, L2Failure, NetError, SharedFd, fork_generation};
+use crate::{L2Failure, NetError};
+use rxe_sys::{Epoll, SharedFd, fork_generation};
 
 /// The link.
 #[derive(Debug)]
@@ -131,7 +132,7 @@ impl QemuLink {
 
     fn watch_room(&mut self, on: bool) -> Result<(), NetError> {
         let Some(peer) = &self.peer else { return Ok(()) };
-        self.epoll.watch_room(peer, on, &mut self.watches_room)
+        Ok(self.epoll.watch_room(peer, on, &mut self.watches_room)?)
     }
 }
 

@@ -14,8 +14,9 @@ use rustix::io::{Errno, read, writev};
 use super::link::{Arrival, Link};
 use super::stream::MAX_FRAME;
 use crate::loss::Loss;
-use crate::sys::sockopt;
-use crate::{L2Failure, NetError, SharedFd};
+use crate::{L2Failure, NetError};
+use rxe_sys::SharedFd;
+use rxe_sys::sockopt;
 
 /// The link.
 #[derive(Debug)]

@@ -20,11 +20,11 @@ use smoltcp::wire::{
 
 use super::discovery::{claim, question};
 use super::*;
-use crate::NonBlocking;
 use crate::loss::Loss;
 use crate::packet::headers::Headers;
 use crate::testing::link::{COUNT, batch, check, ip};
 use crate::testing::send_all;
+use rxe_sys::NonBlocking;
 
 const NEAR_MAC: &str = "02:00:00:00:00:01";
 const FAR_MAC: &str = "02:00:00:00:00:02";

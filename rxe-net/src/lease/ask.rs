@@ -18,9 +18,9 @@ use super::directory::candidates;
 pub use super::opened::OpenedDevices;
 pub use super::patience::Patience;
 pub use super::report::{MAX_REPORT, Question, Reporter};
-use crate::blocking::may_block;
-pub use crate::sys::sockopt::network_namespace;
-use crate::sys::unix::{UnixSocket, own_uid};
+use rxe_sys::may_block;
+pub use rxe_sys::sockopt::network_namespace;
+use rxe_sys::unix::{UnixSocket, own_uid};
 
 /// The socket at which an open device is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

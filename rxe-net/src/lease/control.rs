@@ -31,10 +31,11 @@ use super::Group;
 use super::directory::ScopedAddr;
 use super::report::{MAX_REPORT, Question, Reporter};
 use super::stream::CaptureStream;
-use crate::sys::addr::{narrow, wide};
-use crate::sys::thread::spawn_and_await;
-use crate::sys::unix::{MAX_FDS, NamedSocket, UnixSocket, distinct, own_uid};
-use crate::{Epoll, EventFd, NetError, SharedFd};
+use crate::NetError;
+use rxe_sys::addr::{narrow, wide};
+use rxe_sys::spawn_and_await;
+use rxe_sys::unix::{MAX_FDS, NamedSocket, UnixSocket, distinct, own_uid};
+use rxe_sys::{Epoll, EventFd, SharedFd};
 
 /// What is asked and answered. The first five bytes never change their meaning, so that versions can
 /// refuse each other.
@@ -249,7 +250,7 @@ impl ControlSockets {
             && self.0.epoll.add(&wake, 0, EventFlags::IN).is_ok()
         {
             wake.set();
-            crate::may_block("ending a thread");
+            rxe_sys::may_block("ending a thread");
             // It blocks in nothing else, and its panics have been reported.
             let _ = thread.join();
         }

@@ -41,10 +41,10 @@ use rxe_core::wire::UDP_PORT;
 use super::Blocks;
 use super::lock::{LOCK, Lock, LockAttempt, LockedFile, make_directory};
 use crate::PortOwner;
-use crate::blocking::{is_in_memory, may_block};
 use crate::port_owner;
-use crate::sys::sockopt::network_namespace;
-use crate::sys::unix::{exists, own_uid};
+use rxe_sys::sockopt::network_namespace;
+use rxe_sys::unix::{exists, own_uid};
+use rxe_sys::{is_in_memory, may_block};
 
 /// An address as something to be shared. A link-local one is another on each interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -394,7 +394,7 @@ mod tests {
     use rustix::fs::{FileType, Mode};
 
     use super::*;
-    use crate::sys::unix::{NamedSocket, Rights};
+    use rxe_sys::unix::{NamedSocket, Rights};
 
     fn directory() -> (tempfile::TempDir, Directory) {
         let scratch = tempfile::tempdir().unwrap();

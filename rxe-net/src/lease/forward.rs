@@ -24,10 +24,10 @@ use super::message;
 use super::services::Services;
 use super::tx_queue::TxQueue;
 use super::{Blocks, Endpoint};
-use crate::Epoll;
-use crate::blocking::may_block_at;
 use crate::counters::Counters;
-use crate::sys::unix::{UnixSocket, distinct};
+use rxe_sys::Epoll;
+use rxe_sys::may_block_at;
+use rxe_sys::unix::{UnixSocket, distinct};
 
 /// What others forward to this process, and what it forwards to them.
 pub(crate) struct Forwarding {

@@ -18,7 +18,7 @@ use super::Blocks;
 use super::directory::{Directory, ScopedAddr};
 use super::services::{Services, closed_service};
 use super::tx_queue::{AGAIN, CAPACITY, TxQueue};
-use crate::sys::thread::spawn_thread;
+use rxe_sys::spawn_thread;
 
 /// The thread that forwards what a file must be looked at for. The thread is made when there is something to do, and ends with this.
 #[derive(Debug)]
@@ -197,7 +197,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags};
 
     use super::*;
-    use crate::sys::unix::NamedSocket;
+    use rxe_sys::unix::NamedSocket;
 
     fn parcel(addr: ScopedAddr) -> Parcel {
         Parcel { addr, to: Recipient::Block { block: 1, otherwise: 2 }, message: vec![0; 4096] }

@@ -15,9 +15,10 @@ use super::BLOCKS;
 use super::control::{ControlMessage, VERSION};
 use super::deadline::{Deadline, TIMEOUT};
 use super::directory::{Directory, ScopedAddr};
-use crate::sys::sockopt::{attach_steering, get_int, namespace_cookie};
-use crate::sys::unix::{UnixSocket, exists, own_uid};
-use crate::{NetError, PortOwner, SharedFd, port_owner};
+use crate::{NetError, PortOwner, port_owner};
+use rxe_sys::SharedFd;
+use rxe_sys::sockopt::{attach_steering, get_int, namespace_cookie};
+use rxe_sys::unix::{UnixSocket, exists, own_uid};
 
 /// Where a group is: the address, and the directory in which its processes find each other.
 #[derive(Clone, Copy)]
@@ -147,7 +148,7 @@ fn ask(
     to: u8,
     deadline: Deadline<'_>,
 ) -> Result<Option<(Vec<OwnedFd>, u8)>, NetError> {
-    crate::may_block("asking another process for its sockets");
+    rxe_sys::may_block("asking another process for its sockets");
     let no_answer = |owner| NetError::NoAnswer { address: addr.address, owner };
     loop {
         let line = match UnixSocket::connect(holder) {

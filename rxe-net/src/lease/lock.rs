@@ -18,8 +18,8 @@ use rustix::fs::{FlockOperation, OFlags, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use crate::blocking::may_block;
-use crate::sys::fork_guarded::ForkGuarded;
+use rxe_sys::ForkGuarded;
+use rxe_sys::may_block;
 
 /// The name of an address's lock.
 pub(super) const LOCK: &str = "lock";

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use rxe_core::wire::{Frame, IpId, NetHeader};
 
 use super::control::VERSION;
-use crate::sys::addr::wide;
+use rxe_sys::addr::wide;
 
 /// Bytes in front of the packets.
 pub(crate) const LEN: usize = 60;

@@ -56,8 +56,8 @@ pub use self::port_groups::PortGroups;
 pub use self::source::{CaptureMessage, CaptureSource};
 pub use self::stream::CaptureStream;
 
-use crate::SharedFd;
-use crate::sys::unix::UnixSocket;
+use rxe_sys::SharedFd;
+use rxe_sys::unix::UnixSocket;
 
 /// The data of the events of a device's sockets and of what it forwards. Others may watch more by the
 /// same epoll descriptor.

@@ -19,8 +19,8 @@ use rustix::io::Errno;
 
 use super::directory::Directory;
 use super::patience::Patience;
-use crate::blocking::may_block;
-use crate::sys::unix::{NamedSocket, Rights, UnixSocket, own_uid};
+use rxe_sys::may_block;
+use rxe_sys::unix::{NamedSocket, Rights, UnixSocket, own_uid};
 
 /// The name of the socket in the user's directory.
 const NAME: &str = "opened";

@@ -28,10 +28,11 @@ use super::report::Reporter;
 use super::services::Services;
 use super::sweep::sweep;
 use super::{BLOCKS, Blocks, Endpoint, Forwarding, Group};
-use crate::sys::unix::{NamedSocket, Rights, SocketPaths};
 use crate::udp_socket::UdpSocket;
-use crate::{Epoll, NetError, port_owner};
+use crate::{NetError, port_owner};
 use parking_lot::{Mutex, MutexGuard};
+use rxe_sys::Epoll;
+use rxe_sys::unix::{NamedSocket, Rights, SocketPaths};
 
 /// The port groups that a device takes part in, one for each of its addresses, and the blocks of QPNs
 /// that it has leased in them; and the services that it listens to.
@@ -431,7 +432,7 @@ impl PortGroups {
     /// Locks an address: waits until no other process is joining its group. While others join it, one after
     /// another, it goes on waiting.
     fn lock(&self, addr: &ScopedAddr) -> Result<Lock, NetError> {
-        crate::may_block("waiting for an address's lock");
+        rxe_sys::may_block("waiting for an address's lock");
         let mut attempt = self.directory.lock_attempt(addr);
         let mut turns = Turns::new(Instant::now(), attempt.latest_success());
         loop {

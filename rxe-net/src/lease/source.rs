@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::ask::ReportSocket;
 use super::control::{ControlMessage, REPORT_HEADER};
 use super::stream::MAX_MESSAGE;
-use crate::sys::sockopt::Peer;
-use crate::sys::unix::UnixSocket;
+use rxe_sys::sockopt::Peer;
+use rxe_sys::unix::UnixSocket;
 
 /// A device that was asked for its packets. It sends them until [`CaptureSource::end`], or until this is
 /// dropped.

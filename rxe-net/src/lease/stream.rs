@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::blocking::may_block;
-use crate::sys::sockopt;
-use crate::sys::unix::UnixSocket;
+use rxe_sys::may_block;
+use rxe_sys::sockopt;
+use rxe_sys::unix::UnixSocket;
 
 /// Where a live capture is written to.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use super::lock::{LOCK, Lock};
 use super::{BLOCKS, Blocks};
-use crate::sys::unix::exists;
+use rxe_sys::unix::exists;
 
 /// Names looked at in one sweep: some milliseconds.
 const BUDGET: usize = 1024;
@@ -115,7 +115,7 @@ fn names(directory: &Path, budget: &mut usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::unix::{NamedSocket, Rights};
+    use rxe_sys::unix::{NamedSocket, Rights};
 
     fn all(directory: &Path) -> Vec<String> {
         let mut names = names(directory, &mut 100);

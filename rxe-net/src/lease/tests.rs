@@ -19,11 +19,11 @@ use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 
 use super::directory::{Directory, ScopedAddr};
 use super::lock::Lock;
-use crate::sys::unix::{NamedSocket, Received, Rights, UnixSocket, exists};
 use crate::testing::{
     in_namespace, in_namespaces, move_to, receive_packets, send_all, skipped, wait_readable,
 };
 use crate::{Backend, NetError, PacketBackend, PacketConfig, Sharing, UdpBackend, UdpConfig};
+use rxe_sys::unix::{NamedSocket, Received, Rights, UnixSocket, exists};
 
 const ADDRESS: &str = "127.0.0.1";
 

@@ -14,8 +14,8 @@ use rustix::event::epoll::EventFlags;
 use rustix::net::SocketAddrUnix;
 
 use super::READY;
-use crate::sys::unix::UnixSocket;
-use crate::{Epoll, TimerFd};
+use rxe_sys::unix::UnixSocket;
+use rxe_sys::{Epoll, TimerFd};
 
 /// Bytes that wait at most, whatever peers send.
 pub(super) const CAPACITY: usize = 1 << 20;
@@ -130,8 +130,8 @@ impl TxQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::unix::NamedSocket;
     use rustix::event::{PollFd, PollFlags, poll};
+    use rxe_sys::unix::NamedSocket;
 
     fn take(from: &UnixSocket, got: &mut Vec<u16>) {
         let mut buf = [0; 8];

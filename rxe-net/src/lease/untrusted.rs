@@ -18,10 +18,11 @@ use super::forwarder::Forwarder;
 pub use super::message::{MAX_PACKETS, emit, parse};
 use super::services::Services;
 use super::{Endpoint, Group};
+use crate::NetError;
 use crate::counters::Counters;
-pub use crate::sys::unix::MAX_FDS;
-use crate::sys::unix::{NamedSocket, UnixSocket};
-use crate::{Epoll, NetError, SharedFd};
+pub use rxe_sys::unix::MAX_FDS;
+use rxe_sys::unix::{NamedSocket, UnixSocket};
+use rxe_sys::{Epoll, SharedFd};
 
 /// A device on one address that has leased one block, without its UDP sockets: files stand in for
 /// these.

@@ -12,11 +12,12 @@ use super::filter;
 use super::headers::{ETHERNET, Headers, ethertype};
 use super::raw::{outgoing, singles};
 use super::socket::{Arrived, PacketSocket, PacketSocketConfig, unmerged};
+use crate::NetError;
 use crate::lease::Blocks;
-use crate::sys::addr::RawAddr;
-use crate::sys::mmsg::{BATCH, Outgoing, Received, sendmmsg};
-use crate::sys::netdev::NetDev;
-use crate::{NetError, SharedFd};
+use rxe_sys::NetDev;
+use rxe_sys::SharedFd;
+use rxe_sys::addr::RawAddr;
+use rxe_sys::mmsg::{BATCH, Outgoing, Received, sendmmsg};
 
 /// The socket and its interface.
 #[derive(Debug)]

@@ -13,12 +13,12 @@ use rustix::net::SocketType;
 use super::filter::{JA, JSET_K, LD_H_ABS, RET_K, WHOLE, jump, op, roce_v4, roce_v6, unless};
 use super::socket::{ETH_P_ALL, PACKET_IGNORE_OUTGOING, unbound};
 use crate::NetError;
+use crate::interface::net_device;
 use crate::pcap::Direction;
-use crate::sys::addr::RawAddr;
-use crate::sys::cmsg;
-use crate::sys::mmsg::{BATCH, Received, RecvArena, RecvPace};
-use crate::sys::netdev::NetDev;
-use crate::sys::sockopt;
+use rxe_sys::addr::RawAddr;
+use rxe_sys::cmsg;
+use rxe_sys::mmsg::{BATCH, Received, RecvArena, RecvPace};
+use rxe_sys::sockopt;
 
 /// A capture of the RDMA packets of an Ethernet interface: RoCEv2 over IPv4 and IPv6, with its CNPs, and
 /// RoCEv1; with up to two VLAN tags.
@@ -55,7 +55,7 @@ impl LinkCapture {
     /// # Errors
     /// There is no such interface, it is down or not of Ethernet, or CAP_NET_RAW is missing.
     pub fn open(netdev: &str, buffer: u32) -> Result<Self, NetError> {
-        let device = NetDev::lookup(netdev)?;
+        let device = net_device(netdev)?;
         if !device.ethernet {
             return Err(NetError::NotEthernet { netdev: netdev.into() });
         }
@@ -92,7 +92,7 @@ impl LinkCapture {
     pub fn receive(&mut self, sink: &mut dyn FnMut(&LinkFrame<'_>)) -> Result<usize, NetError> {
         let netdev = &self.netdev;
         let failed = |e: io::Error| match e.raw_os_error() {
-            Some(libc::ENETDOWN) => match NetDev::lookup(netdev) {
+            Some(libc::ENETDOWN) => match net_device(netdev) {
                 Ok(_) => NetError::DeviceDown { netdev: netdev.clone() },
                 Err(gone) => gone,
             },
@@ -229,8 +229,8 @@ mod tests {
 
     use super::super::filter::tests::run;
     use super::*;
-    use crate::sys::mmsg::{Outgoing, sendmmsg};
     use crate::testing::in_namespace;
+    use rxe_sys::mmsg::{Outgoing, sendmmsg};
 
     /// A frame with these tags, this EtherType and this packet.
     fn on_wire(tags: &[u16], ethertype: u16, packet: &[u8]) -> Vec<u8> {
@@ -289,7 +289,7 @@ mod tests {
             let fd =
                 socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None);
             let fd = fd.unwrap();
-            let addr = RawAddr::link(NetDev::lookup("near0").unwrap().index, 0x0800);
+            let addr = RawAddr::link(net_device("near0").unwrap().index, 0x0800);
             let sent: Vec<_> = [&[][..], &[0x8100], &[0x88a8, 0x8100]]
                 .map(|tags| on_wire(tags, 0x0800, &packet("10.0.0.1", 4791)))
                 .into();

@@ -12,11 +12,12 @@ use rxe_core::wire::{Burst, NetHeader, TxBatch};
 use smallvec::SmallVec;
 
 use super::headers::Headers;
-use crate::sys::addr::RawAddr;
-use crate::sys::cmsg::Control;
-use crate::sys::mmsg::{BATCH, Outgoing, sendmmsg};
+use crate::NetError;
 use crate::udp_socket::send_to_groups;
-use crate::{NetError, SharedFd};
+use rxe_sys::SharedFd;
+use rxe_sys::addr::RawAddr;
+use rxe_sys::cmsg::Control;
+use rxe_sys::mmsg::{BATCH, Outgoing, sendmmsg};
 
 /// A raw socket for each family.
 pub(crate) struct RawSockets {
@@ -67,11 +68,12 @@ impl RawSockets {
     }
 
     fn of(&self, dst: IpAddr) -> Result<BorrowedFd<'_>, NetError> {
-        match &self.v6 {
-            Some(v6) if dst.is_ipv6() => v6.intact(),
+        let socket = match &self.v6 {
+            Some(v6) if dst.is_ipv6() => v6,
             // IPv6 to the IPv4 socket is refused and counted.
-            _ => self.v4.intact(),
-        }
+            _ => &self.v4,
+        };
+        Ok(socket.intact()?)
     }
 }
 

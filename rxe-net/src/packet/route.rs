@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::netlink::{self, attributes, u16_at, u32_at};
-use crate::sys::thread::spawn_thread;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use rxe_sys::netlink::{self, attributes, u16_at, u32_at};
+use rxe_sys::spawn_thread;
 
 /// How a frame is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -322,7 +322,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::NonBlocking;
+    use rxe_sys::NonBlocking;
 
     #[test]
     fn nobody_waits_for_an_answer_and_it_is_used_when_it_is_there() {

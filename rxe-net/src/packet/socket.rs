@@ -8,11 +8,12 @@ use rustix::net::SocketType;
 use rxe_core::wire::{Frame, IpId, NetHeader, icrc};
 
 use super::headers::{Vnet, parse_vnet};
-use crate::sys::addr::RawAddr;
-use crate::sys::cmsg;
-use crate::sys::mmsg::{Received, RecvArena, RecvPace};
-use crate::sys::{sockopt, station};
-use crate::{NetError, SharedFd};
+use crate::NetError;
+use rxe_sys::SharedFd;
+use rxe_sys::addr::RawAddr;
+use rxe_sys::cmsg;
+use rxe_sys::mmsg::{Received, RecvArena, RecvPace};
+use rxe_sys::{sockopt, station};
 
 const PACKET_VNET_HDR: libc::c_int = 15;
 pub(super) const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
@@ -97,7 +98,7 @@ impl PacketSocket {
 
     /// The descriptor, if it still is one of ours.
     pub(crate) fn intact(&self) -> Result<BorrowedFd<'_>, NetError> {
-        self.fd.intact()
+        Ok(self.fd.intact()?)
     }
 
     pub(crate) fn shared(&self) -> &SharedFd {

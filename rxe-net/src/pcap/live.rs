@@ -13,7 +13,7 @@ use super::capture::Capture;
 use super::output::Output;
 use super::{PcapHandle, Tap};
 use crate::lease::CaptureStream;
-use crate::{PerProcess, at_exit, may_block};
+use rxe_sys::{PerProcess, at_exit, may_block};
 
 /// A live capture of the packets of some backends.
 pub struct LiveCapture(Arc<Session>);

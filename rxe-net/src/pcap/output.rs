@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::blocking::may_block;
-use crate::sys::thread::{lower_priority, spawn_thread};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use rxe_sys::may_block;
+use rxe_sys::{lower_priority, spawn_thread};
 
 /// How many bytes may wait to be written.
 pub(super) const CAPACITY: usize = 32 << 20;

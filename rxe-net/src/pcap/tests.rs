@@ -1,4 +1,4 @@
-use crate::SharedFd;
+use rxe_sys::SharedFd;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -19,10 +19,8 @@ use rxe_lab::capture::{Capture, Direction as Seen};
 
 use super::{Direction, PacketBlock, Pcap, PcapOptions, PcapStatus, PcapWriter, missing_before};
 use crate::testing::{receive_packets, skipped};
-use crate::{
-    Backend, Capabilities, Counters, FabricPort, Hub, Impairments, NetError, NonBlocking,
-    SendStatus,
-};
+use crate::{Backend, Capabilities, Counters, FabricPort, Hub, Impairments, NetError, SendStatus};
+use rxe_sys::NonBlocking;
 
 fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()

@@ -13,8 +13,8 @@ use super::link::{Incoming, MAX_COALESCED, Offered, Outgoing, Packets, Pushed, S
 use super::ring::{Broken, MAX_RECORD};
 use super::watched::Watched;
 use super::{CONTROL, WAKE};
-use crate::Epoll;
-use crate::sys::unix::UnixSocket;
+use rxe_sys::Epoll;
+use rxe_sys::unix::UnixSocket;
 
 /// A ring, with the process that puts packets in and the one that takes them out.
 #[derive(Debug)]

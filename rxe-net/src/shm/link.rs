@@ -19,8 +19,8 @@ use super::ring::{ALIGN, Broken, CAPACITY, Consumer, HEAD, MAX_RECORD, Producer}
 use super::wake::WakeUp;
 use super::watched::Watched;
 use crate::lease::message;
-use crate::sys::checked_fd::CheckedFd;
-use crate::sys::unix::UnixSocket;
+use rxe_sys::CheckedFd;
+use rxe_sys::unix::UnixSocket;
 
 /// The message that goes with the descriptors of a ring and of its wake-up.
 /// The last byte is the version of what is in a ring: both ends must have the same.

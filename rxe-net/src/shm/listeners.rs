@@ -10,8 +10,8 @@ use rustix::event::epoll::EventFlags;
 use smallvec::SmallVec;
 
 use super::{CONTROL, Destination};
-use crate::Epoll;
-use crate::sys::unix::{NamedSocket, Rights, SocketPaths, UnixSocket, distinct};
+use rxe_sys::Epoll;
+use rxe_sys::unix::{NamedSocket, Rights, SocketPaths, UnixSocket, distinct};
 
 /// The destinations that are a device's own, and where it is offered rings for them. `epoll` watches the
 /// sockets as long as they have a path.

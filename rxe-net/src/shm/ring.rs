@@ -32,7 +32,7 @@ use rustix::fs::{
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rxe_core::mem::{Span, WritableSpan};
 
-use crate::sys::checked_fd::CheckedFd;
+use rxe_sys::CheckedFd;
 
 /// Bytes of records. More than the caches that processors have for themselves (1 to 2 MiB): what the producer
 /// writes anew is then no more in that of the taker, from where it would have to be fetched line by line.

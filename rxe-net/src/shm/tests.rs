@@ -21,9 +21,9 @@ use super::link::OFFER;
 use super::ring::Producer;
 use super::wake::WakeUp;
 use crate::lease::directory::{Directory, ScopedAddr};
-use crate::sys::unix::UnixSocket;
 use crate::testing::send_all;
 use crate::{Backend, UdpBackend, UdpConfig};
+use rxe_sys::unix::UnixSocket;
 
 fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()

@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::ring::Broken;
-use crate::sys::checked_fd::CheckedFd;
+use rxe_sys::CheckedFd;
 
 /// A wake-up descriptor: readable from [`WakeUp::signal`] until [`WakeUp::clear`].
 #[derive(Debug)]

@@ -8,7 +8,8 @@ use rustix::event::epoll::EventFlags;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
 
-use crate::{Epoll, NetError};
+use crate::NetError;
+use rxe_sys::Epoll;
 
 #[derive(Debug)]
 pub(super) struct Watched<T: AsFd> {

@@ -23,11 +23,11 @@ use rustix::event::epoll::EventFlags;
 use rxe_core::wire::{NetHeader, UDP_PORT};
 
 use super::sockets::Sockets;
-use crate::Epoll;
 use crate::backend::SrcPort;
 use crate::lease::READY;
-use crate::sys::sockopt::{drops, set_send_buffer};
 use crate::udp_socket::UdpSocket;
+use rxe_sys::Epoll;
+use rxe_sys::sockopt::{drops, set_send_buffer};
 
 /// The source ports of a block of QPNs. What one core sends needs no more flows, and with more of them
 /// there are fewer packets in a call.

@@ -19,10 +19,11 @@ use crate::counters::Counters;
 use crate::lease::{Endpoint, Forwarding, PortGroups, READY};
 use crate::loss::Loss;
 use crate::questions::Questions;
-use crate::sys::mmsg::{RecvArena, RecvPace};
-use crate::sys::sockopt::drops;
 use crate::udp_socket::UdpSocket;
-use crate::{Epoll, Membership, NetError, SharedFd};
+use crate::{Membership, NetError};
+use rxe_sys::mmsg::{RecvArena, RecvPace};
+use rxe_sys::sockopt::drops;
+use rxe_sys::{Epoll, SharedFd};
 
 /// The sockets of a backend, and the epoll descriptor that watches the later ones.
 pub(crate) struct Sockets {

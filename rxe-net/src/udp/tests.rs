@@ -5,9 +5,9 @@ use rxe_core::types::{Psn, Qpn};
 use rxe_core::wire::{Bth, Ext, IpId, NetHeader, Opcode, TxBatch, UDP_PORT, emit, icrc};
 
 use super::{UdpBackend, UdpConfig};
-use crate::sys::sockopt;
 use crate::testing::{in_namespace, move_to, receive_packets, send_all, wait_readable};
 use crate::{Backend, NetError, PortOwner, SendStatus, Sharing, SrcPort};
+use rxe_sys::sockopt;
 
 fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()

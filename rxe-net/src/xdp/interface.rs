@@ -17,10 +17,12 @@ use super::program::{MAX_QUEUES, MAX_SHARDS};
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::socket::{Kind, Options, Socket};
+use crate::interface::net_device;
 use crate::packet::headers::ETHERNET;
-use crate::sys::netdev::NetDev;
-use crate::sys::sockopt::kernel_version;
-use crate::{Interface, NetError, SharedFd, XdpRefusal};
+use crate::{Interface, NetError, XdpRefusal};
+use rxe_sys::NetDev;
+use rxe_sys::SharedFd;
+use rxe_sys::sockopt::kernel_version;
 
 /// Chunks to receive into on the first queue, and on each other one.
 const RX_CHUNKS: u32 = 4096;
@@ -182,7 +184,7 @@ impl Queue {
 
 /// The interface of this name, if it can be used.
 fn lookup(netdev: &str) -> Result<NetDev, NetError> {
-    let device = NetDev::lookup(netdev)?;
+    let device = net_device(netdev)?;
     let refuse = |reason| Err(refused(netdev, reason));
     match device {
         NetDev { loopback: true, .. } | NetDev { ethernet: false, .. } => {

@@ -9,9 +9,10 @@ use super::mode::XdpMode;
 use super::program::{Setup, Verdict, program};
 use super::umem::CHUNK;
 use crate::error::XdpRefusal;
-use crate::sys::bpf;
-use crate::sys::netdev::NetDev;
-use crate::{Interface, NetError, SharedFd};
+use crate::{Interface, NetError};
+use rxe_sys::NetDev;
+use rxe_sys::SharedFd;
+use rxe_sys::bpf;
 
 /// Bytes in a chunk in front of a received frame: XDP_PACKET_HEADROOM.
 const HEADROOM: usize = 256;

@@ -8,9 +8,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use parking_lot::Mutex;
 
 use super::program::{MAX_QUEUES, MAX_SHARDS, MapFds};
+use crate::NetError;
 use crate::lease::Blocks;
-use crate::sys::bpf::{self, MapKind};
-use crate::{NetError, SharedFd};
+use rxe_sys::SharedFd;
+use rxe_sys::bpf::{self, MapKind};
 
 /// The most addresses to receive for.
 const MAX_ADDRESSES: u32 = 1024;

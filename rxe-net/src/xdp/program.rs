@@ -15,7 +15,7 @@
 
 use rxe_core::wire::{QPN_BLOCK, UDP_PORT};
 
-use crate::sys::bpf::Instruction;
+use rxe_sys::bpf::Instruction;
 
 /// What the program needs to know when it is loaded.
 #[derive(Clone, Copy, Debug)]

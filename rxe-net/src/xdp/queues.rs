@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use super::interface::XdpInterface;
 use super::receiver::Receiver;
 use super::sender::Sender;
+use crate::NetError;
 use crate::lease::Blocks;
-use crate::{NetError, SharedFd};
+use rxe_sys::SharedFd;
 
 /// Calls of `receive` between two looks for errors of the sockets.
 const CLEAR_INTERVAL: usize = 1024;

@@ -10,7 +10,8 @@ use super::pool::Pool;
 use super::ring::Consumer;
 use super::socket::Kind;
 use super::umem::CHUNK;
-use crate::{NetError, SharedFd};
+use crate::NetError;
+use rxe_sys::SharedFd;
 
 /// The receive ring of a shard on one queue.
 #[derive(Debug)]

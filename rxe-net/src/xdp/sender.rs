@@ -11,7 +11,8 @@ use super::pool::Pool;
 use super::ring::Producer;
 use super::socket::Kind;
 use super::umem::{CHUNK, Lot};
-use crate::{NetError, SharedFd};
+use crate::NetError;
+use rxe_sys::SharedFd;
 
 /// The transmit ring of a shard, and its chunks.
 #[derive(Debug)]

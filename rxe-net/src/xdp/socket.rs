@@ -18,9 +18,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use super::pool::Pool;
 use super::ring::{Consumer, Producer};
 use super::umem::{CHUNK, Umem};
-use crate::SharedFd;
-use crate::sys::addr::RawAddr;
-use crate::sys::sockopt::{bind, set_int};
+use rxe_sys::SharedFd;
+use rxe_sys::addr::RawAddr;
+use rxe_sys::sockopt::{bind, set_int};
 
 /// A bound socket with its own rings.
 #[derive(Debug)]

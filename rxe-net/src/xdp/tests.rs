@@ -10,9 +10,7 @@ use rustix::net::{recv, sendto, socket, socket_with};
 use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 
 use super::{XdpBackend, XdpConfig, XdpMode};
-use crate::sys::addr::RawAddr;
-use crate::sys::netdev::NetDev;
-use crate::sys::sockopt;
+use crate::interface::net_device;
 use crate::testing::link::{
     COUNT, FAR, NEAR, add_addresses, batch, check, exchange, exchange_beyond_a_gateway,
     exchange_by_a_rule, exchange_over_a_link, in_step, ip, ips, shell, snmp, unreachables_sent,
@@ -20,6 +18,8 @@ use crate::testing::link::{
 };
 use crate::testing::{in_bpf_namespace, move_to, receive_packets, send_all, skipped};
 use crate::{Backend, PacketBackend, PacketConfig, Sharing, UdpBackend, UdpConfig};
+use rxe_sys::addr::RawAddr;
+use rxe_sys::sockopt;
 
 fn open(netdev: &str, addresses: &[&str]) -> XdpBackend {
     XdpBackend::open(&XdpConfig::new(netdev, ips(addresses))).unwrap()
@@ -375,7 +375,7 @@ fn tap(netdev: &str) -> OwnedFd {
     // It keeps all of them.
     let bytes = 64 << 20;
     sockopt::set_int(tap.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).unwrap();
-    let index = NetDev::lookup(netdev).unwrap().index;
+    let index = net_device(netdev).unwrap().index;
     sockopt::bind(tap.as_fd(), &RawAddr::link(index, ETH_P_ALL)).unwrap();
     tap
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rxe_net::{PerProcess, spawn_thread};
+use rxe_sys::{PerProcess, spawn_thread};
 
 use crate::config::{CONFIG, Explain};
 

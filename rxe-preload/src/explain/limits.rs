@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use rxe_net::PerProcess;
+use rxe_sys::PerProcess;
 
 use super::once::once;
 use crate::config::{CONFIG, Explain};
@@ -24,7 +24,7 @@ pub(crate) fn exceeded(verb: &'static str, why: &str) {
     // A forked child inherits this with the hook itself.
     static IS_HOOKED: AtomicBool = AtomicBool::new(false);
     if !IS_HOOKED.swap(true, Ordering::Relaxed) {
-        rxe_net::at_exit(explain);
+        rxe_sys::at_exit(explain);
     }
 }
 

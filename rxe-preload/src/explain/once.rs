@@ -1,6 +1,6 @@
 //! Explains each kind of mistake only the first time that it happens, as `RXE_EXPLAIN` asks.
 
-use rxe_net::PerProcess;
+use rxe_sys::PerProcess;
 use std::collections::HashSet;
 use std::sync::{Mutex, RwLock};
 

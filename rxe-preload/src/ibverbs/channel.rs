@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use rxe_net::EventFd;
+use rxe_sys::EventFd;
 
 use super::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use super::objects::{Channel, Context, Cq};

@@ -3,7 +3,7 @@
 //! Invariant: a device that a program has a pointer to is never freed, because the program may get the
 //! list again and compare pointers.
 
-use rxe_net::PerProcess;
+use rxe_sys::PerProcess;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::{Mutex, Once};

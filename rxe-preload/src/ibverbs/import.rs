@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use parking_lot::Mutex;
-use rxe_net::{PerProcess, TokenFd};
+use rxe_sys::{PerProcess, TokenFd};
 
 use super::abi::{ibv_context, ibv_dm, ibv_mr, ibv_pd};
 use super::objects::{Context, Dm, Importable, Mr, Pd};

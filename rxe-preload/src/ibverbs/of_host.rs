@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use parking_lot::Mutex;
-use rxe_net::PerProcess;
+use rxe_sys::PerProcess;
 
 use super::abi::{ibv_context, ibv_device};
 use crate::host;

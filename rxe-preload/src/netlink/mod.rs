@@ -205,7 +205,7 @@ fn answer(fd: c_int, bytes: &[u8]) -> io::Result<()> {
         }
         // The queue is full. A kernel goes on with a list when the program reads; here a thread does.
         let rest: Vec<_> = [datagram].into_iter().chain(left).collect();
-        rxe_net::spawn_thread("rxe-netlink", move || {
+        rxe_sys::spawn_thread("rxe-netlink", move || {
             for datagram in rest {
                 if line.put(&datagram, SendFlags::empty()).is_err() {
                     break;

@@ -9,7 +9,7 @@ use super::devices;
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, pointer_of};
 use crate::liveness::LivenessGuard;
-use rxe_net::{EventFd, fork_generation};
+use rxe_sys::{EventFd, fork_generation};
 
 /// A channel as programs hold it.
 #[repr(C)]

@@ -1,7 +1,7 @@
 //! The contexts of identifiers: one for each device, opened when it is first needed and then kept, as
 //! in librdmacm.
 
-use rxe_net::PerProcess;
+use rxe_sys::PerProcess;
 use std::ffi::{CStr, c_int};
 use std::net::IpAddr;
 use std::ptr;

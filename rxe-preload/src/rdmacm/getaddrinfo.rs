@@ -85,7 +85,7 @@ pub(super) unsafe extern "C" fn rdma_getaddrinfo(
     (info.ai_qp_type, info.ai_port_space) = kind(hints);
     if !node.is_null() || !service.is_null() {
         let mut found: *mut libc::addrinfo = ptr::null_mut();
-        rxe_net::may_block("asking for an address");
+        rxe_sys::may_block("asking for an address");
         // SAFETY: C strings of the caller or null, and our own structures.
         let code = unsafe { libc::getaddrinfo(node, service, &raw const wanted, &raw mut found) };
         if code != 0 {

@@ -24,7 +24,7 @@ use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, minus_one_of};
 use crate::ibverbs::Unacknowledged;
 use crate::ibverbs::abi::{ibv_gid, ibv_qp_init_attr};
-use rxe_net::fork_generation;
+use rxe_sys::fork_generation;
 
 /// A group that an identifier has joined or asked to join.
 #[derive(Debug)]

@@ -17,8 +17,9 @@ use rxe_core::types::Time;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 use rxe_net::{
     Backend, Capabilities, Counters, Delivery, Impairments, LinkConfig, NetError, Rng, SendStatus,
-    SharedFd, SrcPort, Star,
+    SrcPort, Star,
 };
+use rxe_sys::SharedFd;
 
 use crate::os::Simulation;
 use crate::progress::Shard;

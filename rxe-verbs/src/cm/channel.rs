@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rxe_core::cm::service::PortSpace;
 use rxe_core::types::Time;
-use rxe_net::EventFd;
+use rxe_sys::EventFd;
 
 use super::agent::destroy_requests;
 use super::devices::{self, DeviceSource, Given};
@@ -89,7 +89,7 @@ impl EventChannel {
                 return Ok(None);
             }
             queue.fd.ensure()?;
-            rxe_net::may_block("waiting for an event");
+            rxe_sys::may_block("waiting for an event");
             let mut fds = [PollFd::new(&queue.fd, PollFlags::IN)];
             match poll(&mut fds, until(deadline).as_ref()) {
                 Ok(0) if environment.now() >= deadline => return Ok(None),

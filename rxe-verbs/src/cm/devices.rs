@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rxe_core::types::Gid;
-use rxe_net::{PerProcess, Scope};
+use rxe_net::Scope;
+use rxe_sys::PerProcess;
 
 use crate::device::{Device, DeviceInfo, WeakDevice};
 use crate::error::{Error, Result};

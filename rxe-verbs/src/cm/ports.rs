@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use parking_lot::Mutex;
 use rxe_core::cm::service::PortSpace;
-use rxe_net::PerProcess;
+use rxe_sys::PerProcess;
 
 use super::error::os;
 use crate::error::Result;

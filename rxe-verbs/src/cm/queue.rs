@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use rxe_core::cm::{self, ConnId};
 use rxe_core::keyed::{Keyed, KeyedQueue};
-use rxe_net::EventFd;
+use rxe_sys::EventFd;
 
 use super::event::{CmEventKind, CmParam};
 use crate::device::WeakDevice;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rxe_core::queue::{self, Arming, Notify};
-use rxe_net::EventFd;
+use rxe_core::queue::{self, Arming, Notify, Signal};
+use rxe_sys::EventFd;
 
 use super::{CompletionQueue, CqInner};
 use crate::device::ShardSet;
@@ -77,7 +77,7 @@ impl Drop for WaitersPlace<'_> {
 #[derive(Debug)]
 pub(crate) struct ChannelEvents {
     /// The descriptor is readable while there are events.
-    events: queue::ChannelEvents<Weak<CqInner>, EventFd>,
+    events: queue::ChannelEvents<Weak<CqInner>, Readable>,
     /// Those of its completion queues.
     shards: ShardSet,
     uses: UseCounters,
@@ -92,7 +92,7 @@ impl Counted for Arc<ChannelEvents> {
 impl ChannelEvents {
     pub(crate) fn new(fd: EventFd) -> Self {
         Self {
-            events: queue::ChannelEvents::new(fd),
+            events: queue::ChannelEvents::new(Readable(fd)),
             shards: ShardSet::default(),
             uses: UseCounters::default(),
         }
@@ -115,6 +115,20 @@ impl ChannelEvents {
 
     /// Readable while there are events.
     pub(crate) fn fd(&self) -> &EventFd {
-        self.events.signal()
+        &self.events.signal().0
+    }
+}
+
+/// The descriptor that a program sleeps on.
+#[derive(Debug)]
+struct Readable(EventFd);
+
+impl Signal for Readable {
+    fn set(&self) {
+        self.0.set();
+    }
+
+    fn clear(&self) {
+        self.0.clear();
     }
 }

@@ -160,7 +160,7 @@ impl Links {
     }
 
     fn read_from(path: &Path) -> Self {
-        rxe_net::may_block("reading a file");
+        rxe_sys::may_block("reading a file");
         fs::read_to_string(path).map(|text| Self::parse(&text)).unwrap_or_default()
     }
 
@@ -265,7 +265,7 @@ fn change(f: impl FnOnce(&mut Links) -> Result<(), LinkError>) -> Result<(), Lin
     let number = Interface::namespace().map_err(LinkError::os("tell network namespaces apart"))?;
     let keep = || LinkError::os("keep the names of links");
     let dir = runtime_dir().map_err(keep())?;
-    rxe_net::may_block("writing a file");
+    rxe_sys::may_block("writing a file");
     let lock = File::create(dir.join("links.lock")).map_err(keep())?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|e| keep()(e.into()))?;
     let path = dir.join(file_name(number));
@@ -298,7 +298,7 @@ fn file_name(namespace: u64) -> String {
 /// with more rights than its user, no variable counts.
 fn runtime_paths(given: Option<OsString>) -> Vec<PathBuf> {
     let own = format!("rxe-{}", geteuid().as_raw());
-    if rxe_net::has_gained_rights() {
+    if rxe_sys::has_gained_rights() {
         return vec![Path::new("/tmp").join(&own), Path::new("/dev/shm").join(&own)];
     }
     match given.map(PathBuf::from).filter(|dir| dir.is_dir() && is_own(dir)) {

@@ -13,9 +13,10 @@ use rxe_core::mem::Memory;
 use rxe_core::types::{Gid, Mtu};
 use rxe_core::wire::icrc;
 use rxe_net::{
-    Backend, BackendKind, Capabilities, EventFd, Fault, FaultReport, InterfaceMonitor, L2Backend,
-    L2Config, L2Failure, NetError, Pcap, PcapHandle, PcapOptions, PortGroups,
+    Backend, BackendKind, Capabilities, Fault, FaultReport, InterfaceMonitor, L2Backend, L2Config,
+    L2Failure, NetError, Pcap, PcapHandle, PcapOptions, PortGroups,
 };
+use rxe_sys::EventFd;
 
 use super::open::DeviceInner;
 use super::port_monitor::{PortData, PortMonitor};
@@ -253,7 +254,7 @@ impl OpenOptions {
     /// [`crate::Error::Device`] where there is none of this name, [`crate::Error::Net`] where the
     /// backend cannot be opened (port 4791 in use, missing privileges, …).
     pub fn open(self) -> Result<Device> {
-        rxe_net::on_own_stack(|| self.open_here())
+        rxe_sys::on_own_stack(|| self.open_here())
     }
 
     fn open_here(mut self) -> Result<Device> {

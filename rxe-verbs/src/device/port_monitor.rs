@@ -317,7 +317,7 @@ impl PortMonitor {
                 signals.notify();
             }
         };
-        if rxe_net::spawn_thread("rxe-enter", enter).is_ok() {
+        if rxe_sys::spawn_thread("rxe-enter", enter).is_ok() {
             return true;
         }
         // There is no thread to be had: this one waits. It does not hold the shard's lock, so programs
@@ -374,7 +374,7 @@ impl PortMonitor {
         self.backoff = MAX_BACKOFF.min(2 * self.backoff);
         let run = move || AddressSignals::retry_at(&signals, at);
         // Without a thread it is tried when something else changes.
-        self.retry_set = rxe_net::spawn_thread("rxe-retry", run).is_ok();
+        self.retry_set = rxe_sys::spawn_thread("rxe-retry", run).is_ok();
     }
 }
 

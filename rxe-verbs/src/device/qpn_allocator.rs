@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rxe_core::types::Qpn;
-use rxe_net::{PortGroups, fork_generation};
+use rxe_net::PortGroups;
+use rxe_sys::fork_generation;
 
 use crate::error::Result;
 use crate::progress::Shard;

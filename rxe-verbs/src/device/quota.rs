@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rxe_core::VerbsError;
 use rxe_core::engine::Limits;
 use rxe_core::types::Gid;
-use rxe_net::fork_generation;
+use rxe_sys::fork_generation;
 
 use super::DeviceAttr;
 use crate::error::Result;

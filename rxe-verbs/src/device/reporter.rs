@@ -12,7 +12,8 @@ use rxe_core::engine::{Counters, QpInfo};
 use rxe_core::mem::Memory;
 use rxe_core::qp::{QpState, QpType};
 use rxe_net::report::{MAX_REPORT, Question, Reporter};
-use rxe_net::{CaptureStream, PortGroups, fork_generation};
+use rxe_net::{CaptureStream, PortGroups};
+use rxe_sys::fork_generation;
 
 use super::Resources;
 use super::port_monitor::PortData;

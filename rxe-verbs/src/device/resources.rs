@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rxe_core::queue::{CompletionQueue, SharedReceiveQueue};
-use rxe_net::fork_generation;
+use rxe_sys::fork_generation;
 
 use crate::usage::UseCounters;
 

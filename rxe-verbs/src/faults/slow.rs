@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rxe_core::queue::{Completion, CompletionQueue, Notify};
 use rxe_core::types::{Qpn, Time};
-use rxe_net::spawn_thread;
+use rxe_sys::spawn_thread;
 
 use super::verbs::VerbsTally;
 use crate::error::{Error, Result};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rxe_core::queue::{Payload, SendOp, SendRequest, SgeList, Status};
-use rxe_net::spawn_thread;
+use rxe_sys::spawn_thread;
 
 use super::FaultPlan;
 use crate::error::{Error, Result};

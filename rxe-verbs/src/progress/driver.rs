@@ -50,7 +50,7 @@ impl Driver {
                 });
             }
         };
-        let thread = rxe_net::spawn_and_await("rxe-driver", run)
+        let thread = rxe_sys::spawn_and_await("rxe-driver", run)
             .map_err(|e| Error::io("start a thread", e))?;
         Ok(Self { shard, thread: Some(thread) })
     }
@@ -69,7 +69,7 @@ impl Drop for Driver {
         // A program may have closed our descriptors. The thread then sleeps for some seconds more, and
         // is left alone: it keeps the shard, so what it sleeps on is not closed under it.
         if self.shard.watch.can_wake() {
-            rxe_net::may_block("ending a thread");
+            rxe_sys::may_block("ending a thread");
             // Its panics have been caught.
             let _ = thread.join();
         }

@@ -17,7 +17,8 @@ use rxe_core::types::{AckTimeout, Gid, Key, Mtu, Psn, Qpn, Time};
 use rxe_core::wire::{
     Aeth, Bth, Ext, Frame, NetHeader, Opcode, Packet, Position, Reth, TxBatch, TxLimits, emit,
 };
-use rxe_net::{Backend, Capabilities, EventFd, NetError, Rng, SendStatus, SharedFd, SrcPort};
+use rxe_net::{Backend, Capabilities, NetError, Rng, SendStatus, SrcPort};
+use rxe_sys::{EventFd, SharedFd};
 
 use super::policy::{
     AckPolicy, Answers, BATCHES_IN_TIME, MAX_ANSWER_WAIT, MAX_POST_WAIT, MAX_STREAM_WAIT, Post,

@@ -34,7 +34,8 @@ use parking_lot::Mutex;
 use rxe_core::engine::{Counters, Engine};
 use rxe_core::queue::Doorbells;
 use rxe_core::types::Qpn;
-use rxe_net::{Backend, Membership, NetError, Tap, fork_generation};
+use rxe_net::{Backend, Membership, NetError, Tap};
+use rxe_sys::fork_generation;
 
 use self::locked::Locked;
 use super::policy::{AckPolicy, Interest, Plan, Post, TICK, TurnLimit};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rxe_core::types::Time;
-use rxe_net::EventFd;
+use rxe_sys::EventFd;
 
 use super::Shard;
 use super::policy::Interest;
@@ -66,8 +66,8 @@ impl Shard {
                 }
             }
             let leads = waiting.leads;
-            self.fail_on(self.watch.ensure().and_then(|()| fd.ensure()))?;
-            rxe_net::may_block("waiting for a completion");
+            self.fail_on(self.watch.ensure().and_then(|()| Ok(fd.ensure()?)))?;
+            rxe_sys::may_block("waiting for a completion");
             let left = until(deadline);
             let watched = if leads { &mut fds[..] } else { &mut fds[..1] };
             match poll(watched, left.as_ref()) {
@@ -158,7 +158,7 @@ impl Waker {
             if !made.as_ref().is_err_and(|e| e.errno() == libc::EMFILE) {
                 break;
             }
-            rxe_net::may_block("waiting for a descriptor");
+            rxe_sys::may_block("waiting for a descriptor");
             thread::sleep(PAUSE);
             made = EventFd::new().map_err(Error::from);
         }

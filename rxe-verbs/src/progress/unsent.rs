@@ -80,7 +80,7 @@ impl Unsent {
     /// A record for a shard of this process.
     pub(super) fn claim() -> Claim {
         static REGISTERED: OnceLock<()> = OnceLock::new();
-        REGISTERED.get_or_init(|| rxe_net::at_exit(flush_at_exit));
+        REGISTERED.get_or_init(|| rxe_sys::at_exit(flush_at_exit));
         let process = std::process::id();
         let mut last = &FIRST;
         loop {

@@ -11,7 +11,8 @@ use std::time::Duration;
 use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::types::Time;
-use rxe_net::{Backend, Epoll, NetError, SharedFd, TimerFd};
+use rxe_net::{Backend, NetError};
+use rxe_sys::{Epoll, SharedFd, TimerFd};
 
 use super::policy::Interest;
 use crate::error::Result;
@@ -127,7 +128,7 @@ impl Watch {
 
     /// Whether they are the backend's still.
     pub(super) fn ensure(&self) -> Result<(), NetError> {
-        self.sockets.iter().try_for_each(SharedFd::ensure)
+        Ok(self.sockets.iter().try_for_each(SharedFd::ensure)?)
     }
 
     /// Whether a socket has something to receive.
@@ -180,7 +181,7 @@ impl Alarm {
 impl Timer {
     fn set(&self, at: Time) {
         match self {
-            Self::Descriptor(timer) => timer.set(at),
+            Self::Descriptor(timer) => timer.set(Duration::from_nanos(at.as_nanos())),
             Self::Simulated(host) => host.wake_at(at),
         }
     }

@@ -49,6 +49,17 @@ pub const LAYERS: &[Layers] = &[
         ],
     },
     Layers {
+        name: "rxe-sys",
+        within: "",
+        floors: &[
+            &["epoll", "timer_fd"],
+            &["netdev", "netlink", "per_process", "shared_fd", "station", "unix"],
+            &["event_fd", "fork_guarded", "mmsg", "sockopt", "token_fd"],
+            &["addr", "bpf", "checked_fd", "cmsg", "exit", "secure", "thread"],
+            &["blocking", "error", "fork"],
+        ],
+    },
+    Layers {
         name: "rxe-net",
         within: "",
         floors: &[
@@ -61,9 +72,8 @@ pub const LAYERS: &[Layers] = &[
             &["sharing"],
             &["lease", "membership", "questions"],
             &["interface", "udp_socket"],
-            &["loss", "netlink", "port_owner"],
-            &["sys"],
-            &["blocking", "counters", "error", "interval", "rng"],
+            &["loss", "port_owner"],
+            &["counters", "error", "interval", "rng"],
         ],
     },
     Layers {
@@ -76,17 +86,6 @@ pub const LAYERS: &[Layers] = &[
             &["control", "opened", "services", "sweep"],
             &["deadline", "directory", "mad", "report", "tx_queue"],
             &["blocks", "lock", "patience", "stream"],
-        ],
-    },
-    Layers {
-        name: "rxe-net",
-        within: "sys",
-        floors: &[
-            &["epoll", "timer_fd"],
-            &["netdev", "per_process", "shared_fd", "station", "unix"],
-            &["event_fd", "fork_guarded", "mmsg", "sockopt", "token_fd"],
-            &["addr", "bpf", "checked_fd", "cmsg", "exit", "secure", "thread"],
-            &["fork"],
         ],
     },
     Layers {

@@ -126,7 +126,7 @@ fn not_opened(device: &str, error: &Error) -> Finding {
 pub(super) fn refused_by(check: &'static str, device: &str, error: &NetError) -> Finding {
     let system = match error {
         NetError::TooManyFiles => Some(Errno::MFILE),
-        NetError::Os { source, .. } => Errno::from_io_error(source),
+        NetError::System(rxe_sys::Error::Os { source, .. }) => Errno::from_io_error(source),
         _ => None,
     };
     match system {

@@ -13,8 +13,9 @@ use rxe_core::types::Qpn;
 use rxe_core::wire::{NetHeader, TxBatch, UDP_PORT};
 use rxe_net::{
     Backend, BackendKind, Interface, NetError, Pcap, PcapHandle, PcapOptions, PcapStatus, Rng,
-    SendStatus, SharedFd, open,
+    SendStatus, open,
 };
+use rxe_sys::SharedFd;
 
 use super::{Error, Peer};
 use crate::common::{check_loopback, select};

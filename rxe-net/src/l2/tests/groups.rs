@@ -135,7 +135,7 @@ fn a_group_of_another_family_is_refused_without_the_lock() {
         // give it up may block.
         let membership = v6.joiner().join(ip(GROUPS[1])).unwrap();
         v6.endpoint.set_addresses(Vec::new());
-        let _mark = crate::NonBlocking::enter();
+        let _mark = rxe_sys::NonBlocking::enter();
         assert!(v6.add_membership(membership).unwrap().is_none());
         let left = v6.remove_membership(ip(GROUPS[1]));
         drop(_mark);

@@ -7,15 +7,15 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use smoltcp::wire::IpAddress;
 
 use super::*;
+use crate::interface::net_device;
 use crate::l2::interface::InterfaceLink;
 use crate::packet::socket::{PacketSocket, PacketSocketConfig};
-use crate::sys::addr::RawAddr;
-use crate::sys::cmsg::Control;
-use crate::sys::mmsg::{Outgoing, sendmmsg};
-use crate::sys::netdev::NetDev;
 use crate::testing::link::{FAR, NEAR, add_addresses, ips, shell, with_peer};
 use crate::testing::{in_namespace, receive_packets, skipped};
 use crate::{UdpBackend, UdpConfig};
+use rxe_sys::addr::RawAddr;
+use rxe_sys::cmsg::Control;
+use rxe_sys::mmsg::{Outgoing, sendmmsg};
 
 const OWN: [&str; 2] = ["10.9.0.11", "2001:db8::11"];
 const OTHER: [&str; 2] = ["10.9.0.12", "2001:db8::12"];
@@ -286,7 +286,7 @@ fn segments_that_are_no_udp_count_for_the_budget() {
     in_namespace(PAIR, || {
         let mut near =
             InterfaceLink::open("near0", &parse(&format!("if:near0 mac {NEAR_MAC}"))).unwrap();
-        let interface = NetDev::lookup("far0").unwrap().index;
+        let interface = net_device("far0").unwrap().index;
         let nothing = [libc::sock_filter { code: 6, jt: 0, jf: 0, k: 0 }];
         let far = PacketSocket::open(&PacketSocketConfig {
             interface,

@@ -5,8 +5,8 @@ use std::path::Path;
 use rxe_core::wire::Frame;
 
 use super::*;
-use crate::NonBlocking;
 use crate::lease::untrusted::Device;
+use rxe_sys::NonBlocking;
 
 /// Two devices that meet in a directory with this file system below.
 fn two(directory: &Path) -> [Device; 2] {

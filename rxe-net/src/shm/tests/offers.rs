@@ -8,8 +8,8 @@ use super::super::offers::{LISTEN_AGAIN_AFTER, MAX_CALLERS, MAX_INCOMING};
 use super::super::wake::WakeUp;
 use super::{OFFER, memory, offer_with, open, over_the_wire, readable, receive, send};
 use crate::UdpBackend;
-use crate::sys::unix::UnixSocket;
 use crate::testing::in_namespace;
+use rxe_sys::unix::UnixSocket;
 
 #[test]
 fn callers_that_talk_nonsense_do_no_harm() {

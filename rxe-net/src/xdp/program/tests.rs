@@ -5,9 +5,9 @@ use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
 use rxe_core::wire::{Ethernet, Mac, NetHeader, VlanTag};
 
 use super::*;
-use crate::sys::bpf;
 use crate::testing::skipped_without_bpf;
 use crate::xdp::load::tests::for_verdicts;
+use rxe_sys::bpf;
 
 const MAC: [u8; 6] = [2, 0, 0, 0x11, 0x22, 0x33];
 const OURS: [&str; 3] = ["10.0.0.1", "2001:db8::1", "fe80::1"];

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use rxe_core::wire::{NetHeader, TxBatch};
 
 use super::{datagrams, open, open_packet};
-use crate::sys::sockopt::kernel_version;
 use crate::testing::link::{
     COUNT, FAR, FIRST, NEAR, StepReceiver, StepSender, add_addresses, batch, batch_to, check,
     in_step, ip, ips, with_peer, with_peer_over,
@@ -15,6 +14,7 @@ use crate::testing::{in_bpf_namespace, receive_packets, send_all, skipped};
 use crate::{
     Backend, NetError, PacketBackend, XdpBackend, XdpConfig, XdpInterface, XdpMode, XdpRefusal,
 };
+use rxe_sys::sockopt::kernel_version;
 
 #[test]
 fn all_queues_of_an_interface_receive() {

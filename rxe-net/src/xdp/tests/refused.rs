@@ -4,13 +4,13 @@ use std::os::fd::AsRawFd;
 
 use super::left::shown;
 use super::{open, open_generic};
-use crate::netlink;
-use crate::sys::bpf::{self, Instruction};
-use crate::sys::netdev::NetDev;
+use crate::interface::net_device;
 use crate::testing::link::{add_addresses, ips, shell};
 use crate::testing::{in_bpf_namespace, in_namespaces};
 use crate::xdp::socket::Options;
 use crate::{Backend, NetError, XdpBackend, XdpConfig, XdpMode, XdpRefusal};
+use rxe_sys::bpf::{self, Instruction};
+use rxe_sys::netlink;
 
 fn refused(netdev: &str, address: &str) -> XdpRefusal {
     refused_in(XdpMode::Any, netdev, address)
@@ -61,7 +61,7 @@ fn attach_for_good(netdev: &str, place: &str) {
     ];
     // `struct ifinfomsg`
     let mut request = vec![0; 16];
-    request[4..8].copy_from_slice(&NetDev::lookup(netdev).unwrap().index.to_ne_bytes());
+    request[4..8].copy_from_slice(&net_device(netdev).unwrap().index.to_ne_bytes());
     request.extend(attribute(IFLA_XDP | 1 << 15, &xdp.concat()));
     netlink::set(RTM_SETLINK, &request).unwrap();
 }
@@ -91,7 +91,7 @@ fn a_foreign_program_stays_and_how_to_take_it_off_is_said() {
 fn a_queue_that_other_sockets_have_is_refused() {
     in_bpf_namespace("ip link add near0 type veth peer name far0", || {
         add_addresses("near0", &["10.9.0.1"]);
-        let interface = NetDev::lookup("near0").unwrap().index;
+        let interface = net_device("near0").unwrap().index;
         let (queue, rx, lots) = (0, 64, vec![64]);
         let options = Options { interface, queue, rx, lots, copy: Some(true), frags: false };
         let other = options.open_first(true).unwrap();

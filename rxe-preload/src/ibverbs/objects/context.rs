@@ -27,7 +27,7 @@ use crate::ibverbs::abi::{
 };
 use crate::ibverbs::device::DeviceEntry;
 use crate::liveness::LivenessGuard;
-use rxe_net::{EventFd, PerProcess, TokenFd, fork_generation};
+use rxe_sys::{EventFd, PerProcess, TokenFd, fork_generation};
 
 /// Device and inode.
 pub(crate) type FileId = (u64, u64);

@@ -50,7 +50,7 @@ impl Unacknowledged {
 
     /// Waits until so many were acknowledged, or all that were delivered.
     pub(crate) fn wait_for(&self, verb: &'static str, wanted: u64) {
-        rxe_net::may_block("waiting for acknowledgements");
+        rxe_sys::may_block("waiting for acknowledgements");
         let mut events = self.events.lock();
         loop {
             let left = events.delivered.min(wanted).saturating_sub(events.acknowledged);

@@ -6,7 +6,7 @@ use std::sync::Once;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rxe_net::PerProcess;
+use rxe_sys::PerProcess;
 use rxe_verbs::cm::CmId;
 
 use super::super::abi::rdma_cm_id;

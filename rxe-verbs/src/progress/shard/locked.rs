@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::thread;
 
 use parking_lot::MutexGuard;
-use rxe_net::NonBlocking;
+use rxe_sys::NonBlocking;
 
 use super::{Core, Shard};
 

@@ -15,7 +15,8 @@ use rxe_core::queue::{
 };
 use rxe_core::types::{Gid, Mtu, Psn, Qpn, Time};
 use rxe_core::wire::{Bth, Ext, Frame, NetHeader, Opcode, Reth, TxBatch, TxLimits, emit};
-use rxe_net::{Capabilities, SendStatus, SharedFd, SrcPort};
+use rxe_net::{Capabilities, SendStatus, SrcPort};
+use rxe_sys::SharedFd;
 
 use super::super::policy::{Answers, Asked};
 use super::super::testing::ready_to_send;
@@ -80,7 +81,7 @@ fn shard_in(
         recv_buffer: 0,
         qpn_block: None,
     };
-    let asyncs = Arc::new(AsyncEvents::new(Arc::new(rxe_net::EventFd::new().unwrap())));
+    let asyncs = Arc::new(AsyncEvents::new(Arc::new(rxe_sys::EventFd::new().unwrap())));
     let config = Config { gids: vec![OWN.into()], ..Config::default() };
     Shard::new(ShardParts {
         device: "nowhere".into(),

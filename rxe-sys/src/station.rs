@@ -6,21 +6,21 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::sockopt;
+use crate::sockopt;
 
 /// A packet socket to which nothing arrives before it is bound.
-pub(crate) fn unbound(kind: SocketType) -> io::Result<OwnedFd> {
+pub fn unbound(kind: SocketType) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::socket_with(AddressFamily::PACKET, kind, flags, None)?)
 }
 
 /// Has the interface receive this group too.
-pub(crate) fn add_group(socket: BorrowedFd<'_>, interface: u32, group: [u8; 6]) -> io::Result<()> {
+pub fn add_group(socket: BorrowedFd<'_>, interface: u32, group: [u8; 6]) -> io::Result<()> {
     add(socket, interface, PACKET_MR_MULTICAST, group)
 }
 
 /// Has the interface receive the frames to this station too; all frames, if it has no list of addresses.
-pub(crate) fn add_station(socket: BorrowedFd<'_>, interface: u32, mac: [u8; 6]) -> io::Result<()> {
+pub fn add_station(socket: BorrowedFd<'_>, interface: u32, mac: [u8; 6]) -> io::Result<()> {
     add(socket, interface, PACKET_MR_UNICAST, mac)
         .or_else(|_| add(socket, interface, PACKET_MR_PROMISC, [0; 6]))
 }

@@ -7,7 +7,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::fork::fork_generation;
+use crate::fork_generation;
 
 /// A value for each process, made when it is first used.
 #[derive(Debug)]

@@ -10,15 +10,15 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::addr::RawAddr;
-use super::cmsg::Control;
+use crate::addr::RawAddr;
+use crate::cmsg::Control;
 
 /// The most datagrams in one call, in either direction.
-pub(crate) const BATCH: usize = 32;
+pub const BATCH: usize = 32;
 
 /// Memory to receive into: a number of buffers of one size, each with an address and control
 /// messages.
-pub(crate) struct RecvArena {
+pub struct RecvArena {
     bytes: Box<[u8]>,
     size: usize,
     slots: Box<[Slot]>,
@@ -27,7 +27,7 @@ pub(crate) struct RecvArena {
 /// How many datagrams to ask a socket for. Each socket has its own: one that is empty tells nothing of
 /// the others that are received into the same memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RecvPace {
+pub struct RecvPace {
     /// How many to ask for next.
     want: usize,
     /// The last call returned as many as it asked for.
@@ -52,17 +52,20 @@ struct Slot {
 
 /// One datagram that has arrived.
 #[derive(Clone, Copy)]
-pub(crate) struct Received<'a> {
-    pub(crate) payload: &'a [u8],
-    pub(crate) addr: RawAddr,
-    pub(crate) control: &'a [u8],
+pub struct Received<'a> {
+    /// Its bytes.
+    pub payload: &'a [u8],
+    /// Where it comes from.
+    pub addr: RawAddr,
+    /// Its control messages.
+    pub control: &'a [u8],
     /// The buffer was too small; the rest is lost.
-    pub(crate) truncated: bool,
+    pub truncated: bool,
 }
 
 impl RecvArena {
     /// `count` buffers (at most [`BATCH`]) of `size` bytes.
-    pub(crate) fn new(count: usize, size: usize) -> Self {
+    pub fn new(count: usize, size: usize) -> Self {
         let count = count.clamp(1, BATCH);
         let empty = Slot {
             addr: RawAddr::EMPTY,
@@ -79,11 +82,7 @@ impl RecvArena {
     ///
     /// A call first asks for one datagram, so that a single one is handed over at once, without a
     /// search for a second. It asks for more only if call after call returns all it asks for.
-    pub(crate) fn recv(
-        &mut self,
-        fd: BorrowedFd<'_>,
-        pace: &mut RecvPace,
-    ) -> io::Result<(usize, bool)> {
+    pub fn recv(&mut self, fd: BorrowedFd<'_>, pace: &mut RecvPace) -> io::Result<(usize, bool)> {
         let want = pace.want;
         let got = match want {
             1 => self.recv_up_to::<1>(fd, 1),
@@ -157,7 +156,7 @@ impl RecvArena {
     }
 
     /// Datagram `index` of the last call.
-    pub(crate) fn get(&self, index: usize) -> Received<'_> {
+    pub fn get(&self, index: usize) -> Received<'_> {
         let slot = &self.slots[index];
         // SAFETY: the array is initialised memory of this size, and bytes have no alignment.
         let control = unsafe {
@@ -175,7 +174,7 @@ impl RecvArena {
 /// Takes a report from a socket's error queue (`IP_RECVERR`) without blocking: how many bytes of the
 /// datagram that it is about were written to `buf`, where that was sent, and the report as a control
 /// message. `None` if there is none.
-pub(crate) fn recv_error(
+pub fn recv_error(
     fd: BorrowedFd<'_>,
     buf: &mut [u8],
 ) -> io::Result<Option<(usize, RawAddr, Control)>> {
@@ -207,15 +206,18 @@ pub(crate) fn recv_error(
 
 /// A datagram to send: its parts, one after the other.
 #[derive(Clone, Copy)]
-pub(crate) struct Outgoing<'a> {
-    pub(crate) addr: RawAddr,
-    pub(crate) control: Control,
-    pub(crate) parts: [&'a [u8]; 3],
+pub struct Outgoing<'a> {
+    /// Where it goes.
+    pub addr: RawAddr,
+    /// Its control messages.
+    pub control: Control,
+    /// Its bytes.
+    pub parts: [&'a [u8]; 3],
 }
 
 /// Sends up to [`BATCH`] of `messages` from the front, without blocking. Returns how many were sent;
 /// an error is about the first.
-pub(crate) fn sendmmsg(fd: BorrowedFd<'_>, messages: &[Outgoing<'_>]) -> io::Result<usize> {
+pub fn sendmmsg(fd: BorrowedFd<'_>, messages: &[Outgoing<'_>]) -> io::Result<usize> {
     // Latency matters when there is one message: do not fill tables for many.
     match messages {
         [] => Ok(0),

@@ -7,10 +7,9 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
-use rxe_core::types::Time;
 
-use super::shared_fd::SharedFd;
-use crate::NetError;
+use crate::Error;
+use crate::SharedFd;
 
 /// A timer descriptor. Any thread may set it without waking the one that sleeps on it.
 ///
@@ -27,16 +26,16 @@ impl TimerFd {
     ///
     /// # Errors
     /// The process or the system has no descriptor left.
-    pub fn new() -> Result<Self, NetError> {
+    pub fn new() -> Result<Self, Error> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         timerfd_create(TimerfdClockId::Monotonic, flags)
             .map(|fd| Self(SharedFd::new(fd)))
-            .map_err(|e| NetError::os("make a timer descriptor", e))
+            .map_err(|e| Error::os("make a timer descriptor", e))
     }
 
-    /// Readable from this moment of CLOCK_MONOTONIC on.
-    pub fn set(&self, at: Time) {
-        self.arm(Duration::from_nanos(at.as_nanos()), TimerfdTimerFlags::ABSTIME);
+    /// Readable from this moment on, since the beginning of CLOCK_MONOTONIC.
+    pub fn set(&self, at: Duration) {
+        self.arm(at, TimerfdTimerFlags::ABSTIME);
     }
 
     /// Readable after this time, at once if it is zero; until it is set again never if `None`.
@@ -61,7 +60,7 @@ impl TimerFd {
     }
 
     /// The descriptor, for a backend that has it.
-    pub(crate) fn shared(&self) -> &SharedFd {
+    pub fn shared(&self) -> &SharedFd {
         &self.0
     }
 
@@ -98,7 +97,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
-    use crate::sys::checked_fd::tests::{assert_untouched, replace_by_file};
+    use crate::checked_fd::tests::{assert_untouched, replace_by_file};
 
     fn poll_for(timer: &TimerFd, limit: Option<&Timespec>) -> bool {
         poll(&mut [PollFd::new(timer, PollFlags::IN)], limit).unwrap() == 1
@@ -109,7 +108,7 @@ mod tests {
         let timer = TimerFd::new().unwrap();
         timer.set_after(Some(Duration::from_secs(3600)));
         assert!(!poll_for(&timer, Some(&NEVER)));
-        timer.set(Time::ZERO);
+        timer.set(Duration::ZERO);
         assert!(poll_for(&timer, None));
         timer.clear();
         assert!(!poll_for(&timer, Some(&NEVER)));

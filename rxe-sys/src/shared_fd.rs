@@ -3,9 +3,9 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 
-use super::checked_fd::CheckedFd;
-use super::fork_guarded::ForkGuarded;
-use crate::NetError;
+use crate::CheckedFd;
+use crate::Error;
+use crate::ForkGuarded;
 use parking_lot::Mutex;
 
 /// A descriptor, closed when the last clone is dropped. It has a high number, and is neither used
@@ -27,13 +27,13 @@ impl SharedFd {
     }
 
     /// One that forked children do not keep.
-    pub(crate) fn guarded(fd: OwnedFd) -> Self {
+    pub fn guarded(fd: OwnedFd) -> Self {
         Self(Arc::new(Kind::Guarded(ForkGuarded::new(fd))))
     }
 
     /// One that forked children do not keep, and that this process has once: if it has the same socket
     /// already, that one.
-    pub(crate) fn once(fd: OwnedFd) -> Self {
+    pub fn once(fd: OwnedFd) -> Self {
         /// By inode. Whoever finds it locked does without: a forked child may find it so for ever.
         static KNOWN: Mutex<Vec<(u64, Weak<Kind>)>> = Mutex::new(Vec::new());
         let inode = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_ino);
@@ -68,8 +68,8 @@ impl SharedFd {
     /// Whether its number still is its own. For the data path: it notices within some milliseconds.
     ///
     /// # Errors
-    /// [`NetError::DescriptorsClosed`].
-    pub fn ensure(&self) -> Result<(), NetError> {
+    /// [`Error::DescriptorsClosed`].
+    pub fn ensure(&self) -> Result<(), Error> {
         match &*self.0 {
             Kind::Checked(fd) => fd.ensure(),
             Kind::Guarded(fd) => fd.ensure(),
@@ -77,7 +77,7 @@ impl SharedFd {
     }
 
     /// The descriptor, if it still is one of ours ([`SharedFd::ensure`]).
-    pub(crate) fn intact(&self) -> Result<BorrowedFd<'_>, NetError> {
+    pub fn intact(&self) -> Result<BorrowedFd<'_>, Error> {
         self.ensure()?;
         Ok(self.as_fd())
     }
@@ -115,10 +115,10 @@ mod tests {
         drop(one);
         two.ensure().unwrap();
         // The program closes it, and so it is not given to the next.
-        let file = super::super::checked_fd::tests::replace_by_file(&two);
+        let file = crate::checked_fd::tests::replace_by_file(&two);
         let three = SharedFd::once(again());
         assert_ne!(three.as_raw_fd(), number);
         drop((two, three));
-        super::super::checked_fd::tests::assert_untouched(file, number);
+        crate::checked_fd::tests::assert_untouched(file, number);
     }
 }

@@ -11,11 +11,11 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recvfrom, send, socket_with};
 
-use crate::blocking::may_block;
-use crate::sys::checked_fd::CheckedFd;
+use crate::CheckedFd;
+use crate::may_block;
 
 /// Reads a whole table: `kind` is an `RTM_GET…`, `header` its fixed part.
-pub(crate) fn dump(kind: u16, header: &[u8]) -> io::Result<Reply> {
+pub fn dump(kind: u16, header: &[u8]) -> io::Result<Reply> {
     for _ in 0..MAX_ATTEMPTS {
         // If a table changes while it is read, the reply may repeat an entry or lack one.
         if let Some(reply) = exchange(kind, NLM_F_REQUEST | NLM_F_DUMP, header)? {
@@ -26,13 +26,12 @@ pub(crate) fn dump(kind: u16, header: &[u8]) -> io::Result<Reply> {
 }
 
 /// Looks up one entry: `kind` is an `RTM_GET…`, `request` its fixed part and attributes.
-pub(crate) fn get(kind: u16, request: &[u8]) -> io::Result<Reply> {
+pub fn get(kind: u16, request: &[u8]) -> io::Result<Reply> {
     exchange(kind, NLM_F_REQUEST, request)?.ok_or_else(|| io::ErrorKind::ResourceBusy.into())
 }
 
 /// Changes an entry: `kind` is an `RTM_SET…` or `RTM_NEW…`, `request` its fixed part and attributes.
-#[cfg(test)]
-pub(crate) fn set(kind: u16, request: &[u8]) -> io::Result<()> {
+pub fn set(kind: u16, request: &[u8]) -> io::Result<()> {
     const NLM_F_ACK: u16 = 0x4;
     match exchange(kind, NLM_F_REQUEST | NLM_F_ACK, request) {
         Err(e) if e.raw_os_error() != Some(0) => Err(e),
@@ -41,15 +40,14 @@ pub(crate) fn set(kind: u16, request: &[u8]) -> io::Result<()> {
 }
 
 /// What the kernel answered to one request.
-pub(crate) struct Reply {
+pub struct Reply {
     /// Messages one after the other, each with its header.
     bytes: Vec<u8>,
 }
 
 impl Reply {
     /// A reply made of these messages, for tests.
-    #[cfg(test)]
-    pub(crate) fn from_messages(messages: &[(u16, Vec<u8>)]) -> Self {
+    pub fn from_messages(messages: &[(u16, Vec<u8>)]) -> Self {
         let mut bytes = Vec::new();
         for (kind, body) in messages {
             push_message(&mut bytes, *kind, NLM_F_MULTI, body);
@@ -58,28 +56,28 @@ impl Reply {
     }
 
     /// The messages in the kernel's order.
-    pub(crate) fn messages(&self) -> impl Iterator<Item = Message<'_>> {
+    pub fn messages(&self) -> impl Iterator<Item = Message<'_>> {
         messages(&self.bytes)
     }
 }
 
 /// One message of a reply.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Message<'a> {
+pub struct Message<'a> {
     /// `RTM_NEWLINK` and the like.
-    pub(crate) kind: u16,
+    pub kind: u16,
     flags: u16,
     /// The fixed part and the attributes.
-    pub(crate) body: &'a [u8],
+    pub body: &'a [u8],
 }
 
 /// The messages in what a socket has received.
-pub(crate) fn messages(bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+pub fn messages(bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     Messages(bytes)
 }
 
 /// The attributes in `bytes`, which begins after a message's fixed part: type and value.
-pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let len = usize::from(u16_at(rest, 0)?);
@@ -92,12 +90,12 @@ pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 /// The native-endian number at `at`, if it is inside.
-pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
 /// The native-endian number at `at`, if it is inside.
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 

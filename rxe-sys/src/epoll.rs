@@ -6,9 +6,9 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::shared_fd::SharedFd;
-use crate::NetError;
-use crate::blocking::may_block;
+use crate::Error;
+use crate::SharedFd;
+use crate::may_block;
 
 /// Readable while something that it watches is ready. Nothing is asked of what the program may have
 /// opened under its number.
@@ -21,30 +21,30 @@ impl Epoll {
     ///
     /// # Errors
     /// The process or the system has no descriptor left.
-    pub fn new() -> Result<Self, NetError> {
+    pub fn new() -> Result<Self, Error> {
         let made = epoll::create(CreateFlags::CLOEXEC);
         made.map(|fd| Self(SharedFd::guarded(fd)))
-            .map_err(|e| NetError::os("make an epoll descriptor", e))
+            .map_err(|e| Error::os("make an epoll descriptor", e))
     }
 
     /// Watches one more.
     ///
     /// # Errors
     /// It is watched already, or the system has no memory left, or this was closed.
-    pub fn add(&self, fd: impl AsFd, data: u64, flags: EventFlags) -> Result<(), NetError> {
+    pub fn add(&self, fd: impl AsFd, data: u64, flags: EventFlags) -> Result<(), Error> {
         self.0.ensure()?;
         epoll::add(&self.0, fd, EventData::new_u64(data), flags)
-            .map_err(|e| NetError::os("watch a descriptor", e))
+            .map_err(|e| Error::os("watch a descriptor", e))
     }
 
     /// Watches one for something else.
     ///
     /// # Errors
     /// It is not watched, or this was closed.
-    pub fn modify(&self, fd: impl AsFd, data: u64, flags: EventFlags) -> Result<(), NetError> {
+    pub fn modify(&self, fd: impl AsFd, data: u64, flags: EventFlags) -> Result<(), Error> {
         self.0.ensure()?;
         epoll::modify(&self.0, fd, EventData::new_u64(data), flags)
-            .map_err(|e| NetError::os("watch a descriptor", e))
+            .map_err(|e| Error::os("watch a descriptor", e))
     }
 
     /// Watches one that is watched for input also for room to write, or for input alone. `watches_room` is
@@ -52,12 +52,12 @@ impl Epoll {
     ///
     /// # Errors
     /// As for [`modify`](Self::modify).
-    pub(crate) fn watch_room(
+    pub fn watch_room(
         &self,
         fd: impl AsFd,
         on: bool,
         watches_room: &mut bool,
-    ) -> Result<(), NetError> {
+    ) -> Result<(), Error> {
         if on != *watches_room {
             let room = if on { EventFlags::OUT } else { EventFlags::empty() };
             self.modify(fd, 0, EventFlags::IN | room)?;
@@ -81,28 +81,24 @@ impl Epoll {
     ///
     /// # Errors
     /// It was closed.
-    pub fn wait(
-        &self,
-        events: &mut [Event],
-        timeout: Option<&Timespec>,
-    ) -> Result<usize, NetError> {
+    pub fn wait(&self, events: &mut [Event], timeout: Option<&Timespec>) -> Result<usize, Error> {
         if timeout.is_none_or(|t| *t != Timespec::default()) {
             may_block("sleeping in epoll");
         }
         self.0.ensure()?;
         match epoll::wait(&self.0, events, timeout) {
             Err(Errno::INTR) => Ok(0),
-            waited => waited.map_err(|e| NetError::os("sleep in epoll", e)),
+            waited => waited.map_err(|e| Error::os("sleep in epoll", e)),
         }
     }
 
     /// The descriptor, for a backend that has it.
-    pub(crate) fn shared(&self) -> &SharedFd {
+    pub fn shared(&self) -> &SharedFd {
         &self.0
     }
 
     /// Whether something is ready that was added with this data, or may be.
-    pub(crate) fn has(&self, data: u64) -> bool {
+    pub fn has(&self, data: u64) -> bool {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut events = [Self::NO_EVENT; 16];
         let ready = self.wait(&mut events, Some(&at_once)).unwrap_or(0);

@@ -26,30 +26,30 @@ use rustix::net::{
 };
 use smallvec::SmallVec;
 
-use super::fork_guarded::ForkGuarded;
-use super::sockopt::{self, Peer};
-use crate::blocking::may_block_at;
+use crate::ForkGuarded;
+use crate::may_block_at;
+use crate::sockopt::{self, Peer};
 
 /// Descriptors in a message at most. The kernel's limit is 253.
 pub const MAX_FDS: usize = 64;
 
 /// A socket; it does not block.
 #[derive(Debug)]
-pub(crate) struct UnixSocket {
+pub struct UnixSocket {
     fd: ForkGuarded,
 }
 
 /// A socket that others find under a path, which is removed when this is dropped. The same socket may
 /// have several paths; it is closed with the last of them.
 #[derive(Debug)]
-pub(crate) struct NamedSocket {
+pub struct NamedSocket {
     name: Name,
     socket: Arc<UnixSocket>,
 }
 
 /// The paths that a listener or an inbox has so far, to give it one more: a hard link.
 #[derive(Debug, Default)]
-pub(crate) struct SocketPaths(Mutex<Vec<Known>>);
+pub struct SocketPaths(Mutex<Vec<Known>>);
 
 /// A path of a socket, which both may be gone.
 #[derive(Debug)]
@@ -69,25 +69,28 @@ struct Name {
 }
 
 /// What has arrived.
-pub(crate) struct Received {
+pub struct Received {
     /// Bytes, at the front of the buffer given.
-    pub(crate) len: usize,
-    pub(crate) fds: Vec<OwnedFd>,
+    pub len: usize,
+    /// The descriptors that came with it.
+    pub fds: Vec<OwnedFd>,
     /// Descriptors came with it for which this process had no room.
-    pub(crate) lost_fds: bool,
+    pub lost_fds: bool,
 }
 
 /// Whether descriptors may come with what is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rights {
+pub enum Rights {
+    /// They are handed over.
     Accepted,
+    /// They are closed.
     Refused,
 }
 
 impl NamedSocket {
     /// An inbox for datagrams. The caller alone may bind this path: what a dead process has left
     /// there is removed.
-    pub(crate) fn inbox(path: &Path) -> io::Result<Self> {
+    pub fn inbox(path: &Path) -> io::Result<Self> {
         let socket = UnixSocket::open(SocketType::DGRAM)?;
         refuse_rights(socket.as_fd());
         remove(path)?;
@@ -96,7 +99,7 @@ impl NamedSocket {
 
     /// One that others can connect to; [`io::ErrorKind::AddrInUse`] if another process is there. Two
     /// callers must not try the same path at once: what a dead process has left is removed.
-    pub(crate) fn listen(path: &Path, rights: Rights) -> io::Result<Self> {
+    pub fn listen(path: &Path, rights: Rights) -> io::Result<Self> {
         let socket = UnixSocket::open(SocketType::SEQPACKET)?;
         if rights == Rights::Refused {
             refuse_rights(socket.as_fd());
@@ -108,18 +111,18 @@ impl NamedSocket {
     }
 
     /// Whether the two are paths of one socket.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.socket, &other.socket)
     }
 
     /// The socket, without the path.
-    pub(crate) fn socket(&self) -> &Arc<UnixSocket> {
+    pub fn socket(&self) -> &Arc<UnixSocket> {
         &self.socket
     }
 }
 
 /// Each of these sockets once, however many paths it has.
-pub(crate) fn distinct<'s>(
+pub fn distinct<'s>(
     all: impl IntoIterator<Item = &'s Arc<UnixSocket>>,
 ) -> SmallVec<[Arc<UnixSocket>; 2]> {
     let mut sockets: SmallVec<[Arc<UnixSocket>; 2]> = SmallVec::new();
@@ -134,13 +137,13 @@ pub(crate) fn distinct<'s>(
 impl SocketPaths {
     /// The listener under one more path, as [`NamedSocket::listen`]. It is another one if there is none
     /// yet, or if somebody has removed its paths.
-    pub(crate) fn listen(&self, path: &Path, rights: Rights) -> io::Result<NamedSocket> {
+    pub fn listen(&self, path: &Path, rights: Rights) -> io::Result<NamedSocket> {
         make_free(path)?;
         self.add(path, || NamedSocket::listen(path, rights))
     }
 
     /// The inbox under one more path, as [`NamedSocket::inbox`], or another one.
-    pub(crate) fn inbox(&self, path: &Path) -> io::Result<NamedSocket> {
+    pub fn inbox(&self, path: &Path) -> io::Result<NamedSocket> {
         remove(path)?;
         self.add(path, || NamedSocket::inbox(path))
     }
@@ -197,18 +200,18 @@ impl AsFd for NamedSocket {
 
 impl UnixSocket {
     /// One that sends datagrams. It has no name, so nothing can be sent to it.
-    pub(crate) fn sender() -> io::Result<Self> {
+    pub fn sender() -> io::Result<Self> {
         Self::open(SocketType::DGRAM)
     }
 
     /// One connected to who listens on this path, who must be of this user
     /// ([`io::ErrorKind::PermissionDenied`]). Either end is told at once when the other is gone.
-    pub(crate) fn connect(path: &Path) -> io::Result<Self> {
+    pub fn connect(path: &Path) -> io::Result<Self> {
         Self::connect_to(path, own_uid()).map(|(socket, _)| socket)
     }
 
     /// As [`UnixSocket::connect`], to a process of this user; and which process that is.
-    pub(crate) fn connect_to(path: &Path, uid: u32) -> io::Result<(Self, Peer)> {
+    pub fn connect_to(path: &Path, uid: u32) -> io::Result<(Self, Peer)> {
         may_block_at("connecting to a path", path);
         let socket = Self::open(SocketType::SEQPACKET)?;
         rustix::net::connect(&socket.fd, &SocketAddrUnix::new(path)?)?;
@@ -220,7 +223,7 @@ impl UnixSocket {
     }
 
     /// Two that are connected with one another.
-    pub(crate) fn pair() -> io::Result<[Self; 2]> {
+    pub fn pair() -> io::Result<[Self; 2]> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (a, b) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -229,7 +232,7 @@ impl UnixSocket {
 
     /// The next that has connected, if it is of this user ([`io::ErrorKind::PermissionDenied`] if it
     /// is not). [`io::ErrorKind::WouldBlock`] if there is none.
-    pub(crate) fn accept(&self) -> io::Result<Self> {
+    pub fn accept(&self) -> io::Result<Self> {
         match self.accept_also_root()? {
             (caller, peer) if peer.uid == own_uid() => Ok(caller),
             _ => Err(io::ErrorKind::PermissionDenied.into()),
@@ -237,7 +240,7 @@ impl UnixSocket {
     }
 
     /// As [`UnixSocket::accept`], if it is of this user or of root; and who it is.
-    pub(crate) fn accept_also_root(&self) -> io::Result<(Self, Peer)> {
+    pub fn accept_also_root(&self) -> io::Result<(Self, Peer)> {
         const ROOT: u32 = 0;
         self.ensure()?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -251,19 +254,19 @@ impl UnixSocket {
     }
 
     /// Who is at the other end of a connection.
-    pub(crate) fn peer(&self) -> io::Result<Peer> {
+    pub fn peer(&self) -> io::Result<Peer> {
         sockopt::peer_credentials(self.as_fd())
     }
 
     /// Who is connected or waits to be is told that it is gone.
-    pub(crate) fn shut_down(&self) {
+    pub fn shut_down(&self) {
         if self.ensure().is_ok() {
             let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
         }
     }
 
     /// The other end of a connection is told that nothing more comes; it may go on sending.
-    pub(crate) fn end_sending(&self) {
+    pub fn end_sending(&self) {
         if self.ensure().is_ok() {
             let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Write);
         }
@@ -290,7 +293,7 @@ impl UnixSocket {
     }
 
     /// Sends over a connection, with descriptors.
-    pub(crate) fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.ensure()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -303,7 +306,7 @@ impl UnixSocket {
     }
 
     /// Sends the parts as one datagram.
-    pub(crate) fn send_to(&self, to: &SocketAddrUnix, parts: &[IoSlice<'_>]) -> io::Result<()> {
+    pub fn send_to(&self, to: &SocketAddrUnix, parts: &[IoSlice<'_>]) -> io::Result<()> {
         self.ensure()?;
         let mut control = SendAncillaryBuffer::default();
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -313,7 +316,7 @@ impl UnixSocket {
 
     /// Receives a datagram or a packet, if there is one; of length 0 when the other end of a
     /// connection is gone. What does not fit into the buffer is lost, the whole of it.
-    pub(crate) fn receive(&self, buf: &mut [u8]) -> io::Result<Option<Received>> {
+    pub fn receive(&self, buf: &mut [u8]) -> io::Result<Option<Received>> {
         self.ensure()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -358,7 +361,7 @@ impl Drop for Name {
 }
 
 /// Whether a process listens on this path. It is not told of the question.
-pub(crate) fn exists(path: &Path) -> io::Result<bool> {
+pub fn exists(path: &Path) -> io::Result<bool> {
     may_block_at("connecting to a path", path);
     // Mostly nothing is there: whoever opens a device asks for hundreds of paths.
     if access(path, Access::EXISTS) == Err(Errno::NOENT) {
@@ -374,7 +377,7 @@ pub(crate) fn exists(path: &Path) -> io::Result<bool> {
 }
 
 /// The user of this process for the kernel: the effective one.
-pub(crate) fn own_uid() -> u32 {
+pub fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
@@ -492,7 +495,7 @@ mod tests {
         hand_over(&accepted).unwrap();
         match hand_over(&refused) {
             Err(e) => assert_eq!(e.kind(), io::ErrorKind::PermissionDenied),
-            Ok(()) => crate::testing::skipped(
+            Ok(()) => rxe_test_support::skipped(
                 "descriptors_are_refused_where_none_are_expected",
                 "Linux before 6.16",
             ),

@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::checked_fd::CheckedFd;
-use crate::NetError;
+use crate::CheckedFd;
+use crate::Error;
 
 /// A descriptor that the program sees, may duplicate and give back. It is a socket that nothing is sent to:
 /// these have inodes of their own.
@@ -17,10 +17,10 @@ impl TokenFd {
     ///
     /// # Errors
     /// The process or the system has no descriptor left.
-    pub fn new() -> Result<Self, NetError> {
+    pub fn new() -> Result<Self, Error> {
         socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
             .map(|fd| Self(CheckedFd::seen(fd)))
-            .map_err(|e| NetError::os("make a descriptor", e))
+            .map_err(|e| Error::os("make a descriptor", e))
     }
 
     /// Whether `other` is this or a duplicate of it.

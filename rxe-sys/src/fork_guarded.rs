@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::checked_fd::CheckedFd;
-use crate::NetError;
+use crate::CheckedFd;
+use crate::Error;
 
 /// Words of [`GUARDED`]: descriptors of higher numbers than these have bits stay open in children.
 const WORDS: usize = 1024;
@@ -21,10 +21,11 @@ static ONCE: Once = Once::new();
 
 /// A descriptor that a forked child loses.
 #[derive(Debug)]
-pub(crate) struct ForkGuarded(CheckedFd);
+pub struct ForkGuarded(CheckedFd);
 
 impl ForkGuarded {
-    pub(crate) fn new(fd: OwnedFd) -> Self {
+    /// Guards this descriptor.
+    pub fn new(fd: OwnedFd) -> Self {
         ONCE.call_once(|| {
             // SAFETY: `let_go` does only what is allowed in a forked child. If there is no memory
             // to register it, children keep the descriptors.
@@ -43,7 +44,7 @@ impl ForkGuarded {
     }
 
     /// Refuses to use a number that is not its own any more ([`CheckedFd::ensure`]).
-    pub(crate) fn ensure(&self) -> Result<(), NetError> {
+    pub fn ensure(&self) -> Result<(), Error> {
         self.0.ensure()
     }
 }

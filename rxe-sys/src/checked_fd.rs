@@ -29,12 +29,12 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::fork::fork_generation;
-use crate::NetError;
+use crate::Error;
+use crate::fork_generation;
 
 /// A descriptor that is used and closed only while its number is its own.
 #[derive(Debug)]
-pub(crate) struct CheckedFd {
+pub struct CheckedFd {
     /// `None` only while it is being dropped.
     fd: Option<OwnedFd>,
     identity: Identity,
@@ -64,7 +64,7 @@ const SELECT: RawFd = 1024;
 
 impl CheckedFd {
     /// Keeps the number that the descriptor has: for what is open only for a moment.
-    pub(crate) fn new(fd: OwnedFd) -> Self {
+    pub fn new(fd: OwnedFd) -> Self {
         let identity = identity(fd.as_fd());
         let owner = NEXT_OWNER.fetch_add(1, Ordering::Relaxed);
         if let Some(place) = place(&fd) {
@@ -76,12 +76,12 @@ impl CheckedFd {
     }
 
     /// Moves the descriptor to a high number, if one is free.
-    pub(crate) fn internal(fd: OwnedFd) -> Self {
+    pub fn internal(fd: OwnedFd) -> Self {
         Self::new(fd).into_internal()
     }
 
     /// The same for one that was checked already.
-    pub(crate) fn into_internal(self) -> Self {
+    pub fn into_internal(self) -> Self {
         rustix::io::fcntl_dupfd_cloexec(&self, floor(HIGH, 2)).map_or(self, Self::new)
     }
 
@@ -90,7 +90,7 @@ impl CheckedFd {
     ///
     /// Some programs compare numbers. `select` of librspreload looks for the first number of the
     /// program's that stands for a descriptor of librdmacm's, and finds that itself if it is lower.
-    pub(crate) fn seen(fd: OwnedFd) -> Self {
+    pub fn seen(fd: OwnedFd) -> Self {
         let low = Self::new(fd);
         match rustix::io::fcntl_dupfd_cloexec(&low, floor(SEEN, 4)) {
             Ok(high) if high.as_raw_fd() < SELECT => Self::new(high),
@@ -99,12 +99,12 @@ impl CheckedFd {
     }
 
     /// The descriptor, unchecked from now on.
-    pub(crate) fn into_owned(mut self) -> OwnedFd {
+    pub fn into_owned(mut self) -> OwnedFd {
         self.fd.take().expect("only a drop takes it")
     }
 
     /// Whether the number still stands for what it was made for (see the module's opening).
-    pub(crate) fn is_intact(&self) -> bool {
+    pub fn is_intact(&self) -> bool {
         self.is_owner() && self.identity != (0, 0) && self.identity == identity(self.as_fd())
     }
 
@@ -121,13 +121,13 @@ impl CheckedFd {
 
     /// Refuses to use a number that is not its own any more. Cheap enough for the data path (see the
     /// module's opening).
-    pub(crate) fn ensure(&self) -> Result<(), NetError> {
+    pub fn ensure(&self) -> Result<(), Error> {
         let now = tick();
         if self.intact_in.load(Ordering::Relaxed) == now && self.is_owner() {
             return Ok(());
         }
         if !self.is_intact() {
-            return Err(NetError::DescriptorsClosed);
+            return Err(Error::DescriptorsClosed);
         }
         self.intact_in.store(now, Ordering::Relaxed);
         Ok(())
@@ -269,7 +269,7 @@ pub(crate) mod tests {
         while tick() == before {
             std::thread::yield_now();
         }
-        assert!(matches!(fd.ensure(), Err(NetError::DescriptorsClosed)));
+        assert!(matches!(fd.ensure(), Err(Error::DescriptorsClosed)));
         drop(fd);
         assert_untouched(file, number);
     }

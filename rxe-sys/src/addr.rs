@@ -6,19 +6,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 /// Room for any of them, with their alignment.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
-pub(crate) struct RawAddr {
-    pub(crate) bytes: [u8; RawAddr::CAPACITY],
-    pub(crate) len: u8,
+pub struct RawAddr {
+    /// The structure, as the system has it.
+    pub bytes: [u8; RawAddr::CAPACITY],
+    /// Its length in bytes.
+    pub len: u8,
 }
 
 impl RawAddr {
     /// `sockaddr_in6`, the largest, is 28 bytes.
-    pub(crate) const CAPACITY: usize = 32;
-    pub(crate) const EMPTY: Self = Self { bytes: [0; Self::CAPACITY], len: 0 };
+    pub const CAPACITY: usize = 32;
+    /// No address: room for one.
+    pub const EMPTY: Self = Self { bytes: [0; Self::CAPACITY], len: 0 };
 
     /// The address of a UDP socket. `scope` is the interface's index and used for link-local
     /// addresses only.
-    pub(crate) fn inet(ip: IpAddr, port: u16, scope: u32) -> Self {
+    pub fn inet(ip: IpAddr, port: u16, scope: u32) -> Self {
         let mut raw = Self::EMPTY;
         let b = &mut raw.bytes;
         b[2..4].copy_from_slice(&port.to_be_bytes());
@@ -41,7 +44,7 @@ impl RawAddr {
     }
 
     /// The address that a packet socket binds to: an interface and an Ethernet protocol.
-    pub(crate) fn link(ifindex: u32, protocol: u16) -> Self {
+    pub fn link(ifindex: u32, protocol: u16) -> Self {
         let mut raw = Self::EMPTY;
         let b = &mut raw.bytes;
         b[..2].copy_from_slice(&family(libc::AF_PACKET).to_ne_bytes());
@@ -53,7 +56,7 @@ impl RawAddr {
 
     /// The address that an AF_XDP socket binds to: a queue of an interface. `flags` are `XDP_*`; `shared` is
     /// the descriptor of the socket whose UMEM it shares, if they say so.
-    pub(crate) fn xdp(flags: u16, ifindex: u32, queue: u32, shared: u32) -> Self {
+    pub fn xdp(flags: u16, ifindex: u32, queue: u32, shared: u32) -> Self {
         let mut raw = Self::EMPTY;
         let b = &mut raw.bytes;
         b[..2].copy_from_slice(&family(libc::AF_XDP).to_ne_bytes());
@@ -66,7 +69,7 @@ impl RawAddr {
     }
 
     /// The UDP address in it, if it is one.
-    pub(crate) fn to_inet(self) -> Option<SocketAddr> {
+    pub fn to_inet(self) -> Option<SocketAddr> {
         let b = &self.bytes;
         let port = u16::from_be_bytes([b[2], b[3]]);
         let is = |f| u16::from_ne_bytes([b[0], b[1]]) == family(f);
@@ -89,7 +92,7 @@ fn family(f: libc::c_int) -> u16 {
 }
 
 /// An IP address in 16 bytes: IPv4 mapped into IPv6.
-pub(crate) fn wide(ip: IpAddr) -> [u8; 16] {
+pub fn wide(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
@@ -97,7 +100,7 @@ pub(crate) fn wide(ip: IpAddr) -> [u8; 16] {
 }
 
 /// Undoes [`wide`].
-pub(crate) fn narrow(ip: [u8; 16]) -> IpAddr {
+pub fn narrow(ip: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(ip).to_canonical()
 }
 

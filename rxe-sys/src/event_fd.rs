@@ -6,10 +6,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
-use rxe_core::queue::Signal;
 
-use super::checked_fd::CheckedFd;
-use crate::NetError;
+use crate::CheckedFd;
+use crate::Error;
 
 /// An event descriptor. It wakes whoever sleeps on it, from any thread.
 ///
@@ -31,7 +30,7 @@ impl EventFd {
     ///
     /// # Errors
     /// The process or the system has no descriptor left.
-    pub fn new() -> Result<Self, NetError> {
+    pub fn new() -> Result<Self, Error> {
         Ok(Self { fd: CheckedFd::internal(make(EventfdFlags::NONBLOCK)?), of_program: false })
     }
 
@@ -41,7 +40,7 @@ impl EventFd {
     ///
     /// # Errors
     /// As [`EventFd::new`].
-    pub fn of_program() -> Result<Self, NetError> {
+    pub fn of_program() -> Result<Self, Error> {
         Ok(Self { fd: CheckedFd::seen(make(EventfdFlags::empty())?), of_program: true })
     }
 
@@ -69,8 +68,8 @@ impl EventFd {
     /// Refuses to sleep on what the program may have opened under its number.
     ///
     /// # Errors
-    /// [`NetError::DescriptorsClosed`].
-    pub fn ensure(&self) -> Result<(), NetError> {
+    /// [`Error::DescriptorsClosed`].
+    pub fn ensure(&self) -> Result<(), Error> {
         self.fd.ensure()
     }
 
@@ -98,17 +97,6 @@ fn read_as_nonblocking(fd: &CheckedFd) {
     }
 }
 
-/// The events of a completion channel set it.
-impl Signal for EventFd {
-    fn set(&self) {
-        Self::set(self);
-    }
-
-    fn clear(&self) {
-        Self::clear(self);
-    }
-}
-
 impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -121,9 +109,8 @@ impl AsRawFd for EventFd {
     }
 }
 
-fn make(flags: EventfdFlags) -> Result<OwnedFd, NetError> {
-    eventfd(0, EventfdFlags::CLOEXEC | flags)
-        .map_err(|e| NetError::os("make an event descriptor", e))
+fn make(flags: EventfdFlags) -> Result<OwnedFd, Error> {
+    eventfd(0, EventfdFlags::CLOEXEC | flags).map_err(|e| Error::os("make an event descriptor", e))
 }
 
 #[cfg(test)]
@@ -131,7 +118,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
-    use crate::sys::checked_fd::tests::{assert_untouched, replace_by_file};
+    use crate::checked_fd::tests::{assert_untouched, replace_by_file};
 
     fn readable(event: &EventFd) -> bool {
         let now = Some(&Timespec { tv_sec: 0, tv_nsec: 0 });

@@ -13,18 +13,19 @@ const fn align(n: usize) -> usize {
 /// Control messages to send with a datagram, or room for those of a received one.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
-pub(crate) struct Control {
+pub struct Control {
     bytes: [u8; Control::CAPACITY],
     len: usize,
 }
 
 impl Control {
     /// Six messages with up to 8 bytes of data each: the most that this crate uses.
-    pub(crate) const CAPACITY: usize = 6 * (HEADER + 8);
-    pub(crate) const EMPTY: Self = Self { bytes: [0; Self::CAPACITY], len: 0 };
+    pub const CAPACITY: usize = 6 * (HEADER + 8);
+    /// Without messages.
+    pub const EMPTY: Self = Self { bytes: [0; Self::CAPACITY], len: 0 };
 
     /// Appends a message.
-    pub(crate) fn push(&mut self, level: libc::c_int, kind: libc::c_int, data: &[u8]) {
+    pub fn push(&mut self, level: libc::c_int, kind: libc::c_int, data: &[u8]) {
         let len = HEADER + data.len();
         let b = &mut self.bytes[self.len..][..align(len)];
         b[..WORD].copy_from_slice(&len.to_ne_bytes());
@@ -35,7 +36,7 @@ impl Control {
     }
 
     /// What the kernel wrote; as much as there is room for.
-    pub(crate) fn received(from: &[u8]) -> Self {
+    pub fn received(from: &[u8]) -> Self {
         let mut control = Self::EMPTY;
         control.len = from.len().min(Self::CAPACITY);
         control.bytes[..control.len].copy_from_slice(&from[..control.len]);
@@ -43,22 +44,25 @@ impl Control {
     }
 
     /// What has been pushed.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
 /// A control message that came with a datagram.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Message<'a> {
-    pub(crate) level: libc::c_int,
-    pub(crate) kind: libc::c_int,
-    pub(crate) data: &'a [u8],
+pub struct Message<'a> {
+    /// The protocol that it comes from, as SOL_UDP.
+    pub level: libc::c_int,
+    /// The protocol's own type.
+    pub kind: libc::c_int,
+    /// What follows the header.
+    pub data: &'a [u8],
 }
 
 impl Message<'_> {
     /// The data as an `int`, which most options have. A single byte is converted.
-    pub(crate) fn int(&self) -> u32 {
+    pub fn int(&self) -> u32 {
         match *self.data {
             [a, b, c, d, ..] => u32::from_ne_bytes([a, b, c, d]),
             [a, ..] => a.into(),
@@ -68,7 +72,7 @@ impl Message<'_> {
 }
 
 /// The messages in what the kernel wrote.
-pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let (head, rest) = bytes.split_at_checked(HEADER)?;
         let len = usize::from_ne_bytes(head[..WORD].try_into().ok()?);

@@ -1,7 +1,6 @@
-//! The rule that nothing blocks under a shard's lock, checked in debug builds.
+//! The rule that nothing blocks where others would wait for it, checked in debug builds.
 //!
-//! A shard is an engine with its backend behind one lock. Whoever holds that lock marks its thread
-//! with [`NonBlocking`]; every wrapper of a system call that may sleep calls [`may_block`] first,
+//! Whoever holds a lock for which many wait marks its thread with [`NonBlocking`]; every wrapper of a system call that may sleep calls [`may_block`] first,
 //! which panics on a marked thread. Release builds check nothing.
 
 use std::cell::Cell;
@@ -49,7 +48,7 @@ impl Drop for NonBlocking {
 pub fn may_block(what: &str) {
     if cfg!(debug_assertions) {
         let held = DEPTH.try_with(Cell::get).is_ok_and(|depth| depth > 0);
-        assert!(!held || std::thread::panicking(), "{what} may block, under a shard's lock");
+        assert!(!held || std::thread::panicking(), "{what} may block, where nothing may");
     }
 }
 
@@ -59,7 +58,7 @@ pub fn may_block(what: &str) {
 /// # Panics
 /// As [`may_block`], if the path is on a disk.
 #[track_caller]
-pub(crate) fn may_block_at(what: &str, path: &Path) {
+pub fn may_block_at(what: &str, path: &Path) {
     if cfg!(debug_assertions)
         && DEPTH.try_with(Cell::get).is_ok_and(|depth| depth > 0)
         && !is_in_memory(path)
@@ -70,7 +69,7 @@ pub(crate) fn may_block_at(what: &str, path: &Path) {
 
 /// Whether a file system keeps what is at this path in memory only. If nothing is there, its parent
 /// directory counts.
-pub(crate) fn is_in_memory(path: &Path) -> bool {
+pub fn is_in_memory(path: &Path) -> bool {
     /// Of `<linux/magic.h>`.
     const RAMFS_MAGIC: i64 = 0x8584_58f6;
     const TMPFS_MAGIC: i64 = 0x0102_1994;

@@ -5,25 +5,15 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
-use super::addr::RawAddr;
+use crate::addr::RawAddr;
 
 /// Sets an option whose value is an `int`.
-pub(crate) fn set_int(
-    fd: BorrowedFd<'_>,
-    level: c_int,
-    name: c_int,
-    value: c_int,
-) -> io::Result<()> {
+pub fn set_int(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
     set_bytes(fd, level, name, &value.to_ne_bytes())
 }
 
 /// Sets an option whose value is made of these bytes. Not for options with pointers in them.
-pub(crate) fn set_bytes(
-    fd: BorrowedFd<'_>,
-    level: c_int,
-    name: c_int,
-    value: &[u8],
-) -> io::Result<()> {
+pub fn set_bytes(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: &[u8]) -> io::Result<()> {
     let len = libc::socklen_t::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the kernel reads `len` bytes from the slice, which has them.
     let rc = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), len) };
@@ -31,12 +21,12 @@ pub(crate) fn set_bytes(
 }
 
 /// Asks for a receive buffer of so many bytes; the system may give less.
-pub(crate) fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: usize) {
+pub fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: usize) {
     set_buffer(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, bytes);
 }
 
 /// The same for the send buffer.
-pub(crate) fn set_send_buffer(fd: BorrowedFd<'_>, bytes: usize) {
+pub fn set_send_buffer(fd: BorrowedFd<'_>, bytes: usize) {
     set_buffer(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, bytes);
 }
 
@@ -49,7 +39,7 @@ fn set_buffer(fd: BorrowedFd<'_>, force: c_int, plain: c_int, bytes: usize) {
 }
 
 /// Reads an option whose value is an `int`.
-pub(crate) fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
+pub fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
     let mut value: c_int = 0;
     let mut len: libc::socklen_t = 4;
     // SAFETY: `value` has room for the `len` bytes that the kernel may write.
@@ -60,7 +50,7 @@ pub(crate) fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Resu
 
 /// A number for the network namespace of a socket, which no other has until the system restarts.
 /// Linux 5.14.
-pub(crate) fn namespace_cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
+pub fn namespace_cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
     /// Of `<asm-generic/socket.h>`.
     const SO_NETNS_COOKIE: c_int = 71;
     let mut value: u64 = 0;
@@ -94,15 +84,15 @@ pub fn network_namespace() -> String {
 
 /// The process at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
+pub struct Peer {
     /// Its effective user.
-    pub(crate) uid: u32,
+    pub uid: u32,
     /// Its number, if it has one in this process namespace.
-    pub(crate) pid: Option<u32>,
+    pub pid: Option<u32>,
 }
 
 /// Who is at the other end of a connection between processes of this host.
-pub(crate) fn peer_credentials(fd: BorrowedFd<'_>) -> io::Result<Peer> {
+pub fn peer_credentials(fd: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut value = libc::ucred { pid: 0, uid: 0, gid: 0 };
     #[expect(clippy::cast_possible_truncation, reason = "12 bytes")]
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -118,7 +108,7 @@ pub(crate) fn peer_credentials(fd: BorrowedFd<'_>) -> io::Result<Peer> {
 
 /// Datagrams that this socket has lost because its receive buffer was full. 0 where the system does
 /// not tell.
-pub(crate) fn drops(fd: BorrowedFd<'_>) -> u32 {
+pub fn drops(fd: BorrowedFd<'_>) -> u32 {
     /// SK_MEMINFO_DROPS, the last of the numbers that SO_MEMINFO gives.
     const DROPS: usize = 8;
     let mut info = [0u32; DROPS + 1];
@@ -133,7 +123,7 @@ pub(crate) fn drops(fd: BorrowedFd<'_>) -> u32 {
 }
 
 /// Binds to an address of any family.
-pub(crate) fn bind(fd: BorrowedFd<'_>, addr: &RawAddr) -> io::Result<()> {
+pub fn bind(fd: BorrowedFd<'_>, addr: &RawAddr) -> io::Result<()> {
     // SAFETY: the kernel reads `len` bytes, which are within the array (CAPACITY is more than any
     // length that RawAddr is made with).
     let rc = unsafe { libc::bind(fd.as_raw_fd(), addr.bytes.as_ptr().cast(), addr.len.into()) };
@@ -141,7 +131,7 @@ pub(crate) fn bind(fd: BorrowedFd<'_>, addr: &RawAddr) -> io::Result<()> {
 }
 
 /// The MTU of an interface: the largest IP packet.
-pub(crate) fn mtu(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<usize> {
+pub fn mtu(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<usize> {
     let request = interface_request(fd, netdev, libc::SIOCGIFMTU)?;
     // SAFETY: SIOCGIFMTU has filled in this member.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
@@ -149,7 +139,7 @@ pub(crate) fn mtu(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<usize> {
 }
 
 /// The hardware address of an interface and its type (`ARPHRD_*`).
-pub(crate) fn hardware_address(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<(u16, [u8; 6])> {
+pub fn hardware_address(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<(u16, [u8; 6])> {
     let request = interface_request(fd, netdev, libc::SIOCGIFHWADDR)?;
     // SAFETY: SIOCGIFHWADDR has filled in this member.
     let hw = unsafe { request.ifr_ifru.ifru_hwaddr };
@@ -161,7 +151,7 @@ pub(crate) fn hardware_address(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<(
 }
 
 /// Whether an interface is up, as its administrator wants it.
-pub(crate) fn is_up(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<bool> {
+pub fn is_up(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<bool> {
     let request = interface_request(fd, netdev, libc::SIOCGIFFLAGS)?;
     // SAFETY: SIOCGIFFLAGS has filled in this member.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
@@ -171,19 +161,19 @@ pub(crate) fn is_up(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<bool> {
 /// `struct ethtool_channels` of `<linux/ethtool.h>`: the queues of an interface.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Channels {
+pub struct Channels {
     cmd: u32,
     max: [u32; 4],
     rx_count: u32,
     /// Those that only send.
-    pub(crate) tx_count: u32,
+    pub tx_count: u32,
     other_count: u32,
     /// Those that receive and send.
-    pub(crate) combined_count: u32,
+    pub combined_count: u32,
 }
 
 /// How many queues an interface has in use.
-pub(crate) fn channels(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<Channels> {
+pub fn channels(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<Channels> {
     const SIOCETHTOOL: libc::Ioctl = 0x8946;
     const ETHTOOL_GCHANNELS: u32 = 0x3c;
     let mut request = named(netdev)?;
@@ -197,7 +187,7 @@ pub(crate) fn channels(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<Channels>
 
 /// Makes a descriptor of /dev/net/tun that of a TAP interface, which is made if there is none. Frames go
 /// without any header, segmented and with their checksums.
-pub(crate) fn attach_tap(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<()> {
+pub fn attach_tap(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<()> {
     let mut request = named(netdev)?;
     #[expect(clippy::cast_possible_truncation, reason = "two flags of 16 bits")]
     let flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
@@ -237,23 +227,24 @@ fn named(netdev: &str) -> io::Result<libc::ifreq> {
 }
 
 /// Attaches a classic BPF program that decides how much of each packet is kept.
-pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+pub fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_FILTER, program)
 }
 
 /// Attaches a classic BPF program that chooses, for each datagram, one of the sockets that share
 /// this one's address by SO_REUSEPORT. It sees what follows the UDP header.
-pub(crate) fn attach_steering(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+pub fn attach_steering(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
 }
 
 fn attach(fd: BorrowedFd<'_>, how: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
     #[expect(clippy::cast_possible_truncation, reason = "16 bytes")]
     let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
-    let fprog = libc::sock_fprog {
-        len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
-        filter: program.as_ptr().cast_mut(),
-    };
+    // Valgrind reports padding that is not initialised.
+    // SAFETY: a program of no instructions is valid.
+    let mut fprog: libc::sock_fprog = unsafe { std::mem::zeroed() };
+    fprog.len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    fprog.filter = program.as_ptr().cast_mut();
     // SAFETY: `fprog` points to `len` instructions; the kernel copies them and writes nothing.
     let rc = unsafe {
         libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, how, (&raw const fprog).cast(), len)
@@ -262,7 +253,7 @@ fn attach(fd: BorrowedFd<'_>, how: c_int, program: &[libc::sock_filter]) -> io::
 }
 
 /// The kernel's version: which options it can have.
-pub(crate) fn kernel_version() -> (u32, u32) {
+pub fn kernel_version() -> (u32, u32) {
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));

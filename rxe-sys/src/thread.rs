@@ -8,7 +8,7 @@ use std::thread::{self, Builder, JoinHandle};
 
 use parking_lot::Mutex;
 
-use crate::blocking::may_block;
+use crate::may_block;
 
 /// Signals that a faulting instruction raises on the thread that ran it. Blocking them would kill
 /// the process without the program's handler being asked.
@@ -47,7 +47,7 @@ pub fn spawn_thread<T: Send + 'static>(
 /// As [`spawn_thread`].
 ///
 /// # Panics
-/// In debug builds, under a shard's lock.
+/// In debug builds, where nothing may block.
 pub fn spawn_and_await<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
@@ -69,7 +69,7 @@ pub fn spawn_and_await<T: Send + 'static>(
 /// on this one.
 ///
 /// # Panics
-/// If `f` panics; in debug builds, under a shard's lock.
+/// If `f` panics; in debug builds, where nothing may block.
 pub fn on_own_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     may_block("waiting for a thread");
     let f = Mutex::new(Some(f));
@@ -93,7 +93,7 @@ fn here<T>(f: impl FnOnce() -> T) -> T {
 }
 
 /// Lets the calling thread run only when others leave it a CPU, or little. nice(1).
-pub(crate) fn lower_priority() {
+pub fn lower_priority() {
     const NICE: i32 = 10;
     // Of a thread of its own process, a number is allowed to become less important.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);

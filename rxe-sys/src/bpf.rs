@@ -15,13 +15,12 @@ const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const MAP_DELETE_ELEM: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
-#[cfg(test)]
 const PROG_TEST_RUN: libc::c_int = 10;
 const LINK_CREATE: libc::c_int = 28;
 
 /// The kinds of maps that are used here, by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MapKind {
+pub enum MapKind {
     /// Keys of any form.
     Hash = 1,
     /// Keys are indexes. All entries exist, as zeros.
@@ -33,26 +32,29 @@ pub(crate) enum MapKind {
 /// One instruction. `<linux/bpf.h>`, `struct bpf_insn`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Instruction {
-    pub(crate) code: u8,
+pub struct Instruction {
+    /// What it does: class, operation and mode.
+    pub code: u8,
     /// Destination and source register.
-    pub(crate) registers: u8,
-    pub(crate) offset: i16,
-    pub(crate) immediate: i32,
+    pub registers: u8,
+    /// Of memory in bytes, or of a jump in instructions.
+    pub offset: i16,
+    /// A constant, or a file descriptor.
+    pub immediate: i32,
 }
 
 /// The part of `union bpf_attr` that is used here, in words of 8 bytes.
 type Attributes = [u64; 16];
 
 /// Makes a map.
-pub(crate) fn create_map(kind: MapKind, key: u32, value: u32, entries: u32) -> io::Result<OwnedFd> {
+pub fn create_map(kind: MapKind, key: u32, value: u32, entries: u32) -> io::Result<OwnedFd> {
     let attributes = words(&[pair(kind as u32, key), pair(value, entries)]);
     // SAFETY: the attributes of this command hold no addresses.
     unsafe { open(MAP_CREATE, &attributes) }
 }
 
 /// Sets an entry of a map whose keys and values are as long as these.
-pub(crate) fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
+pub fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
     let attributes = words(&[number(map), key.as_ptr() as u64, value.as_ptr() as u64, 0]);
     // SAFETY: the kernel reads a key and a value, which the callers in this crate pass with the
     // lengths that the map was made with.
@@ -60,14 +62,14 @@ pub(crate) fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Resul
 }
 
 /// Removes an entry from a map whose keys are as long as this one.
-pub(crate) fn delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
+pub fn delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
     let attributes = words(&[number(map), key.as_ptr() as u64]);
     // SAFETY: as in `update`.
     unsafe { call(MAP_DELETE_ELEM, &attributes) }.map(drop)
 }
 
 /// Has the kernel check an XDP program and load it.
-pub(crate) fn load_xdp(program: &[Instruction], flags: u32) -> io::Result<OwnedFd> {
+pub fn load_xdp(program: &[Instruction], flags: u32) -> io::Result<OwnedFd> {
     const LICENSE: &[u8] = b"MIT\0";
     let len = u32::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut attributes = words(&[
@@ -85,15 +87,14 @@ pub(crate) fn load_xdp(program: &[Instruction], flags: u32) -> io::Result<OwnedF
 }
 
 /// Attaches an XDP program to an interface, until the result is closed. `flags` are `XDP_FLAGS_*`.
-pub(crate) fn link_xdp(program: BorrowedFd<'_>, interface: u32, flags: u32) -> io::Result<OwnedFd> {
+pub fn link_xdp(program: BorrowedFd<'_>, interface: u32, flags: u32) -> io::Result<OwnedFd> {
     let attributes = words(&[pair(raw(program), interface), pair(XDP_ATTACH, flags)]);
     // SAFETY: the attributes of this command hold no addresses.
     unsafe { open(LINK_CREATE, &attributes) }
 }
 
 /// Runs an XDP program on a frame and returns its verdict.
-#[cfg(test)]
-pub(crate) fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> {
+pub fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<u32> {
     let len = u32::try_from(frame.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut attributes =
         words(&[pair(raw(program), 0), pair(len, 0), frame.as_ptr() as u64, 0, pair(1, 0)]);
