@@ -6,7 +6,8 @@
 use rxe_core::wire::{Direct, Frame, TxBatch, TxLimits};
 
 use crate::counters::Counters;
-use crate::{NetError, Sharing};
+use crate::error::NetError;
+use crate::host::sharing::Sharing;
 use rxe_sys::SharedFd;
 
 /// The largest UDP payload over IPv4.

@@ -4,7 +4,9 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::wire::{NetHeader, TxBatch};
 
-use crate::{Backend, NetError, SendStatus, Sharing};
+use crate::backend::{Backend, SendStatus};
+use crate::error::NetError;
+use crate::host::sharing::Sharing;
 use rxe_sys::NonBlocking;
 use rxe_sys::bpf::{self, MapKind};
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use rxe_core::wire::Mac;
 
-use crate::PortOwner;
+use crate::error::PortOwner;
 
 /// Why an endpoint of layer 2 cannot be opened or has stopped working.
 #[derive(Debug)]

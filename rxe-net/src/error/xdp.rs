@@ -130,7 +130,7 @@ impl XdpRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::NetError;
+    use crate::error::NetError;
 
     #[test]
     fn each_is_one_line_that_says_what_to_do() {

@@ -13,7 +13,10 @@ use rxe_core::wire::{Frame, TxBatch, TxLimits};
 use super::{Fabric, Impairments};
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
 use crate::counters::Counters;
-use crate::{Joiner, Membership, NetError, Sharing, rng::Rng};
+use crate::error::NetError;
+use crate::host::membership::{Joiner, Membership};
+use crate::host::sharing::Sharing;
+use crate::rng::Rng;
 use rxe_sys::SharedFd;
 use rxe_sys::TimerFd;
 

@@ -17,8 +17,8 @@ use rxe_core::wire::{Ethernet, Frame, Mac, NetHeader, TxBatch, UDP_PORT};
 
 use super::{Delivery, Egress, EgressQueue, Fabric, FabricCounters, Impairments, Marking, Passage};
 use crate::backend::SendStatus;
-use crate::pcap::{Direction, PacketBlock, PcapWriter};
 use crate::rng::Rng;
+use crate::wrappers::pcap::{Direction, PacketBlock, PcapWriter};
 
 /// Bytes that a host gives its link before it waits until these have left.
 const AHEAD: u64 = 16 << 10;

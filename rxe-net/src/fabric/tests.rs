@@ -5,8 +5,9 @@ use rxe_core::types::Time;
 use rxe_core::wire::{Frame, IpId, NetHeader, TxBatch, TxLimits, UDP_PORT};
 
 use super::{Fabric, FabricCounters, FabricPort, Hub, Impairments};
+use crate::backend::{Backend, SendStatus};
+use crate::host::sharing::Sharing;
 use crate::testing::{receive_packets, wait_readable};
-use crate::{Backend, SendStatus, Sharing};
 
 fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()

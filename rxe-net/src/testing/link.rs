@@ -10,7 +10,7 @@ use std::thread;
 use rxe_core::wire::{IpId, NetHeader, TxBatch, UDP_PORT};
 
 use super::{receive_packets, send_all};
-use crate::Backend;
+use crate::backend::Backend;
 
 pub(crate) fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()

@@ -410,7 +410,7 @@ impl Part {
             ("rxe_core::queue", Part::Queues),
             ("rxe_core::service", Part::Queues),
             ("rxe_core", Part::Engine),
-            ("rxe_net::shm", Part::Ring),
+            ("rxe_net::backends::shm", Part::Ring),
             ("rxe_net", Part::Backend),
             ("rxe_verbs", Part::Verbs),
             ("rxe_preload", Part::Verbs),
@@ -465,7 +465,10 @@ swapper [000] \n\tffff default_idle ([kernel.kallsyms])
     fn names_of_functions_are_short() {
         for (function, name) in [
             ("rxe_core::engine::tx::<impl rxe_core::engine::Engine>::serve", "tx::serve"),
-            ("<rxe_net::shm::Shm<B> as rxe_net::backend::Backend>::receive", "Backend::receive"),
+            (
+                "<rxe_net::backends::shm::Shm<B> as rxe_net::backend::Backend>::receive",
+                "Backend::receive",
+            ),
             ("crossbeam_queue::seg_queue::SegQueue<T>::pop", "SegQueue::pop"),
             ("_copy_from_iter", "_copy_from_iter"),
         ] {

@@ -1,0 +1,108 @@
+//! The ways onto a wire, one module each, and how one is chosen by its name.
+//!
+//! `udp` needs nothing, `packet` and `xdp` need rights and see more, `l2` is a station of its own. `shm` leads to
+//! processes of this host, beside another backend that leads to the rest.
+
+mod interval;
+pub(crate) mod l2;
+mod loss;
+pub(crate) mod packet;
+pub mod probe;
+pub(crate) mod shm;
+pub(crate) mod udp;
+pub(crate) mod xdp;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use crate::backend::Backend;
+use crate::backends::packet::{PacketBackend, PacketConfig};
+use crate::backends::udp::{UdpBackend, UdpConfig};
+use crate::backends::xdp::{XdpBackend, XdpConfig, XdpMode};
+use crate::error::NetError;
+
+/// The ways onto a real wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum BackendKind {
+    /// [`UdpBackend`]: needs nothing.
+    #[default]
+    Udp,
+    /// [`PacketBackend`]: needs CAP_NET_RAW.
+    Packet,
+    /// [`XdpBackend`]: needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW.
+    Xdp(XdpMode),
+}
+
+impl BackendKind {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Udp,
+        Self::Packet,
+        Self::Xdp(XdpMode::Any),
+        Self::Xdp(XdpMode::Driver),
+        Self::Xdp(XdpMode::Generic),
+        Self::Xdp(XdpMode::ZeroCopy),
+    ];
+
+    /// Its name, as on a command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Packet => "packet",
+            Self::Xdp(mode) => mode.backend_name(),
+        }
+    }
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for BackendKind {
+    type Err = NetError;
+
+    fn from_str(name: &str) -> Result<Self, NetError> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| NetError::NoSuchBackend { name: name.to_owned() })
+    }
+}
+
+/// Opens a backend for these addresses of an interface, with its defaults.
+pub fn open(
+    kind: BackendKind,
+    netdev: &str,
+    addresses: &[IpAddr],
+) -> Result<Box<dyn Backend>, NetError> {
+    Ok(match kind {
+        BackendKind::Udp => Box::new(UdpBackend::open(&UdpConfig::new(netdev, addresses))?),
+        BackendKind::Packet => {
+            Box::new(PacketBackend::open(&PacketConfig::new(netdev, addresses))?)
+        }
+        BackendKind::Xdp(mode) => {
+            let config = XdpConfig { mode, ..XdpConfig::new(netdev, addresses) };
+            Box::new(XdpBackend::open(&config)?)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for kind in BackendKind::ALL {
+            assert_eq!(kind.to_string().parse::<BackendKind>().unwrap(), kind);
+        }
+        let error = "xdp2".parse::<BackendKind>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "there is no backend xdp2: choose udp, packet or xdp (or xdp:driver, xdp:generic, xdp:zerocopy)"
+        );
+    }
+}

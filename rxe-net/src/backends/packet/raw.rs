@@ -1,0 +1,121 @@
+//! Sockets that take whole IP packets and let the kernel find their way. raw(7).
+//!
+//! The kernel does not read the source in a packet's header when it looks for the route, so each packet is
+//! sent with it beside.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType};
+use rxe_core::wire::{Burst, NetHeader, TxBatch};
+use smallvec::SmallVec;
+
+use super::headers::Headers;
+use crate::error::NetError;
+use crate::host::udp_socket::send_to_groups;
+use rxe_sys::SharedFd;
+use rxe_sys::addr::RawAddr;
+use rxe_sys::cmsg::Control;
+use rxe_sys::mmsg::{BATCH, Outgoing, sendmmsg};
+
+/// A raw socket for each family.
+pub(crate) struct RawSockets {
+    v4: SharedFd,
+    /// Absent where the system has no IPv6.
+    v6: Option<SharedFd>,
+    interface: u32,
+}
+
+impl RawSockets {
+    /// Packets to groups and to link-local addresses leave on the interface of this number.
+    pub(crate) fn open(interface: u32) -> io::Result<Self> {
+        let open = |family, any: IpAddr| {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let raw = Protocol::from_raw(rustix::net::RawProtocol::new(255).expect("not zero"));
+            let fd = rustix::net::socket_with(family, SocketType::RAW, flags, Some(raw))?;
+            send_to_groups(fd.as_fd(), any, interface)?;
+            io::Result::Ok(SharedFd::new(fd))
+        };
+        let v4 = open(AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into())?;
+        let v6 = open(AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()).ok();
+        Ok(Self { v4, v6, interface })
+    }
+
+    /// Sends packets of a burst from the one numbered `skip` on, at most [`BATCH`]. Returns how many
+    /// were sent. The outer error means that the socket is of no more use.
+    pub(crate) fn send(
+        &self,
+        batch: &TxBatch,
+        burst: &Burst,
+        skip: usize,
+    ) -> Result<io::Result<usize>, NetError> {
+        let dst = burst.net.dst;
+        let destination = RawAddr::inet(dst, 0, self.interface);
+        let singles: SmallVec<[_; 4]> = singles(batch, burst, skip).collect();
+        let headers: SmallVec<[Headers; 4]> =
+            singles.iter().map(|(net, bytes)| Headers::routed(net, bytes)).collect();
+        let control = routed_from(burst.net.src, self.interface);
+        let out: SmallVec<[Outgoing<'_>; 4]> = singles
+            .iter()
+            .zip(&headers)
+            .map(|((_, bytes), headers)| Outgoing {
+                control,
+                ..outgoing(destination, headers, bytes)
+            })
+            .collect();
+        Ok(sendmmsg(self.of(dst)?, &out))
+    }
+
+    fn of(&self, dst: IpAddr) -> Result<BorrowedFd<'_>, NetError> {
+        let socket = match &self.v6 {
+            Some(v6) if dst.is_ipv6() => v6,
+            // IPv6 to the IPv4 socket is refused and counted.
+            _ => &self.v4,
+        };
+        Ok(socket.intact()?)
+    }
+}
+
+/// Has the kernel route a packet as one from this address; a link-local one is on the interface of this
+/// number. ip(7), ipv6(7).
+fn routed_from(src: IpAddr, interface: u32) -> Control {
+    let mut control = Control::EMPTY;
+    match src {
+        IpAddr::V4(src) => {
+            // `struct in_pktinfo`: the interface (any), the source, and what only arrives.
+            let mut info = [0; 12];
+            info[4..8].copy_from_slice(&src.octets());
+            control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+        }
+        IpAddr::V6(src) => {
+            // `struct in6_pktinfo`: the source, and the interface.
+            let mut info = [0; 20];
+            info[..16].copy_from_slice(&src.octets());
+            if src.is_unicast_link_local() {
+                info[16..].copy_from_slice(&interface.to_ne_bytes());
+            }
+            control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+        }
+    }
+    control
+}
+
+/// The packets of a burst from the one numbered `skip` on, at most [`BATCH`], each with its own ID.
+pub(super) fn singles<'a>(
+    batch: &'a TxBatch,
+    burst: &'a Burst,
+    skip: usize,
+) -> impl Iterator<Item = (NetHeader, &'a [u8])> {
+    let packets = batch.bytes(burst).chunks(burst.segment.max(1)).enumerate();
+    packets.skip(skip).take(BATCH).map(|(i, bytes)| (nth(&burst.net, i), bytes))
+}
+
+pub(super) fn outgoing<'a>(addr: RawAddr, headers: &'a Headers, payload: &'a [u8]) -> Outgoing<'a> {
+    let [front, ip] = headers.parts();
+    Outgoing { addr, control: Control::EMPTY, parts: [front, ip, payload] }
+}
+
+pub(crate) fn nth(net: &NetHeader, index: usize) -> NetHeader {
+    net.nth(u16::try_from(index).unwrap_or(0))
+}

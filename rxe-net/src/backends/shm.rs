@@ -1,0 +1,435 @@
+//! Shared memory in front of any backend: packets to a process of this host and this user go through
+//! a ring, as the same frames with the same headers and ICRCs; all others go onto the wire. What a
+//! device sends to itself waits in a queue.
+//!
+//! The address and the QPN's block tell the destination: the process that has leased them listens for
+//! offers under that name ([`crate::lease`]). No list is kept: the first packet to a destination
+//! finds out, and now and then another one looks again.
+//!
+//! Invariants:
+//! - Nothing here sleeps. While a ring is full, `send` says [`SendStatus::Congested`], and a timer
+//!   makes a descriptor readable when to try again. A receiver that takes next to nothing for
+//!   [`RECEIVER_TIMEOUT`] counts as stopped: packets to it are lost, as on a wire, and other
+//!   destinations wait for it no more.
+//! - Nothing in a ring is believed more than what comes over a network: the frame is copied out, and
+//!   goes through the engine's checks.
+//! - While a thread sleeps on the descriptors ([`Backend::watch`]), one is readable whenever there is
+//!   something to receive. While none does, two ends that poll make no system call for a message.
+//!   Each looks at the wire, for offers and for what is gone, at growing intervals.
+
+pub mod lane;
+mod link;
+mod listeners;
+mod offers;
+pub mod ring;
+mod send;
+#[cfg(test)]
+mod tests;
+mod wake;
+mod watched;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rxe_core::wire::{Direct, Frame, TxBatch};
+use smallvec::SmallVec;
+
+use self::link::{Incoming, Outgoing};
+use self::listeners::Listeners;
+use self::ring::{Broken, MAX_RECORD};
+use self::send::LocalSend;
+use self::watched::Watched;
+use crate::backend::{Backend, Capabilities, SendStatus};
+use crate::backends::interval::Interval;
+use crate::counters::Counters;
+use crate::error::NetError;
+use crate::host::membership::{Joiner, Membership};
+use crate::host::questions::Questions;
+use crate::host::sharing::Sharing;
+use crate::host::{PortGroups, message};
+use rxe_sys::unix::UnixSocket;
+use rxe_sys::{Epoll, EventFd, SharedFd, TimerFd};
+
+/// A backend, and shared memory for what stays on this host.
+pub struct Shm<B> {
+    /// Where rings are offered: for each block of this process on each of its addresses.
+    listeners: Listeners,
+    /// After the listeners: it gives back the leases that they belong to.
+    inner: B,
+    capabilities: Capabilities,
+    counters: Counters,
+    addresses: Vec<IpAddr>,
+    /// Those that have connected and offered nothing yet, the oldest first.
+    callers: Vec<Watched<UnixSocket>>,
+    incoming: Vec<Incoming>,
+    routes: HashMap<Destination, Route>,
+    /// The rings of `routes`; `None` where one was given up.
+    rings: Vec<Option<Watched<Outgoing>>>,
+    /// The last answer of `route` for packets sent at once: from this address to that destination, and
+    /// which ring, if any.
+    last: Option<(IpAddr, Destination, Option<usize>)>,
+    /// Rings that have got something since the last call of `send`.
+    touched: SmallVec<[usize; 4]>,
+    /// What this device sends to itself, as messages.
+    own: VecDeque<Vec<u8>>,
+    own_bytes: usize,
+    /// The backend inside was given packets at once, and wants to be called.
+    unflushed: bool,
+    /// [`RECEIVER_TIMEOUT`].
+    receiver_timeout: Duration,
+    /// Made for the first ring, or the first packet to the device itself.
+    alarm: Option<Alarm>,
+    own_signalled: bool,
+    retry_set: bool,
+    /// Watches the wake-ups, the alarm, listeners and connections; and, if it is the inner backend's,
+    /// what that has.
+    epoll: Epoll,
+    /// It is not the inner backend's.
+    own_epoll: bool,
+    /// Listeners are missing because there were no descriptors left, or rings enough. They are made
+    /// after so many looks.
+    listen_again_in: u32,
+    /// Somebody sleeps on the descriptors.
+    watching: bool,
+    /// Calls of `receive` since a ring had something.
+    since_ring: u32,
+    /// When to look at the wire, and for offers and what is gone.
+    wire: Interval,
+    control: Interval,
+    turn: usize,
+    buf: Box<[u8; MAX_RECORD]>,
+}
+
+/// Wakes who sleeps on the descriptors, beside the wake-ups of the rings.
+struct Alarm {
+    /// Readable while there is something to receive that the sender has not signalled. Busy receivers set
+    /// and clear it for each full budget of packets. A timer that expires at once would do the same, but
+    /// it interrupts the processor, which takes 30 µs in some VMs.
+    unsignalled: Watched<EventFd>,
+    /// Readable when a send that found a full ring is to be tried again.
+    retry: Watched<TimerFd>,
+}
+
+impl Alarm {
+    fn new(by: &Epoll) -> Result<Self, NetError> {
+        Ok(Self {
+            unsignalled: Watched::new(EventFd::new()?, by, WAKE)?,
+            retry: Watched::new(TimerFd::new()?, by, WAKE)?,
+        })
+    }
+}
+
+/// An address and a block.
+type Destination = (IpAddr, u8);
+
+enum Route {
+    /// This device itself.
+    Own,
+    /// This one of the rings.
+    Ring(usize),
+    /// Not for shared memory, for so many bursts more.
+    Wire(u32),
+}
+
+/// How long a receiver gets to make room in a full ring. Long enough to be woken and run; short enough
+/// not to matter to other destinations when the receiver is stopped.
+const RECEIVER_TIMEOUT: Duration = Duration::from_millis(20);
+/// How long after it found a ring full `send` is to be tried again: less than the receiver needs to
+/// empty it.
+const RETRY: Duration = Duration::from_micros(100);
+/// A ring is busy if it had something within so many calls of `receive`.
+const BUSY_CALLS: u32 = 1000;
+/// While a ring is busy, a look at the wire that finds something is followed by the next after so much
+/// work ([`Interval`]), and one in vain by the next after twice as much as before, up to the other limit:
+/// some 50 µs of polling in vain, or of packets.
+const WIRE_INTERVAL: [u32; 2] = [4, 256];
+/// The same for looks for offers and for what is gone.
+const LOOK_INTERVAL: [u32; 2] = [8, 256];
+/// What the epoll descriptor says of wake-ups and of the alarm.
+const WAKE: u64 = 1;
+/// What it says of listeners and connections.
+const CONTROL: u64 = 2;
+
+impl<B: Backend + Sharing> Shm<B> {
+    /// Puts shared memory in front of a backend on these addresses. A backend whose
+    /// QPNs are not leased ([`Capabilities::qpn_block`]) stays as it is.
+    ///
+    /// # Errors
+    /// The system has no descriptors or no memory left.
+    pub fn new(inner: B, addresses: &[IpAddr]) -> Result<Self, NetError> {
+        let inners = Sharing::epoll(&inner);
+        let own_epoll = inners.is_none();
+        let epoll = inners.map_or_else(Epoll::new, Ok)?;
+        let capabilities = inner.capabilities().clone();
+        let mut shm = Self {
+            capabilities,
+            counters: Counters::default(),
+            inner,
+            addresses: Vec::new(),
+            listeners: Listeners::new(epoll.clone()),
+            callers: Vec::new(),
+            incoming: Vec::new(),
+            routes: HashMap::new(),
+            rings: Vec::new(),
+            last: None,
+            touched: SmallVec::new(),
+            own: VecDeque::new(),
+            own_bytes: 0,
+            unflushed: false,
+            receiver_timeout: RECEIVER_TIMEOUT,
+            alarm: None,
+            own_signalled: false,
+            retry_set: false,
+            epoll,
+            own_epoll,
+            listen_again_in: 0,
+            watching: false,
+            since_ring: BUSY_CALLS,
+            wire: Interval::new(WIRE_INTERVAL),
+            control: Interval::new(LOOK_INTERVAL),
+            turn: 0,
+            buf: vec![0; MAX_RECORD].try_into().map_err(|_| NetError::TooManyFiles)?,
+        };
+        shm.addresses = addresses.to_vec();
+        shm.listen();
+        Ok(shm)
+    }
+
+    /// These are the addresses now: forgets who was on others.
+    fn move_to(&mut self, addresses: &[IpAddr]) {
+        let gone = |address: &IpAddr| !addresses.contains(address);
+        self.listeners.retain(|(address, _)| !gone(address));
+        self.incoming.retain(|link| !link.address.is_some_and(|address| gone(&address)));
+        self.routes.clear();
+        self.rings.clear();
+        self.touched.clear();
+        self.last = None;
+        self.addresses = addresses.to_vec();
+    }
+
+    /// Sees to it that there is an alarm. Without one, nothing goes through memory.
+    fn has_alarm(&mut self) -> bool {
+        if self.alarm.is_none() {
+            self.alarm = Alarm::new(&self.epoll).ok();
+        }
+        self.alarm.is_some()
+    }
+
+    fn receive_here(&mut self, budget: usize, sink: &mut dyn FnMut(&Frame<'_>)) -> usize {
+        let mut packets = 0;
+        for message in self.own.drain(..) {
+            if let Some(frame) = message::parse(&message) {
+                packets += frame.payloads().count();
+                self.counters.rx_bytes += frame.payload.len() as u64;
+                sink(&frame);
+            }
+        }
+        self.own_bytes = 0;
+        let count = self.incoming.len();
+        self.turn = self.turn.wrapping_add(1);
+        let mut broken = None;
+        for index in (0..count).map(|i| (self.turn + i) % count) {
+            if packets >= budget {
+                break;
+            }
+            match self.incoming[index].receive(budget - packets, &mut self.buf, sink) {
+                Ok((got, bytes)) => {
+                    packets += got;
+                    self.counters.rx_bytes += bytes as u64;
+                }
+                Err(Broken) => broken = Some(index),
+            }
+        }
+        if let Some(index) = broken {
+            self.counters.rx_unusable += 1;
+            self.incoming.swap_remove(index);
+        }
+        self.counters.rx_packets += packets as u64;
+        packets
+    }
+
+    /// Makes the descriptors tell what there is, if a thread sleeps on them.
+    fn prepare_sleep(&mut self) {
+        if !self.watching {
+            return;
+        }
+        let mut unsignalled = !self.own.is_empty();
+        for link in &mut self.incoming {
+            unsignalled |= link.prepare_sleep();
+        }
+        if unsignalled != self.own_signalled {
+            self.own_signalled = unsignalled;
+            if let Some(Alarm { unsignalled: event, .. }) = &self.alarm {
+                if unsignalled { event.set() } else { event.clear() }
+            }
+        }
+    }
+
+    /// Has the batch tried again in a moment, or no more.
+    fn set_retry(&mut self, on: bool) {
+        // Once it has expired it is readable until it is set anew, which is for those who sleep: polls try
+        // again anyway.
+        if on && (self.watching || !self.retry_set) || !on && self.retry_set {
+            self.retry_set = on;
+            if let Some(Alarm { retry, .. }) = &self.alarm {
+                retry.set_after(on.then_some(RETRY));
+            }
+        }
+    }
+}
+
+impl<B: Backend + Sharing> Backend for Shm<B> {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        let mut packets = self.receive_here(budget, sink);
+        self.since_ring = if packets > 0 { 0 } else { self.since_ring.saturating_add(1) };
+        let busy = self.since_ring < BUSY_CALLS;
+        if self.wire.is_over(packets) || !busy {
+            let arrived = self.inner.receive(budget, sink)?;
+            self.wire.begin(arrived > 0);
+            packets += arrived;
+        }
+        if self.control.is_over(packets) {
+            let found = self.look_around();
+            self.control.begin(found || !busy);
+        }
+        self.prepare_sleep();
+        Ok(packets)
+    }
+
+    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        let mut status = SendStatus::Done;
+        if std::mem::take(&mut self.unflushed) {
+            status = batch.with_first(0, |none| self.inner.send(none))?;
+        }
+        while status == SendStatus::Done && !batch.is_empty() {
+            match self.send_here(batch) {
+                LocalSend::Done => continue,
+                LocalSend::Congested => {
+                    status = SendStatus::Congested;
+                    break;
+                }
+                LocalSend::OnWire => {}
+            }
+            let count = self.leading_wire_bursts(batch);
+            status = batch.with_first(count, |batch| self.inner.send(batch))?;
+            if self.capabilities.tx != self.inner.capabilities().tx {
+                self.capabilities.tx = self.inner.capabilities().tx;
+            }
+            if status != SendStatus::Done {
+                break;
+            }
+        }
+        for index in std::mem::take(&mut self.touched) {
+            let ring = self.rings.get_mut(index).and_then(Option::as_mut);
+            if ring.is_none_or(|link| link.flush().is_ok()) {
+                continue;
+            }
+            let is_it = |route: &Route| matches!(route, Route::Ring(other) if *other == index);
+            let to = self.routes.iter().find(|(_, route)| is_it(route)).map(|(to, _)| *to);
+            to.into_iter().for_each(|to| self.give_up(to));
+        }
+        // Destinations on the wire are looked for on this host again.
+        self.last = self.last.filter(|(.., ring)| ring.is_some());
+        if !self.own.is_empty() {
+            self.prepare_sleep();
+        }
+        self.set_retry(status == SendStatus::Congested);
+        Ok(status)
+    }
+
+    fn direct(&mut self) -> Option<&mut dyn Direct> {
+        Some(self)
+    }
+
+    fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
+        self.inner.for_each_fd(f);
+        if self.own_epoll {
+            f(self.epoll.shared());
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        let wire = self.inner.counters();
+        let here = self.counters;
+        Counters {
+            rx_packets: wire.rx_packets + here.rx_packets,
+            rx_bytes: wire.rx_bytes + here.rx_bytes,
+            rx_unusable: wire.rx_unusable + here.rx_unusable,
+            tx_packets: wire.tx_packets + here.tx_packets,
+            tx_bytes: wire.tx_bytes + here.tx_bytes,
+            tx_no_buffer: wire.tx_no_buffer + here.tx_no_buffer,
+            tx_other: wire.tx_other + here.tx_other,
+            ..wire
+        }
+    }
+
+    fn watch(&mut self, on: bool) {
+        self.inner.watch(on);
+        self.watching = on;
+        if on {
+            self.set_retry(self.retry_set);
+            self.prepare_sleep();
+        } else {
+            self.incoming.iter_mut().for_each(Incoming::end_sleep);
+        }
+    }
+
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        Some(self)
+    }
+}
+
+impl<B: Backend + Sharing> Sharing for Shm<B> {
+    fn port_groups(&self) -> Option<Arc<PortGroups>> {
+        self.inner.port_groups()
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
+        self.move_to(addresses);
+        let result = self.inner.set_addresses(addresses);
+        self.listen();
+        result
+    }
+
+    fn epoll(&self) -> Option<Epoll> {
+        Some(self.epoll.clone())
+    }
+
+    fn take_up(&mut self) -> Result<(), NetError> {
+        let result = self.inner.take_up();
+        self.listen();
+        // What went to the new blocks before is looked for anew.
+        self.routes.retain(|_, route| !matches!(route, Route::Wire(_)));
+        result
+    }
+
+    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
+        self.inner.set_gsi(open)
+    }
+
+    fn questions(&mut self) -> Option<&mut Questions> {
+        self.inner.questions()
+    }
+
+    fn joiner(&self) -> Joiner {
+        self.inner.joiner()
+    }
+
+    fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {
+        self.inner.add_membership(membership)
+    }
+
+    fn remove_membership(&mut self, group: IpAddr) -> Option<Membership> {
+        self.inner.remove_membership(group)
+    }
+}

@@ -1,0 +1,475 @@
+//! One direction of traffic between two processes. The sender makes a ring and offers it over a
+//! connection, whose end tells either process that the other is gone.
+//!
+//! The receiver is woken by an event descriptor that comes with the ring. The sender signals it only
+//! while the receiver says that it sleeps ([`Incoming::prepare_sleep`]), so two ends that poll make
+//! no system call for a message.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rxe_core::mem::{AccessError, Source};
+use rxe_core::wire::{Bth, Coalesced, Frame, NetHeader};
+use smallvec::SmallVec;
+
+use super::ring::{ALIGN, Broken, CAPACITY, Consumer, HEAD, MAX_RECORD, Producer};
+use super::wake::WakeUp;
+use super::watched::Watched;
+use crate::host::message;
+use rxe_sys::CheckedFd;
+use rxe_sys::unix::UnixSocket;
+
+/// The message that goes with the descriptors of a ring and of its wake-up.
+/// The last byte is the version of what is in a ring: both ends must have the same.
+pub(super) const OFFER: [u8; 4] = *b"rxm\x06";
+
+/// The tag of a record that holds a frame as [`message`] writes it.
+pub(super) const FRAME: u32 = 1;
+
+/// What a record holds that is one packet without pad and ICRC, or a coalesced segment of them ([`Coalesced`]), and
+/// how: its tag is [`PACKET`] with these added. The record has the header of [`message`] if it is not that of the
+/// last packet, the packet's headers, and its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PacketTag {
+    /// The record begins with a header.
+    named: bool,
+    /// The payload begins with a cache line.
+    aligned: bool,
+    /// Bytes of the packet's headers.
+    head_len: usize,
+    /// Packets, at least 1.
+    count: u16,
+}
+
+const PACKET: u32 = 2;
+
+impl PacketTag {
+    const NAMED: u32 = 1 << 8;
+    const ALIGNED: u32 = 1 << 9;
+    /// Payloads from this length on begin with a cache line: copies are faster so.
+    const ALIGN_FROM: usize = 256;
+
+    /// Bytes of headers and payload of all packets. That more than one may have an XRCETH or an AETH is left
+    /// out: all but one count with a BTH alone.
+    fn bytes(self, payload: usize) -> usize {
+        self.head_len + usize::from(self.count - 1) * Bth::LEN + payload
+    }
+
+    fn to_word(self) -> u32 {
+        let head_len = u32::try_from(self.head_len).unwrap_or(u32::from(u8::MAX));
+        let flag = |on: bool, bit| if on { bit } else { 0 };
+        let flags = flag(self.named, Self::NAMED) | flag(self.aligned, Self::ALIGNED);
+        PACKET | flags | head_len << 16 | u32::from(self.count - 1) << 24
+    }
+
+    /// `None` if the record holds no packet of this kind.
+    fn parse(word: u32) -> Option<Self> {
+        let [kind, _, head_len, more] = word.to_le_bytes();
+        let (head_len, count) = (usize::from(head_len), u16::from(more) + 1);
+        let (named, aligned) = (word & Self::NAMED != 0, word & Self::ALIGNED != 0);
+        let tag = Self { named, aligned, head_len, count };
+        (u32::from(kind) == PACKET && tag.to_word() == word && head_len <= Coalesced::MAX_HEAD)
+            .then_some(tag)
+    }
+
+    /// Where in the record the packet's headers begin.
+    fn head_at(self) -> usize {
+        if self.named { message::LEN } else { 0 }
+    }
+
+    /// Where in the record the payload begins.
+    fn payload_at(self) -> usize {
+        let end = self.head_at() + self.head_len;
+        if self.aligned { (HEAD + end).next_multiple_of(ALIGN) - HEAD } else { end }
+    }
+}
+
+/// Packets handed over at a time, about.
+const BATCH: usize = 16;
+/// Bytes of payload of a coalesced segment: more would make the receiver wait longer for the first of them.
+pub(super) const MAX_COALESCED: usize = 32 << 10;
+
+/// The sender's end.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    ring: Producer,
+    wake: WakeUp,
+    pub(super) line: UnixSocket,
+    /// There are records that the receiver may not know of.
+    fresh: bool,
+    congestion: Congestion,
+    /// The header of the last packet that was sent by itself.
+    net: Option<NetHeader>,
+}
+
+/// How the receiver keeps up with the sender.
+#[derive(Clone, Copy, Debug)]
+enum Congestion {
+    /// The ring is at most half full, or has not been full since it was.
+    None,
+    /// The ring was full at this time, when the receiver had taken so many bytes.
+    Since(Instant, u64),
+    /// The receiver took next to nothing while it was waited for, and had taken so many bytes then.
+    Stopped(u64),
+}
+
+/// A receiver that takes fewer bytes than this in the time it is given counts as stopped, until it has
+/// taken as many. Without such a threshold, one that takes a record now and then would slow all other
+/// destinations.
+const PROGRESS: u64 = 256 << 10;
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pushed {
+    /// It is in the ring.
+    Sent,
+    /// The ring is full: try again soon.
+    Full,
+    /// The ring is full and its receiver does not empty it: the frame is lost.
+    Lost,
+}
+
+impl Outgoing {
+    /// Offers a ring to the process that listens on this path; `None` if no process of this user
+    /// does.
+    pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
+        let Ok(line) = UnixSocket::connect(path) else { return Ok(None) };
+        Self::offer(line).map(Some)
+    }
+
+    /// Offers a ring over this connection.
+    pub(super) fn offer(line: UnixSocket) -> io::Result<Self> {
+        let (ring, memory) = Producer::create()?;
+        let memory = CheckedFd::new(memory);
+        let wake = WakeUp::new()?;
+        line.send(&OFFER, &[memory.as_fd(), wake.as_fd()])?;
+        Ok(Self { ring, wake, line, fresh: false, congestion: Congestion::None, net: None })
+    }
+
+    /// Puts a frame into the ring if there is room. A receiver gets `timeout` to make some: nothing
+    /// slows a sender of unreliable messages, and when two processes share a CPU, one would lose what
+    /// it sends while the other does not run. A receiver that lets the time pass is not waited for
+    /// again until it has made progress.
+    pub(super) fn push(&mut self, frame: &Frame<'_>, timeout: Duration) -> Result<Pushed, Broken> {
+        let header = message::emit(frame);
+        let sent = self.ring.push(FRAME, [&header, frame.payload])?;
+        self.fresh |= sent;
+        if sent && matches!(self.congestion, Congestion::None) {
+            return Ok(Pushed::Sent);
+        }
+        self.ring.look()?;
+        let taken = self.ring.taken();
+        let progress = |before: u64| taken.wrapping_sub(before) >= PROGRESS;
+        self.congestion = match self.congestion {
+            _ if self.ring.free()? >= CAPACITY / 2 => Congestion::None,
+            Congestion::None => Congestion::Since(Instant::now(), taken),
+            Congestion::Since(at, before) if at.elapsed() >= timeout && !progress(before) => {
+                Congestion::Stopped(taken)
+            }
+            Congestion::Since(at, _) if at.elapsed() >= timeout => {
+                Congestion::Since(Instant::now(), taken)
+            }
+            Congestion::Stopped(before) if progress(before) => {
+                Congestion::Since(Instant::now(), taken)
+            }
+            same => same,
+        };
+        Ok(match self.congestion {
+            _ if sent => Pushed::Sent,
+            Congestion::Stopped(_) => Pushed::Lost,
+            _ => Pushed::Full,
+        })
+    }
+
+    /// Puts in `count` packets without pad and ICRC, 256 at most, with at most [`MAX_COALESCED`] bytes of payload if
+    /// there is more than one. The payload is copied straight into the ring.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        net: &NetHeader,
+        head: &[u8],
+        payload: &Source<'_>,
+        count: u16,
+    ) -> Result<Packets, SendError> {
+        let len = payload.len();
+        let named = self.net.as_ref() != Some(net);
+        let aligned = len >= PacketTag::ALIGN_FROM;
+        let tag = PacketTag { named, aligned, head_len: head.len(), count };
+        let Some(record) = self.ring.reserve(tag.payload_at() + len)? else {
+            return Ok(Packets::NoRoom);
+        };
+        if tag.named {
+            record.write(0, &message::emit_header(net, 1))?;
+        }
+        record.write(tag.head_at(), head)?;
+        payload.write_to(&[record.span(tag.payload_at(), len)]).map_err(SendError::Payload)?;
+        record.commit(tag.to_word())?;
+        if tag.named {
+            self.net = Some(*net);
+        }
+        self.fresh = true;
+        Ok(Packets::Sent(tag.bytes(len)))
+    }
+
+    /// Whether the receiver has taken nothing at all.
+    pub(super) fn is_untouched(&mut self) -> bool {
+        self.ring.look().is_ok() && self.ring.taken() == 0
+    }
+
+    /// Wakes the receiver if it sleeps.
+    pub(super) fn flush(&mut self) -> Result<(), Broken> {
+        if std::mem::take(&mut self.fresh) && self.ring.must_wake() {
+            self.wake.signal()?;
+        }
+        Ok(())
+    }
+}
+
+/// What became of packets without pad and ICRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packets {
+    /// They are in the ring, and have so many bytes.
+    Sent(usize),
+    /// There is no room now.
+    NoRoom,
+}
+
+/// Why a packet was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SendError {
+    /// Its payload could not be read.
+    Payload(AccessError),
+    /// The ring is of no more use.
+    Broken,
+}
+
+impl From<Broken> for SendError {
+    fn from(_: Broken) -> Self {
+        Self::Broken
+    }
+}
+
+impl AsFd for Outgoing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.line.as_fd()
+    }
+}
+
+/// The receiver's end.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    ring: Consumer,
+    wake: Watched<WakeUp>,
+    pub(super) line: Watched<UnixSocket>,
+    /// Where the last frame went to: a sender has a ring for each address. `None` before the first.
+    pub(super) address: Option<IpAddr>,
+    /// The sender was asked to signal the next record.
+    asleep: bool,
+    /// `wake` is readable, or will be: the sender has answered.
+    signalled: bool,
+    /// The header of the last packet that came by itself.
+    net: Option<NetHeader>,
+    /// The sender is gone: what it has left is taken up to this place of the ring.
+    end: Option<u64>,
+}
+
+/// A ring that was offered.
+#[derive(Debug)]
+pub(super) struct Offered {
+    pub(super) ring: Consumer,
+    pub(super) wake: WakeUp,
+}
+
+impl Incoming {
+    /// Takes the offer that has come over this connection; `None` if there is none yet. Its descriptors
+    /// may be too many for this process.
+    pub(super) fn accept(line: &UnixSocket) -> io::Result<Option<Offered>> {
+        let mut buf = [0; OFFER.len() + 1];
+        let Some(offer) = line.receive(&mut buf)? else { return Ok(None) };
+        let refuse = || io::Error::from(io::ErrorKind::InvalidData);
+        // The program may close all descriptors at any moment.
+        let fds: Vec<_> = offer.fds.into_iter().map(CheckedFd::new).collect();
+        if offer.lost_fds {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
+        if buf[..offer.len] != OFFER {
+            return Err(refuse());
+        }
+        let [memory, wake] = <[CheckedFd; 2]>::try_from(fds).map_err(|_| refuse())?;
+        let (ring, wake) = (Consumer::open(&memory)?, WakeUp::adopt(wake)?);
+        Ok(Some(Offered { ring, wake }))
+    }
+
+    /// `wake` is that of the offer.
+    pub(super) fn new(ring: Consumer, wake: Watched<WakeUp>, line: Watched<UnixSocket>) -> Self {
+        Self {
+            ring,
+            wake,
+            line,
+            address: None,
+            asleep: false,
+            signalled: false,
+            net: None,
+            end: None,
+        }
+    }
+
+    /// Whether the sender is gone, and all that it has left is taken. Nobody writes into the ring then, so
+    /// what it holds is at most one lap; what is in it may say otherwise.
+    pub(super) fn is_over(&mut self) -> bool {
+        if !is_gone(&self.line) {
+            return false;
+        }
+        let end = *self.end.get_or_insert(self.ring.place() + CAPACITY as u64);
+        self.ring.is_empty() || self.ring.place() >= end
+    }
+
+    /// Hands over frames, about `budget` packets; how many packets and bytes.
+    pub(super) fn receive(
+        &mut self,
+        budget: usize,
+        buf: &mut [u8; MAX_RECORD],
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<(usize, usize), Broken> {
+        let (mut packets, mut bytes) = (0, 0);
+        while packets < budget
+            && let Some((count, len)) = self.receive_next(budget - packets, buf, sink)?
+        {
+            packets += count;
+            bytes += len;
+        }
+        Ok((packets, bytes))
+    }
+
+    /// Hands over a frame that was copied out of its record.
+    fn receive_frame(
+        &mut self,
+        copy: &[u8],
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<(usize, usize), Broken> {
+        let frame = message::parse(copy).ok_or(Broken)?;
+        self.address = Some(frame.net.dst);
+        sink(&frame);
+        Ok((frame.count(), frame.payload.len()))
+    }
+
+    /// Hands over the packets in the next records that have the same header, with their payloads where
+    /// they stand, or the frame in the next record. `None` if there is no record.
+    fn receive_next(
+        &mut self,
+        budget: usize,
+        buf: &mut [u8; MAX_RECORD],
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<Option<(usize, usize)>, Broken> {
+        let mut packets = SmallVec::<[Coalesced<'_>; BATCH]>::new();
+        let (mut count, mut bytes) = (0, 0);
+        let mut cursor = self.ring.cursor();
+        let mut place = cursor.place();
+        while count < budget.min(BATCH) {
+            let Some(record) = cursor.next()? else {
+                if packets.is_empty() {
+                    // A skip may be there alone: a sender that waits for it must not be waited for.
+                    let place = cursor.place();
+                    drop(packets);
+                    self.ring.release(place)?;
+                    return self.ring.tell().map(|()| None);
+                }
+                break;
+            };
+            let Some(tag) = PacketTag::parse(record.tag) else {
+                if !packets.is_empty() {
+                    break;
+                }
+                if record.tag != FRAME {
+                    return Err(Broken);
+                }
+                let copy = &mut buf[..record.len()];
+                record.read(0, copy)?;
+                let place = cursor.place();
+                drop(packets);
+                self.ring.release(place)?;
+                return self.receive_frame(copy, sink).map(Some);
+            };
+            if tag.named && !packets.is_empty() {
+                break;
+            }
+            let payload_len = record.len().checked_sub(tag.payload_at()).ok_or(Broken)?;
+            if tag.named {
+                let mut header = [0; message::LEN];
+                record.read(0, &mut header)?;
+                let (net, _) = message::parse_header(&header).ok_or(Broken)?;
+                self.net = Some(net);
+            }
+            // The headers are copied once, and checked in the copy.
+            let read = |head: &mut [u8]| record.read(tag.head_at(), head);
+            let payload = record.span(tag.payload_at(), payload_len);
+            let packet = Coalesced::with_head(tag.head_len, read, payload, tag.count)?;
+            packets.push(packet.ok_or(Broken)?);
+            count += usize::from(tag.count);
+            bytes += tag.bytes(payload_len);
+            place = cursor.place();
+        }
+        let net = self.net.ok_or(Broken)?;
+        self.address = Some(net.dst);
+        sink(&Frame { coalesced: &packets, ..Frame::single(net, &[]) });
+        drop(packets);
+        self.ring.release(place)?;
+        Ok(Some((count, bytes)))
+    }
+
+    /// A thread is about to sleep: asks the sender to signal the next record, if there is none now.
+    /// Whether there is a record, which the caller must signal by other means.
+    pub(super) fn prepare_sleep(&mut self) -> bool {
+        if self.ring.is_empty() {
+            // If it is of no use, the next look for a record says so.
+            let _ = self.ring.tell();
+            let answered = self.asleep && !self.ring.is_asleep();
+            if self.signalled || answered {
+                self.signalled = !self.wake.clear();
+            }
+            // It may have answered only now.
+            self.signalled |= !self.ring.sleeps(true) && self.asleep && !answered;
+            self.asleep = true;
+        }
+        !self.ring.is_empty()
+    }
+
+    /// No thread sleeps: the sender need not signal.
+    pub(super) fn end_sleep(&mut self) {
+        let was_asleep = self.ring.sleeps(false);
+        self.signalled |= std::mem::take(&mut self.asleep) && !was_asleep;
+    }
+
+    /// Makes the wake-up one that blocks who writes to it.
+    #[cfg(test)]
+    pub(super) fn spoil_wake(&self) {
+        self.wake.spoil();
+    }
+}
+
+/// Whether a connection over which nothing more is said has ended.
+pub(super) fn is_gone(line: &UnixSocket) -> bool {
+    // Whatever else is said is not according to the rules.
+    !matches!(line.receive(&mut [0; 1]), Ok(None))
+}
+
+#[cfg(test)]
+mod tests {
+    use rxe_core::wire::{Opcode, emit, icrc};
+
+    use super::*;
+    use crate::backends::shm::ring::size_of_record;
+
+    #[test]
+    fn a_short_message_is_one_cache_line() {
+        for opcode in [Opcode::RC_SEND_ONLY, Opcode::RC_WRITE_ONLY] {
+            let head_len = emit::len(opcode, 0) - icrc::LEN;
+            // Where the packet before it went the same way.
+            let tag = PacketTag { named: false, aligned: false, head_len, count: 1 };
+            assert_eq!(size_of_record(tag.payload_at() + 8), 64, "{opcode:?}");
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! RoCEv2 over ordinary UDP sockets: no privileges, any host, any container.
+//!
+//! There is one unconnected socket for each address, and one more for each block of queue pair
+//! numbers beyond the first. The socket belongs to a group that the processes on the address share
+//! ([`crate::lease`]). Each multicast group has a socket of its own: a socket bound to an address
+//! receives nothing that is sent to a group, and an unbound one would also receive packets for other
+//! programs on this host's other addresses. With UDP_SEGMENT and UDP_GRO a call carries up to 64
+//! packets for one destination, and up to [`BATCH`] such bursts.
+//!
+//! Packets leave from sockets of their own, so that their source ports differ by queue pair
+//! ([`senders`]), or from one port, if the configuration says so.
+//!
+//! Invariant: a packet leaves with the source port of its header and, over IPv4, with its index in the burst as ID
+//! (see [`crate::udp_socket`]); its ICRC is made for that. If the system does not segment a burst, its packets
+//! leave one by one, with ID 0 and a new ICRC (see [`apart`]).
+
+mod apart;
+mod senders;
+pub(crate) mod sockets;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use rxe_core::wire::{Burst, Frame, NetHeader, TxBatch, TxLimits, UDP_PORT};
+use smallvec::SmallVec;
+
+use self::apart::Unsegmented;
+use self::senders::{Senders, ports_of_block};
+use self::sockets::Sockets;
+use crate::backend::{Backend, Capabilities, MAX_DATAGRAM, SendStatus, SrcPort};
+use crate::backends::loss::{Loss, count_lost};
+use crate::counters::Counters;
+use crate::error::NetError;
+use crate::host::membership::{Joiner, Membership};
+use crate::host::questions::Questions;
+use crate::host::sharing::Sharing;
+use crate::host::udp_socket::{UdpSocket, sender_error};
+use crate::host::{Endpoint, Handle, PortGroups};
+use crate::interface::net_device;
+use rxe_sys::NetDev;
+use rxe_sys::mmsg::{BATCH, Outgoing, RecvArena, sendmmsg};
+use rxe_sys::{Epoll, SharedFd};
+
+/// The configuration of a [`UdpBackend`].
+#[derive(Clone, Debug)]
+pub struct UdpConfig {
+    /// The interface. Its MTU bounds packets; its index is the scope of link-local addresses.
+    pub netdev: String,
+    /// The addresses to use, each with a socket of its own.
+    pub addresses: Vec<IpAddr>,
+    /// Bytes of receive buffer to ask the system for, per address.
+    pub recv_buffer: usize,
+    /// Bytes of send buffer to ask the system for, per address.
+    pub send_buffer: usize,
+    /// The UDP source port of all packets. Without it, queue pairs have different ones, with sockets of
+    /// their own.
+    pub source_port: Option<u16>,
+    /// Let the system segment bursts (UDP_SEGMENT) and merge received packets (UDP_GRO), if it can.
+    pub segment: bool,
+}
+
+impl UdpConfig {
+    /// The defaults for these addresses on an interface.
+    pub fn new(netdev: impl Into<String>, addresses: impl Into<Vec<IpAddr>>) -> Self {
+        Self {
+            netdev: netdev.into(),
+            addresses: addresses.into(),
+            recv_buffer: 8 << 20,
+            send_buffer: 4 << 20,
+            source_port: None,
+            segment: true,
+        }
+    }
+}
+
+/// RoCEv2 over UDP sockets.
+pub struct UdpBackend {
+    sockets: Sockets,
+    senders: Senders,
+    /// Dropped last, when the sockets that other processes know are closed.
+    groups: Handle,
+    config: UdpConfig,
+    device: NetDev,
+    /// Destinations that the system does not segment for.
+    apart: Unsegmented,
+    /// Packets leave with the IPv6 flow label of their header. Cleared at the first that is refused for it:
+    /// as long as any program of this host has a label for itself, the system refuses all that a socket has
+    /// not asked for.
+    labels: bool,
+    /// The burst at this offset in the batch, and how many of its packets are sent already.
+    partial: Option<(usize, usize)>,
+    arena: RecvArena,
+    capabilities: Capabilities,
+    counters: Counters,
+}
+
+/// Bytes of the headers of IPv4 and UDP.
+const OVERHEAD_V4: usize = 20 + 8;
+/// Bytes of the headers of IPv6 and UDP.
+const OVERHEAD_V6: usize = 40 + 8;
+/// The most packets that the system segments in a call (UDP_MAX_SEGMENTS before Linux 6.9).
+const MAX_SEGMENTS: usize = 64;
+/// How many buffers there are to receive into: enough to empty a full socket in few calls, and few
+/// enough to stay in the cache.
+const BUFFERS: usize = 16;
+
+impl UdpBackend {
+    /// Opens a socket on port 4791 of each address. Other processes may have it open too.
+    ///
+    /// An address that is not ready (IPv6 duplicate detection) is left out if another one is ready;
+    /// see [`UdpBackend::addresses`].
+    ///
+    /// # Errors
+    /// The port is in use, or the one to send from; an address or the interface does not exist; there are
+    /// too many files or processes.
+    pub fn open(config: &UdpConfig) -> Result<Self, NetError> {
+        let netdev = &config.netdev;
+        if config.addresses.is_empty() {
+            return Err(NetError::NoAddress { netdev: netdev.clone() });
+        }
+        let device = net_device(netdev)?;
+        let (groups, endpoints) = PortGroups::open(&config.addresses, device.index)?;
+        let sockets: Vec<_> = endpoints.iter().map(|s| adopt(s, &device, config)).collect();
+        let segments = config.segment && sockets.iter().all(|s| s.segments);
+        let src_port =
+            config.source_port.map_or_else(|| ports_of_block(groups.block()), SrcPort::Fixed);
+        let mut senders = Senders::new(src_port, device.index, config.send_buffer);
+        if let Some(port) = config.source_port.filter(|port| *port != UDP_PORT) {
+            for address in sockets.iter().map(UdpSocket::address) {
+                senders.open(address, port).map_err(|e| sender_error(e, address, port))?;
+            }
+        }
+        let capabilities = Capabilities {
+            name: "udp",
+            link_mtu: device.mtu,
+            tx: TxLimits {
+                burst_segments: if segments { MAX_SEGMENTS } else { 1 },
+                burst_bytes: MAX_DATAGRAM,
+                batch_bytes: 512 << 10,
+            },
+            src_port,
+            recv_buffer: sockets.iter().map(|s| s.recv_buffer).min().unwrap_or(0),
+            qpn_block: Some(groups.block()),
+        };
+        Ok(Self {
+            sockets: Sockets::new(sockets, endpoints, &groups, device.index, config.recv_buffer)?,
+            senders,
+            groups,
+            config: config.clone(),
+            device,
+            apart: Unsegmented::default(),
+            labels: true,
+            partial: None,
+            arena: RecvArena::new(BUFFERS, 64 << 10),
+            capabilities,
+            counters: Counters::default(),
+        })
+    }
+
+    /// The addresses that it has sockets on.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.sockets.iter().map(UdpSocket::address).filter(|ip| !ip.is_multicast())
+    }
+
+    /// Handles a socket's refusal of the rest of the first pending burst. Returns whether the burst is
+    /// lost.
+    fn refused(
+        &mut self,
+        error: io::Error,
+        burst: &Burst,
+        packets: usize,
+    ) -> Result<bool, NetError> {
+        let overhead = if burst.net.dst.is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };
+        let too_big = burst.segment + overhead > self.capabilities.link_mtu;
+        let loss = match error.raw_os_error() {
+            Some(libc::EIO | libc::EINVAL) if too_big => Loss::TooBig,
+            Some(libc::EIO | libc::EINVAL) if packets > 1 && !self.apart.has(burst.net.dst) => {
+                self.apart.insert(burst.net.dst);
+                return Ok(false);
+            }
+            // A label is given up only for a packet that the system has no other reason to refuse.
+            Some(libc::EINVAL) if unlabelled(&burst.net, !self.labels, packets) > 0 => {
+                self.labels = false;
+                self.apart.remove(burst.net.dst);
+                return Ok(false);
+            }
+            _ => match Loss::of(&error) {
+                Some(loss) => loss,
+                None => return Err(NetError::os("send to a UDP socket", error)),
+            },
+        };
+        count_lost(&mut self.counters, loss, packets as u64);
+        Ok(true)
+    }
+
+    /// Records that the socket that packets with this header leave from had no room.
+    fn wait_for_room(&mut self, net: &NetHeader) {
+        if net.src_port == UDP_PORT {
+            self.sockets.wait_for_room(net.src);
+        } else {
+            self.senders.wait_for_room(net, self.sockets.epoll());
+        }
+    }
+
+    /// Sends `burst`, the first pending one of the batch, packet by packet.
+    // It has tables for many packets, which the frame of its caller should not have: a program may give its
+    // threads little stack.
+    #[inline(never)]
+    fn send_apart(&mut self, batch: &TxBatch, burst: &Burst) -> Result<SendStatus, NetError> {
+        let sent = self.partial.take().filter(|(at, _)| *at == burst.bytes.start);
+        let sent = sent.map_or(0, |(_, packets)| packets);
+        let Some(socket) = self.senders.socket(&self.sockets, &burst.net) else {
+            return Ok(SendStatus::Done);
+        };
+        let chunks = batch.bytes(burst).chunks(burst.segment.max(1)).enumerate().skip(sent);
+        let singles: Vec<_> = chunks.map(|(i, p)| apart::single(&burst.net, i, p)).collect();
+        let labels = self.labels;
+        let single = |(body, icrc)| Outgoing {
+            addr: socket.destination(&burst.net),
+            control: socket.control(&labelled(&burst.net, labels), None),
+            parts: [body, icrc, &[]],
+        };
+        let out: Vec<_> = singles.iter().map(|(body, icrc)| single((body, icrc))).collect();
+        let mut rest = &out[..];
+        while !rest.is_empty() {
+            let socket = self.senders.socket(&self.sockets, &burst.net);
+            let Some(socket) = socket else { return Ok(SendStatus::Done) };
+            match sendmmsg(socket.intact()?, rest) {
+                Ok(n) => {
+                    let (gone, left) = rest.split_at(n);
+                    let bytes = gone.iter().flat_map(|packet| packet.parts).map(<[u8]>::len);
+                    self.counters.tx_packets += n as u64;
+                    self.counters.tx_unlabelled += unlabelled(&burst.net, labels, n);
+                    self.counters.tx_bytes += bytes.sum::<usize>() as u64;
+                    rest = left;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.partial = Some((burst.bytes.start, burst.packets() - rest.len()));
+                    self.wait_for_room(&burst.net);
+                    return Ok(SendStatus::Blocked);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    // Without labels the burst begins anew. What has left already is a duplicate then.
+                    if self.refused(e, burst, rest.len())? || labels != self.labels {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(SendStatus::Done)
+    }
+}
+
+impl Backend for UdpBackend {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        self.sockets.receive(&mut self.arena, &mut self.counters, budget, sink)
+    }
+
+    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        self.sockets.try_again();
+        self.senders.try_again(self.sockets.epoll());
+        while let Some(first) = batch.pending().first() {
+            let (src, src_port) = (first.net.src, first.net.src_port);
+            let own = self.sockets.of(src).is_some();
+            if own && !self.senders.can_send(&first.net) {
+                batch.change_source_port(UDP_PORT);
+                continue;
+            }
+            let socket = self.senders.socket(&self.sockets, &first.net);
+            let same_family = first.net.dst.is_ipv4() == src.is_ipv4();
+            let (Some(socket), true, true) = (socket, own, same_family) else {
+                count_lost(&mut self.counters, Loss::BadAddress, first.packets() as u64);
+                batch.mark_sent(1);
+                continue;
+            };
+            let segments = self.capabilities.tx.burst_segments;
+            let apart = &mut self.apart;
+            let mut goes_apart = |burst: &Burst| {
+                burst.packets() > 1 && (burst.packets() > segments || apart.has(burst.net.dst))
+            };
+            if goes_apart(first) {
+                let labels = self.labels;
+                if self.send_apart(batch, first)? == SendStatus::Blocked {
+                    return Ok(SendStatus::Blocked);
+                }
+                batch.mark_sent(usize::from(labels == self.labels));
+                continue;
+            }
+            let labels = self.labels;
+            let mut out: SmallVec<[Outgoing<'_>; 2]> = SmallVec::new();
+            let same = |burst: &&Burst| {
+                burst.net.src == src
+                    && burst.net.src_port == src_port
+                    && burst.net.dst.is_ipv4() == src.is_ipv4()
+                    && !goes_apart(burst)
+            };
+            for burst in batch.pending().iter().take(BATCH).take_while(same) {
+                let segment = (burst.packets() > 1).then_some(burst.segment);
+                out.push(Outgoing {
+                    addr: socket.destination(&burst.net),
+                    control: socket.control(&labelled(&burst.net, labels), segment),
+                    parts: [batch.bytes(burst), &[], &[]],
+                });
+            }
+            match sendmmsg(socket.intact()?, &out) {
+                Ok(n) => {
+                    for burst in &batch.pending()[..n] {
+                        self.counters.tx_packets += burst.packets() as u64;
+                        self.counters.tx_unlabelled +=
+                            unlabelled(&burst.net, labels, burst.packets());
+                        self.counters.tx_bytes += burst.bytes.len() as u64;
+                    }
+                    drop(out);
+                    batch.mark_sent(n);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    let net = first.net;
+                    self.wait_for_room(&net);
+                    return Ok(SendStatus::Blocked);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    drop(out);
+                    if self.refused(e, first, first.packets())? {
+                        batch.mark_sent(1);
+                    }
+                }
+            }
+        }
+        Ok(SendStatus::Done)
+    }
+
+    fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
+        self.sockets.for_each_fd(f);
+    }
+
+    fn counters(&self) -> Counters {
+        let rx_unusable = self.counters.rx_unusable + self.senders.dropped();
+        Counters { rx_unusable, ..self.counters }
+    }
+
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        Some(self)
+    }
+}
+
+impl Sharing for UdpBackend {
+    fn joiner(&self) -> Joiner {
+        Joiner::on(self.device.index, &self.config.netdev, self.config.recv_buffer)
+    }
+
+    fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError> {
+        self.sockets.add_membership(membership)
+    }
+
+    fn remove_membership(&mut self, group: IpAddr) -> Option<Membership> {
+        self.sockets.remove_membership(group)
+    }
+
+    fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
+        self.sockets.retain(addresses);
+        self.senders.retain(addresses, self.sockets.epoll());
+        for address in self.groups.addresses() {
+            if self.sockets.of(address).is_none() && !addresses.contains(&address) {
+                self.sockets.leave(address);
+                self.groups.leave(address);
+            }
+        }
+        let failed = self.groups.take_failed();
+        let taken_up = self.take_up();
+        failed.map_or(taken_up, Err)
+    }
+
+    fn port_groups(&self) -> Option<Arc<PortGroups>> {
+        Some(self.groups.port_groups())
+    }
+
+    fn epoll(&self) -> Option<Epoll> {
+        Some(self.sockets.epoll().clone())
+    }
+
+    fn take_up(&mut self) -> Result<(), NetError> {
+        let Self { groups, sockets, device, config, .. } = self;
+        sockets.take_up(groups, device.index, |sockets, endpoint| {
+            sockets.add(adopt(endpoint, device, config))
+        })
+    }
+
+    fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
+        self.sockets.set_gsi(open)
+    }
+
+    fn questions(&mut self) -> Option<&mut Questions> {
+        Some(self.sockets.questions())
+    }
+}
+
+/// The header that packets with this one leave with. The ICRC does not cover the flow label.
+fn labelled(net: &NetHeader, labels: bool) -> NetHeader {
+    NetHeader { flow_label: if labels { net.flow_label } else { 0 }, ..*net }
+}
+
+/// How many of these packets leave without their label.
+fn unlabelled(net: &NetHeader, labels: bool, packets: usize) -> u64 {
+    if labels || net.flow_label == 0 || net.dst.is_ipv4() { 0 } else { packets as u64 }
+}
+
+/// The socket of this process on a shared address.
+fn adopt(endpoint: &Endpoint, device: &NetDev, config: &UdpConfig) -> UdpSocket {
+    let mut socket = UdpSocket::adopt(endpoint.own(), endpoint.address(), device.index);
+    socket.renew();
+    socket.set_buffers(config.recv_buffer, config.send_buffer);
+    socket.merge(config.segment);
+    socket
+}

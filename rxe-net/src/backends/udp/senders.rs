@@ -1,0 +1,151 @@
+//! The sockets that packets leave from with another source port than 4791.
+//!
+//! A receiver with several queues (RSS) and a network with several paths (ECMP) spread packets by
+//! addresses and ports. A socket sends from one port, so there is a socket for each port in use: at most
+//! [`PORTS`] for each address, each opened when the first packet is to leave from it. Queue pairs have
+//! these ports in turn.
+//!
+//! The ports are of a block of QPNs, as the processes and shards of an address are
+//! ([`ports_of_block`]), so they are in nobody's way among these; and they are above those that Linux gives
+//! to sockets that ask for none (32768 to 60999). If another program has a port nevertheless, or there
+//! is no descriptor left, packets leave from port 4791 instead.
+//!
+//! These sockets receive nothing ([`UdpSocket::open_sender`]).
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+use rustix::event::epoll::EventFlags;
+use rxe_core::wire::{NetHeader, UDP_PORT};
+
+use super::sockets::Sockets;
+use crate::backend::SrcPort;
+use crate::host::READY;
+use crate::host::udp_socket::UdpSocket;
+use rxe_sys::Epoll;
+use rxe_sys::sockopt::{drops, set_send_buffer};
+
+/// The source ports of a block of QPNs. What one core sends needs no more flows, and with more of them
+/// there are fewer packets in a call.
+const PORTS: u16 = 4;
+/// Those of block 0. Those of block 255 end with the last port.
+const FIRST: u16 = 0xfc00;
+
+/// The sockets that packets leave from with another source port than 4791.
+#[derive(Debug)]
+pub(super) struct Senders {
+    all: Vec<Sender>,
+    ports: SrcPort,
+    scope: u32,
+    /// Bytes of send buffer to ask the system for.
+    send_buffer: usize,
+    /// One of them had no room.
+    blocked: Option<usize>,
+    /// Datagrams that had come to those that are closed.
+    dropped: u64,
+}
+
+#[derive(Debug)]
+struct Sender {
+    address: IpAddr,
+    port: u16,
+    /// `None` if the port cannot be had.
+    socket: Option<UdpSocket>,
+}
+
+/// The source ports for queue pairs of a block of QPNs.
+pub(super) fn ports_of_block(block: u8) -> SrcPort {
+    SrcPort::Range { first: FIRST + u16::from(block) * PORTS, count: PORTS }
+}
+
+impl Senders {
+    /// Packets leave from these ports, on an interface with the index `scope`.
+    pub(super) fn new(ports: SrcPort, scope: u32, send_buffer: usize) -> Self {
+        Self { all: Vec::new(), ports, scope, send_buffer, blocked: None, dropped: 0 }
+    }
+
+    /// Opens a socket for this address and port.
+    pub(super) fn open(&mut self, address: IpAddr, port: u16) -> io::Result<()> {
+        let share = matches!(self.ports, SrcPort::Fixed(_));
+        let opened = UdpSocket::open_sender(address, port, self.scope, share);
+        let (socket, result) = opened.map_or_else(|e| (None, Err(e)), |s| (Some(s), Ok(())));
+        if let Some(socket) = &socket {
+            set_send_buffer(socket.as_fd(), self.send_buffer);
+        }
+        self.all.push(Sender { address, port, socket });
+        result
+    }
+
+    /// Whether packets with this header can leave from their source port. Opens a socket for that when it
+    /// is first asked for.
+    #[inline]
+    pub(super) fn can_send(&mut self, net: &NetHeader) -> bool {
+        net.src_port == UDP_PORT || self.has_socket(net)
+    }
+
+    fn has_socket(&mut self, net: &NetHeader) -> bool {
+        if let Some(at) = self.position(net) {
+            return self.all[at].socket.is_some();
+        }
+        let ours = match self.ports {
+            SrcPort::Fixed(port) => port == net.src_port,
+            SrcPort::Range { first, count } => {
+                (first..=first + (count - 1)).contains(&net.src_port)
+            }
+            SrcPort::Any => false,
+        };
+        ours && self.open(net.src, net.src_port).is_ok()
+    }
+
+    /// The socket that packets with this header leave from.
+    #[inline]
+    pub(super) fn socket<'s>(&'s self, own: &'s Sockets, net: &NetHeader) -> Option<&'s UdpSocket> {
+        if net.src_port == UDP_PORT {
+            return own.of(net.src);
+        }
+        self.all[self.position(net)?].socket.as_ref()
+    }
+
+    #[inline]
+    fn position(&self, net: &NetHeader) -> Option<usize> {
+        self.all.iter().position(|s| s.port == net.src_port && s.address == net.src)
+    }
+
+    /// Records that the socket for this header had no room: `epoll` is readable when it has.
+    pub(super) fn wait_for_room(&mut self, net: &NetHeader, epoll: &Epoll) {
+        self.blocked = self.position(net);
+        if let Some(socket) = self.blocked.and_then(|at| self.all[at].socket.as_ref()) {
+            // If this fails for lack of memory, the next turn tries to send again.
+            let _ = epoll.add(socket, READY, EventFlags::OUT);
+        }
+    }
+
+    /// Called before a send: forgets which socket had no room. While epoll watches one that has, it is
+    /// readable.
+    #[inline]
+    pub(super) fn try_again(&mut self, epoll: &Epoll) {
+        if let Some(at) = self.blocked.take()
+            && let Some(socket) = self.all.get(at).and_then(|sender| sender.socket.as_ref())
+        {
+            epoll.delete(socket);
+        }
+    }
+
+    /// Closes those of other addresses than these. Those that could not be opened may be tried again.
+    pub(super) fn retain(&mut self, addresses: &[IpAddr], epoll: &Epoll) {
+        self.try_again(epoll);
+        let before = self.dropped();
+        self.all.retain(|s| s.socket.is_some() && addresses.contains(&s.address));
+        self.dropped += before - self.dropped();
+    }
+
+    /// Datagrams that have come to these ports, and were dropped.
+    pub(super) fn dropped(&self) -> u64 {
+        let sockets = self.all.iter().filter_map(|sender| sender.socket.as_ref());
+        self.dropped + sockets.map(|socket| u64::from(drops(socket.as_fd()))).sum::<u64>()
+    }
+}

@@ -1,0 +1,308 @@
+//! An interface with our XDP program, and with a pool of frames for each of its queues: what the shards of
+//! a device have in common.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::load::{Attached, LINK_HEADER, ONE_CHUNK, fits, refusal, refused};
+use super::maps::Maps;
+use super::mode::XdpMode;
+use super::pool::Pool;
+use super::program::{MAX_QUEUES, MAX_SHARDS};
+use super::receiver::Receiver;
+use super::sender::Sender;
+use super::socket::{Kind, Options, Socket};
+use crate::backends::packet::headers::ETHERNET;
+use crate::error::{NetError, XdpRefusal};
+use crate::interface::{Interface, net_device};
+use rxe_sys::NetDev;
+use rxe_sys::SharedFd;
+use rxe_sys::sockopt::kernel_version;
+
+/// Chunks to receive into on the first queue, and on each other one.
+const RX_CHUNKS: u32 = 4096;
+const OTHER_RX_CHUNKS: u32 = 512;
+/// Chunks that the first shard sends from, and each further one. Those that send on one queue have no more
+/// than `FURTHER_TX_LIMIT` together.
+const TX_CHUNKS: u32 = 2048;
+const FURTHER_TX_CHUNKS: u32 = 256;
+const FURTHER_TX_LIMIT: u32 = 1024;
+/// The smallest link that carries packets with the path MTU 256 and the longest headers.
+const MIN_MTU: usize = 256 + 40 + 8 + 64;
+
+/// An interface that is prepared for [`XdpBackend`](crate::XdpBackend)s, one for each shard of a device. The
+/// packets to the QPN blocks of each reach it alone. All clones are the same; the interface is as it was when
+/// the last of them and the last backend are dropped.
+#[derive(Clone, Debug)]
+pub struct XdpInterface(Arc<Prepared>);
+
+#[derive(Debug)]
+struct Prepared {
+    /// Before the sockets: nothing is given to a socket that is closed.
+    attached: Attached,
+    queues: Vec<Queue>,
+    mode: XdpMode,
+    device: NetDev,
+    name: String,
+    /// How many shards there can be, and how many there have been so far.
+    shards: u32,
+    opened: AtomicU32,
+    /// The number of queues that packets can be sent on.
+    senders: u32,
+}
+
+#[derive(Debug)]
+struct Queue {
+    options: Options,
+    kind: Kind,
+    pool: Arc<Pool>,
+    /// A socket that is bound to it: the first shard's.
+    bound: SharedFd,
+    /// The same, until that shard is there.
+    first: Mutex<Option<Socket>>,
+}
+
+impl XdpInterface {
+    /// Attaches an XDP program to an Ethernet interface that is up, and opens a socket on each of its queues.
+    /// There can be up to `shards` backends, where the kernel allows several.
+    ///
+    /// # Errors
+    /// [`NetError::Xdp`] says why it is not possible on this interface.
+    pub fn open(netdev: &str, mode: XdpMode, shards: u32) -> Result<Self, NetError> {
+        let device = lookup(netdev)?;
+        // Since Linux 6.6 an AF_XDP socket can have frames in several chunks.
+        let attached = Attached::new(&device, netdev, mode, kernel_version() >= (6, 6))?;
+        let shares = shares_queues(attached.generic, kernel_version());
+        let shards = if shares { shards.clamp(1, MAX_SHARDS) } else { 1 };
+        let senders = NetDev::sending_queues(netdev).min(MAX_QUEUES);
+        let open = |queue, frags| {
+            let options = Options {
+                interface: device.index,
+                queue,
+                rx: if queue == 0 { RX_CHUNKS } else { OTHER_RX_CHUNKS },
+                lots: lots(queue, senders, shards),
+                copy: copies(mode, attached.generic),
+                frags,
+            };
+            open_queue(options, netdev, mode, device.mtu)
+        };
+        // Few drivers have both such frames and zero copy.
+        let mut frags = attached.frags && device.mtu + LINK_HEADER > ONE_CHUNK;
+        let mut queues = Vec::new();
+        for queue in 0..MAX_QUEUES {
+            let Some(opened) = open(queue, frags)? else { break };
+            frags = opened.kind.frags;
+            queues.push(opened);
+        }
+        let mode = if attached.generic {
+            XdpMode::Generic
+        } else if queues.iter().all(|queue| queue.kind.zero_copy) {
+            XdpMode::ZeroCopy
+        } else {
+            XdpMode::Driver
+        };
+        let (name, opened) = (netdev.to_owned(), AtomicU32::new(0));
+        Ok(Self(Arc::new(Prepared {
+            attached,
+            queues,
+            mode,
+            device,
+            name,
+            shards,
+            opened,
+            senders,
+        })))
+    }
+
+    /// The mode in use.
+    pub(super) fn mode(&self) -> XdpMode {
+        self.0.mode
+    }
+
+    pub(super) fn device(&self) -> &NetDev {
+        &self.0.device
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub(super) fn maps(&self) -> &Maps {
+        &self.0.attached.maps
+    }
+
+    /// The largest IP packet that can be sent and received.
+    pub(super) fn link_mtu(&self) -> usize {
+        let mtu = self.0.device.mtu;
+        let whole = self.0.queues.iter().all(|queue| queue.kind.frags);
+        if whole { mtu } else { mtu.min(ONE_CHUNK - ETHERNET) }
+    }
+
+    /// The number of a further shard.
+    pub(super) fn next_shard(&self) -> Result<u32, NetError> {
+        let (most, opened) = (self.0.shards, &self.0.opened);
+        let next = |opened: u32| (opened < most).then_some(opened + 1);
+        opened
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .map_err(|_| refused(self.name(), XdpRefusal::Shards { most }))
+    }
+
+    /// Sockets of a shard on all queues, and the one that it sends on. Frames to its QPN blocks go to them.
+    pub(super) fn open_sockets(&self, shard: u32) -> Result<(Vec<Receiver>, Sender), NetError> {
+        let failed = |e| refusal(e, &self.0.name, "open an AF_XDP socket");
+        let mut sender = None;
+        let mut receivers = Vec::new();
+        for (number, queue) in (0..).zip(&self.0.queues) {
+            let sends = number == shard % self.0.senders;
+            let Socket { fd, rx, tx, kind } = queue.socket(shard, sends).map_err(failed)?;
+            self.maps().steer(number, shard, fd.intact()?)?;
+            if let Some(tx) = tx {
+                let pool = Arc::clone(&queue.pool);
+                let lot = queue.pool.take_lot();
+                sender = lot.map(|lot| Sender::new(fd.clone(), tx, kind, pool, lot));
+            }
+            receivers.push(Receiver::new(fd, rx, kind, Arc::clone(&queue.pool)));
+        }
+        // The interface has fewer queues by now than it had.
+        let sender = sender.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+        Ok((receivers, sender))
+    }
+}
+
+impl Queue {
+    /// The socket of a shard.
+    fn socket(&self, shard: u32, sends: bool) -> io::Result<Socket> {
+        let first = if shard == 0 { self.first.lock().take() } else { None };
+        first.map_or_else(|| self.options.open_beside(&self.bound, self.kind, sends), Ok)
+    }
+}
+
+/// The interface of this name, if it can be used.
+fn lookup(netdev: &str) -> Result<NetDev, NetError> {
+    let device = net_device(netdev)?;
+    let refuse = |reason| Err(refused(netdev, reason));
+    match device {
+        NetDev { loopback: true, .. } | NetDev { ethernet: false, .. } => {
+            return refuse(XdpRefusal::NotEthernet);
+        }
+        NetDev { up: false, .. } => return refuse(XdpRefusal::Down),
+        NetDev { mtu, .. } if mtu < MIN_MTU => return refuse(XdpRefusal::SmallMtu { mtu }),
+        _ => {}
+    }
+    let owner = Interface::owner_of_port(device.index)
+        .map_err(|e| NetError::os("list the interfaces", e))?;
+    match owner {
+        Some(owner) => refuse(XdpRefusal::Port { owner }),
+        None => Ok(device),
+    }
+}
+
+/// Opens the first socket on a queue, if the interface has that queue.
+fn open_queue(
+    options: Options,
+    netdev: &str,
+    mode: XdpMode,
+    mtu: usize,
+) -> Result<Option<Queue>, NetError> {
+    match open_when_free(&options) {
+        // The driver has frames in several pieces, but not for AF_XDP.
+        Err(e) if options.frags && not_supported(&e) => {
+            open_queue(Options { frags: false, ..options }, netdev, mode, mtu)
+        }
+        Err(e) if mode == XdpMode::ZeroCopy && not_supported(&e) => {
+            Err(refused(netdev, no_zero_copy(&e, mtu)))
+        }
+        Err(e) => Err(refusal(e, netdev, "open an AF_XDP socket")),
+        Ok(opened) => Ok(opened.map(|(socket, pool)| Queue {
+            options,
+            kind: socket.kind,
+            pool: Arc::new(pool),
+            bound: socket.fd.clone(),
+            first: Mutex::new(Some(socket)),
+        })),
+    }
+}
+
+/// Chunks to send from on this queue, for each shard that sends there: `shards` have `senders` queues in turn.
+fn lots(queue: u32, senders: u32, shards: u32) -> Vec<u32> {
+    let here = (0..shards).filter(|shard| shard % senders == queue);
+    let further = here.clone().filter(|shard| *shard > 0).count();
+    let limit = FURTHER_TX_LIMIT / u32::try_from(further.max(1)).unwrap_or(MAX_SHARDS);
+    let chunks = |shard| if shard == 0 { TX_CHUNKS } else { limit.min(FURTHER_TX_CHUNKS) };
+    here.map(chunks).collect()
+}
+
+/// Whether a kernel can have several sockets on one queue. In generic mode several processors may receive
+/// what came on one queue; before Linux 6.15 each locked its own socket, and not the fill ring that they
+/// share. Before 6.0 a driver with zero copy could find no array for what several of them send.
+fn shares_queues(generic: bool, kernel: (u32, u32)) -> bool {
+    kernel >= if generic { (6, 15) } else { (6, 0) }
+}
+
+/// Whether the kernel copies the frames of the first queue: `None` leaves it to the driver.
+fn copies(mode: XdpMode, generic: bool) -> Option<bool> {
+    match mode {
+        XdpMode::Any => generic.then_some(true),
+        XdpMode::ZeroCopy => Some(false),
+        XdpMode::Driver | XdpMode::Generic => Some(true),
+    }
+}
+
+/// The kernel lets go of a queue a little after the last socket on it was closed.
+fn open_when_free(options: &Options) -> io::Result<Option<(Socket, Pool)>> {
+    const TRIES: u32 = 200;
+    const PAUSE: Duration = Duration::from_millis(5);
+    let open = || options.open_first(options.queue == 0);
+    for _ in 1..TRIES {
+        match open() {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => thread::sleep(PAUSE),
+            other => return other,
+        }
+    }
+    open()
+}
+
+/// Why there is no zero copy. Newer kernels want a frame to fit into a chunk.
+fn no_zero_copy(error: &io::Error, mtu: usize) -> XdpRefusal {
+    if error.raw_os_error() == Some(libc::EINVAL) && !fits(mtu) {
+        XdpRefusal::LargeMtu { mtu }
+    } else {
+        XdpRefusal::NoZeroCopy
+    }
+}
+
+fn not_supported(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_with_one_shard_has_no_chunks_for_others() {
+        assert_eq!(lots(0, 1, 1), [TX_CHUNKS]);
+        assert_eq!(lots(0, 4, 1), [TX_CHUNKS]);
+        assert_eq!(lots(1, 4, 1), []);
+    }
+
+    #[test]
+    fn shards_have_the_sending_queues_in_turn() {
+        assert_eq!(lots(0, 1, 3), [TX_CHUNKS, 256, 256]);
+        let of = |queue| lots(queue, 2, 5);
+        assert_eq!((of(0), of(1), of(2)), (vec![TX_CHUNKS, 256, 256], vec![256, 256], vec![]));
+        let many = lots(0, 1, MAX_SHARDS);
+        assert_eq!((many.len(), many[31]), (32, 33));
+    }
+
+    #[test]
+    fn old_kernels_have_one_socket_on_a_queue() {
+        assert!(!shares_queues(false, (5, 19)) && shares_queues(false, (6, 0)));
+        assert!(!shares_queues(true, (6, 14)) && shares_queues(true, (6, 15)));
+    }
+}

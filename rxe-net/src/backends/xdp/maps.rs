@@ -1,0 +1,163 @@
+//! The maps of the XDP program: what is received, for which shard, and by which socket.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use parking_lot::Mutex;
+
+use super::program::{MAX_QUEUES, MAX_SHARDS, MapFds};
+use crate::error::NetError;
+use crate::host::Blocks;
+use rxe_sys::SharedFd;
+use rxe_sys::bpf::{self, MapKind};
+
+/// The most addresses to receive for.
+const MAX_ADDRESSES: u32 = 1024;
+
+/// The maps of the XDP program.
+#[derive(Debug)]
+pub(super) struct Maps {
+    /// For each block, 0 or the number of its shard and 1.
+    blocks: SharedFd,
+    addresses: SharedFd,
+    /// By queue and shard.
+    sockets: SharedFd,
+    /// What is in the first two, by shard.
+    heard: Mutex<Vec<Heard>>,
+}
+
+/// What a shard receives for.
+#[derive(Clone, Debug, Default)]
+struct Heard {
+    addresses: HashSet<IpAddr>,
+    blocks: Blocks,
+}
+
+impl Maps {
+    /// Maps with nothing in them.
+    pub(super) fn new() -> io::Result<Self> {
+        let make = |kind, key, value, entries| {
+            bpf::create_map(kind, key, value, entries).map(SharedFd::guarded)
+        };
+        Ok(Self {
+            blocks: make(MapKind::Array, 4, 4, 256)?,
+            addresses: make(MapKind::Hash, 16, 4, MAX_ADDRESSES)?,
+            sockets: make(MapKind::Xsk, 4, 4, MAX_QUEUES * MAX_SHARDS)?,
+            heard: Mutex::new(vec![Heard::default(); MAX_SHARDS as usize]),
+        })
+    }
+
+    /// Their descriptors, for the program.
+    pub(super) fn fds(&self) -> MapFds {
+        MapFds {
+            blocks: self.blocks.as_raw_fd(),
+            addresses: self.addresses.as_raw_fd(),
+            sockets: self.sockets.as_raw_fd(),
+        }
+    }
+
+    /// Gives what arrives on a queue for a shard to a socket.
+    pub(super) fn steer(
+        &self,
+        queue: u32,
+        shard: u32,
+        socket: BorrowedFd<'_>,
+    ) -> Result<(), NetError> {
+        let key = queue * MAX_SHARDS + shard;
+        let socket = socket.as_raw_fd().to_ne_bytes();
+        bpf::update(self.sockets.intact()?, &key.to_ne_bytes(), &socket)
+            .map_err(|e| NetError::os("enter a socket into a BPF map", e))
+    }
+
+    /// Takes what comes to these QPN blocks of these addresses from now on, for this shard. (An address is
+    /// taken for all shards as long as one of them wants it.)
+    pub(super) fn listen_to(
+        &self,
+        shard: u32,
+        addresses: &[IpAddr],
+        blocks: Blocks,
+    ) -> Result<(), NetError> {
+        self.change(&mut self.heard.lock(), shard, addresses, blocks)
+    }
+
+    /// Takes nothing more for a shard. If another thread is at it, this does nothing, because a forked child
+    /// may find it so for ever; what comes then passes once the shard's sockets are closed.
+    pub(super) fn forget(&self, shard: u32) {
+        if let Some(mut heard) = self.heard.try_lock() {
+            let _ = self.change(&mut heard, shard, &[], Blocks::default());
+        }
+    }
+
+    fn change(
+        &self,
+        heard: &mut [Heard],
+        shard: u32,
+        addresses: &[IpAddr],
+        blocks: Blocks,
+    ) -> Result<(), NetError> {
+        self.change_blocks(&mut heard[shard as usize].blocks, shard, blocks)?;
+        self.change_addresses(heard, shard as usize, addresses)
+    }
+
+    fn change_blocks(
+        &self,
+        heard: &mut Blocks,
+        shard: u32,
+        blocks: Blocks,
+    ) -> Result<(), NetError> {
+        let map = self.blocks.intact()?;
+        for block in (0..=u8::MAX).filter(|block| heard.has(*block) != blocks.has(*block)) {
+            let value = if blocks.has(block) { shard + 1 } else { 0 };
+            bpf::update(map, &u32::from(block).to_ne_bytes(), &value.to_ne_bytes())
+                .map_err(failed)?;
+        }
+        *heard = blocks;
+        Ok(())
+    }
+
+    fn change_addresses(
+        &self,
+        heard: &mut [Heard],
+        shard: usize,
+        addresses: &[IpAddr],
+    ) -> Result<(), NetError> {
+        let map = self.addresses.intact()?;
+        for address in addresses {
+            if !is_heard(heard, address) {
+                bpf::update(map, &key(*address), &1u32.to_ne_bytes()).map_err(failed)?;
+            }
+            heard[shard].addresses.insert(*address);
+        }
+        let goes = |address: &IpAddr| !addresses.contains(address);
+        let gone: Vec<_> = heard[shard].addresses.extract_if(goes).collect();
+        for address in gone.iter().filter(|address| !is_heard(heard, address)) {
+            // It is there: a shard wanted it.
+            let _ = bpf::delete(map, &key(*address));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a shard receives for the address: then it is in the map.
+fn is_heard(heard: &[Heard], address: &IpAddr) -> bool {
+    heard.iter().any(|heard| heard.addresses.contains(address))
+}
+
+fn failed(error: io::Error) -> NetError {
+    NetError::os("change a BPF map", error)
+}
+
+/// The key of an address. Those of IPv4 addresses begin with ones, as no IPv6 address of an interface
+/// does.
+fn key(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => {
+            let mut key = [0xff; 16];
+            key[12..].copy_from_slice(&v4.octets());
+            key
+        }
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}

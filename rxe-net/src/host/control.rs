@@ -1,0 +1,459 @@
+//! The control socket of a device. It has a path for each block of queue pair numbers that the device
+//! has leased on an address, which says so, and newcomers ask there for the UDP sockets that are
+//! shared. A thread answers them, so that a newcomer waits for nothing that this process does. Without
+//! newcomers it sleeps.
+//!
+//! The thread also answers what a person asks of the device ([`super::report`]). Who asks for its packets
+//! keeps the connection, on which another thread sends them; when it hangs up, this thread sees it.
+//!
+//! Only processes of the same user are let in, by what the kernel says of them, before anything is
+//! received; and root, which gets reports but no sockets. Descriptors are never received. Each caller is good for one question; those that ask
+//! nothing are turned away when [`CALLERS`] others have come. Should the thread be lost all the
+//! same, the device goes on and newcomers are told that it does not answer: nobody waits for it.
+//!
+//! It keeps a descriptor in reserve, so that it can answer one caller at a time when the program has used up
+//! all others.
+//!
+//! The thread sleeps in epoll(7), which does not keep open what it watches, as poll(2) does: when the
+//! program has closed all descriptors, nobody listens any more, and newcomers see that at once.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use rustix::event::epoll::EventFlags;
+
+use super::Group;
+use super::directory::ScopedAddr;
+use super::report::{MAX_REPORT, Question, Reporter};
+use super::stream::CaptureStream;
+use crate::error::NetError;
+use rxe_sys::addr::{narrow, wide};
+use rxe_sys::spawn_and_await;
+use rxe_sys::unix::{MAX_FDS, NamedSocket, UnixSocket, distinct, own_uid};
+use rxe_sys::{Epoll, EventFd, SharedFd};
+
+/// What is asked and answered. The first five bytes never change their meaning, so that versions can
+/// refuse each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlMessage {
+    /// "Give me the sockets from this place in the address's group on, and up to that one."
+    Ask {
+        /// The address.
+        address: IpAddr,
+        /// The first one's place.
+        from: u8,
+        /// The last one's.
+        to: u8,
+    },
+    /// "Here are so many of them, and of the group I hold those up to this."
+    Give {
+        /// How many.
+        count: u8,
+        /// The place of the last one held.
+        last: u8,
+    },
+    /// "No: I speak this version."
+    OtherVersion(u8),
+    /// "Report what your device does." The answer is text behind a header of its own.
+    Report(Question),
+    /// "Send me your packets, until I say no more." The answer is such a text, blocks of a pcapng file
+    /// without section header and interface, and such a text again.
+    Capture,
+}
+
+/// Of what [`ControlMessage`] says, of what the directory has in it, and of what a group is.
+pub(super) const VERSION: u8 = 3;
+/// Bytes of a message.
+const LEN: usize = 24;
+const MAGIC: [u8; 3] = *b"rxe";
+
+/// What is in front of a report.
+pub(super) const REPORT_HEADER: [u8; 8] = [MAGIC[0], MAGIC[1], MAGIC[2], VERSION, 6, 0, 0, 0];
+
+impl ControlMessage {
+    /// As it is sent.
+    pub fn emit(self) -> [u8; LEN] {
+        let (kind, a, b, address) = match self {
+            Self::Ask { address, from, to } => (1, from, to, wide(address)),
+            Self::Give { count, last } => (2, count, last, [0; 16]),
+            Self::OtherVersion(_) => (4, 0, 0, [0; 16]),
+            Self::Report(Question { subject, from }) => (5, subject, 0, wide_number(from)),
+            Self::Capture => (7, 0, 0, [0; 16]),
+        };
+        let mut bytes = [0; LEN];
+        bytes[..3].copy_from_slice(&MAGIC);
+        bytes[3..7].copy_from_slice(&[VERSION, kind, a, b]);
+        bytes[8..].copy_from_slice(&address);
+        bytes
+    }
+
+    /// `None` if it is nothing of ours.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let rest = bytes.strip_prefix(&MAGIC)?;
+        match *rest {
+            [version, ..] if version != VERSION => Some(Self::OtherVersion(version)),
+            [_, 1, from, to, _, ref address @ ..] => {
+                Some(Self::Ask { address: narrow(address.try_into().ok()?), from, to })
+            }
+            [_, 2, count, last, ..] => Some(Self::Give { count, last }),
+            [version, 4, ..] => Some(Self::OtherVersion(version)),
+            [_, 5, subject, _, _, a, b, c, d, ..] => {
+                let from = u32::from_le_bytes([a, b, c, d]);
+                Some(Self::Report(Question { subject, from }))
+            }
+            [_, 7, ..] => Some(Self::Capture),
+            _ => None,
+        }
+    }
+}
+
+fn wide_number(number: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+/// The control socket of a device as that of one block on one address.
+#[derive(Debug)]
+pub(super) struct ControlSocket {
+    addr: ScopedAddr,
+    block: u8,
+    /// `None` where there is no directory for it: then the device has the address for itself.
+    listener: Option<NamedSocket>,
+    group: Group,
+}
+
+impl ControlSocket {
+    pub(super) fn new(
+        addr: ScopedAddr,
+        block: u8,
+        listener: Option<NamedSocket>,
+        group: Group,
+    ) -> Self {
+        Self { addr, block, listener, group }
+    }
+
+    pub(super) fn address(&self) -> IpAddr {
+        self.addr.address
+    }
+
+    pub(super) fn block(&self) -> u8 {
+        self.block
+    }
+}
+
+/// All that a device has of them. Closed when dropped.
+#[derive(Debug)]
+pub(super) struct ControlSockets(Arc<Shared>, Mutex<Option<JoinHandle<()>>>);
+
+#[derive(Debug)]
+struct Shared {
+    /// Watches listeners and callers.
+    epoll: Epoll,
+    state: Mutex<State>,
+    /// Held while it reports.
+    reporter: Mutex<Option<Box<dyn Reporter>>>,
+}
+
+/// Somebody who has connected.
+struct Caller {
+    socket: Arc<UnixSocket>,
+    /// It is of this user, not root alone.
+    own: bool,
+}
+
+/// What comes next of a caller.
+#[derive(PartialEq, Eq)]
+enum Next {
+    /// It has not asked yet.
+    Waits,
+    /// It was answered, or is gone.
+    Done,
+    /// It gets packets from now on.
+    Captures,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sockets: Vec<ControlSocket>,
+    stop: bool,
+}
+
+/// Callers that are waited for at most. They ask at once, or never.
+const CALLERS: usize = 32;
+/// How long the thread rests when it cannot let callers in for want of descriptors.
+const REST: Duration = Duration::from_millis(100);
+
+impl ControlSockets {
+    pub(super) fn new() -> Result<Self, NetError> {
+        let shared = Arc::new(Shared {
+            epoll: Epoll::new()?,
+            state: Mutex::default(),
+            reporter: Mutex::default(),
+        });
+        let theirs = Arc::clone(&shared);
+        // The program may use up all descriptors before the thread runs.
+        let reserve = EventFd::new().ok();
+        let thread = spawn_and_await("rxe-lease", move || theirs.serve(reserve))
+            .map_err(|e| NetError::os("start a thread", e))?;
+        Ok(Self(shared, Mutex::new(Some(thread))))
+    }
+
+    pub(super) fn add(&self, socket: ControlSocket) {
+        let mut state = self.0.lock();
+        if let Some(listener) = &socket.listener
+            && !state.listens(listener)
+        {
+            // For lack of memory it would not be answered, which newcomers are told.
+            let _ = self.0.epoll.add(listener, 0, EventFlags::IN);
+        }
+        state.sockets.push(socket);
+    }
+
+    /// From now on this reports on the device, or nobody does. Waits for a report that is being made.
+    pub(super) fn set_reporter(&self, reporter: Option<Box<dyn Reporter>>) {
+        let before = std::mem::replace(&mut *self.0.reporter.lock(), reporter);
+        drop(before);
+    }
+
+    /// Closes some. Their names are free at once, and their groups given up.
+    pub(super) fn remove(&self, which: impl Fn(&ControlSocket) -> bool) {
+        let mut state = self.0.lock();
+        let gone: Vec<_> = state.sockets.extract_if(.., |socket| which(socket)).collect();
+        for listener in gone.into_iter().filter_map(|socket| socket.listener) {
+            let socket = Arc::clone(listener.socket());
+            let is_last = !state.listens(&listener);
+            drop(listener);
+            if is_last {
+                // The thread may be at it.
+                self.0.epoll.delete(&*socket);
+                socket.shut_down();
+            }
+        }
+    }
+
+    /// Closes all, for ever, and ends the thread. If the program has closed the descriptor that it
+    /// sleeps on, or there is none left to wake it by, it ends some seconds later, and is not waited
+    /// for.
+    pub(super) fn close(&self) {
+        self.remove(|_| true);
+        self.0.lock().stop = true;
+        let Some(thread) = self.1.lock().take() else {
+            return;
+        };
+        if let Ok(wake) = EventFd::new()
+            && self.0.epoll.add(&wake, 0, EventFlags::IN).is_ok()
+        {
+            wake.set();
+            rxe_sys::may_block("ending a thread");
+            // It blocks in nothing else, and its panics have been reported.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for ControlSockets {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl State {
+    fn listeners(&self) -> impl Iterator<Item = &NamedSocket> {
+        self.sockets.iter().filter_map(|socket| socket.listener.as_ref())
+    }
+
+    /// Whether this listener has a path here.
+    fn listens(&self, listener: &NamedSocket) -> bool {
+        self.listeners().any(|one| one.is_same(listener))
+    }
+
+    /// The sockets that the device has of an address's group.
+    fn group(&self, address: IpAddr) -> Option<Group> {
+        let on = self.sockets.iter().filter(|socket| socket.address() == address);
+        on.max_by_key(|socket| socket.group.len()).map(|socket| Arc::clone(&socket.group))
+    }
+}
+
+impl Shared {
+    /// The state is whole whatever panicked. Nothing that may take time happens under this lock.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    fn serve(&self, mut reserve: Option<EventFd>) {
+        let mut callers = Vec::new();
+        let mut capturing: Option<Arc<UnixSocket>> = None;
+        let mut events = [Epoll::NO_EVENT; 1];
+        loop {
+            let listeners = {
+                let state = self.lock();
+                if state.stop {
+                    return;
+                }
+                distinct(state.listeners().map(NamedSocket::socket))
+            };
+            if reserve.is_none() {
+                reserve = EventFd::new().ok();
+            }
+            for listener in &listeners {
+                self.let_in(listener, &mut callers, &mut reserve);
+            }
+            if capturing.as_ref().is_some_and(|caller| self.is_gone(caller)) {
+                capturing = None;
+            }
+            callers.retain(|caller: &Caller| match self.answer(caller) {
+                Next::Waits => true,
+                Next::Done => false,
+                Next::Captures => {
+                    capturing = Some(Arc::clone(&caller.socket));
+                    false
+                }
+            });
+            let surplus = callers.len().saturating_sub(CALLERS);
+            callers.drain(..surplus);
+            drop(listeners);
+            if self.epoll.wait(&mut events, Some(&Epoll::LONGEST_SLEEP)).is_err() {
+                // The program has closed descriptors that are not its own, these among them.
+                return;
+            }
+        }
+    }
+
+    /// Lets those in who have connected, so many at a time. `reserve` is given up for one if there are no
+    /// other descriptors.
+    fn let_in(
+        &self,
+        listener: &UnixSocket,
+        callers: &mut Vec<Caller>,
+        reserve: &mut Option<EventFd>,
+    ) {
+        for _ in 0..CALLERS {
+            match listener.accept_also_root() {
+                Ok((socket, peer)) => {
+                    if self.epoll.add(&socket, 0, EventFlags::IN).is_ok() {
+                        let socket = Arc::new(socket);
+                        callers.push(Caller { socket, own: peer.uid == own_uid() });
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) if reserve.take().is_some() => {}
+                // They stay, so the listener stays readable.
+                Err(_) => return thread::sleep(REST),
+            }
+        }
+    }
+
+    /// Whether a caller that gets packets is gone, or wants no more; then it gets none.
+    fn is_gone(&self, caller: &UnixSocket) -> bool {
+        if matches!(caller.receive(&mut [0; 64]), Ok(None)) {
+            return false;
+        }
+        // The capture may keep it for the rest, and it would wake this thread for ever.
+        self.epoll.delete(caller);
+        if let Some(reporter) = &*self.reporter.lock() {
+            reporter.end_capture();
+        }
+        true
+    }
+
+    /// Answers a caller that has asked.
+    fn answer(&self, caller: &Caller) -> Next {
+        let mut buf = [0; 64];
+        let asked = match caller.socket.receive(&mut buf) {
+            Ok(None) => return Next::Waits,
+            Ok(Some(received)) => ControlMessage::parse(&buf[..received.len]),
+            Err(_) => None,
+        };
+        let Some(question) = asked else { return Next::Done };
+        let group = match question {
+            ControlMessage::Report(question) => {
+                let reporter = self.reporter.lock();
+                let report = reporter.as_ref().map(|reporter| reporter.report(question));
+                drop(reporter);
+                // Who has none has nothing to say: another of the process's sockets may.
+                let report = report.unwrap_or_default();
+                let report = &report[..report.len().min(MAX_REPORT)];
+                let _ = caller.socket.send(&[&REPORT_HEADER, report].concat(), &[]);
+                return Next::Done;
+            }
+            ControlMessage::Capture => {
+                let stream = CaptureStream::new(Arc::clone(&caller.socket), REPORT_HEADER);
+                return match &*self.reporter.lock() {
+                    Some(reporter) if reporter.capture(stream) => Next::Captures,
+                    _ => Next::Done,
+                };
+            }
+            _ if !caller.own => return Next::Done,
+            // It has left the address a moment ago.
+            ControlMessage::Ask { address, .. } => match self.lock().group(address) {
+                Some(group) => group,
+                None => return Next::Done,
+            },
+            _ => Arc::from([]),
+        };
+        if let Some((message, sockets)) = reply(question, &group) {
+            let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+            // A caller that does not wait for the answer needs none.
+            let _ = caller.socket.send(&message.emit(), &fds);
+        }
+        Next::Done
+    }
+}
+
+/// The answer to a question and the sockets that go with it; `None` if it was no question.
+pub(super) fn reply(
+    question: ControlMessage,
+    group: &[SharedFd],
+) -> Option<(ControlMessage, &[SharedFd])> {
+    match question {
+        ControlMessage::OtherVersion(_) => Some((ControlMessage::OtherVersion(VERSION), &[])),
+        ControlMessage::Ask { from, to, .. } => {
+            let asked = usize::from(from)..usize::from(to) + 1;
+            let end = asked.end.min(group.len()).min(asked.start + MAX_FDS);
+            let sockets = group.get(asked.start..end).unwrap_or_default();
+            let byte = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
+            let (count, last) = (byte(sockets.len()), byte(group.len().saturating_sub(1)));
+            Some((ControlMessage::Give { count, last }, sockets))
+        }
+        ControlMessage::Give { .. } | ControlMessage::Report(_) | ControlMessage::Capture => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_way_there_and_back() {
+        for message in [
+            ControlMessage::Ask { address: "10.0.0.1".parse().unwrap(), from: 3, to: 9 },
+            ControlMessage::Ask { address: "fe80::1".parse().unwrap(), from: 0, to: 255 },
+            ControlMessage::Give { count: 7, last: 20 },
+            ControlMessage::OtherVersion(VERSION),
+            ControlMessage::Report(Question { subject: 3, from: 0x0102_0304 }),
+            ControlMessage::Capture,
+        ] {
+            assert_eq!(ControlMessage::parse(&message.emit()), Some(message));
+        }
+    }
+
+    #[test]
+    fn another_version_is_known_whatever_it_says() {
+        assert_eq!(ControlMessage::parse(b"rxe\x02"), Some(ControlMessage::OtherVersion(2)));
+        assert_eq!(
+            ControlMessage::parse(b"rxe\x07\x01\x02\x03"),
+            Some(ControlMessage::OtherVersion(7))
+        );
+        assert_eq!(ControlMessage::parse(b"rxe\x03\x63\0\0\0"), None);
+        assert_eq!(ControlMessage::parse(b"rxe\x03\x01\x00\x01\x00short"), None);
+        assert_eq!(ControlMessage::parse(b"rx"), None);
+        assert_eq!(ControlMessage::parse(b"nonsense"), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! How long to wait for another process. One that runs may be slow, because the host is busy: it gets more
+//! time than one that is stopped.
+
+use std::time::{Duration, Instant};
+
+use crate::host::port_owner::process_is_stopped;
+
+/// A process that runs gets so many times the time of one that is stopped.
+const RUNNING: u32 = 5;
+/// How often it is looked whether a process has been stopped meanwhile.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The time that other processes have to answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    stopped: Instant,
+    running: Instant,
+}
+
+impl Patience {
+    /// From now on, this time for a process that is stopped, or of which nothing is known; five times as much
+    /// for one that runs.
+    pub fn new(stopped: Duration) -> Self {
+        let now = Instant::now();
+        Self { stopped: now + stopped, running: now + stopped * RUNNING }
+    }
+
+    /// How long to wait for this process before the next look; zero if its time is over.
+    pub fn left(&self, pid: Option<u32>) -> Duration {
+        let now = Instant::now();
+        if now < self.stopped {
+            return self.stopped - now;
+        }
+        let left = self.running.saturating_duration_since(now).min(LOOK);
+        if left.is_zero() || !pid.is_some_and(runs) { Duration::ZERO } else { left }
+    }
+}
+
+/// Whether it is there and not stopped.
+fn runs(pid: u32) -> bool {
+    process_is_stopped(pid) == Some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+    use super::*;
+
+    #[test]
+    fn one_that_runs_gets_more_time_than_one_that_is_stopped() {
+        let mut child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+        let (pid, of) = (Some(child.id()), Pid::from_child(&child));
+        let hour = Duration::from_secs(3600);
+        let patience = Patience::new(hour);
+        assert!(!patience.left(pid).is_zero() && !patience.left(None).is_zero());
+        // The time of one that is stopped is over.
+        let now = Instant::now();
+        let patience = Patience { stopped: now, running: now + hour };
+        assert_eq!([patience.left(pid), patience.left(None)], [LOOK, Duration::ZERO]);
+        kill_process(of, Signal::STOP).unwrap();
+        waitpid(Some(of), WaitOptions::UNTRACED).unwrap();
+        assert!(patience.left(pid).is_zero());
+        kill_process(of, Signal::CONT).unwrap();
+        waitpid(Some(of), WaitOptions::CONTINUED).unwrap();
+        assert_eq!(patience.left(pid), LOOK);
+        let patience = Patience { stopped: now, running: now };
+        assert!(patience.left(pid).is_zero());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

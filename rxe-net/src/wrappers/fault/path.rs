@@ -1,0 +1,175 @@
+//! One direction of a link with faults: packets go in, and come out when they are due. It has no clock:
+//! its user says what time it is.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rxe_core::types::Time;
+use rxe_core::wire::{Frame, NetHeader};
+
+use super::decide::Decider;
+use super::report::FaultCounts;
+use super::rules::{FaultAction, FaultRule};
+use crate::rng::Rng;
+use crate::wrappers::pcap::Direction;
+
+/// A packet that is due, or will be.
+#[derive(Debug)]
+struct Delivery {
+    at: Time,
+    /// Packets that are due at the same time leave in this order.
+    order: u64,
+    net: NetHeader,
+    bytes: Vec<u8>,
+}
+
+/// One direction of a link with faults, without a device: the packets on their way.
+pub struct FaultPath {
+    decider: Decider,
+    counts: Arc<FaultCounts>,
+    queue: BinaryHeap<Delivery>,
+    order: u64,
+    /// When the newest packet of each flow is due.
+    latest: Vec<Time>,
+    held: Vec<Held>,
+}
+
+/// A packet that waits for others to overtake it.
+struct Held {
+    flow: usize,
+    /// How many are still to overtake it.
+    left: u32,
+    until: Time,
+    net: NetHeader,
+    bytes: Vec<u8>,
+}
+
+/// Packets that may be on their way at the same time. Others are lost, as from a full queue.
+const MAX_PACKETS: usize = 1 << 16;
+
+impl FaultPath {
+    /// A path with these faults. The same seed and the same packets give the same faults.
+    pub fn new(seed: u64, rules: &[FaultRule], direction: Direction) -> Self {
+        let counts = Arc::new(FaultCounts::new(rules.len()));
+        Self::with_counts(seed, rules.into(), direction, counts)
+    }
+
+    pub(super) fn with_counts(
+        seed: u64,
+        rules: Arc<[FaultRule]>,
+        direction: Direction,
+        counts: Arc<FaultCounts>,
+    ) -> Self {
+        let decider = Decider::new(seed, rules, direction, Arc::clone(&counts));
+        let (queue, latest, held) = (BinaryHeap::new(), Vec::new(), Vec::new());
+        Self { decider, counts, queue, order: 0, latest, held }
+    }
+
+    /// Takes the packets of a frame.
+    pub fn take(&mut self, now: Time, frame: &Frame<'_>) {
+        for (net, bytes) in frame.packets() {
+            self.take_packet(now, net, bytes);
+        }
+    }
+
+    fn take_packet(&mut self, now: Time, mut net: NetHeader, bytes: &[u8]) {
+        let fate = self.decider.decide(&net, bytes);
+        if self.queue.len() + self.held.len() >= MAX_PACKETS {
+            return self.counts.count_overflow();
+        }
+        let mut bytes = bytes.to_vec();
+        let (mut delay, mut copies, mut overtaken_by) = (Duration::ZERO, 1, 0);
+        for (action, random) in fate.hits {
+            let mut rng = Rng::new(random);
+            match action {
+                FaultAction::Drop => return,
+                FaultAction::Duplicate => copies += 1,
+                FaultAction::Reorder { by } => overtaken_by = by,
+                FaultAction::Delay { base, jitter } => {
+                    let range = u64::try_from(jitter.as_nanos() * 2).unwrap_or(u64::MAX);
+                    let extra = Duration::from_nanos(rng.below(range.saturating_add(1)));
+                    delay += base.saturating_sub(jitter) + extra;
+                }
+                FaultAction::Corrupt => rng.damage(&mut bytes),
+                FaultAction::MarkEcn => net.tos |= 3,
+            }
+        }
+        if bytes.is_empty() {
+            return;
+        }
+        let due = now + delay;
+        if self.latest.len() <= fate.flow {
+            self.latest.resize(fate.flow + 1, Time::ZERO);
+        }
+        let latest = &mut self.latest[fate.flow];
+        let due = due.max(*latest);
+        *latest = due;
+        for _ in 1..copies {
+            self.push(due, net, bytes.clone());
+        }
+        if overtaken_by > 0 {
+            let until = due + FaultAction::HELD_AT_MOST;
+            let held = Held { flow: fate.flow, left: overtaken_by, until, net, bytes };
+            return self.held.push(held);
+        }
+        self.push(due, net, bytes);
+        self.overtake(fate.flow, due);
+    }
+
+    /// The time of the next delivery.
+    pub fn next_delivery(&self) -> Option<Time> {
+        let held = self.held.iter().map(|held| held.until);
+        held.chain(self.queue.peek().map(|next| next.at)).min()
+    }
+
+    /// The next packet that is due at `now`: its headers, and its bytes from BTH to ICRC.
+    pub fn pop(&mut self, now: Time) -> Option<(NetHeader, Vec<u8>)> {
+        while let Some(at) = self.held.iter().position(|held| held.until <= now) {
+            let Held { until, net, bytes, .. } = self.held.remove(at);
+            self.push(until, net, bytes);
+        }
+        if self.queue.peek()?.at > now {
+            return None;
+        }
+        self.queue.pop().map(|due| (due.net, due.bytes))
+    }
+
+    /// A packet of this flow, due at `due`, passes those that are held back.
+    fn overtake(&mut self, flow: usize, due: Time) {
+        for held in self.held.iter_mut().filter(|held| held.flow == flow) {
+            held.left -= 1;
+        }
+        while let Some(at) = self.held.iter().position(|held| held.left == 0) {
+            let Held { net, bytes, .. } = self.held.remove(at);
+            self.push(due, net, bytes);
+        }
+    }
+
+    fn push(&mut self, at: Time, net: NetHeader, bytes: Vec<u8>) {
+        self.order += 1;
+        self.queue.push(Delivery { at, order: self.order, net, bytes });
+    }
+}
+
+/// The heap pops its greatest element first, so earlier deliveries compare as greater.
+impl Ord for Delivery {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+impl PartialOrd for Delivery {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Delivery {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Delivery {}

@@ -1,0 +1,86 @@
+//! What the rules have done.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::rules::FaultRule;
+use crate::wrappers::pcap::Direction;
+
+/// A handle to what a [`crate::Fault`] has done, for any thread, during and after its life.
+#[derive(Clone, Debug, Default)]
+pub struct FaultReport {
+    rules: Arc<[FaultRule]>,
+    counts: Arc<FaultCounts>,
+}
+
+/// How many packets one rule has hit in one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultTally {
+    /// Packets that it could have hit: those that its filter fits.
+    pub seen: u64,
+    /// Packets that it has hit.
+    pub hit: u64,
+}
+
+impl FaultReport {
+    pub(super) fn new(rules: Arc<[FaultRule]>, counts: Arc<FaultCounts>) -> Self {
+        Self { rules, counts }
+    }
+
+    /// Each rule, with what it did to packets that arrived and to those that left.
+    pub fn tallies(&self) -> impl Iterator<Item = (&FaultRule, [FaultTally; 2])> {
+        let both = [Direction::Inbound, Direction::Outbound];
+        (0..).zip(self.rules.iter()).map(move |(number, rule)| {
+            (rule, both.map(|direction| self.counts.tally(number, direction)))
+        })
+    }
+
+    /// Packets that were lost because too many were delayed at the same time.
+    pub fn overflowed(&self) -> u64 {
+        self.counts.overflowed.load(Ordering::Relaxed)
+    }
+}
+
+/// The counters behind a report.
+#[derive(Debug, Default)]
+pub(super) struct FaultCounts {
+    rules: Vec<[[AtomicU64; 2]; 2]>,
+    overflowed: AtomicU64,
+}
+
+impl FaultCounts {
+    pub(super) fn new(rules: usize) -> Self {
+        let rules = (0..rules).map(|_| Default::default()).collect();
+        Self { rules, overflowed: AtomicU64::new(0) }
+    }
+
+    /// The rule could have hit a packet, and did or did not.
+    pub(super) fn count(&self, rule: usize, direction: Direction, hit: bool) {
+        if let Some([seen, hits]) = self.of(rule, direction) {
+            seen.fetch_add(1, Ordering::Relaxed);
+            hits.fetch_add(u64::from(hit), Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn count_overflow(&self) {
+        self.overflowed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Packets hit by all rules.
+    pub(super) fn hits(&self) -> u64 {
+        let hits = self.rules.iter().flatten().map(|[_, hits]| hits.load(Ordering::Relaxed));
+        hits.sum()
+    }
+
+    fn tally(&self, rule: usize, direction: Direction) -> FaultTally {
+        let counts = self.of(rule, direction);
+        counts.map_or(FaultTally::default(), |counts| {
+            let [seen, hit] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+            FaultTally { seen, hit }
+        })
+    }
+
+    fn of(&self, rule: usize, direction: Direction) -> Option<&[AtomicU64; 2]> {
+        self.rules.get(rule).map(|ways| &ways[usize::from(direction == Direction::Outbound)])
+    }
+}

@@ -1,0 +1,167 @@
+//! Captures what passes a backend, from outside of it: what is received, what is sent, and what takes the
+//! direct way.
+//!
+//! While a live capture has no room, packets pass it as if it were not there, and are only counted.
+
+use rxe_core::mem::{AccessError, Source};
+use rxe_core::wire::icrc::Prefix;
+use rxe_core::wire::{Direct, Frame, NetHeader, Placed, TxBatch, whole_len, write_whole};
+
+use super::{Direction, PcapHandle};
+use crate::backend::{Backend, SendStatus};
+use crate::error::NetError;
+
+/// Where a capture sees the packets of one backend.
+pub struct Tap {
+    handle: PcapHandle,
+    /// Where packets are made whole.
+    whole: Vec<u8>,
+}
+
+impl Tap {
+    pub(super) fn new(handle: PcapHandle) -> Self {
+        Self { handle, whole: Vec::new() }
+    }
+
+    /// A handle, for comments on packets.
+    pub fn handle(&self) -> PcapHandle {
+        self.handle.clone()
+    }
+
+    /// Whether the capture has ended: the tap is of no more use.
+    pub fn has_ended(&self) -> bool {
+        self.handle.lock().output.has_ended()
+    }
+
+    /// [`Backend::receive`].
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn receive<B: Backend + ?Sized>(
+        &mut self,
+        backend: &mut B,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        let Self { handle, whole } = self;
+        let takes = {
+            let mut capture = handle.lock();
+            capture.write_held();
+            capture.takes()
+        };
+        let mut missed = 0;
+        let got = backend.receive(budget, &mut |frame| {
+            if !takes {
+                missed += frame.count();
+                return sink(frame);
+            }
+            // What came through memory may change until it is copied: what is captured is what is
+            // handed on.
+            frame.for_each_whole(whole, &mut |frame| {
+                handle.lock().hold(Direction::Inbound, None, frame);
+                // The lock is released first: the sink may comment on the frame.
+                sink(frame);
+            });
+        });
+        let mut capture = handle.lock();
+        if missed > 0 {
+            capture.miss(missed);
+        }
+        if matches!(got, Ok(0)) {
+            capture.write_held();
+            capture.submit();
+        }
+        got
+    }
+
+    /// [`Backend::send`].
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn send<B: Backend + ?Sized>(
+        &mut self,
+        backend: &mut B,
+        batch: &mut TxBatch,
+    ) -> Result<SendStatus, NetError> {
+        let before = batch.pending().len();
+        let takes = {
+            let mut capture = self.handle.lock();
+            capture.write_held();
+            let takes = capture.takes();
+            if takes {
+                for (burst, frame) in batch.frames().enumerate() {
+                    capture.hold(Direction::Outbound, Some(burst), &frame);
+                }
+            }
+            takes
+        };
+        let packets = |batch: &TxBatch| batch.pending().iter().map(|b| b.packets()).sum::<usize>();
+        let pending = if takes { 0 } else { packets(batch) };
+        let result = backend.send(batch);
+        let mut capture = self.handle.lock();
+        if takes {
+            // Bursts that were not sent will be passed to `send` again.
+            capture.keep_bursts(before - batch.pending().len());
+            capture.write_held();
+        } else {
+            capture.miss(pending - packets(batch));
+        }
+        result
+    }
+
+    /// Calls `send` with the backend's direct way ([`Backend::direct`]), if it has one.
+    pub fn with_direct<B: Backend + ?Sized>(
+        &mut self,
+        backend: &mut B,
+        send: impl FnOnce(Option<&mut dyn Direct>),
+    ) {
+        let takes = self.handle.lock().takes();
+        match backend.direct() {
+            None => send(None),
+            Some(inner) => {
+                let Self { handle, whole } = self;
+                let mut direct = Tapped { inner, handle, whole, takes, missed: 0 };
+                send(Some(&mut direct));
+                if direct.missed > 0 {
+                    direct.handle.lock().miss(direct.missed);
+                }
+            }
+        }
+    }
+}
+
+/// A direct way whose packets are captured.
+struct Tapped<'t> {
+    inner: &'t mut dyn Direct,
+    handle: &'t PcapHandle,
+    whole: &'t mut Vec<u8>,
+    takes: bool,
+    missed: usize,
+}
+
+impl Direct for Tapped<'_> {
+    fn send(
+        &mut self,
+        net: &NetHeader,
+        head: &[u8],
+        payload: &Source<'_>,
+        count: u16,
+    ) -> Result<Placed, AccessError> {
+        debug_assert_eq!(count, 1, "there are no coalesced segments");
+        if !self.takes {
+            let placed = self.inner.send(net, head, payload, count)?;
+            self.missed += usize::from(placed == Placed::Sent);
+            return Ok(placed);
+        }
+        self.whole.resize(whole_len(head.len(), payload.len()), 0);
+        write_whole(&Prefix::new(net), head, payload, self.whole)?;
+        // The program may change the payload meanwhile: what is captured is what is sent.
+        let copy = &self.whole[head.len()..head.len() + payload.len()];
+        let placed = self.inner.send(net, head, &Source::Bytes(copy), count)?;
+        if placed == Placed::Sent {
+            let frame = Frame::single(*net, self.whole);
+            self.handle.lock().hold(Direction::Outbound, None, &frame);
+        }
+        Ok(placed)
+    }
+}
