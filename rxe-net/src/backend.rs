@@ -7,7 +7,9 @@ use rxe_core::wire::{Direct, Frame, TxBatch, TxLimits};
 
 use crate::counters::Counters;
 use crate::error::NetError;
+#[cfg(target_os = "linux")]
 use crate::host::sharing::Sharing;
+#[cfg(target_os = "linux")]
 use rxe_sys::SharedFd;
 
 /// The largest UDP payload over IPv4.
@@ -54,6 +56,7 @@ pub trait Backend: Send {
     /// changes.
     ///
     /// A thread that sleeps on a descriptor keeps a clone of it.
+    #[cfg(target_os = "linux")]
     fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd));
 
     /// What has happened so far.
@@ -67,6 +70,7 @@ pub trait Backend: Send {
 
     /// The control path of a backend that shares its addresses; `None` for one that only moves
     /// frames. A wrapper returns that of the backend inside.
+    #[cfg(target_os = "linux")]
     fn sharing(&mut self) -> Option<&mut dyn Sharing> {
         None
     }
@@ -93,6 +97,7 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
         (**self).direct()
     }
 
+    #[cfg(target_os = "linux")]
     fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
         (**self).for_each_fd(f);
     }
@@ -105,6 +110,7 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
         (**self).watch(on);
     }
 
+    #[cfg(target_os = "linux")]
     fn sharing(&mut self) -> Option<&mut dyn Sharing> {
         (**self).sharing()
     }

@@ -100,7 +100,10 @@ pub enum NetError {
         address: IpAddr,
     },
     /// This process has too many open files to share an address.
-    TooManyFiles,
+    TooManyFiles {
+        /// How many this process may have open.
+        limit: u64,
+    },
     /// No interface has this address (or it is not ready yet: IPv6 duplicate detection).
     NoSuchAddress {
         /// The address asked for.
@@ -184,6 +187,7 @@ pub enum NetError {
         source: io::Error,
     },
     /// A system call failed.
+    #[cfg(target_os = "linux")]
     System(rxe_sys::Error),
 }
 
@@ -207,6 +211,7 @@ pub enum PortOwner {
     Hidden,
 }
 
+#[cfg(target_os = "linux")]
 impl NetError {
     /// Wraps the error of a system call, `what` as in "open a socket".
     pub(crate) fn os(what: &'static str, source: impl Into<io::Error>) -> Self {
@@ -214,6 +219,7 @@ impl NetError {
     }
 }
 
+#[cfg(target_os = "linux")]
 impl From<rxe_sys::Error> for NetError {
     fn from(error: rxe_sys::Error) -> Self {
         Self::System(error)
@@ -250,12 +256,14 @@ impl fmt::Display for NetError {
             }
             Self::SourcePort { address, port, owner, source } => {
                 write!(f, "cannot send from UDP port {port} on {address}: ")?;
-                match (owner, source.raw_os_error()) {
+                match (owner, source.kind()) {
                     (Some(PortOwner::Process { pid, name }), _) => {
                         write!(f, "process {pid} ({name}) has it")?;
                     }
-                    (_, Some(libc::EADDRINUSE)) => f.write_str("it is in use")?,
-                    (_, Some(libc::EACCES)) => f.write_str("it needs CAP_NET_BIND_SERVICE")?,
+                    (_, io::ErrorKind::AddrInUse) => f.write_str("it is in use")?,
+                    (_, io::ErrorKind::PermissionDenied) => {
+                        f.write_str("it needs CAP_NET_BIND_SERVICE")?
+                    }
                     _ => source.fmt(f)?,
                 }
                 f.write_str("; choose another source port: 4791 is always there")
@@ -308,14 +316,11 @@ impl fmt::Display for NetError {
                 "service 0x{service:016x} on {address} is listened to already: end its listener \
                  or use another port"
             ),
-            Self::TooManyFiles => write!(
+            Self::TooManyFiles { limit } => write!(
                 f,
                 "too many open files to share the address with other processes: this one may have \
-                 {}, raise the limit (`ulimit -n`). Each block of queue pair numbers takes as many \
-                 on each address as its number says, and a few more",
-                rustix::process::getrlimit(rustix::process::Resource::Nofile)
-                    .current
-                    .unwrap_or(u64::MAX)
+                 {limit}, raise the limit (`ulimit -n`). Each block of queue pair numbers takes as many \
+                 on each address as its number says, and a few more"
             ),
             Self::NoSuchAddress { address } => write!(
                 f,
@@ -379,6 +384,7 @@ impl fmt::Display for NetError {
                 "cannot join group {group}: {source} (see `ip link` whether the interface is up, \
                  and `ip maddress` for the groups that it is in)"
             ),
+            #[cfg(target_os = "linux")]
             Self::System(error) => error.fmt(f),
         }
     }
@@ -398,6 +404,7 @@ impl std::error::Error for NetError {
             Self::SourcePort { source, .. }
             | Self::File { source, .. }
             | Self::Join { source, .. } => Some(source),
+            #[cfg(target_os = "linux")]
             Self::System(error) => error.source(),
             _ => None,
         }

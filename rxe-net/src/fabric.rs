@@ -6,6 +6,7 @@
 //! were sent; no packet is delivered before the least delay has passed.
 
 mod egress;
+#[cfg(target_os = "linux")]
 mod port;
 mod star;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use rxe_core::types::Time;
 use rxe_core::wire::{Frame, IpId, NetHeader, TxBatch};
 
 pub use egress::{Egress, EgressCounters, EgressQueue, Marking, Passage};
+#[cfg(target_os = "linux")]
 pub use port::{FabricPort, Hub};
 pub use star::{LinkConfig, Star, StarCounters};
 

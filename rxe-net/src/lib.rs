@@ -10,15 +10,24 @@
 //! - `fabric`: a network in memory and in virtual time.
 //! - `backends`: one way onto a wire each.
 //!
+//! What needs no system calls compiles everywhere, for programs that simulate or write captures: the contract,
+//! `fabric`, the rules of faults, and the format of captures. The rest is for Linux.
+//!
 //! A backend does not look into payloads. But the ICRC in a payload covers parts of the IP and UDP headers,
 //! so a backend says in its [`Capabilities`] which of those its user cannot choose.
 
+// What only the Linux part calls.
+#![cfg_attr(not(target_os = "linux"), allow(dead_code))]
+
 mod backend;
+#[cfg(target_os = "linux")]
 mod backends;
 mod counters;
 mod error;
 mod fabric;
+#[cfg(target_os = "linux")]
 mod host;
+#[cfg(target_os = "linux")]
 mod interface;
 mod rng;
 #[cfg(test)]
@@ -26,6 +35,7 @@ mod testing;
 mod wrappers;
 
 /// Parsers of what other processes can write, for this project's fuzzers and tests. It is no public interface.
+#[cfg(target_os = "linux")]
 #[doc(hidden)]
 pub mod untrusted {
     pub use crate::backends::shm::{lane, ring};
@@ -33,31 +43,49 @@ pub mod untrusted {
 }
 
 pub use backend::{Backend, Capabilities, SendStatus, SrcPort};
+#[cfg(target_os = "linux")]
 pub use backends::l2::{L2Backend, L2Config, L2ConfigError, L2Link};
+#[cfg(target_os = "linux")]
 pub use backends::packet::{LinkCapture, LinkFrame, PacketBackend, PacketConfig};
+#[cfg(target_os = "linux")]
 pub use backends::shm::Shm;
+#[cfg(target_os = "linux")]
 pub use backends::udp::{UdpBackend, UdpConfig};
+#[cfg(target_os = "linux")]
 pub use backends::xdp::{XdpBackend, XdpConfig, XdpInterface, XdpMode};
+#[cfg(target_os = "linux")]
 pub use backends::{BackendKind, open, probe};
 pub use counters::Counters;
 pub use error::{L2Failure, NetError, PortOwner, XdpRefusal};
 pub use fabric::{
-    Delivery, Egress, EgressCounters, EgressQueue, Fabric, FabricCounters, FabricPort, Hub,
-    Impairments, LinkConfig, Marking, Passage, Star, StarCounters,
+    Delivery, Egress, EgressCounters, EgressQueue, Fabric, FabricCounters, Impairments, LinkConfig,
+    Marking, Passage, Star, StarCounters,
 };
+#[cfg(target_os = "linux")]
+pub use fabric::{FabricPort, Hub};
+#[cfg(target_os = "linux")]
 pub use host::ask as report;
+#[cfg(target_os = "linux")]
 pub use host::membership::{Joiner, Membership};
+#[cfg(target_os = "linux")]
 pub use host::port_owner::{process_is_stopped, process_name};
+#[cfg(target_os = "linux")]
 pub use host::questions::Questions;
+#[cfg(target_os = "linux")]
 pub use host::sharing::Sharing;
+#[cfg(target_os = "linux")]
 pub use host::{CaptureMessage, CaptureSource, CaptureStream, PortGroups};
+#[cfg(target_os = "linux")]
 pub use interface::{Address, GidEntry, GidTable, Interface, InterfaceMonitor, MacAddr, Scope};
 pub use rng::Rng;
+#[cfg(target_os = "linux")]
+pub use wrappers::fault::Fault;
 pub use wrappers::fault::{
-    Fault, FaultAction, FaultAmount, FaultPath, FaultReport, FaultRule, FaultTally, OpcodeFilter,
+    FaultAction, FaultAmount, FaultPath, FaultReport, FaultRule, FaultTally, OpcodeFilter,
     PacketFilter, PsnFilter, QpFilter,
 };
+pub use wrappers::pcap::{Direction, PacketBlock, PcapWriter};
+#[cfg(target_os = "linux")]
 pub use wrappers::pcap::{
-    Direction, LiveCapture, PacketBlock, Pcap, PcapHandle, PcapOptions, PcapStatus, PcapWriter,
-    Tap, missing_before,
+    LiveCapture, Pcap, PcapHandle, PcapOptions, PcapStatus, Tap, missing_before,
 };

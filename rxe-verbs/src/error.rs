@@ -121,7 +121,7 @@ impl Error {
             },
             Self::Net(NetError::NoBlock { .. }) => libc::ENOMEM,
             Self::Net(NetError::NoAnswer { .. }) => libc::ETIMEDOUT,
-            Self::Net(NetError::TooManyFiles) => libc::EMFILE,
+            Self::Net(NetError::TooManyFiles { .. }) => libc::EMFILE,
             Self::Net(
                 NetError::NoSuchAddress { .. }
                 | NetError::NoAddress { .. }

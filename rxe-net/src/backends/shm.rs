@@ -190,7 +190,7 @@ impl<B: Backend + Sharing> Shm<B> {
             wire: Interval::new(WIRE_INTERVAL),
             control: Interval::new(LOOK_INTERVAL),
             turn: 0,
-            buf: vec![0; MAX_RECORD].try_into().map_err(|_| NetError::TooManyFiles)?,
+            buf: vec![0; MAX_RECORD].try_into().expect("as long as asked for"),
         };
         shm.addresses = addresses.to_vec();
         shm.listen();

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, getrlimit};
 use rxe_core::wire::{QPN_BLOCK, UDP_PORT};
 
 use super::BLOCKS;
@@ -205,7 +206,8 @@ fn ask_over(
                 Some(ControlMessage::Give { count, last }) => {
                     if received.fds.len() != usize::from(count) || received.fds.is_empty() {
                         // This process may not have so many descriptors.
-                        return Err(NetError::TooManyFiles);
+                        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+                        return Err(NetError::TooManyFiles { limit });
                     }
                     if !received.fds.iter().all(|fd| is_of_group(fd.as_fd(), addr, line)) {
                         return Err(NetError::ForeignSocket { address, owner: owner_of(line) });

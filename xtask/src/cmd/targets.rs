@@ -6,21 +6,27 @@ use std::path::Path;
 use std::process::Command;
 use xtask::dist::{Arch, arch};
 
-/// Systems on which the engine compiles, as it has no system calls.
-const SYSTEMS: [&str; 2] = ["x86_64-apple-darwin", "x86_64-unknown-freebsd"];
+/// What needs no system calls: of rxe-net, the contract, the fabric, and the rules of faults.
+const PORTABLE: [&str; 4] = ["rxe-core", "rxe-net", "rxe-words", "rxe-lab"];
+
+/// Targets for which [`PORTABLE`] compiles.
+const TARGETS: [&str; 3] =
+    ["wasm32-unknown-unknown", "x86_64-apple-darwin", "x86_64-unknown-freebsd"];
 
 /// Where Debian has the libraries of cross compilers.
 const LIBRARIES: &str = "/usr";
 
 pub(super) fn check(count: &mut Count) {
-    for target in SYSTEMS {
-        let name = format!("rxe-core for {target}");
+    for target in TARGETS {
+        let name = format!("the portable crates for {target}");
         if !has_target(target) {
             count.skip(&format!("{name}: `rustup target add {target}` is to be run before"));
             continue;
         }
-        let args = ["check", "--quiet", "--package", "rxe-core", "--target", target];
-        let checked = count.watch(cargo().args(args).args(["--target-dir", "target/cross"]));
+        let mut cmd = cargo();
+        cmd.args(["check", "--quiet", "--target", target, "--target-dir", "target/cross"]);
+        cmd.args(PORTABLE.iter().flat_map(|package| ["--package", package]));
+        let checked = count.watch(&mut cmd);
         count.check(&name, checked);
     }
     for arch in arch::ALL.iter().filter(|arch| !arch.is_own()) {

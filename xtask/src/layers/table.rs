@@ -75,12 +75,7 @@ pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-net",
         within: "backends",
-        floors: &[
-            &["l2", "probe", "xdp"],
-            &["packet"],
-            &["shm", "udp"],
-            &["interval", "loss"],
-        ],
+        floors: &[&["l2", "probe", "xdp"], &["packet"], &["shm", "udp"], &["interval", "loss"]],
     },
     Layers { name: "rxe-net", within: "wrappers", floors: &[&["fault"], &["pcap"]] },
     Layers {

@@ -125,7 +125,7 @@ fn not_opened(device: &str, error: &Error) -> Finding {
 /// Why a backend cannot be opened on a device.
 pub(super) fn refused_by(check: &'static str, device: &str, error: &NetError) -> Finding {
     let system = match error {
-        NetError::TooManyFiles => Some(Errno::MFILE),
+        NetError::TooManyFiles { .. } => Some(Errno::MFILE),
         NetError::System(rxe_sys::Error::Os { source, .. }) => Errno::from_io_error(source),
         _ => None,
     };

@@ -1,12 +1,17 @@
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use rxe_core::types::Qpn;
-use rxe_core::wire::{NetHeader, OpKind, Opcode, Packet};
+use rxe_core::types::{Qpn, Time};
+use rxe_core::wire::{Frame, NetHeader, OpKind, Opcode, Packet, TxBatch, TxLimits};
 
 use super::decide::Decider;
+use super::report::FaultCounts;
 use super::*;
+use crate::backend::Backend;
 use crate::fabric::{FabricPort, Hub, Impairments};
 use crate::testing::{receive_packets, send_all, wait_readable};
+use crate::wrappers::pcap::Direction;
 
 const ALL: FaultAmount = FaultAmount::ALL;
 const A: &str = "10.0.0.1";

@@ -1,0 +1,260 @@
+//! The wrapper, the file of a capture, and the handle that comments on packets.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use rxe_core::engine::Event;
+use rxe_core::types::Psn;
+use rxe_core::wire::{Frame, TxBatch};
+
+use super::capture::Capture;
+use super::output::{self, Output};
+use super::tap::Tap;
+use super::write::PcapWriter;
+use crate::backend::{Backend, Capabilities, SendStatus};
+use crate::counters::Counters;
+use crate::error::NetError;
+use crate::host::sharing::Sharing;
+use rxe_sys::CheckedFd;
+use rxe_sys::SharedFd;
+use rxe_sys::may_block;
+
+/// The file of a capture and its limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PcapOptions {
+    /// The path of the file. An existing file is overwritten when the first packet is written. Only
+    /// its owner may read a new one.
+    pub path: PathBuf,
+    /// The capture ends before the file grows beyond this. 4 GiB by default.
+    pub max_bytes: u64,
+}
+
+impl PcapOptions {
+    /// A capture to this file.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), max_bytes: 4 << 30 }
+    }
+}
+
+/// A backend whose frames are captured.
+pub struct Pcap<B> {
+    inner: B,
+    tap: Tap,
+}
+
+/// A handle of a capture. It adds comments to packets, and flushes the file.
+#[derive(Clone)]
+pub struct PcapHandle(pub(super) Arc<Mutex<Capture>>);
+
+/// The state of a capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PcapStatus {
+    /// Packets written.
+    pub packets: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Packets that are missing because they came faster than the file was written.
+    pub dropped: u64,
+    /// Why the capture has ended, if it has.
+    pub stopped: Option<String>,
+}
+
+/// Opens the file, or creates it, readable by this user only: a capture holds memory of other users. It
+/// does not follow a symbolic link and does not write into another user's file: somebody may have put
+/// either there.
+fn create(path: &Path) -> io::Result<Overwrite> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+        .map_err(|e| match e.raw_os_error() {
+            Some(libc::ELOOP) => io::Error::other("is a symbolic link: name the file itself"),
+            _ => e,
+        })?;
+    let found = file.metadata()?;
+    // Terminals and the like are everybody's.
+    let kind = found.file_type();
+    if !kind.is_char_device() && found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other("belongs to another user: name another file"));
+    }
+    let has_content = found.is_file() && found.len() > 0;
+    Ok(Overwrite { file: CheckedFd::internal(file.into()), has_content })
+}
+
+/// A file whose content stays until something is written.
+struct Overwrite {
+    file: CheckedFd,
+    has_content: bool,
+}
+
+impl Write for Overwrite {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.file.is_intact() {
+            return Err(io::Error::other(rxe_sys::Error::DescriptorsClosed));
+        }
+        if self.has_content {
+            rustix::fs::ftruncate(&self.file, 0)?;
+            self.has_content = false;
+        }
+        Ok(rustix::io::write(&self.file, bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<B: Backend> Pcap<B> {
+    /// Starts a capture of the packets of `inner`.
+    pub fn new(inner: B, options: &PcapOptions) -> Result<Self, NetError> {
+        may_block("making a capture file");
+        let path = &options.path;
+        let error = |source| NetError::File { path: path.display().to_string(), source };
+        let file = create(path).map_err(error)?;
+        let patient = file.has_content;
+        Self::to_writer(inner, Box::new(file), options, output::CAPACITY, patient).map_err(error)
+    }
+
+    /// `patient`: nothing is written before there is a packet.
+    pub(super) fn to_writer(
+        inner: B,
+        out: Box<dyn Write + Send>,
+        options: &PcapOptions,
+        capacity: usize,
+        patient: bool,
+    ) -> io::Result<Self> {
+        let output = Output::new(capacity);
+        output.start(out, Some(options.path.display().to_string()))?;
+        let writer = PcapWriter::new(Vec::new(), inner.capabilities().name)?;
+        let (path, max_bytes) = (options.path.clone(), options.max_bytes);
+        let mut capture = Capture::of_file(writer, Arc::new(output), path, max_bytes, patient);
+        capture.submit();
+        Ok(Self { inner, tap: Tap::new(PcapHandle(Arc::new(Mutex::new(capture)))) })
+    }
+
+    /// A handle, for comments on packets.
+    pub fn handle(&self) -> PcapHandle {
+        self.tap.handle()
+    }
+}
+
+impl PcapHandle {
+    /// Adds a comment to a packet that has arrived since the last call of `send` or `receive`: the last
+    /// one with this PSN or, without a PSN, the first packet of the last frame.
+    ///
+    /// Call it from the sink of `receive`, or after `receive` and before anything is sent.
+    pub fn comment_received(&self, psn: Option<Psn>, text: impl Into<String>) {
+        self.lock().comment_received(psn, text.into());
+    }
+
+    /// Adds a comment to the next packet with this PSN that is sent.
+    pub fn comment_sending(&self, psn: Psn, text: impl Into<String>) {
+        self.lock().announce(psn, text.into());
+    }
+
+    /// Adds a comment to the packet of an engine's event: why it was dropped, why a NAK was sent, why it
+    /// is sent again. Call it when [`PcapHandle::comment_received`] may be called.
+    pub fn event(&self, event: &Event) {
+        let text = event.to_string();
+        match *event {
+            Event::Dropped { psn, .. } => self.comment_received(psn, text),
+            Event::NakReceived { psn, .. } | Event::RnrNakReceived { psn, .. } => {
+                let mut capture = self.lock();
+                capture.comment_received(Some(psn), text);
+                capture.nak = Some(psn);
+            }
+            Event::NakSent { psn, .. } | Event::Retry { psn, .. } => {
+                self.comment_sending(psn, text)
+            }
+            Event::CommunicationEstablished { .. } | Event::ResponderFailed { .. } => {
+                self.comment_received(None, text);
+            }
+            // It follows the NAK that tells it. After a timeout there is none.
+            Event::RequestFailed { .. } => self.lock().comment_nak(text),
+            // Other events are not about one packet.
+            _ => {}
+        }
+    }
+
+    /// Waits until all packets so far are in the file.
+    pub fn flush(&self) {
+        let output = {
+            let mut capture = self.lock();
+            capture.write_held();
+            capture.submit();
+            Arc::clone(&capture.output)
+        };
+        // The lock is released first: traffic needs it.
+        output.flush();
+        self.lock().look_at_output();
+    }
+
+    /// Waits until all packets so far are in the file, and says what has become of it.
+    pub fn finish(&self) -> PcapStatus {
+        self.flush();
+        self.status()
+    }
+
+    /// The present state.
+    pub fn status(&self) -> PcapStatus {
+        self.lock().status.clone()
+    }
+
+    /// The file.
+    pub fn path(&self) -> PathBuf {
+        self.lock().path.clone()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Capture> {
+        self.0.lock()
+    }
+}
+
+impl<B: Backend> Backend for Pcap<B> {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn receive(
+        &mut self,
+        budget: usize,
+        sink: &mut dyn FnMut(&Frame<'_>),
+    ) -> Result<usize, NetError> {
+        self.tap.receive(&mut self.inner, budget, sink)
+    }
+
+    fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
+        self.tap.send(&mut self.inner, batch)
+    }
+
+    fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
+        self.inner.for_each_fd(f);
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+
+    fn watch(&mut self, on: bool) {
+        self.inner.watch(on);
+    }
+
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        self.inner.sharing()
+    }
+}
+
+impl<B> Drop for Pcap<B> {
+    fn drop(&mut self) {
+        let handle = self.tap.handle();
+        handle.lock().finish();
+        handle.flush();
+    }
+}
