@@ -68,6 +68,7 @@ impl Ready {
     /// Enters a queue pair that has had its turn, and has more to send.
     #[inline]
     pub(super) fn again(&mut self, scheduled: &Scheduled, qpn: Qpn) {
+        debug_assert!(scheduled.ready && usize::from(scheduled.list) < self.lists.len());
         self.lists[usize::from(scheduled.list)].push_back(qpn);
         self.len += 1;
     }
@@ -81,9 +82,13 @@ impl Ready {
         if self.left == 0 || self.lists[self.at].is_empty() {
             self.next_round();
         }
+        debug_assert!(0 < self.left && self.left <= self.len, "{} of {}", self.left, self.len);
+        debug_assert!(self.rounds <= ROUNDS);
         self.left -= 1;
         self.len -= 1;
-        self.lists[self.at].pop_front()
+        let next = self.lists[self.at].pop_front();
+        debug_assert!(next.is_some(), "somebody is in the list whose turn it is");
+        next
     }
 
     /// Begins a round: of the same list, or of the next one in which somebody is.

@@ -113,6 +113,8 @@ impl QpTable {
         self.blocks[slot / BLOCK][slot % BLOCK] = Some(qp);
         self.enter(Entry { number: qpn.value(), slot: u32::try_from(slot).expect("24 bits") });
         self.len += 1;
+        self.check();
+        debug_assert!(self.get(qpn).is_some());
     }
 
     pub(super) fn remove(&mut self, qpn: Qpn) -> Option<Qp> {
@@ -136,7 +138,17 @@ impl QpTable {
         self.index[hole] = Entry::default();
         self.free.push(slot);
         self.len -= 1;
-        self.blocks[slot / BLOCK][slot % BLOCK].take()
+        self.check();
+        debug_assert!(!self.contains(qpn));
+        let removed = self.blocks[slot / BLOCK][slot % BLOCK].take();
+        debug_assert!(removed.is_some(), "the index names queue pairs that are there");
+        removed
+    }
+
+    fn check(&self) {
+        debug_assert!(self.index.len().is_power_of_two());
+        debug_assert!(4 * self.len <= 3 * self.index.len(), "a search ends at a free place");
+        debug_assert_eq!(self.len + self.free.len(), self.blocks.len() * BLOCK);
     }
 
     /// Adds an entry that is not in the index.

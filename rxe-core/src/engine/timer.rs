@@ -22,14 +22,16 @@ impl Timers {
         }
         self.disarm(armed, qpn);
         *armed = Some(deadline);
-        self.entries.insert((deadline, qpn));
+        let new = self.entries.insert((deadline, qpn));
+        debug_assert!(new, "a queue pair has one entry");
         self.find_next();
     }
 
     /// Removes the entry of `qpn`.
     pub(super) fn disarm(&mut self, armed: &mut Option<Time>, qpn: Qpn) {
         if let Some(at) = armed.take() {
-            self.entries.remove(&(at, qpn));
+            let had = self.entries.remove(&(at, qpn));
+            debug_assert!(had, "the note of an entry is true");
             self.find_next();
         }
     }

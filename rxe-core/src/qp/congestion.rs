@@ -259,6 +259,14 @@ impl Pace {
         self.stage = 0;
         self.alpha_at = now + Self::ALPHA_TIMER;
         self.increase_at = now + Self::INCREASE_TIMER;
+        self.check();
+    }
+
+    fn check(&self) {
+        debug_assert!(self.alpha <= Self::ONE, "a share: {self:?}");
+        debug_assert!(self.current >= Self::MINIMUM, "never stops: {self:?}");
+        debug_assert!(self.current <= self.target, "grows towards the target: {self:?}");
+        debug_assert!(self.full >= 10 * Self::MINIMUM);
     }
 
     /// Restores the rate for the time that has passed until now.
@@ -277,6 +285,7 @@ impl Pace {
             }
             self.current = (self.current + self.target).div_ceil(2);
         }
+        self.check();
     }
 
     fn is_over(&self) -> bool {

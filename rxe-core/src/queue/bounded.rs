@@ -56,7 +56,7 @@ impl<T> Bounded<T> {
     /// Takes the oldest item.
     pub(crate) fn pop(&self) -> Option<T> {
         let item = self.list.pop()?;
-        self.places.fetch_sub(1, Ordering::AcqRel);
+        self.free(1);
         Some(item)
     }
 
@@ -68,7 +68,8 @@ impl<T> Bounded<T> {
 
     /// Frees the places of so many items that [`Bounded::drain`] has taken out.
     pub(crate) fn free(&self, count: u32) {
-        self.places.fetch_sub(count.into(), Ordering::AcqRel);
+        let (depth, len) = unpack(self.places.fetch_sub(count.into(), Ordering::AcqRel));
+        debug_assert!(count <= len && len <= depth, "{count} of {len} in {depth} places");
     }
 
     /// Changes the number of places to `depth`. Items stay in the list.

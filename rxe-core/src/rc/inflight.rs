@@ -18,6 +18,9 @@ use crate::queue::{SendRequest, Status};
 use crate::service::QpView;
 use crate::types::Psn;
 
+/// Half of all PSNs: of two that are further apart, nothing says which is the later.
+const HALF: u32 = 1 << 23;
+
 /// A send request that is not complete.
 #[derive(Debug)]
 pub(super) struct Wqe {
@@ -128,11 +131,14 @@ impl Inflight {
     /// Gives the current request its PSNs.
     pub(super) fn start(&mut self, packets: u32, chunk: u32) {
         debug_assert_eq!(self.cursor, Cursor { wqe: self.started, packet: 0 });
+        debug_assert!(chunk >= 1, "a READ request asks for something");
+        debug_assert!(packets <= HALF, "PSNs of one message are compared with each other");
         let wqe = &mut self.queue[self.started];
         wqe.first = self.assigned;
         wqe.packets = packets;
         wqe.chunk = chunk;
         self.assigned = wqe.end();
+        debug_assert!(!self.assigned.before(self.una));
         self.started += 1;
         self.skip_local();
     }
@@ -163,7 +169,9 @@ impl Inflight {
     #[inline]
     pub(super) fn sent(&mut self, n: u32, awaits_data: bool) -> u32 {
         let next = self.next_psn().add(n);
+        debug_assert!(n > 0 && self.cursor.wqe < self.started, "only a started request is sent");
         if awaits_data {
+            debug_assert!(self.reads.back().is_none_or(|last| last.before(next.sub(1))));
             self.reads.push_back(next.sub(1));
         }
         let mut again = n;
@@ -253,6 +261,7 @@ impl Inflight {
                 return Err(ResponseSkipped);
             }
             let end = front.end();
+            debug_assert!(!to.after(self.high), "the peer has not received what was not sent");
             if to.before(end) {
                 self.una = to;
                 break;
@@ -261,13 +270,17 @@ impl Inflight {
             retire(self.pop_started());
         }
         self.pull_cursor();
+        self.check_reads();
         Ok(())
     }
 
     /// Records that the data for PSN `una`, of the READ or atomic in front, has arrived. Returns
     /// the request if that completes it.
     pub(super) fn answered(&mut self) -> Option<Wqe> {
-        let end = self.front_started()?.end();
+        let front = self.front_started()?;
+        debug_assert!(front.request.op.is_answered(), "an acknowledgement brings no data");
+        let end = front.end();
+        debug_assert!(self.una.before(end) && self.una.before(self.high));
         self.una = self.una.next();
         while self.reads.front().is_some_and(|last| last.before(self.una)) {
             self.reads.pop_front();
@@ -275,6 +288,7 @@ impl Inflight {
         let complete = self.una == end;
         let wqe = complete.then(|| self.pop_started());
         self.pull_cursor();
+        self.check_reads();
         wqe
     }
 
@@ -282,6 +296,7 @@ impl Inflight {
     /// request.
     pub(super) fn answered_in_part(&mut self, count: u32) {
         self.una = self.una.add(count);
+        debug_assert!(self.front_started().is_some_and(|front| self.una.before(front.end())));
         debug_assert!(self.reads.front().is_none_or(|last| !last.before(self.una)));
         self.pull_cursor();
     }
@@ -302,6 +317,7 @@ impl Inflight {
         self.reads.clear();
         self.cursor = Cursor::default();
         self.pull_cursor();
+        debug_assert!(self.unacknowledged() == 0, "everything is sent again");
     }
 
     /// Undoes [`Inflight::rewind`]: what was sent before is not sent again. It stops at a READ or an
@@ -362,6 +378,18 @@ impl Inflight {
             None => self.una == self.assigned,
         });
         debug_assert!(!self.next_psn().before(self.una));
+        let packet = self.cursor.packet;
+        debug_assert!(match self.current() {
+            Some((wqe, true)) => packet < wqe.packets,
+            _ => packet == 0,
+        });
+    }
+
+    /// The READs and atomics that are sent and not answered lie between `una` and the cursor.
+    fn check_reads(&self) {
+        debug_assert!(self.reads.len() <= self.unacknowledged() as usize);
+        debug_assert!(self.reads.front().is_none_or(|last| !last.before(self.una)));
+        debug_assert!(self.reads.back().is_none_or(|last| last.before(self.next_psn())));
     }
 }
 

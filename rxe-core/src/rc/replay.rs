@@ -40,7 +40,15 @@ impl Replay {
         while self.saved.len() >= max_saved(limit) {
             self.saved.pop_front();
         }
+        debug_assert!(saved.packets > 0, "a response has a PSN");
+        debug_assert!(
+            self.saved
+                .back()
+                .is_none_or(|last| last.first.add(last.packets - 1).before(saved.first)),
+            "requests are executed in the order of their PSNs"
+        );
         self.saved.push_back(saved);
+        debug_assert!(self.saved.len() <= max_saved(limit).max(1));
     }
 
     /// The READ or atomic that `psn` belongs to.

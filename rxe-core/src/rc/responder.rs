@@ -177,6 +177,7 @@ impl Responder {
 
     /// Advances after a packet of a SEND or WRITE was executed, and acknowledges it if it asks.
     fn delivered(&mut self, packet: &Packet<'_>, delivered: Delivered) {
+        debug_assert_eq!(packet.psn(), self.expected, "a packet is executed when it is expected");
         if delivered == Delivered::Whole {
             self.message_done();
         }
@@ -318,6 +319,7 @@ impl Responder {
 
     fn message_done(&mut self) {
         self.msn = (self.msn + 1) & MSN_MASK;
+        debug_assert!(self.ending.is_none(), "a queue pair that ends executes nothing");
     }
 
     fn advance_by(&mut self, count: u32) {

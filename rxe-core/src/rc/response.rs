@@ -160,6 +160,10 @@ impl Responses {
 
     /// Adds the response to a READ or atomic.
     pub(super) fn push(&mut self, response: Response) {
+        debug_assert!(
+            self.newest.is_none_or(|newest| !response.psn().before(newest.psn())),
+            "responses leave in the order of PSNs"
+        );
         if let Some(older) = self.newest.replace(response) {
             self.older.push_back(older);
         }
@@ -182,6 +186,8 @@ impl Responses {
         let place = self.older.iter().position(|old| !old.psn().before(first));
         self.older.insert(place.unwrap_or(self.older.len()), response);
         self.newest = self.older.pop_back();
+        debug_assert!(self.iter().filter(|old| old.duplicate() == Some(true)).count() <= limit);
+        self.check();
         true
     }
 
@@ -250,6 +256,11 @@ impl Responses {
 
     pub(super) fn len(&self) -> usize {
         self.older.len() + usize::from(self.newest.is_some())
+    }
+
+    fn check(&self) {
+        debug_assert!(self.newest.is_some() || self.older.is_empty());
+        debug_assert!(self.iter().is_sorted_by(|a, b| !b.psn().before(a.psn())));
     }
 
     fn iter(&self) -> impl Iterator<Item = &Response> {

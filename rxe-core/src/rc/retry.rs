@@ -179,6 +179,7 @@ impl Retry {
 
     /// Counts one more retry.
     pub(super) fn count_retry(&mut self) -> Result<(), Exhausted> {
+        debug_assert!(self.left <= 7);
         self.left = self.left.checked_sub(1).ok_or(Exhausted)?;
         self.end_try();
         Ok(())
@@ -197,6 +198,7 @@ impl Retry {
         self.end_try();
         // Without a minimum, a peer with a tiny RNR timer would be asked in a tight loop.
         let until = now + timer.duration().max(Duration::from_micros(10));
+        debug_assert!(self.pause.is_none(), "nothing is sent in a pause");
         self.pause = Some(Pause { until, rnr: true });
         Ok(())
     }
@@ -225,6 +227,7 @@ impl Retry {
     pub(super) fn deadline(&self) -> Option<Time> {
         let resend = self.round_trip.as_ref().and_then(|round_trip| round_trip.deadline());
         // It is within the try.
+        debug_assert!(!resend.zip(self.ack_deadline).is_some_and(|(resend, end)| resend > end));
         self.pause.map(|pause| pause.until).or(resend).or(self.ack_deadline)
     }
 
@@ -252,6 +255,7 @@ impl Retry {
 
     /// Full retry counts, for a new connection.
     pub(super) fn new(attr: &QpAttr) -> Self {
+        debug_assert!(attr.retry_cnt <= 7 && attr.rnr_retry <= 7, "fields of 3 bits");
         let seed = attr.dest_qp_num.value();
         Self { left: attr.retry_cnt, rnr_left: attr.rnr_retry, seed, ..Self::default() }
     }

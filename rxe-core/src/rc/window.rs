@@ -36,7 +36,16 @@ impl SendWindow {
     pub(super) fn new(view: &QpView<'_>) -> Self {
         let mtu = u32::try_from(view.attr.path_mtu.bytes()).unwrap_or(4096);
         let max = view.window.packets.min(view.window.bytes / mtu).max(1);
-        Self { limit: max, max, threshold: max, acknowledged: 0, recover: None }
+        let window = Self { limit: max, max, threshold: max, acknowledged: 0, recover: None };
+        window.check();
+        window
+    }
+
+    /// At least one packet may be sent, and no more than the link takes.
+    fn check(&self) {
+        debug_assert!(1 <= self.limit && self.limit <= self.max, "{self:?}");
+        debug_assert!(1 <= self.threshold && self.threshold <= self.max, "{self:?}");
+        debug_assert!(self.acknowledged <= self.max, "{self:?}");
     }
 
     /// How many packets may be unacknowledged now.
@@ -65,18 +74,22 @@ impl SendWindow {
                 self.limit = (self.limit + more).min(self.max);
             }
         }
+        self.check();
     }
 
     /// The retransmission of a lost packet was lost too.
     pub(super) fn on_same_loss(&mut self) {
         self.limit = (self.limit / 2).max(1);
         self.threshold = (self.threshold / 2).max(FLOOR.min(self.threshold));
+        self.check();
     }
 
     /// Undoes the reduction after a timeout that turned out to be spurious: nothing was lost. `before`: the
     /// window before it.
     pub(super) fn restore(&mut self, before: Self) {
+        debug_assert_eq!(self.max, before.max, "a window of the same link");
         *self = Self { recover: None, ..before };
+        self.check();
     }
 
     /// No response came in time. `high` is one past the highest PSN sent.
@@ -104,6 +117,7 @@ impl SendWindow {
             self.limit = self.threshold.min(RESTART);
             self.acknowledged = 0;
         }
+        self.check();
     }
 }
 
