@@ -1,9 +1,9 @@
 //! `rxe devinfo` and `rxe gids` beside the real `ibv_devinfo` and the GID table of a kernel device,
 //! on the same interfaces, in a VM.
 
+use rxe_harness::vm::{Cmd, Error, Kernel, Net, Spec, Vm};
 use rxe_test_support::skipped;
 use serde_json::Value;
-use xtask::vm::{Cmd, Error, Kernel, Net, Spec, Vm};
 
 #[test]
 fn gids_and_devinfo_agree_with_a_real_kernel() {
@@ -183,5 +183,5 @@ const RXE: &str = env!("CARGO_BIN_EXE_rxe");
 
 fn sh(vm: &Vm, script: &str) -> String {
     let script = format!("set -e; PATH=$PATH:/usr/sbin:/sbin; {script}");
-    vm.run(Cmd::sh(script)).and_then(xtask::vm::Output::ok).unwrap()
+    vm.run(Cmd::sh(script)).and_then(rxe_harness::vm::Output::ok).unwrap()
 }

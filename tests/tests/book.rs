@@ -2,7 +2,7 @@
 //! that they are from, both languages have the same pages and commands, and the glossary has the words
 //! of `rxe explain`.
 //!
-//! [`xtask::book`] says how commands are marked, and runs them. `~/rxe` is this checkout. The READMEs have
+//! [`rxe_harness::book`] says how commands are marked, and runs them. `~/rxe` is this checkout. The READMEs have
 //! the same marks.
 
 use std::collections::BTreeSet;
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
+use rxe_harness::book::{self, Block, blocks};
+use rxe_harness::place;
 use rxe_test_support::skipped;
 use rxe_words::{self as words, Entry, Text};
-use xtask::book::{self, Block, blocks};
-use xtask::place;
 
 mod common;
 use common::{in_namespace, installed};

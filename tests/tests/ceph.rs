@@ -1,8 +1,8 @@
 //! Ceph, whose messenger (`ms_type = async+rdma`) uses verbs: a monitor, an OSD that keeps its objects in memory,
 //! and the program `rados`, all ours, on two hosts and on one address. Debian's packages are fetched.
 
-use xtask::debs::Unpacked;
-use xtask::{or_skip, place};
+use rxe_harness::debs::Unpacked;
+use rxe_harness::{or_skip, place};
 
 mod common;
 use common::{Where, alone};

@@ -6,8 +6,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use xtask::ci::{File, quoted};
-use xtask::dist::Tree;
+use rxe_harness::ci::{File, quoted};
+use rxe_harness::dist::Tree;
 
 mod common;
 use common::{Dir, in_namespace, installed, rxe};

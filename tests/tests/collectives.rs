@@ -3,9 +3,9 @@
 
 use std::process::Command;
 
+use rxe_harness::debs::Unpacked;
+use rxe_harness::{everything, or_skip, place, wheel};
 use rxe_test_support::skipped;
-use xtask::debs::Unpacked;
-use xtask::{everything, or_skip, place, wheel};
 
 mod common;
 use common::{Dir, Where, alone, installed, with_libraries};

@@ -4,11 +4,11 @@
 mod common;
 
 use common::{PEER, alone, start_peer};
+use rxe_harness::c::Compiled;
+use rxe_harness::conform::Over;
+use rxe_harness::vm::KNOWN;
+use rxe_harness::{everything, or_skip, skipped};
 use serde_json::Value;
-use xtask::c::Compiled;
-use xtask::conform::Over;
-use xtask::vm::KNOWN;
-use xtask::{everything, or_skip, skipped};
 
 /// How the peer is compiled, with the communication manager and without.
 const WITH_CM: &[&str] = &["-DWITH_CM", "-libverbs", "-lrdmacm"];
@@ -313,10 +313,10 @@ fn kernels_do_what_the_report_says() {
     let page = include_str!("../../docs/en/reference/conformance-report.md");
     for (kernel, over) in KNOWN.into_iter().flat_map(|kernel| Over::ALL.map(|over| (kernel, over)))
     {
-        let Some(run) = or_skip(xtask::conform::kernel(kernel, over, common::rxe())) else {
+        let Some(run) = or_skip(rxe_harness::conform::kernel(kernel, over, common::rxe())) else {
             continue;
         };
-        let differences = xtask::conform::differences(page, &run);
+        let differences = rxe_harness::conform::differences(page, &run);
         assert!(differences.is_empty(), "{kernel} {over:?}:\n{}", differences.join("\n"));
     }
 }

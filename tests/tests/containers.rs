@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
+use rxe_harness::ci::quoted;
+use rxe_harness::dist::{self, Arch, Tree};
+use rxe_harness::libs;
 use rxe_test_support::skipped;
-use xtask::ci::quoted;
-use xtask::dist::{self, Arch, Tree};
-use xtask::libs;
 
 mod common;
 use common::{Dir, installed, with_libraries};

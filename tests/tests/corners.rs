@@ -5,8 +5,8 @@
 mod common;
 
 use common::alone;
-use xtask::c::Compiled;
-use xtask::or_skip;
+use rxe_harness::c::Compiled;
+use rxe_harness::or_skip;
 
 /// Runs the program with these arguments, over shared memory and over sockets. Every mistake is explained.
 fn is_fine(test: &str, what: &str) {

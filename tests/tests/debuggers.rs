@@ -5,8 +5,8 @@ mod common;
 use std::fs;
 
 use common::{Where, alone, both, with_libraries};
-use xtask::c::Compiled;
-use xtask::or_skip;
+use rxe_harness::c::Compiled;
+use rxe_harness::or_skip;
 
 const VALGRIND: &str = "valgrind --quiet --error-exitcode=9 --leak-check=full \
                         --errors-for-leak-kinds=definite --show-leak-kinds=definite --num-callers=40";

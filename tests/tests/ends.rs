@@ -3,8 +3,8 @@
 mod common;
 
 use common::alone;
-use xtask::c::Compiled;
-use xtask::or_skip;
+use rxe_harness::c::Compiled;
+use rxe_harness::or_skip;
 
 /// Where the program that ends is, for its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

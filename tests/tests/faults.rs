@@ -3,8 +3,8 @@
 mod common;
 
 use common::{alone, in_namespace};
-use xtask::c::Compiled;
-use xtask::or_skip;
+use rxe_harness::c::Compiled;
+use rxe_harness::or_skip;
 
 /// The lines that say what faults did: the packets that were hit, and those that could have been.
 fn hits(out: &str, fault: &str) -> Vec<[u64; 2]> {

@@ -1,8 +1,8 @@
 //! Empty indices of the GID table: explained to the program that was given one, and to its peer, but not to
 //! programs that go through the table.
 
-use xtask::c::{Compiled, TUTORIALS};
-use xtask::or_skip;
+use rxe_harness::c::{Compiled, TUTORIALS};
+use rxe_harness::or_skip;
 
 mod common;
 use common::alone;

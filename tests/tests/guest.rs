@@ -1,7 +1,7 @@
 //! Things that a program with a device in its process may do (`tests/c/guest.c`).
 
-use xtask::c::Compiled;
-use xtask::or_skip;
+use rxe_harness::c::Compiled;
+use rxe_harness::or_skip;
 
 mod common;
 use common::alone;

@@ -6,9 +6,9 @@ use common::{Dir, Where, alone, both, installed, rxe};
 
 use std::fs;
 
-use xtask::c::Compiled;
-use xtask::vm::{Cmd, Kernel, Net, Output, Spec, Vm};
-use xtask::{libs, or_skip};
+use rxe_harness::c::Compiled;
+use rxe_harness::vm::{Cmd, Kernel, Net, Output, Spec, Vm};
+use rxe_harness::{libs, or_skip};
 
 #[test]
 fn rdma_of_iproute2_tells_of_devices_objects_and_counters() {

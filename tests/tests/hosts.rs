@@ -12,9 +12,9 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rxe_harness::vm::{HOST_V4, Kernel, LINK, Net};
+use rxe_harness::{dist, or_skip};
 use rxe_test_support::skipped;
-use xtask::vm::{HOST_V4, Kernel, LINK, Net};
-use xtask::{dist, or_skip};
 
 mod common;
 use common::{Dir, in_namespace, installed, rxe};

@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use rxe_harness::dist::{self, Arch};
+use rxe_harness::{everything, or_skip};
 use rxe_test_support::skipped;
-use xtask::dist::{self, Arch};
-use xtask::{everything, or_skip};
 
 mod common;
 use common::{Dir, installed, rxe};
@@ -50,7 +50,7 @@ fn an_installed_copy_works_without_the_checkout() {
             .or_else(|_| fs::copy(rxe().with_file_name(name), built.0.join(name)).map(drop))
             .unwrap();
     }
-    let compiled = or_skip(xtask::libs::build(&built.0)).is_some();
+    let compiled = or_skip(rxe_harness::libs::build(&built.0)).is_some();
     let tree = dist::files(&built.0, &source, Arch::own().unwrap(), None).unwrap();
     for path in [
         "bin/rxe",

@@ -18,8 +18,8 @@ mod common;
 
 use std::env;
 
-use xtask::interop::{self, Asks, Backend, Options};
-use xtask::{everything, or_skip, skipped};
+use rxe_harness::interop::{self, Asks, Backend, Options};
+use rxe_harness::{everything, or_skip, skipped};
 
 #[test]
 fn kernel_5_10() {

@@ -3,8 +3,8 @@
 mod common;
 
 use common::alone;
-use xtask::c::Compiled;
-use xtask::or_skip;
+use rxe_harness::c::Compiled;
+use rxe_harness::or_skip;
 
 /// Runs a program of `tests/c` that needs no partner, over sockets and over shared memory.
 fn says(name: &str, before: &str, arguments: &str, said: &str) {

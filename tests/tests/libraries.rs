@@ -6,9 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rxe_harness::c::Compiled;
+use rxe_harness::or_skip;
 use rxe_test_support::skipped;
-use xtask::c::Compiled;
-use xtask::or_skip;
 
 mod common;
 use common::{Dir, alone, rxe, with_libraries};

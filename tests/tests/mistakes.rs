@@ -1,8 +1,8 @@
 //! Explanations of mistakes: each mistake of `tests/c/mistakes.c` is explained once on stderr, with the
 //! queue pair, the value and what to do; and not at all if explanations are switched off.
 
-use xtask::c::{Compiled, TUTORIALS};
-use xtask::or_skip;
+use rxe_harness::c::{Compiled, TUTORIALS};
+use rxe_harness::or_skip;
 
 mod common;
 use common::alone;

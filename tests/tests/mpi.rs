@@ -14,11 +14,11 @@ use common::{Dir, alone, installed, rxe};
 use rxe_core::types::Qpn;
 use rxe_core::wire::frame::parse_ethernet;
 use rxe_core::wire::{Packet, Service};
+use rxe_harness::or_skip;
+use rxe_harness::programs::Launcher;
+use rxe_harness::vm::{HOST_V4, Kernel, LINK, Net, Spec, Vm};
 use rxe_lab::capture::{Capture, Direction};
 use rxe_test_support::skipped;
-use xtask::or_skip;
-use xtask::programs::Launcher;
-use xtask::vm::{HOST_V4, Kernel, LINK, Net, Spec, Vm};
 
 #[test]
 fn four_ranks_over_reliable_connections() {

@@ -1,9 +1,9 @@
 //! On-demand paging, device memory, DMA buffers and extended completion queues in unmodified programs, and
 //! importing them (`odp.c`, `dm.c`, `dmabuf.c`, `cqex.c` and `import.c` in `tests/c`).
 
-use xtask::c::Compiled;
-use xtask::or_skip;
-use xtask::vm::{Cmd, Kernel, Net, Output, Spec, Vm};
+use rxe_harness::c::Compiled;
+use rxe_harness::or_skip;
+use rxe_harness::vm::{Cmd, Kernel, Net, Output, Spec, Vm};
 
 mod common;
 use common::{alone, rxe};

@@ -6,9 +6,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use rxe_harness::c::{Compiled, TUTORIALS};
+use rxe_harness::or_skip;
 use rxe_test_support::skipped;
-use xtask::c::{Compiled, TUTORIALS};
-use xtask::or_skip;
 
 mod common;
 use common::{Dir, Where, alone, both, rxe};

@@ -8,8 +8,8 @@ mod common;
 
 use std::env;
 
-use xtask::programs::{self, Options, Which};
-use xtask::{everything, or_skip};
+use rxe_harness::programs::{self, Options, Which};
+use rxe_harness::{everything, or_skip};
 
 #[test]
 fn kernel_6_1() {

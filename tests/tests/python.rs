@@ -8,9 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rxe_harness::dist::{self, Arch, VERSION};
+use rxe_harness::{book, everything, or_skip, place, vm, wheel};
 use rxe_test_support::skipped;
-use xtask::dist::{self, Arch, VERSION};
-use xtask::{book, everything, or_skip, place, vm, wheel};
 
 mod common;
 use common::{Dir, Where, both, installed, rxe};
@@ -25,7 +25,7 @@ fn write_wheel(dir: &Path) -> Option<String> {
     for name in ["rxe", "librxe_preload.so"] {
         fs::copy(rxe().with_file_name(name), built.0.join(name)).unwrap();
     }
-    or_skip(xtask::libs::build(&built.0))?;
+    or_skip(rxe_harness::libs::build(&built.0))?;
     let arch = Arch::own().unwrap();
     let mut tree = dist::files(&built.0, &source(), arch, None).unwrap();
     dist::split(&mut tree, arch).unwrap();

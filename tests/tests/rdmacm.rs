@@ -2,8 +2,8 @@
 //! which are network namespaces of the test's own, and between two processes on one address. A
 //! program that is not installed is skipped.
 
-use xtask::c::{Compiled, TUTORIALS};
-use xtask::or_skip;
+use rxe_harness::c::{Compiled, TUTORIALS};
+use rxe_harness::or_skip;
 
 mod common;
 use common::{alone, in_namespace, installed};

@@ -6,9 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use common::{PEER, alone, start_peer};
+use rxe_harness::c::Compiled;
+use rxe_harness::{everything, or_skip};
 use serde_json::Value;
-use xtask::c::Compiled;
-use xtask::{everything, or_skip};
 
 /// Captures of kernel 6.1 that our engine answers as it did. The two with RNR NAKs are not among them: after
 /// one, the kernel sends a NAK (PSN sequence error) for the next packet, which is to be dropped silently.
@@ -212,7 +212,8 @@ fn a_kernel_answers_as_recorded_and_is_reported_if_not() {
         [&capture(name)[..], &["--access".to_owned(), access.to_owned()]].concat()
     }));
     for kernel in if everything() { &["6.1", "7.2"][..] } else { &["6.1"] } {
-        let Some(found) = or_skip(xtask::conform::replays(kernel, common::rxe(), &all)) else {
+        let Some(found) = or_skip(rxe_harness::conform::replays(kernel, common::rxe(), &all))
+        else {
             continue;
         };
         for (command, found) in all.iter().zip(&found[..as_recorded]) {

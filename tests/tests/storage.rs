@@ -4,9 +4,9 @@
 use std::fs;
 use std::process::Command;
 
+use rxe_harness::vm::{Cmd, Kernel, Net, Spec, Vm};
+use rxe_harness::{everything, or_skip, place, programs};
 use rxe_test_support::skipped;
-use xtask::vm::{Cmd, Kernel, Net, Spec, Vm};
-use xtask::{everything, or_skip, place, programs};
 
 mod common;
 use common::{Dir, Where, alone, installed, rxe};

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Dir, rxe};
+use rxe_harness::libs::{self, Symbol};
 use rxe_test_support::skipped;
-use xtask::libs::{self, Symbol};
 
 /// The list of `rxe-preload/symbols` for each library.
 const LIBRARIES: [(&str, &str); 2] =
@@ -48,7 +48,9 @@ fn the_versioned_libraries_have_each_symbol_in_each_version() {
     fs::copy(rxe().with_file_name("librxe_preload.so"), bin.0.join("librxe_preload.so")).unwrap();
     let made = match libs::build(&bin.0) {
         Ok(made) => made,
-        Err(xtask::vm::Error::Missing(why)) => return skipped("the versioned libraries", &why),
+        Err(rxe_harness::vm::Error::Missing(why)) => {
+            return skipped("the versioned libraries", &why);
+        }
         Err(e) => panic!("{e}"),
     };
     for ((list, soname), library) in LIBRARIES.into_iter().zip(made) {

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use rxe_harness::{everything, or_skip, place, vm, wheel};
 use rxe_test_support::skipped;
-use xtask::{everything, or_skip, place, vm, wheel};
 
 mod common;
 use common::{Dir, Where, alone, both, installed, with_libraries};

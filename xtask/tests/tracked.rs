@@ -14,6 +14,8 @@ fn no_file_that_git_ignores_is_tracked() {
         Ok(out) if out.status.success() => {
             assert_eq!(String::from_utf8_lossy(&out.stdout), "");
         }
-        _ => xtask::skipped("no_file_that_git_ignores_is_tracked", "not in a checkout of git"),
+        _ => {
+            rxe_harness::skipped("no_file_that_git_ignores_is_tracked", "not in a checkout of git")
+        }
     }
 }

@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use rxe_harness::place;
 use rxe_test_support::skipped;
 use serde_json::Value;
 use tempfile::TempDir;
-use xtask::place;
 
 pub(crate) const RXE: &str = env!("CARGO_BIN_EXE_rxe");
 

@@ -119,7 +119,7 @@ fn expected_of_uc(fault: Fault, tap: usize, victim: Victim) -> [Vec<Kind>; 2] {
 
 /// A conversation with one fault each, and those that may not be wrong again.
 fn single() -> impl Iterator<Item = Plan> {
-    let usual = 0..CONVERSATIONS[usize::from(xtask::everything())];
+    let usual = 0..CONVERSATIONS[usize::from(rxe_harness::everything())];
     let usual = usual.map(|seed| (seed, FAULTS[usize::try_from(seed).unwrap() % FAULTS.len()]));
     let seeds = usual.chain(FALSE_ALARMS);
     seeds.flat_map(|(seed, fault)| {
@@ -182,7 +182,7 @@ fn the_bugs_of_broken_engines_are_found() {
     let mut wrong = Vec::new();
     for bug in BUGS {
         let mut rows = [[0; 3]; 2];
-        let seeds = CONVERSATIONS[0] / if xtask::everything() { 1 } else { 5 };
+        let seeds = CONVERSATIONS[0] / if rxe_harness::everything() { 1 } else { 5 };
         for plan in single().filter(|plan| plan.seed < seeds) {
             // Without a loss nothing is repeated.
             let lossy = match bug {

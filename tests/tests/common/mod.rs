@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use rxe_harness::c::Compiled;
+use rxe_harness::place;
 use rxe_test_support::skipped;
 use tempfile::TempDir;
-use xtask::c::Compiled;
-use xtask::place;
 
 /// Two namespaces with a link: 10.9.0.1 and fd09::1 here, 10.9.0.2 and fd09::2 in `far`. GID 1 of
 /// either is its IPv4 address.
@@ -209,7 +209,7 @@ pub(crate) fn with_libraries() -> Dir {
     for name in FILES {
         fs::copy(rxe().with_file_name(name), bin.0.join(name)).unwrap();
     }
-    let made = xtask::libs::build(&bin.0).unwrap();
+    let made = rxe_harness::libs::build(&bin.0).unwrap();
     assert!(made.iter().any(|library| library.ends_with("libibverbs.so.1")), "{made:?}");
     bin
 }

@@ -1,9 +1,9 @@
 //! `cargo xtask deps`: the Debian packages that the outer tests need.
 
+use rxe_harness::vm::{Error, Result};
 use std::env;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
-use xtask::vm::{Error, Result};
 
 /// Packages, and the program or file each is known by on machines without dpkg.
 const PACKAGES: &[(&str, &str)] = &[

@@ -1,14 +1,14 @@
 //! `cargo xtask dist`: the archives and packages of a release.
 
-use super::checkout;
-use super::stages::{Count, cargo};
+use super::stages::Count;
+use rxe_harness::checkout::{self, cargo};
+use rxe_harness::ci;
+use rxe_harness::dist::{self, Arch, Build, DEBUG, GLIBC, RXE, VERSION};
+use rxe_harness::vm::{Error, Result};
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use xtask::ci;
-use xtask::dist::{self, Arch, Build, DEBUG, GLIBC, RXE, VERSION};
-use xtask::vm::{Error, Result};
 
 /// What to make, and what to try.
 #[derive(clap::Args)]

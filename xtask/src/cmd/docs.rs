@@ -15,8 +15,8 @@ use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use super::stages::Count;
-use xtask::links::relinked;
-use xtask::vm::{Error, Result};
+use rxe_harness::links::relinked;
+use rxe_harness::vm::{Error, Result};
 
 /// The version that is installed where there is none.
 const MDBOOK: &str = "0.5.4";

@@ -5,15 +5,14 @@
 //! cache of kernels is empty, so the code that fills it is tested too. Only cargo's registry and the
 //! installed packages are the machine's own.
 
-use super::checkout;
-use super::stages::cargo;
+use rxe_harness::checkout::{self, cargo};
+use rxe_harness::vm::{Error, Result};
 use std::env;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use tempfile::TempDir;
-use xtask::vm::{Error, Result};
 
 /// A kind of place for a checkout.
 struct Place {

@@ -1,14 +1,13 @@
 //! `cargo xtask install`: what was built here, for this user or for all.
 
-use super::checkout;
-use super::stages::cargo;
+use rxe_harness::checkout::{self, cargo};
+use rxe_harness::dist::{self, Arch, Tree};
+use rxe_harness::libs;
+use rxe_harness::vm::{Error, Result};
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use xtask::dist::{self, Arch, Tree};
-use xtask::libs;
-use xtask::vm::{Error, Result};
 
 /// Where to.
 #[derive(clap::Args)]

@@ -1,14 +1,14 @@
 //! `cargo xtask interop`: the table of what works with real kernels.
 
+use rxe_harness::interop::{self, Asks, Backend, Options, Report};
+use rxe_harness::vm::{Error, KNOWN, Result};
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::thread;
-use xtask::interop::{self, Asks, Backend, Options, Report};
-use xtask::vm::{Error, KNOWN, Result};
 
-use super::checkout;
+use rxe_harness::checkout;
 
 /// What to run.
 #[derive(clap::Args)]

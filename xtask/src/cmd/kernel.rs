@@ -1,12 +1,14 @@
 //! `cargo xtask kernel`: one command in a kernel VM.
 
+use rxe_harness::vm::{
+    self, Cmd, Frames, HOST_V4, HOST_V6, Kernel, LINK, Net, Proc, Result, Spec, Vm,
+};
 use std::env;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use xtask::vm::{self, Cmd, Frames, HOST_V4, HOST_V6, Kernel, LINK, Net, Proc, Result, Spec, Vm};
 
 /// What to boot and what to run.
 #[derive(clap::Args)]

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use rxe_harness::vm::{Error, Result};
 use xtask::layers::{Graph, LAYERS, Page, check, mermaid, pages, text};
-use xtask::vm::{Error, Result};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -1,8 +1,8 @@
 //! `cargo xtask libs`: versioned libraries beside `rxe`.
 
+use rxe_harness::libs;
+use rxe_harness::vm::{Error, Result};
 use std::process::{Command, ExitCode};
-use xtask::libs;
-use xtask::vm::{Error, Result};
 
 /// For which build.
 #[derive(clap::Args)]

@@ -1,7 +1,6 @@
 //! The chores, one file for each.
 
 pub(crate) mod bench;
-mod checkout;
 pub(crate) mod conform;
 pub(crate) mod deps;
 pub(crate) mod dist;

@@ -1,12 +1,12 @@
 //! `cargo xtask programs`: the table of unmodified programs in `docs/en/reference/programs-tried.md`.
 
+use rxe_harness::interop::KERNELS;
+use rxe_harness::pages;
+use rxe_harness::programs::{self, Options, Sides, Which};
+use rxe_harness::vm::{Error, Result};
 use std::process::ExitCode;
-use xtask::interop::KERNELS;
-use xtask::pages;
-use xtask::programs::{self, Options, Sides, Which};
-use xtask::vm::{Error, Result};
 
-use super::checkout;
+use rxe_harness::checkout;
 
 /// What to run.
 #[derive(clap::Args)]

@@ -4,13 +4,14 @@
 //! fuzzers' corpora. Left out are test programs that boot VMs, run other people's programs or take
 //! minutes; each is named with its reason.
 
-use super::stages::{Lints, Run, cargo};
+use super::stages::{Lints, Run};
+use rxe_harness::checkout::cargo;
+use rxe_harness::vm::{Error, Result};
 use serde_json::Value;
-use xtask::vm::{Error, Result};
 
 /// Test programs that are left out: package, name, and why.
 const LEFT_OUT: &[(&str, &str, &str)] = &[
-    ("xtask", "vm", KERNELS),
+    ("rxe-harness", "vm", KERNELS),
     ("rxe-cli", "devices_kernel", KERNELS),
     ("rxe-tests", "interop", KERNELS),
     ("rxe-tests", "programs_kernel", KERNELS),

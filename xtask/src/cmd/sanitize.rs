@@ -7,10 +7,10 @@
 //! registered memory is copied by Rust code instead of assembly, which sanitizers do not see.
 
 use super::stages::Run;
+use rxe_harness::vm::Result;
 use std::env;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
-use xtask::vm::Result;
 
 /// What to run.
 #[derive(clap::Args)]

@@ -4,8 +4,10 @@
 //! timer, another process. Here one worker begins with the programs that boot VMs and another with the rest;
 //! whichever is done first helps the other. The output of a program is printed whole when it ends.
 
-use super::stages::{Count, cargo};
+use super::stages::Count;
 use rustix::process::{Signal, set_parent_process_death_signal};
+use rxe_harness::checkout::cargo;
+use rxe_harness::vm::{Error, Result};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -16,7 +18,6 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use xtask::vm::{Error, Result};
 
 /// The programs that boot VMs, the longest first; and whether each of their tests boots one. Such tests run one after
 /// the other on a machine with two processors: emulated processors wait for each other in loops, which four of them

@@ -1,19 +1,15 @@
 //! Stages of tests, and their results.
 //!
 //! A stage is a command whose output is passed on and counted: cargo's own `test result:` lines,
-//! `SKIPPED: name: why` lines (see [`xtask::or_skip`]), and, from other programs, a line `N passed, N failed, N skipped`.
+//! `SKIPPED: name: why` lines (see [`rxe_harness::or_skip`]), and, from other programs, a line `N passed, N failed, N skipped`.
 
-use std::env;
+use rxe_harness::checkout::cargo;
+use rxe_harness::vm::{Error, Result};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
-use xtask::vm::{Error, Result};
-
-pub(super) fn cargo() -> Command {
-    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-}
 
 /// The code has no warnings of clippy and rustdoc 1.95. Later ones have more lints, and nobody's first test
 /// run is to fail by them.

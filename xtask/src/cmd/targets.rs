@@ -1,10 +1,11 @@
 //! What can be tried of other systems and processors on this machine, with `cargo xtask test --all`.
 
 use super::deps::quiet;
-use super::stages::{Count, cargo};
+use super::stages::Count;
+use rxe_harness::checkout::cargo;
+use rxe_harness::dist::{Arch, arch};
 use std::path::Path;
 use std::process::Command;
-use xtask::dist::{Arch, arch};
 
 /// What needs no system calls: of rxe-net, the contract, the fabric, and the rules of faults.
 const PORTABLE: [&str; 4] = ["rxe-core", "rxe-net", "rxe-words", "rxe-lab"];

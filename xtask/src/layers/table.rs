@@ -343,18 +343,18 @@ pub const LAYERS: &[Layers] = &[
         ],
     },
     Layers {
-        name: "xtask",
+        name: "tests/harness",
         within: "",
         floors: &[
             &["conform", "interop", "programs", "scenario"],
             &["c", "dist", "peer", "skip"],
-            &["ci", "debs", "libs", "pages", "wheel"],
+            &["checkout", "ci", "debs", "libs", "pages", "wheel"],
             &["vm"],
-            &["book", "cmd", "layers", "links", "place", "say"],
+            &["book", "links", "place", "say"],
         ],
     },
     Layers {
-        name: "xtask",
+        name: "tests/harness",
         within: "interop",
         floors: &[
             &["report"],
@@ -366,7 +366,7 @@ pub const LAYERS: &[Layers] = &[
         ],
     },
     Layers {
-        name: "xtask",
+        name: "tests/harness",
         within: "vm",
         floors: &[
             &["qemu"],
@@ -377,7 +377,7 @@ pub const LAYERS: &[Layers] = &[
         ],
     },
     Layers {
-        name: "xtask",
+        name: "tests/harness",
         within: "programs",
         floors: &[
             &["cm", "fabric", "iser", "mooncake", "mpich", "plain", "ucx"],
@@ -386,6 +386,7 @@ pub const LAYERS: &[Layers] = &[
             &["watch"],
         ],
     },
+    Layers { name: "xtask", within: "", floors: &[&["cmd", "layers"]] },
     Layers {
         name: "xtask",
         within: "cmd",
@@ -404,7 +405,7 @@ pub const LAYERS: &[Layers] = &[
             ],
             &["programs"],
             &["dist", "docs", "install", "interop", "kernel", "layers", "libs"],
-            &["checkout", "deps", "stages"],
+            &["deps", "stages"],
         ],
     },
 ];

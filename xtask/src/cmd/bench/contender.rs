@@ -10,7 +10,7 @@ mod ucx;
 
 use std::process::{Command, Stdio};
 
-use xtask::vm::bpf_is_permitted;
+use rxe_harness::vm::bpf_is_permitted;
 
 use copies::Copies;
 

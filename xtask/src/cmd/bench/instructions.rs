@@ -9,13 +9,12 @@
 //! processor. With another one the comparison is skipped, and names the difference: a tolerance wide
 //! enough for all compilers would let any slip pass.
 
-use crate::cmd::checkout;
-use crate::cmd::stages::cargo;
+use rxe_harness::checkout::{self, cargo};
+use rxe_harness::vm::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use xtask::vm::{Error, Result};
 
 /// Where the table is, from the root.
 const TABLE: &str = "tests/benches/instructions.json";

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use rxe_harness::vm::{Cmd, Error, Kernel, Net, Proc, Result, Spec, Vm};
 use tempfile::TempDir;
-use xtask::vm::{Cmd, Error, Kernel, Net, Proc, Result, Spec, Vm};
 
 use super::contender::{Measured, Sample, perftest};
 use super::near::Near;
@@ -230,7 +230,7 @@ fn measure(vm: &Vm, test: Test, rxe: Option<&str>) -> Measured {
         }
         client.output()
     });
-    let text = result.and_then(xtask::vm::Output::ok).map_err(|e| e.to_string())?;
+    let text = result.and_then(rxe_harness::vm::Output::ok).map_err(|e| e.to_string())?;
     let sample = perftest::sample(&text, test);
     // In MB/s and thousand messages a second.
     let scale = if test.kind == Kind::Latency { 1.0 } else { 1000.0 };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
-use xtask::vm::{Net, Result, spawn};
+use rxe_harness::vm::{Net, Result, spawn};
 
 /// See the file's opening.
 pub(super) struct Link {
@@ -179,7 +179,7 @@ impl Link {
 
     /// The server's address.
     pub(super) fn host(&self) -> String {
-        xtask::vm::HOST_V4.to_string()
+        rxe_harness::vm::HOST_V4.to_string()
     }
 }
 

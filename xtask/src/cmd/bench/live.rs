@@ -6,16 +6,16 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rxe_harness::pages;
+use rxe_harness::vm::{Error, Result, spawn};
 use serde_json::Value;
-use xtask::pages;
-use xtask::vm::{Error, Result, spawn};
 
 use super::contender::perftest::sample;
 use super::link::{Job, Link};
 use super::near::Near;
 use super::report::Spread;
 use super::tests::{Place, Test};
-use crate::cmd::checkout;
+use rxe_harness::checkout;
 
 const PORT: u16 = 18518;
 
@@ -181,7 +181,7 @@ fn retries(rxe: &str, link: &Link, pid: u32) -> std::result::Result<u64, String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xtask::vm::LINK;
+    use rxe_harness::vm::LINK;
 
     #[test]
     fn what_a_capture_says_is_understood() {

@@ -6,16 +6,16 @@
 
 use std::fmt;
 
-use xtask::c::Compiled;
-use xtask::pages;
-use xtask::vm::{Error, Result};
+use rxe_harness::c::Compiled;
+use rxe_harness::pages;
+use rxe_harness::vm::{Error, Result};
 
 use super::contender::{is_installed, perftest};
 use super::link::{Link, Part, two_cpus};
 use super::near::Near;
 use super::report::Spread;
 use super::tests::{Place, Test};
-use crate::cmd::checkout;
+use rxe_harness::checkout;
 
 const LOOKS: &str = "tests/c/looks.c";
 /// Microseconds from one WRITE to the next of `looks.c`.

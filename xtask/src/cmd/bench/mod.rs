@@ -22,9 +22,9 @@ mod sweep;
 mod tests;
 mod versions;
 
+use rxe_harness::pages;
+use rxe_harness::vm::Result;
 use std::process::ExitCode;
-use xtask::pages;
-use xtask::vm::Result;
 
 use contender::Contender;
 use link::Link;
@@ -33,7 +33,7 @@ use near::Near;
 use report::{Round, Table};
 use tests::Test;
 
-use crate::cmd::checkout;
+use rxe_harness::checkout;
 
 /// The page of docs/ with the results.
 const PAGE: &str = "project/performance";

@@ -10,8 +10,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use xtask::pages;
-use xtask::vm::{Error, Result};
+use rxe_harness::pages;
+use rxe_harness::vm::{Error, Result};
 
 use super::contender::Contender;
 use super::kernel::{self, Recording};
@@ -19,7 +19,7 @@ use super::link::Link;
 use super::near::Near;
 use super::tests::{Test, is_named};
 use super::versions;
-use crate::cmd::checkout;
+use rxe_harness::checkout;
 
 /// Samples a second and CPU.
 const FREQUENCY: &str = "2999";
@@ -126,7 +126,7 @@ impl Recorder {
         let mut cmd = Command::new("perf");
         cmd.args(["record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", FREQUENCY, "-o"]).arg(file);
         cmd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = xtask::vm::spawn(cmd)
+        let child = rxe_harness::vm::spawn(cmd)
             .map_err(|e| Error::Missing(format!("perf: {e}: install linux-perf")))?;
         Ok(Self(child))
     }

@@ -5,7 +5,7 @@ use super::link::Link;
 use super::near::Near;
 use super::plot::{Axis, Line, Plot};
 use super::tests::Test;
-use xtask::vm::Result;
+use rxe_harness::vm::Result;
 
 /// Powers of 2: 2 B to 8 MiB, and 64 KiB, which the tables are about.
 const SIZES: [u32; 13] = [1, 3, 5, 7, 9, 11, 13, 15, 16, 17, 19, 21, 23];

@@ -1,9 +1,9 @@
 //! `cargo xtask bench --compare`: two versions of our own program, in turns.
 
-use crate::cmd::checkout;
+use rxe_harness::checkout;
+use rxe_harness::vm::{Error, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
-use xtask::vm::{Error, Result};
 
 /// One of the two versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,12 +6,12 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use xtask::vm::{Error, Result};
+use rxe_harness::vm::{Error, Result};
 
 use super::scenes::{NETWORK, Scene, TERMINALS};
 use super::terminal::{self, When};
 use super::{failed, succeed, svg, write};
-use crate::cmd::checkout;
+use rxe_harness::checkout;
 
 /// Where the pictures of terminals are, in the checkout.
 const DIRECTORY: &str = "docs/terminal";
@@ -110,7 +110,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use xtask::links::{leads_to, targets};
+    use rxe_harness::links::{leads_to, targets};
 
     fn is_picture(path: &str) -> bool {
         [".svg", ".png"].iter().any(|end| path.ends_with(end))

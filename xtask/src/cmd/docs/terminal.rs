@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
+use rxe_harness::vm::{Error, Result, spawn};
 use vt100::{Parser, Screen};
-use xtask::vm::{Error, Result, spawn};
 
 /// When the screen is taken.
 #[derive(Clone, Copy)]

@@ -2,13 +2,13 @@
 
 use super::{Args, LARGEST, Side, boot};
 use flate2::{Compression, GzBuilder};
+use rxe_harness::peer::Peer;
+use rxe_harness::scenario::{LOSSY, Scenario};
+use rxe_harness::vm::{Error, Kernel, Lossy, Passed, Result};
 use serde_json::json;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use xtask::peer::Peer;
-use xtask::scenario::{LOSSY, Scenario};
-use xtask::vm::{Error, Kernel, Lossy, Passed, Result};
 
 /// Runs of each conversation in which one packet in ten is lost.
 const RUNS: u64 = 12;
@@ -142,10 +142,10 @@ const README: &str = "\
 
 Made by `cargo xtask pcaps --kernel {version} --only lossy`: two VMs with Linux {release} and its \
 `rdma_rxe`, path MTU 256, local ACK timeout 16 (268 ms), and between them a link that loses the packets \
-it is told to (`xtask/src/vm/lossy.rs`). `NAME-a.pcap.gz` is what passed the requester's end of the link, \
+it is told to (`tests/harness/src/vm/lossy.rs`). `NAME-a.pcap.gz` is what passed the requester's end of the link, \
 `NAME-b.pcap.gz` what passed the responder's. Each has one conversation many times, with other queue \
 pairs: without a loss, then with each of its packets lost in turn, then twelve times with one packet in \
 ten lost. A line of `NAME.jsonl` has one of these times: its first and last frame at either end, and the \
 frames that were lost, counted in the capture of the end that sent them. The scripts are in \
-`xtask/src/scenario.rs`. `tests/tests/check/lossy.rs` compares what `rxe check` finds with what was lost.
+`tests/harness/src/scenario.rs`. `tests/tests/check/lossy.rs` compares what `rxe check` finds with what was lost.
 ";

@@ -4,6 +4,9 @@
 mod lossy;
 
 use super::interop::build;
+use rxe_harness::peer::Peer;
+use rxe_harness::scenario::{ALL, End, Gid, Scenario};
+use rxe_harness::vm::{Error, Frames, HOST_V4, HOST_V6, Kernel, LINK, Net, Result, Spec, Vm};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::fs;
@@ -12,9 +15,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
-use xtask::peer::Peer;
-use xtask::scenario::{ALL, End, Gid, Scenario};
-use xtask::vm::{Error, Frames, HOST_V4, HOST_V6, Kernel, LINK, Net, Result, Spec, Vm};
 
 /// What to capture, and where to.
 #[derive(clap::Args)]
@@ -260,7 +260,7 @@ const README_XRC: &str = "\
 
 Made by `cargo xtask pcaps --only xrc`: two of our engines (`rxe-peer`, backend udp) in two network \
 namespaces on a veth pair, tcpdump on it (`udp port 4791`), path MTU 256, the same scripts \
-(`xtask/src/scenario.rs`) as over RC. `a` asks by an initiator QP, `b` answers by a target QP; every \
+(`tests/harness/src/scenario.rs`) as over RC. `a` asks by an initiator QP, `b` answers by a target QP; every \
 request names the one shared receive queue of `b`. `a`'s first PSN is 0xfffffc, so that it wraps. \
 `NAME.jsonl` beside `NAME.pcap` holds every request to the two peers and every answer in order.
 
@@ -286,7 +286,7 @@ const README_OURS: &str = "\
 
 Made by `cargo xtask pcaps --kernel {version} --only ours`: {who}. A VM with Linux {release} and its \
 `rdma_rxe` on a tap, our engine (`rxe-peer`, backend udp) on the host's end of it, tcpdump on the tap \
-(`udp port 4791`), path MTU 256, the same scripts (`xtask/src/scenario.rs`) as between two kernels; \
+(`udp port 4791`), path MTU 256, the same scripts (`tests/harness/src/scenario.rs`) as between two kernels; \
 `a`'s first PSN is 0xfffffc, so that it wraps. `NAME.jsonl` beside `NAME.pcap` holds every request to \
 the two peers and every answer in order.
 
@@ -301,7 +301,7 @@ const README: &str = "\
 Made by `cargo xtask pcaps --kernel {version}`: two VMs with Linux {release} and its `rdma_rxe` on a \
 bridge, tcpdump on the bridge (`udp port 4791`), path MTU 256, the two ends scripted by \
 `tests/peer/peer.py`. `a` asks, `b` answers; `a`'s first PSN is 0xfffffc, so that it wraps. The \
-scripts are in `xtask/src/scenario.rs`. A file `NAME.jsonl` beside `NAME.pcap` holds every request \
+scripts are in `tests/harness/src/scenario.rs`. A file `NAME.jsonl` beside `NAME.pcap` holds every request \
 to the two peers and every answer in order (addresses, keys, QPNs, memory patterns, completions): \
 enough to play either end again.
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use xtask::vm::{Error, Result};
+use rxe_harness::vm::{Error, Result};
 
 use super::table::{End, Ends};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use xtask::vm::{Error, Result};
+use rxe_harness::vm::{Error, Result};
 
 use super::table::{End, Ends};
 

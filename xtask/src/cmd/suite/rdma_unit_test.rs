@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use xtask::vm::{Error, Result};
+use rxe_harness::vm::{Error, Result};
 
 use super::table::{End, Ends};
 

@@ -3,7 +3,7 @@
 use super::{Read, Reading, Times, words};
 use crate::cmd::bench::link::{Job, Link};
 use crate::cmd::bench::tests::{Kind, Place, Test};
-use xtask::vm::{HOST_V4, LINK};
+use rxe_harness::vm::{HOST_V4, LINK};
 
 /// `rxe perf`'s default.
 const PORT: u16 = 18515;

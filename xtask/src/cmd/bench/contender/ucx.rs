@@ -35,7 +35,7 @@ pub(super) fn run(link: &Link, test: Test, transport: &'static str, quick: bool)
     ]
     .concat();
     let env = match transport {
-        "tcp" => &[("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", xtask::vm::LINK)][..],
+        "tcp" => &[("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", rxe_harness::vm::LINK)][..],
         _ => &[("UCX_TLS", "posix")],
     };
     let one_host = test.place == Place::Host;

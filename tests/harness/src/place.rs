@@ -80,7 +80,7 @@ pub fn programs(built: &Path, files: &[&str], tmp: &Path) -> io::Result<PathBuf>
 pub fn checkout() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace");
         linked(root, &env::temp_dir())
             .unwrap_or_else(|e| panic!("a link to {}: {e}", root.display()))
     })

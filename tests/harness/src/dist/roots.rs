@@ -242,7 +242,7 @@ const FOREIGN: &str = r#"
 "#;
 
 /// A scenario; beside it stands the capture that it gives.
-const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/scenarios/rc_write.toml");
+const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../pcaps/scenarios/rc_write.toml");
 
 /// Runs the image's programs: in its own file system, or by qemu-user.
 ///
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn the_marked_commands_of_both_readmes_are_the_same_and_others_are_left_out() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let of = |name: &str| {
             let text = fs::read_to_string(root.join(name)).unwrap();
             commands(&text).unwrap()

@@ -245,7 +245,7 @@ mod tests {
             assert!(files.contains_key(path.as_str().unwrap()), "{path}");
         }
         for page in ["en/do/install.md", "en/do/containers.md", "zh/do/containers.md"] {
-            let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
+            let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
             let text = fs::read_to_string(page).unwrap();
             assert!(text.contains(&format!("\nCOPY --from={} /usr/bin/rxe ", name())), "{text}");
         }

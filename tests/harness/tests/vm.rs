@@ -1,14 +1,14 @@
 //! The kernel VM harness itself: commands in a VM behave as commands here do.
 
+use rxe_harness::or_skip;
+use rxe_harness::peer::{Peer, pattern};
+use rxe_harness::scenario::{ALL, End, Gid};
+use rxe_harness::vm::{Cmd, HOST_V4, Kernel, Net, Result, Spec, Vm};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use xtask::or_skip;
-use xtask::peer::{Peer, pattern};
-use xtask::scenario::{ALL, End, Gid};
-use xtask::vm::{Cmd, HOST_V4, Kernel, Net, Result, Spec, Vm};
 
 /// One VM serves all tests: booting is what costs. It ends with this process.
 fn boot() -> Result<&'static (Net, Vm)> {

@@ -59,7 +59,8 @@ pub fn build_with(bin: &Path, compiler: &str, options: &[String]) -> Result<Vec<
     let scratch = scratch.map_err(|e| Error::Failed(format!("{}: {e}", bin.display())))?;
     let mut made = Vec::new();
     for (name, soname, function) in LIBRARIES {
-        let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rxe-preload/symbols").join(name);
+        let list =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rxe-preload/symbols").join(name);
         let Ok(list) = fs::read_to_string(list) else { continue };
         if exported.contains(function) {
             for file in make(scratch.path(), name, soname, &list, (compiler, options))? {

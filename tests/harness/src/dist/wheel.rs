@@ -200,7 +200,7 @@ mod tests {
         tree.link("lib/wireshark/extcap/rxe-extcap", "../../../bin/rxe");
         tree.file("share/doc/rxe/README.md", "");
         tree.file(LICENCES.0, "crates");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let arch = &crate::dist::arch::ALL[1];
         let (name, bytes) = wheel(&tree, &source, arch, (2, 30)).unwrap();
         assert_eq!(name, format!("rxe-{VERSION}-py3-none-manylinux_2_31_aarch64.whl"));

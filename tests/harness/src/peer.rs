@@ -66,7 +66,7 @@ impl Peer {
     /// # Errors
     /// When the VM is gone.
     pub fn in_vm(vm: &Vm) -> Result<Self> {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/peer/peer.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../peer/peer.py");
         // Debian's own interpreter is the one that has pyverbs.
         let proc = vm.spawn(Cmd::new("/usr/bin/python3").arg(script))?;
         let name = format!("the peer in {}", vm.v4());

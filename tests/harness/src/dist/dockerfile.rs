@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn each_page_with_a_dockerfile_copies_the_same_from_this_version() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
         let of = |page: &str| copies(&std::fs::read_to_string(root.join(page)).unwrap()).unwrap();
         let first = of("en/do/install.md");
         assert_eq!(first.len(), 2);

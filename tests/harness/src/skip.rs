@@ -8,7 +8,7 @@ use std::thread;
 /// a line of its own; any other error fails it.
 ///
 /// ```no_run
-/// # use xtask::{or_skip, vm};
+/// # use rxe_harness::{or_skip, vm};
 /// # fn test() {
 /// let Some(kernel) = or_skip(vm::Kernel::find("6.1")) else { return };
 /// # }

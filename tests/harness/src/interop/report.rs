@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn the_page_is_as_it_would_be_written() {
-        let page = include_str!("../../../docs/en/reference/interop.md");
+        let page = include_str!("../../../../docs/en/reference/interop.md");
         assert_eq!(update_docs(page, &[]), page);
         let sections = page.matches("\n## Linux ").count();
         let (summary, _) = page.split_once("<!-- to here -->").unwrap();

@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_first_page_of_the_book_names_the_packages_of_all_steps() {
-        let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let learn = Learn::read(&checkout).unwrap();
         assert_eq!(learn.pages.len(), 14);
         assert!(learn.pages[0].0.starts_with("0-") && learn.pages[13].0.starts_with("13-"));
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_page_with_a_program_in_rust_needs_rust() {
-        let learn = Learn::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).unwrap();
+        let learn = Learn::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap();
         let uses = |rust| learn.blocks(rust).iter().any(|b| b.text.contains("hello-rust"));
         assert!(uses(true) && !uses(false));
         assert!(learn.blocks(false).len() > 50, "{}", learn.blocks(false).len());

@@ -50,7 +50,8 @@ mod tests {
 
     #[test]
     fn the_tables_of_programs_stand_below_the_versions() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/en/reference/programs-tried.md");
+        let page =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/en/reference/programs-tried.md");
         let page = std::fs::read_to_string(page).unwrap();
         for command in ["programs", "programs --backend packet", "programs --backend xdp"] {
             let begin = crate::pages::begin(command);

@@ -7,8 +7,8 @@
 //! `docs/en/project/kernel-vm.md` says what it needs.
 //!
 //! ```no_run
-//! use xtask::vm::{Kernel, Net, Spec, Vm};
-//! # fn main() -> xtask::vm::Result<()> {
+//! use rxe_harness::vm::{Kernel, Net, Spec, Vm};
+//! # fn main() -> rxe_harness::vm::Result<()> {
 //! let net = Net::tap(1500)?;
 //! let vm = Vm::boot(&net, &Kernel::find("6.1")?, &Spec::default())?;
 //! print!("{}", vm.run(["ibv_devinfo"])?.ok()?);

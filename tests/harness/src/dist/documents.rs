@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn every_link_of_an_installed_document_leads_to_an_installed_file() {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let to = tempfile::tempdir().unwrap();
         documents(&source).unwrap().install(to.path()).unwrap();
         let tree = documents(&source).unwrap();

@@ -7,7 +7,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// Where their sources are, by the names that they have in tables.
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../");
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
 
 /// The programs after tutorials' structure.
 pub const TUTORIALS: [&str; 3] =

@@ -1,31 +1,32 @@
 //! The checkout that this program was built from, and clones of it.
 
+use crate::vm::{Error, Result};
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use xtask::vm::{Error, Result};
 
 /// Its directory.
-pub(super) fn root() -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+pub fn root() -> Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     fs::canonicalize(&root).map_err(|e| Error::Failed(format!("{}: {e}", root.display())))
 }
 
 /// The full name of a commit.
-pub(super) fn commit(root: &Path, revision: &str) -> Result<String> {
+pub fn commit(root: &Path, revision: &str) -> Result<String> {
     git(root, &["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")])
         .map_err(|_| Error::Failed(format!("{revision} is no directory and no revision of git")))
 }
 
 /// Clones `root` at `commit`, without what is not committed.
-pub(super) fn clone(root: &Path, clone: &Path, commit: &str) -> Result<()> {
+pub fn clone(root: &Path, clone: &Path, commit: &str) -> Result<()> {
     let (from, to) = (root.to_string_lossy(), clone.to_string_lossy());
     git(root, &["clone", "--quiet", "--no-checkout", &from, &to])?;
     git(clone, &["checkout", "--quiet", "--detach", commit]).map(drop)
 }
 
 /// What a command of git prints.
-pub(super) fn git(dir: &Path, args: &[&str]) -> Result<String> {
+pub fn git(dir: &Path, args: &[&str]) -> Result<String> {
     // Root may test a checkout that belongs to a user.
     let safe = ["-c", "safe.directory=*", "-C"];
     let out = Command::new("git").args(safe).arg(dir).args(args).output();
@@ -38,10 +39,10 @@ pub(super) fn git(dir: &Path, args: &[&str]) -> Result<String> {
 }
 
 /// Builds `packages` of a checkout for release, in its own target directory. Returns the first program.
-pub(super) fn build(checkout: &Path, packages: &[&str]) -> Result<PathBuf> {
+pub fn build(checkout: &Path, packages: &[&str]) -> Result<PathBuf> {
     let place = checkout.display();
     let failed = |what: &str| Error::Failed(format!("cargo build in {place}: {what}"));
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = cargo();
     cargo.args(["build", "--release"]).args(packages).arg("--target-dir");
     cargo.arg(checkout.join("target")).current_dir(checkout);
     cargo.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
@@ -57,6 +58,11 @@ pub(super) fn build(checkout: &Path, packages: &[&str]) -> Result<PathBuf> {
         .ok_or_else(|| failed("it made no program"))
 }
 
+/// The cargo that runs this program, or the one of PATH.
+pub fn cargo() -> Command {
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,7 +73,7 @@ mod tests {
         let (root, copy) = (dir.path().join("root"), dir.path().join("copy"));
         fs::create_dir(&root).unwrap();
         if let Err(Error::Missing(why)) = git(&root, &["init", "--quiet"]) {
-            return xtask::skipped("checkout::clone", &why);
+            return crate::skipped("checkout::clone", &why);
         }
         fs::write(root.join("kept"), "1").unwrap();
         git(&root, &["add", "kept"]).unwrap();

@@ -1,0 +1,24 @@
+//! What the tests of the workspace and `cargo xtask` share: kernels in VMs, peers that a test scripts, programs of
+//! others, and the packages that are made of a checkout.
+
+pub mod book;
+pub mod c;
+pub mod checkout;
+pub mod ci;
+pub mod conform;
+pub mod debs;
+pub mod dist;
+pub mod interop;
+pub mod libs;
+pub mod links;
+pub mod pages;
+pub mod peer;
+pub mod place;
+pub mod programs;
+mod say;
+pub mod scenario;
+mod skip;
+pub mod vm;
+pub mod wheel;
+
+pub use skip::{everything, or_skip, skipped};
