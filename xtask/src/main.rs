@@ -17,7 +17,7 @@ enum Chore {
     /// Run a command in a VM with a real kernel's rxe0, on a link to a namespace of its own
     Kernel(cmd::kernel::Args),
     /// Measure bandwidth, latency and message rate beside others, and write docs/en/project/performance.md
-    Bench(cmd::bench::Args),
+    Bench(rxe_bench::Args),
     /// Play the cases of `rxe conform` with real kernels, and write docs/en/reference/conformance-report.md
     Conform(cmd::conform::Args),
     /// Install the Debian packages that the outer tests need, or say what to install
@@ -49,7 +49,7 @@ enum Chore {
 fn main() -> ExitCode {
     let done = match Args::parse().chore {
         Chore::Kernel(args) => cmd::kernel::run(&args),
-        Chore::Bench(args) => cmd::bench::run(&args),
+        Chore::Bench(args) => rxe_bench::run(&args),
         Chore::Conform(args) => cmd::conform::run(&args),
         Chore::Deps(args) => cmd::deps::run(&args),
         Chore::Dist(args) => cmd::dist::run(&args),

@@ -1,6 +1,5 @@
 //! The chores, one file for each.
 
-pub(crate) mod bench;
 pub(crate) mod conform;
 pub(crate) mod deps;
 pub(crate) mod dist;

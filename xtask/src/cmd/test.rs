@@ -1,8 +1,8 @@
 //! `cargo xtask test`: everything, in one command, with one line at the end.
 
-use super::bench::instructions;
 use super::stages::{Count, Lints, Run};
 use super::{deps, dist, docs, fresh, quick, sanitize, side_by_side, targets};
+use rxe_bench::instructions;
 use rxe_harness::checkout::{self, cargo};
 use rxe_harness::vm::{Error, KNOWN, Kernel, Result};
 use std::env;
@@ -144,7 +144,7 @@ fn oldest_rust(count: &mut Count) {
 }
 
 /// The crates that are not published.
-const OWN: [&str; 4] = ["rxe-harness", "rxe-test-support", "rxe-tests", "xtask"];
+const OWN: [&str; 5] = ["rxe-bench", "rxe-harness", "rxe-test-support", "rxe-tests", "xtask"];
 
 /// Packs all crates as for a registry, and builds each from its package: `rxe` with the library that it has
 /// inside then.

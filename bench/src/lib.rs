@@ -8,7 +8,7 @@ mod captures;
 mod contender;
 mod fabric;
 mod goals;
-pub(crate) mod instructions;
+pub mod instructions;
 mod kernel;
 mod link;
 mod live;
@@ -40,7 +40,7 @@ const PAGE: &str = "project/performance";
 
 /// What to measure: two or more contenders side by side, or one of the modes, and how.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// One short round of the main tests
     #[arg(long)]
     #[arg(conflicts_with_all = ["instructions", "fabric", "profile", "captures", "live", "looks"])]
@@ -107,7 +107,11 @@ pub(crate) struct Args {
     looks: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+/// Measures, prints the results, and writes them where `args` say so.
+///
+/// # Errors
+/// A program is missing or fails, or a result cannot be written.
+pub fn run(args: &Args) -> Result<ExitCode> {
     if args.instructions {
         let (text, same) = instructions::run(args.write)?;
         print!("{text}");

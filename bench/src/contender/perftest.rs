@@ -1,8 +1,8 @@
 //! perftest, unmodified, under `rxe run`.
 
 use super::{Read, Reading, Sample, Times, words};
-use crate::cmd::bench::link::{Job, Link};
-use crate::cmd::bench::tests::{Kind, Place, Test};
+use crate::link::{Job, Link};
+use crate::tests::{Kind, Place, Test};
 
 const PORT: u16 = 18517;
 
@@ -30,7 +30,7 @@ fn messages(test: Test) -> u32 {
 }
 
 /// The program and its options, but for the server's address.
-pub(in crate::cmd::bench) fn command(test: Test, messages: u32, port: u16) -> String {
+pub(crate) fn command(test: Test, messages: u32, port: u16) -> String {
     let kind = if test.kind == Kind::Latency { "lat" } else { "bw" };
     let Test { bytes, mtu, qps, .. } = test;
     let many = if qps > 1 { format!(" -q {qps}") } else { String::new() };
@@ -40,7 +40,7 @@ pub(in crate::cmd::bench) fn command(test: Test, messages: u32, port: u16) -> St
 
 /// What its output says. `None` for a value of 0 too, which it prints if the clock that it counts cycles with
 /// has jumped.
-pub(in crate::cmd::bench) fn sample(text: &str, test: Test) -> Option<Sample> {
+pub(crate) fn sample(text: &str, test: Test) -> Option<Sample> {
     let Reading { value, times, .. } = read(text, test)?;
     (value > 0.0).then_some(Sample { value, times, ..Sample::default() })
 }

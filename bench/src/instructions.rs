@@ -37,7 +37,7 @@ struct Cost {
 ///
 /// # Errors
 /// [`Error::Missing`] if valgrind is not there, or the table was made with another compiler.
-pub(crate) fn run(write: bool) -> Result<(String, bool)> {
+pub fn run(write: bool) -> Result<(String, bool)> {
     let path = checkout::root()?.join(TABLE);
     let toolchain = toolchain()?;
     if !write {

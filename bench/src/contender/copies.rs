@@ -1,8 +1,8 @@
 //! Copies between two processes of one host, without a protocol: the example `copies` of rxe-net.
 
 use super::{Read, Reading, words};
-use crate::cmd::bench::link::Link;
-use crate::cmd::bench::tests::{Kind, Test};
+use crate::link::Link;
+use crate::tests::{Kind, Test};
 
 /// How a message gets from one process to the other.
 #[derive(Clone, Copy, PartialEq)]

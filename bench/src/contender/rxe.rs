@@ -1,8 +1,8 @@
 //! `rxe perf`, as a user would run it.
 
 use super::{Read, Reading, Times, words};
-use crate::cmd::bench::link::{Job, Link};
-use crate::cmd::bench::tests::{Kind, Place, Test};
+use crate::link::{Job, Link};
+use crate::tests::{Kind, Place, Test};
 use rxe_harness::vm::{HOST_V4, LINK};
 
 /// `rxe perf`'s default.

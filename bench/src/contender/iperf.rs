@@ -1,7 +1,7 @@
 //! `iperf3` with one TCP connection.
 
 use super::{Read, Reading, words};
-use crate::cmd::bench::link::{Job, Link};
+use crate::link::{Job, Link};
 
 const PORT: u16 = 5201;
 

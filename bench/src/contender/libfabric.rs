@@ -1,8 +1,8 @@
 //! `fi_pingpong` over libfabric's reliable datagrams over UDP.
 
 use super::{Read, Reading, words};
-use crate::cmd::bench::link::{Job, Link};
-use crate::cmd::bench::tests::Test;
+use crate::link::{Job, Link};
+use crate::tests::Test;
 
 const PORT: u16 = 47592;
 

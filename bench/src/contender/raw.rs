@@ -1,8 +1,8 @@
 //! UDP sockets alone, without a protocol: the example `raw_udp` of rxe-net.
 
 use super::{Read, Reading, words};
-use crate::cmd::bench::link::{Job, Link};
-use crate::cmd::bench::tests::{Kind, Test};
+use crate::link::{Job, Link};
+use crate::tests::{Kind, Test};
 
 const PORT: u16 = 18519;
 /// BTH and ICRC: what a packet of ours has beside the payload.

@@ -1,8 +1,8 @@
 //! `ucx_perftest`.
 
 use super::{Read, Reading, words};
-use crate::cmd::bench::link::{Job, Link};
-use crate::cmd::bench::tests::{Kind, Place, Test};
+use crate::link::{Job, Link};
+use crate::tests::{Kind, Place, Test};
 
 const PORT: u16 = 13337;
 
