@@ -12,12 +12,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rxe_harness::checkout;
 use rxe_harness::pages;
 use rxe_harness::vm::{Error, Result};
 
 use super::link::cpu_of_children;
 use super::report::Spread;
-use rxe_harness::checkout;
 
 /// Bytes before the first packet of a capture, in pcap.
 const FILE_HEADER: u64 = 24;

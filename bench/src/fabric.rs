@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 
+use rxe_harness::checkout;
 use rxe_harness::pages;
 use rxe_harness::vm::{Error, Result};
 use serde_json::Value;
@@ -14,7 +15,6 @@ use serde_json::Value;
 use super::instructions::{build, output};
 use super::page;
 use super::plot::{Axis, Line, Plot};
-use rxe_harness::checkout;
 
 /// The page of docs/ with the tables.
 const PAGE: &str = "project/fabric";

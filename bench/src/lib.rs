@@ -22,6 +22,7 @@ mod sweep;
 mod tests;
 mod versions;
 
+use rxe_harness::checkout;
 use rxe_harness::pages;
 use rxe_harness::vm::Result;
 use std::process::ExitCode;
@@ -32,8 +33,6 @@ use looks::Looked;
 use near::Near;
 use report::{Round, Table};
 use tests::Test;
-
-use rxe_harness::checkout;
 
 /// The page of docs/ with the results.
 const PAGE: &str = "project/performance";

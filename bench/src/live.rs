@@ -6,6 +6,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rxe_harness::checkout;
 use rxe_harness::pages;
 use rxe_harness::vm::{Error, Result, spawn};
 use serde_json::Value;
@@ -15,7 +16,6 @@ use super::link::{Job, Link};
 use super::near::Near;
 use super::report::Spread;
 use super::tests::{Place, Test};
-use rxe_harness::checkout;
 
 const PORT: u16 = 18518;
 

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use rxe_harness::c::Compiled;
+use rxe_harness::checkout;
 use rxe_harness::pages;
 use rxe_harness::vm::{Error, Result};
 
@@ -15,7 +16,6 @@ use super::link::{Link, Part, two_cpus};
 use super::near::Near;
 use super::report::Spread;
 use super::tests::{Place, Test};
-use rxe_harness::checkout;
 
 const LOOKS: &str = "tests/c/looks.c";
 /// Microseconds from one WRITE to the next of `looks.c`.

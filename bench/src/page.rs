@@ -1,10 +1,10 @@
 //! Plots of pages of docs/, as files.
 
+use rxe_harness::checkout;
 use rxe_harness::vm::{Error, Result};
 use std::fs;
 
 use super::plot::Plot;
-use rxe_harness::checkout;
 
 /// Makes the files: in this directory of docs/, where a page shows them, or in target/plots.
 pub(super) fn write_plots(directory: &str, plots: &[Plot], in_docs: bool) -> Result<()> {

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rxe_harness::checkout;
 use rxe_harness::pages;
 use rxe_harness::vm::{Error, Result};
 
@@ -19,7 +20,6 @@ use super::link::Link;
 use super::near::Near;
 use super::tests::{Test, is_named};
 use super::versions;
-use rxe_harness::checkout;
 
 /// Samples a second and CPU.
 const FREQUENCY: &str = "2999";

@@ -3,11 +3,11 @@
 use std::fs;
 use std::process::ExitCode;
 
+use rxe_harness::checkout;
 use rxe_harness::conform::{self, Over, Run};
 use rxe_harness::vm::{Error, KNOWN, Result};
 
 use super::interop::build;
-use rxe_harness::checkout;
 
 /// What to run.
 #[derive(clap::Args)]

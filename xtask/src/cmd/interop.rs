@@ -1,5 +1,6 @@
 //! `cargo xtask interop`: the table of what works with real kernels.
 
+use rxe_harness::checkout;
 use rxe_harness::interop::{self, Asks, Backend, Options, Report};
 use rxe_harness::vm::{Error, KNOWN, Result};
 use std::env;
@@ -7,8 +8,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::thread;
-
-use rxe_harness::checkout;
 
 /// What to run.
 #[derive(clap::Args)]

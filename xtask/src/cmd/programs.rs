@@ -1,12 +1,11 @@
 //! `cargo xtask programs`: the table of unmodified programs in `docs/en/reference/programs-tried.md`.
 
+use rxe_harness::checkout;
 use rxe_harness::interop::KERNELS;
 use rxe_harness::pages;
 use rxe_harness::programs::{self, Options, Sides, Which};
 use rxe_harness::vm::{Error, Result};
 use std::process::ExitCode;
-
-use rxe_harness::checkout;
 
 /// What to run.
 #[derive(clap::Args)]

@@ -6,12 +6,12 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rxe_harness::checkout;
 use rxe_harness::vm::{Error, Result};
 
 use super::scenes::{NETWORK, Scene, TERMINALS};
 use super::terminal::{self, When};
 use super::{failed, succeed, svg, write};
-use rxe_harness::checkout;
 
 /// Where the pictures of terminals are, in the checkout.
 const DIRECTORY: &str = "docs/terminal";

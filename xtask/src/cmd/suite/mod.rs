@@ -13,12 +13,12 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::thread;
 
+use rxe_harness::checkout;
 use rxe_harness::pages;
 use rxe_harness::vm::{Cmd, Error, Kernel, Net, Result, Spec, Vm};
 
 use super::interop::build;
 use super::programs;
-use rxe_harness::checkout;
 use table::Ends;
 
 /// Which suite.
