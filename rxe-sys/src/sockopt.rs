@@ -238,13 +238,21 @@ pub fn attach_steering(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io:
 }
 
 fn attach(fd: BorrowedFd<'_>, how: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
+    /// A `sock_fprog` whose padding is initialised, as valgrind demands.
+    #[repr(C)]
+    struct Program {
+        len: u16,
+        padding: [u8; size_of::<usize>() - 2],
+        filter: *const libc::sock_filter,
+    }
+    const _: () = assert!(size_of::<Program>() == size_of::<libc::sock_fprog>());
     #[expect(clippy::cast_possible_truncation, reason = "16 bytes")]
-    let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
-    // Valgrind reports padding that is not initialised.
-    // SAFETY: a program of no instructions is valid.
-    let mut fprog: libc::sock_fprog = unsafe { std::mem::zeroed() };
-    fprog.len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    fprog.filter = program.as_ptr().cast_mut();
+    let len = size_of::<Program>() as libc::socklen_t;
+    let fprog = Program {
+        len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+        padding: [0; size_of::<usize>() - 2],
+        filter: program.as_ptr(),
+    };
     // SAFETY: `fprog` points to `len` instructions; the kernel copies them and writes nothing.
     let rc = unsafe {
         libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, how, (&raw const fprog).cast(), len)

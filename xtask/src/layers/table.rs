@@ -63,7 +63,8 @@ pub const LAYERS: &[Layers] = &[
         name: "rxe-net",
         within: "",
         floors: &[
-            &["backends", "untrusted"],
+            &["untrusted"],
+            &["backends"],
             &["fabric"],
             &["wrappers"],
             &["backend"],
@@ -88,7 +89,8 @@ pub const LAYERS: &[Layers] = &[
             &["ask", "forwarder", "group", "message"],
             &["control", "opened", "services", "sweep"],
             &["deadline", "directory", "mad", "report", "tx_queue", "udp_socket"],
-            &["blocks", "lock", "patience", "port_owner", "stream"],
+            &["blocks", "lock", "patience", "stream"],
+            &["port_owner"],
         ],
     },
     Layers {
