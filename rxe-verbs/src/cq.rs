@@ -281,7 +281,7 @@ impl CompletionQueue {
     }
 
     /// Hands up to `max` completions to `each`, otherwise as [`CompletionQueue::poll_one`]. Returns
-    /// how many.
+    /// how many. (`ibv_poll_cq`.)
     ///
     /// # Errors
     /// As [`CompletionQueue::poll_one`].

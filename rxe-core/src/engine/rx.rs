@@ -220,6 +220,7 @@ impl Arrival<'_> {
         self.icrc.map_or(Ok(()), check)
     }
 
+    /// Gives it to the QP, whose responder takes requests, and whose requester takes responses ([`Qp::receive`]).
     #[inline]
     fn hand_over(&self, qp: &mut Qp, events: &mut EventSink) {
         qp.receive(&mut self.ctx(events), self.net, self.packet);

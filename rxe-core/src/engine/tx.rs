@@ -46,7 +46,8 @@ impl Engine {
         self.urgent = !self.ready.is_empty() || self.gsi.has_work();
     }
 
-    /// Lets queue pairs send, in turn. The memory is locked once for all of them.
+    /// Lets queue pairs send, in turn: requests of the requester, then responses of the responder ([`Qp::transmit`]).
+    /// The memory is locked once for all of them.
     fn transmit_ready(
         &mut self,
         now: Time,

@@ -91,6 +91,7 @@ impl Requester {
         Ok(true)
     }
 
+    /// Handles an ACK, an RNR NAK or another NAK.
     fn acknowledgement(
         &mut self,
         view: &QpView<'_>,

@@ -1,5 +1,5 @@
-//! The requester: decides what may be sent now, and when to ask the peer for an acknowledgement.
-//! IBTA 9.7.2 to 9.7.4.
+//! The requester: decides what may be sent now, and when to ask the peer for an acknowledgement. To send a packet,
+//! [`Segment`] builds it and [`TxBatch::packets`] writes it, with its ICRC, into the batch. IBTA 9.7.2 to 9.7.4.
 
 use crate::event::{Event, FailedRequest, MemoryRange};
 use crate::mem::AccessError;

@@ -22,6 +22,7 @@ pub(crate) struct Responder {
     expected: Psn,
     /// Messages completed, 24 bits.
     msn: u32,
+    /// The SEND or WRITE that is arriving. It takes a receive, writes the payload, and completes the receive.
     message: Assembly,
     /// A gap or "receiver not ready" was reported at `expected`. Later packets are dropped until
     /// that packet comes.
@@ -175,7 +176,8 @@ impl Responder {
         }
     }
 
-    /// Advances after a packet of a SEND or WRITE was executed, and acknowledges it if it asks.
+    /// Advances after a packet of a SEND or WRITE was executed. If it asks for an acknowledgement, that is queued for
+    /// [`Responder::transmit`].
     fn delivered(&mut self, packet: &Packet<'_>, delivered: Delivered) {
         debug_assert_eq!(packet.psn(), self.expected, "a packet is executed when it is expected");
         if delivered == Delivered::Whole {

@@ -227,7 +227,7 @@ impl Retry {
     pub(super) fn deadline(&self) -> Option<Time> {
         let resend = self.round_trip.as_ref().and_then(|round_trip| round_trip.deadline());
         // It is within the try.
-        debug_assert!(!resend.zip(self.ack_deadline).is_some_and(|(resend, end)| resend > end));
+        debug_assert!(resend.zip(self.ack_deadline).is_none_or(|(resend, end)| resend <= end));
         self.pause.map(|pause| pause.until).or(resend).or(self.ack_deadline)
     }
 

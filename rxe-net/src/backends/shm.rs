@@ -1,9 +1,9 @@
 //! Shared memory in front of any backend: packets to a process of this host and this user go through
-//! a ring, as the same frames with the same headers and ICRCs; all others go onto the wire. What a
-//! device sends to itself waits in a queue.
+//! a ring, with the same headers, and without ICRC where the engine writes them there itself ([`Direct`]); all others
+//! go onto the wire. What a device sends to itself waits in a queue.
 //!
 //! The address and the QPN's block tell the destination: the process that has leased them listens for
-//! offers under that name ([`crate::lease`]). No list is kept: the first packet to a destination
+//! offers under that name ([`crate::host`]). No list is kept: the first packet to a destination
 //! finds out, and now and then another one looks again.
 //!
 //! Invariants:

@@ -2,7 +2,7 @@
 //!
 //! There is one unconnected socket for each address, and one more for each block of queue pair
 //! numbers beyond the first. The socket belongs to a group that the processes on the address share
-//! ([`crate::lease`]). Each multicast group has a socket of its own: a socket bound to an address
+//! ([`crate::host`]). Each multicast group has a socket of its own: a socket bound to an address
 //! receives nothing that is sent to a group, and an unbound one would also receive packets for other
 //! programs on this host's other addresses. With UDP_SEGMENT and UDP_GRO a call carries up to 64
 //! packets for one destination, and up to [`BATCH`] such bursts.
@@ -11,7 +11,7 @@
 //! ([`senders`]), or from one port, if the configuration says so.
 //!
 //! Invariant: a packet leaves with the source port of its header and, over IPv4, with its index in the burst as ID
-//! (see [`crate::udp_socket`]); its ICRC is made for that. If the system does not segment a burst, its packets
+//! (see [`crate::host::udp_socket`]); its ICRC is made for that. If the system does not segment a burst, its packets
 //! leave one by one, with ID 0 and a new ICRC (see [`apart`]).
 
 mod apart;

@@ -1,4 +1,5 @@
-//! Posting work requests. IBTA 11.4.1.
+//! Posting work requests: `ibv_post_send` comes here by the table in `open.rs`. [`rxe_verbs::QueuePair`] puts a work
+//! request into the queue pair's queue, and for a send rings the engine's doorbell. IBTA 11.4.1.
 
 use std::ffi::{c_int, c_void};
 use std::{ptr, slice};

@@ -1,5 +1,5 @@
-//! One turn: what has arrived goes into the engine, what is due is done, what is to be sent is sent.
-//! How long it may be is said by [`super::policy`].
+//! One turn, by the thread that has the lock of the [`super::Shard`]: [`Core::receive`] gives the engine what has
+//! arrived and does what is due, [`Core::transmit`] sends. How long it may be is said by [`super::policy`].
 
 use std::any::Any;
 

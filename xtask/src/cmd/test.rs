@@ -203,7 +203,7 @@ mod tests {
             names
         };
         assert_eq!(names(&own), OWN);
-        assert_eq!(published.len(), 7, "{:?}", names(&published));
+        assert_eq!(published.len(), 8, "{:?}", names(&published));
         for package in published {
             let name = &package["name"];
             let text = |key: &str| package[key].as_str().unwrap_or_default();

@@ -3,7 +3,7 @@
 //! destinations are sent packet by packet.
 //!
 //! A socket sends a single packet with ID 0, and packet `i` of a burst carries the ICRC for ID `i`
-//! ([`crate::udp_socket`]). So each packet gets the ICRC for ID 0 here.
+//! ([`crate::host::udp_socket`]). So each packet gets the ICRC for ID 0 here.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
