@@ -1,8 +1,9 @@
-//! `cargo xtask bench`: how fast this is, beside others on the same machine in the same minute.
+//! Measures how fast rxe is, compared with other programs on the same machine in the same minute. The command is
+//! `cargo xtask bench`.
 //!
-//! Two network namespaces with a veth pair between them; in each run one process in either, every
-//! contender in turn, several rounds. What counts is the ratio within a round, since machines differ
-//! and a shared one differs from minute to minute. Nothing here decides whether a test passes.
+//! A veth pair connects two network namespaces. A run has one process in each of them. A round runs every contender
+//! once, and there are several rounds. The ratio within a round counts, because machines differ, and a shared
+//! machine differs from minute to minute. Nothing here decides whether a test of the project passes.
 
 mod captures;
 mod contender;

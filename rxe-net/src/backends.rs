@@ -1,7 +1,8 @@
 //! The ways onto a wire, one module each, and how one is chosen by its name.
 //!
-//! `udp` needs nothing, `packet` and `xdp` need rights and see more, `l2` is a station of its own. `shm` leads to
-//! processes of this host, beside another backend that leads to the rest.
+//! `udp` needs no privileges. `packet` and `xdp` need capabilities, and see the headers that a UDP socket hides.
+//! `l2` is an endpoint with Ethernet and IP addresses of its own. `shm` wraps another backend: it carries packets to
+//! processes of this host through shared memory, and leaves all others to the backend inside.
 
 mod interval;
 pub(crate) mod l2;

@@ -1,6 +1,9 @@
-//! A simulated network in memory. It loses, duplicates, reorders, damages and delays packets, and
-//! cuts links. It only decides, in virtual time: the same seed and the same calls give the same
-//! result.
+//! A simulated network in memory. [`Fabric`] loses, duplicates, reorders, damages and delays packets, and cuts
+//! links. It has no clock and no thread: its caller passes the time, so the same seed and the same calls give
+//! the same result.
+//!
+//! [`Star`] puts a switch with finite links and queues ([`Egress`]) in the middle. On Linux, a `Hub` connects
+//! several devices of one process in real time: each gets a `FabricPort`, which is a backend.
 //!
 //! Invariants: without impairments, packets between two addresses arrive in the order in which they
 //! were sent; no packet is delivered before the least delay has passed.

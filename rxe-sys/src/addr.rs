@@ -7,10 +7,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub struct RawAddr {
-    /// The structure, as the system has it.
+    /// The structure, as the kernel lays it out.
     pub bytes: [u8; RawAddr::CAPACITY],
-    /// Its length in bytes.
-    pub len: u8,
+    /// The length of the structure in bytes, at most [`RawAddr::CAPACITY`]: `bind` and `sendmmsg` rely on that.
+    pub(crate) len: u8,
 }
 
 impl RawAddr {

@@ -1,7 +1,7 @@
 //! The rule that nothing blocks where others would wait for it, checked in debug builds.
 //!
-//! Whoever holds a lock for which many wait marks its thread with [`NonBlocking`]; every wrapper of a system call that may sleep calls [`may_block`] first,
-//! which panics on a marked thread. Release builds check nothing.
+//! A thread that holds a contended lock marks itself with [`NonBlocking`]. Every wrapper of a system call that may
+//! sleep calls [`may_block`] first, which panics on a marked thread. Release builds check nothing.
 
 use std::cell::Cell;
 use std::marker::PhantomData;

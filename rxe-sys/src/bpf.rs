@@ -53,22 +53,28 @@ pub fn create_map(kind: MapKind, key: u32, value: u32, entries: u32) -> io::Resu
     unsafe { open(MAP_CREATE, &attributes) }
 }
 
-/// Sets an entry of a map whose keys and values are as long as these.
-pub fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
+/// Sets an entry of a map.
+///
+/// # Safety
+/// `key` and `value` must be as long as the keys and values of the map: the kernel reads that many bytes.
+pub unsafe fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
     let attributes = words(&[number(map), key.as_ptr() as u64, value.as_ptr() as u64, 0]);
-    // SAFETY: the kernel reads a key and a value, which the callers in this crate pass with the
-    // lengths that the map was made with.
+    // SAFETY: the kernel reads a key and a value, whose lengths the caller vouches for.
     unsafe { call(MAP_UPDATE_ELEM, &attributes) }.map(drop)
 }
 
-/// Removes an entry from a map whose keys are as long as this one.
-pub fn delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
+/// Removes an entry from a map.
+///
+/// # Safety
+/// `key` must be as long as the keys of the map: the kernel reads that many bytes.
+pub unsafe fn delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
     let attributes = words(&[number(map), key.as_ptr() as u64]);
     // SAFETY: as in `update`.
     unsafe { call(MAP_DELETE_ELEM, &attributes) }.map(drop)
 }
 
-/// Has the kernel check an XDP program and load it.
+/// Has the kernel check an XDP program and load it, under the name `rxe_xdp` and the MIT licence. `flags` are
+/// `BPF_F_*`.
 pub fn load_xdp(program: &[Instruction], flags: u32) -> io::Result<OwnedFd> {
     const LICENSE: &[u8] = b"MIT\0";
     let len = u32::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;

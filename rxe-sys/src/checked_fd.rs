@@ -5,8 +5,8 @@
 //! of its own. What is written to such a number would land in the program's file, and closing it
 //! would close that file. So:
 //!
-//! - [`CheckedFd::is_intact`] compares the number's device and inode with those of the day it was
-//!   made. A socket, a pipe and a memfd have an inode of their own, so for them the answer is exact.
+//! - [`CheckedFd::is_intact`] compares the device and inode behind the number with those recorded when the
+//!   `CheckedFd` was created. A socket, a pipe and a memfd have an inode of their own, so for them the answer is exact.
 //!   All event, timer and epoll descriptors of a system share one inode: for them the answer only
 //!   tells a file, a socket or a pipe from a descriptor of that family. None of that family but an
 //!   event descriptor can be written to.
@@ -17,7 +17,7 @@
 //!   the next tick. In one tick a program would have to close the number and open it anew.
 //! - Dropping closes the number only if it is intact. Otherwise it is the program's, or nobody's.
 //! - Descriptors get high numbers ([`CheckedFd::internal`], [`CheckedFd::seen`]). The system gives out
-//!   the lowest free number, so a program that closed everything gets ours again only after hundreds of
+//!   the lowest free number, so a program that closed everything gets these again only after hundreds of
 //!   others; and a program with a table for few descriptors keeps the low ones for itself.
 //!
 //! Between the check and the use another thread may still close and reuse the number. No program is
@@ -88,8 +88,9 @@ impl CheckedFd {
     /// For one that the program sees: a number above those that it opens itself, if one is free
     /// that select(2) takes.
     ///
-    /// Some programs compare numbers. `select` of librspreload looks for the first number of the
-    /// program's that stands for a descriptor of librdmacm's, and finds that itself if it is lower.
+    /// Some programs compare numbers. For example, `select` of librspreload searches the program's numbers for the
+    /// first one that stands for a given descriptor of librdmacm. If that descriptor has a lower number than the
+    /// program's, the search wrongly finds the descriptor itself.
     pub fn seen(fd: OwnedFd) -> Self {
         let low = Self::new(fd);
         match rustix::io::fcntl_dupfd_cloexec(&low, floor(SEEN, 4)) {
@@ -110,12 +111,12 @@ impl CheckedFd {
 
     /// Whether this process made it. A forked child has the number too, but what stands behind it is shared
     /// with the parent: what the child writes or reads there, the parent finds changed.
-    pub(super) fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         self.generation == fork_generation()
     }
 
     /// Whether nothing else of this library has got the number since.
-    pub(super) fn is_owner(&self) -> bool {
+    pub(crate) fn is_owner(&self) -> bool {
         place(self).is_none_or(|place| place.load(Ordering::Relaxed) == self.owner)
     }
 
@@ -134,7 +135,7 @@ impl CheckedFd {
     }
 
     /// Whether `other` stands for the same, as far as inodes tell.
-    pub(super) fn is_same(&self, other: BorrowedFd<'_>) -> bool {
+    pub(crate) fn is_same(&self, other: BorrowedFd<'_>) -> bool {
         self.identity == identity(other)
     }
 }

@@ -19,12 +19,15 @@ pub struct Control {
 }
 
 impl Control {
-    /// Six messages with up to 8 bytes of data each: the most that this crate uses.
+    /// Room for six messages with up to 8 bytes of data each, in bytes.
     pub const CAPACITY: usize = 6 * (HEADER + 8);
     /// Without messages.
     pub const EMPTY: Self = Self { bytes: [0; Self::CAPACITY], len: 0 };
 
     /// Appends a message.
+    ///
+    /// # Panics
+    /// If there is no room for it.
     pub fn push(&mut self, level: libc::c_int, kind: libc::c_int, data: &[u8]) {
         let len = HEADER + data.len();
         let b = &mut self.bytes[self.len..][..align(len)];

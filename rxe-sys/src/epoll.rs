@@ -10,8 +10,10 @@ use crate::Error;
 use crate::SharedFd;
 use crate::may_block;
 
-/// Readable while something that it watches is ready. Nothing is asked of what the program may have
-/// opened under its number.
+/// An epoll descriptor. It is readable while a descriptor that it watches is ready.
+///
+/// Every call first checks that the number still belongs to this descriptor ([`SharedFd::ensure`]), because the
+/// program may have opened a file under it.
 #[derive(Clone, Debug)]
 pub struct Epoll(SharedFd);
 
@@ -73,8 +75,8 @@ impl Epoll {
         }
     }
 
-    /// How long a thread sleeps at most whom nobody else wakes by a timer. When the program has closed
-    /// all descriptors nothing wakes it any more: so it looks, and ends.
+    /// The longest sleep of a thread that no timer wakes. If the program has closed all descriptors, no event
+    /// wakes the thread any more; after this time it checks its descriptors, and ends.
     pub const LONGEST_SLEEP: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
     /// Waits until something is ready; how many events there are. A signal ends it too.
@@ -92,7 +94,7 @@ impl Epoll {
         }
     }
 
-    /// The descriptor, for a backend that has it.
+    /// Returns the descriptor, to share it with threads that sleep on it.
     pub fn shared(&self) -> &SharedFd {
         &self.0
     }

@@ -1,19 +1,21 @@
 //! Tells a forked child from its parent.
 //!
-//! A device that was open at the fork is of no use in the child, whose threads are gone: what was opened in an
-//! earlier generation is a parent's.
+//! An object that needs threads or locks is of no use in a child: the child has none of its parent's threads. So
+//! an object keeps the generation in which it was created, and is left alone in a later one.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// How many forks there were between the process in which this was first called and this one. What was
-/// opened in an earlier generation is a parent's: the parent goes on using it. Its threads do not exist
-/// here, and its locks may be held, so nothing of it may be used.
+/// Returns a number that is larger in a forked child than in every ancestor that has called this. It is 0 in
+/// the process that calls first. It does not count forks, and two children of one parent may have the same.
 ///
-/// It costs two loads. A child is noticed however it was made: by `fork`, `_Fork` or a bare `clone`. One
-/// that shares its parent's memory (`vfork`, CLONE_VM) is not: it may do nothing but exec or exit.
+/// An object that was created in an earlier generation belongs to an ancestor, which goes on using it. The
+/// threads behind the object do not exist in the child, and its locks may be held, so the child must not use it.
+///
+/// A call costs two loads. A child is noticed whether `fork`, `_Fork` or a bare `clone` created it. A child that
+/// shares its parent's memory (`vfork`, CLONE_VM) is not noticed: it may only exec or exit.
 #[inline]
 pub fn fork_generation() -> u64 {
     // SAFETY: null, or what `watch_forks` has stored, which stays for ever.

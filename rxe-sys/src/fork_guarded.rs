@@ -39,7 +39,7 @@ impl ForkGuarded {
     }
 
     /// Whether the number still is its own.
-    pub(super) fn is_intact(&self) -> bool {
+    pub(crate) fn is_intact(&self) -> bool {
         self.0.is_intact()
     }
 

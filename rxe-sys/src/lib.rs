@@ -5,17 +5,19 @@
 //! - **They close descriptors that they did not open**: `close_range()`, `closefrom()`, a loop over
 //!   all numbers. Then a number may stand for another file. So a descriptor here knows the file it was
 //!   opened for and looks before it reads, writes or closes ([`CheckedFd`], [`SharedFd`]).
-//! - **They fork.** A child has the descriptors and the memory of its parent, and none of its threads. What
-//!   belongs to one process says so: [`ForkGuarded`] descriptors act only in the process that opened them,
-//!   [`PerProcess`] values are made anew in a child, and [`fork_generation`] tells a child apart.
-//! - **They have small stacks and signals.** Threads here block all signals and bring their own stack
-//!   ([`spawn_thread`], [`on_own_stack`]).
-//! - **They end in any state.** [`at_exit`] runs before what a program's own handlers tear down.
+//! - **They fork.** A child has the descriptors and the memory of its parent, and none of its threads. A child
+//!   loses [`ForkGuarded`] descriptors, cannot change its parent's [`EventFd`] and [`TimerFd`], and creates its own
+//!   [`PerProcess`] values. [`fork_generation`] tells a child from its parent.
+//! - **They handle signals, and have small stacks.** Threads started here block all signals except those that a
+//!   faulting instruction raises ([`spawn_thread`]). What needs a large stack runs on a thread with its own
+//!   ([`on_own_stack`]).
+//! - **They end in any state.** [`at_exit`] registers a hook, which runs after the handlers that the program
+//!   registers later.
 //! - **They hold locks and wait for nobody.** Whatever may sleep in the kernel says so ([`may_block`]), and a
 //!   debug build panics if that happens where nothing may block ([`NonBlocking`]).
 //!
-//! The rest is system calls that rustix does not have. The only files with `unsafe` are `bpf`, `exit`,
-//! `fork`, `fork_guarded`, `mmsg`, `per_process`, `secure`, `sockopt` and `thread`.
+//! The rest is system calls that rustix does not have. The only files with `unsafe` outside of tests are `bpf`,
+//! `checked_fd`, `exit`, `fork`, `fork_guarded`, `mmsg`, `per_process`, `secure`, `sockopt` and `thread`.
 
 pub mod addr;
 mod blocking;

@@ -1,11 +1,11 @@
 //! `recvmmsg` and `sendmmsg`: many datagrams in a call, with their control messages. For one datagram `recvmsg`
 //! and `sendmsg`, which cost less.
 //!
-//! These are direct system calls. The C library's functions are cancellation points (pthread_cancel), and here a
-//! thread of the program turns an engine, whose lock it holds.
+//! These are direct system calls. The C library's functions are cancellation points: a thread of the program that
+//! is cancelled (pthread_cancel) inside of one would leave the caller's locks held.
 //!
-//! Invariant of all: every pointer for the kernel is made for one call, from memory that this file
-//! owns or borrows until the call returns.
+//! Invariant: every pointer given to the kernel is made for one call, from memory that this file owns or borrows
+//! until the call returns.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -147,7 +147,7 @@ impl RecvArena {
         };
         for (slot, hdr) in self.slots.iter_mut().zip(&hdrs).take(n) {
             let h = &hdr.msg_hdr;
-            slot.addr.len = u8::try_from(h.msg_namelen).unwrap_or(0);
+            slot.addr.len = u8::try_from(h.msg_namelen.min(ADDR_CAPACITY)).unwrap_or(0);
             slot.control_len = h.msg_controllen.min(Control::CAPACITY);
             slot.len = (hdr.msg_len as usize).min(self.size);
             slot.flags = h.msg_flags;
@@ -198,7 +198,7 @@ pub fn recv_error(
             _ => Err(error),
         };
     };
-    addr.len = u8::try_from(hdr.msg_namelen).unwrap_or(0);
+    addr.len = u8::try_from(hdr.msg_namelen.min(ADDR_CAPACITY)).unwrap_or(0);
     let used = hdr.msg_controllen.min(Control::CAPACITY);
     let bytes: Vec<u8> = control.iter().flat_map(|word| word.to_ne_bytes()).take(used).collect();
     Ok(Some((len.min(buf.len()), addr, Control::received(&bytes))))

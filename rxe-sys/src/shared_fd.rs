@@ -1,4 +1,4 @@
-//! A descriptor that several may hold: a backend, and whoever sleeps until it has something.
+//! A descriptor with several owners: one that reads and writes it, and others that sleep until it is ready.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
@@ -8,8 +8,8 @@ use crate::Error;
 use crate::ForkGuarded;
 use parking_lot::Mutex;
 
-/// A descriptor, closed when the last clone is dropped. It has a high number, and is neither used
-/// nor closed when the program has closed that and may have opened it anew.
+/// A descriptor that is closed when its last clone is dropped. It has a high number. If the program has closed
+/// that number, it is neither used nor closed any more: it may stand for another file.
 #[derive(Clone, Debug)]
 pub struct SharedFd(Arc<Kind>);
 
@@ -50,7 +50,7 @@ impl SharedFd {
     }
 
     /// Whether its number still is its own.
-    pub(super) fn is_intact(&self) -> bool {
+    pub(crate) fn is_intact(&self) -> bool {
         match &*self.0 {
             Kind::Checked(fd) => fd.is_intact(),
             Kind::Guarded(fd) => fd.is_intact(),
@@ -58,7 +58,7 @@ impl SharedFd {
     }
 
     /// Whether this process made it ([`CheckedFd::is_own`]). One that children do not keep is theirs nowhere.
-    pub(super) fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         match &*self.0 {
             Kind::Checked(fd) => fd.is_own(),
             Kind::Guarded(_) => true,

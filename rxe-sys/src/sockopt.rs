@@ -92,7 +92,7 @@ pub struct Peer {
 }
 
 /// Who is at the other end of a connection between processes of this host.
-pub fn peer_credentials(fd: BorrowedFd<'_>) -> io::Result<Peer> {
+pub(crate) fn peer_credentials(fd: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut value = libc::ucred { pid: 0, uid: 0, gid: 0 };
     #[expect(clippy::cast_possible_truncation, reason = "12 bytes")]
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -131,7 +131,7 @@ pub fn bind(fd: BorrowedFd<'_>, addr: &RawAddr) -> io::Result<()> {
 }
 
 /// The MTU of an interface: the largest IP packet.
-pub fn mtu(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<usize> {
+pub(crate) fn mtu(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<usize> {
     let request = interface_request(fd, netdev, libc::SIOCGIFMTU)?;
     // SAFETY: SIOCGIFMTU has filled in this member.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
@@ -139,7 +139,7 @@ pub fn mtu(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<usize> {
 }
 
 /// The hardware address of an interface and its type (`ARPHRD_*`).
-pub fn hardware_address(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<(u16, [u8; 6])> {
+pub(crate) fn hardware_address(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<(u16, [u8; 6])> {
     let request = interface_request(fd, netdev, libc::SIOCGIFHWADDR)?;
     // SAFETY: SIOCGIFHWADDR has filled in this member.
     let hw = unsafe { request.ifr_ifru.ifru_hwaddr };
@@ -161,7 +161,7 @@ pub fn is_up(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<bool> {
 /// `struct ethtool_channels` of `<linux/ethtool.h>`: the queues of an interface.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Channels {
+pub(crate) struct Channels {
     cmd: u32,
     max: [u32; 4],
     rx_count: u32,
@@ -173,7 +173,7 @@ pub struct Channels {
 }
 
 /// How many queues an interface has in use.
-pub fn channels(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<Channels> {
+pub(crate) fn channels(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<Channels> {
     const SIOCETHTOOL: libc::Ioctl = 0x8946;
     const ETHTOOL_GCHANNELS: u32 = 0x3c;
     let mut request = named(netdev)?;

@@ -1,5 +1,5 @@
-//! Packet sockets, and the Ethernet addresses that an interface receives beside its own as long as one is
-//! open. packet(7), `PACKET_ADD_MEMBERSHIP`.
+//! Packet sockets, and further Ethernet addresses for an interface to receive. The interface receives them until
+//! the socket that asked for them is closed. packet(7), `PACKET_ADD_MEMBERSHIP`.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

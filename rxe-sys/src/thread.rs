@@ -35,13 +35,11 @@ pub fn spawn_thread<T: Send + 'static>(
     spawned
 }
 
-/// As [`spawn_thread`], and waits until the thread has begun to run: for the threads of a device that is
-/// opened.
+/// Like [`spawn_thread`], but returns only after the thread has begun to run.
 ///
-/// The C library makes a thread's part of the heap when the thread first allocates, with `munmap`. libfabric
-/// overwrites the code of `munmap` when a program opens a domain, which it does right after it has opened
-/// the device. A thread that is in `munmap` then ends the process by SIGSEGV. Once the thread has begun, it
-/// is there only seldom.
+/// When a thread first allocates, the C library creates its part of the heap, and calls `munmap` for that. Some
+/// libraries (libfabric, to watch mappings) overwrite the code of `munmap` at run time. If a thread is in `munmap`
+/// at that moment, the process dies of SIGSEGV. A thread that has begun has its heap, and seldom calls `munmap`.
 ///
 /// # Errors
 /// As [`spawn_thread`].

@@ -13,8 +13,8 @@ use crate::SharedFd;
 
 /// A timer descriptor. Any thread may set it without waking the one that sleeps on it.
 ///
-/// It is set without a system call that looks what its number stands for: the system refuses that for
-/// anything but a timer descriptor.
+/// Setting it checks its number at most once per tick of the coarse clock ([`SharedFd::ensure`]). That is enough:
+/// the kernel refuses timerfd_settime(2) for anything but a timer descriptor.
 #[derive(Debug)]
 pub struct TimerFd(SharedFd);
 
@@ -59,7 +59,7 @@ impl TimerFd {
         self.0.is_intact()
     }
 
-    /// The descriptor, for a backend that has it.
+    /// Returns the descriptor, to share it with threads that sleep on it.
     pub fn shared(&self) -> &SharedFd {
         &self.0
     }

@@ -363,7 +363,7 @@ impl Drop for Name {
 /// Whether a process listens on this path. It is not told of the question.
 pub fn exists(path: &Path) -> io::Result<bool> {
     may_block_at("connecting to a path", path);
-    // Mostly nothing is there: whoever opens a device asks for hundreds of paths.
+    // Callers probe hundreds of paths and mostly find nothing: this check spares a socket for each.
     if access(path, Access::EXISTS) == Err(Errno::NOENT) {
         return Ok(false);
     }

@@ -1,5 +1,5 @@
-//! What the tests of the workspace and `cargo xtask` share: kernels in VMs, peers that a test scripts, programs of
-//! others, and the packages that are made of a checkout.
+//! What the tests, the measurements (rxe-bench) and `cargo xtask` share: kernels in VMs, scripted peers, third-party
+//! programs, and the packages that are built from a checkout.
 
 pub mod book;
 pub mod c;

@@ -67,7 +67,8 @@ impl Maps {
     ) -> Result<(), NetError> {
         let key = queue * MAX_SHARDS + shard;
         let socket = socket.as_raw_fd().to_ne_bytes();
-        bpf::update(self.sockets.intact()?, &key.to_ne_bytes(), &socket)
+        // SAFETY: keys and values of this map have 4 bytes.
+        unsafe { bpf::update(self.sockets.intact()?, &key.to_ne_bytes(), &socket) }
             .map_err(|e| NetError::os("enter a socket into a BPF map", e))
     }
 
@@ -110,7 +111,8 @@ impl Maps {
         let map = self.blocks.intact()?;
         for block in (0..=u8::MAX).filter(|block| heard.has(*block) != blocks.has(*block)) {
             let value = if blocks.has(block) { shard + 1 } else { 0 };
-            bpf::update(map, &u32::from(block).to_ne_bytes(), &value.to_ne_bytes())
+            // SAFETY: keys and values of this map have 4 bytes.
+            unsafe { bpf::update(map, &u32::from(block).to_ne_bytes(), &value.to_ne_bytes()) }
                 .map_err(failed)?;
         }
         *heard = blocks;
@@ -126,7 +128,8 @@ impl Maps {
         let map = self.addresses.intact()?;
         for address in addresses {
             if !is_heard(heard, address) {
-                bpf::update(map, &key(*address), &1u32.to_ne_bytes()).map_err(failed)?;
+                // SAFETY: keys of this map have 16 bytes, values 4.
+                unsafe { bpf::update(map, &key(*address), &1u32.to_ne_bytes()) }.map_err(failed)?;
             }
             heard[shard].addresses.insert(*address);
         }
@@ -134,7 +137,8 @@ impl Maps {
         let gone: Vec<_> = heard[shard].addresses.extract_if(goes).collect();
         for address in gone.iter().filter(|address| !is_heard(heard, address)) {
             // It is there: a shard wanted it.
-            let _ = bpf::delete(map, &key(*address));
+            // SAFETY: keys of this map have 16 bytes.
+            let _ = unsafe { bpf::delete(map, &key(*address)) };
         }
         Ok(())
     }
