@@ -1,27 +1,21 @@
 //! Pseudo-random numbers: the same seed gives the same numbers on every system and in every version.
-//! The algorithm is splitmix64 (Steele, Lea and Flood 2014).
 
 use std::ops::RangeInclusive;
 
 /// A generator.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(rxe_net::Rng);
 
 impl Rng {
     /// The generator of this seed.
     pub fn new(seed: u64) -> Self {
-        let mut rng = Self(seed);
         // Neighbouring seeds must give unrelated numbers.
-        Self(rng.bits())
+        Self(rxe_net::Rng::new(rxe_net::Rng::new(seed).next()))
     }
 
     /// 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     /// The high 32 of 64 bits.
@@ -31,8 +25,7 @@ impl Rng {
 
     /// A number below `bound`; 0 if that is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        let wide = u128::from(self.bits()) * u128::from(bound);
-        u64::try_from(wide >> 64).unwrap_or(0)
+        self.0.below(bound)
     }
 
     /// [`Rng::below`] for 32 bits.
@@ -42,7 +35,7 @@ impl Rng {
 
     /// [`Rng::below`] for indices.
     pub fn index(&mut self, bound: usize) -> usize {
-        usize::try_from(self.below(bound as u64)).unwrap_or(0)
+        self.0.index(bound)
     }
 
     /// A number in the range.
