@@ -8,7 +8,7 @@ fn the_tests_that_the_table_names_are_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let table = std::fs::read_to_string(root.join("docs/en/know/security.md")).unwrap();
     let chinese = std::fs::read_to_string(root.join("docs/zh/know/security.md")).unwrap();
-    let parts = ["rxe-core", "rxe-net", "rxe-verbs", "rxe-cli", "tests"];
+    let parts = ["rxe-core", "rxe-sys", "rxe-net", "rxe-verbs", "rxe-cli", "tests"];
     let mut sources = String::new();
     parts.iter().for_each(|part| read(root.join(part), &mut sources));
     // Attributes and comments may stand in between.

@@ -17,6 +17,8 @@
 #[cfg(target_os = "linux")]
 mod capture;
 #[cfg(target_os = "linux")]
+mod handle;
+#[cfg(target_os = "linux")]
 mod live;
 #[cfg(target_os = "linux")]
 mod output;
@@ -29,11 +31,13 @@ mod wrapper;
 mod write;
 
 #[cfg(target_os = "linux")]
-pub use self::capture::missing_before;
+pub use self::capture::{PcapStatus, missing_before};
+#[cfg(target_os = "linux")]
+pub use self::handle::PcapHandle;
 #[cfg(target_os = "linux")]
 pub use self::live::LiveCapture;
 #[cfg(target_os = "linux")]
 pub use self::tap::Tap;
 #[cfg(target_os = "linux")]
-pub use self::wrapper::{Pcap, PcapHandle, PcapOptions, PcapStatus};
+pub use self::wrapper::{Pcap, PcapOptions};
 pub use self::write::{Direction, PacketBlock, PcapWriter};

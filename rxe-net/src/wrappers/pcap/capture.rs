@@ -11,10 +11,22 @@ use rxe_core::types::Psn;
 use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
 use rxe_core::wire::{Ethernet, Frame, IpId, Mac, NetHeader, Packet, UDP_PORT, icrc};
 
-use super::PcapStatus;
 use super::output::Output;
 use super::write::{Direction, PacketBlock, PcapWriter};
 use crate::backend::MAX_DATAGRAM;
+
+/// The state of a capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PcapStatus {
+    /// Packets written.
+    pub packets: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Packets that are missing because they came faster than the file was written.
+    pub dropped: u64,
+    /// Why the capture has ended, if it has.
+    pub stopped: Option<String>,
+}
 
 /// The most comments kept for packets that are not sent yet. Some may never be sent.
 const MAX_ANNOUNCED: usize = 256;

@@ -10,8 +10,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::capture::Capture;
+use super::handle::PcapHandle;
 use super::output::Output;
-use super::{PcapHandle, Tap};
+use super::tap::Tap;
 use crate::host::CaptureStream;
 use rxe_sys::{PerProcess, at_exit, may_block};
 

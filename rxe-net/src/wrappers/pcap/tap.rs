@@ -7,7 +7,8 @@ use rxe_core::mem::{AccessError, Source};
 use rxe_core::wire::icrc::Prefix;
 use rxe_core::wire::{Direct, Frame, NetHeader, Placed, TxBatch, whole_len, write_whole};
 
-use super::{Direction, PcapHandle};
+use super::handle::PcapHandle;
+use super::write::Direction;
 use crate::backend::{Backend, SendStatus};
 use crate::error::NetError;
 
