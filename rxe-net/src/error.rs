@@ -256,14 +256,14 @@ impl fmt::Display for NetError {
             }
             Self::SourcePort { address, port, owner, source } => {
                 write!(f, "cannot send from UDP port {port} on {address}: ")?;
-                match (owner, source.kind()) {
+                match (owner, source.raw_os_error()) {
                     (Some(PortOwner::Process { pid, name }), _) => {
                         write!(f, "process {pid} ({name}) has it")?;
                     }
-                    (_, io::ErrorKind::AddrInUse) => f.write_str("it is in use")?,
-                    (_, io::ErrorKind::PermissionDenied) => {
-                        f.write_str("it needs CAP_NET_BIND_SERVICE")?
-                    }
+                    #[cfg(target_os = "linux")]
+                    (_, Some(libc::EADDRINUSE)) => f.write_str("it is in use")?,
+                    #[cfg(target_os = "linux")]
+                    (_, Some(libc::EACCES)) => f.write_str("it needs CAP_NET_BIND_SERVICE")?,
                     _ => source.fmt(f)?,
                 }
                 f.write_str("; choose another source port: 4791 is always there")

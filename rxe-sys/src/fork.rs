@@ -1,7 +1,7 @@
 //! Tells a forked child from its parent.
 //!
-//! An object that needs threads or locks is of no use in a child: the child has none of its parent's threads. So
-//! an object keeps the generation in which it was created, and is left alone in a later one.
+//! A child has none of its parent's threads, so it cannot use an object that needs them or their locks. Such an
+//! object records the generation in which it was created, and is not used in a later one.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

@@ -13,8 +13,8 @@
 //!   ([`on_own_stack`]).
 //! - **They end in any state.** [`at_exit`] registers a hook, which runs after the handlers that the program
 //!   registers later.
-//! - **They hold locks and wait for nobody.** Whatever may sleep in the kernel says so ([`may_block`]), and a
-//!   debug build panics if that happens where nothing may block ([`NonBlocking`]).
+//! - **Their threads call in and must not be held up.** A call that may sleep in the kernel says so ([`may_block`]).
+//!   A debug build panics if the calling thread holds a lock under which nothing may sleep ([`NonBlocking`]).
 //!
 //! The rest is system calls that rustix does not have. The only files with `unsafe` outside of tests are `bpf`,
 //! `checked_fd`, `exit`, `fork`, `fork_guarded`, `mmsg`, `per_process`, `secure`, `sockopt` and `thread`.
