@@ -10,6 +10,6 @@ mod manager;
 pub mod service;
 
 pub use manager::{
-    CLOSED_FOR, CmConfig, CmError, CmEvent, ConnId, ConnectionInfo, HELD_FOR, ListenerId,
-    MAX_CONNECTIONS, MAX_OUTBOX, Manager, Outgoing, Route,
+    CLOSED_FOR, CmConfig, CmError, CmEvent, ConnId, ConnectionInfo, ListenerId, MAX_CONNECTIONS,
+    MAX_OUTBOX, Manager, Outgoing, Route,
 };

@@ -3,9 +3,10 @@
 //! Programs replace listeners. For example, perftest's server destroys the listener of its first
 //! connection and then makes another; its client connects again without knowing when that is done. A
 //! kernel refuses a request that comes in between (INVALID_SERVICE_ID), so the outcome depends on the
-//! scheduler. Here such a request waits for the next listener, for at most [`HELD_FOR`]. That listener
-//! may be in another port space: perftest's first connection is always reliable, and its next one may
-//! be for datagrams. If a port has had no listener for [`CLOSED_FOR`], requests are refused at once.
+//! scheduler. Here such a request waits for the next listener, for at most [`CLOSED_FOR`]. That
+//! listener may be in another port space: perftest's first connection is always reliable, and its next
+//! one may be for datagrams. If a port has had no listener for [`CLOSED_FOR`], requests are refused at
+//! once.
 //!
 //! [`MAX_HELD`] and [`MAX_OF_SOURCE`] bound what strangers can make this keep.
 
@@ -17,10 +18,9 @@ use crate::cm::mad::{Message, Req, SidrReq};
 use crate::cm::service::PortSpace;
 use crate::types::{Gid, Time};
 
-/// How long after the end of a listener requests for its service are held.
+/// How long after the end of a listener requests for its service are held, and how long each of them
+/// waits. A server on a busy machine has made its next listener by then.
 pub const CLOSED_FOR: Duration = Duration::from_secs(3);
-/// How long a request waits for a listener.
-pub const HELD_FOR: Duration = Duration::from_secs(1);
 /// The most requests that wait.
 const MAX_HELD: usize = 256;
 /// The most requests of one source address that wait.
@@ -129,7 +129,7 @@ impl HeldRequests {
         }
         let room = self.waiting.len() < MAX_HELD && of_source < MAX_OF_SOURCE;
         if room {
-            self.waiting.push_back(Waiting { until: now + HELD_FOR, route, tid, request });
+            self.waiting.push_back(Waiting { until: now + CLOSED_FOR, route, tid, request });
         }
         room
     }

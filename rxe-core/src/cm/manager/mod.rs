@@ -36,7 +36,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub use event::CmEvent;
-pub use held::{CLOSED_FOR, HELD_FOR};
+pub use held::CLOSED_FOR;
 
 pub use crate::bounds::{MAX_CONNECTIONS, MAX_OUTBOX};
 

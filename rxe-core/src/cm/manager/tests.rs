@@ -477,7 +477,7 @@ fn a_program_may_change_to_another_port_space() {
 }
 
 #[test]
-fn a_service_without_a_listener_is_refused_at_once_or_after_a_second() {
+fn a_service_without_a_listener_is_refused_at_once_or_after_a_while() {
     let mut two = Two::new();
     let rejected = |two: &mut Two| {
         let CmEvent::Rejected { reason, .. } = two.event(0) else { panic!() };
@@ -493,8 +493,8 @@ fn a_service_without_a_listener_is_refused_at_once_or_after_a_second() {
     two.sides[1].unlisten(two.now, listener);
     two.sides[0].connect(two.now, route(0), req(0x12)).unwrap();
     two.run_until_idle();
-    assert_eq!(two.sides[1].poll_timeout(), Some(two.now + HELD_FOR));
-    two.now = two.now + HELD_FOR;
+    assert_eq!(two.sides[1].poll_timeout(), Some(two.now + CLOSED_FOR));
+    two.now = two.now + CLOSED_FOR;
     let now = two.now;
     two.sides[1].handle_timeout(now);
     two.run_until_idle();
