@@ -1,12 +1,11 @@
-//! A simulated network in memory. [`Fabric`] loses, duplicates, reorders, damages and delays packets, and cuts
-//! links. It has no clock and no thread: its caller passes the time, so the same seed and the same calls give
-//! the same result.
+//! A simulated network in memory. [`Fabric`] applies the rules of [`crate::wrappers::fault`] to packets and
+//! cuts links. It has no clock and no thread: its caller passes the time, so the same seed and the same
+//! calls give the same result.
 //!
 //! [`Star`] puts a switch with finite links and queues ([`Egress`]) in the middle. On Linux, a `Hub` connects
 //! several devices of one process in real time: each gets a `FabricPort`, which is a backend.
 //!
-//! Invariants: without impairments, packets between two addresses arrive in the order in which they
-//! were sent; no packet is delivered before the least delay has passed.
+//! Invariant: without rules, packets arrive in the order in which they were sent.
 
 mod egress;
 #[cfg(target_os = "linux")]
@@ -15,11 +14,8 @@ mod star;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::HashSet;
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
-use std::time::Duration;
 
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, IpId, NetHeader, TxBatch};
@@ -29,75 +25,34 @@ pub use egress::{Egress, EgressCounters, EgressQueue, Marking, Passage};
 pub use port::{FabricPort, Hub};
 pub use star::{LinkConfig, Star, StarCounters};
 
-use crate::rng::Rng;
+use crate::wrappers::fault::{FaultPath, FaultRule, PathCounters};
+use crate::wrappers::pcap::Direction;
 
-/// The impairments of the network. The default is a perfect network without delay.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Impairments {
-    /// The probability (0 to 1) that a packet is lost.
-    pub loss: f64,
-    /// The probability that a packet arrives twice.
-    pub duplicate: f64,
-    /// The probability that a packet is delayed, so that later ones overtake it.
-    pub reorder: f64,
-    /// The most that a reordered packet, or the second copy of a duplicate, is delayed by.
-    pub reorder_by: Duration,
-    /// The probability that bits of a packet flip, or that its end is cut off.
-    pub corrupt: f64,
-    /// The time from sending to delivery.
-    pub delay: RangeInclusive<Duration>,
-    /// Deliver consecutive packets of a burst as one frame, as UDP_GRO does.
-    pub merge: bool,
-    /// Deliver IPv4 packets as a UDP socket does, without their ID.
-    pub hide_ids: bool,
-}
-
-impl Default for Impairments {
-    fn default() -> Self {
-        Self {
-            loss: 0.0,
-            duplicate: 0.0,
-            reorder: 0.0,
-            reorder_by: Duration::from_micros(200),
-            corrupt: 0.0,
-            delay: Duration::ZERO..=Duration::ZERO,
-            merge: true,
-            hide_ids: false,
-        }
-    }
-}
+/// The packets of one frame at most, as UDP_GRO merges them.
+const MAX_MERGED: u16 = 64;
+/// The bytes of one frame at most.
+const MAX_MERGED_BYTES: usize = 65_000;
 
 /// Packets that a [`Fabric`] has handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FabricCounters {
-    /// Sent into it.
-    pub sent: u64,
-    /// Delivered.
+    /// Packets that entered the network, and what the rules did to them.
+    pub path: PathCounters,
+    /// Packets that were delivered.
     pub delivered: u64,
-    /// Lost by chance.
-    pub lost: u64,
-    /// Delivered twice.
-    pub duplicated: u64,
-    /// Delayed so that others overtake them.
-    pub reordered: u64,
-    /// Delivered with flipped bits or cut short.
-    pub corrupted: u64,
-    /// Lost because the link between their addresses was cut.
+    /// Packets that were lost because the link between their addresses was cut.
     pub cut: u64,
 }
 
-/// The network: packets go in with [`Fabric::send`] and come out with [`Fabric::pop`].
+/// A network: packets go in with [`Fabric::send`] and come out with [`Fabric::pop`].
 #[derive(Debug)]
 pub struct Fabric {
-    rng: Rng,
-    impairments: Impairments,
-    queue: BinaryHeap<Queued>,
-    /// When the last packet in order between two addresses arrives.
-    latest: HashMap<(IpAddr, IpAddr), Time>,
+    path: FaultPath,
+    merge: bool,
+    hide_ids: bool,
     cuts: HashSet<(IpAddr, IpAddr)>,
-    /// Deliveries scheduled so far. Those that are due at the same time leave in this order.
-    order: u64,
-    counters: FabricCounters,
+    delivered: u64,
+    cut: u64,
 }
 
 /// Packets that have arrived: one, or several of a burst.
@@ -110,39 +65,39 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// The time of its delivery.
+    /// Returns the time at which the packets arrived.
     pub fn at(&self) -> Time {
         self.at
     }
 
-    /// The packets.
+    /// Returns the packets.
     pub fn frame(&self) -> Frame<'_> {
         Frame { segment: self.segment.max(1), ..Frame::single(self.net, &self.bytes) }
     }
 }
 
 impl Fabric {
-    /// A network whose random decisions depend on `seed`.
-    pub fn new(seed: u64, impairments: Impairments) -> Self {
-        Self {
-            rng: Rng::new(seed),
-            impairments,
-            queue: BinaryHeap::new(),
-            latest: HashMap::new(),
-            cuts: HashSet::new(),
-            order: 0,
-            counters: FabricCounters::default(),
-        }
+    /// A network with these rules, which draw from `seed`. Every packet is outgoing: rules for incoming
+    /// packets hit none.
+    pub fn new(seed: u64, rules: &[FaultRule]) -> Self {
+        let path = FaultPath::new(seed, rules, Direction::Outbound);
+        let cuts = HashSet::new();
+        Self { path, merge: false, hide_ids: false, cuts, delivered: 0, cut: 0 }
     }
 
-    /// Changes the impairments for packets sent from now on.
-    pub fn set_impairments(&mut self, impairments: Impairments) {
-        self.impairments = impairments;
+    /// Delivers consecutive packets that arrive simultaneously as one frame, as UDP_GRO does.
+    pub fn merge(&mut self, on: bool) {
+        self.merge = on;
     }
 
-    /// The present impairments.
-    pub fn impairments(&self) -> &Impairments {
-        &self.impairments
+    /// Delivers IPv4 packets as a UDP socket does, without their identification.
+    pub fn hide_ids(&mut self, on: bool) {
+        self.hide_ids = on;
+    }
+
+    /// Replaces the rules, for packets sent from now on.
+    pub fn set_rules(&mut self, rules: &[FaultRule]) {
+        self.path.set_rules(rules);
     }
 
     /// Cuts the link between `a` and `b`: packets sent from now on are lost, in both directions.
@@ -151,7 +106,7 @@ impl Fabric {
         self.cuts.extend([(a, b), (b, a)]);
     }
 
-    /// As [`Fabric::cut`], for packets from `from` to `to` only.
+    /// Like [`Fabric::cut`], for packets from `from` to `to` only.
     pub fn cut_one_way(&mut self, from: IpAddr, to: IpAddr) {
         self.cuts.insert((from, to));
     }
@@ -167,9 +122,9 @@ impl Fabric {
         self.cuts.remove(&(b, a));
     }
 
-    /// What has happened so far.
+    /// Returns what has happened so far.
     pub fn counters(&self) -> FabricCounters {
-        self.counters
+        FabricCounters { path: self.path.counters(), delivered: self.delivered, cut: self.cut }
     }
 
     /// Sends all pending packets of the batch.
@@ -180,82 +135,45 @@ impl Fabric {
         batch.mark_sent(batch.pending().len());
     }
 
-    /// Sends one frame. The fault of each packet is decided separately.
+    /// Sends the packets of a frame.
     pub fn send_frame(&mut self, now: Time, frame: &Frame<'_>) {
-        // The delivery that the next packet of this frame can join.
-        let mut open: Option<Queued> = None;
-        let delay = self.delay();
-        for (net, bytes) in frame.packets() {
-            self.counters.sent += 1;
-            let net = NetHeader { id: self.visible(net.id), ..net };
+        for (mut net, bytes) in frame.packets() {
             if self.cuts.contains(&(net.src, net.dst)) {
-                self.counters.cut += 1;
+                self.cut += 1;
                 continue;
             }
-            let fate = self.fate();
-            if let Fate::Lost = fate {
-                self.counters.lost += 1;
-                self.queue.extend(open.take());
-                continue;
+            if self.hide_ids && matches!(net.id, IpId::Known { .. }) {
+                net.id = IpId::Hidden;
             }
-            let due = now + delay;
-            let in_order = self.in_order(&net, due);
-            if self.rng.chance(self.impairments.duplicate) {
-                self.counters.duplicated += 1;
-                let at = in_order + self.hold_back();
-                let copy = self.queued(at, net, bytes.to_vec());
-                self.queue.push(copy);
-            }
-            match fate {
-                Fate::Whole => match &mut open {
-                    Some(q) if q.takes(in_order, bytes) => q.0.bytes.extend_from_slice(bytes),
-                    _ => {
-                        self.queue.extend(open.take());
-                        let mut next = self.queued(in_order, net, bytes.to_vec());
-                        next.0.segment = frame.segment;
-                        if self.impairments.merge {
-                            open = Some(next);
-                        } else {
-                            self.queue.push(next);
-                        }
-                    }
-                },
-                Fate::Late => {
-                    self.counters.reordered += 1;
-                    self.queue.extend(open.take());
-                    let at = in_order + self.hold_back();
-                    let late = self.queued(at, net, bytes.to_vec());
-                    self.queue.push(late);
-                }
-                Fate::Damaged => {
-                    self.counters.corrupted += 1;
-                    self.queue.extend(open.take());
-                    let mut bytes = bytes.to_vec();
-                    self.rng.damage(&mut bytes);
-                    if !bytes.is_empty() {
-                        let damaged = self.queued(in_order, net, bytes);
-                        self.queue.push(damaged);
-                    }
-                }
-                Fate::Lost => {}
-            }
+            self.path.take(now, &Frame::single(net, bytes));
         }
-        self.queue.extend(open);
     }
 
-    /// The time of the next delivery.
+    /// Returns the time of the next delivery.
     pub fn next_delivery(&self) -> Option<Time> {
-        self.queue.peek().map(|q| q.0.at)
+        self.path.next_delivery()
     }
 
-    /// The next delivery that is due at `now`.
+    /// Takes the next delivery that is due at `now`.
     pub fn pop(&mut self, now: Time) -> Option<Delivery> {
-        if self.next_delivery()? > now {
-            return None;
+        let at = self.next_delivery()?;
+        let (net, mut bytes) = self.path.pop(now)?;
+        let segment = bytes.len();
+        let mut count = 1;
+        while self.merge
+            && bytes.len() == segment * usize::from(count)
+            && let Some((next, more)) = self.path.peek(at)
+            && *next == net.nth(count)
+            && more.len() <= segment
+            && count < MAX_MERGED
+            && bytes.len() + more.len() <= MAX_MERGED_BYTES
+        {
+            bytes.extend_from_slice(more);
+            self.path.pop(at);
+            count += 1;
         }
-        let Queued(delivery, _) = self.queue.pop()?;
-        self.counters.delivered += delivery.frame().packets().count() as u64;
-        Some(delivery)
+        self.delivered += u64::from(count);
+        Some(Delivery { at, net, segment, bytes })
     }
 
     /// Hands over all packets that are due at `now`, one by one. Returns their number.
@@ -269,90 +187,4 @@ impl Fabric {
         }
         count
     }
-
-    fn fate(&mut self) -> Fate {
-        if self.rng.chance(self.impairments.loss) {
-            Fate::Lost
-        } else if self.rng.chance(self.impairments.corrupt) {
-            Fate::Damaged
-        } else if self.rng.chance(self.impairments.reorder) {
-            Fate::Late
-        } else {
-            Fate::Whole
-        }
-    }
-
-    fn delay(&mut self) -> Duration {
-        let (min, max) = (*self.impairments.delay.start(), *self.impairments.delay.end());
-        min + self.up_to(max.saturating_sub(min))
-    }
-
-    /// The delay of a reordered packet: at least a nanosecond, so that the order changes.
-    fn hold_back(&mut self) -> Duration {
-        Duration::from_nanos(1) + self.up_to(self.impairments.reorder_by)
-    }
-
-    fn up_to(&mut self, limit: Duration) -> Duration {
-        let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        if nanos == 0 { limit } else { Duration::from_nanos(self.rng.below(nanos + 1)) }
-    }
-
-    /// The time at which a packet due at `due` is delivered without overtaking earlier ones.
-    fn in_order(&mut self, net: &NetHeader, due: Time) -> Time {
-        let latest = self.latest.entry((net.src, net.dst)).or_default();
-        *latest = due.max(*latest);
-        *latest
-    }
-
-    fn queued(&mut self, at: Time, net: NetHeader, bytes: Vec<u8>) -> Queued {
-        self.order += 1;
-        Queued(Delivery { at, net, segment: bytes.len(), bytes }, self.order)
-    }
-
-    fn visible(&self, id: IpId) -> IpId {
-        match id {
-            IpId::Known { .. } if self.impairments.hide_ids => IpId::Hidden,
-            id => id,
-        }
-    }
 }
-
-enum Fate {
-    Whole,
-    Late,
-    Damaged,
-    Lost,
-}
-
-/// A delivery in the heap, with its order among those of the same time. The heap pops its greatest
-/// element first, so earlier deliveries compare as greater.
-#[derive(Debug)]
-struct Queued(Delivery, u64);
-
-impl Queued {
-    /// Whether the next packet of the same frame can join.
-    fn takes(&self, at: Time, bytes: &[u8]) -> bool {
-        let Delivery { segment, bytes: have, at: due, .. } = &self.0;
-        *due == at && have.len() % segment == 0 && bytes.len() <= *segment
-    }
-}
-
-impl Ord for Queued {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.0.at, other.1).cmp(&(self.0.at, self.1))
-    }
-}
-
-impl PartialOrd for Queued {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Queued {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Queued {}

@@ -58,8 +58,8 @@ pub use backends::{BackendKind, open, probe};
 pub use counters::Counters;
 pub use error::{L2Failure, NetError, PortOwner, XdpRefusal};
 pub use fabric::{
-    Delivery, Egress, EgressCounters, EgressQueue, Fabric, FabricCounters, Impairments, LinkConfig,
-    Marking, Passage, Star, StarCounters,
+    Delivery, Egress, EgressCounters, EgressQueue, Fabric, FabricCounters, LinkConfig, Marking,
+    Passage, Star, StarCounters,
 };
 #[cfg(target_os = "linux")]
 pub use fabric::{FabricPort, Hub};
@@ -82,7 +82,7 @@ pub use rng::Rng;
 pub use wrappers::fault::Fault;
 pub use wrappers::fault::{
     FaultAction, FaultAmount, FaultPath, FaultReport, FaultRule, FaultTally, OpcodeFilter,
-    PacketFilter, PsnFilter, QpFilter,
+    PacketFilter, PathCounters, PsnFilter, QpFilter,
 };
 pub use wrappers::pcap::{Direction, PacketBlock, PcapWriter};
 #[cfg(target_os = "linux")]

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use rxe_verbs::cluster::Cluster;
-use rxe_verbs::{Access, ConnectOptions, Impairments, Result, Status};
+use rxe_verbs::{Access, ConnectOptions, Result, Status};
 
 fn main() -> Result<()> {
     run(1, 1000)
@@ -15,7 +15,7 @@ fn main() -> Result<()> {
 pub(crate) fn run(seed: u64, hosts: usize) -> Result<()> {
     let began = Instant::now();
     let mut cluster = Cluster::new(seed);
-    cluster.network().set_impairments(Impairments { loss: 0.01, ..Impairments::default() });
+    cluster.network().set_faults(&"drop 1%".parse().expect("a plan"))?;
 
     // Each host has a queue pair to the next one, and one from the host before.
     let mut ring = Vec::new();
@@ -55,8 +55,8 @@ pub(crate) fn run(seed: u64, hosts: usize) -> Result<()> {
     println!(
         "{hosts} hosts: the token is back after {:.1?} of virtual time; {} packets, {} lost ({:.0?} in all)",
         cluster.now(),
-        counters.fabric.sent,
-        counters.fabric.lost,
+        counters.fabric.path.sent,
+        counters.fabric.path.lost,
         began.elapsed(),
     );
     Ok(())

@@ -111,8 +111,8 @@ pub use rxe_core::queue::{
 };
 pub use rxe_core::types::{AckTimeout, Gid, Key, Mtu, Psn, Qkey, Qpn, RnrTimer, Time};
 pub use rxe_net::{
-    Backend, BackendKind, FaultRule, GidEntry, GidTable, Impairments, Interface, NetError,
-    PcapHandle, PcapOptions,
+    Backend, BackendKind, FaultRule, GidEntry, GidTable, Interface, NetError, PcapHandle,
+    PcapOptions,
 };
 
 /// All devices of this host: those that lead to other hosts first, loopback last.

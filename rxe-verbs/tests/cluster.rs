@@ -46,18 +46,12 @@ fn pair(cluster: &mut Cluster) -> [End; 2] {
 
 const LONG: Duration = Duration::from_secs(100);
 
-/// A run with impairments of all kinds, and what it looked like.
+/// A run with faults of all kinds, and what it looked like.
 fn wild(seed: u64) -> (Duration, u64, Vec<(u64, u64)>) {
     let mut cluster = Cluster::new(seed);
     let [a, b] = pair(&mut cluster);
-    cluster.network().set_impairments(Impairments {
-        loss: 0.05,
-        duplicate: 0.05,
-        reorder: 0.05,
-        corrupt: 0.05,
-        delay: Duration::from_micros(1)..=Duration::from_micros(5),
-        ..Impairments::default()
-    });
+    let faults = "drop 5%; dup 5%; reorder 5%; corrupt 5%; delay 3us±2us";
+    cluster.network().set_faults(&faults.parse().unwrap()).unwrap();
     for id in 0..20 {
         b.qp.recv(id, &[b.memory.slice(..)]).unwrap();
         a.qp.send(id, &[a.memory.slice(..20_000)]).post().unwrap();
@@ -248,7 +242,7 @@ fn many_senders_to_one_are_marked_and_slow_down() {
 fn connections_by_address_and_port() {
     let run = |seed| {
         let mut cluster = Cluster::new(seed);
-        cluster.network().set_impairments(Impairments { loss: 0.2, ..Impairments::default() });
+        cluster.network().set_faults(&"drop 20%".parse().unwrap()).unwrap();
         let (server, client) = (cluster.add_host().unwrap(), cluster.add_host().unwrap());
         let expect = |channel: &EventChannel, kind| {
             let event = channel.wait_event(LONG).unwrap();
@@ -325,7 +319,7 @@ fn a_capture_shows_each_packet_with_its_virtual_time() {
     cluster.run_for(Duration::from_secs(5));
     a.qp.write(1, &[a.memory.slice(..20_000)], b.memory.remote(0)).post().unwrap();
     a.cq.wait_one(LONG).unwrap();
-    let sent = cluster.network().counters().fabric.sent;
+    let sent = cluster.network().counters().fabric.path.sent;
     drop(cluster);
     let mut capture = rxe_lab::capture::Reader::open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();

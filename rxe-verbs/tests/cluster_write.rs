@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use rxe_verbs::cluster::{Cluster, for_each_seed};
-use rxe_verbs::{Access, ConnectOptions, Impairments, Status};
+use rxe_verbs::{Access, ConnectOptions, Status};
 
 #[test]
 fn a_write_completes_although_the_network_breaks() {
     for_each_seed(0..1000, |seed| {
         let mut cluster = Cluster::new(seed);
         let (client, server) = (cluster.add_host()?, cluster.add_host()?);
-        cluster.network().set_impairments(Impairments { loss: 0.1, ..Impairments::default() });
+        cluster.network().set_faults(&"drop 10%".parse().expect("a plan"))?;
 
         let (pd, cq) = (client.create_pd()?, client.create_cq(16)?);
         let (their_pd, their_cq) = (server.create_pd()?, server.create_cq(16)?);

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use rxe_lab::capture::{Capture, Direction};
-use rxe_net::Hub;
+use rxe_net::{FaultAction, FaultAmount, FaultRule, Hub};
 use rxe_verbs::*;
 
 #[test]
@@ -52,7 +52,7 @@ fn a_capture_shows_every_packet_and_why_one_was_refused() {
 
 #[test]
 fn a_network_in_memory_serves_as_well() {
-    let hub = Hub::new(3, Impairments { loss: 0.01, ..Impairments::default() });
+    let hub = Hub::new(3, &[FaultRule::new(FaultAction::Drop, FaultAmount::percent(1))]);
     let side = |ip: &str| {
         let ip = ip.parse().unwrap();
         let port = hub.port(&[ip]).unwrap();

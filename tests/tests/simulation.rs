@@ -152,14 +152,14 @@ impl Totals {
         self.runs_with_failures_as_planned += u64::from(report.ended[1] > 0);
         self.calms += report.calms;
         self.weak_icrc += report.weak_icrc;
-        let fabric = &report.fabric;
+        let path = &report.fabric.path;
         for (name, n) in [
-            ("packets sent", fabric.sent),
-            ("lost", fabric.lost),
-            ("duplicated", fabric.duplicated),
-            ("reordered", fabric.reordered),
-            ("corrupted", fabric.corrupted),
-            ("cut", fabric.cut),
+            ("packets sent", path.sent),
+            ("lost", path.lost),
+            ("duplicated", path.duplicated),
+            ("reordered", path.reordered),
+            ("corrupted", path.corrupted),
+            ("cut", report.fabric.cut),
         ] {
             *self.met.entry(name).or_default() += n;
         }

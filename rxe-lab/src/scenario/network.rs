@@ -16,7 +16,7 @@ use rxe_core::queue::{Completion, CompletionQueue};
 use rxe_core::types::{CompletionOp, Qpn, Status, Time};
 use rxe_core::wire::frame::{UdpChecksum, emit_ethernet, parse_ethernet};
 use rxe_core::wire::{DropReason, Ethernet, Frame, Mac, NetHeader, TxBatch, TxLimits, UDP_PORT};
-use rxe_net::{Fabric, FaultPath, Impairments};
+use rxe_net::{Fabric, FaultAction, FaultAmount, FaultPath, FaultRule};
 
 use super::error::{Mistake, Result};
 use super::host::Device;
@@ -137,15 +137,15 @@ impl World {
         now: Time,
         bounds: Bounds,
     ) -> Self {
-        let impairments =
-            Impairments { delay: delay..=delay, merge: false, ..Impairments::default() };
+        let travel = FaultAction::Delay { base: delay, jitter: Duration::ZERO };
+        let travel = FaultRule::new(travel, FaultAmount::ALL);
         Self {
             ports,
             now,
             queue_pairs: Vec::new(),
             completions: Vec::new(),
             delay,
-            fabric: Fabric::new(0, impairments),
+            fabric: Fabric::new(0, &[travel]),
             rate,
             batch: TxBatch::new(TxLimits { burst_segments: 1, ..TxLimits::default() }),
             start,

@@ -10,13 +10,14 @@ use parking_lot::{Mutex, MutexGuard};
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 
-use super::{Fabric, Impairments};
+use super::Fabric;
 use crate::backend::{Backend, Capabilities, SendStatus, SrcPort};
 use crate::counters::Counters;
 use crate::error::NetError;
 use crate::host::membership::{Joiner, Membership};
 use crate::host::sharing::Sharing;
 use crate::rng::Rng;
+use crate::wrappers::fault::FaultRule;
 use rxe_sys::SharedFd;
 use rxe_sys::TimerFd;
 
@@ -26,13 +27,14 @@ pub struct Hub(Arc<Shared>);
 
 struct Shared {
     start: Instant,
-    /// The link to each address: it impairs packets, and ends at the port with that address.
+    /// The link to each address: it ends at the port with that address.
     links: Mutex<Links>,
 }
 
 struct Links {
     rng: Rng,
-    impairments: Impairments,
+    rules: Vec<FaultRule>,
+    hide_ids: bool,
     to: HashMap<IpAddr, Link>,
     /// The members of each multicast group: per port, one address of the group's family.
     groups: HashMap<IpAddr, Vec<IpAddr>>,
@@ -65,10 +67,16 @@ impl Links {
 
 impl Hub {
     /// A network without ports.
-    pub fn new(seed: u64, impairments: Impairments) -> Self {
+    pub fn new(seed: u64, rules: &[FaultRule]) -> Self {
+        let (to, groups) = (HashMap::new(), HashMap::new());
         let links =
-            Links { rng: Rng::new(seed), impairments, to: HashMap::new(), groups: HashMap::new() };
+            Links { rng: Rng::new(seed), rules: rules.to_vec(), hide_ids: false, to, groups };
         Self(Arc::new(Shared { start: Instant::now(), links: Mutex::new(links) }))
+    }
+
+    /// Delivers IPv4 packets without their identification at ports made from now on, as UDP sockets do.
+    pub fn hide_ids(&self) {
+        self.links().hide_ids = true;
     }
 
     /// Makes a port with these addresses. An address that another port has moves to the new one.
@@ -77,7 +85,8 @@ impl Hub {
         let mut links = self.links();
         links.leave(addresses);
         for address in addresses {
-            let fabric = Fabric::new(links.rng.next(), links.impairments.clone());
+            let mut fabric = Fabric::new(links.rng.next(), &links.rules);
+            fabric.hide_ids(links.hide_ids);
             links.to.insert(*address, Link { fabric, timer: timer.clone() });
         }
         let capabilities = Capabilities {
@@ -96,15 +105,6 @@ impl Hub {
             capabilities,
             counters: Counters::default(),
         })
-    }
-
-    /// Changes the impairments for packets sent from now on.
-    pub fn set_impairments(&self, impairments: &Impairments) {
-        let mut links = self.links();
-        links.impairments = impairments.clone();
-        for link in links.to.values_mut() {
-            link.fabric.set_impairments(impairments.clone());
-        }
     }
 
     fn links(&self) -> MutexGuard<'_, Links> {

@@ -1,6 +1,6 @@
 //! Hosts at one switch, in virtual time: each has a link with a rate and a delay, and the switch has a
-//! queue for each link, which marks and drops. Packets are impaired between a host and the switch, as
-//! the [`Fabric`] decides them.
+//! queue for each link, which marks and drops. Between a host and the switch, packets pass a [`Fabric`]
+//! with rules of faults.
 //!
 //! Invariants: what happens depends on the seed and on the calls alone. No packet arrives before the
 //! delays of both links have passed.
@@ -15,9 +15,10 @@ use rxe_core::types::Time;
 use rxe_core::wire::frame::{UdpChecksum, emit_ethernet};
 use rxe_core::wire::{Ethernet, Frame, Mac, NetHeader, TxBatch, UDP_PORT};
 
-use super::{Delivery, Egress, EgressQueue, Fabric, FabricCounters, Impairments, Marking, Passage};
+use super::{Delivery, Egress, EgressQueue, Fabric, FabricCounters, Marking, Passage};
 use crate::backend::SendStatus;
 use crate::rng::Rng;
+use crate::wrappers::fault::FaultRule;
 use crate::wrappers::pcap::{Direction, PacketBlock, PcapWriter};
 
 /// Bytes that a host gives its link before it waits until these have left.
@@ -59,9 +60,6 @@ pub struct StarCounters {
 /// Hosts at one switch, in virtual time.
 pub struct Star {
     fabric: Fabric,
-    impairments: Impairments,
-    /// Where they differ.
-    paths: HashMap<(IpAddr, IpAddr), Impairments>,
     rng: Rng,
     hosts: Vec<Host>,
     by_address: HashMap<IpAddr, usize>,
@@ -85,13 +83,10 @@ struct Host {
 
 impl Star {
     /// A switch without hosts. All random decisions follow from `seed`.
-    pub fn new(seed: u64, impairments: Impairments) -> Self {
+    pub fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let impairments = Impairments { merge: false, ..impairments };
         Self {
-            fabric: Fabric::new(rng.next(), impairments.clone()),
-            impairments,
-            paths: HashMap::new(),
+            fabric: Fabric::new(rng.next(), &[]),
             rng,
             hosts: Vec::new(),
             by_address: HashMap::new(),
@@ -127,16 +122,9 @@ impl Star {
         }
     }
 
-    /// Changes the impairments of all paths for packets sent from now on.
-    pub fn set_impairments(&mut self, impairments: Impairments) {
-        self.impairments = Impairments { merge: false, ..impairments };
-        self.paths.clear();
-        self.fabric.set_impairments(self.impairments.clone());
-    }
-
-    /// Changes the impairments for packets from `from` to `to`.
-    pub fn set_path_impairments(&mut self, from: IpAddr, to: IpAddr, impairments: Impairments) {
-        self.paths.insert((from, to), Impairments { merge: false, ..impairments });
+    /// Replaces the rules of faults, for packets sent from now on.
+    pub fn set_rules(&mut self, rules: &[FaultRule]) {
+        self.fabric.set_rules(rules);
     }
 
     /// What cuts and heals paths.
@@ -242,10 +230,6 @@ impl Star {
         let Passage::Sent { arrives, .. } = passage else { return };
         self.note(arrives, &net, bytes);
         self.write(now, from, &net, bytes);
-        if !self.paths.is_empty() {
-            let impairments = self.paths.get(&(net.src, net.dst)).unwrap_or(&self.impairments);
-            self.fabric.set_impairments(impairments.clone());
-        }
         self.fabric.send_frame(Time::from_nanos(arrives), &Frame::single(net, bytes));
     }
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, IpId, NetHeader, TxBatch, TxLimits, UDP_PORT};
 
-use super::{Fabric, FabricCounters, FabricPort, Hub, Impairments};
+use super::{Fabric, FabricCounters, FabricPort, Hub};
 use crate::backend::{Backend, SendStatus};
 use crate::host::sharing::Sharing;
 use crate::testing::{receive_packets, wait_readable};
+use crate::wrappers::fault::{FaultAction, FaultAmount, FaultRule, PathCounters};
 
 fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()
@@ -31,8 +32,8 @@ fn batch(net: NetHeader, count: u32) -> TxBatch {
 
 type Arrivals = Vec<(NetHeader, Vec<u8>)>;
 
-fn run(seed: u64, impairments: Impairments, count: u32) -> (Arrivals, FabricCounters) {
-    let mut fabric = Fabric::new(seed, impairments);
+fn run(seed: u64, rules: &[FaultRule], count: u32) -> (Arrivals, FabricCounters) {
+    let mut fabric = Fabric::new(seed, rules);
     let mut got = Vec::new();
     for step in 0..10 {
         let now = Time::from_nanos(step * 1000);
@@ -45,20 +46,25 @@ fn run(seed: u64, impairments: Impairments, count: u32) -> (Arrivals, FabricCoun
     (got, fabric.counters())
 }
 
-fn wild() -> Impairments {
-    Impairments {
-        loss: 0.1,
-        duplicate: 0.1,
-        reorder: 0.1,
-        corrupt: 0.1,
-        delay: Duration::from_nanos(500)..=Duration::from_micros(20),
-        ..Impairments::default()
-    }
+/// A delay from 0 to twice this.
+fn up_to_twice(base: Duration) -> FaultRule {
+    FaultRule::new(FaultAction::Delay { base, jitter: base }, FaultAmount::ALL)
+}
+
+fn wild() -> Vec<FaultRule> {
+    let actions = [
+        FaultAction::Drop,
+        FaultAction::Duplicate,
+        FaultAction::Reorder { by: 3 },
+        FaultAction::Corrupt,
+    ];
+    let tenth = actions.map(|action| FaultRule::new(action, FaultAmount::percent(10)));
+    tenth.into_iter().chain([up_to_twice(Duration::from_micros(10))]).collect()
 }
 
 #[test]
 fn a_perfect_network_keeps_order_ids_and_bytes() {
-    let mut fabric = Fabric::new(1, Impairments::default());
+    let mut fabric = Fabric::new(1, &[]);
     let mut sent = batch(net(), 100);
     fabric.send(Time::ZERO, &mut sent);
     assert!(sent.is_empty());
@@ -76,28 +82,27 @@ fn a_perfect_network_keeps_order_ids_and_bytes() {
 
 #[test]
 fn the_same_seed_gives_the_same_run_and_another_does_not() {
-    assert_eq!(run(7, wild(), 1000), run(7, wild(), 1000));
-    assert_ne!(run(7, wild(), 1000), run(8, wild(), 1000));
+    assert_eq!(run(7, &wild(), 1000), run(7, &wild(), 1000));
+    assert_ne!(run(7, &wild(), 1000), run(8, &wild(), 1000));
 }
 
 #[test]
-fn each_impairment_happens_about_as_often_as_asked() {
-    let (got, c) = run(3, wild(), 10_000);
-    assert_eq!(c.sent, 10_000);
-    for n in [c.lost, c.duplicated, c.reordered, c.corrupted] {
-        assert!((700..1200).contains(&n), "{c:?}");
+fn each_fault_happens_about_as_often_as_asked() {
+    let (got, c) = run(3, &wild(), 10_000);
+    assert_eq!(c.path.sent, 10_000);
+    let PathCounters { lost, duplicated, reordered, corrupted, .. } = c.path;
+    for n in [lost, duplicated, reordered, corrupted] {
+        assert!((800..1200).contains(&n), "{c:?}");
     }
     assert_eq!(got.len() as u64, c.delivered);
-    // What was cut to nothing does not arrive.
-    let arrived = c.sent - c.lost + c.duplicated;
+    // A packet that was cut to nothing does not arrive.
+    let arrived = c.path.sent - lost + duplicated;
     assert!(c.delivered <= arrived && c.delivered + 50 > arrived, "{c:?}");
 }
 
 #[test]
 fn delay_alone_does_not_reorder() {
-    let impairments =
-        Impairments { delay: Duration::ZERO..=Duration::from_millis(1), ..Impairments::default() };
-    let mut fabric = Fabric::new(5, impairments);
+    let mut fabric = Fabric::new(5, &[up_to_twice(Duration::from_micros(500))]);
     for i in 0..200u32 {
         let mut one = TxBatch::new(TxLimits::default());
         one.push(net(), 4, |_, buf| buf.extend_from_slice(&i.to_be_bytes()));
@@ -119,20 +124,22 @@ fn delay_alone_does_not_reorder() {
 
 #[test]
 fn untouched_packets_of_a_burst_stay_one_frame() {
-    let mut fabric = Fabric::new(1, Impairments { hide_ids: true, ..Impairments::default() });
+    let mut fabric = Fabric::new(1, &[]);
+    fabric.hide_ids(true);
+    fabric.merge(true);
     fabric.send(Time::ZERO, &mut batch(net(), 10));
     let delivery = fabric.pop(Time::ZERO).unwrap();
     assert_eq!((delivery.frame().segment, delivery.frame().payload.len()), (32, 320));
     assert_eq!(delivery.frame().net.id, IpId::Hidden);
-    let mut fabric = Fabric::new(1, Impairments { merge: false, ..Impairments::default() });
+    let mut fabric = Fabric::new(1, &[]);
     fabric.send(Time::ZERO, &mut batch(net(), 10));
     assert_eq!(fabric.pop(Time::ZERO).unwrap().frame().payload.len(), 32);
 }
 
 #[test]
 fn a_frame_with_holes_keeps_the_ids_of_the_rest() {
-    let impairments = Impairments { loss: 0.3, ..Impairments::default() };
-    let mut fabric = Fabric::new(2, impairments);
+    let mut fabric = Fabric::new(2, &[FaultRule::new(FaultAction::Drop, FaultAmount::percent(30))]);
+    fabric.merge(true);
     fabric.send(Time::ZERO, &mut batch(net(), 64));
     let mut lost = 64;
     fabric.deliver(Time::ZERO, |n, b| {
@@ -145,7 +152,7 @@ fn a_frame_with_holes_keeps_the_ids_of_the_rest() {
 
 #[test]
 fn a_cut_parts_two_addresses_until_it_heals() {
-    let mut fabric = Fabric::new(1, Impairments::default());
+    let mut fabric = Fabric::new(1, &[]);
     fabric.cut(net().dst, net().src);
     fabric.send(Time::ZERO, &mut batch(net(), 3));
     assert_eq!(fabric.next_delivery(), None);
@@ -157,10 +164,7 @@ fn a_cut_parts_two_addresses_until_it_heals() {
 
 #[test]
 fn ports_of_a_hub_are_backends() {
-    let hub = Hub::new(
-        1,
-        Impairments { delay: Duration::ZERO..=Duration::from_millis(1), ..Impairments::default() },
-    );
+    let hub = Hub::new(1, &[up_to_twice(Duration::from_micros(500))]);
     let mut a = hub.port(&[net().src]).unwrap();
     let mut b = hub.port(&[net().dst, ip("fe80::2")]).unwrap();
     assert_eq!(a.send(&mut batch(net(), 100)).unwrap(), SendStatus::Done);
@@ -176,7 +180,7 @@ fn ports_of_a_hub_are_backends() {
 
 #[test]
 fn a_group_reaches_its_members_the_sender_too() {
-    let hub = Hub::new(1, Impairments::default());
+    let hub = Hub::new(1, &[]);
     let mut a = hub.port(&[net().src]).unwrap();
     let mut b = hub.port(&[ip("fe80::2"), net().dst]).unwrap();
     let group = ip("239.1.2.3");
@@ -202,7 +206,7 @@ fn a_group_reaches_its_members_the_sender_too() {
 
 #[test]
 fn an_address_that_moves_to_another_port_takes_nothing_from_it_any_more() {
-    let hub = Hub::new(1, Impairments::default());
+    let hub = Hub::new(1, &[]);
     let mut a = hub.port(&[net().src]).unwrap();
     let mut old = hub.port(&[net().dst]).unwrap();
     let mut new = hub.port(&[net().dst]).unwrap();
@@ -220,7 +224,7 @@ fn an_address_that_moves_to_another_port_takes_nothing_from_it_any_more() {
 
 #[test]
 fn what_is_corrupted_differs() {
-    let mut fabric = Fabric::new(1, Impairments { corrupt: 1.0, ..Impairments::default() });
+    let mut fabric = Fabric::new(1, &[FaultRule::new(FaultAction::Corrupt, FaultAmount::ALL)]);
     let bytes = [0x5a; 2];
     for _ in 0..1000 {
         fabric.send_frame(Time::ZERO, &Frame::single(net(), &bytes));

@@ -99,13 +99,13 @@ pub trait Sharing {
 mod tests {
     use super::*;
     use crate::backend::Backend;
-    use crate::fabric::{Hub, Impairments};
+    use crate::fabric::Hub;
     use crate::wrappers::fault::Fault;
 
     #[test]
     fn a_wrapper_offers_what_the_backend_inside_shares() {
         let [a, group]: [IpAddr; 2] = ["10.0.0.1", "239.1.2.3"].map(|ip| ip.parse().unwrap());
-        let port = Hub::new(1, Impairments::default()).port(&[a]).unwrap();
+        let port = Hub::new(1, &[]).port(&[a]).unwrap();
         let mut all: Box<dyn Backend> = Box::new(Fault::new(port, 1, &[]).unwrap());
         let sharing = all.sharing().expect("a port can join groups");
         sharing.join(group).unwrap();

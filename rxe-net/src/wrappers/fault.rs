@@ -10,7 +10,7 @@ mod tests;
 #[cfg(target_os = "linux")]
 mod wrapper;
 
-pub use self::path::FaultPath;
+pub use self::path::{FaultPath, PathCounters};
 pub use self::report::{FaultReport, FaultTally};
 pub use self::rules::{
     FaultAction, FaultAmount, FaultRule, OpcodeFilter, PacketFilter, PsnFilter, QpFilter,

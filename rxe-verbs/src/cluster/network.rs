@@ -1,11 +1,14 @@
-//! What happens to the network on purpose: impairments, partitions, hosts that crash.
+//! The network of a cluster: faults of packets, partitions, and hosts that crash.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use rxe_net::{Impairments, StarCounters};
+use rxe_core::VerbsError;
+use rxe_net::StarCounters;
 
 use super::world::World;
+use crate::error::Result;
+use crate::faults::FaultPlan;
 
 /// A host of a cluster, by its number and address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,15 +40,23 @@ impl Network {
         Self { world }
     }
 
-    /// Sets the impairments of all paths: loss, duplicates, reordering, damage, and a delay beyond that
-    /// of the links. Forgets [`Network::set_path_impairments`].
-    pub fn set_impairments(&self, impairments: Impairments) {
-        self.world.state().star.set_impairments(impairments);
-    }
-
-    /// Sets the impairments of packets from one host to another.
-    pub fn set_path_impairments(&self, from: HostId, to: HostId, impairments: Impairments) {
-        self.world.state().star.set_path_impairments(from.address, to.address, impairments);
+    /// Replaces the faults of packets on their way from a host to the switch: loss, duplicates,
+    /// reordering, damage, marks, and a delay beyond that of the links. `only dst=` chooses the
+    /// packets to one host. [`FaultPlan::default`] ends all faults.
+    ///
+    /// # Errors
+    /// [`VerbsError::InvalidAttribute`] if the plan has faults of verbs, or a rule for one direction:
+    /// packets in a network have none.
+    pub fn set_faults(&self, faults: &FaultPlan) -> Result<()> {
+        let why = if !faults.verbs().is_empty() {
+            "faults of verbs belong to a device, not to the network"
+        } else if faults.rules().iter().any(|rule| rule.direction.is_some()) {
+            "packets in the network have no direction: leave out `in:` and `out:`"
+        } else {
+            self.world.state().star.set_rules(faults.rules());
+            return Ok(());
+        };
+        Err(VerbsError::InvalidAttribute { name: "faults", why: why.into() }.into())
     }
 
     /// Loses everything that hosts of the one side send to hosts of the other, both ways.

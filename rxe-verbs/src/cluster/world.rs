@@ -16,8 +16,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, TxBatch, TxLimits};
 use rxe_net::{
-    Backend, Capabilities, Counters, Delivery, Impairments, LinkConfig, NetError, Rng, SendStatus,
-    SrcPort, Star,
+    Backend, Capabilities, Counters, Delivery, LinkConfig, NetError, Rng, SendStatus, SrcPort, Star,
 };
 use rxe_sys::SharedFd;
 
@@ -89,7 +88,7 @@ impl World {
         // Neighbouring seeds must give unrelated numbers.
         let mut seeds = Rng::new(Rng::new(seed).next());
         let state = State {
-            star: Star::new(seeds.next(), Impairments::default()),
+            star: Star::new(seeds.next()),
             seeds,
             hosts: Vec::new(),
             alarms: BinaryHeap::new(),

@@ -35,9 +35,9 @@ pub use verbs::VerbsFault;
 pub(crate) use verbs::{RequestFaults, VerbsTally};
 pub use words::FaultError;
 
-/// Faults, as a description names them. [`FromStr`] reads a description; [`fmt::Display`] writes one
+/// Faults, as a description names them. The default has none. [`FromStr`] reads a description; [`fmt::Display`] writes one
 /// with the same meaning.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
     rules: Vec<FaultRule>,
     verbs: Vec<VerbsFault>,

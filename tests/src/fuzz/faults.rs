@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use rxe_core::wire::{NetHeader, TxBatch, TxLimits};
-use rxe_net::{Backend, Fault, Hub, Impairments};
+use rxe_net::{Backend, Fault, Hub};
 use rxe_verbs::FaultPlan;
 
 const ADDRESSES: [IpAddr; 2] =
@@ -39,7 +39,7 @@ pub fn run(data: &[u8]) {
 
 /// Sends the packets over a link with these faults.
 fn link(plan: &FaultPlan, packets: &[u8]) {
-    let hub = Hub::new(1, Impairments::default());
+    let hub = Hub::new(1, &[]);
     let [port, mut peer] = ADDRESSES.map(|ip| hub.port(&[ip]).expect("a free address"));
     let mut port = Fault::new(port, 1, plan.rules()).expect("a timer descriptor");
     let limits = TxLimits { burst_segments: 1, ..TxLimits::default() };

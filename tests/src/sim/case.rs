@@ -56,11 +56,11 @@ impl Case {
     pub fn about(&self) -> String {
         match self {
             Self::Plan(plan) => {
-                format!("reliable, {:?}, impairments {:?}", plan.family, plan.network.impairments)
+                format!("reliable, {:?}, network {:?}", plan.family, plan.network)
             }
             Self::Script(script) => {
                 let disturbed = if script.disturbed { "disturbed" } else { "undisturbed" };
-                format!("script, {disturbed}, impairments {:?}", script.network.impairments)
+                format!("script, {disturbed}, network {:?}", script.network)
             }
         }
     }

@@ -1,12 +1,13 @@
-//! The network of a run: the impairments, the transport of packets from engine to engine, and the log.
+//! The network of a run: the rules of faults, the transport of packets from engine to engine, and the log.
 
+use std::mem::discriminant;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use rxe_core::engine::Engine;
 use rxe_core::types::Time;
 use rxe_core::wire::{Frame, IpId, NetHeader, OpKind, Packet, TxBatch, TxLimits, icrc};
-use rxe_net::{Fabric, FabricCounters, Impairments};
+use rxe_net::{Fabric, FabricCounters, FaultAction, FaultAmount, FaultRule};
 
 use super::ladder::Ladder;
 use super::rng::Rng;
@@ -15,10 +16,12 @@ use crate::shared_memory::{Record, SharedMemory};
 /// The properties of the network, drawn before a run begins.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// The impairments.
-    pub impairments: Impairments,
-    /// How many of 1,000 packets are marked "congestion experienced".
-    pub marks: u64,
+    /// The faults.
+    pub faults: Vec<FaultRule>,
+    /// Whether consecutive packets that arrive simultaneously come as one frame.
+    pub merge: bool,
+    /// Whether IPv4 packets arrive without their identification.
+    pub hide_ids: bool,
     /// The seed of its decisions.
     pub seed: u64,
     /// The limits of bursts and batches.
@@ -42,29 +45,24 @@ pub enum Road {
 impl Network {
     /// A network whose only fault is a delay that keeps the order.
     pub fn draw(rng: &mut Rng) -> Self {
-        let micros = Duration::from_micros;
-        let delay = match rng.below(4) {
-            0 => micros(0)..=micros(0),
-            1 => micros(3)..=micros(3),
-            2 => micros(1)..=micros(5),
-            _ => micros(5)..=micros(40),
-        };
-        let impairments = Impairments {
-            delay,
-            merge: rng.chance(2, 3),
-            hide_ids: rng.chance(1, 2),
-            reorder_by: micros(rng.pick(&[2, 20, 200])),
-            ..Impairments::default()
-        };
+        let (base, jitter) = rng.pick(&[(0, 0), (3, 0), (3, 2), (22, 18)]);
+        let (base, jitter) = (Duration::from_micros(base), Duration::from_micros(jitter));
+        let delay = FaultAction::Delay { base, jitter };
+        let mut faults = vec![FaultRule::new(delay, FaultAmount::ALL)];
+        let (merge, hide_ids) = (rng.chance(2, 3), rng.chance(1, 2));
         let tx = TxLimits {
             burst_segments: rng.pick(&[1, 1, 2, 64, 64]),
             batch_bytes: rng.pick(&[1, 5000, 256 << 10]),
             ..TxLimits::default()
         };
-        let marks = if rng.chance(1, 5) { rng.pick(&[10, 100, 500]) } else { 0 };
+        if rng.chance(1, 5) {
+            let marked = FaultAmount::Share(rng.pick(&[10_000, 100_000, 500_000]));
+            faults.push(FaultRule::new(FaultAction::MarkEcn, marked));
+        }
         Self {
-            impairments,
-            marks,
+            faults,
+            merge,
+            hide_ids,
             seed: rng.bits(),
             tx,
             per_turn: rng.pick(&[1, 3, 1000, 1000]),
@@ -80,31 +78,52 @@ impl Network {
 
     /// Adds up to 20 % each of loss, duplication, reordering and damage.
     pub fn spoil(&mut self, rng: &mut Rng) {
-        let mut probability = || match rng.below(4) {
-            0 => 0.0,
-            1 => f64::from(rng.below32(10)) / 1000.0,
-            2 => f64::from(rng.below32(60)) / 1000.0,
-            _ => f64::from(rng.below32(201)) / 1000.0,
-        };
-        self.impairments.loss = probability();
-        self.impairments.duplicate = probability();
-        self.impairments.reorder = probability();
-        self.impairments.corrupt = probability();
+        let reorder = FaultAction::Reorder { by: rng.pick(&[1, 3, 20]) };
+        for action in [FaultAction::Drop, FaultAction::Duplicate, reorder, FaultAction::Corrupt] {
+            let of = rng.pick(&[1, 10, 60, 201]);
+            self.spoil_with(action, rng.below32(of));
+        }
+    }
+
+    /// Adds a fault of so many of 1,000 packets.
+    pub fn spoil_with(&mut self, action: FaultAction, of_1000: u32) {
+        if of_1000 > 0 {
+            self.faults.push(FaultRule::new(action, FaultAmount::Share(of_1000 * 1000)));
+        }
+    }
+
+    /// Whether some packets meet this fault, whatever its details.
+    pub fn has(&self, action: FaultAction) -> bool {
+        let is_it = |rule: &FaultRule| discriminant(&rule.action) == discriminant(&action);
+        self.faults.iter().any(is_it)
+    }
+
+    /// Whether some packets are marked "congestion experienced".
+    pub fn marks(&self) -> bool {
+        self.has(FaultAction::MarkEcn)
     }
 
     /// The longest time that a packet is on its way.
     pub fn longest(&self) -> Duration {
-        *self.impairments.delay.end() + self.impairments.reorder_by
+        let time = |rule: &FaultRule| match rule.action {
+            FaultAction::Delay { base, jitter } => base + jitter,
+            FaultAction::Reorder { .. } => FaultAction::HELD_AT_MOST,
+            _ => Duration::ZERO,
+        };
+        self.faults.iter().map(time).sum()
     }
 
-    /// The impairments without loss, duplication and damage.
-    pub fn good(&self) -> Impairments {
-        Impairments {
-            delay: self.impairments.delay.clone(),
-            merge: self.impairments.merge,
-            hide_ids: self.impairments.hide_ids,
-            ..Impairments::default()
-        }
+    /// Whether packets are lost, duplicated, reordered or damaged.
+    pub fn is_bad(&self) -> bool {
+        self.good().len() < self.faults.len()
+    }
+
+    /// The rules that only delay and mark.
+    pub fn good(&self) -> Vec<FaultRule> {
+        let good = |rule: &&FaultRule| {
+            matches!(rule.action, FaultAction::Delay { .. } | FaultAction::MarkEcn)
+        };
+        self.faults.iter().filter(good).cloned().collect()
     }
 }
 
@@ -119,9 +138,6 @@ pub struct Wire {
     batch: TxBatch,
     /// The rings from an engine and to an engine, if that is the road.
     rings: Option<[SharedMemory; 2]>,
-    /// Decides which packets are marked.
-    marker: Rng,
-    marks: u64,
     per_turn: usize,
     /// Damaged packets that only the whole ICRC would have noticed; see [`Wire::deliver`].
     pub weak_icrc: u64,
@@ -132,17 +148,18 @@ pub struct Wire {
 impl Wire {
     /// The network between these addresses. `record`: write a log.
     pub fn new(network: &Network, sides: Vec<IpAddr>, record: bool) -> Self {
+        let mut fabric = Fabric::new(network.seed, &network.faults);
+        fabric.merge(network.merge);
+        fabric.hide_ids(network.hide_ids);
         Self {
-            fabric: Fabric::new(network.seed, network.impairments.clone()),
-            ladder: Ladder::new(record, record || network.impairments.hide_ids),
+            fabric,
+            ladder: Ladder::new(record, record || network.hide_ids),
             sides,
             batch: TxBatch::new(network.tx),
             rings: match network.road {
                 Road::Batches => None,
                 Road::Rings(room) => Some([SharedMemory::with_room(room), SharedMemory::default()]),
             },
-            marker: Rng::new(network.seed ^ 0xec0),
-            marks: network.marks,
             per_turn: network.per_turn,
             weak_icrc: 0,
             trace: 0,
@@ -164,10 +181,7 @@ impl Wire {
         for _ in 0..self.per_turn {
             let Some(delivery) = self.fabric.pop(now) else { break };
             any = true;
-            let mut frame = delivery.frame();
-            if frame.net.tos & 0b11 != 0 && self.marker.chance(self.marks, 1000) {
-                frame.net.tos |= 0b11;
-            }
+            let frame = delivery.frame();
             let to = self.to(&frame.net);
             let mut passes = true;
             for (net, bytes) in frame.packets() {

@@ -1,8 +1,7 @@
 //! Makes a failing run smaller: leaves out everything that the failure does not need.
 
-use rxe_net::Impairments;
-
 use super::case::Case;
+use super::network::Network;
 use super::plan::{Op, Plan};
 use super::script::{Deed, Script};
 use super::world::Failure;
@@ -38,21 +37,19 @@ fn candidates(case: &Case) -> Box<dyn Iterator<Item = Case> + '_> {
     }
 }
 
-/// The impairments, each time with one of them removed.
-fn milder(impairments: &Impairments) -> impl Iterator<Item = Impairments> + '_ {
-    let less = (0..6).map(move |what| {
-        let mut less = impairments.clone();
-        match what {
-            0 => less.loss = 0.0,
-            1 => less.duplicate = 0.0,
-            2 => less.reorder = 0.0,
-            3 => less.corrupt = 0.0,
-            4 => less.merge = false,
-            _ => less.hide_ids = false,
+/// The network, each time without one of its faults.
+fn milder(network: &Network) -> impl Iterator<Item = Network> + '_ {
+    let less = (0..network.faults.len() + 2).map(move |what| {
+        let mut less = network.clone();
+        match what.checked_sub(network.faults.len()) {
+            None => drop(less.faults.remove(what)),
+            Some(0) => less.merge = false,
+            Some(_) => less.hide_ids = false,
         }
         less
     });
-    less.filter(move |less| less != impairments)
+    let key = |network: &Network| (network.faults.len(), network.merge, network.hide_ids);
+    less.filter(move |less| key(less) != key(network))
 }
 
 fn scripts(script: &Script) -> impl Iterator<Item = Script> + '_ {
@@ -69,11 +66,7 @@ fn scripts(script: &Script) -> impl Iterator<Item = Script> + '_ {
         list.extend(left.chunks(size).map(without));
         size /= 4;
     }
-    list.extend(milder(&script.network.impairments).map(|impairments| {
-        let mut script = script.clone();
-        script.network.impairments = impairments;
-        script
-    }));
+    list.extend(milder(&script.network).map(|network| Script { network, ..script.clone() }));
     if left.len() < 40 {
         list.extend(left.chunks(1).map(without));
     }
@@ -96,10 +89,7 @@ fn plans(plan: &Plan) -> impl Iterator<Item = Plan> + '_ {
     if !plan.actions.is_empty() {
         list.push(with(&|p| p.actions.truncate(plan.actions.len() - 1)));
     }
-    list.extend(
-        milder(&plan.network.impairments)
-            .map(|impairments| with(&|p| p.network.impairments = impairments.clone())),
-    );
+    list.extend(milder(&plan.network).map(|network| Plan { network, ..plan.clone() }));
     for (l, link) in plan.links.iter().enumerate() {
         for e in 0..2 {
             let count = link.ends[e].ops.len();

@@ -4,6 +4,7 @@ use parking_lot::Mutex;
 use rxe_core::wire::TxLimits;
 
 use super::*;
+use crate::wrappers::fault::{FaultAction, FaultAmount};
 
 const GIGABITS: u64 = 10;
 
@@ -11,8 +12,9 @@ fn address(host: usize) -> IpAddr {
     IpAddr::from([10, 0, 0, u8::try_from(host).unwrap() + 1])
 }
 
-fn star(hosts: usize, impairments: Impairments) -> Star {
-    let mut star = Star::new(1, impairments);
+fn star(hosts: usize, rules: &[FaultRule]) -> Star {
+    let mut star = Star::new(1);
+    star.set_rules(rules);
     for host in 0..hosts {
         assert_eq!(star.attach(&[address(host)], &LinkConfig::default()), host);
     }
@@ -49,7 +51,7 @@ fn run(star: &mut Star) -> Vec<(u64, usize, u32)> {
 
 #[test]
 fn packets_take_the_time_of_both_links() {
-    let mut star = star(2, Impairments::default());
+    let mut star = star(2, &[]);
     assert_eq!(star.send(Time::ZERO, 0, &mut batch(0, 1, 3, 1000)), SendStatus::Done);
     let arrived = run(&mut star);
     // 1,000 bytes take 800 ns on each link, and each link 1 µs; a host's packets start up to 51 ns late.
@@ -63,7 +65,7 @@ fn packets_take_the_time_of_both_links() {
 
 #[test]
 fn a_host_gives_its_link_no_more_than_some_packets_ahead() {
-    let mut star = star(2, Impairments::default());
+    let mut star = star(2, &[]);
     let mut batch = batch(0, 1, 100, 1000);
     let mut now = Time::ZERO;
     let mut rounds = 0;
@@ -83,7 +85,7 @@ fn a_host_gives_its_link_no_more_than_some_packets_ahead() {
 #[test]
 fn the_queue_of_the_switch_marks_and_drops() {
     // 30 hosts send 20 packets each to one: 600 kB into a queue of 300 kB.
-    let mut star = star(31, Impairments::default());
+    let mut star = star(31, &[]);
     for host in 1..31 {
         let mut batch = batch(host, 0, 20, 1000);
         while star.send(star.idle_at(host), host, &mut batch) == SendStatus::Blocked {}
@@ -96,12 +98,10 @@ fn the_queue_of_the_switch_marks_and_drops() {
 
 #[test]
 fn faults_may_be_those_of_one_path() {
-    let mut star = star(3, Impairments::default());
-    star.set_path_impairments(
-        address(0),
-        address(1),
-        Impairments { loss: 1.0, ..Impairments::default() },
-    );
+    let mut star = star(3, &[]);
+    let mut drop = FaultRule::new(FaultAction::Drop, FaultAmount::ALL);
+    drop.only.destinations.push(address(1));
+    star.set_rules(&[drop]);
     for (from, to) in [(0, 1), (1, 0), (0, 2)] {
         star.send(Time::ZERO, from, &mut batch(from, to, 1, 100));
     }
@@ -113,7 +113,7 @@ fn faults_may_be_those_of_one_path() {
     }
     assert_eq!((run(&mut star).len(), star.counters().fabric.cut), (1, 1));
     star.fabric().heal_all();
-    star.set_impairments(Impairments::default());
+    star.set_rules(&[]);
     for (from, to) in [(0, 1), (1, 0)] {
         star.send(Time::ZERO, from, &mut batch(from, to, 1, 100));
     }
@@ -122,7 +122,7 @@ fn faults_may_be_those_of_one_path() {
 
 #[test]
 fn who_is_detached_sends_and_receives_nothing() {
-    let mut star = star(2, Impairments::default());
+    let mut star = star(2, &[]);
     star.send(Time::ZERO, 0, &mut batch(0, 1, 1, 100));
     star.detach(1);
     star.send(Time::ZERO, 1, &mut batch(1, 0, 1, 100));
@@ -132,7 +132,7 @@ fn who_is_detached_sends_and_receives_nothing() {
 #[test]
 fn the_fingerprint_tells_runs_apart() {
     let fingerprint = |size, at| {
-        let mut star = star(2, Impairments::default());
+        let mut star = star(2, &[]);
         star.send(Time::from_nanos(at), 0, &mut batch(0, 1, 2, size));
         run(&mut star);
         star.fingerprint()
@@ -167,7 +167,7 @@ impl Write for Disk {
 #[test]
 fn a_capture_has_each_packet_and_tells_when_the_disk_is_full() {
     let capture = |room| {
-        let mut star = star(2, Impairments { loss: 1.0, ..Impairments::default() });
+        let mut star = star(2, &[FaultRule::new(FaultAction::Drop, FaultAmount::ALL)]);
         let disk = Disk { room, ..Disk::default() };
         star.capture(Box::new(disk.clone())).unwrap();
         star.send(Time::ZERO, 0, &mut batch(0, 1, 3, 500));

@@ -30,6 +30,7 @@ pub(super) struct Fate {
 }
 
 /// Decides for one direction.
+#[derive(Debug)]
 pub(super) struct Decider {
     seed: u64,
     rules: Arc<[FaultRule]>,
@@ -44,6 +45,7 @@ pub(super) struct Decider {
 /// The addresses of a packet, and the queue pair that it goes to.
 type QpKey = (IpAddr, IpAddr, Option<Qpn>);
 
+#[derive(Debug)]
 struct QpEntry {
     /// The how many-th it was to appear, counted from 1; 0 for QP0, QP1 and what is no packet.
     nth: u32,
@@ -59,6 +61,7 @@ const MAX_QPS: usize = 1 << 14;
 /// PSNs of a flow whose repetitions are counted. More than a window has.
 const MAX_REPEATED: usize = 1 << 13;
 
+#[derive(Debug)]
 struct Flow {
     first: Option<Psn>,
     /// The largest PSN so far, as distance from the first.
@@ -69,7 +72,7 @@ struct Flow {
 }
 
 /// What one rule has done in one flow.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct RuleState {
     /// Packets that it could have hit.
     seen: u64,
@@ -87,6 +90,14 @@ impl Decider {
     ) -> Self {
         let (qps, flows) = (HashMap::new(), Vec::new());
         Self { seed, rules, direction, counts, qps, appeared: [0; 2], flows }
+    }
+
+    /// Replaces the rules. Flows keep their numbers; the counts of the rules begin anew.
+    pub(super) fn set_rules(&mut self, rules: Arc<[FaultRule]>, counts: Arc<FaultCounts>) {
+        for flow in &mut self.flows {
+            flow.states = vec![RuleState::default(); rules.len()];
+        }
+        (self.rules, self.counts) = (rules, counts);
     }
 
     /// Decides about the next packet. Rules are applied in order; a packet that is dropped is not seen

@@ -26,6 +26,7 @@ struct Delivery {
 }
 
 /// One direction of a link with faults, without a device: the packets on their way.
+#[derive(Debug)]
 pub struct FaultPath {
     decider: Decider,
     counts: Arc<FaultCounts>,
@@ -34,9 +35,28 @@ pub struct FaultPath {
     /// When the newest packet of each flow is due.
     latest: Vec<Time>,
     held: Vec<Held>,
+    counters: PathCounters,
+}
+
+/// Counts what happened to the packets of a [`FaultPath`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathCounters {
+    /// Packets that entered the path.
+    pub sent: u64,
+    /// Packets that were lost, also for want of room.
+    pub lost: u64,
+    /// Packets that arrive twice.
+    pub duplicated: u64,
+    /// Packets that were held back so that later ones overtake them.
+    pub reordered: u64,
+    /// Packets with flipped bits or without their end.
+    pub corrupted: u64,
+    /// Packets that were marked "congestion experienced".
+    pub marked: u64,
 }
 
 /// A packet that waits for others to overtake it.
+#[derive(Debug)]
 struct Held {
     flow: usize,
     /// How many are still to overtake it.
@@ -64,7 +84,18 @@ impl FaultPath {
     ) -> Self {
         let decider = Decider::new(seed, rules, direction, Arc::clone(&counts));
         let (queue, latest, held) = (BinaryHeap::new(), Vec::new(), Vec::new());
-        Self { decider, counts, queue, order: 0, latest, held }
+        Self { decider, counts, queue, order: 0, latest, held, counters: PathCounters::default() }
+    }
+
+    /// Replaces the rules, for packets that enter from now on. `amount` and `after` count anew.
+    pub fn set_rules(&mut self, rules: &[FaultRule]) {
+        self.counts = Arc::new(FaultCounts::new(rules.len()));
+        self.decider.set_rules(rules.into(), Arc::clone(&self.counts));
+    }
+
+    /// Returns what happened to the packets so far.
+    pub fn counters(&self) -> PathCounters {
+        self.counters
     }
 
     /// Takes the packets of a frame.
@@ -75,8 +106,10 @@ impl FaultPath {
     }
 
     fn take_packet(&mut self, now: Time, mut net: NetHeader, bytes: &[u8]) {
+        self.counters.sent += 1;
         let fate = self.decider.decide(&net, bytes);
         if self.queue.len() + self.held.len() >= MAX_PACKETS {
+            self.counters.lost += 1;
             return self.counts.count_overflow();
         }
         let mut bytes = bytes.to_vec();
@@ -84,16 +117,31 @@ impl FaultPath {
         for (action, random) in fate.hits {
             let mut rng = Rng::new(random);
             match action {
-                FaultAction::Drop => return,
-                FaultAction::Duplicate => copies += 1,
-                FaultAction::Reorder { by } => overtaken_by = by,
+                FaultAction::Drop => {
+                    self.counters.lost += 1;
+                    return;
+                }
+                FaultAction::Duplicate => {
+                    self.counters.duplicated += 1;
+                    copies += 1;
+                }
+                FaultAction::Reorder { by } => {
+                    self.counters.reordered += 1;
+                    overtaken_by = by;
+                }
                 FaultAction::Delay { base, jitter } => {
                     let range = u64::try_from(jitter.as_nanos() * 2).unwrap_or(u64::MAX);
                     let extra = Duration::from_nanos(rng.below(range.saturating_add(1)));
                     delay += base.saturating_sub(jitter) + extra;
                 }
-                FaultAction::Corrupt => rng.damage(&mut bytes),
-                FaultAction::MarkEcn => net.tos |= 3,
+                FaultAction::Corrupt => {
+                    self.counters.corrupted += 1;
+                    rng.damage(&mut bytes);
+                }
+                FaultAction::MarkEcn => {
+                    self.counters.marked += 1;
+                    net.tos |= 3;
+                }
             }
         }
         if bytes.is_empty() {
@@ -134,6 +182,14 @@ impl FaultPath {
             return None;
         }
         self.queue.pop().map(|due| (due.net, due.bytes))
+    }
+
+    /// Returns the packet that [`FaultPath::pop`] would return at `now` if no packet is held back
+    /// until then.
+    pub(crate) fn peek(&self, now: Time) -> Option<(&NetHeader, &[u8])> {
+        let held = self.held.iter().any(|held| held.until <= now);
+        let next = self.queue.peek().filter(|next| next.at <= now && !held)?;
+        Some((&next.net, &next.bytes))
     }
 
     /// A packet of this flow, due at `due`, passes those that are held back.

@@ -82,6 +82,11 @@ impl FaultAmount {
     pub const MILLION: u32 = 1_000_000;
     /// Every packet.
     pub const ALL: Self = Self::Share(Self::MILLION);
+
+    /// This share of the packets, 0 to 100 %.
+    pub const fn percent(percent: u32) -> Self {
+        Self::Share(percent * (Self::MILLION / 100))
+    }
 }
 
 /// Chooses packets. Each list that is not empty must have an entry that fits.

@@ -9,7 +9,7 @@ use super::decide::Decider;
 use super::report::FaultCounts;
 use super::*;
 use crate::backend::Backend;
-use crate::fabric::{FabricPort, Hub, Impairments};
+use crate::fabric::{FabricPort, Hub};
 use crate::testing::{receive_packets, send_all, wait_readable};
 use crate::wrappers::pcap::Direction;
 
@@ -23,7 +23,7 @@ fn net() -> NetHeader {
 }
 
 fn ports() -> (FabricPort, FabricPort) {
-    let hub = Hub::new(1, Impairments { merge: false, ..Impairments::default() });
+    let hub = Hub::new(1, &[]);
     let port = |ip: &str| hub.port(&[ip.parse().unwrap()]).unwrap();
     (port(A), port(B))
 }
@@ -57,7 +57,7 @@ fn rule(amount: FaultAmount) -> FaultRule {
 }
 
 fn percent(percent: u32) -> FaultRule {
-    rule(FaultAmount::Share(percent * 10_000))
+    rule(FaultAmount::percent(percent))
 }
 
 #[test]

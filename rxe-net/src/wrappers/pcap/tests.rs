@@ -21,7 +21,7 @@ use super::{Direction, PacketBlock, Pcap, PcapOptions, PcapStatus, PcapWriter, m
 use crate::backend::{Backend, Capabilities, SendStatus};
 use crate::counters::Counters;
 use crate::error::NetError;
-use crate::fabric::{FabricPort, Hub, Impairments};
+use crate::fabric::{FabricPort, Hub};
 use crate::testing::{receive_packets, skipped};
 use rxe_sys::NonBlocking;
 
@@ -35,7 +35,8 @@ fn scratch(name: &str) -> PathBuf {
 
 /// Two ports of one network that hides IPv4 IDs as a UDP socket does.
 fn ports() -> (FabricPort, FabricPort) {
-    let hub = Hub::new(1, Impairments { hide_ids: true, ..Impairments::default() });
+    let hub = Hub::new(1, &[]);
+    hub.hide_ids();
     let a = hub.port(&[ip("10.0.0.1"), ip("fe80::1")]).unwrap();
     (a, hub.port(&[ip("10.0.0.2"), ip("fe80::2")]).unwrap())
 }

@@ -3,6 +3,7 @@
 use rxe_core::engine::{Event, ResponderError, RetryCause};
 use rxe_core::qp::{QpState, QpType};
 use rxe_core::wire::DropReason;
+use rxe_net::FaultAction;
 
 use super::blame::Right;
 use super::{Binding, Judge, Look, Verdict};
@@ -243,6 +244,14 @@ impl Judge<'_> {
         self.script.qps[qp].peer.is_some_and(|peer| self.qps[peer].failed)
     }
 
+    /// Whether the peer has posted a request that it may have no right to.
+    fn may_refuse_peer(&self, qp: usize) -> bool {
+        self.script.qps[qp].peer.is_some_and(|peer| {
+            let mut posted = 0..self.qps[peer].sends.len();
+            posted.any(|index| self.right(peer, index) != Right::Sure)
+        })
+    }
+
     fn queue_for(&self, qp: usize, index: usize) -> Option<(Queue, u32)> {
         let op = self.op_of(qp, index);
         self.script.queue_of(qp, op).map(|queue| (queue, op.len()))
@@ -252,7 +261,6 @@ impl Judge<'_> {
     fn on_drop(&mut self, qp: usize, reason: DropReason, look: &impl Look) -> Verdict {
         self.qps[qp].dropped += 1;
         let service = self.script.qps[qp].service;
-        let impairments = &self.script.network.impairments;
         let excused = match reason {
             DropReason::ReceiveQueueEmpty => {
                 // A broken UC message may still hold a receive.
@@ -265,19 +273,15 @@ impl Judge<'_> {
                 self.has_short_receive(self.script.queue(qp), longest)
             }
             DropReason::AccessDenied => {
-                let queue = self.script.queue(qp);
-                let refused = self.script.qps[qp].peer.is_some_and(|peer| {
-                    let ops = 0..self.qps[peer].sends.len();
-                    ops.into_iter().any(|i| self.right(peer, i) != Right::Sure)
-                });
-                refused || self.has_lost_receive(queue)
+                self.may_refuse_peer(qp) || self.has_lost_receive(self.script.queue(qp))
             }
             DropReason::MessageBroken => service == QpType::Uc,
             DropReason::GapAlreadyReported => true,
-            DropReason::IcrcMismatch => impairments.corrupt > 0.0,
-            // Packets of a connection that has ended or is just beginning.
+            DropReason::IcrcMismatch => self.script.network.has(FaultAction::Corrupt),
+            // A packet of a connection that has ended or is just beginning. A responder that refuses a
+            // request answers earlier ones first, and drops later packets although it is in RTS.
             DropReason::WrongQpState | DropReason::UnknownQp => {
-                !self.is_calm() || look.state(qp) != QpState::Rts
+                !self.is_calm() || look.state(qp) != QpState::Rts || self.may_refuse_peer(qp)
             }
             // A queue pair that fails while READ data waits acknowledges what came before the READ, which
             // may be acknowledged already.

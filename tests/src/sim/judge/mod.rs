@@ -202,11 +202,11 @@ impl<'s> Judge<'s> {
 
     /// Whether the network is perfect and no program makes mistakes.
     fn is_calm(&self) -> bool {
-        !self.script.disturbed && !self.network_is_bad()
+        !self.script.disturbed && !self.script.network.is_bad()
     }
 
     fn network_is_bad(&self) -> bool {
-        self.script.network.impairments != self.script.network.good()
+        self.script.network.is_bad()
     }
 
     fn met(&mut self, what: &'static str) {

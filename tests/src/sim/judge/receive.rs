@@ -3,6 +3,7 @@
 use rxe_core::qp::{QpState, QpType};
 use rxe_core::queue::{Completion, CompletionOp, Immediate, SendFlags, Status};
 use rxe_core::wire::grh::{self, Grh};
+use rxe_net::FaultAction;
 
 use super::{Judge, Look, Verdict};
 use crate::sim::memory::Place;
@@ -176,7 +177,7 @@ impl Judge<'_> {
             return Err(format!("receive {step} got what nobody sent: {completion:?}"));
         };
         let times = self.qps[sender].sends[index].delivered.iter().filter(|&&r| r == qp).count();
-        let copies = 1 + usize::from(self.script.network.impairments.duplicate > 0.0);
+        let copies = 1 + usize::from(self.script.network.has(FaultAction::Duplicate));
         if times >= if self.is_reliable(qp) { 1 } else { copies } {
             return Err(format!("{} came once too often", self.name_of(sender, index)));
         }
@@ -215,8 +216,8 @@ impl Judge<'_> {
 
     /// Whether messages to a queue pair cannot overtake one another or come twice.
     fn is_ordered(&self, qp: usize) -> bool {
-        let impairments = &self.script.network.impairments;
-        self.is_reliable(qp) || (impairments.reorder == 0.0 && impairments.duplicate == 0.0)
+        let disorders = [FaultAction::Reorder { by: 1 }, FaultAction::Duplicate];
+        self.is_reliable(qp) || !disorders.iter().any(|&fault| self.script.network.has(fault))
     }
 
     /// The messages of `sender` that queue pair `qp` may get next.

@@ -38,7 +38,7 @@ impl Plan {
     fn draw_timeout(&self, rng: &mut Rng) -> AckTimeout {
         let one_way = self.network.longest();
         let mut least = (one_way * 8).max(Duration::from_micros(30));
-        if self.network.marks > 0 {
+        if self.network.marks() {
             // At the lowest rate a sender sends one packet every few milliseconds.
             least = least.max(Duration::from_millis(30));
         }

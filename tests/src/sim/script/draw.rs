@@ -6,6 +6,7 @@ use std::time::Duration;
 use rxe_core::mem::{Access, WindowType};
 use rxe_core::qp::{QpAttr, QpCap, QpType};
 use rxe_core::types::{AckTimeout, Mtu, Qkey, RnrTimer};
+use rxe_net::FaultAction;
 
 use super::{Qp, Script, Side, Srq, Window};
 use crate::sim::memory::{ALL, Area, Layout};
@@ -22,7 +23,7 @@ impl Script {
         match rng.below(10) {
             0..3 => {}
             // Loss alone keeps datagrams in order and makes no copies.
-            3..6 => network.impairments.loss = f64::from(rng.below32(200)) / 1000.0,
+            3..6 => network.spoil_with(FaultAction::Drop, rng.below32(200)),
             _ => network.spoil(&mut rng),
         }
         let count = if rng.chance(1, 4) { 3 } else { 2 };
@@ -147,7 +148,7 @@ impl Script {
     /// A timeout long enough that no answer arrives too late.
     fn draw_timeout(&self, rng: &mut Rng) -> AckTimeout {
         let mut least = (self.network.longest() * 8).max(Duration::from_micros(30));
-        if self.network.marks > 0 {
+        if self.network.marks() {
             // At the lowest rate a sender sends one packet every few milliseconds.
             least = least.max(Duration::from_millis(30));
         }

@@ -290,7 +290,7 @@ impl<'s> Stage<'s> {
     fn close(&mut self) -> Result<(), String> {
         self.is_closing = true;
         self.wire.ladder.note(self.now, "* the network is good from now on");
-        self.wire.fabric.set_impairments(self.script.network.good());
+        self.wire.fabric.set_rules(&self.script.network.good());
         self.paused.clear();
         for qp in 0..self.script.qps.len() {
             self.deed(&Deed::Resume(qp))?;

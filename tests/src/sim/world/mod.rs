@@ -203,7 +203,7 @@ impl<'p> World<'p> {
         let mut any = false;
         if self.calm_until.is_some_and(|until| until <= self.now) {
             self.calm_until = None;
-            self.wire.fabric.set_impairments(self.plan.network.impairments.clone());
+            self.wire.fabric.set_rules(&self.plan.network.faults);
             any = true;
         }
         while let Some((_, step)) = self.deeds.pop_if(|(at, _)| *at <= self.now) {
@@ -414,7 +414,7 @@ impl<'p> World<'p> {
         if stuck.1 >= 3 && self.plan.mercy {
             self.report.calms += 1;
             self.calm_until = Some(self.now + self.plan.calm);
-            self.wire.fabric.set_impairments(self.plan.network.good());
+            self.wire.fabric.set_rules(&self.plan.network.good());
             for cut in &self.plan.cuts {
                 let [a, b] = cut.between.map(|side| self.plan.sides[side].ip);
                 self.wire.fabric.heal(a, b);
