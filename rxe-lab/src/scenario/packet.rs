@@ -35,7 +35,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Returns the same hosts with QP 1 at both ends.
+    /// Returns these ends with QP 1 and its Q_Key on both hosts.
     fn of_management(self) -> Self {
         Self { dest_qp: mad::QP1, src_qp: mad::QP1, qkey: mad::QP1_QKEY, ..self }
     }
