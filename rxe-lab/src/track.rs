@@ -69,6 +69,7 @@ struct Key {
     point: Point,
 }
 
+/// The state of one flow: its requests, and its responses to the peer's requests.
 #[derive(Debug, Default)]
 struct Flow {
     requests: Sequence,
@@ -210,6 +211,7 @@ impl Sequence {
 }
 
 impl Gaps {
+    /// Adds a gap of `count` PSNs.
     fn open(&mut self, first: Psn, count: u32) -> Mark {
         if self.0.len() == MAX_GAPS {
             self.0.remove(0);

@@ -58,6 +58,7 @@ pub enum Problem {
 }
 
 impl CaptureError {
+    /// Creates an error at the start of the file, before any frame.
     pub(super) fn at_start(problem: Problem) -> Self {
         Self { frame: 0, offset: 0, problem }
     }

@@ -84,6 +84,7 @@ pub struct Reader<'r> {
     failed: bool,
 }
 
+/// The format of the file, with what its headers have told so far.
 enum Format {
     Pcap(pcap::Header),
     Pcapng(pcapng::Section),

@@ -19,6 +19,7 @@ pub(super) struct Header {
 }
 
 impl Header {
+    /// Reads the file header.
     pub(super) fn read(source: &mut Source<'_>) -> Result<Self, Problem> {
         source.fill(FILE_HEADER)?;
         let head = source.front(FILE_HEADER);
@@ -35,6 +36,7 @@ impl Header {
         Ok(Self { order, unit, link })
     }
 
+    /// Finds the next packet; `None` at the end of the file.
     pub(super) fn next(&self, source: &mut Source<'_>) -> Result<Option<Found>, Problem> {
         if source.fill(1)? == 0 {
             return Ok(None);

@@ -38,6 +38,7 @@ pub(super) struct Section {
     interfaces: Vec<Interface>,
 }
 
+/// A described interface of the section.
 #[derive(Clone, Copy)]
 struct Interface {
     link: LinkType,
@@ -57,6 +58,7 @@ impl Section {
         Self { order: Order::NATIVE, interfaces: vec![interface] }
     }
 
+    /// Finds the next packet; `None` at the end of the file.
     pub(super) fn next(&mut self, source: &mut Source<'_>) -> Result<Option<Found>, Problem> {
         loop {
             if source.fill(1)? == 0 {
@@ -109,6 +111,7 @@ impl Section {
         }
     }
 
+    /// Finds the frame in a packet block of `whole` bytes. `body` excludes the block's header and trailer.
     pub(super) fn packet(&self, kind: u32, body: &[u8], whole: usize) -> Result<Found, Problem> {
         let order = self.order;
         let interface = match kind {
@@ -201,6 +204,7 @@ fn comment(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().map(seen).collect()
 }
 
+/// Returns the options of a block, up to the first one that does not fit.
 fn options(order: Order, bytes: Option<&[u8]>) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes.unwrap_or_default();
     std::iter::from_fn(move || {

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 /// The initial size of the buffer in bytes.
 const CHUNK: usize = 256 << 10;
 
+/// A buffered byte source.
 pub(super) struct Source<'r> {
     inner: Box<dyn Read + 'r>,
     buffer: Vec<u8>,

@@ -221,6 +221,7 @@ impl Credits {
         found.push(Kind::CreditLimit, confidence, psn, frames, 0, text);
     }
 
+    /// Stops checking the credits of this connection.
     fn turn_off(&mut self) {
         (self.is_off, self.limit, self.beyond) = (true, None, None);
     }

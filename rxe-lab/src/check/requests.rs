@@ -208,6 +208,7 @@ impl Requests {
         self.refusals.iter()
     }
 
+    /// Reports what is open and forgets everything: the queue pair was reset.
     pub(super) fn restart(&mut self, found: &mut Found) {
         self.close(found);
         self.report_lost(found);

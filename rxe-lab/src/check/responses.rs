@@ -17,7 +17,7 @@ use super::{Found, Seen};
 /// The number of response packets that are remembered to recognise duplicates.
 const MAX_LAST: usize = 32;
 
-/// The network does not delay a packet this long after a later one.
+/// The network does not delay a packet this long behind a later one.
 const LONG_AGO: Duration = Duration::from_millis(1);
 
 /// The responses of one direction.
@@ -105,6 +105,7 @@ impl Responses {
         }
     }
 
+    /// Follows a NAK.
     fn refused(
         &mut self,
         seen: &Seen<'_>,
@@ -168,6 +169,7 @@ impl Responses {
             })
     }
 
+    /// Follows a READ response.
     fn read(
         &mut self,
         seen: &Seen<'_>,
@@ -227,6 +229,7 @@ impl Responses {
         }
     }
 
+    /// Follows an atomic acknowledgement.
     fn atomic(&mut self, seen: &Seen<'_>, requests: &mut Requests, found: &mut Found) {
         let psn = seen.packet.bth.psn;
         let Some(sent) = requests.history.get(psn) else { return };

@@ -140,7 +140,7 @@ pub(super) fn messages_of(code: u8) -> Option<u32> {
     }
 }
 
-/// A histogram of times, with a precision of two digits.
+/// A histogram of times up to 2^40 ns (18 minutes), with a precision of two digits.
 #[derive(Debug, Default)]
 pub struct Times(Option<Box<Histogram<u32>>>);
 

@@ -36,6 +36,7 @@ struct Ip {
 }
 
 impl<'a> Walk<'a> {
+    /// Decodes IP, UDP and RoCEv2.
     pub(super) fn roce_v2(&mut self) -> Result<Content<'a>, Stop> {
         let version = match self.bytes.get(self.at) {
             Some(byte) => byte >> 4,

@@ -47,6 +47,7 @@ pub fn link_name(link: LinkType) -> Option<&'static str> {
 }
 
 impl<'a> Walk<'a> {
+    /// Decodes the link layer.
     pub(super) fn link(&mut self, link: LinkType) -> Result<Next, Stop> {
         match link.0 {
             ETHERNET => self.ethernet(),

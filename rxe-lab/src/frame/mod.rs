@@ -157,6 +157,7 @@ pub fn decode_bytes(link: LinkType, bytes: &[u8], len: usize) -> Frame<'_> {
 }
 
 impl<'a> Walk<'a> {
+    /// Decodes the whole frame.
     fn content(&mut self, link: LinkType) -> Result<Content<'a>, Stop> {
         match self.link(link)? {
             Next::EtherType(ROCE_V1) => self.roce_v1(),

@@ -235,6 +235,7 @@ impl<'a> Transport<'a> {
     /// These are the packets behind it in its frame, estimated with path MTU `mtu`, or the
     /// responses to a READ of unknown length.
     pub fn most_unseen(&self, mtu: Option<usize>) -> u32 {
+        /// The most PSNs that a READ of unknown length is assumed to take.
         const MAX_READ: u32 = 1 << 16;
         if self.is_read_of_unknown_length() { MAX_READ } else { self.unseen.most(mtu) }
     }

@@ -252,6 +252,7 @@ impl Comparison {
         }
     }
 
+    /// Handles a positive acknowledgement.
     fn acknowledge(&mut self, psn: i32, seen: &Seen) {
         if psn <= self.acknowledged {
             if !self.is_repeat(&seen.said) {
@@ -322,6 +323,7 @@ impl Comparison {
         true
     }
 
+    /// Adds a difference, about the request that the answer names if nothing was expected.
     fn differs(&mut self, expected: Option<Expected>, seen: Option<&Seen>) {
         let is_fatal = seen.is_some_and(|seen| is_fatal(&seen.said))
             && !expected.as_ref().is_some_and(|expected| is_fatal(&expected.seen.said));
@@ -336,6 +338,7 @@ impl Comparison {
         }
     }
 
+    /// Adds a difference, about the request of the expected answer if there is one.
     fn push(&mut self, expected: Option<Expected>, came: Option<String>, is_fatal: bool) {
         let request = match &expected {
             Some(expected) => expected.request.clone(),

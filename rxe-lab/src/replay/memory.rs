@@ -94,6 +94,7 @@ impl Memory {
         (to <= self.bytes.len()).then_some(from..to)
     }
 
+    /// Marks bytes as written.
     fn mark(&mut self, at: u64, len: u64) {
         if let Some(range) = self.range(at, len) {
             self.is_written[range].fill(true);
@@ -158,6 +159,7 @@ impl ReadData {
         Self { list: VecDeque::new(), len: 0, most }
     }
 
+    /// Keeps the data of a READ or atomic, and drops the oldest ones beyond the limits.
     pub(super) fn keep(&mut self, psn: i32, data: Vec<u8>) {
         self.len += data.len();
         self.list.push_back((psn, data));

@@ -379,6 +379,7 @@ impl Builder {
         }
     }
 
+    /// Keeps the data that a READ returns.
     fn remember(&mut self, psn: i32, place: Option<Place>, len: u64) {
         let data = place.filter(|p| p.is_inside).and_then(|p| self.memory.read(p.offset, len));
         if let Some(data) = data.map(<[u8]>::to_vec) {

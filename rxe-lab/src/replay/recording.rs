@@ -122,6 +122,7 @@ pub struct Recording {
 /// The most pairs of hosts for which a truncated frame is remembered.
 const MAX_CUT: usize = 4096;
 
+/// The packets from one host to a queue pair of another.
 #[derive(Debug)]
 struct Flow {
     ends: Ends,
@@ -215,6 +216,7 @@ impl Recording {
         }
     }
 
+    /// Takes the packets of a conversation out of the recording.
     fn take(&mut self, ends: Ends, known: &[Responder]) -> Conversation {
         let answers =
             self.answers(&ends, known).map(|at| std::mem::take(&mut self.flows[at].packets));

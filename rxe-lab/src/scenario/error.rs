@@ -77,6 +77,7 @@ impl Mistake {
         self
     }
 
+    /// Converts the byte range to a line and a column of `text`.
     pub(super) fn locate(self, text: &str) -> ScenarioError {
         let mut start = self.span.start.min(text.len());
         while !text.is_char_boundary(start) {

@@ -32,6 +32,7 @@ pub(super) struct Region {
 }
 
 impl Region {
+    /// Returns a scatter/gather element in the region, with another key if one is given.
     pub(super) fn sge(self, offset: u64, length: u32, key: Option<u32>) -> Sge {
         let lkey = key.map_or(self.key, Key::new);
         Sge { addr: self.start.wrapping_add(offset), length, lkey }
@@ -199,6 +200,7 @@ pub(super) fn pairs(
     Ok(pairs)
 }
 
+/// Creates a queue pair, and for XRC its shared receive queue.
 fn create(device: &mut Device, qpn: Qpn, qp: &Qp) -> Result<Made> {
     let cq = &device.cq;
     let (mut srq, mut xrcd) = (None, None);
@@ -232,6 +234,7 @@ fn refused(qp: &Qp, e: &rxe_core::VerbsError) -> Mistake {
     Mistake::at(&qp.host, format!("this queue pair cannot be made: {e}"))
 }
 
+/// Brings a queue pair to RTS.
 fn connect(
     engine: &mut Engine,
     now: Time,

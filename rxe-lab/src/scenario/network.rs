@@ -182,6 +182,7 @@ impl World {
         }
     }
 
+    /// Returns whether nothing is in flight and no work request is outstanding.
     fn is_idle(&self) -> bool {
         let paths = self.ports.iter().flat_map(|p| [&p.out, &p.into]);
         let under_way =

@@ -186,6 +186,7 @@ fn opcode(packet: &Packet) -> Result<Opcode> {
     }
 }
 
+/// Returns the headers after UDP: those named in the step, or those of the opcode.
 fn headers(packet: &Packet, info: Option<&OpInfo>) -> Result<Vec<&'static Header>> {
     let Some(names) = &packet.headers else {
         let has = |header: &&Header| match info {
@@ -208,6 +209,7 @@ fn headers(packet: &Packet, info: Option<&OpInfo>) -> Result<Vec<&'static Header
     names.iter().map(find).collect()
 }
 
+/// Returns the payload, without the pad.
 fn payload<'p>(packet: &'p Packet, place: &mut Place<'_>) -> Result<Cow<'p, [u8]>> {
     if mad::is_given(packet) {
         return mad::payload(packet, place).map(Cow::Owned);
@@ -288,6 +290,7 @@ fn around(
     Ok(Built { net, bytes, frame })
 }
 
+/// Appends an ICRC of `len` bytes.
 fn add_icrc(packet: &Packet, net: &NetHeader, bytes: &mut Vec<u8>, len: usize) -> Result<()> {
     if len == 0 {
         return Ok(());

@@ -29,6 +29,7 @@ const MAX_DEPTH: usize = 8;
 /// The longest duration of a scenario, in virtual time.
 const MAX_TIME: Duration = Duration::from_secs(3600);
 
+/// A scenario that is being executed.
 struct Run<'d> {
     names: Vec<&'d String>,
     world: World,
@@ -41,6 +42,7 @@ struct Run<'d> {
     steps_left: usize,
 }
 
+/// Executes a scenario.
 pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Result<Generated> {
     let names: Vec<_> = it.hosts.keys().collect();
     if names.len() > 64 {
@@ -215,6 +217,7 @@ impl Run<'_> {
         }
     }
 
+    /// Checks that the scenario has not lasted longer than [`MAX_TIME`].
     fn in_time(&self, span: &Range<usize>) -> Result<()> {
         if self.world.now.since(Time::ZERO) < MAX_TIME {
             return Ok(());
@@ -252,6 +255,7 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Posts a work request.
     fn operation(&self, step: &Step, it: &Operation, span: &Range<usize>) -> Result<()> {
         let (pair, made) = self.made(&it.qp)?;
         let device = &self.world.ports[pair.host].device;

@@ -352,7 +352,8 @@ impl Requests {
         }
         let Some(sent) = self.history.get(seen.packet.bth.psn) else { return };
         let (since, took) = (seen.at.saturating_sub(at), seen.at.saturating_sub(sent.began));
-        // An answer to a packet sent shortly before the timer expired is in time.
+        // An answer is late only if it comes within half of the shortest round trip after the
+        // retransmission: one to a packet sent shortly before the timer expired is in time.
         if trips < ENOUGH_TRIPS || since * 2 >= min || took <= max || sent.times < 2 {
             return;
         }
@@ -390,6 +391,7 @@ impl Requests {
         })
     }
 
+    /// Adds a packet to the current run.
     fn prolong(&mut self, seen: &Seen<'_>) {
         let psn = seen.packet.bth.psn;
         if let Some(episode) = &mut self.episode {
@@ -400,6 +402,7 @@ impl Requests {
         }
     }
 
+    /// Ends the current run and begins another one.
     fn begin(
         &mut self,
         seen: &Seen<'_>,
