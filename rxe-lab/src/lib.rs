@@ -1,6 +1,7 @@
-//! Analyses captures of RDMA traffic: reads packet files, decodes headers, and follows each
-//! connection.
-//! The crate opens no sockets; `rxe-cli` prints its results.
+//! Analyses captures of RDMA traffic.
+//!
+//! The crate reads packet files, decodes headers, and follows each connection. It opens no sockets;
+//! `rxe-cli` prints its results.
 //!
 //! - [`capture`]: reads the frames of a pcap or pcapng file, one at a time.
 //! - [`frame`]: decodes a frame from the link layer to the ICRC.

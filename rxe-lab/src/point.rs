@@ -7,8 +7,7 @@
 
 use crate::frame::Frame;
 
-/// Where a frame was captured: the interface in the file, and the place from a cooked capture
-/// header.
+/// Where a frame was captured: the interface, and the place in a cooked capture header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Point {
     /// The interface number in the file.
@@ -23,7 +22,7 @@ impl Point {
     }
 }
 
-/// The capture point whose packets are used for one direction; `None` before the first packet.
+/// The capture point used for one direction; `None` before the first packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TakenFrom(Option<Point>);
 

@@ -33,8 +33,8 @@ pub enum Mark {
     Retransmitted,
     /// At least this many packets before the packet were not seen.
     Gap(u32),
-    /// The packet fills a gap: it was reordered, or it is a retransmission whose first copy was not
-    /// captured.
+    /// The packet fills a gap.
+    /// It was reordered, or it is a retransmission whose first copy was not captured.
     Late,
     /// The packet acknowledges nothing new.
     DuplicateAck,
@@ -73,8 +73,9 @@ struct Key {
 #[derive(Debug, Default)]
 struct Flow {
     requests: Sequence,
-    /// The highest PSN of a READ or atomic response, whether its message continues after it, and
-    /// how many uncaptured packets may follow it in its frame.
+    /// The highest PSN of a READ or atomic response.
+    /// The other values tell whether its message continues and how many uncaptured packets may follow
+    /// in its frame.
     response: Option<(Psn, bool, u32)>,
     response_gaps: Gaps,
     /// The PSN of the last positive acknowledgement.
@@ -84,8 +85,9 @@ struct Flow {
 /// The requests of a flow.
 #[derive(Debug, Default)]
 struct Sequence {
-    /// The highest PSN so far, the bytes that its request reads, and how many uncaptured packets
-    /// may follow it in its frame.
+    /// The highest PSN so far.
+    /// The other values are the bytes that its request reads and the number of uncaptured packets that
+    /// may follow in its frame.
     last: Option<(Psn, u32, u32)>,
     gaps: Gaps,
 }
@@ -220,7 +222,7 @@ impl Gaps {
         Mark::Gap(count)
     }
 
-    /// Returns the mark of a PSN that is below the highest seen, and removes it from its gap.
+    /// Returns the mark of a PSN below the highest seen, and removes it from its gap.
     fn fill(&mut self, psn: Psn) -> Mark {
         let within = |&(first, count): &(Psn, u32)| {
             u32::try_from(psn.diff(first)).is_ok_and(|place| place < count)

@@ -8,8 +8,7 @@ use super::{MAX_FRAME, MAX_INTERFACES};
 /// An error in a capture file, and its position.
 #[derive(Debug)]
 pub struct CaptureError {
-    /// The number of the frame that could not be read, counted from 1; 0 if the file is not a
-    /// capture.
+    /// The number of the unreadable frame, counted from 1; 0 if the file is not a capture.
     pub frame: u64,
     /// The offset in the uncompressed file, in bytes.
     pub offset: u64,

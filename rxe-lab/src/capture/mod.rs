@@ -35,7 +35,8 @@ pub const MAX_FRAME: usize = 16 << 20;
 /// The most interfaces that a pcapng section may describe.
 pub const MAX_INTERFACES: usize = 65_536;
 
-/// The type of a frame's first header: a number of <https://www.tcpdump.org/linktypes.html>.
+/// The type of a frame's first header.
+/// The numbers are those of <https://www.tcpdump.org/linktypes.html>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkType(pub u16);
 
@@ -92,7 +93,7 @@ enum Format {
 
 /// The position of a frame in the source's buffer, and its metadata.
 struct Found {
-    /// The length of the whole packet header or block, which is consumed before `next` returns.
+    /// The length of the whole packet header or block, consumed before `next` returns.
     whole: usize,
     /// The range of the frame within these bytes.
     from: usize,

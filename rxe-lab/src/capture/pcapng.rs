@@ -50,8 +50,8 @@ struct Interface {
 }
 
 impl Section {
-    /// Creates a section with one Ethernet interface, times in nanoseconds, in this machine's byte
-    /// order.
+    /// Creates a section with one Ethernet interface.
+    /// Times are in nanoseconds, and the byte order is this machine's.
     pub(super) fn ethernet() -> Self {
         let (link, ticks_per_second) = (LinkType::ETHERNET, 1_000_000_000);
         let interface = Interface { link, snaplen: 0, ticks_per_second, offset: 0 };

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Returns a pcap file in one of its four forms, with a packet header and a frame for each length.
+/// Returns a pcap file in one of its four forms, with a frame of each length.
 fn pcap(magic: u32, big: bool, lens: &[u32]) -> Vec<u8> {
     let word = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
     let mut file = word(magic).to_vec();

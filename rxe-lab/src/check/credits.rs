@@ -1,4 +1,4 @@
-//! End-to-end flow control: compares the credits that a responder grants with the messages sent.
+//! End-to-end flow control: compares a responder's credits with the messages sent.
 //! IBTA 9.7.7.2.
 //!
 //! A positive acknowledgement states how many receives the responder has left, beyond the messages
@@ -19,7 +19,7 @@ use super::history::History;
 use super::summary::messages_of;
 use super::{Found, Seen};
 
-/// Requests this soon after the first credits may have been sent before the credits arrived.
+/// The time in which requests may have been sent before the first credits arrived.
 const ON_THE_WAY: Duration = Duration::from_micros(100);
 
 /// The credits of one direction.
@@ -29,7 +29,7 @@ pub(super) struct Credits {
     begun: u32,
     /// The messages completed that consume a receive. Only differences count.
     complete: u32,
-    /// Acknowledgements of PSNs before this one are ignored, because requests are missing before it.
+    /// Acknowledgements of earlier PSNs are ignored, because requests are missing there.
     from: Option<Psn>,
     /// The smallest difference seen between the MSN and the number of completed messages.
     ahead: Option<u32>,
@@ -226,7 +226,8 @@ impl Credits {
         (self.is_off, self.limit, self.beyond) = (true, None, None);
     }
 
-    /// Returns how far the MSN is ahead of the acknowledged messages, relative to the least lead seen.
+    /// Returns how far the MSN is ahead of the acknowledged messages.
+    /// The lead counts from the least that was seen.
     fn ahead(&mut self, difference: u32) -> u32 {
         let least = *self.ahead.get_or_insert(difference);
         let ahead = difference.wrapping_sub(least) & MSN;
@@ -252,7 +253,8 @@ fn later(one: u32, other: u32) -> u32 {
     if before(one, other) > 0 { other } else { one }
 }
 
-/// Returns the largest number up to `messages` that has a credit code, or one `lower` codes below.
+/// Returns the largest number up to `messages` that has a credit code.
+/// With `lower`, returns the number of the code that many codes lower.
 fn rounded(messages: u32, lower: u8) -> u32 {
     let code = (0..=30).rev().find(|code| messages_of(*code).is_some_and(|n| n <= messages));
     code.and_then(|code| messages_of(code.saturating_sub(lower))).unwrap_or(0)

@@ -45,14 +45,15 @@ struct Sender {
     qp: u32,
     taken_from: TakenFrom,
     next: Option<Psn>,
-    /// The newest frame, the PSN of its first datagram, and how many uncaptured datagrams may follow.
+    /// The newest frame, its first PSN, and how many uncaptured datagrams it may have.
     unseen: (u64, Psn, u32),
     gaps: Gaps,
     /// The missing PSNs of gaps that are no longer kept.
     given_up: u64,
     /// The number of gaps.
     places: u64,
-    /// The first gap: the index in `ways` of the datagram after it, its first PSN, and frames after gaps.
+    /// The first gap, and frames after gaps.
+    /// The gap is given by the index in `ways` of the datagram after it, and by its first PSN.
     first_gap: Option<(usize, Psn, Vec<u64>)>,
     late: u64,
     duplicated: u64,
@@ -227,8 +228,7 @@ impl Datagrams {
 }
 
 impl Sender {
-    /// Assigns the PSNs before this datagram's to the newest frame if that was truncated and may
-    /// contain them.
+    /// Assigns missing PSNs to the newest frame if that was truncated and may contain them.
     fn settle_cut(&mut self, seen: &Seen<'_>, found: &mut Found) {
         let (psn, (frame, first, most)) = (seen.packet.bth.psn, self.unseen);
         let ahead = self.next.map_or(0, |next| psn.diff(next));

@@ -16,7 +16,7 @@ const MAX_ANSWERED: usize = 512;
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) psn: Psn,
-    /// The number of PSNs that the request takes: one, or the number of its response packets.
+    /// The number of PSNs that the request takes: those of its responses.
     pub(super) span: u32,
     /// Whether `span` is known. For a READ it depends on the path MTU.
     pub(super) span_known: bool,
@@ -48,8 +48,8 @@ pub(super) struct Sent {
     pub(super) icrc: u32,
     /// How long the PSN was missing, if the packet came after packets with higher PSNs.
     pub(super) filled: Option<Duration>,
-    /// The retransmissions of a READ: the first packet, relative to the READ, and the bytes
-    /// requested. Each pair is kept once.
+    /// The retransmissions of a READ, each once.
+    /// The first packet, relative to the READ, and the bytes requested.
     pub(super) restarts: Vec<(u32, u32)>,
     /// The number of response packets that were captured in order.
     pub(super) responses: u32,
@@ -135,7 +135,7 @@ impl History {
         self.unanswered().any(Sent::asks_for_answer)
     }
 
-    /// Marks the packets that end before `psn` as answered, and calls `each` for each of them.
+    /// Marks packets that end before `psn` as answered, and calls `each` for each of them.
     pub(super) fn answer(&mut self, psn: Psn, mut each: impl FnMut(&Sent)) {
         while let Some(sent) = self.sent.get(self.answered) {
             if (sent.psn + (sent.span - 1)).diff(psn) >= 0 {

@@ -1,4 +1,4 @@
-//! The protocol analyst: follows each connection in both directions and reports what went wrong.
+//! The protocol analyst: follows each connection and reports what went wrong.
 //! IBTA 9.7 (RC, XRC), 9.8 (UC, UD).
 //!
 //! A direction is identified by its addresses and the destination QP. The two directions of a
@@ -51,7 +51,7 @@ pub use summary::{Acks, Credit, DatagramSender, DatagramsTo, Direction, Slowdown
 /// The most directions that are followed.
 pub const MAX_DIRECTIONS: usize = 4096;
 
-/// The most findings that are kept per severity, so that many warnings do not hide a fault.
+/// The most findings kept per severity, so that many warnings do not hide a fault.
 pub const MAX_FINDINGS: usize = 10_000;
 
 /// The number of requests to remember in all directions together.

@@ -18,7 +18,7 @@ pub(super) struct Pace {
     bytes: u64,
     /// The bytes sent in the previous window.
     before: u64,
-    /// The notification whose window is open: the end of the window, and the bytes before and after.
+    /// The open window of a notification: its end, and the bytes before and after.
     open: Option<(Duration, u64, u64)>,
     sum: Slowdown,
 }

@@ -13,11 +13,11 @@ const MAX_REQS: usize = 4096;
 /// The greatest distance in PSNs of a NAK before the first request that was captured.
 const MAX_LOST: i32 = 16;
 
-/// The number of responses that must fit one direction and no other before the two are paired.
+/// The number of responses that must fit a direction, and no other, to pair the two.
 pub const EVIDENCE: u32 = 8;
 
 impl Checker {
-    /// Returns the queue pair that sends from `from` to queue pair `dest_qp` of `to`, if it is known.
+    /// Returns the queue pair of `from` that sends to this one of `to`, if it is known.
     pub fn source_qp(&self, from: Address, to: Address, dest_qp: u32) -> Option<u32> {
         let peer = self.flows[*self.keys.get(&(from, to, dest_qp))?].peer?;
         Some(self.flows[peer].found.dest_qp)

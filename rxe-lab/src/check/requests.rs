@@ -1,4 +1,4 @@
-//! Follows the requests of one direction: PSNs, opcodes, lengths, and causes of retransmission.
+//! Follows the requests of one direction: PSNs, opcodes, lengths, retransmissions.
 
 mod again;
 
@@ -47,13 +47,13 @@ pub(super) struct Requests {
     pub(super) mtu: Option<u32>,
     /// Whether the next PSN is expected on the basis of a guess.
     uncertain: bool,
-    /// The number of guessed spans that no answer has confirmed, of READs and of truncated frames.
-    /// If there are any, messages may be missing from the count.
+    /// The number of guessed spans (READs, truncated frames) that no answer has confirmed.
+    /// While this is not 0, messages may be missing from the count.
     pub(super) guesses: u32,
     unseen_responses: Option<UnseenResponses>,
     /// The PSNs that the last frame may contain, if it was truncated.
     reach: Option<Reach>,
-    /// Whether some responses may belong either to these requests or to those of another queue pair.
+    /// Whether some responses may belong to these requests or to another queue pair's.
     /// If so, it is unknown which requests were answered.
     pub(super) doubtful: bool,
     /// The PSN after the requests that were sent while `doubtful` was set.
@@ -170,7 +170,7 @@ impl Requests {
         self.interface == Some(seen.interface)
     }
 
-    /// Handles a copy of an answer, from another point than the one at which answers are followed.
+    /// Handles a copy of an answer, captured at another point than the answer itself.
     pub(super) fn copied(&mut self, seen: &Seen<'_>, found: &mut Found) {
         if self.is_at_point(seen)
             && let Some((sendings, at)) = self.trips.copied(seen)
@@ -400,8 +400,8 @@ impl Requests {
         }
     }
 
-    /// Assigns the PSNs before `psn` to the last frame, if it was truncated and may contain them.
-    /// They are then not missing.
+    /// Assigns the PSNs before `psn` to the last frame if that was truncated and may have them.
+    /// These PSNs are then not missing.
     pub(super) fn settle_cut(&mut self, psn: Psn, found: &mut Found) {
         let (Some(next), Some(reach)) = (self.next, self.reach) else { return };
         let count = psn.diff(next).min(reach.until.diff(next));
@@ -436,8 +436,7 @@ impl Requests {
         self.unseen_responses = Some(UnseenResponses { first, until, frame, psn });
     }
 
-    /// Returns the truncated frame that may contain the responses from `psn` up to `end`, if there
-    /// is one.
+    /// Returns the truncated frame that may contain the responses from `psn` to `end`.
     pub(super) fn unseen_response(&self, psn: Psn, end: Psn) -> Option<UnseenResponses> {
         self.unseen_responses.filter(|it| !psn.before(it.first) && !end.after(it.until))
     }

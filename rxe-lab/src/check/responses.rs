@@ -149,7 +149,7 @@ impl Responses {
         found.add(seen, kind, Confidence::Certain, frames, text.to_owned());
     }
 
-    /// Returns whether a NAK refuses a SEND or WRITE that was acknowledged before its retransmission.
+    /// Returns whether a NAK refuses a SEND or WRITE that had already been acknowledged.
     /// A NAK shortly after the acknowledgement may have been overtaken by it. A READ is executed
     /// again, which may no longer be permitted.
     fn is_of_repetition(&self, seen: &Seen<'_>, requests: &mut Requests) -> bool {
@@ -267,7 +267,7 @@ impl Responses {
         }
     }
 
-    /// Returns whether a response is a duplicate: it came before, and its request was sent once.
+    /// Returns whether a response came before although its request was sent once.
     fn came_twice(&mut self, seen: &Seen<'_>, once: bool, found: &mut Found) -> bool {
         let psn = seen.packet.bth.psn;
         let it = (psn, seen.icrc);
@@ -363,8 +363,8 @@ impl Responses {
 }
 
 /// Finds a READ or atomic whose responses are incomplete although a later response came.
-/// It is the first unanswered one before `end`, or the request of the response `own`. Returns the
-/// missing PSN and the first PSN of the request.
+/// The candidates are the first unanswered one before `end` and the request of response `own`. Returns
+/// the missing PSN and the first PSN of the request.
 fn missing_response(requests: &mut Requests, own: Psn, end: Psn) -> Option<(Psn, Psn)> {
     // A READ or atomic must be answered by its own responses, not by an ACK.
     let before = |sent: &&Sent| (sent.psn + (sent.span - 1)).before(end);
@@ -385,7 +385,7 @@ fn missing_response(requests: &mut Requests, own: Psn, end: Psn) -> Option<(Psn,
         .then(|| (sent.psn + sent.responses.saturating_sub(1), sent.psn))
 }
 
-/// Learns the path MTU and the span of the last request from a READ response of `len` bytes.
+/// Learns the path MTU, and the span of the last request, from a READ response.
 fn learn_span(requests: &mut Requests, psn: Psn, len: u32, position: Position) {
     let possible = len.is_power_of_two() && (256..=4096).contains(&len);
     if is_full(position) && possible && requests.mtu.is_none() {
@@ -409,7 +409,7 @@ fn is_full(position: Position) -> bool {
     matches!(position, Position::First | Position::Middle)
 }
 
-/// Explains why a response of `len` bytes cannot be packet `at` of the answer to this request.
+/// Explains why a response cannot be packet `at` of the answer to this request.
 fn wrong_response(
     sent: &Sent,
     info: &OpInfo,

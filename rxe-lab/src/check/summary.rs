@@ -35,9 +35,10 @@ pub struct Stats {
     pub acks: Acks,
     /// The credits in the acknowledgements.
     pub credits: Credit,
-    /// Times from a single-packet request with AckReq that was sent once to its acknowledgement.
+    /// Times from a request to its acknowledgement.
+    /// Measured for single-packet requests with AckReq that were sent once.
     pub round_trips: Times,
-    /// Times from the first packet of a message to the first packet that acknowledges all of it.
+    /// Times from the first packet of a message to the acknowledgement of all of it.
     /// Measured for all messages that were captured whole, also if they were retransmitted or
     /// acknowledged together.
     pub latencies: Times,
@@ -51,7 +52,8 @@ impl Stats {
         self.span.map_or(Duration::ZERO, |(first, last)| last.saturating_sub(first))
     }
 
-    /// Returns the payload rate in bytes per second, without retransmissions; `None` if no time passed.
+    /// Returns the payload rate in bytes per second, without retransmissions.
+    /// `None` if no time passed or no payload was sent.
     pub fn goodput(&self) -> Option<f64> {
         let seconds = self.duration().as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
@@ -60,7 +62,7 @@ impl Stats {
     }
 }
 
-/// The bytes that a queue pair sends in the 100 µs before and after congestion notifications.
+/// The bytes sent in the 100 µs before and in the 100 µs after congestion notifications.
 /// A notification within 100 µs after another is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slowdown {
@@ -73,7 +75,7 @@ pub struct Slowdown {
 }
 
 impl Slowdown {
-    /// Returns the rate after notifications in percent of the rate before; `None` without notifications.
+    /// Returns the later rate in percent of the earlier; `None` without notifications.
     pub fn percent(&self) -> Option<u64> {
         (self.after * 100).checked_div(self.before)
     }
@@ -92,8 +94,8 @@ pub struct Acks {
     pub messages: u64,
     /// The most request packets that one acknowledgement covers.
     pub most: u64,
-    /// The number of request packets acknowledged implicitly, by the response to a later READ or
-    /// atomic or by a later NAK.
+    /// The number of request packets acknowledged implicitly.
+    /// A later NAK, or the response to a later READ or atomic, acknowledges them.
     pub implied: u64,
 }
 
@@ -223,8 +225,7 @@ pub struct DatagramsTo {
 }
 
 impl DatagramsTo {
-    /// Returns whether the Q_Key is a controlled one, which only privileged programs may set.
-    /// IBTA 3.5.3.
+    /// Returns whether only privileged programs may set the Q_Key. IBTA 3.5.3.
     pub fn is_controlled(&self) -> bool {
         self.q_key >> 31 == 1
     }

@@ -93,7 +93,7 @@ impl OneAddress {
         self.packet(qp, Opcode::RC_READ_REQUEST, psn, Ext { reth, ..Ext::default() }, &[]);
     }
 
-    /// Returns the findings with the queue pairs to which their requests went, and the connections.
+    /// Returns the findings with their destination QPs, and the connections.
     fn finish(self) -> (Vec<(Kind, u32)>, Vec<Connection>) {
         let report = self.checker.finish();
         (
@@ -289,8 +289,7 @@ fn two_naks_before_the_first_request_is_sent_again_explain_both_runs() {
     assert_eq!(findings, [(Kind::SequenceNak, 0x11), (Kind::SequenceNak, 0x11)]);
 }
 
-/// A request after the READ is missing, so the READ seems to have one more response packet until
-/// the answer comes.
+/// A request after the READ is missing, so the READ seems to have one more packet.
 #[test]
 fn an_answer_in_one_packet_that_has_all_bytes_is_right_whatever_was_guessed() {
     let aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });

@@ -40,7 +40,7 @@ pub(super) fn unexplained(what: &str) -> String {
     )
 }
 
-/// Describes the ACK timeout of the requester, if `waited` is the time after which it expired.
+/// Describes the requester's ACK timeout, if it expired after `waited`.
 /// The timer expires after one to four times its value. IBTA 9.7.6.
 pub(super) fn timer(waited: Duration) -> String {
     let units = u64::try_from(waited.as_nanos() / 4096).unwrap_or(u64::MAX);

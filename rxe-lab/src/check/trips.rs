@@ -1,4 +1,4 @@
-//! Measures times from requests to their answers when the two are followed at different capture points.
+//! Measures times between requests and answers that are followed at different points.
 //!
 //! Both times must come from one capture point, because clocks differ and the path between the points
 //! takes time. Answers are followed at the point that saw the first of them, which may not be the
@@ -11,7 +11,7 @@ use rxe_core::types::Psn;
 
 use super::Seen;
 
-/// The most answers that wait for their copies, and the most copies that wait for their answers.
+/// The most answers, and the most copies, that wait for their counterparts.
 const MAX: usize = 256;
 
 /// The PSN and ICRC of an answer, which are equal at both points.
@@ -20,7 +20,7 @@ type Answer = (Psn, u32);
 /// The times at which the requests covered by one answer were sent.
 #[derive(Debug, Default)]
 pub(super) struct Sendings {
-    /// The time of the request that the answer names, if it is known which transmission is answered.
+    /// The time of the request that the answer names, if its transmission is known.
     pub(super) trip: Option<Duration>,
     /// The times of the first packets of the messages that the answer completes.
     pub(super) messages: Vec<Duration>,

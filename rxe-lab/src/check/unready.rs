@@ -15,7 +15,7 @@ use super::{Found, Seen};
 /// The number of refusals that are reported at the end of the capture.
 const MANY: u32 = 3;
 
-/// A requester that has not given up retransmits within this time plus twice the RNR timer.
+/// A requester retransmits within this time plus twice the RNR timer, or has given up.
 const LONG: Duration = Duration::from_secs(1);
 
 /// The last refused message, unless it was taken later.
@@ -55,7 +55,8 @@ impl Unready {
         }
     }
 
-    /// Handles a response: one to a later PSN, or one other than a NAK, shows that the message was taken.
+    /// Handles a response.
+    /// A response to a later PSN, or one other than a NAK, shows that the message was taken.
     pub(super) fn answered(&mut self, psn: Psn, is_nak: bool) {
         self.0.take_if(|it| psn.after(it.psn) || psn == it.psn && !is_nak);
     }

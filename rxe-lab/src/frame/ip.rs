@@ -153,8 +153,9 @@ impl<'a> Walk<'a> {
         Err(Stop::Other)
     }
 
-    /// Returns the offset at which an IP packet ends that begins at `start` and states a length of
-    /// `len` bytes, of which at least `least` are its header.
+    /// Returns the offset at which an IP packet ends.
+    /// The packet begins at `start` and states a length of `len` bytes, of which at least `least`
+    /// are its header.
     /// A stated length of 0 means more than the field can hold: the packet then ends with the
     /// frame.
     fn end(&self, start: usize, len: usize, least: usize) -> Result<usize, Stop> {
@@ -199,7 +200,7 @@ impl<'a> Walk<'a> {
         Ok(Content::Rdma(packets))
     }
 
-    /// Decodes the RDMA packet between the current position and `end` without checking its ICRC.
+    /// Decodes the RDMA packet from the current position to `end`; its ICRC is not checked.
     pub(super) fn rdma_without_icrc(&mut self, end: usize) -> Result<Content<'a>, Stop> {
         if end > self.len || end < self.at {
             return Err(Stop::Malformed("the packet is longer than its frame"));

@@ -40,8 +40,7 @@ pub struct Frame<'a> {
     pub ends: Option<(Address, Address)>,
     /// Whether the network set the ECN mark "congestion experienced". RFC 3168.
     pub congestion_experienced: bool,
-    /// The interface and direction from a cooked capture header (SLL, SLL2); 0 for other link
-    /// types.
+    /// The interface and direction in a cooked capture header; 0 for other link types.
     pub place: u32,
     /// The content behind the headers.
     pub content: Content<'a>,

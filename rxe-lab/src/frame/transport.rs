@@ -38,8 +38,7 @@ pub struct Transport<'a> {
     pub wrong: Option<DropReason>,
     /// The result of the ICRC check.
     pub icrc: Icrc,
-    /// The position of the packet in a frame of several, counted from 1, and the number of packets
-    /// in the frame.
+    /// The position in a frame of several packets, counted from 1, and their number.
     /// `None` if the frame has one packet.
     pub segment: Option<(usize, usize)>,
     /// The packets behind this one in its frame that were not captured.
@@ -113,7 +112,7 @@ impl<'a> Transport<'a> {
         is_one && announced == Some(self.payload_len)
     }
 
-    /// Parses the packet from offset `at` to `end` on the wire; `None` if its BTH was not captured.
+    /// Parses the packet from offset `at` to `end`; `None` if its BTH was not captured.
     /// `index` is the position of the packet in its frame, counted from 0.
     pub(super) fn parse(
         frame: &'a [u8],
@@ -231,7 +230,7 @@ impl<'a> Transport<'a> {
         self.info.is_some_and(|info| info.kind == OpKind::ReadRequest) && self.ext.reth.is_none()
     }
 
-    /// Returns how many PSNs after the packet's own may belong to something that was not captured.
+    /// Returns how many PSNs after the packet's own may belong to uncaptured packets.
     /// These are the packets behind it in its frame, estimated with path MTU `mtu`, or the
     /// responses to a READ of unknown length.
     pub fn most_unseen(&self, mtu: Option<usize>) -> u32 {
@@ -287,7 +286,8 @@ fn ip_cm(message: &'static Header, bytes: &[u8]) -> Option<(&'static Header, usi
     Some((ip_cm, private))
 }
 
-/// Checks the structure of a packet like [`rxe_core::wire::Packet::parse`], from its lengths alone.
+/// Checks the structure of a packet from its lengths.
+/// [`rxe_core::wire::Packet::parse`] makes the same checks.
 fn wrong(bth: &Bth, info: Option<&OpInfo>, len: usize) -> Result<(), DropReason> {
     if bth.tver != 0 {
         return Err(DropReason::BadVersion);

@@ -22,11 +22,11 @@ pub(super) const MAX_SEGMENTS: usize = 1024;
 pub struct Unseen {
     /// The most packets that there may be.
     most: u32,
-    /// Whether `most` is exact, because the packet size is known from another packet of the frame.
+    /// Whether `most` is exact because the packet size is known from another packet.
     is_known: bool,
     /// Bytes from the start of the captured packet's payload to the end of the frame.
     len: usize,
-    /// Whether packets with the captured packet's opcode carry exactly one path MTU of payload.
+    /// Whether packets of this opcode carry exactly one path MTU of payload.
     is_full: bool,
 }
 
@@ -36,8 +36,7 @@ impl Unseen {
         Self { most: u32::try_from(most).unwrap_or(0), is_known: true, ..Self::default() }
     }
 
-    /// Estimates the packets behind a packet of which only the first `captured` bytes were
-    /// captured.
+    /// Estimates the packets behind one of which only `captured` bytes were captured.
     /// `len` is the length in bytes of the packet and all that may follow in its frame, and
     /// `payload_len` the part of it after the headers.
     pub(super) fn behind(info: &OpInfo, captured: usize, len: usize, payload_len: usize) -> Self {

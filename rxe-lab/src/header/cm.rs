@@ -1,5 +1,7 @@
-//! Management datagrams: the MAD header (IBTA 13.4.3), the messages of the communication manager
-//! (IBTA 12.6 to 12.11), and the headers that RDMA CM puts into them (IBTA A11).
+//! Headers of management datagrams.
+//!
+//! The MAD header (IBTA 13.4.3), the messages of the communication manager (IBTA 12.6 to 12.11), and
+//! the headers that RDMA CM puts into them (IBTA A11).
 
 use super::{Header, header};
 
@@ -253,8 +255,7 @@ header! {
 }
 
 header! {
-    /// The header at the start of the private data of an RDMA CM request between IPv4 addresses.
-    /// IBTA A11.
+    /// The IPv4 header that RDMA CM puts before the private data of a request. IBTA A11.
     pub IP_CM "IP_CM", 36;
     "MajorVersion" [0, 0, 4] Dec,
     "MinorVersion" [0, 4, 4] Dec,

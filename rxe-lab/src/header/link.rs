@@ -1,5 +1,7 @@
-//! Link headers: Ethernet (IEEE 802.3, 802.1Q), the pseudo-headers of libpcap, the LRH of native
-//! InfiniBand (IBTA 7.7), and ERF, the records of Endace cards.
+//! Headers of the link layer.
+//!
+//! Ethernet (IEEE 802.3, 802.1Q), the pseudo-headers of libpcap, the LRH of native InfiniBand (IBTA
+//! 7.7), and ERF, the records of Endace cards.
 
 use super::header;
 
@@ -12,8 +14,7 @@ header! {
 }
 
 header! {
-    /// A VLAN tag without its first two bytes, which are the EtherType field of the header before
-    /// it.
+    /// A VLAN tag without its first two bytes, which belong to the header before it.
     pub VLAN "VLAN", 4;
     "PCP" [0, 0, 3] Dec,
     "DEI" [0, 3, 1] Dec,

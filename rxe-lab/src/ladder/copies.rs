@@ -11,7 +11,7 @@ const MAX_DIRECTIONS: usize = 1 << 16;
 /// The number of management datagrams that are remembered.
 const MAX_MANAGEMENT: usize = 64;
 
-/// A direction: source and destination address, destination QP and, for datagrams, source QP.
+/// A direction: both addresses, the destination QP and, for datagrams, the source QP.
 type Key = (Address, Address, u32, Option<u32>);
 
 /// The capture points of all directions.
@@ -19,7 +19,7 @@ type Key = (Address, Address, u32, Option<u32>);
 pub(super) struct Copies {
     points: HashMap<Key, TakenFrom>,
     /// The latest management datagrams: direction, PSN, bytes and capture point.
-    /// They are compared byte by byte, because all programs of a host send them from QP 1.
+    /// Bytes are compared because all programs of a host send management datagrams from QP 1.
     management: VecDeque<(Key, u32, Vec<u8>, Point)>,
 }
 

@@ -43,7 +43,7 @@ fn times(rows: &[Row], period: usize) -> usize {
     rows.chunks(period).take_while(same).count()
 }
 
-/// Returns whether two rows have the same operation and direction; lengths and PSNs may differ.
+/// Returns whether two rows differ only in lengths and PSNs.
 fn is_alike(a: &Row, b: &Row) -> bool {
     match (&a.label, &b.label) {
         (

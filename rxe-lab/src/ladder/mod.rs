@@ -1,4 +1,4 @@
-//! Draws a conversation as a sequence diagram: two hosts and the packets between them, in capture order.
+//! Draws a conversation as a sequence diagram, in capture order.
 //!
 //! Packets are folded in two steps, so that long conversations stay legible. A *row* is a run of
 //! packets of one operation in one direction with consecutive PSNs. Rows that repeat, such as a
@@ -38,7 +38,7 @@ pub const MAX_PAIRS: usize = 1000;
 /// The most rows of all diagrams together.
 pub const MAX_ROWS: usize = 200_000;
 
-/// The diagrams of a capture: one per pair of hosts, or per connection within one address.
+/// The diagrams of a capture: one per pair of hosts, or per connection of one address.
 #[derive(Debug, Default)]
 pub struct Ladders {
     tracker: Tracker,
@@ -47,7 +47,7 @@ pub struct Ladders {
     connections: Checker,
     pairs: Vec<Ladder>,
     rows: usize,
-    /// The number of packets that are in no diagram because there are too many rows or pairs.
+    /// The number of packets in no diagram, because there are too many rows or pairs.
     pub left_out: u64,
 }
 
@@ -77,11 +77,11 @@ pub struct Row {
     pub packets: u64,
     /// The payload of all packets, in bytes.
     pub bytes: u64,
-    /// Whether the packets go to the right; `None` for a repetition of rows in both directions.
+    /// Whether the packets go to the right; `None` for repetitions in both directions.
     pub to_right: Option<bool>,
     /// The kind of row, which decides how it is drawn.
     pub kind: Kind,
-    /// The text of the row; a run names the first and the last opcode: `SEND_FIRST … SEND_LAST`.
+    /// The text of the row. A run names its opcodes: `SEND_FIRST … SEND_LAST`.
     label: Label,
     /// How often the rows occur that this row stands for; 1 if it is not a repetition.
     pub times: u64,

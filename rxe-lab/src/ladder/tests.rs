@@ -148,7 +148,7 @@ fn two_long_addresses_are_not_written_into_each_other() {
     assert_eq!(drawn, format!("{:13}{left} {short}\n", ""));
 }
 
-/// Both hosts capture, as with `rxe capture --of all`; the second copy of a packet is the receiver's.
+/// Both hosts capture, as with `rxe capture --of all`; the second copy is the receiver's.
 #[test]
 fn a_packet_that_two_points_have_is_drawn_once_and_one_that_was_sent_again_twice() {
     let mut talk = Talk::default();

@@ -49,8 +49,8 @@ pub struct Comparison {
     msn_at: i32,
     /// The number of recorded answers that came.
     pub same: u64,
-    /// The number of READ responses and atomic acknowledgements that came but were not recorded.
-    /// They were lost before the capture point, or the recording had ended.
+    /// The number of READ responses and atomic acknowledgements that were not recorded.
+    /// These answers were lost before the capture point, or the recording had ended.
     pub unrecorded: u64,
     found: VecDeque<Difference>,
 }
@@ -160,7 +160,7 @@ impl Comparison {
         }
     }
 
-    /// Returns whether the packet answers a READ or atomic that was sent and is not yet answered.
+    /// Returns whether the packet answers an outstanding READ or atomic.
     fn is_new_data(&self, said: &Said) -> bool {
         let is_data = matches!(said, Said::Read(..) | Said::Atomic(..));
         is_data && said.answered().is_some_and(|psn| self.acknowledged < psn && psn <= self.sent)
@@ -293,7 +293,7 @@ impl Comparison {
         self.compare_msn(expected, ack);
     }
 
-    /// Compares MSNs, allowing for a constant difference: the recording may start in mid-connection.
+    /// Compares MSNs, allowing a constant difference: a recording may start in mid-connection.
     fn compare_msn(&mut self, expected: Option<Expected>, came: Option<u32>) {
         let Some(expected) = expected else { return };
         let psn = expected.seen.said.answered().unwrap_or(-1);

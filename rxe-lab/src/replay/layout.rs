@@ -31,8 +31,8 @@ struct Area {
 /// The place that a request accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The offset from the start of the peer's region; may be beyond its end or, wrapped, before
-    /// its start.
+    /// The offset from the start of the peer's region.
+    /// The offset may be beyond the region's end or, wrapped, before its start.
     pub(super) offset: u64,
     /// Whether to send the key of the peer's region rather than a wrong one.
     pub(super) is_key_right: bool,
@@ -108,7 +108,7 @@ impl Layout {
         Place { offset, is_key_right, is_inside: false }
     }
 
-    /// Returns the offset in the recorded responder's region of a place, if that region is known.
+    /// Returns the offset of a place in the recorded responder's region, if that is known.
     pub(super) fn in_region(&self, at: u64) -> Option<u64> {
         let region = self.region?;
         let mut areas = self.areas.get(&region.rkey)?.iter();
@@ -139,7 +139,7 @@ impl Region {
     }
 }
 
-/// Adds a range of addresses to disjoint, sorted areas and merges the areas that it touches.
+/// Adds a range to disjoint, sorted areas and merges the areas that it touches.
 /// Returns the additional bytes that the areas take.
 fn add(areas: &mut Vec<Area>, start: u64, end: u64) -> u64 {
     let from = areas.partition_point(|area| area.end < start);

@@ -13,7 +13,7 @@ use super::responder::Fate;
 /// The byte with which the peer's memory is filled initially.
 const FILL: u8 = 0x11;
 
-/// The number of READs whose data are remembered: a queue pair has at most this many outstanding.
+/// The number of READs whose data are remembered: the most that can be outstanding.
 const READS: usize = 256;
 
 /// The part of the peer's memory that requests use.
@@ -111,7 +111,7 @@ impl Memory {
         }
     }
 
-    /// Sets the initial content of a scenario's memory, where the byte at offset `n` is `n` modulo 256.
+    /// Sets the initial content of a scenario's memory: byte `n` is `n` modulo 256.
     fn learn_scenario(&mut self, at: u64, offset: u64, len: u64) {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(self.bytes.len());
         let [first, ..] = offset.to_le_bytes();

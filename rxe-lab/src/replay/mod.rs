@@ -1,4 +1,4 @@
-//! Replays one side of a recorded conversation to a live peer and compares the peer's answers.
+//! Replays one side of a conversation to a live peer and compares its answers.
 //! IBTA 9.7 (RC), 9.8 (UC and UD).
 //!
 //! - [`Recording`] keeps the packets of a capture, and returns the requests sent to one queue pair
@@ -45,8 +45,8 @@ pub struct Responder {
     pub first_psn: u32,
     /// The path MTU in bytes.
     pub path_mtu: Option<usize>,
-    /// The memory region of the responder's engine; `None` if it has no engine and its packets are
-    /// hand-made.
+    /// The memory region of the responder's engine.
+    /// `None` if it has no engine and its packets are hand-made.
     pub engine: Option<Region>,
     /// The receives, in posting order, each with the time at which it was posted.
     pub receives: Vec<(Duration, Receive)>,
@@ -61,6 +61,6 @@ pub struct Region {
     pub len: u64,
     /// The key of the region.
     pub rkey: u32,
-    /// The access rights as in `IBV_ACCESS_*`: local write 1, remote write 2, read 4, atomic 8.
+    /// Access rights as in `IBV_ACCESS_*`: local write 1, remote write 2, read 4, atomic 8.
     pub access: u8,
 }

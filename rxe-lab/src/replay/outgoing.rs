@@ -53,8 +53,8 @@ pub struct Outgoing {
     pub(super) damaged: bool,
 }
 
-/// The bits to flip in the region's key to get one that no region has: a key's index is its upper
-/// 24 bits.
+/// The bits to flip in a region's key to get one that no region has.
+/// They are in the upper 24 bits, which are the index of a key.
 const WRONG_KEY: u32 = 0x005a_5a00;
 
 impl Outgoing {

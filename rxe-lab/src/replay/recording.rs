@@ -46,7 +46,7 @@ pub(super) struct Packet {
     pub(super) places: Places,
 }
 
-/// Offsets from the BTH of the headers that are rewritten: RETH or AtomicETH, DETH, IETH.
+/// The offsets from the BTH of the headers that are rewritten.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Places {
     pub(super) address: Option<usize>,
@@ -82,7 +82,7 @@ pub struct Conversation {
     pub(super) packets: Vec<(bool, Packet)>,
     /// The largest payload in bytes.
     pub(super) largest: usize,
-    /// The first frame from the requester to the responder that was truncated within the BTH.
+    /// The first frame to the responder that was truncated within the BTH.
     without_bth: Option<u64>,
 }
 
@@ -185,7 +185,7 @@ impl Recording {
         self.flows.iter().filter(|flow| flow.has_requests()).map(|flow| flow.ends).collect()
     }
 
-    /// Returns the conversation whose requests go to `qp` or, if there is none, come from `qp`.
+    /// Returns the conversation whose requests go to `qp` or else come from it.
     /// Without `qp` there must be only one conversation. `known` tells which queue pairs are connected.
     ///
     /// # Errors
@@ -239,8 +239,7 @@ impl Recording {
     }
 
     /// Returns the flow that has the answers to the requests of `ends`.
-    /// It is the one that `known` tells, or else the one whose answers fit more requests than those
-    /// of any other flow.
+    /// `known` may tell the flow; otherwise the flow is taken whose answers fit the most requests.
     fn answers(&self, ends: &Ends, known: &[Responder]) -> Option<usize> {
         let back = |flow: &Flow| flow.ends.from == ends.to && flow.ends.to == ends.from;
         let responder = |it: &&Responder| Address::Ip(it.address) == ends.to && it.qpn == ends.qp;
@@ -264,7 +263,7 @@ impl Recording {
 }
 
 impl Conversation {
-    /// Returns the first frame that prevents the first `count` requests from being sent as recorded.
+    /// Returns the first frame that prevents sending the first `count` requests as recorded.
     /// `None` if all can be sent. Payload that was not captured does not matter.
     pub fn cut(&self, count: usize) -> Option<Cut> {
         let mtu = mtu(self.packets.iter().map(|(_, packet)| packet));

@@ -103,7 +103,7 @@ impl Places {
         this
     }
 
-    /// Returns the first NAK of this PSN between its request at index `at` and the retransmission.
+    /// Returns the first NAK of this PSN after its request at `at`, before a retransmission.
     fn refusal(&self, at: usize, psn: Psn) -> Option<(usize, Syndrome)> {
         let requests = self.requests.get(&psn)?;
         let again = requests.get(requests.partition_point(|place| *place <= at));

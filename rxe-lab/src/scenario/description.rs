@@ -22,7 +22,7 @@ pub(super) struct Description {
     /// The names of all findings that `rxe check` reports for the packets.
     #[serde(default)]
     pub(super) findings: Vec<Spanned<String>>,
-    /// How long to wait for outstanding packets and requests: at `wait = ""` and after the last step.
+    /// How long to wait for outstanding requests at `wait = ""` and after the last step.
     pub(super) limit: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) network: Network,

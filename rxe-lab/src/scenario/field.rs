@@ -126,7 +126,7 @@ fn number(field: &Field, value: &Spanned<Value>, place: &mut Place<'_>) -> Resul
     }
 }
 
-/// Evaluates a string: the name of an opcode, a number, or a distance such as `+1` from the first PSN.
+/// Evaluates a string: an opcode, a number, or a distance such as `+1` from the first PSN.
 fn word(field: &Field, value: &Spanned<Value>, text: &str, place: &Place<'_>) -> Result<u64> {
     if field.name == "OpCode" {
         return opcode(value, text).map(|opcode| u64::from(opcode.0));

@@ -40,7 +40,7 @@ pub(super) fn is_given(packet: &Packet) -> bool {
     packet.mad.is_some() || packet.ip_cm.is_some() || messages(packet).next().is_some()
 }
 
-/// Returns the bytes of the datagram: header and message, with defaults for fields not given.
+/// Returns the bytes of the datagram; fields not given have defaults.
 pub(super) fn payload(packet: &Packet, place: &mut Place<'_>) -> Result<Vec<u8>> {
     let other = packet.bytes.as_ref().map(Spanned::span);
     if let Some(span) = other.or(packet.data.as_ref().map(Spanned::span)) {

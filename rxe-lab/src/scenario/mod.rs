@@ -72,7 +72,7 @@ pub struct Generated {
     pub findings: Vec<Kind>,
     /// How many work requests completed, by queue pair and name of the status.
     pub completions: BTreeMap<(String, &'static str), u64>,
-    /// How many packets the engines dropped or refused, by the name of the queue pair and the reason.
+    /// How many packets the engines dropped or refused, by queue pair and reason.
     /// Without a queue pair the name is `host NAME`. A reason is `dropped: wrong_pkey` or `NAK: no
     /// receive was posted`.
     pub unaccepted: BTreeMap<(String, String), u64>,
@@ -83,7 +83,7 @@ pub struct Generated {
 }
 
 impl Generated {
-    /// Returns the packets for sending to a live peer, and the responders that answered them.
+    /// Returns the packets for sending to a live peer, and what is known of the responders.
     pub fn recording(self) -> (Recording, Vec<Responder>) {
         let start = self.frames.first().map_or(Duration::ZERO, |frame| frame.at);
         let mut recording = Recording::default();
@@ -117,7 +117,7 @@ impl Generated {
         file
     }
 
-    /// Returns the frames as a capture file with comments (pcapng, this machine's byte order).
+    /// Returns the frames as a capture file with comments (pcapng, native byte order).
     /// The comments say which requests and receives completed when a frame arrived, and with which
     /// status.
     ///

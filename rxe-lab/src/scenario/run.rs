@@ -230,7 +230,7 @@ impl Run<'_> {
         self.pairs.get(name.get_ref()).ok_or_else(missing)
     }
 
-    /// Returns a queue pair, and the engine's part of it, or an error if its host has no engine.
+    /// Returns a queue pair and the engine's part of it; fails if the host has no engine.
     fn made(&self, name: &Spanned<String>) -> Result<(&Pair, &Made)> {
         let pair = self.pair(name)?;
         let text = "its host has no engine (engine = false): only packets can be sent from it";

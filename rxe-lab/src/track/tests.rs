@@ -105,7 +105,7 @@ fn answers_are_followed_apart_from_requests() {
     assert_eq!(read(Opcode::RC_READ_RESPONSE_FIRST, 20), Some(Mark::Retransmitted));
 }
 
-/// 54 bytes after the UDP header are captured, so another packet in the frame has 44 bytes or more.
+/// 54 bytes after the UDP header are captured: another packet has 44 bytes or more.
 #[test]
 fn packets_that_a_cut_frame_may_have_had_are_no_gap() {
     let mut hosts = Hosts { snaplen: Some(96), ..Hosts::default() };

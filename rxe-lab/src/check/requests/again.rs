@@ -35,9 +35,9 @@ pub(super) struct Episode {
     text: String,
     /// If no outstanding request had asked for an answer: the explanation of that.
     unasked: Option<String>,
-    /// If a timer expired: the time of the first retransmission, and a description of the timer.
+    /// If a timer expired: the time of the first retransmission, and words about the timer.
     timeout: Option<(Duration, String)>,
-    /// Whether a NAK caused the retransmission of a reordered packet and everything after it.
+    /// Whether a NAK caused retransmission of a reordered packet and all after it.
     goes_back: bool,
     /// Whether a new request has ended the run.
     pub(super) is_over: bool,
@@ -70,7 +70,8 @@ struct Repetition {
 }
 
 impl Repetition {
-    /// Returns whether the network duplicated the packet: no requester can detect a loss this soon.
+    /// Returns whether the network duplicated the packet.
+    /// No requester can detect a loss this soon.
     fn is_by_network(&self) -> bool {
         self.is_identical && self.times == 1 && self.since < AT_ONCE
     }
@@ -130,7 +131,7 @@ impl Requests {
         self.begin(seen, kind, Confidence::Likely, vec![gap.frame], text, found);
     }
 
-    /// Assigns the gap after this packet to its frame, if that was truncated and may contain it.
+    /// Assigns the gap after a packet to its frame if that was truncated and may have it.
     fn fill_with_cut(&mut self, seen: &Seen<'_>, found: &mut Found) {
         let psn = seen.packet.bth.psn;
         let missing = self.gaps.beginning_at(psn.next());
@@ -376,7 +377,7 @@ impl Requests {
         if self.max_rtt.is_some_and(|trip| waited < trip) { String::new() } else { timer(waited) }
     }
 
-    /// Removes and returns the refusal that caused the present retransmissions, and drops older ones.
+    /// Removes the refusal that caused the present retransmissions, and all older ones.
     fn heed(&mut self, at: usize) -> Option<Refusal> {
         self.refusals.drain(..=at).next_back()
     }

@@ -15,7 +15,7 @@ fn respond(all: &mut OneAddress, opcode: Opcode, psn: u32, msn: u32, len: usize)
     all.packet(0x12, opcode, psn, Ext { aeth, ..Ext::default() }, &[7; 4096][..len]);
 }
 
-/// Three messages, the newest with MSN 3, then three more, and an acknowledgement of `psn` with `msn`.
+/// Three messages, three more, and then an acknowledgement of `psn` with `msn`.
 fn msn_at(psn: u32, msn: u32) -> Vec<(Kind, u32)> {
     let mut all = OneAddress::default();
     (0..3).for_each(|psn| all.ask(us(100), SEND, psn, &[7; 64]));
@@ -62,7 +62,7 @@ const MIDDLE: Opcode = Opcode::RC_READ_RESPONSE_MIDDLE;
 const LAST: Opcode = Opcode::RC_READ_RESPONSE_LAST;
 const ONLY: Opcode = Opcode::RC_READ_RESPONSE_ONLY;
 
-/// A READ of four packets, of which the first `before` were answered, and its retransmission.
+/// A READ of four packets, `before` of them answered, and its retransmission.
 /// The retransmission begins at `psn`, asks for `bytes`, and gets these responses.
 fn read_again(
     before: usize,

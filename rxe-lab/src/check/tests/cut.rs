@@ -13,7 +13,7 @@ impl OneAddress {
         Self { snaplen: Some(96), ..Self::default() }
     }
 
-    /// Adds a frame of several packets with 256 bytes of payload each; `first` is the PSN of the first.
+    /// Adds a frame of packets with 256 bytes of payload each; `first` is the first PSN.
     fn joined(&mut self, qp: u32, first: u32, opcodes: &[Opcode]) {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let net = NetHeader::outgoing(ip, ip, UDP_PORT);
@@ -156,7 +156,7 @@ fn responses_of_a_cut_frame_are_no_wrong_ones_and_not_missing() {
     assert_eq!(report.directions[0].stats.round_trips.count(), 2);
 }
 
-/// Two READ requests of 32 bytes are in one frame; the RETH of the second was not captured.
+/// Two READ requests of 32 bytes in one frame; the second RETH was not captured.
 #[test]
 fn a_read_whose_length_was_not_captured_takes_as_many_psns_as_follow() {
     let mut all = OneAddress::snapped();

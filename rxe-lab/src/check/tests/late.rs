@@ -8,8 +8,8 @@ fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// Requests with round trips of 100 us, then one that is retransmitted after 4 ms and answered
-/// `answer` us later.
+/// Requests with round trips of 100 us, then one that is retransmitted after 4 ms.
+/// The answer to the last comes `answer` us after the retransmission.
 fn answered_after(trips: u32, answer: u64) -> Finding {
     let mut all = OneAddress::default();
     for psn in 0..trips {

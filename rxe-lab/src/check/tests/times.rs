@@ -14,7 +14,7 @@ fn ack(all: &mut OneAddress, after: Duration, psn: u32, syndrome: Syndrome) {
     all.answer(0x12, psn, psn + 1, syndrome);
 }
 
-/// Checks that these are the times in microseconds, in ascending order, to a precision of two digits.
+/// Checks the times, in microseconds and ascending order, to two digits.
 #[track_caller]
 fn are(times: &Times, expected: &[u64]) {
     let count = expected.len() as u64;

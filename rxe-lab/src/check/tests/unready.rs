@@ -4,7 +4,7 @@ use super::*;
 
 const RNR: Syndrome = Syndrome::RnrNak { timer: RnrTimer::from_wire(12) };
 
-/// A message that is refused `times` times, and retransmitted after each refusal but the last.
+/// A message refused `times` times and retransmitted after each refusal but the last.
 fn refused(times: u32) -> OneAddress {
     let mut all = OneAddress::default();
     for nth in 0..times {
