@@ -48,7 +48,7 @@ pub struct Responder {
     /// The memory region of the responder's engine.
     /// `None` if it has no engine and its packets are hand-made.
     pub engine: Option<Region>,
-    /// The receives, in posting order, each with the time at which it was posted.
+    /// The receives in posting order, each with the earliest send time of a packet that finds it posted.
     pub receives: Vec<(Duration, Receive)>,
 }
 
