@@ -1,5 +1,7 @@
-//! What comes from the peer of a queue pair, as far as somebody who made the other packets by hand wants to
-//! know: answers and requests with PSNs that count from the first, and how two of them differ.
+//! Describes what the peer of a queue pair sends to hand-made packets.
+//!
+//! A description has the answers and requests of the peer, with PSNs relative to the first, and two
+//! descriptions can be compared.
 
 use std::fmt;
 
@@ -10,42 +12,43 @@ use rxe_core::wire::{
 
 use crate::words;
 
-/// A packet of the peer, as far as a rule is about it. PSNs of answers count from the first PSN that the
-/// peer expects, those of requests from the first that it sends.
+/// The parts of a peer's packet that a conformance rule can be about.
+/// The PSN of an answer counts from the first PSN that the peer expects, that of a request from the
+/// first PSN that it sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// A positive acknowledgement.
+    /// A positive acknowledgement: its PSN.
     Ack(i32),
-    /// A NAK with this code.
+    /// A NAK: its code and PSN.
     Nak(NakCode, i32),
-    /// "Receiver not ready", with its timer code.
+    /// An RNR NAK: its PSN and timer code.
     Rnr(i32, u8),
-    /// READ data, with its length.
+    /// A READ response: its position in the message, its PSN, and its payload in bytes.
     Read(Position, i32, usize),
-    /// The answer to an atomic, with the value that it found.
+    /// An atomic acknowledgement: its PSN and the original value in memory.
     Atomic(i32, u64),
-    /// A request, with the length of its payload.
+    /// A request: its opcode, its PSN, and its payload in bytes.
     Request(Opcode, i32, usize),
-    /// An ACKNOWLEDGE with a syndrome that is reserved, or another packet that is no request.
+    /// An ACKNOWLEDGE with a reserved syndrome, or another packet that is not a request.
     Other(Opcode, i32),
 }
 
-/// The whole packet.
+/// A packet of the peer, with its headers and payload.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// What it says.
+    /// The parts that a rule can be about.
     pub said: Said,
-    /// Its opcode.
+    /// The opcode.
     pub opcode: Opcode,
-    /// Its extension headers.
+    /// The extension headers.
     pub ext: Ext,
-    /// Whether it asks for an acknowledgement.
+    /// Whether the packet requests an acknowledgement.
     pub ack_req: bool,
-    /// Its payload, without the pad.
+    /// The payload, without the pad.
     pub payload: Vec<u8>,
 }
 
-/// What the PSNs of a peer's packets count from.
+/// The PSNs from which the PSNs of a peer's packets are counted.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstPsns {
     /// The first PSN that the peer sends.
@@ -55,10 +58,10 @@ pub struct FirstPsns {
 }
 
 impl Seen {
-    /// Reads a packet, from BTH to ICRC.
+    /// Parses a packet of the peer, from BTH to ICRC.
     ///
     /// # Errors
-    /// What no device may send: its structure, ICRC or P_Key is wrong.
+    /// Fails if the packet is one that no device may send: its structure, ICRC or P_Key is wrong.
     pub fn read(net: &NetHeader, bytes: &[u8], psns: &FirstPsns) -> Result<Self, String> {
         let packet = Packet::parse(bytes).map_err(|why| {
             format!("a packet of {} B is malformed: {}", bytes.len(), why.explain())
@@ -78,14 +81,14 @@ impl Seen {
         Ok(Self { said, opcode, ext, ack_req: packet.ack_req(), payload })
     }
 
-    /// The MSN of its AETH.
+    /// Returns the MSN of the packet, if it has an AETH.
     pub fn msn(&self) -> Option<u32> {
         self.ext.aeth.map(|aeth| aeth.msn)
     }
 }
 
 impl Said {
-    /// What a packet says that has these headers and so many bytes of payload.
+    /// Describes a packet with these headers and `len` bytes of payload.
     pub fn of(info: &OpInfo, psn: Psn, ext: &Ext, len: usize, psns: &FirstPsns) -> Self {
         let psn = psn.diff(if info.is_request { psns.requests } else { psns.answers });
         match (info.kind, ext.aeth.map(|aeth| aeth.syndrome)) {
@@ -99,17 +102,17 @@ impl Said {
         }
     }
 
-    /// A SEND of 8 bytes.
+    /// Describes a SEND ONLY of 8 bytes.
     pub fn send_only(psn: i32) -> Self {
         Self::Request(Opcode::RC_SEND_ONLY, psn, 8)
     }
 
-    /// The request of a READ.
+    /// Describes a READ request.
     pub fn read_request(psn: i32) -> Self {
         Self::Request(Opcode::RC_READ_REQUEST, psn, 0)
     }
 
-    /// The PSN of the request that this answers; `None` of what is no answer.
+    /// Returns the PSN of the answered request; `None` if the packet is not an answer.
     pub fn answered(&self) -> Option<i32> {
         match self {
             Self::Ack(psn) | Self::Nak(_, psn) | Self::Rnr(psn, _) => Some(*psn),
@@ -119,7 +122,8 @@ impl Said {
     }
 }
 
-/// How what came differs from what was expected, in words.
+/// Describes in words how the packet that came differs from the expected one.
+/// `wait` says how long it was waited for.
 pub fn difference(wanted: &Said, got: Option<&Said>, wait: &str) -> Option<String> {
     match got {
         Some(got) if got == wanted => None,

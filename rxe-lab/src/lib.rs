@@ -1,15 +1,18 @@
-//! Captures of RDMA traffic, understood: which packets a file has, what their headers say, and how
-//! they follow each other. It has no sockets; `rxe-cli` prints what it finds.
+//! Analyses captures of RDMA traffic.
 //!
-//! - [`capture`]: the frames of a pcap or pcapng file, one at a time.
-//! - [`frame`]: a frame taken apart, from the link layer to the ICRC.
+//! The crate reads packet files, decodes headers, and follows each connection. It opens no sockets;
+//! `rxe-cli` prints its results.
+//!
+//! - [`capture`]: reads the frames of a pcap or pcapng file, one at a time.
+//! - [`frame`]: decodes a frame from the link layer to the ICRC.
 //! - [`header`]: the fields of each header, as tables.
-//! - [`track`]: what is sent again, missing or late, by the PSNs of each queue pair.
-//! - [`check`]: what went wrong in each connection, and why.
-//! - [`ladder`]: a conversation as a sequence diagram.
-//! - [`replay`]: one side of a conversation for a live peer, and how its answers differ.
-//! - [`words`]: a packet in words.
-//! - [`answer`]: what the peer of packets made by hand says.
+//! - [`track`]: finds retransmitted, missing and late packets by the PSNs of each queue pair.
+//! - [`check`]: finds what went wrong in each connection, and why.
+//! - [`ladder`]: draws a conversation as a sequence diagram.
+//! - [`replay`]: plays one side of a conversation to a live peer and compares the answers.
+//! - [`scenario`]: runs hand-made packets between engines, without sockets.
+//! - [`words`]: describes a packet in words.
+//! - [`answer`]: describes what a peer answers to hand-made packets.
 
 pub mod answer;
 pub mod capture;

@@ -1,32 +1,34 @@
-//! Capture points: one packet may be captured at several, and counts once.
+//! Capture points: a packet captured at several points counts once.
 //!
-//! `tcpdump -i any` sees a packet at each interface that it passes, and `rxe capture --of all` has one copy of
-//! each program. A copy is told from a packet that was sent again by where it was captured: the packets of one
-//! direction are taken from the point at which the first of them was seen.
+//! `tcpdump -i any` captures a packet at each interface that it passes, and `rxe capture --of all`
+//! has one
+//! copy per program. The capture point distinguishes a copy from a retransmission: the point that
+//! saw the first packet of a direction is the only one whose packets of that direction are used.
 
 use crate::frame::Frame;
 
-/// Where a frame was captured: the interface of the file, and the place that a cooked capture tells.
+/// Where a frame was captured: the interface, and the place in a cooked capture header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Point {
-    /// The interface, as the file counts them.
+    /// The interface number in the file.
     pub(crate) interface: u32,
     place: u32,
 }
 
 impl Point {
-    /// That of a frame.
+    /// Returns the capture point of a frame.
     pub(crate) fn of(interface: u32, frame: &Frame<'_>) -> Self {
         Self { interface, place: frame.place }
     }
 }
 
-/// The point that the packets of one direction are taken from.
+/// The capture point used for one direction; `None` before the first packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TakenFrom(Option<Point>);
 
 impl TakenFrom {
-    /// Whether a packet of this direction is only a copy of what another point has.
+    /// Returns whether a packet of this direction is a copy from another point.
+    /// The first call selects the point that is used.
     pub(crate) fn is_copy(&mut self, point: Point) -> bool {
         *self.0.get_or_insert(point) != point
     }

@@ -1,11 +1,12 @@
-//! What the PSNs of each queue pair tell: which packets are sent again, missing or late. IBTA 9.7.
+//! Finds retransmitted, missing and late packets by the PSNs of each queue pair. IBTA 9.7.
 //!
-//! A queue pair's packets are told apart by their addresses and the destination QP. Requests of RC, XRC
-//! and UC have consecutive PSNs; a READ request takes as many as its responses have packets, which
-//! depends on the path MTU. That is learned from the packets between the two addresses. A frame that was
-//! captured at two places (`tcpdump -i any`) counts at each of them alone.
+//! A flow is identified by its two addresses and the destination QP. Requests of RC, XRC and UC
+//! have consecutive PSNs; a READ request takes as many PSNs as it has response packets, which
+//! depends on the path MTU. The path MTU is learned from the packets between the two addresses.
+//! Each capture point is followed separately, so a frame captured at two points (`tcpdump -i any`)
+//! is not taken for a retransmission.
 //!
-//! Memory is bounded: [`MAX_FLOWS`] queue pairs, and [`MAX_GAPS`] gaps of each.
+//! Memory is bounded by [`MAX_FLOWS`] flows and [`MAX_GAPS`] gaps per flow.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,25 +17,26 @@ use rxe_core::wire::{OpKind, Position, Service, Syndrome};
 use crate::frame::{Address, Frame, Transport};
 use crate::point::Point;
 
-/// The most queue pairs that are followed; packets of further ones get no mark.
+/// The most flows that are followed; packets of further flows get no mark.
 pub const MAX_FLOWS: usize = 1 << 16;
 
-/// The most gaps that are kept for a queue pair; the oldest is forgotten.
+/// The most gaps that are kept for a flow; beyond that the oldest is dropped.
 pub const MAX_GAPS: usize = 32;
 
-/// A PSN this far from the one expected begins another conversation.
+/// A PSN at least this far from the expected one begins another conversation.
 const RESTART: i32 = 1 << 18;
 
-/// What is known of a packet from those before it.
+/// What the earlier packets of its flow tell about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// A packet with its PSN was seen before.
+    /// A packet with this PSN was seen before.
     Retransmitted,
-    /// At least so many packets before it were not seen.
+    /// At least this many packets before the packet were not seen.
     Gap(u32),
-    /// It fills a gap: it was overtaken, or it was sent again and the first one was not captured.
+    /// The packet fills a gap.
+    /// It was reordered, or it is a retransmission whose first copy was not captured.
     Late,
-    /// It acknowledges nothing that was not acknowledged before.
+    /// The packet acknowledges nothing new.
     DuplicateAck,
 }
 
@@ -50,15 +52,15 @@ impl fmt::Display for Mark {
     }
 }
 
-/// Follows all queue pairs of a capture.
+/// Follows all flows of a capture.
 #[derive(Debug, Default)]
 pub struct Tracker {
     flows: HashMap<Key, Flow>,
-    /// Path MTUs, by pairs of addresses in ascending order.
+    /// Path MTUs in bytes, by pairs of addresses in ascending order.
     mtus: HashMap<(Address, Address), usize>,
 }
 
-/// Packets of one direction, to one queue pair, captured at one place.
+/// The packets of one direction to one queue pair, captured at one point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     src: Address,
@@ -67,32 +69,36 @@ struct Key {
     point: Point,
 }
 
+/// The state of one flow: its requests, and its responses to the peer's requests.
 #[derive(Debug, Default)]
 struct Flow {
     requests: Sequence,
-    /// The highest PSN of a READ or atomic response, whether its message goes on after it, and how many packets
-    /// its frame may have behind it that were not captured.
+    /// The highest PSN of a READ or atomic response.
+    /// The other values tell whether its message continues and how many uncaptured packets may follow
+    /// in its frame.
     response: Option<(Psn, bool, u32)>,
     response_gaps: Gaps,
     /// The PSN of the last positive acknowledgement.
     acked: Option<Psn>,
 }
 
-/// Requests in their order.
+/// The requests of a flow.
 #[derive(Debug, Default)]
 struct Sequence {
-    /// The last in order, the bytes that it reads, and how many packets its frame may have behind it that were
-    /// not captured.
+    /// The highest PSN so far.
+    /// The other values are the bytes that its request reads and the number of uncaptured packets that
+    /// may follow in its frame.
     last: Option<(Psn, u32, u32)>,
     gaps: Gaps,
 }
 
-/// PSNs that were left out: the first, and how many.
+/// Ranges of skipped PSNs: the first PSN and the count.
 #[derive(Debug, Default)]
 struct Gaps(Vec<(Psn, u32)>);
 
 impl Tracker {
-    /// Looks at the next packet of the capture. `interface` is the one that its frame was captured on.
+    /// Returns the mark of the next packet of the capture.
+    /// `interface` is the interface on which its frame was captured.
     pub fn observe(
         &mut self,
         interface: u32,
@@ -140,7 +146,7 @@ impl Tracker {
         }
     }
 
-    /// Whether queue pairs were left out because there are too many.
+    /// Returns whether flows may have been ignored because there are too many.
     pub fn is_full(&self) -> bool {
         self.flows.len() >= MAX_FLOWS
     }
@@ -167,7 +173,8 @@ impl Flow {
             return Some(self.response_gaps.fill(psn));
         }
         self.response = Some((psn, goes_on, unseen));
-        // Between messages a PSN may be left out: an ACK, or a WRITE, had it.
+        // A PSN may be skipped between messages: it belonged to an ACK or to the response of a
+        // WRITE.
         if !within || ahead.abs() > RESTART {
             return None;
         }
@@ -206,6 +213,7 @@ impl Sequence {
 }
 
 impl Gaps {
+    /// Adds a gap of `count` PSNs.
     fn open(&mut self, first: Psn, count: u32) -> Mark {
         if self.0.len() == MAX_GAPS {
             self.0.remove(0);
@@ -214,7 +222,7 @@ impl Gaps {
         Mark::Gap(count)
     }
 
-    /// What a PSN is that comes after higher ones.
+    /// Returns the mark of a PSN below the highest seen, and removes it from its gap.
     fn fill(&mut self, psn: Psn) -> Mark {
         let within = |&(first, count): &(Psn, u32)| {
             u32::try_from(psn.diff(first)).is_ok_and(|place| place < count)
@@ -228,7 +236,7 @@ impl Gaps {
     }
 }
 
-/// The least and the most PSNs that a request takes that reads so many bytes.
+/// Returns the least and the most PSNs taken by a request that reads `read` bytes.
 fn psns(read: u32, mtu: Option<usize>) -> (u32, u32) {
     const SMALLEST_MTU: u32 = 256;
     let mtu = mtu.and_then(|mtu| u32::try_from(mtu).ok()).filter(|mtu| *mtu > 0);

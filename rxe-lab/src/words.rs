@@ -1,4 +1,4 @@
-//! A packet in words, for one line.
+//! Describes a packet in words, in one line.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use rxe_core::wire::{Aeth, NakCode, OpKind, Opcode, Syndrome};
 
 use crate::frame::{Frame, Icrc, Transport};
 
-/// Adds to a line what matters in a packet beside addresses, QP, opcode and PSN: `len 1024, AckReq`. If
-/// there is something, `before` stands before it.
+/// Appends the important fields of a packet to a line, for example `len 1024, AckReq`.
+/// Addresses, QP, opcode and PSN are left out. `before` precedes the fields, if there are any.
 pub fn describe(
     line: &mut String,
     before: &'static str,
@@ -21,20 +21,21 @@ pub fn describe(
     List { line, between: before }.packet(frame, packet);
 }
 
-/// A message of communication management: `CM REQ: tcp port 4000, QPN 0x000011, PSN 0x001000`.
+/// Describes a CM message, for example `CM REQ: tcp port 4000, QPN 0x000011, PSN 0x001000`.
 pub fn cm(message: &Message) -> String {
     let mut line = String::new();
     List { line: &mut line, between: "" }.message(message);
     line
 }
 
-/// An opcode as people say it: `SEND ONLY`, `UC WRITE FIRST`.
+/// Returns the spoken name of an opcode, for example `SEND ONLY` or `UC WRITE FIRST`.
 pub fn opcode(opcode: Opcode) -> String {
     let name = opcode.name();
     name.strip_prefix("RC_").unwrap_or(name).replace('_', " ")
 }
 
-/// A syndrome: `ACK`, `NAK: remote access error`, `RNR NAK: try again after 0.64 ms`.
+/// Describes an AETH syndrome:
+/// `ACK`, `NAK: remote access error`, `RNR NAK: try again after 0.64 ms`.
 pub fn syndrome(syndrome: Syndrome) -> String {
     SyndromeWords(syndrome).to_string()
 }
@@ -55,7 +56,7 @@ impl fmt::Display for SyndromeWords {
     }
 }
 
-/// The verdict on an ICRC: `right`, `wrong`, `not checked: IP fragment`.
+/// Describes the result of an ICRC check: `right`, `wrong`, `not checked: IP fragment`.
 pub fn icrc(icrc: Icrc) -> String {
     match icrc {
         Icrc::Right => "right".into(),
@@ -64,7 +65,7 @@ pub fn icrc(icrc: Icrc) -> String {
     }
 }
 
-/// The reason of a NAK, as IBTA 9.7.5.2.7 calls it.
+/// Returns the name of a NAK code in IBTA 9.7.5.2.7.
 fn nak(code: NakCode) -> &'static str {
     match code {
         NakCode::PsnSequenceError => "PSN sequence error",
@@ -79,10 +80,10 @@ fn millis(d: Duration) -> String {
     format!("{} ms", d.as_secs_f64() * 1000.0)
 }
 
-/// Words at the end of a line, with commas between them.
+/// Appends phrases to a line, separated by commas.
 struct List<'l> {
     line: &'l mut String,
-    /// What stands before the next words.
+    /// The text that precedes the next phrase.
     between: &'static str,
 }
 
@@ -171,7 +172,7 @@ impl List<'_> {
         }
     }
 
-    /// A message of communication management.
+    /// Appends a CM message.
     fn message(&mut self, message: &Message) {
         let name = message.name();
         match message {
@@ -206,7 +207,7 @@ impl List<'_> {
     }
 }
 
-/// A service ID: as port space and port if librdmacm made it.
+/// Describes a service ID; one of RDMA CM as port space and port.
 fn service(id: u64) -> String {
     match PortSpace::of_service(id) {
         Some((space, port)) => format!("{space:?} port {port}").to_lowercase(),

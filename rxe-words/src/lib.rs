@@ -1,15 +1,16 @@
-//! The catalogue of words for users, in English and Chinese: what a value of the protocol or a message of a
-//! program means, its usual causes, and what to do. `rxe explain` and `rxe check` print it, and the book has pages
-//! made of it.
+//! The catalogue of explanations for users, in English and Chinese.
 //!
-//! The words are in `en.toml` and `zh.toml`, with the same entries in the same order. Names, codes and phrases are in
-//! `en.toml` only. An entry is added to both files; the tests say what is missing.
+//! An entry says what a value of the protocol or a message of a program means, its usual causes, and what
+//! to do. `rxe explain` and `rxe check` print entries, and pages of the book are generated from them.
+//!
+//! The texts are in `en.toml` and `zh.toml`, with the same entries in the same order. Names, codes
+//! and phrases are in `en.toml` only. An entry is added to both files; tests report what is missing.
 
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-/// The same words in each language.
+/// A text in each language.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {
     /// English.
@@ -18,75 +19,75 @@ pub struct Text {
     pub zh: String,
 }
 
-/// What there is to say of one thing.
+/// The explanation of one value or message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// A name for the command line and for other programs. No two entries have the same.
+    /// A unique name for the command line and for other programs.
     pub id: String,
     /// The numbers of a completion status, a NAK code or an errno.
     pub codes: Vec<u32>,
-    /// Other names, such as constants of verbs.
+    /// Other names, such as verbs constants.
     pub names: Vec<String>,
-    /// Parts of messages, in lower case, that this entry explains. `*` stands for any text.
+    /// Substrings of messages, in lower case, that this entry explains. `*` stands for any text.
     pub phrases: Vec<String>,
     /// The heading.
     pub title: Text,
-    /// What it is, in one sentence or a few.
+    /// What the value or message means, in one sentence or a few.
     pub what: Text,
-    /// Why it usually happens; empty if that is no question.
+    /// The usual causes; empty if a cause makes no sense for this entry.
     pub causes: Vec<Text>,
-    /// What to do, or how to use it.
+    /// What to do, or how to use the value.
     pub remedies: Vec<Text>,
 }
 
 impl Entry {
-    /// Returns whether this is its `id` or one of its other names.
+    /// Returns whether `name` is the `id` or another name of the entry.
     pub fn is_named(&self, name: &str) -> bool {
         self.id == name || self.names.iter().any(|own| own == name)
     }
 }
 
-/// A kind of entries.
+/// A group of entries of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Section {
-    /// Its name in the files.
+    /// The name of the section in the files.
     pub id: String,
     /// The heading.
     pub title: Text,
-    /// Its entries.
+    /// The entries, in the order of the files.
     pub entries: Vec<Entry>,
 }
 
-/// The whole catalogue.
+/// Returns the whole catalogue.
 pub fn sections() -> &'static [Section] {
     static SECTIONS: LazyLock<Vec<Section>> =
         LazyLock::new(|| merged(include_str!("en.toml"), include_str!("zh.toml")));
     &SECTIONS
 }
 
-/// All entries.
+/// Returns all entries.
 pub fn entries() -> impl Iterator<Item = &'static Entry> {
     sections().iter().flat_map(|section| &section.entries)
 }
 
-/// The entry with this `id`.
+/// Returns the entry with this `id`.
 pub fn by_id(id: &str) -> Option<&'static Entry> {
     entries().find(|entry| entry.id == id)
 }
 
-/// The entry of a number of `ibv_wc_status`, also of those that rxe never reports.
+/// Returns the entry of an `ibv_wc_status` code, including codes that rxe never reports.
 pub fn of_status(code: u32) -> Option<&'static Entry> {
     by_code("status", code)
 }
 
-/// The entry of a NAK code of an AETH (IBTA 9.7.5.2.7).
+/// Returns the entry of a NAK code of an AETH. IBTA 9.7.5.2.7.
 pub fn of_nak(code: u32) -> Option<&'static Entry> {
     by_code("nak", code)
 }
 
-/// The entry of an error number of Linux.
+/// Returns the entry of a Linux error number.
 pub fn of_errno(errno: u32) -> Option<&'static Entry> {
     by_code("errno", errno)
 }
@@ -96,7 +97,7 @@ fn by_code(section: &str, code: u32) -> Option<&'static Entry> {
     section.entries.iter().find(|entry| entry.codes.contains(&code))
 }
 
-/// A file.
+/// The content of one file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -129,7 +130,8 @@ struct FileEntry {
     remedies: Vec<String>,
 }
 
-/// The catalogue of the two files, which are part of this crate: a fault in them is found by the first test.
+/// Merges the two files.
+/// They are part of this crate, so a mistake in them panics in the first test.
 fn merged(en: &str, zh: &str) -> Vec<Section> {
     let [en, zh] = [en, zh].map(|file| match toml::from_str::<File>(file) {
         Ok(file) => file.section,

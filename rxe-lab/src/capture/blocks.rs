@@ -1,19 +1,19 @@
-//! The packets of a part of a pcapng file: whole blocks without section header and interface, as a live
-//! capture has them.
+//! Reads a part of a pcapng file that has neither section header nor interface blocks.
+//! A live capture delivers its packets in this form.
 
 use super::order::Order;
 use super::pcapng::{BLOCK_HEADER, ENHANCED_PACKET, LEAST_BLOCK, Section};
 use super::{Found, Problem, Record};
 
-/// Reads Enhanced Packet Blocks of one Ethernet interface, with times in nanoseconds and in this machine's
-/// byte order. Other blocks are passed over.
+/// Reads Enhanced Packet Blocks of one Ethernet interface.
+/// Times are in nanoseconds, and the byte order is this machine's. Other blocks are skipped.
 pub struct Blocks<'b> {
     section: Section,
     rest: &'b [u8],
 }
 
 impl<'b> Blocks<'b> {
-    /// The packets of these bytes.
+    /// Reads the blocks in `bytes`.
     pub fn new(bytes: &'b [u8]) -> Self {
         Self { section: Section::ethernet(), rest: bytes }
     }
@@ -52,10 +52,11 @@ impl<'b> Blocks<'b> {
         }
     }
 
-    /// The next packet, which gets this number; `None` at the end.
+    /// Returns the next packet and gives it this number; `None` at the end.
     ///
     /// # Errors
-    /// The bytes are no such blocks. All packets before were returned, and nothing comes after.
+    /// Fails if the bytes are not whole, valid blocks.
+    /// All earlier packets were returned; the following calls return `None`.
     pub fn next(&mut self, number: u64) -> Result<Option<Record<'b>>, Problem> {
         let read = self.read(number);
         if read.is_err() {

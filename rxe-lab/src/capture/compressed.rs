@@ -1,5 +1,6 @@
-//! Compressed files, recognised by their first bytes: gzip (RFC 1952), also of several members, and
-//! zstd (RFC 8878), also of several frames.
+//! Decompresses files, recognised by their first bytes.
+//! The formats are gzip (RFC 1952), also with several members, and zstd (RFC 8878), also with
+//! several frames.
 
 use std::io::{self, Cursor, Read};
 
@@ -10,12 +11,12 @@ use super::source::Source;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: u32 = 0xfd2f_b528;
-/// The first of the 16 magic numbers of frames to be skipped.
+/// The first of the 16 magic numbers of skippable frames.
 const ZSTD_SKIPPABLE: u32 = 0x184d_2a50;
-/// The most memory that a zstd frame may ask for. `zstd --ultra --long` stays below it.
+/// The largest window in bytes that a zstd frame may demand. `zstd --ultra --long` stays below it.
 const ZSTD_WINDOW: u64 = 128 << 20;
 
-/// The bytes of a file, without its compression.
+/// Opens a file, decompressing it if it is compressed.
 pub(super) fn open<'r>(inner: Box<dyn Read + 'r>) -> io::Result<Source<'r>> {
     let mut source = Source::new(inner);
     source.fill(4)?;
@@ -33,7 +34,7 @@ fn is_zstd(magic: u32) -> bool {
     magic == ZSTD || magic & !0xf == ZSTD_SKIPPABLE
 }
 
-/// The content of zstd frames, one after the other.
+/// Decompresses consecutive zstd frames.
 struct Zstd<'r> {
     state: State<'r>,
 }
@@ -42,7 +43,7 @@ enum State<'r> {
     /// Before a frame, or at the end.
     Between(Source<'r>),
     Within(Box<Decoder<'r>>),
-    /// After an error: what was decoded before it.
+    /// After an error: the data that were decoded before it, and the error.
     Rest(Cursor<Vec<u8>>, io::Error),
     Failed,
 }
@@ -81,7 +82,7 @@ impl Read for Zstd<'_> {
 
 type Decoder<'r> = StreamingDecoder<Source<'r>, FrameDecoder>;
 
-/// The decoder of the next frame, or the source if there is none.
+/// Returns a decoder for the next frame, or the source if there are no more frames.
 fn next_frame(mut source: Source<'_>) -> io::Result<Result<Decoder<'_>, Source<'_>>> {
     loop {
         let there = source.fill(8)?;
@@ -108,10 +109,11 @@ fn next_frame(mut source: Source<'_>) -> io::Result<Result<Decoder<'_>, Source<'
     }
 }
 
-/// What a decoder still has when a block cannot be read. It keeps a window for the blocks to come, so the frame is
-/// ended by an empty block.
+/// Returns the data that a decoder still holds after an unreadable block.
+/// The decoder keeps a window for later blocks, so the frame is ended with an empty block to
+/// release it.
 fn rest(decoder: Decoder<'_>) -> io::Result<State<'_>> {
-    /// The last block, without content; then a checksum, which is not compared.
+    /// An empty last block, then a checksum, which is not compared.
     const END: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
     let (mut source, mut decoder) = decoder.into_parts();
     let error = match source.fill(1)? {

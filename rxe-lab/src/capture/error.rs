@@ -1,62 +1,63 @@
-//! Why a capture cannot be read, or not any further.
+//! Errors of reading a capture.
 
 use std::fmt;
 use std::io;
 
 use super::{MAX_FRAME, MAX_INTERFACES};
 
-/// Where a file is damaged, and how.
+/// An error in a capture file, and its position.
 #[derive(Debug)]
 pub struct CaptureError {
-    /// The frame that could not be read, counted from 1. 0 if the file is no capture at all.
+    /// The number of the unreadable frame, counted from 1; 0 if the file is not a capture.
     pub frame: u64,
-    /// The position in the file, without its compression.
+    /// The offset in the uncompressed file, in bytes.
     pub offset: u64,
-    /// What is wrong.
+    /// The kind of error.
     pub problem: Problem,
 }
 
-/// What is wrong with a file.
+/// A kind of error in a capture file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Problem {
-    /// It has no byte.
+    /// The file is empty.
     Empty,
-    /// It begins neither as pcap nor as pcapng.
+    /// The file begins neither as pcap nor as pcapng.
     NoCapture,
-    /// It ends too early: `there` of `of` bytes are left.
+    /// The file ends too early: `there` of `of` bytes are left.
     Ends {
         /// Bytes that are left.
         there: usize,
         /// Bytes that are needed.
         of: usize,
     },
-    /// Its compressed data end too early.
+    /// The compressed data end too early.
     CompressedEnds,
-    /// A frame would have so many bytes.
+    /// A frame states this length, which is more than [`MAX_FRAME`].
     TooLong(u64),
-    /// A block of a pcapng file has a length that no block has.
+    /// A pcapng block states a length that no block can have.
     BlockLength(u32),
-    /// The length at the end of a block differs from the one at its start.
+    /// The length at the end of a pcapng block differs from the length at its start.
     BlockEnd {
         /// The length at the start.
         start: u32,
         /// The length at the end.
         end: u32,
     },
-    /// A section begins without its byte order.
+    /// A section header has no valid byte-order magic.
     ByteOrder,
-    /// A packet block is too short for what it says.
+    /// A packet block is shorter than the packet in it.
     PacketBlock,
-    /// A packet was captured on an interface that is not described.
+    /// A packet belongs to an interface that is not described.
     Interface(u32),
-    /// A section describes too many interfaces.
+    /// A section describes more than [`MAX_INTERFACES`] interfaces.
     Interfaces,
     /// The file cannot be read.
     Io(io::Error),
 }
 
 impl CaptureError {
+    /// Creates an error at the start of the file, before any frame.
     pub(super) fn at_start(problem: Problem) -> Self {
         Self { frame: 0, offset: 0, problem }
     }

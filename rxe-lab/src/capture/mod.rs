@@ -1,9 +1,10 @@
-//! The frames of a capture, one at a time: pcap (draft-ietf-opsawg-pcap) with microseconds or
-//! nanoseconds and pcapng (draft-ietf-opsawg-pcapng), in either byte order, also compressed with gzip
-//! or zstd.
+//! Reads the frames of a capture, one at a time.
 //!
-//! Memory is bounded whatever the file's length: the largest frame is [`MAX_FRAME`] bytes, and at most
-//! [`MAX_INTERFACES`] interfaces of a section are kept. No length in the file is trusted.
+//! The formats are pcap (draft-ietf-opsawg-pcap), with microseconds or nanoseconds, and pcapng
+//! (draft-ietf-opsawg-pcapng), in either byte order, optionally compressed with gzip or zstd.
+//!
+//! Memory is bounded for files of any length: a frame has at most [`MAX_FRAME`] bytes, and a
+//! section at most [`MAX_INTERFACES`] interfaces. No length in the file is trusted.
 
 mod blocks;
 mod compressed;
@@ -28,13 +29,14 @@ use source::Source;
 pub use start::Start;
 pub use whole::{Capture, Kept};
 
-/// The most bytes that a frame may have. tcpdump captures 262,144 at most.
+/// The most bytes that a frame may have. tcpdump captures at most 262,144.
 pub const MAX_FRAME: usize = 16 << 20;
 
-/// The most interfaces that a section may describe.
+/// The most interfaces that a pcapng section may describe.
 pub const MAX_INTERFACES: usize = 65_536;
 
-/// What the first header of a frame is: a number of <https://www.tcpdump.org/linktypes.html>.
+/// The type of a frame's first header.
+/// The numbers are those of <https://www.tcpdump.org/linktypes.html>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkType(pub u16);
 
@@ -46,53 +48,54 @@ impl LinkType {
 /// The direction of a frame, as seen by the host that captured it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// It arrived.
+    /// The frame was received.
     Inbound,
-    /// It left.
+    /// The frame was sent.
     Outbound,
 }
 
 /// A captured frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Its place in the file, counted from 1 as in Wireshark.
+    /// The number of the frame in the file, counted from 1 as in Wireshark.
     pub number: u64,
-    /// The time since 1970, if the file says it.
+    /// The time of capture since the Unix epoch, if the file states one.
     pub at: Option<Duration>,
-    /// The interface that it was captured on, counted from 0 in each section of a file.
+    /// The interface of the frame, counted from 0 in each section of the file.
     pub interface: u32,
-    /// What its first header is.
+    /// The type of the frame's first header.
     pub link: LinkType,
     /// The captured bytes.
     pub bytes: &'a [u8],
-    /// Bytes that it had on the wire. Not below `bytes.len()`.
+    /// The length of the frame on the wire in bytes, at least `bytes.len()`.
     pub original_len: usize,
-    /// Its direction, if the file says it.
+    /// The direction of the frame, if the file states one.
     pub direction: Option<Direction>,
-    /// Its comments.
+    /// The comments that the file attaches to the frame.
     pub comments: Vec<String>,
 }
 
-/// Reads a capture, frame by frame.
+/// Reads a capture frame by frame.
 pub struct Reader<'r> {
     source: Source<'r>,
     format: Format,
     /// Frames read so far.
     frames: u64,
-    /// Nothing is read after an error.
+    /// Whether an error was returned. Nothing is read after an error.
     failed: bool,
 }
 
+/// The format of the file, with what its headers have told so far.
 enum Format {
     Pcap(pcap::Header),
     Pcapng(pcapng::Section),
 }
 
-/// Where a frame is in the source's front, and what the file says about it.
+/// The position of a frame in the source's buffer, and its metadata.
 struct Found {
-    /// The whole packet header or block, which is consumed with the next call.
+    /// The length of the whole packet header or block, consumed before `next` returns.
     whole: usize,
-    /// The frame in it.
+    /// The range of the frame within these bytes.
     from: usize,
     to: usize,
     at: Option<Duration>,
@@ -104,10 +107,10 @@ struct Found {
 }
 
 impl Reader<'static> {
-    /// Opens a file.
+    /// Opens a capture file.
     ///
     /// # Errors
-    /// The file cannot be read, or is no capture.
+    /// Fails if the file cannot be read or is not a capture.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CaptureError> {
         let file = File::open(path).map_err(|e| CaptureError::at_start(Problem::Io(e)))?;
         Self::new(file)
@@ -118,7 +121,7 @@ impl<'r> Reader<'r> {
     /// Reads a capture from `input`, for example standard input.
     ///
     /// # Errors
-    /// The input cannot be read, or is no capture.
+    /// Fails if the input cannot be read or is not a capture.
     pub fn new(input: impl Read + 'r) -> Result<Self, CaptureError> {
         let start = CaptureError::at_start;
         let mut source = compressed::open(Box::new(input)).map_err(|e| start(e.into()))?;
@@ -135,10 +138,11 @@ impl<'r> Reader<'r> {
         Ok(Self { source, format, frames: 0, failed: false })
     }
 
-    /// The next frame; `None` at the end of the file. After an error there is none.
+    /// Returns the next frame; `None` at the end of the file and after an error.
     ///
     /// # Errors
-    /// The file is damaged or ends within a frame, or cannot be read. All frames before were returned.
+    /// Fails if the file is damaged, ends within a frame, or cannot be read.
+    /// All earlier frames were returned.
     #[expect(clippy::should_implement_trait, reason = "a frame borrows the reader's buffer")]
     pub fn next(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
         if self.failed {
@@ -167,14 +171,14 @@ impl<'r> Reader<'r> {
         Ok(Some(Record { number, at, interface, link, bytes, original_len, direction, comments }))
     }
 
-    /// Bytes of the file, without its compression, that were read so far.
+    /// Returns how many bytes of the uncompressed file were read so far.
     pub fn offset(&self) -> u64 {
         self.source.offset()
     }
 }
 
 impl Source<'_> {
-    /// Reads `n` bytes of something that must be whole.
+    /// Returns the next `n` bytes, or an error if the file ends before them.
     fn need(&mut self, n: usize) -> Result<&[u8], Problem> {
         let there = self.fill(n)?;
         if there < n {
@@ -187,7 +191,7 @@ impl Source<'_> {
 impl From<io::Error> for Problem {
     fn from(e: io::Error) -> Self {
         match e.kind() {
-            // Only the decoders of compressed files report this: they lack the rest of a stream.
+            // Only the decompressors report this kind: their stream ends too early.
             io::ErrorKind::UnexpectedEof => Self::CompressedEnds,
             _ => Self::Io(e),
         }

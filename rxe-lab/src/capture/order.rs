@@ -9,11 +9,11 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// That of this machine.
+    /// The byte order of this machine.
     pub(super) const NATIVE: Self =
         if cfg!(target_endian = "big") { Self::Big } else { Self::Little };
 
-    /// The number at `at`; 0 beyond the end.
+    /// Reads the number at offset `at`; 0 if the bytes end before it.
     pub(super) fn u16(self, bytes: &[u8], at: usize) -> u16 {
         let word = bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
         match self {
@@ -22,7 +22,7 @@ impl Order {
         }
     }
 
-    /// The number at `at`; 0 beyond the end.
+    /// Reads the number at offset `at`; 0 if the bytes end before it.
     pub(super) fn u32(self, bytes: &[u8], at: usize) -> u32 {
         let word = bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
         match self {
@@ -31,7 +31,7 @@ impl Order {
         }
     }
 
-    /// The number at `at`; 0 beyond the end.
+    /// Reads the number at offset `at`; 0 if the bytes end before it.
     pub(super) fn u64(self, bytes: &[u8], at: usize) -> u64 {
         let word = bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
         match self {

@@ -1,4 +1,5 @@
-//! pcap: a file header, then each packet with a header of 16 bytes. draft-ietf-opsawg-pcap.
+//! The pcap format: a file header, then packets, each behind a header of 16 bytes.
+//! draft-ietf-opsawg-pcap.
 
 use std::time::Duration;
 
@@ -12,12 +13,13 @@ const PACKET_HEADER: usize = 16;
 /// The file header.
 pub(super) struct Header {
     order: Order,
-    /// Nanoseconds of one unit of a packet's fraction of a second.
+    /// The unit of the fraction of a packet's time, in nanoseconds.
     unit: u64,
     link: LinkType,
 }
 
 impl Header {
+    /// Reads the file header.
     pub(super) fn read(source: &mut Source<'_>) -> Result<Self, Problem> {
         source.fill(FILE_HEADER)?;
         let head = source.front(FILE_HEADER);
@@ -28,12 +30,13 @@ impl Header {
             0x4d3c_b2a1 => (Order::Big, 1),
             _ => return Err(Problem::NoCapture),
         };
-        // The upper 16 bits are flags.
+        // The upper 16 bits of the link type are flags.
         let link = LinkType((order.u32(source.need(FILE_HEADER)?, 20) & 0xffff) as u16);
         source.consume(FILE_HEADER);
         Ok(Self { order, unit, link })
     }
 
+    /// Finds the next packet; `None` at the end of the file.
     pub(super) fn next(&self, source: &mut Source<'_>) -> Result<Option<Found>, Problem> {
         if source.fill(1)? == 0 {
             return Ok(None);

@@ -1,7 +1,7 @@
-//! pcapng: sections of blocks. draft-ietf-opsawg-pcapng.
+//! The pcapng format: sections of blocks. draft-ietf-opsawg-pcapng.
 //!
-//! Blocks that are no packets and describe no interface are passed over. Options that do not fit their
-//! block end its options; the packet is there all the same.
+//! Blocks other than packets and interface descriptions are skipped. If an option does not fit into
+//! its block, it and the options after it are ignored; the packet itself is still returned.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Direction, Found, LinkType, MAX_FRAME, MAX_INTERFACES, Problem};
 
 pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
-/// The Packet Block, which the Enhanced Packet Block has replaced.
+/// The obsolete Packet Block, which the Enhanced Packet Block replaced.
 const PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 pub(super) const ENHANCED_PACKET: u32 = 6;
@@ -24,11 +24,11 @@ const OPT_FLAGS: u16 = 2;
 const OPT_IF_TSRESOL: u16 = 9;
 const OPT_IF_TSOFFSET: u16 = 14;
 
-/// Type and length.
+/// The length in bytes of a block's type and length fields.
 pub(super) const BLOCK_HEADER: usize = 8;
-/// A block's header and the length at its end.
+/// The length in bytes of the smallest block: its header and the length at its end.
 pub(super) const LEAST_BLOCK: u32 = 12;
-/// The options of a packet have at most so many bytes here.
+/// The most bytes allowed for the options of a packet.
 const MAX_OPTIONS: usize = 1 << 20;
 
 /// The section that is being read.
@@ -38,31 +38,34 @@ pub(super) struct Section {
     interfaces: Vec<Interface>,
 }
 
+/// A described interface of the section.
 #[derive(Clone, Copy)]
 struct Interface {
     link: LinkType,
-    /// The most bytes captured of a frame; 0: all.
+    /// The most bytes captured per frame; 0 means no limit.
     snaplen: u32,
     ticks_per_second: u64,
-    /// Seconds to be added to each time.
+    /// Seconds to add to each time.
     offset: i64,
 }
 
 impl Section {
-    /// One of an Ethernet interface, with times in nanoseconds, in this machine's byte order.
+    /// Creates a section with one Ethernet interface.
+    /// Times are in nanoseconds, and the byte order is this machine's.
     pub(super) fn ethernet() -> Self {
         let (link, ticks_per_second) = (LinkType::ETHERNET, 1_000_000_000);
         let interface = Interface { link, snaplen: 0, ticks_per_second, offset: 0 };
         Self { order: Order::NATIVE, interfaces: vec![interface] }
     }
 
+    /// Finds the next packet; `None` at the end of the file.
     pub(super) fn next(&mut self, source: &mut Source<'_>) -> Result<Option<Found>, Problem> {
         loop {
             if source.fill(1)? == 0 {
                 return Ok(None);
             }
             let head = source.need(BLOCK_HEADER)?;
-            // The type of a section header reads the same in both byte orders.
+            // The type of a section header is the same number in both byte orders.
             if Order::Little.u32(head, 0) == SECTION_HEADER {
                 let magic = Order::Little.u32(source.need(LEAST_BLOCK as usize)?, 8);
                 self.order = match magic {
@@ -108,6 +111,7 @@ impl Section {
         }
     }
 
+    /// Finds the frame in a packet block of `whole` bytes. `body` excludes the block's header and trailer.
     pub(super) fn packet(&self, kind: u32, body: &[u8], whole: usize) -> Result<Found, Problem> {
         let order = self.order;
         let interface = match kind {
@@ -179,7 +183,7 @@ impl Interface {
         it
     }
 
-    /// The time of so many ticks.
+    /// Converts a time in ticks to a time since the Unix epoch.
     fn time(&self, ticks: u64) -> Duration {
         let (seconds, rest) = (ticks / self.ticks_per_second, ticks % self.ticks_per_second);
         let nanos = u128::from(rest) * 1_000_000_000 / u128::from(self.ticks_per_second);
@@ -188,8 +192,9 @@ impl Interface {
     }
 }
 
-/// The text of a comment. Control characters, which could do things to a terminal and are no XML, become
-/// U+FFFD; lines and tabs stay.
+/// Returns the text of a comment.
+/// Control characters other than newline and tab become U+FFFD, because they could control a
+/// terminal and are not valid XML.
 fn comment(bytes: &[u8]) -> String {
     let seen = |c: char| match c {
         '\t' | '\n' => c,
@@ -199,6 +204,7 @@ fn comment(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().map(seen).collect()
 }
 
+/// Returns the options of a block, up to the first one that does not fit.
 fn options(order: Order, bytes: Option<&[u8]>) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes.unwrap_or_default();
     std::iter::from_fn(move || {

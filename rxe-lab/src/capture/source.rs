@@ -1,10 +1,11 @@
-//! The bytes of a file, buffered. The buffer grows only as far as one packet needs.
+//! A buffered byte source. The buffer grows only as far as one packet needs.
 
 use std::io::{self, Read};
 
-/// Bytes that are read at once.
+/// The initial size of the buffer in bytes.
 const CHUNK: usize = 256 << 10;
 
+/// A buffered byte source.
 pub(super) struct Source<'r> {
     inner: Box<dyn Read + 'r>,
     buffer: Vec<u8>,
@@ -19,12 +20,12 @@ impl<'r> Source<'r> {
         Self { inner, buffer: vec![0; CHUNK], start: 0, end: 0, offset: 0 }
     }
 
-    /// The position in the file.
+    /// Returns the number of bytes consumed, which is the position in the file.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Reads until `n` bytes are there or the file ends. Returns how many are there.
+    /// Reads until `n` bytes are buffered or the file ends. Returns the number of buffered bytes.
     pub(super) fn fill(&mut self, n: usize) -> io::Result<usize> {
         while self.end - self.start < n {
             if self.buffer.len() - self.start < n {
@@ -42,12 +43,12 @@ impl<'r> Source<'r> {
         Ok(self.end - self.start)
     }
 
-    /// The next `n` bytes, or those of them that are there.
+    /// Returns the next `n` buffered bytes, or fewer if fewer are buffered.
     pub(super) fn front(&self, n: usize) -> &[u8] {
         &self.buffer[self.start..self.end.min(self.start.saturating_add(n))]
     }
 
-    /// Moves on by `n` of the bytes that are there.
+    /// Consumes up to `n` of the buffered bytes.
     pub(super) fn consume(&mut self, n: usize) {
         let n = n.min(self.end - self.start);
         self.start += n;
@@ -57,7 +58,7 @@ impl<'r> Source<'r> {
         }
     }
 
-    /// The next `n` of the bytes that are there; moves on by them.
+    /// Consumes up to `n` of the buffered bytes and returns them.
     pub(super) fn advance(&mut self, n: usize) -> &[u8] {
         let from = self.start;
         let to = self.end.min(from.saturating_add(n));
@@ -66,7 +67,7 @@ impl<'r> Source<'r> {
         &self.buffer[from..to]
     }
 
-    /// Moves on by `n` bytes. Returns how many the file lacks.
+    /// Skips `n` bytes. Returns how many of them are missing because the file ended.
     pub(super) fn skip(&mut self, mut n: u64) -> io::Result<u64> {
         while n > 0 {
             let there = self.fill(1)?;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A pcap file in one of its four forms, with a packet header and a frame for each length.
+/// Returns a pcap file in one of its four forms, with a frame of each length.
 fn pcap(magic: u32, big: bool, lens: &[u32]) -> Vec<u8> {
     let word = |n: u32| if big { n.to_be_bytes() } else { n.to_le_bytes() };
     let mut file = word(magic).to_vec();
@@ -20,7 +20,7 @@ fn pcap(magic: u32, big: bool, lens: &[u32]) -> Vec<u8> {
     file
 }
 
-/// A pcapng block.
+/// Returns a pcapng block.
 fn block(kind: u32, big: bool, body: &[u8]) -> Vec<u8> {
     let word = |n: usize| {
         let n = u32::try_from(n).unwrap();
@@ -30,15 +30,15 @@ fn block(kind: u32, big: bool, body: &[u8]) -> Vec<u8> {
     [&word(kind as usize)[..], &len, body, &len].concat()
 }
 
-/// The 32-bit words of a block's body.
+/// Returns 32-bit words for the body of a block.
 fn words(big: bool, list: &[u32]) -> Vec<u8> {
     list.iter().flat_map(|n| if big { n.to_be_bytes() } else { n.to_le_bytes() }).collect()
 }
 
-/// A section with three interfaces, of which the second counts nanoseconds from 100 s on and the third
-/// 1/1024 s, and packets of each.
+/// Returns a section with three interfaces and packets of each.
+/// The second interface counts nanoseconds from 100 s on, the third 1/1024 s.
 fn pcapng(big: bool) -> Vec<u8> {
-    // Two numbers of 16 bits that make a word, the first one first.
+    // Two 16-bit numbers as one word, the first one first in memory.
     let pair = |a: u16, b: u16| {
         let (high, low) = if big { (a, b) } else { (b, a) };
         u32::from(high) << 16 | u32::from(low)
@@ -67,10 +67,10 @@ fn pcapng(big: bool) -> Vec<u8> {
     file
 }
 
-/// Time and bytes of a frame.
+/// The time and bytes of a frame.
 type Frame = (Option<Duration>, Vec<u8>);
 
-/// All frames, and the error after them.
+/// Reads all frames, and the error after them.
 fn read(file: &[u8]) -> (Vec<Frame>, Option<String>) {
     let mut frames = Vec::new();
     let mut reader = match Reader::new(file) {
@@ -140,7 +140,7 @@ fn times_count_from_the_first_frame() {
 fn pcapng_is_read_with_the_clock_and_link_type_of_each_interface() {
     for big in [false, true] {
         let mut file = pcapng(big);
-        // A second section, in the other byte order, numbers its interfaces anew.
+        // A second section, in the other byte order, numbers its interfaces from 0 again.
         file.extend(pcapng(!big));
         let mut reader = Reader::new(&file[..]).unwrap();
         for number in [1, 5] {
@@ -185,7 +185,8 @@ fn compressed_files_read_the_same() {
         let said = read(&whole[..whole.len() - 20]).1.unwrap();
         assert!(said.contains("the compressed file ends here"), "{said}");
     }
-    // What was decoded before the place is read, also what a decoder keeps for later blocks.
+    // Frames decoded before the damaged place are returned, also those that a decoder holds for
+    // later blocks.
     let long = pcap(0xa1b2_c3d4, false, &[1000; 400]);
     for whole in [gzip(&long), zstd(&long)] {
         let (frames, said) = read(&whole[..whole.len() - 20]);
@@ -268,7 +269,7 @@ proptest! {
     }
 }
 
-/// An Enhanced Packet Block of this machine's byte order.
+/// Returns an Enhanced Packet Block in this machine's byte order.
 fn packet_block(interface: u32, ticks: u32, frame: &[u8]) -> Vec<u8> {
     let big = cfg!(target_endian = "big");
     let len = u32::try_from(frame.len()).unwrap();
@@ -288,7 +289,7 @@ fn blocks_without_a_section_are_read_until_one_is_wrong() {
     assert_eq!(first.at, Some(Duration::from_nanos(7)));
     assert_eq!(blocks.next(2).unwrap().unwrap().bytes, b"second");
     assert!(blocks.next(3).unwrap().is_none());
-    // Another interface, and a block that breaks off.
+    // Invalid input: another interface, a truncated block, and a block of length 0.
     for bad in [packet_block(1, 0, b"x"), good[..good.len() - 1].to_vec(), vec![0; 12]] {
         let mut blocks = Blocks::new(&bad);
         let read = |_| blocks.next(1).map(|found| found.is_some());

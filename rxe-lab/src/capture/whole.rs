@@ -1,4 +1,4 @@
-//! A small capture, whole in memory.
+//! Reads a small capture into memory.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::{CaptureError, Direction, Reader};
 
-/// A frame of a capture that is whole in memory. The fields are those of [`super::Record`].
+/// A frame of a capture that was read into memory.
+/// The fields are documented at [`super::Record`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "documented there")]
 pub struct Kept {
@@ -17,28 +18,28 @@ pub struct Kept {
     pub comments: Vec<String>,
 }
 
-/// All frames of a capture.
+/// All frames of a capture, in memory.
 #[derive(Debug)]
 pub struct Capture {
-    /// The frames, in the file's order.
+    /// The frames, in the order of the file.
     pub frames: Vec<Kept>,
-    /// Why there are no more, if the file is damaged or ends within a frame.
+    /// The error that ended reading, if the file is damaged or ends within a frame.
     pub error: Option<CaptureError>,
 }
 
 impl Capture {
-    /// Reads a file.
+    /// Reads a file into memory.
     ///
     /// # Errors
-    /// The file cannot be read, or is no capture.
+    /// Fails if the file cannot be read or is not a capture.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CaptureError> {
         Reader::open(path).map(Self::of)
     }
 
-    /// Reads a capture from `input`.
+    /// Reads a capture from `input` into memory.
     ///
     /// # Errors
-    /// The input cannot be read, or is no capture.
+    /// Fails if the input cannot be read or is not a capture.
     pub fn read(input: impl Read) -> Result<Self, CaptureError> {
         Reader::new(input).map(Self::of)
     }

@@ -1,13 +1,13 @@
-//! End-to-end flow control: the credits that a responder gives, held against the messages that need
-//! them. IBTA 9.7.7.2.
+//! End-to-end flow control: compares a responder's credits with the messages sent.
+//! IBTA 9.7.7.2.
 //!
-//! A positive acknowledgement tells how many receives the responder has left, beyond the messages that
-//! its MSN counts. The requester may send so many messages that take a receive, and one more, whose
-//! acknowledgement brings new credits. The responder cannot take a receive back, so its limit does not
-//! fall, but for rounding: few numbers have a code.
+//! A positive acknowledgement states how many receives the responder has left, beyond the messages
+//! that its MSN counts. The requester may send that many messages that consume a receive, and one
+//! more, whose acknowledgement brings new credits. The responder cannot withdraw a receive, so its
+//! limit does not fall, except for rounding: only few numbers have a code.
 //!
-//! The code 31 says that the responder does not count. Adapters also send 0 and mean nothing by it.
-//! So 0 is no limit; and if there must be receives left, nothing of the connection is checked.
+//! Code 31 means that the responder does not count. Some adapters send 0 with the same meaning. So
+//! 0 is no limit, and if it comes while receives must be left, the connection is no longer checked.
 
 use std::time::Duration;
 
@@ -19,40 +19,41 @@ use super::history::History;
 use super::summary::messages_of;
 use super::{Found, Seen};
 
-/// Requests that come so soon after the first credits may have been on the way when these left.
+/// The time in which requests may have been sent before the first credits arrived.
 const ON_THE_WAY: Duration = Duration::from_micros(100);
 
-/// Credits of one direction.
+/// The credits of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Credits {
-    /// Messages that take a receive: those begun, and those complete. Only differences count.
+    /// The messages begun that consume a receive. Only differences count.
     begun: u32,
+    /// The messages completed that consume a receive. Only differences count.
     complete: u32,
-    /// Acknowledgements of PSNs before this one are left out: requests are missing behind them.
+    /// Acknowledgements of earlier PSNs are ignored, because requests are missing there.
     from: Option<Psn>,
-    /// The MSN less the messages that were complete, where this is least.
+    /// The smallest difference seen between the MSN and the number of completed messages.
     ahead: Option<u32>,
     limit: Option<Limit>,
-    /// When the first limit was known.
+    /// The time at which the first limit became known.
     known: Option<Duration>,
-    /// The responder does not count.
+    /// Whether the responder does not count receives.
     is_off: bool,
-    /// What was sent beyond the limit.
+    /// The messages that were sent beyond the limit.
     beyond: Option<Beyond>,
     /// Whether wrong credits were reported.
     is_reported: bool,
 }
 
-/// Messages that may be begun, counted as [`Credits::begun`].
+/// The number of messages that may be begun, counted like [`Credits::begun`].
 #[derive(Clone, Copy, Debug)]
 struct Limit {
-    /// No fewer than so many.
+    /// The lower bound.
     least: u32,
-    /// No more, even if the responder had received more than it acknowledged.
+    /// The upper bound, if the responder had received more than it acknowledged.
     most: u32,
     psn: Psn,
     frame: u64,
-    /// What the acknowledgement permitted.
+    /// The credits in the acknowledgement.
     credits: u32,
 }
 
@@ -63,24 +64,24 @@ struct Beyond {
     psn: Psn,
     frame: u64,
     messages: u64,
-    /// The farthest beyond the limit.
+    /// The largest number of messages beyond the limit at one time.
     most: u32,
-    /// The first RNR NAK to one of them.
+    /// The frame of the first RNR NAK for one of them.
     refused: Option<u64>,
 }
 
 impl Credits {
-    /// Messages that are complete.
+    /// Returns the number of completed messages that consume a receive.
     pub(super) fn complete(&self) -> u32 {
         self.complete
     }
 
-    /// A request that was not there before, in the order of PSNs.
+    /// Counts a new request, in the order of PSNs.
     pub(super) fn request(&mut self, seen: &Seen<'_>, info: &OpInfo) {
         let psn = seen.packet.bth.psn;
         if info.consumes_recv {
             if info.starts && self.begun != self.complete {
-                // The message before has no end.
+                // The previous message has no end.
                 self.complete = self.begun;
                 self.lose_count(psn);
             }
@@ -89,12 +90,12 @@ impl Credits {
         }
         if info.completes_recv {
             self.complete = self.complete.wrapping_add(1);
-            // The beginning of the first message may be missing.
+            // The beginning of the first message may not have been captured.
             self.begun = self.complete;
         }
     }
 
-    /// Holds a message that was just begun against the limit.
+    /// Checks a message that has just begun against the limit.
     fn hold(&mut self, seen: &Seen<'_>) {
         let Some(limit) = self.limit else { return };
         let over = before(limit.most, self.begun);
@@ -109,14 +110,15 @@ impl Credits {
         beyond.most = beyond.most.max(over);
     }
 
-    /// Requests are missing before `next`, so nothing is known of the limit.
+    /// Forgets the limit, because requests are missing before `next`.
     pub(super) fn lose_count(&mut self, next: Psn) {
         self.limit = None;
         self.ahead = None;
         self.from = Some(next);
     }
 
-    /// A positive acknowledgement with credits. `is_exact`: the requests up to the newest are known.
+    /// Handles a positive acknowledgement with credits.
+    /// `is_exact` means that all requests up to the newest are known.
     pub(super) fn given(
         &mut self,
         seen: &Seen<'_>,
@@ -149,7 +151,7 @@ impl Credits {
             }
             return;
         };
-        // Two codes, as adapters may read the number a little early or late.
+        // Allow one code of difference, because adapters may read the number slightly early or late.
         if is_exact && psn.after(limit.psn) && credits < rounded(left, 1) && !self.is_reported {
             self.is_reported = true;
             let text = format!(
@@ -170,7 +172,7 @@ impl Credits {
         });
     }
 
-    /// The responder had no receive for a request.
+    /// Handles an RNR NAK: the responder had no receive for a request.
     pub(super) fn refused(
         &mut self,
         seen: &Seen<'_>,
@@ -184,7 +186,7 @@ impl Credits {
         }
         let Some(limit) = self.limit.filter(|limit| !psn.before(limit.psn)) else { return };
         let Some(sent) = history.get(psn).filter(|sent| sent.info.consumes_recv) else { return };
-        // The messages up to this one.
+        // The messages up to and including this one.
         let taken = sent.taken.wrapping_add(u32::from(!sent.info.completes_recv));
         let is_within = taken == limit.least || before(taken, limit.least) > 0;
         if !is_exact || !is_within || self.is_reported {
@@ -199,7 +201,7 @@ impl Credits {
         found.add(seen, Kind::Credits, Confidence::Likely, frames, text);
     }
 
-    /// Reports what was sent beyond the limit.
+    /// Reports the messages that were sent beyond the limit.
     pub(super) fn report(&mut self, found: &mut Found) {
         let Some(beyond) = self.beyond.take() else { return };
         let Beyond { limit, psn, frame, messages, most, refused } = beyond;
@@ -219,12 +221,13 @@ impl Credits {
         found.push(Kind::CreditLimit, confidence, psn, frames, 0, text);
     }
 
+    /// Stops checking the credits of this connection.
     fn turn_off(&mut self) {
         (self.is_off, self.limit, self.beyond) = (true, None, None);
     }
 
-    /// How far the MSN is ahead of the messages that an acknowledgement is for, by the least that was
-    /// seen.
+    /// Returns how far the MSN is ahead of the acknowledged messages.
+    /// The lead counts from the least that was seen.
     fn ahead(&mut self, difference: u32) -> u32 {
         let least = *self.ahead.get_or_insert(difference);
         let ahead = difference.wrapping_sub(least) & MSN;
@@ -236,21 +239,22 @@ impl Credits {
     }
 }
 
-/// The bits of an MSN.
+/// The value range of an MSN: 24 bits.
 const MSN: u32 = 0xff_ffff;
 
-/// How far one count is before another; 0 if it is not.
+/// Returns how far count `one` is before count `other`; 0 if it is not before.
 fn before(one: u32, other: u32) -> u32 {
     let ahead = other.wrapping_sub(one);
     if ahead <= u32::MAX / 2 { ahead } else { 0 }
 }
 
-/// The later of two counts.
+/// Returns the later of two counts.
 fn later(one: u32, other: u32) -> u32 {
     if before(one, other) > 0 { other } else { one }
 }
 
-/// The greatest number of credits up to `messages` that has a code, and `lower` codes below that.
+/// Returns the largest number up to `messages` that has a credit code.
+/// With `lower`, returns the number of the code that many codes lower.
 fn rounded(messages: u32, lower: u8) -> u32 {
     let code = (0..=30).rev().find(|code| messages_of(*code).is_some_and(|n| n <= messages));
     code.and_then(|code| messages_of(code.saturating_sub(lower))).unwrap_or(0)

@@ -1,5 +1,5 @@
-//! Frames that were captured in part and had several packets: what was behind the first one is not known, and
-//! is not missing.
+//! Truncated frames that had several packets.
+//! The packets behind the first are unknown, and not missing.
 
 use std::collections::VecDeque;
 
@@ -8,13 +8,13 @@ use rxe_core::types::Psn;
 use super::Found;
 use super::finding::{Confidence, Finding, Kind};
 
-/// Frames that are named.
+/// The number of frames that a finding names.
 const NAMED: usize = 4;
 
-/// Frames that are remembered, to count each once.
+/// The number of frames that are remembered, to count each once.
 const RECENT: usize = 16;
 
-/// Such frames of one direction.
+/// The truncated frames of one direction.
 #[derive(Debug, Default)]
 pub(super) struct CutFrames {
     count: u64,
@@ -24,7 +24,7 @@ pub(super) struct CutFrames {
 }
 
 impl CutFrames {
-    /// Adds the frame that begins with the packet with this PSN, if it was not added before.
+    /// Adds the frame whose first packet has this PSN, unless it was added before.
     pub(super) fn add(&mut self, frame: u64, psn: Psn) {
         if self.recent.contains(&frame) {
             return;
@@ -41,7 +41,7 @@ impl CutFrames {
     }
 }
 
-/// What is said of all directions: one note.
+/// Creates one note about the truncated frames of all directions.
 pub(super) fn report<'a>(all: impl Iterator<Item = &'a Found>) -> Option<Finding> {
     let (mut count, mut first) = (0, None::<&Found>);
     for found in all.filter(|found| found.cut.count > 0) {

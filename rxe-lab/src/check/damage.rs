@@ -1,24 +1,24 @@
-//! Packets with a wrong ICRC. IBTA 7.8.1.
+//! Detects packets with a wrong ICRC. IBTA 7.8.1.
 
 use rxe_core::types::Psn;
 
 use super::finding::{Confidence, Kind};
 use super::{Found, Seen};
 
-/// Damaged packets of one direction that are remembered.
+/// The most damaged packets of one direction that are reported one by one.
 const MAX_DAMAGED: usize = 32;
 
-/// Damaged packets of one direction, and how many are not.
+/// Counts the damaged and the undamaged packets of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Damage {
-    /// Frames and PSNs of the first.
+    /// The frames and PSNs of the first damaged packets.
     first: Vec<(u64, Psn)>,
     count: u64,
     sound: u64,
 }
 
 impl Damage {
-    /// A packet with a wrong ICRC.
+    /// Counts a packet with a wrong ICRC.
     pub(super) fn add(&mut self, seen: &Seen<'_>) {
         self.count += 1;
         if self.first.len() < MAX_DAMAGED {
@@ -26,12 +26,12 @@ impl Damage {
         }
     }
 
-    /// A packet without.
+    /// Counts a packet whose ICRC is not wrong.
     pub(super) fn add_sound(&mut self) {
         self.sound += 1;
     }
 
-    /// Reports them at the end of the capture.
+    /// Reports the damaged packets at the end of the capture.
     pub(super) fn report(&mut self, found: &mut Found) {
         let first = std::mem::take(&mut self.first);
         if self.count > 1 && self.sound == 0 {

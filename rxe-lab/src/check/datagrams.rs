@@ -1,9 +1,8 @@
-//! Datagrams (UD): how many go from which queue pair to which, with which Q_Key, and which are missing.
-//! IBTA 9.8.3.
+//! Follows datagrams (UD): their sources, destinations, Q_Keys and missing PSNs. IBTA 9.8.3.
 //!
-//! The PSN of a UD queue pair goes up by one with each datagram, wherever that goes. Nothing is
-//! acknowledged or repeated, and loss is permitted, so what is missing is a note. Management datagrams
-//! (QP 0 and QP 1) are left out.
+//! The PSN of a UD queue pair increases by one with each datagram, whatever its destination.
+//! Nothing is acknowledged or retransmitted, and loss is permitted, so missing PSNs are a note.
+//! Management datagrams (QP 0 and QP 1) are ignored.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -19,13 +18,13 @@ use super::{Found, MAX_DIRECTIONS, Seen};
 use crate::frame::{Address, Icrc};
 use crate::point::{Point, TakenFrom};
 
-/// The largest path MTU.
+/// The largest path MTU, in bytes.
 const MAX_MTU: usize = 4096;
 
-/// The destination queue pair of multicast. IBTA 9.2.1.
+/// The destination QP of multicast. IBTA 9.2.1.
 const MULTICAST: u32 = 0xff_ffff;
 
-/// Datagrams of a sender that are remembered, to recognise what comes twice.
+/// The number of datagrams that are remembered per sender, to recognise duplicates.
 const MAX_RECENT: usize = 32;
 
 /// All datagrams of a capture.
@@ -34,7 +33,7 @@ pub(super) struct Datagrams {
     senders: Vec<Sender>,
     by_source: HashMap<(Address, u32), usize>,
     ways: Vec<Way>,
-    /// By the sender and the destination.
+    /// The indices of `ways`, by sender and destination.
     by_destination: HashMap<(usize, Address, u32), usize>,
     keys: HashMap<(Address, u32), Keys>,
 }
@@ -46,13 +45,15 @@ struct Sender {
     qp: u32,
     taken_from: TakenFrom,
     next: Option<Psn>,
-    /// The frame of the newest, its PSN, and how many datagrams it may have had behind that: it was cut.
+    /// The newest frame, its first PSN, and how many uncaptured datagrams it may have.
     unseen: (u64, Psn, u32),
     gaps: Gaps,
-    /// Missing PSNs of gaps that are not kept, and in how many places PSNs are missing.
+    /// The missing PSNs of gaps that are no longer kept.
     given_up: u64,
+    /// The number of gaps.
     places: u64,
-    /// The destination of the datagram behind the first gap, its PSN, and frames behind gaps.
+    /// The first gap, and frames after gaps.
+    /// The gap is given by the index in `ways` of the datagram after it, and by its first PSN.
     first_gap: Option<(usize, Psn, Vec<u64>)>,
     late: u64,
     duplicated: u64,
@@ -60,21 +61,22 @@ struct Sender {
     cnps: u64,
 }
 
-/// Datagrams of a sender to one destination.
+/// The datagrams of a sender to one destination.
 #[derive(Debug)]
 struct Way {
     sender: usize,
     found: Found,
     damage: Damage,
-    /// The Q_Key of the newest, and how often it has changed.
+    /// The Q_Key of the newest datagram.
     q_key: u32,
+    /// The number of times that the Q_Key changed.
     key_changes: u64,
-    /// The frames of the first one that came twice, its PSN, and how many did.
+    /// The duplicates: the two frames and the PSN of the first, and the number of all.
     twice: Option<([u64; 2], Psn, u64)>,
     length_reported: bool,
 }
 
-/// The Q_Keys of datagrams to one queue pair.
+/// The Q_Keys in datagrams to one queue pair.
 #[derive(Debug)]
 struct Keys {
     first: (u32, u64),
@@ -83,7 +85,7 @@ struct Keys {
 }
 
 impl Datagrams {
-    /// Looks at a datagram. Returns what was found; `None` if there are too many destinations.
+    /// Follows a datagram. Returns the findings of its destination; `None` if there are too many.
     pub(super) fn take(
         &mut self,
         (from, to): (Address, Address),
@@ -101,7 +103,7 @@ impl Datagrams {
         }
         if seen.packet.icrc == Icrc::Wrong {
             way.damage.add(seen);
-            // It is damaged, not missing.
+            // The datagram is damaged, not missing.
             let psn = seen.packet.bth.psn;
             sender.next = sender.next.map(|next| if next == psn { psn.next() } else { next });
             return Some(&mut way.found);
@@ -122,19 +124,20 @@ impl Datagrams {
         Some(&mut way.found)
     }
 
-    /// A congestion notification to a queue pair.
+    /// Counts a congestion notification to a queue pair.
     pub(super) fn notified(&mut self, to: Address, qp: u32) {
         if let Some(sender) = self.by_source.get(&(to, qp)) {
             self.senders[*sender].cnps += 1;
         }
     }
 
-    /// What was found in each destination's datagrams.
+    /// Returns the findings of each destination.
     pub(super) fn found(&self) -> impl Iterator<Item = &Found> {
         self.ways.iter().map(|way| &way.found)
     }
 
-    /// The end of the capture: what was found, and the numbers.
+    /// Ends the analysis at the end of the capture.
+    /// Returns the statistics, and calls `each` for the findings of each destination.
     pub(super) fn finish(self, mut each: impl FnMut(&mut Found)) -> Vec<DatagramSender> {
         let Self { senders, mut ways, .. } = self;
         let mut all: Vec<_> = Vec::new();
@@ -225,7 +228,7 @@ impl Datagrams {
 }
 
 impl Sender {
-    /// The PSNs before this datagram's that the newest frame may have had, which was cut, are not missing.
+    /// Assigns missing PSNs to the newest frame if that was truncated and may contain them.
     fn settle_cut(&mut self, seen: &Seen<'_>, found: &mut Found) {
         let (psn, (frame, first, most)) = (seen.packet.bth.psn, self.unseen);
         let ahead = self.next.map_or(0, |next| psn.diff(next));
@@ -240,7 +243,7 @@ impl Sender {
         self.unseen = (seen.number, psn, seen.packet.unseen.most(None));
     }
 
-    /// Follows the PSNs. Returns the frame in which the same datagram came before.
+    /// Follows the PSNs. Returns the earlier frame of the datagram if it is a duplicate.
     fn follow(&mut self, seen: &Seen<'_>, way: usize) -> Option<u64> {
         let (psn, icrc) = (seen.packet.bth.psn, seen.icrc);
         let ahead = self.next.map_or(0, |next| psn.diff(next));
@@ -260,7 +263,7 @@ impl Sender {
             return None;
         }
         if !(0..=RESTART).contains(&ahead) {
-            // The queue pair has begun anew.
+            // The queue pair was reset.
             self.given_up += std::mem::take(&mut self.gaps).missing();
         } else if ahead > 0 {
             let (first, count) = (psn - ahead.unsigned_abs(), ahead.unsigned_abs());
@@ -303,12 +306,12 @@ impl Way {
         }
     }
 
-    /// What the end of the capture shows.
+    /// Reports what the end of the capture shows.
     fn report(&mut self) {
         let found = &mut self.found;
         self.damage.report(found);
         let Some((frames, psn, count)) = self.twice else { return };
-        // A switch that mirrors a port shows the copies for each member of a group.
+        // A switch that mirrors a port shows one copy per member of a multicast group.
         if is_multicast(found.to, found.dest_qp) {
             return;
         }
@@ -325,7 +328,8 @@ impl Way {
 }
 
 impl Keys {
-    /// Two Q_Keys by turns: at most one of them is right. One after the other may be two queue pairs.
+    /// Reports alternating Q_Keys, of which at most one can be right.
+    /// A single change may be a new queue pair with the same number.
     fn add(&mut self, q_key: u32, seen: &Seen<'_>, found: &mut Found) {
         if q_key != self.first.0 {
             self.second.get_or_insert((q_key, seen.number));
@@ -342,7 +346,7 @@ impl Keys {
     }
 }
 
-/// Whether datagrams go to a multicast group.
+/// Returns whether datagrams go to a multicast group.
 fn is_multicast(to: Address, dest_qp: u32) -> bool {
     dest_qp == MULTICAST || matches!(to, Address::Ip(ip) if is_group(ip))
 }

@@ -1,51 +1,51 @@
-//! What the analyst has found: a fault, a loss, or something to know about the capture.
+//! Findings of the analyst: faults, losses, and facts about the capture.
 
 use std::fmt;
 
 use crate::frame::Address;
 
-/// What was found.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is.
+    /// The kind of finding.
     pub kind: Kind,
-    /// How sure it is.
+    /// How certain the finding is.
     pub confidence: Confidence,
-    /// Where the packets that it is about come from and go to.
+    /// The source of the packets concerned. `to` is their destination.
     pub from: Address,
     #[expect(missing_docs, reason = "with `from`")]
     pub to: Address,
-    /// The queue pair that they go to.
+    /// The destination QP of the packets concerned.
     pub dest_qp: u32,
-    /// The PSN that it is about.
+    /// The PSN concerned.
     pub psn: u32,
-    /// The frames that show it, in ascending order.
+    /// The frames that show the finding, in ascending order.
     pub frames: Vec<u64>,
-    /// Packets that it cost: those that were sent again.
+    /// The number of packets that were retransmitted because of it.
     pub packets: u64,
-    /// What happened, and the likely cause.
+    /// An explanation: what happened, and the likely cause.
     pub text: String,
 }
 
-/// How much a finding weighs.
+/// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
-    /// Something to know about the capture. No device did anything wrong.
+    /// A fact about the capture. No device did anything wrong.
     Note,
-    /// The protocol repaired something: a loss, or a receiver that was not ready.
+    /// The protocol repaired a problem: a loss, or a receiver that was not ready.
     Warning,
-    /// A device broke a rule, or a request failed.
+    /// A device violated a rule, or a request failed.
     Fault,
 }
 
-/// How sure a finding is.
+/// How certain a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Confidence {
-    /// The capture fits this, and other causes.
+    /// The capture is consistent with the finding, and with other causes.
     Possible,
     /// Other causes are unusual.
     Likely,
-    /// The frames prove it.
+    /// The frames prove the finding.
     Certain,
 }
 
@@ -58,26 +58,26 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// All of them.
+            /// All kinds.
             pub const ALL: &[Self] = &[$(Self::$kind,)*];
 
-            /// Its name in the output.
+            /// Returns the name of the kind in the output.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)* }
             }
 
-            /// What it says, as a sentence without its full stop.
+            /// Returns the documentation of the kind, as a sentence without its full stop.
             pub fn sentence(self) -> &'static str {
                 let doc = match self { $(Self::$kind => $doc,)* };
                 doc.trim().trim_end_matches('.')
             }
 
-            /// How much it weighs.
+            /// Returns how serious a finding of this kind is.
             pub fn severity(self) -> Severity {
                 match self { $(Self::$kind => Severity::$severity,)* }
             }
 
-            /// The section of the InfiniBand specification that has the rule.
+            /// Returns the section of the InfiniBand specification that states the rule.
             pub fn rule(self) -> &'static str {
                 match self { $(Self::$kind => $rule,)* }
             }

@@ -1,4 +1,4 @@
-//! PSNs of requests that were left out.
+//! Gaps in the PSNs of requests.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use rxe_core::types::Psn;
 use super::Found;
 use super::finding::{Confidence, Kind};
 
-/// A PSN this far from the one expected begins another connection.
+/// A PSN at least this far from the expected one begins another connection.
 pub(super) const RESTART: i32 = 1 << 18;
 
 /// The most gaps that are kept.
 const MAX: usize = 64;
 
-/// PSNs of one direction that were left out.
+/// The gaps in the PSNs of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Gaps(Vec<Gap>);
 
-/// PSNs in a row.
+/// A range of consecutive missing PSNs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gap {
     pub(super) first: Psn,
     pub(super) count: u32,
-    /// The frame behind it.
+    /// The frame after the gap.
     pub(super) frame: u64,
-    /// When that frame was sent.
+    /// The time of that frame.
     pub(super) at: Duration,
-    /// Nobody sends the packets again: they are lost, if they do not come late.
+    /// Whether the service is unreliable, so that missing packets are not retransmitted.
     pub(super) unreliable: bool,
 }
 
@@ -35,34 +35,34 @@ impl Gaps {
         self.0.is_empty()
     }
 
-    /// One of them, mostly the oldest.
+    /// Returns one of the gaps, usually the oldest.
     pub(super) fn first(&self) -> Option<&Gap> {
         self.0.first()
     }
 
-    /// How many PSNs are in all of them.
+    /// Returns the number of PSNs in all gaps.
     pub(super) fn missing(&self) -> u64 {
         self.0.iter().map(|gap| u64::from(gap.count)).sum()
     }
 
-    /// Adds a gap. If there are too many, one of the others is given up and returned.
+    /// Adds a gap. If there are too many, removes another gap and returns it.
     pub(super) fn add(&mut self, gap: Gap) -> Option<Gap> {
         let given_up = (self.0.len() == MAX).then(|| self.0.remove(0));
         self.0.push(gap);
         given_up
     }
 
-    /// Whether a request with this PSN was left out.
+    /// Returns whether this PSN is in a gap.
     pub(super) fn contains(&self, psn: Psn) -> bool {
         self.position(psn).is_some()
     }
 
-    /// How many PSNs are missing from this one on, if a gap begins with it.
+    /// Returns the length of the gap that begins with this PSN, or 0.
     pub(super) fn beginning_at(&self, psn: Psn) -> u32 {
         self.0.iter().find(|gap| gap.first == psn).map_or(0, |gap| gap.count)
     }
 
-    /// Takes a PSN out of the gap that has it, and returns this gap as it was.
+    /// Removes a PSN from its gap. Returns the gap as it was before.
     pub(super) fn take(&mut self, psn: Psn) -> Option<Gap> {
         let gap = self.0.swap_remove(self.position(psn)?);
         let before = psn.diff(gap.first).unsigned_abs();
@@ -74,7 +74,7 @@ impl Gaps {
         Some(gap)
     }
 
-    /// Takes the PSNs of a READ's responses out of the gaps that they begin in.
+    /// Removes the PSNs of a READ's responses from the gaps that begin among them.
     pub(super) fn cover(&mut self, psn: Psn, span: u32) {
         for gap in &mut self.0 {
             let Ok(at) = u32::try_from(gap.first.diff(psn)) else { continue };
@@ -85,7 +85,7 @@ impl Gaps {
         self.0.retain(|gap| gap.count > 0);
     }
 
-    /// Reports the packets as lost that nobody sends again.
+    /// Reports the packets of an unreliable service as lost.
     pub(super) fn report_lost(&self, found: &mut Found) {
         self.0.iter().for_each(|gap| gap.report_lost(found));
     }
@@ -97,7 +97,7 @@ impl Gaps {
 }
 
 impl Gap {
-    /// Reports the packets as lost if nobody sends them again.
+    /// Reports the packets of the gap as lost if the service is unreliable.
     pub(super) fn report_lost(&self, found: &mut Found) {
         if !self.unreliable {
             return;

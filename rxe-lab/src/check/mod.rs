@@ -1,16 +1,16 @@
-//! The protocol analyst: follows each connection in both directions and says what went wrong.
+//! The protocol analyst: follows each connection and reports what went wrong.
 //! IBTA 9.7 (RC, XRC), 9.8 (UC, UD).
 //!
-//! A direction is told by its addresses and the destination QP. The two directions of a connection
-//! are paired by messages of the communication manager, or by responses that fit requests: at once if
-//! there is no other choice, after [`EVIDENCE`] responses if there is one. Without a pair, only
-//! requests are checked. This also holds for two queue pairs of one address.
+//! A direction is identified by its addresses and the destination QP. The two directions of a
+//! connection are paired by CM messages, or by responses that fit requests: immediately if there is
+//! no other candidate, after [`EVIDENCE`] responses if there is one. Without a pair, only requests
+//! are checked. The same rules apply to two queue pairs of one address.
 //!
-//! A false alarm is worse than silence: what has an innocent explanation is not reported, or reported
-//! as [`Confidence::Possible`].
+//! A false alarm is worse than silence: anything with an innocent explanation is not reported, or
+//! reported as [`Confidence::Possible`].
 //!
-//! Memory is bounded: [`MAX_DIRECTIONS`] directions, a few thousand requests of each and
-//! [`MAX_REMEMBERED`] of all, and [`MAX_FINDINGS`] findings of each severity.
+//! Memory is bounded by [`MAX_DIRECTIONS`] directions, a few thousand requests per direction and
+//! about [`MAX_REMEMBERED`] in total, and [`MAX_FINDINGS`] findings per severity.
 
 mod credits;
 mod cut;
@@ -48,31 +48,33 @@ use requests::Requests;
 use responses::Responses;
 pub use summary::{Acks, Credit, DatagramSender, DatagramsTo, Direction, Slowdown, Stats, Times};
 
-/// The most directions of connections that are followed.
+/// The most directions that are followed.
 pub const MAX_DIRECTIONS: usize = 4096;
 
-/// The most findings that are kept of one severity: many warnings do not hide a fault.
+/// The most findings kept per severity, so that many warnings do not hide a fault.
 pub const MAX_FINDINGS: usize = 10_000;
 
-/// Requests that are remembered of all directions, at most about four times as many.
+/// The number of requests to remember in all directions together.
+/// At most about four times as many are remembered, because a direction gives up its excess only
+/// when it adds a request.
 pub const MAX_REMEMBERED: usize = 1 << 18;
 
-/// The first three bits of UD's opcodes. IBTA 9.2.1.
+/// The first three bits of UD opcodes. IBTA 9.2.1.
 const UD: u8 = 3;
 
-/// A packet, and what is known of it.
+/// A captured packet with its metadata.
 struct Seen<'a> {
     number: u64,
-    /// The interface that it was captured on: times of two are not compared.
+    /// The interface of the capture. Times of different interfaces are not compared.
     interface: u32,
     /// The time since the first frame.
     at: Duration,
     packet: &'a Transport<'a>,
-    /// The bytes of its ICRC, which tell packets apart; 0 if they were not captured.
+    /// The bytes of the ICRC, by which packets are compared; 0 if they were not captured.
     icrc: u32,
 }
 
-/// What the packets of a direction have shown.
+/// The findings and statistics of a direction.
 #[derive(Debug)]
 struct Found {
     from: Address,
@@ -80,27 +82,28 @@ struct Found {
     dest_qp: u32,
     stats: Stats,
     findings: Vec<Finding>,
-    /// The queue pair has begun anew.
+    /// Whether the queue pair was reset, so that earlier PSNs no longer count.
     restarted: bool,
     cut: CutFrames,
 }
 
-/// Packets from one host to a queue pair of another.
+/// A direction: the packets from one host to a queue pair of another.
 #[derive(Debug)]
 struct Flow {
     taken_from: TakenFrom,
     service: Service,
-    /// A PSN that the communication manager has told, which tells connections apart.
+    /// The starting PSN in the REP, which distinguishes connections of the same queue pairs.
     start: Option<Psn>,
     requests: Requests,
-    /// Responses to the requests of `peer`.
+    /// The responses in this direction, which answer the requests of `peer`.
     responses: Responses,
     found: Found,
+    /// The other direction of the connection, if it is known.
     peer: Option<usize>,
-    /// The direction whose requests its responses fit, and how many did.
+    /// The direction whose requests the responses have fitted so far, and how many fitted.
     candidate: Option<(usize, u32)>,
     damage: Damage,
-    /// All that it carries, requests and responses.
+    /// The rate of all packets, requests and responses.
     pace: Pace,
 }
 
@@ -108,55 +111,55 @@ struct Flow {
 #[derive(Debug, Default)]
 pub struct Checker {
     keys: HashMap<(Address, Address, u32), usize>,
-    /// Directions between two hosts, in this order.
+    /// The directions between two hosts, in the order of their first packets.
     hosts: HashMap<(Address, Address), Vec<usize>>,
     flows: Vec<Flow>,
-    /// REQs: who asked with which communication ID, its queue pair; `None` if programs that share
-    /// an address have asked with one ID for several.
+    /// The queue pair in each REQ, by the sender and its communication ID.
+    /// `None` if programs that share an address used one ID for several queue pairs.
     reqs: HashMap<(Address, u32), Option<u32>>,
     datagrams: Datagrams,
-    /// Congestion notifications, by the direction that they go in.
+    /// Congestion notifications, by the direction in which they travel.
     cnps: HashMap<(Address, Address, u32), u64>,
     findings: Vec<Finding>,
-    /// How many of them have each severity.
+    /// The number of kept findings of each severity.
     kept: HashMap<Severity, usize>,
     /// The time of the last packet.
     end: Duration,
     more_findings: u64,
     left_out: u64,
     not_checked: u64,
-    /// Whether two hosts have too many queue pairs for their responses to be told apart.
+    /// Whether two hosts have too many queue pairs to match their responses to requests.
     is_crowded: bool,
 }
 
-/// What the analyst says at the end.
+/// The result of the analysis.
 #[derive(Debug)]
 pub struct Report {
     /// The findings, in the order of their first frames.
     pub findings: Vec<Finding>,
-    /// Findings beyond [`MAX_FINDINGS`].
+    /// The number of findings beyond [`MAX_FINDINGS`].
     pub more_findings: u64,
-    /// The directions in which requests were sent.
+    /// The directions of connections in which requests were sent.
     pub directions: Vec<Direction>,
     /// The queue pairs that sent datagrams.
     pub datagrams: Vec<DatagramSender>,
-    /// Packets that were not followed because there are too many directions.
+    /// The number of packets that were ignored because there are too many directions.
     pub left_out: u64,
-    /// Packets whose ICRC could not be checked.
+    /// The number of packets whose ICRC could not be checked.
     pub not_checked: u64,
-    /// Directions in which more requests were outstanding than are remembered.
+    /// The number of directions with more outstanding requests than are remembered.
     pub overflowed: usize,
 }
 
 impl Report {
-    /// How many findings weigh so much.
+    /// Returns the number of findings with this severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.findings.iter().filter(|f| f.kind.severity() == severity).count()
     }
 }
 
 impl Checker {
-    /// Looks at the next frame. `since` is the time since the first one.
+    /// Analyses the next frame. `since` is the time since the first frame.
     pub fn add(&mut self, number: u64, interface: u32, since: Duration, frame: &Frame<'_>) {
         let (Content::Rdma(packets), Some(ends)) = (&frame.content, frame.ends) else { return };
         self.end = since;
@@ -181,7 +184,7 @@ impl Checker {
         }
     }
 
-    /// The end of the capture.
+    /// Ends the analysis at the end of the capture.
     pub fn finish(mut self) -> Report {
         self.count_notifications();
         for at in 0..self.flows.len() {
@@ -227,7 +230,7 @@ impl Checker {
         Report { findings, more_findings, directions, datagrams, left_out, not_checked, overflowed }
     }
 
-    /// A packet of a connected service.
+    /// Analyses a packet of a connected service (RC, XRC, UC).
     fn connected(
         &mut self,
         (src, dst): (Address, Address),
@@ -280,7 +283,7 @@ impl Checker {
             return self.keep(at);
         }
         let Some(peer) = self.flows[at].peer.or_else(|| self.pair(at, seen, info)) else { return };
-        // A response goes the other way than the requests that it answers.
+        // Responses travel against the direction of the requests that they answer.
         if peer == at {
             return;
         }
@@ -297,7 +300,7 @@ impl Checker {
         self.keep(peer);
     }
 
-    /// A datagram.
+    /// Analyses a datagram.
     fn datagram(&mut self, ends: (Address, Address), point: Point, seen: &Seen<'_>, marked: bool) {
         let packet = seen.packet;
         let dest_qp = packet.bth.dest_qp.value();
@@ -324,10 +327,11 @@ impl Checker {
         self.keep_findings(new);
     }
 
-    /// A packet with an opcode that does not exist.
+    /// Analyses a packet with an unknown opcode.
     fn without_meaning(&mut self, ends: (Address, Address), seen: &Seen<'_>) {
         let Bth { opcode, dest_qp, .. } = seen.packet.bth;
-        // Other services have opcodes of their own: RD, and those that makers of devices define.
+        // Only UD opcodes can be judged: RD and vendor-defined services have opcodes that are not
+        // known here.
         if opcode.0 >> 5 == UD && seen.packet.icrc == Icrc::Right {
             let mut found = Found::new(ends.0, ends.1, dest_qp.value());
             let why = "The opcode does not exist: a message of UD has one packet, SEND ONLY.";
@@ -336,7 +340,7 @@ impl Checker {
         }
     }
 
-    /// The direction with this key. `None` if there are too many.
+    /// Returns the index of the direction with this key; `None` if there are too many.
     fn flow(&mut self, key: (Address, Address, u32), service: Service) -> Option<usize> {
         if let Some(at) = self.keys.get(&key) {
             return Some(*at);
@@ -364,13 +368,13 @@ impl Checker {
         Some(at)
     }
 
-    /// Takes the findings of a direction.
+    /// Moves the findings of a direction to the report.
     fn keep(&mut self, at: usize) {
         let new = std::mem::take(&mut self.flows[at].found.findings);
         self.keep_findings(new);
     }
 
-    /// Takes findings, as far as there is room.
+    /// Adds findings to the report, as far as there is room.
     fn keep_findings(&mut self, new: Vec<Finding>) {
         for finding in new {
             let kept = self.kept.entry(finding.kind.severity()).or_default();
@@ -383,7 +387,7 @@ impl Checker {
         }
     }
 
-    /// What the end of the capture shows of a direction.
+    /// Reports what the end of the capture shows of a direction.
     fn end(&mut self, at: usize) {
         let end = self.end;
         let flow = &mut self.flows[at];
@@ -429,7 +433,7 @@ impl Found {
         Self { from, to, dest_qp, stats, findings: Vec::new(), restarted: false, cut }
     }
 
-    /// Adds that the structure of a packet is wrong.
+    /// Reports that the structure of a packet is wrong.
     fn add_malformed(&mut self, seen: &Seen<'_>, why: &str) {
         let text = format!("{why} Receivers drop it.");
         self.add(seen, Kind::Malformed, Confidence::Certain, vec![seen.number], text);

@@ -1,9 +1,9 @@
-//! Message sequence numbers: each response with an AETH tells how many messages the responder has
-//! completed. IBTA 9.7.7.
+//! Checks message sequence numbers (MSNs). IBTA 9.7.7.
 //!
-//! A response to the newest request tells the number of all. One to an earlier request tells at least the
-//! messages up to this request, and at most all, because the responder may have gone on before it answered.
-//! A READ counts when its last response is sent; whether it does before is left to the responder.
+//! Each response with an AETH states how many messages the responder has completed. A response to the
+//! newest request states the number of all messages. A response to an earlier request states at least
+//! the messages up to that request and at most all, because the responder may have continued before
+//! it answered. A READ counts when its last response is sent; the responder may count it earlier.
 
 use rxe_core::wire::{OpInfo, Syndrome};
 
@@ -11,18 +11,18 @@ use super::finding::{Confidence, Kind};
 use super::requests::Requests;
 use super::{Found, Seen};
 
-/// Numbers have 24 bits.
+/// MSNs have 24 bits.
 const CIRCLE: i64 = 1 << 24;
 
-/// The message sequence numbers of a responder.
+/// The MSN of a responder.
 #[derive(Debug, Default)]
 pub(super) struct Msn {
-    /// What it was before the first request that was captured.
+    /// The MSN before the first request that was captured.
     base: Option<i64>,
 }
 
 impl Msn {
-    /// Checks the number in a response. `is_old`: its PSN was answered before.
+    /// Checks the MSN in a response. `is_old` means that its PSN was answered before.
     pub(super) fn check(
         &mut self,
         seen: &Seen<'_>,
@@ -32,7 +32,7 @@ impl Msn {
         found: &mut Found,
     ) {
         let Some(aeth) = seen.packet.ext.aeth else { return };
-        // Messages that are missing in the capture are missing in the count.
+        // Messages that were not captured would be missing from the count.
         if requests.guesses > 0 || !requests.gaps.is_empty() {
             return;
         }
@@ -50,7 +50,7 @@ impl Msn {
             let Some(sent) = requests.history.get(psn).filter(|sent| sent.filled.is_none()) else {
                 return;
             };
-            // A request that was refused is not complete, and a READ need not be before its last response.
+            // A refused request is not complete, and a READ may be incomplete until its last response.
             (known, sent.messages.wrapping_sub(u32::from(sent.info.ends && !is_done)))
         };
         let of = |messages: u32| (known + i64::from(messages)).rem_euclid(CIRCLE);

@@ -1,4 +1,4 @@
-//! Congestion notifications, and how fast their receiver sent before and after. IBTA A17.9.3.
+//! Measures how fast a queue pair sends before and after congestion notifications. IBTA A17.9.3.
 
 use std::time::Duration;
 
@@ -9,20 +9,22 @@ use crate::frame::Address;
 /// The time before and after a notification in which bytes are counted.
 const WINDOW: Duration = Duration::from_micros(100);
 
-/// The bytes that a queue pair sends, and the notifications that it gets.
+/// The bytes that a queue pair sends, and the notifications that it receives.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// The end of the present window, its bytes, and those of the window before.
+    /// The end of the current window.
     until: Duration,
+    /// The bytes sent in the current window.
     bytes: u64,
+    /// The bytes sent in the previous window.
     before: u64,
-    /// A notification whose window has not ended: when that is, and the bytes before and after it.
+    /// The open window of a notification: its end, and the bytes before and after.
     open: Option<(Duration, u64, u64)>,
     sum: Slowdown,
 }
 
 impl Pace {
-    /// Bytes are sent.
+    /// Counts bytes that are sent.
     pub(super) fn sends(&mut self, at: Duration, bytes: usize) {
         if at >= self.until {
             self.turn(at);
@@ -35,7 +37,7 @@ impl Pace {
         }
     }
 
-    /// A notification came. Those within the window of another are not looked at.
+    /// Handles a notification. Notifications within the window of another are ignored.
     pub(super) fn is_notified(&mut self, at: Duration) {
         if at >= self.until {
             self.turn(at);
@@ -44,7 +46,7 @@ impl Pace {
             return;
         }
         self.close();
-        // The part of the window before that is not longer ago than a window.
+        // The share of the previous window that is at most one window old.
         let left = u64::from(self.until.saturating_sub(at).subsec_nanos());
         let before = self.bytes + self.before * left / u64::from(WINDOW.subsec_nanos());
         if before > 0 {
@@ -52,7 +54,7 @@ impl Pace {
         }
     }
 
-    /// The end of the capture, at this time.
+    /// Ends the measurement at the end of the capture.
     pub(super) fn finish(&mut self, end: Duration) -> Slowdown {
         if self.open.is_some_and(|(until, ..)| until > end) {
             self.open = None;
@@ -69,7 +71,7 @@ impl Pace {
         }
     }
 
-    /// The next window begins; or, after a pause, one that begins now.
+    /// Begins the next window, or after a pause a window that starts now.
     fn turn(&mut self, at: Duration) {
         let is_next = at < self.until + WINDOW;
         self.before = if is_next { self.bytes } else { 0 };
@@ -79,7 +81,7 @@ impl Pace {
 }
 
 impl Checker {
-    /// A congestion notification to a queue pair.
+    /// Handles a congestion notification to a queue pair.
     pub(super) fn notified(&mut self, (src, dst): (Address, Address), dest_qp: u32, at: Duration) {
         let key = (src, dst, dest_qp);
         self.datagrams.notified(dst, dest_qp);
@@ -91,7 +93,7 @@ impl Checker {
         }
     }
 
-    /// Adds congestion notifications to the numbers of the connections that they are for.
+    /// Adds the congestion notifications to the statistics of their connections.
     pub(super) fn count_notifications(&mut self) {
         for (key, count) in std::mem::take(&mut self.cnps) {
             let Some(&to) = self.keys.get(&key) else { continue };

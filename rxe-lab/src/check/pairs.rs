@@ -1,4 +1,4 @@
-//! Which two directions are one connection.
+//! Finds the two directions of each connection.
 
 use rxe_core::cm::mad::Message;
 use rxe_core::wire::{OpInfo, OpKind, Service};
@@ -7,25 +7,25 @@ use super::responses::Responses;
 use super::{Checker, Flow, Seen};
 use crate::frame::Address;
 
-/// The most messages of the communication manager that wait for their answer.
+/// The most REQs that wait for their REP.
 const MAX_REQS: usize = 4096;
 
-/// The most requests that a NAK may be before the first one that was captured.
+/// The greatest distance in PSNs of a NAK before the first request that was captured.
 const MAX_LOST: i32 = 16;
 
-/// Responses that must fit one direction and no other before the two are taken as a pair.
+/// The number of responses that must fit a direction, and no other, to pair the two.
 pub const EVIDENCE: u32 = 8;
 
 impl Checker {
-    /// The queue pair that sends from `from` to this queue pair of `to`, as far as it is known.
+    /// Returns the queue pair of `from` that sends to this one of `to`, if it is known.
     pub fn source_qp(&self, from: Address, to: Address, dest_qp: u32) -> Option<u32> {
         let peer = self.flows[*self.keys.get(&(from, to, dest_qp))?].peer?;
         Some(self.flows[peer].found.dest_qp)
     }
 
-    /// Finds the direction whose requests the responses of this one answer.
+    /// Finds the direction whose requests the responses of direction `at` answer.
     pub(super) fn pair(&mut self, at: usize, seen: &Seen<'_>, info: &OpInfo) -> Option<usize> {
-        /// Hosts with more queue pairs are paired by the communication manager alone.
+        /// Hosts with more queue pairs are paired by CM messages only.
         const MAX_CHOICE: usize = 256;
         let (from, to) = (self.flows[at].found.from, self.flows[at].found.to);
         let others = self.hosts.get(&(to, from))?;
@@ -35,7 +35,8 @@ impl Checker {
         }
         let others = others.clone();
         let alone = if from == to {
-            // Both directions are in one list. Those that have a peer are no choice.
+            // With one address, both directions are in one list. Directions with a peer are no
+            // candidates.
             others.iter().filter(|&&other| self.flows[other].peer.is_none()).count() == 2
         } else {
             others.len() == 1 && self.hosts.get(&(from, to))?.len() == 1
@@ -50,7 +51,7 @@ impl Checker {
             if info.kind == OpKind::Acknowledge && flow.requests.gaps.contains(psn) {
                 return true;
             }
-            // A NAK may be to a request that was lost before the first one that was captured.
+            // A NAK may be for a request that was lost before the first request that was captured.
             let first = flow.requests.history.first().filter(|_| seen.packet.is_nak());
             if first.is_some_and(|first| (1..=MAX_LOST).contains(&first.psn.diff(psn))) {
                 return true;
@@ -84,7 +85,7 @@ impl Checker {
         None
     }
 
-    /// Makes two directions a connection. Returns the second.
+    /// Pairs two directions. Returns the second.
     fn join(&mut self, a: usize, b: usize) -> usize {
         for (one, other) in [(a, b), (b, a)] {
             self.flows[one].peer = Some(other);
@@ -94,7 +95,7 @@ impl Checker {
         b
     }
 
-    /// A message of the communication manager: who talks to whom.
+    /// Handles a CM message, which tells the queue pairs of a connection.
     pub(super) fn managed(&mut self, (src, dst): (Address, Address), message: &Message) {
         match message {
             Message::Req(req) => {
@@ -115,7 +116,7 @@ impl Checker {
                 let Some(b) = self.flow(ends[1], Service::Rc) else { return };
                 let start = Some(rep.starting_psn);
                 if self.flows[a].peer == Some(b) && self.flows[a].start == start {
-                    // The REP was sent again.
+                    // The REP is a retransmission.
                     return;
                 }
                 self.flows[a].start = start;

@@ -1,4 +1,4 @@
-//! Requests of one direction: their PSNs, opcodes and lengths, and why they are sent again.
+//! Follows the requests of one direction: PSNs, opcodes, lengths, retransmissions.
 
 mod again;
 
@@ -19,89 +19,90 @@ use super::{Found, Seen};
 use again::Episode;
 pub(super) use again::MAX_RESTARTS;
 
-/// The most refusals that are kept: so many may come before the first packet is sent again.
+/// The most refusals that are kept: this many may come before the first retransmission.
 const MAX_REFUSALS: usize = 4;
 
-/// Requests of one direction.
+/// The requests of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     pub(super) history: History,
-    /// The PSN of the next request.
+    /// The expected PSN of the next request.
     pub(super) next: Option<Psn>,
     message: Option<Message>,
-    /// PSNs that were left out.
+    /// The gaps in the PSNs.
     pub(super) gaps: Gaps,
     pub(super) credits: Credits,
-    /// Those that no request was sent again for yet, the oldest first.
+    /// The refusals that were not yet followed by a retransmission, oldest first.
     refusals: VecDeque<Refusal>,
+    /// The current run of retransmissions.
     episode: Option<Episode>,
-    /// Messages whose last packet was sent.
+    /// The number of messages whose last packet was sent.
     pub(super) ended: u32,
-    /// When the responder has answered something new.
+    /// The time at which the responder last answered something new.
     pub(super) progress: Duration,
-    /// The PSN behind what it has answered in order.
+    /// The PSN after the last one that was answered in order.
     pub(super) until: Option<Psn>,
     pub(super) min_rtt: Option<Duration>,
     pub(super) max_rtt: Option<Duration>,
     pub(super) mtu: Option<u32>,
-    /// Whether the place of the next request follows from a guess.
+    /// Whether the next PSN is expected on the basis of a guess.
     uncertain: bool,
-    /// READs whose span is a guess that no answer has confirmed, and frames that were cut and have had several
-    /// packets: messages may be missing in the count.
+    /// The number of guessed spans (READs, truncated frames) that no answer has confirmed.
+    /// While this is not 0, messages may be missing from the count.
     pub(super) guesses: u32,
     unseen_responses: Option<UnseenResponses>,
-    /// How far the last frame may reach, which was cut.
+    /// The PSNs that the last frame may contain, if it was truncated.
     reach: Option<Reach>,
-    /// Whether there are responses that may be to these requests, or to those of another queue pair: then
-    /// nothing is known of what was answered.
+    /// Whether some responses may belong to these requests or to another queue pair's.
+    /// If so, it is unknown which requests were answered.
     pub(super) doubtful: bool,
-    /// The PSN behind those that were sent while it was so.
+    /// The PSN after the requests that were sent while `doubtful` was set.
     doubtful_before: Option<Psn>,
-    /// Whether a request had AckReq set when it was first sent.
+    /// Whether a request had AckReq set at its first transmission.
     has_asked: bool,
-    /// The interface that they were captured on.
+    /// The interface on which the requests were captured.
     interface: Option<u32>,
     pub(super) trips: Trips,
     pub(super) unready: Unready,
-    /// Whether a wrong path MTU was reported.
+    /// Whether a wrong packet length was reported.
     length_reported: bool,
-    /// Whether a request that was sent again with another opcode was reported.
+    /// Whether a retransmission with another opcode was reported.
     change_reported: bool,
 }
 
-/// A message of which more packets follow.
+/// A message whose last packet has not been sent yet.
 #[derive(Debug)]
 struct Message {
     kind: OpKind,
     frame: u64,
     bytes: u64,
-    /// What its RETH says; `None` of a SEND, or if its beginning was not captured.
+    /// The DMA length in the RETH; `None` for a SEND, or if the beginning was not captured.
     dma_len: Option<u32>,
-    /// Whether a frame of it was cut and may have had more than this message.
+    /// Whether a frame of the message was truncated and may contain more than the message.
     may_hide: bool,
 }
 
-/// Behind which PSN a frame that was cut ends at the latest.
+/// The PSN before which the packets of a truncated frame end, at the latest.
 #[derive(Clone, Copy, Debug)]
 struct Reach {
     until: Psn,
-    /// The frame, and the PSN of its first packet.
+    /// The frame of the packet with PSN `psn`.
     frame: u64,
     psn: Psn,
 }
 
-/// PSNs whose responses may be in a frame that was cut.
+/// The PSNs whose responses may be in a truncated frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnseenResponses {
     first: Psn,
-    /// Behind the last.
+    /// The PSN after the last.
     until: Psn,
-    /// The frame, and the PSN of the response that was captured.
+    /// The frame of the captured response, whose PSN is `psn`.
     pub(super) frame: u64,
     pub(super) psn: Psn,
 }
 
-/// A reason to send again from a PSN.
+/// A response that demands retransmission from a PSN on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
     pub(super) psn: Psn,
@@ -110,7 +111,7 @@ pub(super) struct Refusal {
 }
 
 impl Requests {
-    /// Looks at a request.
+    /// Follows a request.
     pub(super) fn take(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
         let psn = seen.packet.bth.psn;
         self.interface = Some(seen.interface);
@@ -141,35 +142,35 @@ impl Requests {
         }
     }
 
-    /// From now on all responses are known.
+    /// Ends the doubt: all responses are known from here on.
     pub(super) fn end_doubt(&mut self) {
         if std::mem::take(&mut self.doubtful) {
             self.doubtful_before = self.next;
         }
     }
 
-    /// Whether responses to this request may have been overlooked.
+    /// Returns whether responses to the request with this PSN may have been missed.
     pub(super) fn is_doubtful(&self, psn: Psn) -> bool {
         self.doubtful || self.doubtful_before.is_some_and(|end| psn.before(end))
     }
 
-    /// All before `until` is answered.
+    /// Notes that everything before `until` is answered.
     pub(super) fn answered_until(&mut self, until: Psn, seen: &Seen<'_>) {
         self.until = Some(until);
-        // Where the answers have another clock, the copy of this one says when.
+        // If answers have another clock, the copy of this answer gives the time instead.
         if self.is_at_point(seen) {
             self.progress = seen.at;
         }
-        // PSNs come round again.
+        // Forget the limit when it is so old that its PSN may be reused.
         self.doubtful_before.take_if(|end| until.diff(*end) > RESTART);
     }
 
-    /// Whether an answer was captured where the requests were.
+    /// Returns whether an answer was captured on the same interface as the requests.
     pub(super) fn is_at_point(&self, seen: &Seen<'_>) -> bool {
         self.interface == Some(seen.interface)
     }
 
-    /// A copy of an answer, from another point than that at which the answers are followed.
+    /// Handles a copy of an answer, captured at another point than the answer itself.
     pub(super) fn copied(&mut self, seen: &Seen<'_>, found: &mut Found) {
         if self.is_at_point(seen)
             && let Some((sendings, at)) = self.trips.copied(seen)
@@ -179,7 +180,7 @@ impl Requests {
         }
     }
 
-    /// Counts the times from requests to their answer at `at`.
+    /// Records the times from requests to their answer at `at`.
     pub(super) fn took(&mut self, sendings: &Sendings, at: Duration, stats: &mut Stats) {
         for began in &sendings.messages {
             stats.latencies.add(at.saturating_sub(*began));
@@ -192,7 +193,7 @@ impl Requests {
         }
     }
 
-    /// A response asks to send again from a PSN.
+    /// Adds a response that demands retransmission.
     pub(super) fn refuse(&mut self, refusal: Refusal) {
         let Refusal { psn, kind, .. } = refusal;
         self.refusals.retain(|r| (r.psn, r.kind) != (psn, kind));
@@ -202,11 +203,12 @@ impl Requests {
         self.refusals.push_back(refusal);
     }
 
-    /// The refusals that no request was sent again for yet.
+    /// Returns the refusals that were not yet followed by a retransmission.
     pub(super) fn refusals(&self) -> impl Iterator<Item = &Refusal> {
         self.refusals.iter()
     }
 
+    /// Reports what is open and forgets everything: the queue pair was reset.
     pub(super) fn restart(&mut self, found: &mut Found) {
         self.close(found);
         self.report_lost(found);
@@ -216,12 +218,13 @@ impl Requests {
         found.restarted = true;
     }
 
-    /// Reports the packets of an unreliable connection that have not come late either.
+    /// Reports the packets of an unreliable service that are missing.
     pub(super) fn report_lost(&self, found: &mut Found) {
         self.gaps.report_lost(found);
     }
 
-    /// Adds a request that was not there before. `filled`: the gap that it fills was there for so long.
+    /// Adds a request that was not captured before.
+    /// `filled` is how long the gap existed that it fills, if it fills one.
     fn add(
         &mut self,
         seen: &Seen<'_>,
@@ -288,7 +291,7 @@ impl Requests {
         }
     }
 
-    /// Follows the message that the packet belongs to.
+    /// Follows the message to which the packet belongs.
     fn follow(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
         let len = seen.packet.payload_len as u64;
         if info.starts {
@@ -318,7 +321,7 @@ impl Requests {
         }
     }
 
-    /// The opcode of a request that follows the one before it.
+    /// Checks the opcode of a request against the preceding one.
     fn check_order(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
         if std::mem::take(&mut self.uncertain) {
             return;
@@ -340,7 +343,7 @@ impl Requests {
         found.add(seen, Kind::OpcodeOrder, Confidence::Certain, frames, text);
     }
 
-    /// The length of a packet against the path MTU.
+    /// Checks the length of a packet against the path MTU.
     fn check_length(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
         if !matches!(info.kind, OpKind::Send | OpKind::Write) {
             return;
@@ -376,18 +379,18 @@ impl Requests {
         }
     }
 
-    /// The path MTU, as frames have it.
+    /// Returns the path MTU as a `usize`.
     pub(super) fn path_mtu(&self) -> Option<usize> {
         usize::try_from(self.mtu?).ok()
     }
 
-    /// Whether a PSN may be that of a packet in the last frame, which was cut.
+    /// Returns whether a PSN may belong to a packet in the last frame, which was truncated.
     pub(super) fn may_be_unseen(&self, psn: Psn) -> bool {
         let (Some(next), Some(reach)) = (self.next, self.reach) else { return false };
         !psn.before(next) && psn.before(reach.until)
     }
 
-    /// Packets of this frame, which was cut, may have the PSNs behind its own.
+    /// Notes that the PSNs after this packet's may be in its frame, if it was truncated.
     fn reaches(&mut self, seen: &Seen<'_>) {
         let psn = seen.packet.bth.psn;
         let most = seen.packet.most_unseen(self.path_mtu());
@@ -397,8 +400,8 @@ impl Requests {
         }
     }
 
-    /// The PSNs before `psn` that the last frame may have had, which was cut, are those of its packets: nothing
-    /// is missing there.
+    /// Assigns the PSNs before `psn` to the last frame if that was truncated and may have them.
+    /// These PSNs are then not missing.
     pub(super) fn settle_cut(&mut self, psn: Psn, found: &mut Found) {
         let (Some(next), Some(reach)) = (self.next, self.reach) else { return };
         let count = psn.diff(next).min(reach.until.diff(next));
@@ -419,7 +422,7 @@ impl Requests {
         self.credits.lose_count(psn);
     }
 
-    /// The frame of this response was cut: the responses to the PSNs behind it may have been in it too.
+    /// Notes that the responses to `count` PSNs after `psn` may be in this truncated frame.
     pub(super) fn hide_responses(&mut self, frame: u64, psn: Psn, count: u32) {
         let first = match self.unseen_responses {
             Some(UnseenResponses { first, until, .. })
@@ -433,12 +436,12 @@ impl Requests {
         self.unseen_responses = Some(UnseenResponses { first, until, frame, psn });
     }
 
-    /// The frame that was cut, if the response with this PSN, and all before `end`, may have been in it.
+    /// Returns the truncated frame that may contain the responses from `psn` to `end`.
     pub(super) fn unseen_response(&self, psn: Psn, end: Psn) -> Option<UnseenResponses> {
         self.unseen_responses.filter(|it| !psn.before(it.first) && !end.after(it.until))
     }
 
-    /// Finds out how many PSNs the last READ takes, from the request after it.
+    /// Determines how many PSNs the last READ takes, from the PSN of the request after it.
     fn settle_read(&mut self, psn: Psn) {
         let mtu = self.mtu;
         let Some(last) = self.history.last().filter(|last| !last.span_known) else { return };
@@ -449,7 +452,7 @@ impl Requests {
         let ahead = psn.diff(last.psn);
         let span = match u32::try_from(ahead) {
             Ok(ahead) if least < most && (least..=most).contains(&ahead) => {
-                // Requests may be missing between the two.
+                // Other requests may be missing between the two.
                 self.uncertain = true;
                 self.guesses += 1;
                 last.guessed = true;

@@ -1,4 +1,4 @@
-//! Responses of one direction, held against the requests that they answer.
+//! Compares the responses of one direction with the requests that they answer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::requests::{MAX_RESTARTS, Refusal, Requests};
 use super::trips::Sendings;
 use super::{Found, Seen};
 
-/// Response packets that are remembered to recognise a second one.
+/// The number of response packets that are remembered to recognise duplicates.
 const MAX_LAST: usize = 32;
 
-/// The network does not delay a packet so long that another has overtaken.
+/// The network does not delay a packet this long behind a later one.
 const LONG_AGO: Duration = Duration::from_millis(1);
 
-/// Responses of one direction.
+/// The responses of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Responses {
     /// The PSN after the newest that is answered.
@@ -28,15 +28,15 @@ pub(super) struct Responses {
     msn: Msn,
     /// The last NAK that was reported.
     nak: Option<(Psn, NakCode)>,
-    /// The last RNR NAK.
+    /// The PSN of the last RNR NAK.
     rnr: Option<Psn>,
-    /// The last response packets of READs and atomics: PSN, frame, ICRC.
+    /// The latest response packets of READs and atomics: PSN, frame, ICRC.
     last: VecDeque<(Psn, u64, u32)>,
     latency: Latency,
 }
 
 impl Responses {
-    /// Looks at a response to `requests`.
+    /// Follows a response to `requests`.
     pub(super) fn take(
         &mut self,
         seen: &Seen<'_>,
@@ -50,7 +50,7 @@ impl Responses {
         let Some(next) = requests.next else { return };
         let open_read = requests.history.last().is_some_and(|last| !last.span_known);
         if psn.diff(next) >= 0 && !open_read {
-            // It answers what the capture does not have; or the capture's order is not that of the wire.
+            // The response answers a request that was not captured, or the capture is not in wire order.
             self.msn = Msn::default();
             return;
         }
@@ -82,7 +82,7 @@ impl Responses {
                 let frames = frames(&mut requests.history, psn, seen.number);
                 found.add(seen, Kind::Rnr, Confidence::Certain, frames, text);
                 if info.service == Service::Rc {
-                    // A second one may have been on the way when credits were given.
+                    // A second RNR NAK may have been in flight when the credits were granted.
                     let exact = requests.guesses == 0 && requests.gaps.is_empty() && !again;
                     let Requests { credits, history, .. } = requests;
                     credits.refused(seen, history, exact, found);
@@ -105,6 +105,7 @@ impl Responses {
         }
     }
 
+    /// Follows a NAK.
     fn refused(
         &mut self,
         seen: &Seen<'_>,
@@ -123,7 +124,8 @@ impl Responses {
         self.progress(seen, psn, requests, found);
         if code == NakCode::PsnSequenceError {
             let kind = Kind::SequenceNak;
-            // Linux rxe also refuses what follows a request that it has answered with an RNR NAK.
+            // Kernel `rdma_rxe` also sends sequence NAKs for requests that follow one answered with
+            // an RNR NAK.
             let kind = if self.rnr == Some(psn) { Kind::Rnr } else { kind };
             requests.refuse(Refusal { psn, frame: seen.number, kind });
             return;
@@ -147,9 +149,9 @@ impl Responses {
         found.add(seen, kind, Confidence::Certain, frames, text.to_owned());
     }
 
-    /// Whether a NAK is for a SEND or WRITE that was acknowledged, and sent again after that. One that comes
-    /// not long after the acknowledgement may have been overtaken by it; a READ is carried out again, which
-    /// may no longer be permitted.
+    /// Returns whether a NAK refuses a SEND or WRITE that had already been acknowledged.
+    /// A NAK shortly after the acknowledgement may have been overtaken by it. A READ is executed
+    /// again, which may no longer be permitted.
     fn is_of_repetition(&self, seen: &Seen<'_>, requests: &mut Requests) -> bool {
         let psn = seen.packet.bth.psn;
         let progress = requests.progress;
@@ -167,6 +169,7 @@ impl Responses {
             })
     }
 
+    /// Follows a READ response.
     fn read(
         &mut self,
         seen: &Seen<'_>,
@@ -192,7 +195,7 @@ impl Responses {
             found.cut.add(it.frame, it.psn);
         }
         let is_whole = info.position == Position::Only && at == 0;
-        // The answer tells whether the guess was right.
+        // The answer confirms or refutes the guess.
         let packets = match mtu {
             Some(mtu) => Some(sent.dma_len.div_ceil(mtu).max(1)),
             None => (is_whole && len == sent.dma_len).then_some(1),
@@ -202,7 +205,7 @@ impl Responses {
             requests.guesses -= 1;
         }
         let wrong = wrong_response(sent, info, at, len, mtu).filter(|_| !may_be_several);
-        // A requester takes them in order; what came before stays.
+        // A requester accepts responses in order only; responses received earlier stay valid.
         let is_next = u32::from(at == sent.responses);
         sent.responses += is_next;
         let (once, first_frame) = (sent.times == 1, sent.frame);
@@ -226,6 +229,7 @@ impl Responses {
         }
     }
 
+    /// Follows an atomic acknowledgement.
     fn atomic(&mut self, seen: &Seen<'_>, requests: &mut Requests, found: &mut Found) {
         let psn = seen.packet.bth.psn;
         let Some(sent) = requests.history.get(psn) else { return };
@@ -263,7 +267,7 @@ impl Responses {
         }
     }
 
-    /// Whether a response was there before, although its request was sent once.
+    /// Returns whether a response came before although its request was sent once.
     fn came_twice(&mut self, seen: &Seen<'_>, once: bool, found: &mut Found) -> bool {
         let psn = seen.packet.bth.psn;
         let it = (psn, seen.icrc);
@@ -284,8 +288,8 @@ impl Responses {
         }
     }
 
-    /// Everything before `until` is answered. Returns `false` if an answer before it is missing, so that a
-    /// requester does not take it.
+    /// Notes that everything before `until` is answered.
+    /// Returns `false` if an earlier answer is missing, so that a requester discards this one.
     fn progress(
         &mut self,
         seen: &Seen<'_>,
@@ -297,7 +301,7 @@ impl Responses {
             return true;
         }
         let own = seen.packet.bth.psn;
-        // An ACK is none to a READ or atomic itself.
+        // An ACK does not answer the READ or atomic with its own PSN.
         let by_ack = seen.packet.info.is_some_and(|info| info.kind == OpKind::Acknowledge);
         let end = if by_ack { until } else { own };
         if let Some((psn, first)) = missing_response(requests, own, end) {
@@ -316,7 +320,7 @@ impl Responses {
         true
     }
 
-    /// Counts what is answered up to `until`, with the times that it took.
+    /// Counts the requests answered up to `until`, and the times they took.
     fn count_answered(
         &mut self,
         seen: &Seen<'_>,
@@ -336,7 +340,7 @@ impl Responses {
             if let Some(began) = self.latency.acknowledged(sent) {
                 sendings.messages.push(began);
             }
-            // Which transmission is answered is known of what was sent once (Karn).
+            // Only for a request that was sent once is it known which transmission is answered (Karn).
             if sent.times == 1 && sent.asks_for_answer() && is_it && sent.span == 1 {
                 sendings.trip = Some(sent.last_at);
             }
@@ -358,10 +362,11 @@ impl Responses {
     }
 }
 
-/// The first READ or atomic before `end` that is not answered as a whole, or that which the response `own`
-/// is to, if an earlier response is missing: the missing PSN, and the first one of the request.
+/// Finds a READ or atomic whose responses are incomplete although a later response came.
+/// The candidates are the first unanswered one before `end` and the request of response `own`. Returns
+/// the missing PSN and the first PSN of the request.
 fn missing_response(requests: &mut Requests, own: Psn, end: Psn) -> Option<(Psn, Psn)> {
-    // A READ or atomic must have been answered by its own responses.
+    // A READ or atomic must be answered by its own responses, not by an ACK.
     let before = |sent: &&Sent| (sent.psn + (sent.span - 1)).before(end);
     let missing = requests.history.unanswered().take_while(before).find(|sent| {
         let reads = matches!(sent.info.kind, OpKind::ReadRequest) || sent.info.is_atomic();
@@ -380,8 +385,7 @@ fn missing_response(requests: &mut Requests, own: Psn, end: Psn) -> Option<(Psn,
         .then(|| (sent.psn + sent.responses.saturating_sub(1), sent.psn))
 }
 
-/// Learns the path MTU from a READ response of `len` bytes, and how many PSNs the last request takes, if
-/// that is not known.
+/// Learns the path MTU, and the span of the last request, from a READ response.
 fn learn_span(requests: &mut Requests, psn: Psn, len: u32, position: Position) {
     let possible = len.is_power_of_two() && (256..=4096).contains(&len);
     if is_full(position) && possible && requests.mtu.is_none() {
@@ -391,7 +395,7 @@ fn learn_span(requests: &mut Requests, psn: Psn, len: u32, position: Position) {
     if let Some(mtu) = requests.mtu {
         last.span = last.dma_len.div_ceil(mtu).max(1);
     } else if position == Position::Only && (last.psn, last.dma_len) == (psn, len) {
-        // An answer in one packet tells the span too, if not the path MTU.
+        // An answer in one packet reveals the span, though not the path MTU.
         last.span = 1;
     } else {
         return;
@@ -400,12 +404,12 @@ fn learn_span(requests: &mut Requests, psn: Psn, len: u32, position: Position) {
     requests.next = Some(last.psn + last.span);
 }
 
-/// Whether a packet in this place of a message is as long as the path MTU.
+/// Returns whether a packet at this position of a message is filled to the path MTU.
 fn is_full(position: Position) -> bool {
     matches!(position, Position::First | Position::Middle)
 }
 
-/// Why a response of `len` bytes is not number `at` of the answer to this request.
+/// Explains why a response cannot be packet `at` of the answer to this request.
 fn wrong_response(
     sent: &Sent,
     info: &OpInfo,
@@ -428,15 +432,15 @@ fn wrong_response(
     }
 }
 
-/// Why a response of `len` bytes is not number `at` of the answer to a READ, or of the answer to a
-/// repetition of it, which may begin in the middle and ask for less.
+/// Explains why a response of `len` bytes cannot be packet `at` of the answer to a READ.
+/// A retransmission of the READ may begin in its middle and ask for less.
 fn wrong_place(sent: &Sent, info: &OpInfo, at: u32, len: u32, mtu: Option<u32>) -> Option<String> {
     let (name, all) = (info.name, sent.dma_len);
     if sent.restarts.len() == MAX_RESTARTS {
         return None;
     }
     let asked = || [(0, all)].into_iter().chain(sent.restarts.iter().copied());
-    // Whatever the path MTU is.
+    // This check does not depend on the path MTU.
     let is_asked = |it: (u32, u32)| it == (0, len);
     if info.position == Position::Only && at == 0 && !asked().any(is_asked) {
         return Some(format!("{name} has {len} bytes; the READ is of {all} bytes."));
@@ -444,7 +448,7 @@ fn wrong_place(sent: &Sent, info: &OpInfo, at: u32, len: u32, mtu: Option<u32>) 
     if sent.guessed || !sent.span_known {
         return None;
     }
-    // Bytes from this packet on, of each that it may be an answer to.
+    // The bytes left from this packet on, for the READ or a retransmission of it.
     let left = |(from, bytes): (u32, u32)| {
         let place = at.checked_sub(from)?;
         let packets = match mtu {
@@ -465,7 +469,7 @@ fn wrong_place(sent: &Sent, info: &OpInfo, at: u32, len: u32, mtu: Option<u32>) 
         .then(|| format!("{name} has {len} bytes; the READ of {all} bytes has {first} left."))
 }
 
-/// The frame of the request with this PSN, and this one.
+/// Returns the frames of the request with this PSN and of the response.
 fn frames(history: &mut History, psn: Psn, frame: u64) -> Vec<u64> {
     let request = history.get(psn).map(|sent| sent.last_frame);
     request.into_iter().chain([frame]).collect()

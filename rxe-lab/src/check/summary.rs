@@ -1,4 +1,4 @@
-//! What a connection did in one direction, in numbers.
+//! Statistics of each direction of a connection.
 
 use std::time::Duration;
 
@@ -6,51 +6,54 @@ use hdrhistogram::Histogram;
 
 use crate::frame::Address;
 
-/// Requests of one direction of a connection, and their responses.
+/// Statistics of the requests of one direction, and of their responses.
 #[derive(Debug, Default)]
 pub struct Stats {
-    /// Packets with a right structure and ICRC: requests.
+    /// The number of request packets with a valid structure and ICRC.
     pub requests: u64,
-    /// The same: responses.
+    /// The number of response packets with a valid structure and ICRC.
     pub responses: u64,
-    /// Messages whose last packet was captured.
+    /// The number of messages whose last packet was captured.
     pub messages: u64,
-    /// Bytes of their payloads, each counted once; those of READs too.
+    /// The payload of all messages in bytes, counted once, including READ data.
     pub bytes: u64,
-    /// Request packets that were sent again.
+    /// The number of request packets that were retransmitted.
     pub retransmitted: u64,
-    /// Bytes of their payloads.
+    /// The payload of the retransmitted packets in bytes.
     pub retransmitted_bytes: u64,
-    /// Requests that the network marked "congestion experienced".
+    /// The number of requests with the ECN mark "congestion experienced".
     pub marked: u64,
-    /// The same of their responses.
+    /// The number of responses with the ECN mark "congestion experienced".
     pub marked_responses: u64,
-    /// Congestion notifications that the requester got.
+    /// The number of congestion notifications to the requester.
     pub cnps: u64,
-    /// Those that the responder got, if it sends no requests.
+    /// The number of congestion notifications to the responder, if it sends no requests.
     pub cnps_to_responder: u64,
-    /// What the one of the two that got notifications sent before and after them.
+    /// The rate of the notified side before and after congestion notifications.
     pub slowdown: Slowdown,
-    /// What acknowledges its requests.
+    /// The acknowledgements of the requests.
     pub acks: Acks,
-    /// The credits in acknowledgements.
+    /// The credits in the acknowledgements.
     pub credits: Credit,
-    /// From a request of one packet that asks for an acknowledgement, and was sent once, to it.
+    /// Times from a request to its acknowledgement.
+    /// Measured for single-packet requests with AckReq that were sent once.
     pub round_trips: Times,
-    /// From the first packet of a message to the first packet that acknowledges all of it: of all messages
-    /// that are whole in the capture, also if they were sent again or acknowledged together.
+    /// Times from the first packet of a message to the acknowledgement of all of it.
+    /// Measured for all messages that were captured whole, also if they were retransmitted or
+    /// acknowledged together.
     pub latencies: Times,
-    /// The time of the first packet and of the last.
+    /// The times of the first and the last packet.
     pub(super) span: Option<(Duration, Duration)>,
 }
 
 impl Stats {
-    /// The time from its first packet to its last.
+    /// Returns the time from the first packet to the last.
     pub fn duration(&self) -> Duration {
         self.span.map_or(Duration::ZERO, |(first, last)| last.saturating_sub(first))
     }
 
-    /// Bytes a second, each counted once; `None` if no time has passed.
+    /// Returns the payload rate in bytes per second, without retransmissions.
+    /// `None` if no time passed or no payload was sent.
     pub fn goodput(&self) -> Option<f64> {
         let seconds = self.duration().as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
@@ -59,45 +62,45 @@ impl Stats {
     }
 }
 
-/// What a queue pair sends in the 100 µs before and after congestion notifications. Those that come in
-/// the time after another are not counted.
+/// The bytes sent in the 100 µs before and in the 100 µs after congestion notifications.
+/// A notification within 100 µs after another is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slowdown {
-    /// Notifications.
+    /// The number of notifications counted.
     pub count: u64,
-    /// Bytes of payload before them.
+    /// The payload before the notifications, in bytes.
     pub before: u64,
-    /// Bytes of payload after them.
+    /// The payload after the notifications, in bytes.
     pub after: u64,
 }
 
 impl Slowdown {
-    /// The rate after notifications, in percent of the rate before; `None` if there are none.
+    /// Returns the later rate in percent of the earlier; `None` without notifications.
     pub fn percent(&self) -> Option<u64> {
         (self.after * 100).checked_div(self.before)
     }
 }
 
-/// How many requests an acknowledgement stands for: coalescing. IBTA 9.7.5.1.2.
+/// How many requests the acknowledgements cover (coalescing). IBTA 9.7.5.1.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acks {
-    /// ACKs that are not NAKs.
+    /// The number of positive acknowledgements.
     pub count: u64,
-    /// Those of them that acknowledge something new.
+    /// The number of acknowledgements that cover something new.
     pub new: u64,
-    /// Request packets that they acknowledge.
+    /// The number of request packets that they cover.
     pub requests: u64,
-    /// Messages that end in them.
+    /// The number of messages that end in these packets.
     pub messages: u64,
-    /// The most request packets that one acknowledges.
+    /// The most request packets that one acknowledgement covers.
     pub most: u64,
-    /// Request packets that something else acknowledges: the response to a later READ or atomic, or a
-    /// later NAK.
+    /// The number of request packets acknowledged implicitly.
+    /// A later NAK, or the response to a later READ or atomic, acknowledges them.
     pub implied: u64,
 }
 
 impl Acks {
-    /// An ACK for so many requests, the first time.
+    /// Counts an acknowledgement that newly covers this many request packets and messages.
     pub(super) fn add(&mut self, requests: u64, messages: u64) {
         if requests > 0 {
             self.new += 1;
@@ -108,17 +111,17 @@ impl Acks {
     }
 }
 
-/// The credits that acknowledgements carry, in messages. IBTA 9.7.7.2.
+/// The credits in acknowledgements, in messages. IBTA 9.7.7.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credit {
-    /// The fewest, the most and the last; `None` if none carries a number.
+    /// The fewest, the most and the last credits; `None` if no acknowledgement had a number.
     pub range: Option<(u32, u32, u32)>,
-    /// Acknowledgements that say that the responder does not count.
+    /// The number of acknowledgements that say that the responder does not count.
     pub unlimited: u64,
 }
 
 impl Credit {
-    /// An acknowledgement with this code.
+    /// Counts an acknowledgement with this credit code.
     pub(super) fn add(&mut self, code: u8) {
         let Some(now) = messages_of(code) else {
             self.unlimited += 1;
@@ -129,7 +132,7 @@ impl Credit {
     }
 }
 
-/// The messages that a credit code permits; `None` for 31, which is no number. IBTA 9.7.7.2.
+/// Returns the messages that a credit code permits; `None` for 31, "does not count". IBTA 9.7.7.2.
 pub(super) fn messages_of(code: u8) -> Option<u32> {
     match code {
         0 | 1 => Some(code.into()),
@@ -139,7 +142,7 @@ pub(super) fn messages_of(code: u8) -> Option<u32> {
     }
 }
 
-/// Times, with two digits.
+/// A histogram of times up to 2^40 ns (18 minutes), with a precision of two digits.
 #[derive(Debug, Default)]
 pub struct Times(Option<Box<Histogram<u32>>>);
 
@@ -154,75 +157,75 @@ impl Times {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of times.
     pub fn count(&self) -> u64 {
         self.0.as_ref().map_or(0, |h| h.len())
     }
 
-    /// A percentile, from 0 to 100; `None` if there is no time.
+    /// Returns a percentile, from 0 to 100; `None` if there are no times.
     pub fn percentile(&self, percent: f64) -> Option<Duration> {
         let histogram = self.0.as_ref()?;
         Some(Duration::from_nanos(histogram.value_at_percentile(percent)))
     }
 }
 
-/// One direction of a connection.
+/// The statistics of one direction of a connection.
 #[derive(Debug)]
 pub struct Direction {
     /// The requester.
     pub from: Address,
     /// The responder.
     pub to: Address,
-    /// The requester's queue pair, if a message of the communication manager or a response told it.
+    /// The requester's queue pair, if a CM message or a response revealed it.
     pub source_qp: Option<u32>,
     /// The responder's queue pair.
     pub dest_qp: u32,
-    /// The transport service, as in opcodes.
+    /// The transport service: RC, XRC or UC.
     pub service: &'static str,
-    /// The path MTU, if it is known.
+    /// The path MTU in bytes, if it is known.
     pub mtu: Option<u32>,
-    /// Its numbers.
+    /// The statistics.
     pub stats: Stats,
 }
 
 /// A queue pair that sends datagrams (UD).
 #[derive(Debug)]
 pub struct DatagramSender {
-    /// Its address.
+    /// The address of the sender.
     pub from: Address,
-    /// Its number, from the DETH.
+    /// The number of the sending queue pair, from the DETH.
     pub qp: u32,
-    /// PSNs that are missing.
+    /// The number of missing PSNs.
     pub missing: u64,
-    /// Datagrams that came after datagrams with higher PSNs.
+    /// The number of datagrams that came after datagrams with higher PSNs.
     pub late: u64,
-    /// Datagrams that came twice. They are counted once.
+    /// The number of datagrams that came twice. Each is counted once elsewhere.
     pub duplicated: u64,
-    /// Congestion notifications that it got.
+    /// The number of congestion notifications to the sender.
     pub cnps: u64,
-    /// Where its datagrams go.
+    /// The destinations of the datagrams.
     pub destinations: Vec<DatagramsTo>,
 }
 
-/// Datagrams of one sender to one destination.
+/// The datagrams of one sender to one destination.
 #[derive(Debug)]
 pub struct DatagramsTo {
-    /// The receiver, or a multicast group.
+    /// The address of the receiver, or of a multicast group.
     pub to: Address,
     /// The receiver's queue pair.
     pub dest_qp: u32,
-    /// Whether it is a multicast group.
+    /// Whether the destination is a multicast group.
     pub is_multicast: bool,
-    /// The Q_Key of the last one.
+    /// The Q_Key of the last datagram.
     pub q_key: u32,
-    /// How often the Q_Key has changed.
+    /// The number of times that the Q_Key changed.
     pub key_changes: u64,
-    /// Its numbers. A datagram is a request and a message.
+    /// The statistics, in which each datagram is a request and a message.
     pub stats: Stats,
 }
 
 impl DatagramsTo {
-    /// Whether the Q_Key is a controlled one, which only privileged programs may set. IBTA 3.5.3.
+    /// Returns whether only privileged programs may set the Q_Key. IBTA 3.5.3.
     pub fn is_controlled(&self) -> bool {
         self.q_key >> 31 == 1
     }

@@ -18,19 +18,19 @@ const LOOPBACK: Address = Address::Ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
 /// The queue pairs of the requester and of the responder.
 type Connection = (Option<u32>, u32);
 
-/// Queue pairs that all have one address.
+/// A capture of queue pairs that all have one address.
 #[derive(Default)]
 struct OneAddress {
     checker: Checker,
     frames: u64,
     now: Duration,
-    /// How long the next packet comes after the one before, if not 100 us.
+    /// The time between the previous and the next packet; 100 us if `None`.
     pause: Option<Duration>,
-    /// Where frames are captured.
+    /// The interface on which frames are captured.
     interface: u32,
-    /// The MSN of responses in frames of several.
+    /// The MSN of responses in frames of several packets.
     msn: u32,
-    /// So many bytes of a frame are captured, if not all.
+    /// The number of bytes captured per frame; all if `None`.
     snaplen: Option<usize>,
 }
 
@@ -55,7 +55,7 @@ impl OneAddress {
         self.add_packet(&net, &packet);
     }
 
-    /// A packet from the BTH to the ICRC.
+    /// Adds a frame with a packet, given from the BTH to the ICRC.
     fn add_packet(&mut self, net: &NetHeader, packet: &[u8]) {
         let mut frame = Vec::new();
         let none = UdpChecksum::None;
@@ -71,7 +71,7 @@ impl OneAddress {
         self.packet(qp, Opcode::RC_SEND_ONLY, psn, Ext::default(), &[7; 64]);
     }
 
-    /// A request that asks for an acknowledgement, so long after the packet before.
+    /// Adds a request with AckReq, `after` the previous packet.
     fn ask(&mut self, after: Duration, opcode: Opcode, psn: u32, payload: &[u8]) {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let net = NetHeader::outgoing(ip, ip, UDP_PORT);
@@ -93,7 +93,7 @@ impl OneAddress {
         self.packet(qp, Opcode::RC_READ_REQUEST, psn, Ext { reth, ..Ext::default() }, &[]);
     }
 
-    /// The kinds of findings with the queue pairs whose requests they are about, and the connections.
+    /// Returns the findings with their destination QPs, and the connections.
     fn finish(self) -> (Vec<(Kind, u32)>, Vec<Connection>) {
         let report = self.checker.finish();
         (
@@ -145,7 +145,7 @@ fn the_first_response_pairs_the_only_two_queue_pairs_of_one_address() {
 #[test]
 fn two_connections_of_one_address_are_told_apart_by_their_psns() {
     let mut all = OneAddress::default();
-    // Both send before the first answer.
+    // Both queue pairs send before the first answer.
     all.send(0x11, 500);
     all.send(0x21, 9000);
     for n in 0..EVIDENCE {
@@ -156,7 +156,7 @@ fn two_connections_of_one_address_are_told_apart_by_their_psns() {
     }
     all.answer(0x12, 500 + EVIDENCE, EVIDENCE + 1, NAK);
     all.answer(0x22, 9000 + EVIDENCE, EVIDENCE + 1, NAK);
-    // One that comes later has no other choice.
+    // A connection that begins later has no other candidate.
     all.send(0x31, 500);
     all.answer(0x32, 500, 1, NAK);
     let (findings, directions) = all.finish();
@@ -171,7 +171,8 @@ fn why_requests_are_sent_again_is_not_invented_where_responses_fit_several_queue
         all.send(qp, 0);
         all.send(qp, 1);
     }
-    // One of them comes late, and one is sent again and again; the answers are not known to be theirs.
+    // One request is late, and one is retransmitted repeatedly; the answers may belong to either
+    // queue pair.
     all.answer(0x22, 1, 2, Syndrome::ACK);
     all.send(0x11, 3);
     all.send(0x21, 3);
@@ -188,7 +189,7 @@ fn why_requests_are_sent_again_is_not_invented_where_responses_fit_several_queue
     assert_eq!(findings, [(Kind::Unexplained, 0x11), (Kind::Unexplained, 0x21)]);
 }
 
-/// What was answered before the two were known to be a pair is not taken for missing.
+/// Requests answered before the pair was known are not reported as missing.
 #[test]
 fn responses_before_a_pair_was_known_are_not_called_lost() {
     let mut all = OneAddress::default();
@@ -197,7 +198,7 @@ fn responses_before_a_pair_was_known_are_not_called_lost() {
         all.packet(qp, Opcode::RC_SEND_FIRST, 0, Ext::default(), &[7; 256]);
         all.packet(qp, Opcode::RC_SEND_LAST, 1, Ext::default(), &[7; 256]);
     }
-    // The packets of the answer are evidence, but for the first: it fits the other queue pair too.
+    // The response packets are evidence, except the first, which also fits the other queue pair.
     all.read(0x21, 2, 64);
     all.read(0x11, 2, 256 * EVIDENCE);
     all.packet(0x12, Opcode::RC_READ_RESPONSE_FIRST, 2, ext, &[7; 256]);
@@ -208,7 +209,7 @@ fn responses_before_a_pair_was_known_are_not_called_lost() {
     all.send(0x11, 2 + EVIDENCE);
     all.answer(0x12, 2 + EVIDENCE, 4, Syndrome::ACK);
     assert_eq!(all.checker.source_qp(LOOPBACK, LOOPBACK, 0x11), Some(0x12));
-    // One is lost, and what follows is sent again too, but not before there is an answer.
+    // One packet is lost. The packet after it is retransmitted too, but only after an answer.
     let next = 3 + EVIDENCE;
     (next..next + 2).for_each(|psn| all.send(0x11, psn));
     all.answer(0x12, next, 4, Syndrome::Nak(NakCode::PsnSequenceError));
@@ -227,7 +228,7 @@ fn a_nak_to_what_was_lost_before_the_capture_began_explains_what_follows() {
     (0..4).for_each(|psn| all.send(0x11, psn));
     all.answer(0x12, 3, 4, Syndrome::ACK);
     assert_eq!(all.finish().0, [(Kind::SequenceNak, 0x11)]);
-    // Where it may be to another queue pair, nothing is said of a timeout.
+    // If the answer may be for another queue pair, no timeout is reported.
     let mut all = OneAddress::default();
     for qp in [0x11, 0x21] {
         (1..4).for_each(|psn| all.send(qp, psn));
@@ -269,8 +270,9 @@ fn two_connections_of_one_address_with_the_same_psns_are_not_paired() {
     assert_eq!(all.finish(), (vec![], vec![(None, 0x11), (None, 0x21)]));
 }
 
-/// A request that is late gets the first NAK; what the responder then misses gets a second one, before
-/// the requester has heard of the first. It goes back twice.
+/// A late request causes the first NAK.
+/// A loss after it causes a second NAK before the requester has received the first. The requester
+/// goes back twice.
 #[test]
 fn two_naks_before_the_first_request_is_sent_again_explain_both_runs() {
     let nak = Syndrome::Nak(NakCode::PsnSequenceError);
@@ -287,7 +289,7 @@ fn two_naks_before_the_first_request_is_sent_again_explain_both_runs() {
     assert_eq!(findings, [(Kind::SequenceNak, 0x11), (Kind::SequenceNak, 0x11)]);
 }
 
-/// A request behind the READ is missing, so its answer looks as if it had a packet more, until it comes.
+/// A request after the READ is missing, so the READ seems to have one more packet.
 #[test]
 fn an_answer_in_one_packet_that_has_all_bytes_is_right_whatever_was_guessed() {
     let aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });

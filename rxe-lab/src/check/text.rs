@@ -1,10 +1,10 @@
-//! Sentences and times that findings have in common.
+//! Sentences and times that several kinds of findings share.
 
 use std::time::Duration;
 
 use super::finding::Kind;
 
-/// Why a packet was missing that comes for the first time.
+/// Explains why a packet was missing that is captured for the first time.
 pub(super) fn lost_before(kind: Kind) -> String {
     match kind {
         Kind::SequenceNak => {
@@ -16,7 +16,7 @@ pub(super) fn lost_before(kind: Kind) -> String {
     .to_owned()
 }
 
-/// Why a packet that was seen before comes again.
+/// Explains why a packet is retransmitted that was captured before.
 pub(super) fn lost_after(kind: Kind) -> String {
     match kind {
         Kind::SequenceNak => {
@@ -32,7 +32,7 @@ pub(super) fn lost_after(kind: Kind) -> String {
     .to_owned()
 }
 
-/// What is said if responses cannot be told from those of another queue pair.
+/// Explains that responses cannot be distinguished from those of another queue pair.
 pub(super) fn unexplained(what: &str) -> String {
     format!(
         "{what}. The cause is not known, because several queue pairs may have had these responses: \
@@ -40,7 +40,8 @@ pub(super) fn unexplained(what: &str) -> String {
     )
 }
 
-/// A timer as IBTA 9.7.6 counts them: it ends after one to four times its value.
+/// Describes the requester's ACK timeout, if it expired after `waited`.
+/// The timer expires after one to four times its value. IBTA 9.7.6.
 pub(super) fn timer(waited: Duration) -> String {
     let units = u64::try_from(waited.as_nanos() / 4096).unwrap_or(u64::MAX);
     let Some(n) = units.checked_ilog2().filter(|n| (1..32).contains(n)) else {
@@ -49,7 +50,7 @@ pub(super) fn timer(waited: Duration) -> String {
     format!(" The requester's timer is about {} (Local ACK Timeout {n} or less).", time(waited))
 }
 
-/// A time in the unit that suits it.
+/// Formats a time in a suitable unit.
 pub(super) fn time(d: Duration) -> String {
     match d.as_nanos() {
         0..10_000 => format!("{:.1} us", d.as_secs_f64() * 1e6),

@@ -1,8 +1,8 @@
-//! Times from a request to its answer. Both are taken at one capture point: another one may have another clock,
-//! and what is between the two takes time too.
+//! Measures times between requests and answers that are followed at different points.
 //!
-//! The answers are followed at the point that has seen the first of them, which may not be that of the
-//! requests. Then the time of an answer is that of its copy at the requests' point.
+//! Both times must come from one capture point, because clocks differ and the path between the points
+//! takes time. Answers are followed at the point that saw the first of them, which may not be the
+//! point of the requests. The time of an answer is then the time of its copy at the requests' point.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use rxe_core::types::Psn;
 
 use super::Seen;
 
-/// Answers that wait for their copies, and copies that wait for their answers.
+/// The most answers, and the most copies, that wait for their counterparts.
 const MAX: usize = 256;
 
-/// The same answer at two points.
+/// The PSN and ICRC of an answer, which are equal at both points.
 type Answer = (Psn, u32);
 
-/// When requests were sent that one answer is to.
+/// The times at which the requests covered by one answer were sent.
 #[derive(Debug, Default)]
 pub(super) struct Sendings {
-    /// That of the request that the answer names, if it is known which transmission it is to.
+    /// The time of the request that the answer names, if its transmission is known.
     pub(super) trip: Option<Duration>,
-    /// Those of the first packets of messages that are complete with it.
+    /// The times of the first packets of the messages that the answer completes.
     pub(super) messages: Vec<Duration>,
 }
 
-/// Times of requests whose answers are followed at another point.
+/// Answers and copies that wait for each other.
 #[derive(Debug, Default)]
 pub(super) struct Trips {
     waiting: VecDeque<(Answer, Sendings)>,
@@ -34,7 +34,8 @@ pub(super) struct Trips {
 }
 
 impl Trips {
-    /// An answer has come at its point. Returns the requests' times and that of the copy, if it was before.
+    /// Handles an answer at its own point.
+    /// Returns the requests' times and the time of the copy, if the copy came first.
     pub(super) fn answered(
         &mut self,
         seen: &Seen<'_>,
@@ -51,7 +52,8 @@ impl Trips {
         None
     }
 
-    /// A copy of an answer has come at the requests' point.
+    /// Handles a copy of an answer at the requests' point.
+    /// Returns the requests' times and the time of the copy, if the answer came first.
     pub(super) fn copied(&mut self, seen: &Seen<'_>) -> Option<(Sendings, Duration)> {
         let answer = (seen.packet.bth.psn, seen.icrc);
         if let Some(at) = self.waiting.iter().position(|(it, _)| *it == answer) {
@@ -62,7 +64,7 @@ impl Trips {
     }
 }
 
-/// Adds to a list that has a bound.
+/// Appends to a bounded list.
 fn push<T>(list: &mut VecDeque<T>, new: T) {
     if list.len() == MAX {
         list.pop_front();

@@ -1,7 +1,7 @@
-//! Messages that the receiver refuses with RNR NAKs and never takes. IBTA 9.7.5.2.8.
+//! Detects messages that the receiver refuses with RNR NAKs and never takes. IBTA 9.7.5.2.8.
 //!
-//! A few RNR NAKs are no fault if the message is taken in the end. One that was refused [`MANY`] times up to the
-//! end of the capture was not; nor one that the requester does not send again for long.
+//! RNR NAKs are no fault if the message is taken in the end. A message was never taken if it was
+//! refused [`MANY`] times up to the end of the capture, or if the requester stopped retransmitting it.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use super::history::History;
 use super::text::time;
 use super::{Found, Seen};
 
-/// So many refusals up to the end of the capture.
+/// The number of refusals that are reported at the end of the capture.
 const MANY: u32 = 3;
 
-/// A requester that sends a message again does so within this time and twice the time that it was asked to wait.
+/// A requester retransmits within this time plus twice the RNR timer, or has given up.
 const LONG: Duration = Duration::from_secs(1);
 
-/// The message that was refused last, if it was not taken since.
+/// The last refused message, unless it was taken later.
 #[derive(Debug, Default)]
 pub(super) struct Unready(Option<Refused>);
 
@@ -26,17 +26,18 @@ pub(super) struct Unready(Option<Refused>);
 struct Refused {
     psn: Psn,
     times: u32,
-    /// The frame of the request, and those of the first and the last refusal.
+    /// The frames of the request, of the first refusal and of the last refusal.
     frames: [u64; 3],
-    /// When the first one came.
+    /// The time of the first refusal.
     first_at: Duration,
-    /// When the last one came, and how long the requester has to wait.
+    /// The time of the last refusal.
     at: Duration,
+    /// The RNR timer in the last refusal.
     wait: Duration,
 }
 
 impl Unready {
-    /// An RNR NAK that asks to wait so long.
+    /// Handles an RNR NAK with this timer value.
     pub(super) fn refused(&mut self, seen: &Seen<'_>, wait: Duration, history: &mut History) {
         let psn = seen.packet.bth.psn;
         let request = history.get(psn).map_or(seen.number, |sent| sent.frame);
@@ -54,12 +55,14 @@ impl Unready {
         }
     }
 
-    /// A response to this PSN: whether it says that the message before it, or of this PSN itself, was taken.
+    /// Handles a response.
+    /// A response to a later PSN, or one other than a NAK, shows that the message was taken.
     pub(super) fn answered(&mut self, psn: Psn, is_nak: bool) {
         self.0.take_if(|it| psn.after(it.psn) || psn == it.psn && !is_nak);
     }
 
-    /// Reports it at the end of the capture, or of the connection. `end` is the time of the last frame.
+    /// Reports the message at the end of the capture or of the connection.
+    /// `end` is the time of the last frame; `None` at the end of a connection.
     pub(super) fn report(&mut self, end: Option<Duration>, found: &mut Found) {
         let Some(it) = self.0.take() else { return };
         let silence = end.map(|end| end.saturating_sub(it.at));
@@ -81,7 +84,7 @@ impl Unready {
             ),
             None => {
                 let lasted = it.at.saturating_sub(it.first_at);
-                // A receiver that is only slow has posted by then.
+                // A receiver that is merely slow would have posted a receive by then.
                 let is_long = lasted > LONG;
                 (
                     if is_long { Confidence::Likely } else { Confidence::Possible },

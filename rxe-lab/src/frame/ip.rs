@@ -1,7 +1,7 @@
-//! IP and UDP before a RoCEv2 packet. IBTA A17.3; RFC 791, RFC 8200.
+//! Decodes IP and UDP before a RoCEv2 packet. IBTA A17.3; RFC 791, RFC 8200.
 //!
-//! Unlike a device, which drops such packets, this looks behind IPv4 options and IPv6 extension headers,
-//! and into first fragments. The ICRC of such a packet is not checked.
+//! A device drops packets with IPv4 options, IPv6 extension headers or fragmentation. This decoder
+//! skips the options and extension headers and decodes first fragments, without checking the ICRC.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,27 +14,29 @@ use crate::header;
 
 const UDP: u8 = 17;
 
-/// IPv6 extension headers.
+/// IPv6 extension headers, by their protocol numbers.
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 const DESTINATION: u8 = 60;
-/// The most of them that are followed.
+/// The most IPv6 extension headers that are followed.
 const MAX_EXTENSIONS: usize = 16;
 
-/// An IP header, and what it says about what follows.
+/// A decoded IP header and its extension headers.
 struct Ip {
     net: NetHeader,
     protocol: u8,
-    /// Where the packet ends.
+    /// The offset in the frame at which the IP packet ends.
     end: usize,
-    /// Why the ICRC cannot be checked.
+    /// Why the ICRC cannot be checked, if so.
     unchecked: Option<Unchecked>,
+    /// Whether the packet is a fragment other than the first.
     later_fragment: bool,
 }
 
 impl<'a> Walk<'a> {
+    /// Decodes IP, UDP and RoCEv2.
     pub(super) fn roce_v2(&mut self) -> Result<Content<'a>, Stop> {
         let version = match self.bytes.get(self.at) {
             Some(byte) => byte >> 4,
@@ -65,7 +67,8 @@ impl<'a> Walk<'a> {
             return Err(Stop::Malformed("the IP packet is longer than its frame"));
         }
         let is_fragment = unchecked == Some(Unchecked::Fragment);
-        // A length of 0: a packet larger than the field can say, before it is split.
+        // A length of 0 means that the packet is too long for the field and was captured before it
+        // was split.
         let end = match usize::from(u16_at(head, 4)) {
             0 => end,
             len if start + len > end && !is_fragment => {
@@ -134,7 +137,8 @@ impl<'a> Walk<'a> {
                 FRAGMENT => Some(header::IPV6_FRAGMENT.len),
                 _ => return Ok(ip),
             };
-            // Without its length, it takes more than there is.
+            // If the length byte was not captured, ask for more bytes than there are, so that
+            // `layer` fails.
             let len = len.unwrap_or(usize::MAX - self.at);
             if ip.protocol == FRAGMENT {
                 let fragment = self.header(&header::IPV6_FRAGMENT)?;
@@ -149,8 +153,11 @@ impl<'a> Walk<'a> {
         Err(Stop::Other)
     }
 
-    /// Where a packet ends that begins at `start` and says that it has `len` bytes, of which at least
-    /// `least` are its header. 0 stands for more than the field can say.
+    /// Returns the offset at which an IP packet ends.
+    /// The packet begins at `start` and states a length of `len` bytes, of which at least `least`
+    /// are its header.
+    /// A stated length of 0 means more than the field can hold: the packet then ends with the
+    /// frame.
     fn end(&self, start: usize, len: usize, least: usize) -> Result<usize, Stop> {
         match len {
             0 => Ok(self.len),
@@ -159,7 +166,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The RDMA packets between here and `end`.
+    /// Decodes the RDMA packets between the current position and `end`.
     fn rdma(&mut self, end: usize, cover: Cover) -> Result<Content<'a>, Stop> {
         let (at, bytes) = (self.at, self.bytes);
         let whole = |end| Transport::parse(bytes, at, end, cover, 0);
@@ -193,7 +200,7 @@ impl<'a> Walk<'a> {
         Ok(Content::Rdma(packets))
     }
 
-    /// The packet between here and `end`, whose ICRC is not checked.
+    /// Decodes the RDMA packet from the current position to `end`; its ICRC is not checked.
     pub(super) fn rdma_without_icrc(&mut self, end: usize) -> Result<Content<'a>, Stop> {
         if end > self.len || end < self.at {
             return Err(Stop::Malformed("the packet is longer than its frame"));

@@ -1,4 +1,4 @@
-//! Link layers, by the number that the file gives (<https://www.tcpdump.org/linktypes.html>).
+//! Decodes link layers, by the numbers of <https://www.tcpdump.org/linktypes.html>.
 
 use super::{Address, Content, Next, Stop, Walk, u16_at};
 use crate::capture::LinkType;
@@ -17,19 +17,20 @@ const IPV6: u16 = 229;
 const INFINIBAND: u16 = 247;
 const SLL2: u16 = 276;
 
-/// EtherTypes that a VLAN tag begins with: 802.1Q, 802.1ad, and an older one for the outer of two.
+/// EtherTypes that begin a VLAN tag:
+/// 802.1Q, 802.1ad, and a pre-standard one for the outer of two tags.
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
-/// The most tags that are taken off.
+/// The most VLAN tags that are skipped.
 const MAX_TAGS: usize = 4;
 
-/// The packet type of a cooked capture for what this host sent.
+/// The packet type in a cooked capture of a packet that this host sent.
 const OUTGOING: u16 = 4;
 
-/// Record types of ERF.
+/// ERF record types that hold Ethernet frames or InfiniBand packets.
 const ERF_ETHERNET: [u8; 4] = [2, 11, 16, 20];
 const ERF_INFINIBAND: u8 = 21;
 
-/// The name of a link type; `None` if its frames are not taken apart.
+/// Returns the name of a link type; `None` if frames of that type are not decoded.
 pub fn link_name(link: LinkType) -> Option<&'static str> {
     Some(match link.0 {
         NULL | LOOP => "loopback",
@@ -46,6 +47,7 @@ pub fn link_name(link: LinkType) -> Option<&'static str> {
 }
 
 impl<'a> Walk<'a> {
+    /// Decodes the link layer.
     pub(super) fn link(&mut self, link: LinkType) -> Result<Next, Stop> {
         match link.0 {
             ETHERNET => self.ethernet(),
@@ -56,12 +58,13 @@ impl<'a> Walk<'a> {
             }
             SLL2 => {
                 let head = self.header(&header::SLL2)?;
-                // Interfaces are numbered from 1, in 31 bits.
+                // Interface indices begin at 1 and have 31 bits.
                 let outgoing = u16::from(head[10]) == OUTGOING;
                 self.place = u32::from(u16_at(head, 6)) << 1 | u32::from(outgoing);
                 self.tags(u16_at(head, 0))
             }
-            // The family's number differs from system to system. IP itself says its version.
+            // The number of the address family differs between operating systems; IP states its own
+            // version.
             NULL | LOOP => self.header(&header::LOOPBACK).map(|_| Next::Ip),
             RAW | RAW_BSD | RAW_OPENBSD | IPV4 | IPV6 => Ok(Next::Ip),
             ERF => self.erf(),
@@ -75,7 +78,7 @@ impl<'a> Walk<'a> {
         self.tags(u16_at(head, 12))
     }
 
-    /// Takes VLAN tags off.
+    /// Skips VLAN tags.
     fn tags(&mut self, mut ethertype: u16) -> Result<Next, Stop> {
         for _ in 0..MAX_TAGS {
             if !TAGS.contains(&ethertype) {
@@ -86,7 +89,7 @@ impl<'a> Walk<'a> {
         Ok(Next::EtherType(ethertype))
     }
 
-    /// The record of an Endace card: its header, extension headers, and the frame.
+    /// Decodes the record of an Endace card: header, extension headers, frame.
     fn erf(&mut self) -> Result<Next, Stop> {
         const MAX_EXTENSIONS: usize = 8;
         let head = self.header(&header::ERF)?;
@@ -101,7 +104,7 @@ impl<'a> Walk<'a> {
         match kind {
             ERF_INFINIBAND => Ok(Next::Lrh),
             kind if ERF_ETHERNET.contains(&kind) => {
-                // Two bytes of padding stand before the frame.
+                // Two bytes of padding precede the Ethernet frame.
                 self.at += 2;
                 self.ethernet()
             }
@@ -109,13 +112,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// RoCE version 1: a GRH behind the Ethernet header. IBTA A16.
+    /// Decodes RoCE version 1: a GRH behind the Ethernet header. IBTA A16.
     pub(super) fn roce_v1(&mut self) -> Result<Content<'a>, Stop> {
         let end = self.grh()?;
         self.rdma_without_icrc(end)
     }
 
-    /// Native InfiniBand. IBTA 7.7; a VCRC of 2 bytes stands behind the ICRC.
+    /// Decodes native InfiniBand, whose ICRC is followed by a VCRC of 2 bytes. IBTA 7.7.
     pub(super) fn native(&mut self) -> Result<Content<'a>, Stop> {
         const GRH: u8 = 3;
         const BTH: u8 = 2;
@@ -123,7 +126,7 @@ impl<'a> Walk<'a> {
         let head = self.header(&header::LRH)?;
         let (dlid, slid) = (u16_at(head, 2), u16_at(head, 6));
         self.ends = Some((Address::Lid(slid), Address::Lid(dlid)));
-        // In words of 4 bytes, from the LRH to the ICRC.
+        // The length field counts words of 4 bytes, from the LRH to the ICRC.
         let end = start + usize::from(u16_at(head, 4) & 0x7ff) * 4;
         match head[1] & 0b11 {
             GRH => self.grh().map(|_| ())?,
@@ -133,7 +136,7 @@ impl<'a> Walk<'a> {
         self.rdma_without_icrc(end)
     }
 
-    /// Takes the global route header off. Returns where the packet ends.
+    /// Consumes the global route header. Returns the offset at which the packet ends.
     fn grh(&mut self) -> Result<usize, Stop> {
         const NEXT_IS_BTH: u8 = 0x1b;
         let head = self.header(&header::GRH)?;

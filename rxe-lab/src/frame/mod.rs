@@ -1,8 +1,8 @@
-//! A frame taken apart: link layer, network layer, and the RDMA packets in it. IBTA chapters 5 to 9,
-//! annexes A16 (RoCE) and A17 (RoCEv2).
+//! Decodes a frame: link layer, network layer, and the RDMA packets in it.
+//! IBTA chapters 5 to 9, annexes A16 (RoCE) and A17 (RoCEv2).
 //!
-//! Nothing in a frame is trusted, and nothing panics. A frame that was captured in part is taken apart
-//! as far as it goes. Lengths are those on the wire, also where fewer bytes were captured.
+//! No field of a frame is trusted, and no input causes a panic. A truncated frame is decoded as far
+//! as it was captured. Lengths are lengths on the wire, even where fewer bytes were captured.
 
 mod ip;
 mod link;
@@ -24,45 +24,46 @@ pub use link::link_name;
 pub use transport::{Icrc, Transport, Unchecked};
 pub use unseen::Unseen;
 
-/// Headers of a frame.
+/// The headers of a frame or packet, from the outermost.
 pub type Layers = SmallVec<[Layer; 8]>;
 
-/// A frame taken apart.
+/// A decoded frame.
 #[derive(Clone, Debug)]
 pub struct Frame<'a> {
     /// The captured bytes.
     pub bytes: &'a [u8],
-    /// Bytes on the wire.
+    /// The length of the frame on the wire, in bytes.
     pub original_len: usize,
-    /// The headers before the transport's.
+    /// The headers before the BTH: link layer, IP, UDP.
     pub layers: Layers,
-    /// Source and destination.
+    /// The source and destination address.
     pub ends: Option<(Address, Address)>,
-    /// Whether the network marked it "congestion experienced". RFC 3168.
+    /// Whether the network set the ECN mark "congestion experienced". RFC 3168.
     pub congestion_experienced: bool,
-    /// Where it was captured, as far as a cooked capture says: the interface, and whether it left.
+    /// The interface and direction in a cooked capture header; 0 for other link types.
     pub place: u32,
-    /// What is in it.
+    /// The content behind the headers.
     pub content: Content<'a>,
 }
 
-/// What is in a frame.
+/// The content of a frame.
 #[derive(Clone, Debug)]
 pub enum Content<'a> {
-    /// An RDMA packet; several if the sender's system captured them before it split them (GSO), or the
-    /// receiver's after it merged them (GRO).
+    /// RDMA packets.
+    /// More than one if the frame was captured before the sender's kernel split it (GSO) or after
+    /// the receiver's kernel merged it (GRO).
     Rdma(Vec<Transport<'a>>),
-    /// RoCEv2 by its UDP port, and yet no packet, for this reason.
+    /// A UDP datagram to the RoCEv2 port that holds no packet, for this reason.
     Malformed(&'static str),
-    /// A fragment of a UDP datagram other than the first, whose port is therefore not known.
+    /// An IP fragment other than the first. Its UDP port is unknown.
     Fragment,
-    /// Too little was captured to tell.
+    /// A frame that was captured too short to tell its content.
     Cut,
-    /// Something else.
+    /// Any other traffic.
     Other,
 }
 
-/// Where a packet comes from or goes to.
+/// The address of a packet's source or destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
     /// An IP address, or a GID.
@@ -80,7 +81,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Why a frame is not looked into any further.
+/// Why decoding of a frame stops.
 enum Stop {
     Other,
     Cut,
@@ -88,21 +89,22 @@ enum Stop {
     Malformed(&'static str),
 }
 
-/// What comes next in a frame.
+/// The protocol behind the link layer.
 enum Next {
-    /// The protocol of this EtherType.
+    /// The protocol with this EtherType.
     EtherType(u16),
-    /// IP of either version.
+    /// IPv4 or IPv6; the version is in the first byte.
     Ip,
-    /// Native InfiniBand, from the LRH on.
+    /// Native InfiniBand, beginning with the LRH.
     Lrh,
 }
 
-/// A frame, and how far it has been taken apart.
+/// A frame that is being decoded, and the position of the decoder in it.
 struct Walk<'a> {
     bytes: &'a [u8],
-    /// Bytes on the wire.
+    /// The length of the frame on the wire, in bytes.
     len: usize,
+    /// The offset of the next undecoded byte.
     at: usize,
     layers: Layers,
     ends: Option<(Address, Address)>,
@@ -110,21 +112,21 @@ struct Walk<'a> {
     place: u32,
 }
 
-/// What stands before a BTH, as far as its packet's ICRC covers it.
+/// What the ICRC of a packet covers before the BTH.
 #[derive(Clone, Copy)]
 enum Cover {
-    /// These headers.
+    /// These IP and UDP headers.
     Ip(NetHeader),
-    /// Headers with which the ICRC is not checked.
+    /// Nothing known: the ICRC is not checked, for this reason.
     None(Unchecked),
 }
 
-/// Takes a record of a capture apart.
+/// Decodes a record of a capture.
 pub fn decode<'a>(record: &Record<'a>) -> Frame<'a> {
     decode_bytes(record.link, record.bytes, record.original_len)
 }
 
-/// Takes a frame apart that had `len` bytes on the wire.
+/// Decodes a frame whose length on the wire was `len` bytes.
 pub fn decode_bytes(link: LinkType, bytes: &[u8], len: usize) -> Frame<'_> {
     let mut walk = Walk {
         bytes,
@@ -154,6 +156,7 @@ pub fn decode_bytes(link: LinkType, bytes: &[u8], len: usize) -> Frame<'_> {
 }
 
 impl<'a> Walk<'a> {
+    /// Decodes the whole frame.
     fn content(&mut self, link: LinkType) -> Result<Content<'a>, Stop> {
         match self.link(link)? {
             Next::EtherType(ROCE_V1) => self.roce_v1(),
@@ -163,12 +166,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Takes the next header.
+    /// Consumes the next header, whose length is fixed.
     fn header(&mut self, header: &'static Header) -> Result<&'a [u8], Stop> {
         self.layer(header, header.len)
     }
 
-    /// Takes the next header, of `len` bytes.
+    /// Consumes the next header, whose length is `len` bytes.
     fn layer(&mut self, header: &'static Header, len: usize) -> Result<&'a [u8], Stop> {
         let Some(bytes) = self.bytes.get(self.at..).and_then(|rest| rest.get(..len)) else {
             return Err(if self.is_cut() { Stop::Cut } else { Stop::Other });
@@ -178,7 +181,7 @@ impl<'a> Walk<'a> {
         Ok(bytes)
     }
 
-    /// Whether bytes are missing that were on the wire.
+    /// Returns whether the frame was captured only in part.
     fn is_cut(&self) -> bool {
         self.bytes.len() < self.len
     }
@@ -189,7 +192,7 @@ const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const ROCE_V1: u16 = 0x8915;
 
-/// The number that these bytes begin with, in network byte order; 0 if there are too few.
+/// Returns the big-endian number at offset `at`; 0 if the bytes end before it.
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |b| u16::from_be_bytes(*b))
 }

@@ -1,6 +1,8 @@
-//! Frames of several packets. A host that lets the system split its datagrams (UDP_SEGMENT), or join
-//! them (UDP_GRO), captures up to 64 packets in one frame: one IP and UDP header, then packet after
-//! packet, each with its BTH and its ICRC. All have the same size; the last may be shorter.
+//! Frames of several packets.
+//!
+//! A host that lets the kernel split datagrams (`UDP_SEGMENT`) or merge them (`UDP_GRO`) captures
+//! several packets in one frame: one IP and UDP header, then packet after packet, each with its BTH
+//! and ICRC. All packets have the same size, except that the last may be shorter.
 
 use rxe_core::wire::{Bth, NetHeader, OpInfo, icrc};
 
@@ -8,11 +10,12 @@ use super::transport::{Icrc, Transport, hidden, is_right};
 use super::unseen::{MAX_PAYLOAD, MAX_SEGMENTS};
 use crate::header;
 
-/// The most ICRCs that are computed to find the size of the packets.
+/// The most ICRCs that are computed to find the packet size of one frame.
 const MAX_CHECKS: usize = 64;
 
-/// The size of the packets between `first.at` and `end`, if there are several. `first` is what they look
-/// like when taken as one.
+/// Returns the packet size in bytes if the frame holds several packets.
+/// The packets are between `first.at` and `end`; `first` is the result of parsing all of them as
+/// one packet.
 pub(super) fn segment(
     net: &NetHeader,
     first: &Transport<'_>,
@@ -25,12 +28,12 @@ pub(super) fn segment(
     let is_cut = bytes.len() < first.len;
     let is_whole = first.wrong.is_none() && first.icrc == Icrc::Right;
     let may_be_one = first.icrc != Icrc::Wrong && first.wrong.is_none() && first.len <= longest;
-    // Of a frame that was cut, the header of the second packet tells.
+    // In a truncated frame no ICRC can be checked; the BTH of the second packet decides instead.
     if is_whole || may_be_one && !is_cut || first.len < 2 * least {
         return None;
     }
     let mut checks = 0;
-    // Each candidate is a place where another BTH of the same conversation stands.
+    // A candidate size is one at which another BTH of the same conversation begins.
     let header_len = first.info.map_or(header::BTH.len, |info| info.header_len);
     for size in (header_len + icrc::LEN..=longest.min(first.len - least)).step_by(4) {
         let Some(next) = bytes.get(size..).and_then(<[u8]>::first_chunk) else { break };
@@ -43,7 +46,7 @@ pub(super) fn segment(
             continue;
         }
         let packet = bytes.get(..size)?;
-        // The rest may not be captured, but the first packet is.
+        // The rest of the frame may be missing, but the first packet was captured whole.
         let follows =
             next.dest_qp == first.bth.dest_qp && next.psn == first.bth.psn.next() && is_cut;
         if follows || is_right(&hidden(net).unwrap_or(*net), packet, 0) {
@@ -57,7 +60,7 @@ pub(super) fn segment(
     None
 }
 
-/// The most bytes that a packet of this opcode can have.
+/// Returns the largest possible size in bytes of a packet with this opcode.
 fn largest(info: &OpInfo) -> usize {
     info.header_len + MAX_PAYLOAD + icrc::LEN
 }

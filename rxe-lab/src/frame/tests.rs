@@ -20,7 +20,7 @@ fn net(v6: bool) -> NetHeader {
     NetHeader::outgoing(ip(1), ip(2), 5000)
 }
 
-/// BTH to ICRC of a WRITE of `len` bytes.
+/// Creates a WRITE ONLY with `len` bytes of payload, from BTH to ICRC.
 fn write(net: &NetHeader, psn: u32, len: usize) -> Vec<u8> {
     let bth = Bth {
         ack_req: true,
@@ -52,7 +52,7 @@ fn packets<'a>(frame: &'a Frame<'_>) -> &'a [Transport<'a>] {
     }
 }
 
-/// The first packet of a frame that was captured whole.
+/// Decodes a whole frame. Returns the ICRC result and the VA of its first packet.
 #[track_caller]
 fn first(link: LinkType, frame: &[u8]) -> (Icrc, Option<u64>) {
     let frame = decode_bytes(link, frame, frame.len());
@@ -136,7 +136,7 @@ fn options_extension_headers_and_fragments_are_passed() {
 fn frames_of_several_packets_are_split() {
     for v6 in [false, true] {
         let net = net(v6);
-        // As this engine sends them: a message of 5 packets, the last of which is short.
+        // Packets as the engine sends them: a message of 5 packets, of which the last is short.
         let mut batch = TxBatch::new(TxLimits::default());
         for psn in 0..5u32 {
             let opcode = if psn < 4 { Opcode::RC_SEND_MIDDLE } else { Opcode::RC_SEND_LAST };
@@ -157,20 +157,20 @@ fn frames_of_several_packets_are_split() {
             .map(|n| (n, if n < 4 { 1024 } else { 17 }, Icrc::Right, Some((n as usize + 1, 5))))
             .collect();
         assert_eq!(seen, expected);
-        // The system counts the identifications up, or not.
+        // The kernel may or may not increment the IPv4 identification per packet.
         let fixed = NetHeader { id: IpId::Known { id: 0x1234, flags: 0x4000 }, ..net };
         if !v6 {
             let frame = ethernet(&fixed, batch.bytes(burst));
             let decoded = decode_bytes(ETHERNET, &frame, frame.len());
             assert_eq!(packets(&decoded).len(), 5, "found by an ICRC over another identification");
         }
-        // Captured in part, the rest is seen as far as it goes.
+        // A truncated frame is decoded as far as it was captured.
         let cut = decode_bytes(ETHERNET, &frame[..2000], frame.len());
         let seen: Vec<_> = packets(&cut).iter().map(|p| (p.bth.psn.value(), p.segment)).collect();
         if frame.len() > 4200 + 100 {
             assert_eq!(seen, [(0, Some((1, 5))), (1, Some((2, 5)))]);
         }
-        // One of them is damaged.
+        // One of the packets is damaged.
         let mut damaged = frame.clone();
         damaged[frame.len() - 500] ^= 1;
         let decoded = decode_bytes(ETHERNET, &damaged, damaged.len());
@@ -180,7 +180,7 @@ fn frames_of_several_packets_are_split() {
     }
 }
 
-/// Packets of 24 bytes, of which 54 in all were captured.
+/// The frame has packets of 24 bytes each, and 54 bytes of them were captured.
 #[test]
 fn a_cut_frame_says_how_many_packets_of_it_were_not_captured() {
     let net = net(false);
@@ -208,7 +208,7 @@ fn a_damaged_packet_is_not_taken_for_several() {
     let net = net(false);
     let inner = write(&net, 6, 64);
     let mut payload = write(&net, 5, 2000);
-    // A payload that looks like packets.
+    // A payload that resembles packets.
     payload[500..500 + inner.len()].copy_from_slice(&inner);
     let frame = ethernet(&net, &payload);
     let decoded = decode_bytes(ETHERNET, &frame, frame.len());
@@ -231,7 +231,7 @@ fn lengths_that_contradict_each_other_are_named() {
     assert_eq!(of(14 + 2, 5000), "the IP packet is longer than its frame");
     assert_eq!(of(14 + 20 + 4, 500), "the UDP length exceeds that of the IP packet");
     assert_eq!(of(14 + 20 + 4, 12), "shorter than a base transport header");
-    // It does not even have the UDP header, and the rest of the frame was not captured.
+    // The UDP length is less than a UDP header, and the rest of the frame was not captured.
     frame[14 + 20 + 4..][..2].copy_from_slice(&[0, 4]);
     let cut = decode_bytes(ETHERNET, &frame[..14 + 20 + 8], frame.len());
     assert!(matches!(cut.content, Content::Malformed(_)), "{:?}", cut.content);

@@ -1,4 +1,4 @@
-//! One RDMA packet, from the BTH to the ICRC. IBTA 9.2 to 9.6.
+//! Decodes one RDMA packet, from the BTH to the ICRC. IBTA 9.2 to 9.6.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,41 +18,41 @@ use crate::header::{self, Header, Layer};
 /// An RDMA packet in a frame.
 #[derive(Clone, Debug)]
 pub struct Transport<'a> {
-    /// The frame's bytes.
+    /// The bytes of the whole frame.
     frame: &'a [u8],
-    /// Its headers, then its payload and its ICRC, as far as they were captured.
+    /// The headers, payload and ICRC of the packet, as far as they were captured.
     pub layers: Layers,
-    /// Its first byte in the frame.
+    /// The offset of the BTH in the frame.
     pub at: usize,
-    /// Its length on the wire, from the BTH to the ICRC.
+    /// The length of the packet on the wire in bytes, from the BTH to the ICRC.
     pub len: usize,
     /// The base transport header.
     pub bth: Bth,
-    /// What follows from the opcode; `None` if it is unknown.
+    /// The properties of the opcode; `None` if the opcode is unknown.
     pub info: Option<&'static OpInfo>,
     /// The extension headers that were captured whole.
     pub ext: Ext,
     /// Bytes of payload on the wire, without the pad.
     pub payload_len: usize,
-    /// What is wrong with its structure. IBTA 9.6.
+    /// The structural error of the packet, if any. IBTA 9.6.
     pub wrong: Option<DropReason>,
-    /// The verdict on its ICRC.
+    /// The result of the ICRC check.
     pub icrc: Icrc,
-    /// Its place among the packets of one frame, counted from 1, and how many they are; `None` if it
-    /// is alone.
+    /// The position in a frame of several packets, counted from 1, and their number.
+    /// `None` if the frame has one packet.
     pub segment: Option<(usize, usize)>,
-    /// Packets of its frame behind it that were not captured.
+    /// The packets behind this one in its frame that were not captured.
     pub unseen: Unseen,
 }
 
-/// The verdict on an ICRC.
+/// The result of an ICRC check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Icrc {
-    /// It is right.
+    /// The ICRC is right.
     Right,
-    /// It is wrong.
+    /// The ICRC is wrong.
     Wrong,
-    /// It was not checked.
+    /// The ICRC was not checked, for this reason.
     Unchecked(Unchecked),
 }
 
@@ -87,13 +87,14 @@ impl fmt::Display for Unchecked {
 }
 
 impl<'a> Transport<'a> {
-    /// Whether it may be several packets that the host has not split yet, or has merged (GSO, GRO): what
-    /// was captured does not reach to where the second would begin.
+    /// Returns whether the packet may be the first of several in its frame (GSO, GRO).
+    /// This is open if the frame was truncated before the place where a second packet would begin.
     pub fn may_be_several(&self) -> bool {
         self.segment.is_none() && self.icrc == Icrc::Unchecked(Unchecked::Cut)
     }
 
-    /// The only packet of its frame that was seen, of which so many bytes were captured.
+    /// Adds the estimate of unseen packets to the only packet found in a frame.
+    /// `captured` is the number of bytes captured from the BTH on.
     pub(super) fn with_unseen(mut self, captured: usize) -> Self {
         if let Some(info) = self.info.filter(|_| self.may_be_several())
             && !self.is_whole_write(info)
@@ -103,15 +104,16 @@ impl<'a> Transport<'a> {
         self
     }
 
-    /// Whether it is a WRITE of one packet that ends where its RETH says, so that nothing follows in its frame.
+    /// Returns whether the packet is a single-packet WRITE as long as its RETH says.
+    /// No packet follows such a packet in its frame.
     fn is_whole_write(&self, info: &OpInfo) -> bool {
         let is_one = info.kind == OpKind::Write && info.position == Position::Only;
         let announced = self.ext.reth.and_then(|reth| usize::try_from(reth.dma_len).ok());
         is_one && announced == Some(self.payload_len)
     }
 
-    /// The packet at `at`, which ends at `end` on the wire; it is the `index`-th of its frame, from 0.
-    /// `None` if its BTH is not there.
+    /// Parses the packet from offset `at` to `end`; `None` if its BTH was not captured.
+    /// `index` is the position of the packet in its frame, counted from 0.
     pub(super) fn parse(
         frame: &'a [u8],
         at: usize,
@@ -149,7 +151,8 @@ impl<'a> Transport<'a> {
         Some(it)
     }
 
-    /// Takes the headers that the opcode names. Returns where they end.
+    /// Parses the extension headers of the opcode.
+    /// Returns the offset in the packet at which they end.
     fn extensions(&mut self, info: &OpInfo, bytes: &[u8]) -> usize {
         let mut at = header::BTH.len;
         let mut take = |present: bool, header: &'static Header| {
@@ -181,7 +184,7 @@ impl<'a> Transport<'a> {
         info.header_len
     }
 
-    /// Adds the payload: a management datagram, or bytes.
+    /// Adds the payload as a layer; a management datagram becomes several layers.
     fn add_payload(&mut self, after: usize, bytes: &[u8]) {
         if self.payload_len == 0 {
             return;
@@ -200,7 +203,7 @@ impl<'a> Transport<'a> {
         }
     }
 
-    /// Adds a message of the communication manager. What RDMA CM puts into it has headers of its own.
+    /// Adds a CM message. The parts that RDMA CM defines in it become layers of their own.
     fn add_message(&mut self, message: &'static Header, at: usize, bytes: &[u8]) {
         let Some((ip_cm, private)) = ip_cm(message, bytes.get(at..).unwrap_or_default()) else {
             return self.push(message, at, message.len, bytes);
@@ -210,44 +213,46 @@ impl<'a> Transport<'a> {
         self.push(ip_cm, at + private, message.len - private, bytes);
     }
 
-    /// Adds a layer if any byte of it was captured.
+    /// Adds a layer if at least one of its bytes was captured.
     fn push(&mut self, header: &'static Header, at: usize, len: usize, bytes: &[u8]) {
         if len > 0 && at < bytes.len() {
             self.layers.push(Layer { header, at: self.at + at, len });
         }
     }
 
-    /// Whether the payload is a management datagram: one of UD that goes to QP 0 or QP 1.
+    /// Returns whether the payload is a management datagram: a UD packet to QP 0 or QP 1.
     fn is_management(&self) -> bool {
         self.ext.deth.is_some() && self.bth.dest_qp.value() <= 1 && self.payload_len >= mad::LEN
     }
 
-    /// Whether it is a READ request of which the length was not captured.
+    /// Returns whether the packet is a READ request whose length was not captured.
     pub fn is_read_of_unknown_length(&self) -> bool {
         self.info.is_some_and(|info| info.kind == OpKind::ReadRequest) && self.ext.reth.is_none()
     }
 
-    /// How many PSNs behind its own may be of what was not captured: of packets of its frame, if the path MTU is
-    /// this one, or of a READ whose length is not known.
+    /// Returns how many PSNs after the packet's own may belong to uncaptured packets.
+    /// These are the packets behind it in its frame, estimated with path MTU `mtu`, or the
+    /// responses to a READ of unknown length.
     pub fn most_unseen(&self, mtu: Option<usize>) -> u32 {
+        /// The most PSNs that a READ of unknown length is assumed to take.
         const MAX_READ: u32 = 1 << 16;
         if self.is_read_of_unknown_length() { MAX_READ } else { self.unseen.most(mtu) }
     }
 
-    /// Whether its headers were captured whole.
+    /// Returns whether the headers of the packet were captured whole.
     pub fn has_whole_headers(&self) -> bool {
         let end = self.at + self.info.map_or(header::BTH.len, |info| info.header_len);
         self.frame.len() >= end
     }
 
-    /// The captured bytes of the payload, without the pad.
+    /// Returns the captured bytes of the payload, without the pad.
     pub fn payload(&self) -> &'a [u8] {
         let from = self.at + self.info.map_or(header::BTH.len, |info| info.header_len);
         let to = self.frame.len().min(from + self.payload_len);
         self.frame.get(from..to).unwrap_or_default()
     }
 
-    /// The message of communication management in it.
+    /// Returns the CM message in the packet, if there is one.
     pub fn cm_message(&self) -> Option<Message> {
         if !self.is_management() {
             return None;
@@ -255,23 +260,23 @@ impl<'a> Transport<'a> {
         Mad::new(self.payload().get(..mad::LEN)?)?.message()
     }
 
-    /// Whether it is a NAK or an RNR NAK.
+    /// Returns whether the packet is a NAK or an RNR NAK.
     pub fn is_nak(&self) -> bool {
         let syndrome = self.ext.aeth.map(|aeth| aeth.syndrome);
         matches!(syndrome, Some(Syndrome::Nak(_) | Syndrome::RnrNak { .. }))
     }
 
-    /// The sender's queue pair, if the packet names it.
+    /// Returns the sender's queue pair, if the packet states it (DETH).
     pub fn source_qp(&self) -> Option<Qpn> {
         self.ext.deth.map(|deth| deth.src_qp)
     }
 }
 
-/// The class of communication management. IBTA 13.4.4.
+/// The management class of the communication manager. IBTA 13.4.4.
 const CM_CLASS: u8 = 7;
 
-/// The header that the private data of a message begins with, and where that is in the message, if it is
-/// a request for a port by RDMA CM. IBTA A11.
+/// Returns the layer and offset of the RDMA CM header in a message's private data. IBTA A11.
+/// `None` if the message is not a request for an RDMA CM port.
 fn ip_cm(message: &'static Header, bytes: &[u8]) -> Option<(&'static Header, usize)> {
     let private = header::private_data_of_request(message)?;
     let service = bytes.get(header::SERVICE_ID..)?.first_chunk()?;
@@ -281,7 +286,8 @@ fn ip_cm(message: &'static Header, bytes: &[u8]) -> Option<(&'static Header, usi
     Some((ip_cm, private))
 }
 
-/// Checks the structure of a packet, as [`rxe_core::wire::Packet::parse`] does, from its lengths alone.
+/// Checks the structure of a packet from its lengths.
+/// [`rxe_core::wire::Packet::parse`] makes the same checks.
 fn wrong(bth: &Bth, info: Option<&OpInfo>, len: usize) -> Result<(), DropReason> {
     if bth.tver != 0 {
         return Err(DropReason::BadVersion);
@@ -300,29 +306,29 @@ fn wrong(bth: &Bth, info: Option<&OpInfo>, len: usize) -> Result<(), DropReason>
     Ok(())
 }
 
-/// Checks the ICRC of the packet in these bytes, which has `len` on the wire.
+/// Checks the ICRC of the packet in `bytes`, whose length on the wire is `len`.
 fn verdict(bytes: &[u8], len: usize, cover: Cover, index: usize) -> Icrc {
     let net = match cover {
         Cover::None(why) => return Icrc::Unchecked(why),
         Cover::Ip(_) if bytes.len() < len => return Icrc::Unchecked(Unchecked::Cut),
-        // The UDP length field counts 16 bits, with the UDP header.
+        // An IPv4 packet has at most 65,535 bytes, of which 28 are IP and UDP headers.
         Cover::Ip(_) if len > usize::from(u16::MAX) - 28 => return Icrc::Wrong,
         Cover::Ip(net) => net,
     };
     if is_right(&net, bytes, index) { Icrc::Right } else { Icrc::Wrong }
 }
 
-/// Whether the ICRC of the `index`-th packet of a frame is right.
+/// Returns whether the ICRC of the `index`-th packet of a frame is right.
 pub(super) fn is_right(net: &NetHeader, packet: &[u8], index: usize) -> bool {
     let own = net.nth(u16::try_from(index).unwrap_or(u16::MAX));
     if icrc::check(&own, packet).is_ok() {
         return true;
     }
-    // Of several packets in one frame, the others' identifications are not in it.
+    // A merged frame keeps only the IPv4 identification of its first packet.
     index > 0 && hidden(net).is_some_and(|net| icrc::check(&net, packet).is_ok())
 }
 
-/// The headers without the IPv4 identification.
+/// Returns the headers with an unknown IPv4 identification; `None` for IPv6.
 pub(super) fn hidden(net: &NetHeader) -> Option<NetHeader> {
     let v4 = net.src != IpAddr::V4(Ipv4Addr::UNSPECIFIED) && net.src.is_ipv4();
     v4.then_some(NetHeader { id: IpId::Hidden, ..*net })

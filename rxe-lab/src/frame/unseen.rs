@@ -1,44 +1,50 @@
-//! Packets of a frame that were not captured. A host that lets the system split or merge its datagrams (GSO,
-//! GRO) has several in one frame; if that is cut, the first of them hides how many there were.
+//! Packets of a frame that were not captured.
+//!
+//! A host that lets the kernel split or merge datagrams (GSO, GRO) has several packets in one
+//! frame. If such a frame is truncated, the number of packets behind the first can only be
+//! estimated.
 
 use rxe_core::wire::{OpInfo, Position, icrc};
 
 use crate::header;
 
-/// The largest path MTU.
+/// The largest path MTU, in bytes.
 pub(super) const MAX_PAYLOAD: usize = 4096;
 
-/// The smallest path MTU.
+/// The smallest path MTU, in bytes.
 const MIN_PAYLOAD: usize = 256;
 
-/// The most packets of one frame, in Linux (UDP_MAX_SEGMENTS is 64, or 128).
+/// The most packets assumed in one frame. Linux allows fewer: `UDP_MAX_SEGMENTS` is 64 or 128.
 pub(super) const MAX_SEGMENTS: usize = 1024;
 
-/// Packets that a frame may have behind one that was captured.
+/// The packets that a frame may hold behind a captured one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unseen {
+    /// The most packets that there may be.
     most: u32,
-    /// Whether another packet of the frame was captured, so that their size is known.
+    /// Whether `most` is exact because the packet size is known from another packet.
     is_known: bool,
-    /// Bytes of payload from the packet's own up to the end of the frame.
+    /// Bytes from the start of the captured packet's payload to the end of the frame.
     len: usize,
-    /// Whether its opcode has a payload as long as the path MTU.
+    /// Whether packets of this opcode carry exactly one path MTU of payload.
     is_full: bool,
 }
 
 impl Unseen {
-    /// So many behind the last that was captured.
+    /// Returns a known number of packets behind the last captured one.
     pub(super) fn known(most: usize) -> Self {
         Self { most: u32::try_from(most).unwrap_or(0), is_known: true, ..Self::default() }
     }
 
-    /// Those behind a packet of which the first `captured` bytes were captured, and nothing after it. It has `len`
-    /// bytes with all that may be behind it, and `payload_len` after its headers.
+    /// Estimates the packets behind one of which only `captured` bytes were captured.
+    /// `len` is the length in bytes of the packet and all that may follow in its frame, and
+    /// `payload_len` the part of it after the headers.
     pub(super) fn behind(info: &OpInfo, captured: usize, len: usize, payload_len: usize) -> Self {
         if !info.has_payload {
             return Self::default();
         }
-        // The second would begin where its BTH was not captured whole.
+        // The second packet begins where its BTH is not captured whole, or else it would have been
+        // found.
         let least =
             (info.header_len + icrc::LEN).max((captured + 1).saturating_sub(header::BTH.len));
         let all = len.div_ceil(least).clamp(1, MAX_SEGMENTS);
@@ -47,12 +53,12 @@ impl Unseen {
         Self { most, is_known: false, len: payload_len, is_full }
     }
 
-    /// The most that there may be, if the path MTU is this one.
+    /// Returns the most packets that there may be, given the path MTU if it is known.
     pub fn most(&self, mtu: Option<usize>) -> u32 {
         if self.is_known || !self.is_full || self.is_certain(mtu) { self.most } else { 0 }
     }
 
-    /// Whether there is at least one for certain.
+    /// Returns whether at least one packet is certainly there.
     pub fn is_certain(&self, mtu: Option<usize>) -> bool {
         let is_mtu =
             |len: usize| len.is_power_of_two() && (MIN_PAYLOAD..=MAX_PAYLOAD).contains(&len);

@@ -1,9 +1,11 @@
-//! Management datagrams: their header (IBTA 13.4.3), the messages of the communication management class,
-//! whole (IBTA 12.6 to 12.11), and what RDMA CM puts into them (IBTA A11).
+//! Headers of management datagrams.
+//!
+//! The MAD header (IBTA 13.4.3), the messages of the communication manager (IBTA 12.6 to 12.11), and
+//! the headers that RDMA CM puts into them (IBTA A11).
 
 use super::{Header, header};
 
-/// The message with this attribute ID, as it stands behind the header.
+/// Returns the CM message with this attribute ID; its bytes follow the MAD header.
 pub fn cm(attribute: u16) -> Option<&'static Header> {
     Some(match attribute {
         0x10 => &REQ,
@@ -21,17 +23,17 @@ pub fn cm(attribute: u16) -> Option<&'static Header> {
     })
 }
 
-/// Where the service ID begins in a message that asks for a service.
+/// The offset of the service ID in REQ and SIDR_REQ, in bytes.
 pub const SERVICE_ID: usize = 8;
 
-/// Where the private data begin in a message that asks for a service, REQ or SIDR_REQ; `None` for others.
+/// Returns the offset of the private data in REQ or SIDR_REQ; `None` for other messages.
 pub fn private_data_of_request(message: &Header) -> Option<usize> {
     let asks = [REQ.name, SIDR_REQ.name].contains(&message.name);
     Some(message.fields.last().filter(|_| asks)?.byte)
 }
 
 header! {
-    /// The header of a management datagram.
+    /// The header of a management datagram. IBTA 13.4.3.
     pub MAD "MAD", 24;
     "BaseVersion" [0, 0, 8] Dec,
     "MgmtClass" [1, 0, 8] Hex,
@@ -46,7 +48,7 @@ header! {
 }
 
 header! {
-    /// IBTA 12.6.5.
+    /// Request for communication. IBTA 12.6.5.
     pub(super) REQ "REQ", 232;
     "LocalCommunicationID" [0, 0, 32] Hex,
     "Reserved1" [4, 0, 32] Hex,
@@ -104,7 +106,7 @@ header! {
 }
 
 header! {
-    /// IBTA 12.6.6.
+    /// Message receipt acknowledgement. IBTA 12.6.6.
     pub(super) MRA "MRA", 232;
     "LocalCommunicationID" [0, 0, 32] Hex,
     "RemoteCommunicationID" [4, 0, 32] Hex,
@@ -116,7 +118,7 @@ header! {
 }
 
 header! {
-    /// IBTA 12.6.7.
+    /// Reject. IBTA 12.6.7.
     pub(super) REJ "REJ", 232;
     "LocalCommunicationID" [0, 0, 32] Hex,
     "RemoteCommunicationID" [4, 0, 32] Hex,
@@ -130,7 +132,7 @@ header! {
 }
 
 header! {
-    /// IBTA 12.6.8.
+    /// Reply to request for communication. IBTA 12.6.8.
     pub(super) REP "REP", 232;
     "LocalCommunicationID" [0, 0, 32] Hex,
     "RemoteCommunicationID" [4, 0, 32] Hex,
@@ -154,7 +156,7 @@ header! {
 }
 
 header! {
-    /// IBTA 12.6.9.
+    /// Ready to use. IBTA 12.6.9.
     pub(super) RTU "RTU", 232;
     "LocalCommunicationID" [0, 0, 32] Hex,
     "RemoteCommunicationID" [4, 0, 32] Hex,
@@ -162,7 +164,7 @@ header! {
 }
 
 header! {
-    /// IBTA 12.6.10.
+    /// Request for communication release. IBTA 12.6.10.
     pub(super) DREQ "DREQ", 232;
     "LocalCommunicationID" [0, 0, 32] Hex,
     "RemoteCommunicationID" [4, 0, 32] Hex,
@@ -172,7 +174,7 @@ header! {
 }
 
 header! {
-    /// IBTA 12.6.11.
+    /// Reply to request for communication release. IBTA 12.6.11.
     pub(super) DREP "DREP", 232;
     "LocalCommunicationID" [0, 0, 32] Hex,
     "RemoteCommunicationID" [4, 0, 32] Hex,
@@ -180,7 +182,7 @@ header! {
 }
 
 header! {
-    /// IBTA 12.11.1.
+    /// Service ID resolution request. IBTA 12.11.1.
     pub(super) SIDR_REQ "SIDR_REQ", 232;
     "RequestID" [0, 0, 32] Hex,
     "PartitionKey" [4, 0, 16] Hex,
@@ -190,7 +192,7 @@ header! {
 }
 
 header! {
-    /// IBTA 12.11.2.
+    /// Service ID resolution response. IBTA 12.11.2.
     pub(super) SIDR_REP "SIDR_REP", 232;
     "RequestID" [0, 0, 32] Hex,
     "Status" [4, 0, 8] Dec,
@@ -205,7 +207,7 @@ header! {
 }
 
 header! {
-    /// IBTA 12.8.1.
+    /// Load alternate path. IBTA 12.8.1.
     pub(super) LAP "LAP", 232;
     "LocalCommunicationID" [0, 0, 32] Hex,
     "RemoteCommunicationID" [4, 0, 32] Hex,
@@ -233,7 +235,7 @@ header! {
 }
 
 header! {
-    /// IBTA 12.8.2.
+    /// Alternate path response. IBTA 12.8.2.
     pub(super) APR "APR", 232;
     "LocalCommunicationID" [0, 0, 32] Hex,
     "RemoteCommunicationID" [4, 0, 32] Hex,
@@ -245,7 +247,7 @@ header! {
 }
 
 header! {
-    /// A service ID that stands for a port. IBTA A11.
+    /// A service ID that names an RDMA CM port. IBTA A11.
     pub IP_SERVICE "IP_CM_Service", 8;
     "Prefix" [0, 0, 40] Hex,
     "Protocol" [5, 0, 8] Hex,
@@ -253,7 +255,7 @@ header! {
 }
 
 header! {
-    /// What private data begins with in a request for a port, between IPv4 addresses. IBTA A11.
+    /// The IPv4 header that RDMA CM puts before the private data of a request. IBTA A11.
     pub IP_CM "IP_CM", 36;
     "MajorVersion" [0, 0, 4] Dec,
     "MinorVersion" [0, 4, 4] Dec,
@@ -268,7 +270,7 @@ header! {
 }
 
 header! {
-    /// As [`IP_CM`], between IPv6 addresses.
+    /// Like [`IP_CM`], for IPv6 addresses.
     pub IP_CM_V6 "IP_CM", 36;
     "MajorVersion" [0, 0, 4] Dec,
     "MinorVersion" [0, 4, 4] Dec,

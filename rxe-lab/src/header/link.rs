@@ -1,5 +1,7 @@
-//! Link layers: Ethernet (IEEE 802.3, 802.1Q), the headers that libpcap makes, InfiniBand's own (IBTA
-//! 7.7), and the records of Endace cards.
+//! Headers of the link layer.
+//!
+//! Ethernet (IEEE 802.3, 802.1Q), the pseudo-headers of libpcap, the LRH of native InfiniBand (IBTA
+//! 7.7), and ERF, the records of Endace cards.
 
 use super::header;
 
@@ -12,7 +14,7 @@ header! {
 }
 
 header! {
-    /// The rest of a VLAN tag, whose first bytes are the EtherType before it.
+    /// A VLAN tag without its first two bytes, which belong to the header before it.
     pub VLAN "VLAN", 4;
     "PCP" [0, 0, 3] Dec,
     "DEI" [0, 3, 1] Dec,
@@ -43,7 +45,7 @@ header! {
 }
 
 header! {
-    /// BSD loopback: an address family, in the byte order of the host that captured.
+    /// BSD loopback: an address family in the byte order of the capturing host.
     pub LOOPBACK "Loopback", 4;
     "Family" [0, 0, 32] Hex,
 }

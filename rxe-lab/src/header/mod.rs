@@ -1,8 +1,9 @@
-//! The fields of each header, as tables: name, place and form. What prints every field of a packet, as
-//! text or JSON, reads these.
+//! Tables of the fields of each header: name, position and format.
+//! Code that prints every field of a packet, as text or JSON, reads these tables.
 //!
-//! Names are the specification's: IBTA chapters 5, 8 and 9 and annexes A14, A17 and A19 for the
-//! transport, chapters 12 and 13 and annex A11 for management, IEEE 802.3 and 802.1Q, RFC 791, 8200 and 768.
+//! The names are those of the specifications: IBTA chapters 5, 8 and 9 and annexes A14, A17 and A19
+//! for the transport, IBTA chapters 12 and 13 and annex A11 for management, IEEE 802.3 and 802.1Q,
+//! RFC 791, 8200 and 768.
 
 mod cm;
 mod link;
@@ -22,30 +23,30 @@ pub use transport::{
 /// A kind of header.
 #[derive(Debug)]
 pub struct Header {
-    /// Its name.
+    /// The name of the header.
     pub name: &'static str,
-    /// Its length in bytes; 0 if that varies.
+    /// The length in bytes; 0 if the length varies.
     pub len: usize,
-    /// Its fields, in their order.
+    /// The fields, in their order in the header.
     pub fields: &'static [Field],
 }
 
 /// A field of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name, without spaces.
+    /// The name of the field, without spaces.
     pub name: &'static str,
-    /// The byte of the header that it begins in.
+    /// The byte of the header in which the field begins.
     pub byte: usize,
-    /// The bit of that byte that it begins with, the most significant being 0.
+    /// The bit of that byte at which the field begins; 0 is the most significant.
     pub bit: usize,
-    /// Its width in bits; 0: to the header's end.
+    /// The width in bits; 0 means up to the end of the header.
     pub width: usize,
-    /// How it is shown.
+    /// The format in which the field is printed.
     pub form: Form,
 }
 
-/// How a field is shown.
+/// The format in which a field is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A decimal number.
@@ -56,16 +57,16 @@ pub enum Form {
     Ipv4,
     /// An IPv6 address or GID.
     Ipv6,
-    /// A hardware address.
+    /// An Ethernet address.
     Mac,
-    /// Bytes.
+    /// Hexadecimal bytes.
     Bytes,
 }
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// A number, of so many bits.
+    /// A number and its width in bits.
     Number(u64, usize),
     /// An IPv4 address.
     Ipv4(Ipv4Addr),
@@ -75,24 +76,24 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A header in a frame.
+/// The position of a header in a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Layer {
-    /// Its kind.
+    /// The kind of header.
     pub header: &'static Header,
-    /// Its first byte in the frame.
+    /// The offset of the header in the frame.
     pub at: usize,
-    /// Its length in bytes.
+    /// The length of the header in bytes.
     pub len: usize,
 }
 
 impl Layer {
-    /// The header at this place.
+    /// Creates a layer of a fixed-length header at offset `at`.
     pub fn new(header: &'static Header, at: usize) -> Self {
         Self { header, at, len: header.len }
     }
 
-    /// Its fields with their values, as far as the frame was captured.
+    /// Returns the fields with their values, as far as the frame was captured.
     pub fn fields<'a>(
         &self,
         frame: &'a [u8],
@@ -104,8 +105,9 @@ impl Layer {
 }
 
 impl Field {
-    /// Its value in these bytes of its header; `None` if it is not whole in them. A field that ends where
-    /// its header does has a value if any byte of it is there.
+    /// Returns the value of the field in these bytes of its header.
+    /// `None` if the field was not captured whole. A field that extends to the end of its header needs
+    /// only one captured byte.
     pub fn value<'a>(&self, header: &'a [u8]) -> Option<Value<'a>> {
         let rest = header.get(self.byte..)?;
         if self.width == 0 {
@@ -117,7 +119,7 @@ impl Field {
             Form::Ipv6 => Value::Ipv6(<[u8; 16]>::try_from(bytes).ok()?.into()),
             Form::Mac | Form::Bytes => Value::Bytes(bytes),
             Form::Dec | Form::Hex => {
-                // At most 64 bits in at most 8 bytes: no field that begins within a byte is as long.
+                // At most 64 bits in at most 8 bytes: no 64-bit field begins within a byte.
                 let all = bytes.iter().fold(0u64, |value, b| value << 8 | u64::from(*b));
                 let value = all >> (bytes.len() * 8 - self.bit - self.width);
                 Value::Number(value & (u64::MAX >> (64 - self.width)), self.width)
@@ -126,7 +128,7 @@ impl Field {
     }
 }
 
-/// Defines a header: its fields with byte, bit, width and form.
+/// Defines a header table: for each field its byte, bit, width and format.
 macro_rules! header {
     (
         $(#[$meta:meta])*

@@ -1,4 +1,4 @@
-//! Network layers: IP (RFC 791, RFC 8200), InfiniBand's global route header (IBTA 8.3), UDP (RFC 768).
+//! Headers of the network layer: IP (RFC 791, RFC 8200), GRH (IBTA 8.3), UDP (RFC 768).
 
 use super::header;
 

@@ -92,7 +92,7 @@ header! {
 }
 
 header! {
-    /// The payload, without its pad.
+    /// The payload, without the pad.
     pub PAYLOAD "Payload", 0;
     "Data" [0, 0, 0] Bytes,
 }

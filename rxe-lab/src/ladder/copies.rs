@@ -1,31 +1,30 @@
-//! Packets that another capture point has too.
+//! Recognises packets that were also captured at another point.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::frame::{Address, Transport};
 use crate::point::{Point, TakenFrom};
 
-/// The most directions that are followed; packets of further ones are all drawn.
+/// The most directions that are followed; all packets of further directions are drawn.
 const MAX_DIRECTIONS: usize = 1 << 16;
 
-/// Management datagrams that are remembered.
+/// The number of management datagrams that are remembered.
 const MAX_MANAGEMENT: usize = 64;
 
-/// Packets of one direction: both addresses, the queue pair that they go to and, of datagrams, the one that
-/// they come from.
+/// A direction: both addresses, the destination QP and, for datagrams, the source QP.
 type Key = (Address, Address, u32, Option<u32>);
 
 /// The capture points of all directions.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     points: HashMap<Key, TakenFrom>,
-    /// The last management datagrams: their direction, PSN and bytes, and where they were captured. All
-    /// programs of a host send them from QP1.
+    /// The latest management datagrams: direction, PSN, bytes and capture point.
+    /// Bytes are compared because all programs of a host send management datagrams from QP 1.
     management: VecDeque<(Key, u32, Vec<u8>, Point)>,
 }
 
 impl Copies {
-    /// Whether a packet is a copy of one that another point has.
+    /// Returns whether a packet is a copy of one from another capture point.
     pub(super) fn is_copy(
         &mut self,
         point: Point,
@@ -43,7 +42,7 @@ impl Copies {
         self.points.entry(key).or_default().is_copy(point)
     }
 
-    /// Whether another point has a management datagram with the same bytes.
+    /// Returns whether another point captured a management datagram with the same bytes.
     fn is_known(&mut self, point: Point, key: Key, packet: &Transport<'_>) -> bool {
         let (psn, bytes) = (packet.bth.psn.value(), packet.payload());
         let same = |it: &&(Key, u32, Vec<u8>, Point)| (it.0, it.1, &it.2[..]) == (key, psn, bytes);

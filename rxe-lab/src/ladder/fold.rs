@@ -1,14 +1,14 @@
-//! Repetitions: rows of the same kinds in the same order, again and again.
+//! Folds repetitions: equal sequences of rows that follow each other.
 
 use super::label::{Label, Part};
 use super::{Kind, Row};
 
-/// The most rows that are repeated together.
+/// The longest sequence, in rows, that is recognised as a unit of repetition.
 const MAX_PERIOD: usize = 4;
-/// The least number of repetitions that are folded.
+/// The fewest repetitions that are folded.
 const MIN_TIMES: usize = 6;
 
-/// Folds rows that repeat themselves.
+/// Folds rows that repeat.
 pub(super) fn repetitions(rows: Vec<Row>) -> Vec<Row> {
     let mut folded = Vec::new();
     let mut at = 0;
@@ -31,7 +31,7 @@ pub(super) fn repetitions(rows: Vec<Row>) -> Vec<Row> {
     folded
 }
 
-/// How often the first `period` rows come one after the other.
+/// Returns how often the first `period` rows occur in succession.
 fn times(rows: &[Row], period: usize) -> usize {
     let Some(pattern) = rows.get(..period) else { return 0 };
     if !pattern.iter().all(|row| matches!(row.kind, Kind::Request | Kind::Response)) {
@@ -43,7 +43,7 @@ fn times(rows: &[Row], period: usize) -> usize {
     rows.chunks(period).take_while(same).count()
 }
 
-/// Whether two rows have the same operation and direction; lengths and PSNs may differ.
+/// Returns whether two rows differ only in lengths and PSNs.
 fn is_alike(a: &Row, b: &Row) -> bool {
     match (&a.label, &b.label) {
         (
@@ -54,7 +54,7 @@ fn is_alike(a: &Row, b: &Row) -> bool {
     }
 }
 
-/// One row for `times` repetitions of `period` rows.
+/// Creates one row for `times` repetitions of `period` rows.
 fn repeated(rows: &[Row], period: usize, times: usize) -> Row {
     let (first, last) = (&rows[0], &rows[rows.len() - 1]);
     let packets = rows.iter().map(|row| row.packets).sum();
@@ -74,7 +74,7 @@ fn repeated(rows: &[Row], period: usize, times: usize) -> Row {
     }
 }
 
-/// The opcodes of the `nth` row of each repetition, and from which PSN to which they go together.
+/// Returns the opcodes of the `nth` row of each repetition, and the range of their PSNs.
 fn part(rows: &[Row], period: usize, nth: usize) -> Option<Part> {
     let all: Vec<_> = rows.iter().skip(nth).step_by(period).collect();
     match (&all.first()?.label, &all.last()?.label) {

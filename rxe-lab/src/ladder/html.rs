@@ -1,8 +1,8 @@
-//! The diagram as one HTML page that needs nothing else: the SVG, a search field and zoom.
+//! Draws diagrams as one self-contained HTML page: the SVG, a search field and zoom.
 
 use super::{Ladder, svg};
 
-/// A page with diagrams.
+/// Returns an HTML page with these diagrams.
 pub fn html(ladders: &[Ladder]) -> String {
     format!("{HEAD}{}{TAIL}", svg(ladders))
 }

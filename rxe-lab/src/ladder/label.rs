@@ -1,4 +1,4 @@
-//! What a row says, in as many words as there is room for.
+//! The text of a row, with as much detail as fits.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use rxe_core::wire::{OpKind, Opcode};
 use super::Row;
 use crate::track::Mark;
 
-/// What a row says, in parts that runs extend.
+/// The text of a row, in parts that can be extended when the run grows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Label {
     Packets {
@@ -17,7 +17,7 @@ pub(super) enum Label {
         first: Opcode,
         last: Opcode,
         psns: (Psn, Psn),
-        /// What else is said of its last packet.
+        /// Further words about the last packet of the run.
         words: String,
         mark: Option<Mark>,
     },
@@ -25,7 +25,7 @@ pub(super) enum Label {
         qp: u32,
         count: u32,
     },
-    /// What the capture says of the packet above.
+    /// A comment of the capture file on the packet above.
     Comment {
         qp: u32,
         text: String,
@@ -33,25 +33,25 @@ pub(super) enum Label {
     Repeated(Vec<Part>),
 }
 
-/// What one row of a repetition says.
+/// The text of one row of a repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     /// The first and the last opcode of the row.
     pub(super) opcodes: (Opcode, Opcode),
-    /// From the first repetition to the last.
+    /// The first PSN of the first repetition and the last PSN of the last one.
     pub(super) psns: (Psn, Psn),
 }
 
-/// What is said. Each of these says less than the one before.
+/// The level of detail of a label. Each level has less than the one before.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Detail {
     Everything,
     NoQp,
-    /// `SEND_FIRST … LAST`.
+    /// The opcodes of a run as `SEND_FIRST … LAST`.
     ShortNames,
-    /// Of runs neither bytes nor what the last packet says.
+    /// Runs without bytes and without words about the last packet.
     NoLengths,
-    /// `SEND` for a run of several opcodes, and repetitions without PSNs.
+    /// `SEND` for a run of several opcodes; repetitions without PSNs.
     Operation,
 }
 
@@ -61,12 +61,13 @@ impl Detail {
 }
 
 impl Row {
-    /// What it says, in words.
+    /// Returns the text of the row with all details.
     pub fn label(&self) -> String {
         self.words(Detail::Everything)
     }
 
-    /// What it says in at most so many characters: with less detail, and if that is not enough, cut.
+    /// Returns the text of the row in at most `room` characters.
+    /// The text has less detail if necessary, and is cut off if that is not enough.
     pub fn label_within(&self, room: usize) -> String {
         let fits = |label: &String| label.chars().count() <= room;
         let mut labels = Detail::ALL.iter().map(|detail| self.words(*detail));
@@ -126,10 +127,10 @@ impl Part {
     }
 }
 
-/// The opcodes of a run.
+/// Names the opcodes of a run.
 fn names(first: Opcode, last: Opcode, detail: Detail) -> String {
     let (first_name, last_name) = (short(first), short(last));
-    // Of SEND_FIRST: SEND, and FIRST.
+    // `SEND_FIRST` is split into `SEND` and `FIRST`.
     let (operation, _) = first_name.rsplit_once('_').unwrap_or((first_name, ""));
     let rest = last_name.strip_prefix(operation).and_then(|rest| rest.strip_prefix('_'));
     match rest {
@@ -140,13 +141,13 @@ fn names(first: Opcode, last: Opcode, detail: Detail) -> String {
     }
 }
 
-/// The name of an opcode without its service.
+/// Returns the name of an opcode without its service.
 fn short(opcode: Opcode) -> &'static str {
     let name = opcode.name();
     ["RC_", "UC_", "UD_", "XRC_"].iter().find_map(|p| name.strip_prefix(p)).unwrap_or(name)
 }
 
-/// The label, if need be without its end.
+/// Cuts a label off after `room` characters.
 fn cut(label: &str, room: usize) -> String {
     if label.chars().count() <= room {
         return label.into();

@@ -1,11 +1,11 @@
-//! A conversation as a sequence diagram: two hosts, and what goes between them in the order captured.
+//! Draws a conversation as a sequence diagram, in capture order.
 //!
-//! Packets are folded in two steps, so that long conversations are legible. A *row* is a run of packets
-//! of one operation in one direction with consecutive PSNs. Rows that repeat themselves, such as a
-//! message and its acknowledgement, are then one row with a count. What was lost, sent again or refused
-//! is never folded with what was not. A packet that was captured at several points is drawn once.
+//! Packets are folded in two steps, so that long conversations stay legible. A *row* is a run of
+//! packets of one operation in one direction with consecutive PSNs. Rows that repeat, such as a
+//! message and its acknowledgement, become one row with a count. Lost, retransmitted and refused
+//! packets are never folded with others. A packet that was captured at several points is drawn once.
 //!
-//! Memory is bounded: [`MAX_PAIRS`] pairs of hosts and [`MAX_ROWS`] rows in all.
+//! Memory is bounded by [`MAX_PAIRS`] pairs of hosts and [`MAX_ROWS`] rows in all diagrams together.
 
 mod copies;
 mod fold;
@@ -32,85 +32,85 @@ use label::Label;
 pub use svg::svg;
 pub use text::text;
 
-/// The most pairs of hosts.
+/// The most pairs of hosts, each of which has a diagram.
 pub const MAX_PAIRS: usize = 1000;
 
-/// The most rows of all diagrams.
+/// The most rows of all diagrams together.
 pub const MAX_ROWS: usize = 200_000;
 
-/// The diagrams of a capture, one for each pair of hosts, or of connected queue pairs of one address.
+/// The diagrams of a capture: one per pair of hosts, or per connection of one address.
 #[derive(Debug, Default)]
 pub struct Ladders {
     tracker: Tracker,
     copies: Copies,
-    /// Learns which queue pairs of one address are connected.
+    /// Learns which queue pairs of one address are connected to each other.
     connections: Checker,
     pairs: Vec<Ladder>,
     rows: usize,
-    /// Packets that are in no diagram because there are too many rows or pairs.
+    /// The number of packets in no diagram, because there are too many rows or pairs.
     pub left_out: u64,
 }
 
-/// The diagram of two hosts, or of two queue pairs of one address.
+/// The diagram of two hosts, or of two connected queue pairs of one address.
 #[derive(Debug)]
 pub struct Ladder {
-    /// The host on the left: the one that sent first.
+    /// The address on the left, which sent the first packet.
     pub left: Address,
-    /// The host on the right.
+    /// The address on the right.
     pub right: Address,
-    /// The queue pairs on the left and on the right, if both have one address.
+    /// The queue pairs on the left and on the right, if both have the same address.
     pub qps: Option<(u32, u32)>,
-    /// What went between them.
+    /// The rows, in capture order.
     pub rows: Vec<Row>,
 }
 
 /// A row of a diagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The time of its first packet since the first frame of the capture.
+    /// The time of the first packet, since the first frame of the capture.
     pub at: Duration,
-    /// The time of its last packet.
+    /// The time of the last packet, since the first frame of the capture.
     pub until: Duration,
-    /// The first and the last frame.
+    /// The numbers of the first and the last frame.
     pub frames: (u64, u64),
-    /// Packets in it.
+    /// The number of packets.
     pub packets: u64,
-    /// Bytes of their payloads.
+    /// The payload of all packets, in bytes.
     pub bytes: u64,
-    /// Its direction; `None` if it is a repetition of rows of both.
+    /// Whether the packets go to the right; `None` for repetitions in both directions.
     pub to_right: Option<bool>,
-    /// Its kind, which tells how it is drawn.
+    /// The kind of row, which decides how it is drawn.
     pub kind: Kind,
-    /// The operation and, in a run, how it ends: `SEND_FIRST … SEND_LAST`.
+    /// The text of the row. A run names its opcodes: `SEND_FIRST … SEND_LAST`.
     label: Label,
-    /// How often the rows are repeated that it stands for.
+    /// How often the rows occur that this row stands for; 1 if it is not a repetition.
     pub times: u64,
 }
 
-/// How a row is drawn.
+/// The kind of a row, which decides how it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A request.
     Request,
     /// An acknowledgement or another response.
     Response,
-    /// A message of communication management, or a congestion notification.
+    /// A CM message or a congestion notification.
     Control,
-    /// It was sent before.
+    /// A retransmission or a duplicate acknowledgement.
     Again,
-    /// A refusal.
+    /// A NAK or an RNR NAK.
     Nak,
     /// Packets that were not captured.
     Missing,
-    /// A packet that the receiver drops: damaged or malformed.
+    /// A packet that the receiver drops because it is damaged or malformed.
     Bad,
-    /// What the capture says of the packet above.
+    /// A comment of the capture file on the packet above.
     Comment,
 }
 
 impl Ladders {
-    /// Adds a frame and the comments that its capture has on it. Only packets to the queue pairs `qps` are
-    /// drawn; all if there is none.
+    /// Adds a frame and the comments that the capture file attaches to it.
+    /// Only packets to the queue pairs in `qps` are drawn; all packets if `qps` is empty.
     pub fn add(
         &mut self,
         number: u64,
@@ -127,7 +127,7 @@ impl Ladders {
         for packet in packets {
             let is_last = std::ptr::eq(packet, &raw const packets[packets.len() - 1]);
             if self.copies.is_copy(Point::of(interface, frame), ends, packet) {
-                // The receiver's copy says what became of the packet.
+                // The copy at the receiver carries the comments about what became of the packet.
                 if is_last {
                     let psn = packet.bth.psn;
                     let comments: Vec<_> =
@@ -160,14 +160,14 @@ impl Ladders {
                 ladder.rows.push(row);
             }
             self.rows += ladder.rows.len() - before;
-            // A frame of several packets has its comments below the last.
+            // The comments of a frame of several packets follow the last packet.
             if is_last {
                 self.comment(number, since, ends, packet, comments, qps);
             }
         }
     }
 
-    /// Adds what the capture says of a packet.
+    /// Adds the comments of the capture file on a packet as rows.
     fn comment(
         &mut self,
         number: u64,
@@ -189,7 +189,7 @@ impl Ladders {
         self.rows += comments.len();
     }
 
-    /// The diagrams, with repetitions folded.
+    /// Returns the diagrams, with repetitions folded.
     pub fn finish(self) -> Vec<Ladder> {
         let fold = |ladder: Ladder| Ladder { rows: fold::repetitions(ladder.rows), ..ladder };
         let Self { connections, pairs, .. } = self;
@@ -200,10 +200,10 @@ impl Ladders {
             .collect()
     }
 
-    /// The diagram of two hosts; `None` if there are too many.
+    /// Returns the index of the diagram of two hosts; `None` if there are too many.
     fn pair(&mut self, (src, dst): (Address, Address)) -> Option<usize> {
         let is_it = |l: &Ladder| (l.left, l.right) == (src, dst) || (l.left, l.right) == (dst, src);
-        // Conversations are few, and the last one is the likeliest.
+        // Search from the end: there are few pairs, and the last is the likeliest.
         if let Some(at) = self.pairs.iter().rposition(is_it) {
             return Some(at);
         }
@@ -216,7 +216,7 @@ impl Ladders {
 }
 
 impl Ladder {
-    /// What stands above the two lines.
+    /// Returns the headings of the two lifelines.
     pub fn names(&self) -> [String; 2] {
         let Some((left, right)) = self.qps else {
             return [self.left, self.right].map(|address| address.to_string());
@@ -275,7 +275,7 @@ impl Row {
         Self::beside(number, at, to_right, Kind::Comment, Label::Comment { qp, text })
     }
 
-    /// A row that is no packet.
+    /// Creates a row that stands for no packet.
     fn beside(number: u64, at: Duration, to_right: bool, kind: Kind, label: Label) -> Self {
         Self {
             at,
@@ -290,7 +290,7 @@ impl Row {
         }
     }
 
-    /// Adds a packet to a run if it continues it.
+    /// Appends a packet to the run if it continues the run. Returns whether it did.
     fn extend(&mut self, next: &Self) -> bool {
         let (
             Label::Packets { qp, kind, last, psns, words, mark, .. },
@@ -324,7 +324,7 @@ impl Row {
     }
 }
 
-/// What is said of a packet beside opcode, PSN and length.
+/// Describes a packet without opcode, PSN and length.
 fn said(packet: &Transport<'_>) -> String {
     let mut list = Vec::new();
     if let Some(aeth) = packet.ext.aeth {

@@ -1,10 +1,11 @@
-//! The connections of one address, which are told apart by their queue pairs.
+//! Splits the conversations within one address by their queue pairs.
 
 use super::{Label, Ladder, Row};
 use crate::check::Checker;
 
-/// One diagram for each connection between queue pairs of one address, and one for the packets to queue
-/// pairs whose peer is not known. A diagram of two addresses stays whole.
+/// Returns one diagram per connection between queue pairs of one address.
+/// One more diagram has the packets to queue pairs whose peer is not known. A diagram of two
+/// addresses is not split.
 pub(super) fn connections(ladder: Ladder, known: &Checker) -> Vec<Ladder> {
     let (left, right) = (ladder.left, ladder.right);
     if left != right {
@@ -30,7 +31,7 @@ pub(super) fn connections(ladder: Ladder, known: &Checker) -> Vec<Ladder> {
 }
 
 impl Row {
-    /// The queue pair that its packets go to; `None` of a repetition.
+    /// Returns the destination queue pair of the row; `None` for a repetition.
     fn dest_qp(&self) -> Option<u32> {
         match &self.label {
             Label::Packets { qp, .. } | Label::Missing { qp, .. } | Label::Comment { qp, .. } => {

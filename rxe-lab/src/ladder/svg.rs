@@ -1,4 +1,4 @@
-//! The diagram as SVG.
+//! Draws diagrams as SVG.
 
 use std::fmt::{self, Write};
 
@@ -12,7 +12,7 @@ const TOP: usize = 60;
 /// The most characters of a label.
 const MAX_LABEL: usize = 125;
 
-/// Draws diagrams, one below the other.
+/// Draws the diagrams one below the other.
 pub fn svg(ladders: &[Ladder]) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
@@ -93,7 +93,7 @@ fn draw_row(out: &mut String, row: &Row, y: usize) -> fmt::Result {
         LEFT - 10,
         y + 4
     )?;
-    // An arrow that does not arrive ends in the middle.
+    // The arrow of a missing packet ends in the middle.
     let arrives = row.kind != Kind::Missing;
     let (from, to) = match row.to_right {
         Some(true) | None => (LEFT, if arrives { RIGHT } else { middle }),
@@ -116,7 +116,7 @@ fn draw_row(out: &mut String, row: &Row, y: usize) -> fmt::Result {
     )
 }
 
-/// The head of an arrow.
+/// Draws the head of an arrow.
 fn head(out: &mut String, x: u32, y: usize, to_right: bool) -> fmt::Result {
     let back = if to_right { x - 8 } else { x + 8 };
     writeln!(out, r#"<path class="head" d="M{x} {y}L{back} {}L{back} {}Z"/>"#, y - 4, y + 4)
@@ -136,7 +136,7 @@ const STYLE: &str = "<style>
 </style>
 ";
 
-/// Text in XML.
+/// Text with the special characters of XML escaped.
 struct Escaped<T>(T);
 
 impl<T: fmt::Display> fmt::Display for Escaped<T> {

@@ -12,20 +12,20 @@ use crate::frame::decode_bytes;
 struct Talk {
     ladders: Ladders,
     frames: u64,
-    /// Where frames are captured.
+    /// The interface on which frames are captured.
     interface: u32,
-    /// Those of the next frame.
+    /// The comments of the next frame.
     comments: Vec<String>,
 }
 
 impl Talk {
-    /// A packet from the host on the left, or from the one on the right.
+    /// Adds a packet from the host on the left or on the right.
     fn packet(&mut self, from_left: bool, opcode: Opcode, psn: u32, syndrome: Syndrome) {
         let ends = if from_left { (1, 2) } else { (2, 1) };
         self.frame(ends, ends.1.into(), opcode, psn, syndrome);
     }
 
-    /// A packet between two hosts to a queue pair.
+    /// Adds a packet between two hosts to a queue pair.
     fn frame(&mut self, ends: (u8, u8), qp: u32, opcode: Opcode, psn: u32, syndrome: Syndrome) {
         let ip = |n: u8| IpAddr::from([10, 0, 0, n]);
         let (src, dst) = ends;
@@ -148,7 +148,7 @@ fn two_long_addresses_are_not_written_into_each_other() {
     assert_eq!(drawn, format!("{:13}{left} {short}\n", ""));
 }
 
-/// Both ends capture, as with `rxe capture --of all`; the second copy of a packet is the receiver's.
+/// Both hosts capture, as with `rxe capture --of all`; the second copy is the receiver's.
 #[test]
 fn a_packet_that_two_points_have_is_drawn_once_and_one_that_was_sent_again_twice() {
     let mut talk = Talk::default();
@@ -166,7 +166,7 @@ fn a_packet_that_two_points_have_is_drawn_once_and_one_that_was_sent_again_twice
     both(&mut talk, true, send, 5, "dropped: wrong key");
     both(&mut talk, true, send, 5, "");
     both(&mut talk, false, Opcode::RC_ACKNOWLEDGE, 5, "");
-    // Of one that was lost there is one copy.
+    // A packet that was lost has one copy.
     talk.interface = 0;
     talk.send(6);
     both(&mut talk, true, send, 6, "");
@@ -210,7 +210,7 @@ fn with_little_room_details_are_left_out_before_the_end_is_cut() {
         format!("SEND {psns}, retransmitted"),
         format!("SEND {psns}, retransmitt…"),
     ] {
-        // One column less than the label before needs.
+        // The room is one column less than the previous label needs.
         let label = again.label_within(room);
         assert_eq!(label, expected);
         room = label.chars().count() - 1;

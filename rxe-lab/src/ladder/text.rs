@@ -1,15 +1,15 @@
-//! The diagram as text: one line a row, the label in its arrow.
+//! Draws a diagram as text: one line per row, with the label inside its arrow.
 
 use std::fmt::Write;
 
 use super::{Kind, Ladder, Row};
 
-/// The columns before the left host's line.
+/// The width in columns of the time, left of the left lifeline.
 const TIME: usize = 12;
-/// The least room between the two lines.
+/// The least width in columns between the two lifelines.
 const LEAST_LANE: usize = 30;
 
-/// Draws a diagram in so many columns.
+/// Draws a diagram that is `width` columns wide.
 pub fn text(ladder: &Ladder, width: usize) -> String {
     let lane = width.saturating_sub(TIME + 4).max(LEAST_LANE);
     let [left, right] = ladder.names();
@@ -32,7 +32,7 @@ pub fn text(ladder: &Ladder, width: usize) -> String {
 }
 
 fn line(row: &Row, lane: usize) -> String {
-    // A line, a space, the label, a space, and the arrow's head.
+    // Besides the label: the shaft, spaces, and the head of the arrow.
     let label = row.label_within(lane - 6);
     let room = lane - label.chars().count();
     let rest = |n: usize, with: &str| with.repeat(n);

@@ -1,8 +1,9 @@
-//! Whether what comes is what was recorded. IBTA 9.7.5.
+//! Compares the answers of a live peer with the recorded ones. IBTA 9.7.5.
 //!
-//! A responder may acknowledge without being asked, and one acknowledgement may cover several requests, so
-//! positive acknowledgements count by how far they reach. NAKs, READ responses and atomics must be those that
-//! were recorded, in their order. What was sent twice may be answered twice.
+//! A responder may acknowledge without being asked, and one acknowledgement may cover several
+//! requests. So for positive acknowledgements only the highest acknowledged PSN counts. NAKs, READ
+//! responses and atomic acknowledgements must be the recorded ones, in the recorded order. A request
+//! that was sent twice may be answered twice.
 
 use std::collections::VecDeque;
 
@@ -10,60 +11,61 @@ use super::outgoing::Outgoing;
 use super::plan::{Expected, Plan};
 use crate::answer::{Said, Seen};
 
-/// An answer that is not as recorded.
+/// A difference between an answer and the recorded one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The frame of the request that it is about, and that request in words.
+    /// The frame and description of the answered request.
     pub request: Option<(u64, String)>,
-    /// The recorded answer with its frame; `None` if there is none.
+    /// The frame and description of the recorded answer; `None` if no answer was recorded.
     pub recorded: Option<(u64, String)>,
-    /// What came; `None` if nothing did.
+    /// The answer that came; `None` if none came.
     pub came: Option<String>,
-    /// Whether the peer's queue pair is in the error state, and the recorded one was not.
+    /// Whether the peer's queue pair entered the error state and the recorded one did not.
     pub is_fatal: bool,
 }
 
-/// Holds answers against the recording.
+/// Compares answers with the recording.
 #[derive(Debug)]
 pub struct Comparison {
-    /// Recorded answers that have not come yet.
+    /// The recorded answers that have not come yet.
     expected: VecDeque<Expected>,
-    /// Answers that nothing was recorded for yet.
+    /// The answers that were not compared yet.
     came: VecDeque<Seen>,
-    /// The last PSN that is acknowledged.
+    /// The highest acknowledged PSN.
     acknowledged: i32,
-    /// The last PSN that the peer may acknowledge, and that it must.
+    /// The highest PSN that the peer may acknowledge.
     sent: i32,
+    /// The highest PSN that the peer must acknowledge.
     asked: i32,
-    /// Answers to what was sent again.
+    /// How many more answers to retransmitted requests may come.
     repeats: u32,
-    /// Requests: PSN, PSNs that they take, frame and words.
+    /// The latest requests: PSN, number of PSNs, frame, description.
     requests: VecDeque<(i32, i32, u64, String)>,
-    /// The last acknowledgements: PSN and MSN.
+    /// The latest acknowledgements: PSN and MSN.
     acks: VecDeque<(i32, u32)>,
-    /// The MSN that comes less the recorded one.
+    /// The difference between the peer's MSNs and the recorded ones.
     msn: Option<u32>,
     /// The highest PSN of an answer whose MSN was compared.
     msn_at: i32,
-    /// Recorded answers that came.
+    /// The number of recorded answers that came.
     pub same: u64,
-    /// READ data and atomics that came, and that the recording does not have: they were lost before it, or it
-    /// ended.
+    /// The number of READ responses and atomic acknowledgements that were not recorded.
+    /// These answers were lost before the capture point, or the recording had ended.
     pub unrecorded: u64,
     found: VecDeque<Difference>,
 }
 
-/// Requests that are remembered.
+/// The number of requests that are remembered.
 const REQUESTS: usize = 4096;
 
-/// Acknowledgements that are remembered.
+/// The number of acknowledgements that are remembered.
 const ACKS: usize = 256;
 
-/// Answers that wait for their recorded ones.
+/// The most answers that wait to be compared.
 const MAX_EARLY: usize = 4096;
 
 impl Comparison {
-    /// Before anything is sent.
+    /// Starts a comparison before anything is sent.
     pub fn new(plan: &Plan) -> Self {
         Self {
             expected: VecDeque::new(),
@@ -82,7 +84,7 @@ impl Comparison {
         }
     }
 
-    /// A packet was sent.
+    /// Notes that a packet was sent.
     pub fn sent(&mut self, packet: &Outgoing) {
         if self.requests.len() == REQUESTS {
             self.requests.pop_front();
@@ -100,13 +102,13 @@ impl Comparison {
         }
     }
 
-    /// The recording has an answer here.
+    /// Adds a recorded answer at this point of the recording.
     pub fn expect(&mut self, expected: &Expected) {
         self.expected.push_back(expected.clone());
         self.compare();
     }
 
-    /// A packet came.
+    /// Adds a packet that came from the peer.
     pub fn came(&mut self, seen: Seen) {
         if self.came.len() < MAX_EARLY {
             self.came.push_back(seen);
@@ -114,7 +116,7 @@ impl Comparison {
         self.compare();
     }
 
-    /// Something came that no device may send.
+    /// Adds a packet that no device may send; `why` describes its error.
     pub fn malformed(&mut self, why: String) {
         let request = self.requests.back().map(|(.., frame, words)| (*frame, words.clone()));
         self.found.push_back(Difference {
@@ -125,17 +127,17 @@ impl Comparison {
         });
     }
 
-    /// The next difference that was found.
+    /// Returns the next difference.
     pub fn difference(&mut self) -> Option<Difference> {
         self.found.pop_front()
     }
 
-    /// Whether an answer is due. The recording has it here, or had it before.
+    /// Returns whether a recorded answer is due that has not come.
     pub fn is_waiting(&self) -> bool {
         self.expected.iter().any(|expected| self.is_due(expected))
     }
 
-    /// Nothing came in time: the first answer that is due is missing.
+    /// Gives up waiting: the first answer that is due becomes a difference.
     pub fn give_up(&mut self) {
         let due = self.expected.iter().position(|expected| self.is_due(expected));
         let Some(expected) = due.and_then(|at| self.expected.remove(at)) else { return };
@@ -143,7 +145,7 @@ impl Comparison {
         self.compare();
     }
 
-    /// Nothing more comes: what came and was not recorded is different.
+    /// Ends the comparison: answers that were not recorded become differences.
     pub fn finish(&mut self) {
         while self.is_waiting() {
             self.give_up();
@@ -158,13 +160,14 @@ impl Comparison {
         }
     }
 
-    /// Whether it answers a READ or an atomic that was sent and that no answer has reached yet.
+    /// Returns whether the packet answers an outstanding READ or atomic.
     fn is_new_data(&self, said: &Said) -> bool {
         let is_data = matches!(said, Said::Read(..) | Said::Atomic(..));
         is_data && said.answered().is_some_and(|psn| self.acknowledged < psn && psn <= self.sent)
     }
 
-    /// A positive acknowledgement is due only as far as the peer was asked for one.
+    /// Returns whether the peer must have sent this answer by now.
+    /// A positive acknowledgement is due only as far as one was requested.
     fn is_due(&self, expected: &Expected) -> bool {
         match expected.seen.said {
             Said::Ack(psn) => self.acknowledged < self.asked.min(psn),
@@ -177,8 +180,8 @@ impl Comparison {
         while self.compare_first() {}
     }
 
-    /// Compares the first packet that came, or the first that is recorded if that needs none. Returns whether
-    /// there was anything to compare.
+    /// Compares the first packet that came, or handles a recorded answer that needs none.
+    /// Returns whether anything was compared.
     fn compare_first(&mut self) -> bool {
         let wanted = self.expected.front().map(|expected| expected.seen.said.clone());
         if let Some(Said::Ack(psn)) = wanted
@@ -187,7 +190,7 @@ impl Comparison {
             self.pop_acknowledged();
             return true;
         }
-        // It was acknowledged, so it cannot be refused any more.
+        // The request was acknowledged, so the recorded refusal can no longer come.
         if let Some(Said::Nak(_, psn) | Said::Rnr(psn, _)) = wanted
             && psn <= self.acknowledged
         {
@@ -215,7 +218,8 @@ impl Comparison {
             }
             (_, None) => false,
             (said, Some(Said::Ack(psn))) if said.answered().is_some_and(|at| at > psn) => {
-                // It implies the acknowledgement, and is compared with what follows.
+                // The answer implies the recorded acknowledgement; compare it with the next
+                // recorded answer.
                 self.pop_acknowledged();
                 true
             }
@@ -238,7 +242,7 @@ impl Comparison {
                     None => {}
                 }
                 if let Some(psn) = seen.said.answered() {
-                    // A NAK acknowledges what is before it.
+                    // A NAK acknowledges the requests before its PSN.
                     let is_nak = matches!(seen.said, Said::Nak(..) | Said::Rnr(..));
                     let reached = psn.saturating_sub(i32::from(is_nak));
                     self.acknowledged = self.acknowledged.max(reached);
@@ -248,6 +252,7 @@ impl Comparison {
         }
     }
 
+    /// Handles a positive acknowledgement.
     fn acknowledge(&mut self, psn: i32, seen: &Seen) {
         if psn <= self.acknowledged {
             if !self.is_repeat(&seen.said) {
@@ -279,7 +284,7 @@ impl Comparison {
         }
     }
 
-    /// A recorded acknowledgement has come, alone or with later ones.
+    /// Removes a recorded acknowledgement that has come, alone or covered by a later one.
     fn pop_acknowledged(&mut self) {
         let expected = self.expected.pop_front();
         let psn = expected.as_ref().and_then(|expected| expected.seen.said.answered());
@@ -288,7 +293,7 @@ impl Comparison {
         self.compare_msn(expected, ack);
     }
 
-    /// MSNs count from where the recording began.
+    /// Compares MSNs, allowing a constant difference: a recording may start in mid-connection.
     fn compare_msn(&mut self, expected: Option<Expected>, came: Option<u32>) {
         let Some(expected) = expected else { return };
         let psn = expected.seen.said.answered().unwrap_or(-1);
@@ -307,7 +312,7 @@ impl Comparison {
         }
     }
 
-    /// Whether it may be the answer to what was sent again.
+    /// Returns whether the packet may be the answer to a retransmitted request.
     fn is_repeat(&mut self, said: &Said) -> bool {
         let is_old = said.answered().is_some_and(|psn| psn <= self.acknowledged);
         let is_positive = matches!(said, Said::Ack(_) | Said::Read(..) | Said::Atomic(..));
@@ -318,6 +323,7 @@ impl Comparison {
         true
     }
 
+    /// Adds a difference, about the request that the answer names if nothing was expected.
     fn differs(&mut self, expected: Option<Expected>, seen: Option<&Seen>) {
         let is_fatal = seen.is_some_and(|seen| is_fatal(&seen.said))
             && !expected.as_ref().is_some_and(|expected| is_fatal(&expected.seen.said));
@@ -332,6 +338,7 @@ impl Comparison {
         }
     }
 
+    /// Adds a difference, about the request of the expected answer if there is one.
     fn push(&mut self, expected: Option<Expected>, came: Option<String>, is_fatal: bool) {
         let request = match &expected {
             Some(expected) => expected.request.clone(),
@@ -341,7 +348,7 @@ impl Comparison {
         self.found.push_back(Difference { request, recorded, came, is_fatal });
     }
 
-    /// The request that has this PSN.
+    /// Returns the frame and description of the request with this PSN.
     fn request(&self, psn: i32) -> Option<(u64, String)> {
         let all = self.requests.iter().rev();
         let mut found = all.filter(|(first, span, ..)| (0..*span).contains(&(psn - first)));
@@ -349,14 +356,14 @@ impl Comparison {
     }
 }
 
-/// What came instead of a recorded answer, if it is another. `sent`: the last PSN that was sent.
+/// Describes how an answer differs from the recorded one. `sent` is the highest PSN that was sent.
 fn difference(expected: &Expected, seen: &Seen, sent: i32) -> Option<String> {
     use rxe_core::wire::NakCode::PsnSequenceError;
     if let (Said::Nak(PsnSequenceError, psn), Said::Nak(PsnSequenceError, came)) =
         (&expected.seen.said, &seen.said)
         && (*psn..=sent.saturating_add(1)).contains(came)
     {
-        // It names the PSN that is expected when the NAK leaves: the gap may be filled by then.
+        // The NAK has the PSN expected at the time it is sent; the gap may be partly filled by then.
         return None;
     }
     if expected.seen.said != seen.said {
@@ -371,7 +378,7 @@ fn difference(expected: &Expected, seen: &Seen, sent: i32) -> Option<String> {
     Some(format!("{}, whose byte {at} is 0x{is:02x}, not 0x{should:02x}", seen.said))
 }
 
-/// Whether the queue pair is in the error state after it.
+/// Returns whether the queue pair enters the error state with this answer.
 fn is_fatal(said: &Said) -> bool {
     use rxe_core::wire::NakCode::PsnSequenceError;
     matches!(said, Said::Nak(code, _) if *code != PsnSequenceError)

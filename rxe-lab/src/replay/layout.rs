@@ -1,61 +1,63 @@
-//! Where the addresses of a recording are in the peer's region.
+//! Maps the addresses of a recording to places in the peer's region.
 
 use std::collections::BTreeMap;
 
 use super::Region;
 use super::recording::Packet;
 
-/// Places keep their distance from a multiple of this.
+/// The alignment in bytes that a place keeps from the recorded address.
 const ALIGNMENT: u64 = 64;
 
-/// The peer's region is too small.
+/// An error: the peer's region is too small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
-    /// The request with which it is full.
+    /// The frame of the first request that does not fit.
     pub frame: u64,
-    /// Bytes that all requests up to it need.
+    /// The bytes that all requests up to this one need.
     pub needed: u64,
-    /// Bytes that the region has.
+    /// The size of the peer's region in bytes.
     pub has: u64,
 }
 
-/// Recorded memory: a key, and addresses under it.
+/// A range of recorded addresses under one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Area {
     start: u64,
     end: u64,
-    /// Its place in the peer's region.
+    /// The offset of the range in the peer's region.
     offset: u64,
 }
 
-/// Where a request goes.
+/// The place that a request accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// From the start of the peer's region; may be outside of it, also before it.
+    /// The offset from the start of the peer's region.
+    /// The offset may be beyond the region's end or, wrapped, before its start.
     pub(super) offset: u64,
-    /// Whether the key is the peer's.
+    /// Whether to send the key of the peer's region rather than a wrong one.
     pub(super) is_key_right: bool,
-    /// Whether it is inside.
+    /// Whether the place is inside the peer's region.
     pub(super) is_inside: bool,
 }
 
-/// All recorded memory.
+/// All recorded memory, and its places in the peer's region.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     areas: BTreeMap<u32, Vec<Area>>,
-    /// The responder's region, if it is known.
+    /// The recorded responder's region, if it is known.
     region: Option<Region>,
-    /// Bytes of the peer's region that are used, and that it has.
+    /// The used part of the peer's region, in bytes.
     pub(super) used: u64,
+    /// The size of the peer's region, in bytes.
     has: u64,
 }
 
-/// Memory that a request names: its frame, key, first address and length.
+/// Memory that a request accesses: frame, key, first address, length in bytes.
 pub(super) type Named = (u64, u32, u64, u64);
 
 impl Layout {
-    /// Finds places for all memory that requests name which were not refused. `region` is the responder's, if
-    /// it is known; the peer's has `has` bytes.
+    /// Assigns places to all memory in `named`, which leaves out requests that were refused.
+    /// `region` is the recorded responder's region, if known; `has` is the size in bytes of the peer's.
     pub(super) fn new(
         named: impl Iterator<Item = Named>,
         region: Option<Region>,
@@ -82,7 +84,7 @@ impl Layout {
         Ok(this)
     }
 
-    /// The place of so many bytes.
+    /// Returns the place of `len` bytes at a recorded address.
     pub(super) fn place(&self, rkey: u32, va: u64, len: u64) -> Place {
         let end = va.saturating_add(len);
         let areas = self.areas.get(&rkey);
@@ -94,7 +96,7 @@ impl Layout {
         let region = self.region.filter(|region| region.rkey == rkey);
         let offset = match region {
             Some(region) if va < region.start => va.wrapping_sub(region.start),
-            // As far behind the end as it was.
+            // As far beyond the end of the region as in the recording.
             Some(region) if end > region.end() => {
                 self.has.wrapping_add(va.wrapping_sub(region.end()))
             }
@@ -106,7 +108,7 @@ impl Layout {
         Place { offset, is_key_right, is_inside: false }
     }
 
-    /// Where a place was in the responder's region, if that is known.
+    /// Returns the offset of a place in the recorded responder's region, if that is known.
     pub(super) fn in_region(&self, at: u64) -> Option<u64> {
         let region = self.region?;
         let mut areas = self.areas.get(&region.rkey)?.iter();
@@ -115,13 +117,13 @@ impl Layout {
     }
 }
 
-/// The memory that a packet names.
+/// Returns the memory that a packet accesses.
 pub(super) fn named(packet: &Packet) -> Option<Named> {
     let (va, rkey) = packet.remote()?;
     Some((packet.number, rkey, va, packet.dma_len()))
 }
 
-/// Where the memory that a packet names is in the peer's region.
+/// Returns the place in the peer's region of the memory that a packet accesses.
 pub(super) fn place(layout: &Layout, packet: &Packet) -> Option<Place> {
     let (_, rkey, va, len) = named(packet)?;
     Some(layout.place(rkey, va, len))
@@ -137,8 +139,8 @@ impl Region {
     }
 }
 
-/// Adds addresses to areas, which do not touch each other and are in order. Returns how many bytes more are
-/// used.
+/// Adds a range to disjoint, sorted areas and merges the areas that it touches.
+/// Returns the additional bytes that the areas take.
 fn add(areas: &mut Vec<Area>, start: u64, end: u64) -> u64 {
     let from = areas.partition_point(|area| area.end < start);
     let to = areas.partition_point(|area| area.start <= end);
@@ -150,7 +152,7 @@ fn add(areas: &mut Vec<Area>, start: u64, end: u64) -> u64 {
     padded(start, end).saturating_sub(before)
 }
 
-/// Bytes that an area takes.
+/// Returns the bytes that an area takes in the peer's region.
 fn padded(start: u64, end: u64) -> u64 {
     let len = (end - start).saturating_add(start % ALIGNMENT);
     len.div_ceil(ALIGNMENT).saturating_mul(ALIGNMENT)

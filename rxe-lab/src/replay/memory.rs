@@ -1,4 +1,4 @@
-//! What the peer's memory has, as far as requests use it.
+//! Models the part of the peer's memory that requests use.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,22 +10,25 @@ use super::layout::{Layout, place};
 use super::recording::Conversation;
 use super::responder::Fate;
 
-/// The byte that the peer's memory is filled with.
+/// The byte with which the peer's memory is filled initially.
 const FILL: u8 = 0x11;
 
-/// READs whose data are remembered: the most that a queue pair may have outstanding.
+/// The number of READs whose data are remembered: the most that can be outstanding.
 const READS: usize = 256;
 
-/// The peer's memory, as far as requests use it.
+/// The part of the peer's memory that requests use.
 pub(super) struct Memory {
     bytes: Vec<u8>,
-    /// Whether the recording says what was there before.
+    /// Whether the recording shows the initial content of each byte.
     is_known: Vec<bool>,
+    /// Whether a request wrote each byte.
     is_written: Vec<bool>,
 }
 
 impl Memory {
-    /// What it has before: what a scenario's engine has, or what READs and atomics of the recording tell.
+    /// Reconstructs the content before the first request.
+    /// It is known from the scenario's engine, or from the READ responses and atomic
+    /// acknowledgements of the recording.
     pub(super) fn new(
         it: &Conversation,
         fates: &[Fate],
@@ -91,13 +94,14 @@ impl Memory {
         (to <= self.bytes.len()).then_some(from..to)
     }
 
+    /// Marks bytes as written.
     fn mark(&mut self, at: u64, len: u64) {
         if let Some(range) = self.range(at, len) {
             self.is_written[range].fill(true);
         }
     }
 
-    /// These bytes are there, unless a request has written there.
+    /// Sets the initial content of these bytes, except where a request wrote before.
     fn learn(&mut self, at: u64, bytes: &[u8]) {
         let Some(range) = self.range(at, bytes.len() as u64) else { return };
         for (at, byte) in range.zip(bytes) {
@@ -107,7 +111,7 @@ impl Memory {
         }
     }
 
-    /// What the engines of scenarios have at `offset` of their memory is there.
+    /// Sets the initial content of a scenario's memory: byte `n` is `n` modulo 256.
     fn learn_scenario(&mut self, at: u64, offset: u64, len: u64) {
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(self.bytes.len());
         let [first, ..] = offset.to_le_bytes();
@@ -115,7 +119,7 @@ impl Memory {
         self.learn(at, &content.collect::<Vec<_>>());
     }
 
-    /// Writes bytes, of which the first `captured` are those of the recording.
+    /// Writes bytes, of which the first `captured` were captured.
     pub(super) fn write(&mut self, at: u64, bytes: &[u8], captured: usize) {
         if let Some(range) = self.range(at, bytes.len() as u64) {
             self.bytes[range.clone()].copy_from_slice(bytes);
@@ -129,23 +133,24 @@ impl Memory {
         self.range(at, len).map(|range| &self.bytes[range])
     }
 
-    /// What is known, in pieces.
+    /// Returns the bytes whose initial content is known, in contiguous pieces.
     pub(super) fn known(&self) -> Vec<(u64, Vec<u8>)> {
         pieces(&self.bytes, &self.is_known)
     }
 
-    /// What was written and is known, in pieces.
+    /// Returns the bytes that were written with captured data, in contiguous pieces.
     pub(super) fn written(&self) -> Vec<(u64, Vec<u8>)> {
         pieces(&self.bytes, &self.is_written)
     }
 }
 
-/// What the last READs and atomics have read.
+/// The data of the latest READs and atomics.
 pub(super) struct ReadData {
-    /// Their PSNs and their data.
+    /// The PSN and data of each READ or atomic, oldest first.
     list: VecDeque<(i32, Vec<u8>)>,
-    /// Bytes of these data, and the most that there may be.
+    /// The bytes of all these data.
     len: usize,
+    /// The most bytes of data that are kept.
     most: usize,
 }
 
@@ -154,6 +159,7 @@ impl ReadData {
         Self { list: VecDeque::new(), len: 0, most }
     }
 
+    /// Keeps the data of a READ or atomic, and drops the oldest ones beyond the limits.
     pub(super) fn keep(&mut self, psn: i32, data: Vec<u8>) {
         self.len += data.len();
         self.list.push_back((psn, data));
@@ -164,7 +170,7 @@ impl ReadData {
         }
     }
 
-    /// The data from the packet with this PSN on.
+    /// Returns the data from the response packet with this PSN on.
     pub(super) fn starting_at(&self, psn: i32, path_mtu: usize) -> Option<&[u8]> {
         self.list.iter().rev().find_map(|(first, data)| {
             let ahead = usize::try_from(psn.checked_sub(*first)?).ok()?;
@@ -173,7 +179,7 @@ impl ReadData {
     }
 }
 
-/// The bytes that are marked, in pieces without a gap.
+/// Returns the marked bytes in contiguous pieces.
 fn pieces(bytes: &[u8], marks: &[bool]) -> Vec<(u64, Vec<u8>)> {
     let mut at = 0;
     let mut found = Vec::new();

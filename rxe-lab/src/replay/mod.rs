@@ -1,17 +1,17 @@
-//! One side of a recorded conversation, made ready to be sent to a live peer, and what the peer's answers
-//! differ in from the recorded ones. IBTA 9.7 (RC), 9.8 (UC and UD).
+//! Replays one side of a conversation to a live peer and compares its answers.
+//! IBTA 9.7 (RC), 9.8 (UC and UD).
 //!
-//! - [`Recording`] keeps the packets of a capture, and gives the requests that one queue pair was sent, with
-//!   the answers: a [`Conversation`].
-//! - [`Plan`] says what is to be sent and what should come: it follows what the recorded responder did with
-//!   each packet, finds a place in the peer's region for each address, and knows what the peer's memory
-//!   should have.
-//! - [`Outgoing::render`] writes a packet for the peer: queue pair number, PSN, address, key and ICRC are
-//!   the peer's; all else, also what is wrong, is as recorded.
-//! - [`Comparison`] holds what comes against what was recorded.
+//! - [`Recording`] keeps the packets of a capture, and returns the requests sent to one queue pair
+//!   and their answers: a [`Conversation`].
+//! - [`Plan`] lists what to send and what to expect. To build it, the recorded responder's handling
+//!   of each packet is inferred, each address gets a place in the peer's region, and the expected
+//!   content of the peer's memory is computed.
+//! - [`Outgoing::render`] writes a packet for the peer. Queue pair number, PSN, address, key and
+//!   ICRC are adapted to the peer; everything else, including errors, is as recorded.
+//! - [`Comparison`] compares the peer's answers with the recorded ones.
 //!
-//! Captures and answers are not trusted. Memory is bounded: [`MAX_BYTES`] of packets, as many of data that READs
-//! have read, and what requests use of the peer's region.
+//! Captures and answers are not trusted. Memory is bounded by [`MAX_BYTES`] of packets, as many
+//! bytes of READ data, and the part of the peer's region that requests use.
 
 mod comparison;
 mod layout;
@@ -32,34 +32,35 @@ pub use recording::{Conversation, Cut, Ends, MAX_BYTES, NoConversation, Recordin
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// What is known of the responder beside its packets, since a scenario describes it.
+/// A responder as a scenario describes it, with facts that its packets do not show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Responder {
-    /// Its host.
+    /// The address of the responder's host.
     pub address: IpAddr,
-    /// Its queue pair.
+    /// The number of the responder's queue pair.
     pub qpn: u32,
-    /// The queue pair that it is connected with.
+    /// The number of the queue pair to which it is connected.
     pub peer_qpn: Option<u32>,
-    /// The first PSN that it expects.
+    /// The first PSN that the responder expects.
     pub first_psn: u32,
-    /// In bytes.
+    /// The path MTU in bytes.
     pub path_mtu: Option<usize>,
-    /// What its engine has; `None` if there is none, and its packets were made by hand.
+    /// The memory region of the responder's engine.
+    /// `None` if it has no engine and its packets are hand-made.
     pub engine: Option<Region>,
-    /// Its receives, in the order in which they were posted.
+    /// The receives in posting order, each with the earliest send time of a packet that finds it posted.
     pub receives: Vec<(Duration, Receive)>,
 }
 
 /// A responder's memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Its first address.
+    /// The first address of the region.
     pub start: u64,
-    /// In bytes.
+    /// The length of the region in bytes.
     pub len: u64,
-    /// The key.
+    /// The key of the region.
     pub rkey: u32,
-    /// Rights, as in `IBV_ACCESS_*`: local write 1, remote write 2, read 4, atomic 8.
+    /// Access rights as in `IBV_ACCESS_*`: local write 1, remote write 2, read 4, atomic 8.
     pub access: u8,
 }

@@ -1,4 +1,4 @@
-//! A recorded packet that is written anew for the live peer.
+//! Rewrites a recorded packet for the live peer.
 
 use std::time::Duration;
 
@@ -9,52 +9,56 @@ use super::layout::Place;
 use super::recording::Packet;
 use crate::frame::Icrc;
 
-/// What packets to the peer's queue pair need to know of it.
+/// The properties of the peer's queue pair that packets to it depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its number.
+    /// The number of the peer's queue pair.
     pub qpn: Qpn,
-    /// The own queue pair number.
+    /// The number of our own queue pair.
     pub own_qpn: Qpn,
-    /// The first PSN that it expects.
+    /// The first PSN that the peer expects.
     pub first_psn: Psn,
-    /// The first address of its region.
+    /// The first address of the peer's region.
     pub addr: u64,
-    /// The key of its region.
+    /// The key of the peer's region.
     pub rkey: u32,
 }
 
-/// A packet to be sent.
+/// A recorded packet to be sent.
 #[derive(Clone, Debug)]
 pub struct Outgoing {
-    /// The recorded frame.
+    /// The number of the recorded frame.
     pub frame: u64,
-    /// When it was sent, since the first frame.
+    /// The recorded time, since the first frame.
     pub at: Duration,
-    /// Its opcode, PSN and length in words.
+    /// The opcode, PSN and payload length in words.
     pub words: String,
-    /// Its PSN, counted from the first.
+    /// The PSN relative to the first.
     pub(super) psn: i32,
-    /// PSNs that it takes.
+    /// The number of PSNs that the packet takes.
     pub(super) span: i32,
+    /// Whether the packet requests an acknowledgement.
     pub(super) asks: bool,
-    /// Whether it is not dropped, whether the peer is to carry it out, and whether it has done so before.
+    /// Whether the recorded responder received the packet and did not drop it.
     pub(super) is_met: bool,
+    /// Whether the recorded responder executed the packet.
     pub(super) is_executed: bool,
+    /// Whether the recorded responder had executed the packet before.
     pub(super) is_duplicate: bool,
     pub(super) packet: Packet,
     pub(super) place: Option<Place>,
-    /// Whether the key that it invalidates is the peer's.
+    /// Whether the key that the packet invalidates is the peer's.
     pub(super) invalidates_right_key: bool,
-    /// Whether a wrong ICRC stays wrong.
+    /// Whether a wrong ICRC is sent as a wrong ICRC.
     pub(super) damaged: bool,
 }
 
-/// Makes of a region's key one that no region has: the index of a key is in its upper 24 bits.
+/// The bits to flip in a region's key to get one that no region has.
+/// They are in the upper 24 bits, which are the index of a key.
 const WRONG_KEY: u32 = 0x005a_5a00;
 
 impl Outgoing {
-    /// The bytes from BTH to ICRC.
+    /// Returns the bytes of the packet for this peer, from BTH to ICRC.
     pub fn render(&self, net: &NetHeader, target: &Target) -> Vec<u8> {
         let mut bytes = self.packet.bytes.to_vec();
         let mut put = |at: usize, new: &[u8]| {

@@ -1,4 +1,4 @@
-//! What is to be sent, what should come, and what the peer's memory has before and after.
+//! Plans a replay: what to send, what to expect, and the peer's memory before and after.
 
 use std::time::Duration;
 
@@ -14,101 +14,101 @@ use super::{Ends, Responder};
 use crate::answer::{FirstPsns, Said, Seen};
 use crate::frame::Icrc;
 
-/// Requests that an answer is looked for among.
+/// The number of requests among which the one for an answer is searched.
 const LOOKED_AT: usize = 4096;
 
-/// Bytes that a datagram's receive needs for the GRH.
+/// The bytes that the receive of a datagram needs for the GRH.
 const GRH: u64 = 40;
 
 /// A receive that the peer posts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receive {
-    /// In bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// Whether its memory may be used.
+    /// Whether the memory of the receive may be accessed.
     pub is_usable: bool,
 }
 
 /// A recorded answer.
 #[derive(Clone, Debug)]
 pub struct Expected {
-    /// Its frame.
+    /// The number of the answer's frame.
     pub frame: u64,
-    /// The frame of the request that it answers, and that in words.
+    /// The frame and description of the answered request.
     pub request: Option<(u64, String)>,
-    /// What it says, with the data that the peer should have.
+    /// The answer, with the data that the peer's memory should have.
     pub seen: Seen,
-    /// Whether its data are known.
+    /// Whether the data are known, so that they are compared.
     pub(super) is_data_known: bool,
 }
 
-/// One thing to do, or to wait for.
+/// A step of a replay.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// The peer posts a receive.
     Receive(Receive),
-    /// A packet is sent.
+    /// A packet is sent to the peer.
     Send(Box<Outgoing>),
-    /// An answer was recorded here.
+    /// An answer is expected that was recorded here.
     Answer(Box<Expected>),
 }
 
-/// What is to be done with a live peer.
+/// The plan of a replay to a live peer.
 #[derive(Debug)]
 pub struct Plan {
-    /// Between whom it was recorded.
+    /// The two sides of the recorded conversation.
     pub ends: Ends,
     /// The first PSN that the recorded responder expected.
     pub first_psn: Psn,
-    /// In bytes.
+    /// The path MTU in bytes.
     pub path_mtu: usize,
     /// The Q_Key of datagrams.
     pub qkey: u32,
     /// The RNR NAK timer of the recorded responder, as its code.
     pub rnr_timer: Option<u8>,
-    /// What to do, in this order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// What the peer's memory has before: offsets and bytes.
+    /// The content of the peer's memory before the replay: offsets and bytes.
     pub before: Vec<(u64, Vec<u8>)>,
-    /// What it has after.
+    /// The content of the peer's memory after the replay: offsets and bytes.
     pub after: Vec<(u64, Vec<u8>)>,
-    /// Where receives may be put.
+    /// The offset in the peer's region at which receives may be placed.
     pub receives_at: u64,
-    /// Receives that complete with success.
+    /// The number of receives that complete successfully.
     pub received: u64,
-    /// Packets to be sent, and recorded answers.
+    /// The number of packets to be sent.
     pub packets: u64,
-    /// Recorded answers.
+    /// The number of recorded answers.
     pub answers: u64,
-    /// What a person should know of it, in sentences.
+    /// Notes for the user, in sentences.
     pub notes: Vec<String>,
-    /// Whether a scenario says what the responder had, so that everything is known.
+    /// Whether the responder's memory is known exactly because a scenario describes it.
     pub(super) is_exact: bool,
 }
 
-/// What is wanted of a plan.
+/// The parameters of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// What is known of the responder.
+    /// The responder as a scenario describes it, if there is one.
     pub responder: Option<&'a Responder>,
     /// The most packets that are sent.
     pub count: usize,
-    /// Bytes of the peer's region.
+    /// The size of the peer's region in bytes.
     pub region: u64,
 }
 
 impl Conversation {
-    /// The path MTU: the smallest with which no payload is too long.
+    /// Returns the smallest path MTU that fits the largest payload.
     pub fn path_mtu(&self) -> usize {
         self.largest.next_power_of_two().clamp(256, 4096)
     }
 }
 
 impl Plan {
-    /// Makes a plan.
+    /// Plans the replay of a conversation.
     ///
     /// # Errors
-    /// The peer's region is too small.
+    /// Fails if the peer's region is too small.
     pub fn new(mut it: Conversation, wanted: &Wanted<'_>) -> Result<Self, TooLarge> {
         let mut notes = Vec::new();
         let responder = wanted.responder;
@@ -122,7 +122,7 @@ impl Plan {
         let path_mtu = responder.and_then(|it| it.path_mtu).unwrap_or_else(|| it.path_mtu());
         let (all, wrong) =
             (requests().count(), requests().filter(|p| p.icrc == Icrc::Wrong).count());
-        // A capture that was made before a device computed the ICRC has none that is right.
+        // A capture taken before the device computed the ICRCs has no right ones.
         let damaged = responder.is_some() || 2 * wrong < all;
         if !damaged {
             notes.push("Most ICRCs are wrong, so the capture was made before they were computed: all are sent right.".into());
@@ -172,8 +172,8 @@ impl Plan {
 }
 
 impl Plan {
-    /// Puts receives behind what requests use. If there is no room, they share it, and the memory is not
-    /// compared.
+    /// Places the receives behind the memory that requests use.
+    /// Without room they share it, and memory is not compared.
     fn place_receives(&mut self, region: u64) -> Result<(), TooLarge> {
         let receives = self.steps.iter().filter_map(|step| match step {
             Step::Receive(receive) => Some(receive.len),
@@ -200,7 +200,7 @@ impl Plan {
     }
 }
 
-/// Leaves out the packets of a message that began before the capture.
+/// Drops the packets of a message that began before the capture.
 fn skip_begun(it: &mut Conversation, notes: &mut Vec<String>) {
     let is_start = |(is_request, packet): &(bool, Packet)| *is_request && packet.info.starts;
     let begins = it.packets.iter().position(is_start).unwrap_or(it.packets.len());
@@ -213,7 +213,7 @@ fn skip_begun(it: &mut Conversation, notes: &mut Vec<String>) {
     }
 }
 
-/// Leaves out requests beyond `count`, and answers to them.
+/// Drops the requests beyond `count` and the answers to them.
 fn cut(it: &mut Conversation, count: usize, notes: &mut Vec<String>) {
     let mut requests = it.packets.iter().enumerate().filter(|(_, (is_request, _))| *is_request);
     let Some((at, _)) = requests.nth(count) else { return };
@@ -227,7 +227,7 @@ fn plural(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// What is not captured of payloads, and what that means, as one sentence or two.
+/// Describes how much payload was not captured and what follows from it.
 fn not_captured(it: &Conversation) -> Option<String> {
     let cut = || it.packets.iter().map(|(_, packet)| packet).filter(|packet| packet.is_cut());
     let captured = || cut().map(|packet| packet.captured().len());
@@ -246,19 +246,19 @@ fn rnr_timer(packet: &Packet) -> Option<u8> {
     }
 }
 
-/// Goes through the packets.
+/// Builds the steps of a plan from the packets of a conversation.
 struct Builder {
     plan: Plan,
     psns: FirstPsns,
     memory: Memory,
     layout: Layout,
     damaged: bool,
-    /// Where the next packet of a WRITE goes.
+    /// The offset at which the next packet of a WRITE message goes.
     cursor: Option<u64>,
     reads: ReadData,
-    /// Frames of several answers that were cut.
+    /// The number of truncated frames with several answers.
     joined: usize,
-    /// Requests sent: PSN, PSNs that they take, frame.
+    /// The requests sent: PSN, number of PSNs, frame, description.
     sent: Vec<(i32, i32, u64, String)>,
 }
 
@@ -349,7 +349,7 @@ impl Builder {
         })));
     }
 
-    /// Does to the memory what the peer does to its.
+    /// Applies a request to the modelled memory as the peer applies it to its own.
     fn carry_out(&mut self, packet: &Packet, psn: i32, place: Option<Place>) {
         let start = place.filter(|place| place.is_inside).map(|place| place.offset);
         match packet.info.kind {
@@ -379,6 +379,7 @@ impl Builder {
         }
     }
 
+    /// Keeps the data that a READ returns.
     fn remember(&mut self, psn: i32, place: Option<Place>, len: u64) {
         let data = place.filter(|p| p.is_inside).and_then(|p| self.memory.read(p.offset, len));
         if let Some(data) = data.map(<[u8]>::to_vec) {
@@ -386,7 +387,7 @@ impl Builder {
         }
     }
 
-    /// A recorded answer, with the data that the peer's memory should have.
+    /// Adds a recorded answer, with the data that the peer's memory should have.
     fn answer(&mut self, packet: &Packet) {
         if !packet.is_sound || (self.damaged && packet.icrc == Icrc::Wrong) {
             return;
@@ -426,7 +427,7 @@ impl Builder {
     }
 }
 
-/// The receive that the message of the packet at this place has used.
+/// Returns the receive that the message beginning with packet `at` consumed.
 fn receive_for(it: &Conversation, at: usize, fates: &[Fate]) -> Receive {
     let mut next = it.packets[at].1.bth.psn;
     let grh = if it.service == Service::Ud { GRH } else { 0 };
@@ -435,13 +436,14 @@ fn receive_for(it: &Conversation, at: usize, fates: &[Fate]) -> Receive {
         if !is_request || !matches!(fate, Fate::Executed | Fate::Refused(_)) {
             continue;
         }
-        // The message has lost its rest, and another one follows.
+        // The rest of the message was lost, and another message follows.
         if packet.bth.psn != next {
             break;
         }
         len += packet.payload().len() as u64;
         match fate {
-            // What is refused so has met a receive that is too short, or memory that may not be used.
+            // A NAK "invalid request" means that the receive was too short, other NAKs that its
+            // memory was invalid.
             Fate::Refused(NakCode::InvalidRequest) => {
                 return Receive { len: len.saturating_sub(1), is_usable: true };
             }

@@ -1,4 +1,4 @@
-//! The packets of a capture, and the conversations in them.
+//! Keeps the packets of a capture and finds the conversations in them.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::point::{Point, TakenFrom};
 /// The most bytes of packets that are kept.
 pub const MAX_BYTES: usize = 256 << 20;
 
-/// What a kept packet costs beside its bytes, about.
+/// The approximate memory that a kept packet needs in addition to its bytes.
 const OVERHEAD: usize = 256;
 
 /// A recorded packet.
@@ -26,27 +26,27 @@ pub(super) struct Packet {
     pub(super) number: u64,
     /// The time since the first frame.
     pub(super) at: Duration,
-    /// From the BTH to before the ICRC, with zeros for what was not captured.
+    /// The bytes from the BTH up to the ICRC, with zeros for bytes that were not captured.
     pub(super) bytes: Arc<[u8]>,
-    /// The payload in `bytes`, without the pad.
+    /// The range of the payload in `bytes`, without the pad.
     payload: Range<usize>,
-    /// Bytes of the payload that were captured.
+    /// The number of payload bytes that were captured.
     captured: usize,
     pub(super) bth: Bth,
     pub(super) info: &'static OpInfo,
     pub(super) ext: Ext,
-    /// Whether its structure is right.
+    /// Whether the structure of the packet is right.
     pub(super) is_sound: bool,
-    /// Whether its headers were captured whole.
+    /// Whether the headers were captured whole.
     has_headers: bool,
-    /// Packets of its frame behind it that were not captured.
+    /// The packets behind this one in its frame that were not captured.
     pub(super) unseen: Unseen,
     pub(super) icrc: Icrc,
-    /// Where its RETH or AtomicETH, its DETH and its IETH begin.
+    /// The offsets of the headers that are rewritten.
     pub(super) places: Places,
 }
 
-/// Offsets of headers that are written anew, from the BTH.
+/// The offsets from the BTH of the headers that are rewritten.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Places {
     pub(super) address: Option<usize>,
@@ -54,7 +54,7 @@ pub(super) struct Places {
     pub(super) ieth: Option<usize>,
 }
 
-/// Who sends requests to which queue pair.
+/// The requester, the responder, and the responder's queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ends {
     /// The requester's address.
@@ -71,58 +71,58 @@ impl fmt::Display for Ends {
     }
 }
 
-/// The requests to one queue pair, with its answers, in the order captured.
+/// The requests to one queue pair and their answers, in capture order.
 #[derive(Clone, Debug)]
 pub struct Conversation {
-    /// Between whom.
+    /// The two sides of the conversation.
     pub ends: Ends,
-    /// The service.
+    /// The transport service.
     pub service: Service,
-    /// Recorded packets: whether it is a request, and the packet.
+    /// The recorded packets; `true` marks a request.
     pub(super) packets: Vec<(bool, Packet)>,
-    /// The largest payload.
+    /// The largest payload in bytes.
     pub(super) largest: usize,
-    /// The first frame from the requester to the responder that was cut before the end of its BTH.
+    /// The first frame to the responder that was truncated within the BTH.
     without_bth: Option<u64>,
 }
 
-/// A frame that was captured so short that its packets cannot be sent.
+/// A truncated frame whose packets cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Its headers were not captured whole.
+    /// The headers of a packet in this frame were not captured whole.
     Headers(u64),
-    /// It has, or may have, more packets than were captured: its host has not split it yet, or has merged
-    /// it (GSO, GRO).
+    /// This frame has, or may have, more packets than were captured (GSO, GRO).
     Several(u64),
 }
 
-/// Why there is no conversation to be sent.
+/// Why a capture has no conversation that can be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoConversation {
-    /// There are no requests.
+    /// The capture has no requests.
     None,
-    /// No requests go to this queue pair, nor come from it.
+    /// No requests go to the queue pair or come from it. The conversations that there are.
     NoSuchQp(Vec<Ends>),
-    /// There are several.
+    /// Several conversations are possible.
     Several(Vec<Ends>),
-    /// There are none whose BTH was captured whole, since frames were cut: the first of them.
+    /// The BTH of every packet was truncated. The first such frame.
     Cut(u64),
 }
 
-/// The packets of a capture.
+/// The packets of a capture, by conversation.
 #[derive(Debug, Default)]
 pub struct Recording {
     keys: HashMap<Ends, usize>,
     flows: Vec<Flow>,
-    /// Frames that were cut before the end of their BTH: the first between two hosts.
+    /// The first frame between two hosts that was truncated within the BTH.
     cut: HashMap<(Address, Address), u64>,
     bytes: usize,
     left_out: u64,
 }
 
-/// The most pairs of hosts of which cut frames are remembered.
+/// The most pairs of hosts for which a truncated frame is remembered.
 const MAX_CUT: usize = 4096;
 
+/// The packets from one host to a queue pair of another.
 #[derive(Debug)]
 struct Flow {
     ends: Ends,
@@ -131,7 +131,7 @@ struct Flow {
 }
 
 impl Recording {
-    /// Keeps the packets of the next frame. `since` is the time since the first one.
+    /// Adds the packets of the next frame. `since` is the time since the first frame.
     pub fn add(&mut self, number: u64, interface: u32, since: Duration, frame: &Frame<'_>) {
         let Some((from, to)) = frame.ends else { return };
         let packets = match &frame.content {
@@ -150,7 +150,7 @@ impl Recording {
                 continue;
             };
             let qp = transport.bth.dest_qp.value();
-            // Datagrams to QP1 are the communication manager's.
+            // Datagrams to QP 0 and QP 1 are management datagrams.
             if qp <= 1 {
                 continue;
             }
@@ -175,21 +175,21 @@ impl Recording {
         }
     }
 
-    /// Packets that were left out because there are too many.
+    /// Returns the number of packets that were ignored because there are too many.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Where requests go, in the order of their first frames.
+    /// Returns the conversations that have requests, in the order of their first frames.
     pub fn conversations(&self) -> Vec<Ends> {
         self.flows.iter().filter(|flow| flow.has_requests()).map(|flow| flow.ends).collect()
     }
 
-    /// The requests that go to `qp` or, if none do, that come from it; without it, the only ones that there
-    /// are. `known` says which queue pairs belong together, as far as it is known.
+    /// Returns the conversation whose requests go to `qp` or else come from it.
+    /// Without `qp` there must be only one conversation. `known` tells which queue pairs are connected.
     ///
     /// # Errors
-    /// There is none, or more than one.
+    /// Fails if there is no such conversation, or more than one.
     pub fn choose(
         mut self,
         qp: Option<u32>,
@@ -216,6 +216,7 @@ impl Recording {
         }
     }
 
+    /// Takes the packets of a conversation out of the recording.
     fn take(&mut self, ends: Ends, known: &[Responder]) -> Conversation {
         let answers =
             self.answers(&ends, known).map(|at| std::mem::take(&mut self.flows[at].packets));
@@ -237,8 +238,8 @@ impl Recording {
         Conversation { ends, service, packets, largest, without_bth }
     }
 
-    /// The flow that has the answers to the requests of another: the one that is known, or the one whose
-    /// answers fit more of its requests than those of any other.
+    /// Returns the flow that has the answers to the requests of `ends`.
+    /// `known` may tell the flow; otherwise the flow is taken whose answers fit the most requests.
     fn answers(&self, ends: &Ends, known: &[Responder]) -> Option<usize> {
         let back = |flow: &Flow| flow.ends.from == ends.to && flow.ends.to == ends.from;
         let responder = |it: &&Responder| Address::Ip(it.address) == ends.to && it.qpn == ends.qp;
@@ -262,15 +263,15 @@ impl Recording {
 }
 
 impl Conversation {
-    /// The first frame that keeps the first `count` requests from being sent as they were; `None` if all
-    /// can be. Payload that was not captured is no hindrance.
+    /// Returns the first frame that prevents sending the first `count` requests as recorded.
+    /// `None` if all can be sent. Payload that was not captured does not matter.
     pub fn cut(&self, count: usize) -> Option<Cut> {
         let mtu = mtu(self.packets.iter().map(|(_, packet)| packet));
         let requests: Vec<_> = self.packets.iter().filter(|(is_request, _)| *is_request).collect();
         let end = requests.get(count).map_or(u64::MAX, |(_, packet)| packet.number);
         let psns: HashSet<_> = requests.iter().map(|(_, packet)| packet.bth.psn).collect();
         let first = self.without_bth.filter(|frame| *frame < end).map(Cut::Headers);
-        // The request with the highest PSN, and the PSN behind it.
+        // The request with the highest PSN, and the PSN after it.
         let mut last: Option<(&Packet, Psn)> = None;
         let mut found = None;
         for (is_request, packet) in
@@ -288,7 +289,7 @@ impl Conversation {
                 break;
             }
             let psn = packet.bth.psn;
-            // Nobody sends what is missing before this one.
+            // The missing requests occur nowhere in the recording, so they were in the truncated frame.
             if let Some((before, next)) = last
                 && psn.after(next)
                 && before.unseen.most(mtu) > 0
@@ -306,14 +307,14 @@ impl Conversation {
 }
 
 impl Cut {
-    /// Its number.
+    /// Returns the number of the frame.
     pub fn frame(&self) -> u64 {
         let (Self::Headers(frame) | Self::Several(frame)) = self;
         *frame
     }
 }
 
-/// The path MTU, as packets that fill it tell.
+/// Returns the path MTU, learned from packets that are filled to it.
 fn mtu<'a>(packets: impl Iterator<Item = &'a Packet>) -> Option<usize> {
     let is_full = |packet: &&Packet| {
         matches!(packet.info.position, Position::First | Position::Middle)
@@ -322,16 +323,16 @@ fn mtu<'a>(packets: impl Iterator<Item = &'a Packet>) -> Option<usize> {
     packets.filter(is_full).map(|packet| packet.payload().len()).max()
 }
 
-/// How many answers have a PSN of a request sent before them. `psns`: frame numbers, and the first and the
-/// last PSN of requests.
+/// Counts the answers whose PSN belongs to a request sent before them.
+/// `psns` has the frame number, first PSN and last PSN of each request.
 fn fitting(psns: &[(u64, Psn, Psn)], packets: &[Packet]) -> usize {
-    /// Answers that are looked at: enough to tell two connections apart.
+    /// The number of answers examined: enough to tell two connections apart.
     const LOOKED_AT: usize = 64;
     let Some((_, first, _)) = psns.first() else { return 0 };
     let is_fit = |answer: &&Packet| {
         let before = psns.partition_point(|(number, ..)| *number <= answer.number);
         let (psn, last) = (answer.bth.psn, psns[..before].last());
-        // The PSN before the first one: a NAK of what came too early is not this far behind.
+        // Accept one PSN before the first request that was captured.
         psn.diff(*first) >= -1 && last.is_some_and(|(_, _, last)| psn.diff(*last) <= 0)
     };
     let answers = packets.iter().filter(|packet| packet.info.is_response());
@@ -380,22 +381,22 @@ impl Packet {
         }
     }
 
-    /// The payload, without the pad, with zeros for what was not captured.
+    /// Returns the payload without the pad, with zeros for bytes that were not captured.
     pub(super) fn payload(&self) -> &[u8] {
         self.bytes.get(self.payload.clone()).unwrap_or_default()
     }
 
-    /// The captured bytes of the payload.
+    /// Returns the captured bytes of the payload.
     pub(super) fn captured(&self) -> &[u8] {
         self.payload().get(..self.captured).unwrap_or_default()
     }
 
-    /// Whether its payload was captured in part.
+    /// Returns whether the payload was captured only in part.
     pub(super) fn is_cut(&self) -> bool {
         self.captured < self.payload().len()
     }
 
-    /// Bytes that the message has left from this packet on, as far as its headers say.
+    /// Returns the DMA length of the RETH, 8 for an atomic, and 0 for other packets.
     pub(super) fn dma_len(&self) -> u64 {
         match (self.ext.reth, self.ext.atomic) {
             (Some(reth), _) => reth.dma_len.into(),
@@ -404,7 +405,7 @@ impl Packet {
         }
     }
 
-    /// The last PSN that it may take, with the smallest path MTU.
+    /// Returns the last PSN that the packet takes with the smallest path MTU.
     fn last_psn(&self) -> Psn {
         let packets = match self.info.kind {
             OpKind::ReadRequest => self.dma_len().div_ceil(256).max(1),
@@ -413,7 +414,7 @@ impl Packet {
         self.bth.psn + (u32::try_from(packets).unwrap_or(1) - 1)
     }
 
-    /// The address and key that it names.
+    /// Returns the remote address and key of the packet.
     pub(super) fn remote(&self) -> Option<(u64, u32)> {
         let reth = self.ext.reth.map(|reth| (reth.va, reth.rkey.value()));
         reth.or_else(|| self.ext.atomic.map(|atomic| (atomic.va, atomic.rkey.value())))

@@ -1,4 +1,4 @@
-//! What the recorded responder did with each request, as its answers tell. IBTA 9.7.4 (RC), 9.8.2 (UC).
+//! Infers how the recorded responder handled each request, from its answers. IBTA 9.7.4 (RC), 9.8.2 (UC).
 
 use std::collections::HashMap;
 
@@ -8,24 +8,24 @@ use rxe_core::wire::{NakCode, OpKind, Service, Syndrome};
 use super::recording::{Conversation, Packet};
 use crate::frame::Icrc;
 
-/// What became of a request packet.
+/// How the responder handled a request packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It was carried out.
+    /// The request was executed.
     Executed,
-    /// It was refused with this code, and the queue pair is in the error state.
+    /// The request was refused with this code, and the queue pair entered the error state.
     Refused(NakCode),
-    /// It met no receive.
+    /// No receive was posted for the request.
     NotReady,
-    /// It was carried out before.
+    /// The request had been executed before.
     Duplicate,
-    /// It never arrived: a NAK asks for it although it had been sent.
+    /// The request was sent but never arrived: a NAK asks for it.
     Lost,
-    /// It was dropped: damaged, out of order, or after an error.
+    /// The request was dropped because it was damaged, out of order, or came after an error.
     Dropped,
 }
 
-/// The fate of each packet of a conversation, by its place; an answer has that of a dropped packet.
+/// Returns the fate of each packet of a conversation, by index. Answers get [`Fate::Dropped`].
 pub(super) fn fates(it: &Conversation, first: Psn, path_mtu: usize, damaged: bool) -> Vec<Fate> {
     let places = Places::new(it);
     let mut expected: i32 = 0;
@@ -73,7 +73,7 @@ pub(super) fn fates(it: &Conversation, first: Psn, path_mtu: usize, damaged: boo
     all.map(|(at, (is_request, packet))| fate(at, *is_request, packet)).collect()
 }
 
-/// PSNs that a request takes.
+/// Returns the number of PSNs that a request takes.
 pub(super) fn span(packet: &Packet, path_mtu: usize) -> i32 {
     if packet.info.kind != OpKind::ReadRequest {
         return 1;
@@ -81,7 +81,7 @@ pub(super) fn span(packet: &Packet, path_mtu: usize) -> i32 {
     i32::try_from(packet.dma_len().div_ceil(path_mtu as u64).max(1)).unwrap_or(i32::MAX >> 8)
 }
 
-/// Where packets with a PSN are.
+/// The indices of the packets with each PSN.
 struct Places {
     requests: HashMap<Psn, Vec<usize>>,
     refusals: HashMap<Psn, Vec<(usize, Syndrome)>>,
@@ -103,7 +103,7 @@ impl Places {
         this
     }
 
-    /// The first refusal of this PSN after its request at `at`, before that is sent again.
+    /// Returns the first NAK of this PSN after its request at `at`, before a retransmission.
     fn refusal(&self, at: usize, psn: Psn) -> Option<(usize, Syndrome)> {
         let requests = self.requests.get(&psn)?;
         let again = requests.get(requests.partition_point(|place| *place <= at));
@@ -112,8 +112,8 @@ impl Places {
         again.is_none_or(|again| found.0 < *again).then_some(found)
     }
 
-    /// Whether a request with a later PSN was sent between two places, so that a responder which does not
-    /// have the first one sees a gap.
+    /// Returns whether a request with a later PSN was sent between index `at` and the NAK.
+    /// Only then could a responder that missed the request at `at` notice a gap.
     fn later(&self, at: usize, nak: usize, it: &Conversation) -> bool {
         let psn = it.packets[at].1.bth.psn;
         let between = it.packets.get(at..nak).unwrap_or_default();

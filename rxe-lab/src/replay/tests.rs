@@ -7,7 +7,7 @@ use crate::capture::LinkType;
 use crate::frame::decode_bytes;
 use crate::scenario::{Bounds, generate};
 
-/// A connection of `a` and `b` with these steps, as a scenario.
+/// Returns a scenario with a connection of `a` and `b`, and these steps.
 fn with(steps: &str, b: &str) -> String {
     format!(
         "steps = [ {steps} ]\n[hosts.a]\naddress = \"10.0.0.1\"\n[hosts.b]\naddress = \"10.0.0.2\"\n{b}\n\
@@ -19,7 +19,7 @@ fn recorded(steps: &str, b: &str) -> (Recording, Vec<Responder>) {
     generate(&with(steps, b), |_| Ok(Vec::new()), Bounds::default()).unwrap().recording()
 }
 
-/// The plan for `b`. `known`: with what the scenario says, or as of a capture.
+/// Plans a replay to `b`: as of a scenario if `known`, as of a capture otherwise.
 fn plan(steps: &str, b: &str, known: bool) -> Plan {
     let (recording, responders) = recorded(steps, b);
     let responders = if known { responders } else { Vec::new() };
@@ -49,7 +49,7 @@ fn rendered(plan: &Plan) -> Vec<Vec<u8>> {
     sends.collect()
 }
 
-/// Plays a plan: each recorded answer comes as `answer` makes it. Returns the differences.
+/// Plays a plan with the answers that `answer` makes of the recorded ones. Returns the differences.
 fn play(plan: &Plan, mut answer: impl FnMut(usize, &Seen) -> Vec<Seen>) -> Vec<String> {
     let mut comparison = Comparison::new(plan);
     let mut count = 0;
@@ -77,7 +77,7 @@ fn play(plan: &Plan, mut answer: impl FnMut(usize, &Seen) -> Vec<Seen>) -> Vec<S
     found
 }
 
-/// As recorded.
+/// Answers as recorded.
 fn same(_: usize, seen: &Seen) -> Vec<Seen> {
     vec![seen.clone()]
 }
@@ -97,7 +97,7 @@ fn a_packet_is_written_for_the_peer_and_has_a_right_icrc() {
         }
         let packets: Vec<_> = all.iter().map(|bytes| Packet::parse(bytes).unwrap()).collect();
         let psns: Vec<_> = packets.iter().map(|packet| packet.psn().value()).collect();
-        // The READ takes three.
+        // The READ takes three PSNs.
         assert_eq!(psns, [0xff_ffff, 0, 1, 2, 5]);
         assert!(packets.iter().all(|packet| packet.dest_qp() == TARGET.qpn));
         let (write, read) = (packets[2].reth().unwrap(), packets[3].reth().unwrap());
@@ -134,8 +134,8 @@ fn addresses_outside_the_region_stay_outside() {
         Packet::parse(&bytes).unwrap().reth().unwrap().va - TARGET.addr
     };
     assert_eq!((write("64"), write("4090")), (0, 65536 - 6));
-    // A capture does not say how long the region was: a refusal for rights or bounds is made one for bounds
-    // if another request uses the key, and one for the key if none does.
+    // A capture does not state the length of the region. A request refused for its access rights or
+    // bounds is sent out of bounds if another request uses its key, and with a wrong key otherwise.
     let steps = "{ write = { qp = \"a\", bytes = 16, remote_offset = 64 } }, { wait = \"\" }, \
                  { write = { qp = \"a\", bytes = 16, remote_offset = 4090 } }";
     let all = rendered(&plan(steps, "memory = 4096", false));
@@ -258,7 +258,7 @@ fn a_message_that_another_follows_takes_its_receive_no_further() {
             "{{ packet = {{ qp = \"a\", bytes = {bytes}, BTH = {{ OpCode = \"{opcode}\", PSN = {psn} }} }} }}, "
         )
     };
-    // The first message never ends. The third has the PSN with which it would go on.
+    // The first message never ends. The third has the PSN with which the first would continue.
     let steps = packet("UC_SEND_FIRST", 0, 256)
         + &packet("UC_SEND_ONLY", 7, 8)
         + &packet("UC_SEND_ONLY", 1, 12);
@@ -286,13 +286,13 @@ fn several_queue_pairs_are_listed() {
 
 #[test]
 fn a_recording_that_lies_is_survived() {
-    // A READ that says it is 4 GiB long, from the last address on.
+    // A READ that states a length of 4 GiB, at the last address.
     let steps = "{ packet = { qp = \"a\", RETH = { VA = \"0xffffffffffffffff\", DMALen = 0xffffffff }, \
                  BTH = { OpCode = \"RC_READ_REQUEST\", A = 1 } } }";
     let plan = plan(steps, "engine = false", false);
     let first = &rendered(&plan)[0];
     assert!(Packet::parse(first).unwrap().reth().unwrap().rkey.value() != 0x1234);
-    // Sent again 300 times, it takes more PSNs than 32 bits count.
+    // Sent 300 times, the READ takes more PSNs than 32 bits can count.
     let read = "{ packet = { qp = \"a\", count = 300, BTH = { OpCode = \"RC_READ_REQUEST\", PSN = 5 }, \
                 RETH = { VA = \"0xffffffffffffffff\", DMALen = 0xffffffff } } }";
     assert_eq!(play(&self::plan(read, "engine = false", false), same), [""; 0]);
@@ -303,7 +303,7 @@ fn a_recording_that_lies_is_survived() {
     assert!(comparison.difference().is_some());
 }
 
-/// A recording of which the first `snaplen` bytes of each frame were captured.
+/// Returns a recording in which `snaplen` bytes of each frame were captured.
 fn snapped(steps: &str, snaplen: usize) -> Recording {
     let made = generate(&with(steps, ""), |_| Ok(Vec::new()), Bounds::default()).unwrap();
     let mut recording = Recording::default();
@@ -322,7 +322,7 @@ fn snapped_plan(steps: &str, snaplen: usize) -> Plan {
     Plan::new(conversation, &wanted).unwrap()
 }
 
-/// With 96 bytes of each frame, 42 of a payload behind a BTH are captured, and 38 behind an AETH.
+/// Of 96 bytes per frame, 42 are payload after a BTH, and 38 after an AETH.
 #[test]
 fn payload_that_was_not_captured_counts_for_sizes_and_is_not_compared() {
     let (whole, cut) = (plan(MIX, "", false), snapped_plan(MIX, 96));
@@ -343,7 +343,7 @@ fn payload_that_was_not_captured_counts_for_sizes_and_is_not_compared() {
             _ => None,
         })
         .collect();
-    // The peer answers with all its data.
+    // The peer answers with its whole data.
     let changed = |at: Option<usize>| {
         play(&cut, |i, _| {
             let mut seen = answers[i].clone();
@@ -365,7 +365,7 @@ fn a_write_that_was_captured_in_part_has_zeros_in_the_peers_memory() {
     let steps = "{ write = { qp = \"a\", bytes = 200, remote_offset = 64 } }, { wait = \"\" }, \
                  { read = { qp = \"a\", bytes = 64, remote_offset = 128 } }, { wait = \"\" }";
     let plan = snapped_plan(steps, 96);
-    // 26 bytes behind the RETH.
+    // 26 bytes were captured after the RETH.
     let [(0, bytes)] = &plan.after[..] else { panic!("{:?}", plan.after) };
     assert_eq!(bytes.len(), 26);
     let read = plan.steps.iter().find_map(|step| match step {
@@ -379,7 +379,8 @@ fn a_write_that_was_captured_in_part_has_zeros_in_the_peers_memory() {
 
 #[test]
 fn a_frame_that_was_cut_too_much_is_named() {
-    // The RETH of the WRITE in frame 4 ends at byte 70, the AtomicETH in frame 10 at byte 82, AETHs at byte 58.
+    // The RETH of the WRITE in frame 4 ends at byte 70, the AtomicETH in frame 10 at byte 82, AETHs
+    // at byte 58.
     let conversation = |snaplen| snapped(MIX, snaplen).choose(Some(0x12), &[]);
     let cut = |snaplen, count| conversation(snaplen).unwrap().cut(count);
     assert_eq!((cut(70, 1000), cut(69, 1000)), (Some(Cut::Headers(10)), Some(Cut::Headers(4))));
@@ -393,10 +394,10 @@ fn a_frame_that_was_cut_too_much_is_named() {
     };
     let several =
         |steps: &str, snaplen| snapped(steps, snaplen).choose(Some(0x12), &[]).unwrap().cut(1000);
-    // Two packets of 512 bytes: no path MTU is as long as both.
+    // Two packets of 512 bytes: no path MTU is as long as both together.
     let joined = packet("RC_SEND_FIRST", 0, 1040);
     assert_eq!(several(&joined, 96), Some(Cut::Several(1)));
-    // Behind one that may be several, PSNs are missing that nobody sends.
+    // Behind a packet that may be several, PSNs are missing that no other frame has.
     let steps = packet("RC_SEND_ONLY", 0, 1000) + &packet("RC_SEND_ONLY", 3, 8);
     assert_eq!(several(&steps, 96), Some(Cut::Several(1)));
     assert_eq!(several(&(steps.clone() + &packet("RC_SEND_ONLY", 1, 8)), 96), None);

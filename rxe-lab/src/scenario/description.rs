@@ -1,4 +1,4 @@
-//! The form of a description, as TOML.
+//! The format of a scenario, as TOML.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,20 +9,20 @@ use toml::{Spanned, Value};
 
 use super::error::{Mistake, Result};
 
-/// A whole description.
+/// A whole scenario.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Description {
-    /// Decides faults and random bytes.
+    /// The seed of faults and random bytes.
     #[serde(default = "one")]
     pub(super) seed: u64,
-    /// The time of the beginning, in seconds since 1970.
+    /// The time of the beginning, in seconds since the Unix epoch.
     #[serde(default = "start")]
     pub(super) start: u32,
-    /// What `rxe check` finds in its packets, by name: all of it.
+    /// The names of all findings that `rxe check` reports for the packets.
     #[serde(default)]
     pub(super) findings: Vec<Spanned<String>>,
-    /// How long it lasts at most after the last step.
+    /// How long to wait for outstanding requests at `wait = ""` and after the last step.
     pub(super) limit: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) network: Network,
@@ -38,9 +38,9 @@ pub(super) struct Description {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Network {
-    /// The time from leaving a host to arriving at another.
+    /// The time that a packet travels from one host to another.
     pub(super) delay: Option<Spanned<String>>,
-    /// Bits a second that a host sends.
+    /// The rate at which a host sends, in bits per second.
     pub(super) rate: Option<Spanned<u64>>,
 }
 
@@ -48,16 +48,16 @@ pub(super) struct Network {
 #[serde(deny_unknown_fields)]
 pub(super) struct Host {
     pub(super) address: Spanned<IpAddr>,
-    /// Whether an engine answers what arrives.
+    /// Whether an engine answers packets to this host.
     #[serde(default = "yes")]
     pub(super) engine: bool,
-    /// Bytes of its memory region.
+    /// The size of the memory region, in bytes.
     pub(super) memory: Option<Spanned<usize>>,
-    /// Where the region begins.
+    /// The virtual address of the memory region.
     #[serde(default = "region_start")]
     pub(super) va: u64,
     pub(super) rkey: Option<u32>,
-    /// What peers may do with it.
+    /// The access rights of the memory region; all if none are named.
     pub(super) access: Option<Spanned<Vec<Right>>>,
     pub(super) faults: Option<Spanned<String>>,
 }
@@ -81,7 +81,7 @@ pub(super) struct Qp {
     pub(super) service: Service,
     pub(super) qpn: Option<Spanned<u32>>,
     pub(super) psn: Option<Spanned<u32>>,
-    /// The queue pair that it is connected with.
+    /// The queue pair to which this one is connected.
     pub(super) peer: Option<Spanned<String>>,
     pub(super) mtu: Option<Spanned<usize>>,
     pub(super) timeout: Option<Spanned<u8>>,
@@ -91,7 +91,7 @@ pub(super) struct Qp {
     pub(super) max_rd_atomic: Option<u8>,
     pub(super) max_dest_rd_atomic: Option<u8>,
     pub(super) traffic_class: Option<u8>,
-    /// What its peer may ask for.
+    /// The remote operations that the peer may request; all if none are named.
     pub(super) access: Option<Spanned<Vec<Right>>>,
     #[serde(default)]
     pub(super) qkey: u32,
@@ -108,7 +108,7 @@ pub(super) enum Service {
     XrcRecv,
 }
 
-/// One step: a table with one name.
+/// A step: a table with one key, its name.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Step {
@@ -122,9 +122,9 @@ pub(super) enum Step {
     FetchAdd(Operation),
     AtomicWrite(Operation),
     Flush(Operation),
-    /// One packet, header by header.
+    /// Sends a packet that is built header by header.
     Packet(Box<Packet>),
-    /// Lets time pass: so much, or, if empty, until nothing is on its way.
+    /// Lets this much time pass; if empty, waits until nothing is in flight.
     Wait(Spanned<String>),
     Repeat(Repeat),
 }
@@ -148,26 +148,27 @@ pub(super) struct Receive {
     pub(super) lkey: Option<u32>,
 }
 
-/// A work request. Which of the fields an operation uses is checked when it is posted.
+/// A work request. Whether an operation uses a field is checked when it is posted.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Operation {
     pub(super) qp: Spanned<String>,
     pub(super) bytes: Option<Spanned<u32>>,
-    /// Where the bytes are in the own region.
+    /// The offset of the local buffer in the host's own memory region.
     #[serde(default)]
     pub(super) offset: u64,
     #[serde(default = "once")]
     pub(super) count: u32,
     pub(super) imm: Option<Spanned<u32>>,
-    /// The place in the peer's region; or an address, whatever is there.
+    /// The offset in the peer's memory region.
+    /// `va` is an absolute address instead, which may be invalid.
     pub(super) remote_offset: Option<Spanned<u64>>,
     pub(super) va: Option<Spanned<u64>>,
     pub(super) rkey: Option<Spanned<u32>>,
     pub(super) compare: Option<Spanned<u64>>,
     pub(super) swap: Option<Spanned<u64>>,
     pub(super) add: Option<Spanned<u64>>,
-    /// The queue pair that a datagram goes to.
+    /// The destination queue pair of a datagram.
     pub(super) to: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) solicited: bool,
@@ -175,32 +176,32 @@ pub(super) struct Operation {
     pub(super) fence: bool,
 }
 
-/// Fields of a header by their names.
+/// Values of header fields, by the names of the fields.
 pub(super) type Fields = BTreeMap<Spanned<String>, Spanned<Value>>;
 
-/// A packet, header by header.
+/// A packet that is built header by header.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Packet {
-    /// The queue pair that sends it; gives addresses and destination.
+    /// The sending queue pair, which gives the addresses and the destination queue pair.
     pub(super) qp: Option<Spanned<String>>,
     pub(super) from: Option<Spanned<String>>,
     pub(super) to: Option<Spanned<String>>,
     #[serde(default = "once")]
     pub(super) count: u32,
-    /// The time before it.
+    /// The time to wait before the packet.
     pub(super) after: Option<Spanned<String>>,
-    /// The headers after UDP, if they are not those of the opcode.
+    /// The headers after UDP, if they differ from those of the opcode.
     pub(super) headers: Option<Vec<Spanned<String>>>,
     pub(super) bytes: Option<Spanned<usize>>,
     pub(super) pattern: Option<Spanned<Pattern>>,
     pub(super) data: Option<Spanned<String>>,
-    /// Bytes after the payload, if not as many as the length asks for.
+    /// The number of bytes after the payload; by default the pad that the payload needs.
     pub(super) pad: Option<Spanned<usize>>,
-    /// `right`, `wrong`, `none`, or a number.
+    /// `right`, `wrong`, `none`, or a number of 32 bits.
     #[serde(rename = "ICRC")]
     pub(super) icrc: Option<Spanned<Value>>,
-    /// Bytes cut off the end.
+    /// The number of bytes cut off the end of the packet.
     #[serde(default)]
     pub(super) cut: usize,
     #[serde(rename = "Ethernet", default)]
@@ -235,12 +236,12 @@ pub(super) struct Packet {
     pub(super) ieth: Option<Spanned<Fields>>,
     #[serde(rename = "CNP")]
     pub(super) cnp: Option<Spanned<Fields>>,
-    /// The header of a management datagram, and its message of the communication manager.
+    /// The header of a management datagram. The fields below are its CM message.
     #[serde(rename = "MAD")]
     pub(super) mad: Option<Spanned<Fields>>,
     #[serde(rename = "REQ")]
     pub(super) req: Option<Spanned<Fields>>,
-    /// What RDMA CM puts in front of the private data of a REQ or a SIDR_REQ.
+    /// The header of RDMA CM at the start of the private data of a REQ or SIDR_REQ.
     #[serde(rename = "IP_CM")]
     pub(super) ip_cm: Option<Spanned<Fields>>,
     #[serde(rename = "MRA")]
@@ -272,7 +273,7 @@ pub(super) enum Pattern {
     Zero,
     /// 0, 1, 2, …
     Count,
-    /// From the seed.
+    /// Random bytes from the seed.
     Random,
 }
 
@@ -300,7 +301,7 @@ pub(super) fn read(text: &str) -> Result<Description> {
     toml::from_str(text).map_err(|e| Mistake::of_toml(&e, text))
 }
 
-/// A time: `250ns`, `10us`, `1.5ms`, `2s`.
+/// Parses a duration: `250ns`, `10us`, `1.5ms`, `2s`.
 pub(super) fn time(text: &Spanned<String>) -> Result<Duration> {
     let wrong = || {
         let said = text.get_ref();

@@ -1,4 +1,4 @@
-//! What is wrong with a description, and where.
+//! Mistakes in a scenario, and their places.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,14 +6,14 @@ use std::ops::Range;
 use rxe_core::VerbsError;
 use toml::Spanned;
 
-/// A mistake in a description.
+/// A mistake in a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
     /// The line, counted from 1.
     pub line: usize,
-    /// The character of the line, counted from 1.
+    /// The column in characters, counted from 1.
     pub column: usize,
-    /// What is wrong, and what to do.
+    /// What is wrong, and how to correct it.
     pub text: String,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for ScenarioError {
 
 impl std::error::Error for ScenarioError {}
 
-/// A mistake at these bytes of the text.
+/// A mistake, and its range of bytes in the scenario's text.
 #[derive(Debug)]
 pub(super) struct Mistake {
     span: Range<usize>,
@@ -39,12 +39,12 @@ impl Mistake {
         Self { span, text: text.into() }
     }
 
-    /// At a value.
+    /// Creates a mistake at a value.
     pub(super) fn at<T>(value: &Spanned<T>, text: impl Into<String>) -> Self {
         Self::new(value.span(), text)
     }
 
-    /// What the reader of TOML says of this text.
+    /// Converts an error of the TOML parser.
     pub(super) fn of_toml(e: &toml::de::Error, text: &str) -> Self {
         let span = e.span().unwrap_or_default();
         let words: Vec<_> = e.message().split_whitespace().collect();
@@ -59,7 +59,7 @@ impl Mistake {
         Self::new(span, wrong.unwrap_or(message))
     }
 
-    /// Why a work request at these bytes is not taken.
+    /// Converts the error of posting the work request described at `span`.
     pub(super) fn of_post(e: &VerbsError, span: &Range<usize>) -> Self {
         let text = match e {
             VerbsError::QueueFull { queue, depth } => format!(
@@ -71,12 +71,13 @@ impl Mistake {
         Self::new(span.clone(), text)
     }
 
-    /// The same mistake so many characters further on in a string of one line.
+    /// Moves the mistake to the right by this many characters of a string of one line.
     pub(super) fn beyond(mut self, characters: usize) -> Self {
         self.span.start += characters;
         self
     }
 
+    /// Converts the byte range to a line and a column of `text`.
     pub(super) fn locate(self, text: &str) -> ScenarioError {
         let mut start = self.span.start.min(text.len());
         while !text.is_char_boundary(start) {
@@ -89,7 +90,8 @@ impl Mistake {
     }
 }
 
-/// What is wrong with a number, which is shown as it is written: serde writes 1e300 with 301 digits.
+/// Describes a number that does not fit, as it is written.
+/// The message of serde cannot be used: it prints 1e300 with 301 digits.
 fn number(message: &str, written: &str) -> Option<String> {
     let (what, rest) = message.split_once('`')?;
     let (_, expected) = rest.split_once("`, expected ")?;

@@ -1,4 +1,4 @@
-//! Values of header fields: written into a header's bytes, by the tables of [`crate::header`].
+//! Writes values into header fields, by the tables of [`crate::header`].
 
 use std::net::IpAddr;
 
@@ -10,16 +10,16 @@ use super::description::Fields;
 use super::error::{Mistake, Result};
 use crate::header::{Field, Form, Header};
 
-/// What the values of a packet's fields may refer to.
+/// The context of a packet's field values.
 pub(super) struct Place<'a> {
-    /// How often the packet was made before.
+    /// How many packets this step has built before.
     pub(super) nth: u64,
-    /// The PSN that `+0` means.
+    /// The PSN that `+0` stands for.
     pub(super) psn: u32,
     pub(super) rng: &'a mut Rng,
 }
 
-/// Writes the fields into the bytes of a header.
+/// Writes fields into the bytes of a header.
 pub(super) fn write(
     header: &Header,
     bytes: &mut [u8],
@@ -49,7 +49,8 @@ pub(super) fn write(
             Form::Mac | Form::Bytes => {
                 let all = hex(value, value.get_ref().as_str().unwrap_or("-"))?;
                 let (least, most) = match field.width / 8 {
-                    // What follows to the end of the header is zero.
+                    // A field without a width extends to the end of the header; unwritten bytes
+                    // stay zero.
                     0 => (0, bytes.len() - field.byte),
                     width => (width, width),
                 };
@@ -64,7 +65,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Writes a number into a field, as far as it fits.
+/// Writes a number into a field; bits that do not fit are dropped.
 pub(super) fn put(field: &Field, bytes: &mut [u8], number: u64) {
     let end = field.bit + field.width;
     for at in 0..field.width {
@@ -76,7 +77,7 @@ pub(super) fn put(field: &Field, bytes: &mut [u8], number: u64) {
     }
 }
 
-/// Writes a number into the field of this name.
+/// Writes a number into the field with this name, if there is one.
 pub(super) fn put_named(header: &Header, bytes: &mut [u8], name: &str, number: u64) {
     if let Some(field) = header.fields.iter().find(|field| field.name == name) {
         put(field, bytes, number);
@@ -89,7 +90,7 @@ fn copy(field: &Field, bytes: &mut [u8], from: &[u8]) {
     }
 }
 
-/// The number that a value means for a field.
+/// Evaluates a value as the number for a field.
 fn number(field: &Field, value: &Spanned<Value>, place: &mut Place<'_>) -> Result<u64> {
     let max = u64::MAX >> (64 - field.width.clamp(1, 64));
     let fits = |number: u64| {
@@ -125,7 +126,7 @@ fn number(field: &Field, value: &Spanned<Value>, place: &mut Place<'_>) -> Resul
     }
 }
 
-/// A number as text: an opcode's name, a number too large for TOML, a distance from the first PSN.
+/// Evaluates a string: an opcode, a number, or a distance such as `+1` from the first PSN.
 fn word(field: &Field, value: &Spanned<Value>, text: &str, place: &Place<'_>) -> Result<u64> {
     if field.name == "OpCode" {
         return opcode(value, text).map(|opcode| u64::from(opcode.0));
@@ -151,7 +152,7 @@ fn word(field: &Field, value: &Spanned<Value>, text: &str, place: &Place<'_>) ->
     })
 }
 
-/// The opcode of this name.
+/// Returns the opcode with this name.
 pub(super) fn opcode<T>(at: &Spanned<T>, name: &str) -> Result<Opcode> {
     let same = |it: &str| it.replace('-', "_").eq_ignore_ascii_case(&name.replace('-', "_"));
     let found = Opcode::all().find(|info| same(info.name));
@@ -163,7 +164,7 @@ pub(super) fn opcode<T>(at: &Spanned<T>, name: &str) -> Result<Opcode> {
     })
 }
 
-/// Bytes from hexadecimal digits; spaces and colons are left out.
+/// Parses hexadecimal digits; spaces, colons and newlines are ignored.
 pub(super) fn hex<T>(at: &Spanned<T>, text: &str) -> Result<Vec<u8>> {
     let digits: Option<Vec<u32>> =
         (text.chars()).filter(|c| !matches!(c, ' ' | ':' | '\n')).map(|c| c.to_digit(16)).collect();

@@ -1,4 +1,4 @@
-//! The hosts of a description: an engine, its memory and its queue pairs.
+//! The hosts of a scenario: engines, memory and queue pairs.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,10 +19,10 @@ use crate::replay::Receive;
 
 pub(super) const PD: PdId = PdId(1);
 
-/// Requests that fit into each queue.
+/// The depth of each queue, in requests.
 const DEPTH: u32 = 1024;
 
-/// The memory that a host registers.
+/// The memory region of a host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
     pub(super) start: u64,
@@ -32,23 +32,24 @@ pub(super) struct Region {
 }
 
 impl Region {
+    /// Returns a scatter/gather element in the region, with another key if one is given.
     pub(super) fn sge(self, offset: u64, length: u32, key: Option<u32>) -> Sge {
         let lkey = key.map_or(self.key, Key::new);
         Sge { addr: self.start.wrapping_add(offset), length, lkey }
     }
 }
 
-/// A host with an engine.
+/// A host: its engine, memory region and completion queue.
 pub(super) struct Device {
     pub(super) address: IpAddr,
     pub(super) engine: Engine,
     pub(super) region: Region,
     pub(super) answers: bool,
-    /// Where the requests of all its queue pairs complete.
+    /// The completion queue of all its queue pairs.
     pub(super) cq: Arc<CompletionQueue>,
 }
 
-/// A queue pair, with an engine or without.
+/// A queue pair. `made` is `None` if its host has no engine.
 pub(super) struct Pair {
     pub(super) host: usize,
     pub(super) qpn: Qpn,
@@ -57,22 +58,23 @@ pub(super) struct Pair {
     pub(super) qkey: u32,
     pub(super) peer: Option<String>,
     pub(super) path_mtu: Option<usize>,
-    /// When receives were posted, and which.
+    /// The receives, each with the time at which it was posted.
     pub(super) receives: RefCell<Vec<(Time, Receive)>>,
     pub(super) made: Option<Made>,
 }
 
-/// What an engine has of a queue pair.
+/// The engine's part of a queue pair.
 pub(super) struct Made {
     pub(super) handle: Arc<QpHandle>,
     pub(super) srq: Option<Arc<SharedReceiveQueue>>,
 }
 
-/// Refuses two hosts of one address: a packet to it would have two receivers.
+/// Checks that no two hosts have the same address.
+/// A packet to such an address would have two receivers.
 pub(super) fn check_addresses(hosts: &BTreeMap<String, Host>) -> Result<()> {
     let mut all: Vec<_> = hosts.iter().map(|(name, host)| (name, &host.address)).collect();
     all.sort_by_key(|(_, address)| address.span().start);
-    // An IPv4 address is written in two ways, and has one GID.
+    // An IPv4-mapped IPv6 address and the IPv4 address are one GID, so compare the canonical form.
     let mut known = BTreeMap::new();
     for (name, address) in all {
         let ip = address.get_ref().to_canonical();
@@ -84,7 +86,7 @@ pub(super) fn check_addresses(hosts: &BTreeMap<String, Host>) -> Result<()> {
     Ok(())
 }
 
-/// Makes the host that is the `index`-th.
+/// Creates the host with this index.
 pub(super) fn device(index: u32, host: &Host, memory_left: &mut usize) -> Result<Device> {
     let size = host.memory.as_ref().map_or(1 << 16, |size| *size.get_ref());
     *memory_left = memory_left.checked_sub(size.max(1)).ok_or_else(|| {
@@ -96,14 +98,14 @@ pub(super) fn device(index: u32, host: &Host, memory_left: &mut usize) -> Result
     let buffer = Buffer::zeroed(size.max(1));
     let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(size).collect();
     if let Some(span) = buffer.span(0, size as u64) {
-        // Memory of its own cannot be gone.
+        // The write cannot fail: this process owns the memory.
         let _ = span.write(&bytes);
     }
     let key = host.rkey.unwrap_or(0x100 * (index + 1));
     let access = access(host.access.as_ref());
     let mut candidate = key;
     let registered = memory.register(PD, buffer, host.va, access, || {
-        // A key that memory cannot have is passed over.
+        // `register` asks for another key if this one is not possible.
         let this = candidate;
         candidate = candidate.wrapping_add(1);
         this
@@ -116,13 +118,13 @@ pub(super) fn device(index: u32, host: &Host, memory_left: &mut usize) -> Result
     let mut engine = Engine::new(config, memory);
     engine.set_gsi(true);
     let region = Region { start: host.va, len: size as u64, key, access };
-    // Each queue pair has bounded queues, so this one needs no bound.
+    // No bound is needed: the queues of each queue pair are bounded.
     let cq = Arc::new(CompletionQueue::new(u32::MAX, None));
     let address = *host.address.get_ref();
     Ok(Device { address, engine, region, answers: host.engine, cq })
 }
 
-/// The rights that are given; all if none are named.
+/// Returns the access rights; all if none are named.
 fn access(rights: Option<&Spanned<Vec<Right>>>) -> Access {
     let Some(rights) = rights else {
         return Access::LOCAL_WRITE
@@ -144,7 +146,7 @@ fn access(rights: Option<&Spanned<Vec<Right>>>) -> Access {
     })
 }
 
-/// Makes the queue pairs, connected as they say.
+/// Creates the queue pairs and connects them as the scenario says.
 pub(super) fn pairs(
     it: &Description,
     names: &[&String],
@@ -198,6 +200,7 @@ pub(super) fn pairs(
     Ok(pairs)
 }
 
+/// Creates a queue pair, and for XRC its shared receive queue.
 fn create(device: &mut Device, qpn: Qpn, qp: &Qp) -> Result<Made> {
     let cq = &device.cq;
     let (mut srq, mut xrcd) = (None, None);
@@ -231,6 +234,7 @@ fn refused(qp: &Qp, e: &rxe_core::VerbsError) -> Mistake {
     Mistake::at(&qp.host, format!("this queue pair cannot be made: {e}"))
 }
 
+/// Brings a queue pair to RTS.
 fn connect(
     engine: &mut Engine,
     now: Time,
@@ -276,7 +280,7 @@ fn connect(
     Ok(())
 }
 
-/// The attributes that each state needs.
+/// Returns the attributes required for the transitions to INIT, RTR and RTS.
 fn masks(service: Service) -> (AttrMask, AttrMask, AttrMask) {
     let way = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
     let answers = AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;

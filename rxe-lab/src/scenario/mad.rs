@@ -1,4 +1,4 @@
-//! A management datagram with a message of the communication manager, field by field. IBTA 12.6, 13.4.
+//! Builds a management datagram with a CM message, field by field. IBTA 12.6, 13.4.
 
 use std::net::Ipv6Addr;
 
@@ -9,15 +9,15 @@ use super::error::{Mistake, Result};
 use super::field::{self, Place};
 use crate::header;
 
-/// Bytes of a management datagram.
+/// The length of a management datagram in bytes.
 const LEN: usize = 256;
 
-/// The general services queue pair, which sends it and which it goes to. IBTA 3.9.2.3.
+/// The general services queue pair, source and destination of CM messages. IBTA 3.9.2.3.
 pub(super) const QP1: u32 = 1;
 /// The Q_Key of [`QP1`]. IBTA 10.2.4.
 pub(super) const QP1_QKEY: u32 = 0x8001_0000;
 
-/// The messages that a packet can have, each with its attribute ID.
+/// Returns the CM messages given for a packet, each with its attribute ID.
 fn messages(packet: &Packet) -> impl Iterator<Item = (u16, &Spanned<Fields>)> {
     let all = [
         &packet.req,
@@ -35,12 +35,12 @@ fn messages(packet: &Packet) -> impl Iterator<Item = (u16, &Spanned<Fields>)> {
     (0x10..).zip(all).filter_map(|(attribute, fields)| Some((attribute, fields.as_ref()?)))
 }
 
-/// Whether the packet is a management datagram.
+/// Returns whether the packet is a management datagram.
 pub(super) fn is_given(packet: &Packet) -> bool {
     packet.mad.is_some() || packet.ip_cm.is_some() || messages(packet).next().is_some()
 }
 
-/// The datagram: its header and its message, with the usual values of what is not given.
+/// Returns the bytes of the datagram; fields not given have defaults.
 pub(super) fn payload(packet: &Packet, place: &mut Place<'_>) -> Result<Vec<u8>> {
     let other = packet.bytes.as_ref().map(Spanned::span);
     if let Some(span) = other.or(packet.data.as_ref().map(Spanned::span)) {
@@ -78,7 +78,7 @@ pub(super) fn payload(packet: &Packet, place: &mut Place<'_>) -> Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// Writes what RDMA CM puts in front of private data, with the version of the addresses. IBTA A11.
+/// Writes the header of RDMA CM; the IP version follows from the addresses. IBTA A11.
 fn write_ip_cm(bytes: &mut [u8], fields: &Fields, place: &mut Place<'_>) -> Result<()> {
     let is_v6 = |text: &str| text.parse::<Ipv6Addr>().is_ok();
     let any_v6 = fields.values().any(|value| value.get_ref().as_str().is_some_and(is_v6));

@@ -1,11 +1,12 @@
-//! Packets from a description: hosts, queue pairs and steps, in TOML.
+//! Generates packets from a scenario: hosts, queue pairs and steps, described in TOML.
 //!
-//! There are two kinds of steps. Operations in the words of verbs (`send`, `write`, `read`, …) are posted
-//! to engines of `rxe-core`, one for each host, which make the packets; the hosts are joined by a network
-//! in virtual time, with the faults of [`rxe_net::FaultRule`]. A `packet` is made header by header, every
-//! field by its name in the specification, and may break any rule.
+//! There are two kinds of steps. Verbs operations (`send`, `write`, `read`, …) are posted to
+//! engines of `rxe-core`, one per host, which create the packets. The hosts are joined by a network
+//! in virtual time, with the faults of [`rxe_net::FaultRule`]. A `packet` step is built header by
+//! header: every field can be set by its name in the specification, and may violate any rule.
 //!
-//! The same description gives the same bytes on every system. docs/en/reference/commands/gen.md has the format.
+//! A scenario gives the same bytes on every platform. docs/en/reference/commands/gen.md describes
+//! the format.
 
 mod description;
 mod error;
@@ -30,18 +31,18 @@ use crate::frame::decode_bytes;
 use crate::replay::{Recording, Responder};
 pub use error::ScenarioError;
 
-/// Reads the faults of a host, in the language of `rxe run --fault`. An error is the column, counted in
-/// characters from 1, and what is wrong.
+/// Parses the faults of a host, in the language of `rxe run --fault`.
+/// An error is the column, counted in characters from 1, and a message.
 pub type ReadFaults = fn(&str) -> Result<Vec<FaultRule>, (usize, String)>;
 
-/// What a description may cost.
+/// Limits on what a scenario may generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Frames that it may give.
+    /// The most frames.
     pub frames: usize,
-    /// Bytes that they may have together.
+    /// The most bytes in all frames together.
     pub bytes: usize,
-    /// Bytes of memory that its hosts may register together.
+    /// The most bytes of memory that all hosts register together.
     pub memory: usize,
 }
 
@@ -54,34 +55,35 @@ impl Default for Bounds {
 /// A frame on the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedFrame {
-    /// The time since 1970.
+    /// The time since the Unix epoch.
     pub at: Duration,
-    /// From the Ethernet header on.
+    /// The bytes, from the Ethernet header on.
     pub bytes: Vec<u8>,
-    /// What completed at its arrival, and how.
+    /// The requests and receives that completed when the frame arrived, and their status.
     pub comments: Vec<String>,
 }
 
-/// What a description gives.
+/// The result of a scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Generated {
     /// The frames, in the order of their times.
     pub frames: Vec<GeneratedFrame>,
-    /// What the analyst finds in them, as the description says.
+    /// The findings of `rxe check` that the scenario announces.
     pub findings: Vec<Kind>,
-    /// How many work requests of each queue pair ended with which status, by their names.
+    /// How many work requests completed, by queue pair and name of the status.
     pub completions: BTreeMap<(String, &'static str), u64>,
-    /// What engines did not accept, by the name of the queue pair (or `host NAME`, if it was for none):
-    /// how many packets they dropped or refused, and why. `dropped: wrong_pkey`, `NAK: no receive was
-    /// posted`.
+    /// How many packets the engines dropped or refused, by queue pair and reason.
+    /// Without a queue pair the name is `host NAME`. A reason is `dropped: wrong_pkey` or `NAK: no
+    /// receive was posted`.
     pub unaccepted: BTreeMap<(String, String), u64>,
-    /// Its queue pairs, as responders. The times of their receives are those at which a packet must have
-    /// left to find them.
+    /// The queue pairs of the scenario, as responders.
+    /// The time of a receive is the earliest time at which a packet can leave its sender and find
+    /// it posted.
     pub responders: Vec<Responder>,
 }
 
 impl Generated {
-    /// The packets, to be sent to a live peer, and what is known of those that answered them.
+    /// Returns the packets for sending to a live peer, and what is known of the responders.
     pub fn recording(self) -> (Recording, Vec<Responder>) {
         let start = self.frames.first().map_or(Duration::ZERO, |frame| frame.at);
         let mut recording = Recording::default();
@@ -96,7 +98,7 @@ impl Generated {
         (recording, responders)
     }
 
-    /// The frames as a capture with nanoseconds (pcap, little endian, Ethernet).
+    /// Returns the frames as a capture file (pcap, nanoseconds, little endian, Ethernet).
     pub fn to_pcap(&self) -> Vec<u8> {
         const MAGIC: u32 = 0xa1b2_3c4d;
         const ETHERNET: u32 = 1;
@@ -107,7 +109,7 @@ impl Generated {
         words(&mut file, &[MAGIC, 0x0004_0002, 0, 0, 1 << 18, ETHERNET]);
         for frame in &self.frames {
             let seconds = u32::try_from(frame.at.as_secs()).unwrap_or(u32::MAX);
-            // A frame is an IP packet of at most 64 KiB.
+            // The length fits: a frame is an IP packet of at most 64 KiB.
             let len = u32::try_from(frame.bytes.len()).unwrap_or(u32::MAX);
             words(&mut file, &[seconds, frame.at.subsec_nanos(), len, len]);
             file.extend_from_slice(&frame.bytes);
@@ -115,11 +117,12 @@ impl Generated {
         file
     }
 
-    /// The frames as a capture with comments (pcapng, in the byte order of this machine): which requests
-    /// and receives have completed when a frame arrived, and how.
+    /// Returns the frames as a capture file with comments (pcapng, native byte order).
+    /// The comments say which requests and receives completed when a frame arrived, and with which
+    /// status.
     ///
     /// # Errors
-    /// A frame is too long for a capture.
+    /// Fails if a frame is too long for a capture file.
     pub fn to_pcapng(&self) -> io::Result<Vec<u8>> {
         let mut writer = PcapWriter::new(Vec::new(), "network")?;
         for frame in &self.frames {
@@ -135,10 +138,10 @@ impl Generated {
     }
 }
 
-/// Makes the packets that a description in TOML asks for. `faults` reads the faults of its hosts.
+/// Generates the packets of a scenario in TOML. `faults` parses the faults of its hosts.
 ///
 /// # Errors
-/// The description has a mistake, or asks for more than `bounds`. The error says where.
+/// Fails if the scenario has a mistake or exceeds `bounds`. The error has the line and column.
 pub fn generate(
     text: &str,
     faults: ReadFaults,

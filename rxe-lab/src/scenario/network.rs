@@ -1,8 +1,8 @@
 //! The network between the hosts, in virtual time.
 //!
-//! A packet leaves its host, with the outgoing faults of that host; the capture sees it; it travels, and
-//! meets the incoming faults of the host that it arrives at. So a packet that is lost before the capture
-//! is missing in it, and one that is lost behind the capture is in it and was not received.
+//! A packet passes the outgoing faults of its host, then the capture, then travels, then passes the
+//! incoming faults of the destination. So a packet lost to an outgoing fault is missing from the
+//! capture, and one lost to an incoming fault is in the capture but was not received.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,13 +22,13 @@ use super::error::{Mistake, Result};
 use super::host::Device;
 use super::{Bounds, Generated, GeneratedFrame};
 
-/// A host's end of the network.
+/// A host and its end of the network.
 pub(super) struct Port {
     pub(super) device: Device,
     pub(super) out: FaultPath,
     pub(super) into: FaultPath,
     pub(super) mac: Mac,
-    /// When its link is free again.
+    /// The time at which the link is free again.
     free: Time,
 }
 
@@ -39,18 +39,19 @@ impl Port {
     }
 }
 
-/// The completions and the events of a host.
+/// Counts the completions and events of a host.
 pub(super) struct Completions {
     pub(super) cq: Arc<CompletionQueue>,
-    /// Its name.
+    /// The name of the host.
     pub(super) host: String,
-    /// The names of its queue pairs.
+    /// The names of the host's queue pairs.
     pub(super) pairs: BTreeMap<Qpn, String>,
 }
 
 impl Completions {
-    /// Counts what has completed. If a packet did it, the last frame with these bytes that has left until
-    /// then gets a comment.
+    /// Counts the new completions.
+    /// If they were caused by a packet, the latest frame with its bytes that left by the given time
+    /// gets a comment.
     fn take(&self, made: &mut Generated, packet: Option<(Duration, &[u8])>) {
         while let Some(completion) = self.cq.poll() {
             let Some(pair) = self.pairs.get(&completion.qpn) else { continue };
@@ -64,7 +65,7 @@ impl Completions {
         }
     }
 
-    /// Counts a packet that the engine did not accept.
+    /// Counts a packet that the engine dropped or refused.
     fn note(&self, made: &mut Generated, event: &Event) {
         let what = match event {
             Event::Dropped { reason, .. } => dropped(*reason),
@@ -74,7 +75,7 @@ impl Completions {
         self.count(made, event.qpn(), what);
     }
 
-    /// Counts a packet for this queue pair, if there is one, that was not accepted.
+    /// Counts a packet under the name of its queue pair, or of the host if it has none.
     fn count(&self, made: &mut Generated, qpn: Option<Qpn>, what: String) {
         let pair = qpn.and_then(|qpn| self.pairs.get(&qpn)).cloned();
         let whose = pair.unwrap_or_else(|| format!("host {}", self.host));
@@ -82,12 +83,12 @@ impl Completions {
     }
 }
 
-/// Why a packet was not accepted, if it was dropped for this reason.
+/// Returns the reason under which a dropped packet is counted.
 fn dropped(reason: DropReason) -> String {
     format!("dropped: {}", reason.name())
 }
 
-/// Why a device drops this frame for its headers up to UDP, if it does.
+/// Returns why a device drops this frame because of its headers up to UDP, if it does.
 fn spoiled(frame: &[u8]) -> Option<DropReason> {
     let (_, datagram) = match parse_ethernet(frame) {
         Ok(parsed) => parsed,
@@ -96,29 +97,29 @@ fn spoiled(frame: &[u8]) -> Option<DropReason> {
     datagram.frame().err()
 }
 
-/// How a request has ended, in words.
+/// Describes a completion in words.
 fn how(completion: &Completion) -> String {
     let what = match (completion.status, completion.op) {
         (Status::Success, CompletionOp::Recv | CompletionOp::RecvRdmaWithImm) => "receive complete",
         (Status::Success, _) => "request complete",
-        // The kind is not known then.
+        // A completion with an error does not state whether it was a request or a receive.
         _ => "completed with an error",
     };
     format!("{what}: {}", completion.status.verbs_str())
 }
 
-/// The hosts, and what is between them.
+/// The hosts and the network between them.
 pub(super) struct World {
     pub(super) ports: Vec<Port>,
     pub(super) now: Time,
-    /// Those with engines.
+    /// The queue pairs of hosts with engines.
     pub(super) queue_pairs: Vec<Arc<QpHandle>>,
-    /// One for each host.
+    /// The counters of each host.
     pub(super) completions: Vec<Completions>,
-    /// How long a packet travels.
+    /// The time that a packet travels.
     delay: Duration,
     fabric: Fabric,
-    /// Bits a second.
+    /// The rate at which a host sends, in bits per second.
     rate: u64,
     batch: TxBatch,
     start: Duration,
@@ -156,8 +157,8 @@ impl World {
         }
     }
 
-    /// Lets time pass until `until`, or, with `idle`, until nothing is on its way and no work request is
-    /// outstanding.
+    /// Lets time pass until `until`.
+    /// With `idle`, stops when nothing is in flight and no work request is outstanding.
     pub(super) fn run(&mut self, until: Time, idle: bool, step: &Range<usize>) -> Result<()> {
         loop {
             while self.turn(step)? {}
@@ -181,6 +182,7 @@ impl World {
         }
     }
 
+    /// Returns whether nothing is in flight and no work request is outstanding.
     fn is_idle(&self) -> bool {
         let paths = self.ports.iter().flat_map(|p| [&p.out, &p.into]);
         let under_way =
@@ -188,7 +190,7 @@ impl World {
         under_way.count() == 0 && self.queue_pairs.iter().all(|qp| qp.sends_outstanding() == 0)
     }
 
-    /// Does what is to be done at this moment. Returns whether there was anything.
+    /// Processes everything due at the current time. Returns whether there was anything.
     fn turn(&mut self, step: &Range<usize>) -> Result<bool> {
         let mut worked = false;
         self.take_completions();
@@ -205,13 +207,13 @@ impl World {
                 self.leave(at, net, &bytes, None, step)?;
             }
         }
-        // The next that arrive have completed nothing yet.
+        // Take earlier completions first: the packets delivered below did not cause them.
         self.take_completions();
         let ports = &mut self.ports;
         let now = self.now;
         self.fabric.deliver(now, |net, bytes| {
             worked = true;
-            // What is for a group comes to everybody but its sender.
+            // A multicast packet goes to every host but its sender.
             let is_for = |port: &&mut Port| match net.dst.is_multicast() {
                 true => port.device.address != net.src,
                 false => port.device.address == net.dst,
@@ -220,7 +222,7 @@ impl World {
                 port.into.take(now, &Frame::single(net, bytes));
             }
         });
-        // Whatever arrives now has left before.
+        // A packet that arrives now left its host at least `delay` ago.
         let left = self.start + now.since(self.origin + self.delay);
         for (port, completions) in ports.iter_mut().zip(&self.completions) {
             while let Some((net, bytes)) = port.into.pop(now) {
@@ -230,7 +232,7 @@ impl World {
                     completions.take(&mut self.made, Some((left, &bytes)));
                 }
             }
-            // No communication manager reads what queue pair 1 has taken.
+            // The scenario has no communication manager: discard what QP 1 received.
             while port.device.engine.poll_mad().is_some() {}
             while let Some(event) = port.device.engine.poll_event() {
                 completions.note(&mut self.made, &event);
@@ -239,14 +241,14 @@ impl World {
         Ok(worked)
     }
 
-    /// Takes the completions that no packet made.
+    /// Counts completions that no packet caused.
     pub(super) fn take_completions(&mut self) {
         for it in &self.completions {
             it.take(&mut self.made, None);
         }
     }
 
-    /// A packet leaves its host: `whole` is its frame, if it is another than the usual one.
+    /// Sends a packet from a host. `whole` is its frame if the frame is not the usual one.
     pub(super) fn leave(
         &mut self,
         at: usize,
@@ -288,7 +290,7 @@ impl World {
         Ok(())
     }
 
-    /// The device with this address drops a frame before its engine sees it.
+    /// Counts a frame that the device with this address drops before its engine.
     fn drop_before_engine(&mut self, address: IpAddr, reason: DropReason) {
         let is_it = |(port, _): &(&Port, _)| port.device.address == address && port.device.answers;
         if let Some((_, host)) = self.ports.iter().zip(&self.completions).find(is_it) {
@@ -296,23 +298,23 @@ impl World {
         }
     }
 
-    /// The time since 1970.
+    /// Converts a virtual time to a time since the Unix epoch.
     pub(super) fn wall(&self, at: Time) -> Duration {
         self.start + at.since(self.origin)
     }
 
-    /// When the last packet of a host has left it.
+    /// Returns the time at which the last packet of a host has left.
     pub(super) fn left(&self, at: usize) -> Time {
         self.ports[at].free
     }
 
-    /// The hardware address of a host.
+    /// Returns the Ethernet address of the host with this IP address.
     pub(super) fn mac(&self, address: IpAddr) -> Mac {
         let port = self.ports.iter().find(|port| port.device.address == address);
         port.map_or(Mac([2, 0, 0, 0, 0, 0xff]), |port| port.mac)
     }
 
-    /// What was made.
+    /// Returns the result, with frames in the order of time.
     pub(super) fn finish(mut self) -> Generated {
         self.made.frames.sort_by_key(|frame| frame.at);
         self.made

@@ -1,4 +1,4 @@
-//! A packet, header by header.
+//! Builds a packet header by header.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,10 +16,10 @@ use super::field::{self, Place};
 use super::mad;
 use crate::header::{self, Header};
 
-/// The most bytes of a payload: an IP packet has no more.
+/// The most bytes of a payload. With its headers, an IP packet has at most 65,535.
 const MAX_PAYLOAD: usize = 65_000;
 
-/// Where a packet comes from and goes to.
+/// The source and destination of a packet.
 #[derive(Clone, Copy)]
 pub(super) struct Ends {
     pub(super) src: IpAddr,
@@ -27,26 +27,26 @@ pub(super) struct Ends {
     pub(super) macs: (Mac, Mac),
     pub(super) src_port: u16,
     pub(super) dest_qp: u32,
-    /// The number of the queue pair that sends it.
+    /// The number of the sending queue pair.
     pub(super) src_qp: u32,
     pub(super) qkey: u32,
-    /// The PSN of the first request that its queue pair sends, and of the first that it answers.
+    /// The first PSN of the queue pair's requests, and the first PSN that it answers.
     pub(super) psns: (u32, u32),
 }
 
 impl Ends {
-    /// Queue pair 1 of both hosts.
+    /// Returns these ends with QP 1 and its Q_Key on both hosts.
     fn of_management(self) -> Self {
         Self { dest_qp: mad::QP1, src_qp: mad::QP1, qkey: mad::QP1_QKEY, ..self }
     }
 }
 
-/// A packet that was made.
+/// A packet that was built.
 pub(super) struct Built {
     pub(super) net: NetHeader,
-    /// From the BTH on.
+    /// The bytes from the BTH on.
     pub(super) bytes: Vec<u8>,
-    /// From the Ethernet header on.
+    /// The bytes from the Ethernet header on.
     pub(super) frame: Vec<u8>,
 }
 
@@ -65,7 +65,7 @@ static HEADERS: [&Header; 11] = [
     &header::CNP,
 ];
 
-/// Whether an opcode has a header.
+/// Returns whether packets with this opcode have the header.
 fn has(info: &OpInfo, name: &str) -> bool {
     match name {
         "BTH" => true,
@@ -83,7 +83,7 @@ fn has(info: &OpInfo, name: &str) -> bool {
     }
 }
 
-/// Makes the packet of the step at these bytes of the text. `place.nth` counts how often it was made before.
+/// Builds the packet of the step at `span`. `place.nth` is how many it has built before.
 pub(super) fn build(
     packet: &Packet,
     span: &Range<usize>,
@@ -186,6 +186,7 @@ fn opcode(packet: &Packet) -> Result<Opcode> {
     }
 }
 
+/// Returns the headers after UDP: those named in the step, or those of the opcode.
 fn headers(packet: &Packet, info: Option<&OpInfo>) -> Result<Vec<&'static Header>> {
     let Some(names) = &packet.headers else {
         let has = |header: &&Header| match info {
@@ -208,6 +209,7 @@ fn headers(packet: &Packet, info: Option<&OpInfo>) -> Result<Vec<&'static Header
     names.iter().map(find).collect()
 }
 
+/// Returns the payload, without the pad.
 fn payload<'p>(packet: &'p Packet, place: &mut Place<'_>) -> Result<Cow<'p, [u8]>> {
     if mad::is_given(packet) {
         return mad::payload(packet, place).map(Cow::Owned);
@@ -240,7 +242,7 @@ fn payload<'p>(packet: &'p Packet, place: &mut Place<'_>) -> Result<Cow<'p, [u8]
     }))
 }
 
-/// Adds ICRC, UDP, IP and Ethernet.
+/// Adds the ICRC and the UDP, IP and Ethernet headers.
 fn around(
     packet: &Packet,
     ends: &Ends,
@@ -257,7 +259,7 @@ fn around(
     };
     let cut = packet.cut.min(bytes.len() + icrc_len);
     let len = bytes.len() + icrc_len - cut;
-    // The headers around it, in their usual form, and then with the fields that are given.
+    // The outer headers: first with default values, then with the fields that are given.
     let mut frame = Vec::new();
     emit_ethernet(&ethernet, &plain, UDP_PORT, UdpChecksum::None, &vec![0; len], &mut frame);
     frame.truncate(frame.len() - len);
@@ -288,6 +290,7 @@ fn around(
     Ok(Built { net, bytes, frame })
 }
 
+/// Appends an ICRC of `len` bytes.
 fn add_icrc(packet: &Packet, net: &NetHeader, bytes: &mut Vec<u8>, len: usize) -> Result<()> {
     if len == 0 {
         return Ok(());
@@ -299,7 +302,7 @@ fn add_icrc(packet: &Packet, net: &NetHeader, bytes: &mut Vec<u8>, len: usize) -
             Value::String(text) if text == "right" => right,
             Value::String(text) if text == "wrong" => !right,
             Value::Integer(number) if u32::try_from(*number).is_ok() => {
-                // As the header table shows it: the first byte on the wire is the highest.
+                // As in the header table, the first byte on the wire is the most significant.
                 u32::try_from(*number).unwrap_or(0).swap_bytes()
             }
             _ => {
@@ -312,7 +315,7 @@ fn add_icrc(packet: &Packet, net: &NetHeader, bytes: &mut Vec<u8>, len: usize) -
     Ok(())
 }
 
-/// What the IP and UDP headers say, as far as the ICRC covers it.
+/// Returns the parts of the IP and UDP headers that the ICRC covers.
 fn net(ip: &[u8], udp: &[u8], is_v4: bool) -> NetHeader {
     let word = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     let v4 = |at: usize| Ipv4Addr::from(<[u8; 4]>::try_from(&ip[at..at + 4]).unwrap_or_default());
@@ -331,7 +334,7 @@ fn net(ip: &[u8], udp: &[u8], is_v4: bool) -> NetHeader {
     }
 }
 
-/// Puts the right checksum into an IPv4 header without options. RFC 1071.
+/// Writes the checksum into an IPv4 header without options. RFC 1071.
 fn checksum(ip: &mut [u8]) {
     ip[10..12].fill(0);
     let sum: u32 = ip.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();

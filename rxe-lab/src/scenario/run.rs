@@ -1,4 +1,4 @@
-//! Carries out the steps of a description.
+//! Executes the steps of a scenario.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,24 +23,26 @@ use super::network::{Completions, Port, World};
 use super::packet::{self, Ends};
 use super::{Bounds, Generated, ReadFaults};
 
-/// The deepest that repetitions can be nested.
+/// The deepest nesting of repetitions.
 const MAX_DEPTH: usize = 8;
 
-/// The longest that a description lasts, in virtual time.
+/// The longest duration of a scenario, in virtual time.
 const MAX_TIME: Duration = Duration::from_secs(3600);
 
+/// A scenario that is being executed.
 struct Run<'d> {
     names: Vec<&'d String>,
     world: World,
     pairs: BTreeMap<String, Pair>,
     rng: Rng,
-    /// How often each packet was made, by its place in the text.
+    /// How many packets each step has built, by the step's position in the text.
     counts: BTreeMap<usize, u64>,
-    /// How long to wait for what is on its way.
+    /// How long to wait for packets and requests in flight.
     limit: Duration,
     steps_left: usize,
 }
 
+/// Executes a scenario.
 pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Result<Generated> {
     let names: Vec<_> = it.hosts.keys().collect();
     if names.len() > 64 {
@@ -101,7 +103,7 @@ pub(super) fn run(it: &Description, faults: ReadFaults, bounds: Bounds) -> Resul
     Ok(made)
 }
 
-/// Those of each host.
+/// Creates the completion counters of each host.
 fn completions(
     ports: &[Port],
     names: &[&String],
@@ -119,7 +121,7 @@ fn completions(
     ports.iter().enumerate().map(of).collect()
 }
 
-/// The findings that the description announces.
+/// Returns the findings that the scenario announces.
 fn findings(names: &[Spanned<String>]) -> Result<Vec<Kind>> {
     let find = |name: &Spanned<String>| {
         let found = Kind::ALL.iter().find(|kind| kind.name() == name.get_ref()).copied();
@@ -133,7 +135,7 @@ fn findings(names: &[Spanned<String>]) -> Result<Vec<Kind>> {
 }
 
 fn read_faults(text: &Spanned<String>, faults: ReadFaults) -> Result<Vec<FaultRule>> {
-    // The string begins behind its quotation mark.
+    // The column counts from the opening quotation mark, at which the span begins.
     faults(text.get_ref()).map_err(|(column, why)| Mistake::at(text, why).beyond(column))
 }
 
@@ -191,7 +193,7 @@ impl Run<'_> {
         }
     }
 
-    /// A queue pair as responder. Packets arrive `delay` after they have left.
+    /// Returns a queue pair as responder. Packets arrive `delay` after they have left.
     fn responder(&self, pair: &Pair, delay: Duration) -> Responder {
         let peer = pair.peer.as_ref().and_then(|name| self.pairs.get(name));
         let region = self.world.ports[pair.host].device.region;
@@ -215,6 +217,7 @@ impl Run<'_> {
         }
     }
 
+    /// Checks that the scenario has not lasted longer than [`MAX_TIME`].
     fn in_time(&self, span: &Range<usize>) -> Result<()> {
         if self.world.now.since(Time::ZERO) < MAX_TIME {
             return Ok(());
@@ -227,7 +230,7 @@ impl Run<'_> {
         self.pairs.get(name.get_ref()).ok_or_else(missing)
     }
 
-    /// The queue pair, which must have an engine.
+    /// Returns a queue pair and the engine's part of it; fails if the host has no engine.
     fn made(&self, name: &Spanned<String>) -> Result<(&Pair, &Made)> {
         let pair = self.pair(name)?;
         let text = "its host has no engine (engine = false): only packets can be sent from it";
@@ -252,6 +255,7 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Posts a work request.
     fn operation(&self, step: &Step, it: &Operation, span: &Range<usize>) -> Result<()> {
         let (pair, made) = self.made(&it.qp)?;
         let device = &self.world.ports[pair.host].device;
@@ -342,12 +346,12 @@ impl Run<'_> {
         *nth += 1;
         let built = packet::build(it, span, &ends, &mut place)?;
         self.world.leave(from, built.net, &built.bytes, Some(built.frame), span)?;
-        // The next step comes when it has left, so packets of several hosts keep their order.
+        // Let time pass until the packet has left, so that packets of several hosts keep their order.
         let left = self.world.left(from);
         self.world.run(left, false, span)
     }
 
-    /// Where a packet comes from and goes to.
+    /// Returns the index of the sending host, and the source and destination of a packet.
     fn ends(&self, it: &Packet, span: &Range<usize>) -> Result<(usize, Ends)> {
         let host = |name: &Spanned<String>| {
             let found = self.names.iter().position(|host| *host == name.get_ref());
@@ -384,7 +388,7 @@ impl Run<'_> {
     }
 }
 
-/// Refuses fields that the operation does not have.
+/// Checks that only fields of this operation are given.
 fn unused(it: &Operation, used: &str) -> Result<()> {
     let given: [(&str, &str, Option<Range<usize>>); 9] = [
         ("bytes", "bytes", it.bytes.as_ref().map(Spanned::span)),

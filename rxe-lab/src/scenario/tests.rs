@@ -5,7 +5,7 @@ use crate::capture::LinkType;
 use crate::frame::{Content, Icrc, decode_bytes};
 use crate::header::{self, Value};
 
-/// Two hosts, a connection, and these steps.
+/// Returns a scenario with two hosts, a connection, and these steps.
 fn with(steps: &str) -> String {
     format!(
         "steps = [ {steps} ]\n\
@@ -14,7 +14,7 @@ fn with(steps: &str) -> String {
     )
 }
 
-/// Understands one word.
+/// A parser of faults that accepts only one rule.
 fn faults(text: &str) -> Result<Vec<FaultRule>, (usize, String)> {
     if text == "drop 1%" { Ok(Vec::new()) } else { Err((6, "no fault".into())) }
 }
@@ -61,7 +61,7 @@ fn a_packet_has_the_fields_that_are_given_and_a_right_icrc() {
            BTH = { OpCode = \"rc-write-only\", A = true, PSN = { start = 0xffffff, step = 1 } } } }",
     );
     let frames = made(&text).frames;
-    // At 10 Gbit/s, the first takes 68 ns to leave.
+    // At 10 Gbit/s, sending the first frame takes 68 ns.
     assert_eq!(frames[1].at - frames[0].at, Duration::from_nanos(1068));
     let psns = [0xff_ffff, 0];
     for (frame, psn) in frames.iter().zip(psns) {
@@ -110,7 +110,7 @@ fn a_message_of_the_communication_manager_has_the_fields_that_are_given() {
     assert_eq!((&private[..3], private.len()), (&[1, 2, 0][..], 148));
 }
 
-/// The headers of the packet of a frame, with their fields as text.
+/// Returns the headers of a frame's packet, with their fields as text.
 fn headers(frame: &GeneratedFrame) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
     let decoded = decode_bytes(LinkType::ETHERNET, &frame.bytes, frame.bytes.len());
     let Content::Rdma(packets) = &decoded.content else { panic!("{decoded:?}") };
@@ -151,7 +151,7 @@ fn a_request_for_a_port_has_the_addresses_of_rdma_cm() {
     ] {
         assert_eq!(shown.matches(part).count(), times, "{part}: {shown}");
     }
-    // Between IPv6 addresses, and in a query for a datagram service.
+    // The addresses are IPv6, and the message is SIDR_REQ.
     let six = made_with(
         "SIDR_REQ = { ServiceID = 0x1110001 }, IP_CM = { SourceAddress = \"fd00::1\", \
          DestinationAddress = \"fd00::2\" }",
@@ -159,7 +159,7 @@ fn a_request_for_a_port_has_the_addresses_of_rdma_cm() {
     let shown = format!("{:?}", six.iter().find(|(name, _)| *name == "IP_CM").unwrap());
     assert!(shown.contains("(\"IPVersion\", \"Number(6, 4)\")"), "{shown}");
     assert!(shown.contains("(\"DestinationAddress\", \"Ipv6(fd00::2)\")"), "{shown}");
-    // Another service, and another version of the annex, have private data only.
+    // Another service ID or another version of the annex leaves only private data.
     for other in ["ServiceID = 0x1070001", "ServiceID = 0x1061c06, PrivateData = \"1040\""] {
         let headers = made_with(&format!("REQ = {{ {other} }}"));
         let names: Vec<_> = headers.iter().map(|(name, _)| *name).collect();
@@ -236,7 +236,7 @@ fn a_failure_stands_at_the_packet_that_tells_it() {
     assert_eq!(read, frames.zip(comments).collect::<Vec<_>>());
 }
 
-/// The seconds of a frame in a capture have 32 bits.
+/// The seconds of a frame's time in a pcap file have 32 bits.
 #[test]
 fn a_scenario_ends_before_the_times_of_captures_do() {
     let text = |start: u32| {

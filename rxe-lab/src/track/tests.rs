@@ -8,16 +8,16 @@ use super::*;
 use crate::capture::LinkType;
 use crate::frame::{Content, decode_bytes};
 
-/// Follows packets of one pair of hosts.
+/// Creates packets between two hosts and tracks them.
 #[derive(Default)]
 struct Hosts {
     tracker: Tracker,
-    /// So many bytes of a frame are captured, if not all.
+    /// The number of bytes captured per frame; all if `None`.
     snaplen: Option<usize>,
 }
 
 impl Hosts {
-    /// A packet to QP 0x11 of the one host, or to QP 0x22 of the other.
+    /// Tracks a packet to QP 0x11 of host 1 or to QP 0x22 of host 2.
     fn packet(&mut self, to: u8, opcode: Opcode, psn: u32, ext: Ext, len: usize) -> Option<Mark> {
         let ip = |n: u8| IpAddr::from([10, 0, 0, n]);
         let net = NetHeader::outgoing(ip(3 - to), ip(to), UDP_PORT);
@@ -105,7 +105,7 @@ fn answers_are_followed_apart_from_requests() {
     assert_eq!(read(Opcode::RC_READ_RESPONSE_FIRST, 20), Some(Mark::Retransmitted));
 }
 
-/// A frame of which 54 bytes behind the UDP header were captured, so that a packet in it has 44 or more.
+/// 54 bytes after the UDP header are captured: another packet has 44 bytes or more.
 #[test]
 fn packets_that_a_cut_frame_may_have_had_are_no_gap() {
     let mut hosts = Hosts { snaplen: Some(96), ..Hosts::default() };

@@ -1,4 +1,4 @@
-//! Why requests are sent again: what refused them, what was lost, and the timer that ran out.
+//! Explains retransmissions: a refusal, a loss, or a timer that expired.
 
 use std::time::Duration;
 
@@ -12,70 +12,73 @@ use super::super::text::{lost_after, lost_before, time, timer, unexplained};
 use super::super::{Found, Seen};
 use super::{Refusal, Requests};
 
-/// A packet that comes again within this time comes from the network.
+/// A packet repeated within this time is duplicated by the network.
 const AT_ONCE: Duration = Duration::from_micros(20);
 
-/// The most places that are remembered where repetitions of a READ begin.
+/// The most retransmissions of a READ whose beginnings are remembered.
 pub(in super::super) const MAX_RESTARTS: usize = 16;
 
-/// So many round trips tell how long one takes at least.
+/// The number of measured round trips from which a shortest one is meaningful.
 const ENOUGH_TRIPS: u64 = 4;
 
-/// A run of requests that are sent again for one reason.
+/// A run of requests that are retransmitted for one reason.
 #[derive(Debug)]
 pub(super) struct Episode {
     kind: Kind,
     confidence: Confidence,
     first: Psn,
     last: Psn,
-    /// The frame in which it began.
+    /// The frame in which the run began.
     began: u64,
     frames: Vec<u64>,
     packets: u64,
     text: String,
-    /// If nothing that was on the way has asked for an answer: what to say of that.
+    /// If no outstanding request had asked for an answer: the explanation of that.
     unasked: Option<String>,
-    /// If a timer ran out: when the first packet was sent again, and what is said of the timer.
+    /// If a timer expired: the time of the first retransmission, and words about the timer.
     timeout: Option<(Duration, String)>,
-    /// Whether a NAK had an overtaken packet sent again, and all from there.
+    /// Whether a NAK caused retransmission of a reordered packet and all after it.
     goes_back: bool,
-    /// Whether a request that was not sent before has ended it.
+    /// Whether a new request has ended the run.
     pub(super) is_over: bool,
 }
 
-/// A packet whose PSN was there before, beside what was sent with that PSN.
+/// A packet whose PSN was sent before, compared with the earlier transmissions.
 struct Repetition {
     psn: Psn,
-    /// The first PSN of the packet that was there, and how many it takes.
+    /// The first PSN of the original request.
     first: Psn,
+    /// The number of PSNs that the original request takes.
     span: u32,
-    /// The frames of the first and of the last transmission before this one.
+    /// The frame of the first transmission.
     first_frame: u64,
+    /// The frame of the latest transmission before this one.
     last_frame: u64,
-    /// How often it was sent before.
+    /// The number of earlier transmissions.
     times: u32,
-    /// Since it was sent last.
+    /// The time since the latest transmission.
     since: Duration,
-    /// Since then, or since something was acknowledged if that is later: how long a timer has run.
+    /// How long a timer has run: the time since the latest transmission or acknowledgement.
     waited: Duration,
-    /// How long its PSN was missing, if it came after packets with higher PSNs.
+    /// How long the PSN was missing, if the original came after packets with higher PSNs.
     filled: Option<Duration>,
-    /// By the ICRC.
+    /// Whether the ICRC is the same.
     is_identical: bool,
     is_answered: bool,
-    /// It is a READ or an atomic.
+    /// Whether the request is a READ or an atomic.
     is_read: bool,
 }
 
 impl Repetition {
-    /// Whether it comes from the network: no requester can know so soon that something was lost.
+    /// Returns whether the network duplicated the packet.
+    /// No requester can detect a loss this soon.
     fn is_by_network(&self) -> bool {
         self.is_identical && self.times == 1 && self.since < AT_ONCE
     }
 }
 
 impl Requests {
-    /// A request that was left out comes after later ones.
+    /// Handles a request that fills a gap.
     pub(super) fn filled(
         &mut self,
         gap: &Gap,
@@ -108,7 +111,7 @@ impl Requests {
                 found,
             );
         }
-        // Captured at the responder, a round trip is only the time that it takes.
+        // At the responder, a measured round trip is only the responder's processing time.
         let trip = self.min_rtt.map_or(Duration::from_millis(1), |min| min.max(AT_ONCE));
         let is_doubtful = self.is_doubtful(psn);
         let soon = !is_doubtful && waited < trip;
@@ -128,7 +131,7 @@ impl Requests {
         self.begin(seen, kind, Confidence::Likely, vec![gap.frame], text, found);
     }
 
-    /// What else may have been in the frame of this packet, which was cut, fills the gap behind it too.
+    /// Assigns the gap after a packet to its frame if that was truncated and may have it.
     fn fill_with_cut(&mut self, seen: &Seen<'_>, found: &mut Found) {
         let psn = seen.packet.bth.psn;
         let missing = self.gaps.beginning_at(psn.next());
@@ -143,7 +146,7 @@ impl Requests {
         found.cut.add(seen.number, psn);
     }
 
-    /// A request whose PSN was there before.
+    /// Handles a request whose PSN was captured before.
     pub(super) fn again(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
         self.fill_with_cut(seen, found);
         self.check_change(seen, info, found);
@@ -172,11 +175,11 @@ impl Requests {
         }
     }
 
-    /// The opcode of a request that is sent again against that of the first transmission.
+    /// Compares the opcode of a retransmission with the original.
     fn check_change(&mut self, seen: &Seen<'_>, info: &'static OpInfo, found: &mut Found) {
         let psn = seen.packet.bth.psn;
         let Some(sent) = self.history.get(psn).filter(|sent| sent.psn == psn) else { return };
-        // A packet of another service is of another sender's.
+        // A packet of another service comes from another sender.
         let same = sent.info.opcode == info.opcode || sent.info.service != info.service;
         if same || std::mem::replace(&mut self.change_reported, true) {
             return;
@@ -190,7 +193,7 @@ impl Requests {
         found.add(seen, Kind::Changed, Confidence::Certain, frames, text);
     }
 
-    /// What else is known of the run that has begun, if a timer ran out.
+    /// Adds the details of a timeout to the run that has begun.
     fn note_timeout(&mut self, seen: &Seen<'_>, it: &Repetition) {
         let asked = self.history.trimmed || !self.gaps.is_empty() || self.history.asks_for_answer();
         let why = "no request on the way had AckReq set, so the responder need not answer";
@@ -201,8 +204,8 @@ impl Requests {
         }
     }
 
-    /// Counts a repetition, and holds it against what was sent before; `None` if that is not known: it is
-    /// older than the capture, or the queue pair has begun anew.
+    /// Counts a retransmission and compares it with the earlier transmissions.
+    /// `None` if these are unknown: they precede the capture, or the queue pair was reset.
     fn repetition(&mut self, seen: &Seen<'_>, found: &mut Found) -> Option<Repetition> {
         let psn = seen.packet.bth.psn;
         self.reaches(seen);
@@ -228,7 +231,7 @@ impl Requests {
             is_answered: answered,
             is_read: sent.info.kind == OpKind::ReadRequest || sent.info.is_atomic(),
         };
-        // The repetition of a READ may begin in the middle of it, and end before its end.
+        // The retransmission of a READ may begin in the middle of it and end before its end.
         let at = psn.diff(sent.psn).unsigned_abs();
         sent.responses = at;
         let asked = (at, seen.packet.ext.reth.map_or(0, |reth| reth.dma_len));
@@ -243,21 +246,22 @@ impl Requests {
         Some(it)
     }
 
-    /// Which refusal has it sent again.
+    /// Returns the index of the refusal that caused the retransmission.
     fn refusal_of(&self, it: &Repetition) -> Option<usize> {
         let trimmed = self.history.trimmed;
         let oldest = self.history.first().map(|first| first.psn);
         let named = self.refusals.iter().rposition(|r| {
             let own = u32::try_from(r.psn.diff(it.first)).is_ok_and(|at| at < it.span);
-            // What was missing may have come meanwhile.
+            // The missing packet may have arrived meanwhile.
             let since = r.frame > it.last_frame && !r.psn.after(it.psn) && !it.is_answered;
-            // What was lost before the capture began is sent again first, and then all behind it.
+            // Packets lost before the capture began are retransmitted first, and then everything
+            // after them.
             let begun = !trimmed && oldest.is_some_and(|oldest| r.psn.before(oldest));
             r.psn == it.psn
                 || r.kind == Kind::ImpliedNak && (own || since)
                 || r.kind == Kind::SequenceNak && begun && since
         });
-        // Some requesters go back further than the NAK asks, to the first that is not answered.
+        // Some requesters go back beyond the PSN in the NAK, to the first unanswered request.
         named.or_else(|| {
             let is_before = |r: &Refusal| r.kind == Kind::SequenceNak && it.psn.before(r.psn);
             if it.is_answered || it.is_by_network() {
@@ -268,8 +272,8 @@ impl Requests {
         })
     }
 
-    /// Whether it goes on with the present run, which it then joins. `refusal` is that which has it sent
-    /// again.
+    /// Joins the retransmission to the current run if it continues the run. Returns whether it did.
+    /// `refusal` is the index of the refusal that caused the retransmission.
     fn joins(&mut self, seen: &Seen<'_>, it: &Repetition, refusal: Option<usize>) -> bool {
         if refusal.is_none()
             && let Some(episode) = &mut self.episode
@@ -278,9 +282,8 @@ impl Requests {
             && (episode.first, episode.packets) == (it.psn, 1)
             && episode.kind != Kind::Reordered
         {
-            // The first one was only late: here is the one that the NAK has asked for, after the time
-            // that a NAK takes.
-            // What follows is sent again for this NAK too.
+            // The original was only late. This is the retransmission that the NAK asked for, one
+            // NAK delay later. The packets after it are retransmitted for this NAK too.
             (episode.goes_back, episode.is_over, episode.began) = (true, false, seen.number);
             episode.kind = Kind::Reordered;
             episode.text = "It came after packets with higher PSNs, and the responder's NAK \
@@ -290,8 +293,8 @@ impl Requests {
             self.prolong(seen);
             return true;
         }
-        // The run that an earlier NAK began goes on over the place that a later one names. What that one
-        // has sent again begins there once more.
+        // The run of an earlier NAK continues past the PSN of a later NAK. The retransmission for
+        // the later NAK begins at that PSN again.
         let passes = refusal.is_none_or(|at| {
             self.refusals[at].kind == Kind::SequenceNak
                 && self.episode.as_ref().is_some_and(|e| it.psn == e.last.next())
@@ -303,7 +306,7 @@ impl Requests {
         joins
     }
 
-    /// Why it was sent again, if no refusal asked for it.
+    /// Explains a retransmission that no refusal asked for.
     fn verdict(&self, it: &Repetition) -> (Kind, Confidence, String) {
         if it.is_by_network() {
             let text = format!(
@@ -331,14 +334,14 @@ impl Requests {
         (Kind::Timeout, Confidence::Likely, text)
     }
 
-    /// What is said of one that a timer had sent again.
+    /// Describes a retransmission caused by a timer.
     fn no_answer(&self, it: &Repetition, why: &str) -> String {
         format!("No answer came for {}: {why}.{}", time(it.waited), self.timer(it.waited))
     }
 
-    /// The first answer after a timeout. It is none to a packet that was sent again if it comes much sooner
-    /// than any answer has come: the awaited one was late. `until` is the PSN behind what it acknowledges,
-    /// and `trips` are the round trips that were measured.
+    /// Handles the first answer after a timeout.
+    /// If it comes much sooner than any answer has come, it answers the original, and was late.
+    /// `until` is the PSN after the acknowledged ones, and `trips` the number of measured round trips.
     pub(in super::super) fn answered(&mut self, seen: &Seen<'_>, until: Psn, trips: u64) {
         let is_at_point = self.is_at_point(seen);
         let Some(episode) = self.episode.as_mut().filter(|e| until.after(e.first)) else { return };
@@ -350,7 +353,8 @@ impl Requests {
         }
         let Some(sent) = self.history.get(seen.packet.bth.psn) else { return };
         let (since, took) = (seen.at.saturating_sub(at), seen.at.saturating_sub(sent.began));
-        // One to a packet that was sent shortly before the timer ran out is in time.
+        // An answer is late only if it comes within half of the shortest round trip after the
+        // retransmission: one to a packet sent shortly before the timer expired is in time.
         if trips < ENOUGH_TRIPS || since * 2 >= min || took <= max || sent.times < 2 {
             return;
         }
@@ -366,19 +370,19 @@ impl Requests {
         );
     }
 
-    /// What is known of the timer if it ran out after this time. One that is shorter than a round trip would
-    /// have run out then too: something else has made the requester begin again.
+    /// Describes the timer if it expired after this time.
+    /// A timer shorter than a round trip would have expired before; then something else caused the
+    /// retransmission.
     fn timer(&self, waited: Duration) -> String {
         if self.max_rtt.is_some_and(|trip| waited < trip) { String::new() } else { timer(waited) }
     }
 
-    /// Takes a refusal that requests are now sent again for, and forgets those before it.
+    /// Removes the refusal that caused the present retransmissions, and all older ones.
     fn heed(&mut self, at: usize) -> Option<Refusal> {
         self.refusals.drain(..=at).next_back()
     }
 
-    /// Whether a packet that was sent in `last_frame` goes on with the run of packets that are sent
-    /// again.
+    /// Returns whether a packet last sent in `last_frame` continues the current run.
     fn continues(&self, psn: Psn, last_frame: u64) -> bool {
         self.episode.as_ref().is_some_and(|e| {
             !e.is_over
@@ -388,6 +392,7 @@ impl Requests {
         })
     }
 
+    /// Adds a packet to the current run.
     fn prolong(&mut self, seen: &Seen<'_>) {
         let psn = seen.packet.bth.psn;
         if let Some(episode) = &mut self.episode {
@@ -398,6 +403,7 @@ impl Requests {
         }
     }
 
+    /// Ends the current run and begins another one.
     fn begin(
         &mut self,
         seen: &Seen<'_>,
@@ -427,17 +433,17 @@ impl Requests {
         });
     }
 
-    /// The request that is sent again and again, up to the end of the capture.
+    /// Returns the request that is retransmitted repeatedly up to the end of the capture.
     pub(in super::super) fn unanswered(&mut self) -> Option<Sent> {
         let psn = self.episode.as_ref().filter(|e| !e.is_over)?.first;
         self.history.get(psn).filter(|sent| sent.timeouts >= 3).cloned()
     }
 
-    /// Reports the run of packets that were sent again.
+    /// Reports the current run of retransmissions and ends it.
     pub(in super::super) fn close(&mut self, found: &mut Found) {
-        // The RNR NAK was reported when it came.
+        // The RNR NAK itself was already reported.
         if let Some(e) = self.episode.take().filter(|e| e.kind != Kind::Rnr) {
-            // One who asks otherwise has probably asked here too, by a packet that was lost.
+            // A requester that sets AckReq elsewhere probably set it here too, in a packet that was lost.
             let (kind, text) = match e.unasked.filter(|_| !self.has_asked) {
                 Some(text) => (Kind::AckNotRequested, text),
                 None => (e.kind, e.text),

@@ -1,4 +1,4 @@
-//! Answers to requests that were sent again, and message sequence numbers at older PSNs.
+//! Answers to retransmitted requests, and MSNs in answers to older PSNs.
 
 use super::*;
 
@@ -8,14 +8,14 @@ fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// A response to a READ or an atomic.
+/// Adds a response to a READ or an atomic.
 fn respond(all: &mut OneAddress, opcode: Opcode, psn: u32, msn: u32, len: usize) {
     let has_aeth = opcode != Opcode::RC_READ_RESPONSE_MIDDLE;
     let aeth = has_aeth.then_some(Aeth { syndrome: Syndrome::ACK, msn });
     all.packet(0x12, opcode, psn, Ext { aeth, ..Ext::default() }, &[7; 4096][..len]);
 }
 
-/// Three messages, the newest with MSN 3, then an acknowledgement of an earlier one.
+/// Three messages, three more, and then an acknowledgement of `psn` with `msn`.
 fn msn_at(psn: u32, msn: u32) -> Vec<(Kind, u32)> {
     let mut all = OneAddress::default();
     (0..3).for_each(|psn| all.ask(us(100), SEND, psn, &[7; 64]));
@@ -33,7 +33,7 @@ fn the_msn_of_an_earlier_psn_lies_between_its_message_and_the_newest() {
     for (psn, msn) in [(3, 3), (3, 7), (4, 4), (5, 5), (1, 1), (1, 0xff_ffff)] {
         assert_eq!(msn_at(psn, msn), [(Kind::Msn, 0x11)], "PSN {psn}, MSN {msn}");
     }
-    // What was answered before is answered again, with the number of now.
+    // A request answered before is answered again, with the current MSN.
     assert_eq!(msn_at(1, 3), []);
 }
 
@@ -50,10 +50,10 @@ fn responses_of_reads_and_atomics_have_numbers_too() {
         all.answer(0x12, 3, next, Syndrome::ACK);
         all.finish().0.len()
     };
-    // It may be counted before its last response.
+    // The READ may be counted before its last response.
     assert_eq!((numbers(1, 2, 3), numbers(2, 2, 3)), (0, 0));
     assert_eq!((numbers(3, 2, 3), numbers(0, 2, 3), numbers(2, 3, 4)), (1, 1, 1));
-    // Not counted, and counted afterwards.
+    // The READ is not counted at first, and is counted later.
     assert_eq!(numbers(1, 1, 3), 2);
 }
 
@@ -62,8 +62,8 @@ const MIDDLE: Opcode = Opcode::RC_READ_RESPONSE_MIDDLE;
 const LAST: Opcode = Opcode::RC_READ_RESPONSE_LAST;
 const ONLY: Opcode = Opcode::RC_READ_RESPONSE_ONLY;
 
-/// A READ of four packets, of which the first `before` were answered, and which is then asked for again: the PSN
-/// where that begins, its bytes, and the responses to it.
+/// A READ of four packets, `before` of them answered, and its retransmission.
+/// The retransmission begins at `psn`, asks for `bytes`, and gets these responses.
 fn read_again(
     before: usize,
     (psn, bytes): (u32, u32),
@@ -86,7 +86,7 @@ fn read_again(
 fn the_answer_to_a_repeated_read_begins_where_the_repetition_does() {
     let again = read_again(2, (2, 488), &[(FIRST, 2, 256), (LAST, 3, 232)]);
     assert_eq!(again, [Kind::Timeout]);
-    // Late ones of the first transmission.
+    // Late responses to the first transmission.
     assert_eq!(read_again(2, (2, 488), &[(MIDDLE, 2, 256), (LAST, 3, 232)]), [Kind::Timeout]);
     for wrong in [(ONLY, 2, 256), (ONLY, 3, 232), (FIRST, 3, 256), (LAST, 2, 232), (LAST, 3, 228)] {
         let kinds = read_again(2, (2, 488), &[(FIRST, 2, 256), wrong]);
@@ -118,7 +118,7 @@ fn a_repeated_read_may_ask_for_less() {
     }
 }
 
-/// A SEND that was acknowledged comes again after 4 ms, and is refused so long after the acknowledgement.
+/// An acknowledged SEND is retransmitted after 4 ms if `again`, and then refused.
 fn refused_after(code: NakCode, again: bool) -> Vec<Kind> {
     let mut all = OneAddress::default();
     all.ask(us(100), SEND, 0, &[7; 64]);
@@ -140,6 +140,6 @@ fn a_repetition_of_what_was_carried_out_is_not_refused() {
     for code in [NakCode::PsnSequenceError, NakCode::InvalidRequest] {
         assert_eq!(refused_after(code, true), [Kind::AckLost, Kind::Response], "{code:?}");
     }
-    // It comes soon after the acknowledgement, and nobody has sent again: it was overtaken.
+    // The NAK comes soon after the acknowledgement, without a retransmission: it was overtaken.
     assert_eq!(refused_after(NakCode::PsnSequenceError, false), []);
 }

@@ -1,4 +1,4 @@
-//! Credits, and how many requests an acknowledgement is for.
+//! Credits, and the number of requests that an acknowledgement covers.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn credits(code: u8) -> Syndrome {
 }
 
 impl OneAddress {
-    /// The first SEND, PSN 0, and its acknowledgement with this credit code.
+    /// Adds the first SEND, PSN 0, and its acknowledgement with this credit code.
     fn begin(code: u8) -> Self {
         let mut all = Self::default();
         all.send(0x11, 0);
@@ -35,7 +35,7 @@ impl OneAddress {
         self.checker.finish()
     }
 
-    /// The kinds, frames and confidence of findings about credits.
+    /// Returns the kinds, frames and confidence of findings about credits.
     fn found(self) -> Vec<(Kind, Vec<u64>, Confidence)> {
         let found = self.report().findings.into_iter();
         let found = found.filter(|f| matches!(f.kind, Kind::Credits | Kind::CreditLimit));
@@ -57,7 +57,7 @@ fn a_requester_may_send_one_message_beyond_its_credits() {
 #[test]
 fn an_acknowledgement_moves_the_limit() {
     assert_eq!(OneAddress::begin(2).sends(1..4).gives(1, 2).sends(4..5).found(), []);
-    // The limit is that of the PSN which is acknowledged, not of what was sent.
+    // The limit counts from the acknowledged PSN, not from the last PSN sent.
     let found = OneAddress::begin(2).sends(1..4).gives(1, 2).sends(4..6).found();
     assert_eq!(found, [(Kind::CreditLimit, vec![6, 8], Confidence::Likely)]);
 }
@@ -83,7 +83,7 @@ fn only_messages_that_take_a_receive_need_credits() {
 fn a_responder_that_does_not_count_sets_no_limit() {
     for code in [0, 31] {
         assert_eq!(OneAddress::begin(code).sends(1..20).found(), [], "{code}");
-        // Not even if it once gave a number.
+        // A responder that once gave a number may stop counting.
         let mixed = OneAddress::begin(5).sends(1..2).gives(1, code).sends(2..40).gives(30, 5);
         assert_eq!(mixed.sends(40..60).found(), [], "{code}");
     }
@@ -91,7 +91,7 @@ fn a_responder_that_does_not_count_sets_no_limit() {
 
 #[test]
 fn a_responder_cannot_take_credits_back() {
-    // 16 credits, 1 is used: 12 is the next number with a code, and one code less is permitted.
+    // Of 16 credits 1 is used: 12 is the next lower number with a code, and one code less is permitted.
     for (code, found) in [(8, vec![]), (7, vec![]), (6, vec![]), (5, vec![Kind::Credits])] {
         let kinds: Vec<_> = OneAddress::begin(8).sends(1..2).gives(1, code).found();
         let kinds: Vec<_> = kinds.into_iter().map(|(kind, ..)| kind).collect();
@@ -112,7 +112,7 @@ fn a_responder_must_have_the_receives_that_it_gave_credits_for() {
 
 #[test]
 fn nothing_is_said_of_credits_where_requests_are_missing() {
-    // PSNs 1 to 3 are missing, and the responder has more receives than is known.
+    // PSNs 1 to 3 are missing, so the responder may have posted more receives than is known.
     let found = OneAddress::begin(2).sends(4..9).found();
     assert_eq!(found, []);
     let found = OneAddress::begin(2).sends(4..5).gives(4, 2).sends(5..10).found();
@@ -124,7 +124,7 @@ fn an_msn_that_is_ahead_moves_the_limit() {
     let mut all = OneAddress::begin(1);
     all.read(0x11, 1, 8);
     let mut all = all.sends(2..4);
-    // The response leaves when the two SENDs have arrived, with 1 receive left behind them.
+    // The response is sent when the two SENDs have arrived, with 1 more receive left.
     let aeth = Some(Aeth { syndrome: credits(1), msn: 4 });
     all.packet(0x12, Opcode::RC_READ_RESPONSE_ONLY, 1, Ext { aeth, ..Ext::default() }, &[7; 8]);
     assert_eq!(all.sends(4..6).found(), []);

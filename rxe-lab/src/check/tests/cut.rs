@@ -1,4 +1,4 @@
-//! Frames of several packets that were captured in part.
+//! Truncated frames of several packets.
 
 use super::*;
 
@@ -8,12 +8,12 @@ const LAST: Opcode = Opcode::RC_SEND_LAST;
 const ONLY: Opcode = Opcode::RC_SEND_ONLY;
 
 impl OneAddress {
-    /// What `tcpdump -s 96` captures.
+    /// Captures like `tcpdump -s 96`.
     fn snapped() -> Self {
         Self { snaplen: Some(96), ..Self::default() }
     }
 
-    /// A frame of several packets with 256 bytes of payload each, the first of which has this PSN.
+    /// Adds a frame of packets with 256 bytes of payload each; `first` is the first PSN.
     fn joined(&mut self, qp: u32, first: u32, opcodes: &[Opcode]) {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let net = NetHeader::outgoing(ip, ip, UDP_PORT);
@@ -30,14 +30,14 @@ impl OneAddress {
         self.add_packet(&net, &all);
     }
 
-    /// A message of 16 packets in two such frames.
+    /// Adds a message of 16 packets in two such frames.
     fn message(&mut self, first: u32) {
         let opcodes = [&[FIRST][..], &[MIDDLE; 14], &[LAST]].concat();
         self.joined(0x11, first, &opcodes[..8]);
         self.joined(0x11, first + 8, &opcodes[8..]);
     }
 
-    /// The kinds of findings, each once.
+    /// Returns the kinds of findings, each once.
     fn kinds_of(self) -> Vec<Kind> {
         let mut kinds: Vec<_> = self.said().into_iter().map(|(kind, _)| kind).collect();
         kinds.sort();
@@ -54,7 +54,7 @@ impl OneAddress {
 #[test]
 fn packets_that_a_cut_frame_may_have_had_are_not_missing() {
     let mut all = OneAddress::snapped();
-    // The answer to each is to a PSN that was not captured.
+    // The answer to each message has a PSN that was not captured.
     for n in 0..3 {
         all.message(16 * n);
         all.answer(0x12, 16 * n + 15, n + 1, Syndrome::ACK);
@@ -74,7 +74,7 @@ fn what_is_sent_again_of_a_cut_frame_is_no_first_transmission() {
     let mut all = OneAddress::snapped();
     all.message(0);
     all.answer(0x12, 5, 0, Syndrome::Nak(NakCode::PsnSequenceError));
-    // From where the NAK asks for it.
+    // The retransmission begins at the PSN in the NAK.
     all.joined(0x11, 5, &[MIDDLE; 8]);
     all.joined(0x11, 13, &[MIDDLE, MIDDLE, LAST]);
     all.message(16);
@@ -96,7 +96,7 @@ fn a_repetition_may_reach_further_than_what_was_sent_before() {
 #[test]
 fn more_than_a_cut_frame_can_hold_is_missing() {
     let mut all = OneAddress::snapped();
-    // Packets of 44 bytes or more, four of them at most.
+    // The frame has at most four packets, of 44 bytes or more.
     all.ask(Duration::from_micros(100), ONLY, 0, &[7; 150]);
     all.ask(Duration::from_micros(100), ONLY, 104, &[7; 8]);
     all.answer(0x12, 104, 105, Syndrome::ACK);
@@ -106,7 +106,7 @@ fn more_than_a_cut_frame_can_hold_is_missing() {
     assert!(text.starts_with("100 requests were answered"), "{text}");
 }
 
-/// The RETH of a WRITE of one packet was captured, and says where the frame ends.
+/// The RETH of a single-packet WRITE was captured, and shows where the frame ends.
 #[test]
 fn nothing_hides_behind_a_write_of_one_packet() {
     for (announced, expected) in [(200, Kind::NotCaptured), (90, Kind::CutFrames)] {
@@ -152,11 +152,11 @@ fn responses_of_a_cut_frame_are_no_wrong_ones_and_not_missing() {
     let report = all.checker.finish();
     let kinds: Vec<_> = report.findings.iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, [Kind::CutFrames], "{:?}", report.findings);
-    // All is answered: the second READ has a round trip.
+    // Everything is answered: the second READ has a round trip.
     assert_eq!(report.directions[0].stats.round_trips.count(), 2);
 }
 
-/// Two READ requests of 32 bytes are in one frame; the RETH of the second was not captured.
+/// Two READ requests of 32 bytes in one frame; the second RETH was not captured.
 #[test]
 fn a_read_whose_length_was_not_captured_takes_as_many_psns_as_follow() {
     let mut all = OneAddress::snapped();
@@ -190,7 +190,7 @@ fn nothing_of_an_unreliable_connection_or_of_datagrams_is_lost_in_a_cut_frame() 
     all.joined(0x11, 0, &[Opcode::UC_SEND_ONLY; 8]);
     all.joined(0x11, 8, &[Opcode::UC_SEND_ONLY; 8]);
     assert_eq!(all.kinds_of(), [Kind::CutFrames]);
-    // The first has more bytes than one datagram can have.
+    // The first frame has more bytes than one datagram can have.
     let mut all = OneAddress::snapped();
     for (psn, len) in [(0, 8000), (3, 400), (5, 64)] {
         all.datagram(0x12, (2, 0x11), psn, 0x1111_1111, &[7; 8000][..len]);

@@ -8,7 +8,7 @@ use super::*;
 const KEY: u32 = 0x1111_1111;
 
 impl OneAddress {
-    /// A datagram from queue pair `from` to `qp` at 127.0.0.`to`.
+    /// Adds a datagram from queue pair `from` to `qp` at 127.0.0.`to`.
     pub(super) fn datagram(
         &mut self,
         from: u32,
@@ -23,7 +23,7 @@ impl OneAddress {
         self.packet_to(to, qp, Opcode::UD_SEND_ONLY, psn, ext, payload);
     }
 
-    /// Datagrams of 64 bytes with these PSNs.
+    /// Adds datagrams of 64 bytes with these PSNs.
     fn datagrams(mut self, psns: &[u32]) -> Self {
         psns.iter().for_each(|psn| self.datagram(0x12, (2, 0x11), *psn, KEY, &[7; 64]));
         self
@@ -70,7 +70,7 @@ fn psns_that_are_missing_are_a_note() {
     assert_eq!(all().kinds(), [(Kind::DatagramsMissing, vec![3, 5])]);
     assert_eq!(Kind::DatagramsMissing.severity(), Severity::Note);
     assert_eq!(all().sender().missing, 3);
-    // They come late.
+    // The missing datagrams come late.
     let all = || OneAddress::default().datagrams(&[0, 3, 1, 4, 2]);
     assert_eq!(all().kinds(), []);
     let sender = all().sender();
@@ -82,7 +82,7 @@ fn a_queue_pair_that_begins_anew_has_lost_nothing() {
     let all = || OneAddress::default().datagrams(&[5, 6, 0x70_0000, 0x70_0001, 3]);
     assert_eq!(all().kinds(), []);
     assert_eq!(all().sender().missing, 0);
-    // Also with the same PSN, and other bytes.
+    // The queue pair may also be reset to the same PSN; the payload differs then.
     let mut all = OneAddress::default().datagrams(&[0, 1, 2]);
     (0..4).for_each(|psn| all.datagram(0x12, (2, 0x11), psn, KEY, &[8; 64]));
     let sender = all.sender();
@@ -97,7 +97,7 @@ fn a_datagram_that_comes_twice_is_counted_once() {
     let sender = all().sender();
     assert_eq!((sender.missing, sender.duplicated), (0, 2));
     assert_eq!(sender.destinations[0].stats.requests, 3);
-    // Of a group each member may get one.
+    // Each member of a multicast group may get a copy.
     let mut all = OneAddress::default();
     for psn in [0, 1, 1, 0, 2] {
         all.datagram(0x12, (2, 0xff_ffff), psn, KEY, &[7; 64]);
@@ -110,7 +110,7 @@ fn two_q_keys_by_turns_are_reported() {
     for (keys, qp, expected) in [
         (&[1, 1, 2, 2][..], 0x11, vec![]),
         (&[1, 2, 1, 2, 1], 0x11, vec![(Kind::QKey, vec![1, 2, 3])]),
-        // Members of a group may have several.
+        // Members of a multicast group may have different Q_Keys.
         (&[1, 2, 1], 0xff_ffff, vec![]),
     ] {
         let mut all = OneAddress::default();
@@ -128,11 +128,11 @@ fn a_datagram_must_fit_a_packet() {
         all.datagram(0x12, (2, 0x11), 0, KEY, &vec![7; len]);
         assert_eq!(all.kinds(), expected, "{len}");
     }
-    // UD has no FIRST.
+    // UD has no opcode FIRST.
     let mut all = OneAddress::default();
     all.frame_with_opcode(0x60);
     assert_eq!(all.kinds(), [(Kind::Malformed, vec![1])]);
-    // RD and what makers of devices define are other services.
+    // RD and vendor-defined opcodes belong to other services.
     let mut all = OneAddress::default();
     all.frame_with_opcode(0x44);
     all.frame_with_opcode(0xc4);
@@ -140,7 +140,7 @@ fn a_datagram_must_fit_a_packet() {
 }
 
 impl OneAddress {
-    /// A packet with this opcode and a right ICRC.
+    /// Adds a packet with this opcode and a right ICRC.
     fn frame_with_opcode(&mut self, opcode: u8) {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let net = NetHeader::outgoing(ip, ip, UDP_PORT);

@@ -1,4 +1,4 @@
-//! Answers that come after the requester has sent again.
+//! Answers that come after the retransmission.
 
 use super::*;
 
@@ -8,8 +8,8 @@ fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// Some requests with round trips of 100 us; then one that is sent again after 4 ms, and answered so long
-/// after that.
+/// Requests with round trips of 100 us, then one that is retransmitted after 4 ms.
+/// The answer to the last comes `answer` us after the retransmission.
 fn answered_after(trips: u32, answer: u64) -> Finding {
     let mut all = OneAddress::default();
     for psn in 0..trips {
@@ -31,14 +31,15 @@ fn an_answer_too_soon_after_the_repetition_was_late() {
     assert_eq!((late.kind, late.psn), (Kind::AckLate, 8));
     assert_eq!(late.frames, [17, 18, 19]);
     assert!(late.text.contains("after 4.0 ms"), "{}", late.text);
-    // As long as a round trip, or not much less: it may answer the repetition.
+    // Not much sooner than a round trip: the answer may be for the retransmission.
     assert_eq!(answered_after(8, 80).kind, Kind::Timeout);
-    // One round trip may have been a long one.
+    // The only measured round trip may have been a long one.
     assert_eq!(answered_after(1, 20).kind, Kind::Timeout);
 }
 
-/// The acknowledgement of the first request is lost. The second was sent shortly before the timer ran
-/// out, so its acknowledgement is on the way when both are sent again.
+/// The acknowledgement of the first request is lost.
+/// The second request was sent shortly before the timer expired, so its acknowledgement is in
+/// flight when both are retransmitted.
 #[test]
 fn an_answer_to_a_later_request_is_not_late() {
     let mut all = OneAddress::default();

@@ -1,15 +1,15 @@
-//! Congestion notifications and marks.
+//! Congestion notifications and ECN marks.
 
 use super::*;
 
 impl OneAddress {
-    /// A CNP to a queue pair.
+    /// Adds a CNP to a queue pair.
     fn notify(&mut self, qp: u32) {
         let ext = Ext { cnp: Some([0; 16]), ..Ext::default() };
         self.packet(qp, Opcode::CNP, 0, ext, &[]);
     }
 
-    /// The numbers of the direction to this queue pair.
+    /// Returns the statistics of the direction to this queue pair.
     pub(super) fn stats_of(self, qp: u32) -> Stats {
         let mut directions = self.checker.finish().directions.into_iter();
         directions.find(|direction| direction.dest_qp == qp).unwrap().stats
@@ -36,7 +36,7 @@ fn a_responder_that_sends_no_requests_gets_its_notifications_too() {
     assert_eq!((stats.cnps, stats.cnps_to_responder), (0, 1));
 }
 
-/// Sends 64 B each `step` us for a time; returns the next PSN.
+/// Sends 64 B every `step` us for `micros` us. Returns the next PSN.
 fn stream(all: &mut OneAddress, psn: u32, micros: u64, step: u64) -> u32 {
     let times = (0..micros).step_by(usize::try_from(step).unwrap());
     times.fold(psn, |psn, _| {
@@ -61,7 +61,7 @@ fn the_rate_after_a_notification_is_compared_with_that_before() {
         let got = slowdown.percent().unwrap();
         assert!(got.abs_diff(percent) <= 5, "{got} %, not {percent} %");
     }
-    // A second one in the time after the first, and one after which the capture ends.
+    // A second notification within the window of the first, and one shortly before the capture ends.
     let mut all = OneAddress::default();
     all.send(0x11, 0);
     all.answer(0x12, 0, 1, Syndrome::ACK);

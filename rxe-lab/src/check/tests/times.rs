@@ -8,13 +8,13 @@ fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// An acknowledgement of this PSN, so long after the packet before.
+/// Adds an acknowledgement of this PSN, `after` the previous packet.
 fn ack(all: &mut OneAddress, after: Duration, psn: u32, syndrome: Syndrome) {
     all.pause = Some(after);
     all.answer(0x12, psn, psn + 1, syndrome);
 }
 
-/// Fails if these are not the times, in ascending order and in microseconds. They have two digits.
+/// Checks the times, in microseconds and ascending order, to two digits.
 #[track_caller]
 fn are(times: &Times, expected: &[u64]) {
     let count = expected.len() as u64;
@@ -64,7 +64,7 @@ fn a_message_begins_with_its_first_packet_also_if_one_behind_it_was_lost() {
     packet(&mut all, 100, Opcode::RC_SEND_MIDDLE, 1);
     packet(&mut all, 100, Opcode::RC_SEND_LAST, 2);
     ack(&mut all, us(100), 2, Syndrome::ACK);
-    // The first packet of a message may be lost too: it was sent before the one behind it.
+    // The first packet of a message may be lost: it was sent before the packet after it.
     packet(&mut all, 1000, SEND, 4);
     ack(&mut all, us(100), 3, Syndrome::Nak(NakCode::PsnSequenceError));
     packet(&mut all, 100, SEND, 3);
@@ -111,8 +111,8 @@ fn a_read_lasts_until_its_last_response_and_its_bytes_count_once() {
     assert!((stats.goodput().unwrap() - 1e6).abs() < 1.0, "{:?}", stats.goodput());
 }
 
-/// Both ends capture. A round trip takes 100 us for the requester, and the responder's clock says that it has
-/// answered after 50 us.
+/// Both hosts capture.
+/// A round trip takes 100 us at the requester; by the responder's clock the answer left after 50 us.
 #[test]
 fn both_times_of_a_round_trip_are_from_one_capture_point() {
     let mut all = OneAddress::default();

@@ -1,10 +1,10 @@
-//! Messages that the receiver has no receive for.
+//! Messages for which the receiver has no receive.
 
 use super::*;
 
 const RNR: Syndrome = Syndrome::RnrNak { timer: RnrTimer::from_wire(12) };
 
-/// A message that is refused so often, and sent again after each time but the last.
+/// A message refused `times` times and retransmitted after each refusal but the last.
 fn refused(times: u32) -> OneAddress {
     let mut all = OneAddress::default();
     for nth in 0..times {
@@ -17,7 +17,7 @@ fn refused(times: u32) -> OneAddress {
     all
 }
 
-/// What is found beside the RNR NAKs.
+/// Returns the findings other than the RNR NAKs.
 fn found(all: OneAddress) -> Vec<(Kind, Vec<u64>)> {
     let findings = all.checker.finish().findings.into_iter();
     findings.filter(|it| it.kind != Kind::Rnr).map(|it| (it.kind, it.frames)).collect()
@@ -28,7 +28,7 @@ fn a_message_that_is_refused_up_to_the_end_is_a_fault() {
     assert_eq!(found(refused(2)), []);
     assert_eq!(found(refused(3)), [(Kind::RnrNever, vec![1, 2, 6])]);
     assert_eq!(Kind::RnrNever.severity(), Severity::Fault);
-    // Linux rxe refuses what follows with a sequence NAK.
+    // Kernel `rdma_rxe` refuses the requests that follow with a sequence NAK.
     let mut all = refused(3);
     all.answer(0x12, 5, 0, Syndrome::Nak(NakCode::PsnSequenceError));
     assert_eq!(found(all), [(Kind::RnrNever, vec![1, 2, 6])]);
@@ -40,7 +40,8 @@ fn one_that_is_taken_in_the_end_is_none() {
     all.send(0x11, 5);
     all.answer(0x12, 5, 1, Syndrome::ACK);
     assert_eq!(found(all), []);
-    // The acknowledgement of a later message says so too, and a refusal of that begins anew.
+    // An acknowledgement of a later message also shows that the message was taken. A refusal of the
+    // later message counts anew.
     let mut all = refused(3);
     all.send(0x11, 5);
     all.send(0x11, 6);
@@ -65,7 +66,7 @@ fn how_sure_it_is_depends_on_how_long_it_was_refused() {
         let never = findings.into_iter().find(|it| it.kind == Kind::RnrNever).unwrap();
         (never.confidence, never.text)
     };
-    // The receiver may be slow, and the capture ends too early.
+    // The receiver may be slow, and the capture may end too early.
     let (confidence, text) = sure(refused(3));
     assert_eq!(confidence, Confidence::Possible);
     assert!(text.contains("refused 3 times in 2"), "{text}");
@@ -75,7 +76,7 @@ fn how_sure_it_is_depends_on_how_long_it_was_refused() {
     all.send(0x11, 5);
     all.answer(0x12, 5, 0, RNR);
     assert_eq!(sure(all).0, Confidence::Likely);
-    // It has given up.
+    // The requester has given up.
     let mut all = refused(1);
     all.pause = Some(Duration::from_millis(1100));
     all.send(0x33, 7);
