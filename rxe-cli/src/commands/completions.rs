@@ -1,4 +1,4 @@
-//! `rxe completions`.
+//! `rxe completions`: completion scripts for shells, which also complete device names.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, CommandFactory};
@@ -31,8 +31,8 @@ const DEVICES: &str = "RXE_DEVICES";
 /// The shell command that prints the names of the devices, one per line.
 const LIST: &str = "rxe devices 2>/dev/null | tail -n +3 | tr -s '[:blank:]' ' ' | cut -d ' ' -f 2";
 
-/// Returns the command line with values for completion: [`DEVICES`] for `DEV`, the backends' names
-/// for `KIND`.
+/// Returns the command line with values for completion.
+/// [`DEVICES`] is the value of `DEV`, and the backends' names those of `KIND`.
 fn with_values(command: Command) -> Command {
     let values = |arg: Arg| {
         let is = |name: &str| arg.get_value_names().is_some_and(|names| names == [name]);

@@ -39,7 +39,7 @@ impl Args {
     }
 }
 
-/// Formats the rows like show_gids, or shorter in a terminal with fewer columns than that needs.
+/// Formats the rows like show_gids, or shorter for a narrower terminal.
 fn text(rows: &[Row<'_>], columns: Option<usize>) -> String {
     let table = table(rows);
     let table = match columns {

@@ -1,4 +1,4 @@
-//! `rxe man`.
+//! `rxe man`: writes the manual pages.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -30,7 +30,7 @@ impl Args {
     }
 }
 
-/// Writes the pages of a command and of its subcommands, each with this version in its footer.
+/// Writes the pages of a command and of its subcommands, with the version as footer.
 fn write_pages(command: clap::Command, version: &str, dir: &Path) -> io::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write_pages(below.clone(), version, dir)?;

@@ -139,7 +139,7 @@ fn parse<P: Parser>(
     P::from_arg_matches_mut(&mut matches)
 }
 
-/// Accepts `-1` as a value, so that an error is about the value and not about an option `-1`.
+/// Accepts `-1` as a value. An error is then about the value, not about an option `-1`.
 fn with_negatives(command: clap::Command) -> clap::Command {
     let values = |arg: clap::Arg| {
         let takes_values = arg.get_action().takes_values();

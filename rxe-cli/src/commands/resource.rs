@@ -141,7 +141,7 @@ fn columns(kind: Option<Kind>) -> &'static [Column] {
     }
 }
 
-/// Formats all fields of each object, as `rdma -d` does, in lines of at most [`WIDTH`] bytes.
+/// Formats all fields of each object like `rdma -d`, in lines of at most [`WIDTH`] bytes.
 fn details(running: &[Running]) -> String {
     let mut out = String::new();
     for device in running {

@@ -29,7 +29,8 @@ pub(crate) struct Running {
     /// The name of the process's program.
     pub(crate) comm: String,
     uid: u32,
-    /// The inode number of its network namespace, as in `lsns`; `None` if access to it is denied.
+    /// The inode number of the process's network namespace, as in `lsns`. `None` if access is
+    /// denied.
     netns: Option<u64>,
     report: DeviceReport,
 }
@@ -105,7 +106,7 @@ impl<'a> Named<'a> {
         Self { name, info: DeviceInfo::find(name) }
     }
 
-    /// Returns whether `device` has this name, as its own when it was opened or as its interface's.
+    /// Returns whether `device` or its interface has this name.
     fn is_of(&self, device: &Running) -> bool {
         let netdev = self.info.as_ref().map_or(self.name, |info| &info.interface().name);
         [device.device(), device.netdev()].contains(&self.name) || device.netdev() == netdev

@@ -55,9 +55,9 @@ impl<const N: usize> fmt::Display for TabTable<N> {
 /// The alignment of a cell in its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// For words.
+    /// Left-aligned, for words.
     Left,
-    /// For numbers.
+    /// Right-aligned, for numbers.
     Right,
 }
 

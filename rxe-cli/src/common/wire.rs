@@ -1,4 +1,4 @@
-//! Opens the device of a command that connects, with an address, a backend and a capture file.
+//! Opens the device of a command that connects.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -234,7 +234,8 @@ pub(crate) fn check_peer(own: Gid, peer: Gid, host: IpAddr) -> Result<(), Error>
     check_loopback(own, peer, host)
 }
 
-/// Fails if exactly one address is loopback and `host`, where the peer runs, is another host.
+/// Fails if exactly one address is loopback and the peer runs on another host.
+/// `host` is the address of the peer's host.
 pub(crate) fn check_loopback(own: IpAddr, peer: IpAddr, host: IpAddr) -> Result<(), Error> {
     if own.is_loopback() != peer.is_loopback() && !is_here(host) {
         let (whose, ip) = if own.is_loopback() { ("own", own) } else { ("the peer's", peer) };

@@ -266,8 +266,8 @@ impl Source {
     }
 }
 
-/// Passes the packets of a message to the sink, and counts those that are missing before them. A
-/// process that is killed cannot report the total at its end. Returns whether the message was
+/// Passes the packets of a message to the sink, and counts packets missing before them.
+/// A process that is killed cannot report the total at its end. Returns whether the message was
 /// valid.
 fn packets(
     bytes: &[u8],

@@ -1,4 +1,5 @@
-//! The analyzer's report as JUnit XML: each file is a suite, each kind of finding a test case.
+//! The analyzer's report as JUnit XML.
+//! Each file is a suite, each kind of finding a test case.
 
 use std::fmt::Write;
 

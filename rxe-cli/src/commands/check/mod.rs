@@ -53,7 +53,7 @@ struct Checked {
 
 /// The exit code for errors in a capture.
 const FAULTS: i32 = 1;
-/// The exit code if a file cannot be read or has nothing to check, or the report cannot be written.
+/// The exit code if a file cannot be read or checked, or the report cannot be written.
 const UNREADABLE: i32 = 2;
 
 impl Args {

@@ -1,4 +1,4 @@
-//! A conformance case: its name, the rule it tests, the peer's set-up, and the code that plays it.
+//! A conformance case: its name, rule, set-up of the peer, and code.
 
 use super::bench::Bench;
 use super::verdict::Outcome;

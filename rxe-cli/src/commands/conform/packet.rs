@@ -69,7 +69,7 @@ enum Patch {
     Late(usize, u8),
 }
 
-/// Returns a payload of `len` bytes, which differs from the 0x11 that fills the peer's memory.
+/// Returns a payload of `len` bytes. No byte is 0x11, which fills the peer's memory.
 pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..=0x7f).map(|i| 0x80 | i).cycle().take(len).collect()
 }
@@ -150,8 +150,8 @@ pub(super) fn atomic_write(psn: i32, offset: u64, len: u32) -> Pkt {
     rdma(Opcode::RC_ATOMIC_WRITE, psn, len as usize, offset, len)
 }
 
-/// Returns a FLUSH packet for `len` bytes with this FETH: placement type in bits 3 to 0,
-/// selectivity in bits 5 and 4.
+/// Returns a FLUSH packet for `len` bytes with this FETH.
+/// The FETH has the placement type in bits 3 to 0 and the selectivity in bits 5 and 4.
 pub(super) fn flush(psn: i32, offset: u64, len: u32, feth: u32) -> Pkt {
     let mut pkt = rdma(Opcode::RC_FLUSH, psn, 0, offset, len);
     pkt.ext.feth = Some(Feth::parse(&feth.to_be_bytes()));

@@ -1,6 +1,6 @@
-//! Packets as JSON: one object per line, with the fields of each header in an object under the
-//! header's name. Numbers of more than 53 bits, which JavaScript cannot represent, are hexadecimal
-//! strings.
+//! Packets as JSON, one object per line.
+//! The fields of each header are an object under the header's name. Numbers of more than 53 bits,
+//! which JavaScript cannot represent, are hexadecimal strings.
 
 use std::io::{self, Write};
 

@@ -41,8 +41,8 @@ pub(in crate::commands) fn open(
     Reader::new(bar.with_finish(ProgressFinish::AndClear).wrap_read(file))
 }
 
-/// Returns whether a bar on the terminal disturbs nothing: no lines of output, and no pager that
-/// reads them.
+/// Returns whether a bar on the terminal disturbs nothing.
+/// It would disturb lines of output there, or a pager that reads the output.
 fn has_room(output: Output) -> bool {
     let stdout = io::stdout();
     let is_pipe = fstat(&stdout).is_ok_and(|about| {

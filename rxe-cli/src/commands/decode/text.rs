@@ -24,8 +24,8 @@ pub(super) struct Text {
     words: usize,
 }
 
-/// The two addresses of a packet as text, cached because the next packet mostly has the same two,
-/// in either order.
+/// The two addresses of a packet as text.
+/// They are cached, because the next packet mostly has the same two, in either order.
 #[derive(Default)]
 struct Names {
     of: Option<(Address, Address)>,

@@ -17,8 +17,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Chooses the places of this process and of its peer: loopback addresses, or the devices that
-    /// the user named.
+    /// Chooses the places of this process and of its peer.
+    /// They are loopback addresses, or on the devices that the user named.
     pub(super) fn both(args: &DeviceArgs) -> Result<[Self; 2], Error> {
         let Some(own) = &args.dev else {
             let lo = DeviceInfo::list()?.into_iter().find(|d| d.interface().loopback);

@@ -19,7 +19,7 @@ const NOT_NFS: &str = "--disable-heuristic rpcrdma_infiniband";
 /// The backend of endpoints with a MAC address of their own.
 pub(super) const L2: &str = "l2";
 
-/// All results.
+/// All results of the demo.
 #[derive(Serialize)]
 pub(super) struct Shown {
     pub(super) this: Process,
@@ -180,7 +180,7 @@ fn table(operations: &[Done]) -> Table<7> {
     table
 }
 
-/// Formats a size in bytes without rounding, because one byte more than an MTU matters here.
+/// Formats a size in bytes without rounding: one byte more than an MTU matters here.
 fn size(bytes: usize) -> String {
     if bytes.is_multiple_of(1024) { units::bytes(bytes as u64) } else { format!("{bytes} B") }
 }

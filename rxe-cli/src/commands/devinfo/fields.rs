@@ -1,4 +1,4 @@
-//! The attributes of a device and its port, with the names and in the order of `ibv_devinfo`.
+//! The attributes of a device and its port, named and ordered as by `ibv_devinfo`.
 
 use std::fmt::Display;
 

@@ -50,7 +50,8 @@ pub(super) fn report(report: &Report, verbose: bool) -> String {
     out
 }
 
-/// Formats all flags in hexadecimal, and the names of the extended ones, which no other line has.
+/// Formats all flags in hexadecimal, and the names of the extended ones.
+/// No other line names these.
 fn cap_flags(flags: DeviceCap) -> String {
     let value = format!("0x{:X}", flags.bits());
     flags.extended().names().fold(value, |out, name| out + "\n\t\t\t\t\t" + name)

@@ -122,7 +122,7 @@ fn not_opened(device: &str, error: &Error) -> Finding {
     }
 }
 
-/// Returns the finding for a backend that cannot be opened on a device, by the required remedy.
+/// Returns the finding, with its remedy, for a backend that cannot be opened.
 pub(super) fn refused_by(check: &'static str, device: &str, error: &NetError) -> Finding {
     let system = match error {
         NetError::TooManyFiles { .. } => Some(Errno::MFILE),

@@ -94,7 +94,8 @@ fn wrap(out: &mut String, head: &str, text: &str) {
     paragraph(out, text.trim(), lines(head, &behind).word_separator(words));
 }
 
-/// Splits a line into unbreakable pieces: words, and commands in backticks that fit into a line.
+/// Splits a line into unbreakable pieces.
+/// These are words, and commands in backticks that fit into a line.
 fn words(line: &str) -> impl Iterator<Item = Word<'_>> {
     let mut rest = line;
     std::iter::from_fn(move || {

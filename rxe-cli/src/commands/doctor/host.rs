@@ -83,7 +83,8 @@ fn offload(check: &'static str, found: Offloads) -> Finding {
     Finding::note(check, lacking, todo)
 }
 
-/// Checks shared memory, by which programs on one host find each other and exchange packets.
+/// Checks shared memory.
+/// Programs on one host use it to find each other and to exchange packets.
 pub(super) fn shared_memory() -> Vec<Finding> {
     const CHECK: &str = "shared memory";
     let ring = match probe::shared_ring() {
@@ -111,7 +112,7 @@ pub(super) fn sandbox(opened: bool) -> Finding {
     confined("sandbox", &status, &label, opened)
 }
 
-/// Judges this process's status and its security label (AppArmor, SELinux), as /proc shows them.
+/// Judges this process's status and security label (AppArmor, SELinux) from /proc.
 fn confined(check: &'static str, status: &str, label: &str, opened: bool) -> Finding {
     let filtered = status.lines().any(|l| l.split_whitespace().eq(["Seccomp:", "2"]));
     let label = label.trim_matches(['\0', '\n', ' ']);

@@ -1,4 +1,4 @@
-//! Checks whether `rxe run` finds its libraries, and whether the dynamic loader accepts them.
+//! Checks whether `rxe run` finds its libraries, and whether the loader accepts them.
 
 use std::env;
 use std::path::{Path, PathBuf};

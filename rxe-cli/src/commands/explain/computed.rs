@@ -1,5 +1,6 @@
-//! Explanations with values that the engine computes: times of timer codes, meanings of syndromes,
-//! and the attributes for each transition of a queue pair.
+//! Explanations with values that the engine computes.
+//! These are times of timer codes, meanings of syndromes, and the attributes for each transition of
+//! a queue pair.
 
 use std::time::Duration;
 

@@ -111,8 +111,9 @@ fn is_errno(entry: &Entry) -> bool {
     entry.names.iter().any(|name| name.starts_with("errno-"))
 }
 
-/// Returns the completion status whose number a message has: "Failed status 12: …", "Failed
-/// status-… (12): …", "got bad completion with status: 0xc, …".
+/// Returns the completion status whose number a message has.
+/// Examples: "Failed status 12: …", "Failed status-… (12): …", "got bad completion with status:
+/// 0xc, …".
 fn failed_status(message: &str) -> Option<&'static Entry> {
     let before = ["failed status", "completion with status", "bad wc status", "completion error"];
     let (_, rest) = before.into_iter().find_map(|words| message.split_once(words))?;

@@ -139,8 +139,7 @@ fn codes_have_the_engine_s_times() {
     }
 }
 
-/// The printed attributes of a transition equal those that the engine's check of ibv_modify_qp
-/// requires.
+/// The printed attributes of a transition are those that ibv_modify_qp requires.
 #[test]
 fn transitions_are_those_that_modify_accepts() {
     let services = [
@@ -253,7 +252,7 @@ fn a_learner_s_words_are_topics() {
     }
 }
 
-/// For a message, suggestions come from words that say what it is about, not from similar letters.
+/// For a message, suggestions come from telling words, not from similar letters.
 #[test]
 fn a_message_that_is_not_known_suggests_what_its_words_name() {
     for (message, suggested) in [

@@ -4,7 +4,7 @@
 use super::plan::{Kind, Plan};
 use super::stats::{Bandwidth, Latency, Loss, Row};
 
-/// The width of the lines between the parts of a report, as in perftest and in a narrow terminal.
+/// The width of the lines between the parts, in perftest and in a narrow terminal.
 const WIDE: usize = 87;
 const NARROW: usize = 79;
 

@@ -30,8 +30,7 @@ const LINE: u64 = 1 << 20;
 pub(super) struct Hello {
     #[serde(rename = "rxe-perf")]
     version: u64,
-    /// The path MTU in bytes that the client's user asked for, or the largest that its link
-    /// carries.
+    /// The path MTU in bytes that the user asked for, or the largest that the link carries.
     pub(super) mtu: usize,
     pub(super) mtu_asked: bool,
     pub(super) plan: Plan,
@@ -77,7 +76,7 @@ pub(super) enum Message {
     Ready {},
     /// The client is about to measure a size.
     Start { size: u32 },
-    /// A side has sent all its messages: their number on all queue pairs, and the side's result.
+    /// A side has sent all its messages: their number on all queue pairs, and its result.
     Sent { messages: u64, row: Option<Row> },
     /// A side has counted the messages that arrived, for services that lose messages.
     Arrived { row: Row },

@@ -147,7 +147,7 @@ impl Lane<'_> {
         self.posted.to_le_bytes()[0]
     }
 
-    /// Polls memory until the peer's message arrives, or until the peer sends a message over TCP.
+    /// Polls memory for the peer's message, and TCP for one that comes instead.
     /// If `answer`, waits for the answer to the last message, with a time limit; otherwise for the
     /// peer's next message.
     fn written(&mut self, answer: bool) -> Result<Option<Message>, Error> {

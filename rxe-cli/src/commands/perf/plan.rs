@@ -169,9 +169,10 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The largest message in bytes: the limit of verbs, and of the memory that a host should have.
+    /// The largest message in bytes.
+    /// It is the limit of verbs, and of the memory that a host should have.
     const LARGEST: u32 = 1 << 30;
-    /// The most queue pairs, a power of two, because request IDs use its logarithm as a bit width.
+    /// The most queue pairs. A power of two, because request IDs hold it in whole bits.
     pub(super) const MOST_QPS: u32 = 1024;
     /// The most entries that a device's completion queue can have.
     const CQ_DEPTH: u32 = 1 << 20;
@@ -264,7 +265,7 @@ impl Plan {
         }
     }
 
-    /// Returns the number of messages of this size on each queue pair; `None` if time is the limit.
+    /// Returns the number of messages of a size on each queue pair; `None` if time limits.
     pub(super) fn messages(&self, size: u32) -> Option<u64> {
         match self.amount {
             Amount::Seconds(_) => None,

@@ -197,7 +197,7 @@ impl Side {
         Ok(self.mr.write_at(self.half, &vec![0; size as usize])?)
     }
 
-    /// Returns the number of UC messages that have arrived complete since the device was opened.
+    /// Returns the number of complete UC messages received since the device was opened.
     pub(super) fn came_whole(&self) -> u64 {
         self.device.counters().rcvd_uc_msgs
     }

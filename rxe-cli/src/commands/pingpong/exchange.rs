@@ -89,7 +89,7 @@ fn send(stream: &mut impl Write, own: &[Address], messages: usize) -> Result<(),
     Ok(())
 }
 
-/// Reads until the peer closes the connection, is silent for too long, or has sent 64 messages.
+/// Reads until the peer closes the connection, is silent, or has sent 64 messages.
 fn hear_out(stream: &mut impl Read) {
     const MESSAGES: usize = 64;
     let more = |_: &usize| matches!(stream.read(&mut [0; LEN]), Ok(1..));

@@ -27,8 +27,8 @@ use crate::common::{Error, Opened, ack_timeout};
 const RECV: u64 = 1;
 const SEND: u64 = 2;
 
-/// The byte that fills the buffer, as in ibv_rc_pingpong, and the byte that `-c` writes at the
-/// start of each page.
+/// The byte that fills the buffer, as in ibv_rc_pingpong.
+/// `-c` writes `MARK` at the start of each page.
 const FILL: u8 = 0x7b;
 const MARK: u8 = 0;
 const PAGE: usize = 4096;
@@ -36,8 +36,8 @@ const PAGE: usize = 4096;
 /// The most bytes of a message that is posted inline.
 const INLINE: u32 = 256;
 
-/// The time to keep answering after the last message, for a peer that lost the last
-/// acknowledgement. The timeout of ibv_rc_pingpong is 67 ms.
+/// The time to keep answering after the last message.
+/// A peer that lost the last acknowledgement needs it. The timeout of ibv_rc_pingpong is 67 ms.
 const LINGER: Duration = Duration::from_millis(200);
 
 /// The longest time to keep answering a peer that reports when it has finished.
@@ -115,7 +115,7 @@ impl<'a> Pingpong<'a> {
         self.qps.iter().map(address).collect()
     }
 
-    /// Brings the queue pairs to RTS, with the attributes of ibv_rc_pingpong except the timeout.
+    /// Brings the queue pairs to RTS with ibv_rc_pingpong's attributes, except the timeout.
     pub(super) fn connect(&self, peers: &[Address]) -> Result<(), Error> {
         let options = ConnectOptions {
             mtu: Some(self.mtu),

@@ -1,4 +1,4 @@
-//! The output of `-t`: the times between received messages, from the timestamps of their completions.
+//! The output of `-t`: the times between completions of received messages.
 
 use std::fmt;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Stamps {
     }
 }
 
-/// Formats the statistics like ibv_rc_pingpong; empty if there were fewer than two messages.
+/// Formats the statistics like ibv_rc_pingpong. Empty for fewer than two messages.
 impl fmt::Display for Stamps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { max_ns, min_ns, average_ns, deltas, .. } = self;

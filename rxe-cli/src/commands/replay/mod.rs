@@ -1,9 +1,8 @@
-//! `rxe send` and `rxe replay`: send one side of a scenario or a capture to the device of another
-//! host.
+//! `rxe send` and `rxe replay`: send one side of a recording to a live device.
 //!
-//! The peer program is that of `rxe conform`. The local end has no engine, so it sends recorded
-//! packets and nothing else. [`rxe_lab::replay`] determines the packets to send and the expected
-//! answers.
+//! The recording is a scenario or a capture. The peer program is that of `rxe conform`. The local
+//! end has no engine, so it sends recorded packets and nothing else. [`rxe_lab::replay`] determines
+//! the packets to send and the expected answers.
 
 mod play;
 mod report;

@@ -1,4 +1,4 @@
-//! The preload library embedded in `rxe`, and its copy in a file that only this user can change.
+//! The preload library inside `rxe`, and its copy that only this user can change.
 //!
 //! `build/preload.rs` says when the library is embedded. At each start, every byte of the copy is
 //! compared with the original. The copy's directory belongs to the user who starts `rxe`, and no
@@ -22,7 +22,7 @@ pub(super) fn is_inside() -> bool {
     LIBRARY.is_some()
 }
 
-/// Returns the copy of the library, creating it if necessary; `None` if no library is embedded.
+/// Returns the copy of the library, created if necessary; `None` if none is embedded.
 pub(super) fn unpacked() -> Option<Result<PathBuf, Error>> {
     let (digest, bytes) = LIBRARY?;
     Some(unpack_in(&directories(digest), bytes))
@@ -91,9 +91,9 @@ fn unpack(dir: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether only this user and root can rename other users' entries in this directory. In a
-/// user namespace, root's directories belong to the overflow user, which stands for users that are
-/// not mapped.
+/// Returns whether only this user and root can rename others' entries in a directory.
+/// In a user namespace, root's directories belong to the overflow user, which stands for users that
+/// are not mapped.
 fn is_safe(dir: &fs::Metadata) -> bool {
     const NOBODY: u32 = 65534;
     let own = [geteuid().as_raw(), 0, NOBODY].contains(&dir.uid());

@@ -9,22 +9,22 @@ use crate::common::Error;
 /// The versioned libraries, for programs that load libibverbs or librdmacm themselves.
 pub(in crate::commands) const VERSIONED: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 
-/// Returns the directory of the versioned libraries next to the preload library, and their paths.
+/// Returns the directory of the versioned libraries, and their paths.
+/// They are next to the preload library.
 pub(in crate::commands) fn versioned_in(library: &Path) -> (PathBuf, [PathBuf; 2]) {
     let dir = library.with_file_name("rxe-libs");
     let all = VERSIONED.map(|name| dir.join(name));
     (dir, all)
 }
 
-/// Returns the directory of the versioned libraries, if `cargo xtask libs` or an installation
-/// created them.
+/// Returns the directory of the versioned libraries, if they exist.
+/// `cargo xtask libs` or an installation creates them.
 pub(super) fn versioned(library: &Path) -> Option<PathBuf> {
     let (dir, [verbs, _]) = versioned_in(library);
     verbs.exists().then_some(dir)
 }
 
-/// Returns the valgrind suppressions next to the library, if they are installed and their path is
-/// usable.
+/// Returns the installed valgrind suppressions, if their path is usable.
 pub(super) fn suppressions(library: &Path) -> Option<PathBuf> {
     let file = library.with_file_name("valgrind.supp");
     // Valgrind splits its options at white space.

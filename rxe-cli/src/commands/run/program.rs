@@ -223,8 +223,9 @@ fn loader<'f, R: ReadRef<'f>>(elf: &Native, file: R) -> Option<String> {
     Some(String::from_utf8_lossy(name).into())
 }
 
-/// Returns the sanitizer runtime that a program is linked with (AddressSanitizer, ThreadSanitizer,
-/// or the hardware-assisted one). It must be loaded before the preload library.
+/// Returns the sanitizer runtime that a program is linked with.
+/// It is that of AddressSanitizer, ThreadSanitizer or HWAddressSanitizer, and must be loaded before
+/// the preload library.
 pub(super) fn sanitizer(path: &Path) -> Option<String> {
     let cache = ReadCache::new(File::open(path).ok()?);
     needed(&cache)?.into_iter().find(|name| {

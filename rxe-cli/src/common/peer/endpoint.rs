@@ -90,7 +90,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Returns the prefix of the queue pair numbers and communication IDs that this process leases.
+    /// Returns the leased prefix of queue pair numbers and communication IDs.
     pub(crate) fn block(&self) -> u8 {
         self.backend.capabilities().qpn_block.unwrap_or(0)
     }

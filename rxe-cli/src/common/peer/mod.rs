@@ -38,14 +38,14 @@ const START: &str = "start `./peer` there first; if it has another port (-p), wr
 /// The version of the request protocol.
 const PROTOCOL: &str = "2";
 
-/// The most bytes that one request reads from the peer's memory (`MAX_READ`) or writes into it.
+/// The most bytes of the peer's memory that one request reads, and that one writes.
 pub(crate) const MAX_READ: usize = 2048;
 const MAX_WRITE: usize = 100;
 
 /// The most bytes of an answer.
 const MOST: usize = 16 << 10;
 
-/// The time limit for an answer in a run, beyond the time that the request lets the peer wait.
+/// The time limit for an answer in a run, beyond the peer's own waiting time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connected peer.
@@ -179,8 +179,8 @@ impl Peer {
         })
     }
 
-    /// Connects the peer's queue pair with `own_qpn` at the address `own`, or brings one of UD to
-    /// RTS.
+    /// Connects the peer's queue pair with `own_qpn` at the address `own`.
+    /// A UD queue pair is brought to RTS instead.
     pub(crate) fn join(
         &mut self,
         given: &Given,

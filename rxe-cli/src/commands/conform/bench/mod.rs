@@ -1,4 +1,4 @@
-//! The test bench of one case: the peer's queue pair, the local end, and what both did so far.
+//! The test bench of one case: the peer's queue pair, the local end, and their state.
 
 mod program;
 mod shared;
@@ -49,8 +49,8 @@ pub(super) fn deviates<T>(why: impl Into<String>) -> Outcome<T> {
 }
 
 impl<'a> Bench<'a> {
-    /// Lets the peer create a queue pair and connects it with `end`, unless the communication
-    /// manager will.
+    /// Lets the peer create a queue pair, and connects it with `end`.
+    /// The communication manager connects those of its cases later.
     pub(super) fn new(
         peer: &'a mut Peer,
         end: Endpoint,

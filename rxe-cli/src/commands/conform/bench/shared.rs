@@ -52,7 +52,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Lets the peer's program reset its queue pair and connect it again with the same attributes.
+    /// Lets the peer's program reset its queue pair and connect it again as before.
     pub(in super::super) fn join_again(&mut self) -> Outcome {
         self.log.push("peer resets its queue pair and connects it again".into());
         self.peer.reset()?;

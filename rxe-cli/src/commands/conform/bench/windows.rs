@@ -44,8 +44,8 @@ impl Bench<'_> {
         self.completes([done(ABOUT)])
     }
 
-    /// Requires a message of `len` bytes to complete receive `id`, and the completion to name
-    /// `rkey` as invalidated.
+    /// Requires a message to complete receive `id` and to invalidate `rkey`.
+    /// The message has `len` bytes, and the completion must name `rkey`.
     pub(in super::super) fn completes_invalidating(
         &mut self,
         id: u64,

@@ -1,4 +1,5 @@
-//! ATOMIC WRITE: writes 8 bytes atomically, and is answered by READ RESPONSE ONLY without payload.
+//! ATOMIC WRITE: writes 8 bytes atomically.
+//! The answer is READ RESPONSE ONLY without payload.
 
 use rxe_core::queue::Status;
 use rxe_core::wire::{NakCode, Opcode, Position};

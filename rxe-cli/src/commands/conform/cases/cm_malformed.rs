@@ -1,4 +1,5 @@
-//! The communication manager: datagrams to queue pair 1 that must be dropped or change nothing.
+//! The communication manager: bad datagrams to queue pair 1.
+//! They must be dropped, or change nothing.
 
 use std::time::Duration;
 
@@ -46,8 +47,8 @@ fn nothing_or(cm: &mut Cm<'_, '_>, reason: RejReason) -> Outcome {
     }
 }
 
-/// Connects, and requires that these messages change nothing: a SEND still arrives and the program
-/// sees no event.
+/// Connects, and requires that these messages change nothing.
+/// A SEND must still arrive, and the program must see no event.
 fn changes_nothing(cm: &mut Cm<'_, '_>, all: &[Message]) -> Outcome {
     cm.connect()?;
     for message in all {

@@ -1,5 +1,5 @@
-//! Exchanges that several groups share: over RC and XRC, with receives of the queue pair and of
-//! shared receive queues.
+//! Exchanges that several groups share.
+//! The groups use RC and XRC, and receives of the queue pair or of shared receive queues.
 
 use rxe_core::wire::{Opcode, Position};
 use rxe_lab::answer::Said;
@@ -53,7 +53,7 @@ pub(super) fn receiver_not_ready(b: &mut Bench<'_>) -> Outcome {
     b.alive(1)
 }
 
-/// Requires the peer's request to complete with READ RESPONSE ONLY without payload, and not before.
+/// Requires the peer's request to complete with an empty READ RESPONSE ONLY, and not before.
 pub(super) fn completes_with_response(b: &mut Bench<'_>) -> Outcome {
     b.completes([])?;
     b.send(response(Position::Only, 0, 0))?;

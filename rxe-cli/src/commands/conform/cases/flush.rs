@@ -1,4 +1,5 @@
-//! FLUSH: makes written bytes visible, and is answered by READ RESPONSE ONLY without payload.
+//! FLUSH: makes written bytes visible or persistent.
+//! The answer is READ RESPONSE ONLY without payload.
 
 use rxe_core::wire::{NakCode, Opcode};
 use rxe_lab::answer::Said;

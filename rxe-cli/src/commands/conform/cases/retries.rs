@@ -1,4 +1,4 @@
-//! The peer as requester without a response: what it sends again, when, and when it gives up.
+//! The peer as requester without a response: its retries, and when it gives up.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,8 @@ const TIMEOUT: u8 = 14;
 /// The encoded RNR NAK timer of 20.48 ms.
 const RNR_TIMER: u8 = 22;
 
-/// RC that retries after 268 ms: a requester may wait for its timeout instead of detecting a gap.
+/// RC that retries after 268 ms.
+/// A requester may wait for its timeout instead of detecting a gap.
 const PATIENT: Given = Given { timeout: 16, ..RC };
 
 /// RC that gives up after two retries.
@@ -38,8 +39,9 @@ fn not_before(least: Duration, passed: Duration) -> Outcome {
     Err(Stop::Deviates(format!("it was sent again after {passed:.2} ms, before {least:.2} ms")))
 }
 
-/// Requires the peer to repeat a READ of three packets whose second lacks data, from PSN `from` or
-/// as a whole. Then answers, and requires the right bytes in memory.
+/// Requires the peer to repeat a READ of three packets whose data are incomplete.
+/// The repeated READ may begin at PSN `from` or at the first. Then answers, and requires the right
+/// bytes in memory.
 fn asked_again(b: &mut Bench<'_>, from: i32) -> Outcome {
     let data = pattern(600);
     let whole = Said::read_request(0);

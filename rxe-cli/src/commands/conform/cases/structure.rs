@@ -1,4 +1,4 @@
-//! Malformed packets and packets that are not for the queue pair, which are dropped silently.
+//! Malformed packets, and packets for other queue pairs: they are dropped silently.
 
 use super::super::bench::{Bench, got};
 use super::super::case::Case;

@@ -381,7 +381,7 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// Requires a bind of a type 2 window to fail and to bring the queue pair into the error state.
+/// Requires a bind of a type 2 window to fail and to end in the error state.
 fn bind_fails(b: &mut Bench<'_>, at: u64, access: u32) -> Outcome {
     b.post_bind(2, at, WINDOW_LEN, access)?;
     b.completes([failed(2, Status::MemoryWindowBind)])?;

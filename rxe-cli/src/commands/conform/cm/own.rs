@@ -117,7 +117,7 @@ impl Cm<'_, '_> {
         Message::Rej(rej)
     }
 
-    /// Returns the REP to the peer's request, and takes over its communication ID and queue pair.
+    /// Returns the REP to the peer's request, and records the peer's ID and queue pair.
     pub(in super::super) fn acceptance(&mut self, req: &Req) -> Rep {
         self.remote_id = req.local_comm_id;
         self.remote_qpn = req.local_qpn;

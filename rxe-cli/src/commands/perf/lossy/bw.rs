@@ -1,5 +1,5 @@
-//! Bandwidth over UC and UD: each sending side sends as fast as it can, and the other counts
-//! arrivals. The rates count messages that arrived.
+//! Bandwidth over UC and UD: each sending side sends as fast as it can.
+//! The other side counts arrivals. The rates count messages that arrived.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use super::super::side::{BATCH, NAP, Side, Watchdog};
 use super::super::stats::{Bandwidth, Loss, Rate, Row};
 use crate::common::Error;
 
-/// The time, and the number of checks, without an arrival after which the remaining messages of a
-/// peer that has sent all are lost.
+/// The time and the number of checks without an arrival before the rest counts as lost.
+/// They count once the peer has sent all its messages.
 const QUIET: Duration = Duration::from_millis(300);
 const LOOKS: u32 = 6;
 
