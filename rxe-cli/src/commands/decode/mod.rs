@@ -50,7 +50,7 @@ pub(crate) struct Args {
 struct Shown<'a> {
     record: &'a Record<'a>,
     frame: &'a Frame<'a>,
-    /// The packet; `None` for a RoCEv2 frame that is malformed.
+    /// The packet; `None` for a malformed frame.
     packet: Option<&'a Transport<'a>>,
     mark: Option<Mark>,
     /// The time since the first frame of the capture.

@@ -17,8 +17,7 @@ use super::stats::Row;
 use crate::common::Error;
 use crate::common::rendezvous::{self, TIMEOUT};
 
-/// The version of the exchange. Increase it with every change that an older side would
-/// misunderstand.
+/// The version of the exchange. Increase it when an older side would misunderstand a change.
 const VERSION: u64 = 2;
 const KEY: &str = "rxe-perf";
 

@@ -172,7 +172,7 @@ impl Plan {
     /// The largest message in bytes.
     /// It is the limit of verbs, and of the memory that a host should have.
     const LARGEST: u32 = 1 << 30;
-    /// The most queue pairs. A power of two, because request IDs hold it in whole bits.
+    /// The most queue pairs. A power of two, because a bit field of request IDs holds the index.
     pub(super) const MOST_QPS: u32 = 1024;
     /// The most entries that a device's completion queue can have.
     const CQ_DEPTH: u32 = 1 << 20;

@@ -159,7 +159,6 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Waits for the answers that are due.
     fn wait_for_answer(&mut self) -> Result<(), Error> {
         while self.comparison.is_waiting() {
             if self.take(Instant::now() + self.wait)? {

@@ -199,7 +199,6 @@ fn judge<'f, R: ReadRef<'f>>(file: R) -> Verdict {
     }
 }
 
-/// Returns the name of the machine that a program is for.
 fn machine_name(machine: u16, bits: u8) -> String {
     let name = match machine {
         elf::EM_386 => "x86",

@@ -39,6 +39,7 @@ const START: &str = "start `./peer` there first; if it has another port (-p), wr
 const PROTOCOL: &str = "2";
 
 /// The most bytes of the peer's memory that one request reads, and that one writes.
+/// `peer.c` has the same limits, as `MAX_READ` and `MAX_DATA`.
 pub(crate) const MAX_READ: usize = 2048;
 const MAX_WRITE: usize = 100;
 

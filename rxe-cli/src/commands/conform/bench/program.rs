@@ -67,7 +67,7 @@ impl Bench<'_> {
         Ok(self.ask("state")?.into_iter().next().unwrap_or_default())
     }
 
-    /// Lets the peer's program post a receive of `len` bytes.
+    /// Lets the peer post a receive of `len` bytes.
     pub(in super::super) fn receive(&mut self, id: u64, len: u32) -> Outcome {
         self.receive_under(id, len, 0)
     }
@@ -87,25 +87,25 @@ impl Bench<'_> {
         self.ask(&request).map(drop)
     }
 
-    /// Lets the peer's program post an ATOMIC WRITE of 8 bytes, all 0x11.
+    /// Lets the peer post an ATOMIC WRITE of 8 bytes, all 0x11.
     pub(in super::super) fn post_atomic_write(&mut self, id: u64) -> Outcome {
         self.post("atomic_write", id, SOURCE, 8, [0; 2])
     }
 
-    /// Lets the peer's program post a FLUSH of a range to global visibility.
+    /// Lets the peer post a FLUSH of a range to global visibility.
     pub(in super::super) fn post_flush(&mut self, id: u64, len: u32) -> Outcome {
         const GLOBAL: u64 = 1;
         const RANGE: u64 = 0;
         self.post("flush", id, SOURCE, len, [GLOBAL, RANGE])
     }
 
-    /// Lets the peer's program post a SEND that invalidates this rkey at the other end.
+    /// Lets the peer post a SEND that invalidates this rkey at the other end.
     pub(in super::super) fn post_send_invalidate(&mut self, id: u64, rkey: u32) -> Outcome {
         self.log.push(format!("peer posts SEND {id} of 8 B, invalidates 0x{rkey:x}"));
         self.ask(&format!("post send_inv {id} {SOURCE} 8 0 {rkey} 0 0")).map(drop)
     }
 
-    /// Lets the peer's program post three SENDs of one packet, and requires their packets.
+    /// Lets the peer post three SENDs of one packet, and requires their packets.
     pub(in super::super) fn three_sends(&mut self) -> Outcome {
         for id in 1..=3 {
             self.post_send(id, 8)?;
@@ -113,32 +113,32 @@ impl Bench<'_> {
         self.expect_all([0, 1, 2].map(Said::send_only)).map(drop)
     }
 
-    /// Lets the peer's program post a SEND.
+    /// Lets the peer post a SEND.
     pub(in super::super) fn post_send(&mut self, id: u64, len: u32) -> Outcome {
         self.post("send", id, SOURCE, len, [0; 2])
     }
 
-    /// Lets the peer's program post a WRITE.
+    /// Lets the peer post a WRITE.
     pub(in super::super) fn post_write(&mut self, id: u64, len: u32) -> Outcome {
         self.post("write", id, SOURCE, len, [0; 2])
     }
 
-    /// Lets the peer's program post a READ whose data go to [`SINK`].
+    /// Lets the peer post a READ whose data go to [`SINK`].
     pub(in super::super) fn post_read(&mut self, id: u64, len: u32) -> Outcome {
         self.post("read", id, SINK, len, [0; 2])
     }
 
-    /// Lets the peer's program post a FETCH ADD whose result goes to [`SINK`].
+    /// Lets the peer post a FETCH ADD whose result goes to [`SINK`].
     pub(in super::super) fn post_add(&mut self, id: u64, add: u64) -> Outcome {
         self.post("add", id, SINK, 8, [add, 0])
     }
 
-    /// Lets the peer's program post a COMPARE SWAP whose result goes to [`SINK`].
+    /// Lets the peer post a COMPARE SWAP whose result goes to [`SINK`].
     pub(in super::super) fn post_swap(&mut self, id: u64, compare: u64, swap: u64) -> Outcome {
         self.post("swap", id, SINK, 8, [swap, compare])
     }
 
-    /// Requires the peer's program to poll exactly these completions.
+    /// Requires the peer to poll exactly these completions.
     pub(in super::super) fn completes<const N: usize>(&mut self, wanted: [Done; N]) -> Outcome {
         let wait = if N == 0 { Duration::ZERO } else { self.wait };
         self.completes_within(wait, &wanted)
@@ -165,7 +165,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Requires the peer's program to poll no completion within `time`.
+    /// Requires the peer to poll no completion within `time`.
     pub(in super::super) fn completes_nothing(&mut self, time: Duration) -> Outcome {
         self.completes_within(time, &[])
     }

@@ -8,13 +8,13 @@ use super::super::verdict::Outcome;
 use super::{Bench, deviates};
 
 impl Bench<'_> {
-    /// Lets the peer's program arm the limit of its shared receive queue.
+    /// Lets the peer arm the limit of its shared receive queue.
     pub(in super::super) fn arm_limit(&mut self, limit: u32) -> Outcome {
         self.log.push(format!("peer arms the limit {limit}"));
         self.ask(&format!("limit {limit}")).map(drop)
     }
 
-    /// Requires the peer's program to receive this asynchronous event.
+    /// Requires the peer to receive this asynchronous event.
     pub(in super::super) fn is_told(&mut self, wanted: AsyncKind) -> Outcome {
         if self.find_event(wanted, self.wait)? {
             return Ok(());
@@ -22,7 +22,7 @@ impl Bench<'_> {
         deviates(format!("{} was not reported within {}", wanted.name(), self.waited()))
     }
 
-    /// Requires that the peer's program did not receive this event since its last query.
+    /// Requires that the peer did not receive this event since its last query.
     pub(in super::super) fn is_not_told(&mut self, kind: AsyncKind) -> Outcome {
         if self.find_event(kind, Duration::ZERO)? {
             return deviates(format!("{} was reported, which nothing allows", kind.name()));
@@ -52,7 +52,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Lets the peer's program reset its queue pair and connect it again as before.
+    /// Lets the peer reset its queue pair and connect it again as before.
     pub(in super::super) fn join_again(&mut self) -> Outcome {
         self.log.push("peer resets its queue pair and connects it again".into());
         self.peer.reset()?;

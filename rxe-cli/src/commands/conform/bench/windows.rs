@@ -11,15 +11,13 @@ pub(in super::super) const WINDOW_LEN: u64 = 0x100;
 const ABOUT: u64 = 90;
 
 impl Bench<'_> {
-    /// Lets the peer's program allocate a window of type 1 or 2. Returns its rkey, which is not
-    /// bound.
+    /// Lets the peer allocate a window of type 1 or 2. Returns the unbound window's rkey.
     pub(in super::super) fn window(&mut self, kind: u8) -> Outcome<u32> {
         self.log.push(format!("peer makes a window of type {kind}"));
         Ok(self.peer.ask_for_rkey(&format!("window {kind}"))?)
     }
 
-    /// Lets the peer's program post a bind of its window to `len` bytes at `at`. Returns the new
-    /// rkey.
+    /// Lets the peer post a bind of its window to `len` bytes at `at`. Returns the new rkey.
     pub(in super::super) fn post_bind(
         &mut self,
         id: u64,
@@ -62,7 +60,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Lets the peer's program invalidate its type 2 window with this rkey.
+    /// Lets the peer invalidate its type 2 window with this rkey.
     pub(in super::super) fn invalidate(&mut self, rkey: u32) -> Outcome {
         self.log.push(format!("peer invalidates 0x{rkey:x}"));
         self.ask(&format!("post local_inv {ABOUT} 0 0 0 {rkey} 0 0"))?;

@@ -30,7 +30,7 @@ fn refused(b: &mut Bench<'_>, pkt: Pkt, code: NakCode) -> Outcome {
     b.untouched(0, 16)
 }
 
-/// Lets the peer's program post an ATOMIC WRITE, and checks its packet.
+/// Lets the peer post an ATOMIC WRITE, and checks its packet.
 fn posted(b: &mut Bench<'_>) -> Outcome {
     b.post_atomic_write(1)?;
     let seen = b.expect(REQUEST)?;

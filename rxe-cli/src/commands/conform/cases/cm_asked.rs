@@ -13,7 +13,7 @@ use super::super::verdict::Outcome;
 use crate::common::peer::{CM, Event};
 use rxe_lab::answer::Said;
 
-/// Requires that only the same REP or an MRA for the REQ arrive.
+/// Requires that nothing but the same REP or an MRA for the REQ arrives.
 fn repeats_or_delays(cm: &mut Cm<'_, '_>, rep: &Came) -> Outcome {
     for came in cm.listen_for(A_WHILE)? {
         let delays =

@@ -21,7 +21,6 @@ fn dropped(cm: &mut Cm<'_, '_>, change: fn(Letter) -> Letter) -> Outcome {
     good_req(cm)
 }
 
-/// Sends a changed REQ.
 fn bad_req(cm: &mut Cm<'_, '_>, change: fn(Letter) -> Letter) -> Outcome {
     let mut bad = cm.req();
     bad.private_data[36..][..3].copy_from_slice(b"bad");

@@ -40,7 +40,7 @@ fn refused(b: &mut Bench<'_>, pkt: Pkt, code: NakCode) -> Outcome {
     b.dies(code, 0)
 }
 
-/// Lets the peer's program post a FLUSH, and checks its packet.
+/// Lets the peer post a FLUSH, and checks its packet.
 fn posted(b: &mut Bench<'_>) -> Outcome {
     b.post_flush(1, 100)?;
     let seen = b.expect(REQUEST)?;

@@ -82,7 +82,6 @@ struct Side<'a> {
     connections: Vec<Connection>,
 }
 
-/// The connection to one peer.
 struct Connection {
     target: QueuePair,
     initiator: QueuePair,
