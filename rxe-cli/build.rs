@@ -1,5 +1,6 @@
-//! Puts the commit into `rxe --version`, if this is a checkout or a published package of one, and the
-//! library to preload into an `rxe` that `cargo install` installs.
+//! Puts the commit into `rxe --version`, and the preload library into an installed `rxe`.
+//! The commit is known in a checkout and in a package published from one. The library is embedded
+//! where `cargo install` would not install it.
 
 #[path = "build/preload.rs"]
 mod preload;
@@ -17,16 +18,16 @@ fn main() {
     preload::embed();
 }
 
-/// The commit that `cargo package` noted.
+/// Returns the commit that `cargo package` recorded.
 fn published() -> Option<String> {
     let noted = fs::read_to_string(".cargo_vcs_info.json").ok()?;
     let (_, rest) = noted.split_once("\"sha1\"")?;
     hash(rest.split('"').nth(1)?)
 }
 
-/// The commit of the checkout, if this file is part of it.
+/// Returns the commit of the checkout, if this file is tracked in it.
 fn checked_out() -> Option<String> {
-    // Every change of HEAD is written there.
+    // Git appends each change of HEAD to this log.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     if fs::exists(&log).is_ok_and(|exists| exists) {
         println!("cargo::rerun-if-changed={log}");

@@ -1,9 +1,9 @@
-//! Builds the library that `rxe run` preloads into `rxe` itself, where nothing else would install it.
+//! Builds the library that `rxe run` preloads, and embeds it in `rxe`.
 //!
-//! `cargo install` installs programs only. So an `rxe` that is built from a published package, from a git
-//! URL, or with `RXE_EMBED=on` has the library inside, and writes it into the user's cache. In a checkout,
-//! cargo builds the library beside `rxe`, and this does nothing; `.cargo/config.toml` beside this
-//! directory sets the variable for `cargo install --path`.
+//! `cargo install` installs programs only. An `rxe` that is built from a published package, from a
+//! git URL, or with `RXE_EMBED=on` therefore contains the library, and writes it into the user's
+//! cache. In a checkout, cargo builds the library next to `rxe`, and this module does nothing;
+//! `.cargo/config.toml` in the directory above sets the variable for `cargo install --path`.
 
 use std::collections::hash_map::DefaultHasher;
 use std::env;
@@ -14,10 +14,10 @@ use std::process::Command;
 
 const NAME: &str = "rxe-preload";
 
-/// The library's crate, and those of this project that it depends on.
+/// The library's crate and the crates of this project that it depends on.
 const CRATES: [&str; 4] = [NAME, "rxe-core", "rxe-net", "rxe-verbs"];
 
-/// Writes `embedded.rs`: the library and its digest, or nothing.
+/// Writes `embedded.rs`, which has the library and its digest, or `None`.
 pub(crate) fn embed() {
     println!("cargo::rerun-if-changed=build");
     println!("cargo::rerun-if-env-changed=RXE_EMBED");
@@ -41,21 +41,23 @@ fn variable(name: &str) -> PathBuf {
     env::var_os(name).unwrap_or_default().into()
 }
 
-/// Whether `rxe` is to have the library inside.
+/// Returns whether `rxe` must contain the library.
 fn wanted(own: &Path) -> bool {
     match env::var("RXE_EMBED").as_deref() {
         Ok("off") => return false,
-        // Of a debug build in that directory it is set, too.
+        // Cargo reads that configuration for debug builds in the directory, too.
         Ok(_) => return env::var("PROFILE").is_ok_and(|profile| profile == "release"),
         Err(_) => {}
     }
     let checkout = own.with_file_name("xtask").is_dir();
-    // Where cargo puts the sources of `cargo install --git`.
+    // `cargo install --git` checks out the sources there.
     let fetched = own.to_string_lossy().contains("/git/checkouts/");
     (!checkout || fetched) && env::var_os("DOCS_RS").is_none()
 }
 
-/// Builds the library below `dir`, with a target directory of its own: cargo has locked the other one.
+/// Builds the library in `dir`, and returns its path.
+/// The build has its own target directory, because the cargo that runs this script has locked the
+/// other.
 fn build(own: &Path, dir: &Path) -> PathBuf {
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     let target = env::var("TARGET").unwrap_or_default();
@@ -66,7 +68,7 @@ fn build(own: &Path, dir: &Path) -> PathBuf {
     };
     write("Cargo.toml", &package(own, &version));
     write("lib.rs", "");
-    // The versions of other crates that were tested.
+    // The lock file has the versions of other crates that were tested.
     for lock in [own.join("Cargo.lock"), own.with_file_name("Cargo.lock")] {
         if lock.exists() {
             fs::copy(lock, dir.join("Cargo.lock")).unwrap_or_else(|e| failed(&e));
@@ -77,11 +79,11 @@ fn build(own: &Path, dir: &Path) -> PathBuf {
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.args(["build", "--release", "--package", NAME, "--target", &target]).args(more);
         cargo.arg("--manifest-path").arg(&manifest).arg("--target-dir").arg(dir.join("target"));
-        // That of `cargo clippy`.
+        // `cargo clippy` sets this variable.
         cargo.env_remove("RUSTC_WORKSPACE_WRAPPER");
         cargo.output()
     };
-    // All but the library's crate has been downloaded for `rxe`, and often that too.
+    // Cargo has downloaded every crate for `rxe` except possibly the library's.
     let mut done = cargo(&["--offline"]);
     if !done.as_ref().is_ok_and(|out| out.status.success()) {
         done = cargo(&[]);
@@ -94,8 +96,8 @@ fn build(own: &Path, dir: &Path) -> PathBuf {
     dir.join("target").join(target).join("release/librxe_preload.so")
 }
 
-/// The manifest of a package that depends on the library's crate. Crates of this project that lie beside
-/// this one are taken from there.
+/// Returns the manifest of a package that depends on the library's crate.
+/// Crates of this project whose directory is next to this crate are taken from there.
 fn package(own: &Path, version: &str) -> String {
     let mut text = format!(
         "[package]\nname = \"library\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
@@ -116,7 +118,7 @@ fn package(own: &Path, version: &str) -> String {
     text
 }
 
-/// Ends the build.
+/// Ends the build with an error.
 fn failed(why: &dyn std::fmt::Display) -> ! {
     eprintln!("the library for `rxe run` does not build: {why}");
     eprintln!("RXE_EMBED=off installs rxe without it");

@@ -19,9 +19,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts again without the library that is for programs, if this process has it in front of it, as in a shell
-/// with the variables of `rxe env`. With it, `rxe doctor` would see rxe's devices in /sys and take them for the
-/// kernel's.
+/// Restarts this process without rxe's preload library if `LD_PRELOAD` names it.
+/// The variables of `rxe env` preload it in a whole shell. With it, `rxe doctor` would see rxe's
+/// devices in /sys and take them for the kernel's.
 fn leave_own_library() {
     let Ok(all) = env::var("LD_PRELOAD") else { return };
     let is_own = |path: &&str| Path::new(path).file_name() == Some(commands::LIBRARY_NAME.as_ref());
@@ -34,6 +34,6 @@ fn leave_own_library() {
     let mut args = env::args_os();
     let mut again = Command::new(program);
     again.arg0(args.next().unwrap_or_default()).args(args).env("LD_PRELOAD", others.join(":"));
-    // If it cannot, it goes on as it is.
+    // If exec fails, this process continues with the library.
     let _ = again.exec();
 }

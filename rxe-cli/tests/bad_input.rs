@@ -1,5 +1,5 @@
-//! What a user does wrong is answered with one line that says what and what to do, and an exit code
-//! that is not 0. Each test has an address of its own on loopback.
+//! Mistakes of a user get one line that says what is wrong and what to do, and an exit code that is
+//! not 0. Each test has a loopback address of its own.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use rxe_test_support::skipped;
 mod util;
 use util::RXE;
 
-/// In a directory of its own, in which it must leave nothing.
+/// Runs `rxe` in a directory of its own, in which it must leave nothing.
 fn rxe(args: &[&str]) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let out = Command::new(RXE).args(args).stdin(Stdio::null()).current_dir(&dir).output().unwrap();
@@ -22,7 +22,7 @@ fn rxe(args: &[&str]) -> Output {
     out
 }
 
-/// Checks that `out` is a refusal that says all of `parts`.
+/// Checks that `out` is a refusal whose message has all of `parts`.
 #[track_caller]
 fn refused(out: &Output, parts: &[&str]) {
     let said = String::from_utf8_lossy(&out.stderr);
@@ -167,7 +167,7 @@ fn a_capture_that_can_not_be_written() {
         let out = rxe(&[args, &["--pcap", file]].concat());
         refused(&out, &["cannot write the capture /nonexistent/capture.pcapng", "--pcap"]);
     }
-    // Before anything is read, sent or found.
+    // The check runs before anything is read, sent or found.
     for report in [
         &["check", "/dev/null", "--junit"][..],
         &["conform", "--peer", "127.0.0.1:1", "--junit"],
@@ -183,7 +183,7 @@ fn a_capture_that_can_not_be_written() {
             assert_eq!(out.status.code(), Some(2), "{report:?}");
         }
     }
-    // Standard output has something else.
+    // Standard output carries the results.
     let write = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/scenarios/rc_send.toml");
     for args in [
         &["demo", "--pcap", "-"][..],
@@ -197,7 +197,7 @@ fn a_capture_that_can_not_be_written() {
         refused(&out, &[" - asks for the capture on standard output", "name a file"]);
         assert_eq!(out.status.code(), Some(2), "{args:?}");
     }
-    // Before the program is started.
+    // The check runs before the program is started.
     for (file, why) in [
         (file, "capture.pcapng: /nonexistent: No such file"),
         ("/proc", "/proc: it is a directory"),
@@ -245,7 +245,7 @@ fn an_output_that_is_the_input() {
             assert_eq!(fs::read_to_string(file).unwrap(), contents, "{args:?}");
         }
     }
-    // Standard input has no name by which it could be seen.
+    // Standard input has no path to compare, so the message calls it by that name.
     let stdin = fs::File::open(file).unwrap();
     let out = Command::new(RXE).args(["gen", "-", "-w", other]).stdin(stdin).output().unwrap();
     refused(&out, &["other is the same file as standard input, which is read: name another"]);
@@ -254,7 +254,7 @@ fn an_output_that_is_the_input() {
 
 #[test]
 fn a_backend_without_privilege() {
-    // Root gives its privileges up; anybody else has none.
+    // Root drops its privileges; other users have none.
     let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
     let args = ["pingpong", "--address", "127.79.0.1", "--backend", "packet"];
     let out = if root {
@@ -272,14 +272,14 @@ fn a_backend_without_privilege() {
     }
 }
 
-/// What a client says to a server that says `says` and then hangs up.
+/// Returns the output of a client whose server sends `says` and then hangs up.
 fn client_of(says: &'static [u8], args: &[&str]) -> Output {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(says).unwrap();
-        // It reads what the client says, lest the connection ends with a reset.
+        // Read the client's message first, or closing the connection would reset it.
         let _ = stream.read(&mut [0; 4096]);
     });
     let out = rxe(&[args, &["-p", &port, "127.0.0.1"]].concat());
@@ -298,14 +298,15 @@ fn a_server_that_hangs_up_or_is_something_else() {
     }
     let other = b"{\"rxe-perf\":1}\n";
     refused(&client_of(other, &perf), &["version 1 of this exchange, not 2", "same release"]);
-    // Its GID is all zero: it was started without -g.
+    // The GID is zero, as from a server that was started without -g.
     let no_gid = b"0000:000011:0a0b0c:00000000000000000000000000000000\0";
     refused(&client_of(no_gid, &pingpong), &["did not choose a GID", "-g INDEX"]);
     let ipv6 = b"0000:000011:0a0b0c:fd000000000000000000000000000001\0";
     refused(&client_of(ipv6, &pingpong), &["fd00::1 is IPv6", "same family"]);
 }
 
-/// What a server says to a client that says `says` and then hangs up. `port` is the test's own.
+/// Returns the output of a server whose client sends `says` and then hangs up. `port` belongs to
+/// the test.
 fn server_of(says: &[u8], port: u16, args: &[&str]) -> Output {
     let port_text = port.to_string();
     let server: Child = Command::new(RXE)
@@ -336,7 +337,7 @@ fn a_client_that_hangs_up_or_is_something_else() {
         let stranger = server_of(b"GET / HTTP/1.1\r\n\r\n", port, args);
         refused(&stranger, &["the peer speaks something else: \"GET / HTTP/1.1"]);
     }
-    // One that goes before it has said "done".
+    // A client that hangs up before it has sent "done".
     let message = b"0000:000011:0a0b0c:00000000000000000000ffff7f000001\0";
     refused(&server_of(message, port, &pingpong), &["the peer hung up before it was done"]);
     refused(&server_of(message, port, &perf), &["something else: \"0000:000011:", "rxe perf"]);

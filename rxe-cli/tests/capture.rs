@@ -1,4 +1,4 @@
-//! `rxe capture`: joins programs while they run, and they do not notice.
+//! `rxe capture`: captures running programs without disturbing them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,8 +14,8 @@ use serde_json::Value;
 mod util;
 use util::{Dir, LOOPBACK, RXE, VETH, in_namespace};
 
-/// Starts `$program` as a server and as a client, which exchange packets for long enough; then captures.
-/// Other programs of this host are not seen.
+/// Starts `$program` as a server and as a client, which exchange packets long enough, then
+/// captures. Other programs of this host are not visible.
 const SCRIPT: &str = r#"
     mount -t tmpfs none /dev/shm
     $program > server.out 2>&1 & server=$!
@@ -90,7 +90,8 @@ fn unmodified_programs_are_captured() {
     if there.is_err() {
         return skipped(test, "ib_write_bw is not installed");
     }
-    // The program asks for retries of half a second together; if they are over, this waits for ever.
+    // The program asks for retries of half a second in total; if these run out, this script would
+    // wait without end.
     captures(
         test,
         r#""$RXE" run --ack-timeout 19 --device rxe_lo -- ib_write_bw -d rxe_lo -x 0 -D 200"#,
@@ -151,8 +152,8 @@ fn captures(test: &str, program: &str) {
     let [before, after] = [&before[0], &after[0]];
     let number = |of: &Value| of["hw_counters"]["sent_pkts"].as_u64().unwrap();
     assert!(number(after) > number(before), "it goes on");
-    // Nothing was lost, unless the receiver took nothing for so long that packets were given up, as on a busy
-    // machine. There answers may be late, too, and then come twice.
+    // No packet was lost, unless the receiver was stalled until packets were given up, as on a busy
+    // machine. There, answers may also be late and arrive twice.
     let [refused, given_up] =
         [&after["hw_counters"]["rcvd_seq_err"], &after["net"]["tx_no_buffer"]]
             .map(|counter| counter.as_u64().unwrap());
@@ -184,7 +185,7 @@ fn captures(test: &str, program: &str) {
     );
 }
 
-/// The capture looks for devices twice a second; these programs are over before that.
+/// The capture searches for devices twice a second; these programs end before that.
 #[test]
 fn short_programs_are_captured_from_their_first_packet() {
     let dir = Dir::new();
@@ -204,7 +205,7 @@ fn short_programs_are_captured_from_their_first_packet() {
     let said = fs::read_to_string(dir.file("short.err")).unwrap();
     assert!(out.status.success(), "{out:?} {said}");
     let mut reader = Reader::open(dir.file("short.pcapng")).unwrap();
-    // Each packet is captured where it is sent, and where it is received.
+    // Each packet is captured at its sender and at its receiver.
     let mut seen = BTreeMap::new();
     while let Some(record) = reader.next().unwrap() {
         let frame = frame::decode(&record);
@@ -219,7 +220,8 @@ fn short_programs_are_captured_from_their_first_packet() {
     assert_eq!(sends, 2, "{seen:?} {said}");
 }
 
-/// How many packets a capture has, all of RDMA, whole and with the right ICRC.
+/// Returns the number of packets in a capture, which must all be whole RDMA packets with a right
+/// ICRC.
 fn whole(path: &Path) -> u64 {
     let mut reader = Reader::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut count = 0;
@@ -232,7 +234,7 @@ fn whole(path: &Path) -> u64 {
     count
 }
 
-/// The names of the interfaces in a pcapng file, in the byte order of this machine.
+/// Returns the names of the interfaces in a pcapng file in this machine's byte order.
 fn interfaces(file: &[u8]) -> Vec<String> {
     const INTERFACE: u32 = 1;
     const NAME: u16 = 2;
@@ -240,7 +242,7 @@ fn interfaces(file: &[u8]) -> Vec<String> {
     let u16_at = |at: usize| u16::from_ne_bytes(file[at..at + 2].try_into().unwrap());
     let (mut names, mut at) = (Vec::new(), 0);
     while at < file.len() {
-        // Behind the type and length of the block, the link type and the snap length.
+        // The options follow the block's type and length, the link type and the snap length.
         let mut option = at + 16;
         while u32_at(at) == INTERFACE && u16_at(option) != 0 {
             let len = usize::from(u16_at(option + 2));
@@ -306,8 +308,8 @@ fn what_cannot_be_is_refused_in_a_line() {
     assert!(!dir.file("file").exists());
 }
 
-/// Captures what passes a link: packets over IPv4 and IPv6; more than fits into the kernel's buffer. Then
-/// tries interfaces that are down, vanish, or may not be captured.
+/// Captures the traffic of a link: packets over IPv4 and IPv6, and more than the kernel's buffer
+/// holds. Then tries interfaces that are down, vanish, or may not be captured.
 const LINK: &str = r#"
     "$RXE" capture -i veth0 -w link.pcapng 2> link.err & capture=$!
     until grep -q capturing link.err; do sleep 0.05; done
@@ -353,7 +355,7 @@ fn the_rdma_packets_of_an_interface_are_captured() {
     let Some(out) = in_namespace(test, VETH, LINK, &dir.file("")) else { return };
     let read = |name: &str| fs::read_to_string(dir.file(name)).unwrap_or_default();
     assert!(out.status.success(), "{out:?} {}{}", read("server.out"), read("client.out"));
-    // Also that all are packets of RDMA, and whole.
+    // `whole` also checks that every frame is a whole RDMA packet.
     let count = whole(&dir.file("link.pcapng"));
     let said = read("link.err");
     assert!(said.contains(&format!("\nrxe: {count} packets of 1 device in ")), "{said}");
@@ -378,7 +380,7 @@ fn the_rdma_packets_of_an_interface_are_captured() {
     assert!(said.starts_with("rxe: capturing on lo needs CAP_NET_RAW: run it as root"), "{said}");
     assert!(said.lines().count() == 2 && said.ends_with("refused\n"), "{said}");
 
-    // What had come before the end is there.
+    // Packets captured before the end are in the file.
     assert!(whole(&dir.file("dropped.pcapng")) > 0);
     let said = read("dropped.err");
     let dropped = dropped(&fs::read(dir.file("dropped.pcapng")).unwrap());
@@ -400,13 +402,13 @@ fn the_rdma_packets_of_an_interface_are_captured() {
     }
 }
 
-/// How many packets the statistics of a pcapng file say the system has dropped.
+/// Returns the number of dropped packets in the statistics of a pcapng file.
 fn dropped(mut file: &[u8]) -> u64 {
     let word = |at: &[u8]| u32::from_ne_bytes(at[..4].try_into().unwrap());
     let mut dropped = 0;
     while !file.is_empty() {
         let (block, rest) = file.split_at(word(&file[4..]) as usize);
-        // An interface statistics block. Its first option is isb_osdrop.
+        // The block is an interface statistics block. Its first option is isb_osdrop.
         if word(block) == 5 {
             assert_eq!(block[20..24], [7u16.to_ne_bytes(), 8u16.to_ne_bytes()].concat());
             dropped += u64::from_ne_bytes(block[24..32].try_into().unwrap());

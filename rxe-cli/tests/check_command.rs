@@ -1,4 +1,4 @@
-//! `rxe check`: its output in each form, its exit codes, and what it says of files that are not whole.
+//! `rxe check`: its output formats, its exit codes, and its behaviour for damaged files.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use serde_json::Value;
 mod decode_util;
 use decode_util::{Pcapng, frames_of, run};
 
-/// A capture with a fault, one with a warning, one with a note, one with nothing.
+/// Captures with an error, with a warning, with a note, and with no finding.
 const FAULT: &str = "scenarios/write_wrong_rkey.pcap";
 const WARNING: &str = "scenarios/psn_sequence_nak.pcap";
 const NOTE: &str = "scenarios/icrc_not_computed.pcap";
@@ -20,7 +20,7 @@ fn pcap(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps").join(name)
 }
 
-/// Runs `rxe check` in English, with options and files.
+/// Runs `rxe check` in English with options and files.
 fn check(options: &[&str], files: &[&Path]) -> Output {
     let files = files.iter().map(|file| file.as_os_str());
     Command::new(env!("CARGO_BIN_EXE_rxe"))
@@ -37,7 +37,8 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// In a terminal findings have colors, unless `NO_COLOR` or `--color` says otherwise; elsewhere only with `--color`.
+/// Findings are colored in a terminal, unless `NO_COLOR` or `--color` says otherwise, and elsewhere
+/// only with `--color`.
 #[test]
 fn colors_are_for_terminals() {
     const COLORED: &str = "\x1b[1m\x1b[31mfault\x1b[0m: remote-access-error";
@@ -80,7 +81,7 @@ fn the_exit_code_tells_faults_and_with_strict_warnings_too() {
         assert_eq!(code(&["--strict"], name), Some(strict), "{name}, --strict");
         assert_eq!(code(&["--json"], name), Some(usual), "{name}, --json");
     }
-    // One file with a fault is enough; one that cannot be read is worse.
+    // One file with an error is enough for 1; one that cannot be read gives 2.
     let (clean, fault) = (pcap(CLEAN), pcap(FAULT));
     assert_eq!(check(&[], &[&clean, &fault, &clean]).status.code(), Some(1));
     let none = Path::new("/nonexistent.pcap");
@@ -112,10 +113,10 @@ fn the_text_has_each_finding_and_the_causes_of_the_catalogue() {
         "{said}"
     );
     assert!(!text(&check(&[], &[&pcap(CLEAN)]).stdout).contains("usual causes"));
-    // The command that it names exists, and has the same words.
+    // The command named in the text exists, and prints the same words.
     let explained = run(&["explain", "--lang", "en", "remote-access-error"]);
     assert!(text(&explained.stdout).contains("A wrong rkey "), "{explained:?}");
-    // Chinese by option, and by the locale.
+    // The option and the locale can choose Chinese.
     let chinese = check(&["--lang", "zh"], &[&pcap(FAULT)]);
     assert!(
         text(&chinese.stdout)
@@ -233,7 +234,7 @@ fn a_capture_without_rdma_packets_is_not_called_clean() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("it.pcap");
     let clean = fs::read(pcap(CLEAN)).unwrap();
-    // The header of the file alone, and a capture of a link type that is not known.
+    // The first file is a header without frames, the second has an unknown link type.
     let unknown = [&clean[..20], &[0xf0, 0, 0, 0], &clean[24..]].concat();
     for (bytes, frames) in [(&clean[..24], 0), (&unknown, frames_of(&pcap(CLEAN)).len())] {
         fs::write(&path, bytes).unwrap();
@@ -265,7 +266,7 @@ fn what_is_before_a_damaged_place_is_checked() {
     let path = dir.path().join("it.pcap");
     let bytes = fs::read(pcap(FAULT)).unwrap();
     let frames = frames_of(&pcap(FAULT)).len();
-    // Cut within the last frame: the refusal is in it or before.
+    // The last frame is cut; the refusal is in it or before it.
     let whole = fs::read(pcap(CLEAN)).unwrap();
     let number = frames_of(&pcap(CLEAN)).len();
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
@@ -281,7 +282,7 @@ fn what_is_before_a_damaged_place_is_checked() {
     assert_eq!((out.status.code(), &json[0]["frames"]), (Some(2), &Value::from(number - 1)));
     assert!(json[0]["error"].as_str().unwrap().contains(&format!("frame {number}")), "{json}");
 
-    // Garbage behind good frames, and nothing but garbage.
+    // Garbage after good frames, and garbage alone.
     fs::write(&path, [&bytes[..], &[0xa5; 100]].concat()).unwrap();
     let out = check(&[], &[&path]);
     assert_eq!(out.status.code(), Some(2));

@@ -1,4 +1,5 @@
-//! `rxe conform` on the command line, and with peers that are none. `tests/tests/conform_peers.rs` has the cases.
+//! `rxe conform` on the command line, and with bad peers. `tests/tests/conform_peers.rs` plays the
+//! cases.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -9,7 +10,7 @@ fn conform(options: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_rxe")).arg("conform").args(options).output().unwrap()
 }
 
-/// The one line of an error.
+/// Runs `rxe conform`, which must fail, and returns its one line of error.
 fn error(options: &[&str]) -> String {
     let out = conform(options);
     assert_eq!(out.status.code(), Some(2), "{out:?}");
@@ -19,7 +20,8 @@ fn error(options: &[&str]) -> String {
     said
 }
 
-/// Somebody who greets whoever connects, gives these answers to requests, and ends the connection.
+/// Starts a server that sends a greeting, gives these answers to requests, and closes the
+/// connection.
 fn somebody(greeting: &'static str, answers: &'static [&'static str]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -86,7 +88,7 @@ fn a_peer_that_is_none_or_ends_is_said() {
 #[test]
 fn what_was_found_before_the_peer_is_gone_is_reported() {
     const OPENED: &str = "ok 0x11 0x1000 0x77 65536 0x0\n";
-    // `send` cannot be made, `rnr_nak` loses its peer, `rnr_timer` is not played.
+    // `send` cannot be set up, `rnr_nak` loses its peer, and `rnr_timer` is not played.
     let somebody = somebody(GREETING, &["err no more queue pairs\n", OPENED, "ok\n"]);
     let only = ["--only", "send,rnr_nak,rnr_timer"];
     let out = conform(&[&["--peer", &somebody, "--json"], &only[..]].concat());
@@ -121,7 +123,7 @@ fn what_the_device_does_not_have_is_not_testable() {
     assert_eq!(found, [write, write, flush, flush]);
 }
 
-/// A report names no capture of an earlier run, of a device that had what this one does not have.
+/// A report must not name the capture of an earlier run with another device.
 #[test]
 fn a_case_that_sends_nothing_has_no_capture() {
     let dir = tempfile::tempdir().unwrap();
@@ -147,7 +149,7 @@ fn a_device_has_the_own_address() {
             &["--device", "rxe_lo", "--address", "192.0.2.1"],
             "rxe_lo does not have the address 192.0.2.1: choose one that `rxe gids rxe_lo` lists",
         ),
-        // The run begins.
+        // These options are accepted, and the run begins.
         (&["--device", "lo", "--address", "127.0.0.3"], "case send could not be played"),
         (&["-d", "rxe_lo"], "case send could not be played"),
     ] {

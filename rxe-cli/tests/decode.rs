@@ -1,4 +1,4 @@
-//! `rxe decode`: what it prints of good files, and what it says of bad ones.
+//! `rxe decode`: its output for good files, and its errors for bad ones.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,12 +12,12 @@ mod decode_util;
 mod util;
 use decode_util::{Pcapng, frames_of, run};
 
-/// A capture of the project.
+/// Returns the path of a capture of the project.
 fn pcap(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps").join(name)
 }
 
-/// Standard output of `rxe decode` with these arguments, which must succeed.
+/// Returns the standard output of `rxe decode` with these arguments, which must succeed.
 #[track_caller]
 fn decoded(file: &Path, options: &[&str]) -> String {
     let out = run(&[&["decode", file.to_str().unwrap()], options].concat());
@@ -78,7 +78,7 @@ fn the_summary_alone_is_the_last_line() {
         let said = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.code() == Some(2) && said.contains("cannot be used with"), "{said}");
     }
-    // Of a file that is cut, what is before that place is counted.
+    // The frames before the cut are counted.
     let dir = tempfile::tempdir().unwrap();
     let cut = dir.path().join("cut.pcap");
     let bytes = fs::read(&file).unwrap();
@@ -106,7 +106,7 @@ fn only_takes_the_frames_of_a_finding_and_reads_the_capture_twice() {
     let shown = |options: &[&str]| {
         let text = decoded(&file, options);
         let number = |line: &str| line.split_whitespace().next()?.parse::<u64>().ok();
-        // The last line counts.
+        // The last line is the summary.
         let lines: Vec<_> = text.lines().collect();
         lines[..lines.len() - 1].iter().filter_map(|line| number(line)).collect::<Vec<_>>()
     };
@@ -118,7 +118,7 @@ fn only_takes_the_frames_of_a_finding_and_reads_the_capture_twice() {
         finding["frames"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
     assert_eq!(shown(&["--only", "ack-late"]), frames);
     assert!(frames.len() == 3 && shown(&["--only", "rnr-nak"]).is_empty());
-    // Together with what is seen at once, and with other filters.
+    // The finding together with properties of the packets themselves, and with other filters.
     let again = shown(&["--only", "retransmitted"]);
     assert_eq!(again, [frames[1]]);
     assert_eq!(shown(&["--only", "retransmitted,ack-late"]), frames);
@@ -138,7 +138,7 @@ fn only_takes_the_frames_of_a_finding_and_reads_the_capture_twice() {
                 is no file: save the capture to a file first\n";
     assert_eq!(String::from_utf8(out.stderr).unwrap(), said);
     assert_eq!((out.status.code(), out.stdout.len()), (Some(1), 0));
-    // Of a file that is cut everything before that place is shown.
+    // All frames before the cut are shown.
     let dir = tempfile::tempdir().unwrap();
     let cut = dir.path().join("cut.pcap");
     let bytes = fs::read(&file).unwrap();
@@ -217,7 +217,7 @@ fn bad_files_are_one_line_with_the_frame_after_everything_before_it() {
     };
     let mut damaged = good.clone();
     damaged[24 + 8..24 + 12].fill(0xff);
-    // With the lines that are printed: the frames before the fault, and one that counts them.
+    // The ranges count the printed lines: the frames before the defect, and the summary.
     let cases: [(&str, &[u8], std::ops::RangeInclusive<usize>, &str); 6] = [
         ("empty", b"", 0..=0, "the file is empty"),
         ("garbage", &[7; 1000], 0..=0, "this is no capture"),
@@ -239,7 +239,7 @@ fn bad_files_are_one_line_with_the_frame_after_everything_before_it() {
             assert!(printed.contains(&lines) || !json.is_empty(), "{name}: {lines} lines");
         }
     }
-    // What becomes of the frames before that place, by command.
+    // The end of the message says what each command does with the frames before the cut.
     let cut = dir.path().join("cut");
     let cut = cut.to_str().unwrap();
     let sent = format!("nothing is sent; `editcap {cut} NEW` makes a file of the whole frames");
@@ -333,14 +333,14 @@ fn standard_input_is_read_as_it_comes_and_a_closed_output_is_no_error() {
         .unwrap();
     let mut input = child.stdin.take().unwrap();
     let mut output = child.stdout.take().unwrap();
-    // The first packet alone is shown while the input is still open.
+    // The first packet is shown while the input is still open.
     let first = 24 + 16 + 14 + 20 + 8 + 12 + 256 + 4;
     input.write_all(&file[..first]).unwrap();
     let mut line = [0; 78];
     output.read_exact(&mut line).unwrap();
     assert!(line.starts_with(b"     1   0.000000 10.47.91.11 > "));
     drop(output);
-    // It ends by itself, whether or not it has taken everything.
+    // The process ends by itself, whether or not it has read all input.
     for _ in 0..1000 {
         if input.write_all(&file[24..]).is_err() {
             break;
@@ -355,12 +355,12 @@ fn standard_input_is_read_as_it_comes_and_a_closed_output_is_no_error() {
 fn a_bar_on_the_terminal_shows_how_far_a_large_capture_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let large = dir.path().join("large.pcap");
-    // Empty frames behind some packets.
+    // Empty frames after some packets.
     let mut record = [0; 16 + 60_000];
     record[8..16].copy_from_slice(&[60_000u32.to_le_bytes(); 2].concat());
     let packets = fs::read(pcap("kernel-6.1/rnr_late.pcap")).unwrap();
     fs::write(&large, [packets, record.repeat(600)].concat()).unwrap();
-    // What a terminal gets of a command of the shell.
+    // Returns a terminal's output of a shell command.
     let terminal = |command: &str| {
         let command = command.replace("rxe", &util::reachable().to_string_lossy());
         let mut script = Command::new("script");

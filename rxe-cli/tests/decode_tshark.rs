@@ -1,6 +1,7 @@
-//! `rxe decode --json` and tshark agree on every field that both know: in the captures of the project,
-//! in those of other people's devices, in the same frames behind other link layers, and in frames of
-//! several packets. A field or a packet that only one of both shows is a difference too.
+//! `rxe decode --json` and tshark agree on every field that both know.
+//! They are compared on the captures of the project, on those of other devices, on the same frames
+//! behind other link layers, and on frames of several packets. A field or a packet that only one of
+//! them shows is a difference, too.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -14,7 +15,7 @@ mod decode_util;
 use decode_util::fields::FIELDS;
 use decode_util::{Pcapng, frames_of, run};
 
-/// Fields that tshark shows twice, in the packet and by themselves.
+/// Fields that tshark shows twice, in the packet and alone.
 const SHOWN_TWICE: [&str; 2] = ["infiniband.immdt", "infiniband.ieth"];
 
 /// Numbers that tshark prints in hexadecimal without 0x.
@@ -53,21 +54,21 @@ fn every_field_that_both_know_is_the_same() {
     assert!(unused.is_empty(), "exceptions that no frame needs: {unused:?}");
 }
 
-/// What tshark says of a frame: from its names of fields to their values, several with `;` between.
+/// tshark's values of a frame by field name. Several values are separated by `;`.
 type Row = BTreeMap<String, String>;
 
-/// What was compared, and what differs.
+/// The compared fields, and the differences.
 #[derive(Default)]
 struct Comparison {
-    /// tshark's names of the fields that both had a value of.
+    /// tshark's names of the fields for which both had a value.
     compared: HashSet<&'static str>,
-    /// Why fields that only one of both had a value of are none that differ.
+    /// The reasons of [`ALONE`] for values that only one of them had.
     reasons: HashSet<&'static str>,
     wrong: Vec<String>,
 }
 
 impl Comparison {
-    /// Compares a frame. `row` is tshark's of it, `all` those of all frames.
+    /// Compares a frame. `row` is tshark's row of the frame, `all` has the rows of all frames.
     fn frame(&mut self, frame: &Sample, packets: &[Value], row: &Row, all: &[Row]) {
         let name = &frame.name;
         for packet in packets {
@@ -76,7 +77,7 @@ impl Comparison {
                 self.wrong.push(format!("{name}: time {mine} {their}"));
             }
         }
-        // tshark takes the first packet of a frame and shows nothing of the others.
+        // tshark dissects only the first packet of a frame.
         if !frame.parts.is_empty() {
             if packets.len() != frame.parts.len() {
                 let (is, should) = (packets.len(), frame.parts.len());
@@ -106,20 +107,22 @@ impl Comparison {
         }
     }
 
-    /// Compares the fields of a packet in the headers that `takes` takes.
+    /// Compares the fields of a packet in the headers that `takes` accepts.
     fn packet(&mut self, name: &str, packet: &Value, row: &Row, takes: impl Fn(&str) -> bool) {
-        // Several of our fields have one name there, and some of ours have several.
+        // Several of our fields share a tshark name, and some of ours have several tshark names.
         let (mut only_ours, mut only_theirs) = (BTreeMap::new(), BTreeMap::new());
         let (mut our_both, mut their_both) = (HashSet::new(), HashSet::new());
         for (header, field, their_name) in FIELDS.iter().filter(|(header, ..)| takes(header)) {
             // A second header of a kind is the second occurrence of its fields.
             for (occurrence, suffix) in [(0, ""), (1, "2")] {
                 if (*header, suffix) == ("LinuxCooked", "2") {
-                    // That is the name of version 2, and a frame has only one.
+                    // LinuxCooked2 is version 2 of the header, not a second one; a frame has only
+                    // one.
                     continue;
                 }
                 let mine = &packet[format!("{header}{suffix}")][field];
-                // It has other names for a service tag, and counts the tag behind it as the first.
+                // tshark names a service tag's fields differently, and counts the tag behind it as
+                // the first.
                 let service = header == &"VLAN" && packet["Ethernet"]["EtherType"] == 0x88a8;
                 let (their_name, occurrence) = match occurrence {
                     0 if service => match service_tag(field) {
@@ -127,7 +130,7 @@ impl Comparison {
                         None => continue,
                     },
                     1 if service => (*their_name, 0),
-                    // It has one name for two fields of a REQ.
+                    // tshark has one name for two fields of a REQ.
                     0 if (*header, *field) == ("REQ", "Reserved8") => (*their_name, 1),
                     _ => (*their_name, occurrence),
                 };
@@ -171,7 +174,7 @@ impl Comparison {
         }
     }
 
-    /// Compares a field that both have a value of.
+    /// Compares a field for which both have a value.
     fn field(
         &mut self,
         name: &str,
@@ -192,7 +195,7 @@ impl Comparison {
         }
     }
 
-    /// Whether it is known why only one of both has a value of a field.
+    /// Returns whether there is a known reason why only one of them has a value.
     fn may_be_alone(&mut self, header: &str, packet: &Value) -> bool {
         let rule = ALONE.iter().find(|rule| (rule.when)(header, packet));
         self.reasons.extend(rule.map(|rule| rule.why));
@@ -200,9 +203,9 @@ impl Comparison {
     }
 }
 
-/// Why only one of both has a value of a field.
+/// A reason why only one of them has a value of a field.
 struct Alone {
-    /// Whether this is so for a field, by its header and its packet.
+    /// Returns whether the reason holds for a field, by its header and its packet.
     when: fn(&str, &Value) -> bool,
     why: &'static str,
 }
@@ -215,7 +218,7 @@ const ALONE: [Alone; 8] = [
     Alone {
         when: |header, packet| {
             let opcode = packet["BTH"]["OpCode"].as_u64();
-            // Of RC: 21, masked atomics, FLUSH, ATOMIC WRITE. XRC, and what is reserved.
+            // The RC opcodes 21, masked atomics, FLUSH and ATOMIC WRITE; XRC, and reserved ones.
             let unknown = matches!(opcode, Some(21 | 24..=31 | 96 | 160..));
             unknown && header != "BTH" && !is_before_transport(header)
         },
@@ -241,7 +244,7 @@ const ALONE: [Alone; 8] = [
     },
     Alone {
         when: |header, packet| {
-            // All classes that are captured otherwise are of communication management (7).
+            // All other captured classes are of communication management (7).
             let class = &packet["MAD"]["MgmtClass"];
             ["ICRC", "Payload"].contains(&header) && class.as_u64() == Some(0)
         },
@@ -255,12 +258,12 @@ const ALONE: [Alone; 8] = [
     },
 ];
 
-/// Whether a packet is of reliable datagrams.
+/// Returns whether a packet is of reliable datagram service.
 fn is_rd(packet: &Value) -> bool {
     matches!(packet["BTH"]["OpCode"].as_u64(), Some(64..=95))
 }
 
-/// Whether a header stands before the transport's.
+/// Returns whether a header precedes the transport headers.
 fn is_before_transport(header: &str) -> bool {
     const BEFORE: [&str; 14] = [
         "Ethernet",
@@ -281,8 +284,8 @@ fn is_before_transport(header: &str) -> bool {
     BEFORE.contains(&header)
 }
 
-/// Whether tshark takes little of a packet apart: native InfiniBand without ERF, family 10 of BSD loopback, a
-/// first fragment.
+/// Returns whether tshark dissects little of a packet: native InfiniBand without ERF, family 10 of
+/// BSD loopback, or a first fragment.
 fn is_hidden(packet: &Value) -> bool {
     !packet["LRH"].is_null() && packet["ERF"].is_null()
         || !packet["Loopback"].is_null() && !packet["IPv6"].is_null()
@@ -290,7 +293,7 @@ fn is_hidden(packet: &Value) -> bool {
         || packet["IPv4"]["Flags"] == 1
 }
 
-/// tshark's name of a field of a service tag.
+/// Returns tshark's name of a field of a service tag.
 fn service_tag(field: &str) -> Option<&'static str> {
     SERVICE_TAG.into_iter().find(|(ours, _)| *ours == field).map(|(_, theirs)| theirs)
 }
@@ -298,49 +301,51 @@ fn service_tag(field: &str) -> Option<&'static str> {
 const SERVICE_TAG: [(&str, &str); 3] =
     [("PCP", "ieee8021ad.priority"), ("DEI", "ieee8021ad.dei"), ("VID", "ieee8021ad.id")];
 
-/// Why tshark's value of a field is not compared: the name of the field, which counts as compared.
+/// Returns the field's name if tshark's value is known to be wrong. The field then counts as
+/// compared.
 fn tshark_is_wrong(header: &str, field: &str, packet: &Value) -> Option<&'static str> {
     match (header, field) {
-        // Of the 32 bits of flow label (20), reserved (6) and rate (6), it takes the first 12 for the
-        // one, then 2 of the last 8, then 6. IBTA 12.6.5, table 106.
+        // Of the 32 bits of flow label (20), reserved (6) and rate (6), tshark takes the first 12
+        // for the flow label, then 2 of the last 8, then 6. IBTA 12.6.5, table 106.
         ("REQ", "PrimaryFlowLabel") => Some("infiniband.cm.req.prim_flowlabel"),
         ("REQ", "Reserved3") => Some("infiniband.cm.req.prim_reserved0"),
         ("REQ", "PrimaryPacketRate") => Some("infiniband.cm.req.prim_pktrate"),
         ("REQ", "AlternateFlowLabel") => Some("infiniband.cm.req.alt_flowlabel"),
         ("REQ", "Reserved6") => Some("infiniband.cm.req.alt_reserved0"),
         ("REQ", "AlternatePacketRate") => Some("infiniband.cm.req.alt_pktrate"),
-        // It takes 2 of the 6 bits behind the first two. IBTA 12.6.7, table 108.
+        // tshark takes 2 of the 6 bits after the first two. IBTA 12.6.7, table 108.
         ("REJ", "Reserved1") => Some("infiniband.cm.rej.reserved0"),
-        // What it calls data is then the whole frame, or the datagram: behind InfiniBand's own link
-        // layer, and where it looks at nothing behind the IP header (family 10 of BSD loopback, a first
-        // fragment).
+        // tshark's data field is then the whole frame or datagram: behind InfiniBand's own link
+        // layer, and where it dissects nothing behind the IP header (family 10 of BSD loopback, a
+        // first fragment).
         ("Payload", "Data") if !packet["LRH"].is_null() || is_hidden(packet) => Some(""),
         ("Payload", "Data") if is_rd(packet) => Some(""),
         _ => None,
     }
 }
 
-/// Our value of a field, as tshark shows it.
+/// Returns our value of a field in tshark's form.
 fn as_theirs(their_name: &str, mine: &Value) -> Value {
     let digits = mine.as_str().unwrap_or_default();
     match their_name {
-        // In bytes, not in words.
+        // tshark counts bytes, not words.
         "ip.hdr_len" => Value::from(mine.as_u64().unwrap() * 4),
-        // A number in the byte order of the host that captured, which is that of the larger half.
+        // tshark shows a number in the byte order of the capturing host, in which the family is the
+        // smaller value.
         "null.family" => {
             let family = u32::try_from(mine.as_u64().unwrap()).unwrap();
             Value::from(family.min(family.swap_bytes()))
         }
-        // The IPv4 address in it.
+        // tshark shows the IPv4 address inside the GID.
         "infiniband.cm.req.prim_localgid_ipv4" | "infiniband.cm.req.prim_remotegid_ipv4" => {
             let gid: std::net::Ipv6Addr = digits.parse().unwrap();
             let [.., a, b, c, d] = gid.octets();
             Value::from(std::net::Ipv4Addr::new(a, b, c, d).to_string())
         }
-        // The first six bytes of eight are the address.
+        // The first six of the eight bytes are the address.
         "sll.src.eth" => Value::from(&digits[..12]),
         "sll.unused" => Value::from(&digits[12..]),
-        // A number, the least byte first.
+        // tshark shows a number, the least significant byte first.
         "erf.ts" => {
             let bytes: Vec<_> = digits.as_bytes().chunks(2).rev().collect();
             Value::from(format!("0x{}", String::from_utf8(bytes.concat()).unwrap()))
@@ -349,7 +354,7 @@ fn as_theirs(their_name: &str, mine: &Value) -> Value {
     }
 }
 
-/// Its value of a field, as ours is shown. `mine` is ours.
+/// Returns tshark's value of a field in our form. `mine` is our value.
 fn as_ours(their_name: &str, their: &str, mine: &Value, packet: &Value) -> String {
     // Bytes, with or without separators.
     let is_bytes = mine.is_string() && !their.starts_with("0x") && !their.contains('.');
@@ -359,7 +364,7 @@ fn as_ours(their_name: &str, their: &str, mine: &Value, packet: &Value) -> Strin
         their.to_owned()
     };
     match their_name {
-        // The pad counts as data.
+        // tshark counts the pad as data.
         "data.data" => {
             let pad = packet["BTH"]["Pad"].as_u64().unwrap();
             let pad = usize::try_from(pad).unwrap() * 2;
@@ -374,7 +379,7 @@ fn as_ours(their_name: &str, their: &str, mine: &Value, packet: &Value) -> Strin
     }
 }
 
-/// A value in one form: numbers in decimal, text in lower case.
+/// Normalizes a value: numbers in decimal, text in lower case.
 fn normal(value: &Value) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_lowercase);
     let number = match text.strip_prefix("0x") {
@@ -384,7 +389,7 @@ fn normal(value: &Value) -> String {
     number.map_or(text, |n: u64| n.to_string())
 }
 
-/// What tshark says of each frame.
+/// Returns tshark's row of each frame.
 fn tshark(test: &str, path: &Path) -> Option<Vec<Row>> {
     let mut names: Vec<_> = FIELDS.iter().map(|f| f.2).collect();
     names.extend(SERVICE_TAG.map(|(_, theirs)| theirs));
@@ -394,8 +399,8 @@ fn tshark(test: &str, path: &Path) -> Option<Vec<Row>> {
     let out = Command::new("tshark")
         .arg("-r")
         .arg(path)
-        // The payload of a SEND is taken for a protocol of NFS if it looks like it, and a source port
-        // decides if it is smaller than 4791.
+        // tshark takes the payload of a SEND for NFS if it looks like it, and dissects by the
+        // source port if that is smaller than 4791.
         .args(["-n", "--disable-heuristic", "rpcrdma_infiniband", "--disable-protocol", "tftp"])
         .args(["-T", "fields"])
         .args(["-E", "separator=|", "-E", "aggregator=;", "-E", "occurrence=a"])
@@ -413,7 +418,7 @@ fn tshark(test: &str, path: &Path) -> Option<Vec<Row>> {
     Some(text.lines().map(row).collect())
 }
 
-/// What `rxe decode --json` says: the packets of each frame.
+/// Returns the packets of each frame from `rxe decode --json`.
 fn decoded(path: &Path) -> BTreeMap<u64, Vec<Value>> {
     let out = run(&["decode", "--json", "-v", path.to_str().unwrap()]);
     assert!(out.status.success(), "{out:?}");
@@ -425,16 +430,18 @@ fn decoded(path: &Path) -> BTreeMap<u64, Vec<Value>> {
     packets
 }
 
-/// A frame that both take apart.
+/// A frame to dissect with both programs.
 struct Sample {
     name: String,
     link: u16,
     bytes: Vec<u8>,
-    /// Where the packets of a frame with several stand alone, in the same order.
+    /// For a frame of several packets: the indices of the frames that have each packet alone, in
+    /// the same order.
     parts: Vec<usize>,
 }
 
-/// All captures, one frame of each opcode behind other link layers, and frames of several packets.
+/// Returns all captures, one frame of each opcode behind other link layers, and frames of several
+/// packets.
 fn all_frames(test: &str) -> Vec<Sample> {
     let alone = single_packets(test);
     let several = joined(&alone);
@@ -448,8 +455,8 @@ fn all_frames(test: &str) -> Vec<Sample> {
     all
 }
 
-/// Frames of two or three packets each, as a host captures them before the system has split them (GSO): of
-/// frames of the kernel's that follow each other.
+/// Returns frames of two or three packets each, as a host captures them before the kernel splits
+/// them (GSO). They are joined from successive frames of kernel captures.
 fn joined(alone: &[(String, u16, Vec<u8>)]) -> Vec<Sample> {
     const MOST: usize = 3;
     const BTH: usize = 14 + 20 + 8;
@@ -460,7 +467,7 @@ fn joined(alone: &[(String, u16, Vec<u8>)]) -> Vec<Sample> {
             && *link == ETHERNET
             && first[12..15] == [0x08, 0x00, 0x45]
             && usize::from(u16::from_be_bytes([first[16], first[17]])) == first.len() - 14;
-        // Of the same size, between the same addresses, ports and queue pairs.
+        // Require equal size, addresses, ports and queue pairs.
         let alike = |(_, link, other): &&(String, u16, Vec<u8>)| {
             *link == ETHERNET
                 && other.len() == first.len()
@@ -484,7 +491,7 @@ fn joined(alone: &[(String, u16, Vec<u8>)]) -> Vec<Sample> {
     made
 }
 
-/// Name, link type and bytes of each frame with one packet.
+/// Returns the name, the link type and the bytes of each frame with one packet.
 fn single_packets(test: &str) -> Vec<(String, u16, Vec<u8>)> {
     let mut all = Vec::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -515,7 +522,7 @@ fn single_packets(test: &str) -> Vec<(String, u16, Vec<u8>)> {
     let mut opcodes = HashSet::new();
     let plain: Vec<_> = all.clone();
     for (name, _, frame) in plain {
-        // The first frame of each opcode and IP version that is no VLAN's.
+        // The first frame of each opcode and IP version without a VLAN tag.
         let at = match frame[12..14] {
             [0x08, 0x00] if frame[23] == 17 => 14 + 20 + 8,
             [0x86, 0xdd] => 14 + 40 + 8,
@@ -530,14 +537,14 @@ fn single_packets(test: &str) -> Vec<(String, u16, Vec<u8>)> {
 
 const ETHERNET: u16 = 1;
 
-/// One message of the communication manager of each kind, with other bytes behind its header: fields that
-/// are 0 in captures have values, and a REQ is none of RDMA_CM.
+/// Returns one communication manager message of each kind with other bytes behind its header, so
+/// that fields which are 0 in captures have values, and a REQ is not of RDMA CM.
 fn filled(all: &[(String, u16, Vec<u8>)]) -> Vec<(String, u16, Vec<u8>)> {
     const MAD: usize = 14 + 20 + 8 + 12 + 8;
     let mut seen = HashSet::new();
     let mut more = Vec::new();
     for (name, link, frame) in all {
-        // IPv4 without options, UD to QP 1, class of the communication manager.
+        // Require IPv4 without options, UD to QP 1, and the communication manager's class.
         let is_it = frame.len() > MAD + 256
             && frame[12..15] == [0x08, 0x00, 0x45]
             && frame[42] == 100
@@ -546,7 +553,7 @@ fn filled(all: &[(String, u16, Vec<u8>)]) -> Vec<(String, u16, Vec<u8>)> {
             continue;
         }
         if frame[MAD + 17] == 0x10 {
-            // The addresses of RDMA CM are of IPv6.
+            // The RDMA CM addresses become IPv6 addresses.
             let mut frame = frame.clone();
             let private = MAD + 24 + 140;
             frame[private + 1] = 0x60;
@@ -567,7 +574,7 @@ fn filled(all: &[(String, u16, Vec<u8>)]) -> Vec<(String, u16, Vec<u8>)> {
     more
 }
 
-/// The same packet behind other link layers. Its BTH is at `bth`.
+/// Returns the same packet behind other link layers. `bth` is the offset of its BTH.
 fn rewrapped(name: &str, frame: &[u8], bth: usize) -> Vec<(String, u16, Vec<u8>)> {
     let (addresses, ethertype, ip) = (&frame[..12], &frame[12..14], &frame[14..]);
     let transport = &frame[bth..];
@@ -582,7 +589,7 @@ fn rewrapped(name: &str, frame: &[u8], bth: usize) -> Vec<(String, u16, Vec<u8>)
     .concat();
     let lrh = |lnh: u8, bytes: usize| {
         let words = u16::try_from((8 + bytes) / 4).unwrap().to_be_bytes();
-        // With reserved bits that are not 0.
+        // Set reserved bits as well.
         [0x30, 0x54 | lnh, 0x12, 0x34, 0xa8 | words[0], words[1], 0x56, 0x78]
     };
     let global = [&lrh(3, 40 + transport.len())[..], &grh, transport, &[0xab, 0xcd]].concat();
@@ -653,7 +660,7 @@ fn pcaps(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether it is a capture by its name, compressed or not.
+/// Returns whether the file is a capture by its name, compressed or not.
 fn is_capture(path: &Path) -> bool {
     let name = path.file_name().unwrap().to_str().unwrap();
     let name = name.strip_suffix(".gz").or(name.strip_suffix(".zst")).unwrap_or(name);

@@ -1,4 +1,4 @@
-//! `rxe demo` as a stranger calls it, and its capture as Wireshark reads it.
+//! `rxe demo` as a new user calls it, and its capture as Wireshark reads it.
 
 mod util;
 
@@ -53,7 +53,7 @@ fn every_operation_is_verified_and_the_mistake_is_refused() {
     dissect(name, &dir.file("rxe-demo.pcapng"), packets);
 }
 
-/// The headline says what carries the packets, and the counters of loopback agree.
+/// The first line names the path of the packets, and loopback's counters agree.
 #[test]
 fn the_headline_says_what_carries_the_packets() {
     let name = "the_headline_says_what_carries_the_packets";
@@ -76,7 +76,7 @@ fn the_headline_says_what_carries_the_packets() {
     );
 }
 
-/// On a full disk, the demo does not say that the packets are in a capture, nor replaces the last one.
+/// On a full disk, the demo does not claim a capture, and does not replace the last one.
 #[test]
 fn a_capture_that_does_not_fit_on_the_disk_is_an_error() {
     let name = "a_capture_that_does_not_fit_on_the_disk_is_an_error";
@@ -100,8 +100,7 @@ fn a_capture_that_does_not_fit_on_the_disk_is_an_error() {
     assert_eq!(String::from_utf8_lossy(&out.stdout), expected.repeat(2), "{out:?}");
 }
 
-/// What tshark makes of the capture: only RC packets, every opcode that there should be, nothing
-/// malformed.
+/// Checks the capture with tshark: only RC packets, every expected opcode, nothing malformed.
 fn dissect(test: &str, capture: &Path, packets: usize) {
     let tshark = |filter: &str| {
         Command::new("tshark")
@@ -119,7 +118,7 @@ fn dissect(test: &str, capture: &Path, packets: usize) {
         String::from_utf8(all.stdout).unwrap().lines().map(String::from).collect();
     assert_eq!(opcodes.len(), packets);
     let kinds: BTreeSet<u8> = opcodes.iter().map(|code| code.parse().unwrap()).collect();
-    // SEND, WRITE, READ, its responses, ACK, atomic ACK, CAS, FETCH-AND-ADD: 0x00 to 0x14.
+    // 0x00 to 0x14 are SEND, WRITE, READ and its responses, ACK, atomic ACK, CAS and FETCH-AND-ADD.
     assert_eq!(kinds, (0x00..=0x14).collect());
 
     let malformed = tshark("_ws.malformed").unwrap();
@@ -154,12 +153,12 @@ fn the_two_processes_go_over_the_interface_packet_by_packet_where_that_is_asked_
         Some(String::from_utf8(out.stdout).unwrap().trim().parse::<u32>().unwrap())
     };
     let Some(none) = frames("") else { return };
-    // More than 5,000 packets.
+    // The demo sends more than 5,000 packets.
     let (pieces, each) = (frames("--no-shm").unwrap(), frames("--no-shm --no-gso").unwrap());
     assert!(none < 50 && 50 < pieces && pieces < 2500 && 5000 < each, "{none}, {pieces}, {each}");
 }
 
-/// Two endpoints on one unix socket are neighbours, and need no privilege for it.
+/// Two endpoints on one unix socket are neighbours, and need no privilege.
 #[test]
 fn two_endpoints_of_layer_2_run_the_demo() {
     let name = "two_endpoints_of_layer_2_run_the_demo";

@@ -1,5 +1,5 @@
-//! `rxe devices`, `devinfo` and `gids` as a user calls them, in network namespaces whose interfaces
-//! are known.
+//! `rxe devices`, `devinfo` and `gids` as a user calls them, in network namespaces with known
+//! interfaces.
 
 use std::io;
 use std::process::{Command, Output};
@@ -7,7 +7,8 @@ use std::process::{Command, Output};
 use rxe_test_support::skipped;
 use serde_json::Value;
 
-/// A veth pair of which one end has addresses, given by hand so that none is ever tentative.
+/// A veth pair, one end of which has addresses. They are given by hand, so that none is ever
+/// tentative.
 const VETH: &str = "
     ip link set lo up
     ip link add veth0 address 52:54:00:12:34:56 type veth peer name veth1
@@ -226,13 +227,13 @@ fn completions_and_version_are_there() {
     let out = Command::new(RXE).arg("--version").output().unwrap();
     let text = stdout(&out);
     let commit = text.strip_prefix(concat!("rxe ", env!("CARGO_PKG_VERSION"))).unwrap().trim_end();
-    // Sources without git have none.
+    // A build from sources without git has no commit.
     let digits = commit.strip_prefix(" (").map_or("", |rest| rest.strip_suffix(')').unwrap());
     assert!(commit.is_empty() || digits.len() == 12, "{text:?}");
     assert!(digits.bytes().all(|b| b.is_ascii_hexdigit()), "{text:?}");
 }
 
-/// bash completes in a directory with a capture, by the function that its script defines.
+/// bash completes words in a directory with a capture, by the function that the script defines.
 #[test]
 fn completions_offer_files_and_values() {
     if !Command::new("bash").arg("--version").output().is_ok_and(|out| out.status.success()) {
@@ -266,7 +267,7 @@ fn completions_offer_files_and_values() {
     {
         assert!(zsh.contains(kind), "{kind}");
     }
-    // Where nothing else fits, bash offers files.
+    // Where no value fits, bash offers files.
     assert!(script("bash").contains("-o default rxe"));
     let fish = script("fish");
     let junit = fish.lines().find(|line| line.contains("-l junit")).unwrap();
@@ -308,8 +309,8 @@ fn there_is_a_manual_page_for_each_command() {
 
 const RXE: &str = env!("CARGO_BIN_EXE_rxe");
 
-/// Runs `rxe` in a network namespace of its own after `setup`. `None`, and a line that says so, if
-/// this host does not let us make one.
+/// Runs `rxe` in a new network namespace after `setup`. Returns `None` and prints a line if this
+/// host does not allow one.
 fn rxe(test: &str, setup: &str, args: &[&str]) -> Option<Output> {
     let unshare = |script: &str| {
         let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";

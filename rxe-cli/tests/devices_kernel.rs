@@ -1,5 +1,5 @@
-//! `rxe devinfo` and `rxe gids` beside the real `ibv_devinfo` and the GID table of a kernel device,
-//! on the same interfaces, in a VM.
+//! Compares `rxe devinfo` and `rxe gids` with `ibv_devinfo` and the GID table of a kernel device,
+//! on the same interfaces in a VM.
 
 use rxe_harness::vm::{Cmd, Error, Kernel, Net, Spec, Vm};
 use rxe_test_support::skipped;
@@ -32,7 +32,7 @@ fn agrees(kernel: &str) {
     doctor_names_the_kernel_s_device(&vm);
 }
 
-/// `rxe doctor` beside the device of a real kernel on the same interface, and after it has been deleted.
+/// Runs `rxe doctor` with a kernel device on the same interface, and after its deletion.
 fn doctor_names_the_kernel_s_device(vm: &Vm) {
     let kernel_devices = || {
         let said = sh(vm, &format!("'{RXE}' doctor eth0 --json || true"));
@@ -54,8 +54,8 @@ fn doctor_names_the_kernel_s_device(vm: &Vm) {
     assert!(kernel_devices().iter().all(|f| f["status"] == "ok"));
 }
 
-/// Many addresses of all scopes in an order that none of them sorts by, without the link-local
-/// address that the default GID stands for.
+/// Many addresses of all scopes in an order that no criterion sorts by, without the link-local
+/// address of the default GID.
 const VETH: &str = "
     ip link add veth0 address 52:54:00:12:34:56 type veth peer name veth1
     ip link set veth0 addrgenmode none
@@ -89,7 +89,7 @@ fn gids_stand_in_the_kernels_order(vm: &Vm) {
     assert_eq!(ours, kernel);
 }
 
-/// Names, tabs and order are the same, and so are the values but for those listed.
+/// Names, tabs and order are equal, and so are the values except those in [`DIFFERENT`].
 fn devinfo_is_that_of_ibv_devinfo(vm: &Vm) {
     let kernel = sh(vm, "ibv_devinfo -v -d rxe0");
     let ours = sh(vm, &format!("'{RXE}' devinfo -v eth0"));
@@ -102,12 +102,12 @@ fn devinfo_is_that_of_ibv_devinfo(vm: &Vm) {
     assert!(ours.iter().any(|line| line.contains("GID[  1]:\t\t::ffff:10.")));
 }
 
-/// How a value of ours stands to the kernel's where it is not the same.
+/// How a value of rxe relates to the kernel's where the two differ.
 #[derive(Clone, Copy, Debug)]
 enum Beside {
-    /// At least as much.
+    /// rxe's value is at least the kernel's.
     AtLeast,
-    /// Another one, for the reason given.
+    /// The values differ, for this reason.
     Other(&'static str),
 }
 use Beside::{AtLeast, Other};
@@ -130,7 +130,7 @@ const DIFFERENT: &[(&str, Beside)] = &[
     ("max_msg_sz", AtLeast),
 ];
 
-/// Field by field: what the kernel's device tells, ours does.
+/// Compares field by field: rxe has every field of the kernel's device.
 fn compare_values(kernel: &str, ours: &str) {
     let theirs = values(kernel);
     let ours = values(ours);
@@ -153,15 +153,16 @@ fn values(text: &str) -> Vec<(&str, &str)> {
     fields.map(|(name, value)| (name.trim(), value.trim())).collect()
 }
 
-/// The number that a value is, or has behind its name.
+/// Parses a value's number, which may be in parentheses after a name.
 fn number(value: &str) -> u64 {
     let inner = value.split_once('(').map_or(value, |(_, rest)| rest.trim_end_matches(')'));
     let hex = inner.strip_prefix("0x").map(|hex| u64::from_str_radix(hex, 16));
     hex.unwrap_or_else(|| inner.parse()).unwrap_or_else(|e| panic!("{value}: {e}"))
 }
 
-/// The lines without what may differ: values, names of capabilities, and what is left out where
-/// there is none of it: the limits of shared receive queues, timestamps and their clock, device memory.
+/// Returns the lines without parts that may differ: values, names of capabilities, and lines that
+/// exist only with a feature (limits of shared receive queues, timestamps and their clock, device
+/// memory).
 fn layout(text: &str) -> Vec<&str> {
     let other = ["max_srq_", "timestamp_mask", "core clock", "core_clock", "device memory"];
     let same = |line: &&str| {

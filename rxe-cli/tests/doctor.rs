@@ -1,4 +1,4 @@
-//! `rxe doctor` in network namespaces in which something is, or is not, in the way of programs.
+//! `rxe doctor` in network namespaces with and without obstacles for programs.
 
 use std::fs;
 use std::path::Path;
@@ -9,12 +9,12 @@ use serde_json::Value;
 mod util;
 use util::{Dir, LOOPBACK, RXE, VETH, in_namespace};
 
-/// The exit code and the findings of `rxe doctor --json`; `rxe` is how it is called.
+/// Returns the exit code and the findings of `rxe doctor --json`, which `script` runs.
 fn doctor(test: &str, setup: &str, script: &str) -> Option<(i32, Vec<Value>)> {
     doctor_in(&Dir::new(), test, setup, script)
 }
 
-/// The same, in this directory.
+/// Like [`doctor`], in this directory.
 fn doctor_in(dir: &Dir, test: &str, setup: &str, script: &str) -> Option<(i32, Vec<Value>)> {
     let out = in_namespace(test, setup, script, &dir.file(""))?;
     let said = String::from_utf8_lossy(&out.stdout);
@@ -22,7 +22,7 @@ fn doctor_in(dir: &Dir, test: &str, setup: &str, script: &str) -> Option<(i32, V
     Some((out.status.code().unwrap(), findings.as_array().unwrap().clone()))
 }
 
-/// The findings of a check with this status.
+/// Returns the findings of a check with this status.
 fn of<'a>(findings: &'a [Value], check: &str, status: &str) -> Vec<&'a Value> {
     let wanted = findings.iter().filter(|f| f["check"] == check && f["status"] == status);
     wanted.collect()
@@ -33,7 +33,7 @@ fn problems(findings: &[Value]) -> Vec<&str> {
     problems.map(|f| f["check"].as_str().unwrap()).collect()
 }
 
-/// A copy of the command without libraries, or with this one, beside it.
+/// Copies the command without a library, or with this one next to it.
 fn copy(dir: &Path, library: Option<&[u8]>) {
     fs::hard_link(RXE, dir.join("rxe"))
         .or_else(|_| fs::copy(RXE, dir.join("rxe")).map(drop))
@@ -76,13 +76,13 @@ fn nothing_in_the_way_of_devices_is_ok() {
     let Some((_, findings)) = doctor(test, VETH, script) else { return };
     let devices = of(&findings, "devices", "ok");
     assert_eq!(devices[0]["text"], "rxe_veth0");
-    // The library need not have been built for these tests.
+    // The library may not have been built for these tests.
     assert!(problems(&findings).iter().all(|check| *check == "library"), "{findings:?}");
     for check in ["UDP port 4791", "MTU", "open files", "shared memory", "packet backend"] {
         assert!(!of(&findings, check, "ok").is_empty(), "{check}: {findings:?}");
     }
     assert_eq!(of(&findings, "MTU", "ok")[0]["text"], "rxe_veth0: path MTU 1024 (MTU 1500)");
-    // In a user namespace, the limit of this host bounds the receive buffer.
+    // In a user namespace, this host's limit bounds the receive buffer.
     let limit = fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
     let small = limit.trim().parse::<u64>().unwrap() < 4 << 20;
     let notes = of(&findings, "socket buffers", "note");
@@ -135,7 +135,7 @@ fn rules_of_nft_that_let_the_port_in_or_not_are_told() {
     let found = of(&findings, "firewall", "note");
     let text = "arriving packets are filtered, no rule names UDP port 4791";
     assert_eq!(found[0]["text"], text, "{findings:?}");
-    // What an own packet cannot pass is the firewall's fault, not loopback's.
+    // If the host's own packets cannot pass, the cause is the firewall, not loopback.
     let found = of(&findings, "UDP GSO and GRO", "note");
     assert!(found[0]["remedy"].as_str().unwrap().contains("firewall"), "{findings:?}");
     let remedy = of(&findings, "firewall", "note")[0]["remedy"].as_str().unwrap().to_owned();
@@ -158,7 +158,7 @@ fn few_open_files_are_a_note_and_too_few_a_problem() {
     let Some((_, findings)) = with(64) else { return };
     assert!(!of(&findings, "UDP port 4791", "ok").is_empty(), "{findings:?}");
     assert_eq!(of(&findings, "open files", "note").len(), 1, "{findings:?}");
-    // `ulimit -n` lowers the hard limit too, and then cannot raise it.
+    // `ulimit -n` lowers the hard limit as well, and cannot raise it again.
     let remedy =
         |hard| format!("as root, raise the hard limit (now {hard}), then `ulimit -n 1024`");
     assert_eq!(of(&findings, "open files", "note")[0]["remedy"], remedy(64), "{findings:?}");
@@ -168,7 +168,7 @@ fn few_open_files_are_a_note_and_too_few_a_problem() {
         let found = of(&findings, "open files", "problem");
         let text = format!("{limit} are too few to open rxe_lo");
         assert_eq!(found[0]["text"], text, "{findings:?}");
-        // The same holds for what else cannot be opened.
+        // Other findings about files that cannot be opened have the same remedy.
         let all = found.into_iter().chain(of(&findings, "packet backend", "note"));
         all.for_each(|f| assert_eq!(f["remedy"], remedy(limit), "{findings:?}"));
     }
@@ -205,7 +205,7 @@ fn a_library_that_is_missing_or_does_not_load_is_a_problem() {
     }
 }
 
-/// A library of this process, which is one that loads.
+/// Returns a library that this process has loaded, and that hence loads.
 fn loaded(name: &str) -> Option<Vec<u8>> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let path = maps.split_whitespace().find(|word| word.contains(name))?;

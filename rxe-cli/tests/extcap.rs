@@ -1,4 +1,5 @@
-//! What Wireshark asks of `rxe-extcap`, a link to `rxe` in its extcap directory; and tshark that asks it.
+//! The requests of Wireshark to `rxe-extcap`, a link to `rxe` in its extcap directory, by hand and
+//! by tshark.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -10,7 +11,7 @@ use rxe_test_support::skipped;
 mod util;
 use util::{Dir, LOOPBACK, in_namespace};
 
-/// A server and a client that exchange packets. Other programs of this host are not seen.
+/// Starts a server and a client that exchange packets. Other programs of this host are not visible.
 const PROGRAMS: &str = r#"
     mount -t tmpfs none /dev/shm
     mkdir extcap
@@ -24,8 +25,8 @@ const PROGRAMS: &str = r#"
     done
 "#;
 
-/// Asks as Wireshark does. Captures until the reader ends, until a signal comes, and until the reader of a
-/// capture without packets ends.
+/// Asks like Wireshark. Captures until the reader ends, until a signal arrives, and until the
+/// reader of a capture without packets ends.
 const ASK: &str = r#"
     extcap/rxe-extcap --extcap-interfaces --extcap-version=4.4 > interfaces.out
     extcap/rxe-extcap --extcap-dlts --extcap-interface rxe > dlts.out
@@ -83,7 +84,7 @@ fn it_answers_what_wireshark_asks() {
     assert_eq!(read("config.out"), "");
     assert_eq!(read("filter.out").lines().count(), 1);
 
-    // Whatever is on standard error, Wireshark shows as an error.
+    // Wireshark shows all standard error output as an error.
     for name in ["part.err", "ended.err", "idle.err"] {
         assert_eq!(read(name), "", "{name}");
     }
@@ -101,7 +102,7 @@ fn it_answers_what_wireshark_asks() {
     assert!(!dir.file("no-pipe").exists());
 }
 
-/// Takes the place of tshark's extcap directory; root may not choose another.
+/// Mounts over tshark's extcap directory, because root may not choose another.
 const TSHARK: &str = r#"
     path=$(tshark -G folders 2> folders.err | sed -n 's/^\(Global \)\?Extcap path:[[:space:]]*//p')
     mount --bind extcap "$path"
@@ -136,7 +137,7 @@ fn tshark_lists_and_captures() {
     }
 }
 
-/// How many packets a capture has, all of RDMA.
+/// Returns the number of packets in a capture, which must all be RDMA packets.
 fn packets(dir: &Dir, name: &str) -> Result<u64, String> {
     let mut reader = Reader::open(dir.file(name)).map_err(|e| e.to_string())?;
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! `rxe gen`: what it writes, and what it says of a wrong scenario.
+//! `rxe gen`: the file that it writes, and its errors for a wrong scenario.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
-//! `rxe link` as a user calls it, in network namespaces of the test's own.
+//! `rxe link` as a user calls it, in network namespaces of the tests.
 
 mod util;
 
 use serde_json::{Value, json};
 use util::{Dir, LOOPBACK, in_namespace};
 
-/// Loopback, `eth0` with an address and `eth1` without; names are kept where the test is.
+/// Loopback, `eth0` with an address and `eth1` without. Names are stored in the test's directory.
 const SETUP: &str = r#"
     ip link set lo up
     ip link add eth0 type veth peer name eth1
@@ -17,7 +17,7 @@ const SETUP: &str = r#"
     export XDG_RUNTIME_DIR="$PWD"
 "#;
 
-/// What a script prints; what it prints on stderr, after `2>&1`, too.
+/// Returns the standard output of a script, which must succeed.
 fn said(test: &str, setup: &str, script: &str) -> Option<String> {
     let dir = Dir::new();
     let out = in_namespace(test, setup, script, &dir.file(""))?;

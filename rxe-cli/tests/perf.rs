@@ -1,11 +1,11 @@
-//! `rxe perf`: every operation runs and counts; nothing is said about how fast it is.
+//! `rxe perf`: every operation runs and counts its messages. Speed is not checked.
 
 mod util;
 
 use serde_json::Value;
 use util::{Dir, L2, LOOPBACK, VETH, both, in_namespace};
 
-/// Runs it and gives what the client and the server printed.
+/// Runs a measurement, and returns the JSON of the client and of the server.
 fn perf(name: &str, test: &str, options: &str) -> Option<(Value, Value)> {
     let server = format!("perf {test} --json");
     let client = format!("perf {test} {options} --json 10.9.0.1");
@@ -33,7 +33,7 @@ fn every_operation_has_bandwidth() {
         }
         assert!(row["sent_pkts"].as_u64() >= Some(messages), "{op} {options}: {client}");
         assert!(row["retransmitted_pkts"].as_u64() <= row["sent_pkts"].as_u64(), "{client}");
-        // The server's own share of both directions may have taken another time.
+        // Each side's rates may cover another time span, so only the messages are compared.
         assert_eq!(server["results"][0]["iterations"], messages, "{op} {options}: {server}");
         assert_eq!(client["local"], server["remote"]);
         assert_eq!(client["gid_index"], 1, "the first is the link-local address: {client}");
@@ -64,7 +64,7 @@ fn every_operation_has_latency() {
 #[test]
 fn packets_that_are_sent_again_are_counted_for_each_size() {
     let name = "packets_that_are_sent_again_are_counted_for_each_size";
-    // 16 packets each. Both sides send some of the packets of both directions.
+    // Each message has 16 packets. With -b, both sides send.
     for (options, packets) in [("-n 100 -s 16K", 1600), ("-n 100 -s 16K -b", 3200)] {
         let options = format!("{options} -m 1024 --seed 1 --fault 'drop 3%'");
         let Some((client, server)) = perf(name, "write bw", &options) else { return };
@@ -73,7 +73,7 @@ fn packets_that_are_sent_again_are_counted_for_each_size() {
         assert!(again > 0 && sent >= packets + again, "{options}: {client}");
         assert_eq!(row["retransmitted_pkts"], server["results"][0]["retransmitted_pkts"]);
     }
-    // The second size has none of the first one's.
+    // The second size does not include the retransmissions of the first.
     let options = "-a -n 5 -m 1024 --seed 1 --fault 'out: drop 1'";
     let Some((client, _)) = perf(name, "write bw", options) else { return };
     let rows = client["results"].as_array().unwrap();
@@ -92,7 +92,7 @@ fn a_receive_buffer_is_as_large_as_was_asked() {
     "#;
     let dir = Dir::new();
     let Some(out) = in_namespace(name, LOOPBACK, script, &dir.file("")) else { return };
-    // The system counts what it needs for each packet too, and doubles the size for that.
+    // The kernel also counts its overhead per packet, and doubles the size for that.
     assert!(String::from_utf8_lossy(&out.stdout).contains(",rb131072,"), "{out:?}");
 }
 
@@ -132,7 +132,7 @@ fn what_unreliable_services_lose_is_counted() {
         assert_eq!(rate > 0.0, lost < messages * directions, "{op} {options}: {client}");
         assert_eq!(server["results"][0]["lost"], lost, "{op} {options}: {server}");
     }
-    // A sender posts more at once than the one receive there is.
+    // The sender posts more at a time than the one posted receive.
     let Some((client, _)) = perf(name, "send bw", "-c UD -n 2000 -r 1 -s 8") else { return };
     let lost = client["results"][0]["lost"].as_u64().unwrap();
     assert!(0 < lost && lost < 2000, "{client}");
@@ -183,7 +183,7 @@ fn all_sizes_and_a_duration_can_be_asked_for() {
     for test in ["send bw", "read lat", "write bw -c UC", "send lat -c UD"] {
         let Some((client, _)) = perf(name, test, "-D 1 -s 64") else { return };
         let row = &client["results"][0];
-        // A peer that got no processor for the whole second has answered nothing.
+        // A peer that got no processor for the whole second answered nothing.
         let rounds = [&row["iterations"], &row["lost"]].map(|n| n.as_u64().unwrap_or(0));
         assert!(rounds != [0, 0], "{test}: {row}");
     }

@@ -1,5 +1,5 @@
-//! `rxe pingpong` with itself: over a link between two namespaces, and on one host. (With
-//! ibv_rc_pingpong on a kernel device: the interop tests.)
+//! `rxe pingpong` with itself, over a link between two namespaces and on one host. The interop
+//! tests run it with ibv_rc_pingpong on a kernel device.
 
 use rxe_test_support::skipped;
 
@@ -21,14 +21,14 @@ fn talked(both: &Both, size: u64, iters: u64) {
         let iters = format!("{iters} iters in ");
         assert!(lines[3].starts_with(&iters) && lines[3].ends_with(" usec/iter"), "{}", lines[3]);
     }
-    // Each says of the other what that says of itself.
+    // Each end's remote address is the other end's local address.
     let part = |line: Option<&str>| line.unwrap().split(": ").nth(1).unwrap().trim().to_owned();
     let (server, client) = (&both.server.out, &both.client.out);
     assert_eq!(part(server.lines().next()), part(client.lines().nth(1)));
     assert_eq!(part(client.lines().next()), part(server.lines().nth(1)));
 }
 
-/// Over shared memory it works all the same.
+/// The exchange still works over shared memory.
 #[test]
 fn an_interface_without_a_link_is_named_with_what_to_do() {
     let name = "an_interface_without_a_link_is_named_with_what_to_do";
@@ -42,7 +42,7 @@ fn an_interface_without_a_link_is_named_with_what_to_do() {
             "has no carrier, so only this host can be reached: connect it, or set the link up at its other end",
         ),
     ] {
-        // In one namespace only: the far end is not reached.
+        // Both ends are in one namespace, because the other cannot be reached.
         let setup = format!("{VETH} {setup}\n");
         let client = "pingpong -d veth0 -g 1 10.9.0.1";
         let Some(both) = both(name, &setup, "pingpong -d veth0 -g 1", client) else { return };
@@ -52,7 +52,7 @@ fn an_interface_without_a_link_is_named_with_what_to_do() {
     }
 }
 
-/// On a full disk the results are shown, and the end that misses packets in its capture fails.
+/// On a full disk, the results are shown, and the end whose capture lacks packets fails.
 #[test]
 fn a_capture_that_does_not_fit_on_the_disk_is_an_error() {
     let name = "a_capture_that_does_not_fit_on_the_disk_is_an_error";
@@ -112,7 +112,7 @@ fn every_service_exchanges_messages() {
         let Some(said) = both(name, VETH, &server, &client) else { return };
         talked(&said, size, iters);
     }
-    // Two ends that talk of XRC say what ibv_xsrq_pingpong says.
+    // Two ends with XRC print the lines of ibv_xsrq_pingpong.
     for options in ["", "-e -n 1000", "-s 100001 -m 256 -n 30", "-s 1"] {
         let server = format!("pingpong --transport xrc {options}");
         let Some(said) = both(name, VETH, &server, &format!("{server} 10.9.0.1")) else { return };
@@ -128,7 +128,7 @@ fn every_service_exchanges_messages() {
     }
 }
 
-/// What one end of XRC says, addresses in this order.
+/// Checks the output of an XRC end. `first` and `second` are the order of the addresses.
 #[track_caller]
 fn parted(said: &Said, first: &str, second: &str) {
     assert_eq!((said.code, &*said.err), (0, ""), "{said:?}");
@@ -182,7 +182,7 @@ fn timestamps_show_the_times_between_messages() {
         let stamps = &said.client.json()["receive_completions"];
         let [min, average, max] =
             ["min_ns", "average_ns", "max_ns"].map(|name| stamps[name].as_f64().unwrap());
-        // Two that one turn of the engine finds have the same.
+        // Completions that one turn of the engine finds have equal timestamps.
         assert!(0.0 < max && min <= average && average <= max, "{stamps}");
         let lines = said.server.out.lines().skip_while(|line| !line.contains(" usec/iter"));
         let names = lines.skip(1).map(|line| line.split(" = ").next().unwrap());
@@ -224,7 +224,7 @@ fn the_xdp_backend_talks_with_all_of_them() {
             for (end, asked) in [&said.server, &said.client].into_iter().zip(backends) {
                 let json = end.json();
                 assert_eq!(json["checked"], true, "{said:?}");
-                // Over veth the driver runs the program.
+                // With a veth pair, xdp runs in driver mode.
                 let name = if asked == "xdp" { "xdp:driver" } else { asked };
                 assert_eq!(json["backend"], name);
             }
@@ -296,7 +296,7 @@ fn ends_that_do_not_fit_say_so() {
         let Some(said) = both(name, VETH, &server, &format!("pingpong {client}")) else { return };
         let (server, client) = (&said.server, &said.client);
         if who == "both" {
-            // What one calls its own, the other calls the peer's.
+            // Each end names its own service and the peer's, so the messages differ.
             assert!(server.err.contains(what), "{said:?}");
             assert!(client.err.contains("give the same on both ends"), "{said:?}");
             assert_eq!((server.code, client.code), (1, 1), "{said:?}");
@@ -312,7 +312,8 @@ fn ends_that_do_not_fit_say_so() {
 fn a_peer_that_is_killed_is_missed_at_once() {
     let name = "a_peer_that_is_killed_is_missed_at_once";
     for transport in ["rc -e", "uc", "ud", "srq", "xrc"] {
-        // It would take hours, and 30 s of silence longer than is waited here.
+        // The exchange would take hours, and a timeout 30 s of silence, longer than this test
+        // waits.
         let script = format!(
             r#"
             set +e
@@ -347,19 +348,19 @@ fn a_peer_that_is_killed_is_missed_at_once() {
             "{transport}: {out:?}"
         );
         let err = read("err");
-        // On a busy machine its retries may be over before it looks.
+        // On a busy machine, retries may run out before the end checks the connection.
         let retried = !transport.starts_with('u') && err.contains("retry counter exceeded");
         let noticed = err.contains("the peer has gone, after ") || retried;
         assert!(noticed && err.lines().count() == 1, "{err}");
     }
 }
 
-/// The timeout and the retries of ibv_rc_pingpong would be over after half a second.
+/// The timeout and the retries of ibv_rc_pingpong would run out after half a second.
 #[test]
 fn a_peer_that_is_stopped_for_a_second_is_not_given_up() {
     let name = "a_peer_that_is_stopped_for_a_second_is_not_given_up";
     for transport in ["rc", "rc -e --no-shm", "srq", "xrc"] {
-        // They are ended when they have gone on.
+        // Both ends are killed once they have continued.
         let script = format!(
             r#"
             $RXE pingpong --transport {transport} -n 1000000000 > out 2>&1 & server=$!

@@ -1,5 +1,5 @@
-//! `rxe send` and `rxe replay` on the command line, and with peers that are none. `tests/tests/replay_peers.rs` has
-//! live ones.
+//! `rxe send` and `rxe replay` on the command line, and with bad peers.
+//! `tests/tests/replay_peers.rs` has live peers.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ fn pcaps(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps").join(name).display().to_string()
 }
 
-/// The one line of an error.
+/// Runs `rxe`, which must fail, and returns its one line of error.
 fn error(args: &[&str]) -> String {
     let out = run(args);
     let said = String::from_utf8(out.stderr).unwrap();
@@ -22,8 +22,8 @@ fn error(args: &[&str]) -> String {
     said
 }
 
-/// Somebody who greets as a peer does, and answers requests with a line each; `None` ends the connection. `answer`
-/// gets how many requests came before, and the first word.
+/// Starts a server that greets like a peer and answers each request with a line; `None` closes the
+/// connection. `answer` gets the number of earlier requests and the first word.
 fn somebody(answer: impl Fn(usize, &str) -> Option<&'static str> + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -87,7 +87,7 @@ fn a_capture_that_is_cut_or_changed_is_said_and_never_crashes() {
     for len in [0, 10, 24, 30, 100, whole.len() - 1] {
         let path = file(&whole[..len]);
         let said = error(&["replay", path.to_str().unwrap(), "--to", "127.0.0.1:1"]);
-        // The peer is not even asked.
+        // The file is checked before the peer is connected.
         assert!(said.contains("changed.pcap") && !said.contains("nobody listens"), "{len}: {said}");
     }
     for at in (24..whole.len()).step_by(13) {
@@ -102,7 +102,7 @@ fn a_capture_that_is_cut_or_changed_is_said_and_never_crashes() {
 fn a_frame_that_was_cut_too_much_is_named_before_the_peer_is_asked() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("snapped.pcapng");
-    // The RETH of the WRITE in frame 1 ends at byte 70, its BTH at byte 54.
+    // In frame 1, the RETH of the WRITE ends at byte 70 and the BTH at byte 54.
     for (snaplen, what) in [(64, "headers: capture whole frames (tcpdump -s 0)"), (50, "headers")] {
         let mut file = Pcapng::new();
         for (nth, frame) in (0..).zip(frames_of(Path::new(&pcaps("kernel-6.1/write.pcap")))) {
@@ -149,7 +149,7 @@ fn a_peer_that_says_more_or_less_than_it_was_asked_is_refused() {
     }
 }
 
-/// The report comes all the same.
+/// The report is printed nevertheless.
 #[test]
 fn a_capture_that_can_not_be_written_is_an_error() {
     let peer = somebody(|_, word| {

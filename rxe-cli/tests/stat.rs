@@ -1,5 +1,5 @@
-//! `rxe stat` and `rxe resource`: what they say of a running program is what the program did; and
-//! programs that are stopped, or say what is not so, do no harm.
+//! `rxe stat` and `rxe resource`: their output about a running program equals what the program did.
+//! Programs that are stopped or lie do no harm.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +18,7 @@ use serde_json::Value;
 mod util;
 use util::{Dir, LOOPBACK, RXE, VETH, in_namespace};
 
-/// `rxe` with these words, and those that make it show this process only.
+/// Runs `rxe` with these words, restricted to this process.
 fn rxe(words: &str) -> Output {
     let of = id().to_string();
     Command::new(RXE).args(words.split(' ')).args(["--of", &of]).output().unwrap()
@@ -30,12 +30,12 @@ fn text(words: &str) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// What it says of the device at this address: of those of this process, the one with this queue pair.
+/// Returns the JSON output about this process.
 fn json(words: &str) -> Vec<Value> {
     serde_json::from_str(&text(words)).unwrap()
 }
 
-/// Two queue pairs of a device, connected with each other.
+/// Two queue pairs of one device, connected with each other.
 struct Program {
     device: Device,
     cq: CompletionQueue,
@@ -45,7 +45,7 @@ struct Program {
 
 impl Program {
     fn start() -> Self {
-        // Each device of this process is found by its queue pairs: an address for each is not needed.
+        // A fixed address suffices, because tests find the device by its queue pairs.
         let device = Device::options("lo").address([127, 6, 6, 6].into()).open().unwrap();
         let pd = device.create_pd().unwrap();
         let cq = device.create_cq(64).unwrap();
@@ -68,7 +68,8 @@ impl Program {
     }
 }
 
-/// `rxe stat` asks every process of this user, and is told of what a test has stopped or made up.
+/// `rxe stat` asks every process of this user, including those that a test has stopped or faked.
+/// Hence one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -76,7 +77,7 @@ fn what_is_said_of_a_program_is_what_it_did() {
     let _alone = ONE.lock();
     let program = Program::start();
     program.exchange(10);
-    // The last acknowledgement is on its way when the completions are there.
+    // The last acknowledgement may still be in flight when the completions are polled.
     let said = json("stat --json");
     let [said] = said.as_slice() else { panic!("{said:?}") };
     let counted = program.device.counters();
@@ -116,7 +117,7 @@ fn what_is_said_of_a_program_is_what_it_did() {
     let [cq] = &json("resource show cq --json")[..] else { panic!() };
     assert_eq!((&cq["cqn"], &cq["cqe"]), (&program.cq.id().into(), &64.into()));
 
-    // Who may ask may not use the memory.
+    // A process that may ask must not learn the keys of the memory.
     let [mr] = &json("resource show mr --json")[..] else { panic!() };
     assert_eq!(mr["mrlen"], 12_345);
     let key = format!("{:x}", program.memory.rkey().value());
@@ -131,7 +132,7 @@ fn what_is_said_of_a_program_is_what_it_did() {
         assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     }
 
-    // Its interface's name serves as well.
+    // The interface's name selects the device as well.
     assert_eq!(json("stat --json --device lo"), json("stat --json --device rxe_lo"));
 
     http();
@@ -156,10 +157,11 @@ fn a_device_that_does_not_exist_is_an_error_that_names_those_that_do() {
     }
 }
 
-/// What has no process is said behind what clears the screen; where there is no screen, once.
+/// Without a process, the notice follows the sequence that clears the screen. Without a screen, it
+/// is printed once.
 #[test]
 fn a_watcher_of_nothing_is_told_so() {
-    // Other programs of this user are not seen.
+    // Other programs of this user are not visible.
     let setup = "
         mount -t tmpfs tmpfs /dev/shm
         ip link set lo up
@@ -186,7 +188,7 @@ fn a_watcher_of_nothing_is_told_so() {
     assert!(terminal.contains(&format!("\x1b[H\x1b[J{says}\r\n")), "{terminal:?}");
 }
 
-/// Two networks may have devices of one name.
+/// Two network namespaces may have devices of one name.
 #[test]
 fn devices_of_other_networks_come_with_the_number_of_theirs() {
     let script = r#"
@@ -225,7 +227,7 @@ fn devices_of_other_networks_come_with_the_number_of_theirs() {
     assert_eq!(([a, b], namespace), (networks, other), "{text}");
 }
 
-/// `rxe stat --watch | head -1` ends, also if there is nothing to be shown.
+/// `rxe stat --watch | head -1` ends even if there is nothing to show.
 #[test]
 fn a_watcher_whose_output_nobody_reads_ends() {
     let mut watcher = Command::new(RXE)
@@ -235,7 +237,7 @@ fn a_watcher_whose_output_nobody_reads_ends() {
         .spawn()
         .unwrap();
     drop(watcher.stdout.take());
-    // It asks all processes of this user first, of which a test may have stopped some.
+    // The watcher first asks all processes of this user, some of which a test may have stopped.
     let ended = (0..600).find_map(|_| {
         thread::sleep(Duration::from_millis(50));
         watcher.try_wait().unwrap()
@@ -245,7 +247,7 @@ fn a_watcher_whose_output_nobody_reads_ends() {
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
 }
 
-/// A scrape, after clients that say nothing of use.
+/// Scrapes the server, after clients that send nothing useful.
 fn http() {
     let of = id().to_string();
     let mut server = Command::new(RXE)
@@ -280,7 +282,7 @@ fn http() {
     server.wait().unwrap();
 }
 
-/// A socket of this user that is no device's, or is one that lies.
+/// Asks sockets of this user that belong to no device, or that lie.
 fn nonsense() {
     let good = b"rxe\x03\x06\0\0\0";
     let cases: [(Vec<u8>, &str); 5] = [
@@ -298,7 +300,7 @@ fn nonsense() {
         let listener = rustix::net::socket(family, kind, None).unwrap();
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         rustix::net::listen(&listener, 4).unwrap();
-        // Others on this host may ask, too, and go before they hear the answer.
+        // Other processes on this host may ask as well, and close before they read the answer.
         let ended = AtomicBool::new(false);
         let out = thread::scope(|scope| {
             scope.spawn(|| {
@@ -314,7 +316,7 @@ fn nonsense() {
             });
             let out = rxe("stat");
             ended.store(true, Ordering::Relaxed);
-            // Wakes it, unless so many wait for it that there is no room.
+            // The connection wakes the thread, unless the backlog is full of other callers.
             let last = rustix::net::socket_with(family, kind, SocketFlags::NONBLOCK, None).unwrap();
             let _ = rustix::net::connect(&last, &SocketAddrUnix::new(&path).unwrap());
             out
@@ -322,12 +324,12 @@ fn nonsense() {
         fs::remove_dir_all(directory.parent().unwrap()).unwrap();
         let said = String::from_utf8(out.stderr).unwrap();
         assert!(said.contains(what) && !said.contains('\u{1b}'), "{said:?}");
-        // The devices that tell the truth are shown all the same.
+        // Devices that answer correctly are shown nevertheless.
         assert!(String::from_utf8(out.stdout).unwrap().starts_with("rxe_lo  pid"));
     }
 }
 
-/// Where processes of this user meet: a device of this one is open.
+/// Returns the directory in which processes of this user meet. It exists while a device is open.
 fn user_directory() -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
     let found = ["/dev/shm", "/tmp"].map(|parent| PathBuf::from(parent).join(format!("rxe-{uid}")));

@@ -1,4 +1,4 @@
-//! `rxe completions`.
+//! `rxe completions`: completion scripts for shells, which also complete device names.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, CommandFactory};
@@ -25,13 +25,14 @@ impl Args {
     }
 }
 
-/// Stands for the names of devices in a generated script.
+/// A placeholder for the names of devices in a generated script.
 const DEVICES: &str = "RXE_DEVICES";
 
-/// The shell command that prints the names of the devices, one in each line.
+/// The shell command that prints the names of the devices, one per line.
 const LIST: &str = "rxe devices 2>/dev/null | tail -n +3 | tr -s '[:blank:]' ' ' | cut -d ' ' -f 2";
 
-/// The command line, in which an argument `DEV` has the one value [`DEVICES`], and `KIND` the names of the backends.
+/// Returns the command line with values for completion.
+/// [`DEVICES`] is the value of `DEV`, and the backends' names those of `KIND`.
 fn with_values(command: Command) -> Command {
     let values = |arg: Arg| {
         let is = |name: &str| arg.get_value_names().is_some_and(|names| names == [name]);
@@ -46,7 +47,7 @@ fn with_values(command: Command) -> Command {
     command.mut_args(values).mut_subcommands(with_values)
 }
 
-/// The script, in which the shell lists the devices where [`DEVICES`] stands.
+/// Replaces [`DEVICES`] in the script by code that lists the devices.
 fn listing_devices(shell: Shell, script: &str) -> String {
     match shell {
         Shell::Bash => script.replace(DEVICES, &format!("$({LIST})")),

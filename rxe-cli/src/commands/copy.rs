@@ -1,4 +1,4 @@
-//! `rxe copy`.
+//! `rxe copy`: copies rxe and its libraries into a directory.
 
 use std::fs;
 use std::io;
@@ -33,7 +33,7 @@ impl Args {
     }
 }
 
-/// Copies the command to `bin` and its libraries to `lib/rxe`, where it looks for them.
+/// Copies the command to `bin` and its libraries to `lib/rxe`, where it finds them.
 fn copy(library: &Path, to: &Path) -> io::Result<()> {
     let libraries = to.join("lib/rxe");
     fs::create_dir_all(to.join("bin"))?;

@@ -1,4 +1,4 @@
-//! `rxe devices`: what `ibv_devices` prints.
+//! `rxe devices`: the output of `ibv_devices`.
 
 use rxe_verbs::device::{DeviceError, DeviceInfo};
 use serde::Serialize;

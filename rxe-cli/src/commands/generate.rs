@@ -1,4 +1,4 @@
-//! `rxe gen`: packets from a description.
+//! `rxe gen`: generates packets from a scenario.
 
 use std::fs;
 use std::io::{self, Read};
@@ -53,7 +53,7 @@ impl Args {
     }
 }
 
-/// What was made, how the work requests ended, and what engines did not accept.
+/// Summarizes the frames, the completions, and the requests that engines refused.
 fn summary(path: &Path, generated: &Generated) -> String {
     let frames = &generated.frames;
     let time = match (frames.first(), frames.last()) {
@@ -71,7 +71,7 @@ fn summary(path: &Path, generated: &Generated) -> String {
     text
 }
 
-/// Reads a scenario and makes its packets.
+/// Reads a scenario and generates its packets.
 pub(super) fn read(path: &Path) -> Result<Generated, Error> {
     let name = if path.as_os_str() == "-" { Path::new("standard input") } else { path };
     let failed = |e: io::Error| {
@@ -94,7 +94,7 @@ pub(super) fn read(path: &Path) -> Result<Generated, Error> {
     })
 }
 
-/// The faults of a host.
+/// Parses the faults of a host. The error has the column and the reason.
 fn faults(text: &str) -> Result<Vec<FaultRule>, (usize, String)> {
     let plan: FaultPlan = text.parse().map_err(|e: rxe_verbs::FaultError| {
         let (column, message) = (e.column(), e.to_string());

@@ -1,4 +1,4 @@
-//! `rxe gids`: what the script `show_gids` prints.
+//! `rxe gids`: the output of the script `show_gids`.
 
 use std::net::Ipv6Addr;
 
@@ -39,7 +39,7 @@ impl Args {
     }
 }
 
-/// The form of show_gids or, in a terminal with fewer columns than that has, a shorter one.
+/// Formats the rows like show_gids, or shorter for a narrower terminal.
 fn text(rows: &[Row<'_>], columns: Option<usize>) -> String {
     let table = table(rows);
     let table = match columns {
@@ -68,7 +68,7 @@ fn table(rows: &[Row<'_>]) -> TabTable<7> {
     table
 }
 
-/// The addresses are as short as they can be written, and those of IPv4 stand in the GIDs alone.
+/// Returns a table with short GIDs, which include the IPv4 addresses.
 fn narrow(rows: &[Row<'_>]) -> Table<6> {
     use Align::{Left, Right};
     let mut table = Table::new([
@@ -98,7 +98,7 @@ struct Row<'a> {
     port: u8,
     index: usize,
     gid: String,
-    /// The GID as an IPv6 address.
+    /// The GID as a short IPv6 address.
     #[serde(skip)]
     short: String,
     ipv4: Option<String>,

@@ -51,7 +51,7 @@ impl Args {
             (&self.svg, ladder::svg as fn(&[_]) -> String),
             (&self.html, ladder::html as fn(&[_]) -> String),
         ] {
-            // A picture that is there is not replaced by an empty one.
+            // An existing picture is not replaced by an empty one.
             let Some(path) = path.as_ref().filter(|_| !ladders.is_empty()) else { continue };
             if path.as_os_str() == "-" {
                 print(&picture(&ladders))?;
@@ -90,7 +90,7 @@ impl Args {
     }
 }
 
-/// Why there is no diagram of a capture that could be read.
+/// Returns the error for a capture that was read but has no diagram.
 fn nothing_to_draw(file: &Path, summary: &Summary) -> Error {
     let name = named(file);
     match (summary.packets(), &summary.others()[..]) {

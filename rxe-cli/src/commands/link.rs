@@ -1,4 +1,4 @@
-//! `rxe link`: what `rdma link` of iproute2 does for kernel devices, with its syntax and output.
+//! `rxe link`: `rdma link` of iproute2, with its syntax and output, for rxe's devices.
 
 use clap::Subcommand;
 use rxe_net::L2Config;
@@ -105,7 +105,7 @@ impl Args {
     }
 }
 
-/// The device of `DEV` or `DEV/PORT`.
+/// Returns the device of `DEV` or `DEV/PORT`.
 fn one(dev: &str) -> Result<Vec<DeviceInfo>, Error> {
     let (name, port) = dev.split_once('/').map_or((dev, None), |(name, port)| (name, Some(port)));
     let devices = chosen_devices(Some(name))?;
@@ -119,15 +119,15 @@ fn one(dev: &str) -> Result<Vec<DeviceInfo>, Error> {
     Ok(devices)
 }
 
-/// What a name is given to.
+/// The object that `rxe link add` gives a name to.
 enum What<'a> {
-    /// An interface's device.
+    /// The device of this interface.
     Netdev(&'a str),
-    /// A new endpoint.
+    /// A new endpoint with addresses of its own.
     Endpoint(L2Config),
 }
 
-/// What the words after a name say.
+/// Parses the words after the name of `rxe link add`.
 fn what_of(words: &[String]) -> Result<What<'_>, Error> {
     const FORM: &str = "the form is `rxe link add NAME type rxe netdev NETDEV`, or `… type rxe l2 LINK \
                         address ADDRESS/LENGTH`";
@@ -164,7 +164,7 @@ fn what_of(words: &[String]) -> Result<What<'_>, Error> {
 /// A link, with the fields of `rdma link show -j`.
 #[derive(Serialize)]
 struct Row {
-    /// The device's number, as in `ibv_get_device_index`.
+    /// The device's index, as `ibv_get_device_index` returns it.
     ifindex: u32,
     ifname: String,
     port: u8,

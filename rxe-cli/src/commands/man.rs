@@ -1,4 +1,4 @@
-//! `rxe man`.
+//! `rxe man`: writes the manual pages.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -30,7 +30,7 @@ impl Args {
     }
 }
 
-/// Writes the pages of a command and of those below it, each with this version at its foot.
+/// Writes the pages of a command and of its subcommands, with the version as footer.
 fn write_pages(command: clap::Command, version: &str, dir: &Path) -> io::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write_pages(below.clone(), version, dir)?;
@@ -38,8 +38,8 @@ fn write_pages(command: clap::Command, version: &str, dir: &Path) -> io::Result<
     Man::new(with_usage(command)).source(version).generate_to(dir).map(drop)
 }
 
-/// The command with its own usage as the page's synopsis. That of clap_mangen names each option, but not
-/// the values.
+/// Uses the command's usage as the synopsis of its page.
+/// The synopsis of clap_mangen names each option, but no values.
 fn with_usage(mut command: clap::Command) -> clap::Command {
     let usage = command.render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ").to_owned();

@@ -1,5 +1,5 @@
-//! The subcommands. The file of a command has a `struct Args`, whose doc comment is the command's help,
-//! and which has a method `fn run(self) -> Result<(), Error>`.
+//! The subcommands. The module of a command has a `struct Args`, whose doc comment is the command's
+//! help, with a method `fn run(self) -> Result<(), Error>`.
 
 mod capture;
 mod check;
@@ -98,7 +98,7 @@ struct Cli {
     command: Command,
 }
 
-/// Runs the command line. If it is wrong, or asks for help, the process ends here.
+/// Runs the command line. The process ends here if the command line is wrong or asks for help.
 pub(crate) fn run() -> Result<(), Error> {
     let name = env::args_os().next().unwrap_or_default();
     if Path::new(&name).file_name().is_some_and(|name| name == extcap::NAME) {
@@ -109,7 +109,7 @@ pub(crate) fn run() -> Result<(), Error> {
     command.run()
 }
 
-/// The command line, if it is right and asks for no help.
+/// Returns the parsed command line. Ends the process if it is wrong or asks for help.
 fn parsed<P: Parser>() -> P {
     parse(env::args_os()).unwrap_or_else(|e| {
         color::choose(color_named(env::args_os()).unwrap_or_default());
@@ -122,7 +122,7 @@ fn parsed<P: Parser>() -> P {
     })
 }
 
-/// The value of `--color` of a command line that asks for help or is wrong.
+/// Returns the value of `--color` in a command line that is wrong or asks for help.
 fn color_named(args: impl Iterator<Item = OsString>) -> Option<color::When> {
     let mut args = args.take_while(|arg| arg != "--").map(|arg| arg.to_string_lossy().into_owned());
     let value = args.find_map(|arg| match arg.strip_prefix("--color")? {
@@ -139,7 +139,7 @@ fn parse<P: Parser>(
     P::from_arg_matches_mut(&mut matches)
 }
 
-/// Takes `-1` as a value, so that an error is about the value and not about an option `-1`.
+/// Accepts `-1` as a value. An error is then about the value, not about an option `-1`.
 fn with_negatives(command: clap::Command) -> clap::Command {
     let values = |arg: clap::Arg| {
         let takes_values = arg.get_action().takes_values();
@@ -153,7 +153,7 @@ fn wants_help(e: &clap::Error) -> bool {
     !e.use_stderr() || e.kind() == nothing
 }
 
-/// The command that the arguments name, with the one below it if they name that too.
+/// Returns the names of the command and subcommands that the arguments name.
 fn asked_for(top: &clap::Command, mut args: impl Iterator<Item = String>) -> String {
     let (mut command, mut name) = (top, top.get_name().to_owned());
     while let Some(below) = args.next().and_then(|arg| command.find_subcommand(arg)) {
@@ -163,14 +163,14 @@ fn asked_for(top: &clap::Command, mut args: impl Iterator<Item = String>) -> Str
     name
 }
 
-/// The message of clap as one line, without the usage. `command` is the one whose help says more.
+/// Formats clap's message as one line without the usage. `command` is the one whose help is named.
 fn one_line(e: &clap::Error, command: &str) -> String {
     let text = e.render().to_string();
     let what = text.split("\nUsage:").next().unwrap_or_default();
     let what = what.split("\nFor more information").next().unwrap_or_default();
     let words: Vec<_> = what.split_whitespace().collect();
     let mut line = words.join(" ").replace(" tip: ", "; ");
-    // Rust's and clap's messages, in plainer words.
+    // Replaces messages of Rust and clap by plainer words.
     for (rust, plain) in [
         ("invalid digit found in string", "a whole number is expected"),
         ("cannot parse integer from empty string", "a whole number is expected"),

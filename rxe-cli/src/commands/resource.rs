@@ -1,4 +1,4 @@
-//! `rxe resource`: what `rdma resource` prints, of the running processes.
+//! `rxe resource`: `rdma resource` for the devices of the running processes.
 
 use clap::{Subcommand, ValueEnum};
 use rxe_verbs::report::Subject;
@@ -105,7 +105,7 @@ impl Show {
     }
 }
 
-/// What fits into 80 columns, beside the device, the process and its program.
+/// Returns the columns that fit into 80, next to the device, the process and its program.
 fn columns(kind: Option<Kind>) -> &'static [Column] {
     use Align::{Left, Right};
     match kind {
@@ -141,7 +141,7 @@ fn columns(kind: Option<Kind>) -> &'static [Column] {
     }
 }
 
-/// All fields of each object, as `rdma -d` prints them, in lines of bounded length.
+/// Formats all fields of each object like `rdma -d`, in lines of at most [`WIDTH`] bytes.
 fn details(running: &[Running]) -> String {
     let mut out = String::new();
     for device in running {

@@ -1,4 +1,4 @@
-//! Colors of what is printed for people. JSON, captures and the lines of packets have none.
+//! Colors in output for people. JSON, captures and packet lines have none.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ impl From<When> for ColorChoice {
     }
 }
 
-/// What a color says.
+/// The meaning of a colored text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Good,
@@ -38,21 +38,22 @@ pub(crate) enum Tone {
 static OUTPUT: AtomicBool = AtomicBool::new(false);
 static ERRORS: AtomicBool = AtomicBool::new(false);
 
-/// Decides for this process whether standard output and standard error have colors. Before this, they have none.
+/// Decides for this process whether standard output and standard error have colors. The default is
+/// no colors.
 pub(crate) fn choose(when: When) {
-    // clap asks this, too, for help.
+    // clap reads the global choice when it prints help.
     ColorChoice::from(when).write_global();
     let colored = |choice| choice != ColorChoice::Never;
     OUTPUT.store(colored(AutoStream::choice(&io::stdout())), Ordering::Relaxed);
     ERRORS.store(colored(AutoStream::choice(&io::stderr())), Ordering::Relaxed);
 }
 
-/// A text for standard output, colored if that is wanted.
+/// Returns a text for standard output, colored if standard output has colors.
 pub(crate) fn paint(tone: Tone, text: &str) -> String {
     styled(OUTPUT.load(Ordering::Relaxed), tone, text)
 }
 
-/// A text for standard error, colored if that is wanted.
+/// Returns a text for standard error, in red if standard error has colors.
 pub(crate) fn paint_error(text: &str) -> String {
     styled(ERRORS.load(Ordering::Relaxed), Tone::Bad, text)
 }

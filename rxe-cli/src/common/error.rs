@@ -1,4 +1,4 @@
-//! Why a command failed, as one line that says what is wrong and what to do.
+//! The error of a command: one line that says what is wrong and what to do.
 
 use std::fmt;
 
@@ -6,30 +6,32 @@ use rxe_net::NetError;
 use rxe_verbs::device::DeviceError;
 use rxe_verbs::device::links::LinkError;
 
-/// Ends the command with exit code 1, 2 if the command line is wrong, or 126 or 127 if a program to run
-/// cannot be.
+/// An error that ends the command.
+/// The exit code is 1, or 2 for a wrong command line, or 126 or 127 for a program that cannot be
+/// run.
 ///
-/// There is no conversion from `io::Error`: the system's message does not help without what was tried.
+/// There is no conversion from `io::Error`: without the operation that failed, the kernel's message
+/// does not help.
 #[derive(Debug)]
 pub(crate) struct Error {
     text: String,
     code: u8,
 }
 
-/// The exit code for a wrong command line, as in clap and most programs.
+/// The exit code of a wrong command line, as in clap and most programs.
 pub(crate) const WRONG_USAGE: u8 = 2;
 
-/// The exit codes of shells and `env` for a program that cannot be executed, and for one that does not exist.
+/// Exit codes of shells and `env` for a program that is not executable or does not exist.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 impl Error {
-    /// An error: `what` is wrong, and `todo` says what to do.
+    /// Creates an error: `what` is wrong, and `todo` says what to do.
     pub(crate) fn new(what: impl fmt::Display, todo: impl fmt::Display) -> Self {
         format!("{what}: {todo}").into()
     }
 
-    /// The same of a command line that nothing can be done with.
+    /// Creates an error for a wrong command line.
     pub(crate) fn wrong_usage(what: impl fmt::Display, todo: impl fmt::Display) -> Self {
         Self { code: WRONG_USAGE, ..Self::new(what, todo) }
     }
@@ -44,13 +46,13 @@ impl Error {
         Self { code: NOT_FOUND, ..self }
     }
 
-    /// The exit code of a command that has no others.
+    /// Returns the exit code with which the command ends.
     pub(crate) const fn code(&self) -> u8 {
         self.code
     }
 }
 
-/// What is wrong, and what to do.
+/// Creates an error from a line that says what is wrong and what to do.
 impl From<String> for Error {
     fn from(text: String) -> Self {
         Self { text, code: 1 }
@@ -59,7 +61,7 @@ impl From<String> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Always one line, even if the text of a system or a peer has several.
+        // Print one line, even if a text of the kernel or of a peer has several.
         for (i, line) in self.text.lines().enumerate() {
             if i > 0 {
                 f.write_str(" ")?;

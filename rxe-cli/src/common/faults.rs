@@ -21,8 +21,8 @@ pub(crate) struct FaultArgs {
 }
 
 impl FaultArgs {
-    /// Returns the faults with their seed: that of the option, that of the variable, or a random one, which
-    /// is printed.
+    /// Returns the faults with their seed. The seed is the value of the option, else of `RXE_SEED`,
+    /// else a random number, which is printed.
     pub(crate) fn chosen(&self) -> Result<Option<(u64, &FaultPlan)>, Error> {
         let Some(plan) = &self.fault else { return Ok(None) };
         let seed = match self.seed.map_or_else(of_environment, |seed| Ok(Some(seed)))? {
@@ -40,7 +40,7 @@ impl FaultArgs {
     }
 }
 
-/// The variable that the preloaded library reads, too.
+/// The environment variable with the seed, which the preload library reads as well.
 const SEED: &str = "RXE_SEED";
 
 fn of_environment() -> Result<Option<u64>, Error> {
@@ -52,11 +52,11 @@ fn of_environment() -> Result<Option<u64>, Error> {
     })
 }
 
-/// Prints what the faults of a device did when it is dropped.
+/// Prints the counts of a device's injected faults when it is dropped.
 pub(crate) struct FaultSummary(Option<InjectedFaults>);
 
 impl FaultSummary {
-    /// Of this device; nothing is printed if it has no faults.
+    /// Creates the summary of `device`. A device without faults prints nothing.
     pub(crate) fn of(device: &Device) -> Self {
         Self(device.faults().cloned())
     }

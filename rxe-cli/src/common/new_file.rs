@@ -10,14 +10,14 @@ use tempfile::{Builder, TempPath};
 
 use super::Error;
 
-/// Writes a report or a picture. Others may read a new file as far as the user's umask permits; that of an
-/// older file stays as it was.
+/// Writes a report or a picture. The umask restricts the permissions of a new file; an existing
+/// file keeps its permissions.
 pub(crate) fn write_file(named: &Path, contents: &str) -> Result<(), Error> {
     let write = || {
         let is_new = !named.exists();
         let (file, mode) = report(named)?;
         fs::write(file.path(), contents)?;
-        // The umask is for new files.
+        // The umask applies to new files only. Restore the mode of the replaced file.
         if !is_new && file.scratch.is_some() {
             fs::set_permissions(file.path(), fs::Permissions::from_mode(mode))?;
         }
@@ -26,17 +26,18 @@ pub(crate) fn write_file(named: &Path, contents: &str) -> Result<(), Error> {
     write().map(drop).map_err(|e| cannot_write(named, &e))
 }
 
-/// Makes sure that [`write_file`] can write this file, without changing it: what takes long to find out
-/// must not be lost.
+/// Checks that [`write_file`] can write this file, without changing it.
+/// Commands call this before a long run, so that its result is not lost.
 pub(crate) fn check_file(named: &Path) -> Result<(), Error> {
     report(named).map(drop).map_err(|e| cannot_write(named, &e))
 }
 
-/// Refuses an output that is the input, under whatever name: it would replace what the command reads. `-`
-/// is standard input, and standard output. What is no regular file cannot be replaced.
+/// Fails if the output is the input under any name, and would overwrite it.
+/// `-` is standard input or standard output. An input that is not a regular file cannot be
+/// overwritten.
 pub(crate) fn check_apart(input: &Path, output: &Path) -> Result<(), Error> {
     let (of_input, of_output) = (about(input, io::stdin()), about(output, io::stdout()));
-    // A file that cannot be looked at is refused where it is opened.
+    // A file whose metadata cannot be read is reported where it is opened.
     let (Ok(of_input), Ok(of_output)) = (of_input, of_output) else { return Ok(()) };
     let id = |meta: &fs::Metadata| (meta.dev(), meta.ino());
     if !of_input.is_file() || id(&of_input) != id(&of_output) {
@@ -54,8 +55,8 @@ pub(crate) fn check_apart(input: &Path, output: &Path) -> Result<(), Error> {
     Err(Error::wrong_usage(what, "name another file for the output"))
 }
 
-/// Refuses `-` as the file of a capture that this `option` names, where standard output has the results: it
-/// would be a file with this name.
+/// Fails if a capture is to go to `-` while standard output carries the results. `option` names the
+/// capture's option. Without this check, a file with the name `-` would be written.
 pub(crate) fn check_capture(file: &Path, option: &str) -> Result<(), Error> {
     if !is_standard(file) {
         return Ok(());
@@ -64,7 +65,7 @@ pub(crate) fn check_capture(file: &Path, option: &str) -> Result<(), Error> {
     Err(Error::wrong_usage(what, "name a file, or use `rxe capture -w -` beside this"))
 }
 
-/// What the system says of the file of this name, or of the `standard` one.
+/// Returns the metadata of the file at `path`, or of `standard` for `-`.
 fn about(path: &Path, standard: impl AsFd) -> io::Result<fs::Metadata> {
     match is_standard(path) {
         true => File::from(standard.as_fd().try_clone_to_owned()?).metadata(),
@@ -76,7 +77,7 @@ fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// The file of a report, and its permissions.
+/// Opens the file of a report, and returns it with its permissions.
 fn report(named: &Path) -> io::Result<(NewFile, u32)> {
     if is_standard(named) {
         return Err(io::Error::other("reports are not written to standard output"));
@@ -97,20 +98,21 @@ fn cannot_write(named: &Path, e: &io::Error) -> Error {
 pub(crate) struct NewFile {
     /// The file that the user named.
     named: PathBuf,
-    /// A temporary file beside it, which replaces it. `None` if the named file itself is written: it is
-    /// no regular file (`/dev/null`, a pipe), or nothing can be created beside it.
+    /// The temporary file in the same directory that replaces `named`. `None` if `named` itself is
+    /// written, because it is no regular file (`/dev/null`, a pipe) or its directory is not
+    /// writable.
     scratch: Option<TempPath>,
 }
 
 impl NewFile {
-    /// Makes sure that `named` can be written, without changing it. A symbolic link is refused: someone
-    /// else may have put it into a shared directory, to have the file that it names replaced. Only the
-    /// user may read the new file.
+    /// Checks that `named` can be written, without changing it. Only the user may read the new
+    /// file. A symbolic link is refused: in a shared directory, another user may have created it to
+    /// have its target replaced.
     pub(crate) fn new(named: &Path) -> io::Result<Self> {
         Self::with_mode(named, 0o600)
     }
 
-    /// The same for a file with other permissions, less what the umask takes.
+    /// Like [`NewFile::new`], with the permissions `mode` less the umask.
     fn with_mode(named: &Path, mode: u32) -> io::Result<Self> {
         let named = named.to_owned();
         match fs::symlink_metadata(&named) {
@@ -127,7 +129,7 @@ impl NewFile {
         let mode = fs::Permissions::from_mode(mode);
         match Builder::new().prefix(".rxe-").permissions(mode).tempfile_in(dir) {
             Ok(file) => Ok(Self { named, scratch: Some(file.into_temp_path()) }),
-            // This user may be allowed to write the file, but not its directory.
+            // The user may be allowed to write the file, but not its directory.
             Err(e) => match OpenOptions::new().append(true).open(&named) {
                 Ok(_) => Ok(Self { named, scratch: None }),
                 Err(_) => Err(without_path(&e)),
@@ -135,19 +137,19 @@ impl NewFile {
         }
     }
 
-    /// A file with a unique name in the directory for temporary files.
+    /// Creates a file with a unique name in the directory for temporary files.
     pub(crate) fn unique(prefix: &str, suffix: &str) -> io::Result<Self> {
         let scratch = Builder::new().prefix(prefix).suffix(suffix).tempfile();
         let scratch = scratch.map_err(|e| without_path(&e))?.into_temp_path();
         Ok(Self { named: scratch.to_path_buf(), scratch: Some(scratch) })
     }
 
-    /// The path to write to.
+    /// Returns the path to write to.
     pub(crate) fn path(&self) -> &Path {
         self.scratch.as_deref().unwrap_or(&self.named)
     }
 
-    /// Replaces the old file by what was written. Without this call the old file stays.
+    /// Replaces the old file with the written one. Without this call, the old file stays.
     pub(crate) fn finish(self) -> io::Result<PathBuf> {
         if let Some(scratch) = self.scratch {
             scratch.persist(&self.named)?;
@@ -156,7 +158,7 @@ impl NewFile {
     }
 }
 
-/// The same error without the temporary file's path, which the user has not named.
+/// Returns the error without the temporary file's path, which the user did not name.
 fn without_path(e: &io::Error) -> io::Error {
     let text = e.to_string();
     let text = text.split(" at path ").next().unwrap_or_default();
@@ -232,7 +234,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "report");
         let mode = |path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!(mode(&file), 0o626);
-        // As any other new file.
+        // The mode equals that of any other new file.
         write_file(&new, "report").unwrap();
         let plain = dir.path().join("plain");
         fs::write(&plain, "").unwrap();

@@ -1,4 +1,4 @@
-//! Standard output and standard error. The reader of the output may end early (`rxe devinfo | head`).
+//! Standard output and standard error. The reader may close a pipe early (`rxe devinfo | head`).
 
 use std::fmt;
 use std::io::{self, Write};
@@ -9,18 +9,18 @@ use serde::Serialize;
 
 use super::{Error, color};
 
-/// The columns of standard output, if it is a terminal.
+/// Returns the columns of standard output, if it is a terminal.
 pub(crate) fn terminal_width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
     Some(size.ws_col.into()).filter(|columns| *columns > 0)
 }
 
-/// Prints `text`. It is no error if the reader has ended.
+/// Prints `text`. A closed pipe is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     print_bytes(text.as_bytes())
 }
 
-/// Prints bytes. It is no error if the reader has ended.
+/// Prints bytes. A closed pipe is not an error.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -31,23 +31,24 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Whether this is a pipe whose reader has ended. Who prints for as long as somebody reads asks this, since
-/// [`print()`] does not say it.
+/// Returns whether `output` is a pipe whose reader has closed it.
+/// Commands that print until nothing reads call this, because [`print()`] does not report a closed
+/// pipe.
 pub(crate) fn is_unread(output: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(output, PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::ERR)
 }
 
-/// Prints an error to standard error. One call of the system, so that the lines of two commands that
-/// share a terminal are not mixed.
+/// Prints an error to standard error. A single write keeps the lines of two commands that share a
+/// terminal apart.
 pub(crate) fn print_error(error: &impl fmt::Display) {
-    // If standard error is closed, there is nobody to tell.
+    // If standard error is closed, the error cannot be reported anywhere.
     let line = format!("{} {error}\n", color::paint_error("rxe:"));
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Prints `value` as JSON, one field in each line.
+/// Prints `value` as JSON, one field per line.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
     let json = serde_json::to_string_pretty(value);
     let json = json.map_err(|e| Error::new("cannot make JSON of the output", e))?;

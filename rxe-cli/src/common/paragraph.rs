@@ -1,12 +1,13 @@
-//! Text in lines.
+//! Wrapped paragraphs of text.
 
 use textwrap::{Options, WordSeparator, WordSplitter};
 
 /// The columns of a page.
 pub(crate) const WIDTH: usize = 80;
 
-/// How a paragraph is broken: into lines of [`WIDTH`] columns, between words. The first line begins with
-/// `first`, the others with `behind`. A word that is longer than a line stays in one piece.
+/// Returns the options that wrap a paragraph into lines of [`WIDTH`] columns. The first line begins
+/// with `first`, the others with `behind`. Lines break between words; a word longer than a line
+/// stays whole.
 pub(crate) fn lines<'a>(first: &'a str, behind: &'a str) -> Options<'a> {
     Options::new(WIDTH)
         .initial_indent(first)
@@ -16,7 +17,7 @@ pub(crate) fn lines<'a>(first: &'a str, behind: &'a str) -> Options<'a> {
         .break_words(false)
 }
 
-/// Adds a paragraph to a page.
+/// Appends a paragraph to a page.
 pub(crate) fn paragraph(page: &mut String, text: &str, lines: Options<'_>) {
     for line in textwrap::wrap(text, lines) {
         page.push_str(&line);

@@ -1,4 +1,4 @@
-//! The TCP connection over which two ends exchange their addresses before RDMA.
+//! The TCP connection over which two ends exchange their addresses before they use RDMA.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -9,11 +9,11 @@ use super::Error;
 /// The default TCP port of ibv_rc_pingpong and perftest.
 pub(crate) const PORT: u16 = 18515;
 
-/// The most time that the other end may take for one step of the exchange.
+/// The time limit for one step of the exchange.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The addresses of a host. For this host itself, IPv4 comes first, because loopback has many IPv4
-/// addresses.
+/// Returns the addresses of a host. If all are loopback, IPv4 comes first, because loopback has
+/// many IPv4 addresses.
 pub(crate) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
     let found = (host, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
     match found {
@@ -31,18 +31,18 @@ pub(crate) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
     }
 }
 
-/// What to do if nobody listens at the other end of a command that has the option -p.
+/// Returns the advice for a refused connection of a command that has the option -p.
 pub(crate) fn start_first(command: &str) -> String {
     format!("start `{command}` there first, and give the same -p on both ends")
 }
 
-/// Connects to the first of `addresses` that answers, each within [`TIMEOUT`]. `start` is what to do if
-/// nobody listens there.
+/// Connects to the first of `addresses` that answers, each within [`TIMEOUT`]. `start` is the
+/// advice for a refused connection.
 pub(crate) fn connect(addresses: &[SocketAddr], start: &str) -> Result<TcpStream, Error> {
     connect_within(addresses, TIMEOUT, start)
 }
 
-/// The same with another time for each address.
+/// Like [`connect`], with the time limit `each` per address.
 pub(crate) fn connect_within(
     addresses: &[SocketAddr],
     each: Duration,
@@ -105,7 +105,8 @@ pub(crate) fn accept(listener: &TcpListener) -> Result<TcpStream, Error> {
     }
 }
 
-/// The two addresses of a connection; mapped IPv4 addresses are converted to IPv4.
+/// Returns the local and the remote address of a connection. IPv4-mapped addresses are converted to
+/// IPv4.
 pub(crate) fn addresses(stream: &TcpStream) -> Result<(IpAddr, IpAddr), Error> {
     let both = stream.local_addr().and_then(|own| Ok((own, stream.peer_addr()?)));
     match both {
@@ -114,7 +115,7 @@ pub(crate) fn addresses(stream: &TcpStream) -> Result<(IpAddr, IpAddr), Error> {
     }
 }
 
-/// The error for a failed read or write on this connection.
+/// Returns the error for a failed read or write on this connection.
 pub(crate) fn broken(e: &io::Error) -> Error {
     match e.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {

@@ -1,4 +1,4 @@
-//! The processes that have devices open, and what they say of them.
+//! The processes that have devices open, and their reports.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,26 +24,28 @@ pub(crate) struct Which {
 
 /// An open device of a running process.
 pub(crate) struct Running {
-    /// The process; `None` if it has no number here, as from inside of a container.
+    /// The process ID; `None` if the process has none here, as from inside a container.
     pub(crate) pid: Option<u32>,
-    /// The name of its program.
+    /// The name of the process's program.
     pub(crate) comm: String,
     uid: u32,
-    /// The number of its network namespace, as `lsns` has it; `None` if that may not be looked at.
+    /// The inode number of the process's network namespace, as in `lsns`. `None` if access is
+    /// denied.
     netns: Option<u64>,
     report: DeviceReport,
 }
 
 impl Which {
-    /// Asks the running processes. Those that do not answer are named on standard error; so is it if there
-    /// are none.
+    /// Asks the running processes. Prints to standard error which of them do not answer, or that
+    /// there are none.
     pub(crate) fn ask(&self, subject: Subject) -> Result<Vec<Running>, Error> {
         let (found, notices) = self.look(subject)?;
         notices.iter().for_each(print_error);
         Ok(found)
     }
 
-    /// Asks the running processes. The notices say which do not answer, or that there are none.
+    /// Asks the running processes. The notices say which of them do not answer, or that there are
+    /// none.
     pub(crate) fn look(&self, subject: Subject) -> Result<(Vec<Running>, Vec<String>), Error> {
         let mut found = Vec::new();
         let mut notices = Vec::new();
@@ -71,7 +73,7 @@ impl Which {
         if !notices.is_empty() {
             return Ok((found, notices));
         }
-        // Those of other networks are known only if they are open.
+        // Devices of other network namespaces are known only while they are open.
         let is_open = |name: &Named<'_>| found.iter().any(|device| name.is_of(device));
         if let Some(name) = wanted.into_iter().find(|name| name.info.is_err() && !is_open(name)) {
             return Err(name.unknown(open));
@@ -92,10 +94,10 @@ impl Which {
     }
 }
 
-/// A device that the user names.
+/// A device that the user named.
 struct Named<'a> {
     name: &'a str,
-    /// What it is on this host.
+    /// The device of this name on this host.
     info: Result<DeviceInfo, DeviceError>,
 }
 
@@ -104,13 +106,13 @@ impl<'a> Named<'a> {
         Self { name, info: DeviceInfo::find(name) }
     }
 
-    /// Whether it is this device: by its name when it was opened, or by its interface.
+    /// Returns whether `device` or its interface has this name.
     fn is_of(&self, device: &Running) -> bool {
         let netdev = self.info.as_ref().map_or(self.name, |info| &info.interface().name);
         [device.device(), device.netdev()].contains(&self.name) || device.netdev() == netdev
     }
 
-    /// There is no such device, nor is one `open`.
+    /// Returns the error for a name without a device. `open` has the names of open devices.
     fn unknown(self, mut open: BTreeSet<String>) -> Error {
         match self.info {
             Err(DeviceError::NoSuch { name, mut devices }) => {
@@ -125,47 +127,47 @@ impl<'a> Named<'a> {
 }
 
 impl Running {
-    /// The device's name.
+    /// Returns the device's name.
     pub(crate) fn device(&self) -> &str {
         self.report.device("name").unwrap_or_default()
     }
 
-    /// Its interface.
+    /// Returns the name of the device's interface.
     pub(crate) fn netdev(&self) -> &str {
         self.report.device("netdev").unwrap_or_default()
     }
 
-    /// Its way onto the wire.
+    /// Returns the name of the device's backend.
     pub(crate) fn backend(&self) -> &str {
         self.report.device("backend").unwrap_or_default()
     }
 
-    /// The process's number as text.
+    /// Returns the process ID as text.
     pub(crate) fn pid_text(&self) -> String {
         self.pid.map_or("?".into(), |pid| pid.to_string())
     }
 
-    /// The number of its network namespace, if that is not this process's.
+    /// Returns the process's network namespace, if this process is in another.
     pub(crate) fn other_network(&self) -> Option<u64> {
         self.netns.filter(|netns| network_of(std::process::id()).is_some_and(|own| own != *netns))
     }
 
-    /// What it said.
+    /// Returns the records that the process reported.
     pub(crate) fn records(&self) -> &[Record] {
         self.report.objects()
     }
 
-    /// The record of this kind.
+    /// Returns the first record of this kind.
     pub(crate) fn record(&self, kind: &str) -> Option<&Record> {
         self.records().iter().find(|record| record.kind() == kind)
     }
 
-    /// How many objects it has.
+    /// Returns the number of objects, which may exceed the number of records.
     pub(crate) fn total(&self) -> u64 {
         self.report.total
     }
 
-    /// Its records as JSON, each with the device and the process.
+    /// Returns the records as JSON, each with the device and the process.
     pub(crate) fn objects_json(&self) -> Vec<Value> {
         let object = |record: &Record| {
             let mut map = self.json();
@@ -175,7 +177,7 @@ impl Running {
         self.records().iter().map(object).collect()
     }
 
-    /// The device and its process as JSON.
+    /// Returns the device and its process as JSON.
     pub(crate) fn json(&self) -> Map<String, Value> {
         let mut map = Map::new();
         map.insert("device".into(), self.device().into());
@@ -189,17 +191,17 @@ impl Running {
     }
 }
 
-/// The fields of a record as JSON: numbers where they are numbers.
+/// Returns the fields of a record as JSON. Decimal values become numbers.
 pub(crate) fn fields_json(record: &Record) -> Map<String, Value> {
     let value = |text: &str| text.parse::<u64>().map_or_else(|_| text.into(), Value::from);
     record.fields().map(|(key, text)| (key.to_owned(), value(text))).collect()
 }
 
-/// A column: the field of the records, and how it is aligned. The heading is the field's name.
+/// A column: the name of a record's field, which is also the heading, and the alignment.
 pub(crate) type Column = (&'static str, Align);
 
-/// The records of all devices, a line each, with the device in front and the process behind. Where a process
-/// is in another network namespace than this one, all have theirs.
+/// Returns a table of all records. The device is the first column, the process the last two. If a
+/// process is in another network namespace than this one, every row shows its namespace.
 pub(crate) fn table(running: &[Running], columns: &[Column]) -> String {
     let networks = running.iter().any(|device| device.other_network().is_some());
     let heads = ["dev"].into_iter().chain(columns.iter().map(|(name, _)| *name));
@@ -231,24 +233,24 @@ pub(crate) fn table(running: &[Running], columns: &[Column]) -> String {
                 Align::Left => format!("{cell:<width$}"),
                 Align::Right => format!("{cell:>width$}"),
             });
-        // What may be too long is the name of the program, which comes last.
+        // Only the last column, the program's name, may be too long.
         let line: String = cells.collect::<Vec<_>>().join("  ").chars().take(WIDTH).collect();
         line.trim_end().to_owned() + "\n"
     };
     rows.iter().map(line).collect()
 }
 
-/// The number of a process's network namespace.
+/// Returns the inode number of a process's network namespace.
 fn network_of(pid: u32) -> Option<u64> {
     Some(fs::metadata(format!("/proc/{pid}/ns/net")).ok()?.ino())
 }
 
-/// The name of a process's program; empty if the process is not visible here.
+/// Returns the name of a process's program; empty if the process is not visible here.
 pub(crate) fn comm(pid: u32) -> String {
     process_name(pid).unwrap_or_default()
 }
 
-/// A process, by number and name.
+/// Returns a process's number and name as text.
 pub(crate) fn named(pid: Option<u32>) -> String {
     match pid {
         Some(pid) => format!("process {pid} ({})", comm(pid)),
@@ -256,7 +258,7 @@ pub(crate) fn named(pid: Option<u32>) -> String {
     }
 }
 
-/// Why a process did not answer, and what to do.
+/// Returns a text that says why a process did not answer, and what to do.
 pub(crate) fn no_answer(pid: Option<u32>, silence: Silence) -> String {
     let who = named(pid);
     match (silence, pid) {
@@ -285,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_stopped_process_is_told_from_a_slow_one() {
-        // The system cuts the name within its last character.
+        // The kernel cuts the name in the middle of its last character.
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("a程序的名字长");
         symlink("/bin/sleep", &program).unwrap();

@@ -22,7 +22,7 @@ pub(crate) struct DeviceArgs {
     pub(crate) gid_idx: Option<usize>,
 }
 
-/// What [`DeviceArgs`] chose.
+/// The device and the GID that [`DeviceArgs`] chose.
 #[derive(Clone, Debug)]
 pub(crate) struct Selected {
     pub(crate) device: DeviceInfo,
@@ -30,8 +30,8 @@ pub(crate) struct Selected {
 }
 
 impl DeviceArgs {
-    /// Chooses a device, port and GID. `peer` is the address that the user named, if any: without
-    /// options, the choice is one from which the peer can be reached.
+    /// Chooses a device, port and GID. `peer` is the address that the user named, if any. Without
+    /// options, a device is chosen from which the peer can be reached.
     pub(crate) fn select(&self, peer: Option<IpAddr>) -> Result<Selected, Error> {
         let device = match (&self.ib_dev, peer) {
             (Some(name), _) => DeviceInfo::find(name)?,
@@ -48,7 +48,7 @@ impl DeviceArgs {
     }
 }
 
-/// The device of this name, or all.
+/// Returns the device of this name, or all devices.
 pub(crate) fn chosen_devices(name: Option<&str>) -> Result<Vec<DeviceInfo>, Error> {
     let devices = match name {
         Some(name) => vec![DeviceInfo::find(name)?],
@@ -66,8 +66,8 @@ pub(crate) fn check_port(device: &DeviceInfo, port: u8) -> Result<(), Error> {
     Err(Error::new(what, "use port 1, the only one, or leave the port out"))
 }
 
-/// The device on the network of `peer` (if there are several, on the smallest network); otherwise the
-/// first device.
+/// Returns the device on the network of `peer`, or the first device. If several are on its network,
+/// the longest prefix wins.
 fn towards(devices: Vec<DeviceInfo>, peer: IpAddr) -> Result<DeviceInfo, Error> {
     let prefix = |device: &DeviceInfo| {
         let near = device.interface().addresses.iter().filter(|a| !a.tentative && a.is_near(peer));
@@ -78,7 +78,7 @@ fn towards(devices: Vec<DeviceInfo>, peer: IpAddr) -> Result<DeviceInfo, Error> 
     devices.into_iter().nth(at).ok_or_else(|| DeviceError::None.into())
 }
 
-/// The device of this name, which must be an interface of this host.
+/// Returns the device of this name, which must belong to an interface of this host.
 pub(crate) fn interface_device(name: &str) -> Result<DeviceInfo, Error> {
     let device = DeviceInfo::find(name)?;
     if device.endpoint().is_none() {
@@ -88,7 +88,7 @@ pub(crate) fn interface_device(name: &str) -> Result<DeviceInfo, Error> {
     Err(Error::new(what, "choose another device: `rxe devices` lists them with their interfaces"))
 }
 
-/// The best address of a device for packets to `peer`.
+/// Returns the device's best address for packets to `peer`.
 pub(crate) fn best_address(device: &DeviceInfo, peer: IpAddr) -> Result<IpAddr, Error> {
     let index = best_gid(device, Some(peer))?;
     Ok(device.gids().get(index).map_or(peer, |entry| entry.gid.to_ip()))
@@ -116,7 +116,7 @@ fn check_gid(device: &DeviceInfo, index: usize) -> Result<usize, Error> {
     }
 }
 
-/// What to do about an address that is tentative.
+/// The advice for a tentative address.
 const TENTATIVE: &str = "the system still checks that no other host has its IPv6 address, or waits \
                          for a link: try again in a second or two";
 
@@ -236,7 +236,7 @@ mod tests {
             "rxe_eth0 has no usable address: another host has fd00::1, as the system has found: \
              give eth0 another address"
         );
-        // The other may become usable.
+        // The other address is not a duplicate yet, so it may become usable.
         interface.addresses[1].duplicate = false;
         assert!(refusal(&interface).starts_with("rxe_eth0 has no usable address yet: the system"));
     }

@@ -1,11 +1,11 @@
-//! Tables of text, with tabs as scripts print them, or with spaces for people.
+//! Tables of text: aligned with tabs, as scripts print them, or with spaces.
 
 use std::fmt;
 
-/// Distance of tab stops.
+/// The distance of tab stops in columns.
 const TAB: usize = 8;
 
-/// The tabs from column `from` to column `to` (a multiple of 8); at least one.
+/// Returns the tabs from column `from` to column `to` (a multiple of 8); at least one.
 pub(crate) fn tab_to(from: usize, to: usize) -> String {
     "\t".repeat(to.saturating_sub(from).div_ceil(TAB).max(1))
 }
@@ -17,12 +17,12 @@ pub(crate) struct TabTable<const N: usize> {
 }
 
 impl<const N: usize> TabTable<N> {
-    /// A table whose columns have at least these widths, which are multiples of 8.
+    /// Creates a table whose columns have at least these widths, which are multiples of 8.
     pub(crate) fn new(widths: [usize; N]) -> Self {
         Self { widths, rows: Vec::new() }
     }
 
-    /// The columns of a terminal that it takes at most.
+    /// Returns an upper bound of the table's width in terminal columns.
     pub(crate) fn width(&self) -> usize {
         self.widths.iter().sum()
     }
@@ -55,9 +55,9 @@ impl<const N: usize> fmt::Display for TabTable<N> {
 /// The alignment of a cell in its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// For words.
+    /// Left-aligned, for words.
     Left,
-    /// For numbers.
+    /// Right-aligned, for numbers.
     Right,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Table<const N: usize> {
 }
 
 impl<const N: usize> Table<N> {
-    /// A table with these headings.
+    /// Creates a table with these headings.
     pub(crate) fn new(columns: [(&str, Align); N]) -> Self {
         let heads = columns.map(|(name, _)| name.to_string());
         Self { aligns: columns.map(|(_, align)| align), rows: vec![heads] }

@@ -36,8 +36,8 @@ pub(crate) fn duration(d: Duration) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Parses a size: `65536`, `64K`, `64KiB`, `1M`, `2G`. Units are powers of 1024, as in perftest. The
-/// error, which clap shows, says what is expected.
+/// Parses a size: `65536`, `64K`, `64KiB`, `1M`, `2G`. Units are powers of 1024, as in perftest.
+/// clap shows the error, which says what is expected.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, suffix) = text.split_at(end);

@@ -1,4 +1,4 @@
-//! Opens the device of a command that connects, with its address, backend and capture file.
+//! Opens the device of a command that connects.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -48,12 +48,13 @@ pub(crate) struct WireArgs {
 
 const OWN: &str = "Options of rxe's own";
 
-/// The code of the acknowledgement timeout of the commands that connect: 0.54 s, so a peer is given up
-/// after 4.3 s. With 14, which programs choose, it is given up after 0.54 s. On a busy machine a process may
-/// get no processor for as long. A card would answer for it, but here its device does not run either.
+/// The encoded Local ACK Timeout of the commands that connect: 0.54 s.
+/// With 7 retries, a silent peer is given up after 4.3 s. With 14, which most programs choose, that
+/// happens after 0.54 s. On a busy machine, a process may be without a processor for that long. A
+/// hardware device would acknowledge meanwhile; this one does not run either.
 pub(crate) const ACK_TIMEOUT: u8 = 17;
 
-/// [`ACK_TIMEOUT`].
+/// Returns [`ACK_TIMEOUT`] as its type.
 pub(crate) fn ack_timeout() -> AckTimeout {
     AckTimeout::new(ACK_TIMEOUT).unwrap_or_default()
 }
@@ -62,15 +63,15 @@ pub(crate) fn ack_timeout() -> AckTimeout {
 pub(crate) struct Opened {
     pub(crate) device: Device,
     pub(crate) gid: Gid,
-    /// The index of `gid` in the table of `device`, which has this one address.
+    /// The index of `gid` in the GID table of `device`, which is open on this one address.
     pub(crate) gid_index: u16,
-    /// The index as `rxe gids` shows it.
+    /// The index of `gid` in the table that `rxe gids` shows.
     pub(crate) gid_number: u16,
     _summary: FaultSummary,
 }
 
 impl Opened {
-    /// Checks that the device carries the path MTU that was asked for.
+    /// Checks that the open device carries the path MTU `asked` (bytes).
     pub(crate) fn check_mtu(&self, asked: usize) -> Result<Mtu, Error> {
         let mtu = check_mtu(self.device.info(), asked)?;
         let most = self.device.active_mtu();
@@ -83,19 +84,19 @@ impl Opened {
         Err(Error::new(what, format!("use -m {most}, or another backend")))
     }
 
-    /// Fails if not all packets so far are in the capture, where there is one.
+    /// Fails if there is a capture and it lacks packets.
     pub(crate) fn finish_capture(&self) -> Result<(), Error> {
         let Some(capture) = self.device.capture() else { return Ok(()) };
         if capture.finish().stopped.is_none() {
             return Ok(());
         }
-        // The capture itself has said why.
+        // The capture has already reported the reason.
         let what = format!("the capture {} lacks packets", capture.path().display());
         Err(Error::new(what, "name another file with --pcap"))
     }
 }
 
-/// What to say of a device whose packets reach nobody but this host.
+/// Returns a warning if the interface is down or has no carrier.
 fn without_link(info: &DeviceInfo) -> Option<Error> {
     let (interface, netdev) = (info.interface(), &info.interface().name);
     let (what, todo) = if !interface.up {
@@ -109,7 +110,7 @@ fn without_link(info: &DeviceInfo) -> Option<Error> {
 }
 
 impl WireArgs {
-    /// Fails if a fault would do nothing here, or the capture has no file.
+    /// Fails if a fault would have no effect here, or if the capture has no file.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.pcap.as_deref().map_or(Ok(()), |file| check_capture(file, "--pcap"))?;
         let of_calls = |fault: &VerbsFault| matches!(fault, VerbsFault::Errno { .. });
@@ -120,10 +121,9 @@ impl WireArgs {
         Err(Error::new(what, "use it with `rxe run`, or leave it out"))
     }
 
-    /// Opens the device that `device` chooses. `peer` is the address that the user named, if any:
-    /// without options, the choice is one from which the peer can be reached.
-    ///
-    /// `mtu` is the path MTU that the user asked for.
+    /// Opens the device that `device` chooses. `peer` is the address that the user named, if any.
+    /// Without options, a device is chosen from which the peer can be reached. `mtu` is the path
+    /// MTU in bytes that the user asked for.
     pub(crate) fn open(
         &self,
         device: &DeviceArgs,
@@ -171,14 +171,14 @@ impl WireArgs {
         let gid = Gid::from(ip);
         let at = device.gids().iter().position(|g| *g == gid);
         let gid_index = at.and_then(|i| u16::try_from(i).ok()).ok_or_else(|| no_such(info, ip))?;
-        // Not every address of 127.0.0.0/8 is in the table.
+        // The table does not have every address of 127.0.0.0/8.
         let at = info.gids().iter().position(|entry| entry.gid == gid);
         let gid_number = at.and_then(|i| u16::try_from(i).ok()).unwrap_or(gid_index);
         let summary = FaultSummary::of(&device);
         Ok(Opened { device, gid, gid_index, gid_number, _summary: summary })
     }
 
-    /// Opens the device that the other end of a TCP connection reached, at the address it reached.
+    /// Opens the device at the local address of a TCP connection, unless options name another.
     pub(crate) fn open_reached(
         &self,
         device: &DeviceArgs,
@@ -197,7 +197,7 @@ impl WireArgs {
     }
 }
 
-/// Checks that the device's link carries the path MTU that was asked for.
+/// Checks that the device's link carries the path MTU `asked` (bytes).
 pub(crate) fn check_mtu(info: &DeviceInfo, asked: usize) -> Result<Mtu, Error> {
     let Some(mtu) = Mtu::from_bytes(asked) else {
         let what = format!("{asked} is not a path MTU");
@@ -214,14 +214,14 @@ pub(crate) fn check_mtu(info: &DeviceInfo, asked: usize) -> Result<Mtu, Error> {
     Err(Error::new(what, todo))
 }
 
-/// The error for two ends with different address families.
+/// Returns the error for two ends with different address families.
 fn other_family(own: IpAddr, peer: IpAddr) -> Error {
     let name = |ip: IpAddr| if ip.is_ipv4() { "IPv4" } else { "IPv6" };
     let what = format!("own address {own} is {}, the peer's {peer} is {}", name(own), name(peer));
     Error::new(what, "choose a GID of the same family on both ends (see `rxe gids`)")
 }
 
-/// Fails if a peer cannot be reached from `own`. `host` is the host of the peer.
+/// Fails if the peer cannot be reached from `own`. `host` is the address of the peer's host.
 pub(crate) fn check_peer(own: Gid, peer: Gid, host: IpAddr) -> Result<(), Error> {
     if peer.is_zero() {
         let todo = "start it with -g INDEX there (show_gids lists them): RoCE needs one";
@@ -234,7 +234,8 @@ pub(crate) fn check_peer(own: Gid, peer: Gid, host: IpAddr) -> Result<(), Error>
     check_loopback(own, peer, host)
 }
 
-/// Fails if one of the addresses is of loopback and `host`, where the peer runs, is another host.
+/// Fails if exactly one address is loopback and the peer runs on another host.
+/// `host` is the address of the peer's host.
 pub(crate) fn check_loopback(own: IpAddr, peer: IpAddr, host: IpAddr) -> Result<(), Error> {
     if own.is_loopback() != peer.is_loopback() && !is_here(host) {
         let (whose, ip) = if own.is_loopback() { ("own", own) } else { ("the peer's", peer) };
@@ -245,13 +246,14 @@ pub(crate) fn check_loopback(own: IpAddr, peer: IpAddr, host: IpAddr) -> Result<
     Ok(())
 }
 
-/// Whether this host has this address.
+/// Returns whether this host has this address.
 fn is_here(ip: IpAddr) -> bool {
     let has = |d: &DeviceInfo| d.interface().addresses.iter().any(|a| a.ip == ip);
     ip.is_loopback() || DeviceInfo::list().is_ok_and(|all| all.iter().any(has))
 }
 
-/// The device that has `ip`, or may have it (loopback). If `args` names a device, it must be that one.
+/// Returns the device that has `ip`, or may use it (loopback). If `args` names a device, it must be
+/// that one.
 fn device_with(ip: IpAddr, args: &DeviceArgs) -> Result<DeviceInfo, Error> {
     let has = |d: &DeviceInfo| {
         let interface = d.interface();

@@ -1,6 +1,6 @@
-//! Text inside of XML and HTML.
+//! Text in XML and HTML.
 
-/// Text without characters that XML gives a meaning, or does not have.
+/// Escapes characters with a meaning in XML, and replaces control characters by `?`.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

@@ -1,6 +1,6 @@
 //! The fields that both `rxe decode` and tshark know.
 
-/// Header, field, and the name in tshark.
+/// The header, the field, and the field's name in tshark.
 pub(crate) const FIELDS: &[(&str, &str, &str)] = &[
     ("Ethernet", "Destination", "eth.dst"),
     ("Ethernet", "Source", "eth.src"),

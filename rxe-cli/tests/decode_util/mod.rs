@@ -1,4 +1,4 @@
-//! What the tests of `rxe decode` share: files of captures, made and read.
+//! Helpers of the tests of `rxe decode`, which create and read captures.
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
 pub(crate) mod fields;
@@ -14,7 +14,7 @@ pub(crate) fn run(args: &[&str]) -> Output {
     Command::new(rxe).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-/// The bytes of each frame of a capture.
+/// Returns the bytes of each frame of a capture.
 pub(crate) fn frames_of(path: &Path) -> Vec<Vec<u8>> {
     let mut reader = Reader::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut frames = Vec::new();
@@ -24,7 +24,7 @@ pub(crate) fn frames_of(path: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-/// A pcapng file, with an interface for each link type.
+/// A pcapng file under construction, with an interface per link type.
 pub(crate) struct Pcapng {
     pub(crate) bytes: Vec<u8>,
     links: Vec<u16>,
@@ -43,7 +43,7 @@ impl Pcapng {
         let interface = self.links.iter().position(|l| *l == link).unwrap_or_else(|| {
             self.links.push(link);
             let [low, high] = link.to_le_bytes();
-            // if_tsresol: nanoseconds.
+            // The option if_tsresol says nanoseconds.
             self.block(1, &[low, high, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
             self.links.len() - 1
         });

@@ -1,5 +1,4 @@
-//! What the tests of commands that connect share: a network namespace of their own, in which two
-//! `rxe` run.
+//! Helpers of the tests of commands that connect: a new network namespace in which two `rxe` run.
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
 use std::fs;
@@ -13,7 +12,8 @@ use tempfile::TempDir;
 
 pub(crate) const RXE: &str = env!("CARGO_BIN_EXE_rxe");
 
-/// The program, and the library to preload if it is built, by a path for shells and for other users.
+/// Returns the path of `rxe`, with the preload library next to it if that is built. Shells and
+/// other users can use the path.
 pub(crate) fn reachable() -> PathBuf {
     let (rxe, library) = (Path::new(RXE), "librxe_preload.so");
     if place::is_fit(rxe) {
@@ -24,7 +24,7 @@ pub(crate) fn reachable() -> PathBuf {
     place::programs(built, files, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap().join("rxe")
 }
 
-/// Loopback only.
+/// Only loopback.
 pub(crate) const LOOPBACK: &str = "ip link set lo up";
 
 /// Two namespaces with a link: 10.9.0.1 and fd09::1 here, 10.9.0.2 and fd09::2 in `far`.
@@ -43,8 +43,8 @@ pub(crate) const VETH: &str = "
     ip -n far link set lo up
 ";
 
-/// Two endpoints of layer 2 on one unix socket, `own1` and `own2`, and loopback for the two commands to find
-/// each other.
+/// Two layer 2 endpoints on one unix socket, `own1` and `own2`, and loopback for the TCP connection
+/// of the two commands.
 pub(crate) const L2: &str = r#"
     ip link set lo up
     export XDG_RUNTIME_DIR=$PWD
@@ -55,7 +55,7 @@ pub(crate) const L2: &str = r#"
     done
 "#;
 
-/// A directory that is removed in the end.
+/// A directory that is removed when the value is dropped.
 pub(crate) struct Dir(TempDir);
 
 impl Dir {
@@ -68,13 +68,13 @@ impl Dir {
     }
 }
 
-/// Runs a shell script in a network namespace of its own after `setup`, in `dir`; `$RXE` is the
-/// program. `None`, and a line that says so, if this host does not let us make one.
+/// Runs a shell script in a new network namespace after `setup`, in `dir`. `$RXE` is the program.
+/// Returns `None` and prints a line if this host does not allow one.
 pub(crate) fn in_namespace(test: &str, setup: &str, script: &str, dir: &Path) -> Option<Output> {
     in_namespaces(test, "-Urnm", setup, script, dir)
 }
 
-/// As [`in_namespace`], with these options of unshare(1).
+/// Like [`in_namespace`], with these options of unshare(1).
 fn in_namespaces(
     test: &str,
     options: &str,
@@ -100,7 +100,7 @@ fn in_namespaces(
     None
 }
 
-/// What the two sides of a conversation printed.
+/// The output of the two sides of a conversation.
 #[derive(Debug)]
 pub(crate) struct Both {
     pub(crate) server: Said,
@@ -122,13 +122,14 @@ impl Said {
     }
 }
 
-/// Runs `server` in the namespace that `setup` makes and, when it listens, `client`; in `far` if
-/// there is one. Both are arguments of `rxe`.
+/// Runs `server` in the namespace that `setup` creates and, once it listens, `client`, which runs
+/// in `far` if there is one. Both are arguments of `rxe`.
 pub(crate) fn both(test: &str, setup: &str, server: &str, client: &str) -> Option<Both> {
     both_in_namespaces(test, "-Urnm", setup, server, client)
 }
 
-/// As [`both`], in the user namespace that this process is in: what a user namespace gives no rights to.
+/// Like [`both`], in this process's user namespace, for operations that a new user namespace does
+/// not permit.
 pub(crate) fn both_as_root(test: &str, setup: &str, server: &str, client: &str) -> Option<Both> {
     both_in_namespaces(test, "-nm", setup, server, client)
 }

@@ -1,8 +1,8 @@
-//! The interfaces that Wireshark and tshark list: extcap(4).
+//! The capture interfaces for Wireshark and tshark: extcap(4).
 //!
-//! Wireshark runs each program in its extcap directory, with options that ask for its interfaces, then for
-//! the link types and settings of each interface, and in the end for a capture into a named pipe. What the
-//! program prints to standard error is shown as an error.
+//! Wireshark runs each program in its extcap directory with options that ask for its interfaces,
+//! then for the link types and settings of each interface, and finally for a capture into a named
+//! pipe. Wireshark shows the program's standard error as an error.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     wireshark: Option<String>,
 }
 
-/// `rxe` for all processes of this user, `rxe-PID` for one.
+/// An extcap interface: `rxe` for all processes of this user, `rxe-PID` for one.
 #[derive(Clone, Copy)]
 struct Interface(Of);
 
@@ -91,20 +91,20 @@ impl Args {
     }
 }
 
-/// The processes that have devices open, with the names of their programs.
+/// Returns the processes that have devices open, with the names of their programs.
 fn running() -> BTreeMap<u32, String> {
     let reports = report::ask(Subject::Summary).into_iter();
     let answered = reports.filter(|report| report.records.is_ok());
     answered.filter_map(|report| report.pid).map(|pid| (pid, comm(pid))).collect()
 }
 
-/// The sentences that tell Wireshark of the interfaces.
+/// Formats the list of interfaces for Wireshark.
 fn interfaces(running: &BTreeMap<u32, String>) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let mut out = format!("extcap {{version={version}}}{{display=rxe}}\n");
     out += "interface {value=rxe}{display=RDMA packets of all your programs}\n";
     for (pid, comm) in running {
-        // Braces end a value.
+        // A brace would end the value.
         let comm = comm.replace(['{', '}'], "?");
         let _ = writeln!(
             out,
@@ -114,9 +114,9 @@ fn interfaces(running: &BTreeMap<u32, String>) -> String {
     out
 }
 
-/// Captures until Wireshark sends a signal, or reads no more.
+/// Captures until Wireshark sends a signal or closes the pipe.
 fn capture(of: Of, fifo: PathBuf) -> Result<(), Error> {
-    // A pipe that Wireshark has removed must not become a file.
+    // If Wireshark has removed the pipe, opening the path would create a file.
     if !fs::metadata(&fifo).is_ok_and(|found| found.file_type().is_fifo()) {
         return Err(Error::new(
             format_args!("{} is no named pipe", fifo.display()),

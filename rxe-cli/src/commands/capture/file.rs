@@ -1,4 +1,4 @@
-//! The file of a capture, or the files of a ring.
+//! The file of a capture, or its ring of files.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter};
@@ -14,7 +14,7 @@ use rxe_net::{PacketBlock, PcapWriter};
 use crate::common::Error;
 use crate::common::units::parse_size;
 
-/// The size of each file, and how many there are.
+/// The size of each file in bytes, and the number of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ring {
     size: u64,
@@ -38,7 +38,7 @@ impl FromStr for Ring {
     }
 }
 
-/// The least size of a file: some packets fit.
+/// The least size of a file in bytes, so that some packets fit.
 const MIN_SIZE: u64 = 64 << 10;
 
 /// An interface of the capture: its name and description.
@@ -46,18 +46,18 @@ const MIN_SIZE: u64 = 64 << 10;
 pub(super) struct Interface {
     pub(super) name: String,
     pub(super) description: String,
-    /// Packets that the capture lacks.
+    /// The number of packets that the capture lacks.
     pub(super) dropped: u64,
 }
 
-/// Where packets are written.
+/// Writes packets to the file or the ring of files.
 pub(super) struct Writer {
     path: PathBuf,
     ring: Option<Ring>,
-    /// The number of the present file of a ring, from 0.
+    /// The number of the current file of a ring, from 0.
     number: u32,
     out: Output,
-    /// The same file.
+    /// The file behind `out`, to poll.
     file: File,
 }
 
@@ -74,7 +74,7 @@ impl Writer {
         Ok(Self { path, ring, number: 0, out, file })
     }
 
-    /// What is written to.
+    /// Returns the descriptor of the current file.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -83,7 +83,7 @@ impl Writer {
         self.out.add_interface(&interface.name, &interface.description)
     }
 
-    /// Writes a packet, in the next file if this one is full.
+    /// Writes a packet, in the next file if the current one is full.
     pub(super) fn write(
         &mut self,
         packet: &PacketBlock<'_>,
@@ -106,7 +106,7 @@ impl Writer {
         self.out.flush()
     }
 
-    /// Ends the file. `at` is the time since 1970.
+    /// Writes the statistics and flushes. `at` is the time since 1970.
     pub(super) fn finish(mut self, at: Duration, interfaces: &[Interface]) -> io::Result<()> {
         for (number, interface) in (0..).zip(interfaces) {
             self.out.write_statistics(number, at, interface.dropped)?;
@@ -114,14 +114,14 @@ impl Writer {
         self.out.flush()
     }
 
-    /// The error for what could not be written.
+    /// Returns the error for a failed write.
     pub(super) fn failed(&self, e: &io::Error) -> Error {
         cannot_write(&self.path, e)
     }
 }
 
-/// Opens a file. Only its owner may read a new one, and a symbolic link, which may be somebody else's, is
-/// refused.
+/// Opens a file for a capture. Only its owner may read a new file. A symbolic link is refused,
+/// because it may be another user's.
 fn start(path: &Path) -> io::Result<(Output, File)> {
     let file = match path.as_os_str() == "-" {
         true => File::from(io::stdout().as_fd().try_clone_to_owned()?),
@@ -143,7 +143,7 @@ fn create(path: &Path) -> io::Result<File> {
     })
 }
 
-/// The name of a file of a ring, whose files are counted from 1: `a.pcapng.1`.
+/// Returns the name of a file of a ring. Names count from 1: `a.pcapng.1`.
 fn numbered(path: &Path, number: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}", number + 1));

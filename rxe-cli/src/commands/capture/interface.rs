@@ -1,4 +1,4 @@
-//! The packets of an interface.
+//! Captures the packets of an interface.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use super::sink::Sink;
 use crate::common::Error;
 use crate::common::running::Which;
 
-/// Bytes of packets that may wait in the kernel, if it allows that.
+/// The requested size in bytes of the kernel's buffer for packets.
 const BUFFER: u32 = 64 << 20;
-/// How long a wait is at most.
+/// The longest wait, after which the deadline is checked.
 const WAIT: Duration = Duration::from_millis(500);
-/// Calls that take packets before what was taken is shown.
+/// The most receive calls before packets are shown.
 const CALLS: usize = 64;
 
 /// Captures until `until`, or until the sink is full.
@@ -37,13 +37,13 @@ pub(super) fn capture(netdev: &str, sink: &mut Sink, until: &Until) -> Result<()
     captured
 }
 
-/// Whether programs have the device of this interface open.
+/// Returns whether programs have the device of this interface open.
 fn is_in_use(netdev: &str) -> bool {
     let running = Which::default().look(Subject::Summary);
     running.is_ok_and(|(found, _)| found.iter().any(|device| device.netdev() == netdev))
 }
 
-/// Opens an interface, also by the name of the device that it is.
+/// Opens an interface by its own name or by its device's.
 fn open(name: &str) -> Result<(String, LinkCapture), Error> {
     let of = |netdev: &str| LinkCapture::open(netdev, BUFFER).map(|it| (netdev.to_owned(), it));
     match (of(name), DeviceInfo::find(name)) {
@@ -57,7 +57,7 @@ fn open(name: &str) -> Result<(String, LinkCapture), Error> {
 
 struct Source {
     capture: LinkCapture,
-    /// Its number in the sink.
+    /// The number of the interface in the sink.
     interface: u32,
 }
 
@@ -65,7 +65,7 @@ impl Source {
     fn take_until(&mut self, sink: &mut Sink, until: &Until) -> Result<(), Error> {
         while let Some(left) = until.left(WAIT).filter(|_| !sink.is_full()) {
             let mut fds = [PollFd::from_borrowed_fd(self.capture.as_fd(), PollFlags::IN)];
-            // A signal ends it early.
+            // A signal may end the wait early.
             let _ = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
             for _ in 0..CALLS {
                 if !self.take(sink)? {
@@ -79,7 +79,7 @@ impl Source {
         Ok(())
     }
 
-    /// Takes packets. Returns whether more may be there, and are wanted.
+    /// Passes received packets to the sink. Returns whether more may be available and are wanted.
     fn take(&mut self, sink: &mut Sink) -> Result<bool, Error> {
         let mut taken = Ok(());
         let got = self.capture.receive(&mut |frame| {

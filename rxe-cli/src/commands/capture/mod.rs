@@ -1,4 +1,4 @@
-//! `rxe capture`: packets while they pass.
+//! `rxe capture`: captures packets of programs or interfaces live.
 
 pub(crate) mod extcap;
 mod file;
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     ladder: bool,
 }
 
-/// Whose packets.
+/// The processes whose packets are captured.
 #[derive(Clone, Copy)]
 enum Of {
     All,
@@ -81,10 +81,10 @@ impl FromStr for Of {
     }
 }
 
-/// When a capture ends.
+/// The end of a capture: a deadline, a signal, or both.
 pub(super) struct Until {
     time: Option<Instant>,
-    /// Set by Ctrl-C.
+    /// Set by SIGINT and SIGTERM.
     interrupted: Arc<AtomicBool>,
 }
 
@@ -99,7 +99,7 @@ impl Until {
         Ok(Self { time, interrupted })
     }
 
-    /// The time that is left, at most `most`; `None` if it is over.
+    /// Returns the remaining time, at most `most`; `None` if the capture must end.
     fn left(&self, most: Duration) -> Option<Duration> {
         let now = Instant::now();
         match self.time {
@@ -132,19 +132,20 @@ impl Args {
     }
 }
 
-/// Captures for so long, or until Ctrl-C.
+/// Captures for `seconds`, or until a signal.
 fn capture(
     wanted: Wanted,
     seconds: Option<Duration>,
     run: impl FnOnce(&mut Sink, &Until) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    // The programs that are captured come first.
+    // The captured programs have priority.
     let _ = rustix::process::nice(19);
-    // Waits for a reader, if it is a named pipe, so signals still end the process.
+    // Opening a named pipe waits for a reader. Install the signal handlers after that, so that
+    // signals can end the wait.
     let mut sink = Sink::new(wanted)?;
     let until = Until::new(seconds)?;
     let captured = run(&mut sink, &until);
-    // What was captured before an error is kept.
+    // Packets that were captured before an error are kept.
     if captured.is_ok() || sink.has_device() {
         sink.notice(&sink.summary());
     }

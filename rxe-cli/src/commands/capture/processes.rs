@@ -1,4 +1,4 @@
-//! The packets of running processes.
+//! Captures the packets of running processes.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -14,28 +14,28 @@ use super::{Of, Until};
 use crate::common::running::{named, no_answer};
 use crate::common::{Error, print_error};
 
-/// How often it is looked for devices that were opened. Those of this user also say so themselves.
+/// The time between two searches for opened devices. Devices of this user also announce themselves.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long processes that are stopped have to answer, and to send what is left at the end. Those that run
-/// have longer.
+/// The time that stopped processes have to answer, and to send the rest at the end. Running
+/// processes have longer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Messages that are taken of one device before the others have their turn.
+/// The most messages that are taken from a device before the others have their turn.
 const MESSAGES: usize = 16;
 
 /// A device that is captured.
 struct Source {
     capture: DeviceCapture,
     patience: Patience,
-    /// Its number in the capture, once it has begun.
+    /// The number of the device's interface in the capture, once its capture has begun.
     interface: Option<u32>,
-    /// Packets that it said are missing.
+    /// The packets that the device reported as missing so far.
     missing: u64,
     ended: bool,
 }
 
-/// Captures until `until`, until the sink is full, or until the one process has ended.
+/// Captures until `until`, until the sink is full, or until the named process has ended.
 pub(super) fn capture(of: Of, sink: &mut Sink, until: &Until) -> Result<(), Error> {
-    // Before the first look, so that each device is found by it or says that it is opened.
+    // Listen before the first search, so that each device is either found or announces itself.
     let opened = matches!(of, Of::All).then(OpenedDevices::listen).flatten();
     let mut sources = Sources { of, opened, all: Vec::new(), said: Vec::new() };
     let mut looked: Option<Instant> = None;
@@ -80,7 +80,7 @@ pub(super) fn capture(of: Of, sink: &mut Sink, until: &Until) -> Result<(), Erro
     sources.end(sink)
 }
 
-/// Why a device is not captured.
+/// The reason why a device is not captured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NoCapture {
     Taken,
@@ -101,10 +101,10 @@ fn reason(pid: Option<u32>, why: NoCapture) -> String {
 
 struct Sources {
     of: Of,
-    /// Where devices say that they are opened, if all are captured.
+    /// The socket on which devices announce themselves, if all are captured.
     opened: Option<OpenedDevices>,
     all: Vec<Source>,
-    /// Processes that are not captured, and why.
+    /// The processes that are not captured, and why.
     said: Vec<(Option<u32>, NoCapture)>,
 }
 
@@ -126,8 +126,8 @@ impl Sources {
         }));
     }
 
-    /// Waits until all that were found have begun or have failed. Nothing is taken of one before: packets
-    /// that are counted (`-c`) would all be of the first that answers.
+    /// Waits until every device that was found has begun or failed. Takes no packets before that,
+    /// or those counted by `-c` would all come from the first device that answers.
     fn begin_all(&mut self, sink: &mut Sink, until: &Until) -> Result<(), Error> {
         while self.all.iter().any(Source::is_asked)
             && let Some(left) = until.left(LOOK)
@@ -138,7 +138,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Lets the devices go on that wait until they are captured, if all are.
+    /// Lets new devices continue, which wait to be captured, if every device has answered.
     fn release(&mut self) {
         if let Some(opened) = &mut self.opened
             && !self.all.iter().any(Source::is_asked)
@@ -147,7 +147,7 @@ impl Sources {
         }
     }
 
-    /// Waits until something comes of those that `of` names, or a device is opened.
+    /// Waits until a source that `of` selects is readable, or a device is opened.
     fn wait(
         &self,
         timeout: Duration,
@@ -157,11 +157,11 @@ impl Sources {
         let fds = self.all.iter().filter(|source| of(source)).map(|source| source.capture.as_fd());
         let fds = fds.chain(opened.map(AsFd::as_fd));
         let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        // A signal ends it early.
+        // A signal may end the wait early.
         let _ = poll(&mut fds, Timespec::try_from(timeout).ok().as_ref());
     }
 
-    /// Takes what has come, up to `messages` of each that `of` names.
+    /// Takes available messages, up to `messages` from each source that `of` selects.
     fn take(
         &mut self,
         sink: &mut Sink,
@@ -182,8 +182,8 @@ impl Sources {
         Ok(())
     }
 
-    /// Says why a device is not captured, once for each process; and nothing of a process of which a device
-    /// is: this command may have found the same device by another of its names.
+    /// Reports why a device is not captured, once per process. Reports nothing for a process of
+    /// which a device is captured: this command may have found that device by another of its names.
     fn say(&mut self, pid: Option<u32>, why: NoCapture) {
         let is_captured =
             |source: &Source| source.capture.pid() == pid && source.interface.is_some();
@@ -196,7 +196,7 @@ impl Sources {
         }
     }
 
-    /// Asks all for what is left, and takes that.
+    /// Ends all captures, and takes the remaining packets.
     fn end(&mut self, sink: &mut Sink) -> Result<(), Error> {
         self.opened = None;
         self.all.retain(|source| source.interface.is_some());
@@ -213,12 +213,12 @@ impl Sources {
 }
 
 impl Source {
-    /// Whether its process has not answered yet.
+    /// Returns whether the device's process has not answered yet.
     fn is_asked(&self) -> bool {
         self.interface.is_none()
     }
 
-    /// Takes what has come, up to `messages`; or why there is nothing.
+    /// Takes up to `messages` available messages. Returns the reason if the device is not captured.
     fn take(&mut self, sink: &mut Sink, messages: usize) -> Result<Option<NoCapture>, Error> {
         for _ in 0..messages {
             let Some(piece) = self.capture.receive() else {
@@ -238,14 +238,14 @@ impl Source {
                 CapturePiece::Ended(dropped) => {
                     self.ended = true;
                     if let Some(interface) = self.interface {
-                        // Those before a packet have been counted with it.
+                        // Packets missing before a captured packet were counted with that packet.
                         sink.dropped(interface, dropped.saturating_sub(self.missing));
                     }
                     return Ok(None);
                 }
                 CapturePiece::Taken => return Ok(Some(NoCapture::Taken)),
                 CapturePiece::Broken(Silence::HungUp) => {
-                    // The process has ended; or the socket was a further one of a device.
+                    // The process has ended, or this socket was another one of a known device.
                     self.ended = true;
                     return Ok(None);
                 }
@@ -266,8 +266,9 @@ impl Source {
     }
 }
 
-/// Hands on the packets of a message, and counts those that are missing before them: a process that is
-/// killed does not say at its end how many are. Returns whether it was a message.
+/// Passes the packets of a message to the sink, and counts packets missing before them.
+/// A process that is killed cannot report the total at its end. Returns whether the message was
+/// valid.
 fn packets(
     bytes: &[u8],
     interface: u32,

@@ -1,4 +1,4 @@
-//! What becomes of captured packets: lines, files, a diagram at the end.
+//! The outputs of a capture: lines, files, and a diagram at the end.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,18 +14,18 @@ use super::file::{Interface, Ring, Writer};
 use crate::commands::decode::{Lines, Select, written};
 use crate::common::{Error, is_unread, print, print_error, terminal_width};
 
-/// What is asked for.
+/// The outputs that the user asked for.
 pub(super) struct Wanted {
     pub(super) lines: bool,
     pub(super) file: Option<PathBuf>,
     pub(super) ring: Option<Ring>,
     pub(super) ladder: bool,
     pub(super) count: Option<u64>,
-    /// Say on standard error what is captured.
+    /// Whether to print notices to standard error.
     pub(super) notices: bool,
 }
 
-/// Where captured packets go.
+/// The outputs of a capture.
 pub(super) struct Sink {
     lines: Option<Lines>,
     file: Option<Writer>,
@@ -36,7 +36,7 @@ pub(super) struct Sink {
     packets: u64,
     start: Start,
     began: Instant,
-    /// The reader of the output is gone, which ends the capture.
+    /// Whether the reader of the output is gone, which ends the capture.
     unread: bool,
 }
 
@@ -57,7 +57,7 @@ impl Sink {
         })
     }
 
-    /// Adds an interface and returns its number.
+    /// Adds an interface, and returns its number.
     pub(super) fn add_interface(&mut self, name: &str, description: String) -> Result<u32, Error> {
         let interface = Interface { name: name.into(), description, dropped: 0 };
         let added = self.file.as_mut().map_or(Ok(()), |file| file.add_interface(&interface));
@@ -66,36 +66,36 @@ impl Sink {
         Ok(u32::try_from(self.interfaces.len() - 1).unwrap_or(u32::MAX))
     }
 
-    /// Says what is captured, if that is wanted.
+    /// Prints a notice, if notices are wanted.
     pub(super) fn notice(&self, text: &str) {
         if self.notices {
             print_error(&text);
         }
     }
 
-    /// So many packets of an interface are missing.
+    /// Counts `packets` of an interface as missing.
     pub(super) fn dropped(&mut self, interface: u32, packets: u64) {
         if let Some(interface) = self.interfaces.get_mut(interface as usize) {
             interface.dropped += packets;
         }
     }
 
-    /// Whether no more packets are wanted.
+    /// Returns whether no more packets are wanted.
     pub(super) fn is_full(&self) -> bool {
         self.unread || self.count.is_some_and(|count| self.packets >= count)
     }
 
-    /// Whether a device is or was captured.
+    /// Returns whether any device is or was captured.
     pub(super) fn has_device(&self) -> bool {
         !self.interfaces.is_empty()
     }
 
-    /// The number of the next packet.
+    /// Returns the number of the next packet.
     pub(super) fn next(&self) -> u64 {
         self.packets + 1
     }
 
-    /// Takes a packet, unless no more are wanted.
+    /// Writes a packet to all outputs, unless no more are wanted.
     pub(super) fn packet(&mut self, record: &Record<'_>) -> Result<(), Error> {
         if self.is_full() {
             return Ok(());
@@ -125,8 +125,8 @@ impl Sink {
         Ok(())
     }
 
-    /// Nothing more is there for the moment: whoever reads the output sees all of it. If nobody reads it any
-    /// more, the capture ends.
+    /// Flushes the outputs when no more packets are available for the moment. Ends the capture if
+    /// nothing reads the output any more.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         self.unread |= match (&self.lines, &self.file) {
             (Some(_), _) => is_unread(io::stdout().as_fd()),
@@ -138,7 +138,7 @@ impl Sink {
         self.check(lines.and(file))
     }
 
-    /// What was captured, in a line.
+    /// Returns a summary of the capture in one line.
     pub(super) fn summary(&self) -> String {
         let count = |n: u64, what: &str| match n {
             1 => format!("1 {what}"),
@@ -154,7 +154,7 @@ impl Sink {
         format!("{packets} of {devices} in {time:.1} s, {dropped}")
     }
 
-    /// Ends all outputs.
+    /// Completes all outputs.
     pub(super) fn finish(mut self) -> Result<(), Error> {
         self.flush()?;
         if let Some(file) = self.file.take().filter(|_| !self.unread) {
@@ -173,7 +173,7 @@ impl Sink {
         Ok(())
     }
 
-    /// It is no error if the reader of the output has ended; but it ends the capture.
+    /// Converts a write error. A closed pipe is not an error, but ends the capture.
     fn check(&mut self, result: io::Result<()>) -> Result<(), Error> {
         match (result, &self.file) {
             (Err(e), _) if e.kind() == io::ErrorKind::BrokenPipe => {

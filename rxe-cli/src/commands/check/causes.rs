@@ -1,4 +1,4 @@
-//! The usual causes of findings, in the words of `rxe explain`.
+//! The usual causes of findings, from the catalogue of `rxe explain`.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,14 @@ use serde::Serialize;
 
 use super::super::explain::{Lang, of_finding, paragraph};
 
-/// What the catalogue says of a kind of findings.
+/// The catalogue's explanation of a kind of finding.
 #[derive(Serialize)]
 pub(super) struct Explained {
     kind: &'static str,
     title: &'static str,
     causes: Vec<&'static str>,
     remedies: Vec<&'static str>,
-    /// The command that says more.
+    /// The command that explains more.
     more: String,
 }
 
@@ -33,7 +33,7 @@ impl Explained {
         })
     }
 
-    /// As one line.
+    /// Formats the causes as one line.
     pub(super) fn line(&self, lang: Lang) -> String {
         match lang {
             Lang::En => format!("Usual causes: {} ({})", self.causes.join(" "), self.more),
@@ -41,7 +41,7 @@ impl Explained {
         }
     }
 
-    /// As a paragraph.
+    /// Appends the causes to a page as a paragraph.
     pub(super) fn write(&self, page: &mut String, lang: Lang) {
         let head = match lang {
             Lang::En => format!("{}: usual causes ({})", self.kind, self.more),
@@ -54,7 +54,7 @@ impl Explained {
     }
 }
 
-/// The kinds of a report's findings, the gravest first.
+/// Returns the explanations of the report's kinds of finding, the most severe first.
 pub(super) fn explained(report: &Report, lang: Lang) -> Vec<Explained> {
     let kinds: BTreeSet<_> = report.findings.iter().map(|finding| finding.kind).collect();
     let mut kinds: Vec<_> = kinds.into_iter().collect();

@@ -1,4 +1,4 @@
-//! What the analyst says, as JSON.
+//! The analyzer's report as JSON.
 
 use rxe_lab::check::{Acks, Credit, DatagramSender, DatagramsTo, Direction, Finding, Times};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use super::super::explain::Lang;
 use super::Checked;
 use super::causes::{Explained, explained};
 
-/// A file.
+/// The report on a file.
 #[derive(Serialize)]
 pub(super) struct File<'a> {
     file: &'a str,
@@ -15,7 +15,7 @@ pub(super) struct File<'a> {
     error: Option<String>,
     findings: Vec<Found<'a>>,
     more_findings: u64,
-    /// What the catalogue says of each kind of the findings.
+    /// The catalogue's explanation of each kind of finding in the file.
     explained: Vec<Explained>,
     directions: Vec<Way>,
     datagrams: Vec<Sender>,
@@ -57,7 +57,7 @@ struct Way {
     cnps: u64,
     responses_marked: u64,
     cnps_to_responder: u64,
-    /// `None` if no CNP came while something was sent.
+    /// `None` if no CNP arrived while something was sent.
     rate_after_cnps_percent: Option<u64>,
     acks: Acknowledged,
     credits: Credits,

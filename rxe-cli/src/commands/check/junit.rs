@@ -1,4 +1,5 @@
-//! What the analyst says, as JUnit XML: each file is a suite, each kind of finding a test case.
+//! The analyzer's report as JUnit XML.
+//! Each file is a suite, each kind of finding a test case.
 
 use std::fmt::Write;
 
@@ -9,7 +10,7 @@ use super::Checked;
 use super::causes::Explained;
 use crate::common::escape;
 
-/// The report.
+/// Returns the report.
 pub(super) fn xml(all: &[Checked], strict: bool, lang: Lang) -> String {
     let mut out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n".to_owned();
     for checked in all {
@@ -47,7 +48,7 @@ fn suite(out: &mut String, checked: &Checked, strict: bool, lang: Lang) {
     out.push_str("  </testsuite>\n");
 }
 
-/// A test case, with what is said of it under a tag.
+/// Writes a test case. `said` is a tag and its text.
 fn case(out: &mut String, class: &str, name: &str, said: Option<(&str, String)>) {
     let _ = match said {
         None => writeln!(out, "    <testcase classname=\"{class}\" name=\"{name}\"/>"),

@@ -1,4 +1,4 @@
-//! `rxe check`: what went wrong in the connections of a capture, and why.
+//! `rxe check`: finds errors in the connections of a capture, and their causes.
 
 mod causes;
 mod json;
@@ -41,19 +41,19 @@ pub(crate) struct Args {
     lang: Option<Lang>,
 }
 
-/// A file, and what the analyst says of it.
+/// A file and the analyzer's report on it.
 struct Checked {
     name: String,
     report: Report,
-    /// Frames that were read.
+    /// The number of frames that were read.
     frames: u64,
-    /// Why there are no more.
+    /// The reason why no more frames were read.
     error: Option<Error>,
 }
 
-/// The exit code if there are faults.
+/// The exit code for errors in a capture.
 const FAULTS: i32 = 1;
-/// The exit code if a file cannot be read or has nothing to check, or the report cannot be written.
+/// The exit code if a file cannot be read or checked, or the report cannot be written.
 const UNREADABLE: i32 = 2;
 
 impl Args {
@@ -68,7 +68,7 @@ impl Args {
         }
     }
 
-    /// Checks and reports. Returns the exit code; an error says why there is no report.
+    /// Checks the files and reports. Returns the exit code, or the reason why there is no report.
     fn report(self) -> Result<i32, Error> {
         for output in self.junit.as_deref().into_iter().chain([Path::new("-")]) {
             self.files.iter().try_for_each(|file| check_apart(file, output))?;
@@ -78,7 +78,7 @@ impl Args {
         let mut all = Vec::new();
         for file in &self.files {
             let checked = check(file);
-            // Of a file that cannot be read at all there is nothing to say but why.
+            // A file of which no frame was read gets its error message only.
             if !self.json && (checked.frames > 0 || checked.error.is_none()) {
                 print(&text::text(&checked, lang))?;
             }
@@ -103,7 +103,7 @@ impl Args {
 }
 
 impl Checked {
-    /// Whether it has findings that count as faults.
+    /// Returns whether the report has errors, or warnings if `strict`.
     fn fails(&self, strict: bool) -> bool {
         let warnings = if strict { self.report.count(Severity::Warning) } else { 0 };
         self.report.count(Severity::Fault) + warnings > 0

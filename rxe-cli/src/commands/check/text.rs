@@ -1,4 +1,4 @@
-//! What the analyst says, as text of 80 columns.
+//! The analyzer's report as text of 80 columns.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::causes::explained;
 use crate::common::color::{Tone, paint};
 use crate::common::{lines, paragraph};
 
-/// The most destinations that are printed of one sender of datagrams.
+/// The most destinations that are printed per sender of datagrams.
 const MAX_DESTINATIONS: usize = 20;
 
-/// The text for a file.
+/// Returns the text for a file.
 pub(super) fn text(checked: &Checked, lang: Lang) -> String {
     let Checked { name, report, frames, .. } = checked;
     let mut out = String::new();
@@ -86,7 +86,7 @@ fn describe(out: &mut String, direction: &Direction) {
     }
 }
 
-/// What acknowledges the requests, and the credits in it.
+/// Formats the acknowledgements of requests, and the credits in them.
 fn acknowledged(stats: &Stats) -> Vec<String> {
     let Acks { count, requests, most, implied, .. } = stats.acks;
     let mut parts = Vec::new();
@@ -108,7 +108,7 @@ fn acknowledged(stats: &Stats) -> Vec<String> {
     parts
 }
 
-/// Marks, congestion notifications, and the rate that followed.
+/// Formats ECN marks, congestion notification packets, and the rate after them.
 fn congestion(stats: &Stats) -> Vec<String> {
     let Stats { marked, marked_responses, cnps, cnps_to_responder, slowdown, .. } = stats;
     let mut parts = Vec::new();
@@ -125,7 +125,7 @@ fn congestion(stats: &Stats) -> Vec<String> {
     parts
 }
 
-/// A queue pair that sends datagrams, with a line for each destination.
+/// Describes a queue pair that sends datagrams, with a line per destination.
 fn describe_sender(out: &mut String, sender: &DatagramSender) {
     let DatagramSender { from, qp, missing, late, duplicated, cnps, destinations } = sender;
     let mut line = format!("{from} 0x{qp:06x}: UD, PSNs missing {missing}, late {late}");

@@ -1,24 +1,24 @@
-//! A case: what it is called, which rule it tests, what the peer is given, and what is played.
+//! A conformance case: its name, rule, set-up of the peer, and code.
 
 use super::bench::Bench;
 use super::verdict::Outcome;
 use crate::common::peer::Given;
 
-/// One case.
+/// A conformance case.
 pub(super) struct Case {
     pub(super) name: &'static str,
-    /// Sections of the InfiniBand specification, volume 1; A16 to A19 are its annexes.
+    /// Sections of the InfiniBand specification, volume 1; A11 to A19 are its annexes.
     pub(super) rule: &'static str,
-    /// What the peer receives, or is told to do.
+    /// The packets or requests of the case, in words.
     pub(super) sends: &'static str,
-    /// What a conforming peer does.
+    /// The behaviour of a conforming peer, in words.
     pub(super) allows: &'static str,
     pub(super) given: Given,
-    /// Plays the case. It returns as soon as the peer deviates.
+    /// Plays the case, and returns at the first deviation.
     pub(super) run: fn(&mut Bench<'_>) -> Outcome,
 }
 
-/// Cases of one kind.
+/// A named group of cases.
 pub(super) struct Group {
     pub(super) name: &'static str,
     pub(super) cases: &'static [Case],

@@ -1,17 +1,17 @@
-//! How requests of the peer's program completed, and whether it is what the rule allows.
+//! Compares the completions of the peer's program with the expected ones.
 
 use std::fmt;
 
 use crate::common::peer::Done;
 
-/// How the completions differ from those that were expected, in words.
+/// Describes how the completions differ from the expected ones; `None` if they do not.
 pub(super) fn completions_differ(wanted: &[Done], got: &[Done]) -> Option<String> {
     let same = wanted.len() == got.len() && got.iter().zip(wanted).all(|(g, w)| g.fits(w));
     (!same)
         .then(|| format!("the completions should be [{}], but are [{}]", list(wanted), list(got)))
 }
 
-/// With semicolons between them.
+/// Joins the items with semicolons.
 pub(super) fn list<T: fmt::Display>(all: &[T]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

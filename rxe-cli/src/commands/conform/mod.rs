@@ -1,8 +1,8 @@
-//! `rxe conform`: how somebody else's RoCEv2 device answers packets made for the purpose.
+//! `rxe conform`: tests how a RoCEv2 device of any maker answers specially built packets.
 //!
-//! The peer program (`peer.c`) gives its device a queue pair and says what its program sees. The other end
-//! of that queue pair is this process, which has no engine: it makes each packet itself, and so can send
-//! what no device sends.
+//! The peer program (`peer.c`) creates a queue pair on that device, and reports what its program
+//! sees. This process is the other end of the queue pair. It builds each packet itself without an
+//! engine, and so can send packets that no device sends.
 
 mod bench;
 mod case;
@@ -67,16 +67,16 @@ pub(crate) struct Args {
     print_peer: bool,
 }
 
-/// The exit code if the peer deviates.
+/// The exit code for a peer that deviates.
 const DEVIATES: i32 = 1;
-/// The exit code if the run could not be made.
+/// The exit code for a run that could not be made.
 const NO_RUN: i32 = 2;
 
-/// What is found of a case that the peer does not survive.
+/// The finding for a peer that did not survive a case.
 const GONE: &str =
     "the peer is gone after that: its program, its driver or its host does not survive it";
 
-/// The longest that a run may take.
+/// The time limit of a run. Checked between cases.
 const LONGEST: Duration = Duration::from_secs(600);
 
 impl Args {
@@ -94,7 +94,7 @@ impl Args {
         }
     }
 
-    /// Returns whether the peer deviates in no case.
+    /// Plays the chosen cases. Returns whether the peer deviates in none.
     fn play(&self) -> Result<bool, Error> {
         let chosen = choose(&self.only)?;
         let Some(host) = self.peer.as_deref().filter(|_| !self.list) else {
@@ -162,7 +162,7 @@ impl Args {
     }
 }
 
-/// What all cases of a run share.
+/// The state that all cases of a run share.
 struct Run<'a> {
     way: Way,
     wait: Duration,
@@ -171,9 +171,9 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Plays a case. Returns what was found of it, and why the run cannot go on.
+    /// Plays a case. Returns its result, and the reason if the run cannot go on.
     ///
-    /// A peer that does not survive what the case has sent to it deviates.
+    /// A peer that does not survive the packets of the case deviates.
     fn play(
         &mut self,
         peer: &mut Peer,
@@ -190,7 +190,7 @@ impl Run<'_> {
             Err(Stop::Gone(e)) if !log.is_empty() => (Verdict::Deviates(GONE.into()), Some(e)),
             Err(Stop::Gone(e) | Stop::Broken(e)) => return (None, Some(e)),
         };
-        // Without a packet, what is there may be the capture of another run.
+        // Without a packet, an existing file may be the capture of another run.
         let packets = capture.map_or(0, |capture| capture.status().packets);
         let capture = path.filter(|_| packets > 0);
         (Some(Played { group: group.into(), case, verdict, log, capture }), end)
@@ -220,7 +220,7 @@ impl Run<'_> {
     }
 }
 
-/// The cases that were asked for; all if none were.
+/// Returns the cases that were asked for, or all if none were.
 fn choose(only: &[String]) -> Result<Vec<(&'static str, &'static Case)>, Error> {
     let all = || {
         let cases = |group: &'static Group| group.cases.iter().map(move |case| (group.name, case));

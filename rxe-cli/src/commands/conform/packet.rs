@@ -1,6 +1,7 @@
-//! A packet that is sent to the peer. `rxe_core::wire::emit` writes the headers. What it never writes (a
-//! wrong pad count, a reserved opcode, a wrong length) is changed before the ICRC is computed, so that the
-//! packet arrives with a right ICRC and only its contents matter.
+//! Packets to the peer.
+//! `rxe_core::wire::emit` writes the headers. Values that it never writes (a wrong pad count, a
+//! reserved opcode, a wrong length) are patched in before the ICRC is computed, so that the packet
+//! has a right ICRC and only the patched value matters.
 
 use std::fmt;
 
@@ -11,24 +12,24 @@ use rxe_core::wire::{
 };
 use rxe_lab::answer::FirstPsns;
 
-/// What packets to the peer's queue pair need to know of it.
+/// The attributes of the peer's queue pair and region that packets to it need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) qpn: Qpn,
-    /// The own queue pair number.
+    /// The local queue pair number.
     pub(super) own_qpn: Qpn,
     /// The first PSN that the peer expects, and the first that it sends.
     pub(super) rq_psn: Psn,
     pub(super) sq_psn: Psn,
-    /// The peer's region.
+    /// The address and the rkey of the peer's region.
     pub(super) addr: u64,
     pub(super) rkey: u32,
-    /// Whether the packets are of XRC, and the shared receive queue that they name then.
+    /// The shared receive queue that XRC packets name; `None` for other services.
     pub(super) xrc_srq: Option<u32>,
 }
 
 impl Target {
-    /// What the PSNs of the peer's packets count from.
+    /// Returns the PSNs from which the PSNs of the peer's packets are counted.
     pub(super) fn psns(&self) -> FirstPsns {
         FirstPsns { requests: self.sq_psn, answers: self.rq_psn }
     }
@@ -41,9 +42,9 @@ pub(super) struct Pkt {
     psn: i32,
     payload: Vec<u8>,
     ext: Ext,
-    /// The RETH's or AtomicETH's place in the region; the key is that of the region.
+    /// The offset in the region of the address in the RETH or AtomicETH.
     offset: u64,
-    /// Another key than the region's.
+    /// The rkey, if it is not the region's.
     rkey: Option<u32>,
     rkey_xor: u32,
     srq_xor: u32,
@@ -51,7 +52,7 @@ pub(super) struct Pkt {
     qpn_xor: u32,
     pkey: Pkey,
     patches: Vec<Patch>,
-    /// What is unusual, in words.
+    /// The unusual properties of the packet, in words.
     notes: Vec<String>,
 }
 
@@ -61,13 +62,14 @@ enum Patch {
     Bits(usize, u8, u8),
     /// Appends bytes before the ICRC.
     Append(usize),
-    /// Flips a bit of the byte after the ICRC was computed; of the last byte if there are fewer.
+    /// Flips a bit of the byte at this offset after the ICRC was computed. An offset beyond the
+    /// packet means the last byte.
     Damage(usize),
-    /// Sets bits of the byte after the ICRC was computed: offset and bits.
+    /// Sets bits of a byte after the ICRC was computed: offset and bits.
     Late(usize, u8),
 }
 
-/// The payload of packets to the peer. It differs from the fill of the peer's memory, which is 0x11.
+/// Returns a payload of `len` bytes. No byte is 0x11, which fills the peer's memory.
 pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..=0x7f).map(|i| 0x80 | i).cycle().take(len).collect()
 }
@@ -90,8 +92,8 @@ fn packet(opcode: Opcode, psn: i32, payload: usize, ext: Ext) -> Pkt {
     }
 }
 
-/// A packet with no other headers than its opcode names, and these without content: SENDs, and the later
-/// packets of WRITEs.
+/// Returns a packet without an address: a SEND, or a later packet of a WRITE.
+/// Immediate data and the IETH are present if the opcode has them.
 pub(super) fn bare(opcode: Opcode, psn: i32, payload: usize) -> Pkt {
     let info = opcode.info();
     let ext = Ext {
@@ -102,12 +104,12 @@ pub(super) fn bare(opcode: Opcode, psn: i32, payload: usize) -> Pkt {
     packet(opcode, psn, payload, ext)
 }
 
-/// A SEND of one packet.
+/// Returns a SEND ONLY packet.
 pub(super) fn send(psn: i32, payload: usize) -> Pkt {
     bare(Opcode::RC_SEND_ONLY, psn, payload)
 }
 
-/// A packet with a RETH for `len` bytes at `offset`.
+/// Returns a packet with a RETH for `len` bytes at `offset`.
 pub(super) fn rdma(opcode: Opcode, psn: i32, payload: usize, offset: u64, len: u32) -> Pkt {
     let imm = opcode.info().is_some_and(|i| i.has_imm).then_some(0x1234_5678);
     let reth = Some(Reth { va: 0, rkey: Key::new(0), dma_len: len });
@@ -116,12 +118,12 @@ pub(super) fn rdma(opcode: Opcode, psn: i32, payload: usize, offset: u64, len: u
     pkt
 }
 
-/// A WRITE of one packet.
+/// Returns a WRITE ONLY packet.
 pub(super) fn write(psn: i32, offset: u64, len: u32) -> Pkt {
     rdma(Opcode::RC_WRITE_ONLY, psn, len as usize, offset, len)
 }
 
-/// A READ request.
+/// Returns a READ REQUEST packet.
 pub(super) fn read(psn: i32, offset: u64, len: u32) -> Pkt {
     rdma(Opcode::RC_READ_REQUEST, psn, 0, offset, len)
 }
@@ -133,78 +135,79 @@ fn atomic(opcode: Opcode, psn: i32, offset: u64, swap_add: u64, compare: u64) ->
     pkt
 }
 
-/// FETCH ADD.
+/// Returns a FETCH ADD packet.
 pub(super) fn fetch_add(psn: i32, offset: u64, add: u64) -> Pkt {
     atomic(Opcode::RC_FETCH_ADD, psn, offset, add, 0)
 }
 
-/// COMPARE SWAP.
+/// Returns a COMPARE SWAP packet.
 pub(super) fn compare_swap(psn: i32, offset: u64, compare: u64, swap: u64) -> Pkt {
     atomic(Opcode::RC_COMPARE_SWAP, psn, offset, swap, compare)
 }
 
-/// ATOMIC WRITE of `len` bytes, of which only 8 are allowed.
+/// Returns an ATOMIC WRITE packet of `len` bytes. The specification allows only 8.
 pub(super) fn atomic_write(psn: i32, offset: u64, len: u32) -> Pkt {
     rdma(Opcode::RC_ATOMIC_WRITE, psn, len as usize, offset, len)
 }
 
-/// FLUSH of `len` bytes with this FETH: placement type in bits 3 to 0, selectivity in bits 5 and 4.
+/// Returns a FLUSH packet for `len` bytes with this FETH.
+/// The FETH has the placement type in bits 3 to 0 and the selectivity in bits 5 and 4.
 pub(super) fn flush(psn: i32, offset: u64, len: u32, feth: u32) -> Pkt {
     let mut pkt = rdma(Opcode::RC_FLUSH, psn, 0, offset, len);
     pkt.ext.feth = Some(Feth::parse(&feth.to_be_bytes()));
     pkt.note(format!("FETH 0x{feth:x}"))
 }
 
-/// A datagram with this Q_Key.
+/// Returns a UD SEND ONLY packet with this Q_Key.
 pub(super) fn datagram(payload: usize, qkey: u32) -> Pkt {
     let deth = Some(Deth::new(Qkey::new(qkey), Qpn::from_wire(0)));
     packet(Opcode::UD_SEND_ONLY, 0, payload, Ext { deth, ..Ext::default() })
         .note(format!("Q_Key 0x{qkey:x}"))
 }
 
-/// An ACKNOWLEDGE packet; its PSN counts from the first that the peer has sent.
+/// Returns an ACKNOWLEDGE packet. Its PSN counts from the first that the peer sends.
 pub(super) fn syndrome(psn: i32, syndrome: Syndrome) -> Pkt {
     let aeth = Some(Aeth { syndrome, msn: 1 });
     packet(Opcode::RC_ACKNOWLEDGE, psn, 0, Ext { aeth, ..Ext::default() })
         .note(rxe_lab::words::syndrome(syndrome))
 }
 
-/// An acknowledgement.
+/// Returns an ACK packet.
 pub(super) fn ack(psn: i32) -> Pkt {
     syndrome(psn, Syndrome::ACK)
 }
 
-/// A NAK.
+/// Returns a NAK packet.
 pub(super) fn nak(code: NakCode, psn: i32) -> Pkt {
     syndrome(psn, Syndrome::Nak(code))
 }
 
-/// "Receiver not ready", with a timer code.
+/// Returns an RNR NAK packet with this encoded timer.
 pub(super) fn rnr(psn: i32, timer: u8) -> Pkt {
     syndrome(psn, Syndrome::RnrNak { timer: RnrTimer::from_wire(timer) })
 }
 
-/// A packet of READ data.
+/// Returns a READ RESPONSE packet.
 pub(super) fn response(position: Position, psn: i32, payload: usize) -> Pkt {
     let opcode = Opcode::read_response(position);
     let aeth = opcode.info().is_some_and(|i| i.has_aeth).then(|| Aeth::ack(1));
     packet(opcode, psn, payload, Ext { aeth, ..Ext::default() })
 }
 
-/// The answer to an atomic.
+/// Returns an ATOMIC ACKNOWLEDGE packet.
 pub(super) fn atomic_response(psn: i32, value: u64) -> Pkt {
     let ext = Ext { aeth: Some(Aeth::ack(1)), atomic_ack: Some(value), ..Ext::default() };
     packet(Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, 0, ext)
 }
 
 impl Pkt {
-    /// Asks for an acknowledgement.
+    /// Sets AckReq.
     pub(super) fn ask(mut self) -> Self {
         self.ack_req = true;
         self
     }
 
-    /// As it is sent to this queue pair: a packet of RC becomes one of XRC where it must.
+    /// Converts an RC packet into an XRC packet if the target is an XRC queue pair.
     pub(super) fn for_target(mut self, target: &Target) -> Self {
         let is_rc = self.opcode.info().is_some_and(|info| info.service == Service::Rc);
         if let Some(srq) = target.xrc_srq.filter(|_| is_rc) {
@@ -215,44 +218,44 @@ impl Pkt {
         self
     }
 
-    /// With other bits of the XRCETH.
+    /// Flips bits of the XRCETH.
     pub(super) fn srq_xor(mut self, bits: u32, what: &str) -> Self {
         self.srq_xor = bits;
         self.note(what.into())
     }
 
-    /// With this payload.
+    /// Replaces the payload.
     pub(super) fn with(mut self, payload: Vec<u8>) -> Self {
         self.payload = payload;
         self
     }
 
-    /// Under a key that is not that of the region.
+    /// Uses an rkey that differs from the region's.
     pub(super) fn wrong_rkey(mut self) -> Self {
-        // The index of a key is in its upper 24 bits.
+        // The upper 24 bits of an rkey are its index.
         self.rkey_xor = 0x005a_5a00;
         self.note("wrong rkey".into())
     }
 
-    /// Under this key.
+    /// Uses this rkey.
     pub(super) fn under(mut self, rkey: u32) -> Self {
         self.rkey = Some(rkey);
         self.note(format!("rkey 0x{rkey:x}"))
     }
 
-    /// Invalidates this key.
+    /// Sets the IETH to this rkey.
     pub(super) fn invalidates(mut self, rkey: u32) -> Self {
         self.ext.ieth = Some(rkey);
         self.note(format!("invalidates 0x{rkey:x}"))
     }
 
-    /// Invalidates a key that is not that of the region.
+    /// Sets the IETH to an rkey that does not exist.
     pub(super) fn invalidate_unknown(mut self) -> Self {
         self.ext.ieth = Some(0x5a5a_5a5a);
         self.note("invalidates an unknown key".into())
     }
 
-    /// To another queue pair number.
+    /// Addresses another queue pair number.
     pub(super) fn wrong_qpn(mut self) -> Self {
         self.qpn_xor = 0x00_4000;
         self.note("to a QP that does not exist".into())
@@ -263,7 +266,7 @@ impl Pkt {
         self.note(format!("P_Key 0x{pkey:04x}"))
     }
 
-    /// The pad count, whatever the payload.
+    /// Sets the pad count, whatever the payload.
     pub(super) fn pad(self, pad: u8) -> Self {
         self.bits(1, 0x30, pad << 4, &format!("pad count {pad}"))
     }
@@ -277,25 +280,25 @@ impl Pkt {
         self.bits(0, 0xff, opcode, &format!("opcode 0x{opcode:02x}"))
     }
 
-    /// Sets bits of the byte at `at`, counted from the BTH.
+    /// Sets the bits of `mask` in the byte at `at`, counted from the BTH, to `value`.
     pub(super) fn bits(mut self, at: usize, mask: u8, value: u8, what: &str) -> Self {
         self.patches.push(Patch::Bits(at, mask, value));
         self.note(what.into())
     }
 
-    /// Appends `len` bytes before the ICRC.
+    /// Appends `len` zero bytes before the ICRC.
     pub(super) fn append(mut self, len: usize) -> Self {
         self.patches.push(Patch::Append(len));
         self.note(format!("{len} bytes more before the ICRC"))
     }
 
-    /// Flips a bit of byte `at` on the way; `usize::MAX` is the last byte.
+    /// Flips a bit of byte `at` after the ICRC was computed; `usize::MAX` means the last byte.
     pub(super) fn damage(mut self, at: usize, what: &str) -> Self {
         self.patches.push(Patch::Damage(at));
         self.note(format!("a bit of the {what} flipped on the way"))
     }
 
-    /// Sets bits of byte `at` on the way.
+    /// Sets bits of byte `at` after the ICRC was computed.
     pub(super) fn late_bits(mut self, at: usize, bits: u8, what: &str) -> Self {
         self.patches.push(Patch::Late(at, bits));
         self.note(format!("{what} set on the way"))
@@ -306,7 +309,7 @@ impl Pkt {
         self
     }
 
-    /// The bytes from BTH to ICRC.
+    /// Returns the bytes from BTH to ICRC.
     pub(super) fn render(&self, net: &NetHeader, target: &Target) -> Vec<u8> {
         let response = self.opcode.info().is_some_and(rxe_core::wire::OpInfo::is_response);
         let base = if response { target.sq_psn } else { target.rq_psn };
@@ -351,7 +354,7 @@ impl Pkt {
     }
 }
 
-/// In words: `WRITE ONLY +0, 8 B, at +0x0, AckReq`.
+/// Writes the packet in words: `WRITE ONLY +0, 8 B, at +0x0, AckReq`.
 impl fmt::Display for Pkt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:+}", rxe_lab::words::opcode(self.opcode), self.psn)?;
@@ -371,7 +374,7 @@ impl fmt::Display for Pkt {
     }
 }
 
-/// An offset, which may be before the region.
+/// An offset from the start of the region, which may be negative.
 struct Hex(u64);
 
 impl fmt::LowerHex for Hex {

@@ -1,20 +1,20 @@
-//! What is found of a case.
+//! The result of a case.
 
 use crate::common::Error;
 use crate::common::peer::PeerError;
 
 pub(super) type Outcome<T = ()> = Result<T, Stop>;
 
-/// Why a case ends early.
+/// The reason why a case ends early.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The peer does what the rule does not allow.
+    /// The peer did what the rule does not allow.
     Deviates(String),
     /// The case cannot be played with this peer.
     NotTestable(String),
-    /// The peer has gone during the case: no further one can be played.
+    /// The connection to the peer failed, so no further case can be played.
     Gone(Error),
-    /// The own endpoint does not work: no further case can be played.
+    /// The local endpoint failed, so no further case can be played.
     Broken(Error),
 }
 
@@ -27,7 +27,7 @@ impl From<PeerError> for Stop {
     }
 }
 
-/// What is found of a case.
+/// The verdict of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Conforms,
@@ -36,7 +36,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// In words.
+    /// Returns the verdict in words.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Conforms => "conforms",
@@ -45,7 +45,7 @@ impl Verdict {
         }
     }
 
-    /// What is to be said of it.
+    /// Returns the reason of the verdict, if it has one.
     pub(super) fn why(&self) -> Option<&str> {
         match self {
             Self::Conforms => None,

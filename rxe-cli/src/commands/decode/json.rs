@@ -1,5 +1,6 @@
-//! Packets as JSON: one object in each line. The fields of a header are an object under its name.
-//! Numbers of more than 53 bits, which JavaScript cannot hold, are strings in hexadecimal.
+//! Packets as JSON, one object per line.
+//! The fields of each header are an object under the header's name. Numbers of more than 53 bits,
+//! which JavaScript cannot represent, are hexadecimal strings.
 
 use std::io::{self, Write};
 
@@ -84,7 +85,7 @@ impl Serialize for Packet<'_> {
     }
 }
 
-/// The name of a header. A second one of its kind is `VLAN2`.
+/// Returns the name of a header. The second of its kind is numbered, as in `VLAN2`.
 fn name(layers: &[&Layer], nth: usize) -> String {
     let name = layers[nth].header.name;
     match layers[..nth].iter().filter(|layer| layer.header.name == name).count() {

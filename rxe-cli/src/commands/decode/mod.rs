@@ -1,4 +1,4 @@
-//! `rxe decode`: the packets of a capture, one a line.
+//! `rxe decode`: the packets of a capture, one per line.
 
 mod json;
 mod open;
@@ -46,11 +46,11 @@ pub(crate) struct Args {
     select: Select,
 }
 
-/// A packet to be shown.
+/// A packet to show.
 struct Shown<'a> {
     record: &'a Record<'a>,
     frame: &'a Frame<'a>,
-    /// The packet; `None` for RoCEv2 that is none.
+    /// The packet; `None` for a malformed frame.
     packet: Option<&'a Transport<'a>>,
     mark: Option<Mark>,
     /// The time since the first frame of the capture.
@@ -63,7 +63,7 @@ impl Args {
         let live = self.file.as_os_str() == "-";
         let named = self.file.clone();
         if self.select.needs_findings() {
-            // Standard input has a name of its own, by which it can be opened twice if it is a file.
+            // `/dev/stdin` can be opened twice if standard input is a file.
             if live {
                 self.file = "/dev/stdin".into();
             }
@@ -77,14 +77,14 @@ impl Args {
         };
         let end = match read(&self.file, &mut lines) {
             Err(Failure::Write(e)) => return written(Err(e)),
-            // Of a file that cannot be read at all there is nothing to count.
+            // A file of which no frame was read has nothing to count.
             Err(Failure::Read(e)) if e.frame == 0 => return Err(failed(&named, &e, before)),
             Err(Failure::Read(e)) => Err(failed(&named, &e, before)),
             Ok(()) => Ok(()),
         };
         let text = lines.summary();
         if self.json {
-            // Standard output has objects only. If standard error is closed, there is nobody to tell.
+            // Standard output has only objects. If standard error is closed, the summary is lost.
             written(lines.flush())?;
             let _ = writeln!(io::stderr(), "{text}");
         } else {
@@ -94,7 +94,8 @@ impl Args {
     }
 }
 
-/// Lets the analyst read the capture. Where it cannot be read any further, it is read no further later.
+/// Lets the analyzer read the capture, and gives its findings to the filter. The analyzer stops at
+/// the first read error.
 fn find(file: &Path, named: &Path, select: &mut Select) -> Result<(), Error> {
     if fs::metadata(file).is_ok_and(|about| !about.is_file()) {
         let name = if named.as_os_str() == "-" { "standard input" } else { "it" };
@@ -106,7 +107,7 @@ fn find(file: &Path, named: &Path, select: &mut Select) -> Result<(), Error> {
         ));
     }
     let (mut checker, mut start) = (Checker::default(), Start::default());
-    // An error comes again when the packets are shown.
+    // The same error occurs again when the packets are shown.
     if let Ok(mut reader) = open(file, Printed::AtTheEnd) {
         while let Ok(Some(record)) = reader.next() {
             let since = start.since(&record);
@@ -126,11 +127,11 @@ fn read(file: &Path, lines: &mut Lines) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints packets, one a line, as they come.
+/// Prints packets, one per line, as frames are read.
 pub(super) struct Lines {
     json: bool,
     verbose: bool,
-    /// Packets are counted and not printed.
+    /// Whether packets are counted and not printed.
     counts_only: bool,
     select: Select,
     out: Output,
@@ -141,7 +142,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// `live`: somebody waits for each line.
+    /// Creates the printer. If `live`, each line is flushed immediately.
     pub(super) fn new(json: bool, verbose: bool, select: Select, live: bool) -> Self {
         Self {
             json,
@@ -188,7 +189,7 @@ impl Lines {
         Ok(())
     }
 
-    /// What the frames were, without the end of the line.
+    /// Returns the summary line, without a newline.
     fn summary(&mut self) -> String {
         self.summary.full = self.tracker.is_full();
         let taken = if self.counts_only { "taken by the filters" } else { "shown" };
@@ -200,13 +201,13 @@ impl Lines {
     }
 }
 
-/// What a capture is called.
+/// Returns the name of a capture in messages.
 pub(super) fn named(file: &Path) -> String {
     if file.as_os_str() == "-" { "standard input".into() } else { file.display().to_string() }
 }
 
-/// The error for a capture that cannot be read, or not any further; `before` says what becomes of the frames
-/// before that place.
+/// Returns the error for a capture that cannot be read, or not to its end. `before` says what
+/// happens to the frames before that place.
 pub(super) fn failed(file: &Path, e: &CaptureError, before: &str) -> Error {
     let name = named(file);
     let todo = match (&e.problem, e.frame) {
@@ -218,7 +219,7 @@ pub(super) fn failed(file: &Path, e: &CaptureError, before: &str) -> Error {
     Error::new(format_args!("{name}: {e}"), todo)
 }
 
-/// Why not everything is shown.
+/// The reason why not all packets were shown.
 enum Failure {
     Read(CaptureError),
     Write(io::Error),
@@ -230,7 +231,7 @@ impl From<CaptureError> for Failure {
     }
 }
 
-/// It is no error if the reader of the output has ended (`rxe decode FILE | head`).
+/// Converts a write error. A closed pipe is not an error (`rxe decode FILE | head`).
 pub(super) fn written(result: io::Result<()>) -> Result<(), Error> {
     match result {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
@@ -240,7 +241,7 @@ pub(super) fn written(result: io::Result<()>) -> Result<(), Error> {
     }
 }
 
-/// Standard output. Lines appear at once if somebody may be waiting for them.
+/// Standard output, and whether to flush it after each line.
 struct Output(BufWriter<StdoutLock<'static>>, bool);
 
 impl Output {

@@ -1,4 +1,4 @@
-//! Opens captures. While a large one is read, a bar on the terminal shows how far.
+//! Opens captures. A bar on the terminal shows the progress of reading a large one.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -8,15 +8,15 @@ use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use rustix::fs::{FileType, fstat};
 use rxe_lab::capture::{CaptureError, Problem, Reader};
 
-/// Shorter files have been read before a bar is of use.
+/// The least size in bytes of a file with a progress bar. Shorter files are read too fast.
 const LARGE: u64 = 32 << 20;
 
-/// When the command prints what it finds.
+/// The time at which the command prints its results.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::commands) enum Output {
     /// While it reads.
     Meanwhile,
-    /// When all is read.
+    /// After all frames were read.
     AtTheEnd,
 }
 
@@ -34,14 +34,15 @@ pub(in crate::commands) fn open(
     if !about.is_file() || about.len() < LARGE || !has_room(output) {
         return Reader::new(file);
     }
-    // The bar is drawn on standard error, and is hidden if that is no terminal.
+    // The bar is drawn on standard error, and hidden if that is not a terminal.
     let template = " {bytes} of {total_bytes} [{bar:40}] {percent:>3} %, {eta} left";
     let style = ProgressStyle::with_template(template).expect("the template is right");
     let bar = ProgressBar::new(about.len()).with_style(style.progress_chars("=> "));
     Reader::new(bar.with_finish(ProgressFinish::AndClear).wrap_read(file))
 }
 
-/// Whether a bar on the terminal disturbs nobody: no lines there, and no pager that reads the output.
+/// Returns whether a bar on the terminal disturbs nothing.
+/// It would disturb lines of output there, or a pager that reads the output.
 fn has_room(output: Output) -> bool {
     let stdout = io::stdout();
     let is_pipe = fstat(&stdout).is_ok_and(|about| {

@@ -1,4 +1,4 @@
-//! Which packets are shown.
+//! The filters of `rxe decode`.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -38,16 +38,16 @@ pub(in crate::commands) struct Select {
     found: HashSet<u64>,
 }
 
-/// What `--only` takes.
+/// A value of `--only`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Only {
-    /// What the packet itself and those before it show.
+    /// A property that the packet itself and earlier ones show.
     Shown(Finding),
-    /// What the analyst finds.
+    /// A finding of the analyzer.
     Found(Kind),
 }
 
-/// Reads a value of `--only`.
+/// Returns the parser of `--only`.
 fn only() -> impl TypedValueParser<Value = Only> {
     let shown = Finding::value_variants().iter().filter_map(|finding| {
         let value = finding.to_possible_value()?;
@@ -55,7 +55,8 @@ fn only() -> impl TypedValueParser<Value = Only> {
     });
     let mut all: Vec<_> = shown.collect();
     for kind in Kind::ALL {
-        // Some have one name in both: what is seen at once then needs no second reading.
+        // Where both have the same name, the property wins, because it needs no second reading of
+        // the file.
         if !all.iter().any(|(name, ..)| name == kind.name()) {
             let value = PossibleValue::new(kind.name()).help(kind.sentence());
             all.push((kind.name().to_owned(), value, Only::Found(*kind)));
@@ -83,7 +84,7 @@ enum Finding {
 }
 
 impl Select {
-    /// Whether there is any filter.
+    /// Returns whether there is any filter.
     pub(super) fn is_some(&self) -> bool {
         !self.qp.is_empty()
             || !self.opcode.is_empty()
@@ -92,18 +93,18 @@ impl Select {
             || !self.only.is_empty()
     }
 
-    /// Whether the analyst must have seen the whole capture.
+    /// Returns whether a filter needs the analyzer's report on the whole capture.
     pub(super) fn needs_findings(&self) -> bool {
         self.only.iter().any(|only| matches!(only, Only::Found(_)))
     }
 
-    /// Takes what the analyst has found.
+    /// Records the frames of the analyzer's findings that `--only` names.
     pub(super) fn take_findings(&mut self, report: &Report) {
         let wanted = report.findings.iter().filter(|f| self.only.contains(&Only::Found(f.kind)));
         self.found = wanted.flat_map(|finding| finding.frames.iter().copied()).collect();
     }
 
-    /// Whether a packet is to be shown.
+    /// Returns whether every filter accepts the packet.
     pub(super) fn takes(&self, shown: &Shown<'_>) -> bool {
         if !self.is_some() {
             return true;
@@ -154,7 +155,7 @@ impl Finding {
     }
 }
 
-/// A number of 24 bits, decimal or hexadecimal.
+/// Parses a number of 24 bits, decimal or hexadecimal.
 pub(in crate::commands) fn number(text: &str) -> Result<u32, String> {
     let number = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
@@ -164,7 +165,7 @@ pub(in crate::commands) fn number(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| "a number of at most 24 bits is expected, as in 17 or 0x11".to_owned())
 }
 
-/// Whether an opcode has this number, or this in its name.
+/// Returns whether an opcode has this number, or this text in its name.
 fn is_called(opcode: Opcode, text: &str) -> bool {
     match number(text) {
         Ok(wanted) => wanted == u32::from(opcode.0),
@@ -172,7 +173,7 @@ fn is_called(opcode: Opcode, text: &str) -> bool {
     }
 }
 
-/// A number or a part of a name that opcodes have.
+/// Checks that an opcode has this number or this text in its name.
 fn opcode(text: &str) -> Result<String, String> {
     let is_one = !text.is_empty() && (0..=u8::MAX).any(|code| is_called(Opcode(code), text));
     let wrong = "no opcode is this number or has this in its name: write a number up to 255, or a part of a \

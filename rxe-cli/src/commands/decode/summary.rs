@@ -1,4 +1,4 @@
-//! The last line: what the capture has.
+//! The last line of `rxe decode`: the contents of the capture.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use rxe_lab::frame::{Content, Frame, link_name};
 pub(in crate::commands) struct Summary {
     frames: u64,
     packets: u64,
-    /// Packets that the filters take.
+    /// Packets that the filters accept.
     taken: u64,
     /// Frames that hold several packets.
     several: u64,
@@ -19,10 +19,10 @@ pub(in crate::commands) struct Summary {
     fragments: u64,
     cut: u64,
     others: u64,
-    /// Frames of link types that are not known, by type.
+    /// The frames of unknown link types, by type.
     unknown: BTreeMap<u16, u64>,
     lasts: Duration,
-    /// There are more queue pairs than are followed.
+    /// Whether the capture has more queue pairs than the tracker follows.
     pub(super) full: bool,
 }
 
@@ -54,7 +54,8 @@ impl Summary {
         self.taken += 1;
     }
 
-    /// The line, without its end. If there are filters, `taken` says what is done with what they take.
+    /// Returns the line without a newline. If there are filters, `taken` says what happens to the
+    /// packets that they accept.
     pub(super) fn text(&self, taken: Option<&str>) -> String {
         let mut text = format!(
             "{} in {:.6} s: {}",
@@ -78,17 +79,17 @@ impl Summary {
         text
     }
 
-    /// How many RDMA packets there are.
+    /// Returns the number of RDMA packets.
     pub(in crate::commands) const fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// How many frames are RoCEv2 by their port or type, and are no packet.
+    /// Returns the number of frames that are RoCE by their port or type, but malformed.
     pub(in crate::commands) const fn malformed(&self) -> u64 {
         self.malformed
     }
 
-    /// What there is beside them, each with its number.
+    /// Returns the kinds of other frames, each with their number.
     pub(in crate::commands) fn others(&self) -> Vec<String> {
         let mut all = Vec::new();
         let mut add = |n: u64, what: &str, after: &str| {

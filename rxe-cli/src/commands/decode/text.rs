@@ -11,20 +11,21 @@ use rxe_lab::words;
 use super::Shown;
 use crate::common::terminal_width;
 
-/// Writes lines. Columns grow with what they hold.
+/// Writes packets as lines. Columns widen to fit their contents.
 pub(super) struct Text {
     verbose: bool,
-    /// The columns of the terminal, if it is one.
+    /// The width of the terminal in columns, if standard output is one.
     width: Option<usize>,
     names: Names,
-    /// The widest address so far.
+    /// The width of the widest address so far.
     address: usize,
     line: String,
-    /// Where in the line the words begin that follow the opcode.
+    /// The offset in the line of the text that follows the opcode.
     words: usize,
 }
 
-/// The two ends of a packet as text. Those of the next packet are mostly the same, or the same in turn.
+/// The two addresses of a packet as text.
+/// They are cached, because the next packet mostly has the same two, in either order.
 #[derive(Default)]
 struct Names {
     of: Option<(Address, Address)>,
@@ -47,10 +48,10 @@ impl Names {
     }
 }
 
-/// The indent of a line's continuation.
+/// The indentation of a line's continuation.
 const INDENT: usize = 8;
 
-/// Bytes of a field that are shown; longer ones are cut.
+/// The most bytes of a field that are shown.
 const MAX_BYTES: usize = 32;
 
 impl Text {
@@ -77,7 +78,7 @@ impl Text {
         Ok(())
     }
 
-    /// The line of a packet. Writing to a string does not fail.
+    /// Builds the line of a packet. Writing to a string does not fail.
     fn summarize(&mut self, shown: &Shown<'_>) {
         let number = shown.record.number;
         let _ = match shown.packet.and_then(|packet| packet.segment) {
@@ -116,8 +117,8 @@ impl Text {
     }
 }
 
-/// Writes a line that is broken where it would exceed `width`: after a comma, or before its words,
-/// which begin at byte `words`.
+/// Writes a line in pieces of at most `width` columns. Breaks go after a comma, or before the text
+/// that begins at byte `words`, or else at a space.
 fn write_folded(out: &mut impl Write, line: &str, words: usize, width: usize) -> io::Result<()> {
     let (mut indent, mut at) = (0, 0);
     loop {
@@ -139,7 +140,7 @@ fn write_folded(out: &mut impl Write, line: &str, words: usize, width: usize) ->
     writeln!(out, "{:indent$}{}", "", &line[at..])
 }
 
-/// Writes every field of a packet, with its offset in the frame.
+/// Writes every field of a packet, with its byte offset in the frame.
 fn write_fields(out: &mut impl Write, shown: &Shown<'_>) -> io::Result<()> {
     let record = shown.record;
     let (captured, len) = (record.bytes.len(), record.original_len);
@@ -158,7 +159,7 @@ fn write_fields(out: &mut impl Write, shown: &Shown<'_>) -> io::Result<()> {
     writeln!(out)
 }
 
-/// A value, with its meaning in words if it has one.
+/// Formats a value, with its meaning in words if it has one.
 fn shown_value(shown: &Shown<'_>, layer: &Layer, field: &Field, value: Value<'_>) -> String {
     let text = format_value(field, value);
     let Some(packet) = shown.packet else { return text };

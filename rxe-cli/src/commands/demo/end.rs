@@ -1,4 +1,4 @@
-//! One end of the demo's connection, as both processes use it.
+//! One end of the demo's connection. Both processes use this type.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::place::Place;
 use super::steps::{self, REGION};
 use crate::common::{Error, ack_timeout, check_mtu};
 
-/// A device, a QP and a region.
+/// A device with a queue pair, a completion queue and a memory region.
 pub(super) struct End {
     pub(super) qp: QueuePair,
     pub(super) cq: CompletionQueue,
@@ -25,8 +25,8 @@ pub(super) struct End {
     mtu: Mtu,
 }
 
-/// The most time for one step of the demo: longer than all retries take, which say more of a peer that does
-/// not answer.
+/// The time limit of one step. It is longer than all retries take, because their error says more
+/// about a silent peer.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl End {
@@ -37,7 +37,7 @@ impl End {
         path: PathOptions,
         pcap: Option<&Path>,
     ) -> Result<Self, Error> {
-        // This is checked before anything is opened or written.
+        // The MTU is checked before anything is opened or written.
         let mtu = check_mtu(&place.find()?, mtu)?;
         let mut last = None;
         for &ip in &place.addresses {
@@ -67,7 +67,7 @@ impl End {
         Ok(Self { qp, cq, mr, device, mtu })
     }
 
-    /// Brings the QP to RTS.
+    /// Brings the queue pair to RTS.
     pub(super) fn connect(&self, peer: &Endpoint) -> Result<(), Error> {
         let options = ConnectOptions {
             mtu: Some(self.mtu),
@@ -77,12 +77,12 @@ impl End {
         Ok(self.qp.connect(peer, &options)?)
     }
 
-    /// Fills the whole region.
+    /// Overwrites the whole region.
     pub(super) fn set(&self, bytes: &[u8]) -> Result<(), Error> {
         Ok(self.mr.write_at(0, bytes)?)
     }
 
-    /// Describes where the region differs from `want`; `None` if nowhere.
+    /// Describes the first difference between the region and `want`; `None` if they are equal.
     pub(super) fn difference(&self, want: &[u8]) -> Result<Option<String>, Error> {
         Ok(steps::difference(&self.mr.to_vec(..)?, want))
     }

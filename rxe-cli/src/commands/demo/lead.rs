@@ -1,5 +1,5 @@
-//! The first process: for each step it asks the peer to prepare, does the operation, and asks the peer
-//! to verify.
+//! The leading process. For each step, it lets the peer prepare, executes the operation, and lets
+//! the peer verify the result.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -19,7 +19,7 @@ use super::report::{Done, L2, Process, Shown};
 use super::steps::{Op, START, Step, background};
 use crate::common::Error;
 
-/// Runs the demo. With the results it returns why the capture is not whole, if it is not.
+/// Runs the demo. Returns the results, and the reason if the capture is incomplete.
 pub(super) fn run(
     places: [Place; 2],
     mtu: usize,
@@ -65,7 +65,7 @@ pub(super) fn run(
         pcap: None,
         seconds: 0.0,
     };
-    // This ends the second process and completes the capture.
+    // Dropping the peer ends the second process, which completes the capture.
     drop(peer);
     let missing = end.device.capture().and_then(|capture| capture.finish().stopped);
     drop(end);
@@ -78,9 +78,9 @@ const UNREACHABLE: &str = "packets to UDP port 4791 must reach it: see whether `
 struct Lead {
     end: End,
     peer: Peer,
-    /// The peer's region.
+    /// The address and rkey of the peer's region.
     region: Remote,
-    /// The peer's address.
+    /// The peer's IP address.
     theirs: IpAddr,
 }
 
@@ -117,8 +117,8 @@ impl Lead {
         })
     }
 
-    /// Posts the request and waits for its completion. Returns the time, and what is wrong with the
-    /// completion, if anything.
+    /// Posts the request and waits for its completion. Returns the time this took, and the error in
+    /// the completion, if any.
     fn carry_out(&self, step: Step) -> Result<(Duration, Option<String>), Error> {
         let Self { end, region, .. } = self;
         let id = u64::from(step.seed);

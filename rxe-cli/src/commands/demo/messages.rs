@@ -1,5 +1,5 @@
-//! The messages of the demo's two processes beside RDMA: one JSON object in each line, and one answer
-//! to each request.
+//! The messages that the demo's two processes exchange outside of RDMA.
+//! Each is one JSON object on a line. Each request gets one answer.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};
@@ -15,9 +15,9 @@ use crate::common::Error;
 /// A request of the leading process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Ask {
-    /// Open this device, and make a QP.
+    /// Open this device, and create a queue pair.
     Open { place: Place, mtu: usize, path: PathOptions },
-    /// Bring the QP to RTS.
+    /// Bring the queue pair to RTS.
     Connect { endpoint: String },
     /// Prepare memory and receives for this step.
     Prepare(Step),
@@ -25,7 +25,7 @@ pub(super) enum Ask {
     Verify(Step),
     /// Prepare for the deliberate mistake.
     PrepareMistake,
-    /// Report what you saw of the mistake.
+    /// Report the effects of the mistake.
     Aftermath,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Answer {
         rkey: u32,
     },
     Ready,
-    /// What is wrong, if anything.
+    /// The error in the result, if any.
     Verified {
         wrong: Option<String>,
     },
@@ -49,24 +49,24 @@ pub(super) enum Answer {
     },
 }
 
-/// What one end saw of the mistake.
+/// The effects of the mistake at one end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Seen {
-    /// The request whose completion this is.
+    /// The request that the completion belongs to.
     pub(super) request: String,
     /// The text of `ibv_wc_status_str`.
     pub(super) status: String,
     pub(super) code: u8,
     /// The meaning of the status.
     pub(super) meaning: String,
-    /// The engine's events.
+    /// The lines of [`rxe_verbs::Device::explain`].
     pub(super) events: Vec<String>,
     pub(super) qp_state: String,
-    /// Whether the memory is unchanged.
+    /// Whether every byte of the region is unchanged.
     pub(super) memory_unchanged: bool,
 }
 
-/// The other process. It ends when this value is dropped.
+/// The second process, which ends when this value is dropped.
 pub(super) struct Peer {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -74,7 +74,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Starts it.
+    /// Starts the second process.
     pub(super) fn start() -> Result<Self, Error> {
         let failed = |e: io::Error| {
             Error::new(format!("cannot start a second process: {e}"), "is there a process limit?")
@@ -127,7 +127,7 @@ impl Drop for Peer {
     }
 }
 
-/// Writes a line.
+/// Writes a value as a line of JSON.
 pub(super) fn say(out: &mut impl Write, what: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');
@@ -135,7 +135,7 @@ pub(super) fn say(out: &mut impl Write, what: &impl Serialize) -> io::Result<()>
     out.flush()
 }
 
-/// Reads a line; `None` at the end.
+/// Reads a value from a line of JSON; `None` at the end of the input.
 pub(super) fn hear<T: for<'de> Deserialize<'de>>(from: &mut impl BufRead) -> io::Result<Option<T>> {
     let mut line = String::new();
     if from.read_line(&mut line)? == 0 {

@@ -1,5 +1,5 @@
-//! The deliberate mistake: a WRITE beyond the end of the peer's memory region. The peer refuses it with
-//! a NAK, and both ends learn why.
+//! The deliberate mistake: a WRITE beyond the end of the peer's memory region.
+//! The peer refuses the WRITE with a NAK, and both ends report the reason.
 
 use rxe_core::queue::{Completion, Remote, Status};
 
@@ -8,23 +8,23 @@ use super::messages::Seen;
 use super::steps::{REGION, START, background};
 use crate::common::Error;
 
-/// Bytes of the WRITE, and how many of them lie outside the region.
+/// The length of the WRITE in bytes, and how many of them lie outside the region.
 pub(super) const BYTES: usize = 64;
 pub(super) const OUTSIDE: usize = 48;
 
-/// The IDs of the two requests.
+/// The work request IDs of the two requests.
 const WRITE: u64 = 0xbad;
 const RECEIVE: u64 = 0xcafe;
 
-/// At the peer, before the mistake: fills memory and posts a receive. The completion of that receive
-/// shows what happened to the QP.
+/// Prepares the peer: fills its memory and posts a receive. The flushed receive shows the effect on
+/// the peer's queue pair.
 pub(super) fn prepare(end: &End) -> Result<(), Error> {
     end.device.explain();
     end.set(&background())?;
     Ok(end.qp.recv(RECEIVE, &[end.mr.slice(START..START + BYTES)])?)
 }
 
-/// At the other end: posts the WRITE and waits for its completion.
+/// Posts the WRITE at the leading end and waits for its completion.
 pub(super) fn make(end: &End, region: Remote) -> Result<Seen, Error> {
     end.device.explain();
     let before = end.mr.to_vec(..)?;
@@ -35,7 +35,7 @@ pub(super) fn make(end: &End, region: Remote) -> Result<Seen, Error> {
     seen(end, "its WRITE", &done, &before)
 }
 
-/// At the peer, after the mistake: reports what it saw.
+/// Waits for the peer's flushed receive, and reports the effects at the peer.
 pub(super) fn aftermath(end: &End) -> Result<Seen, Error> {
     let done = end.cq.wait_one(TIMEOUT)?;
     seen(end, "a receive it had posted", &done, &background())
@@ -53,7 +53,7 @@ fn seen(end: &End, request: &str, done: &Completion, before: &[u8]) -> Result<Se
     })
 }
 
-/// Whether both ends saw what they should: `here` made the mistake.
+/// Returns whether both ends saw the expected effects. `here` is the end that made the mistake.
 pub(super) fn is_as_it_should_be(here: &Seen, peer: &Seen) -> bool {
     here.code == Status::RemoteAccess.code()
         && peer.code == Status::WorkRequestFlushed.code()

@@ -1,7 +1,7 @@
 //! `rxe demo`: two processes exchange every RC operation, and every byte is checked.
 //!
-//! The process that the user starts leads. It starts a second process of the same program as the peer.
-//! Beside RDMA, the two talk over the peer's standard input and output ([`messages`]).
+//! The process that the user starts leads. It starts a second process of the same program as the
+//! peer. Apart from RDMA, the two talk over the peer's standard input and output ([`messages`]).
 
 mod end;
 mod lead;
@@ -84,7 +84,7 @@ impl Args {
             lead::run(places, self.mtu, self.path, pcap.as_ref().map(NewFile::path))?;
         let capture = match (pcap, missing) {
             (None, _) => Ok(None),
-            // What was captured before is no more than a part: the old file stays.
+            // The temporary file is incomplete, so the old file stays.
             (Some(_), Some(why)) => Err(cannot_write(&self.pcap, why)),
             (Some(file), None) => file.finish().map(Some).map_err(|e| cannot_write(&self.pcap, e)),
         };
@@ -101,8 +101,9 @@ impl Args {
         shown.verdict().and(failed)
     }
 
-    /// The file of the capture. If the default directory cannot be written to, another one is used; if
-    /// the user named the file, that is an error.
+    /// Creates the file of the capture.
+    /// If the default directory is not writable, a temporary file is used. If the user named the
+    /// file, that is an error.
     fn capture(&self) -> Result<NewFile, Error> {
         match NewFile::new(&self.pcap) {
             Ok(file) => Ok(file),
@@ -112,7 +113,7 @@ impl Args {
     }
 }
 
-/// A file in the directory for temporary files.
+/// Creates a file in the directory for temporary files.
 fn elsewhere() -> Result<NewFile, Error> {
     let failed = |e| cannot_write(&std::env::temp_dir(), e);
     NewFile::unique("rxe-demo-", ".pcapng").map_err(failed)

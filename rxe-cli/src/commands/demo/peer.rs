@@ -1,4 +1,4 @@
-//! The second process: does what the first one asks for.
+//! The second process, which executes the requests of the first.
 
 use std::io::{self, StdinLock};
 use std::process;
@@ -12,7 +12,7 @@ use super::mistake;
 use super::steps::{Op, START, Step, background};
 use crate::common::Error;
 
-/// Answers until the input ends.
+/// Answers requests until the input ends.
 pub(super) fn run() -> Result<(), Error> {
     let mut stdin: StdinLock<'static> = io::stdin().lock();
     let mut end = None;
@@ -56,7 +56,7 @@ fn prepare(end: &End, step: Step) -> Result<(), Error> {
         _ => background(),
     })?;
     if step.op.takes_receive() {
-        // A WRITE carries the address of its data, and its immediate data needs no memory.
+        // The data of a WRITE goes to the address in its RETH, and immediate data needs no memory.
         let takes_data = step.op != Op::WriteImm && step.size > 0;
         let into = [end.mr.slice(START..START + step.size)];
         end.qp.recv(u64::from(step.seed), if takes_data { &into } else { &[] })?;
@@ -64,7 +64,7 @@ fn prepare(end: &End, step: Step) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is wrong with the result of a step, if anything.
+/// Returns the error in the result of a step, if any.
 fn verify(end: &End, step: Step) -> Result<Option<String>, Error> {
     if step.op.takes_receive() {
         let done = end.cq.wait_one(TIMEOUT)?;

@@ -1,4 +1,4 @@
-//! Where the two processes of the demo are.
+//! The devices and addresses of the demo's two processes.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 use super::DeviceArgs;
 use crate::common::Error;
 
-/// The device of one of the processes.
+/// The device of one process, and its candidate addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
     pub(super) device: String,
-    /// Its addresses that may be used: the first that is free.
+    /// The addresses that may be used. The first free one is.
     pub(super) addresses: Vec<IpAddr>,
 }
 
 impl Place {
-    /// The places of this process and of its peer: two addresses of loopback, or those devices that the
-    /// user names.
+    /// Chooses the places of this process and of its peer.
+    /// They are loopback addresses, or on the devices that the user named.
     pub(super) fn both(args: &DeviceArgs) -> Result<[Self; 2], Error> {
         let Some(own) = &args.dev else {
             let lo = DeviceInfo::list()?.into_iter().find(|d| d.interface().loopback);
@@ -53,7 +53,8 @@ impl Place {
         Ok([at(own, here), at(peer, there)])
     }
 
-    /// Several demos may run at the same time, so each has several addresses to choose from.
+    /// Returns two disjoint sets of loopback addresses. Several let several demos run
+    /// simultaneously.
     fn on_loopback(lo: &DeviceInfo) -> [Self; 2] {
         [1, 2].map(|first| Self {
             device: lo.name().into(),
@@ -64,13 +65,13 @@ impl Place {
         })
     }
 
-    /// The device.
+    /// Finds the device by its name.
     pub(super) fn find(&self) -> Result<DeviceInfo, DeviceError> {
         DeviceInfo::find(&self.device)
     }
 }
 
-/// The address behind this entry of the device's table.
+/// Returns the IP address of this entry of the device's GID table.
 fn address(device: &DeviceInfo, index: Option<usize>) -> Result<IpAddr, Error> {
     let entry = index.and_then(|index| device.gids().get(index));
     entry.map(|entry| entry.gid.to_ip()).ok_or_else(|| {

@@ -13,24 +13,24 @@ use super::place::Place;
 use crate::common::color::{Tone, paint};
 use crate::common::{Align, Error, Table, lines, paragraph, units};
 
-/// Without this, Wireshark 4.0 takes a SEND of 0 or 1 bytes for a damaged RPC of NFS.
+/// Without this option, Wireshark 4.0 takes a SEND of 0 or 1 bytes for damaged RPC of NFS.
 const NOT_NFS: &str = "--disable-heuristic rpcrdma_infiniband";
 
 /// The backend of endpoints with a MAC address of their own.
 pub(super) const L2: &str = "l2";
 
-/// All results.
+/// All results of the demo.
 #[derive(Serialize)]
 pub(super) struct Shown {
     pub(super) this: Process,
     pub(super) peer: Process,
     pub(super) backend: String,
-    /// The processes exchange their packets through shared memory, not through the backend.
+    /// Whether the processes exchange packets through shared memory instead of the backend.
     pub(super) shared_memory: bool,
     pub(super) mtu: usize,
     pub(super) operations: Vec<Done>,
     pub(super) mistake: Mistake,
-    /// Sent and received by this process.
+    /// Packets sent and received by this process.
     pub(super) packets: u64,
     pub(super) pcap: Option<String>,
     pub(super) seconds: f64,
@@ -53,7 +53,7 @@ impl Process {
         Self { pid, device, address: gid.to_ip(), qpn: qpn.value(), psn: psn.value() }
     }
 
-    /// Where it is, in a word.
+    /// Returns the process's location in a word: loopback or its device.
     fn place(&self) -> &str {
         if self.address.is_loopback() { "loopback" } else { &self.device }
     }
@@ -72,7 +72,7 @@ pub(super) struct Done {
     pub(super) wrong: Option<String>,
 }
 
-/// What both ends saw of the deliberate mistake.
+/// The effects of the deliberate mistake at both ends.
 #[derive(Serialize)]
 pub(super) struct Mistake {
     operation: &'static str,
@@ -91,7 +91,7 @@ impl From<(Seen, Seen)> for Mistake {
 }
 
 impl Shown {
-    /// Adds the file of the capture, when it is complete.
+    /// Adds the file of the complete capture.
     pub(super) fn captured(self, file: Option<PathBuf>) -> Self {
         Self { pcap: file.map(|path| path.display().to_string()), ..self }
     }
@@ -110,7 +110,7 @@ impl Shown {
     }
 }
 
-/// The results as text. `no_pcap`: no capture was asked for.
+/// Formats the results as text. `no_pcap` says that the user asked for no capture.
 pub(super) fn text(shown: &Shown, no_pcap: bool) -> String {
     let Shown { this, peer, mtu, backend, shared_memory, .. } = shown;
     let places = match [this, peer].map(Process::place) {
@@ -180,12 +180,12 @@ fn table(operations: &[Done]) -> Table<7> {
     table
 }
 
-/// A size in bytes, not rounded: one byte more than an MTU matters here.
+/// Formats a size in bytes without rounding: one byte more than an MTU matters here.
 fn size(bytes: usize) -> String {
     if bytes.is_multiple_of(1024) { units::bytes(bytes as u64) } else { format!("{bytes} B") }
 }
 
-/// The throughput in MB/s, for messages that are large enough.
+/// Formats the throughput in MB/s; empty for messages of less than 4096 bytes.
 #[expect(clippy::cast_precision_loss, reason = "shown with one digit after the point")]
 fn throughput(done: &Done) -> String {
     if done.size < 4096 || done.seconds <= 0.0 {
@@ -221,7 +221,7 @@ fn mistake_text(mistake: &Mistake) -> String {
     out
 }
 
-/// A text in lines of 80 columns; the first line begins with `head`.
+/// Wraps a text into lines of 80 columns. The first line begins with `head`.
 fn wrapped(head: &str, text: &str) -> String {
     let mut page = String::new();
     let (first, behind) = (format!("    {head}"), " ".repeat(4 + head.len()));
@@ -229,7 +229,7 @@ fn wrapped(head: &str, text: &str) -> String {
     page
 }
 
-/// A path quoted for a shell.
+/// Quotes a path for a shell if necessary.
 fn quoted(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
     if path.chars().all(plain) { path.into() } else { format!("'{}'", path.replace('\'', "'\\''")) }

@@ -1,4 +1,4 @@
-//! The steps of the demo: operations and sizes, and the memory before and after each.
+//! The steps of the demo: operations, sizes, and the memory before and after each.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Step {
     pub(super) op: Op,
-    /// Bytes of data.
+    /// The length of the data in bytes.
     pub(super) size: usize,
-    /// The seed of its data pattern.
+    /// The seed of the data pattern.
     pub(super) seed: u32,
 }
 
@@ -21,7 +21,7 @@ pub(super) enum Op {
     WriteImm,
     Read,
     CompareSwap,
-    /// A compare that does not match.
+    /// A COMPARE SWAP whose operand does not match.
     CompareOnly,
     FetchAdd,
 }
@@ -44,7 +44,7 @@ impl Op {
         }
     }
 
-    /// Whether the peer must have posted a receive.
+    /// Returns whether the operation consumes a receive of the peer.
     pub(super) fn takes_receive(self) -> bool {
         matches!(self, Self::Send | Self::SendImm | Self::WriteImm)
     }
@@ -53,12 +53,12 @@ impl Op {
         Self::ATOMICS.contains(&self)
     }
 
-    /// Whether data arrives at the leading process.
+    /// Returns whether the operation returns data to the leading process.
     pub(super) fn fetches(self) -> bool {
         self == Self::Read || self.is_atomic()
     }
 
-    /// The word before and after the atomic, and its operands.
+    /// Returns the word before and after the atomic, and the atomic's operands.
     pub(super) fn word(self) -> Word {
         const BEFORE: u64 = 0x0123_4567_89ab_cdef;
         const OTHER: u64 = 0xfeed_f00d_dead_beef;
@@ -69,13 +69,13 @@ impl Op {
             Self::CompareOnly => {
                 Word { before: BEFORE, operand: BEFORE + 1, swap: OTHER, after: BEFORE }
             }
-            // The sum passes the largest number, to show that it wraps.
+            // The sum exceeds the largest number, to show that it wraps.
             _ => Word { before: u64::MAX - 4, operand: 7, swap: 0, after: 2 },
         }
     }
 }
 
-/// What an atomic does to a word.
+/// The effect of an atomic on a word.
 pub(super) struct Word {
     pub(super) before: u64,
     pub(super) operand: u64,
@@ -84,7 +84,7 @@ pub(super) struct Word {
 }
 
 impl Step {
-    /// All steps of the demo, for this path MTU.
+    /// Returns all steps of the demo for this path MTU in bytes.
     pub(super) fn all(mtu: usize) -> Vec<Self> {
         let sizes = [0, 1, mtu, mtu + 1, LARGEST];
         let messages = Op::MESSAGES.into_iter().flat_map(|op| sizes.map(|size| (op, size)));
@@ -93,19 +93,19 @@ impl Step {
         numbered.map(|((op, size), seed)| Self { op, size, seed }).collect()
     }
 
-    /// The immediate data, if the operation carries any.
+    /// Returns the immediate data, if the operation carries any.
     pub(super) fn imm(self) -> Option<u32> {
         matches!(self.op, Op::SendImm | Op::WriteImm).then_some(0xcafe_0000 | self.seed)
     }
 
-    /// The contents of a whole region with the data.
+    /// Returns a whole region that contains the step's data.
     pub(super) fn filled(self) -> Vec<u8> {
         let mut all = background();
         pattern(self.seed, &mut all[START..START + self.size]);
         all
     }
 
-    /// The contents of a whole region with a word.
+    /// Returns a whole region that contains a word.
     pub(super) fn with_word(word: u64) -> Vec<u8> {
         let mut all = background();
         all[START..START + 8].copy_from_slice(&word.to_ne_bytes());
@@ -113,20 +113,21 @@ impl Step {
     }
 }
 
-/// The most data of a step.
+/// The most bytes of data in a step.
 const LARGEST: usize = 1 << 20;
-/// Offset of the data in a region. The bytes around it must not change.
+/// The offset of the data in a region. The bytes around the data must not change.
 pub(super) const START: usize = 64;
-/// Bytes of a region.
+/// The length of a region in bytes.
 pub(super) const REGION: usize = START + LARGEST + START;
 
-/// The contents of a region before anything has arrived.
+/// Returns the contents of a whole region without data.
 pub(super) fn background() -> Vec<u8> {
     vec![0xee; REGION]
 }
 
-/// Bytes that depend on position and seed. The data of no packet begins like a protocol that Wireshark
-/// recognises.
+/// Fills `out` with bytes that depend on position and seed.
+/// The first byte of each 256 prevents Wireshark from recognising a protocol in the payload of a
+/// packet.
 fn pattern(seed: u32, out: &mut [u8]) {
     for (i, chunk) in (0_u64..).zip(out.chunks_mut(8)) {
         let word = (i + (u64::from(seed) << 32) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -138,7 +139,7 @@ fn pattern(seed: u32, out: &mut [u8]) {
     }
 }
 
-/// Describes where two regions differ; `None` if nowhere.
+/// Describes the first difference between two regions; `None` if they are equal.
 pub(super) fn difference(have: &[u8], want: &[u8]) -> Option<String> {
     let at = have.iter().zip(want).position(|(h, w)| h != w)?;
     let place = match at.checked_sub(START) {

@@ -1,4 +1,4 @@
-//! The attributes of a device and its port, with the names and in the order of `ibv_devinfo`.
+//! The attributes of a device and its port, named and ordered as by `ibv_devinfo`.
 
 use std::fmt::Display;
 
@@ -6,15 +6,15 @@ use rxe_core::types::Mtu;
 use rxe_verbs::device::{DeviceInfo, PortAttr};
 use serde_json::Value;
 
-/// One line of the output.
+/// A line of the output.
 pub(super) struct Field {
     pub(super) name: &'static str,
-    /// The value as `ibv_devinfo` writes it.
+    /// The value as `ibv_devinfo` formats it.
     pub(super) text: String,
     pub(super) json: Value,
-    /// The line is shown only with `-v`.
+    /// Whether the line is shown only with `-v`.
     pub(super) verbose: bool,
-    /// Further lines below it.
+    /// Further lines below this one.
     pub(super) below: Vec<&'static str>,
 }
 
@@ -115,18 +115,18 @@ fn plain(name: &'static str, value: impl Display + Into<Value>) -> Field {
     Field { name, text, json: value.into(), verbose: false, below: Vec::new() }
 }
 
-/// A number whose text differs from its JSON.
+/// Returns a number whose text differs from its JSON.
 fn hex(name: &'static str, value: impl Into<Value>, text: String) -> Field {
     Field { name, text, json: value.into(), verbose: false, below: Vec::new() }
 }
 
-/// A word with its number in verbs. JSON has only the word.
+/// Returns a word with its number in verbs. JSON has only the word.
 fn coded(name: &'static str, word: impl Display, code: u8) -> Field {
     let json = word.to_string().into();
     Field { name, text: format!("{word} ({code})"), json, verbose: false, below: Vec::new() }
 }
 
-/// An MTU with its number in verbs. JSON has the bytes.
+/// Returns an MTU with its number in verbs. JSON has the bytes.
 fn mtu(name: &'static str, mtu: Mtu) -> Field {
     Field { json: mtu.bytes().into(), ..coded(name, mtu, mtu.to_verbs()) }
 }

@@ -1,4 +1,4 @@
-//! `rxe devinfo`: what `ibv_devinfo` prints.
+//! `rxe devinfo`: the output of `ibv_devinfo`.
 
 mod fields;
 mod text;
@@ -51,14 +51,14 @@ impl Args {
     }
 }
 
-/// What is printed for one device, with the same values as text and as JSON.
+/// The values that are printed for a device, as text or as JSON.
 struct Report {
     device: Vec<Field>,
     port: Vec<Field>,
     cap_flags: DeviceCap,
     odp_caps: OdpCaps,
     max_dm_size: u64,
-    /// Index and address.
+    /// The index and the address of each GID.
     gids: Vec<(usize, String)>,
 }
 

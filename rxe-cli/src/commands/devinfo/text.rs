@@ -1,5 +1,5 @@
-//! The layout of `ibv_devinfo`'s output: names and values, separated by tabs so that the values of a
-//! device are in column 40 and those of a port in column 48.
+//! The layout of `ibv_devinfo`: names and values, separated by tabs. The values of a device are in
+//! column 40, and those of a port in column 48.
 
 use std::thread;
 
@@ -9,14 +9,14 @@ use rxe_verbs::device::{DeviceCap, OdpCaps, OdpTransportCaps};
 use super::{Field, Report};
 use crate::common::tab_to;
 
-/// What `-l` prints.
+/// Formats the output of `-l`.
 pub(super) fn names(names: &[&str]) -> String {
     let plural = if names.len() == 1 { "" } else { "s" };
     let lines: String = names.iter().map(|name| format!("\t{name}\n")).collect();
     format!("{} HCA{plural} found:\n{lines}\n", names.len())
 }
 
-/// The text for one device.
+/// Formats the report on a device.
 pub(super) fn report(report: &Report, verbose: bool) -> String {
     let mut out = String::new();
     let shown = |f: &&Field| verbose || !f.verbose;
@@ -50,19 +50,20 @@ pub(super) fn report(report: &Report, verbose: bool) -> String {
     out
 }
 
-/// All flags in hexadecimal, and the names of those that are not named in other lines.
+/// Formats all flags in hexadecimal, and the names of the extended ones.
+/// No other line names these.
 fn cap_flags(flags: DeviceCap) -> String {
     let value = format!("0x{:X}", flags.bits());
     flags.extended().names().fold(value, |out, name| out + "\n\t\t\t\t\t" + name)
 }
 
-/// The transports, in the order of `ibv_devinfo`.
+/// Returns the on-demand paging flags by transport, in the order of `ibv_devinfo`.
 pub(super) fn of_transports(caps: OdpCaps) -> [(&'static str, OdpTransportCaps); 4] {
     let OdpCaps { rc, uc, ud, xrc, .. } = caps;
     [("rc_odp_caps", rc), ("uc_odp_caps", uc), ("ud_odp_caps", ud), ("xrc_odp_caps", xrc)]
 }
 
-/// What on-demand paging can be used for, a line each.
+/// Formats the uses of on-demand paging, one per line.
 fn odp_caps(caps: OdpCaps) -> String {
     let lines = |name: &str, words: Vec<&str>| {
         let words = words.iter().map(|word| format!("\t\t\t\t\t{word}\n")).collect::<String>();
@@ -75,7 +76,7 @@ fn odp_caps(caps: OdpCaps) -> String {
     })
 }
 
-/// A GID as `ibv_devinfo` writes it for RoCE v2: as an IPv6 address, with IPv4 mapped.
+/// Formats a GID like `ibv_devinfo` for RoCE v2: as an IPv6 address, with IPv4 mapped.
 pub(super) fn gid(gid: &Gid) -> String {
     std::net::Ipv6Addr::from(*gid.as_bytes()).to_string()
 }
@@ -88,8 +89,9 @@ fn line(out: &mut String, indent: &str, name: &str, value: &str, column: usize) 
     out.push('\n');
 }
 
-/// What `ibv_devinfo -v` prints for a device without hardware extensions, except for timestamps, which
-/// count nanoseconds, and a completion vector for each CPU. It repeats the capability flags in 64 bits.
+/// The lines of `ibv_devinfo -v` for a device without hardware extensions. The exceptions are
+/// timestamps in nanoseconds, and a completion vector per CPU. The 64-bit capability flags repeat
+/// the basic ones.
 const EXTENDED: &str = "\
 \tcompletion timestamp_mask:\t\t\t0xffffffffffffffff
 \thca_core_clock:\t\t\t1000000kHZ

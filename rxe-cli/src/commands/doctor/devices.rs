@@ -1,4 +1,4 @@
-//! The devices that programs are offered, and whether they can be opened.
+//! Checks the devices that programs are offered, and whether they can be opened.
 
 use std::env;
 use std::fs;
@@ -12,7 +12,7 @@ use rxe_verbs::{Error, OpenOptions};
 
 use super::finding::{Finding, Status};
 
-/// The devices that programs see under `rxe run`, or the one that was named.
+/// Returns the devices that programs see under `rxe run`, or the one that was named.
 pub(super) fn offered(named: Option<&str>) -> (Vec<DeviceInfo>, Vec<Finding>) {
     let variable = env::var("RXE_DEVICE").unwrap_or_default();
     let names: Vec<_> = match named {
@@ -42,7 +42,7 @@ pub(super) fn offered(named: Option<&str>) -> (Vec<DeviceInfo>, Vec<Finding>) {
     (devices, findings)
 }
 
-/// Devices whose interface is down. That is a problem if no other is left.
+/// Notes devices whose interface has no link. That is a problem if no device has a link.
 fn without_link(devices: &[DeviceInfo]) -> Vec<Finding> {
     let all = devices.iter().all(|d| !d.interface().running);
     let down = devices.iter().filter(|d| !d.interface().running);
@@ -69,7 +69,7 @@ fn refused(error: &DeviceError) -> Finding {
     }
 }
 
-/// Interfaces that are up and are no devices.
+/// Notes interfaces that are up and are no devices, because they have no address.
 fn without_address(interfaces: &[Interface]) -> Option<Finding> {
     let bare = interfaces.iter().filter(|i| i.running && i.addresses.is_empty());
     let bare: Vec<_> = bare.map(|i| i.name.as_str()).collect();
@@ -78,7 +78,7 @@ fn without_address(interfaces: &[Interface]) -> Option<Finding> {
     Some(Finding::note(CHECK, text, format!("`ip address add ADDRESS/LENGTH dev {first}`")))
 }
 
-/// Opens each device as a program does: sockets on port 4791, descriptors, threads.
+/// Opens each device like a program: sockets on port 4791, file descriptors, threads.
 pub(super) fn open(devices: &[DeviceInfo]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (mut opened, mut mtus, mut most) = (Vec::new(), Vec::new(), 0);
@@ -114,7 +114,7 @@ pub(super) fn open(devices: &[DeviceInfo]) -> Vec<Finding> {
     findings
 }
 
-/// Why a device cannot be opened, by what has to be done about it.
+/// Returns the finding for a device that cannot be opened.
 fn not_opened(device: &str, error: &Error) -> Finding {
     match error {
         Error::Net(e) => refused_by(PORT, device, e),
@@ -122,7 +122,7 @@ fn not_opened(device: &str, error: &Error) -> Finding {
     }
 }
 
-/// Why a backend cannot be opened on a device.
+/// Returns the finding, with its remedy, for a backend that cannot be opened.
 pub(super) fn refused_by(check: &'static str, device: &str, error: &NetError) -> Finding {
     let system = match error {
         NetError::TooManyFiles { .. } => Some(Errno::MFILE),
@@ -143,7 +143,8 @@ pub(super) fn refused_by(check: &'static str, device: &str, error: &NetError) ->
     }
 }
 
-/// How to get more descriptors than the limit, if `hard` is what it may be raised to.
+/// Returns the remedy for too few file descriptors. `hard` is the limit to which the process may
+/// raise its own.
 fn more_files(hard: Option<u64>) -> String {
     match hard {
         Some(hard) if hard < ENOUGH => {
@@ -154,10 +155,10 @@ fn more_files(hard: Option<u64>) -> String {
     }
 }
 
-/// Descriptors of a program with a few connections and completion channels.
+/// The file descriptors of a program with a few connections and completion channels.
 const ENOUGH: u64 = 256;
 
-/// The most descriptors that this process may have.
+/// Returns the most file descriptors that this process may have.
 fn limit_of_files() -> String {
     getrlimit(Resource::Nofile).current.map_or("unlimited".into(), |n| n.to_string())
 }
@@ -166,12 +167,13 @@ const FILES: &str = "open files";
 const PORT: &str = "UDP port 4791";
 const MTU: &str = "MTU";
 
-/// How many descriptors this process has.
+/// Returns the number of open file descriptors of this process.
 fn open_files() -> usize {
     fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
-/// Whether the limit leaves enough for a program: `used` were used for one device.
+/// Checks that the limit leaves enough descriptors for a program. `used` is the number for one
+/// device.
 fn files(used: usize) -> Finding {
     let limit = getrlimit(Resource::Nofile);
     let text = format!("a device takes {used} of {}", limit_of_files());

@@ -1,4 +1,4 @@
-//! What a check found, as a line of text or of JSON.
+//! The finding of a check, as a line of text or as JSON.
 
 use std::fmt::Display;
 
@@ -9,11 +9,11 @@ use textwrap::core::Word;
 use crate::common::color::{Tone, paint};
 use crate::common::{WIDTH, lines, paragraph};
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Status {
-    /// Nothing is in the way.
+    /// Programs run.
     Ok,
     /// Programs run, but slower or not everywhere.
     Note,
@@ -21,13 +21,13 @@ pub(super) enum Status {
     Problem,
 }
 
-/// What a check found.
+/// The finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) status: Status,
     pub(super) check: &'static str,
     pub(super) text: String,
-    /// What to do about it; `None` if nothing has to be done.
+    /// The remedy; `None` if none is needed.
     pub(super) remedy: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl Finding {
         Self { status: Status::Problem, ..Self::note(check, text, remedy) }
     }
 
-    /// A problem that an error describes: what is wrong, a colon, and what to do.
+    /// Creates a problem from an error's text: what is wrong, a colon, and what to do.
     pub(super) fn error(check: &'static str, error: &impl Display) -> Self {
         let all = error.to_string();
         let (text, remedy) = all.split_once(": ").unwrap_or((&all, "see docs/en/do/install.md"));
@@ -61,10 +61,10 @@ impl Finding {
     }
 }
 
-/// Where the text begins.
+/// The column at which the text begins.
 const INDENT: usize = 25;
 
-/// The findings as lines of at most 80 columns. Remedies stand below what they are for.
+/// Formats the findings as lines of at most 80 columns. Remedies are below their findings.
 pub(super) fn text(findings: &[Finding]) -> String {
     let mut out = String::new();
     for Finding { status, check, text, remedy } in findings {
@@ -82,7 +82,7 @@ pub(super) fn text(findings: &[Finding]) -> String {
     out
 }
 
-/// Adds `text` after `head`. What does not fit begins a line below the text.
+/// Appends `text` after `head`. Further lines are indented to the start of the text.
 fn wrap(out: &mut String, head: &str, text: &str) {
     if text.is_empty() {
         out.push_str(head.trim_end());
@@ -94,7 +94,8 @@ fn wrap(out: &mut String, head: &str, text: &str) {
     paragraph(out, text.trim(), lines(head, &behind).word_separator(words));
 }
 
-/// What a line may end after: words, and commands in backticks that fit into a line.
+/// Splits a line into unbreakable pieces.
+/// These are words, and commands in backticks that fit into a line.
 fn words(line: &str) -> impl Iterator<Item = Word<'_>> {
     let mut rest = line;
     std::iter::from_fn(move || {

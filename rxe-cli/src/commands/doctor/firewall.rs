@@ -1,4 +1,4 @@
-//! What the host's packet filter does with UDP port 4791, where this process may see it.
+//! Checks what the host's packet filter does with UDP port 4791, if its rules are visible.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use super::finding::Finding;
 
 const CHECK: &str = "firewall";
 
-/// `None` if only loopback is used, which firewalls let through.
+/// Checks the rules. Returns `None` if only loopback is used, which firewalls pass.
 pub(super) fn check(offered: &[DeviceInfo]) -> Option<Finding> {
     if offered.iter().all(|d| d.interface().loopback) {
         return None;
@@ -29,7 +29,7 @@ pub(super) fn check(offered: &[DeviceInfo]) -> Option<Finding> {
     Some(judge(&seen.join("\n")))
 }
 
-/// The rules, if the program is there and may see them.
+/// Returns the rules, if the program exists and may read them.
 fn list(program: &str, args: &[&str]) -> Option<String> {
     let mut path = env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
     path.push(":/usr/sbin:/sbin");
@@ -39,7 +39,7 @@ fn list(program: &str, args: &[&str]) -> Option<String> {
     Some(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Reads rules as a person who looks for the port does. It does not evaluate them.
+/// Searches the rules for the port, without evaluating them.
 fn judge(rules: &str) -> Finding {
     let named = |line: &str| line.contains("4791") || line.contains("roce");
     let refuses =
@@ -69,20 +69,20 @@ fn judge(rules: &str) -> Finding {
     Finding::note(CHECK, format!("{which} packets are filtered, no rule names UDP port 4791"), todo)
 }
 
-/// Which packets a chain sees.
+/// The direction of the packets in a chain.
 #[derive(Clone, Copy)]
 enum Way {
     In,
     Out,
 }
 
-/// Where in the rules a line stands.
+/// The position of a line in the rules.
 #[derive(Default)]
 struct Place<'a> {
-    /// The table of nft, such as `inet filter`; none in the rules of iptables.
+    /// The nft table, such as `inet filter`; `None` in the rules of iptables.
     table: Option<&'a str>,
     chain: &'a str,
-    /// `None` for what is forwarded, and in chains that others jump to.
+    /// The direction; `None` for forwarded packets, and in chains that others jump to.
     way: Option<Way>,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// How to let the port through here.
+    /// Returns the command that lets the port through in this chain.
     fn remedy(&self) -> String {
         let chain = self.chain;
         match self.table {

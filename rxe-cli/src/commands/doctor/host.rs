@@ -1,4 +1,4 @@
-//! The limits and permissions of this host and this process.
+//! Checks the limits and permissions of this host and this process.
 
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,14 +12,14 @@ use rxe_verbs::device::DeviceInfo;
 use super::devices::refused_by;
 use super::finding::Finding;
 
-/// How much memory the process may lock.
+/// Reports how much memory the process may lock.
 pub(super) fn locked_memory() -> Finding {
     let limit = getrlimit(Resource::Memlock).current;
     let limit = limit.map_or("unlimited".into(), |bytes| format!("{} KiB", bytes >> 10));
     Finding::ok("locked memory", format!("limit {limit}; only the xdp backend locks memory"))
 }
 
-/// The socket buffers that the system gives.
+/// Checks the sizes of the socket buffers that the kernel grants.
 pub(super) fn buffers() -> Vec<Finding> {
     const CHECK: &str = "socket buffers";
     match probe::socket_buffers() {
@@ -31,7 +31,8 @@ pub(super) fn buffers() -> Vec<Finding> {
     }
 }
 
-/// Judges one of them. Half of what a device asks for is enough for all that it may have on the way.
+/// Judges a buffer. Half of the requested size is enough for all packets that a device may have in
+/// flight.
 fn buffer(check: &'static str, which: &str, limit: &str, size: BufferSize) -> Finding {
     let text = format!("{which} {} KiB of {} KiB", size.given >> 10, size.asked >> 10);
     if size.given >= size.asked / 2 {
@@ -46,17 +47,17 @@ fn buffer(check: &'static str, which: &str, limit: &str, size: BufferSize) -> Fi
     Finding::note(check, text, format!("`sudo sysctl -w net.core.{limit}={}`", size.asked))
 }
 
-/// Whether the system segments and merges packets.
+/// Checks whether the kernel segments and coalesces UDP packets.
 pub(super) fn offloads(offered: &[DeviceInfo]) -> Option<Finding> {
     const CHECK: &str = "UDP GSO and GRO";
-    // Link-local addresses would need a scope.
+    // Link-local addresses are skipped, because they would need a scope.
     let addresses = offered.iter().flat_map(|d| &d.interface().addresses);
     let usable = addresses.filter(|a| !a.tentative).map(|a| a.ip);
     let address = usable.into_iter().find(|ip| match ip {
         IpAddr::V4(_) => true,
         IpAddr::V6(ip) => !Ipv6Addr::is_unicast_link_local(ip),
     })?;
-    // What a host sends to itself goes over loopback.
+    // Packets from a host to itself go over loopback.
     let loopback = Interface::list().unwrap_or_default().into_iter().find(|i| i.loopback);
     let todo = match loopback {
         Some(lo) if lo.running => {
@@ -70,7 +71,7 @@ pub(super) fn offloads(offered: &[DeviceInfo]) -> Option<Finding> {
     })
 }
 
-/// Judges what was found.
+/// Judges the offloads that were found.
 fn offload(check: &'static str, found: Offloads) -> Finding {
     let lacking = match (found.segments, found.merges) {
         (true, true) => return Finding::ok(check, "both work"),
@@ -82,7 +83,8 @@ fn offload(check: &'static str, found: Offloads) -> Finding {
     Finding::note(check, lacking, todo)
 }
 
-/// What programs on one host need to find each other and to exchange packets.
+/// Checks shared memory.
+/// Programs on one host use it to find each other and to exchange packets.
 pub(super) fn shared_memory() -> Vec<Finding> {
     const CHECK: &str = "shared memory";
     let ring = match probe::shared_ring() {
@@ -102,15 +104,15 @@ pub(super) fn shared_memory() -> Vec<Finding> {
     vec![ring, directory]
 }
 
-/// What restricts the calls of this process. `opened`: the devices could be opened all the same.
+/// Checks what restricts the system calls of this process. `opened` says that all devices could be
+/// opened.
 pub(super) fn sandbox(opened: bool) -> Finding {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let label = fs::read_to_string("/proc/self/attr/current").unwrap_or_default();
     confined("sandbox", &status, &label, opened)
 }
 
-/// Judges the state of this process and its label for mandatory access control (AppArmor, SELinux), as the
-/// system gives them.
+/// Judges this process's status and security label (AppArmor, SELinux) from /proc.
 fn confined(check: &'static str, status: &str, label: &str, opened: bool) -> Finding {
     let filtered = status.lines().any(|l| l.split_whitespace().eq(["Seccomp:", "2"]));
     let label = label.trim_matches(['\0', '\n', ' ']);
@@ -127,14 +129,14 @@ fn confined(check: &'static str, status: &str, label: &str, opened: bool) -> Fin
     Finding::note(check, format!("{all}: may be why a device cannot be opened"), "try without it")
 }
 
-/// The backends that need privileges, on the first device that can be used.
+/// Checks the backends that need privileges, on the first device with a usable address.
 pub(super) fn backends(offered: &[DeviceInfo]) -> Vec<Finding> {
     const CHECK: &str = "packet backend";
     let usable = |device: &DeviceInfo| -> Vec<IpAddr> {
         let addresses = device.interface().addresses.iter().filter(|a| !a.tentative);
         addresses.map(|a| a.ip).collect()
     };
-    // An IPv6 address is not usable at once.
+    // A new IPv6 address is tentative for a second or two.
     let device = offered.iter().find(|d| !usable(d).is_empty()).or(offered.first());
     let Some(device) = device else { return Vec::new() };
     let interface = device.interface();
@@ -145,7 +147,7 @@ pub(super) fn backends(offered: &[DeviceInfo]) -> Vec<Finding> {
     vec![packet, xdp(&interface.name)]
 }
 
-/// Whether this process may use the `xdp` backend.
+/// Checks whether this process may use the `xdp` backend.
 fn xdp(netdev: &str) -> Finding {
     const CHECK: &str = "xdp backend";
     let needed = CapabilitySet::BPF | CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
@@ -162,7 +164,7 @@ fn xdp(netdev: &str) -> Finding {
     Finding::error(CHECK, &refused).into_note()
 }
 
-/// A problem with a call of the system. Its error does not say what to do.
+/// Returns a problem for a failed system call, whose error does not name a remedy.
 fn failed(check: &'static str, error: &NetError, todo: &str) -> Finding {
     Finding::problem(check, error, todo)
 }
@@ -204,7 +206,7 @@ mod tests {
         const FREE: &str = "Name:\trxe\nSeccomp:\t0\nSeccomp_filters:\t0\n";
         const FILTERED: &str = "Name:\trxe\nSeccomp:\t2\nSeccomp_filters:\t1\n";
         let judge = |status, label, opened| confined("sandbox", status, label, opened);
-        // Without a security module the file is empty; SELinux ends a label with a null byte.
+        // Without a security module the file is empty. SELinux ends a label with a NUL.
         for label in ["", "unconfined\n", "unconfined_u:unconfined_r:unconfined_t:s0\0"] {
             for opened in [true, false] {
                 let found = judge(FREE, label, opened);

@@ -1,4 +1,5 @@
-//! The kernel's own RDMA devices. `rdma_rxe` holds UDP port 4791 on all addresses; siw uses TCP.
+//! Checks the kernel's RDMA devices. Kernel `rdma_rxe` holds UDP port 4791 on all addresses; siw
+//! uses TCP.
 
 use std::fs;
 use std::path::Path;
@@ -11,12 +12,12 @@ pub(super) fn check() -> Vec<Finding> {
     findings(Path::new("/sys/class/infiniband"), Path::new("/sys/module/rdma_rxe").exists())
 }
 
-/// What there is in `class`, and whether the module `rdma_rxe` is loaded.
+/// Judges the devices in `class`. `module` says whether `rdma_rxe` is loaded.
 fn findings(class: &Path, module: bool) -> Vec<Finding> {
     let entries = fs::read_dir(class).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
-    // Only devices of rdma_rxe have the file `parent`. It holds the interface's name.
+    // Only devices of `rdma_rxe` have the file `parent`, which holds the interface's name.
     let (rxe, others): (Vec<_>, Vec<_>) =
         names.into_iter().partition(|name| class.join(name).join("parent").exists());
     let mut found = Vec::new();

@@ -1,7 +1,8 @@
-//! `rxe doctor`: what on this host is in the way of programs.
+//! `rxe doctor`: checks what on this host keeps programs from running.
 //!
-//! The checks try what a device does, on this host as it is, and undo it. Where trying would disturb
-//! others (`xdp` loads a program into an interface), they say that they have not tried.
+//! Each check performs the operations of a device on this host, and undoes them. Where that would
+//! disturb other processes (`xdp` loads a program into an interface), the check says that it did
+//! not try.
 
 mod devices;
 mod finding;

@@ -1,4 +1,4 @@
-//! Whether `rxe run` finds its libraries, and whether the loader takes them.
+//! Checks whether `rxe run` finds its libraries, and whether the loader accepts them.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(super) fn check() -> Vec<Finding> {
     vec![Finding::ok(CHECK, format!("loads: {}", library.display())), by_name(&library)]
 }
 
-/// The libraries that programs find which load libibverbs by themselves.
+/// Checks the versioned libraries, for programs that load libibverbs themselves.
 fn by_name(library: &Path) -> Finding {
     let missing = |why: String| {
         let text = format!("programs that load libibverbs by themselves find no device: {why}");
@@ -38,8 +38,8 @@ fn by_name(library: &Path) -> Finding {
     }
 }
 
-/// Starts this program with the libraries. The loader goes on without a library that it refuses, and
-/// says so.
+/// Runs this program with the libraries preloaded. The loader continues without a library that it
+/// refuses, so its message on standard error is checked.
 fn load(libraries: &[PathBuf]) -> Result<(), String> {
     let own = env::current_exe().map_err(|e| e.to_string())?;
     let all = env::join_paths(libraries).map_err(|e| e.to_string())?;

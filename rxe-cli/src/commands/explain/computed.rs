@@ -1,5 +1,6 @@
-//! Explanations with what the engine itself computes: times of codes, readings of syndromes, and
-//! the attributes that each transition of a queue pair needs.
+//! Explanations with values that the engine computes.
+//! These are times of timer codes, meanings of syndromes, and the attributes for each transition of
+//! a queue pair.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use rxe_words::{self as words, Entry, Text};
 
 use super::{Explanation, Lang, Step};
 
-/// What the catalogue says of an entry.
+/// Returns the catalogue's explanation of an entry.
 pub(super) fn of_entry(entry: &Entry, lang: Lang) -> Explanation {
     let all = |texts: &[Text]| texts.iter().map(|text| lang.of(text).to_owned()).collect();
     let to = match entry.id.as_str() {
@@ -29,7 +30,7 @@ pub(super) fn of_entry(entry: &Entry, lang: Lang) -> Explanation {
     }
 }
 
-/// All transitions to a state. Services whose transitions are equal share a step.
+/// Returns all transitions to a state. Services with equal transitions share a step.
 fn steps_to(to: QpState) -> Vec<Step> {
     const SERVICES: [(QpType, &str); 5] = [
         (QpType::Rc, "RC"),
@@ -116,13 +117,13 @@ pub(super) fn of_syndrome(syndrome: Syndrome, lang: Lang) -> Explanation {
     with_title("syndrome", format!("syndrome-{byte:#04x}"), title, lang)
 }
 
-/// A value of what the entry `of` explains.
+/// Returns the explanation of the entry `of`, with the title of a specific value.
 fn with_title(of: &str, id: String, title: String, lang: Lang) -> Explanation {
     let general = words::by_id(of).map(|entry| of_entry(entry, lang)).unwrap_or_default();
     Explanation { id, title, ..general }
 }
 
-/// A time in the unit that suits it.
+/// Formats a time in a suitable unit.
 fn time(of: Duration) -> String {
     let seconds = of.as_secs_f64();
     let (value, unit) = if of < Duration::from_millis(1) {

@@ -1,4 +1,4 @@
-//! Finds what a topic, a code or a message means.
+//! Finds the explanation of a topic, a code or a message.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use rxe_words::{self as words, Entry, entries};
 
 use super::{Explanation, Lang, computed};
 
-/// The explanation of a topic.
+/// Returns the explanation of a topic.
 pub(super) fn find(topic: &str, lang: Lang) -> Option<Explanation> {
     let words: Vec<_> = topic.split_whitespace().map(str::to_lowercase).collect();
     let topic = words.join(" ");
@@ -18,7 +18,7 @@ pub(super) fn find(topic: &str, lang: Lang) -> Option<Explanation> {
     }
     if let Some((kind, number)) = topic.rsplit_once([' ', '=', ':', '-'])
         && let Some((number, _)) = self::number(number)
-        // "errno -22", as functions return it. Nothing else is negative.
+        // Functions return "errno -22". No other number is negative.
         && (!kind.ends_with(' ') || matches!(kind.trim(), "errno" | "error"))
         && let Some(found) = of_kind(kind.trim(), number, lang)
     {
@@ -30,7 +30,7 @@ pub(super) fn find(topic: &str, lang: Lang) -> Option<Explanation> {
     of_message(&topic, lang)
 }
 
-/// A number, and whether it is hexadecimal.
+/// Parses a number, and returns whether it is hexadecimal.
 fn number(text: &str) -> Option<(u32, bool)> {
     match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok().map(|n| (n, true)),
@@ -38,7 +38,7 @@ fn number(text: &str) -> Option<(u32, bool)> {
     }
 }
 
-/// A number without its kind.
+/// Explains a number without its kind. Further kinds that it fits are listed in `see_also`.
 fn of_number(number: u32, hex: bool, lang: Lang) -> Option<Explanation> {
     let kinds = if hex {
         ["syndrome", "rnr", "timeout", "wc", "nak", "errno"]
@@ -52,7 +52,7 @@ fn of_number(number: u32, hex: bool, lang: Lang) -> Option<Explanation> {
     Some(first)
 }
 
-/// A number of a kind.
+/// Explains a number of a kind.
 fn of_kind(kind: &str, number: u32, lang: Lang) -> Option<Explanation> {
     let byte = u8::try_from(number).ok();
     let of_entry = |entry| computed::of_entry(entry, lang);
@@ -73,7 +73,7 @@ fn of_kind(kind: &str, number: u32, lang: Lang) -> Option<Explanation> {
     }
 }
 
-/// In names, `_`, `-` and a space are the same.
+/// Normalizes a name, in which `_`, `-` and a space are equivalent.
 fn fold(name: &str) -> String {
     name.to_lowercase().replace(['_', ' '], "-")
 }
@@ -86,7 +86,7 @@ fn is_named(entry: &Entry, topic: &str) -> bool {
     names(entry).any(|name| fold(name) == fold(topic))
 }
 
-/// What the message contains: the longest phrase is explained, the others are named too.
+/// Explains the longest known phrase in the message. Further ones are listed in `see_also`.
 fn of_message(message: &str, lang: Lang) -> Option<Explanation> {
     let mut found: Vec<(usize, &Entry)> = entries()
         .filter_map(|entry| {
@@ -94,9 +94,9 @@ fn of_message(message: &str, lang: Lang) -> Option<Explanation> {
             Some((matching.map(|phrase| phrase.len()).max()?, entry))
         })
         .collect();
-    // The call that failed says more than its error number.
+    // The failed call says more than its error number, so errno entries come last.
     found.sort_by_key(|(len, entry)| (is_errno(entry), Reverse(*len)));
-    // "Failed status 12: wr_id 0 syndrom 0x81" has the number of a status.
+    // A number behind "Failed status" is a completion status, as in "Failed status 12: wr_id 0".
     if let Some(entry) = failed_status(message) {
         found.retain(|(_, other)| other.id != entry.id);
         found.insert(0, (0, entry));
@@ -111,8 +111,9 @@ fn is_errno(entry: &Entry) -> bool {
     entry.names.iter().any(|name| name.starts_with("errno-"))
 }
 
-/// The status whose number a message has: "Failed status 12: …", "Failed status-… (12): …", "got bad
-/// completion with status: 0xc, …".
+/// Returns the completion status whose number a message has.
+/// Examples: "Failed status 12: …", "Failed status-… (12): …", "got bad completion with status:
+/// 0xc, …".
 fn failed_status(message: &str) -> Option<&'static Entry> {
     let before = ["failed status", "completion with status", "bad wc status", "completion error"];
     let (_, rest) = before.into_iter().find_map(|words| message.split_once(words))?;
@@ -120,7 +121,7 @@ fn failed_status(message: &str) -> Option<&'static Entry> {
     words::of_status(numbers.map(|(number, _)| number).next()?)
 }
 
-/// Whether the parts of the phrase, which `*` separates, follow one another in the message.
+/// Returns whether the message contains the phrase's parts in order. `*` separates the parts.
 fn contains(message: &str, phrase: &str) -> bool {
     let mut rest = message;
     phrase.split('*').all(|part| match rest.split_once(part) {
@@ -132,7 +133,7 @@ fn contains(message: &str, phrase: &str) -> bool {
     })
 }
 
-/// The entry of a finding of `rxe check`, by its name in the output. Three findings have the name of another entry.
+/// Returns the entry of a finding of `rxe check`. Three findings have the name of another entry.
 pub(in crate::commands) fn of_finding(name: &str) -> Option<&'static Entry> {
     let name = match name {
         "timeout" => "timed-out",
@@ -143,22 +144,22 @@ pub(in crate::commands) fn of_finding(name: &str) -> Option<&'static Entry> {
     entries().find(|entry| entry.is_named(name))
 }
 
-/// The topics most like this text, the most likely first.
+/// Returns up to three topics that resemble this text, the most likely first.
 pub(super) fn nearest(topic: &str) -> Vec<&'static str> {
     match topic.split_whitespace().count() {
         0..=2 => best(like_name(topic)),
-        // A message, in which single letters that are alike say nothing.
+        // In a message, similar letters mean nothing; whole words do.
         _ => best(of_words(topic)),
     }
 }
 
-/// Those with the highest numbers.
+/// Returns the three topics with the highest scores.
 fn best(mut all: Vec<(f64, &'static str)>) -> Vec<&'static str> {
     all.sort_by(|a, b| b.0.total_cmp(&a.0));
     all.into_iter().take(3).map(|(_, id)| id).collect()
 }
 
-/// Entries with a name like this one.
+/// Scores entries by the similarity of their names.
 fn like_name(topic: &str) -> Vec<(f64, &'static str)> {
     const LIKELY: f64 = 0.75;
     let topic = fold(topic);
@@ -175,10 +176,10 @@ fn like_name(topic: &str) -> Vec<(f64, &'static str)> {
         .collect()
 }
 
-/// Entries with words of this message. One that few entries have counts for more; the name of an entry
-/// counts for most.
+/// Scores entries by the words that they share with a message. A word that few entries have counts
+/// more, and the name of an entry counts most.
 fn of_words(message: &str) -> Vec<(f64, &'static str)> {
-    /// At least the name of an entry, or some words that few have.
+    /// The least score: the name of an entry, or some words that few entries have.
     const LIKELY: f64 = 0.5;
     let wanted = words_of(message);
     let all: Vec<_> = entries().map(|entry| (entry, words_of_entry(entry))).collect();
@@ -196,7 +197,7 @@ fn of_words(message: &str) -> Vec<(f64, &'static str)> {
     all.iter().map(score).filter(|(score, _)| *score >= LIKELY).collect()
 }
 
-/// The words by which users know an entry.
+/// Returns the words by which users know an entry.
 fn words_of_entry(entry: &Entry) -> BTreeSet<String> {
     let texts = names(entry)
         .chain(entry.phrases.iter().map(String::as_str))
@@ -204,9 +205,9 @@ fn words_of_entry(entry: &Entry) -> BTreeSet<String> {
     texts.flat_map(words_of).collect()
 }
 
-/// The words of a text that say what it is about.
+/// Returns the words of a text that say what it is about.
 fn words_of(text: &str) -> BTreeSet<String> {
-    /// They are in messages of all kinds.
+    /// Words that occur in messages of all kinds.
     const EMPTY: &[&str] = &[
         "a", "about", "after", "all", "an", "and", "any", "are", "at", "bad", "be", "but", "by",
         "can", "could", "couldn", "did", "didn", "do", "does", "error", "errors", "failed",

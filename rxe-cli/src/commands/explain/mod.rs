@@ -1,4 +1,4 @@
-//! `rxe explain`: what a code, a term or a message means, why it happens and what to do.
+//! `rxe explain`: the meaning of a code, a term or a message, its causes and remedies.
 
 mod computed;
 mod find;
@@ -71,19 +71,19 @@ pub(in crate::commands) enum Lang {
 }
 
 impl Lang {
-    /// That of the user's locale.
+    /// Returns the language of the user's locale.
     pub(in crate::commands) fn of_environment() -> Self {
         Self::of_locale(|name| env::var(name).ok())
     }
 
-    /// The first of the variables that is set and not empty decides, as POSIX says.
+    /// Returns the language of the first variable that is set and not empty, as in POSIX.
     fn of_locale(variable: impl Fn(&str) -> Option<String>) -> Self {
         let names = ["LC_ALL", "LC_MESSAGES", "LANG"];
         let mut set = names.into_iter().filter_map(variable).filter(|value| !value.is_empty());
         if set.next().is_some_and(|value| value.starts_with("zh")) { Self::Zh } else { Self::En }
     }
 
-    /// The words in this language.
+    /// Returns the text in this language.
     pub(in crate::commands) fn of(self, text: &Text) -> &str {
         match self {
             Self::En => &text.en,
@@ -92,7 +92,7 @@ impl Lang {
     }
 }
 
-/// What is printed of one topic.
+/// The explanation of a topic.
 #[derive(Debug, Default, Serialize)]
 struct Explanation {
     id: String,
@@ -102,12 +102,12 @@ struct Explanation {
     remedies: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     transitions: Vec<Step>,
-    /// Topics that the same number or message also names.
+    /// Other topics that the same number or message names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     see_also: Vec<String>,
 }
 
-/// What a transition of a queue pair's state requires and allows.
+/// The attributes that a transition of a queue pair's state requires and allows.
 #[derive(Debug, Serialize)]
 struct Step {
     from: &'static str,

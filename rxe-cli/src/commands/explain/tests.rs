@@ -65,7 +65,7 @@ fn topics_are_found_by_name_by_number_and_by_what_a_message_contains() {
         ("errno -22", "EINVAL"),
         ("ibv_create_qp: Cannot allocate memory", "ENOMEM"),
         ("IBV_EVENT_GID_CHANGE", "GID_CHANGE"),
-        // perftest, the examples of rdma-core, and the example of the programming manual.
+        // Messages of perftest, of rdma-core's examples, and of the programming manual's example.
         ("parse WC failed 1", "failed-status"),
         (" Completion with error at client", "failed-status"),
         ("poll CQ failed -1", "poll-cq"),
@@ -139,7 +139,7 @@ fn codes_have_the_engine_s_times() {
     }
 }
 
-/// What is printed of a transition is what the engine's check of ibv_modify_qp asks for.
+/// The printed attributes of a transition are those that ibv_modify_qp requires.
 #[test]
 fn transitions_are_those_that_modify_accepts() {
     let services = [
@@ -213,7 +213,7 @@ fn an_unknown_topic_suggests_the_nearest() {
     );
 }
 
-/// Words that somebody types who has read a tutorial.
+/// Words from tutorials are topics.
 #[test]
 fn a_learner_s_words_are_topics() {
     for (topic, id) in [
@@ -252,7 +252,7 @@ fn a_learner_s_words_are_topics() {
     }
 }
 
-/// In a message, single letters that are alike suggest nothing; words that say what it is about do.
+/// For a message, suggestions come from telling words, not from similar letters.
 #[test]
 fn a_message_that_is_not_known_suggests_what_its_words_name() {
     for (message, suggested) in [
@@ -292,8 +292,8 @@ fn each_finding_of_check_is_explained() {
     }
 }
 
-/// Each value that the engine reports has an entry of its own, and a status is explained alike by the catalogue and by
-/// [`Status::meaning`].
+/// Each value that the engine reports has an entry of its own. The catalogue and
+/// [`Status::meaning`] explain a status alike.
 #[test]
 fn everything_that_the_engine_reports_has_its_own_entry() {
     let mut seen = HashSet::new();
@@ -333,14 +333,14 @@ fn a_status_as_a_sentence_says_what_it_is_and_what_to_do() {
     );
 }
 
-/// The lists `ALL` are written by hand: each value that has a number is in one.
+/// The lists `ALL` are written by hand. Each value that has a number must be in its list.
 #[test]
 fn the_lists_are_complete() {
     let codes: Vec<_> = (0..32).filter_map(NakCode::from_code).collect();
     assert_eq!(codes, NakCode::ALL);
     let states: Vec<_> = (0..32).filter_map(QpState::from_verbs).collect();
     assert_eq!(states, QpState::ALL);
-    // Adding a value to this enum makes this match incomplete: add it to ALL, too.
+    // A new value makes this match incomplete. Add the value to `ALL` as well.
     let _ = |status: Status| match status {
         Status::Success
         | Status::LocalLength

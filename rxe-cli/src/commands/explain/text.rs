@@ -1,4 +1,4 @@
-//! Explanations as text, at most 80 columns wide. Chinese characters take two columns each.
+//! Explanations as text of at most 80 columns. A Chinese character takes two columns.
 
 use std::fmt::Write;
 
@@ -45,7 +45,7 @@ const fn labels(lang: Lang) -> Labels {
     }
 }
 
-/// One topic.
+/// Formats the explanation of a topic.
 pub(super) fn explanation(of: &Explanation, lang: Lang) -> String {
     let labels = labels(lang);
     let mut page = String::new();
@@ -91,7 +91,7 @@ fn transition(page: &mut String, step: &Step, labels: &Labels) {
     }
 }
 
-/// All topics.
+/// Formats the list of all topics.
 pub(super) fn list(lang: Lang) -> String {
     let ids = entries().map(|entry| entry.id.len());
     let column = ids.max().unwrap_or_default();
@@ -109,7 +109,7 @@ pub(super) fn list(lang: Lang) -> String {
     page
 }
 
-/// Adds a paragraph. Chinese has no spaces, so lines also end where Unicode lets them.
+/// Appends a paragraph. Chinese has no spaces, so lines also break where Unicode allows it.
 pub(in crate::commands) fn paragraph(page: &mut String, first: &str, behind: &str, text: &str) {
     let lines = lines(first, behind).word_separator(WordSeparator::UnicodeBreakProperties);
     common::paragraph(page, text, lines.break_words(true));

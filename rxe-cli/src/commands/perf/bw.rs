@@ -1,5 +1,6 @@
-//! Bandwidth: each sending side keeps as many messages outstanding as the plan allows. Each side tells
-//! the other when it has sent all its messages, and serves until it has received all of the other's.
+//! Bandwidth: each sending side keeps as many messages outstanding as the plan allows.
+//! Each side tells the other when it has sent all its messages, and serves until it has received
+//! all of the other's.
 
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use super::side::{BATCH, NAP, Side, Watchdog};
 use super::stats::{Bandwidth, Packets, Rate, Row};
 use crate::common::Error;
 
-/// Measures one size. If both directions are measured, the result is for both together.
+/// Measures one size. For both directions, the result is their sum.
 pub(super) fn run(
     side: &Side,
     plan: &Plan,
@@ -48,7 +49,7 @@ pub(super) fn run(
             return total(own, row);
         }
 
-        // Whether this side gets any completions.
+        // Whether this side receives any completions.
         let expects = sending || plan.op == Op::Send;
         batch.clear();
         let n = if side.events && !expects { 0 } else { side.poll(&mut batch)? };
@@ -61,7 +62,7 @@ pub(super) fn run(
             continue;
         }
 
-        // A side that only serves has no time limit: the peer ends the measurement.
+        // A side that only serves has no time limit, because the peer ends the measurement.
         let waiting = sending || peer.is_some();
         let look = if side.events {
             watchdog.slept(side, waiting)?
@@ -72,7 +73,7 @@ pub(super) fn run(
             continue;
         }
         if peer.is_some() {
-            // The peer's next message is about the next size.
+            // The peer's next message belongs to the next size, so it stays in the inbox.
             control.check()?;
             continue;
         }
@@ -89,8 +90,8 @@ pub(super) fn run(
     }
 }
 
-/// Takes completions: posts receives again, and counts the messages that were sent. Returns how many messages
-/// were received.
+/// Processes completions: reposts receives, and counts sent messages. Returns the number of
+/// received messages.
 pub(super) fn take(
     side: &Side,
     batch: &[Completion],
@@ -120,34 +121,35 @@ fn total(own: Option<Bandwidth>, peer: Option<Row>) -> Result<Row, Error> {
     }
 }
 
-/// The messages that a side sends.
+/// The messages that this side sends in one measurement.
 pub(super) struct Sends<'a> {
     side: &'a Side,
     plan: &'a Plan,
     size: u32,
     lanes: Vec<Lane>,
-    /// How many messages to send on each QP, if the number is given.
+    /// The number of messages to send on each queue pair; `u64::MAX` if time is the limit.
     limit: u64,
-    /// When to stop, if the time is given.
+    /// The time to stop, if time is the limit.
     deadline: Option<Instant>,
     rate: Rate,
     last: Instant,
-    /// What the device had sent before.
+    /// The device's packet counts before the measurement.
     before: Packets,
-    /// What it has sent for these messages, once they are counted.
+    /// The packets of this measurement, once they are counted.
     packets: Option<Packets>,
 }
 
-/// The messages on one QP.
+/// The messages on one queue pair.
 struct Lane {
     request: SendRequest,
     posted: u64,
-    /// The number of the last signaled message.
+    /// The sequence number of the last signaled message.
     signaled: u64,
     done: u64,
 }
 
-/// The ID of a request holds the number of requests posted on its QP and, in these low bits, the QP.
+/// The low bits of a request's ID, which hold the queue pair. The bits above are the sequence
+/// number of the request on that queue pair.
 const QP_BITS: u32 = Plan::MOST_QPS.ilog2();
 
 impl<'a> Sends<'a> {
@@ -159,7 +161,8 @@ impl<'a> Sends<'a> {
         let lanes = (0..side.qps.len()).map(lane).collect::<Result<Vec<_>, Error>>()?;
         let start = Instant::now();
         let deadline = plan.time().map(|time| start + time);
-        // Long enough that completions that were only waiting to be polled do not raise the rate.
+        // The window is so long that completions that had only been waiting to be polled do not
+        // raise the peak.
         let window = 4 * u64::from(plan.tx_depth) * lanes.len() as u64;
         Ok(Self {
             side,
@@ -175,7 +178,7 @@ impl<'a> Sends<'a> {
         })
     }
 
-    /// Posts as many messages as there is room for.
+    /// Posts as many messages as the queues have room for.
     pub(super) fn post(&mut self) -> Result<(), Error> {
         let (depth, every) = (u64::from(self.plan.tx_depth), u64::from(self.plan.cq_mod));
         if self.deadline.is_some_and(|at| Instant::now() >= at) {
@@ -187,8 +190,8 @@ impl<'a> Sends<'a> {
             let mut n = room.min(self.limit.saturating_sub(lane.posted));
             let mut last = self.limit;
             if lane.posted >= self.limit && lane.signaled < lane.posted {
-                // The time is over. One more message is sent, because its completion shows that all
-                // before it are complete.
+                // The time is over. Send one more message, whose completion shows that all before
+                // it are complete.
                 n = room.min(1);
                 last = lane.posted + 1;
             }
@@ -215,7 +218,7 @@ impl<'a> Sends<'a> {
         Ok(())
     }
 
-    /// A message has completed, and so have all before it.
+    /// Records a completion, which also completes all earlier messages on its queue pair.
     pub(super) fn completed(&mut self, done: &Completion) {
         let at = usize::try_from(done.id & ((1 << QP_BITS) - 1)).unwrap_or(usize::MAX);
         if let Some(lane) = self.lanes.get_mut(at) {
@@ -239,7 +242,7 @@ impl<'a> Sends<'a> {
         self.lanes.iter().map(|lane| lane.posted).sum()
     }
 
-    /// Counts the packets, which costs a lock.
+    /// Counts the packets. The device's counters are behind a lock.
     fn count_packets(&mut self) {
         self.packets = Some(self.side.packets().since(self.before));
     }

@@ -1,10 +1,10 @@
-//! The rows of results, with the columns of perftest. In a terminal that is narrower than those, the same
-//! columns stand closer.
+//! The rows of results, with the columns of perftest. In a narrower terminal, the same columns are
+//! closer together.
 
 use super::plan::{Kind, Plan};
 use super::stats::{Bandwidth, Latency, Loss, Row};
 
-/// The width of the lines between the parts of a report, in perftest and in a narrow terminal.
+/// The width of the lines between the parts, in perftest and in a narrow terminal.
 const WIDE: usize = 87;
 const NARROW: usize = 79;
 
@@ -12,15 +12,16 @@ const NARROW: usize = 79;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Columns {
     kind: Kind,
-    /// Bandwidth in Gb/s, not in MiB/s.
+    /// Whether bandwidth is shown in Gb/s instead of MiB/s.
     gbits: bool,
-    /// Messages may be lost.
+    /// Whether messages may be lost, so that losses are shown.
     loses: bool,
     narrow: bool,
 }
 
 impl Columns {
-    /// Those of a plan, for a terminal of so many columns, or for none.
+    /// Creates the columns of a plan. `terminal` is the terminal's width in columns, if there is
+    /// one.
     pub(super) fn new(plan: &Plan, gbits: bool, terminal: Option<usize>) -> Self {
         let (kind, loses) = (plan.kind, plan.transport.loses());
         let wide = Self { kind, gbits, loses, narrow: false };
@@ -29,12 +30,12 @@ impl Columns {
         Self { narrow, ..wide }
     }
 
-    /// The line between the parts of a report.
+    /// Returns the line between the parts of a report.
     pub(super) fn line(self) -> String {
         "-".repeat(if self.narrow { NARROW } else { WIDE }) + "\n"
     }
 
-    /// The headings.
+    /// Returns the headings.
     pub(super) fn head(self) -> String {
         let Self { kind, gbits, loses, narrow } = self;
         let lost = match (loses, kind, narrow) {
@@ -69,12 +70,12 @@ impl Columns {
         format!("{head}{lost}\n")
     }
 
-    /// The width of a latency in a narrow row.
+    /// Returns the width of a latency in a narrow row.
     fn time_width(self) -> usize {
         if self.loses { 7 } else { 8 }
     }
 
-    /// A row.
+    /// Formats a row.
     pub(super) fn row(self, row: &Row) -> String {
         match row {
             Row::Bw(bw) => self.bandwidth(bw),
@@ -122,7 +123,7 @@ impl Columns {
     }
 }
 
-/// The columns for services that lose messages.
+/// Formats the columns for services that lose messages.
 fn loss(loss: Option<Loss>) -> String {
     match loss {
         Some(loss) => format!("   {:<8}   {:<7.2}\n", loss.lost, loss.percent()),

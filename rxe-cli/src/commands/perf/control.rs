@@ -1,7 +1,7 @@
-//! The exchange of the two sides of `rxe perf` over TCP: one JSON object in each line.
+//! The exchange of the two sides of `rxe perf` over TCP: one JSON object per line.
 //!
-//! The first line of each side has the version of this exchange under the key `rxe-perf`. So another
-//! program, or another version, is recognised whatever else it sends.
+//! The first line of each side has the version of this exchange under the key `rxe-perf`. It
+//! identifies another program or another version, whatever the rest of the line is.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
@@ -17,11 +17,11 @@ use super::stats::Row;
 use crate::common::Error;
 use crate::common::rendezvous::{self, TIMEOUT};
 
-/// Increase it with every change that an older side would misunderstand.
+/// The version of the exchange. Increase it when an older side would misunderstand a change.
 const VERSION: u64 = 2;
 const KEY: &str = "rxe-perf";
 
-/// The most bytes of a line, which is more than any of ours has.
+/// The most bytes of a line, more than any message has.
 const LINE: u64 = 1 << 20;
 
 /// The first message of the client.
@@ -29,7 +29,7 @@ const LINE: u64 = 1 << 20;
 pub(super) struct Hello {
     #[serde(rename = "rxe-perf")]
     version: u64,
-    /// The path MTU that the client asks for, or its largest one.
+    /// The path MTU in bytes that the user asked for, or the largest that the link carries.
     pub(super) mtu: usize,
     pub(super) mtu_asked: bool,
     pub(super) plan: Plan,
@@ -46,7 +46,7 @@ impl Hello {
 pub(super) struct Welcome {
     #[serde(rename = "rxe-perf")]
     version: u64,
-    /// The path MTU to use.
+    /// The path MTU to use, in bytes.
     pub(super) mtu: usize,
     pub(super) ends: Ends,
 }
@@ -57,50 +57,50 @@ impl Welcome {
     }
 }
 
-/// The QPs and memory of one side.
+/// The queue pairs and the memory of one side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ends {
-    /// A [`rxe_verbs::Endpoint`] for each QP, as text.
+    /// A [`rxe_verbs::Endpoint`] per queue pair, as text.
     pub(super) qps: Vec<String>,
     pub(super) addr: u64,
     pub(super) rkey: u32,
 }
 
-/// The later messages.
+/// The messages after the first of each side.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Message {
-    /// The client's QPs and memory.
+    /// The queue pairs and memory of the client.
     Ends(Ends),
     /// The server is ready.
     Ready {},
-    /// The client starts with a size.
+    /// The client is about to measure a size.
     Start { size: u32 },
-    /// One side has sent all its messages: how many on all QPs, and its result.
+    /// A side has sent all its messages: their number on all queue pairs, and its result.
     Sent { messages: u64, row: Option<Row> },
-    /// How many of the other side's messages arrived, for services that lose messages.
+    /// A side has counted the messages that arrived, for services that lose messages.
     Arrived { row: Row },
     /// The measurement is finished.
     Bye {},
-    /// One side cannot continue.
+    /// A side cannot continue.
     Failed { why: String },
 }
 
-/// The connection.
+/// The TCP connection to the other side.
 pub(super) struct ControlChannel {
     out: TcpStream,
     inbox: Receiver<io::Result<String>>,
-    /// Taken from the inbox, but not returned yet.
+    /// A line that was taken from the inbox and not returned yet.
     next: Option<io::Result<String>>,
 }
 
 impl ControlChannel {
-    /// Starts to read what the other side sends.
+    /// Starts a thread that reads what the other side sends.
     pub(super) fn new(stream: TcpStream) -> Result<Self, Error> {
         let failed = |e: io::Error| Error::new("cannot set up the connection to the peer", e);
         stream.set_read_timeout(None).map_err(failed)?;
         let input = BufReader::new(stream.try_clone().map_err(failed)?);
         let (post, inbox) = channel();
-        // A thread reads, so that a measuring loop can check for messages without a system call.
+        // A measuring loop can check the channel for messages without a system call.
         thread::Builder::new()
             .name("exchange".into())
             .spawn(move || {
@@ -117,7 +117,7 @@ impl ControlChannel {
         Ok(Self { out: stream, inbox, next: None })
     }
 
-    /// The address of the other side.
+    /// Returns the address of the other side.
     pub(super) fn host(&self) -> Result<IpAddr, Error> {
         Ok(rendezvous::addresses(&self.out)?.1)
     }
@@ -140,7 +140,7 @@ impl ControlChannel {
     pub(super) fn greeted(&mut self) -> Result<Hello, Error> {
         let greeted = self.line().and_then(|line| versioned(&line));
         if let Err(e) = &greeted {
-            // A client of another version understands this much.
+            // A client of another version understands this message.
             let _ = self.send(&Message::Failed { why: e.to_string() });
         }
         greeted
@@ -160,12 +160,12 @@ impl ControlChannel {
         understood(&self.line()?)
     }
 
-    /// The next message, if there is one.
+    /// Returns the next message, if one has arrived.
     pub(super) fn try_receive(&mut self) -> Result<Option<Message>, Error> {
         self.receive_within(Duration::ZERO)
     }
 
-    /// The next message, if it comes within this time.
+    /// Returns the next message, if one arrives within `time`.
     pub(super) fn receive_within(&mut self, time: Duration) -> Result<Option<Message>, Error> {
         match self.next_line(time) {
             Ok(line) => understood(&line.map_err(|e| rendezvous::broken(&e))?).map(Some),
@@ -174,7 +174,7 @@ impl ControlChannel {
         }
     }
 
-    /// Fails if the other side has failed or is gone. It does not take the next message.
+    /// Fails if the other side has failed or is gone. The next message stays in the inbox.
     pub(super) fn check(&mut self) -> Result<(), Error> {
         match self.next_line(Duration::ZERO) {
             Ok(Ok(line)) => {
@@ -221,7 +221,7 @@ impl ControlChannel {
         let sent = line.and_then(|line| self.out.write_all(line.as_bytes()));
         match sent {
             Ok(()) => Ok(()),
-            // The other side may have sent a reason before it ended.
+            // The other side may have sent a reason before it closed the connection.
             Err(e) => Err(
                 match self
                     .next
@@ -242,18 +242,19 @@ impl ControlChannel {
 
 impl Drop for ControlChannel {
     fn drop(&mut self) {
-        // This ends the thread that reads.
+        // The shutdown ends the reading thread.
         let _ = self.out.shutdown(Shutdown::Both);
     }
 }
 
-/// The error for a message that does not fit.
+/// Returns the error for a message out of turn.
 pub(super) fn unexpected(message: &Message) -> Error {
     Error::new(format!("the peer said {message:?} out of turn"), "is it of the same release?")
 }
 
 fn read_line(input: &mut impl BufRead) -> io::Result<String> {
-    // Another program may wait for an answer before it ends its line.
+    // The first byte is checked early, because another program may wait for an answer before it
+    // ends its line.
     let begin = input.fill_buf()?;
     if begin.is_empty() {
         return Err(ErrorKind::UnexpectedEof.into());
@@ -267,7 +268,7 @@ fn read_line(input: &mut impl BufRead) -> io::Result<String> {
     if line.ends_with('\n') { Ok(line) } else { Err(ErrorKind::UnexpectedEof.into()) }
 }
 
-/// Parses the first line of a side, if it is of this program and version.
+/// Parses the first line of a side, which must be of this program and version.
 fn versioned<T: for<'de> Deserialize<'de>>(line: &str) -> Result<T, Error> {
     let shown = || line.trim().chars().take(60).collect::<String>();
     let value: Value = serde_json::from_str(line).map_err(|_| stranger(&shown()))?;
@@ -308,7 +309,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// The error of a client whose server sends `says`.
+    /// Returns the error of a client whose server sends `says`.
     fn client_of(says: &[u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

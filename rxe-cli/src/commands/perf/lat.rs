@@ -1,5 +1,6 @@
-//! Latency: one message at a time. For SEND and WRITE the peer's program answers, and half of the round
-//! trip is shown. For READ and atomics the peer's device answers, and the whole round trip is shown.
+//! Latency: one message at a time.
+//! For SEND and WRITE the peer's program answers, and half of the round trip is shown. For READ and
+//! atomics the peer's device answers, and the whole round trip is shown.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +13,18 @@ use super::side::{NAP, Side, Watchdog};
 use super::stats::{Latencies, Row};
 use crate::common::Error;
 
-/// Rounds before the measurement.
+/// The rounds before the measurement.
 pub(super) const WARM_UP: u64 = 64;
 
-/// One of so many requests is signaled, if completions are not waited for.
+/// Every how many requests one is signaled, if completions are not waited for.
 pub(super) const SIGNAL_EVERY: u64 = 32;
 
-/// Prepares a side for the first round of a size.
+/// Prepares the memory for the first round of a size.
 pub(super) fn prepare(side: &Side, plan: &Plan, size: u32) -> Result<(), Error> {
     if Side::is_latency_by_memory(plan) { side.clear_landing(size) } else { Ok(()) }
 }
 
-/// The side that measures.
+/// Runs the measuring side. Returns the result.
 pub(super) fn client(
     side: &Side,
     plan: &Plan,
@@ -54,7 +55,7 @@ pub(super) fn client(
     Ok(row)
 }
 
-/// The side that answers, until the client has finished.
+/// Runs the answering side until the client has finished. Returns the client's result.
 pub(super) fn server(
     side: &Side,
     plan: &Plan,
@@ -104,7 +105,7 @@ enum Next {
 }
 
 impl Lane<'_> {
-    /// One round trip.
+    /// Executes one round trip.
     fn round(&mut self) -> Result<(), Error> {
         self.post()?;
         if self.plan.op == Op::Write {
@@ -122,13 +123,13 @@ impl Lane<'_> {
             match self.side.receive_of(&done) {
                 Some(qp) => return self.side.post_receive(qp),
                 None if self.plan.op != Op::Send => return Ok(()),
-                // The completion of our own message is no answer.
+                // The completion of the local SEND is not the answer.
                 None => {}
             }
         }
     }
 
-    /// Posts the next message. The last byte of a WRITE is its number.
+    /// Posts the next message. The last byte of a WRITE is its sequence number.
     fn post(&mut self) -> Result<(), Error> {
         let Self { side, plan, size, .. } = *self;
         self.posted += 1;
@@ -141,13 +142,14 @@ impl Lane<'_> {
         Ok(side.qps[0].post_send(request)?)
     }
 
-    /// The last byte of the present message.
+    /// Returns the last byte of the message that was posted last.
     fn mark(&self) -> u8 {
         self.posted.to_le_bytes()[0]
     }
 
-    /// Waits until the peer's message is in memory, or until the peer sends something over TCP. `answer`:
-    /// wait for the answer to the last message, not for the next message.
+    /// Polls memory for the peer's message, and TCP for one that comes instead.
+    /// If `answer`, waits for the answer to the last message, with a time limit; otherwise for the
+    /// peer's next message.
     fn written(&mut self, answer: bool) -> Result<Option<Message>, Error> {
         let last = self.size as usize - 1;
         let awaited = if answer { self.mark() } else { self.mark().wrapping_add(1) };
@@ -168,8 +170,8 @@ impl Lane<'_> {
         }
     }
 
-    /// The next completion, or the peer's next message over TCP. `waiting`: it is an error if nothing
-    /// comes for long.
+    /// Returns the next completion, or the peer's next message over TCP. If `waiting`, fails if
+    /// neither comes within the time limit.
     fn next(&mut self, watchdog: &mut Watchdog, waiting: bool) -> Result<Next, Error> {
         let Self { side, .. } = *self;
         loop {

@@ -1,7 +1,7 @@
-//! `rxe perf`: bandwidth and latency between two hosts, measured and shown as perftest does.
+//! `rxe perf`: bandwidth and latency between two hosts, measured and shown as by perftest.
 //!
-//! One side waits (the server); the other (the client) decides what to measure ([`plan`]). They agree
-//! over TCP ([`control`]), and both show the results.
+//! The server waits. The client decides what to measure ([`plan`]). They agree over TCP
+//! ([`control`]), and both show the results.
 
 mod bw;
 mod columns;
@@ -143,7 +143,7 @@ impl Args {
         )?)?;
         let result = self.measure(&opened, &side, &hello, &mut control);
         if let Err(e) = &result {
-            // The peer may be gone; it is this error that counts.
+            // Sending may fail because the peer is gone; return the original error.
             let _ = control.send(&Message::Failed { why: e.to_string() });
         }
         result
@@ -187,7 +187,7 @@ impl Args {
 
     fn server(&self) -> Result<(), Error> {
         let device = self.device();
-        // Named devices and addresses are checked before a client comes.
+        // Options that name a device or an address are checked before a client connects.
         let named = self.ib_dev.is_some() || self.gid_idx.is_some() || self.wire.address.is_some();
         let early = if named { Some(self.wire.open(&device, None, self.mtu)?) } else { None };
         if early.is_none() {
@@ -204,7 +204,7 @@ impl Args {
         let hello = control.greeted()?;
         let result = self.serve(early, &device, (own, peer), hello, &mut control);
         if let Err(e) = &result {
-            // The peer may be gone; it is this error that counts.
+            // Sending may fail because the peer is gone; return the original error.
             let _ = control.send(&Message::Failed { why: e.to_string() });
         }
         result
@@ -259,7 +259,7 @@ impl Args {
         }
     }
 
-    /// The plan that the options ask for.
+    /// Returns the plan that the options ask for.
     fn plan(&self) -> Result<Plan, Error> {
         let Self { operation: op, test: kind, .. } = *self;
         let default_size = match (op, kind) {
@@ -326,7 +326,7 @@ impl Args {
         Err(Error::new(what, "start the same on both ends"))
     }
 
-    /// The path MTU that was asked for, or the largest that the link carries.
+    /// Returns the path MTU that the user asked for, or the largest that the link carries.
     fn mtu_limit(&self, opened: &Opened) -> Result<Mtu, Error> {
         match self.mtu {
             Some(asked) => opened.check_mtu(asked),
@@ -334,7 +334,8 @@ impl Args {
         }
     }
 
-    /// The largest path MTU of both ends. If both ask for one, it must be the same.
+    /// Returns the largest path MTU that both ends carry. If both users ask for one, both must be
+    /// equal.
     fn agree_on_mtu(&self, hello: &Hello, opened: &Opened) -> Result<Mtu, Error> {
         let own = self.mtu_limit(opened)?;
         if hello.mtu_asked {

@@ -1,4 +1,4 @@
-//! The plan of a measurement. The client makes it and sends it to the server.
+//! The plan of a measurement. The client creates it and sends it to the server.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Op {
         }
     }
 
-    /// The title that perftest uses.
+    /// Returns the operation's title in perftest.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Send => "Send",
@@ -84,7 +84,7 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    /// The name that perftest uses.
+    /// Returns the service's name in perftest.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Rc => "RC",
@@ -101,12 +101,12 @@ impl Transport {
         }
     }
 
-    /// Whether messages can get lost.
+    /// Returns whether messages can be lost.
     pub(super) fn loses(self) -> bool {
         self != Self::Rc
     }
 
-    /// Bytes in front of a received message: the GRH.
+    /// Returns the number of bytes in front of a received message: the GRH.
     pub(super) fn front(self) -> usize {
         match self {
             Self::Ud => 40,
@@ -132,30 +132,30 @@ pub(super) enum Atomic {
     CmpAndSwap,
 }
 
-/// How long to measure.
+/// The duration of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Amount {
-    /// A number of messages of each size, on each QP.
+    /// A number of messages per size, on each queue pair.
     Messages {
         n: u64,
-        /// Send no more than [`BYTES_PER_SIZE`] bytes of a size.
+        /// Whether at most [`BYTES_PER_SIZE`] bytes are sent per size.
         fewer_if_large: bool,
     },
-    /// A number of seconds for each size.
+    /// A number of seconds per size.
     Seconds(u32),
 }
 
-/// Bytes of one size that are enough for a measurement.
+/// The number of bytes of one size that suffice for a measurement.
 const BYTES_PER_SIZE: u64 = 1 << 30;
 
-/// A plan.
+/// The plan of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) op: Op,
     pub(super) kind: Kind,
     pub(super) transport: Transport,
     pub(super) sizes: Vec<u32>,
-    /// The user did not choose these sizes: those that do not fit may be left out.
+    /// Whether the sizes are defaults. Those that do not fit are then left out.
     pub(super) any_size: bool,
     pub(super) amount: Amount,
     pub(super) qps: u32,
@@ -169,14 +169,16 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The largest message: the limit of verbs, and of the memory that a host should have.
+    /// The largest message in bytes.
+    /// It is the limit of verbs, and of the memory that a host should have.
     const LARGEST: u32 = 1 << 30;
-    /// The most queue pairs, a power of two.
+    /// The most queue pairs. A power of two, because a bit field of request IDs holds the index.
     pub(super) const MOST_QPS: u32 = 1024;
-    /// The most entries that a completion queue of a device has.
+    /// The most entries that a device's completion queue can have.
     const CQ_DEPTH: u32 = 1 << 20;
 
-    /// Fails if the plan makes no sense. The server checks it too, because it came over the network.
+    /// Fails if the plan is inconsistent. The server calls this as well, because it got the plan
+    /// over the network.
     pub(super) fn check(&self) -> Result<(), Error> {
         let wrong = |what: &str, todo: &str| Err(Error::new(what, todo));
         match self.sizes.iter().max() {
@@ -223,7 +225,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The plan without sizes that do not fit: a datagram has at most one path MTU.
+    /// Returns the plan without sizes that do not fit. A datagram holds at most one path MTU.
     pub(super) fn fitted(&self, mtu: Mtu) -> Result<Self, Error> {
         let most = u32::try_from(mtu.bytes()).unwrap_or(u32::MAX);
         let mut plan = self.clone();
@@ -245,17 +247,17 @@ impl Plan {
         Ok(plan)
     }
 
-    /// How many completions there can be at once.
+    /// Returns the most completions that can be in the queue.
     pub(super) fn cq_depth(&self) -> u32 {
         self.qps.saturating_mul(self.tx_depth.saturating_add(self.rx_depth))
     }
 
-    /// Bytes of the largest message.
+    /// Returns the length of the largest message in bytes.
     pub(super) fn largest(&self) -> usize {
         self.sizes.iter().max().map_or(0, |&size| size as usize)
     }
 
-    /// How long each size is measured; `None` if the number of messages is the limit.
+    /// Returns the time per size; `None` if the number of messages is the limit.
     pub(super) fn time(&self) -> Option<Duration> {
         match self.amount {
             Amount::Seconds(s) => Some(Duration::from_secs(s.into())),
@@ -263,7 +265,7 @@ impl Plan {
         }
     }
 
-    /// How many messages of this size are sent on each QP; `None` if time is the limit.
+    /// Returns the number of messages of a size on each queue pair; `None` if time limits.
     pub(super) fn messages(&self, size: u32) -> Option<u64> {
         match self.amount {
             Amount::Seconds(_) => None,

@@ -1,4 +1,4 @@
-//! A progress bar on the terminal. Without a terminal nothing is shown.
+//! A progress bar on the terminal. Without a terminal, nothing is shown.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ pub(super) struct Progress {
     timed: bool,
 }
 
-/// The least time between two updates: drawing takes time from the measurement.
+/// The least time between two updates, because drawing slows the measurement.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Progress {
@@ -28,20 +28,20 @@ impl Progress {
             (None, Amount::Seconds(s)) => (u64::from(s) * 1000, true),
             (None, Amount::Messages { n, .. }) => (n, false),
         };
-        // The bar is drawn on standard error, and is hidden if that is no terminal.
+        // The bar is drawn on standard error, and hidden if that is not a terminal.
         let bar = ProgressBar::new(len).with_message(units::bytes(size.into()));
         let style = ProgressStyle::with_template(" {msg:>8} [{bar:50}] {percent:>3} %");
         bar.set_style(style.expect("the template is right").progress_chars("=> "));
         Self { bar: Some(bar), timed, ..Self::none() }
     }
 
-    /// A bar that shows nothing.
+    /// Creates a progress that shows nothing.
     pub(super) fn none() -> Self {
         let now = Instant::now();
         Self { bar: None, start: now, drawn: now, timed: false }
     }
 
-    /// `n` messages are done.
+    /// Shows that `n` messages are complete.
     pub(super) fn at(&mut self, n: u64, now: Instant) {
         let Some(bar) = &self.bar else { return };
         if now - self.drawn < PAUSE {

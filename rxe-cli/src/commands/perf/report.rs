@@ -14,7 +14,7 @@ use super::side::Side;
 use super::stats::{Bandwidth, Latency, Loss, Row};
 use crate::common::{Error, Opened, print, print_json, terminal_width};
 
-/// Prints that a server waits.
+/// Prints that the server is waiting.
 pub(super) fn waiting(port: u16) -> Result<(), Error> {
     print(&format!(
         "\n************************************\n* Waiting for client on port {port} \
@@ -22,7 +22,7 @@ pub(super) fn waiting(port: u16) -> Result<(), Error> {
     ))
 }
 
-/// Prints rows as they come, or all as JSON at the end.
+/// Prints rows as they arrive, or all as JSON at the end.
 pub(super) struct Report {
     json: bool,
     columns: Columns,
@@ -61,15 +61,15 @@ enum Line {
         bw_peak_bytes_per_second: f64,
         bw_average_bytes_per_second: f64,
         messages_per_second: f64,
-        /// Messages that did not arrive; only for services that lose messages.
+        /// The messages that did not arrive, for services that lose messages.
         #[serde(skip_serializing_if = "Option::is_none")]
         lost: Option<u64>,
         #[serde(skip_serializing_if = "Option::is_none")]
         lost_percent: Option<f64>,
-        /// Packets that the sending sides sent; only for services that send lost ones again.
+        /// The packets that the sending sides sent, for services that retransmit.
         #[serde(skip_serializing_if = "Option::is_none")]
         sent_pkts: Option<u64>,
-        /// Those of them that had been sent before.
+        /// The retransmissions among these packets.
         #[serde(skip_serializing_if = "Option::is_none")]
         retransmitted_pkts: Option<u64>,
     },
@@ -77,7 +77,7 @@ enum Line {
 }
 
 impl Report {
-    /// Prints the header, before anything is measured.
+    /// Creates the report, and prints its header unless the report is JSON.
     pub(super) fn new(
         args: &Args,
         opened: &Opened,
@@ -117,7 +117,7 @@ impl Report {
         print(&self.columns.row(row))
     }
 
-    /// Ends the report when all sizes are measured.
+    /// Prints the end of the report when all sizes were measured.
     pub(super) fn end(&self) -> Result<(), Error> {
         if self.json { print_json(&self.whole) } else { print(&self.columns.line()) }
     }

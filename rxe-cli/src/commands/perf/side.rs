@@ -1,4 +1,4 @@
-//! The objects of each side of a measurement: memory, queue pairs, a completion queue.
+//! The objects of one side of a measurement: memory, queue pairs, a completion queue.
 
 use std::cell::OnceCell;
 use std::thread;
@@ -20,52 +20,52 @@ use crate::common::{Error, Opened};
 
 /// The options that each side decides for itself.
 pub(super) struct Needs {
-    /// Sleep instead of polling.
+    /// Whether to sleep instead of polling.
     pub(super) events: bool,
     pub(super) timeout: u8,
 }
 
-/// One side.
+/// One side of a measurement.
 pub(super) struct Side {
     pub(super) qps: Vec<QueuePair>,
     pub(super) cq: CompletionQueue,
-    /// The first half is sent from, the second half is received into.
+    /// The memory region. Messages are sent from the first half and received into the second.
     pub(super) mr: MemoryRegion,
     pub(super) events: bool,
     device: Device,
     timeout: AckTimeout,
     outs: u8,
     half: usize,
-    /// Bytes in front of a received message.
+    /// The number of bytes in front of a received message.
     front: usize,
-    /// Known once connected.
+    /// The peer's memory, known once connected.
     remote: OnceCell<Remote>,
-    /// Where the datagrams of each queue pair go; known once connected.
+    /// The destination of each queue pair's datagrams, known once connected.
     to: OnceCell<Vec<(AddressHandle, Qpn)>>,
 }
 
-/// Completions to take at a time.
+/// The most completions to take at a time.
 pub(super) const BATCH: usize = 64;
 
-/// How long to sleep before checking for a message of the peer.
+/// The time to sleep between two checks for a message of the peer.
 pub(super) const NAP: Duration = Duration::from_millis(50);
 
-/// The IDs of receives have this bit; those of sends do not.
+/// The bit that the IDs of receives have, and those of sends do not.
 const RECV: u64 = 1 << 63;
 
-/// It is an error if nothing happens for so long.
+/// The time without a packet after which a waiting side fails.
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Polls between two checks of the clock.
+/// The number of polls between two checks of the clock.
 const POLLS: u32 = 16;
 
 impl Side {
-    /// Makes the queue pairs, in INIT, and posts receives if messages will come.
+    /// Creates the queue pairs in INIT, and posts receives if the plan needs them.
     pub(super) fn new(opened: &Opened, plan: &Plan, needs: &Needs) -> Result<Self, Error> {
         let device = &opened.device;
         let pd = device.create_pd()?;
         let cq = device.create_cq(plan.cq_depth().max(16))?;
-        // Atomics need a multiple of 8.
+        // Atomics need 8-byte alignment; 64 is a multiple.
         let half = plan.largest().next_multiple_of(64);
         let remote = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let front = plan.transport.front();
@@ -102,7 +102,7 @@ impl Side {
         Ok(side)
     }
 
-    /// The addresses and memory to tell the peer.
+    /// Returns the addresses and the memory to report to the peer.
     pub(super) fn ends(&self) -> Ends {
         Ends {
             qps: self.qps.iter().map(|qp| qp.endpoint().to_string()).collect(),
@@ -111,7 +111,8 @@ impl Side {
         }
     }
 
-    /// The GID of the peer.
+    /// Returns the GID of the peer's first queue pair. Fails if the peer has another number of
+    /// them.
     pub(super) fn peer_gid(&self, ends: &Ends) -> Result<Gid, Error> {
         if ends.qps.len() != self.qps.len() {
             let what =
@@ -122,7 +123,7 @@ impl Side {
         Ok(first.map_or(Gid::ZERO, |end| end.gid))
     }
 
-    /// Brings all queue pairs to RTS.
+    /// Brings all queue pairs to RTS, and records the peer's memory and address handles.
     pub(super) fn connect(&self, ends: &Ends, mtu: Mtu) -> Result<(), Error> {
         self.peer_gid(ends)?;
         let options = ConnectOptions {
@@ -142,13 +143,13 @@ impl Side {
                 qp.connect(&peer, &options)?;
             }
         }
-        // This cannot fail: a side is connected only once.
+        // Setting cannot fail, because a side is connected only once.
         let _ = self.to.set(to);
         let _ = self.remote.set(Remote { addr: ends.addr, rkey: Key::new(ends.rkey) });
         Ok(())
     }
 
-    /// A request of the plan's operation, not signaled and with ID 0.
+    /// Builds a request of the plan's operation, unsignaled and with ID 0.
     pub(super) fn request(&self, plan: &Plan, size: u32, qp: usize) -> Result<SendRequest, Error> {
         let to = self.to.get().and_then(|all| all.get(qp));
         let qp = &self.qps[qp];
@@ -177,36 +178,36 @@ impl Side {
         self.mr.slice(..size as usize)
     }
 
-    /// The place in the peer's memory where messages go.
+    /// Returns the place in the peer's memory that messages go to.
     fn landing(&self) -> Remote {
         let Remote { addr, rkey } =
             self.remote.get().copied().unwrap_or(Remote { addr: 0, rkey: Key::new(0) });
         Remote { addr: addr.wrapping_add(self.half as u64), rkey }
     }
 
-    /// The byte at `at` of the place in our memory where the peer's messages go.
+    /// Returns the byte at `at` of the place that the peer's messages go to.
     pub(super) fn landed(&self, at: usize) -> Result<u8, Error> {
         let mut byte = [0];
         self.mr.read_at(self.half + self.front + at, &mut byte)?;
         Ok(byte[0])
     }
 
-    /// Fills the place where the peer writes with zeros.
+    /// Zeroes the place that the peer's messages go to.
     pub(super) fn clear_landing(&self, size: u32) -> Result<(), Error> {
         Ok(self.mr.write_at(self.half, &vec![0; size as usize])?)
     }
 
-    /// How many messages have arrived complete over unreliable connections since the device was opened.
+    /// Returns the number of complete UC messages received since the device was opened.
     pub(super) fn came_whole(&self) -> u64 {
         self.device.counters().rcvd_uc_msgs
     }
 
-    /// What the device has sent since it was opened.
+    /// Returns the packets that the device has sent since it was opened.
     pub(super) fn packets(&self) -> Packets {
         Packets::of(&self.device.counters())
     }
 
-    /// Puts completions that are there into `batch`, which is empty, at most [`BATCH`]. With
+    /// Appends available completions to the empty `batch`, at most [`BATCH`]. With
     /// [`Side::events`], sleeps up to [`NAP`] until there are some.
     pub(super) fn poll(&self, batch: &mut Vec<Completion>) -> Result<usize, Error> {
         if self.events {
@@ -216,8 +217,8 @@ impl Side {
         }
     }
 
-    /// The next completion, a success, if there is one. With [`Side::events`], sleeps up to `nap` until there
-    /// is.
+    /// Returns the next completion, if there is one, and fails if it is an error. With
+    /// [`Side::events`], sleeps up to `nap` until there is one.
     #[inline]
     pub(super) fn poll_one(&self, nap: Duration) -> Result<Option<Completion>, Error> {
         let done = if self.events {
@@ -239,19 +240,19 @@ impl Side {
         Ok(self.qps[qp].recv(RECV | qp as u64, &[into])?)
     }
 
-    /// The queue pair of a receive's completion; `None` if it is that of a send.
+    /// Returns the queue pair of a receive's completion; `None` for a send's.
     pub(super) fn receive_of(&self, done: &Completion) -> Option<usize> {
         let qp = usize::try_from(done.id & !RECV).ok()?;
         (done.id & RECV != 0 && qp < self.qps.len()).then_some(qp)
     }
 
-    /// Fails if a completion is no success.
+    /// Fails if a completion is an error.
     pub(super) fn check(&self, done: &Completion) -> Result<(), Error> {
         if done.status == Status::Success {
             return Ok(());
         }
         let what = format!("a request failed: {} ({})", done.status, done.status.code());
-        // Dropped packets do not explain a failure: they came too late.
+        // Dropped packets do not explain a failure, because they arrived after it.
         let last = self.device.explain().into_iter().rfind(|line| !line.starts_with("dropped"));
         let last = last.map(|l| format!("; last seen here: {l}"));
         Err(Error::new(what, format!("{}{}", done.status.meaning(), last.unwrap_or_default())))
@@ -262,18 +263,18 @@ impl Side {
     }
 }
 
-/// Notices, at little cost, when nothing comes for too long.
+/// Detects, at little cost, that a peer is silent for too long.
 #[derive(Default)]
 pub(super) struct Watchdog {
     polls: u32,
     since: Option<Instant>,
-    /// How many packets had come when the time limit was last over.
+    /// The device's packet count when the time limit last expired.
     packets: Option<u64>,
 }
 
 impl Watchdog {
-    /// Called when a poll found nothing. Returns whether it is time to check for messages of the peer.
-    /// `waiting`: it is an error if nothing comes for too long.
+    /// Records a poll without a completion. Returns whether it is time to check for messages of the
+    /// peer. If `waiting`, fails if the peer has been silent for too long.
     pub(super) fn polled(&mut self, side: &Side, waiting: bool) -> Result<bool, Error> {
         self.polls = self.polls.wrapping_add(1);
         if !self.polls.is_multiple_of(POLLS) {
@@ -284,7 +285,7 @@ impl Watchdog {
         self.slept(side, waiting)
     }
 
-    /// Called when no completion came during a sleep.
+    /// Like [`Watchdog::polled`], for a sleep without a completion. Always returns true.
     pub(super) fn slept(&mut self, side: &Side, waiting: bool) -> Result<bool, Error> {
         if !waiting {
             *self = Self { polls: self.polls, ..Self::default() };
@@ -296,8 +297,9 @@ impl Watchdog {
         Ok(true)
     }
 
-    /// Whether no packet has come for the time limit. On a slow network one completion for many requests may
-    /// take longer. To count packets costs a lock, so they are counted only when the time is over.
+    /// Returns whether no packet has arrived within the time limit.
+    /// Packets count, not completions: on a slow network, one completion for many requests may take
+    /// longer. The packet counter is behind a lock, so it is read only when the time limit expires.
     fn is_silent(&mut self, now: Instant, packets: impl FnOnce() -> u64) -> bool {
         if now.duration_since(*self.since.get_or_insert(now)) <= PEER_TIMEOUT {
             return false;
@@ -320,7 +322,7 @@ mod tests {
             watchdog.is_silent(now, || packets)
         };
         assert!(!silent(0, 7));
-        // They were there before.
+        // These packets may have arrived before the first check.
         assert!(!silent(1, 7));
         assert!(!silent(2, 8) && !silent(3, 9));
         assert!(silent(4, 9));

@@ -14,29 +14,29 @@ pub(super) enum Row {
     Lat(Latency),
 }
 
-/// A result of bandwidth.
+/// A bandwidth result.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Bandwidth {
-    /// The size of a message.
+    /// The length of a message in bytes.
     pub(super) bytes: u32,
-    /// Messages sent on all QPs.
+    /// The messages sent on all queue pairs.
     pub(super) iterations: u64,
     pub(super) seconds: f64,
-    /// Messages that arrived per second, over the whole time and in the best window.
+    /// Messages that arrived per second: over the whole time, and in the best window (`peak`).
     pub(super) average: f64,
     pub(super) peak: f64,
-    /// How many did not arrive, for services that lose messages.
+    /// The messages that did not arrive, for services that lose messages.
     pub(super) loss: Option<Loss>,
-    /// For services that send lost packets again.
+    /// The packets, for services that retransmit.
     #[serde(default)]
     pub(super) packets: Option<Packets>,
 }
 
-/// What the sending sides sent for these messages.
+/// The packets that the sending sides sent in a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Packets {
     pub(super) sent: u64,
-    /// Those of them that had been sent before.
+    /// The retransmissions among these packets.
     pub(super) again: u64,
 }
 
@@ -54,7 +54,7 @@ impl Packets {
     }
 }
 
-/// Sent messages that did not arrive, in all measured directions.
+/// The sent messages and how many of them were lost, in all measured directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Loss {
     pub(super) lost: u64,
@@ -73,7 +73,7 @@ impl Loss {
 }
 
 impl Bandwidth {
-    /// Both directions together.
+    /// Returns the sum of both directions.
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             seconds: self.seconds.max(other.seconds),
@@ -86,7 +86,7 @@ impl Bandwidth {
     }
 }
 
-/// A result of latency. Times are in microseconds.
+/// A latency result. Times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Latency {
     pub(super) bytes: u32,
@@ -99,7 +99,7 @@ pub(super) struct Latency {
     pub(super) t_stdev_usec: f64,
     pub(super) percentile_99_usec: f64,
     pub(super) percentile_99_9_usec: f64,
-    /// Further rounds without an answer, for services that lose messages.
+    /// The rounds without an answer, not in `iterations`, for services that lose messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost: Option<u64>,
 }
@@ -109,7 +109,7 @@ pub(super) struct Rate {
     start: Instant,
     /// The least number of messages in a window.
     window: u64,
-    /// Times, with the number complete at each, back to one window ago.
+    /// Times, with the number of complete messages at each, back to one window ago.
     recent: VecDeque<(Instant, u64)>,
     best: f64,
 }
@@ -119,7 +119,7 @@ impl Rate {
         Self { start, window, recent: VecDeque::from([(start, 0)]), best: 0.0 }
     }
 
-    /// `total` messages are complete.
+    /// Records that `total` messages are complete.
     pub(super) fn sample(&mut self, now: Instant, total: u64) {
         while let Some(&(_, next)) = self.recent.get(1)
             && total - next >= self.window
@@ -134,7 +134,7 @@ impl Rate {
         self.recent.push_back((now, total));
     }
 
-    /// Messages per second in the best window; 0 if there were too few messages for one.
+    /// Returns the messages per second in the best window; 0 if there were too few for one.
     pub(super) fn best(&self) -> f64 {
         self.best
     }
@@ -155,7 +155,7 @@ fn per_second(n: u64, time: Duration) -> f64 {
 
 /// Collects latencies.
 pub(super) struct Latencies {
-    /// In nanoseconds.
+    /// The distribution in nanoseconds.
     histogram: Histogram<u64>,
     /// Exact values, which the histogram would round.
     min: Duration,
@@ -164,7 +164,7 @@ pub(super) struct Latencies {
 }
 
 impl Latencies {
-    /// A collection for times from 1 ns to a minute, with a resolution of a thousandth.
+    /// Creates a collection for times from 1 ns to a minute, with a resolution of a thousandth.
     pub(super) fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3);
         Self {
@@ -186,7 +186,8 @@ impl Latencies {
     pub(super) fn result(&self, bytes: u32) -> Latency {
         let n = self.histogram.len();
         let micros = |time: Duration| time.as_secs_f64() * 1e6;
-        // The histogram's steps are coarser than the clock's.
+        // The histogram's steps are coarser than the clock's, so a quantile could exceed the
+        // maximum.
         let quantile = |q| (self.histogram.value_at_quantile(q) as f64 / 1e3).min(micros(self.max));
         Latency {
             bytes,

@@ -1,10 +1,11 @@
-//! The exchange of ibv_rc_pingpong over TCP: the client sends its address, the server connects its
-//! QP and answers with its own, the client says "done".
+//! The exchange of ibv_rc_pingpong over TCP.
+//! The client sends its address, the server connects its queue pair and answers with its own
+//! address, and the client sends "done".
 //!
-//! A message is 52 bytes, text and a NUL: `LID:QPN:PSN:GID` in hex, 4, 6, 6 and 32 digits.
+//! A message is 52 bytes, text and a NUL: `LID:QPN:PSN:GID` in hex, with 4, 6, 6 and 32 digits.
 //!
-//! The LID is always 0. Two `rxe pingpong` recognise each other, and the service of the other, by the
-//! spelling of this 0 ([`Transport::zero`]). They then keep the connection ([`super::peer`]).
+//! The LID is always 0. Two `rxe pingpong` recognise each other, and each other's service, by the
+//! spelling of this 0 ([`Transport::zero`]). They then keep the TCP connection ([`super::peer`]).
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,20 +19,20 @@ use crate::common::{Error, rendezvous};
 /// The address that one side sends to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
-    /// The LID of InfiniBand; 0 on Ethernet.
+    /// The InfiniBand LID; 0 on Ethernet.
     pub(super) lid: u16,
     pub(super) qpn: Qpn,
     pub(super) psn: Psn,
     pub(super) gid: Gid,
-    /// The service, if the peer is `rxe pingpong`.
+    /// The transport service, if the peer is `rxe pingpong`.
     pub(super) told: Option<Transport>,
 }
 
-/// Bytes of a message, with the NUL.
+/// The length of a message in bytes, with the NUL.
 const LEN: usize = 52;
 const DONE: [u8; 5] = *b"done\0";
 
-/// The side that connects. Returns the server's addresses; the server is then ready to receive.
+/// Runs the client's exchange. Returns the server's addresses; the server is then ready to receive.
 pub(super) fn as_client(
     stream: &mut (impl Read + Write),
     own: &[Address],
@@ -39,14 +40,15 @@ pub(super) fn as_client(
 ) -> Result<Vec<Address>, Error> {
     let sent = send(stream, own, transport.messages());
     // A peer with another service answers the first message and closes the connection. Its answer
-    // counts.
+    // says more than a failed send.
     let peer = receive_all(stream, transport, |_| {})?;
     sent?;
     stream.write_all(&DONE).map_err(|e| rendezvous::broken(&e))?;
     Ok(peer)
 }
 
-/// The side that waited. `connect` makes the QP ready to receive before the client gets the answer.
+/// Runs the server's exchange. `connect` makes the queue pair ready to receive before the server
+/// answers.
 pub(super) fn as_server(
     stream: &mut (impl Read + Write),
     own: &[Address],
@@ -54,20 +56,21 @@ pub(super) fn as_server(
     connect: impl FnOnce(&[Address]) -> Result<(), Error>,
 ) -> Result<Vec<Address>, Error> {
     let peer = receive_all(stream, transport, |stream| {
-        // This answer tells the client that the two do not fit. The client may still be sending. If the
-        // connection were closed with unread data, it would be reset, and the answer lost.
+        // This answer tells the client that the services differ. The client may still be sending.
+        // If the connection were closed with unread data, it would be reset and the answer lost.
         if send(stream, own, 1).is_ok() {
             hear_out(stream);
         }
     })?;
     let connected = connect(&peer);
     if connected.is_err() && peer[0].told.is_none() {
-        // Send no answer: ibv_rc_pingpong would take it for success.
+        // Send no answer, which ibv_rc_pingpong would take for success.
         return connected.map(|()| peer);
     }
     send(stream, own, transport.messages())?;
     connected?;
-    // The contents and the length of this message do not matter: versions of ibv_rc_pingpong differ.
+    // The contents and the length of this message do not matter, because they differ among versions
+    // of ibv_rc_pingpong.
     match stream.read(&mut [0; LEN]) {
         Ok(0) => Err(rendezvous::broken(&ErrorKind::UnexpectedEof.into())),
         Ok(_) => Ok(peer),
@@ -75,25 +78,25 @@ pub(super) fn as_server(
     }
 }
 
-/// Sends our addresses. If the peer expects more messages, the rest are empty.
+/// Sends the local addresses. If the peer expects more messages, the remaining ones are zeros.
 fn send(stream: &mut impl Write, own: &[Address], messages: usize) -> Result<(), Error> {
     let nothing =
         Address { lid: 0, qpn: Qpn::from_wire(0), psn: Psn::ZERO, gid: Gid::ZERO, told: None };
     for address in own.iter().chain(std::iter::repeat(&nothing)).take(messages) {
-        // One write for each message: the other side reads each with one call.
+        // The peer reads each message with one call, so each is written with one.
         stream.write_all(&address.to_message()).map_err(|e| rendezvous::broken(&e))?;
     }
     Ok(())
 }
 
-/// Reads until the peer closes the connection, is silent for too long, or has sent too much.
+/// Reads until the peer closes the connection, is silent, or has sent 64 messages.
 fn hear_out(stream: &mut impl Read) {
     const MESSAGES: usize = 64;
     let more = |_: &usize| matches!(stream.read(&mut [0; LEN]), Ok(1..));
     (0..MESSAGES).take_while(more).for_each(drop);
 }
 
-/// Receives all addresses of the peer. `refuse` is called before an error if the first message shows
+/// Receives all addresses of the peer. Calls `refuse` before it fails if the first message names
 /// another service.
 fn receive_all<S: Read>(
     stream: &mut S,
@@ -118,10 +121,10 @@ fn receive_all<S: Read>(
     Ok(all)
 }
 
-/// Fields of a message. Messages of XRC have more.
+/// The number of fields in a message. Messages of XRC have more.
 const FIELDS: usize = 4;
 
-/// The error for ends with different services.
+/// Returns the error for ends with different services.
 pub(super) fn other_service(own: Transport, peer: Transport) -> Error {
     let (own, peer) = (own.name(), peer.name());
     let what = format!("this side runs --transport {own}, the peer --transport {peer}");
@@ -134,7 +137,7 @@ fn receive_message(stream: &mut impl Read) -> Result<[u8; LEN], Error> {
     Ok(message)
 }
 
-/// Reads `message`. It fails if a byte cannot belong to an exchange.
+/// Fills `message` from the stream. Fails early if a byte cannot belong to an exchange.
 pub(super) fn read_text(stream: &mut impl Read, message: &mut [u8]) -> Result<(), Error> {
     let mut have = 0;
     while have < message.len() {
@@ -146,7 +149,7 @@ pub(super) fn read_text(stream: &mut impl Read, message: &mut [u8]) -> Result<()
             Err(e) if have > 0 && timed_out(&e) => return Err(stranger(&message[..have])),
             Err(e) => return Err(rendezvous::broken(&e)),
         }
-        // Another program may send less, so the bytes are checked as they come.
+        // Another program may send fewer bytes, so they are checked as they arrive.
         if !message[..have].iter().all(|b| b.is_ascii_hexdigit() || b": xX\0".contains(b)) {
             return Err(stranger(&message[..have]));
         }
@@ -158,7 +161,7 @@ fn timed_out(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// The error for a peer that is no pingpong, or another one.
+/// Returns the error for a peer that does not speak this exchange.
 pub(super) fn stranger(said: &[u8]) -> Error {
     if said.starts_with(b"{\"rxe-perf\"") || said.starts_with(b"{\"Failed\"") {
         return Error::new("the peer runs `rxe perf`", "run the same command on both ends");
@@ -192,25 +195,25 @@ impl Address {
         Some(Self { lid, qpn, psn, gid: unhex(parts.next()?)?, told })
     }
 
-    /// The service of a message, if it is one; RC if it does not say.
+    /// Returns the service of a message; RC if it does not say, `None` if it is no message.
     pub(super) fn of_other(message: &[u8]) -> Option<Transport> {
         let message: &[u8; LEN] = message.try_into().ok()?;
         Self::from_message(message).map(|address| address.told.unwrap_or_default())
     }
 }
 
-/// A GID as the exchange writes it.
+/// Formats a GID as 32 hex digits.
 pub(super) fn hex(gid: Gid) -> String {
     gid.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Parses a GID of the exchange.
+/// Parses a GID of 32 hex digits.
 pub(super) fn unhex(text: &str) -> Option<Gid> {
     let digits = Some(text).filter(|text| text.len() == 32)?;
     Some(Gid::from_bytes(u128::from_str_radix(digits, 16).ok()?.to_be_bytes()))
 }
 
-/// As ibv_rc_pingpong prints it.
+/// Formats the address like ibv_rc_pingpong.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { lid, qpn, psn, gid, .. } = self;
@@ -249,7 +252,7 @@ mod tests {
 
     impl Read for Peer {
         fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-            // In pieces, as a network may deliver it.
+            // Reads return pieces, as a network may deliver them.
             let n = out.len().min(self.says.len()).min(20);
             out.iter_mut().zip(self.says.drain(..n)).for_each(|(o, b)| *o = b);
             Ok(n)
@@ -277,7 +280,7 @@ mod tests {
         );
     }
 
-    /// The LID as `sscanf` with `%x` reads it.
+    /// Returns the LID as `sscanf` with `%x` reads it.
     fn read_by_c(message: &[u8]) -> u32 {
         let text = std::str::from_utf8(message).unwrap().split(':').next().unwrap().trim_start();
         let digits = text.strip_prefix("0x").or(text.strip_prefix("0X")).unwrap_or(text);

@@ -1,5 +1,5 @@
-//! `rxe pingpong` does what `ibv_rc_pingpong` and its variants for other services do. Options, output
-//! and exchange are the same, so either side may be one of those programs.
+//! `rxe pingpong`: ibv_rc_pingpong and its variants for other services.
+//! Options, output and exchange are the same, so the other side may be one of those programs.
 
 mod exchange;
 mod peer;
@@ -147,7 +147,7 @@ impl Args {
         opened.finish_capture()
     }
 
-    /// The command that the other side should run.
+    /// Returns the command that the other side should run.
     fn command(&self) -> String {
         match self.transport {
             Transport::Rc => "rxe pingpong".into(),
@@ -178,7 +178,7 @@ impl Args {
             Self { mtu: Some(_), transport: Transport::Ud, .. } => {
                 ("-m", "datagrams have no path MTU of their own: the link's limits them")
             }
-            // In ibv_xsrq_pingpong this option is the number of clients.
+            // In ibv_xsrq_pingpong, this option is the number of clients.
             Self { chk: true, host, .. } if xrc => {
                 let what = "-c looks at what was received, which xrc does not do";
                 let number = host.as_ref().filter(|host| host.parse::<u32>().is_ok());
@@ -196,7 +196,7 @@ impl Args {
         Err(Error::new(why, format!("leave {option} out")))
     }
 
-    /// Prints addresses as ibv_rc_pingpong does.
+    /// Prints addresses like ibv_rc_pingpong.
     fn say(&self, whose: &str, addresses: &[Address]) -> Result<(), Error> {
         if self.wire.json {
             return Ok(());
@@ -256,7 +256,7 @@ impl Args {
 /// Fails if the peer has another number of queue pairs.
 fn check_number(own: usize, peers: &[Address]) -> Result<(), Error> {
     let there = |at: usize| peers.get(at).filter(|address| address.qpn.value() != 0);
-    // Only `rxe pingpong` certainly fills the rest with zeros.
+    // Only `rxe pingpong` is certain to send zeros after its last address.
     let more = there(own).is_some_and(|address| address.told.is_some());
     let what = match (there(own - 1), more) {
         (None, _) => "the peer has fewer queue pairs",

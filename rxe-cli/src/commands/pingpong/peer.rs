@@ -1,9 +1,9 @@
-//! The TCP connection after the exchange, which stays open while both ends live. Through it each end
-//! notices at once that the other has ended, and why.
+//! The TCP connection after the exchange, which both `rxe pingpong` keep open.
+//! Through it, each end learns immediately that the other has ended, and why.
 //!
-//! A message ends with a NUL. It is "END" from an end that has finished (as in ibv_xsrq_pingpong), or
-//! "!" and the reason from an end that cannot continue. ibv_rc_pingpong and its variants for UC, UD and
-//! SRQ close the connection after the exchange, so with them there is no such connection.
+//! A message ends with a NUL. It is "END" from an end that has finished (as in ibv_xsrq_pingpong),
+//! or "!" and the reason from an end that cannot continue. ibv_rc_pingpong and its variants for UC,
+//! UD and SRQ close the TCP connection after the exchange, so with them this module is not used.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -13,23 +13,23 @@ use crate::common::Error;
 const END: &[u8] = b"END\0";
 const FAILED: u8 = b'!';
 
-/// The most bytes of a message, which is more than any of ours has.
+/// The most bytes of a message, more than any message has.
 const MAX_MESSAGE: usize = 4096;
 
-/// The state of the other end. `Running` may change; the others are final.
+/// The state of the peer. `Running` may change; the others are final.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PeerState {
-    /// It runs and has not finished.
+    /// The peer runs and has not finished.
     Running,
-    /// It has sent and received all its messages.
+    /// The peer has sent and received all its messages.
     Finished,
-    /// It gave up, for this reason.
+    /// The peer gave up, for this reason.
     Failed(String),
-    /// It has closed the connection without a message.
+    /// The peer closed the connection without a message, or sent an unknown one.
     Gone,
 }
 
-/// The connection to one peer.
+/// The TCP connection to one peer.
 #[derive(Debug)]
 pub(super) struct PeerConnection {
     stream: TcpStream,
@@ -45,7 +45,7 @@ impl PeerConnection {
         Ok(Self { stream, heard: Vec::new(), peer: PeerState::Running })
     }
 
-    /// Reads what has come, without waiting, and returns the peer's state.
+    /// Reads what has arrived, without waiting, and returns the peer's state.
     pub(super) fn look(&mut self) -> &PeerState {
         let mut bytes = [0; 256];
         while self.peer == PeerState::Running {
@@ -59,7 +59,7 @@ impl PeerConnection {
         &self.peer
     }
 
-    /// Tells the peer that this end has finished. It is no error if the peer has ended.
+    /// Tells the peer that this end has finished. A peer that has ended is not an error.
     pub(super) fn finished(&mut self) {
         let _ = self.stream.write_all(END);
     }

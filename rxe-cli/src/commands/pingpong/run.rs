@@ -1,5 +1,5 @@
-//! The exchange of messages. As in ibv_rc_pingpong, one buffer serves both directions, and at most one
-//! message is outstanding.
+//! The exchange of RDMA messages. As in ibv_rc_pingpong, one buffer serves both directions, and
+//! each queue pair has at most one outstanding message.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -27,47 +27,48 @@ use crate::common::{Error, Opened, ack_timeout};
 const RECV: u64 = 1;
 const SEND: u64 = 2;
 
-/// ibv_rc_pingpong fills its buffer with this byte, and `-c` writes it at the start of each page.
+/// The byte that fills the buffer, as in ibv_rc_pingpong.
+/// `-c` writes `MARK` at the start of each page.
 const FILL: u8 = 0x7b;
 const MARK: u8 = 0;
 const PAGE: usize = 4096;
 
-/// Messages of up to so many bytes are copied when they are posted.
+/// The most bytes of a message that is posted inline.
 const INLINE: u32 = 256;
 
-/// How long to keep answering after the last message, for a peer that has lost our last
-/// acknowledgement: the timeout of ibv_rc_pingpong is 67 ms.
+/// The time to keep answering after the last message.
+/// A peer that lost the last acknowledgement needs it. The timeout of ibv_rc_pingpong is 67 ms.
 const LINGER: Duration = Duration::from_millis(200);
 
-/// The longest such time for a peer that tells when it has finished.
+/// The longest time to keep answering a peer that reports when it has finished.
 const MAX_LINGER: Duration = Duration::from_secs(5);
 
-/// One side.
+/// One side of a pingpong.
 pub(super) struct Pingpong<'a> {
     args: &'a Args,
     qps: Vec<QueuePair>,
     srq: Option<SharedReceiveQueue>,
     waiter: Waiter,
-    /// Room for the GRH in front of a message, then the message.
+    /// The buffer: room for the GRH, then the message.
     mr: MemoryRegion,
     size: u32,
     mtu: Mtu,
-    /// Where datagrams go.
+    /// The destination of datagrams, known once connected.
     to: OnceCell<(AddressHandle, Qpn)>,
 }
 
-/// The result of an exchange.
+/// The result of a pingpong.
 pub(super) struct Outcome {
     pub(super) time: Duration,
-    /// Bytes in a message.
+    /// The length of a message in bytes.
     pub(super) size: u32,
     pub(super) checked: bool,
-    /// The times between messages, if `-t` was given.
+    /// Statistics of the times between messages, if `-t` was given.
     pub(super) stamps: Option<Stamps>,
 }
 
 impl<'a> Pingpong<'a> {
-    /// Makes the QPs, in INIT, and posts their receives.
+    /// Creates the queue pairs in INIT, and posts their receives.
     pub(super) fn new(opened: &Opened, mtu: Mtu, args: &'a Args) -> Result<Self, Error> {
         let device = &opened.device;
         let size = args.transport.size(args.size, device.active_mtu())?;
@@ -105,7 +106,7 @@ impl<'a> Pingpong<'a> {
         Ok(this)
     }
 
-    /// The addresses to send to the peer.
+    /// Returns the addresses to send to the peer.
     pub(super) fn addresses(&self) -> Vec<Address> {
         let address = |qp: &QueuePair| {
             let Endpoint { qpn, psn, gid, .. } = qp.endpoint();
@@ -114,7 +115,7 @@ impl<'a> Pingpong<'a> {
         self.qps.iter().map(address).collect()
     }
 
-    /// Brings the QPs to RTS, with the attributes of ibv_rc_pingpong, but for the timeout.
+    /// Brings the queue pairs to RTS with ibv_rc_pingpong's attributes, except the timeout.
     pub(super) fn connect(&self, peers: &[Address]) -> Result<(), Error> {
         let options = ConnectOptions {
             mtu: Some(self.mtu),
@@ -127,7 +128,7 @@ impl<'a> Pingpong<'a> {
         for (qp, &Address { qpn, psn, gid, .. }) in self.qps.iter().zip(peers) {
             if self.args.transport == Transport::Ud {
                 qp.activate()?;
-                // This cannot fail: a side is connected only once.
+                // Setting cannot fail, because a side is connected only once.
                 let _ = self.to.set((qp.pd().create_ah_to(gid)?, qpn));
             } else {
                 qp.connect(&Endpoint { qpn, psn, gid, mtu: self.mtu }, &options)?;
@@ -136,7 +137,7 @@ impl<'a> Pingpong<'a> {
         Ok(())
     }
 
-    /// Exchanges all messages. `starts`: this side sends the first.
+    /// Exchanges all messages. If `starts`, this side sends the first.
     pub(super) fn run(
         &self,
         starts: bool,
@@ -178,7 +179,7 @@ impl<'a> Pingpong<'a> {
         Ok(Outcome { time, size: self.size, checked: self.args.chk, stamps })
     }
 
-    /// Keeps answering for a short time, or until the peer says that it has finished.
+    /// Keeps answering for a short time, or until every peer reports that it has finished.
     pub(super) fn linger(&self, peers: &mut [PeerConnection]) {
         if peers.is_empty() {
             return thread::sleep(LINGER);
@@ -237,7 +238,7 @@ impl<'a> Pingpong<'a> {
         Ok(request.post()?)
     }
 
-    /// The first byte of each page of a message.
+    /// Returns the offset of the first byte of each page of a message.
     fn pages(&self) -> impl Iterator<Item = usize> {
         (self.args.transport.front()..self.mr.len()).step_by(PAGE)
     }
@@ -257,25 +258,25 @@ impl<'a> Pingpong<'a> {
 }
 
 struct State {
-    /// Messages to send, and to receive.
+    /// The number of messages to send, and to receive.
     iters: u32,
     sent: u32,
     received: u32,
-    /// How many receives are posted.
+    /// The number of posted receives.
     posted: u32,
-    /// The completions to wait for before the next message is sent, for each queue pair.
+    /// The completions that each queue pair waits for before it sends the next message.
     awaits: Vec<u64>,
-    /// Whether the peer acknowledges what is sent.
+    /// Whether the peer acknowledges messages.
     reliable: bool,
     stamps: Stamps,
 }
 
-/// The progress, for error messages.
+/// Formats the progress for error messages.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sent, received, iters, reliable, .. } = self;
         let posted = self.awaits.iter().any(|awaits| awaits & SEND != 0);
-        // A completed SEND of a reliable service is an acknowledged one.
+        // A completed SEND of a reliable service has been acknowledged.
         let acknowledged =
             if *reliable && *sent > 0 && !posted { ", all acknowledged," } else { "" };
         write!(f, "after {sent} messages sent{acknowledged} and {received} of {iters} received")

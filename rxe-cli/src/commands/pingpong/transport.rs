@@ -32,7 +32,7 @@ impl Transport {
         }
     }
 
-    /// The type of the queue pairs; for XRC, that of the sending ones.
+    /// Returns the type of the queue pairs; for XRC, of the initiators.
     pub(super) const fn service(self) -> QpType {
         match self {
             Self::Rc | Self::Srq => QpType::Rc,
@@ -42,7 +42,7 @@ impl Transport {
         }
     }
 
-    /// How many addresses each side sends: ibv_srq_pingpong always sends 256.
+    /// Returns the number of addresses that each side sends. ibv_srq_pingpong always sends 256.
     pub(super) const fn messages(self) -> usize {
         match self {
             Self::Srq => 256,
@@ -50,7 +50,7 @@ impl Transport {
         }
     }
 
-    /// Bytes in front of a received message: the GRH.
+    /// Returns the number of bytes in front of a received message: the GRH.
     pub(super) const fn front(self) -> usize {
         match self {
             Self::Ud => 40,
@@ -58,7 +58,7 @@ impl Transport {
         }
     }
 
-    /// The default number of exchanges.
+    /// Returns the default number of exchanges.
     pub(super) const fn iters(self) -> u32 {
         match self {
             Self::Xrc => 5,
@@ -66,8 +66,8 @@ impl Transport {
         }
     }
 
-    /// How the LID 0 is spelled in the exchange, for services with the exchange of ibv_rc_pingpong. C's
-    /// `%x` reads all these spellings as 0.
+    /// Returns the spelling of the LID 0 that names this service in the exchange. XRC has an
+    /// exchange of its own. C's `%x` reads every spelling as 0.
     pub(super) const fn zero(self) -> &'static str {
         match self {
             Self::Rc => "0x00",
@@ -78,12 +78,12 @@ impl Transport {
         }
     }
 
-    /// The service with this spelling.
+    /// Returns the service with this spelling.
     pub(super) fn of_zero(spelled: &str) -> Option<Self> {
         [Self::Rc, Self::Uc, Self::Ud, Self::Srq].into_iter().find(|t| t.zero() == spelled)
     }
 
-    /// Bytes in a message.
+    /// Returns the length of a message in bytes. A datagram holds at most one path MTU.
     pub(super) fn size(self, asked: Option<u32>, link: Mtu) -> Result<u32, Error> {
         if self != Self::Ud {
             return Ok(asked.unwrap_or(4096));

@@ -1,4 +1,4 @@
-//! Waits for the next completion, by polling or sleeping, and gives up when none can come any more.
+//! Waits for the next completion, by polling or sleeping, and gives up when none can come.
 
 use std::fmt;
 use std::thread;
@@ -10,19 +10,19 @@ use rxe_verbs::{CompletionChannel, CompletionQueue, Device};
 use super::peer::{PeerConnection, PeerState};
 use crate::common::Error;
 
-/// How long to wait for a peer that sends nothing.
+/// The time limit for a peer that sends nothing.
 const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long to wait for a peer that has finished: only messages on the way can still come.
+/// The time limit for a peer that has finished. Only messages in flight can still arrive.
 const AFTER_THE_END: Duration = Duration::from_secs(2);
 
-/// Polls between two checks of the clock. Each check also yields the CPU.
+/// The number of polls between two checks of the clock. Each check also yields the CPU.
 const POLLS: u32 = 16;
 
 /// The time between two checks of the peers.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A completion queue and the way to wait for it.
+/// A completion queue, with the channel to wait on.
 pub(super) struct Waiter {
     pub(super) cq: CompletionQueue,
     /// The channel to sleep on; `None` to poll.
@@ -30,7 +30,7 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// A waiter with a queue for `depth` completions. `events`: sleep; the queue is armed.
+    /// Creates a queue for `depth` completions. If `events`, arms it on a channel to sleep on.
     pub(super) fn new(device: &Device, depth: u32, events: bool) -> Result<Self, Error> {
         let channel = events.then(|| device.create_channel()).transpose()?;
         let cq = match &channel {
@@ -43,7 +43,8 @@ impl Waiter {
         Ok(Self { cq, channel })
     }
 
-    /// The next completion. If none can come any more, the error says why, and how far the exchange got.
+    /// Returns the next completion. If none can come, the error says why and how far the exchange
+    /// got.
     pub(super) fn next(
         &self,
         peers: &mut [PeerConnection],
@@ -64,22 +65,22 @@ impl Waiter {
             }
             looked = now;
             if let Err(why) = self.check(peers, now - begin, progress) {
-                // Everything that the peer sent before it ended is here by now.
+                // Every message that the peer sent before it ended has arrived by now.
                 return self.cq.poll_one()?.ok_or(why);
             }
         }
     }
 
-    /// Polls some times, or sleeps for a short time.
+    /// Polls [`POLLS`] times, or sleeps up to [`LOOK`].
     fn a_while(&self) -> Result<Option<Completion>, Error> {
         if let Some(channel) = &self.channel {
             if channel.get_event(Some(LOOK))?.is_some() {
-                // A completion that comes between this call and the next poll is seen by that poll.
+                // The next poll finds a completion that arrives before this call.
                 self.cq.arm(false)?;
             }
             return Ok(self.cq.poll_one()?);
         }
-        // Checking the clock each time would cost as much as polling.
+        // Checking the clock for each poll would cost as much as polling.
         for _ in 0..POLLS {
             if let Some(done) = self.cq.poll_one()? {
                 return Ok(Some(done));
@@ -90,7 +91,7 @@ impl Waiter {
         Ok(None)
     }
 
-    /// Whether to continue waiting, if nothing has come for so long.
+    /// Fails if no completion can come after `silence` without one.
     fn check(
         &self,
         peers: &mut [PeerConnection],
@@ -119,8 +120,8 @@ impl Waiter {
             let todo = "was it started with the same --transport, -n, -s and -m, and is it still \
                         running?";
             let error = Error::new(what, todo);
-            // On an unreliable service a message may have come and been dropped. The first event says
-            // why.
+            // On an unreliable service, a message may have arrived and been dropped. The first
+            // event says why.
             let mut seen = self.cq.device().explain().into_iter();
             let first = seen.find(|line| line.starts_with("dropped"));
             return Err(match first {
@@ -132,12 +133,12 @@ impl Waiter {
     }
 }
 
-/// The error for a peer that gave up, with its reason.
+/// Returns the error for a peer that gave up, with its reason.
 pub(super) fn gave_up(why: &str) -> Error {
     Error::new("the peer gave up", format!("it says \"{why}\""))
 }
 
-/// Fails if a completion is no success, with the words of ibv_rc_pingpong.
+/// Fails if a completion is an error, with the words of ibv_rc_pingpong.
 pub(super) fn check(done: &Completion, device: &Device) -> Result<(), Error> {
     if done.status == Status::Success {
         return Ok(());
@@ -151,7 +152,7 @@ pub(super) fn check(done: &Completion, device: &Device) -> Result<(), Error> {
         _ => "",
     };
     let error = Error::new(what, format!("{}{alike}", status.meaning()));
-    // Dropped packets do not explain a failure: they came too late.
+    // Dropped packets do not explain a failure, because they arrived after it.
     let news = device.explain().into_iter().rfind(|line| !line.starts_with("dropped"));
     Err(match news {
         Some(last) => Error::new(error, format!("last seen here: {last}")),

@@ -1,7 +1,8 @@
-//! `rxe send` and `rxe replay`: one side of a scenario or a capture, live, to the device of another host.
+//! `rxe send` and `rxe replay`: send one side of a recording to a live device.
 //!
-//! The peer is that of `rxe conform`; the own end has no engine, so it sends what was recorded and nothing
-//! else. What is sent, and what should come, is found out in [`rxe_lab::replay`].
+//! The recording is a scenario or a capture. The peer program is that of `rxe conform`. The local
+//! end has no engine, so it sends recorded packets and nothing else. [`rxe_lab::replay`] determines
+//! the packets to send and the expected answers.
 
 mod play;
 mod report;
@@ -149,7 +150,7 @@ impl ReplayArgs {
     }
 }
 
-/// Ends the process, with an exit code that says how.
+/// Ends the process with the outcome's exit code, unless the run succeeded.
 fn exit(outcome: Result<bool, Error>) -> Result<(), Error> {
     match outcome {
         Ok(true) => Ok(()),
@@ -182,14 +183,14 @@ fn read(file: &Path) -> Result<Recording, Error> {
 }
 
 impl Live {
-    /// Refuses to write the capture of the run over the file that is read, or to standard output.
+    /// Fails if the capture of the run would overwrite the input, or go to standard output.
     fn check_apart(&self, file: &Path) -> Result<(), Error> {
         let Some(write) = self.write.as_deref() else { return Ok(()) };
         check_capture(write, "-w")?;
         check_apart(file, write)
     }
 
-    /// Returns whether nothing differs.
+    /// Runs the conversation. Returns whether nothing differs.
     fn run(
         &self,
         file: &Path,
@@ -245,7 +246,7 @@ impl Live {
         Ok(report.is_same())
     }
 
-    /// What the peer is asked for.
+    /// Returns the queue pair and the region to ask the peer for.
     fn given(&self, it: &Conversation, responder: Option<&Responder>) -> Result<Given, Error> {
         let base = match it.service {
             Service::Rc => peer::RC,
@@ -279,7 +280,7 @@ impl Live {
 }
 
 fn no_conversation(file: &Path, why: &NoConversation) -> Error {
-    /// Queue pairs that are listed.
+    /// The most queue pairs that are listed.
     const LISTED: usize = 8;
     let name = file.display();
     let list = |all: &[rxe_lab::replay::Ends]| {
@@ -306,7 +307,7 @@ fn no_conversation(file: &Path, why: &NoConversation) -> Error {
     }
 }
 
-/// What to do about a frame that was captured so short that its packets cannot be sent.
+/// Returns the error for a frame that was cut so short that its packets cannot be sent.
 fn cannot_send(file: &Path, cut: Cut) -> Error {
     let (name, frame) = (file.display(), cut.frame());
     match cut {

@@ -1,4 +1,4 @@
-//! Sends what is planned, and compares what comes.
+//! Sends the planned packets, and compares the answers.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -13,19 +13,19 @@ use super::report::Report;
 use crate::common::peer::{Endpoint, MAX_READ, Peer, PeerQp};
 use crate::common::{Error, print};
 
-/// The longest that a run may take.
+/// The time limit of a run.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Receives that the peer may have outstanding.
+/// The most receives that the peer may have outstanding.
 const RECEIVES: usize = 32;
 
-/// How long to listen for what should not come.
+/// The time to listen at the end for packets that should not arrive.
 const SILENCE: Duration = Duration::from_millis(50);
 
-/// Differences after which the run ends.
+/// The number of differences after which the run ends.
 const MAX_DIFFERENCES: usize = 10;
 
-/// Answers in a row that may be missing.
+/// The number of successive missing answers after which the run ends.
 const MAX_MISSING: u32 = 2;
 
 /// A run with a peer.
@@ -36,13 +36,13 @@ pub(super) struct Play<'a> {
     comparison: Comparison,
     target: Target,
     wait: Duration,
-    /// Receives that are due and not posted.
+    /// The receives that are due and not posted yet.
     receives: VecDeque<Receive>,
     posted: u64,
     completed: u64,
-    /// Those that completed with success.
+    /// The receives that completed with success.
     received: u64,
-    /// Answers in a row that did not come.
+    /// The number of successive answers that did not arrive.
     missing: u32,
     is_verbose: bool,
 }
@@ -75,7 +75,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Plays all steps, or as far as it makes sense.
+    /// Plays all steps, or stops early after too many differences.
     pub(super) fn run(
         mut self,
         recorded_pace: bool,
@@ -127,7 +127,7 @@ impl<'a> Play<'a> {
         self.receives_and_memory(report)
     }
 
-    /// Takes over the differences, and says why nothing more is to be sent.
+    /// Moves new differences into the report. Returns the reason if the run must stop.
     fn stop(&mut self, report: &mut Report, started: Instant) -> Option<String> {
         let mut is_fatal = false;
         while let Some(difference) = self.comparison.difference() {
@@ -159,7 +159,6 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Waits for the answers that are due.
     fn wait_for_answer(&mut self) -> Result<(), Error> {
         while self.comparison.is_waiting() {
             if self.take(Instant::now() + self.wait)? {
@@ -179,8 +178,8 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Takes the next packet, if one comes before `until`. Congestion notifications are left out: a switch
-    /// causes them.
+    /// Handles the next packet, if one arrives before `until`. Congestion notification packets are
+    /// not compared, because a switch causes them.
     fn take(&mut self, until: Instant) -> Result<bool, Error> {
         let Some(arrived) = self.end.receive(self.target.own_qpn, until)? else { return Ok(false) };
         self.missing = 0;
@@ -199,7 +198,7 @@ impl<'a> Play<'a> {
         Ok(true)
     }
 
-    /// Posts receives that are due, as many as fit.
+    /// Posts due receives, as many as the peer may have outstanding.
     fn post_receives(&mut self) -> Result<(), Error> {
         while let Some(receive) = self.receives.front().copied() {
             if self.posted - self.completed >= RECEIVES as u64 {
@@ -224,7 +223,7 @@ impl<'a> Play<'a> {
         Ok(done.len())
     }
 
-    /// What the peer's program has received, and what its memory has.
+    /// Compares the messages that the peer's program received, and the peer's memory.
     fn receives_and_memory(&mut self, report: &mut Report) -> Result<(), Error> {
         if report.stopped.is_some() {
             return Ok(());
@@ -257,7 +256,7 @@ impl<'a> Play<'a> {
     }
 }
 
-/// A difference in what the peer's program sees, after all packets.
+/// Returns a difference in the messages or the memory of the peer's program.
 fn of_program(what: String, should: &dyn Display, is: &dyn Display) -> Difference {
     Difference {
         request: Some((0, what)),

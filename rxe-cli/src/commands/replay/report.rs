@@ -1,4 +1,4 @@
-//! What is said of a run.
+//! The report of a run.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::common::peer::Peer;
 use crate::common::{lines, paragraph};
 
-/// A run, as JSON has it.
+/// The report of a run, in the form of its JSON.
 #[derive(Serialize)]
 pub(super) struct Report {
     peer: IpAddr,
@@ -20,25 +20,25 @@ pub(super) struct Report {
     conversation: String,
     service: &'static str,
     path_mtu: usize,
-    /// Packets to be sent, and packets that were.
+    /// The number of packets to send, and of packets sent.
     packets: u64,
     pub(super) sent: u64,
-    /// Recorded answers, and those that came as recorded.
+    /// The number of recorded answers, and of those that arrived as recorded.
     answers: u64,
     pub(super) same: u64,
-    /// READ data and atomics that the recording does not have.
+    /// The number of READ and atomic responses that the recording does not have.
     pub(super) unrecorded: u64,
-    /// Messages that the peer's program should receive, and that it has received.
+    /// The number of messages that the peer's program should receive, and that it received.
     messages: u64,
     pub(super) received: u64,
     notes: Vec<String>,
     #[serde(serialize_with = "differences")]
     pub(super) differences: Vec<Difference>,
-    /// Why not everything was sent.
+    /// The reason why not everything was sent.
     pub(super) stopped: Option<String>,
 }
 
-/// A difference, as JSON has it.
+/// A difference, in the form of its JSON.
 #[derive(Serialize)]
 struct Different<'a> {
     frame: Option<u64>,
@@ -89,7 +89,7 @@ impl Report {
         self.differences.is_empty() && self.stopped.is_none()
     }
 
-    /// Before anything is sent.
+    /// Formats the lines before anything is sent.
     pub(super) fn head(&self) -> String {
         let Self { peer, device, active_mtu, own, conversation, service, path_mtu, .. } = self;
         let Self { packets, answers, .. } = self;
@@ -107,7 +107,7 @@ impl Report {
         page
     }
 
-    /// At the end.
+    /// Formats the differences and the summary.
     pub(super) fn text(&self) -> String {
         let mut page = String::new();
         for Difference { request, recorded, came, .. } in &self.differences {

@@ -1,7 +1,8 @@
-//! The library to preload, if it is inside `rxe`: a file that only this user can change has a copy.
+//! The preload library inside `rxe`, and its copy that only this user can change.
 //!
-//! `build/preload.rs` says when it is inside. The copy is compared with the original, every byte, at each
-//! start; its directory belongs to the user who starts `rxe`, and nobody else may use it.
+//! `build/preload.rs` says when the library is embedded. At each start, every byte of the copy is
+//! compared with the original. The copy's directory belongs to the user who starts `rxe`, and no
+//! other user may access it.
 
 use std::env;
 use std::fs::{self, DirBuilder, Permissions};
@@ -16,18 +17,18 @@ use crate::common::Error;
 
 include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
-/// Whether `rxe` has the library inside.
+/// Returns whether `rxe` has the library embedded.
 pub(super) fn is_inside() -> bool {
     LIBRARY.is_some()
 }
 
-/// The copy of the library, which is made if it is not there. `None` if `rxe` has no library inside.
+/// Returns the copy of the library, created if necessary; `None` if none is embedded.
 pub(super) fn unpacked() -> Option<Result<PathBuf, Error>> {
     let (digest, bytes) = LIBRARY?;
     Some(unpack_in(&directories(digest), bytes))
 }
 
-/// Where a copy of the library with this digest may be, the best place first.
+/// Returns the candidate directories for a copy with this digest, the best first.
 fn directories(digest: &str) -> Vec<PathBuf> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let name = format!("preload-{digest}");
@@ -39,7 +40,7 @@ fn directories(digest: &str) -> Vec<PathBuf> {
     found.into_iter().flatten().collect()
 }
 
-/// Makes the copy in the first directory that is fit for it.
+/// Creates the copy in the first suitable directory.
 fn unpack_in(directories: &[PathBuf], bytes: &[u8]) -> Result<PathBuf, Error> {
     let mut why = String::new();
     for dir in directories {
@@ -58,7 +59,7 @@ fn unpack_in(directories: &[PathBuf], bytes: &[u8]) -> Result<PathBuf, Error> {
     Err(Error::new(what, "let XDG_CACHE_HOME name a directory of yours"))
 }
 
-/// Lets `dir` be a directory of this user alone, and have the library.
+/// Ensures that `dir` is a directory of this user alone that has the library.
 fn unpack(dir: &Path, bytes: &[u8]) -> io::Result<()> {
     let above = dir.parent().unwrap_or(dir);
     fs::create_dir_all(above)?;
@@ -82,7 +83,7 @@ fn unpack(dir: &Path, bytes: &[u8]) -> io::Result<()> {
     if there && fs::read(&file).is_ok_and(|copy| copy == bytes) {
         return Ok(());
     }
-    // By a rename: other programs may have the old one mapped.
+    // Replace the file by a rename, because other programs may have the old one mapped.
     let mut new = tempfile::NamedTempFile::new_in(dir)?;
     new.write_all(bytes)?;
     fs::set_permissions(new.path(), Permissions::from_mode(0o500))?;
@@ -90,8 +91,9 @@ fn unpack(dir: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether only this user and root can rename what others have in this directory. In a user namespace,
-/// root's directories belong to the user that stands for all who have none there.
+/// Returns whether only this user and root can rename others' entries in a directory.
+/// In a user namespace, root's directories belong to the overflow user, which stands for users that
+/// are not mapped.
 fn is_safe(dir: &fs::Metadata) -> bool {
     const NOBODY: u32 = 65534;
     let own = [geteuid().as_raw(), 0, NOBODY].contains(&dir.uid());
@@ -124,7 +126,7 @@ mod tests {
         fs::write(&file, "librarY").unwrap();
         unpack();
         assert_eq!(fs::read(&file).unwrap(), b"library");
-        // A link is not followed, and what it leads to stays as it is.
+        // The link is not followed, and its target stays unchanged.
         let other = top.path().join("other");
         fs::write(&other, "theirs").unwrap();
         fs::remove_file(&file).unwrap();
@@ -156,7 +158,7 @@ mod tests {
         assert_eq!(unpack_in(&dirs, b"library").unwrap(), dirs[3].join(LIBRARY_NAME));
         assert_eq!(fs::read_dir(&real).unwrap().count(), 0);
 
-        // Where others could put a directory of theirs in its place.
+        // A public directory is refused, where others could put their own directory in this place.
         let public = top.path().join("public");
         make(&public, 0o777);
         assert!(refused(&[public.join("preload")]).contains("another user can replace"));

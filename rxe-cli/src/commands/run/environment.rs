@@ -1,4 +1,4 @@
-//! The environment variables that the preloaded library reads.
+//! The environment variables that the preload library reads.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -15,10 +15,10 @@ use rxe_verbs::{DeviceInfo, OpenOptions, SourcePortPolicy};
 use super::{library, own_path, rdma};
 use crate::common::{Error, FaultArgs, check_capture, print_error};
 
-/// The variable with the libraries that the loader loads before a program's own.
+/// The variable with the libraries that the dynamic loader loads before a program's own.
 pub(super) const PRELOAD: &str = "LD_PRELOAD";
 
-/// The variable with options that valgrind reads before those of its command line.
+/// The variable with options that valgrind reads before its command line.
 const VALGRIND: &str = "VALGRIND_OPTS";
 
 /// The options that set these variables.
@@ -102,7 +102,7 @@ enum Ack {
 }
 
 impl Settings {
-    /// The variables to add to a program's environment.
+    /// Returns the variables to add to a program's environment.
     pub(super) fn variables(&self) -> Result<Vec<(&'static str, OsString)>, Error> {
         let pcap = self.pcap.as_deref().map(capture).transpose()?;
         let library = library::find()?;
@@ -173,15 +173,15 @@ impl Settings {
         let programs = [("rdma", rdma::wrapper(&own_path()?))];
         match sysfs::tree(&shown, identity, host, &programs) {
             Ok(tree) => {
-                // Without PATH, programs are searched in default directories; setting it would replace
-                // those.
+                // Without PATH, programs are searched for in default directories, which setting
+                // PATH would replace.
                 if env::var_os("PATH").is_some() {
                     let programs = sysfs::programs(&tree);
                     variables.push(("PATH", in_front_of(programs.as_os_str(), "PATH", &[':'])));
                 }
                 variables.push(("RXE_SYSFS", tree.into()));
             }
-            // Most programs only use the verbs.
+            // Continue without the tree, because most programs only use the verbs.
             Err(e) => {
                 print_error(&format!(
                     "programs that read /sys/class/infiniband find no device there: {e}"
@@ -204,7 +204,7 @@ impl Settings {
         Ok(variables)
     }
 
-    /// The devices to show: those of the option or, without it, those of the variable.
+    /// Returns the devices to show, from the option or else from `RXE_DEVICE`.
     fn devices(&self) -> Vec<String> {
         if !self.devices.is_empty() {
             return self.devices.clone();
@@ -214,14 +214,14 @@ impl Settings {
     }
 }
 
-/// Reads the number of shards.
+/// Returns the parser of the number of shards.
 fn shard_count() -> impl TypedValueParser<Value = u32> {
     let (least, most) = OpenOptions::SHARDS.into_inner();
     clap::value_parser!(u32).range(i64::from(least)..=i64::from(most))
 }
 
-/// The absolute path of a capture file. It fails if the file cannot be created: the program would
-/// notice that only when it opens a device.
+/// Returns the absolute path of a capture file. Fails if the file cannot be created, because the
+/// program would find that out only when it opens a device.
 fn capture(path: &Path) -> Result<PathBuf, Error> {
     check_capture(path, "--pcap")?;
     let refuse = |why: String| {
@@ -245,7 +245,7 @@ fn capture(path: &Path) -> Result<PathBuf, Error> {
         Err(_) => {}
     }
     let dir = whole.parent().unwrap_or(&whole);
-    // The name of the directory may contain the process ID.
+    // The process ID may be part of the directory's name, which then cannot be checked here.
     if !dir.to_string_lossy().contains("%p")
         && let Err(e) = access(dir, Access::WRITE_OK | Access::EXEC_OK)
     {
@@ -254,7 +254,7 @@ fn capture(path: &Path) -> Result<PathBuf, Error> {
     Ok(whole)
 }
 
-/// Puts `ours` in front of the present value of a variable with a list.
+/// Returns the value of a list variable with `ours` in front.
 fn in_front_of(ours: &OsStr, variable: &str, separators: &[char]) -> OsString {
     let mut all = ours.to_owned();
     let others = env::var_os(variable).unwrap_or_default().to_string_lossy().into_owned();

@@ -1,28 +1,30 @@
-//! Finds the library to preload. It is beside `rxe` after a build, in `../lib/rxe` if a package or `cargo
-//! xtask install` installed it, and inside `rxe` if `cargo install` did.
+//! Finds the preload library. It is next to `rxe` after a build, in `../lib/rxe` if a package or
+//! `cargo xtask install` installed it, and inside `rxe` if `cargo install` did.
 
 use std::path::{Path, PathBuf};
 
 use super::{LIBRARY_NAME, embedded, loader_takes, own_dir};
 use crate::common::Error;
 
-/// The versioned libraries, which programs find that load libibverbs or librdmacm by themselves.
+/// The versioned libraries, for programs that load libibverbs or librdmacm themselves.
 pub(in crate::commands) const VERSIONED: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 
-/// The directory for the versioned libraries beside the one to preload, and their places in it.
+/// Returns the directory of the versioned libraries, and their paths.
+/// They are next to the preload library.
 pub(in crate::commands) fn versioned_in(library: &Path) -> (PathBuf, [PathBuf; 2]) {
     let dir = library.with_file_name("rxe-libs");
     let all = VERSIONED.map(|name| dir.join(name));
     (dir, all)
 }
 
-/// The directory with the versioned libraries, if `cargo xtask libs` or an installation has made them.
+/// Returns the directory of the versioned libraries, if they exist.
+/// `cargo xtask libs` or an installation creates them.
 pub(super) fn versioned(library: &Path) -> Option<PathBuf> {
     let (dir, [verbs, _]) = versioned_in(library);
     verbs.exists().then_some(dir)
 }
 
-/// The suppressions for valgrind beside the library, if they are installed and valgrind can be told of them.
+/// Returns the installed valgrind suppressions, if their path is usable.
 pub(super) fn suppressions(library: &Path) -> Option<PathBuf> {
     let file = library.with_file_name("valgrind.supp");
     // Valgrind splits its options at white space.
@@ -30,19 +32,19 @@ pub(super) fn suppressions(library: &Path) -> Option<PathBuf> {
     (takes && file.exists()).then_some(file)
 }
 
-/// What to do if they are missing.
+/// Returns the advice for missing versioned libraries.
 pub(in crate::commands) fn how_to_get_versioned() -> &'static str {
     if embedded::is_inside() {
-        // Beside the copy of the library that is inside `rxe`, there are none.
+        // The copy of an embedded library has no versioned libraries next to it.
         "install the package, or in the sources of rxe run `cargo xtask install`"
     } else {
         "install the package, or in the sources of rxe run `cargo xtask libs` (with the same --release)"
     }
 }
 
-/// The path of the library.
+/// Returns the path of the preload library.
 pub(in crate::commands) fn find() -> Result<PathBuf, Error> {
-    // It is the one that fits this `rxe`.
+    // The embedded library always matches this `rxe`.
     if let Some(unpacked) = embedded::unpacked() {
         return unpacked;
     }
@@ -67,7 +69,7 @@ fn find_from(dir: &Path) -> Result<PathBuf, Error> {
     }
     let what = format!("{LIBRARY_NAME} is neither in {} nor in ../lib/rxe", dir.display());
     let todo = match dir.parent().filter(|_| dir.ends_with("bin")) {
-        // The command alone was copied there.
+        // `rxe` alone was copied into this directory.
         Some(prefix) => format!("`cargo xtask install --prefix {}`", prefix.display()),
         None => "`cargo build -p rxe-preload` (with the same --release)".to_owned(),
     };

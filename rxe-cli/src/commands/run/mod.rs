@@ -1,4 +1,4 @@
-//! `rxe run` and `rxe env`: unmodified verbs programs over this engine.
+//! `rxe run` and `rxe env`: run unmodified verbs programs on this engine.
 
 mod embedded;
 mod environment;
@@ -31,14 +31,14 @@ pub(crate) struct Args {
     program: Vec<OsString>,
 }
 
-/// The options of ThreadSanitizer.
+/// The variable with the options of ThreadSanitizer.
 const TSAN: &str = "TSAN_OPTIONS";
 
 impl Args {
     pub(crate) fn run(self) -> Result<(), Error> {
         let mut variables = self.settings.variables()?;
         let (name, arguments) = self.program.split_first().expect("clap requires one");
-        // With the PATH that the program will have.
+        // Search with the PATH that the program will have.
         let path = variables.iter().find(|(name, _)| *name == "PATH").map(|(_, value)| value);
         let path = program::find(name, path.map_or(OsStr::new(""), |path| path))?;
         program::check(&path)?;
@@ -49,9 +49,9 @@ impl Args {
                 preloaded.push(behind);
             }
             if runtime.starts_with("libtsan") {
-                // ThreadSanitizer does not see the accesses of a library that was built without it, and
-                // would report data that the library passes between threads as races. Options that are
-                // already set come later and take precedence.
+                // ThreadSanitizer does not see the accesses of a library that was built without it,
+                // and would report data that the library passes between threads as races. Options
+                // that are already set come later and take precedence.
                 let mut options = OsString::from("ignore_noninstrumented_modules=1:");
                 options.push(env::var_os(TSAN).unwrap_or_default());
                 variables.push((TSAN, options));
@@ -87,15 +87,15 @@ impl EnvArgs {
     }
 }
 
-/// The name of the library to preload.
+/// The file name of the preload library.
 pub(crate) const LIBRARY_NAME: &str = "librxe_preload.so";
 
-/// Whether `LD_PRELOAD` can name this file.
+/// Returns whether `LD_PRELOAD` can name this file.
 fn loader_takes(library: &Path) -> bool {
     !library.to_string_lossy().contains([':', ' '])
 }
 
-/// The directory of the running program.
+/// Returns the directory of the running program.
 fn own_dir() -> Result<PathBuf, Error> {
     Ok(own_path()?.parent().map(PathBuf::from).unwrap_or_default())
 }

@@ -1,5 +1,6 @@
-//! Checks whether a program can be run with a preloaded library, and if not, why. It reads the
-//! program's file before the start, because the loader gives no or misleading messages.
+//! Checks whether a library can be preloaded into a program, and if not, says why.
+//! The program's file is read before the start, because the dynamic loader's messages are missing
+//! or misleading.
 
 use std::env;
 use std::ffi::OsStr;
@@ -13,7 +14,7 @@ use object::{Endianness, FileKind, ReadCache, ReadRef, elf};
 
 use crate::common::Error;
 
-/// Finds a program as a shell with this `PATH` does.
+/// Finds a program like a shell with this `PATH`.
 pub(super) fn find(name: &OsStr, path: &OsStr) -> Result<PathBuf, Error> {
     let shown = name.to_string_lossy();
     if shown.contains('/') {
@@ -40,7 +41,7 @@ fn refusal(program: impl Display, why: &str) -> Error {
     if why == NO_FILE { error.not_found() } else { error.not_executable() }
 }
 
-/// What to say of a program that is not there, with the package that has it.
+/// Returns the text for a program that does not exist, with the package that has it.
 fn missing(name: &str) -> String {
     let why = "there is no such program in PATH";
     match package(name) {
@@ -51,7 +52,7 @@ fn missing(name: &str) -> String {
     }
 }
 
-/// The package of Debian and Ubuntu with a verbs program.
+/// Returns the Debian and Ubuntu package of a verbs program.
 fn package(name: &str) -> Option<&'static str> {
     let perftest = name.strip_prefix("ib_").and_then(|rest| rest.split_once('_'));
     match (name, perftest) {
@@ -85,7 +86,7 @@ fn executable(path: &Path) -> Result<PathBuf, &'static str> {
     Ok(path.to_owned())
 }
 
-/// Fails if the program cannot be run with a preloaded library.
+/// Fails if a library cannot be preloaded into the program.
 pub(super) fn check(path: &Path) -> Result<(), Error> {
     preloadable(path).map_err(Error::not_executable)
 }
@@ -93,7 +94,7 @@ pub(super) fn check(path: &Path) -> Result<(), Error> {
 fn preloadable(path: &Path) -> Result<(), Error> {
     let shown = path.display();
     let meta = fs::metadata(path).map_err(|e| Error::new(shown.to_string(), e))?;
-    // The loader ignores LD_PRELOAD if the program gains privileges when it is started.
+    // The loader ignores LD_PRELOAD for a program that gains privileges when it is started.
     let setuid = meta.mode() & 0o4000 != 0 && meta.uid() != rustix::process::geteuid().as_raw();
     let setgid =
         meta.mode() & 0o2010 == 0o2010 && meta.gid() != rustix::process::getegid().as_raw();
@@ -113,11 +114,11 @@ fn preloadable(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The ELF header of programs of this machine.
+/// The ELF header of programs for this machine.
 type Native = elf::FileHeader64<Endianness>;
 const NATIVE: u16 = if cfg!(target_arch = "x86_64") { elf::EM_X86_64 } else { elf::EM_AARCH64 };
 
-/// Enough for the first line of any script.
+/// The bytes read from the start of a file, enough for the first line of any script.
 const LINE: u64 = 4096;
 
 fn check_interpreter(script: &Path, interpreter: &Path) -> Result<(), Error> {
@@ -141,14 +142,14 @@ fn check_interpreter(script: &Path, interpreter: &Path) -> Result<(), Error> {
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Fine,
-    /// A script, with its interpreter.
+    /// A script, with the path of its interpreter.
     Script(PathBuf),
-    /// What is wrong, and what to do.
+    /// The defect, and what to do.
     Bad(String, &'static str),
 }
 
-/// Decides by a program's file. What it names may be anywhere in it: patchelf moves the loader's name to
-/// the end, as in wheels of Python.
+/// Judges a program's file. The names in it may be anywhere: patchelf moves the loader's name to
+/// the end, as in Python wheels.
 fn judge<'f, R: ReadRef<'f>>(file: R) -> Verdict {
     let begin = file.len().and_then(|len| file.read_bytes_at(0, len.min(LINE))).unwrap_or_default();
     if let Some(rest) = begin.strip_prefix(b"#!") {
@@ -198,7 +199,6 @@ fn judge<'f, R: ReadRef<'f>>(file: R) -> Verdict {
     }
 }
 
-/// The name of the machine that a program is for.
 fn machine_name(machine: u16, bits: u8) -> String {
     let name = match machine {
         elf::EM_386 => "x86",
@@ -214,7 +214,7 @@ fn machine_name(machine: u16, bits: u8) -> String {
     format!("{name} ({bits} bit)")
 }
 
-/// The dynamic loader that a program names.
+/// Returns the dynamic loader that a program names.
 fn loader<'f, R: ReadRef<'f>>(elf: &Native, file: R) -> Option<String> {
     let endian = elf.endian().ok()?;
     let segments = elf.program_headers(endian, file).ok()?;
@@ -222,8 +222,9 @@ fn loader<'f, R: ReadRef<'f>>(elf: &Native, file: R) -> Option<String> {
     Some(String::from_utf8_lossy(name).into())
 }
 
-/// The runtime library of AddressSanitizer or ThreadSanitizer that a program is linked with. It must be
-/// loaded first, before the preloaded library.
+/// Returns the sanitizer runtime that a program is linked with.
+/// It is that of AddressSanitizer, ThreadSanitizer or HWAddressSanitizer, and must be loaded before
+/// the preload library.
 pub(super) fn sanitizer(path: &Path) -> Option<String> {
     let cache = ReadCache::new(File::open(path).ok()?);
     needed(&cache)?.into_iter().find(|name| {
@@ -231,7 +232,7 @@ pub(super) fn sanitizer(path: &Path) -> Option<String> {
     })
 }
 
-/// The libraries that a program names (DT_NEEDED).
+/// Returns the libraries that a program names (DT_NEEDED).
 fn needed<'f, R: ReadRef<'f>>(file: R) -> Option<Vec<String>> {
     let elf = Native::parse(file).ok()?;
     let endian = elf.endian().ok()?;
@@ -264,7 +265,7 @@ mod tests {
         assert_eq!(missing("ib_other_bw"), "there is no such program in PATH");
     }
 
-    /// An ELF header with one program header behind it.
+    /// Returns an ELF header followed by one program header.
     fn program(machine: u16, class: u8, loader: Option<&str>) -> Vec<u8> {
         let mut file = vec![0; 64];
         file[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1, 1]);

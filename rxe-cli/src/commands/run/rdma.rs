@@ -1,9 +1,10 @@
-//! The command `rdma` of programs that run under `rxe run`.
+//! The command `rdma` for programs that run under `rxe run`.
 
 use std::path::Path;
 
-/// The text of `rdma`. It runs the system's `rdma`, which asks the library over `NETLINK_RDMA`. On a system
-/// without one it lists links itself. Options may also come before `link`.
+/// Returns the script `rdma`. It runs the host's `rdma`, which asks the preload library over
+/// `NETLINK_RDMA`. On a host without one, the script lists links by `rxe link`. Options may also
+/// come before `link`.
 pub(super) fn wrapper(rxe: &Path) -> String {
     let rxe = rxe.to_string_lossy().replace('\'', r"'\''");
     format!(

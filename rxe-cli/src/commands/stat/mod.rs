@@ -1,4 +1,4 @@
-//! `rxe stat`: what `rdma statistic` prints, of the running processes.
+//! `rxe stat`: `rdma statistic` for the devices of the running processes.
 
 mod prometheus;
 mod text;
@@ -76,7 +76,8 @@ impl Args {
             let (running, notices) = self.which.look(Subject::Counters)?;
             let time = now.duration_since(asked);
             print(&format!("{clear}{}", text::rates(&running, &before, time)))?;
-            // Behind what clears the screen; elsewhere once.
+            // Notices follow the sequence that clears the screen. Without it, print them only when
+            // they change.
             if notices != said || !clear.is_empty() {
                 notices.iter().for_each(print_error);
             }
@@ -89,7 +90,7 @@ impl Args {
     }
 }
 
-/// What is shown of each queue pair. The rest is in the JSON.
+/// The fields that are shown of each queue pair. JSON has all.
 const QP_COLUMNS: &[Column] = &[
     ("lqpn", Align::Left),
     ("unacked", Align::Right),
@@ -105,7 +106,7 @@ fn json(running: &Running) -> Value {
     for record in running.records() {
         map.insert(record.kind().into(), fields_json(record).into());
     }
-    // Without any, there is no such record.
+    // A device without drops reports no such record.
     map.entry("dropped").or_insert_with(|| Map::new().into());
     map.into()
 }

@@ -1,5 +1,5 @@
-//! Counters for Prometheus: its text format, version 0.0.4, and the smallest HTTP server that hands it
-//! out. One request at a time, each for a bounded time: a scrape comes every few seconds.
+//! Counters in Prometheus text format 0.0.4, and a minimal HTTP server for them. It serves one
+//! request at a time, each for a bounded time, because a scrape comes only every few seconds.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -11,11 +11,11 @@ use rxe_verbs::report::Subject;
 use crate::common::running::{Running, Which};
 use crate::common::{Error, print_error};
 
-/// A request may take so long, and have so many bytes.
+/// The time limit of a request, and the most bytes of it.
 const REQUEST_TIME: Duration = Duration::from_secs(2);
 const REQUEST_LEN: usize = 8 << 10;
 
-/// All counters of these devices.
+/// Formats all counters of these devices.
 pub(super) fn text(running: &[Running]) -> String {
     let mut metrics: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for device in running {
@@ -44,7 +44,7 @@ pub(super) fn text(running: &[Running]) -> String {
     families.map(|(name, samples)| format!("# TYPE {name} counter\n{}", samples.concat())).collect()
 }
 
-/// Answers requests at this address, until the process is ended.
+/// Answers requests at this address until the process is ended.
 pub(super) fn serve(address: SocketAddr, which: &Which) -> Result<(), Error> {
     let cannot = |e: io::Error| {
         Error::new(format!("cannot listen on {address}: {e}"), "name another with --prometheus")
@@ -53,7 +53,7 @@ pub(super) fn serve(address: SocketAddr, which: &Which) -> Result<(), Error> {
     let bound = listener.local_addr().map_err(cannot)?;
     print_error(&format!("http://{bound}/metrics answers until this is interrupted"));
     for stream in listener.incoming() {
-        // A client that is gone, or too slow, misses this answer.
+        // A client that is gone or too slow gets no answer.
         if let Ok(mut stream) = stream
             && let Ok(request) = request(&mut stream)
         {
@@ -63,7 +63,7 @@ pub(super) fn serve(address: SocketAddr, which: &Which) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads a request and returns its text.
+/// Reads a request up to its empty line, and returns its text.
 fn request(stream: &mut TcpStream) -> io::Result<String> {
     let deadline = Instant::now() + REQUEST_TIME;
     stream.set_write_timeout(Some(REQUEST_TIME))?;
@@ -105,12 +105,12 @@ fn answer(request: &str, which: &Which) -> Vec<u8> {
     [head.as_bytes(), body.as_bytes()].concat()
 }
 
-/// A label's value as the format writes it.
+/// Escapes a label's value.
 fn escaped(value: &str) -> String {
     value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }
 
-/// A metric's name has nothing else in it.
+/// Replaces the characters that a metric's name must not have.
 fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::common::running::Running;
 
-/// The kinds of counters after those that kernels have, and what their names begin with here.
+/// The kinds of counters that kernel devices do not have, and the prefixes of their names.
 const OTHERS: [(&str, &str); 3] = [("counters", ""), ("dropped", "drop: "), ("net", "net: ")];
 
-/// All devices.
+/// Formats the counters of all devices.
 pub(super) fn all(running: &[Running]) -> String {
     let blocks = running.iter().map(|device| {
         let cells: Vec<_> = counters(device)
@@ -20,7 +20,7 @@ pub(super) fn all(running: &[Running]) -> String {
     blocks.collect::<Vec<_>>().join("\n")
 }
 
-/// All devices, with what has changed since `before`, which is `time` ago.
+/// Formats the counters of all devices, with the rates since `before`, which is `time` ago.
 pub(super) fn rates(running: &[Running], before: &[Running], time: Duration) -> String {
     let blocks = running.iter().map(|device| {
         let same = |old: &&Running| (old.pid, old.device()) == (device.pid, device.device());
@@ -48,7 +48,7 @@ fn heading(device: &Running) -> String {
     )
 }
 
-/// The counters to show: those that kernels have, and of the others those that are not 0.
+/// Returns the counters that kernel devices have, and the others that are not 0.
 fn counters(device: &Running) -> Vec<(String, u64)> {
     let of = |kind: &str| {
         let record = device.record(kind);

@@ -1,4 +1,4 @@
-//! What the peer's program does with librdmacm.
+//! The librdmacm operations of the peer program.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,12 +8,12 @@ use rxe_core::types::{Gid, Qpn};
 
 use super::{Peer, PeerError, bytes_of, hex_of, number, strange};
 
-/// A port space.
+/// An rdma_cm port space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Space {
-    /// Connections.
+    /// `RDMA_PS_TCP`: connections.
     Tcp,
-    /// Datagrams.
+    /// `RDMA_PS_UDP`: datagrams.
     Udp,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for Space {
     }
 }
 
-/// An event that the peer's program has got.
+/// An rdma_cm event that the peer program received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     kind: u8,
@@ -41,10 +41,10 @@ impl Event {
     pub(crate) const REJECTED: &str = "REJECTED";
     pub(crate) const ESTABLISHED: &str = "ESTABLISHED";
     pub(crate) const DISCONNECTED: &str = "DISCONNECTED";
-    /// The connection's time after its end is over: it may come whenever.
+    /// The connection's timewait period is over. The event may come at any time.
     pub(crate) const TIMEWAIT_EXIT: &str = "TIMEWAIT_EXIT";
 
-    /// Reads `KIND STATUS RESPONDER_RESOURCES INITIATOR_DEPTH DATA`.
+    /// Parses `KIND STATUS RESPONDER_RESOURCES INITIATOR_DEPTH DATA`.
     fn parse(words: &[String]) -> Option<Self> {
         let [_, status, _, _, data] = words else { return None };
         let byte = |i| u8::try_from(number(words, i)?).ok();
@@ -57,7 +57,7 @@ impl Event {
         })
     }
 
-    /// Its name, without `RDMA_CM_EVENT_`.
+    /// Returns the event's name, without `RDMA_CM_EVENT_`.
     pub(crate) fn name(&self) -> &'static str {
         match self.kind {
             0 => "ADDR_RESOLVED",
@@ -87,12 +87,12 @@ impl fmt::Display for Event {
 }
 
 impl Peer {
-    /// Its program takes requests for this port.
+    /// Lets the peer program listen on this port.
     pub(crate) fn listen(&mut self, space: Space, port: u16) -> Result<(), PeerError> {
         self.ask(&format!("listen {space} {port}")).map(drop)
     }
 
-    /// Its program asks `to` for a connection. Returns its queue pair.
+    /// Lets the peer program connect to `to`. Returns its queue pair.
     pub(crate) fn dial(
         &mut self,
         space: Space,
@@ -104,7 +104,7 @@ impl Peer {
         self.ask_for_qpn("dial", &format!("{space} {gid} {port} {}", data_of(data)))
     }
 
-    /// The next event of its program, if there is one within this time.
+    /// Returns the peer program's next event, or `None` after `wait`.
     pub(crate) fn event(&mut self, wait: Duration) -> Result<Option<Event>, PeerError> {
         let words = self.ask_for(&format!("event {}", wait.as_millis()), wait)?;
         if words.is_empty() {
@@ -113,17 +113,17 @@ impl Peer {
         Event::parse(&words).map(Some).ok_or_else(|| strange("event"))
     }
 
-    /// Its program accepts the request. Returns its queue pair.
+    /// Lets the peer program accept the connection request. Returns its queue pair.
     pub(crate) fn accept(&mut self, data: &[u8]) -> Result<Qpn, PeerError> {
         self.ask_for_qpn("accept", &data_of(data))
     }
 
-    /// Its program rejects the request.
+    /// Lets the peer program reject the connection request.
     pub(crate) fn reject(&mut self, data: &[u8]) -> Result<(), PeerError> {
         self.ask(&format!("reject {}", data_of(data))).map(drop)
     }
 
-    /// Its program ends the connection, or agrees to its end.
+    /// Lets the peer program disconnect, or confirm a disconnect.
     pub(crate) fn disconnect(&mut self) -> Result<(), PeerError> {
         self.ask("disconnect").map(drop)
     }

@@ -1,32 +1,32 @@
-//! Completions that the peer's program reports.
+//! Completions that the peer program reports.
 
 use std::fmt;
 
-/// How a request of the peer's program completed.
+/// A completion of one of the peer program's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) id: u64,
-    /// The number of `ibv_wc_status`.
+    /// The value of `ibv_wc_status`.
     pub(crate) status: u8,
-    /// The length of a message that arrived; not compared if it is `None` on either side.
+    /// The length of a received message in bytes. Not compared if it is `None` on either side.
     pub(crate) len: Option<u32>,
-    /// The rkey that the message has invalidated.
+    /// The rkey that the message invalidated.
     pub(crate) invalidated: Option<u32>,
 }
 
 impl Done {
-    /// Reads `ID:STATUS:OPCODE:LENGTH`, behind which there may be `:RKEY`.
+    /// Parses `ID:STATUS:OPCODE:LENGTH`, optionally followed by `:RKEY`.
     pub(crate) fn parse(word: &str) -> Option<Self> {
         let mut parts = word.split(':');
         let mut next = || parts.next();
         let (id, status) = (next()?.parse().ok()?, next()?.parse().ok()?);
         let (_, len) = (next()?, next()?.parse().ok()?);
         let invalidated = next().map(str::parse).transpose().ok()?;
-        // The length says something of messages that arrived without fault only.
+        // The length is defined only for messages that arrived without an error.
         Some(Self { id, status, len: (status == 0).then_some(len), invalidated })
     }
 
-    /// Whether it is what was expected.
+    /// Returns whether the completion is the one that was expected.
     pub(crate) fn fits(&self, wanted: &Self) -> bool {
         let lens = [self.len, wanted.len];
         self.id == wanted.id

@@ -1,6 +1,7 @@
-//! The own end: sends packets that were made byte by byte, and receives what the peer sends to the queue
-//! pair number that stands for it. The address may be shared with other programs: the numbers are taken
-//! from a block that this process leases.
+//! The local endpoint, which has no engine.
+//! It sends packets that were built byte by byte, and receives the packets that the peer sends to
+//! its queue pair numbers. Other programs may share the address, so the numbers come from a range
+//! that this process leases.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::IpAddr;
@@ -27,7 +28,7 @@ pub(crate) struct Endpoint {
     fds: Vec<SharedFd>,
     batch: TxBatch,
     net: NetHeader,
-    /// Packets to queue pair 1, and all others.
+    /// Packets to queue pair 1 (`mads`) and to all other queue pairs (`arrived`).
     mads: VecDeque<Arrived>,
     arrived: VecDeque<Arrived>,
 }
@@ -36,15 +37,15 @@ pub(crate) struct Endpoint {
 pub(crate) struct Arrived {
     pub(crate) at: Instant,
     pub(crate) net: NetHeader,
-    /// From BTH to ICRC.
+    /// The bytes from BTH to ICRC.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The most packets that wait to be looked at.
+/// The most packets that one queue holds. Later ones are discarded.
 const MOST: usize = 4096;
 
 impl Endpoint {
-    /// Opens the way to the address `peer`, with a capture if there is a path for it.
+    /// Opens an endpoint for the address `peer`, with a capture if a path is given.
     pub(crate) fn open(way: &Way, peer: IpAddr, capture: Option<&Path>) -> Result<Self, Error> {
         let own = way.own;
         let backend = open(BackendKind::Udp, &way.netdev, &[own])?;
@@ -70,8 +71,9 @@ impl Endpoint {
         Ok(Self { backend, capture, fds, batch, net, mads, arrived })
     }
 
-    /// From now on packets to queue pair 1 are received as well: answers to communication IDs whose high
-    /// 8 bits are [`Endpoint::block`], and requests for [`Endpoint::listen`].
+    /// Starts to receive packets to queue pair 1.
+    /// These are replies to communication IDs whose high 8 bits are [`Endpoint::block`], and
+    /// requests for the services of [`Endpoint::listen`].
     pub(crate) fn open_gsi(&mut self) -> Result<(), Error> {
         if let Some(sharing) = self.backend.sharing() {
             sharing.set_gsi(true)?;
@@ -79,7 +81,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Receives requests for this service.
+    /// Starts to receive connection requests for this service ID.
     pub(crate) fn listen(&mut self, service: u64) -> Result<(), Error> {
         let own = self.net.src;
         if let Some(groups) = self.backend.sharing().and_then(|sharing| sharing.port_groups()) {
@@ -88,17 +90,17 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The block of queue pair numbers and communication IDs that this process leases.
+    /// Returns the leased prefix of queue pair numbers and communication IDs.
     pub(crate) fn block(&self) -> u8 {
         self.backend.capabilities().qpn_block.unwrap_or(0)
     }
 
-    /// The headers of packets to the peer.
+    /// Returns the network headers of packets to the peer.
     pub(crate) fn net(&self) -> &NetHeader {
         &self.net
     }
 
-    /// The queue pair number of this block with these low 16 bits.
+    /// Returns the leased queue pair number with these low 16 bits.
     pub(crate) fn qpn(&self, low: u16) -> Qpn {
         Qpn::from_wire(u32::from(self.block()) << 16 | u32::from(low))
     }
@@ -112,8 +114,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The next packet from the peer to `qpn` that arrives before `until`. Those to other queue pairs are
-    /// forgotten, but for those to queue pair 1.
+    /// Returns the next packet from the peer to `qpn` that arrives before `until`. Packets to other
+    /// queue pairs are discarded, except those to queue pair 1.
     pub(crate) fn receive(&mut self, qpn: Qpn, until: Instant) -> Result<Option<Arrived>, Error> {
         loop {
             let queue = if qpn == Qpn::GSI { &mut self.mads } else { &mut self.arrived };
@@ -134,8 +136,8 @@ impl Endpoint {
         }
     }
 
-    /// Takes packets as they come until `other` has something to read: each has the time at which it came, also
-    /// in the capture.
+    /// Receives packets until `other` is readable. Each packet is stamped as it arrives, in the
+    /// capture as well.
     pub(crate) fn take_until(
         &mut self,
         other: BorrowedFd<'_>,
@@ -153,7 +155,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes packets that have come. Returns whether there were any.
+    /// Receives packets that have arrived. Returns whether there were any.
     fn take(&mut self) -> Result<bool, Error> {
         let (peer, mads, arrived) = (self.net.dst, &mut self.mads, &mut self.arrived);
         let got = self.backend.receive(64, &mut |frame| {
@@ -169,12 +171,12 @@ impl Endpoint {
         Ok(got > 0)
     }
 
-    /// The capture, if there is one.
+    /// Returns the capture, if there is one.
     pub(crate) fn capture(&self) -> Option<PcapHandle> {
         self.capture.clone()
     }
 
-    /// Writes the rest of the capture, and says what has become of it.
+    /// Flushes the capture, and returns its state.
     pub(crate) fn finish_capture(&self) -> PcapStatus {
         self.capture.as_ref().map(PcapHandle::finish).unwrap_or_default()
     }
@@ -213,14 +215,15 @@ pub(crate) struct WayArgs {
     address: Option<IpAddr>,
 }
 
-/// Where packets to a peer leave from.
+/// The source of packets to a peer.
 pub(crate) struct Way {
     pub(crate) netdev: String,
     pub(crate) own: IpAddr,
 }
 
 impl Way {
-    /// The way that was chosen, or else from the address that the connection to the peer has.
+    /// Resolves the options. Without any, the source is the local address of the TCP connection to
+    /// the peer.
     pub(crate) fn to(peer: &Peer, chosen: &WayArgs) -> Result<Self, Error> {
         let other = peer.address;
         let device = chosen.device.as_deref().map(select::interface_device).transpose()?;
@@ -252,7 +255,7 @@ impl Way {
     }
 }
 
-/// The interface that has this address.
+/// Returns the name of the interface that has this address.
 fn interface_of(ip: IpAddr) -> Result<String, Error> {
     let all = Interface::list()
         .map_err(|e| Error::new(format!("cannot list the interfaces: {e}"), "try again"))?;
@@ -262,15 +265,16 @@ fn interface_of(ip: IpAddr) -> Result<String, Error> {
     })
 }
 
-/// Whether an interface has this address.
+/// Returns whether an interface has this address.
 fn has(interface: &Interface, ip: IpAddr) -> bool {
     interface.addresses.iter().any(|a| a.ip == ip)
         || interface.loopback && ip.is_ipv4() && ip.is_loopback()
 }
 
-/// The low 16 bits of queue pair numbers, by chance: a late packet to one must not be taken for one to
-/// the next. None comes twice: a peer takes a request from a queue pair or a communication ID that it has seen
-/// a moment ago for one of that connection, and does not tell its program.
+/// Random low 16 bits of queue pair numbers and communication IDs.
+/// They are random so that a late packet to one queue pair is not taken for a packet to the next.
+/// No number repeats before all were used: a peer takes a request from a recently seen queue pair
+/// or communication ID for a duplicate of that connection's, and does not report it to its program.
 pub(crate) struct Numbers {
     rng: Rng,
     given: HashSet<u16>,
@@ -286,7 +290,7 @@ impl Numbers {
         Ok(Self { rng: Rng::new(u64::from_ne_bytes(seed)), given: HashSet::new() })
     }
 
-    /// A number from 0x100 to 0xffff.
+    /// Returns a number from 0x100 to 0xffff.
     pub(crate) fn next(&mut self) -> u16 {
         const MANY: usize = 0xff00;
         if self.given.len() == MANY {
@@ -335,7 +339,7 @@ mod tests {
         let long = Instant::now() + Duration::from_secs(60);
         end.take_until(program.as_fd(), long).unwrap();
         assert_eq!(end.arrived.len(), 1);
-        // Without an answer it waits no longer than it may.
+        // Without an answer, the call returns at the deadline.
         let (silent, _open) = UnixStream::pair().unwrap();
         end.take_until(silent.as_fd(), Instant::now()).unwrap();
     }

@@ -1,25 +1,25 @@
-//! What the peer is asked for: a queue pair and a region.
+//! The queue pair and the memory region that the peer program is asked to create.
 
 use std::fmt;
 
 use rxe_core::wire;
 
-/// The service of the peer's queue pair.
+/// The transport service of the peer's queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
     Rc,
     Uc,
     Ud,
-    /// XRC: the end that has shared receive queues, and answers.
+    /// XRC target: the end that has shared receive queues, and responds.
     XrcTarget,
-    /// XRC: the end that sends requests.
+    /// XRC initiator: the end that sends requests.
     XrcInitiator,
-    /// What the communication manager connects: there is no queue pair before.
+    /// RC that the communication manager connects. There is no queue pair before.
     Cm,
 }
 
 impl Service {
-    /// The service of its packets.
+    /// Returns the transport service of the queue pair's packets.
     pub(crate) fn of_packets(self) -> wire::Service {
         match self {
             Self::Rc | Self::Cm => wire::Service::Rc,
@@ -43,16 +43,17 @@ impl fmt::Display for Service {
     }
 }
 
-/// Operations that few devices have.
+/// Optional operations that few devices support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Feature {
     AtomicWrite,
-    /// With global visibility.
+    /// FLUSH with global visibility.
     Flush,
 }
 
 impl Feature {
-    /// Its bit in a device's capabilities: `IB_DEVICE_ATOMIC_WRITE`, `IB_DEVICE_FLUSH_GLOBAL`.
+    /// Returns the feature's device capability bit: `IB_DEVICE_ATOMIC_WRITE` or
+    /// `IB_DEVICE_FLUSH_GLOBAL`.
     pub(super) fn capability(self) -> u64 {
         match self {
             Self::AtomicWrite => 1 << 40,
@@ -60,7 +61,7 @@ impl Feature {
         }
     }
 
-    /// Its name in requests to the peer.
+    /// Returns the feature's name in requests to the peer program.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::AtomicWrite => "atomic_write",
@@ -78,7 +79,7 @@ impl fmt::Display for Feature {
     }
 }
 
-/// Rights, as in `IBV_ACCESS_*`.
+/// Access flags, as in `IBV_ACCESS_*`.
 pub(crate) mod access {
     pub(crate) const LOCAL_WRITE: u32 = 1;
     pub(crate) const REMOTE_WRITE: u32 = 2;
@@ -86,7 +87,7 @@ pub(crate) mod access {
     pub(crate) const REMOTE_ATOMIC: u32 = 8;
     pub(crate) const MW_BIND: u32 = 0x10;
     pub(crate) const FLUSH_GLOBAL: u32 = 0x100;
-    /// The rights that every device has.
+    /// The access flags that every device supports.
     pub(crate) const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
 }
 
@@ -94,37 +95,38 @@ pub(crate) mod access {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Given {
     pub(crate) service: Service,
-    /// Whether its receives are in a shared receive queue.
+    /// Whether the queue pair takes its receives from a shared receive queue.
     pub(crate) srq: bool,
-    /// What the device must have.
+    /// The feature that the device must support.
     pub(crate) needs: Option<Feature>,
-    /// Whether its program posts that.
+    /// Whether the peer program posts operations of the needed feature.
     pub(crate) posts: bool,
-    /// Rights of the queue pair.
+    /// Access flags of the queue pair.
     pub(crate) qp_access: u32,
-    /// Rights of the region.
+    /// Access flags of the memory region.
     pub(crate) mr_access: u32,
-    /// Local ACK timeout, as its code.
+    /// The encoded Local ACK Timeout.
     pub(crate) timeout: u8,
     pub(crate) retry_cnt: u8,
     pub(crate) rnr_retry: u8,
-    /// As its code.
+    /// The encoded minimal RNR NAK timer.
     pub(crate) min_rnr_timer: u8,
-    /// READs and atomics that the peer may have outstanding.
+    /// The READs and atomics that the peer may have outstanding as requester.
     pub(crate) max_rd_atomic: u8,
-    /// READs and atomics of ours that it must take at a time.
+    /// The READs and atomics that the peer accepts outstanding as responder.
     pub(crate) max_dest_rd_atomic: u8,
-    /// In bytes.
+    /// The path MTU in bytes.
     pub(crate) path_mtu: usize,
     /// The first PSN that the peer expects.
     pub(crate) rq_psn: u32,
     /// The first PSN that the peer sends.
     pub(crate) sq_psn: u32,
-    /// The Q_Key of a queue pair of UD.
+    /// The Q_Key of a UD queue pair.
     pub(crate) qkey: u32,
 }
 
-/// RC that allows everything and repeats after 4.3 s, which is longer than a case takes.
+/// RC with all access flags of [`access::ALL`]. The Local ACK Timeout is 4.3 s, longer than a case
+/// takes.
 pub(crate) const RC: Given = Given {
     service: Service::Rc,
     srq: false,
@@ -144,16 +146,16 @@ pub(crate) const RC: Given = Given {
     qkey: 0x1111_1111,
 };
 
-/// The same with a shared receive queue.
+/// [`RC`] with a shared receive queue.
 pub(crate) const RC_SRQ: Given = Given { srq: true, ..RC };
 
-/// The same with a region that windows can be bound to.
+/// [`RC`] with a region to which memory windows can be bound.
 pub(crate) const RC_WINDOWS: Given = Given { mr_access: access::ALL | access::MW_BIND, ..RC };
 
-/// RC between devices that have ATOMIC WRITE.
+/// [`RC`] on a device that supports ATOMIC WRITE.
 pub(crate) const ATOMIC_WRITE: Given = Given { needs: Some(Feature::AtomicWrite), ..RC };
 
-/// RC that allows FLUSH as well.
+/// [`RC`] on a device that supports FLUSH, with the access flags for it.
 pub(crate) const FLUSH: Given = Given {
     needs: Some(Feature::Flush),
     qp_access: access::ALL | access::FLUSH_GLOBAL,
@@ -161,20 +163,20 @@ pub(crate) const FLUSH: Given = Given {
     ..RC
 };
 
-/// UC that allows everything.
+/// UC with the attributes of [`RC`].
 pub(crate) const UC: Given = Given { service: Service::Uc, ..RC };
 
-/// UD.
+/// UD with the attributes of [`RC`].
 pub(crate) const UD: Given = Given { service: Service::Ud, ..RC };
 
 /// UD with a shared receive queue.
 pub(crate) const UD_SRQ: Given = Given { srq: true, ..UD };
 
-/// XRC, with a queue of the domain.
+/// An XRC target with a shared receive queue of its domain.
 pub(crate) const XRC_TARGET: Given = Given { service: Service::XrcTarget, ..RC };
 
-/// XRC that allows everything and repeats as [`RC`].
+/// An XRC initiator with the attributes of [`RC`].
 pub(crate) const XRC_INITIATOR: Given = Given { service: Service::XrcInitiator, ..RC };
 
-/// A region, for queue pairs that the communication manager connects.
+/// A memory region for queue pairs that the communication manager connects.
 pub(crate) const CM: Given = Given { service: Service::Cm, ..RC };

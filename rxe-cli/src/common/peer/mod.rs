@@ -1,6 +1,8 @@
-//! The live peer of `rxe conform`, `rxe send` and `rxe replay`: an RDMA device of another host, which does
-//! what the peer program there (`peer.c`, which documents the requests) is told over TCP; and the own end
-//! of its queue pair, which has no engine.
+//! The live peer of `rxe conform`, `rxe send` and `rxe replay`.
+//!
+//! The peer is an RDMA device of another host. The peer program there (`peer.c`, which documents
+//! the requests) obeys requests over TCP. The local end of its queue pair is an [`Endpoint`],
+//! without an engine.
 
 mod connection;
 mod done;
@@ -24,55 +26,56 @@ pub(crate) use self::given::{
 };
 use super::{Error, rendezvous};
 
-/// The peer program.
+/// The source of the peer program.
 pub(crate) const SOURCE: &str = include_str!("peer.c");
 
-/// Its TCP port.
+/// The default TCP port of the peer program.
 pub(crate) const PORT: u16 = 18520;
 
-/// What to do if nobody listens there.
+/// The advice for a refused TCP connection.
 const START: &str = "start `./peer` there first; if it has another port (-p), write HOST:PORT here";
 
-/// The version of the requests.
+/// The version of the request protocol.
 const PROTOCOL: &str = "2";
 
 /// The most bytes of the peer's memory that one request reads, and that one writes.
+/// `peer.c` has the same limits, as `MAX_READ` and `MAX_DATA`.
 pub(crate) const MAX_READ: usize = 2048;
 const MAX_WRITE: usize = 100;
 
 /// The most bytes of an answer.
 const MOST: usize = 16 << 10;
 
-/// The most time that the peer may take for an answer in a run, beyond what it was told to wait.
+/// The time limit for an answer in a run, beyond the peer's own waiting time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connected peer.
 pub(crate) struct Peer {
     input: BufReader<TcpStream>,
     out: TcpStream,
-    /// The address that the connection leaves from.
+    /// The local address of the TCP connection.
     pub(crate) own: IpAddr,
-    /// The address that it goes to.
+    /// The remote address of the TCP connection.
     host: IpAddr,
     pub(crate) device: String,
-    /// The address of its GID.
+    /// The IP address of the device's GID.
     pub(crate) address: IpAddr,
     pub(crate) active_mtu: u32,
     pub(crate) atomics: bool,
-    /// READs and atomics that a queue pair of it takes at a time.
+    /// The READs and atomics that a queue pair of the device accepts outstanding as responder.
     pub(crate) max_rd_atomic: u8,
     /// `device_cap_flags_ex`.
     capabilities: u64,
-    /// When the set-up must be over, and how long it may take; `None` in a run.
+    /// The deadline of the set-up, and its time limit; `None` in a run.
     set_up: Option<(Instant, Duration)>,
 }
 
-/// Why the peer does not do what it is asked.
+/// The reason why the peer did not answer a request with "ok".
 #[derive(Debug)]
 pub(crate) enum PeerError {
-    /// Its device or the program refuses, for this reason.
+    /// The device or the peer program refuses, for this reason.
     Refused(String),
-    /// It is gone.
+    /// The connection to the peer program failed.
     Gone(Error),
 }
 
@@ -85,21 +88,21 @@ impl From<PeerError> for Error {
     }
 }
 
-/// A queue pair of the peer, and its region.
+/// A queue pair of the peer, and its memory region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerQp {
     pub(crate) qpn: Qpn,
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
-    /// Bytes of the region.
+    /// The region's length in bytes.
     pub(crate) len: u64,
-    /// The shared receive queue of an XRC target.
+    /// The number of the shared receive queue of an XRC target.
     pub(crate) srqn: u32,
 }
 
 impl Peer {
-    /// Connects to `host`, which is `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`. The set-up, which begins with
-    /// this and ends with [`Peer::begin_run`], may take `most`.
+    /// Connects to `host`, which is `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`. The set-up, from this
+    /// call to [`Peer::begin_run`], may take `most`.
     pub(crate) fn connect(host: &str, most: Duration) -> Result<Self, Error> {
         let (host, port) = split(host)?;
         let addresses = rendezvous::resolve(host, port)?;
@@ -147,12 +150,12 @@ impl Peer {
         Ok(peer)
     }
 
-    /// The set-up is over.
+    /// Ends the set-up, and with it the time limit for it.
     pub(crate) fn begin_run(&mut self) {
         self.set_up = None;
     }
 
-    /// Gives the peer a new region and a new queue pair.
+    /// Lets the peer program create a region and a queue pair.
     pub(crate) fn open(&mut self, given: &Given) -> Result<PeerQp, PeerError> {
         if let Some(feature) = given.needs
             && self.capabilities & feature.capability() == 0
@@ -177,7 +180,8 @@ impl Peer {
         })
     }
 
-    /// Connects its queue pair with `own_qpn` of the address `own`; one of UD becomes ready.
+    /// Connects the peer's queue pair with `own_qpn` at the address `own`.
+    /// A UD queue pair is brought to RTS instead.
     pub(crate) fn join(
         &mut self,
         given: &Given,
@@ -197,17 +201,17 @@ impl Peer {
         .map(drop)
     }
 
-    /// Brings its queue pair into RESET, from where it can be joined again.
+    /// Brings the peer's queue pair into RESET, from which it can be connected again.
     pub(crate) fn reset(&mut self) -> Result<(), PeerError> {
         self.ask("reset").map(drop)
     }
 
-    /// Destroys its queue pair, its region and what belongs to them.
+    /// Lets the peer program destroy its queue pair, its region and what belongs to them.
     pub(crate) fn close(&mut self) -> Result<(), PeerError> {
         self.ask("close").map(drop)
     }
 
-    /// The next asynchronous event of its device (`IBV_EVENT_*`), if there is one within this time.
+    /// Returns the device's next asynchronous event (`IBV_EVENT_*`), or `None` after `wait`.
     pub(crate) fn async_event(&mut self, wait: Duration) -> Result<Option<u32>, PeerError> {
         let words = self.ask_for(&format!("async {}", wait.as_millis()), wait)?;
         if words.is_empty() {
@@ -217,18 +221,18 @@ impl Peer {
         kind.map(Some).ok_or_else(|| strange("async"))
     }
 
-    /// Waits until its program has found `count` completions, or so long.
+    /// Waits until the peer program has polled `count` completions, or for `wait`.
     pub(crate) fn poll(&mut self, count: usize, wait: Duration) -> Result<Vec<Done>, PeerError> {
         self.begin_poll(count, wait)?;
         self.end_poll(count, wait)
     }
 
-    /// Begins [`Peer::poll`]. The answer makes the connection readable.
+    /// Sends the request of [`Peer::poll`]. The answer makes the connection readable.
     pub(crate) fn begin_poll(&mut self, count: usize, wait: Duration) -> Result<(), PeerError> {
         self.say(&format!("poll {count} {}", wait.as_millis()))
     }
 
-    /// Ends [`Peer::poll`].
+    /// Reads the answer to [`Peer::begin_poll`].
     pub(crate) fn end_poll(
         &mut self,
         count: usize,
@@ -240,14 +244,14 @@ impl Peer {
         words.iter().map(|word| Done::parse(word).ok_or_else(strange)).collect()
     }
 
-    /// `len` bytes of its memory from `offset` on, at most [`MAX_READ`].
+    /// Returns `len` bytes of the region from `offset` on, at most [`MAX_READ`].
     pub(crate) fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, PeerError> {
         let words = self.ask(&format!("read {offset} {len}"))?;
         let bytes = words.first().and_then(|hex| bytes_of(hex)).filter(|bytes| bytes.len() == len);
         bytes.ok_or_else(|| strange("read"))
     }
 
-    /// Writes into its memory from `offset` on.
+    /// Writes bytes into the region from `offset` on.
     pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), PeerError> {
         for (chunk, offset) in bytes.chunks(MAX_WRITE).zip((offset..).step_by(MAX_WRITE)) {
             self.ask(&format!("write {offset} {}", hex_of(chunk)))?;
@@ -255,19 +259,19 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends a request whose answer is an rkey.
+    /// Sends a request whose answer is an rkey, and returns the rkey.
     pub(crate) fn ask_for_rkey(&mut self, request: &str) -> Result<u32, PeerError> {
         let words = self.ask(request)?;
         let rkey = number(&words, 0).and_then(|rkey| u32::try_from(rkey).ok());
         rkey.ok_or_else(|| strange(request))
     }
 
-    /// Sends a request and returns the words of its answer.
+    /// Sends a request, and returns the words of its answer.
     pub(crate) fn ask(&mut self, request: &str) -> Result<Vec<String>, PeerError> {
         self.ask_for(request, Duration::ZERO)
     }
 
-    /// The same for a request that lets the peer wait so long.
+    /// Like [`Peer::ask`], for a request that lets the peer program wait for `wait`.
     pub(crate) fn ask_for(
         &mut self,
         request: &str,
@@ -281,7 +285,7 @@ impl Peer {
         self.out.write_all(format!("{request}\n").as_bytes()).map_err(|e| gone(&e.to_string()))
     }
 
-    /// The answer to a request that lets the peer wait so long.
+    /// Reads the answer to a request that lets the peer program wait for `wait`.
     fn answer(&mut self, wait: Duration) -> Result<Vec<String>, PeerError> {
         let (until, late) = match self.set_up {
             Some((deadline, most)) => (deadline, silent(most)),
@@ -291,10 +295,10 @@ impl Peer {
             }
         };
         let mut line = Vec::new();
-        // A peer that sends a byte now and then is late all the same.
+        // The deadline also holds for a peer that sends single bytes.
         while !line.ends_with(b"\n") {
             let left = until.saturating_duration_since(Instant::now());
-            // The system refuses a timeout of zero.
+            // A socket timeout of zero is refused.
             let _ = self.out.set_read_timeout(Some(left.max(Duration::from_millis(1))));
             match self.input.fill_buf() {
                 Ok([]) if line.is_empty() => return Err(gone("it has closed the connection")),
@@ -329,14 +333,14 @@ impl Peer {
     }
 }
 
-/// The connection.
+/// The TCP connection, to poll for an answer.
 impl AsFd for Peer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.out.as_fd()
     }
 }
 
-/// The number in word `i` of an answer, decimal, or hexadecimal with 0x.
+/// Parses word `i` of an answer as a decimal number, or hexadecimal with 0x.
 fn number(words: &[String], i: usize) -> Option<u64> {
     let word = words.get(i)?;
     match word.strip_prefix("0x") {
@@ -363,14 +367,14 @@ fn gone(why: &str) -> PeerError {
     PeerError::Gone(Error::new(format!("the peer is gone: {why}"), todo))
 }
 
-/// The error of a peer that is silent in the set-up, which may take `most`.
+/// Returns the error of a peer that is silent in the set-up, which may take `most`.
 fn silent(most: Duration) -> PeerError {
     let what = format!("the peer takes the connection and is silent for {} s", most.as_secs());
     let todo = "is it `./peer` that listens there, and is no other run using it? --timeout gives it more time";
     PeerError::Gone(Error::new(what, todo))
 }
 
-/// Host and port.
+/// Splits `HOST`, `HOST:PORT`, `[ADDRESS]` or `[ADDRESS]:PORT` into host and port.
 fn split(text: &str) -> Result<(&str, u16), Error> {
     let wrong = || {
         let what = format!("\"{text}\" names no peer");
@@ -409,7 +413,7 @@ mod tests {
         let connect = |greeting: &'static [u8]| {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let host = listener.local_addr().unwrap().to_string();
-            // It repeats its greeting until it has said a line, and answers nothing.
+            // The server repeats the greeting until it has sent a line, and answers nothing.
             thread::spawn(move || {
                 let (mut stream, _) = listener.accept().unwrap();
                 while stream.write_all(greeting).is_ok() && !greeting.ends_with(b"\n") {

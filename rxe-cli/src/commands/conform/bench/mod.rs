@@ -1,4 +1,4 @@
-//! One case while it is played: the peer's queue pair, the own end, and what both have done so far.
+//! The test bench of one case: the peer's queue pair, the local end, and their state.
 
 mod program;
 mod shared;
@@ -18,19 +18,19 @@ use super::packet::{Pkt, Target, datagram, write};
 use super::verdict::{Outcome, Stop};
 use crate::common::peer::{Endpoint, Given, Peer, RC, Service};
 
-/// The path MTU of all cases: every link carries it.
+/// The path MTU of all cases in bytes; every link carries it.
 pub(super) const MTU: usize = RC.path_mtu;
 
-/// Bytes of the peer's region.
+/// The length of the peer's region in bytes.
 pub(super) const REGION: u64 = 65536;
 
-/// Where [`Bench::alive`] writes.
+/// The offset in the region that [`Bench::alive_with`] writes to.
 const ALIVE: u64 = 0x7f00;
 
-/// The longest that a case may take.
+/// The time limit of a case.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// A case that is being played.
+/// The state of a case that is being played.
 pub(super) struct Bench<'a> {
     pub(super) peer: &'a mut Peer,
     pub(super) end: Endpoint,
@@ -38,9 +38,9 @@ pub(super) struct Bench<'a> {
     pub(super) wait: Duration,
     given: Given,
     deadline: Instant,
-    /// The newest PSN that the peer has acknowledged.
+    /// The newest PSN that the peer acknowledged, counted from the first request; -1 if none.
     acknowledged: i32,
-    /// What happened, line by line.
+    /// The events of the case, one per line.
     pub(super) log: Vec<String>,
 }
 
@@ -49,7 +49,8 @@ pub(super) fn deviates<T>(why: impl Into<String>) -> Outcome<T> {
 }
 
 impl<'a> Bench<'a> {
-    /// Gives the peer a queue pair and connects it with `end`, unless the communication manager does.
+    /// Lets the peer create a queue pair, and connects it with `end`.
+    /// The communication manager connects those of its cases later.
     pub(super) fn new(
         peer: &'a mut Peer,
         end: Endpoint,
@@ -90,7 +91,7 @@ impl<'a> Bench<'a> {
         Ok(self.peer.ask(request)?)
     }
 
-    /// Whether the peer's device has atomics; without them the case cannot be played.
+    /// Ends the case as not testable if the peer's device has no atomics.
     pub(super) fn needs_atomics(&self) -> Outcome {
         if self.peer.atomics {
             return Ok(());
@@ -105,7 +106,7 @@ impl<'a> Bench<'a> {
         self.transmit(&pkt, self.target, &words)
     }
 
-    /// Sends a datagram from queue pair 1 to queue pair 1, which `words` describe.
+    /// Sends a datagram from queue pair 1 to queue pair 1. `words` describe it in the log.
     pub(super) fn send_mad(&mut self, payload: Vec<u8>, qkey: u32, words: &str) -> Outcome {
         let target = Target { qpn: Qpn::GSI, own_qpn: Qpn::GSI, ..self.target };
         self.transmit(&datagram(0, qkey).with(payload), target, words)
@@ -121,13 +122,13 @@ impl<'a> Bench<'a> {
         self.end.send(&bytes).map_err(Stop::Broken)
     }
 
-    /// Sends packets one after the other.
+    /// Sends packets in this order.
     pub(super) fn send_all<const N: usize>(&mut self, all: [Pkt; N]) -> Outcome {
         all.into_iter().try_for_each(|pkt| self.send(pkt))
     }
 
-    /// The next packet of the peer, if one comes before `until`. Congestion notifications are left out:
-    /// a switch causes them, no case does.
+    /// Returns the peer's next packet, if one arrives before `until`. Congestion notification
+    /// packets are skipped, because a switch causes them and no case does.
     fn next(&mut self, until: Instant) -> Outcome<Option<(Instant, Seen)>> {
         loop {
             let next = self.next_to(self.target.own_qpn, until)?;
@@ -144,7 +145,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The next packet of the peer to this queue pair.
+    /// Returns the peer's next packet to this queue pair.
     pub(super) fn next_to(&mut self, qpn: Qpn, until: Instant) -> Outcome<Option<(Instant, Seen)>> {
         let until = until.min(self.deadline);
         let arrived = self.end.receive(qpn, until).map_err(Stop::Broken)?;
@@ -159,8 +160,8 @@ impl<'a> Bench<'a> {
         format!("{} s", self.wait.as_secs_f64())
     }
 
-    /// The next packet, without acknowledgements of what comes before `wanted` in the order of PSNs: a
-    /// responder may acknowledge each packet once, also without being asked.
+    /// Returns the next packet, skipping acknowledgements of PSNs before `wanted`.
+    /// A responder may acknowledge each packet once, even without AckReq.
     fn next_for(&mut self, wanted: &Said, until: Instant) -> Outcome<Option<(Instant, Seen)>> {
         loop {
             let next = self.next(until)?;
@@ -178,7 +179,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The next packet, which must be `wanted`. Returns when it came as well.
+    /// Requires the next packet to be `wanted`. Returns its arrival time and the packet.
     pub(super) fn expect_at(&mut self, wanted: &Said) -> Outcome<(Instant, Seen)> {
         let next = self.next_for(wanted, Instant::now() + self.wait)?;
         let said = next.as_ref().map(|(_, seen)| &seen.said);
@@ -188,12 +189,12 @@ impl<'a> Bench<'a> {
         next.ok_or_else(|| Stop::Deviates("nothing came".into()))
     }
 
-    /// The next packet, which must be `wanted`.
+    /// Requires the next packet to be `wanted`, and returns the packet.
     pub(super) fn expect(&mut self, wanted: Said) -> Outcome<Seen> {
         self.expect_at(&wanted).map(|(_, seen)| seen)
     }
 
-    /// The next packet, which must be one of these.
+    /// Requires the next packet to be one of `wanted`, and returns which.
     pub(super) fn expect_any(&mut self, wanted: &[Said]) -> Outcome<Said> {
         let next = self.next(Instant::now() + self.wait)?.map(|(_, seen)| seen.said);
         let Some(first) = wanted.first() else { return deviates("nothing is allowed") };
@@ -203,12 +204,12 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The next packets, in this order.
+    /// Requires the next packets to be `wanted`, in this order.
     pub(super) fn expect_all<const N: usize>(&mut self, wanted: [Said; N]) -> Outcome<Vec<Seen>> {
         wanted.into_iter().map(|said| self.expect(said)).collect()
     }
 
-    /// READ data for `len` bytes whose first packet has this PSN, cut at the path MTU. Returns the data.
+    /// Requires READ data of `len` bytes from `psn` on, cut at the path MTU. Returns the data.
     pub(super) fn expect_read(&mut self, psn: i32, len: usize) -> Outcome<Vec<u8>> {
         let packets = u32::try_from(len.div_ceil(MTU).max(1)).unwrap_or(u32::MAX);
         let mut data = Vec::new();
@@ -220,9 +221,9 @@ impl<'a> Bench<'a> {
         Ok(data)
     }
 
-    /// The peer still carries out requests: a WRITE at `psn` is acknowledged, and nothing was sent before
-    /// that but what `allowed` names. Packets are answered in order, so what has not come by then was
-    /// not sent.
+    /// Requires that the peer still executes requests, and sent nothing but `allowed` before.
+    /// Sends a WRITE at `psn`, which must be acknowledged. A responder answers in order, so a
+    /// packet that did not arrive by then was not sent.
     pub(super) fn alive_with(&mut self, psn: i32, allowed: &[Said]) -> Outcome {
         self.send(write(psn, ALIVE, 4).ask())?;
         let until = Instant::now() + self.wait;
@@ -246,19 +247,18 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// As [`Bench::alive_with`], with nothing else allowed.
+    /// Like [`Bench::alive_with`], with no other packets allowed.
     pub(super) fn alive(&mut self, psn: i32) -> Outcome {
         self.alive_with(psn, &[])
     }
 
-    /// The packet is answered with this NAK, the queue pair goes into the error state, and nothing else
-    /// is sent.
+    /// Requires this NAK at `psn`, then the error state, and no further packet.
     pub(super) fn dies(&mut self, code: NakCode, psn: i32) -> Outcome {
         self.expect(Said::Nak(code, psn))?;
         self.in_error()
     }
 
-    /// The queue pair goes into the error state, and nothing more comes.
+    /// Requires that the queue pair goes into the error state and no further packet arrives.
     pub(super) fn in_error(&mut self) -> Outcome {
         let until = Instant::now() + self.wait;
         while self.state()? != "ERR" {
@@ -271,7 +271,7 @@ impl<'a> Bench<'a> {
         self.quiet(Duration::ZERO)
     }
 
-    /// Nothing comes for so long.
+    /// Requires that no packet arrives within `time`.
     pub(super) fn quiet(&mut self, time: Duration) -> Outcome {
         match self.next(Instant::now() + time)? {
             None => Ok(()),
@@ -279,7 +279,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What the peer sends for so long.
+    /// Returns the packets that the peer sends within `time`.
     pub(super) fn listen(&mut self, time: Duration) -> Outcome<Vec<Said>> {
         let until = Instant::now() + time;
         let mut all = Vec::new();

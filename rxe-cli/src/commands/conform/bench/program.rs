@@ -1,4 +1,4 @@
-//! What the peer's program does and sees: its requests, its completions, its memory.
+//! The peer's program: its requests, its completions and its memory.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -11,50 +11,50 @@ use super::super::verdict::{Outcome, Stop};
 use super::{Bench, deviates};
 use crate::common::peer::{Done, RC};
 
-/// The byte that the peer's memory is filled with.
+/// The byte that the peer fills a new region with.
 const FILL: u8 = 0x11;
 
-/// Where the peer's own requests take data from.
+/// The offset in the region of the data of the peer's requests.
 const SOURCE: u64 = 0xc000;
-/// Where the data of its READs and the values of its atomics go.
+/// The offset in the region of the results of the peer's READs and atomics.
 pub(in super::super) const SINK: u64 = 0xa000;
 
-/// The memory that the peer's requests name. They are answered by us, so none needs to exist.
+/// The remote memory that the peer's requests name. This end answers them without memory.
 pub(in super::super) const REMOTE_VA: u64 = 0x7000_0000_1000;
 pub(in super::super) const REMOTE_RKEY: u32 = 0x1234_5678;
-/// The shared receive queue that its requests name over XRC.
+/// The shared receive queue that the peer's requests name over XRC.
 pub(in super::super) const REMOTE_SRQN: u32 = 0x345;
 
-/// The Q_Key of the peer's queue pair of UD.
+/// The Q_Key of the peer's UD queue pair.
 pub(in super::super) const QKEY: u32 = RC.qkey;
 
-/// The place in the region of the receive with this ID, for 2 KiB.
+/// Returns the offset in the region of the 2 KiB for the receive with this ID.
 pub(in super::super) fn recv_at(id: u64) -> u64 {
     0x8000 + id * 0x800
 }
 
-/// A request of the peer's program completes with success.
+/// Returns the successful completion of request `id`.
 pub(in super::super) fn done(id: u64) -> Done {
     Done { id, status: 0, len: None, invalidated: None }
 }
 
-/// A message of `len` bytes arrives.
+/// Returns the completion of receive `id` by a message of `len` bytes.
 pub(in super::super) fn got(id: u64, len: u32) -> Done {
     Done { len: Some(len), ..done(id) }
 }
 
-/// A request completes with this status.
+/// Returns the completion of request `id` with this status.
 pub(in super::super) fn failed(id: u64, status: Status) -> Done {
     Done { status: status.code(), ..done(id) }
 }
 
-/// A request is flushed.
+/// Returns the completion of the flushed request `id`.
 pub(in super::super) fn flushed(id: u64) -> Done {
     failed(id, Status::WorkRequestFlushed)
 }
 
 impl Bench<'_> {
-    /// The peer's queue pair has this state.
+    /// Requires the peer's queue pair to be in this state.
     pub(in super::super) fn in_state(&mut self, wanted: &str) -> Outcome {
         let state = self.state()?;
         if state == wanted {
@@ -67,12 +67,12 @@ impl Bench<'_> {
         Ok(self.ask("state")?.into_iter().next().unwrap_or_default())
     }
 
-    /// The peer's program posts a receive of `len` bytes.
+    /// Lets the peer post a receive of `len` bytes.
     pub(in super::super) fn receive(&mut self, id: u64, len: u32) -> Outcome {
         self.receive_under(id, len, 0)
     }
 
-    /// The same under an lkey that differs from the region's by `xor`.
+    /// Like [`Bench::receive`], with an lkey that differs from the region's by `xor`.
     pub(in super::super) fn receive_under(&mut self, id: u64, len: u32, xor: u32) -> Outcome {
         self.log.push(format!("peer posts receive {id} of {len} B"));
         self.ask(&format!("recv {id} {} {len} {xor}", recv_at(id))).map(drop)
@@ -87,25 +87,25 @@ impl Bench<'_> {
         self.ask(&request).map(drop)
     }
 
-    /// It posts an ATOMIC WRITE of 8 bytes, all 0x11.
+    /// Lets the peer post an ATOMIC WRITE of 8 bytes, all 0x11.
     pub(in super::super) fn post_atomic_write(&mut self, id: u64) -> Outcome {
         self.post("atomic_write", id, SOURCE, 8, [0; 2])
     }
 
-    /// It posts a FLUSH of a range to global visibility.
+    /// Lets the peer post a FLUSH of a range to global visibility.
     pub(in super::super) fn post_flush(&mut self, id: u64, len: u32) -> Outcome {
         const GLOBAL: u64 = 1;
         const RANGE: u64 = 0;
         self.post("flush", id, SOURCE, len, [GLOBAL, RANGE])
     }
 
-    /// It posts a SEND that invalidates this key at the other end.
+    /// Lets the peer post a SEND that invalidates this rkey at the other end.
     pub(in super::super) fn post_send_invalidate(&mut self, id: u64, rkey: u32) -> Outcome {
         self.log.push(format!("peer posts SEND {id} of 8 B, invalidates 0x{rkey:x}"));
         self.ask(&format!("post send_inv {id} {SOURCE} 8 0 {rkey} 0 0")).map(drop)
     }
 
-    /// The peer's program posts three SENDs of one packet, which come.
+    /// Lets the peer post three SENDs of one packet, and requires their packets.
     pub(in super::super) fn three_sends(&mut self) -> Outcome {
         for id in 1..=3 {
             self.post_send(id, 8)?;
@@ -113,38 +113,38 @@ impl Bench<'_> {
         self.expect_all([0, 1, 2].map(Said::send_only)).map(drop)
     }
 
-    /// The peer's program posts a SEND.
+    /// Lets the peer post a SEND.
     pub(in super::super) fn post_send(&mut self, id: u64, len: u32) -> Outcome {
         self.post("send", id, SOURCE, len, [0; 2])
     }
 
-    /// It posts a WRITE.
+    /// Lets the peer post a WRITE.
     pub(in super::super) fn post_write(&mut self, id: u64, len: u32) -> Outcome {
         self.post("write", id, SOURCE, len, [0; 2])
     }
 
-    /// It posts a READ into memory at [`SINK`].
+    /// Lets the peer post a READ whose data go to [`SINK`].
     pub(in super::super) fn post_read(&mut self, id: u64, len: u32) -> Outcome {
         self.post("read", id, SINK, len, [0; 2])
     }
 
-    /// It posts a FETCH ADD into memory at [`SINK`].
+    /// Lets the peer post a FETCH ADD whose result goes to [`SINK`].
     pub(in super::super) fn post_add(&mut self, id: u64, add: u64) -> Outcome {
         self.post("add", id, SINK, 8, [add, 0])
     }
 
-    /// It posts a COMPARE SWAP into memory at [`SINK`].
+    /// Lets the peer post a COMPARE SWAP whose result goes to [`SINK`].
     pub(in super::super) fn post_swap(&mut self, id: u64, compare: u64, swap: u64) -> Outcome {
         self.post("swap", id, SINK, 8, [swap, compare])
     }
 
-    /// The peer's program finds exactly these completions.
+    /// Requires the peer to poll exactly these completions.
     pub(in super::super) fn completes<const N: usize>(&mut self, wanted: [Done; N]) -> Outcome {
         let wait = if N == 0 { Duration::ZERO } else { self.wait };
         self.completes_within(wait, &wanted)
     }
 
-    /// The same within this time.
+    /// Like [`Bench::completes`], with a time limit.
     pub(in super::super) fn completes_within(
         &mut self,
         time: Duration,
@@ -153,7 +153,7 @@ impl Bench<'_> {
         self.find(time, wanted).map(drop)
     }
 
-    /// The same. Returns the completions.
+    /// Like [`Bench::completes_within`]. Returns the completions.
     pub(super) fn find(&mut self, time: Duration, wanted: &[Done]) -> Outcome<Vec<Done>> {
         let mut found = self.poll(wanted.len().max(1), time)?;
         if found.len() == wanted.len() {
@@ -165,14 +165,14 @@ impl Bench<'_> {
         }
     }
 
-    /// It finds none for so long.
+    /// Requires the peer to poll no completion within `time`.
     pub(in super::super) fn completes_nothing(&mut self, time: Duration) -> Outcome {
         self.completes_within(time, &[])
     }
 
     fn poll(&mut self, count: usize, wait: Duration) -> Outcome<Vec<Done>> {
         self.peer.begin_poll(count, wait)?;
-        // What comes meanwhile is taken, so that it has the right time.
+        // Receive packets while the peer polls, so that each gets its true arrival time.
         let until = Instant::now() + wait;
         self.end.take_until(self.peer.as_fd(), until).map_err(Stop::Broken)?;
         let all = self.peer.end_poll(count, wait)?;
@@ -180,12 +180,12 @@ impl Bench<'_> {
         Ok(all)
     }
 
-    /// Fills memory of the peer.
+    /// Fills bytes of the peer's region.
     pub(in super::super) fn fill(&mut self, offset: u64, len: u64, byte: u8) -> Outcome {
         self.ask(&format!("fill {offset} {len} {byte}")).map(drop)
     }
 
-    /// The peer's memory has these bytes there.
+    /// Requires the bytes at `offset` of the peer's region to be `wanted`.
     pub(in super::super) fn memory_is(&mut self, offset: u64, wanted: &[u8]) -> Outcome {
         let bytes = self.peer.read(offset, wanted.len())?;
         let differs = |(a, b): (&u8, &u8)| a != b;
@@ -196,7 +196,7 @@ impl Bench<'_> {
         ))
     }
 
-    /// The peer's memory has these bytes there, at some time.
+    /// Requires the bytes at `offset` of the peer's region to become `wanted` in time.
     pub(in super::super) fn memory_becomes(&mut self, offset: u64, wanted: &[u8]) -> Outcome {
         let until = Instant::now() + self.wait;
         loop {
@@ -209,7 +209,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Nothing was written there.
+    /// Requires the bytes at `offset` of the peer's region to be unwritten.
     pub(in super::super) fn untouched(&mut self, offset: u64, len: usize) -> Outcome {
         self.memory_is(offset, &vec![FILL; len])
     }

@@ -1,4 +1,4 @@
-//! A queue pair that takes its receives from a shared receive queue, and the asynchronous events about it.
+//! Shared receive queues and their asynchronous events.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use super::super::verdict::Outcome;
 use super::{Bench, deviates};
 
 impl Bench<'_> {
-    /// The peer's program arms the limit of its shared receive queue.
+    /// Lets the peer arm the limit of its shared receive queue.
     pub(in super::super) fn arm_limit(&mut self, limit: u32) -> Outcome {
         self.log.push(format!("peer arms the limit {limit}"));
         self.ask(&format!("limit {limit}")).map(drop)
     }
 
-    /// The peer's program is told of this event.
+    /// Requires the peer to receive this asynchronous event.
     pub(in super::super) fn is_told(&mut self, wanted: AsyncKind) -> Outcome {
         if self.find_event(wanted, self.wait)? {
             return Ok(());
@@ -22,7 +22,7 @@ impl Bench<'_> {
         deviates(format!("{} was not reported within {}", wanted.name(), self.waited()))
     }
 
-    /// It has not been told of this event since it was asked the last time.
+    /// Requires that the peer did not receive this event since its last query.
     pub(in super::super) fn is_not_told(&mut self, kind: AsyncKind) -> Outcome {
         if self.find_event(kind, Duration::ZERO)? {
             return deviates(format!("{} was reported, which nothing allows", kind.name()));
@@ -30,7 +30,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Whether this event comes within this time. Others may come before it.
+    /// Returns whether this event arrives within `wait`. Other events before it are skipped.
     fn find_event(&mut self, wanted: AsyncKind, wait: Duration) -> Outcome<bool> {
         let until = Instant::now() + wait;
         loop {
@@ -52,7 +52,7 @@ impl Bench<'_> {
         }
     }
 
-    /// The peer's program brings its queue pair into RESET and connects it again, as it was.
+    /// Lets the peer reset its queue pair and connect it again as before.
     pub(in super::super) fn join_again(&mut self) -> Outcome {
         self.log.push("peer resets its queue pair and connects it again".into());
         self.peer.reset()?;

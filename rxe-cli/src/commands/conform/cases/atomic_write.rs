@@ -1,4 +1,5 @@
-//! ATOMIC WRITE: eight bytes that are written whole, and answered like a READ of nothing.
+//! ATOMIC WRITE: writes 8 bytes atomically.
+//! The answer is READ RESPONSE ONLY without payload.
 
 use rxe_core::queue::Status;
 use rxe_core::wire::{NakCode, Opcode, Position};
@@ -19,17 +20,17 @@ const ACCESS: NakCode = NakCode::RemoteAccessError;
 const NOT_INVALID: &str = "NAK invalid request; the queue pair goes into ERR; nothing is written";
 const NO_ACCESS: &str = "NAK remote access error; the queue pair goes into ERR; nothing is written";
 
-/// The peer's program posts ATOMIC WRITEs.
+/// A queue pair on which the peer's program posts ATOMIC WRITEs.
 const POSTS: Given = Given { posts: true, ..ATOMIC_WRITE };
 
-/// What this names is refused, and nothing is written.
+/// Sends a request that must get this NAK and write nothing.
 fn refused(b: &mut Bench<'_>, pkt: Pkt, code: NakCode) -> Outcome {
     b.send(pkt)?;
     b.dies(code, 0)?;
     b.untouched(0, 16)
 }
 
-/// The peer's program posts an ATOMIC WRITE, which comes.
+/// Lets the peer post an ATOMIC WRITE, and checks its packet.
 fn posted(b: &mut Bench<'_>) -> Outcome {
     b.post_atomic_write(1)?;
     let seen = b.expect(REQUEST)?;
@@ -40,7 +41,7 @@ fn posted(b: &mut Bench<'_>) -> Outcome {
     deviates("its payload is not the word that was posted")
 }
 
-/// The request of the peer's ATOMIC WRITE.
+/// The packet of the peer's ATOMIC WRITE.
 const REQUEST: Said = Said::Request(Opcode::RC_ATOMIC_WRITE, 0, 8);
 
 pub(super) const CASES: &[Case] = &[

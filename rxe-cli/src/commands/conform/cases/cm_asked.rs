@@ -1,4 +1,4 @@
-//! The communication manager: the own end asks the peer's program for connections.
+//! The communication manager: this end requests connections of the peer's program.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::super::verdict::Outcome;
 use crate::common::peer::{CM, Event};
 use rxe_lab::answer::Said;
 
-/// What came is the REP again, or an MRA for the REQ.
+/// Requires that nothing but the same REP or an MRA for the REQ arrives.
 fn repeats_or_delays(cm: &mut Cm<'_, '_>, rep: &Came) -> Outcome {
     for came in cm.listen_for(A_WHILE)? {
         let delays =
@@ -26,7 +26,7 @@ fn repeats_or_delays(cm: &mut Cm<'_, '_>, rep: &Came) -> Outcome {
     Ok(())
 }
 
-/// The request is refused, for this reason or another one.
+/// Sends a request that must be rejected, for any reason, and not be reported.
 fn refused(cm: &mut Cm<'_, '_>, req: Req) -> Outcome {
     cm.send(&Message::Req(req))?;
     let came = cm.expect("REJ");
@@ -193,7 +193,7 @@ pub(super) const CASES: &[Case] = &[
             let req = Req { local_cm_response_timeout: SHORT, max_cm_retries: 1, ..cm.req() };
             let (rep, _) = cm.ask(req)?;
             let first = cm.again(&rep)?;
-            // Three times as long as the first wait was or had to be, in case that waits grow.
+            // The bound is three times the first interval, in case the peer's intervals grow.
             let first = first.saturating_duration_since(rep.at).max(Duration::from_millis(134));
             let all = cm.listen_for((first * 3).min(Duration::from_secs(4)))?;
             let timeout = RejReason::TIMEOUT.0;
@@ -294,7 +294,7 @@ pub(super) const CASES: &[Case] = &[
             let old = cm.id();
             cm.renew();
             cm.send(&Message::Req(cm.req()))?;
-            // In either order.
+            // The REJ and the DREQ may come in either order.
             let mut names = Vec::new();
             for _ in 0..2 {
                 let Some(came) = cm.next(cm.b.wait)? else { break };
@@ -344,7 +344,7 @@ pub(super) const CASES: &[Case] = &[
             let cm = &mut Cm::listening(b)?;
             cm.send(&Message::Req(Req { path_mtu: 7, ..cm.req() }))?;
             if cm.b.peer.event(Duration::from_millis(200))?.is_some() {
-                // If it cannot accept, it rejects.
+                // A program that cannot accept rejects.
                 let _ = cm.accept();
             }
             cm.expect("REJ").map(drop)

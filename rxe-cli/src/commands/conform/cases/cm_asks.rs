@@ -1,4 +1,4 @@
-//! The communication manager: the peer's program asks the own end for connections.
+//! The communication manager: the peer's program requests connections of this end.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use super::super::verdict::Outcome;
 use crate::common::peer::{CM, Event};
 use rxe_lab::answer::Said;
 
-/// The time that a timeout code stands for.
+/// Returns the time of an encoded CM timeout.
 fn time(code: u8) -> Duration {
     Duration::from_nanos(4096 << (code & 31))
 }
 
-/// The addresses in the REQ and in its private data are those of both ends.
+/// Requires the addresses in the REQ and in its private data to be those of both ends.
 fn names_both_ends(cm: &Cm<'_, '_>, req: &Req) -> Outcome {
     let net = cm.b.end.net();
     let [own, peer] = [net.src, net.dst].map(Gid::from);
@@ -77,7 +77,7 @@ pub(super) const CASES: &[Case] = &[
             let (_, _, req) = cm.dial()?;
             let rep = cm.acceptance(&req);
             cm.send(&Message::Rep(rep))?;
-            // librdmacm sends the RTU when the program asks for events.
+            // librdmacm sends the RTU when the program waits for events.
             let event = cm.event(Event::ESTABLISHED)?;
             let came = cm.expect("RTU")?;
             if came.message != cm.rtu_of_peer() {

@@ -1,4 +1,4 @@
-//! The communication manager: how connections end.
+//! The communication manager: the end of connections.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ pub(super) const CASES: &[Case] = &[
             cm.peer_ends()?;
             cm.send(&Message::Dreq(cm.dreq()))?;
             cm.event(Event::DISCONNECTED)?;
-            // It may have answered by itself, and has nothing to agree to then.
+            // If the peer's manager has already answered, there is nothing left to confirm.
             let _ = cm.disconnect();
             cm.drep().map(drop)
         },

@@ -1,4 +1,5 @@
-//! The communication manager: datagrams to queue pair 1 that are to be dropped, or to change nothing.
+//! The communication manager: bad datagrams to queue pair 1.
+//! They must be dropped, or change nothing.
 
 use std::time::Duration;
 
@@ -13,14 +14,13 @@ use crate::common::peer::CM;
 const DROPPED: &str =
     "the first is dropped: the program sees the second, and its REP is the first answer";
 
-/// A changed REQ, and then a good one for another ID. Only the second counts.
+/// Sends a changed REQ, which must be dropped, then a good one with another ID.
 fn dropped(cm: &mut Cm<'_, '_>, change: fn(Letter) -> Letter) -> Outcome {
     bad_req(cm, change)?;
     cm.renew();
     good_req(cm)
 }
 
-/// Sends a changed REQ.
 fn bad_req(cm: &mut Cm<'_, '_>, change: fn(Letter) -> Letter) -> Outcome {
     let mut bad = cm.req();
     bad.private_data[36..][..3].copy_from_slice(b"bad");
@@ -28,7 +28,7 @@ fn bad_req(cm: &mut Cm<'_, '_>, change: fn(Letter) -> Letter) -> Outcome {
     cm.post(bad)
 }
 
-/// A good REQ, which is the first that the program sees, and the first that is answered.
+/// Sends a good REQ, which must be the first that the program sees and that is answered.
 fn good_req(cm: &mut Cm<'_, '_>) -> Outcome {
     let asked = cm.request(cm.req())?;
     if !asked.private_data.starts_with(ASKS) {
@@ -38,7 +38,7 @@ fn good_req(cm: &mut Cm<'_, '_>) -> Outcome {
     cm.rep().map(drop)
 }
 
-/// No answer comes, or a REJ for this reason.
+/// Requires that nothing arrives, or a REJ for this reason.
 fn nothing_or(cm: &mut Cm<'_, '_>, reason: RejReason) -> Outcome {
     match cm.rej_within(A_WHILE)? {
         Some(other) if other != reason => deviates(format!("the reason of the REJ is {other:?}")),
@@ -46,7 +46,8 @@ fn nothing_or(cm: &mut Cm<'_, '_>, reason: RejReason) -> Outcome {
     }
 }
 
-/// These change nothing in a connection: it carries a SEND, and the program sees nothing.
+/// Connects, and requires that these messages change nothing.
+/// A SEND must still arrive, and the program must see no event.
 fn changes_nothing(cm: &mut Cm<'_, '_>, all: &[Message]) -> Outcome {
     cm.connect()?;
     for message in all {
@@ -188,7 +189,8 @@ pub(super) const CASES: &[Case] = &[
             cm.ask(cm.req()).map(drop)
         },
     },
-    // The last of all: Linux 5.10 and 6.1 have no queue pair 1 after it, until the device is made anew.
+    // This case is the last of all. After it, Linux 5.10 and 6.1 have no queue pair 1 until the
+    // device is added again.
     Case {
         name: "cm_long",
         rule: "13.4.2 (256 B)",

@@ -1,4 +1,4 @@
-//! The communication manager: queries for datagram services (SIDR).
+//! The communication manager: service ID resolution for datagrams (SIDR).
 
 use std::time::Duration;
 

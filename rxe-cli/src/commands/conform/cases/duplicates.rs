@@ -1,4 +1,4 @@
-//! What was sent before is answered again and not carried out again.
+//! Duplicate requests: they are answered again, and not executed again.
 
 use rxe_core::wire::{Opcode, Position};
 
@@ -56,7 +56,8 @@ pub(super) const CASES: &[Case] = &[
             b.alive(0)?;
             b.alive(1)?;
             b.send(write(0, 0, 8).ask())?;
-            // An ACK acknowledges what is before it, so the newest PSN says more; both are right.
+            // An ACK also acknowledges the PSNs before it. The newest PSN says more, but both are
+            // right.
             b.alive_with(2, &[Said::Ack(1), Said::Ack(0)])?;
             b.untouched(0, 8)
         },

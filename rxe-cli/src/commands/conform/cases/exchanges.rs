@@ -1,5 +1,5 @@
-//! Exchanges that several groups play alike: over RC and over XRC, with receives of the queue pair and with
-//! shared ones.
+//! Exchanges that several groups share.
+//! The groups use RC and XRC, and receives of the queue pair or of shared receive queues.
 
 use rxe_core::wire::{Opcode, Position};
 use rxe_lab::answer::Said;
@@ -9,20 +9,20 @@ use super::super::packet::{ack, bare, pattern, rdma, response, send};
 use super::super::verdict::Outcome;
 use crate::common::peer::RC;
 
-/// A SEND of 8 B is acknowledged, and completes this receive.
+/// Sends a SEND of 8 B, which must be acknowledged and complete receive `id`.
 pub(super) fn send_completes(b: &mut Bench<'_>, psn: i32, id: u64) -> Outcome {
     b.send(send(psn, 8).ask())?;
     b.expect(Said::Ack(psn))?;
     b.completes([got(id, 8)])
 }
 
-/// The first SEND completes the first receive, whose buffer has its bytes.
+/// Sends the first SEND, which must complete receive 1 and fill its buffer.
 pub(super) fn send_arrives(b: &mut Bench<'_>) -> Outcome {
     send_completes(b, 0, 1)?;
     b.memory_is(recv_at(1), &pattern(8))
 }
 
-/// The first three packets are a SEND of 600 B, which completes the first receive.
+/// Sends a SEND of 600 B in the first three packets, which must complete receive 1.
 pub(super) fn three_packets_arrive(b: &mut Bench<'_>) -> Outcome {
     b.send_all([
         bare(Opcode::RC_SEND_FIRST, 0, MTU),
@@ -34,7 +34,7 @@ pub(super) fn three_packets_arrive(b: &mut Bench<'_>) -> Outcome {
     b.memory_is(recv_at(1), &pattern(600))
 }
 
-/// A WRITE with immediate of 8 B completes a receive of 0 B.
+/// Sends a WRITE with immediate of 8 B, which must complete a receive of 0 B.
 pub(super) fn write_with_immediate(b: &mut Bench<'_>) -> Outcome {
     b.receive(1, 0)?;
     b.send(rdma(Opcode::RC_WRITE_ONLY_WITH_IMMEDIATE, 0, 8, 0, 8).ask())?;
@@ -44,7 +44,7 @@ pub(super) fn write_with_immediate(b: &mut Bench<'_>) -> Outcome {
     b.alive(1)
 }
 
-/// A SEND comes before its receive is posted, and again after.
+/// Sends a SEND without a posted receive, then again with one.
 pub(super) fn receiver_not_ready(b: &mut Bench<'_>) -> Outcome {
     b.send(send(0, 8).ask())?;
     b.expect(Said::Rnr(0, RC.min_rnr_timer))?;
@@ -53,14 +53,14 @@ pub(super) fn receiver_not_ready(b: &mut Bench<'_>) -> Outcome {
     b.alive(1)
 }
 
-/// What the peer has posted completes with READ RESPONSE ONLY without payload, and not before.
+/// Requires the peer's request to complete with an empty READ RESPONSE ONLY, and not before.
 pub(super) fn completes_with_response(b: &mut Bench<'_>) -> Outcome {
     b.completes([])?;
     b.send(response(Position::Only, 0, 0))?;
     b.completes([done(1)])
 }
 
-/// An ACK is no answer to what the peer has posted: it sends this request again.
+/// Answers the peer's request with an ACK, after which the peer must send it again.
 pub(super) fn sent_again_after_ack(b: &mut Bench<'_>, request: Said) -> Outcome {
     b.send(ack(0))?;
     b.expect(request)?;

@@ -1,4 +1,5 @@
-//! FLUSH: what was written becomes visible, which is answered like a READ of nothing.
+//! FLUSH: makes written bytes visible or persistent.
+//! The answer is READ RESPONSE ONLY without payload.
 
 use rxe_core::wire::{NakCode, Opcode};
 use rxe_lab::answer::Said;
@@ -19,27 +20,27 @@ const NOT_INVALID: &str = "NAK invalid request; the queue pair goes into ERR";
 const NO_ACCESS: &str = "NAK remote access error; the queue pair goes into ERR";
 const ANSWERED: &str = "READ RESPONSE ONLY without payload";
 
-/// To global visibility: of a range, and of the whole region.
+/// FETH values for global visibility of a range and of the whole region.
 const GLOBAL: u32 = 0x01;
 const WHOLE_REGION: u32 = 0x11;
 
-/// The peer's program posts FLUSHes.
+/// A queue pair on which the peer's program posts FLUSHes.
 const POSTS: Given = Given { posts: true, ..FLUSH };
 
-/// It is answered.
+/// Sends a request that must be answered.
 fn answered(b: &mut Bench<'_>, pkt: Pkt) -> Outcome {
     b.send(pkt)?;
     b.expect_read(0, 0)?;
     b.alive(1)
 }
 
-/// It is refused.
+/// Sends a request that must get this NAK.
 fn refused(b: &mut Bench<'_>, pkt: Pkt, code: NakCode) -> Outcome {
     b.send(pkt)?;
     b.dies(code, 0)
 }
 
-/// The peer's program posts a FLUSH, which comes.
+/// Lets the peer post a FLUSH, and checks its packet.
 fn posted(b: &mut Bench<'_>) -> Outcome {
     b.post_flush(1, 100)?;
     let seen = b.expect(REQUEST)?;
@@ -51,7 +52,7 @@ fn posted(b: &mut Bench<'_>) -> Outcome {
     deviates(format!("its FETH is {feth:x?}, not {GLOBAL:x}"))
 }
 
-/// The request of the peer's FLUSH.
+/// The packet of the peer's FLUSH.
 const REQUEST: Said = Said::Request(Opcode::RC_FLUSH, 0, 0);
 
 pub(super) const CASES: &[Case] = &[

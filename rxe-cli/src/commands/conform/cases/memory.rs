@@ -1,4 +1,4 @@
-//! Keys, rights and bounds of memory.
+//! Keys, access flags and bounds of memory.
 
 use rxe_core::wire::{NakCode, Opcode};
 
@@ -118,7 +118,7 @@ pub(super) const CASES: &[Case] = &[
         rule: KEY,
         sends: "a WRITE into a region without IBV_ACCESS_REMOTE_WRITE",
         allows: UNWRITTEN,
-        // A region with atomics may be written by them: it has none here either.
+        // Atomics write as well, so the region allows neither WRITEs nor atomics.
         given: without(access::REMOTE_WRITE | access::REMOTE_ATOMIC),
         run: |b| {
             b.send(write(0, 0, 8).ask())?;

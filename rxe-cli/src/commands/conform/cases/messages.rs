@@ -1,4 +1,4 @@
-//! Each operation, answered as it should be.
+//! Good requests of each operation.
 
 use rxe_core::wire::{Opcode, Position};
 
@@ -205,10 +205,10 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// A word of the fill of the peer's memory, in any byte order.
+/// The value of 8 filled bytes of the peer's memory, in either byte order.
 pub(super) const WORD: u64 = 0x1111_1111_1111_1111;
 
-/// READ data are the bytes in memory.
+/// Requires READ data to equal the bytes in memory.
 pub(super) fn same(data: &[u8], wanted: &[u8]) -> Outcome {
     match data.iter().zip(wanted).position(|(a, b)| a != b) {
         None if data.len() == wanted.len() => Ok(()),

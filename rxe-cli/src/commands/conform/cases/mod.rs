@@ -1,6 +1,7 @@
-//! The cases. Rules and allowed answers are those of `docs/en/project/conformance.md`, the catalogue that the engine
-//! is tested with, as far as they can be seen from outside. Where the specification leaves room, each
-//! answer that it allows is accepted.
+//! The cases.
+//! Their rules and allowed answers come from `docs/en/project/conformance.md`, the catalogue for
+//! the engine's own tests, as far as they are visible from outside. Where the specification leaves
+//! a choice, every allowed answer is accepted.
 
 mod atomic_write;
 mod cm_asked;
@@ -27,10 +28,11 @@ mod xrc_target;
 
 use super::case::Group;
 
-/// All, in the order in which they are played. In `requester`, `retries` and `xrc_initiator` the peer is the
-/// requester, as in cases whose name says so; in all others it is the responder. The groups of the
-/// communication manager need a peer that has librdmacm. The last case stands there because some peers have
-/// no queue pair 1 after it.
+/// All groups, in the order in which they are played.
+/// The peer is the requester in `requester`, `retries` and `xrc_initiator`, and in cases whose
+/// names say so. In all others the peer is the responder. The groups of the communication manager
+/// need a peer program with librdmacm. The very last case is there because some peers have no queue
+/// pair 1 after it.
 pub(super) const ALL: &[Group] = &[
     Group { name: "messages", cases: messages::CASES },
     Group { name: "psn", cases: psn::CASES },

@@ -1,4 +1,4 @@
-//! Opcodes in an order that no message has, and lengths that do not fit.
+//! Wrong sequences of opcodes, and wrong lengths.
 
 use rxe_core::wire::{NakCode, Opcode};
 

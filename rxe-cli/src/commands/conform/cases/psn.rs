@@ -1,4 +1,4 @@
-//! Packet sequence numbers: wrap, gaps.
+//! Packet sequence numbers: wrap-around and gaps.
 
 use rxe_core::wire::{NakCode, Opcode, Position};
 
@@ -11,7 +11,7 @@ use rxe_lab::answer::Said;
 const GAP: &str = "9.7.4.1 (PSN), 9.7.5.2.8 (PSN sequence error)";
 const SEQUENCE: NakCode = NakCode::PsnSequenceError;
 
-/// The PSN wraps after two packets.
+/// RC whose PSN wraps after two packets.
 const BEFORE_WRAP: Given = Given { rq_psn: 0xff_fffe, ..RC };
 
 pub(super) const CASES: &[Case] = &[

@@ -1,4 +1,4 @@
-//! "Receiver not ready", and receives that cannot be used.
+//! "Receiver not ready", and receives whose memory cannot be used.
 
 use rxe_core::queue::Status;
 use rxe_core::wire::{NakCode, Opcode};

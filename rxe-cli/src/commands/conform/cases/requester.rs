@@ -1,4 +1,4 @@
-//! The peer is the requester: the packets that it makes, and what it makes of answers.
+//! The peer as requester: its packets, and its reaction to responses.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ const ACKS: &str = "9.7.5.1, 9.7.5.2";
 const GHOST: &str = "9.7.5.2 (ghost acknowledgements)";
 const NAKS: &str = "9.7.5.2.8, 9.9.2";
 
-/// Long enough for a device to show that it believes what it should not.
+/// Time enough for a device to act on a response that it should ignore.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// The request's RETH names the memory that it was told, and so many bytes.
+/// Requires the request's RETH to name the posted memory and `len` bytes.
 pub(super) fn names_memory(seen: &Seen, len: u32) -> Outcome {
     let reth = seen.ext.reth.map(|r| (r.va, r.rkey.value(), r.dma_len));
     if reth == Some((REMOTE_VA, REMOTE_RKEY, len)) {
@@ -30,7 +30,7 @@ pub(super) fn names_memory(seen: &Seen, len: u32) -> Outcome {
     Err(Stop::Deviates(format!("its RETH does not name the {len} B that it was told: {reth:x?}")))
 }
 
-/// The last of what it has sent must ask for an acknowledgement: nothing else follows.
+/// Requires AckReq in the last packet of a request that no other follows.
 pub(super) fn asks(seen: &Seen) -> Outcome {
     if seen.ack_req {
         return Ok(());
@@ -38,7 +38,7 @@ pub(super) fn asks(seen: &Seen) -> Outcome {
     Err(Stop::Deviates(format!("{} does not ask for an acknowledgement", seen.said)))
 }
 
-/// Two SENDs of which the first is refused.
+/// Lets the peer post two SENDs, and refuses the first with this NAK.
 fn refused(b: &mut Bench<'_>, code: NakCode, status: Status) -> Outcome {
     b.post_send(1, 8)?;
     b.post_send(2, 8)?;
@@ -48,7 +48,7 @@ fn refused(b: &mut Bench<'_>, code: NakCode, status: Status) -> Outcome {
     b.in_error()
 }
 
-/// An answer is of no effect, and the right one still counts.
+/// Sends a response that the peer must ignore, then the right one.
 fn ignores(b: &mut Bench<'_>, answer: super::super::packet::Pkt) -> Outcome {
     b.post_send(1, 8)?;
     b.expect(Said::send_only(0))?;

@@ -1,4 +1,4 @@
-//! The peer is the requester, and something is missing: what it sends again, when, and when it gives up.
+//! The peer as requester without a response: its retries, and when it gives up.
 
 use std::time::{Duration, Instant};
 
@@ -18,18 +18,19 @@ const SEQUENCE: &str = "9.7.5.2.8 (PSN sequence error)";
 const RETRY: &str = "9.9.2 (retry counter)";
 const RNR: &str = "9.7.5.2.8 (RNR NAK), table 45";
 
-/// The code of a timeout of 67 ms.
+/// The encoded Local ACK Timeout of 67 ms.
 const TIMEOUT: u8 = 14;
-/// The code of an RNR timer of 20.48 ms.
+/// The encoded RNR NAK timer of 20.48 ms.
 const RNR_TIMER: u8 = 22;
 
-/// Asks again after 268 ms at the latest: a requester may wait for its timeout instead of seeing a gap.
+/// RC that retries after 268 ms.
+/// A requester may wait for its timeout instead of detecting a gap.
 const PATIENT: Given = Given { timeout: 16, ..RC };
 
-/// Gives up after two retries.
+/// RC that gives up after two retries.
 const TWO_RETRIES: Given = Given { timeout: TIMEOUT, retry_cnt: 2, rnr_retry: 2, ..RC };
 
-/// What comes again must not have come before this much time.
+/// Requires that at least this much time passed before a packet was sent again.
 fn not_before(least: Duration, passed: Duration) -> Outcome {
     if passed >= least {
         return Ok(());
@@ -38,8 +39,9 @@ fn not_before(least: Duration, passed: Duration) -> Outcome {
     Err(Stop::Deviates(format!("it was sent again after {passed:.2} ms, before {least:.2} ms")))
 }
 
-/// A READ of three packets of whose data one is missing must be asked for again from `from` or from the
-/// start; then it completes with the right bytes.
+/// Requires the peer to repeat a READ of three packets whose data are incomplete.
+/// The repeated READ may begin at PSN `from` or at the first. Then answers, and requires the right
+/// bytes in memory.
 fn asked_again(b: &mut Bench<'_>, from: i32) -> Outcome {
     let data = pattern(600);
     let whole = Said::read_request(0);
@@ -134,9 +136,10 @@ pub(super) const CASES: &[Case] = &[
             b.post_send(1, 8)?;
             b.expect(Said::send_only(0))?;
             let (again, _) = b.expect_at(&Said::send_only(0))?;
-            // The first packet left after `posted`, so this is never less than the time between the two.
+            // The first packet left after `posted`, so this difference is never less than the true
+            // interval.
             let least = AckTimeout::new(TIMEOUT).and_then(AckTimeout::duration).unwrap_or_default();
-            // Linux counts in ticks of 4 ms.
+            // Linux counts the timeout in jiffies of 4 ms (HZ=250).
             let least = least.saturating_sub(Duration::from_millis(4));
             not_before(least, again.duration_since(posted))?;
             b.send(ack(0))?;
@@ -243,7 +246,7 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// The peer has sent this request so many times.
+/// Requires that the peer sent this request `wanted` times.
 fn times(b: &mut Bench<'_>, request: &Said, wanted: usize) -> Outcome {
     let all = b.listen(Duration::ZERO)?;
     let found = all.iter().filter(|said| *said == request).count();

@@ -1,4 +1,4 @@
-//! Receives that are in a shared receive queue.
+//! Receives in a shared receive queue.
 
 use rxe_core::queue::Status;
 use rxe_core::wire::{NakCode, Opcode};
@@ -17,7 +17,7 @@ const SHARED: &str = "10.2.9";
 const LIMIT: AsyncKind = AsyncKind::SrqLimitReached;
 const LAST_WQE: AsyncKind = AsyncKind::QpLastWqeReached;
 
-/// The queue pair fails by a packet of no message.
+/// Brings the queue pair into the error state by a SEND LAST outside a message.
 fn fails(b: &mut Bench<'_>) -> Outcome {
     b.send(bare(Opcode::RC_SEND_LAST, 0, 8).ask())?;
     b.dies(NakCode::InvalidRequest, 0)

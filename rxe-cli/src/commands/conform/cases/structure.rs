@@ -1,4 +1,4 @@
-//! Packets that are not for the queue pair, or are none at all: dropped, and nobody is told.
+//! Malformed packets, and packets for other queue pairs: they are dropped silently.
 
 use super::super::bench::{Bench, got};
 use super::super::case::Case;
@@ -10,14 +10,14 @@ use rxe_lab::answer::Said;
 
 const SILENCE: &str = "no answer; nothing is written; the next good request is acknowledged";
 
-/// A WRITE that is to be dropped.
+/// Sends a WRITE that must be dropped.
 fn dropped(b: &mut Bench<'_>, pkt: Pkt) -> Outcome {
     b.send(pkt)?;
     b.alive(0)?;
     b.untouched(0, 64)
 }
 
-/// A SEND that is to be accepted.
+/// Sends a SEND that must be accepted.
 fn accepted(b: &mut Bench<'_>, pkt: Pkt) -> Outcome {
     b.receive(1, 100)?;
     b.send(pkt)?;
@@ -26,7 +26,7 @@ fn accepted(b: &mut Bench<'_>, pkt: Pkt) -> Outcome {
     b.alive(1)
 }
 
-/// The WRITE from which bad packets are made.
+/// Returns the WRITE from which bad packets are derived.
 fn good() -> Pkt {
     write(0, 0, 8).ask()
 }

@@ -1,4 +1,4 @@
-//! Unreliable connection and unreliable datagram: nothing is ever answered.
+//! Unreliable connection and unreliable datagram, which never send a response.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::super::packet::{bare, datagram, pattern, rdma};
 use super::super::verdict::Outcome;
 use crate::common::peer::{UC, UD};
 
-/// The queue pair is as it was, and has answered nothing.
+/// Requires that the queue pair is still in RTS and sends nothing.
 fn silent(b: &mut Bench<'_>) -> Outcome {
     b.in_state("RTS")?;
     b.quiet(Duration::from_millis(20))
@@ -70,7 +70,7 @@ pub(super) const CASES: &[Case] = &[
         given: UC,
         run: |b| {
             b.send(bare(Opcode::UC_SEND_ONLY, 0, 8))?;
-            // The WRITE is seen in memory once the SEND is dropped.
+            // Once the WRITE is visible in memory, the SEND before it was dropped.
             b.send(rdma(Opcode::UC_WRITE_ONLY, 1, 8, 0, 8))?;
             b.memory_becomes(0, &pattern(8))?;
             b.receive(1, 100)?;

@@ -1,4 +1,4 @@
-//! Memory windows: access through them, and what takes them away.
+//! Memory windows: remote access through them, binding and invalidation.
 
 use rxe_core::queue::Status;
 use rxe_core::wire::{NakCode, Opcode};
@@ -18,21 +18,21 @@ const REFUSED: &str = "NAK remote access error; the queue pair goes into ERR";
 const UNWRITTEN: &str = "NAK remote access error; the queue pair goes into ERR; nothing is written";
 const BIND_FAILS: &str = "the bind completes with a memory window bind error; ERR";
 
-/// Rights of a window.
+/// Access flags of a window.
 const BOTH: u32 = access::REMOTE_WRITE | access::REMOTE_READ;
 
-/// Makes a window and binds it. Returns its key.
+/// Allocates a window and binds it. Returns its rkey.
 fn bound(b: &mut Bench<'_>, kind: u8, access: u32) -> Outcome<u32> {
     b.window(kind)?;
     b.bind(access)
 }
 
-/// A WRITE of 8 bytes under this key.
+/// Returns a WRITE of 8 bytes with this rkey.
 fn write_under(psn: i32, at: u64, rkey: u32) -> Pkt {
     write(psn, at, 8).ask().under(rkey)
 }
 
-/// A WRITE through a window of this type is carried out.
+/// Requires a WRITE through a window of this type to be executed.
 fn writes(b: &mut Bench<'_>, kind: u8) -> Outcome {
     let rkey = bound(b, kind, BOTH)?;
     b.send(write_under(0, WINDOW_AT, rkey))?;
@@ -41,19 +41,19 @@ fn writes(b: &mut Bench<'_>, kind: u8) -> Outcome {
     b.alive(1)
 }
 
-/// A WRITE under this key is refused.
+/// Requires a WRITE with this rkey to be refused.
 fn is_closed(b: &mut Bench<'_>, psn: i32, at: u64, rkey: u32) -> Outcome {
     b.send(write_under(psn, at, rkey))?;
     b.dies(ACCESS, psn)?;
     b.untouched(at, 8)
 }
 
-/// A SEND of one packet that invalidates a key.
+/// Returns a SEND of one packet that invalidates an rkey.
 fn send_invalidating(psn: i32, rkey: u32) -> Pkt {
     bare(Opcode::RC_SEND_ONLY_WITH_INVALIDATE, psn, 8).ask().invalidates(rkey)
 }
 
-/// A SEND that takes away what it may not.
+/// Requires the refusal of a SEND that invalidates this rkey.
 fn may_not_invalidate(b: &mut Bench<'_>, rkey: u32) -> Outcome {
     b.receive(1, 100)?;
     b.send(send_invalidating(0, rkey))?;
@@ -381,7 +381,7 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// A bind of a window of type 2 fails, and ends the queue pair.
+/// Requires a bind of a type 2 window to fail and to end in the error state.
 fn bind_fails(b: &mut Bench<'_>, at: u64, access: u32) -> Outcome {
     b.post_bind(2, at, WINDOW_LEN, access)?;
     b.completes([failed(2, Status::MemoryWindowBind)])?;

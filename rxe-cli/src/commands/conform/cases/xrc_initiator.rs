@@ -1,4 +1,4 @@
-//! XRC with the peer as the initiator: the requests that it makes, and what it makes of answers.
+//! XRC with the peer as initiator: its requests, and its reaction to responses.
 
 use rxe_core::queue::Status;
 use rxe_core::wire::{NakCode, Opcode, Position};
@@ -15,7 +15,7 @@ use crate::common::peer::XRC_INITIATOR;
 const SHAPE: &str = "A14, 9.4, 9.7.3";
 const SEND: Said = Said::Request(Opcode::XRC_SEND_ONLY, 0, 8);
 
-/// Its XRCETH names the queue that was posted.
+/// Requires the request's XRCETH to name the posted shared receive queue.
 fn names_queue(seen: &Seen) -> Outcome {
     match seen.ext.xrc_srq {
         Some(REMOTE_SRQN) => Ok(()),
@@ -25,13 +25,13 @@ fn names_queue(seen: &Seen) -> Outcome {
     }
 }
 
-/// The peer posts a SEND, which comes.
+/// Lets the peer post a SEND, and checks its packet.
 fn posted(b: &mut Bench<'_>) -> Outcome {
     b.post_send(1, 8)?;
     names_queue(&b.expect(SEND)?)
 }
 
-/// An answer is of no effect, and the right one still counts.
+/// Sends a packet that the peer must ignore, then the right response.
 fn ignores(b: &mut Bench<'_>, pkt: Pkt) -> Outcome {
     posted(b)?;
     b.send(pkt)?;

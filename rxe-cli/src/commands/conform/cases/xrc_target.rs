@@ -1,4 +1,4 @@
-//! XRC with the peer as the target: requests that name a shared receive queue of its domain.
+//! XRC with the peer as target: requests name a shared receive queue of its domain.
 
 use rxe_core::wire::{NakCode, Opcode};
 use rxe_lab::answer::Said;

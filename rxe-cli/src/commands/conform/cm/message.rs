@@ -1,10 +1,10 @@
-//! A message of the communication manager: one that has come, and one to be sent.
+//! Messages of the communication manager: received ones, and ones to send.
 
 use std::time::Instant;
 
 use rxe_core::cm::mad::{Mad, Message, Recipient};
 
-/// A message that has come.
+/// A received message.
 #[derive(Clone)]
 pub(in super::super) struct Came {
     pub(in super::super) at: Instant,
@@ -17,7 +17,7 @@ impl Came {
         Mad::new(&self.bytes).map_or(0, |mad| mad.header().tid)
     }
 
-    /// The own communication ID that it names; `None` of one that names a service.
+    /// Returns the local communication ID that the message names; `None` if it names a service.
     pub(super) fn id(&self) -> Option<u32> {
         match Mad::new(&self.bytes)?.recipient()? {
             Recipient::CommId(id) => Some(id),
@@ -26,7 +26,7 @@ impl Came {
     }
 }
 
-/// A datagram to be sent.
+/// A datagram to send, with the Q_Key and a description.
 pub(in super::super) struct Letter {
     pub(super) bytes: Vec<u8>,
     pub(super) qkey: u32,
@@ -34,19 +34,19 @@ pub(in super::super) struct Letter {
 }
 
 impl Letter {
-    /// With another Q_Key than that of queue pair 1.
+    /// Replaces the Q_Key of queue pair 1.
     pub(in super::super) fn qkey(mut self, qkey: u32) -> Self {
         self.qkey = qkey;
         self.note(&format!("Q_Key 0x{qkey:x}"))
     }
 
-    /// With another byte at `at` of the datagram.
+    /// Replaces the byte at `at`.
     pub(in super::super) fn byte(mut self, at: usize, value: u8, what: &str) -> Self {
         self.bytes[at] = value;
         self.note(what)
     }
 
-    /// Its first `len` bytes only, or zeros behind it.
+    /// Cuts the datagram to `len` bytes, or extends it with zeros.
     pub(in super::super) fn len(mut self, len: usize) -> Self {
         self.bytes.resize(len, 0);
         self.note(&format!("{len} B"))

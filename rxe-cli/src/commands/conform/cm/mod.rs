@@ -1,5 +1,6 @@
-//! The own end of the communication manager: messages to the peer's queue pair 1, made one by one, and
-//! what the peer's manager and its program make of them. IBTA chapter 12 and annex A11.
+//! The local communication manager (IBTA chapter 12 and annex A11).
+//! It sends single messages to the peer's queue pair 1, and checks the reaction of the peer's
+//! manager and program.
 
 mod message;
 mod own;
@@ -24,43 +25,43 @@ use crate::common::peer::{Event, RC, Space};
 /// The Q_Key of queue pair 1.
 pub(super) const GSI_QKEY: u32 = 0x8001_0000;
 
-/// Private data of the own requests, behind the addresses, and of the program's answers.
+/// The private data of local requests, behind the addresses, and of the program's replies.
 pub(super) const ASKS: &[u8] = b"rxe conform asks";
 pub(super) const ANSWERS: &[u8] = b"the peer answers";
 
-/// A timeout code: 134 ms.
+/// The encoded CM timeout of 134 ms.
 pub(super) const SHORT: u8 = 15;
 
-/// Long enough for a message that should not come.
+/// Time enough for the arrival of a message that should not come.
 pub(super) const A_WHILE: Duration = Duration::from_millis(100);
 
-/// How many READs and atomics the own requests offer to take, and want.
+/// The responder resources and the initiator depth of local requests.
 pub(super) const RESOURCES: u8 = 1;
 pub(super) const DEPTH: u8 = 3;
 
 /// A conversation with the peer's communication manager.
 pub(super) struct Cm<'b, 'a> {
     pub(super) b: &'b mut Bench<'a>,
-    /// The own communication IDs, the present one last.
+    /// The local communication IDs, the current one last.
     ids: Vec<u32>,
-    /// The transaction ID of what the peer has asked; 0 if it has not.
+    /// The transaction ID of the peer's request; 0 if there is none.
     asked: u64,
-    /// The port that the peer's program listens on, and the own one.
+    /// The ports that the peer's program and this end listen on.
     pub(super) port: u16,
     pub(super) own_port: u16,
     /// The peer's communication ID and queue pair, once they are known.
     pub(super) remote_id: u32,
     pub(super) remote_qpn: Qpn,
-    /// What has come, to know what comes again.
+    /// The messages that have arrived, to recognize repeated ones.
     seen: Vec<Vec<u8>>,
 }
 
 impl<'b, 'a> Cm<'b, 'a> {
-    /// A new conversation.
+    /// Starts a conversation.
     pub(super) fn new(b: &'b mut Bench<'a>) -> Outcome<Self> {
         b.end.open_gsi().map_err(Stop::Broken)?;
-        // Both are drawn for each case: neither a late message nor what a peer remembers of the last
-        // connection belongs to this one.
+        // The ID and the port are random for each case, so that neither a late message nor the
+        // peer's memory of the last connection matches this case.
         let low = b.target.own_qpn.value() & 0xffff;
         let id = u32::from(b.end.block()) << 24 | low << 8 | 1;
         let port = 0x4000 | u16::try_from(low & 0x3ffe).unwrap_or(0);
@@ -78,12 +79,12 @@ impl<'b, 'a> Cm<'b, 'a> {
         })
     }
 
-    /// A new conversation; the peer's program listens.
+    /// Starts a conversation, and lets the peer's program listen for connections.
     pub(super) fn listening(b: &'b mut Bench<'a>) -> Outcome<Self> {
         Self::new(b)?.listen(Space::Tcp)
     }
 
-    /// The same with datagrams.
+    /// Starts a conversation, and lets the peer's program listen for datagrams.
     pub(super) fn listening_to_datagrams(b: &'b mut Bench<'a>) -> Outcome<Self> {
         Self::new(b)?.listen(Space::Udp)
     }
@@ -94,18 +95,18 @@ impl<'b, 'a> Cm<'b, 'a> {
         Ok(self)
     }
 
-    /// The own communication ID.
+    /// Returns the local communication ID.
     pub(super) fn id(&self) -> u32 {
         self.ids.last().copied().unwrap_or_default()
     }
 
-    /// Takes another communication ID. What comes for the one before it still counts.
+    /// Takes another communication ID. Messages for the previous ones are still received.
     pub(super) fn renew(&mut self) {
         let id = self.id() + 1;
         self.ids.push(id);
     }
 
-    /// A communication ID that is nobody's.
+    /// Returns a communication ID that nothing uses.
     pub(super) fn nobody(&self) -> u32 {
         self.id() ^ 0x5a_5a00
     }
@@ -114,7 +115,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         0x0200_0000_0000_0000 | u64::from(self.ids.first().copied().unwrap_or_default())
     }
 
-    /// A message as it is sent.
+    /// Encodes a message.
     pub(super) fn letter(&self, message: &Message) -> Letter {
         let tid = if self.asked == 0 { u64::from(self.id()) << 8 } else { self.asked };
         let bytes = message.emit(tid).to_vec();
@@ -131,7 +132,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         self.post(self.letter(message))
     }
 
-    /// The next message for one of the own IDs, or for a service.
+    /// Returns the next message for a local ID or for a service, which may be a repeated one.
     fn next_any(&mut self, until: Instant) -> Outcome<Option<Came>> {
         loop {
             let Some((at, seen)) = self.b.next_to(Qpn::GSI, until)? else { return Ok(None) };
@@ -161,7 +162,7 @@ impl<'b, 'a> Cm<'b, 'a> {
             }
             let said = words::cm(&message);
             let came = Came { at, message, bytes };
-            // The peer may still be ending an earlier connection.
+            // The peer may still be ending the connection of an earlier case.
             let earlier = self.remote_id == 0 && matches!(came.message, Message::Dreq(_));
             if !earlier && came.id().is_none_or(|id| self.ids.contains(&id)) {
                 self.b.log.push(format!("came: {said}"));
@@ -171,7 +172,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         }
     }
 
-    /// The next message that has not come before: each may be sent again.
+    /// Returns the next message that is not a repetition. Each message may be sent again.
     pub(super) fn next(&mut self, time: Duration) -> Outcome<Option<Came>> {
         let until = Instant::now() + time;
         loop {
@@ -184,7 +185,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         }
     }
 
-    /// The next new message, which must be this one, for the present ID.
+    /// Requires the next new message to have this name and the current ID.
     pub(super) fn expect(&mut self, name: &str) -> Outcome<Came> {
         let Some(came) = self.next(self.b.wait)? else {
             let waited = self.b.waited();
@@ -200,12 +201,12 @@ impl<'b, 'a> Cm<'b, 'a> {
         Ok(came)
     }
 
-    /// The message comes again, byte for byte. Returns when.
+    /// Requires the message to arrive again, byte for byte. Returns its arrival time.
     pub(super) fn again(&mut self, first: &Came) -> Outcome<Instant> {
         self.again_within(first, self.b.wait)
     }
 
-    /// The same within this time.
+    /// Like [`Cm::again`], with a time limit.
     pub(super) fn again_within(&mut self, first: &Came, time: Duration) -> Outcome<Instant> {
         let name = first.message.name();
         match self.next_any(Instant::now() + time)? {
@@ -224,9 +225,9 @@ impl<'b, 'a> Cm<'b, 'a> {
         }
     }
 
-    /// What comes for so long, repeated messages too.
+    /// Returns all messages that arrive within `time`, including repeated ones.
     pub(super) fn listen_for(&mut self, time: Duration) -> Outcome<Vec<Came>> {
-        // The backend looks for datagrams to queue pair 1 less often than for others.
+        // The backend polls for datagrams to queue pair 1 less often than for others.
         let until = Instant::now() + time.max(Duration::from_millis(20));
         let mut all = Vec::new();
         while let Some(came) = self.next_any(until)? {
@@ -235,7 +236,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         Ok(all)
     }
 
-    /// Nothing comes for so long.
+    /// Requires that no message arrives within `time`.
     pub(super) fn quiet(&mut self, time: Duration) -> Outcome {
         match self.listen_for(time)?.first() {
             None => Ok(()),
@@ -243,7 +244,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         }
     }
 
-    /// The peer's REP. The ID and the queue pair in it are the peer's from now on.
+    /// Requires a REP, and takes over the communication ID and the queue pair in it.
     pub(super) fn rep(&mut self) -> Outcome<(Came, Rep)> {
         let came = self.expect("REP")?;
         let Message::Rep(rep) = &came.message else { return deviates("it is no REP") };
@@ -259,7 +260,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         Ok((came, rep))
     }
 
-    /// A REJ of this message, for this reason.
+    /// Requires a REJ of this message, for this reason.
     pub(super) fn rej(&mut self, subject: Subject, reason: RejReason) -> Outcome<Rej> {
         let came = self.expect("REJ")?;
         let Message::Rej(rej) = came.message else { return deviates("it is no REJ") };
@@ -274,7 +275,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         Ok(rej)
     }
 
-    /// The reason of a REJ, if one comes within this time.
+    /// Returns the reason of a REJ, if one arrives within `time`.
     pub(super) fn rej_within(&mut self, time: Duration) -> Outcome<Option<RejReason>> {
         match self.next(time)?.map(|came| came.message) {
             None => Ok(None),
@@ -283,7 +284,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         }
     }
 
-    /// The answer to a query.
+    /// Requires a SIDR_REP.
     pub(super) fn sidr_rep(&mut self) -> Outcome<(Came, SidrRep)> {
         let came = self.expect("SIDR_REP")?;
         let Message::SidrRep(rep) = &came.message else { return deviates("it is no SIDR_REP") };
@@ -291,7 +292,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         Ok((came, rep))
     }
 
-    /// A DREP for this connection.
+    /// Requires a DREP for this connection.
     pub(super) fn drep(&mut self) -> Outcome<Came> {
         let came = self.expect("DREP")?;
         let from = match &came.message {
@@ -305,7 +306,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         Ok(came)
     }
 
-    /// The peer's program ends the connection. Returns the DREQ for it.
+    /// Lets the peer's program disconnect. Returns the DREQ.
     pub(super) fn peer_ends(&mut self) -> Outcome<Came> {
         self.disconnect()?;
         let came = self.expect("DREQ")?;
@@ -326,7 +327,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         Ok(came)
     }
 
-    /// The next event of the peer's program.
+    /// Returns the next event of the peer's program. TIMEWAIT_EXIT is skipped.
     fn next_event(&mut self, wait: Duration) -> Outcome<Option<Event>> {
         let until = Instant::now() + wait;
         loop {
@@ -340,13 +341,13 @@ impl<'b, 'a> Cm<'b, 'a> {
         }
     }
 
-    /// The next event of the peer's program, which must be this one.
+    /// Requires the next event of the peer's program to have this name.
     pub(super) fn event(&mut self, name: &str) -> Outcome<Event> {
         match self.next_event(self.b.wait)? {
             Some(event) if event.name() == name => Ok(event),
             Some(event) => deviates(format!("its program should see {name}, but sees {event}")),
             None => {
-                // What the peer has answered instead belongs into the log.
+                // Record in the log what the peer sent instead.
                 self.listen_for(Duration::ZERO)?;
                 deviates(format!(
                     "its program should see {name}, but sees nothing within {}",
@@ -356,7 +357,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         }
     }
 
-    /// The peer's program sees no event for so long.
+    /// Requires that the peer's program sees no event within `time`.
     pub(super) fn no_event(&mut self, time: Duration) -> Outcome {
         match self.next_event(time)? {
             None => Ok(()),
@@ -364,25 +365,25 @@ impl<'b, 'a> Cm<'b, 'a> {
         }
     }
 
-    /// The peer's program accepts the request. Returns its queue pair.
+    /// Lets the peer's program accept the request. Returns its queue pair.
     pub(super) fn accept(&mut self) -> Outcome<Qpn> {
         self.b.log.push("peer accepts".into());
         Ok(self.b.peer.accept(ANSWERS)?)
     }
 
-    /// It rejects the request.
+    /// Lets the peer's program reject the request.
     pub(super) fn reject(&mut self) -> Outcome {
         self.b.log.push("peer rejects".into());
         Ok(self.b.peer.reject(ANSWERS)?)
     }
 
-    /// It ends the connection, or agrees to its end.
+    /// Lets the peer's program disconnect, or confirm a disconnect.
     pub(super) fn disconnect(&mut self) -> Outcome {
         self.b.log.push("peer disconnects".into());
         Ok(self.b.peer.disconnect()?)
     }
 
-    /// The peer's program asks the own end for a connection. Returns its queue pair and the REQ.
+    /// Lets the peer's program connect to this end. Returns its queue pair and the REQ.
     pub(super) fn dial(&mut self) -> Outcome<(Qpn, Came, Req)> {
         let service = PortSpace::Tcp.service_id(self.own_port);
         self.b.end.listen(service).map_err(Stop::Broken)?;
@@ -400,32 +401,32 @@ impl<'b, 'a> Cm<'b, 'a> {
         Ok((qpn, came, req))
     }
 
-    /// The own end asks, and the peer's program sees it.
+    /// Sends a request, which the peer's program must see.
     pub(super) fn request(&mut self, req: Req) -> Outcome<Event> {
         self.send(&Message::Req(req))?;
         self.event(Event::REQUEST)
     }
 
-    /// The own end asks, and the peer's program accepts.
+    /// Sends a request, which the peer's program accepts. Returns the REP.
     pub(super) fn ask(&mut self, req: Req) -> Outcome<(Came, Rep)> {
         self.request(req)?;
         self.accept()?;
         self.rep()
     }
 
-    /// After the peer's REP both are ready.
+    /// Sends the RTU after the REP, and requires the peer's program to be connected.
     pub(super) fn ready(&mut self) -> Outcome {
         self.send(&self.rtu())?;
         self.event(Event::ESTABLISHED).map(drop)
     }
 
-    /// The own end asks, the peer's program accepts, and both are ready.
+    /// Establishes a connection from this end.
     pub(super) fn connect(&mut self) -> Outcome {
         self.ask(self.req())?;
         self.ready()
     }
 
-    /// The own end rejects what the peer has sent, and its program sees that.
+    /// Rejects a message of the peer, and requires its program to see the reason and the data.
     pub(super) fn refuse(&mut self, subject: Subject) -> Outcome {
         self.send(&self.rejection(subject))?;
         let event = self.event(Event::REJECTED)?;
@@ -438,7 +439,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         Ok(())
     }
 
-    /// A SEND at `psn` arrives.
+    /// Requires a SEND at `psn` to arrive over the connection.
     pub(super) fn carries(&mut self, psn: i32) -> Outcome {
         self.b.receive(1, 100)?;
         self.b.send(send(psn, 8).ask())?;
@@ -446,7 +447,7 @@ impl<'b, 'a> Cm<'b, 'a> {
         self.b.completes([got(1, 8)])
     }
 
-    /// The own end ends the connection, and the peer's program agrees.
+    /// Ends the connection, and lets the peer's program confirm. Returns the DREP.
     pub(super) fn end(&mut self) -> Outcome<Came> {
         self.send(&Message::Dreq(self.dreq()))?;
         self.event(Event::DISCONNECTED)?;
@@ -455,7 +456,7 @@ impl<'b, 'a> Cm<'b, 'a> {
     }
 }
 
-/// What came is none of what a case allows.
+/// Returns the deviation of a message that the case does not allow.
 pub(super) fn unallowed<T>(message: &Message) -> Outcome<T> {
     deviates(format!("{} came, which nothing allows", words::cm(message)))
 }

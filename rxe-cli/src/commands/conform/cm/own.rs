@@ -1,4 +1,4 @@
-//! The own messages: requests, and answers to what the peer asks.
+//! Local messages: requests, and replies to the peer's requests.
 
 use std::net::SocketAddr;
 
@@ -12,16 +12,16 @@ use super::super::packet::Target;
 use super::{ASKS, Cm, DEPTH, RESOURCES};
 use crate::common::peer::RC;
 
-/// The timeout code of 4.3 s, longer than a case needs.
+/// The encoded CM timeout of 4.3 s, longer than a case needs.
 const LONG: u8 = 20;
 
 impl Cm<'_, '_> {
-    /// The PSN that the own requests start with, if the own end accepts.
+    /// Returns the starting PSN of local requests if this end accepts.
     fn psn(&self) -> Psn {
         Psn::new(RC.rq_psn)
     }
 
-    /// A request for the service that the peer's program listens to.
+    /// Returns a REQ for the service that the peer's program listens to.
     pub(in super::super) fn req(&self) -> Req {
         let net = self.b.end.net();
         let mut private_data = [0; 92];
@@ -40,7 +40,7 @@ impl Cm<'_, '_> {
             starting_psn: Psn::new(RC.sq_psn),
             retry_count: 7,
             partition_key: 0xffff,
-            // 256 B.
+            // The code 1 is 256 B.
             path_mtu: 1,
             rnr_retry_count: 7,
             max_cm_retries: 15,
@@ -58,7 +58,7 @@ impl Cm<'_, '_> {
         }
     }
 
-    /// A query for the datagram service that the peer's program listens to.
+    /// Returns a SIDR_REQ for the datagram service that the peer's program listens to.
     pub(in super::super) fn sidr_req(&self) -> SidrReq {
         let mut req = SidrReq {
             request_id: self.id(),
@@ -77,7 +77,7 @@ impl Cm<'_, '_> {
         Message::Rtu(Rtu { local_comm_id, remote_comm_id, ..Rtu::default() })
     }
 
-    /// The RTU that the peer sends.
+    /// Returns the RTU that the peer must send.
     pub(in super::super) fn rtu_of_peer(&self) -> Message {
         let (local_comm_id, remote_comm_id) = (self.remote_id, self.id());
         Message::Rtu(Rtu { local_comm_id, remote_comm_id, ..Rtu::default() })
@@ -93,7 +93,7 @@ impl Cm<'_, '_> {
         Message::Drep(Drep { local_comm_id, remote_comm_id, ..Drep::default() })
     }
 
-    /// Asks the peer to wait for the answer to its message, 4.3 s.
+    /// Returns an MRA that asks the peer to wait 4.3 s for the reply to its message.
     pub(in super::super) fn mra(&self, subject: Subject) -> Message {
         Message::Mra(Mra {
             local_comm_id: self.id(),
@@ -104,7 +104,7 @@ impl Cm<'_, '_> {
         })
     }
 
-    /// A REJ by the own program.
+    /// Returns a consumer REJ of the peer's message.
     pub(in super::super) fn rejection(&self, subject: Subject) -> Message {
         let mut rej = Rej {
             local_comm_id: self.id(),
@@ -117,7 +117,7 @@ impl Cm<'_, '_> {
         Message::Rej(rej)
     }
 
-    /// The own acceptance of the peer's request.
+    /// Returns the REP to the peer's request, and records the peer's ID and queue pair.
     pub(in super::super) fn acceptance(&mut self, req: &Req) -> Rep {
         self.remote_id = req.local_comm_id;
         self.remote_qpn = req.local_qpn;

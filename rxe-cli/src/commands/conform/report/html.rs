@@ -1,11 +1,11 @@
-//! A run as one HTML page that needs nothing else. Each case opens to what was sent and what came.
+//! The run as one self-contained HTML page. Each case opens to its log.
 
 use std::fmt::Write;
 
 use super::Report;
 use crate::common::escape;
 
-/// The page.
+/// Returns the page.
 pub(in super::super) fn page(report: &Report) -> String {
     let mut out = HEAD.to_owned();
     let Report { device, peer, own, active_mtu, .. } = report;

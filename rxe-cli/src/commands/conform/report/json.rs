@@ -1,4 +1,4 @@
-//! A run as JSON.
+//! The run as JSON.
 
 use serde::Serialize;
 
@@ -42,7 +42,7 @@ impl<'a> About<'a> {
     }
 }
 
-/// A run: one object.
+/// Returns the run as one JSON object.
 pub(in super::super) fn report(report: &Report) -> String {
     let cases = report.played.iter().map(|played| Row {
         about: About::of(&played.group, played.case),
@@ -60,12 +60,12 @@ pub(in super::super) fn report(report: &Report) -> String {
     })
 }
 
-/// The cases that there are: an array.
+/// Returns the cases as a JSON array.
 pub(in super::super) fn list(cases: &[(&str, &Case)]) -> String {
     text(&cases.iter().map(|(group, case)| About::of(group, case)).collect::<Vec<_>>())
 }
 
-/// Values of strings and numbers only, which always can be written.
+/// Encodes a value of strings and numbers, which cannot fail.
 fn text(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }

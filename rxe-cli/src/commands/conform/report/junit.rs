@@ -1,4 +1,4 @@
-//! A run as JUnit XML: each group is a suite, each case a test case.
+//! The run as JUnit XML: each group is a suite, each case a test case.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::super::verdict::Verdict;
 use super::{Played, Report};
 use crate::common::escape;
 
-/// The report.
+/// Returns the report.
 pub(in super::super) fn xml(report: &Report) -> String {
     let mut out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n".to_owned();
     for played in report.played.chunk_by(|a, b| a.group == b.group) {

@@ -1,4 +1,4 @@
-//! What a run has found, for people and for programs.
+//! The results of a run, for people and for programs.
 
 pub(super) mod html;
 pub(super) mod json;
@@ -12,7 +12,7 @@ use super::case::Case;
 use super::verdict::Verdict;
 use crate::common::peer::Peer;
 
-/// A run.
+/// The results of a run.
 pub(super) struct Report {
     pub(super) device: String,
     pub(super) peer: IpAddr,
@@ -21,12 +21,12 @@ pub(super) struct Report {
     pub(super) played: Vec<Played>,
 }
 
-/// A case that was played.
+/// The result of a case.
 pub(super) struct Played {
     pub(super) group: String,
     pub(super) case: &'static Case,
     pub(super) verdict: Verdict,
-    /// What was sent and what came, line by line.
+    /// The packets sent and received, and other events, one per line.
     pub(super) log: Vec<String>,
     pub(super) capture: Option<PathBuf>,
 }
@@ -42,12 +42,12 @@ impl Report {
         }
     }
 
-    /// How many cases have this verdict.
+    /// Returns the number of cases with this verdict.
     pub(super) fn count(&self, verdict: &str) -> usize {
         self.played.iter().filter(|played| played.verdict.name() == verdict).count()
     }
 
-    /// The counts in words.
+    /// Returns the counts of all verdicts in words.
     fn counts(&self) -> String {
         let [conforms, deviates, untested] =
             ["conforms", "deviates", "not testable"].map(|verdict| self.count(verdict));

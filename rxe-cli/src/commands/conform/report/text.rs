@@ -1,4 +1,4 @@
-//! A run as text of 80 columns.
+//! The run as text of 80 columns.
 
 use std::fmt::Write;
 
@@ -8,13 +8,13 @@ use super::{Played, Report};
 use crate::common::color::{Tone, paint};
 use crate::common::{lines, paragraph};
 
-/// The first lines.
+/// Returns the first line of the report.
 pub(in super::super) fn head(report: &Report) -> String {
     let Report { device, peer, own, active_mtu, .. } = report;
     format!("peer {peer}: device {device}, active MTU {active_mtu}; own address {own}\n")
 }
 
-/// A case; its group's name stands before the first of it.
+/// Returns the lines of a case. The first case of a group has the group's name in front.
 pub(in super::super) fn row(before: &Report, played: &Played) -> String {
     let mut out = String::new();
     if before.played.last().is_none_or(|last| last.group != played.group) {
@@ -40,12 +40,12 @@ pub(in super::super) fn row(before: &Report, played: &Played) -> String {
     out
 }
 
-/// The last line.
+/// Returns the last line of the report.
 pub(in super::super) fn sum(report: &Report) -> String {
     format!("\n{}\n", report.counts())
 }
 
-/// The cases that there are.
+/// Returns a list of the cases.
 pub(in super::super) fn list(cases: &[(&str, &Case)]) -> String {
     let mut out = String::new();
     let mut last = "";

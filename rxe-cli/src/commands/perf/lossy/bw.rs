@@ -1,5 +1,5 @@
-//! Bandwidth over UC and UD: each sending side sends as fast as it can, and the other counts the
-//! messages that arrive. Rates count messages that arrived.
+//! Bandwidth over UC and UD: each sending side sends as fast as it can.
+//! The other side counts arrivals. The rates count messages that arrived.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use super::super::side::{BATCH, NAP, Side, Watchdog};
 use super::super::stats::{Bandwidth, Loss, Rate, Row};
 use crate::common::Error;
 
-/// After the peer has sent all its messages, and nothing has come for so long and so many checks, the
-/// rest is lost.
+/// The time and the number of checks without an arrival before the rest counts as lost.
+/// They count once the peer has sent all its messages.
 const QUIET: Duration = Duration::from_millis(300);
 const LOOKS: u32 = 6;
 
-/// Measures one size. If both directions are measured, the result is for both together.
+/// Measures one size. For both directions, the result is their sum.
 pub(in super::super) fn run(
     side: &Side,
     plan: &Plan,
@@ -51,7 +51,7 @@ pub(in super::super) fn run(
             if let Some(sends) = &mut sends {
                 sends.sample(progress);
             }
-            // Messages of the peer over TCP are read now and then, also while packets arrive.
+            // Check TCP regularly, even while packets arrive.
             if !arrivals.time_to_look() {
                 continue;
             }
@@ -66,7 +66,7 @@ pub(in super::super) fn run(
             continue;
         }
         arrivals.sample();
-        // The peer sends two messages for each size; a third one is about the next size.
+        // The peer sends two messages per size. A third would belong to the next size.
         while !(reports.sent.is_some() && reports.arrived.is_some())
             && let Some(message) = control.try_receive()?
         {
@@ -94,7 +94,7 @@ pub(in super::super) fn run(
     }
 }
 
-/// The sum of both directions; one of them may be empty.
+/// Returns the sum of both directions, of which one may be empty.
 fn total(own: Bandwidth, theirs: Bandwidth) -> Bandwidth {
     match (own.iterations, theirs.iterations) {
         (_, 0) => own,
@@ -103,30 +103,31 @@ fn total(own: Bandwidth, theirs: Bandwidth) -> Bandwidth {
     }
 }
 
-/// What was exchanged over TCP for a size, in both directions.
+/// The reports over TCP about one size, in both directions.
 #[derive(Default)]
 struct Reports {
     sent_reported: bool,
-    /// How many messages the peer has sent, and how fast.
+    /// The number of messages that the peer sent, and its result.
     sent: Option<(u64, Option<Row>)>,
-    /// How many of those arrived, after we have told the peer.
+    /// The peer's messages that arrived here, once this side has reported them.
     counted: Option<Bandwidth>,
-    /// How many of our messages arrived.
+    /// The local messages that arrived at the peer.
     arrived: Option<Bandwidth>,
 }
 
 /// The messages that arrive from the peer.
 struct Arrivals<'a> {
     side: &'a Side,
-    /// How many receives completed.
+    /// The number of completed receives.
     received: u64,
-    /// WRITEs make no completions: the device's count before the first of them.
+    /// The device's message count before the first WRITE. WRITEs complete no receives, so the
+    /// device's counter is used.
     writes_before: Option<u64>,
-    /// The number of messages in a window.
+    /// The least number of messages in a window.
     window: u64,
-    /// From the first arrival on: the number at that time, and the rate since.
+    /// The number of messages at the first arrival, and the rate since then.
     rate: Option<(u64, Rate)>,
-    /// When the number last changed.
+    /// The time of the last arrival.
     last: Instant,
     total: u64,
     looked: Instant,
@@ -140,7 +141,8 @@ impl<'a> Arrivals<'a> {
             side,
             received: 0,
             writes_before: (plan.op == Op::Write).then(|| side.came_whole()),
-            // Much more messages than can have waited to be polled.
+            // The window is much longer than the number of messages that can be waiting to be
+            // polled.
             window: 4 * u64::from(plan.cq_depth()),
             rate: None,
             last: now,
@@ -150,7 +152,7 @@ impl<'a> Arrivals<'a> {
         }
     }
 
-    /// Samples the present number.
+    /// Samples the current number of messages.
     fn sample(&mut self) {
         let total = match self.writes_before {
             Some(before) => self.side.came_whole().saturating_sub(before),
@@ -177,7 +179,7 @@ impl<'a> Arrivals<'a> {
         due
     }
 
-    /// The peer has sent all.
+    /// Restarts the quiet period when the peer has sent all its messages.
     fn awaited(&mut self, messages: u64) {
         if self.total < messages {
             self.last = Instant::now();
@@ -185,7 +187,8 @@ impl<'a> Arrivals<'a> {
         self.empty_looks = 0;
     }
 
-    /// Whether no more messages will come. `empty`: the last check found nothing.
+    /// Returns whether no more messages will arrive. `empty` says that the last check found
+    /// nothing.
     fn are_all(&mut self, sent: u64, empty: bool) -> bool {
         if empty {
             self.empty_looks += 1;
@@ -193,7 +196,7 @@ impl<'a> Arrivals<'a> {
         self.total >= sent || self.empty_looks >= LOOKS && self.last.elapsed() >= QUIET
     }
 
-    /// The result, if the peer sent `sent` messages in the time that `row` says.
+    /// Returns the result for `sent` messages of the peer. `row` has the peer's sending time.
     fn result(&self, bytes: u32, sent: u64, row: Option<Row>) -> Bandwidth {
         let arrived = self.total.min(sent);
         let sender = match row {
@@ -204,8 +207,8 @@ impl<'a> Arrivals<'a> {
             Some((_, rate)) => (rate.result(bytes, 0, self.last).seconds, rate.best()),
             None => (0.0, 0.0),
         };
-        // The longer time counts: the last messages may arrive long after they were sent, or all at
-        // once.
+        // The longer time counts, because the last messages may arrive long after they were sent,
+        // or many at the same time.
         let seconds = sender.max(here);
         #[expect(clippy::cast_precision_loss, reason = "a rate is no exact number")]
         let average = if arrived == 0 { 0.0 } else { arrived as f64 / seconds.max(1e-9) };

@@ -1,6 +1,6 @@
-//! Latency over UC and UD: one message at a time, and the peer answers. Each message ends with the last
-//! byte of its number, which the peer sends back, so that a late answer is not taken for the next one.
-//! If no answer comes in time, the round is lost.
+//! Latency over UC and UD: one message at a time, which the peer answers.
+//! The last byte of a message is the low byte of its number. The peer returns that byte, so that a
+//! late answer is not taken for the next one. If no answer arrives in time, the round is lost.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,16 @@ use super::super::side::{Side, Watchdog};
 use super::super::stats::{Latencies, Latency, Row};
 use crate::common::Error;
 
-/// How long to sleep before checking for a message of the peer.
+/// The time to sleep between two checks for a message of the peer.
 const NAP: Duration = Duration::from_millis(20);
 
-/// After this time an answer is lost.
+/// The time after which an answer counts as lost.
 const LOST: Duration = Duration::from_millis(250);
 
-/// After so many lost rounds in a row, the measurement fails.
+/// The number of successive lost rounds after which the measurement fails.
 const HOPELESS: u32 = 20;
 
-/// The side that measures.
+/// Runs the measuring side. Returns the result.
 pub(in super::super) fn client(
     side: &Side,
     plan: &Plan,
@@ -65,7 +65,7 @@ pub(in super::super) fn client(
     Ok(row)
 }
 
-/// The side that answers, until the client has finished.
+/// Runs the answering side until the client has finished. Returns the client's result.
 pub(in super::super) fn server(
     side: &Side,
     plan: &Plan,
@@ -96,7 +96,7 @@ struct Lane<'a> {
     size: u32,
     control: &'a mut ControlChannel,
     posted: u64,
-    /// The mark that was written last.
+    /// The mark of the last WRITE that was found in memory.
     seen: u8,
 }
 
@@ -111,13 +111,13 @@ impl Lane<'_> {
         Ok(side.qps[0].post_send(request)?)
     }
 
-    /// Whether the peer's message with this mark comes in time.
+    /// Waits for the peer's message with this mark. Returns whether it arrives in time.
     fn answer(&mut self, mark: u8, since: Instant) -> Result<bool, Error> {
         let mut watchdog = Watchdog::default();
         loop {
             match self.next()? {
                 Some(came) if came == mark => return Ok(true),
-                // It is a late answer.
+                // A late answer.
                 Some(_) => continue,
                 None => {}
             }
@@ -134,7 +134,7 @@ impl Lane<'_> {
         }
     }
 
-    /// The mark of the next message that has come, if one has.
+    /// Returns the mark of the next message that has arrived, if there is one.
     fn next(&mut self) -> Result<Option<u8>, Error> {
         let Self { side, size, .. } = *self;
         let last = size as usize - 1;

@@ -1,6 +1,6 @@
-//! The message with the address of an ibv_xsrq_pingpong: 66 bytes, text and a NUL,
-//! `LID:QPN:QPN:PSN:SRQN:GID` in hex, 4, 6, 6, 6, 6 and 32 digits. The first QPN is that of the
-//! target. The second QPN and the PSN are those of the initiator.
+//! The address message of ibv_xsrq_pingpong: 66 bytes, text and a NUL.
+//! The text is `LID:QPN:QPN:PSN:SRQN:GID` in hex, with 4, 6, 6, 6, 6 and 32 digits. The first QPN
+//! is the target's. The second QPN and the PSN are the initiator's.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use crate::common::{Error, rendezvous};
 /// The address that one side sends to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Destination {
-    /// The LID of InfiniBand; 0 on Ethernet.
+    /// The InfiniBand LID; 0 on Ethernet.
     pub(super) lid: u16,
     /// The target, which receives messages to this side.
     pub(super) recv_qpn: Qpn,
@@ -28,12 +28,12 @@ pub(super) struct Destination {
 }
 
 const LEN: usize = 66;
-/// Bytes of a message of the other services.
+/// The length in bytes of a message of the other services.
 const OTHER: usize = 52;
 
 impl Destination {
     pub(super) fn send(self, stream: &mut impl Write) -> Result<(), Error> {
-        // One write: the other side reads the message with one call.
+        // The peer reads the message with one call, so it is written with one.
         stream.write_all(&self.to_message()).map_err(|e| rendezvous::broken(&e))
     }
 
@@ -76,7 +76,7 @@ impl Destination {
     }
 }
 
-/// As ibv_xsrq_pingpong prints it.
+/// Formats the address like ibv_xsrq_pingpong.
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { lid, recv_qpn, send_qpn, psn, srqn, gid } = self;

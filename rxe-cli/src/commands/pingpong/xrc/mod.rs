@@ -1,10 +1,11 @@
-//! `--transport xrc` does what ibv_xsrq_pingpong does. The server has an initiator and a target for each
-//! client. Each side has one shared receive queue, which the other's messages name. The server begins.
-//! An end that has received all messages from all peers sends "END"; the server does so last.
+//! `--transport xrc`: the exchange of ibv_xsrq_pingpong.
+//! The server has an initiator and a target for each client. Each side has one shared receive
+//! queue, which the other side's messages name. The server sends first. An end that has received
+//! all messages from all peers sends "END", the server last.
 //!
-//! The clients of ibv_xsrq_pingpong share one XRC domain through a file in /tmp, so its server sends to
-//! its clients over all their connections in turn. Our clients have their own domains, so each is
-//! reached over its own connection.
+//! The clients of ibv_xsrq_pingpong share one XRC domain through a file in /tmp, so its server
+//! reaches its clients over all their connections in turn. The clients of rxe have their own
+//! domains, so each is reached over its own connection.
 
 mod message;
 
@@ -29,7 +30,7 @@ use super::wait::{self, Waiter};
 use super::{Args, in6};
 use crate::common::{Error, Opened, ack_timeout, check_peer, print, print_json, rendezvous};
 
-/// Makes the connections, exchanges the messages and reports.
+/// Connects, exchanges the messages and reports the result.
 pub(super) fn run(
     args: &Args,
     opened: &Opened,
@@ -53,7 +54,7 @@ pub(super) fn run(
             let mut stream = rendezvous::accept(&listener)?;
             let own = side.connections[at].own;
             let peer = Destination::receive(&mut stream).inspect_err(|_| {
-                // This answer tells the client that the two do not fit.
+                // This answer tells the client that the services differ.
                 let _ = own.send(&mut stream);
             })?;
             side.say("remote", &peer)?;
@@ -70,7 +71,7 @@ pub(super) fn run(
     side.report(time)
 }
 
-/// One side: a server with a connection for each client, or a client with one to the server.
+/// One side: a server with a connection per client, or a client with one to the server.
 struct Side<'a> {
     args: &'a Args,
     opened: &'a Opened,
@@ -81,12 +82,11 @@ struct Side<'a> {
     connections: Vec<Connection>,
 }
 
-/// The connection to one peer.
 struct Connection {
     target: QueuePair,
     initiator: QueuePair,
     own: Destination,
-    /// Known once connected.
+    /// The peer's address, known once connected.
     peer: Option<Destination>,
     posted: u32,
 }
@@ -95,7 +95,7 @@ impl<'a> Side<'a> {
     fn new(args: &'a Args, opened: &'a Opened, mtu: Mtu) -> Result<Self, Error> {
         let device = &opened.device;
         let count = args.clients.unwrap_or(1);
-        // Each connection has one receive and some sends.
+        // Each connection has one receive and up to [`SENDS`] sends.
         let waiter = Waiter::new(device, count * (1 + SENDS), args.events)?;
         let pd = device.create_pd()?;
         let size = args.transport.size(args.size, device.active_mtu())? as usize;
@@ -132,7 +132,7 @@ impl<'a> Side<'a> {
         Ok(())
     }
 
-    /// Sends and receives all messages. Returns how long it took.
+    /// Sends and receives all messages. Returns the time this took.
     fn exchange(&mut self, starts: bool, peers: &mut [PeerConnection]) -> Result<Duration, Error> {
         let each = self.args.iters();
         let total = u64::from(each) * self.connections.len() as u64;
@@ -161,7 +161,7 @@ impl<'a> Side<'a> {
         Ok(begin.elapsed())
     }
 
-    /// Prints an address as ibv_xsrq_pingpong does.
+    /// Prints an address like ibv_xsrq_pingpong.
     fn say(&self, whose: &str, address: &Destination) -> Result<(), Error> {
         if self.args.wire.json {
             return Ok(());
@@ -188,8 +188,8 @@ impl<'a> Side<'a> {
     }
 }
 
-/// The depth of a send queue. Each send waits for an answer, but its acknowledgement may come later
-/// than the answer, so more than one may be outstanding.
+/// The depth of a send queue. Each send follows the answer to the last one, but the acknowledgement
+/// may arrive after that answer, so several sends may be outstanding.
 const SENDS: u32 = 4;
 
 impl Connection {
@@ -219,11 +219,11 @@ impl Connection {
     }
 }
 
-/// How long a client may take to end after it has received all messages.
+/// The time that a client may take to end after the server has received all messages.
 const AFTER_ALL: Duration = Duration::from_secs(5);
 
-/// Ends the exchange. First each client reports that it has finished, then the server does, so nobody
-/// ends while the other still needs it.
+/// Ends the exchange. Each client reports that it has finished, then the server does, so no side
+/// ends while the other needs it.
 fn part(client: bool, peers: &mut [PeerConnection]) -> Result<(), Error> {
     if client {
         peers.iter_mut().for_each(PeerConnection::finished);
@@ -253,7 +253,7 @@ fn part(client: bool, peers: &mut [PeerConnection]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The progress with all peers.
+/// The progress with all peers together.
 struct Progress {
     sent: u64,
     received: u64,
@@ -276,7 +276,7 @@ struct Report<'a> {
     size: usize,
     /// The addresses of both sides of each connection.
     connections: Vec<[End; 2]>,
-    /// Exchanges with each client.
+    /// The number of exchanges with each client.
     iters: u32,
     seconds: f64,
 }
