@@ -83,9 +83,7 @@ impl DeviceEntry {
 pub(crate) enum Which {
     /// The devices of `ibv_get_device_list`.
     Offered,
-    /// All devices, with those to which only an address leads, as 127.0.0.1 leads to that of
-    /// loopback.
-    /// to loopback's.
+    /// All devices, including those to which only an address leads, as 127.0.0.1 to loopback's.
     Addressed,
 }
 
