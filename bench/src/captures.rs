@@ -243,7 +243,7 @@ fn measure(rxe: &Path, args: &[&str], file: &Path, length: u64) -> Result<Measur
     Ok(Measured { rate, memory })
 }
 
-/// Returns the most memory that a process has had so far, in MiB, or `None` if it has ended.
+/// Returns the peak memory of a process so far, in MiB. `None` if it has ended.
 fn peak(child: &Child) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

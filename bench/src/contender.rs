@@ -29,7 +29,8 @@ pub(super) struct Contender {
 
 #[derive(Clone, Copy, PartialEq)]
 enum How {
-    /// `rxe perf` with this backend (and further options), or between two processes on one host.
+    /// `rxe perf` with this backend and further options.
+    /// `shm` is between two processes on one host.
     Rxe(&'static str),
     /// `rxe perf` over endpoints of layer 2 on the link, each with its own MAC address.
     Layer2,
@@ -152,8 +153,7 @@ impl Contender {
         self.how == How::Perftest
     }
 
-    /// Returns whether the program streams bytes or packets, so the size of a message has no
-    /// effect.
+    /// Returns whether the program is a stream, on which message sizes have no effect.
     pub(super) fn is_stream(&self) -> bool {
         matches!(self.how, How::Iperf | How::Udp { .. })
     }

@@ -30,8 +30,8 @@ struct Run {
     figures: Value,
 }
 
-/// Does all runs whose name contains `only`, prints tables, and draws the plots, in docs/ if
-/// `write`.
+/// Does all runs whose name contains `only`, and prints tables.
+/// Draws the plots, in docs/ if `write`.
 pub(super) fn run(only: Option<&str>, write: bool) -> Result<()> {
     let program = build("network")?;
     let names = output(&mut Command::new(&program))?.0;

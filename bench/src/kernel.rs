@@ -30,8 +30,8 @@ const SERVER: &str = "10.1.0.1";
 /// The kernel with which docs/en/project/performance.md compares.
 pub(super) const DEFAULT: &str = "7.2";
 
-/// Runs the tests whose name contains `only` in a VM with this kernel, some of them over a link
-/// that loses packets.
+/// Runs the tests whose name contains `only` in a VM with this kernel.
+/// Some of them are over a link that loses packets.
 pub(super) fn run(
     rxe: &str,
     kernel: &str,
@@ -64,8 +64,8 @@ fn boot(net: &Net, kernel: &str, spec: Spec) -> Result<Vm> {
     Ok(vm)
 }
 
-/// Creates two pairs of namespaces, because only one of the two engines can use port 4791 of an
-/// address: `a` and `b` with the kernel's devices, `c` and `d` without.
+/// Creates two pairs of namespaces: `a` and `b` with the kernel's devices, `c` and `d` without.
+/// Only one of the two engines can use port 4791 of an address.
 const SET_UP: &str = "set -e
     for end in a b c d; do ip netns add $end; done
     ip link add v0 netns a mtu 4200 type veth peer name v0 netns b mtu 4200
@@ -113,8 +113,8 @@ pub(super) struct Recording {
     _dir: Rc<TempDir>,
 }
 
-/// Samples the tests of [`profiled`] in a VM with this kernel, over our engine and over the
-/// kernel's devices.
+/// Samples the tests of [`profiled`] in a VM with this kernel.
+/// Each runs over our engine and over the kernel's devices.
 pub(super) fn recordings(
     rxe: &str,
     kernel: &str,
@@ -123,7 +123,7 @@ pub(super) fn recordings(
     let failed = |e| Error::Failed(format!("a directory for samples: {e}"));
     let dir = Rc::new(TempDir::new().map_err(failed)?);
     let files = dir.path().join("files");
-    // `ip netns exec` remounts /sys, and its programs then see the root of this machine as /host.
+    // In the mount namespace of `ip netns exec`, programs see the root of this machine as /host.
     fs::create_dir(&files).and_then(|()| symlink("/", files.join("host"))).map_err(failed)?;
     let net = Net::tap(1500)?;
     let spec = Spec { shares: vec![dir.path().to_owned()], ..Spec::default() };
@@ -191,7 +191,7 @@ struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    /// Returns the programs over our engine if `rxe` is given, otherwise over the kernel's devices.
+    /// Returns programs over our engine if `rxe` is given, or over the kernel's devices.
     fn new(test: Test, messages: u32, rxe: Option<&'a str>) -> Self {
         let (first, second) = if rxe.is_some() { ("c", "d") } else { ("a", "b") };
         Self { rxe, program: perftest::command(test, messages, PORT), first, second }

@@ -1,5 +1,5 @@
-//! Measures how fast rxe is compared with other programs on the same machine at the same time.
-//! The command is `cargo xtask bench`.
+//! Measures how fast rxe is compared with other programs on the same machine.
+//! The programs run in turns, within minutes of each other. The command is `cargo xtask bench`.
 //!
 //! A veth pair connects two network namespaces, and a run has one process in each. A round runs
 //! every contender once, and there are several rounds. The results are ratios within a round,

@@ -92,8 +92,8 @@ impl Link {
         Ran::of(|| self.run_both(job))
     }
 
-    /// Runs a program in the server's namespace that starts its other end itself, without binding
-    /// it to a CPU.
+    /// Runs a program that starts its other end itself, in the server's namespace.
+    /// It is not bound to CPUs.
     pub(super) fn run_one(&self, program: &[String]) -> std::result::Result<Ran, String> {
         let mut cmd = self.server.command(&program[0]);
         cmd.args(&program[1..]).stdin(Stdio::null());
@@ -259,7 +259,8 @@ fn output_within(child: Child, limit: Duration) -> std::result::Result<Output, S
     }
 }
 
-/// Returns the first two CPUs that this process may use, if `taskset` can bind programs to them.
+/// Returns the first two CPUs that this process may use.
+/// `None` if there are fewer, or `taskset` cannot be run.
 pub(super) fn two_cpus() -> Option<(usize, usize)> {
     let set = rustix::thread::sched_getaffinity(None).ok()?;
     let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));

@@ -21,8 +21,8 @@ const PORT: u16 = 18518;
 
 /// How long the program runs, in seconds. It measures between its first and last second.
 const SECONDS: u32 = 3;
-/// When the capture begins after the start of the client, and how long it lasts, so that it covers
-/// all the time that the program measures.
+/// When the capture begins after the client's start, and how long it lasts.
+/// It covers all the time that the program measures.
 const BEFORE: Duration = Duration::from_millis(500);
 const CAPTURED: Duration = Duration::from_millis(1800);
 
@@ -95,8 +95,8 @@ fn table(rows: &[String], rounds: u32) -> String {
     )
 }
 
-/// Returns the row of the capture at index `at` of each round, compared with index 0, which is no
-/// capture.
+/// Returns the row of the capture at index `at`.
+/// It is compared with index 0, which is no capture, in each round.
 fn row(name: &str, capture: &str, at: usize, rounds: &[Vec<Ran>]) -> String {
     let spread = |value: &dyn Fn(&[Ran]) -> Option<f64>| {
         Spread::of(rounds.iter().filter_map(|round| value(round)).collect())

@@ -1,5 +1,5 @@
-//! Measures how long an 8-byte WRITE takes to reach a thread that polls memory, with 1, 2 and 4
-//! such threads on one CPU and on two.
+//! Measures how long an 8-byte WRITE takes to reach a thread that polls memory.
+//! There are 1, 2 and 4 such threads, on one CPU and on two.
 //!
 //! The receiver of `tests/c/looks.c` has several such threads, which make no calls. Unmodified
 //! `ib_write_lat` has one in each process, and several pairs run simultaneously.
@@ -27,8 +27,9 @@ const WRITES: u32 = 20_000;
 const WRITES_OF_MANY: u32 = 500;
 /// The TCP port of the first pair of `ib_write_lat`.
 const PORT: u16 = 18519;
-/// The device that `looks.c` uses, on the interface in either namespace, and the GID index of its
-/// IPv4 address. The GID before that is derived from the MAC address.
+/// The device and the GID index that `looks.c` uses.
+/// The GID is that of the interface's IPv4 address. The GID before that is derived from the MAC
+/// address.
 const DEVICE: &str = "rxe_link0";
 const GID: u32 = 1;
 

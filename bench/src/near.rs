@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The most times that one run is made.
 const TRIES: u32 = 5;
 
-/// Runs measurements while the two CPUs share a cache, and counts those for which they did not.
+/// Runs measurements while the two CPUs share a cache, and counts the exceptions.
 pub(super) struct Near {
     distance: Box<dyn Fn() -> Option<Duration>>,
     patience: Cell<Duration>,
@@ -46,8 +46,8 @@ impl Near {
         Self { distance, patience: Cell::new(patience), runs, again, far }
     }
 
-    /// Runs `measure`, and repeats it up to a limit while the CPUs do not share a cache before and
-    /// after. Returns the result of the last run.
+    /// Runs `measure`, and again if the CPUs did not share a cache before and after.
+    /// There is a limit on the repetitions. Returns the result of the last run.
     pub(super) fn run<T>(&self, mut measure: impl FnMut() -> T) -> T {
         let mut tries = 1;
         loop {
@@ -86,8 +86,7 @@ impl Near {
         (self.distance)().is_none_or(|distance| distance <= SHARED)
     }
 
-    /// Returns the summary as a line for a terminal, or an empty text if there is nothing to
-    /// report.
+    /// Returns the summary as a line for a terminal, or an empty text.
     pub(super) fn note(&self) -> String {
         match self.to_string() {
             said if said.is_empty() => said,
@@ -156,8 +155,7 @@ mod tests {
     use super::*;
     use std::rc::Rc;
 
-    /// Returns a `Near` that measures these distances in ns, one after the other, and then repeats
-    /// the last.
+    /// Creates a `Near` that measures these distances in ns, and then repeats the last.
     fn near(distances: &'static [u64], patience: Duration) -> Near {
         let at = Rc::new(Cell::new(0));
         let next = move || {

@@ -6,8 +6,8 @@ use std::fs;
 
 use super::plot::Plot;
 
-/// Writes the plots as SVG files to this directory of docs/, where a page shows them, or to
-/// target/plots.
+/// Writes the plots as SVG files.
+/// They go to this directory of docs/, where a page shows them, or to target/plots.
 pub(super) fn write_plots(directory: &str, plots: &[Plot], in_docs: bool) -> Result<()> {
     if plots.is_empty() {
         return Ok(());

@@ -24,7 +24,7 @@ use super::versions;
 
 /// The sampling rate, in samples per second and CPU.
 const FREQUENCY: &str = "2999";
-/// The least share of an end's samples, in percent, at which a part or a function is listed.
+/// The least share of samples, in percent, of a part or function that is listed.
 const LEAST: f64 = 1.0;
 /// The most functions that are listed.
 const FUNCTIONS: usize = 8;
@@ -58,8 +58,9 @@ fn works() -> Vec<(Test, &'static str)> {
     ]
 }
 
-/// Profiles the works whose name contains `only`, also in a VM if there is a `kernel`, and prints
-/// tables. If `write`, puts them into docs/en/project/performance.md.
+/// Profiles the works whose name contains `only`, and prints tables.
+/// If there is a `kernel`, works are profiled in a VM too. If `write`, the tables are put into
+/// docs/en/project/performance.md.
 ///
 /// # Errors
 /// [`Error::Missing`] without `perf`, without the right to sample all CPUs, or with one CPU only.
@@ -190,8 +191,8 @@ impl End {
 }
 
 impl Profile {
-    /// Counts the samples of client and server, from the text of `perf script` and the two CPUs.
-    /// Samples of other programs are left out.
+    /// Counts the samples of client and server in the text of `perf script`.
+    /// Samples of other programs and CPUs are left out.
     fn of(script: &str, (server, client): (usize, usize)) -> Self {
         let mut profile = Self::default();
         for sample in samples(script).filter(|s| s.is_measured() && !s.is_calibration()) {
@@ -267,8 +268,8 @@ impl<'a> Sample<'a> {
         ["swapper", "perf"].contains(&self.program)
     }
 
-    /// Returns whether perftest was calibrating the clock, as it does for a fifth of a second
-    /// before it measures.
+    /// Returns whether perftest was calibrating the clock.
+    /// It does so for a fifth of a second before it measures.
     fn is_calibration(&self) -> bool {
         self.stack[0].0.ends_with("gettimeofday")
     }
@@ -312,7 +313,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Returns the function and the file of a line such as `22f08 copies::pop (/usr/bin/copies)`.
+/// Returns function and file of a line such as `22f08 copies::pop (/usr/bin/copies)`.
 fn frame(line: &str) -> Option<(&str, &str)> {
     let (_, rest) = line.trim_start().split_once(' ')?;
     let (function, file) = rest.rsplit_once(" (")?;

@@ -133,7 +133,7 @@ impl Table {
         }
     }
 
-    /// Returns the CPU seconds per gigabyte or the 99.9th percentile in µs, depending on the test.
+    /// Returns CPU seconds per gigabyte or the 99.9th percentile in µs, by the test.
     fn extra(&self, at: usize) -> Option<Spread> {
         self.spread(at, |sample| sample.cpu_per_gb.or(sample.times.map(|times| times.p999)))
     }
@@ -147,8 +147,7 @@ impl Table {
         }
     }
 
-    /// Returns the percentage of retransmitted packets, for tests in which a socket buffer may
-    /// overflow.
+    /// Returns the percentage of retransmitted packets, if a socket buffer may overflow.
     fn again(&self, at: usize) -> Option<Spread> {
         self.spread(at, |sample| sample.again.filter(|_| self.test.is_crowded()))
     }

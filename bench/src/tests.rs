@@ -22,12 +22,11 @@ pub(super) struct Test {
     pub(super) unbound: bool,
 }
 
-/// How often processes not bound to CPUs are measured in a round, because their results vary much
-/// from run to run.
+/// How often processes not bound to CPUs are measured in a round.
+/// Their results vary much from run to run.
 const UNBOUND_RUNS: u32 = 3;
 
-/// The receive buffer in bytes that a program gets on a system with the default
-/// `net.core.rmem_max`.
+/// The receive buffer in bytes of a program with the default `net.core.rmem_max`.
 const USUAL_RECV_BUFFER: u32 = 208 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,7 +81,7 @@ impl Test {
         Self { qps, ..self }
     }
 
-    /// Returns the test with the receive buffer of a system that was not set up for large buffers.
+    /// Returns the test with the receive buffer of a system with default settings.
     pub(super) const fn with_usual_recv_buffer(self) -> Self {
         Self { recv_buffer: Some(USUAL_RECV_BUFFER), ..self }
     }
@@ -97,8 +96,7 @@ impl Test {
         if self.unbound { UNBOUND_RUNS } else { 1 }
     }
 
-    /// Returns whether the packets in flight to one socket may exceed its buffer, so that it loses
-    /// some.
+    /// Returns whether the packets in flight to one socket may exceed its buffer.
     pub(super) const fn is_crowded(self) -> bool {
         self.qps > 1 || self.recv_buffer.is_some()
     }
@@ -118,7 +116,7 @@ impl Test {
         }
     }
 
-    /// Returns the number of messages that take about a second, for programs that need a number.
+    /// Returns the number of messages that take about a second.
     pub(super) fn messages(self) -> u32 {
         match self.kind {
             Kind::Bandwidth => ((1u32 << 31) / self.bytes.max(2048)).max(100),

@@ -150,8 +150,7 @@ fn ack_timeout(value: &str) -> Option<AckTimeout> {
     code
 }
 
-/// Returns the choice that a variable names, or the first one if the variable is not set or
-/// invalid.
+/// Returns the choice that a variable names. If it is not set or invalid, returns the first one.
 fn chosen<T: Copy>(name: &str, choices: &[(&str, T)]) -> T {
     var(name).map_or(choices[0].1, |value| {
         choose(name, &value, choices).unwrap_or_else(|why| {

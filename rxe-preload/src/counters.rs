@@ -1,5 +1,5 @@
-//! Updates the counters of a port in the tree (`hw_counters/` and `counters/`) when a program reads
-//! them.
+//! Updates the counters of a port in the tree when a program reads them.
+//! They are the files in `hw_counters/` and `counters/`.
 //!
 //! A value is the sum over the processes of this user that have the device open in this network
 //! namespace. All counters of a device are written together, into files that replace the old ones.
@@ -76,9 +76,9 @@ const COUNTERS: &str = "counters";
 /// The length in bytes of the largest value (20 digits) and a newline.
 const LONGEST: usize = 21;
 
-/// Writes the present value into an open file, if it is a counter about to be read from its
-/// beginning.
-/// The read begins at `offset` or, if that is `None`, at the descriptor's position.
+/// Writes the present value into an open counter that is about to be read.
+/// The read must start at the beginning of the file: at `offset` or, if that is `None`, at the
+/// descriptor's position.
 fn update_open(fd: c_int, offset: Option<i64>) {
     if offset.is_some_and(|offset| offset != 0) || fd < 0 {
         return;
@@ -120,7 +120,8 @@ fn update(link: &str, tree: &Path, device: &str, counter: &str) -> io::Result<()
     Ok(())
 }
 
-/// Splits the path of a counter's file into the tree, the device, and the path below the device.
+/// Splits the path of a counter's file.
+/// Returns the tree, the device, and the path below the device.
 fn counter_file(path: &str) -> Option<(&str, &str, &str)> {
     // The kernel adds this if a newer file has replaced the open one.
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
@@ -131,8 +132,8 @@ fn counter_file(path: &str) -> Option<(&str, &str, &str)> {
     sysfs::is_tree(Path::new(tree)).then_some((tree, device, name))
 }
 
-/// Defines overrides of C library functions that read from a descriptor, at offset `at` or, if that
-/// is `None`, at its position.
+/// Defines overrides of C library functions that read from a descriptor.
+/// They read at offset `at` or, if that is `None`, at the descriptor's position.
 macro_rules! hooks {
     ($(fn $name:ident(fd $(, $argument:ident: $type:ty)*) at $at:expr;)*) => {
         $(
@@ -160,8 +161,8 @@ macro_rules! hooks {
             $(pub(super) static $name: Next = Next::named(concat!(stringify!($name), "\0"));)*
         }
 
-        /// Looks up the C library's functions at load, so that no signal handler has to call
-        /// `dlsym`.
+        /// Looks up the C library's functions.
+        /// Called at load, so that no signal handler has to call `dlsym`.
         pub(crate) fn resolve() {
             $(behind::$name.get();)*
         }

@@ -1,4 +1,4 @@
-//! Redirects `dlopen` of libibverbs and librdmacm, under any of their names, to this library.
+//! Redirects `dlopen` of libibverbs and librdmacm to this library, under any of their names.
 //!
 //! `LD_LIBRARY_PATH` leads `libibverbs.so.1` to our versioned library (`cargo xtask libs`).
 //! Absolute paths, and the name `libibverbs.so`, which only development packages of rdma-core

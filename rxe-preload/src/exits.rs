@@ -1,4 +1,4 @@
-//! Intercepts calls that end a process, or replace its program, without running exit handlers.
+//! Intercepts calls that end a process, or replace its program, without exit handlers.
 //! Before they do, messages that have completed at the program are acknowledged:
 //! [`rxe_verbs::flush_before_exit`].
 //!

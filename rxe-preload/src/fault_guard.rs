@@ -32,7 +32,8 @@ static REAL: Next = Next::new(c"sigaction");
 static REAL_SIGNAL: Next = Next::new(c"signal");
 static REAL_SYSV_SIGNAL: Next = Next::new(c"__sysv_signal");
 
-/// Looks up the C library's functions at load, so that no signal handler has to call `dlsym`.
+/// Looks up the C library's functions.
+/// Called at load, so that no signal handler has to call `dlsym`.
 pub(crate) fn resolve() {
     for function in [&REAL, &REAL_SIGNAL, &REAL_SYSV_SIGNAL] {
         function.get();
@@ -64,7 +65,7 @@ pub(crate) fn install() {
     }
 }
 
-/// Keeps this library loaded, because the program may unload it while our handler is installed.
+/// Keeps this library loaded. The program may unload it while our handler is installed.
 fn pin() {
     // SAFETY: all zeros is a valid value, which `dladdr` fills in.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -122,7 +123,7 @@ const FLAGS: [c_int; 5] =
 /// The bit where the flags begin. User-space addresses are shorter.
 const FLAGS_AT: usize = 59;
 
-/// Packs the handler and the flags of an action into one word, which a handler can read atomically.
+/// Packs an action's handler and flags into one word, for atomic reads in a handler.
 /// The mask is not stored here: the kernel has it.
 fn pack(action: &libc::sigaction) -> u64 {
     let flags = FLAGS.iter().enumerate().filter(|(_, flag)| action.sa_flags & **flag != 0);
@@ -234,7 +235,7 @@ fn signal_with(signal: c_int, handler: sighandler_t, flags: c_int) -> Option<sig
     Some(if done == 0 { old.sa_sigaction } else { SIG_ERR })
 }
 
-/// Defines functions like `signal`, each with the flags that it implies and its C library function.
+/// Defines functions like `signal`, each with its implied flags and its C library function.
 macro_rules! signals {
     ($($name:ident: $flags:expr, $real:ident;)*) => {$(
         #[unsafe(no_mangle)]

@@ -121,9 +121,9 @@ pub(crate) fn set_errno(errno: c_int) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// Disables cancellation of the thread (pthread_cancel) while this value lives, so that no system
-/// call within a verb is a cancellation point. With a kernel device, a verb is an ioctl, which is
-/// not one either.
+/// Disables cancellation of the thread (pthread_cancel) while this value lives.
+/// So no system call within a verb is a cancellation point. With a kernel device, a verb is an
+/// ioctl, which is not one either.
 ///
 /// The verbs of the data path do not use this guard, because it costs two atomic changes. They make
 /// only direct system calls, which are no cancellation points.
@@ -160,7 +160,7 @@ pub(crate) fn cancellation_point() {
     pthread_testcancel();
 }
 
-/// Sleeps in a read of this event descriptor, as a program would in a read of a kernel device.
+/// Sleeps in a read of this event descriptor, as a program would with a kernel device.
 /// The kernel decides what a signal does. The thread may be cancelled in the read, so callers must
 /// obey the rules of [`cancellation_point`].
 ///

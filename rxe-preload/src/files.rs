@@ -21,7 +21,7 @@ use rxe_verbs::device::Identity;
 use crate::ffi::set_errno;
 use crate::{counters, host, tree};
 
-/// Returns the part of a path that names a file in the tree, if the path is one of an RDMA device.
+/// Returns the part of an RDMA device's path that names a file in the tree.
 /// The tree has files in `/dev` and `/sys`. `infiniband` below a PCI or network device in `/sys`
 /// belongs to the host's devices, which the tree does not have.
 fn below(path: &[u8]) -> Option<&[u8]> {
@@ -91,8 +91,8 @@ macro_rules! hooks {
             $(pub(super) static $name: Next = Next::named(concat!(stringify!($name), "\0"));)*
         }
 
-        /// Looks up the C library's functions at load, so that no signal handler has to call
-        /// `dlsym`.
+        /// Looks up the C library's functions.
+        /// Called at load, so that no signal handler has to call `dlsym`.
         pub(crate) fn resolve() {
             $(behind::$name.get();)*
         }

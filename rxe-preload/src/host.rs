@@ -1,5 +1,5 @@
-//! The system's own libibverbs, for the host's devices next to ours (`rxe run
-//! --with-host-devices`).
+//! The system's own libibverbs, for the host's devices next to ours.
+//! It is used with `rxe run --with-host-devices`.
 //!
 //! The library is loaded by its path, because its name leads to our versioned library. Both are in
 //! one namespace of the loader, so they share errno, cancellation and the program's allocator.

@@ -1,4 +1,4 @@
-//! Threads that sleep in a call on an object while another thread of the program destroys it.
+//! Handles threads that sleep in a call on an object while another destroys it.
 //!
 //! Such a thread sleeps on, in a read of a closed descriptor, as with a kernel device. While it
 //! sleeps it holds no reference, so it may be cancelled there. It may access the object again only

@@ -46,7 +46,8 @@ pub(super) fn line(text: &str) {
     line_to(stderr.as_fd(), &DROPPED, text);
 }
 
-/// Returns whether messages may be written to descriptor 2, which was the file `at_load` at load.
+/// Returns whether messages may be written to descriptor 2.
+/// `at_load` is the file that it was at load.
 fn is_for_messages(
     stderr: BorrowedFd<'_>,
     at_load: Option<Identity>,

@@ -26,8 +26,7 @@ pub use table::LAYERS;
 pub struct Layers {
     /// The name of the crate's directory.
     pub name: &'static str,
-    /// The module whose children are on the floors, such as `ibverbs` or `a::b`; empty for the
-    /// whole crate.
+    /// The module whose children these are, such as `a::b`; empty for the whole crate.
     pub within: &'static str,
     /// The children, floor by floor, the highest floor first.
     pub floors: &'static [&'static [&'static str]],

@@ -18,8 +18,8 @@ pub(super) fn run(rxe: &str, link: &Link, test: Test, backend: &str, bound: bool
     measure(link, test, &Job { one_host, bound, ..Job::new(&server, &client) })
 }
 
-/// Runs `rxe perf` once over endpoints of layer 2 on the link's interfaces, with addresses of their
-/// own.
+/// Runs `rxe perf` once over endpoints of layer 2 on the link's interfaces.
+/// The endpoints have addresses of their own.
 pub(super) fn run_layer2(rxe: &str, link: &Link, test: Test) -> Read {
     let [a, b, c, _] = HOST_V4.octets();
     let (command, mtu) = (command(test), test.link_mtu());

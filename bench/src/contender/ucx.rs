@@ -40,6 +40,7 @@ pub(super) fn run(link: &Link, test: Test, transport: &'static str, quick: bool)
     };
     let one_host = test.place == Place::Host;
     let ran = link.run(&Job { one_host, port: PORT, env, ..Job::new(&server, &client) })?;
+    // The warm-up (`-w`) adds a twentieth of the iterations.
     let bytes = f64::from(iterations) * 1.05 * f64::from(test.bytes);
     let reading =
         result(&ran.text, test.kind).map(|value| Reading { value, bytes, ..Reading::default() });

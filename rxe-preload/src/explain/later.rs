@@ -1,5 +1,4 @@
-//! Checks after a delay whether there is something to explain, while the program's threads may
-//! sleep.
+//! Checks after a delay whether to explain something, even while the program sleeps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -18,8 +17,8 @@ impl Later {
         Self(PerProcess::new())
     }
 
-    /// Calls `look` after this time, and repeatedly while it returns true, unless this check
-    /// already runs.
+    /// Calls `look` after this time, and again while it returns true.
+    /// Does nothing if this check already runs.
     pub(crate) fn run(
         &'static self,
         after: Duration,

@@ -1,5 +1,4 @@
-//! Explains each kind of mistake only the first time that it happens, unless `RXE_EXPLAIN` is
-//! `all`.
+//! Explains each kind of mistake only once, unless `RXE_EXPLAIN` is `all`.
 
 use rxe_sys::PerProcess;
 use std::collections::HashSet;

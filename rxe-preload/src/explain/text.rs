@@ -17,7 +17,7 @@ pub(super) struct Evidence {
     pub(super) dropped: Option<DropReason>,
 }
 
-/// Explains that a request of this side has failed with a status that an injected fault asks for.
+/// Explains that a request of this side has failed by an injected fault.
 pub(super) fn request_failed_on_purpose(qpn: Qpn, status: Status) -> String {
     format!(
         "QP {qpn}: a request failed on purpose: --fault or RXE_FAULT asks for \"{status}\" (wc=)"
@@ -353,8 +353,8 @@ pub(super) fn unknown_qp(qpn: Qpn) -> String {
     )
 }
 
-/// Explains that packets of this process come back, because no process on its address has that
-/// queue pair.
+/// Explains that packets of this process come back to it.
+/// No process on its address has that queue pair.
 pub(super) fn unknown_own_peer(qpn: Qpn) -> String {
     format!(
         "a queue pair of this process keeps sending to QP {qpn}, which no process on this address \

@@ -15,7 +15,7 @@ const PREFIX: &str = "rxe_";
 /// The environment variables that name devices.
 const VARIABLES: [&str; 2] = ["NCCL_IB_HCA", "UCX_NET_DEVICES"];
 
-/// Where the device of a name such as `rxe_eth0` is, if no device of the list has that name.
+/// Where a device is whose name, such as `rxe_eth0`, is not in the list.
 pub(crate) enum Instead {
     /// The device is in the list under this name; `given` if `rxe link` gave it the name.
     Called { name: String, given: bool },
@@ -23,8 +23,8 @@ pub(crate) enum Instead {
     Hidden,
 }
 
-/// Explains the first device name in the program's arguments or [`VARIABLES`] that is not in the
-/// list.
+/// Explains the first device name that the user gave but the list lacks.
+/// Names are sought in the program's arguments and in [`VARIABLES`].
 pub(crate) fn unknown_devices(present: &[String], instead: impl Fn(&str) -> Option<Instead>) {
     let arguments = fs::read("/proc/self/cmdline").unwrap_or_default();
     let arguments = arguments.split(|byte| *byte == 0).skip(1).map(String::from_utf8_lossy);
@@ -42,7 +42,7 @@ pub(crate) fn unknown_devices(present: &[String], instead: impl Fn(&str) -> Opti
     }
 }
 
-/// Returns the words in a text such as `-dmlx5_0`, `--ib-dev=mlx5_0` or `mlx5_0:1,mlx5_1:1`.
+/// Returns the words in `-dmlx5_0`, `--ib-dev=mlx5_0`, `mlx5_0:1,mlx5_1:1` and similar texts.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split([',', '=', ':', '^', '/']);
     words.map(|word| word.strip_prefix("-d").unwrap_or(word))

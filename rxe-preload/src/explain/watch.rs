@@ -55,8 +55,8 @@ struct QpDiagnostics {
     early_packets: Option<Instant>,
     /// What has happened since the queue pair was created or reset.
     evidence: Evidence,
-    /// The PSN of the oldest request without an answer, if it was retransmitted, and what has
-    /// happened since.
+    /// The PSN of the oldest unanswered request, if it was retransmitted.
+    /// With it, the evidence since the first retransmission.
     retried: Option<(Psn, Evidence)>,
 }
 
@@ -80,13 +80,14 @@ struct UnknownQp {
     tries: u32,
 }
 
-/// Problems that last longer are explained; shorter ones are normal while both sides set up.
-/// With the usual timeout of 14 (67 ms) and 7 retries a peer fails its request after 540 ms.
+/// How long a problem must last to be explained.
+/// Shorter ones are normal while both sides set up. With the usual timeout of 14 (67 ms) and 7
+/// retries a peer fails its request after 540 ms.
 const SETUP_TIME: Duration = Duration::from_millis(200);
 /// A peer that has sent a packet this often has waited for two ACK timeouts.
 /// With 2 retries its request fails after the next.
 const MIN_TRIES: u32 = 3;
-/// How long a sender that awaits no answers (UC, UD) may keep sending after the receiver has ended.
+/// How long a sender without acknowledgements (UC, UD) may outlast its receiver.
 /// Longer sending is explained.
 const TEARDOWN_TIME: Duration = Duration::from_secs(1);
 /// The most numbers without a queue pair that are remembered.

@@ -53,10 +53,10 @@ fn next(context: &Context) -> Outcome<Option<ibv_async_event>> {
     Ok(None)
 }
 
-/// Converts an event to the program's structure, or returns `None` if its object is destroyed.
-/// `qps` has been locked since before the event was taken. The event is counted while the map is
-/// locked: a thread that destroys the object first removes it from the map, and then checks the
-/// count.
+/// Converts an event for the program.
+/// Returns `None` if its object is destroyed. `qps` has been locked since before the event was
+/// taken. The event is counted while the map is locked: a thread that destroys the object first
+/// removes it from the map, and then checks the count.
 fn translate(
     context: &Context,
     qps: &HashMap<u32, *mut ibv_qp>,

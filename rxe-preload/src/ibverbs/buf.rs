@@ -1,5 +1,5 @@
-//! Buffers that the library allocates, and registration with an attribute structure, both of
-//! rdma-core 61 and later.
+//! Buffers that the library allocates, and registration with an attribute structure.
+//! Both are of rdma-core 61 and later.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;

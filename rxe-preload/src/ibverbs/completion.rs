@@ -33,9 +33,9 @@ pub(super) fn immediate(completion: &Completion) -> u32 {
     }
 }
 
-/// Returns the type of the IP header in front of a datagram, for the field of the service level,
-/// which RoCE lacks. ConnectX adapters report the type there, and programs (UCX) expect it. IBTA
-/// A17.4.5.1.
+/// Returns the type of a datagram's IP header, in place of a service level.
+/// RoCE has no service level. ConnectX adapters report the type there, and programs (UCX) expect
+/// it. IBTA A17.4.5.1.
 pub(super) fn network(completion: &Completion) -> u8 {
     const UDP: u8 = 1 << 3;
     const IPV6: u8 = 1;

@@ -84,10 +84,10 @@ pub(super) unsafe extern "C" fn ibv_create_cq(
     pointer_of("ibv_create_cq", made.map(|cq| cq.cast()))
 }
 
-/// The flags of `ibv_create_cq_wc_flags` whose fields completions have, among them the time by both
-/// clocks. The VLAN and the flow tag are 0, as on any device for messages without them. Only
-/// `IBV_WC_EX_WITH_TM_INFO` is missing: tag matching is not supported, and a program that wants it
-/// learns so here, before it has set up the rest.
+/// The flags of `ibv_create_cq_wc_flags` whose fields completions have.
+/// Among them is the time by both clocks. The VLAN and the flow tag are 0, as on any device for
+/// messages without them. Only `IBV_WC_EX_WITH_TM_INFO` is missing: tag matching is not supported,
+/// and a program that wants it learns so here, before it has set up the rest.
 const KNOWN_FIELDS: u64 = 0xbff;
 
 pub(super) unsafe extern "C" fn create_cq_ex(

@@ -148,8 +148,8 @@ unsafe extern "C" fn read_zero_byte(_cq: *mut ibv_cq_ex) -> u8 {
     0
 }
 
-/// Returns the time of the completion in nanoseconds of CLOCK_MONOTONIC, which `hca_core_clock`
-/// states.
+/// Returns the time of the completion by CLOCK_MONOTONIC, in nanoseconds.
+/// The unit is that of `hca_core_clock`.
 unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
     // SAFETY: a queue.
     unsafe { current(cq, |c| c.timestamp.as_nanos()) }

@@ -170,8 +170,8 @@ impl Listed {
         self.ours.iter().map(|entry| entry.as_ptr()).chain(host).collect()
     }
 
-    /// Explains that the device whose name the user gave is not in the list, or that two devices
-    /// share a name. Does so once, for the first list.
+    /// Explains a requested device that is missing from the list, or a duplicate name.
+    /// Does so once, for the first list.
     fn explain_names(&self) {
         static DONE: Once = Once::new();
         DONE.call_once(|| {

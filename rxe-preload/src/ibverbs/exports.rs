@@ -29,8 +29,7 @@ use super::{
 use crate::ffi::{Uncancelled, set_errno};
 use crate::host;
 
-/// The value that a function returns for an object of the host if the system's library is too old
-/// to have the function.
+/// The value to return if the system's library is too old to have a function.
 trait Absent {
     fn absent() -> Self;
 }

@@ -16,8 +16,8 @@ use crate::ffi::{Failure, Outcome};
 
 /// The file system magic of all DMA buffers (`DMA_BUF_MAGIC`).
 const FILE_SYSTEM: u64 = 0x444d_4142;
-/// The descriptor that programs such as UCX pass to find out whether DMA buffers can be registered
-/// at all: the errno `EBADF` means yes. That is not a mistake, so it is not explained.
+/// The descriptor with which programs probe whether DMA buffers can be registered.
+/// UCX is among them. The errno `EBADF` means yes. That is not a mistake, so it is not explained.
 const NO_FILE: c_int = -1;
 
 /// A part of a DMA buffer, mapped until this value is dropped.
@@ -32,8 +32,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps `length` bytes from `offset` of the buffer with this descriptor, which may be closed
-    /// afterwards.
+    /// Maps `length` bytes from `offset` of a DMA buffer. The descriptor may be closed afterwards.
     pub(super) fn of_dma_buf(fd: c_int, offset: u64, length: usize, write: bool) -> Outcome<Self> {
         let size = size(fd)?;
         let end = offset.checked_add(length as u64).filter(|end| *end <= size);

@@ -9,8 +9,7 @@ use rxe_sys::PerProcess;
 use super::abi::{ibv_context, ibv_device};
 use crate::host;
 
-/// Defines functions that call the system library's function, or return `None` if it lacks the
-/// function.
+/// Defines functions that call the system library's. They return `None` if it lacks the function.
 macro_rules! of_host {
     ($(fn $own:ident = $name:literal ($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
     $(
@@ -37,7 +36,7 @@ of_host! {
     fn dofork = c"ibv_dofork_range" (base: *mut c_void, size: usize) -> c_int;
 }
 
-/// The addresses of our lists that programs hold, with the host's list whose devices each contains.
+/// The host's lists whose devices are in lists of ours, by our lists' addresses.
 static LISTS: PerProcess<Mutex<Vec<(usize, List)>>> = PerProcess::new();
 
 /// A list of the host's devices, which exist until the list is freed.

@@ -1,4 +1,5 @@
-//! Opens and closes devices, with the tables of functions that the header's inline functions call.
+//! Opens and closes devices.
+//! Defines the tables of functions that the header's inline functions call.
 
 use std::ffi::c_int;
 use std::ptr;

@@ -119,7 +119,7 @@ struct Mapping {
     write: bool,
 }
 
-/// Returns the mappings of the process by rising addresses, or nothing if they cannot be read.
+/// Returns the mappings of the process by rising addresses. Empty if they cannot be read.
 fn mappings() -> Vec<Mapping> {
     let text = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     text.lines().filter_map(parse).collect()

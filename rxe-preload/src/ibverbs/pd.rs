@@ -56,8 +56,8 @@ pub(super) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     0
 }
 
-/// Returns whether a queue pair or a shared receive queue was created with this very domain, and
-/// not with another handle to the same domain.
+/// Returns whether a queue pair or an SRQ was created with this very handle.
+/// Another handle to the same domain does not count.
 fn is_used(owner: &Context, pd: *mut ibv_pd) -> bool {
     // SAFETY: the objects in the maps exist.
     owner.qps.lock().values().any(|&qp| unsafe { (*qp).pd } == pd)
@@ -100,8 +100,7 @@ pub(super) unsafe extern "C" fn alloc_parent_domain(
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
     let _uncancelled = crate::ffi::Uncancelled::new();
-    /// The bits for the allocators, for their context, and for unprotected memory in a confidential
-    /// guest.
+    /// The bits for allocators, their context, and unprotected memory in a confidential guest.
     const KNOWN: u32 = 0b111;
     // SAFETY: the caller's structure.
     let attr = unsafe { &*attr };

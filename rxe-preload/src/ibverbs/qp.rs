@@ -20,8 +20,7 @@ use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 struct Wanted {
     /// Whether the QP does not receive its own datagrams to multicast groups.
     block_own_multicast: bool,
-    /// Whether the program asked for the extended interface, by naming operations of the send
-    /// queue.
+    /// Whether the program named operations of the send queue. It then gets the extended interface.
     extended: bool,
     context: *mut ibv_context,
     pd: *mut ibv_pd,
@@ -241,7 +240,7 @@ pub(crate) unsafe fn detach_from_groups(qp: *mut ibv_qp) {
     }
 }
 
-/// Returns the extended interface of a queue pair, or null if the program has not asked for it.
+/// Returns the extended interface of a queue pair. Null if the program has not asked for it.
 pub(super) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     // SAFETY: a queue pair.
     if unsafe { Qp::of(qp) }.extended { qp.cast() } else { ptr::null_mut() }
@@ -271,8 +270,8 @@ pub(super) unsafe extern "C" fn ibv_detach_mcast(
     errno_of("ibv_detach_mcast", this.and_then(|this| Ok(this.pair.detach_multicast(gid)?)))
 }
 
-/// Reports no options for enhanced connection establishment, by which two devices of one vendor
-/// agree on extensions.
+/// Reports that there are no options for enhanced connection establishment.
+/// With such options, two devices of one vendor agree on extensions.
 pub(super) unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     // SAFETY: the caller's structure.
     unsafe { ece.write(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }) };

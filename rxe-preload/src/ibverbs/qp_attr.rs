@@ -57,9 +57,9 @@ fn at_least(asked: AckTimeout, least: Option<AckTimeout>) -> AckTimeout {
     }
 }
 
-/// Returns the attributes that a type of queue pair does not use, though programs set them because
-/// an RC queue pair needs them. The kernel's uverbs ignores exactly these, so they are not reported
-/// as mistakes.
+/// Returns the attributes that are ignored for a type of queue pair.
+/// Programs set them because an RC queue pair needs them. The kernel's uverbs ignores exactly
+/// these, so they are not reported as mistakes.
 fn ignored(service: QpType) -> AttrMask {
     match service {
         QpType::XrcSend => AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,

@@ -163,8 +163,8 @@ pub(super) unsafe extern "C" fn query_port(
     errno_of("ibv_query_port", unsafe { fill_port(context, port, attr, size) })
 }
 
-/// Queries a port for programs compiled with old headers, whose structure ends before
-/// `port_cap_flags2`.
+/// Queries a port for programs compiled with old headers.
+/// Their structure ends before `port_cap_flags2`.
 pub(super) unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
     port: u8,

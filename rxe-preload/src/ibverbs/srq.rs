@@ -13,8 +13,9 @@ use super::objects::{Context, Cq, Pd, Srq, Xrcd};
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, check_bits, errno_of, pointer_of};
 
-/// Creates the C object and writes the actual sizes of the queue into `attr`, as every provider
-/// does. `srq_limit` has no meaning at creation, and programs leave it uninitialised.
+/// Creates the C object, and writes the queue's actual sizes into `attr`.
+/// Every provider does so. `srq_limit` has no meaning at creation, and programs leave it
+/// uninitialised.
 ///
 /// # Safety
 /// `pd` is a protection domain of the open `context`.

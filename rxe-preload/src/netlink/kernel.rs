@@ -1,5 +1,4 @@
-//! The kernel's answers about the host's own devices, for programs that are shown them next to
-//! ours.
+//! Asks the kernel about the host's own devices, for programs that are shown them.
 
 use std::io;
 use std::os::fd::OwnedFd;

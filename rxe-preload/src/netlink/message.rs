@@ -35,7 +35,8 @@ pub(super) struct Request<'m> {
 }
 
 impl<'m> Request<'m> {
-    /// Returns the requests of a datagram, up to the first incomplete message, as the kernel does.
+    /// Returns the requests of a datagram.
+    /// The first incomplete message ends them, as in the kernel.
     pub(super) fn all(mut bytes: &'m [u8]) -> impl Iterator<Item = Self> {
         std::iter::from_fn(move || {
             let length = usize::try_from(u32_at(bytes, 0)?).ok()?;
@@ -99,8 +100,8 @@ impl<'m> Request<'m> {
         datagrams
     }
 
-    /// Returns the request as it is forwarded to the kernel, with a flag that makes the kernel mark
-    /// the end of its answer.
+    /// Returns the request as it is forwarded to the kernel.
+    /// A flag makes the kernel mark the end of its answer.
     pub(super) fn to_kernel(self) -> Vec<u8> {
         let flags = if self.wants_list() { self.flags } else { self.flags | NLM_F_ACK };
         let length = u32::try_from(HEADER + self.attributes.len()).unwrap_or(u32::MAX);

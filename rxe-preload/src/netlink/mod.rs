@@ -63,7 +63,8 @@ type SendTo = unsafe extern "C-unwind" fn(
 ) -> ssize_t;
 type SendMsg = unsafe extern "C-unwind" fn(c_int, *const libc::msghdr, c_int) -> ssize_t;
 
-/// Looks up the C library's functions at load, so that no signal handler has to call `dlsym`.
+/// Looks up the C library's functions.
+/// Called at load, so that no signal handler has to call `dlsym`.
 pub(crate) fn resolve() {
     for function in [&SOCKET, &SEND, &SENDTO, &SENDMSG] {
         function.get();

@@ -1,5 +1,6 @@
-//! Answers requests to the kernel's RDMA device service (`RDMA_NL_NLDEV` in `rdma/rdma_netlink.h`)
-//! for the present devices, as the command `rdma` of iproute2 sends them.
+//! Answers requests to the kernel's RDMA device service for the present devices.
+//! The service is `RDMA_NL_NLDEV` in `rdma/rdma_netlink.h`; the command `rdma` of iproute2 sends
+//! such requests.
 //!
 //! Each device has one port, and belongs to one network namespace.
 

@@ -260,8 +260,8 @@ fn socket_address(address: IpAddr, port: u16) -> [u8; 128] {
     bytes
 }
 
-/// Returns a numeric field, decimal or hexadecimal after 0x, and 0 if it is invalid, as another
-/// process has written it.
+/// Returns a numeric field, which is decimal or, after 0x, hexadecimal.
+/// Another process has written the field, so an invalid one is 0.
 fn number_in(record: &Record, field: &str) -> u32 {
     let text = record.get(field).unwrap_or_default();
     match text.strip_prefix("0x") {

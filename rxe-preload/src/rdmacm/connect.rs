@@ -92,8 +92,7 @@ impl Id {
         if self.is_datagram() { Ok(()) } else { self.complete() }
     }
 
-    /// Sets the parameters with which the program accepts, before they are used to modify its queue
-    /// pair.
+    /// Sets the program's parameters before they are used to modify its queue pair.
     fn prepare(&self, param: &ConnParam) {
         self.cm.set_terms(param);
     }
@@ -298,8 +297,8 @@ unsafe extern "C" fn rdma_init_qp_attr(
     minus_one_of("rdma_init_qp_attr", init())
 }
 
-/// Accepts only empty options for enhanced connection establishment, by which two devices of one
-/// vendor agree on extensions.
+/// Accepts no options for enhanced connection establishment.
+/// With such options, two devices of one vendor agree on extensions.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_set_local_ece(_id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     let _uncancelled = crate::ffi::Uncancelled::new();

@@ -77,8 +77,9 @@ fn name(device: *mut ibv_device) -> String {
     unsafe { CStr::from_ptr(ibv_get_device_name(device)) }.to_string_lossy().into_owned()
 }
 
-/// Sends the last messages to the peers of all devices, including those of destroyed identifiers.
-/// Called at exit, and waits for each lock at most `timeout`.
+/// Sends the last messages to the peers of all devices.
+/// These include the peers of destroyed identifiers. Called at exit, and waits for each lock at
+/// most `timeout`.
 pub(super) fn disconnect_devices(timeout: Duration) {
     let Some(all) = OPENED.get().try_lock_for(timeout) else { return };
     for (_, opened) in all.iter() {

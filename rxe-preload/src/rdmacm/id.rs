@@ -32,8 +32,7 @@ pub(super) struct Group {
     pub(super) gid: Gid,
     /// The context that the program passed when it joined.
     pub(super) context: *mut c_void,
-    /// Whether the group was joined for sending only, so the queue pair receives none of its
-    /// messages.
+    /// Whether the group was joined for sending only, so nothing is received from it.
     pub(super) only_sends: bool,
     /// Whether the program has received the event of this join.
     pub(super) told: bool,
@@ -42,8 +41,7 @@ pub(super) struct Group {
 /// An identifier as programs hold it.
 #[repr(C)]
 pub(super) struct Id {
-    /// The header's structure, which the program reads and of which it writes some fields
-    /// (`context`, `qp`).
+    /// The header's structure. The program reads it, and writes some fields (`context`, `qp`).
     verbs: UnsafeCell<rdma_cm_id>,
     /// The private fields that rsockets read; `sync` is set if the identifier is synchronous.
     inner: Inner,
@@ -253,7 +251,7 @@ impl Id {
         verbs.route.num_paths = 1;
     }
 
-    /// Stores an event in the field that programs read, and acknowledges the previous event there.
+    /// Stores an event in the field that programs read. Acknowledges the previous event there.
     pub(super) fn keep(&self, event: *mut rdma_cm_event) {
         // SAFETY: the field is this library's; the event in it has not been acknowledged.
         unsafe {

@@ -66,9 +66,9 @@ impl Id {
         }
     }
 
-    /// Returns the context that the program passed when it joined a group, for the event that
-    /// reports the join. If a group was joined several times, the events get the contexts in the
-    /// order of the joins.
+    /// Returns the context that the program passed when it joined a group.
+    /// The event of the join reports it. If a group was joined several times, the events get the
+    /// contexts in the order of the joins.
     pub(super) fn tell_context(&self, group: Gid) -> *const c_void {
         let mut groups = self.groups.lock();
         let found = groups.iter_mut().find(|joined| joined.gid == group && !joined.told);

@@ -39,8 +39,8 @@ impl Id {
         check(unsafe { ibv_modify_qp((*self.verbs()).qp, &raw mut attr, mask) })
     }
 
-    /// Moves the queue pair of a connection that was refused, or never established, to the error
-    /// state.
+    /// Moves the queue pair to the error state after its connection has failed.
+    /// A datagram queue pair is left alone.
     pub(super) fn connection_failed(&self) {
         // SAFETY: the program's own field and queue pair.
         let qp = unsafe { (*self.verbs()).qp.as_ref() };
@@ -201,8 +201,8 @@ impl Id {
         self.take_qp(qp, pd)
     }
 
-    /// Stores a new queue pair in the identifier and moves it to INIT, or a datagram queue pair to
-    /// RTS.
+    /// Stores a new queue pair in the identifier and moves it to INIT.
+    /// A datagram queue pair is moved on to RTS.
     fn take_qp(&self, qp: *mut crate::ibverbs::abi::ibv_qp, pd: *mut ibv_pd) -> Outcome {
         if qp.is_null() {
             let errno = std::io::Error::last_os_error().raw_os_error();
@@ -235,8 +235,8 @@ impl Id {
         self.destroy_cqs();
     }
 
-    /// Returns the protection domain that a program names, or otherwise the identifier's or the
-    /// default one.
+    /// Returns the protection domain that a program names.
+    /// Without one, returns the identifier's, or else the default domain.
     fn domain(&self, pd: *mut ibv_pd) -> Outcome<*mut ibv_pd> {
         // SAFETY: the program's own fields.
         let (context, own) = unsafe { ((*self.verbs()).verbs, (*self.verbs()).pd) };
@@ -287,7 +287,7 @@ unsafe fn make_cq(
     }
 }
 
-/// Returns the object in a field, if `comp_mask` has this bit, which says that the field is set.
+/// Returns the object in a field, or null if `comp_mask` lacks the field's bit.
 fn named<T>(comp_mask: u32, bit: u32, object: *mut T) -> *mut T {
     if comp_mask & bit != 0 { object } else { ptr::null_mut() }
 }
@@ -380,8 +380,8 @@ const XRC: c_uint = 1;
 const TARGET: c_uint = QpType::XrcRecv as c_uint;
 
 impl Id {
-    /// Creates a shared receive queue, with default domains and a default completion queue if the
-    /// program names none.
+    /// Creates a shared receive queue.
+    /// If the program names no domains or completion queue, default ones are used.
     fn create_srq(&self, attr: &mut ibv_srq_init_attr_ex) -> Outcome {
         // Fields that the mask does not name may be uninitialised.
         let mask = attr.comp_mask;

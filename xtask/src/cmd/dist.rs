@@ -53,8 +53,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the stage of `cargo xtask test --all` that builds packages for this machine's processor and
-/// checks them on clean systems.
+/// Runs the stage of `cargo xtask test --all` that builds and checks packages.
+/// They are for this machine's processor, and are checked on clean systems.
 pub(super) fn test(count: &mut Count) {
     let Ok(arch) = Arch::own() else { return count.skip("packages: not for this processor") };
     let args = Args {

@@ -135,7 +135,7 @@ fn stage(docs: &Path, language: &str, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns where a file of `docs` is among the pages of both books, for a reader of one language.
+/// Returns where a file of `docs` is in both books, for a reader of one language.
 /// Returns `None` if the file is not in `docs`.
 fn place(file: &Path, language: &str) -> Option<PathBuf> {
     let mut parts = file.components();
@@ -153,8 +153,7 @@ fn place(file: &Path, language: &str) -> Option<PathBuf> {
     Some(place)
 }
 
-/// Returns the table of contents with the decisions inserted below their index page, which lists
-/// them.
+/// Returns the table of contents with the decisions below their index page. That page lists them.
 fn with_decisions(summary: &str, docs: &Path) -> Result<String> {
     const INDEX: &str = "(project/decisions/index.md)";
     let index = Path::new("en/project/decisions/README.md");
@@ -177,8 +176,7 @@ fn rewritten(text: &str, file: &Path, language: &str) -> String {
     relinked(text, |target| moved(target, file, language))
 }
 
-/// Returns the target of a link in this file as it is in the book, or `None` if it is not in the
-/// book.
+/// Returns the target of a link in this file, adapted to the book. `None` if it is not in the book.
 fn moved(target: &str, file: &Path, language: &str) -> Option<String> {
     if target.contains("://") || target.starts_with('#') {
         return Some(target.to_owned());

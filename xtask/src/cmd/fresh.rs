@@ -32,8 +32,8 @@ const PLACES: [Place; 5] = [
     Place { above: "/var/tmp", name: "rxe fresh 新-", mode: 0o700, link: true },
 ];
 
-/// Runs `cargo xtask test` with `args` in a clone, in this directory or in the place whose turn it
-/// is.
+/// Runs `cargo xtask test` with `args` in a clone.
+/// The clone is in `dir` or, if that is `None`, in the place whose turn it is.
 pub(super) fn run(args: &[&str], dir: Option<&Path>) -> Result<ExitCode> {
     let root = checkout::root()?;
     let changed = checkout::git(&root, &["status", "--porcelain"])?;
@@ -138,7 +138,7 @@ fn directory(above: &Path, name: &str, mode: u32) -> Result<TempDir> {
     set.map(|()| made).map_err(|e| Error::io(above, &e))
 }
 
-/// Returns the directory with captures of other people's devices, which a clone does not contain.
+/// Returns the directory with captures of other devices, which a clone lacks.
 fn captures(root: &Path) -> Option<PathBuf> {
     let named = env::var_os("RXE_CAPTURES").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let dir = named.unwrap_or_else(|| root.join("../shared/captures"));

@@ -167,8 +167,8 @@ fn wait(mut guests: Vec<Guest>, mut host: Option<Child>) -> Result<i32> {
     Ok(code)
 }
 
-/// Runs a shell on a terminal in the VM (which `script` creates), with the host's terminal in raw
-/// mode.
+/// Runs a shell on a terminal in the VM, which `script` creates.
+/// The host's terminal is in raw mode.
 fn shell(vm: &Vm) -> Result<i32> {
     let here = env::current_dir().unwrap_or_default().display().to_string();
     let size = stty(&["size"]).unwrap_or_default();

@@ -96,8 +96,8 @@ fn has_std_source() -> bool {
     sysroot.is_ok_and(source)
 }
 
-/// Returns a cargo command, with its own target directory where other flags would rebuild
-/// everything.
+/// Returns a cargo command with its own target directory, unless `target` is empty.
+/// With other flags, a shared directory would be rebuilt.
 fn cargo(target: &str) -> Command {
     let mut cmd = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     if !target.is_empty() {

@@ -20,9 +20,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The programs that boot VMs, the longest first, and whether each of their tests boots one.
-/// On a machine with two processors such tests run one after the other: emulated processors spin
-/// while they wait for each other, and four of them would do so much of the time.
+/// The programs that boot VMs, the longest first.
+/// The flag says whether each of their tests boots one. On a machine with two processors such tests
+/// run one after the other: emulated processors spin while they wait for each other, and four of
+/// them would do so much of the time.
 const WITH_VMS: [(&str, bool); 8] = [
     ("programs_kernel", true),
     ("interop", true),
@@ -54,9 +55,8 @@ struct Ended {
     status: io::Result<ExitStatus>,
 }
 
-/// Runs the test programs of the workspace and the examples in its documentation, with these
-/// variables, and counts their results. Only tests whose name contains `filter` run, if that is
-/// given.
+/// Runs the workspace's test programs and documentation examples, and counts results.
+/// They get these variables. Only tests whose name contains `filter` run, if that is given.
 pub(super) fn run(count: &mut Count, filter: Option<&str>, variables: &[(&str, &str)]) {
     let mut programs = match built() {
         Ok(programs) => programs,
@@ -93,8 +93,8 @@ fn built() -> Result<VecDeque<Program>> {
     Ok(found.into_iter().map(|(_, program)| program).collect())
 }
 
-/// Returns the program that a message of cargo announces, if it has tests, and its place in the
-/// order: its index in [`WITH_VMS`], or a place behind all of them.
+/// Returns the program with tests that a message of cargo announces, and its place.
+/// The place is its index in [`WITH_VMS`], or one after all of them.
 fn program(message: &Value) -> Option<(usize, Program)> {
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;

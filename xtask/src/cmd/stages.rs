@@ -92,9 +92,9 @@ impl Run {
     }
 }
 
-/// A process that runs clippy and then rustdoc concurrently with other stages, or why there is
-/// none. It has its own target directory, so that no other cargo waits for it, and the lowest
-/// priority.
+/// A process that runs clippy and then rustdoc, or why there is none.
+/// It runs concurrently with other stages. It has its own target directory, so that no other cargo
+/// waits for it, and the lowest priority.
 pub(super) struct Lints(std::result::Result<Child, String>);
 
 impl Lints {
@@ -304,7 +304,7 @@ impl Count {
     }
 }
 
-/// Returns the text after a marker, which may be in the middle of a line that libtest has begun.
+/// Returns the text after a marker. libtest may have begun the line with other text.
 fn find_said<'a>(marker: &str, line: &'a str) -> Option<&'a str> {
     line.split_once(marker).map(|(_, rest)| rest)
 }

@@ -1,5 +1,5 @@
-//! Checks other operating systems and processors as far as this machine can, for `cargo xtask test
-//! --all`.
+//! Checks other systems and processors as far as this machine can.
+//! `cargo xtask test --all` does so.
 
 use super::deps::quiet;
 use super::stages::Count;

@@ -1,4 +1,4 @@
-//! Devices and contexts, with the tables of functions that the header's inline functions call.
+//! Devices and contexts, with the function tables of the header's inline functions.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 

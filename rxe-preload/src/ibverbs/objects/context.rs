@@ -39,8 +39,8 @@ pub(crate) struct Context {
     pub(crate) verbs: verbs_context,
     /// The guard for threads that sleep in `ibv_get_async_event`.
     pub(crate) liveness: LivenessGuard,
-    /// The fork generation of the process that opened the context; [`ENDED`] after the program has
-    /// closed it.
+    /// The fork generation of the process that opened the context.
+    /// [`ENDED`] after the program has closed it.
     generation: AtomicU64,
     entry: &'static DeviceEntry,
     /// The recorded state of the queue pairs, for explanations.
@@ -285,7 +285,7 @@ const GRACE: Duration = Duration::from_millis(20);
 /// The generation of a closed context, which no process has.
 const ENDED: u64 = u64::MAX;
 
-/// Flushes the capture at exit, so it is complete even if the program does not close the device.
+/// Flushes the capture at exit, in case the program does not close the device.
 fn flush_at_exit(capture: rxe_verbs::PcapHandle) {
     /// The captures of this process.
     /// A forked child has copies of its parent's buffers, but the parent writes those itself.

@@ -32,8 +32,8 @@ ends_with!(Cq, queue);
 impl Cq {
     /// Returns the context on which the queue was created. It is open while the queue exists.
     pub(crate) fn owner(&self) -> &Context {
-        // SAFETY: `context` was set when the queue was made, and nobody changes it; `verbs` is read
-        // without a reference to it.
+        // SAFETY: `context` was set when the queue was created, and no code changes it; `verbs` is
+        // read without a reference to it.
         unsafe { Context::of((*self.verbs.get()).base.context) }
     }
 

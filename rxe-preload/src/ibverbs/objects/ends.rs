@@ -93,10 +93,10 @@ mod tests {
     fn what_is_behind_an_object_ends_once_and_the_structure_stays() {
         let (alive, behind) = (Alive::default(), Arc::new(()));
         let [freed, left] = [(); 2].map(|()| alive.make(Object(Some(Arc::clone(&behind)))));
-        // SAFETY: nobody else has it.
+        // SAFETY: no other code has it.
         unsafe { alive.free(freed) };
         assert_eq!((Arc::strong_count(&behind), alive.is_empty()), (2, false));
-        // SAFETY: only the structure is used afterwards, and given up at last.
+        // SAFETY: only the structure is used afterwards, and it is freed at the end.
         let left = unsafe {
             alive.end_all();
             alive.end_all();

@@ -1,4 +1,4 @@
-//! The objects of a context that can be imported by their handles, and the number of users of each.
+//! The objects of a context that can be imported, with their numbers of users.
 //!
 //! An imported object is the object itself, so its users share one structure. Destroying the object
 //! ends it for all of them; the structure stays until the others have unimported it. Unimporting
@@ -35,7 +35,7 @@ impl Imports {
         self.0.lock().insert(handle, Entry { kind, object, users: 1, destroyed: false });
     }
 
-    /// Returns the object of this kind with one more user, or `None` if there is no such object.
+    /// Returns the object of this kind with one more user. Returns `None` if it does not exist.
     pub(crate) fn import(&self, handle: u32, kind: Importable) -> Option<*mut c_void> {
         let mut all = self.0.lock();
         let entry = all.get_mut(&handle).filter(|e| e.kind == kind && !e.destroyed)?;

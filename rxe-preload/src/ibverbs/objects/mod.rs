@@ -1,7 +1,7 @@
 //! The objects that programs hold: the structure behind each `struct ibv_*`, how it is created for
 //! a program, and how the program's pointer leads to it. The calls are in the parent directory.
 
-/// Defines how the program's pointer leads to an object that begins with the header's structure.
+/// Defines how a program's pointer leads to an object that begins with its structure.
 macro_rules! found_by_pointer {
     ($object:ident, $verbs:ty) => {
         impl $object {
@@ -15,13 +15,13 @@ macro_rules! found_by_pointer {
     };
 }
 
-/// Defines a checked lookup for an object that remembers its original context and handle
-/// ([`Handle`]).
+/// Defines a lookup that checks an object's context and handle ([`Handle`]).
 macro_rules! known_by_handle {
     ($object:ident, $verbs:ty, $what:literal) => {
         impl $object {
-            /// Returns the object, if it is ours, its context and handle have their original
-            /// values, and the program has not closed the context.
+            /// Returns the object, if it is ours and valid.
+            /// It is valid if its context and handle have their original values, and the program
+            /// has not closed the context.
             ///
             /// # Safety
             /// `verbs` exists.

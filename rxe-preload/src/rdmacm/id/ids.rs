@@ -43,9 +43,9 @@ pub(super) fn contains(id: *mut rdma_cm_id) -> bool {
     IDS.get().lock().addresses.contains(&id.addr())
 }
 
-/// Returns the program's identifier for one of the engine's, if the program has not destroyed it.
-/// An event is counted for it while the list is locked: a thread that destroys the identifier first
-/// removes it from the list, and then checks the count.
+/// Returns the program's identifier for one of the engine's.
+/// `None` if it is destroyed. An event is counted for it while the list is locked: a thread that
+/// destroys the identifier first removes it from the list, and then checks the count.
 pub(in super::super) fn find(cm: &CmId) -> Option<*mut rdma_cm_id> {
     let ids = IDS.get().lock();
     let id = ptr::with_exposed_provenance_mut(*ids.of_keys.get(&cm.key())?);
@@ -93,7 +93,7 @@ fn all() -> Vec<*mut rdma_cm_id> {
     all.inspect(|&id| unsafe { Id::of(id) }.events.delivered()).collect()
 }
 
-/// Disconnects identifiers that a program leaves at exit from their peers, as the kernel would.
+/// Disconnects the identifiers that are left at exit, as the kernel would.
 fn disconnect_at_exit() {
     static ONCE: Once = Once::new();
     extern "C" fn at_exit() {

@@ -76,7 +76,7 @@ fn command(rxe: &Path, script: &str, directory: &Path) -> Command {
     command
 }
 
-/// Draws a capture as SVG, and takes screenshots of that picture and of another capture's page.
+/// Draws a capture as SVG. Takes screenshots of that picture and of another capture's page.
 fn ladders(top: &Path, rxe: &Path) -> Result<()> {
     let to = top.join("docs/ladder");
     let staged = tempfile::tempdir().map_err(|e| Error::Failed(e.to_string()))?;

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use vt100::{Cell, Color, Screen};
 
-/// The sizes of a cell, of a row, of the text, and of the margin around the screen, in pixels.
+/// The sizes of a cell, a row, the text, and the screen's margin, in pixels.
 const CELL: u16 = 9;
 const LINE: u16 = 20;
 const TEXT: u16 = 15;

@@ -23,8 +23,8 @@ struct Captures {
     log: String,
 }
 
-/// Captures each conversation without a loss, then once for each packet that is lost, then with
-/// random losses.
+/// Captures each conversation without a loss, then with each of its packets lost in turn.
+/// Then follow runs with random losses.
 pub(super) fn kernels(args: &Args, kernel: &Kernel) -> Result<()> {
     let link = Lossy::new(1500)?;
     let [a, b] = link.nets();

@@ -65,8 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Captures XRC between two of our engines on a veth pair, because no kernel's `rdma_rxe` supports
-/// it.
+/// Captures XRC between two of our engines on a veth pair. No kernel's `rdma_rxe` supports XRC.
 fn xrc(args: &Args) -> Result<()> {
     let bin = build()?;
     let (net, far) = Net::pair(1500)?;
@@ -231,8 +230,7 @@ fn capture<'e>(
     Ok(log)
 }
 
-/// Returns the completions of both ends, in order, and the states of their queue pairs if the log
-/// has them.
+/// Returns the completions of both ends in order, and the queried states of QPs.
 fn statuses(log: &[Value]) -> String {
     let of = |end: &str| {
         let mut said: Vec<String> = Vec::new();

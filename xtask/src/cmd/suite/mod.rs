@@ -117,8 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the output of a suite to a log file of this name in `target/suite`, for the reasons of
-/// failures.
+/// Writes the output of a suite to `target/suite`, for the reasons of failures.
 fn kept(name: &str, said: String) -> Result<String> {
     let dir = checkout::root()?.join("target/suite");
     let path = dir.join(format!("{name}.log"));

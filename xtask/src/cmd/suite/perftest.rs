@@ -69,8 +69,8 @@ const LINES: [(&str, &[&str]); 8] = [
     ("ib_atomic_lat", &["-n 100", "-n 100 -c XRC"]),
 ];
 
-/// A script that runs a line with `play PROGRAM OPTIONS` on `$device`, and prints the result, and
-/// the output if the line failed. If one end fails, the other is ended.
+/// A script that runs a line with `play PROGRAM OPTIONS` on `$device`.
+/// It prints the result, and the output if the line failed. If one end fails, the other is ended.
 const PLAY: &str = r#"
     cd /run
     port=18515

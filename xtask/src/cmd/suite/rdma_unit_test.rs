@@ -53,7 +53,7 @@ END
     grep ^DeviceLimitTest /run/tests | xargs -n 1 sh /run/one
     cat /run/said/*"#;
 
-/// Compiles the sources that have changed, and returns the script that runs the tests on `$device`.
+/// Compiles changed sources, and returns the script that runs the tests on `$device`.
 pub(super) fn command(source: &Path) -> Result<String> {
     let source = source.canonicalize().map_err(|e| Error::io(source, &e))?;
     let program = compile(&source)?;

@@ -14,8 +14,8 @@ pub(super) enum End {
 /// The results of tests, by module and name.
 pub(super) type Ends = BTreeMap<(String, String), End>;
 
-/// Returns the table of tests that passed in each module, with rxe and with a kernel, and of the
-/// reasons why tests with rxe did not.
+/// Returns the table of passed tests by module, with rxe and with a kernel.
+/// A second table has the reasons why tests with rxe did not pass.
 pub(super) fn table(ours: &Ends, theirs: Option<(&str, &Ends)>) -> String {
     let passed = |ends: &Ends, module: Option<&str>| {
         let of = |test: &&String| module.is_none_or(|module| module == **test);
