@@ -76,6 +76,7 @@ pub(super) struct Times {
     pub(super) p999: f64,
 }
 
+/// The result of a run, or why it failed.
 pub(super) type Measured = Result<Sample, String>;
 
 /// The figures in a program's output.

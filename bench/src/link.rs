@@ -80,6 +80,7 @@ pub(super) fn cpu_of_children() -> Duration {
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl Link {
+    /// Creates the two namespaces, with this MTU on the link between them.
     pub(super) fn new(mtu: u32) -> Result<Self> {
         let (server, client) = Net::pair(mtu)?;
         Ok(Self { server, client, cpus: two_cpus() })

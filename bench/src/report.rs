@@ -100,6 +100,7 @@ impl Table {
         self.rounds.iter().any(|round| round.0.iter().any(std::result::Result::is_err))
     }
 
+    /// Returns the spread of a figure of a column's samples.
     pub(super) fn spread(
         &self,
         at: usize,
@@ -121,6 +122,7 @@ impl Table {
         Some(values[below] + (above - values[below]) * place.fract())
     }
 
+    /// Returns the spread of a column's values.
     pub(super) fn values(&self, at: usize) -> Option<Spread> {
         self.spread(at, |sample| Some(sample.value))
     }

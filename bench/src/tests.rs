@@ -29,6 +29,7 @@ const UNBOUND_RUNS: u32 = 3;
 /// The receive buffer in bytes of a program with the default `net.core.rmem_max`.
 const USUAL_RECV_BUFFER: u32 = 208 << 10;
 
+/// The quantity that a test measures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     /// Bandwidth in GB/s (in a VM, in MB/s): more is better.

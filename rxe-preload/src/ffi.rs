@@ -80,6 +80,7 @@ impl From<VerbsError> for Failure {
     }
 }
 
+/// The result of a verb.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 /// Fails with this errno if a mask has bits other than the known ones.

@@ -277,6 +277,7 @@ fn bytes(range: MemoryRange) -> String {
     format!("{} byte{s} at {:#x}", range.len, range.addr)
 }
 
+/// Returns the name of an operation, with its article.
 pub(super) fn name(op: CompletionOp) -> &'static str {
     match op {
         CompletionOp::Send => "a SEND",
@@ -323,6 +324,7 @@ pub(super) fn completion(failed: &Completion, service: QpType) -> String {
     format!("QP {qpn}: {} with wr_id {id:#x} failed: {why}", name(op))
 }
 
+/// Explains that a completion queue overflowed.
 pub(super) fn overflow(qpn: Qpn) -> String {
     format!(
         "the completion queue of QP {qpn} was full and completions are lost; all queue pairs that \
@@ -331,6 +333,7 @@ pub(super) fn overflow(qpn: Qpn) -> String {
     )
 }
 
+/// Explains that the peer has had no receive for some time.
 pub(super) fn no_receive_there(qpn: Qpn) -> String {
     format!(
         "QP {qpn}: the peer has had no receive posted for some time (RNR), and this side keeps \
@@ -338,6 +341,7 @@ pub(super) fn no_receive_there(qpn: Qpn) -> String {
     )
 }
 
+/// Explains that this side has had no receive for some time.
 pub(super) fn no_receive_here(qpn: Qpn) -> String {
     format!(
         "QP {qpn}: the peer sends, and has found no receive posted here for some time (RNR): call \

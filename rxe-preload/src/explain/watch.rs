@@ -84,8 +84,9 @@ struct UnknownQp {
 /// Shorter ones are normal while both sides set up. With the usual timeout of 14 (67 ms) and 7
 /// retries a peer fails its request after 540 ms.
 const SETUP_TIME: Duration = Duration::from_millis(200);
-/// A peer that has sent a packet this often has waited for two ACK timeouts.
-/// With 2 retries its request fails after the next.
+/// How often a packet must arrive for its sender to be explained.
+/// The peer has then waited for two ACK timeouts in vain, and with 2 retries its request fails
+/// after the next.
 const MIN_TRIES: u32 = 3;
 /// How long a sender without acknowledgements (UC, UD) may outlast its receiver.
 /// Longer sending is explained.

@@ -6,6 +6,7 @@ use rxe_verbs::{Completion, CompletionOp, Immediate, Status};
 
 use super::abi::{IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc};
 
+/// Converts a completion to the program's structure.
 pub(super) fn work_completion(completion: &Completion) -> ibv_wc {
     ibv_wc {
         wr_id: completion.id,

@@ -94,6 +94,7 @@ pub(super) fn into_ptr(
     object.cast()
 }
 
+/// Converts access flags of a program. Huge pages and optional flags have no effect.
 pub(super) fn access(flags: c_uint) -> Outcome<Access> {
     let without_effect = HUGETLB | OPTIONAL;
     Access::from_bits(flags & !without_effect).ok_or_else(|| {

@@ -98,6 +98,7 @@ pub(super) fn import_device(fd: c_int) -> Option<*mut ibv_context> {
     host::looking(|| unsafe { import(fd) })
 }
 
+/// Calls the system library's function. `None` if the host's devices are not wanted.
 pub(super) fn fork_init() -> Option<c_int> {
     if !host::load() {
         return None;
@@ -106,16 +107,19 @@ pub(super) fn fork_init() -> Option<c_int> {
     unsafe { init_fork() }
 }
 
+/// Calls the system library's function. `None` if it is not loaded.
 pub(super) fn is_fork_initialized() -> Option<c_uint> {
     // SAFETY: as above.
     host::is_used().then(|| unsafe { fork_initialized() })?
 }
 
+/// Calls the system library's function. `None` if it is not loaded.
 pub(super) fn dontfork_range(base: *mut c_void, size: usize) -> Option<c_int> {
     // SAFETY: the range is only passed to the system's library.
     host::is_used().then(|| unsafe { dontfork(base, size) })?
 }
 
+/// Calls the system library's function. `None` if it is not loaded.
 pub(super) fn dofork_range(base: *mut c_void, size: usize) -> Option<c_int> {
     // SAFETY: as above.
     host::is_used().then(|| unsafe { dofork(base, size) })?

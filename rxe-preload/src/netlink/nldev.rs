@@ -72,6 +72,7 @@ pub(super) enum About {
 }
 
 impl About {
+    /// Returns the devices that a request concerns.
     pub(super) fn of(request: &Request<'_>) -> Self {
         match request.u32(DEV_INDEX) {
             Some(index) if present().iter().any(|device| device.index == index) => Self::Ours,

@@ -48,10 +48,12 @@ impl Channel {
         self.generation == fork_generation()
     }
 
+    /// Fails if the channel belongs to a parent of this process.
     pub(super) fn check(&self) -> Outcome {
         if self.is_own() { Ok(()) } else { Err(Failure::of_parent("the event channel")) }
     }
 
+    /// Creates an event channel for the program.
     pub(super) fn create() -> Outcome<*mut rdma_event_channel> {
         let channel = EventChannel::with_source(devices::source(), EventFd::of_program()?);
         let verbs = rdma_event_channel { fd: channel.as_fd().as_raw_fd() };

@@ -45,6 +45,7 @@ const KERNELS: &str = "real kernels in VMs";
 const PROGRAMS: &str = "unmodified programs";
 const HOSTS: &str = "several processes and hosts, minutes";
 
+/// Runs the stages of `cargo xtask test --quick`.
 pub(super) fn stages(all: &mut Run) -> Result<()> {
     let tests = test_programs()?;
     all.format();

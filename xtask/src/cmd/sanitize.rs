@@ -26,6 +26,7 @@ pub(crate) fn run(_: &Args) -> Result<ExitCode> {
 /// The target for the sanitizers and valgrind: the developers' own machine.
 const HOST: &str = "x86_64-unknown-linux-gnu";
 
+/// Runs the stages of `cargo xtask sanitize`.
 pub(super) fn stages(all: &mut Run) {
     all.stage("loom", |count| {
         let mut cmd = cargo("loom");

@@ -21,6 +21,7 @@ fn minor_version(said: &str) -> Option<u32> {
     said.strip_prefix("rustc 1.")?.split('.').next()?.parse().ok()
 }
 
+/// The results and the times of the stages of a test run.
 #[derive(Default)]
 pub(super) struct Run {
     count: Count,
@@ -28,6 +29,7 @@ pub(super) struct Run {
 }
 
 impl Run {
+    /// Runs a stage and measures its time.
     pub(super) fn stage(&mut self, name: &str, f: impl FnOnce(&mut Count)) {
         println!("== {name}");
         let start = Instant::now();
@@ -61,6 +63,7 @@ impl Run {
         });
     }
 
+    /// Prints the times, failures and skipped tests, and returns the exit code.
     pub(super) fn report(self) -> ExitCode {
         println!();
         for (name, time) in &self.times {
@@ -98,6 +101,7 @@ impl Run {
 pub(super) struct Lints(std::result::Result<Child, String>);
 
 impl Lints {
+    /// Starts the process, unless this Rust is too new or lacks clippy.
     pub(super) fn start() -> Self {
         let out = Command::new("rustc").arg("--version").output();
         let rust = out.ok().and_then(|out| minor_version(&String::from_utf8_lossy(&out.stdout)));

@@ -19,6 +19,7 @@ const TARGETS: [&str; 3] =
 /// The directory in which Debian installs the libraries of cross compilers.
 const LIBRARIES: &str = "/usr";
 
+/// Checks [`PORTABLE`] for each target, and runs tests for other processors.
 pub(super) fn check(count: &mut Count) {
     for target in TARGETS {
         let name = format!("the portable crates for {target}");

@@ -30,6 +30,7 @@ pub fn mermaid(layers: &Layers, graph: &Graph) -> String {
     out + "```\n"
 }
 
+/// Returns the name of the crate, with that of the module if there is one.
 pub(super) fn title(layers: &Layers) -> String {
     if layers.within.is_empty() {
         layers.name.to_owned()
@@ -49,6 +50,7 @@ fn reduced(graph: &Graph) -> Vec<(&str, &str)> {
     edges.iter().copied().filter(|&(from, to)| !longer(from, to)).collect()
 }
 
+/// Returns whether a path of edges leads from one module to another.
 pub(super) fn reaches(edges: &BTreeSet<(&str, &str)>, from: &str, to: &str) -> bool {
     let mut seen = BTreeSet::from([from]);
     let mut next = vec![from];

@@ -49,6 +49,7 @@ impl<'a> Reader<'a> {
         self.items(&parsed.items, &name, &dir, path)
     }
 
+    /// Returns the graph of the modules and uses that have been read.
     pub(super) fn finish(self) -> Graph {
         let mut arrows = Vec::new();
         for Use { from, to, place } in &self.uses {

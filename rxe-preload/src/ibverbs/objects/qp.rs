@@ -103,6 +103,7 @@ pub(crate) struct Batch {
     pub(crate) building: UnsafeCell<Building>,
 }
 
+/// The requests of a batch, and the first error of the calls that build them.
 #[derive(Default)]
 pub(crate) struct Building {
     pub(crate) requests: Vec<SendRequest>,

@@ -21,10 +21,12 @@ struct Events {
 }
 
 impl Unacknowledged {
+    /// Counts an event that the program has received.
     pub(crate) fn delivered(&self) {
         self.events.lock().delivered += 1;
     }
 
+    /// Counts `count` events as acknowledged, but no more than were delivered.
     pub(crate) fn acknowledged(&self, count: u32) {
         let mut events = self.events.lock();
         events.acknowledged = (events.acknowledged + u64::from(count)).min(events.delivered);
