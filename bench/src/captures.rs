@@ -62,7 +62,6 @@ const COMMANDS: [(&str, &[&str], Option<u32>); 3] = [
     ("check", &["check", "--strict"], Some(150)),
 ];
 
-/// The result of a run.
 struct Measured {
     /// The rate in MB/s.
     rate: f64,
@@ -70,7 +69,6 @@ struct Measured {
     memory: u64,
 }
 
-/// A row of the table.
 struct Row {
     capture: &'static str,
     command: &'static str,

@@ -19,7 +19,6 @@ use super::plot::{Axis, Line, Plot};
 /// The page of docs/ that has the tables.
 const PAGE: &str = "project/fabric";
 
-/// The result of one run.
 struct Run {
     /// The kind of traffic.
     work: String,
@@ -126,7 +125,6 @@ fn milliseconds(time: f64) -> String {
     }
 }
 
-/// Returns the tables of the page.
 fn markdown(runs: &[Run]) -> String {
     let mut text = String::new();
     for (work, title, hosts, main) in [

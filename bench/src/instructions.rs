@@ -104,7 +104,6 @@ fn cost(program: &PathBuf, work: &str) -> Result<Cost> {
     Ok(Cost { work, message: per(|c| c.messages), packet: per(|c| c.packets) })
 }
 
-/// The counts of one run.
 struct Counted {
     instructions: u64,
     messages: u64,

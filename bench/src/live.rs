@@ -35,7 +35,6 @@ const TRAFFICS: [(&str, Test, &[&str]); 2] = [
 /// The goal for the least share of the bandwidth that a program keeps while it is captured.
 const GOAL: f64 = 0.5;
 
-/// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Ran {
     /// The rate in GB/s.
@@ -116,7 +115,6 @@ fn row(name: &str, capture: &str, at: usize, rounds: &[Vec<Ran>]) -> String {
     row + " |\n"
 }
 
-/// Runs the program once.
 fn measure(rxe: &str, link: &Link, test: Test, capture: &str) -> std::result::Result<Ran, String> {
     let program = format!(
         "{rxe} run --backend udp -- ib_write_bw -F -s {} -m {} -D {SECONDS} -f 1 -p {PORT}",

@@ -20,7 +20,6 @@ use super::tests::{Place, Test};
 const LOOKS: &str = "tests/c/looks.c";
 /// The microseconds from one WRITE of `looks.c` to the next.
 const GAP: u32 = 50;
-/// The WRITEs of a run.
 const WRITES: u32 = 20_000;
 /// The WRITEs of a run of `looks.c` whose threads wait for a CPU.
 /// Then each takes some milliseconds.
@@ -41,7 +40,6 @@ const COLUMNS: [&str; 4] = ["typical", "average", "99 %", "99.9 %"];
 /// The figures of [`COLUMNS`], in µs.
 type Times = [f64; COLUMNS.len()];
 
-/// The programs that are measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Program {
     /// The receiver of `looks.c`, with a sender that polls its completion queue.
@@ -50,7 +48,6 @@ enum Program {
     WriteLat,
 }
 
-/// A case that is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Case {
     program: Program,
@@ -167,7 +164,6 @@ impl Setup<'_> {
         Ok(rows)
     }
 
-    /// Runs a case once.
     fn run(&self, link: &Link, case: Case) -> std::result::Result<Times, String> {
         // The file is in memory, so no disk delays writes to it.
         let directory = tempfile::tempdir_in(MEMORY).map_err(|e| format!("{MEMORY}: {e}"))?;

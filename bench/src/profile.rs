@@ -120,7 +120,6 @@ fn sampled(file: &Path, contender: &Contender, test: Test) -> Result<Profile> {
     Ok(Profile::of(&script(file, None)?, cpus))
 }
 
-/// A running `perf record`.
 struct Recorder(std::process::Child);
 
 impl Recorder {
@@ -170,7 +169,6 @@ struct Profile {
     ends: [End; 2],
 }
 
-/// The samples of one end.
 #[derive(Debug, Default, PartialEq)]
 struct End {
     total: u32,

@@ -68,7 +68,6 @@ fn built() -> Result<(Tree, &'static Arch)> {
     Ok((dist::files(&bin, &root, arch, None)?, arch))
 }
 
-/// Returns cargo's target directory.
 fn target(root: &Path) -> PathBuf {
     // This program is target/debug/xtask.
     let here = env::current_exe().ok();

@@ -87,7 +87,6 @@ pub(super) fn draw(screen: &Screen) -> String {
     out + "</svg>\n"
 }
 
-/// Returns the runs of a row.
 fn runs(screen: &Screen, row: u16) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     // The number of blanks since the last run.

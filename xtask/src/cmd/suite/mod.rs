@@ -54,7 +54,6 @@ enum Suite {
     },
 }
 
-/// The way to run a suite.
 struct Plan {
     name: &'static str,
     /// The MTU of the interfaces at both ends.
@@ -62,7 +61,6 @@ struct Plan {
     /// A shell script that runs the suite on the device `$device`.
     /// GID 1 of port 1 is its IPv4 address.
     script: String,
-    /// Parses the output of the script.
     parse: fn(&str) -> Ends,
 }
 
