@@ -1,8 +1,8 @@
-//! `cargo xtask bench --captures`: how fast `rxe decode` and `rxe check` read large captures on one CPU,
-//! and how much memory they take.
+//! `cargo xtask bench --captures`: measures how fast `rxe decode` and `rxe check` read large
+//! captures on one CPU, and how much memory they take.
 //!
-//! `rxe gen` makes the captures, piece by piece, in target/captures, where they stay. They are in the
-//! system's cache when a command reads them.
+//! `rxe gen` creates the captures, piece by piece, in target/captures, where they stay. They are in
+//! the page cache when a command reads them.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -19,27 +19,27 @@ use rxe_harness::vm::{Error, Result};
 use super::link::cpu_of_children;
 use super::report::Spread;
 
-/// Bytes before the first packet of a capture, in pcap.
+/// The bytes before the first packet of a pcap file.
 const FILE_HEADER: u64 = 24;
-/// Requests of a queue pair in a piece at most. PSNs of the next piece are so far away that another
-/// connection begins with them.
+/// The most requests of a queue pair in a piece.
+/// The PSNs of the next piece are so far away that they count as a new connection.
 const REQUESTS: u32 = 250_000;
-/// PSNs from piece to piece.
+/// The distance of the first PSNs of consecutive pieces.
 const PSNS: u32 = 1 << 19;
 
-/// A capture.
+/// The description of a capture.
 struct Traffic {
     name: &'static str,
     file: &'static str,
-    /// Queue pairs of the requester.
+    /// The number of queue pairs of the requester.
     qps: u32,
-    /// Bytes of a message, which are WRITEs with path MTU 4096.
+    /// The size of a message in bytes. Messages are WRITEs with path MTU 4096.
     bytes: u32,
-    /// Messages that each queue pair has on its way.
+    /// The messages that each queue pair has outstanding.
     depth: u32,
 }
 
-/// The least length of a capture, in bytes.
+/// The minimum length of a capture in bytes.
 const LENGTH: u64 = 1_000_000_000;
 
 const CAPTURES: [Traffic; 3] = [
@@ -54,34 +54,33 @@ const CAPTURES: [Traffic; 3] = [
     },
 ];
 
-/// What is measured: its name, the arguments before the capture, and the goal in MB/s if there is one.
+/// The commands that are measured: name, arguments before the capture, and the goal in MB/s, if
+/// any.
 const COMMANDS: [(&str, &[&str], Option<u32>); 3] = [
     ("decode, only the summary", &["decode", "--summary"], Some(300)),
     ("decode, a line for each packet", &["decode"], None),
     ("check", &["check", "--strict"], Some(150)),
 ];
 
-/// A run.
 struct Measured {
-    /// MB/s.
+    /// The rate in MB/s.
     rate: f64,
-    /// Peak of its memory, in MiB.
+    /// The peak of memory in MiB.
     memory: u64,
 }
 
-/// A row of the table.
 struct Row {
     capture: &'static str,
     command: &'static str,
     rate: String,
-    /// MB/s.
+    /// The goal in MB/s.
     goal: Option<u32>,
-    /// MiB.
+    /// The peak of memory in MiB.
     memory: u64,
 }
 
-/// Measures each command with each capture, prints a table and, with `write`, puts it into
-/// docs/en/project/performance.md.
+/// Measures each command with each capture and prints a table.
+/// With `write`, puts the table into docs/en/project/performance.md.
 pub(super) fn run(rounds: u32, write: bool) -> Result<()> {
     let root = checkout::root()?;
     let rxe = checkout::build(&root, &["-p", "rxe-cli", "-p", "rxe-preload"])?;
@@ -121,7 +120,7 @@ fn table(rows: &[Row], rounds: u32) -> String {
     text
 }
 
-/// The rates and the greatest memory of all rounds.
+/// Returns the rates of all rounds as text, and their greatest memory.
 fn cells(runs: &[Measured]) -> (String, u64) {
     let memory = runs.iter().map(|run| run.memory).max().unwrap_or(0);
     let rates = runs.iter().map(|run| run.rate).collect();
@@ -130,7 +129,7 @@ fn cells(runs: &[Measured]) -> (String, u64) {
 }
 
 impl Traffic {
-    /// Makes the capture, if it is not there.
+    /// Creates the capture, if it does not exist.
     fn make(&self, rxe: &Path, to: &Path) -> Result<()> {
         if to.exists() {
             return Ok(());
@@ -165,11 +164,11 @@ impl Traffic {
         }
     }
 
-    /// The description of a piece.
+    /// Returns the scenario of a piece, for `rxe gen`.
     fn scenario(&self, number: u32) -> String {
         let Self { qps, bytes, depth, .. } = *self;
         let packets = bytes.div_ceil(4096) * depth;
-        // A piece has 1,000,000 frames at most.
+        // A piece has at most 1,000,000 frames.
         let times = REQUESTS.min(450_000 / qps) / packets;
         let start = 1_700_000_000 + 60 * number;
         let psn = 1000 + PSNS * number;
@@ -201,7 +200,7 @@ impl Traffic {
     }
 }
 
-/// Appends a piece to a capture. Returns the length of it.
+/// Appends a piece to a capture. Returns the new length of the capture.
 fn append(piece: &Path, to: &mut File, without_header: bool) -> io::Result<u64> {
     let mut from = File::open(piece)?;
     if without_header {
@@ -211,12 +210,13 @@ fn append(piece: &Path, to: &mut File, without_header: bool) -> io::Result<u64> 
     to.stream_position()
 }
 
-/// Reads a capture into the system's cache, so that no disk is measured. Returns its length.
+/// Reads a capture into the page cache, so that no disk access is measured.
+/// Returns its length in bytes.
 fn read(file: &Path) -> io::Result<u64> {
     io::copy(&mut File::open(file)?, &mut io::sink())
 }
 
-/// Runs `rxe` on a capture of so many bytes, bound to one CPU.
+/// Runs `rxe` on a capture of `length` bytes, bound to one CPU.
 fn measure(rxe: &Path, args: &[&str], file: &Path, length: u64) -> Result<Measured> {
     let mut command = Command::new("taskset");
     command.args(["-c", "0"]).arg(rxe).args(args).arg(file);
@@ -231,7 +231,7 @@ fn measure(rxe: &Path, args: &[&str], file: &Path, length: u64) -> Result<Measur
         }
         thread::sleep(Duration::from_millis(2));
     };
-    // Its CPU time: others may use this CPU too.
+    // The CPU time is measured, because others may use this CPU too.
     let time = cpu_of_children().saturating_sub(before);
     if !status.success() {
         return Err(Error::Failed(format!("{command:?}: {status}")));
@@ -241,7 +241,7 @@ fn measure(rxe: &Path, args: &[&str], file: &Path, length: u64) -> Result<Measur
     Ok(Measured { rate, memory })
 }
 
-/// The most memory that a process has had so far, in MiB. Nothing if it has ended.
+/// Returns the peak memory of a process so far, in MiB. `None` if it has ended.
 fn peak(child: &Child) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,4 +1,4 @@
-//! The contenders: the programs to measure.
+//! The contenders: the programs that are measured.
 
 mod copies;
 mod iperf;
@@ -18,26 +18,27 @@ use super::link::{Link, Ran};
 use super::tests::{Kind, Place, Test};
 use super::versions::{Version, example};
 
-/// One way to move bytes.
+/// A program, with the way in which it moves bytes.
 pub(super) struct Contender {
     how: How,
-    /// Our own program.
+    /// The path of our own program.
     rxe: String,
-    /// The version, if two versions are compared.
+    /// Which of two compared versions this is, if versions are compared.
     version: Option<Version>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum How {
-    /// `rxe perf` with this backend (and further options), or between two processes on one host.
+    /// `rxe perf` with this backend and further options.
+    /// `shm` is between two processes on one host.
     Rxe(&'static str),
-    /// `rxe perf` over endpoints of layer 2 on the link, each with a MAC address of its own.
+    /// `rxe perf` over endpoints of layer 2 on the link, each with its own MAC address.
     Layer2,
-    /// `rxe perf` over UDP sockets, with both processes on the CPUs that the system chooses.
+    /// `rxe perf` over UDP sockets, with both processes on CPUs that the kernel chooses.
     Unbound,
     /// perftest, unmodified, under `rxe run`.
     Perftest,
-    /// The same, with both processes on the CPUs that the system chooses.
+    /// perftest under `rxe run`, with both processes on CPUs that the kernel chooses.
     UnboundPerftest,
     /// `ucx_perftest` over this transport.
     Ucx(&'static str),
@@ -45,26 +46,27 @@ enum How {
     Libfabric,
     /// `iperf3`, one TCP connection.
     Iperf,
-    /// Nothing but UDP sockets; with the system's segmentation or without.
+    /// Only UDP sockets, with the kernel's segmentation (GSO) or without.
     Udp { gso: bool },
-    /// Nothing but copies between two processes of one host.
+    /// Only copies between two processes on one host.
     Copies(Copies),
 }
 
-/// What one run gave.
+/// The result of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sample {
-    /// In the test's unit.
+    /// The value, in the test's unit.
     pub(super) value: f64,
-    /// CPU time of both ends for a gigabyte, in seconds; only for bandwidth.
+    /// The CPU time of both ends per gigabyte, in seconds. Only for bandwidth.
     pub(super) cpu_per_gb: Option<f64>,
-    /// In µs, where the program tells them; only for latency.
+    /// The distribution of latencies, if the program reports it. Only for latency.
     pub(super) times: Option<Times>,
-    /// Packets that had been sent before, in percent of those sent; only of `rxe perf`'s bandwidth.
+    /// The packets that were retransmitted, in percent of those sent.
+    /// Only for the bandwidth of `rxe perf`.
     pub(super) again: Option<f64>,
 }
 
-/// How a latency is distributed, beside its median. In µs.
+/// Figures of a latency distribution besides the median, in µs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Times {
     pub(super) average: f64,
@@ -74,22 +76,23 @@ pub(super) struct Times {
     pub(super) p999: f64,
 }
 
+/// The result of a run, or why it failed.
 pub(super) type Measured = Result<Sample, String>;
 
-/// What a program's output says.
+/// The figures in a program's output.
 #[derive(Default)]
 struct Reading {
-    /// In the test's unit.
+    /// The value, in the test's unit.
     value: f64,
     /// Bytes moved in the whole run.
     bytes: f64,
     times: Option<Times>,
-    /// As in a [`Sample`].
+    /// The retransmitted packets, as in [`Sample`].
     again: Option<f64>,
 }
 
 impl Contender {
-    /// All there may be: first our own.
+    /// Returns all contenders, ours first.
     pub(super) fn all(rxe: &str) -> Vec<Self> {
         let all = [
             How::Rxe("udp"),
@@ -116,7 +119,7 @@ impl Contender {
         all.into_iter().map(made).collect()
     }
 
-    /// Two versions of our own program, on the same backend: first the later one.
+    /// Returns two versions of our program on the same backend, the later one first.
     pub(super) fn versions(before: &str, after: &str, backend: &'static str) -> Vec<Self> {
         let of = |rxe: &str, version| Self {
             how: How::Rxe(backend),
@@ -151,12 +154,12 @@ impl Contender {
         self.how == How::Perftest
     }
 
-    /// Whether it moves bytes or packets, whatever a message's size is.
+    /// Returns whether the program is a stream, on which message sizes have no effect.
     pub(super) fn is_stream(&self) -> bool {
         matches!(self.how, How::Iperf | How::Udp { .. })
     }
 
-    /// Whether its program is installed.
+    /// Returns whether the contender's program is installed and permitted.
     pub(super) fn is_there(&self) -> bool {
         let program = match self.how {
             How::Rxe(backend) if backend.starts_with("xdp") => return bpf_is_permitted(),
@@ -171,7 +174,7 @@ impl Contender {
         is_installed(program)
     }
 
-    /// What to install.
+    /// Returns advice on what to install.
     pub(super) fn lacks(&self) -> &'static str {
         match self.how {
             How::Rxe(_) => "run this as root, outside of any user namespace: it needs CAP_BPF",
@@ -183,20 +186,21 @@ impl Contender {
         }
     }
 
-    /// Whether its program has such a test.
+    /// Returns whether the contender supports a test.
     pub(super) fn can(&self, test: Test) -> bool {
         let on_link = test.place == Place::Link;
         let single = test.qps == 1;
         if test.unbound {
-            // Where the system puts two processes that could each have a CPU.
+            // Only contenders that run with and without binding are compared.
             let perf = matches!(self.how, How::Rxe("udp") | How::Unbound);
             let perftest = matches!(self.how, How::Perftest | How::UnboundPerftest);
-            // `rxe perf` streams, and perftest looks at its memory.
+            // Bandwidth is compared with `rxe perf`, and latency with perftest, which polls memory.
             let fits = if test.kind == Kind::Latency { perftest } else { perf };
             return self.version.is_none() && fits;
         }
         if test.recv_buffer.is_some() {
-            // `xdp` receives through rings. Others have no such option, nor may an older version.
+            // Backend `xdp` receives through rings. Other programs have no option for the buffer,
+            // and an older version may not have it.
             return on_link
                 && self.version.is_none()
                 && matches!(self.how, How::Rxe("udp" | "packet"));
@@ -204,7 +208,7 @@ impl Contender {
         match (self.how, test.kind) {
             (How::Rxe("shm"), _) => !on_link,
             (How::Rxe("udp" | "packet" | "xdp:driver"), _) => on_link,
-            // Where the system cannot segment.
+            // The other backends run without segmentation.
             (How::Rxe(_), Kind::Bandwidth) => {
                 on_link && single && test.op == "WRITE" && test.mtu == 1024
             }
@@ -216,15 +220,15 @@ impl Contender {
             (How::Layer2, Kind::Rate) => false,
             (How::Unbound | How::UnboundPerftest, _) => false,
             (How::Perftest, _) => true,
-            // Its READ has only one outstanding request, so its bandwidth is not comparable.
+            // READ of UCX has only one outstanding request, so its bandwidth is not comparable.
             (How::Ucx(_), Kind::Bandwidth) if test.op == "READ" => false,
             (How::Ucx(transport), _) => single && on_link == (transport == "tcp"),
-            // Debian's only program for libfabric is a ping-pong.
+            // Debian's only benchmark for libfabric is a ping-pong.
             (How::Libfabric, Kind::Latency) => on_link && test.op == "SEND",
             (How::Libfabric, _) => false,
-            // A stream of bytes, beside the operation that is most like it.
+            // iperf3 streams bytes, so it is compared with the most similar operation.
             (How::Iperf, kind) => on_link && single && kind == Kind::Bandwidth && test.op == "SEND",
-            // It knows packets, not messages: one size is all.
+            // Raw UDP sends packets, not messages, so one size is enough.
             (How::Udp { gso }, Kind::Bandwidth) => {
                 on_link && single && test.bytes == 65536 && (gso || test.op == "WRITE")
             }
@@ -236,7 +240,7 @@ impl Contender {
         }
     }
 
-    /// One run.
+    /// Runs the contender once.
     pub(super) fn measure(&self, link: &Link, test: Test, quick: bool) -> Measured {
         let (ran, read) = match self.how {
             How::Rxe(backend) => rxe::run(&self.rxe, link, test, backend, true)?,
@@ -261,14 +265,14 @@ impl Contender {
     }
 }
 
-/// Whether there is a program of this name.
+/// Returns whether there is a program of this name.
 pub(super) fn is_installed(program: &str) -> bool {
     let mut cmd = Command::new(program);
     cmd.arg("-h").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     cmd.status().is_ok()
 }
 
-/// What was run, and what its output says.
+/// The run of a program, and the figures in its output.
 type Read = Result<(Ran, Option<Reading>), String>;
 
 fn words(text: &str) -> Vec<String> {
@@ -279,7 +283,7 @@ fn words(text: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// The contenders of a report that have this test.
+    /// Returns the names of the contenders of a report that support this test.
     fn able(test: Test) -> Vec<String> {
         let all = Contender::all("rxe").into_iter();
         all.filter(|c| c.can(test)).map(|c| c.name()).collect()

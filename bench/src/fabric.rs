@@ -1,6 +1,6 @@
-//! `cargo xtask bench --fabric`: a simulated fabric of up to 1,000 hosts, with congestion control and
-//! without, as tables and plots. `tests/benches/network.rs` does the runs. Their time is virtual, so the
-//! figures are the same on every machine.
+//! `cargo xtask bench --fabric`: reports a simulated fabric of up to 1,000 hosts, with and without
+//! congestion control, as tables and plots. `tests/benches/network.rs` does the runs. Their time is
+//! virtual, so the figures are the same on every machine.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,21 +16,21 @@ use super::instructions::{build, output};
 use super::page;
 use super::plot::{Axis, Line, Plot};
 
-/// The page of docs/ with the tables.
+/// The page of docs/ that has the tables.
 const PAGE: &str = "project/fabric";
 
-/// One run.
 struct Run {
     /// The kind of traffic.
     work: String,
-    /// How many hosts send.
+    /// The number of hosts that send.
     hosts: u32,
     /// Whether congestion control is on.
     on: bool,
     figures: Value,
 }
 
-/// Does all runs whose name contains `only`, prints tables, and makes the plots. `write`: in docs/.
+/// Does all runs whose name contains `only`, and prints tables.
+/// Draws the plots, in docs/ if `write`.
 pub(super) fn run(only: Option<&str>, write: bool) -> Result<()> {
     let program = build("network")?;
     let names = output(&mut Command::new(&program))?.0;
@@ -46,7 +46,7 @@ pub(super) fn run(only: Option<&str>, write: bool) -> Result<()> {
     Ok(())
 }
 
-/// Does the runs, as many at a time as there are processors.
+/// Does the runs, as many simultaneously as there are processors.
 fn all(program: &Path, names: &[&str]) -> Result<Vec<Run>> {
     let next = Mutex::new(names.iter().enumerate());
     let done = Mutex::new(Vec::new());
@@ -86,12 +86,12 @@ impl Run {
         self.figures[name].as_f64().unwrap_or(0.0)
     }
 
-    /// Packets sent again for a hundred others.
+    /// Returns the packets retransmitted, per hundred others.
     fn again(&self) -> f64 {
         100.0 * self.figure("again") / self.figure("requests").max(1.0)
     }
 
-    /// The time to completion at this percentile, in milliseconds.
+    /// Returns the time to completion at this percentile, in milliseconds.
     fn time(&self, percentile: usize) -> f64 {
         self.figures["completion_time"][percentile].as_f64().unwrap_or(0.0) / 1000.0
     }
@@ -125,7 +125,6 @@ fn milliseconds(time: f64) -> String {
     }
 }
 
-/// The tables of the page.
 fn markdown(runs: &[Run]) -> String {
     let mut text = String::new();
     for (work, title, hosts, main) in [
@@ -204,7 +203,7 @@ fn chosen<'a>(runs: &'a [Run], work: &'a str, hosts: u32) -> impl Iterator<Item 
     runs.iter().filter(move |run| run.work == work && run.hosts == hosts)
 }
 
-/// The queue over the first 20 ms.
+/// Returns the lengths of the queue over the first 20 ms.
 fn queues(runs: &[Run], work: &str, hosts: u32) -> Vec<Line> {
     let line = |run: &Run| {
         let samples = run.figures["samples"].as_array().into_iter().flatten().take(200);
@@ -216,7 +215,7 @@ fn queues(runs: &[Run], work: &str, hosts: u32) -> Vec<Line> {
     chosen(runs, work, hosts).map(line).collect()
 }
 
-/// How many messages have completed after a time.
+/// Returns the share of messages that have completed, over time.
 fn distributions(runs: &[Run], work: &str, hosts: u32) -> Vec<Line> {
     let line = |run: &Run| {
         let points = (0u32..=100).map(|percent| (run.time(percent as usize), f64::from(percent)));

@@ -1,4 +1,4 @@
-//! The goals of this project, beside what a run has reached.
+//! The goals of this project, compared with the results of a run.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::contender::Times;
 use super::report::Table;
 use super::tests::{Place, Test};
 
-/// A goal. Works that a name lists with slashes have a figure each.
+/// A goal. If `work` lists several works with slashes, each has a figure.
 struct Goal {
     work: &'static str,
     goal: &'static str,
@@ -14,7 +14,7 @@ struct Goal {
     reached: fn(&Results<'_>) -> Vec<Option<f64>>,
 }
 
-/// All goals as a table.
+/// Returns all goals as a Markdown table.
 pub(super) fn markdown(tables: &[Table]) -> String {
     let all = Results(tables);
     let mut out = "| work | goal | reached |\n| --- | --- | --- |\n".to_owned();
@@ -32,12 +32,13 @@ fn digits(value: f64) -> String {
     if value < 10.0 { format!("{value:.2}") } else { format!("{value:.1}") }
 }
 
+// The unit of ratios.
 const TIMES: &str = " ×";
 
-// The contenders.
+// The names of contenders.
 const UDP: &str = "rxe udp";
 const BACKENDS: [&str; 3] = [UDP, "rxe packet", "rxe xdp:driver"];
-/// Those that receive through a socket.
+/// The backends that receive through a socket.
 const SOCKETS: [&str; 2] = [BACKENDS[0], BACKENDS[1]];
 const UNBOUND: &str = "rxe udp, not bound";
 const SHM: &str = "rxe shm";
@@ -48,12 +49,12 @@ const KERNEL: &str = "perftest on kernel rxe";
 // The tests.
 const MTUS: [u32; 2] = [1024, 4096];
 const WRITE: Test = link("WRITE", 4096);
-/// Where the system puts the threads.
+/// Tests of processes that the kernel places on CPUs.
 const NOT_BOUND: [Test; 3] =
     [WRITE.bound_or_not(), WRITE.with_qps(16).bound_or_not(), WRITE.with_qps(64).bound_or_not()];
 const HOSTS: [&str; 3] = ["WRITE", "READ", "SEND"];
 const SHORT: Test = Test::latency("SEND", 8);
-/// Programs that look at their memory: over the link, and on one host.
+/// Tests of programs that poll memory: over the link, and on one host.
 const LOOKERS: [Test; 2] = [Test::latency("WRITE", 8), Test::latency("WRITE", 8).on_one_host()];
 
 const fn link(op: &'static str, mtu: u32) -> Test {
@@ -68,7 +69,7 @@ fn vm(test: Test) -> Test {
     Test { place: Place::Vm, ..test }
 }
 
-/// With so many percent of packets lost.
+/// Returns the WRITE test in a VM with this percentage of packets lost.
 fn lossy(loss: f64) -> Test {
     Test { loss, ..vm(WRITE) }
 }
@@ -294,7 +295,7 @@ const GOALS: &[Goal] = &[
     },
 ];
 
-/// The tables of a run. A figure is missing if its test or its contender was left out or failed.
+/// The tables of a run. A figure is `None` if its test or its contender was left out or failed.
 struct Results<'a>(&'a [Table]);
 
 impl Results<'_> {
@@ -308,7 +309,7 @@ impl Results<'_> {
         table.median(at)
     }
 
-    /// How many times another's value a contender's is: the median of the rounds.
+    /// Returns the ratio of the two contenders' values, as the median of the rounds.
     fn ratio(&self, test: Test, ours: &str, theirs: &str) -> Option<f64> {
         let (table, ours) = self.find(test, ours)?;
         Some(table.times(ours, table.column(theirs)?)?.median)
@@ -323,12 +324,12 @@ impl Results<'_> {
         tests.map(|test| self.ratio(test, ours, theirs)).into()
     }
 
-    /// How many times the median of another test that of a test is, each by a contender.
+    /// Returns the ratio of the medians of two tests, each by its contender.
     fn quotient(&self, (a, ours): (Test, &str), (b, theirs): (Test, &str)) -> Option<f64> {
         Some(self.median(a, ours)? / self.median(b, theirs)?)
     }
 
-    /// How many times a contender's median of one queue pair its median of many is.
+    /// Returns the ratios of each contender's median with many queue pairs to that with one.
     fn beside_one<const N: usize>(
         &self,
         who: [&str; N],
@@ -338,8 +339,8 @@ impl Results<'_> {
         who.map(|who| self.quotient((many, who), (one, who))).into()
     }
 
-    /// From the least to the greatest value, in percent of the median. So many percent are left out at
-    /// either end.
+    /// Returns the range from the least to the greatest value, in percent of the median.
+    /// `left_out` percent of the values are left out at either end.
     fn range(&self, test: Test, contender: &str, left_out: f64) -> Option<f64> {
         let (table, at) = self.find(test, contender)?;
         let percentile = |percent| table.percentile(at, percent);
@@ -347,13 +348,14 @@ impl Results<'_> {
         Some(range / percentile(50.0)? * 100.0)
     }
 
-    /// Packets that were sent again, in percent of those sent: the median of the rounds.
+    /// Returns the packets that were retransmitted, in percent of those sent: the median of the
+    /// rounds.
     fn again(&self, test: Test, contender: &str) -> Option<f64> {
         let (table, at) = self.find(test, contender)?;
         Some(table.spread(at, |sample| sample.again)?.median)
     }
 
-    /// A part of the distribution of perftest's latency in medians of it: the median of the rounds.
+    /// Returns the ratio of `of` in perftest's latencies to their median: the median of the rounds.
     fn in_median(&self, test: Test, contender: &str, of: fn(Times) -> f64) -> Option<f64> {
         let (table, at) = self.find(test, contender)?;
         Some(table.spread(at, |sample| Some(of(sample.times?) / sample.value))?.median)

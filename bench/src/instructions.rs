@@ -1,13 +1,13 @@
-//! `cargo xtask bench --instructions`: how many instructions the engine needs for a message and for a
-//! packet, counted by valgrind, compared with the table in the repository.
+//! `cargo xtask bench --instructions`: counts with valgrind how many instructions the engine needs
+//! per message and per packet, and compares the counts with the table in the repository.
 //!
 //! Counts do not depend on how busy the machine is, so a test can compare them. The program
 //! `tests/benches/instructions.rs` does one work with a small and with a large number of messages.
-//! The difference is the cost of the messages between, without start and set-up.
+//! The difference is the cost of the additional messages, without start and set-up.
 //!
-//! Another compiler makes other code, so a table is good for one version of rustc and one kind of
-//! processor. With another one the comparison is skipped, and names the difference: a tolerance wide
-//! enough for all compilers would let any slip pass.
+//! Another compiler generates other code, so a table is valid for one version of rustc and one kind
+//! of processor. With another one the comparison is skipped, and the difference is named: a
+//! tolerance wide enough for all compilers would hide any regression.
 
 use rxe_harness::checkout::{self, cargo};
 use rxe_harness::vm::{Error, Result};
@@ -16,15 +16,16 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Where the table is, from the root.
+/// The path of the table, relative to the root.
 const TABLE: &str = "tests/benches/instructions.json";
-/// Messages of the two runs: the first run fills every buffer and queue.
+/// The numbers of messages of the two runs. The first run fills every buffer and queue.
 const MESSAGES: [u64; 2] = [128, 384];
-/// A count may differ by this from the table, in percent. Counts of one program differ by less than
-/// one tenth from run to run; the C library has other copy routines on other processors.
+/// How much a count may differ from the table, in percent.
+/// Counts of one program differ by less than a tenth of that from run to run; the C library has
+/// other copy routines on other processors.
 const TOLERANCE: f64 = 1.0;
 
-/// What a work costs.
+/// The cost of a work in instructions.
 #[derive(Clone, Debug, PartialEq)]
 struct Cost {
     work: String,
@@ -32,8 +33,8 @@ struct Cost {
     packet: f64,
 }
 
-/// Counts, and compares with the table or replaces it. Returns a text for people, and whether all
-/// costs are within the tolerance.
+/// Counts, and compares with the table or replaces it.
+/// Returns a text for people, and whether all costs are within the tolerance.
 ///
 /// # Errors
 /// [`Error::Missing`] if valgrind is not there, or the table was made with another compiler.
@@ -41,7 +42,7 @@ pub fn run(write: bool) -> Result<(String, bool)> {
     let path = checkout::root()?.join(TABLE);
     let toolchain = toolchain()?;
     if !write {
-        // This comes first: building takes longer than finding out.
+        // The toolchain is checked first, because building takes longer.
         check_toolchain(&read(&path)?, &toolchain)?;
     }
     let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
@@ -56,7 +57,7 @@ pub fn run(write: bool) -> Result<(String, bool)> {
     Ok(compare(&read(&path)?, &costs))
 }
 
-/// The compiler and the processor that code is made for.
+/// Returns the compiler's version and the processor for which it generates code.
 fn toolchain() -> Result<[(&'static str, String); 2]> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let text = output(Command::new(rustc).arg("-vV"))?.0;
@@ -103,7 +104,6 @@ fn cost(program: &PathBuf, work: &str) -> Result<Cost> {
     Ok(Cost { work, message: per(|c| c.messages), packet: per(|c| c.packets) })
 }
 
-/// What one run did.
 struct Counted {
     instructions: u64,
     messages: u64,
@@ -122,7 +122,7 @@ fn count(program: &PathBuf, work: &str, messages: u64) -> Result<Counted> {
     Ok(Counted { instructions, messages, packets })
 }
 
-/// The number in cachegrind's line `==1== I refs:  12,345`.
+/// Returns the number in cachegrind's line `==1== I refs:  12,345`.
 fn instructions(said: &str) -> Option<u64> {
     let line = said.lines().find(|line| line.contains("refs:"))?;
     line.rsplit(' ').next()?.replace(',', "").parse().ok()
@@ -148,10 +148,11 @@ fn read(path: &PathBuf) -> Result<Value> {
     serde_json::from_str(&text).map_err(|e| Error::Failed(format!("{TABLE}: {e}")))
 }
 
-/// The costs beside those of the table, and whether they are the same within the tolerance. A cost
-/// that is much less is an error too: the table would let the gain be lost again. A message and a packet
-/// are compared each for itself: a message of many packets, or one that needs fewer acknowledgements than
-/// before, may cost the same while a packet costs more.
+/// Compares the costs with those of the table.
+/// Returns the comparison, and whether all are within the tolerance.
+/// A cost that is much lower is an error too, because the table would not notice if the gain were
+/// lost again. Messages and packets are compared separately: a message of many packets, or one that
+/// needs fewer acknowledgements than before, may cost the same while a packet costs more.
 fn compare(table: &Value, costs: &[Cost]) -> (String, bool) {
     let mut text = format!(
         "{:<16} {:<8} {:>12} {:>12} {:>9}\n",
@@ -179,7 +180,7 @@ fn compare(table: &Value, costs: &[Cost]) -> (String, bool) {
     (text, same)
 }
 
-/// Runs a program. Returns what it says on stdout and stderr.
+/// Runs a program. Returns its stdout and stderr.
 pub(super) fn output(cmd: &mut Command) -> Result<(String, String)> {
     let program = cmd.get_program().display().to_string();
     let out = cmd.output().map_err(|e| Error::Failed(format!("{program}: {e}")))?;

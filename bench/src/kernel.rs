@@ -1,5 +1,5 @@
-//! Beside the kernel's rdma_rxe: perftest over either, in turns, in one VM with two network namespaces
-//! and a veth pair. An emulated processor is slow; what counts is the ratio.
+//! Compares our engine with the kernel's rdma_rxe: runs perftest over either, in turns, in one VM
+//! with network namespaces and veth pairs. An emulated processor is slow, so only the ratio counts.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,21 +16,22 @@ use super::plot::{Axis, Line, Plot};
 use super::report::{Round, Table};
 use super::tests::{self, Kind, Place, Test};
 
-/// The two that are compared.
+/// The names of the two that are compared.
 const OURS: &str = "perftest on rxe";
 const KERNELS: &str = "perftest on kernel rxe";
-/// Lost packets, in percent.
+/// The percentages of lost packets.
 const LOSSES: [f64; 4] = [0.0, 0.1, 1.0, 5.0];
-/// Those of the profile. With 1 %, what a loss costs has a share, and the kernel's connections live.
+/// The percentages of lost packets in profiles.
+/// At 1 %, the cost of losses is visible, and the kernel's connections survive.
 const PROFILED_LOSSES: [f64; 3] = [0.0, 0.1, 1.0];
 const PORT: u16 = 18515;
 const SERVER: &str = "10.1.0.1";
 
-/// The kernel of docs/en/project/performance.md.
+/// The kernel with which docs/en/project/performance.md compares.
 pub(super) const DEFAULT: &str = "7.2";
 
-/// Runs the tests whose name contains `only` in a VM with this kernel, and again over a link that loses
-/// packets.
+/// Runs the tests whose name contains `only` in a VM with this kernel.
+/// Some of them are over a link that loses packets.
 pub(super) fn run(
     rxe: &str,
     kernel: &str,
@@ -63,8 +64,8 @@ fn boot(net: &Net, kernel: &str, spec: Spec) -> Result<Vm> {
     Ok(vm)
 }
 
-/// Two pairs of namespaces, since port 4791 of an address is either's: `a` and `b` with the kernel's
-/// devices, `c` and `d` without.
+/// Creates two pairs of namespaces: `a` and `b` with the kernel's devices, `c` and `d` without.
+/// Only one of the two engines can use port 4791 of an address.
 const SET_UP: &str = "set -e
     for end in a b c d; do ip netns add $end; done
     ip link add v0 netns a mtu 4200 type veth peer name v0 netns b mtu 4200
@@ -101,19 +102,19 @@ fn set_loss(vm: &Vm, percent: f64) -> Result<()> {
     vm.run(Cmd::sh(all))?.ok().map(drop)
 }
 
-/// What `perf record` has written in the VM.
+/// The output of `perf record` in the VM, with the files that are needed to read it.
 pub(super) struct Recording {
     pub(super) samples: PathBuf,
-    /// The kernel's symbols.
+    /// The file with the kernel's symbols.
     pub(super) symbols: PathBuf,
-    /// Where the files of programs are under the names that they have in the VM.
+    /// The directory in which the programs' files have the paths that they have in the VM.
     pub(super) files: PathBuf,
-    /// Where all these are.
+    /// The directory of all these files.
     _dir: Rc<TempDir>,
 }
 
-/// Samples of the tests of [`profiled`], in a VM with this kernel: over our engine, and over the kernel's
-/// devices.
+/// Samples the tests of [`profiled`] in a VM with this kernel.
+/// Each runs over our engine and over the kernel's devices.
 pub(super) fn recordings(
     rxe: &str,
     kernel: &str,
@@ -122,7 +123,7 @@ pub(super) fn recordings(
     let failed = |e| Error::Failed(format!("a directory for samples: {e}"));
     let dir = Rc::new(TempDir::new().map_err(failed)?);
     let files = dir.path().join("files");
-    // `ip netns exec` mounts anew, and its programs then see the root of this machine as /host.
+    // In the mount namespace of `ip netns exec`, programs see the root of this machine as /host.
     fs::create_dir(&files).and_then(|()| symlink("/", files.join("host"))).map_err(failed)?;
     let net = Net::tap(1500)?;
     let spec = Spec { shares: vec![dir.path().to_owned()], ..Spec::default() };
@@ -144,13 +145,13 @@ pub(super) fn recordings(
         .collect()
 }
 
-/// The tests whose name contains `only`, with few losses or none.
+/// Returns the tests whose name contains `only`, with few losses or none.
 fn profiled(only: Option<&str>) -> impl Iterator<Item = Test> {
     let tests = all_tests().into_iter().filter(|test| PROFILED_LOSSES.contains(&test.loss));
     tests.filter(move |test| tests::is_named(test, only))
 }
 
-/// Samples both CPUs for some seconds while packets are on their way.
+/// Samples both CPUs for some seconds while packets are being exchanged.
 fn record(vm: &Vm, test: Test, rxe: Option<&str>, file: &str) -> Result<()> {
     let ends = Ends::new(test, 1_000_000, rxe);
     let counter =
@@ -158,7 +159,7 @@ fn record(vm: &Vm, test: Test, rxe: Option<&str>, file: &str) -> Result<()> {
     ends.run(vm, |client| {
         let recorded = until(vm, &format!("[ $({counter}) -gt 1000 ]"), "no packets come");
         let recorded = recorded.and_then(|()| {
-            // Its pages cannot go straight to a folder of the host.
+            // perf cannot write its pages directly to a shared folder of the host.
             let perf =
                 "perf record -q -B -N -a -g -e cpu-clock -F 499 -o /run/perf.data -- sleep 5";
             vm.run(Cmd::sh(format!("{perf} && mv /run/perf.data {file}")))?.ok()
@@ -166,7 +167,7 @@ fn record(vm: &Vm, test: Test, rxe: Option<&str>, file: &str) -> Result<()> {
         let ended = client.wait_timeout(Duration::ZERO);
         end(&client);
         recorded?;
-        // With losses a connection may fail, and the samples would be of a machine that does nothing.
+        // With losses a connection may fail, and then the samples would be of an idle machine.
         match ended? {
             None => Ok(()),
             Some(code) => Err(Error::Failed(format!("the program ended with {code} meanwhile"))),
@@ -174,7 +175,7 @@ fn record(vm: &Vm, test: Test, rxe: Option<&str>, file: &str) -> Result<()> {
     })
 }
 
-/// Kills a program, and waits until it is gone.
+/// Kills a program, and waits until it has ended.
 fn end(program: &Proc) {
     program.kill("KILL");
     let _ = program.wait_timeout(Duration::from_secs(10));
@@ -184,13 +185,13 @@ fn end(program: &Proc) {
 struct Ends<'a> {
     rxe: Option<&'a str>,
     program: String,
-    /// The server's namespace, and the client's.
+    /// The namespaces of the server and of the client.
     first: &'static str,
     second: &'static str,
 }
 
 impl<'a> Ends<'a> {
-    /// Over our engine if `rxe` is given, else over the kernel's devices.
+    /// Returns programs over our engine if `rxe` is given, or over the kernel's devices.
     fn new(test: Test, messages: u32, rxe: Option<&'a str>) -> Self {
         let (first, second) = if rxe.is_some() { ("c", "d") } else { ("a", "b") };
         Self { rxe, program: perftest::command(test, messages, PORT), first, second }
@@ -204,7 +205,7 @@ impl<'a> Ends<'a> {
         }
     }
 
-    /// Starts both, and ends the server after `client`.
+    /// Starts both programs, and ends the server when `client` has returned.
     fn run<T>(&self, vm: &Vm, client: impl FnOnce(Proc) -> Result<T>) -> Result<T> {
         let server = vm.spawn(Cmd::sh(self.command(self.first)))?;
         let result = until_listening(vm, self.first).and_then(|()| {
@@ -215,9 +216,9 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// One run of perftest.
+/// Runs perftest once.
 fn measure(vm: &Vm, test: Test, rxe: Option<&str>) -> Measured {
-    // The emulated processor is some 50 times slower.
+    // The emulated processor is about 50 times slower than this one.
     let messages = match test.kind {
         Kind::Bandwidth => 1000,
         Kind::Latency => 3000,
@@ -232,7 +233,7 @@ fn measure(vm: &Vm, test: Test, rxe: Option<&str>) -> Measured {
     });
     let text = result.and_then(rxe_harness::vm::Output::ok).map_err(|e| e.to_string())?;
     let sample = perftest::sample(&text, test);
-    // In MB/s and thousand messages a second.
+    // Results of a VM are in MB/s and in thousands of messages a second.
     let scale = if test.kind == Kind::Latency { 1.0 } else { 1000.0 };
     let scaled = sample.map(|sample| Sample { value: sample.value * scale, ..sample });
     scaled.ok_or_else(|| format!("not understood: {text}"))
@@ -243,7 +244,7 @@ fn until_listening(vm: &Vm, netns: &str) -> Result<()> {
     until(vm, &look, "the server does not listen")
 }
 
-/// Looks until the command succeeds.
+/// Repeats a command until it succeeds, for up to a minute.
 fn until(vm: &Vm, look: &str, otherwise: &str) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(60);
     while vm.run(Cmd::sh(look))?.code != 0 {

@@ -1,9 +1,10 @@
-//! Measures how fast rxe is, compared with other programs on the same machine in the same minute. The command is
-//! `cargo xtask bench`.
+//! Measures how fast rxe is compared with other programs on the same machine.
+//! The programs run in turns, within minutes of each other. The command is `cargo xtask bench`.
 //!
-//! A veth pair connects two network namespaces. A run has one process in each of them. A round runs every contender
-//! once, and there are several rounds. The ratio within a round counts, because machines differ, and a shared
-//! machine differs from minute to minute. Nothing here decides whether a test of the project passes.
+//! A veth pair connects two network namespaces, and a run has one process in each. A round runs
+//! every contender once, and there are several rounds. The results are ratios within a round,
+//! because machines differ, and the speed of a shared machine differs from minute to minute. No
+//! test of the project depends on the results.
 
 mod captures;
 mod contender;
@@ -35,25 +36,25 @@ use near::Near;
 use report::{Round, Table};
 use tests::Test;
 
-/// The page of docs/ with the results.
+/// The page of docs/ that shows the results.
 const PAGE: &str = "project/performance";
 
-/// What to measure: two or more contenders side by side, or one of the modes, and how.
+/// The contenders to compare, or one of the other modes, and the options of the measurement.
 #[derive(clap::Args)]
 pub struct Args {
     /// One short round of the main tests
     #[arg(long)]
     #[arg(conflicts_with_all = ["instructions", "fabric", "profile", "captures", "live", "looks"])]
     quick: bool,
-    /// Rounds of each test [default: 5, or 1 with --quick]
+    /// Number of rounds of each test [default: 5, or 1 with --quick]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
     #[arg(conflicts_with_all = ["instructions", "fabric", "profile"])]
     rounds: Option<u32>,
-    /// Plots over sizes and numbers of queue pairs too, in target/plots
+    /// Also plot over message sizes and numbers of queue pairs, in target/plots
     #[arg(long, conflicts_with = "mode")]
     plots: bool,
-    /// Beside the kernel's rdma_rxe too, in one VM with this kernel: 7.2, a .deb, or a directory. Older
-    /// ones keep their devices in one network namespace
+    /// Also compare with the kernel's rdma_rxe, in one VM with this kernel: 7.2, a .deb, or a
+    /// directory. Older kernels keep their devices in one network namespace
     #[arg(long, value_name = "KERNEL")]
     #[arg(conflicts_with_all = ["compare", "instructions", "fabric", "captures", "live", "looks"])]
     kernel: Option<String>,
@@ -64,17 +65,19 @@ pub struct Args {
     #[arg(long)]
     #[arg(conflicts_with_all = ["instructions", "fabric", "profile", "captures", "live", "looks"])]
     json: bool,
-    /// Measure all that docs/en/project/performance.md marks as measured by this command, with --plots, --kernel,
-    /// --captures, --live and --profile, and put tables and plots there. With a mode, put the results
-    /// of that one into docs/, or the counts of --instructions into their table
+    /// Measure everything that docs/en/project/performance.md marks as measured by this command,
+    /// with --plots, --kernel, --captures, --live and --profile, and put tables and plots there.
+    /// With a mode, put the results of that mode into docs/, or the counts of --instructions into
+    /// their table
     #[arg(long, conflicts_with_all = ["compare", "only"])]
     write: bool,
-    /// Of --write the tables, the goals and the plot of loss only: some seven minutes a round. The rest
-    /// has options of its own, or is the other plots
+    /// With --write, measure only the tables, the goals and the plot of loss: about seven minutes a
+    /// round. The other results are the other plots, or have options of their own
     #[arg(long, requires = "write", conflicts_with_all = ["plots", "mode"])]
     tables: bool,
-    /// Compare versions of rxe instead: BEFORE with AFTER, or with this checkout. Either is a
-    /// revision of git, which is built in a directory of its own, or the directory of a checkout
+    /// Compare versions of rxe instead: BEFORE with AFTER, or with this checkout.
+    /// Each is a git revision, which is built in a directory of its own, or the directory of a
+    /// checkout
     #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 1..=2, group = "mode")]
     compare: Vec<String>,
     /// Count the engine's instructions instead, and compare them with tests/benches/instructions.json;
@@ -86,28 +89,29 @@ pub struct Args {
     /// docs/en/project/fabric.md, and otherwise the plots into target/plots
     #[arg(long, group = "mode")]
     fabric: bool,
-    /// Sample both ends with perf instead, and print where their time goes; with --kernel, beside the
-    /// kernel's rdma_rxe in a VM too. With --write, put the tables into docs/en/project/performance.md
+    /// Sample both ends with perf instead, and print where their time is spent; with --kernel, also
+    /// those of the kernel's rdma_rxe in a VM. With --write, put the tables into
+    /// docs/en/project/performance.md
     #[arg(long, group = "mode")]
     profile: bool,
-    /// Measure instead how fast `rxe decode` and `rxe check` read large captures on one CPU, and their
-    /// memory. The captures are made in target/captures. With --write, put the table into
+    /// Measure instead how fast `rxe decode` and `rxe check` read large captures on one CPU, and
+    /// their memory. The captures are created in target/captures. With --write, put the table into
     /// docs/en/project/performance.md
     #[arg(long, group = "mode")]
     captures: bool,
-    /// Measure instead how fast ib_write_bw is while `rxe capture` captures it: on one host and over a
-    /// link, its packets (--of all) and those of the link (-i). With --write, put the table into
-    /// docs/en/project/performance.md
+    /// Measure instead how fast ib_write_bw is while `rxe capture` captures it: on one host and
+    /// over a link, its own packets (--of all) and those of the link (-i). With --write, put the
+    /// table into docs/en/project/performance.md
     #[arg(long, group = "mode")]
     live: bool,
-    /// Measure instead only how long a WRITE takes to threads that look at their memory: 1, 2 and 4 of
-    /// them on 1 and 2 CPUs, which is also a part of all tests. With --write, put the table into
+    /// Measure instead only how long a WRITE takes to threads that poll memory: 1, 2 and 4 of them
+    /// on 1 and 2 CPUs, which is also part of a full run. With --write, put the table into
     /// docs/en/project/performance.md
     #[arg(long, group = "mode")]
     looks: bool,
 }
 
-/// Measures, prints the results, and writes them where `args` say so.
+/// Measures, prints the results, and writes them to docs/ if `args` ask for it.
 ///
 /// # Errors
 /// A program is missing or fails, or a result cannot be written.
@@ -148,7 +152,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let all: Vec<_> = groups.iter().flatten().collect();
         plots = sweep::plots(&all, args.quick, &near, &mut failures)?;
     }
-    // The page has everything.
+    // The page has all results, so it needs those with the kernel.
     if let Some(kernel) = args.kernel.as_deref().or(args.write.then_some(kernel::DEFAULT)) {
         let (beside, plot) = kernel::run(&rxe, kernel, rounds, args.only.as_deref(), &near)?;
         if !args.json {
@@ -157,7 +161,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         tables.extend(beside);
         plots.push(plot);
     }
-    // Before the threads that look: its text counts the runs so far.
+    // This comes before the threads that poll, because the text counts the runs so far.
     let measured = report::markdown(&tables, &near);
     let mut looked = Looked::default();
     if !args.quick && args.compare.is_empty() {
@@ -185,7 +189,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.write && !args.tables {
         captures::run(rounds, true)?;
         live::run(rounds, true, &near)?;
-        // The last, since it needs the most: perf, and the right to sample all CPUs.
+        // The profile is last, because it needs the most: perf, and the right to sample all CPUs.
         let kernel = args.kernel.as_deref().unwrap_or(kernel::DEFAULT);
         profile::run(None, Some(kernel), true, &near)?;
     }
@@ -194,12 +198,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// All rounds of all tests; each table is printed when it is ready.
+/// Runs all rounds of all tests. Each table is printed when it is complete.
 fn tables(groups: &[Vec<Contender>], rounds: u32, args: &Args, near: &Near) -> Result<Vec<Table>> {
     let mut tables = Vec::new();
     let only = args.only.as_deref();
     for test in tests::all(args.quick).into_iter().filter(|test| tests::is_named(test, only)) {
-        // A link of its own for each: nothing is left over from the one before.
+        // Each test gets a new link, so nothing is left over from the previous one.
         let link = Link::new(test.link_mtu())?;
         for group in groups {
             let taking: Vec<_> = group.iter().filter(|c| c.can(test)).collect();
@@ -217,7 +221,7 @@ fn tables(groups: &[Vec<Contender>], rounds: u32, args: &Args, near: &Near) -> R
     Ok(tables)
 }
 
-/// Our own program, and the groups of contenders that are compared with each other.
+/// Returns our own program, and the groups of contenders that are compared with each other.
 fn groups(args: &Args) -> Result<(String, Vec<Vec<Contender>>)> {
     if !args.compare.is_empty() {
         let (before, after) = versions::programs(&args.compare)?;
@@ -235,8 +239,8 @@ fn groups(args: &Args) -> Result<(String, Vec<Vec<Contender>>)> {
     Ok((rxe, vec![there]))
 }
 
-/// Runs all rounds of a test. Every second round is in reverse order, so that no contender is always
-/// first.
+/// Runs all rounds of a test.
+/// Every second round is in reverse order, so that no contender is always first.
 fn measure(
     taking: &[&Contender],
     link: &Link,
@@ -270,7 +274,7 @@ mod options {
     use super::Args;
     use clap::Args as _;
 
-    /// The modes, and the options that do something in each. The first is that without a mode.
+    /// The modes, each with the options that have an effect in it. The first entry is for no mode.
     const MODES: [(&str, &[&str]); 8] = [
         ("", &OPTIONS),
         ("--compare=main", &["--quick", "--rounds=2", "--only=WRITE", "--json"]),

@@ -1,5 +1,5 @@
-//! Two network namespaces with a veth pair between them, and a measurement: a server in one, a client
-//! in the other, each on a CPU of its own where there are two.
+//! Creates two network namespaces with a veth pair between them, and runs measurements: a server in
+//! one, a client in the other, each on its own CPU if there are two.
 
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
@@ -10,25 +10,25 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 use rxe_harness::vm::{Net, Result, spawn};
 
-/// See the file's opening.
+/// The two namespaces, and the CPUs of their processes.
 pub(super) struct Link {
     server: Net,
     client: Net,
     cpus: Option<(usize, usize)>,
 }
 
-/// A server and a client.
+/// A server and a client to run.
 pub(super) struct Job<'a> {
-    /// Programs with their arguments.
+    /// The programs with their arguments.
     pub(super) server: &'a [String],
     pub(super) client: &'a [String],
-    /// The server listens on this TCP port when it is ready.
+    /// The TCP port on which the server listens when it is ready.
     pub(super) port: u16,
-    /// For both.
+    /// Environment variables for both programs.
     pub(super) env: &'a [(&'a str, &'a str)],
-    /// Both run in the server's namespace.
+    /// Whether both run in the server's namespace.
     pub(super) one_host: bool,
-    /// Each has a CPU of its own where there are two.
+    /// Whether each has its own CPU, if there are two.
     pub(super) bound: bool,
 }
 
@@ -38,28 +38,28 @@ impl<'a> Job<'a> {
     }
 }
 
-/// One of several programs that run at the same time.
+/// One of several programs that run simultaneously.
 pub(super) struct Part {
-    /// With its arguments.
+    /// The program with its arguments.
     pub(super) program: Vec<String>,
-    /// In the client's namespace, otherwise in the server's.
+    /// Whether it runs in the client's namespace, rather than the server's.
     pub(super) at_client: bool,
-    /// Those that it may use, as in `0,1`.
+    /// The CPUs that it may use, such as `0,1`.
     pub(super) cpus: String,
-    /// It listens on this TCP port when the next program may be started.
+    /// The TCP port on which it listens when the next program may be started.
     pub(super) port: Option<u16>,
 }
 
-/// What came of a [`Job`].
+/// The result of a [`Job`].
 pub(super) struct Ran {
-    /// What the client printed.
+    /// The client's output.
     pub(super) text: String,
-    /// CPU time of both, in user and kernel mode.
+    /// The CPU time of both, in user and kernel mode.
     pub(super) cpu: Duration,
 }
 
 impl Ran {
-    /// Runs what returns the text.
+    /// Runs `run`, which returns the text, and measures the CPU time of its children.
     fn of(
         run: impl FnOnce() -> std::result::Result<String, String>,
     ) -> std::result::Result<Self, String> {
@@ -69,30 +69,32 @@ impl Ran {
     }
 }
 
-/// The CPU time of the children that have ended.
+/// Returns the CPU time of the children that have ended.
 pub(super) fn cpu_of_children() -> Duration {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return Duration::ZERO };
     let time = |t: TimeVal| Duration::from_micros(u64::try_from(t.num_microseconds()).unwrap_or(0));
     time(usage.user_time()) + time(usage.system_time())
 }
 
-/// The most that a measurement may take.
+/// The longest time that a measurement may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl Link {
+    /// Creates the two namespaces, with this MTU on the link between them.
     pub(super) fn new(mtu: u32) -> Result<Self> {
         let (server, client) = Net::pair(mtu)?;
         Ok(Self { server, client, cpus: two_cpus() })
     }
 
-    /// Runs both and returns what the client printed. It is started once the server listens on its
-    /// TCP port, and the server is ended when the client is done.
+    /// Runs both and returns the client's output.
+    /// The client is started when the server listens on its TCP port, and the server is ended when
+    /// the client is done.
     pub(super) fn run(&self, job: &Job<'_>) -> std::result::Result<Ran, String> {
         Ran::of(|| self.run_both(job))
     }
 
-    /// Runs a program that starts its other end itself, in the server's namespace, on two CPUs where
-    /// there are.
+    /// Runs a program that starts its other end itself, in the server's namespace.
+    /// It is not bound to CPUs.
     pub(super) fn run_one(&self, program: &[String]) -> std::result::Result<Ran, String> {
         let mut cmd = self.server.command(&program[0]);
         cmd.args(&program[1..]).stdin(Stdio::null());
@@ -107,7 +109,8 @@ impl Link {
         self.run_while(job, |_| Ok(())).map(|(text, ())| text)
     }
 
-    /// Runs both, and `work` while the client runs, with the numbers of server's and client's processes.
+    /// Runs both, and `work` while the client runs.
+    /// `work` gets the process IDs of server and client.
     pub(super) fn run_while<T>(
         &self,
         job: &Job<'_>,
@@ -140,8 +143,8 @@ impl Link {
         Ok((text, worked?))
     }
 
-    /// Starts the servers, one after the other, and then all clients. Returns what each client printed;
-    /// the servers are ended when all clients are done.
+    /// Starts the servers, one after the other, and then all clients.
+    /// Returns the output of each client. The servers are ended when all clients are done.
     pub(super) fn run_all(
         &self,
         servers: &[Part],
@@ -162,35 +165,35 @@ impl Link {
             serving.push(server);
         }
         let measuring: Vec<_> = clients.iter().map(|part| start(part, Stdio::piped)).collect();
-        // All of them, also after one that has failed.
+        // All clients are waited for, even after one has failed.
         let ended: Vec<_> = measuring.into_iter().map(|m| output_within(m?, LIMIT)).collect();
         ended.into_iter().map(|output| said(&output?)).collect()
     }
 
-    /// A program in the client's namespace.
+    /// Returns a command that runs a program in the client's namespace.
     pub(super) fn at_client(&self, program: &str) -> Command {
         self.client.command(program)
     }
 
-    /// The CPUs of server and client, if each has its own.
+    /// Returns the CPUs of server and client, if each has its own.
     pub(super) fn cpus(&self) -> Option<(usize, usize)> {
         self.cpus
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     pub(super) fn host(&self) -> String {
         rxe_harness::vm::HOST_V4.to_string()
     }
 }
 
-/// A program with its arguments that may use these CPUs.
+/// Returns a command that runs a program with its arguments on these CPUs.
 fn bound(net: &Net, cpus: &str, program: &[String]) -> Command {
     let mut cmd = net.command("taskset");
     cmd.args(["-c", cpus]).args(program);
     cmd
 }
 
-/// What it printed; if it failed, its last line.
+/// Returns the output of a program, or its last line as an error if it failed.
 fn said(Output { status, stdout, stderr }: &Output) -> std::result::Result<String, String> {
     let text = String::from_utf8_lossy(stdout).into_owned();
     if status.success() {
@@ -201,15 +204,16 @@ fn said(Output { status, stdout, stderr }: &Output) -> std::result::Result<Strin
     Err(format!("{status}: {last}"))
 }
 
-/// A process that is ended when this is dropped.
+/// A process that is ended when this value is dropped.
 struct Ended(Child);
 
 impl Ended {
-    /// Waits until the server listens on this TCP port, of either family.
+    /// Waits until the server listens on this TCP port, over IPv4 or IPv6.
     fn wait_for(&mut self, port: u16) -> std::result::Result<(), String> {
         let start = Instant::now();
         loop {
-            // Local address, remote address, state LISTEN, in the server's own namespace.
+            // The text matches local port, remote address 0 and state LISTEN, in the server's own
+            // namespace.
             let listens = [("tcp", 8), ("tcp6", 32)].into_iter().any(|(table, digits)| {
                 let text = fs::read_to_string(format!("/proc/{}/net/{table}", self.0.id()));
                 let line = format!(":{port:04X} {}:0000 0A", "0".repeat(digits));
@@ -231,7 +235,7 @@ impl Ended {
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        // Most end by themselves when the client goes.
+        // Most servers end by themselves when the client has gone.
         for _ in 0..50 {
             if matches!(self.0.try_wait(), Ok(Some(_))) {
                 return;
@@ -256,7 +260,8 @@ fn output_within(child: Child, limit: Duration) -> std::result::Result<Output, S
     }
 }
 
-/// The first two CPUs that this process may use, if `taskset` can put programs there.
+/// Returns the first two CPUs that this process may use.
+/// `None` if there are fewer, or `taskset` cannot be run.
 pub(super) fn two_cpus() -> Option<(usize, usize)> {
     let set = rustix::thread::sched_getaffinity(None).ok()?;
     let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));

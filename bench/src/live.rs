@@ -1,5 +1,5 @@
-//! `cargo xtask bench --live`: what `rxe capture` costs the program that it captures. `ib_write_bw` runs
-//! without a capture and with one that begins while it runs, in turns.
+//! `cargo xtask bench --live`: measures what `rxe capture` costs the captured program.
+//! `ib_write_bw` runs without a capture and with one that begins while it runs, in turns.
 
 use std::fmt::Write as _;
 use std::process::{Child, Stdio};
@@ -19,34 +19,33 @@ use super::tests::{Place, Test};
 
 const PORT: u16 = 18518;
 
-/// How long the program runs, in seconds. It measures between the first and the last of them.
+/// How long the program runs, in seconds. It measures between its first and last second.
 const SECONDS: u32 = 3;
-/// When the capture begins after the start of the client, and how long it lasts: over the whole time that the
-/// program measures.
+/// When the capture begins after the client's start, and how long it lasts.
+/// It covers all the time that the program measures.
 const BEFORE: Duration = Duration::from_millis(500);
 const CAPTURED: Duration = Duration::from_millis(1800);
 
-/// A program, and what captures it in turns. No arguments: nothing does.
+/// The programs, each with the captures that are compared. An empty text means no capture.
 const TRAFFICS: [(&str, Test, &[&str]); 2] = [
     ("one host", Test::bandwidth("WRITE", 65536, 4096).on_one_host(), &["", "--of all"]),
     ("link MTU 4200", Test::bandwidth("WRITE", 65536, 4096), &["", "--of all", "-i link0"]),
 ];
 
-/// The least share of the bandwidth that a program is to have while it is captured.
+/// The goal for the least share of the bandwidth that a program keeps while it is captured.
 const GOAL: f64 = 0.5;
 
-/// A run of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Ran {
-    /// GB/s.
+    /// The rate in GB/s.
     rate: f64,
-    /// How often it sent again, whatever the cause.
+    /// The number of retransmissions, whatever their cause.
     retries: u64,
-    /// The share of the packets that the capture has.
+    /// The share of the packets that the capture contains.
     captured: Option<f64>,
 }
 
-/// Measures, prints a table and, with `write`, puts it into docs/en/project/performance.md.
+/// Measures and prints a table. With `write`, puts it into docs/en/project/performance.md.
 pub(super) fn run(rounds: u32, write: bool, near: &Near) -> Result<()> {
     let root = checkout::root()?;
     let rxe =
@@ -57,7 +56,7 @@ pub(super) fn run(rounds: u32, write: bool, near: &Near) -> Result<()> {
         let mut runs = Vec::new();
         for round in 1..=rounds {
             let mut order: Vec<_> = (0..captures.len()).collect();
-            // So that none is always the first.
+            // Every second round is in reverse order, so that no capture is always first.
             if round % 2 == 0 {
                 order.reverse();
             }
@@ -80,7 +79,7 @@ pub(super) fn run(rounds: u32, write: bool, near: &Near) -> Result<()> {
     }
 }
 
-/// What captures, in a cell of the table.
+/// Returns a capture's cell in the table.
 fn told(capture: &str) -> String {
     if capture.is_empty() { "no capture".into() } else { format!("`rxe capture {capture}`") }
 }
@@ -95,7 +94,8 @@ fn table(rows: &[String], rounds: u32) -> String {
     )
 }
 
-/// The row of the capture that is the `at`-th of each round, beside the first, which is none.
+/// Returns the row of the capture at index `at`.
+/// It is compared with index 0, which is no capture, in each round.
 fn row(name: &str, capture: &str, at: usize, rounds: &[Vec<Ran>]) -> String {
     let spread = |value: &dyn Fn(&[Ran]) -> Option<f64>| {
         Spread::of(rounds.iter().filter_map(|round| value(round)).collect())
@@ -115,7 +115,6 @@ fn row(name: &str, capture: &str, at: usize, rounds: &[Vec<Ran>]) -> String {
     row + " |\n"
 }
 
-/// One run.
 fn measure(rxe: &str, link: &Link, test: Test, capture: &str) -> std::result::Result<Ran, String> {
     let program = format!(
         "{rxe} run --backend udp -- ib_write_bw -F -s {} -m {} -D {SECONDS} -f 1 -p {PORT}",
@@ -139,7 +138,7 @@ fn measure(rxe: &str, link: &Link, test: Test, capture: &str) -> std::result::Re
     Ok(Ran { rate: sample.value, retries, captured })
 }
 
-/// Starts a capture into nothing.
+/// Starts a capture to /dev/null.
 fn start(rxe: &str, link: &Link, how: &str) -> std::result::Result<Child, String> {
     let mut cmd = link.at_client(rxe);
     cmd.arg("capture").args(how.split(' ')).args(["-w", "/dev/null"]);
@@ -148,15 +147,15 @@ fn start(rxe: &str, link: &Link, how: &str) -> std::result::Result<Child, String
     spawn(cmd).map_err(|e| format!("{rxe}: {e}"))
 }
 
-/// The share of the packets that an ended capture has.
+/// Returns the share of the packets that an ended capture contains.
 fn ended(capture: Child) -> std::result::Result<f64, String> {
     let out = capture.wait_with_output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     share(&said).filter(|_| out.status.success()).ok_or_else(|| format!("rxe capture: {said}"))
 }
 
-/// The share of the packets that a capture has, by its last line:
-/// `rxe: 12 packets of 2 devices in 1.8 s, 3 dropped (…)`, or `none dropped`. Nothing if it has none.
+/// Returns the share of the packets that a capture contains, from its last line: `rxe: 12 packets
+/// of 2 devices in 1.8 s, 3 dropped (…)`, or `none dropped`. Returns `None` if it has no packets.
 fn share(said: &str) -> Option<f64> {
     let line = said.lines().rfind(|line| line.contains(" dropped"))?;
     let packets: f64 = line.strip_prefix("rxe: ")?.split(' ').next()?.parse().ok()?;
@@ -167,7 +166,7 @@ fn share(said: &str) -> Option<f64> {
     (packets > 0.0).then(|| packets / (packets + dropped))
 }
 
-/// How often the queue pairs of this process have sent again.
+/// Returns how often the queue pairs of this process have retransmitted.
 fn retries(rxe: &str, link: &Link, pid: u32) -> std::result::Result<u64, String> {
     let mut cmd = link.at_client(rxe);
     let out = cmd.args(["stat", "--json", "--of", &pid.to_string()]).output();

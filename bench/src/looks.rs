@@ -1,8 +1,8 @@
-//! How long an 8-byte WRITE takes to a thread that looks at its memory, with 1, 2 and 4 such threads on one
-//! CPU and on two.
+//! Measures how long an 8-byte WRITE takes to reach a thread that polls memory.
+//! There are 1, 2 and 4 such threads, on one CPU and on two.
 //!
-//! Those of one program are the receiver's of `tests/c/looks.c`, which call nothing. Others are unmodified
-//! `ib_write_lat`, in pairs that run at the same time, each with a thread that looks.
+//! The receiver of `tests/c/looks.c` has several such threads, which make no calls. Unmodified
+//! `ib_write_lat` has one in each process, and several pairs run simultaneously.
 
 use std::fmt;
 
@@ -18,59 +18,58 @@ use super::report::Spread;
 use super::tests::{Place, Test};
 
 const LOOKS: &str = "tests/c/looks.c";
-/// Microseconds from one WRITE to the next of `looks.c`.
+/// The microseconds from one WRITE of `looks.c` to the next.
 const GAP: u32 = 50;
-/// WRITEs of a run.
 const WRITES: u32 = 20_000;
-/// Those of `looks.c` where its threads wait for a CPU: then each takes some milliseconds.
+/// The WRITEs of a run of `looks.c` whose threads wait for a CPU.
+/// Then each takes some milliseconds.
 const WRITES_OF_MANY: u32 = 500;
 /// The TCP port of the first pair of `ib_write_lat`.
 const PORT: u16 = 18519;
-/// What `looks.c` uses: the interface in either namespace, and its IPv4 address. The GID before is that of
-/// its MAC address.
+/// The device and the GID index that `looks.c` uses.
+/// The GID is that of the interface's IPv4 address. The GID before that is derived from the MAC
+/// address.
 const DEVICE: &str = "rxe_link0";
 const GID: u32 = 1;
 
-/// Where a file in memory can be.
+/// A file system in memory.
 const MEMORY: &str = "/dev/shm";
 
 const COLUMNS: [&str; 4] = ["typical", "average", "99 %", "99.9 %"];
 
-/// Those of [`COLUMNS`], in µs.
+/// The figures of [`COLUMNS`], in µs.
 type Times = [f64; COLUMNS.len()];
 
-/// The programs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Program {
-    /// The receiver, and a sender beside it, which looks at its completions.
+    /// The receiver of `looks.c`, with a sender that polls its completion queue.
     Looks,
-    /// Pairs of a client and a server.
+    /// Pairs of a client and a server of `ib_write_lat`.
     WriteLat,
 }
 
-/// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Case {
     program: Program,
     place: Place,
-    /// Those that look.
+    /// The number of threads that poll memory.
     threads: u32,
-    /// All programs have these.
+    /// The number of CPUs that all programs share.
     cpus: u32,
 }
 
-/// A row of the table: a case, and what each round gave.
+/// A row of the table: a case, with the result of each round.
 struct Row(Case, Vec<std::result::Result<Times, String>>);
 
-/// What was measured.
+/// The results of all cases.
 #[derive(Default)]
 pub(super) struct Looked {
     rows: Vec<Row>,
     rounds: u32,
 }
 
-/// Measures this alone and prints the table. With `write`, puts it into docs/en/project/performance.md. Returns
-/// whether all went well.
+/// Measures only these cases and prints the table.
+/// With `write`, puts it into docs/en/project/performance.md. Returns whether no run failed.
 pub(super) fn run(rounds: u32, only: Option<&str>, write: bool, near: &Near) -> Result<bool> {
     let root = checkout::root()?;
     let rxe = checkout::build(&root, &["-p", "rxe-cli", "-p", "rxe-preload"])?;
@@ -82,8 +81,8 @@ pub(super) fn run(rounds: u32, only: Option<&str>, write: bool, near: &Near) -> 
     Ok(!looked.has_failures())
 }
 
-/// Measures the cases whose names contain `only`, if that is given. Those whose program is missing are left
-/// out.
+/// Measures the cases whose names contain `only`, if that is given.
+/// Cases whose program is missing are left out.
 pub(super) fn measure(rxe: &str, rounds: u32, only: Option<&str>, near: &Near) -> Result<Looked> {
     let mut cases = all();
     cases.retain(|case| only.is_none_or(|text| case.to_string().contains(text)));
@@ -134,7 +133,7 @@ fn all() -> Vec<Case> {
     cases
 }
 
-/// What all runs have in common.
+/// The parameters that all runs share.
 struct Setup<'a> {
     rxe: &'a str,
     looks: &'a str,
@@ -142,7 +141,7 @@ struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// All rounds of cases of one place. Every second round is in reverse order.
+    /// Runs all rounds of the cases of one place. Every second round is in reverse order.
     fn rows(&self, cases: &[Case], rounds: u32, near: &Near) -> Result<Vec<Row>> {
         let mut rows: Vec<_> = cases.iter().map(|case| Row(*case, Vec::new())).collect();
         let Some(link) = cases.first().map(|case| Link::new(case.test().link_mtu())) else {
@@ -153,7 +152,7 @@ impl Setup<'_> {
             let mut turn = |Row(case, made): &mut Row| {
                 eprint!("\r\x1b[K{case}: round {round} of {rounds}");
                 let run = || self.run(&link, *case);
-                // One CPU is not far from another.
+                // With a single CPU there is no distance to measure.
                 made.push(if case.cpus == 1 { run() } else { near.run(run) });
             };
             match round % 2 {
@@ -165,9 +164,8 @@ impl Setup<'_> {
         Ok(rows)
     }
 
-    /// One run.
     fn run(&self, link: &Link, case: Case) -> std::result::Result<Times, String> {
-        // It is in memory, where no disk delays who writes to it.
+        // The file is in memory, so no disk delays writes to it.
         let directory = tempfile::tempdir_in(MEMORY).map_err(|e| format!("{MEMORY}: {e}"))?;
         let meeting = directory.path().join("looks").display().to_string();
         let (servers, clients) = self.parts(case, &meeting, &link.host());
@@ -186,7 +184,7 @@ impl Setup<'_> {
         Ok(together(&each))
     }
 
-    /// Servers and clients of a case.
+    /// Returns the servers and the clients of a case.
     fn parts(&self, case: Case, meeting: &str, host: &str) -> (Vec<Part>, Vec<Part>) {
         let Self { rxe, looks, .. } = self;
         let one_host = case.place == Place::Host;
@@ -214,7 +212,7 @@ impl Setup<'_> {
         (PORT..).take(case.threads as usize / 2).map(pair).unzip()
     }
 
-    /// The CPUs of the server's end and of the client's, as taskset is told.
+    /// Returns the CPUs of the server's end and of the client's, as arguments of taskset.
     fn cpus_of(&self, case: Case) -> [String; 2] {
         let [one, other] = self.cpus;
         match case.cpus {
@@ -226,7 +224,8 @@ impl Setup<'_> {
 }
 
 impl Case {
-    /// Whether there are more threads than CPUs. A sender is one that does not look at its memory.
+    /// Returns whether there are more threads than CPUs.
+    /// The sender of `looks.c` is a thread that does not poll memory.
     fn is_crowded(self) -> bool {
         let senders = if self.program == Program::Looks { 1 } else { 0 };
         self.threads + senders > self.cpus
@@ -236,7 +235,7 @@ impl Case {
         if self.is_crowded() { WRITES_OF_MANY } else { WRITES }
     }
 
-    /// That of the bench which is like it.
+    /// Returns the similar test of the benchmark.
     fn test(self) -> Test {
         let test = Test::latency("WRITE", 8);
         if self.place == Place::Host { test.on_one_host() } else { test }
@@ -251,7 +250,7 @@ impl Case {
     }
 }
 
-/// Its name, as in `threads that look: 2 of looks.c, one host, 1 CPU`.
+/// Writes the name of a case, such as `threads that look: 2 of looks.c, one host, 1 CPU`.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [program, place] = self.program_and_place();
@@ -261,7 +260,8 @@ impl fmt::Display for Case {
     }
 }
 
-/// What `looks.c` prints: `50 us apart: median 1.20, average 1.30, 99 % 2.00, 99.9 % 9.00 us`.
+/// Reads the output of `looks.c`: `50 us apart: median 1.20, average 1.30, 99 % 2.00, 99.9 % 9.00
+/// us`.
 fn read(text: &str) -> Option<Times> {
     let (_, times) = text.trim_end().strip_suffix(" us")?.rsplit_once(" us apart: ")?;
     let mut parts = times.split(", ");
@@ -269,7 +269,8 @@ fn read(text: &str) -> Option<Times> {
     Some([next("median")?, next("average")?, next("99 %")?, next("99.9 %")?])
 }
 
-/// One for programs that ran at the same time: the median of the typical times, and the worst of all else.
+/// Combines the times of programs that ran simultaneously: the median of their typical times, and
+/// the worst of the others.
 fn together(each: &[Times]) -> Times {
     let of = |column: usize| Spread::of(each.iter().map(|times| times[column]).collect());
     std::array::from_fn(|column| {
@@ -279,7 +280,7 @@ fn together(each: &[Times]) -> Times {
 }
 
 impl Row {
-    /// A column over all rounds that went well.
+    /// Returns the spread of a column over all rounds that did not fail.
     fn spread(&self, column: usize) -> Option<Spread> {
         Spread::of(self.1.iter().flatten().map(|times| times[column]).collect())
     }
@@ -301,7 +302,7 @@ impl Looked {
         })
     }
 
-    /// Puts the table into docs/en/project/performance.md, if there is one.
+    /// Puts the table into docs/en/project/performance.md, if anything was measured.
     pub(super) fn write(&self) -> Result<()> {
         if self.is_empty() {
             eprintln!("no thread that looks was measured, and the table is left as it was");
@@ -331,7 +332,7 @@ impl Looked {
         text
     }
 
-    /// For each case its name, the spread of each column, and what failed.
+    /// Returns the name of each case with the spread of each column, and the failures.
     pub(super) fn json(&self) -> serde_json::Value {
         let rows = self.rows.iter().map(|row| {
             let mut all = serde_json::json!({ "name": row.0.to_string(), "unit": "us" });
@@ -346,7 +347,7 @@ impl Looked {
     }
 }
 
-/// For a terminal.
+/// Writes the table and the failures for a terminal.
 impl fmt::Display for Looked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {

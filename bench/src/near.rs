@@ -1,9 +1,9 @@
 //! Runs a measurement while the two CPUs share a cache.
 //!
-//! The host of a virtual machine decides which of its cores run the machine's CPUs, and moves them at any
-//! time. Two cores that share a cache exchange a line of it in some 30 ns, others in 170 ns or more. For as long
-//! as that lasts, what two programs exchange can take twice to eight times as long. So a run before or after
-//! which the two CPUs are far from each other is made again.
+//! The host of a virtual machine decides which of its cores run the machine's CPUs, and may move
+//! them at any time. Two cores that share a cache exchange a cache line in about 30 ns, others in
+//! 170 ns or more. While the CPUs are on such cores, exchanges between two programs can take two to
+//! eight times as long. So a run is repeated if the two CPUs were far apart before or after it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -14,24 +14,24 @@ use std::time::{Duration, Instant};
 
 use super::link::two_cpus;
 
-/// What a cache line takes at most from one CPU to another with which it shares a cache.
+/// The longest exchange of a cache line between two CPUs that share a cache.
 const SHARED: Duration = Duration::from_nanos(100);
 
-/// How long all runs together wait for the CPUs to share a cache. On a machine where they never do, nothing
-/// waits any more after that.
+/// How long all runs together wait for the CPUs to share a cache.
+/// On a machine where they never do, nothing waits after that time has been used up.
 const PATIENCE: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How often one run is made at most.
+/// The most times that one run is made.
 const TRIES: u32 = 5;
 
-/// See the file's opening.
+/// Runs measurements while the two CPUs share a cache, and counts the exceptions.
 pub(super) struct Near {
     distance: Box<dyn Fn() -> Option<Duration>>,
     patience: Cell<Duration>,
     runs: Cell<u32>,
     again: Cell<u32>,
-    /// Runs that were kept although the CPUs were far from each other.
+    /// The number of runs that were kept although the CPUs were far apart.
     far: Cell<u32>,
 }
 
@@ -46,8 +46,8 @@ impl Near {
         Self { distance, patience: Cell::new(patience), runs, again, far }
     }
 
-    /// Runs it, and again for as long as the CPUs do not share a cache before and after, up to a limit.
-    /// Returns what the last run did.
+    /// Runs `measure`, and again if the CPUs did not share a cache before and after.
+    /// There is a limit on the repetitions. Returns the result of the last run.
     pub(super) fn run<T>(&self, mut measure: impl FnMut() -> T) -> T {
         let mut tries = 1;
         loop {
@@ -66,7 +66,7 @@ impl Near {
         }
     }
 
-    /// Waits while there is patience left. Returns whether the CPUs share a cache.
+    /// Waits for the CPUs to share a cache, while patience is left. Returns whether they do.
     fn wait(&self) -> bool {
         loop {
             let start = Instant::now();
@@ -81,12 +81,12 @@ impl Near {
         }
     }
 
-    /// Where there are no two CPUs, nothing is far.
+    /// Returns whether the CPUs share a cache. A machine without two CPUs counts as near.
     fn is_near(&self) -> bool {
         (self.distance)().is_none_or(|distance| distance <= SHARED)
     }
 
-    /// What was done, as a line for a terminal, or nothing.
+    /// Returns the summary as a line for a terminal, or an empty text.
     pub(super) fn note(&self) -> String {
         match self.to_string() {
             said if said.is_empty() => said,
@@ -95,7 +95,7 @@ impl Near {
     }
 }
 
-/// What was done, in a sentence, or nothing.
+/// Writes the summary as a sentence, or nothing if every run was near.
 impl fmt::Display for Near {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (again, runs, far) = (self.again.get(), self.runs.get(), self.far.get());
@@ -107,7 +107,7 @@ impl fmt::Display for Near {
     }
 }
 
-/// What a cache line takes from one of these CPUs to the other.
+/// Measures the time that a cache line takes from one of these CPUs to the other.
 fn distance((one, other): (usize, usize)) -> Duration {
     const EXCHANGES: u32 = 2000;
     const BATCHES: u32 = 10;
@@ -128,14 +128,14 @@ fn distance((one, other): (usize, usize)) -> Duration {
                 }
                 start.elapsed() / (2 * EXCHANGES)
             };
-            // Something else may run during one of them.
+            // The minimum counts, because something else may run during a batch.
             (0..BATCHES).map(batch).min().unwrap_or_default()
         });
         measuring.join().unwrap_or_default()
     })
 }
 
-/// Waits for this turn, and passes on.
+/// Waits for this turn, and passes the turn on.
 fn pass(turn: &AtomicU32, mine: u32) {
     while turn.load(Ordering::Acquire) != mine {
         hint::spin_loop();
@@ -143,7 +143,7 @@ fn pass(turn: &AtomicU32, mine: u32) {
     turn.store(mine + 1, Ordering::Release);
 }
 
-/// Binds this thread. Where that fails, the distance is that of the CPUs that the system chooses.
+/// Binds this thread to a CPU. If that fails, the distance is between CPUs that the kernel chooses.
 fn bind(cpu: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use std::rc::Rc;
 
-    /// Distances in ns, one after the other; then the last one for ever.
+    /// Creates a `Near` that measures these distances in ns, and then repeats the last.
     fn near(distances: &'static [u64], patience: Duration) -> Near {
         let at = Rc::new(Cell::new(0));
         let next = move || {

@@ -1,4 +1,4 @@
-//! Plots of pages of docs/, as files.
+//! Writes the plots of pages of docs/ to files.
 
 use rxe_harness::checkout;
 use rxe_harness::vm::{Error, Result};
@@ -6,7 +6,8 @@ use std::fs;
 
 use super::plot::Plot;
 
-/// Makes the files: in this directory of docs/, where a page shows them, or in target/plots.
+/// Writes the plots as SVG files.
+/// They go to this directory of docs/, where a page shows them, or to target/plots.
 pub(super) fn write_plots(directory: &str, plots: &[Plot], in_docs: bool) -> Result<()> {
     if plots.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Plots as SVG.
+//! Draws plots as SVG.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::tests::size;
 
-/// Lines over one axis.
+/// A plot of lines over a common axis.
 pub(super) struct Plot {
     /// The file's name, without `.svg`.
     pub(super) file: &'static str,
@@ -18,33 +18,33 @@ pub(super) struct Plot {
     pub(super) lines: Vec<Line>,
 }
 
-/// What an axis shows. Both axes are logarithmic where the values are.
+/// The quantity on an axis. An axis is logarithmic unless it is called linear.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Axis {
-    /// Bytes of a message.
+    /// The bytes of a message.
     Bytes,
     QueuePairs,
     /// Packets lost, in percent. Linear.
     Loss,
-    /// GB/s, from 0. Linear.
+    /// Bandwidth in GB/s, from 0. Linear.
     Bandwidth,
     /// Millions of messages a second.
     Rate,
-    /// µs.
+    /// Latency in µs.
     Latency,
-    /// Seconds for a gigabyte.
+    /// CPU seconds per gigabyte.
     Cpu,
-    /// MB/s, from 0. Linear.
+    /// Bandwidth in MB/s, from 0. Linear.
     SlowBandwidth,
-    /// Senders of an incast.
+    /// The number of senders of an incast.
     Senders,
-    /// Goodput in percent of the links. Linear.
+    /// Goodput in percent of the links' capacity. Linear.
     Share,
-    /// Packets sent again, for a hundred others. Linear.
+    /// Packets retransmitted, per hundred others. Linear.
     Again,
     /// Milliseconds since the start. Linear.
     Elapsed,
-    /// A queue in kB. Linear.
+    /// The length of a queue in kB. Linear.
     Queue,
     /// Milliseconds until a message has completed.
     Completion,
@@ -52,7 +52,7 @@ pub(super) enum Axis {
     Messages,
 }
 
-/// One contender, or one percentile.
+/// The line of one contender, or of one percentile.
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
@@ -95,7 +95,7 @@ impl Axis {
     }
 }
 
-/// One for each line of the largest plot.
+/// The colours of lines, enough for the largest plot.
 const COLOURS: [RGBColor; 12] = [
     RGBColor(0x1f, 0x77, 0xb4),
     RGBColor(0xd6, 0x27, 0x28),
@@ -111,7 +111,7 @@ const COLOURS: [RGBColor; 12] = [
     RGBColor(0x00, 0x4d, 0x40),
 ];
 
-/// Pixels of a picture, and of the part on the right that tells which line is whose.
+/// The widths in pixels of a picture, and of the key at its right side.
 const WIDTH: u32 = 940;
 const KEY: u32 = 200;
 
@@ -119,12 +119,12 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 impl Plot {
-    /// Whether it has no points.
+    /// Returns whether the plot has no points.
     pub(super) fn is_empty(&self) -> bool {
         self.lines.iter().all(|line| line.points.is_empty())
     }
 
-    /// The picture. An error says what could not be drawn.
+    /// Draws the plot. An error names what could not be drawn.
     pub(super) fn svg(&self) -> Result<String, String> {
         let mut svg = String::new();
         let backend = SVGBackend::with_string(&mut svg, (WIDTH, 420));
@@ -147,7 +147,7 @@ impl Plot {
         }
     }
 
-    /// Which line is whose, beside the lines, so that it covers none.
+    /// Draws the key to the lines, to their right so that it covers none.
     fn draw_key(&self, area: &Area<'_>) -> Drawn {
         for (row, (line, colour)) in (0..).zip(self.lines.iter().zip(COLOURS.iter().cycle())) {
             let y = 48 + 18 * row;
@@ -159,8 +159,8 @@ impl Plot {
         Ok(())
     }
 
-    /// A logarithmic axis with powers of 4, among which is 64 KiB, with 1, 2 and 5 and their multiples of
-    /// ten, or where the lines have points.
+    /// Returns a logarithmic axis with marks: for sizes at powers of 4 (among them 64 KiB), for
+    /// counts where the lines have points, and otherwise at 1, 2 and 5 times powers of ten.
     fn marked(
         &self,
         axis: Axis,
@@ -173,7 +173,7 @@ impl Plot {
             }
             _ => (-2..7).flat_map(|power| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(power))).collect(),
         };
-        // Others would be drawn outside.
+        // Marks outside the range would be drawn outside the plot.
         marks.retain(|mark| (values.start..=values.end).contains(mark));
         values.log_scale().with_key_points(marks)
     }
@@ -212,7 +212,8 @@ impl Plot {
     }
 }
 
-/// From the least to the greatest, or from 0 with some room above.
+/// Returns the range of an axis: from the least to the greatest value, or from 0, with some room
+/// where that helps.
 fn range(axis: Axis, values: impl Iterator<Item = f64>) -> Range<f64> {
     let (least, greatest) =
         values.fold((f64::MAX, f64::MIN), |(least, most), v| (least.min(v), most.max(v)));

@@ -1,8 +1,9 @@
-//! `cargo xtask bench --profile`: where the time of both ends goes, by sampling them with `perf`.
+//! `cargo xtask bench --profile`: finds out where both ends spend their time, by sampling them with
+//! `perf`.
 //!
-//! Each work runs once while `perf record` samples both CPUs. A sample belongs to the server or to
-//! the client by the CPU it was taken on, and to a part of the work by its innermost functions. In a VM
-//! both ends are on both CPUs, and there this engine is put beside the kernel's device.
+//! Each work runs once while `perf record` samples both CPUs. A sample belongs to the server or the
+//! client by its CPU, and to a part of the work by its innermost functions. In a VM both ends use
+//! both CPUs, and our engine is compared with the kernel's device.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -21,15 +22,15 @@ use super::near::Near;
 use super::tests::{Test, is_named};
 use super::versions;
 
-/// Samples a second and CPU.
+/// The sampling rate, in samples per second and CPU.
 const FREQUENCY: &str = "2999";
-/// A part or a function with less than this share of an end's samples is left out, in percent.
+/// The least share of samples, in percent, of a part or function that is listed.
 const LEAST: f64 = 1.0;
-/// How many functions are named.
+/// The most functions that are listed.
 const FUNCTIONS: usize = 8;
 
-/// The works, each with the name of the contender that does it. Those that a goal of
-/// docs/en/project/performance.md is about.
+/// Returns the works, each with the name of the contender that does it.
+/// They are those for which docs/en/project/performance.md has a goal.
 fn works() -> Vec<(Test, &'static str)> {
     let write = Test::bandwidth("WRITE", 65536, 4096);
     vec![
@@ -57,8 +58,9 @@ fn works() -> Vec<(Test, &'static str)> {
     ]
 }
 
-/// Profiles the works whose name contains `only`, also in a VM if there is a `kernel`, prints tables, and
-/// puts them into docs/en/project/performance.md if `write`.
+/// Profiles the works whose name contains `only`, and prints tables.
+/// If there is a `kernel`, works are profiled in a VM too. If `write`, the tables are put into
+/// docs/en/project/performance.md.
 ///
 /// # Errors
 /// [`Error::Missing`] without `perf`, without the right to sample all CPUs, or with one CPU only.
@@ -82,7 +84,7 @@ pub(super) fn run(
         put(&mut page, &profile.markdown(&format!("{test}: {name}"), ["client", "server"]));
     }
     fs::remove_file(&file).ok();
-    // The page has everything.
+    // The page has all results, so it needs those with the kernel.
     if let Some(kernel) = kernel.or(write.then_some(kernel::DEFAULT)) {
         for (test, recordings) in kernel::recordings(&rxe, kernel, only)? {
             let mut ends = [End::default(), End::default()];
@@ -118,7 +120,6 @@ fn sampled(file: &Path, contender: &Contender, test: Test) -> Result<Profile> {
     Ok(Profile::of(&script(file, None)?, cpus))
 }
 
-/// `perf record`, running.
 struct Recorder(std::process::Child);
 
 impl Recorder {
@@ -131,12 +132,12 @@ impl Recorder {
         Ok(Self(child))
     }
 
-    /// Ends it, so that its file is whole.
+    /// Ends `perf record` so that its file is complete.
     fn stop(mut self) -> Result<()> {
         let pid = rustix::process::Pid::from_child(&self.0);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
         let status = self.0.wait().map_err(|e| Error::Failed(format!("perf: {e}")))?;
-        // It ends by the signal that asked it to, or with the code for it.
+        // It ends by the signal that was sent, or with the exit code for that signal.
         if status.code().is_some_and(|code| code != 0 && code != 130) {
             let why = "perf cannot sample all CPUs: be root, or allow it with \
                        `sysctl kernel.perf_event_paranoid=-1`";
@@ -146,7 +147,8 @@ impl Recorder {
     }
 }
 
-/// The samples as text. `vm`: they are of another kernel, and of files with other names.
+/// Returns the samples as text.
+/// With `vm`, they are from another kernel, and the files have other names.
 fn script(file: &Path, vm: Option<&Recording>) -> Result<String> {
     let mut cmd = Command::new("perf");
     cmd.arg("script").arg("-i").arg(file).args(["-F", "comm,cpu,ip,sym,dso"]);
@@ -161,13 +163,12 @@ fn script(file: &Path, vm: Option<&Recording>) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Samples of two that are put beside each other.
+/// The samples of two ends that are compared.
 #[derive(Debug, Default, PartialEq)]
 struct Profile {
     ends: [End; 2],
 }
 
-/// Samples of one of them.
 #[derive(Debug, Default, PartialEq)]
 struct End {
     total: u32,
@@ -188,8 +189,8 @@ impl End {
 }
 
 impl Profile {
-    /// Of client and server, from the text of `perf script` and their CPUs. Samples of other programs
-    /// are left out.
+    /// Counts the samples of client and server in the text of `perf script`.
+    /// Samples of other programs and CPUs are left out.
     fn of(script: &str, (server, client): (usize, usize)) -> Self {
         let mut profile = Self::default();
         for sample in samples(script).filter(|s| s.is_measured() && !s.is_calibration()) {
@@ -202,7 +203,7 @@ impl Profile {
         profile
     }
 
-    /// A table with two columns, and the functions of the first.
+    /// Returns a table with two columns, and the main functions of the first column.
     fn markdown(&self, title: &str, names: [&str; 2]) -> String {
         let [first, second] = names;
         let mut out =
@@ -229,22 +230,22 @@ impl Profile {
     }
 }
 
-/// What `perf script` has written. A sample is a block of lines.
+/// Parses the output of `perf script`, in which a sample is a block of lines.
 fn samples(script: &str) -> impl Iterator<Item = Sample<'_>> {
     script.split("\n\n").filter_map(Sample::parse)
 }
 
-/// What a CPU did at one moment.
+/// One sample: the state of a CPU at one moment.
 struct Sample<'a> {
     /// The name of the thread.
     program: &'a str,
     cpu: usize,
-    /// Function and file, first the innermost.
+    /// The functions with their files, the innermost first.
     stack: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> Sample<'a> {
-    /// From a block of `perf script`: a line with program and CPU, and a line for each function.
+    /// Parses a block of `perf script`: a line with program and CPU, and a line for each function.
     fn parse(block: &'a str) -> Option<Self> {
         let mut lines = block.lines().filter(|line| !line.trim().is_empty());
         let (program, cpu) = lines.next()?.rsplit_once('[')?;
@@ -254,22 +255,25 @@ impl<'a> Sample<'a> {
         (!stack.is_empty()).then_some(Self { program, cpu, stack })
     }
 
-    /// Of the programs that are measured; a thread has its program's name or begins with `rxe`.
+    /// Returns whether the sample is of a measured program.
+    /// A thread has its program's name, or one that begins with `rxe`.
     fn is_measured(&self) -> bool {
         self.program.starts_with("rxe") || self.program.starts_with("ib_")
     }
 
-    /// The CPU had nothing to do, or `perf` had it.
+    /// Returns whether the CPU was idle, or ran `perf`.
     fn is_idle(&self) -> bool {
         ["swapper", "perf"].contains(&self.program)
     }
 
-    /// perftest learns the clock's rate for a fifth of a second before it measures.
+    /// Returns whether perftest was calibrating the clock.
+    /// It does so for a fifth of a second before it measures.
     fn is_calibration(&self) -> bool {
         self.stack[0].0.ends_with("gettimeofday")
     }
 
-    /// The kernel and its modules, as in `[rdma_rxe]`; the others in brackets are parts of a program.
+    /// Returns whether a file is the kernel or a module, as `[rdma_rxe]`.
+    /// Some other names in brackets are parts of a program.
     fn is_kernel(file: &str) -> bool {
         let of_program = ["[vdso]", "[unknown]", "[heap]", "[stack]", "[vsyscall]"].contains(&file);
         file.ends_with(".ko") || file.starts_with('[') && !of_program
@@ -278,7 +282,7 @@ impl<'a> Sample<'a> {
     fn function(&self) -> String {
         let (function, file) = self.stack[0];
         match function {
-            // A program without symbols.
+            // The program has no symbols.
             "[unknown]" => file.rsplit('/').next().unwrap_or(file).to_owned(),
             _ => short(function),
         }
@@ -307,7 +311,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// Function and file of a line like `22f08 copies::pop (/usr/bin/copies)`.
+/// Returns function and file of a line such as `22f08 copies::pop (/usr/bin/copies)`.
 fn frame(line: &str) -> Option<(&str, &str)> {
     let (_, rest) = line.trim_start().split_once(' ')?;
     let (function, file) = rest.rsplit_once(" (")?;
@@ -315,8 +319,8 @@ fn frame(line: &str) -> Option<(&str, &str)> {
     Some((function, file.strip_suffix(')')?))
 }
 
-/// A function's name without generic arguments and without modules but the last: `tx::transmit_ready`; of
-/// a trait, `Backend::receive`.
+/// Returns a function's name without generic arguments and with only the last module:
+/// `tx::transmit_ready`, or `Backend::receive` for a method of a trait.
 fn short(function: &str) -> String {
     let of_trait = function.strip_prefix('<').and_then(|rest| rest.split_once(" as "));
     let function = of_trait.map_or(function, |(_, named)| named);
@@ -334,7 +338,7 @@ fn short(function: &str) -> String {
     parts[parts.len().saturating_sub(2)..].join("::")
 }
 
-/// What a moment was spent on.
+/// The activity to which a sample is attributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     KernelRxe,
@@ -396,7 +400,7 @@ impl Part {
         }
     }
 
-    /// Of a function outside of the kernel. The first that fits counts.
+    /// Returns the part of a function outside the kernel. The first entry that matches counts.
     fn of_user(function: &str, file: &str) -> Self {
         const FUNCTIONS: [(&str, Part); 15] = [
             ("rxe_core_copy", Part::Copy),

@@ -1,4 +1,4 @@
-//! The results: medians, and ratios within rounds.
+//! Reports the results: medians, and ratios within rounds.
 
 use std::fmt;
 use std::fs;
@@ -7,17 +7,17 @@ use super::contender::{Measured, Sample};
 use super::near::Near;
 use super::tests::{Kind, Test};
 
-/// One test, all contenders. The first one is what the others are compared with.
+/// The results of one test for all contenders. The first contender is compared with the others.
 pub(super) struct Table {
     test: Test,
     columns: Vec<String>,
     rounds: Vec<Round>,
 }
 
-/// Every contender's result, one after the other.
+/// The results of all contenders in one round, in the order of the columns.
 pub(super) struct Round(pub(super) Vec<Measured>);
 
-/// Median, least and greatest.
+/// The median, the least and the greatest of several values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Spread {
     pub(super) median: f64,
@@ -26,7 +26,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Nothing of no values.
+    /// Returns the spread of these values, or `None` if there are none.
     pub(super) fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let (&min, &max) = (values.first()?, values.last()?);
@@ -35,13 +35,13 @@ impl Spread {
         Some(Self { median, min, max })
     }
 
-    /// For a table of a page, each number as `digits` prints it.
+    /// Formats the spread for a table of a page. `digits` formats each number.
     pub(super) fn cell(self, digits: impl Fn(f64) -> String) -> String {
         let [median, min, max] = [self.median, self.min, self.max].map(digits);
         format!("{median} ({min} to {max})")
     }
 
-    /// As an object.
+    /// Returns the spread as a JSON object.
     pub(super) fn json(self) -> serde_json::Value {
         let Self { median, min, max } = self;
         serde_json::json!({ "median": median, "min": min, "max": max })
@@ -53,28 +53,28 @@ impl Table {
         Self { test, columns, rounds: Vec::new() }
     }
 
-    /// The ratio of two versions, and a name for it.
+    /// Returns the ratio of two versions, with a name for it.
     fn compared(&self) -> Option<(String, f64)> {
         let name = format!("{}, {}", self.columns.first()?.replace(", after", ""), self.test);
         Some((name, self.ratio(1)?.median))
     }
 
-    /// Whether it is this test, but for the place and the loss.
+    /// Returns whether the test is this one, regardless of place and loss.
     pub(super) fn is_like(&self, test: Test) -> bool {
         Test { place: test.place, loss: test.loss, ..self.test } == test
     }
 
-    /// Whether it is of this test.
+    /// Returns whether the table is of this test.
     pub(super) fn is_of(&self, test: Test) -> bool {
         self.test == test
     }
 
-    /// Where a contender stands.
+    /// Returns the index of a contender's column.
     pub(super) fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column == name)
     }
 
-    /// How many times the value of `theirs` that of `ours` is, round by round.
+    /// Returns the ratio of `ours` to `theirs`, round by round.
     pub(super) fn times(&self, ours: usize, theirs: usize) -> Option<Spread> {
         let times = |round: &Round| {
             Some(round.0[ours].as_ref().ok()?.value / round.0[theirs].as_ref().ok()?.value)
@@ -82,12 +82,12 @@ impl Table {
         Spread::of(self.rounds.iter().filter_map(times).collect())
     }
 
-    /// Packets that the link lost, in percent.
+    /// Returns the percentage of packets that the link lost.
     pub(super) fn loss(&self) -> f64 {
         self.test.loss
     }
 
-    /// The median of a column.
+    /// Returns the median of a column.
     pub(super) fn median(&self, at: usize) -> Option<f64> {
         Some(self.values(at)?.median)
     }
@@ -100,6 +100,7 @@ impl Table {
         self.rounds.iter().any(|round| round.0.iter().any(std::result::Result::is_err))
     }
 
+    /// Returns the spread of a figure of a column's samples.
     pub(super) fn spread(
         &self,
         at: usize,
@@ -108,7 +109,7 @@ impl Table {
         Spread::of(self.rounds.iter().filter_map(|r| what(r.0[at].as_ref().ok()?)).collect())
     }
 
-    /// The value that so many percent of a column's values are below. Between two values it is interpolated.
+    /// Returns the percentile of a column's values, interpolated between two values.
     pub(super) fn percentile(&self, at: usize, percent: f64) -> Option<f64> {
         let value = |round: &Round| Some(round.0[at].as_ref().ok()?.value);
         let mut values: Vec<_> = self.rounds.iter().filter_map(value).collect();
@@ -121,11 +122,12 @@ impl Table {
         Some(values[below] + (above - values[below]) * place.fract())
     }
 
+    /// Returns the spread of a column's values.
     pub(super) fn values(&self, at: usize) -> Option<Spread> {
         self.spread(at, |sample| Some(sample.value))
     }
 
-    /// How many times better the first one is than another, round by round. More is better.
+    /// Returns how many times better the first contender is than another, round by round.
     fn ratio(&self, theirs: usize) -> Option<Spread> {
         match self.test.kind {
             Kind::Bandwidth | Kind::Rate => self.times(0, theirs),
@@ -133,7 +135,7 @@ impl Table {
         }
     }
 
-    /// CPU seconds for a gigabyte or the 99.9th percentile in µs, by what is measured.
+    /// Returns CPU seconds per gigabyte or the 99.9th percentile in µs, by the test.
     fn extra(&self, at: usize) -> Option<Spread> {
         self.spread(at, |sample| sample.cpu_per_gb.or(sample.times.map(|times| times.p999)))
     }
@@ -147,12 +149,12 @@ impl Table {
         }
     }
 
-    /// Packets that were sent again, in percent: in tests in which a socket may be too small for what comes.
+    /// Returns the percentage of retransmitted packets, if a socket buffer may overflow.
     fn again(&self, at: usize) -> Option<Spread> {
         self.spread(at, |sample| sample.again.filter(|_| self.test.is_crowded()))
     }
 
-    /// Whether any contender has counted those.
+    /// Returns whether any contender has counted retransmitted packets.
     fn has_again(&self) -> bool {
         (0..self.columns.len()).any(|at| self.again(at).is_some())
     }
@@ -196,7 +198,8 @@ impl fmt::Display for Table {
     }
 }
 
-/// The difference of two versions in one line: the tests that are more than 2 % slower, by the median.
+/// Compares two versions in a few lines: names the tests that are more than 2 % slower, by the
+/// median.
 pub(super) fn verdict(tables: &[Table]) -> String {
     let compared = tables.iter().filter_map(Table::compared);
     let slower: Vec<_> = compared
@@ -209,7 +212,7 @@ pub(super) fn verdict(tables: &[Table]) -> String {
     format!("more than 2 % slower (medians of the ratios):{}", slower.concat())
 }
 
-/// All as one object.
+/// Returns all results as one JSON object.
 pub(super) fn json(tables: &[Table], near: &Near) -> serde_json::Value {
     let spread = |s: Option<Spread>| s.map(Spread::json);
     let tests = tables.iter().map(|table| {
@@ -237,7 +240,7 @@ pub(super) fn json(tables: &[Table], near: &Near) -> serde_json::Value {
     })
 }
 
-/// The tables for docs/en/project/performance.md.
+/// Returns the tables for docs/en/project/performance.md.
 pub(super) fn markdown(tables: &[Table], near: &Near) -> String {
     use fmt::Write;
     let rounds = tables.iter().map(|table| table.rounds.len()).min().unwrap_or_default();
@@ -256,7 +259,7 @@ pub(super) fn markdown(tables: &[Table], near: &Near) -> String {
             _ => Some("CPU s/GB"),
         };
         names.extend(extra);
-        // Some tests have several in each round.
+        // Some tests have several runs in each round.
         let runs = match table.rounds.len() {
             same if same == rounds => String::new(),
             more => format!(", {more} rounds"),
@@ -286,7 +289,7 @@ pub(super) fn markdown(tables: &[Table], near: &Near) -> String {
     out
 }
 
-/// The machine, in a line.
+/// Describes the machine in a line.
 fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| cpuinfo.lines().find_map(|l| l.strip_prefix(name)?.split_once(": "));
@@ -312,7 +315,7 @@ mod tests {
     fn ratios_are_taken_within_rounds_and_more_is_better() {
         let table = |test| {
             let mut table = Table::new(test, vec!["rxe udp".into(), "UCX tcp".into()]);
-            // The machine was twice as fast in the second round.
+            // The machine is twice as fast in the second round.
             for (ours, theirs) in [(2.0, 1.0), (4.0, 2.0), (1.0, 1.0)] {
                 table.push(Round(vec![sample(ours), sample(theirs)]));
             }

@@ -1,4 +1,4 @@
-//! Measurements over sizes and over numbers of queue pairs: the plots of the report.
+//! Measures over message sizes and numbers of queue pairs, for the plots of the report.
 
 use super::contender::{Contender, Sample};
 use super::link::Link;
@@ -7,11 +7,12 @@ use super::plot::{Axis, Line, Plot};
 use super::tests::Test;
 use rxe_harness::vm::Result;
 
-/// Powers of 2: 2 B to 8 MiB, and 64 KiB, which the tables are about.
+/// Message sizes as exponents of 2: 2 B to 8 MiB, including 64 KiB, the size of the tables.
 const SIZES: [u32; 13] = [1, 3, 5, 7, 9, 11, 13, 15, 16, 17, 19, 21, 23];
 const QPS: [u32; 6] = [1, 4, 16, 64, 256, 1000];
 
-/// All plots. Who fails has no point there; `failures` says why.
+/// Returns all plots.
+/// A contender that fails has no point there, and the reason is added to `failures`.
 pub(super) fn plots(
     contenders: &[&Contender],
     quick: bool,
@@ -100,7 +101,7 @@ struct Sweep<'a> {
     quick: bool,
     near: &'a Near,
     failures: &'a mut Vec<String>,
-    /// CPU time of the last lines of bandwidth, of messages from 1 KiB on.
+    /// The CPU time of the bandwidth lines measured last, for messages of at least 1 KiB.
     cpu: Vec<Line>,
 }
 
@@ -116,7 +117,7 @@ impl Sweep<'_> {
         self.lines("queue pairs", &tests, |test| test.qps)
     }
 
-    /// Adds level lines of those that know no messages. Each is measured once.
+    /// Adds horizontal lines for contenders that stream without messages. Each is measured once.
     fn add_streams(&mut self, bandwidth: &mut Vec<Line>, cpu: &mut Vec<Line>) -> Result<()> {
         let tests = ["WRITE", "SEND"].map(|op| Test::bandwidth(op, 65536, 4096));
         let link = Link::new(tests[0].link_mtu())?;
@@ -131,8 +132,9 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// A line for each contender that has more than one of the tests, and two of the 99th and 99.9th
-    /// percentiles of the first one's latency and of perftest's.
+    /// Returns a line for each contender that supports more than one of the tests.
+    /// The first contender and perftest get two more lines, with the 99th and 99.9th percentiles of
+    /// their latency.
     fn lines(&mut self, what: &str, tests: &[Test], x: fn(&Test) -> u32) -> Result<Vec<Line>> {
         let link = Link::new(tests[0].link_mtu())?;
         let mut lines: Vec<Line> = Vec::new();
@@ -156,7 +158,7 @@ impl Sweep<'_> {
                 let large = sample.cpu_per_gb.filter(|_| test.bytes >= 1024);
                 cpu.points.extend(large.map(|cpu| (x, cpu)));
             }
-            // Those of other backends are much like the first one's.
+            // The percentiles of other backends are much like those of the first.
             let has_tails = lines.is_empty() || contender.is_perftest();
             let tails = [p99, p999].into_iter().filter(|_| has_tails);
             let is_there = |line: &Line| !line.points.is_empty();
@@ -167,7 +169,7 @@ impl Sweep<'_> {
         Ok(lines)
     }
 
-    /// One short run.
+    /// Does one short run.
     fn measure(&mut self, link: &Link, contender: &Contender, test: Test) -> Option<Sample> {
         let measured = self.near.run(|| contender.measure(link, test, true));
         let failed = |why: String| format!("{}, {test}: {}", contender.name(), why.trim());
@@ -175,7 +177,7 @@ impl Sweep<'_> {
     }
 }
 
-/// The same value wherever the other lines have points.
+/// Returns a line with the same value over the whole range of the other lines.
 fn level(name: &str, value: f64, others: &[Line]) -> Line {
     let all = || others.iter().flat_map(|line| &line.points).map(|point| point.0);
     let ends = [all().reduce(f64::min), all().reduce(f64::max)];
@@ -183,8 +185,8 @@ fn level(name: &str, value: f64, others: &[Line]) -> Line {
     Line { name: name.to_owned(), points }
 }
 
-/// Messages a second, from bandwidth over sizes, of messages up to 8 KiB. A bandwidth that is printed as 0 says nothing
-/// of the rate.
+/// Returns the message rates (M/s) of bandwidth lines over sizes, for messages up to 8 KiB.
+/// A bandwidth that is printed as 0 gives no rate.
 fn rates(bandwidth: &[Line]) -> Vec<Line> {
     let rate = |line: &Line| Line {
         name: line.name.clone(),

@@ -1,4 +1,4 @@
-//! What is measured.
+//! The tests that are measured.
 
 use std::fmt;
 
@@ -8,41 +8,44 @@ pub(super) struct Test {
     pub(super) op: &'static str,
     pub(super) kind: Kind,
     pub(super) bytes: u32,
-    /// RoCE's path MTU; the link's follows from it, for all contenders.
+    /// The path MTU of RoCE. The MTU of the link is derived from it, for all contenders.
     pub(super) mtu: u32,
     pub(super) place: Place,
-    /// Queue pairs.
+    /// The number of queue pairs.
     pub(super) qps: u32,
-    /// Packets that the link loses, in percent.
+    /// The percentage of packets that the link loses.
     pub(super) loss: f64,
-    /// What each end asks for as its socket's receive buffer, in bytes. Without it, what a device asks for.
+    /// The size of the socket's receive buffer at each end, in bytes.
+    /// `None` for the size that a device requests.
     pub(super) recv_buffer: Option<u32>,
-    /// Puts processes that are not bound to CPUs beside bound ones.
+    /// Whether processes that are not bound to CPUs are compared with bound ones.
     pub(super) unbound: bool,
 }
 
-/// How often in a round what is not bound to CPUs is measured, since it differs much from run to run.
+/// How often processes not bound to CPUs are measured in a round.
+/// Their results vary much from run to run.
 const UNBOUND_RUNS: u32 = 3;
 
-/// What a program gets as a receive buffer on a system that was not set up for it (`net.core.rmem_max`).
+/// The receive buffer in bytes of a program with the default `net.core.rmem_max`.
 const USUAL_RECV_BUFFER: u32 = 208 << 10;
 
+/// The quantity that a test measures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
-    /// In GB/s (in a VM, in MB/s): more is better.
+    /// Bandwidth in GB/s (in a VM, in MB/s): more is better.
     Bandwidth,
-    /// One way, in µs: less is better.
+    /// Latency one way, in µs: less is better.
     Latency,
-    /// In millions of messages a second (in thousands in a VM): more is better.
+    /// Message rate in millions a second (in a VM, in thousands): more is better.
     Rate,
 }
 
-/// Where the two ends are.
+/// The place of the two ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Place {
     /// In two network namespaces, joined by a veth pair.
     Link,
-    /// On one address.
+    /// Both ends on one address.
     Host,
     /// In two network namespaces of a VM.
     Vm,
@@ -79,27 +82,27 @@ impl Test {
         Self { qps, ..self }
     }
 
-    /// As on a system that was not set up for large receive buffers.
+    /// Returns the test with the receive buffer of a system with default settings.
     pub(super) const fn with_usual_recv_buffer(self) -> Self {
         Self { recv_buffer: Some(USUAL_RECV_BUFFER), ..self }
     }
 
-    /// Of processes that are not bound to CPUs, beside bound ones.
+    /// Returns the test that compares processes not bound to CPUs with bound ones.
     pub(super) const fn bound_or_not(self) -> Self {
         Self { unbound: true, ..self }
     }
 
-    /// How often each contender is measured in a round.
+    /// Returns how often each contender is measured in a round.
     pub(super) const fn runs(self) -> u32 {
         if self.unbound { UNBOUND_RUNS } else { 1 }
     }
 
-    /// Whether so much may be on its way to one socket that it loses packets.
+    /// Returns whether the packets in flight to one socket may exceed its buffer.
     pub(super) const fn is_crowded(self) -> bool {
         self.qps > 1 || self.recv_buffer.is_some()
     }
 
-    /// Ethernet's usual MTU, or enough for path MTU 4096.
+    /// Returns the MTU of the link: Ethernet's usual one, or enough for path MTU 4096.
     pub(super) const fn link_mtu(self) -> u32 {
         if self.mtu > 1024 { 4200 } else { 1500 }
     }
@@ -114,7 +117,7 @@ impl Test {
         }
     }
 
-    /// How many messages make about a second of work, for programs that are given a number.
+    /// Returns the number of messages that take about a second.
     pub(super) fn messages(self) -> u32 {
         match self.kind {
             Kind::Bandwidth => ((1u32 << 31) / self.bytes.max(2048)).max(100),
@@ -123,7 +126,7 @@ impl Test {
         }
     }
 
-    /// A result, from messages a second.
+    /// Converts messages a second to the unit of the test.
     pub(super) fn result_of_rate(self, messages_per_second: f64) -> f64 {
         match self.kind {
             Kind::Bandwidth => messages_per_second * f64::from(self.bytes) / 1e9,
@@ -162,7 +165,7 @@ impl fmt::Display for Test {
     }
 }
 
-/// The tests of a report, or the most telling ones (`quick`).
+/// Returns the tests of a report, or only the main ones if `quick`.
 pub(super) fn all(quick: bool) -> Vec<Test> {
     let mut tests = vec![
         Test::bandwidth("WRITE", 65536, 1024),
@@ -203,12 +206,12 @@ pub(super) fn all(quick: bool) -> Vec<Test> {
     tests
 }
 
-/// Whether the test's name contains `only`, if that is given.
+/// Returns whether the test's name contains `only`, if that is given.
 pub(super) fn is_named(test: &Test, only: Option<&str>) -> bool {
     only.is_none_or(|text| test.to_string().contains(text))
 }
 
-/// As in "64 KiB".
+/// Formats a size, such as "64 KiB".
 pub(super) fn size(bytes: u32) -> String {
     match bytes {
         b if b >= 1 << 20 => format!("{} MiB", b >> 20),

@@ -1,12 +1,13 @@
-//! For tests: evaluates C expressions with a header that programs include, by the C compiler.
+//! For tests: evaluates C expressions against a header that programs include, with the C compiler.
 
 use std::process::Command;
 use std::{env, fs, process};
 
 use rxe_test_support::skipped;
 
-/// The values of C expressions. If there is no C compiler, or the header is not installed, it prints a
-/// line that says so and returns `None`.
+/// Returns the values of C expressions.
+/// If there is no C compiler, or the header is not installed, prints that the test is skipped and
+/// returns `None`.
 pub(crate) fn values_in_c(
     header: &str,
     expressions: impl IntoIterator<Item = String>,

@@ -1,5 +1,7 @@
-//! The settings from `rxe run` and the environment. An invalid value is reported on stderr, and the
-//! default is used; with invalid faults no device can be opened, because a test would pass without them.
+//! The settings that `rxe run` passes in environment variables.
+//!
+//! An invalid value is reported on stderr, and the default is used. With invalid faults no device
+//! can be opened, because a test would otherwise pass without the faults.
 
 use std::env;
 use std::path::PathBuf;
@@ -13,7 +15,7 @@ use rxe_verbs::{AckPolicy, AckTimeout, FaultPlan, OpenOptions, SourcePortPolicy}
 
 use crate::stderr;
 
-/// How much is explained on stderr.
+/// Which explanations are written to stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Explain {
     /// Nothing.
@@ -24,37 +26,38 @@ pub(crate) enum Explain {
     All,
 }
 
-/// The variables, read once.
+/// The values of the variables, read once.
 pub(crate) struct Config {
-    /// `RXE_BACKEND`.
+    /// `RXE_BACKEND`: how packets are sent and received.
     pub(crate) backend: BackendKind,
-    /// `RXE_SHM`: whether shared memory is used between programs of this host.
+    /// `RXE_SHM`: whether programs on this host exchange packets through shared memory.
     pub(crate) shared_memory: bool,
-    /// `RXE_KEEPALIVE`: whether the peers of connections are asked if they are still there.
+    /// `RXE_KEEPALIVE`: whether connections probe whether their peers still exist.
     pub(crate) keepalive: bool,
-    /// `RXE_GSO`: whether the system segments packets (GSO) and merges them (GRO).
+    /// `RXE_GSO`: whether the kernel segments (GSO) and coalesces (GRO) packets.
     pub(crate) segmentation: bool,
-    /// `RXE_PCAP`: the file to capture to; `%p` stands for the process ID.
+    /// `RXE_PCAP`: the file to capture to, in which `%p` stands for the process ID.
     pcap: Option<String>,
-    /// `RXE_FAULT` and `RXE_SEED`, or what is wrong with them.
+    /// `RXE_FAULT` and `RXE_SEED`: the seed and the faults to inject, or why they are invalid.
     pub(crate) faults: Result<Option<(u64, FaultPlan)>, String>,
-    /// `RXE_EXPLAIN`.
+    /// `RXE_EXPLAIN`: which explanations are written.
     pub(crate) explain: Explain,
-    /// `RXE_DEVICE`: the only devices to show, separated by commas.
+    /// `RXE_DEVICE`: the names of the only devices to show, separated by commas.
     pub(crate) devices: Option<Vec<String>>,
-    /// `RXE_HOST_DEVICES`: whether the host's own devices are shown beside ours.
+    /// `RXE_HOST_DEVICES`: whether the host's own devices are shown next to ours.
     pub(crate) host_devices: bool,
-    /// `RXE_AS`: whose names the devices have.
+    /// `RXE_AS`: the driver whose device names and identity the devices take.
     pub(crate) identity: Option<Identity>,
     /// `RXE_LIDS`: whether LIDs may address peers.
     pub(crate) lids: bool,
     /// `RXE_ACK`: when acknowledgements are sent.
     pub(crate) acks: AckPolicy,
-    /// `RXE_SOURCE_PORT`: which UDP source ports packets leave from.
+    /// `RXE_SOURCE_PORT`: the UDP source ports of packets.
     pub(crate) source_port: SourcePortPolicy,
-    /// `RXE_SHARDS`: the shards that queue pairs are dealt out to; without it each thread has one.
+    /// `RXE_SHARDS`: the number of shards among which queue pairs are distributed.
+    /// If it is not set, each thread that creates queue pairs has a shard.
     pub(crate) shards: Option<u32>,
-    /// `RXE_ACK_TIMEOUT`: the least acknowledgement timeout of queue pairs.
+    /// `RXE_ACK_TIMEOUT`: the minimum acknowledgement timeout of queue pairs.
     pub(crate) ack_timeout: Option<AckTimeout>,
 }
 
@@ -81,8 +84,9 @@ pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| Config {
 });
 
 impl Config {
-    /// The capture file for the next device that is opened. The first device gets the file itself,
-    /// others get files named after it.
+    /// Returns the capture file for the next device that is opened.
+    /// The first device gets the file of `RXE_PCAP` itself, others get that name with a number
+    /// appended.
     pub(crate) fn pcap(&self) -> Option<PathBuf> {
         static OPENED: AtomicU32 = AtomicU32::new(0);
         let name = self.pcap.as_ref()?.replace("%p", &process::id().to_string());
@@ -93,7 +97,7 @@ impl Config {
     }
 }
 
-/// Returns the faults of this description with this seed, or with a random one.
+/// Parses the faults, with this seed or, if they need one and none is given, a random one.
 fn faults(text: &str, seed: Option<&str>) -> Result<(u64, FaultPlan), String> {
     let plan: FaultPlan = text.parse().map_err(|why| format!("RXE_FAULT={text}: {why}"))?;
     let seed = match seed {
@@ -135,7 +139,7 @@ fn shards(value: &str) -> Option<u32> {
 }
 
 fn ack_timeout(value: &str) -> Option<AckTimeout> {
-    // 0 would be without end: peers that are gone were never given up.
+    // 0 would mean no timeout, and requests to a peer that is gone would never fail.
     let code = value.parse().ok().filter(|code| *code > 0).and_then(AckTimeout::new);
     if code.is_none() {
         stderr::line(&format!(
@@ -146,7 +150,7 @@ fn ack_timeout(value: &str) -> Option<AckTimeout> {
     code
 }
 
-/// The choice that a variable names; the first one if it is not set.
+/// Returns the choice that a variable names. If it is not set or invalid, returns the first one.
 fn chosen<T: Copy>(name: &str, choices: &[(&str, T)]) -> T {
     var(name).map_or(choices[0].1, |value| {
         choose(name, &value, choices).unwrap_or_else(|why| {
@@ -165,9 +169,9 @@ fn choose<T: Copy>(name: &str, value: &str, choices: &[(&str, T)]) -> Result<T, 
     })
 }
 
-/// The value of a variable, if it is set and not empty. In a program with more rights than its user
-/// (setuid, file capabilities) all variables are ignored: the user sets them, and some name files to be
-/// written.
+/// Returns the value of a variable, if it is set and not empty.
+/// In a program with more privileges than its user (setuid, file capabilities) all variables are
+/// ignored, because the user sets them, and some name files to be written.
 pub(crate) fn var(name: &str) -> Option<String> {
     if rxe_sys::has_gained_rights() {
         return None;

@@ -1,15 +1,16 @@
-//! The counters of a port in the tree: `hw_counters/` and `counters/` have the present values when a
-//! program looks at them.
+//! Updates the counters of a port in the tree when a program reads them.
+//! They are the files in `hw_counters/` and `counters/`.
 //!
-//! They are the sums over the processes of this user that have the device open in this network. All of a
-//! device are written at once, into files that replace the old ones. What the tree has in these places says
-//! which counters there are.
+//! A value is the sum over the processes of this user that have the device open in this network
+//! namespace. All counters of a device are written together, into files that replace the old ones.
+//! The files that the tree has in these directories define which counters exist.
 //!
-//! A file of sysfs has a new value when it is read again from its beginning, so programs keep counters open.
-//! Here an open file is the old one. So the functions that read are defined here, too, and write the new value
-//! into it first. Only this process has that file open, or those that it has inherited it from.
+//! A file in sysfs has a new value when it is read again from its beginning, so programs keep
+//! counters open. Here an open file is the one that has been replaced. So the functions that read
+//! from descriptors are overridden too, and first write the new value into the open file. Only this
+//! process, and processes that inherited the descriptor, have that file open.
 //!
-//! Invariant: until the program has looked at a counter, reading costs the look at one variable.
+//! Invariant: until the program has opened a counter, a read costs one load of a variable more.
 
 use std::ffi::{OsStr, c_int, c_void};
 use std::os::fd::BorrowedFd;
@@ -27,22 +28,22 @@ use rxe_verbs::report::{PORT_COUNTERS, port_counters};
 
 use crate::ffi::set_errno;
 
-/// How long values are taken for present: what kernels say in `hw_counters/lifespan`.
+/// How long values count as current: the kernel's default in `hw_counters/lifespan`.
 const LIFESPAN: Duration = Duration::from_millis(10);
-/// How long other processes may take to answer.
+/// How long other processes may take to report their values.
 const TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The directory whose values were last written, and when.
+/// The directory whose values were last written, and the time.
 static LAST: Mutex<Option<(PathBuf, Instant)>> = Mutex::new(None);
 
-/// Whether the program has looked at a counter.
+/// Whether the program has accessed a counter.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// A file with the present value, if this path below the tree is that of a counter.
+/// Returns a file with the present value, if this path below the tree is that of a counter.
 pub(crate) fn current(tree: &[u8], below: &[u8]) -> Option<PathBuf> {
     let (device, counter) = counter(below)?;
     let tree = Path::new(OsStr::from_bytes(tree));
-    // In the tree, a device of the host is a link.
+    // In the tree, a device of the host is a symbolic link.
     let shown = rustix::fs::lstat(tree.join("class/infiniband").join(device)).ok()?;
     if !FileType::from_raw_mode(shown.st_mode).is_dir() {
         return None;
@@ -54,9 +55,10 @@ pub(crate) fn current(tree: &[u8], below: &[u8]) -> Option<PathBuf> {
 
 /// Updates the values of a device. Returns the directory with them.
 fn updated(tree: &Path, device: &str) -> io::Result<PathBuf> {
-    // Programs in other networks may use the same tree.
+    // Programs in other network namespaces may use the same tree.
     let files = tree.join(COUNTERS).join(network_namespace()).join(device);
-    // If another thread is at it, the values are a moment old; so they are if the process was forked then.
+    // If the lock is taken, another thread is updating, and the old values are recent. If a fork
+    // copied a lock that was taken, the child uses the old values from then on.
     if let Some(mut last) = LAST.try_lock()
         && !last.as_ref().is_some_and(|(of, at)| *of == files && at.elapsed() < LIFESPAN)
     {
@@ -69,18 +71,20 @@ fn updated(tree: &Path, device: &str) -> io::Result<PathBuf> {
     Ok(files)
 }
 
-/// The directory of the counters in a tree.
+/// The name of the directory in a tree that has the current counters.
 const COUNTERS: &str = "counters";
-/// The digits of the largest value, and a newline.
+/// The length in bytes of the largest value (20 digits) and a newline.
 const LONGEST: usize = 21;
 
-/// Writes the present value into an open file, if it is that of a counter and about to be read from its
-/// beginning: at `offset` or, without one, where the descriptor stands.
+/// Writes the present value into an open counter that is about to be read.
+/// The read must start at the beginning of the file: at `offset` or, if that is `None`, at the
+/// descriptor's position.
 fn update_open(fd: c_int, offset: Option<i64>) {
     if offset.is_some_and(|offset| offset != 0) || fd < 0 {
         return;
     }
-    // SAFETY: it is used for these calls only, and the program may not close it during its own.
+    // SAFETY: the descriptor is used for these calls only. The program must not close it during its
+    // own call.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
     let is_small = |stat: &Stat| {
         FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
@@ -97,14 +101,14 @@ fn update_open(fd: c_int, offset: Option<i64>) {
     let _ = update(&link, Path::new(tree), device, counter);
 }
 
-/// Copies the present value into the file that `link` leads to.
+/// Copies the present value into the file to which `link` leads.
 fn update(link: &str, tree: &Path, device: &str, counter: &str) -> io::Result<()> {
     let file = updated(tree, device)?.join(counter);
-    // By direct system calls: the C library's functions would come back here.
+    // Direct system calls, because the C library's functions would lead back to this library.
     let open = |path: &Path, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
     let mut value = [0; LONGEST];
     let new = open(&file, OFlags::RDONLY)?;
-    // The program has opened it for reading only.
+    // The program has opened the file for reading only, so it is opened again.
     let kept = open(Path::new(link), OFlags::WRONLY)?;
     if rustix::fs::fstat(&new)?.st_ino == rustix::fs::fstat(&kept)?.st_ino {
         return Ok(());
@@ -116,9 +120,10 @@ fn update(link: &str, tree: &Path, device: &str, counter: &str) -> io::Result<()
     Ok(())
 }
 
-/// Takes the path of a counter's file apart: the tree, the device, and what is behind that.
+/// Splits the path of a counter's file.
+/// Returns the tree, the device, and the path below the device.
 fn counter_file(path: &str) -> Option<(&str, &str, &str)> {
-    // A newer file has taken its place.
+    // The kernel adds this if a newer file has replaced the open one.
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     let (tree, below) = path.split_once(&format!("/{COUNTERS}/{}/", network_namespace()))?;
     let (device, counter) = below.split_once('/')?;
@@ -127,7 +132,8 @@ fn counter_file(path: &str) -> Option<(&str, &str, &str)> {
     sysfs::is_tree(Path::new(tree)).then_some((tree, device, name))
 }
 
-/// Defines functions of the C library that read from a descriptor, at `at` or where that stands.
+/// Defines overrides of C library functions that read from a descriptor.
+/// They read at offset `at` or, if that is `None`, at the descriptor's position.
 macro_rules! hooks {
     ($(fn $name:ident(fd $(, $argument:ident: $type:ty)*) at $at:expr;)*) => {
         $(
@@ -148,14 +154,15 @@ macro_rules! hooks {
             }
         )*
 
-        /// The C library's functions behind ours.
+        /// The C library's versions of our functions.
         #[allow(non_upper_case_globals, reason = "each has the name of its function")]
         mod behind {
             use crate::next::Next;
             $(pub(super) static $name: Next = Next::named(concat!(stringify!($name), "\0"));)*
         }
 
-        /// Finds the C library's functions: at load, so that no signal handler has to.
+        /// Looks up the C library's functions.
+        /// Called at load, so that no signal handler has to call `dlsym`.
         pub(crate) fn resolve() {
             $(behind::$name.get();)*
         }
@@ -181,7 +188,7 @@ fn write(files: &Path, values: &[u64]) -> io::Result<()> {
     Ok(())
 }
 
-/// The device of a counter's path, and what is behind the port.
+/// Returns the device in the path of a counter, and the path below the port.
 fn counter(below: &[u8]) -> Option<(&str, &str)> {
     let path = std::str::from_utf8(below).ok()?.strip_prefix("/class/infiniband/")?;
     let (device, rest) = path.split_once('/')?;

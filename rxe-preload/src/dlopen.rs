@@ -1,12 +1,12 @@
-//! `dlopen` of libibverbs and librdmacm, under any name: programs that load them by themselves get ours.
+//! Redirects `dlopen` of libibverbs and librdmacm to this library, under any of their names.
 //!
-//! `libibverbs.so.1` leads to the versioned library (`cargo xtask libs`) by LD_LIBRARY_PATH. The names
-//! `libibverbs.so`, which only development packages of rdma-core have, and absolute paths would lead to the
-//! system's library, which finds no device of ours.
+//! `LD_LIBRARY_PATH` leads `libibverbs.so.1` to our versioned library (`cargo xtask libs`).
+//! Absolute paths, and the name `libibverbs.so`, which only development packages of rdma-core
+//! install, would lead to the system's library, which finds no device of ours.
 //!
-//! The C library searches in the RUNPATH of the library that calls `dlopen`, which it finds by the return
-//! address. So the function here only changes the name and jumps to the C library's, as those of
-//! [`crate::exits`] do.
+//! The C library also searches the RUNPATH of the library that calls `dlopen`, and finds that
+//! caller by the return address. So our `dlopen` only replaces the path and then jumps to the C
+//! library's function, like the functions of [`crate::exits`].
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::explain;
 
-/// The directory of the versioned libraries, beside this one.
+/// The directory of the versioned libraries, next to the file of this library.
 const DIRECTORY: &str = "rxe-libs";
 
-/// A library under the names that programs use for it.
+/// A library that programs load, with the names that they use for it.
 struct Library {
-    /// Its name without a version, and its soname.
+    /// The name without a version, and the soname.
     names: [&'static str; 2],
     ours: OnceLock<Option<CString>>,
 }
@@ -45,7 +45,8 @@ impl Library {
     fn ours(&self) -> Option<&CStr> {
         let ours = self.ours.get_or_init(|| {
             let path = own_directory()?.join(DIRECTORY).join(self.names[1]);
-            // By a direct system call, so that this does not come back to this library.
+            // A direct system call, because the C library's function would lead back to this
+            // library.
             rustix::fs::stat(&path).ok()?;
             CString::new(path.into_os_string().into_vec()).ok()
         });
@@ -53,10 +54,10 @@ impl Library {
     }
 }
 
-/// Returns the path of the library to load in the place of the one at `path`.
+/// Returns the path of the library to load instead of the one at `path`.
 fn instead(path: &[u8], caller: *const c_void) -> Option<&'static CStr> {
     let library = LIBRARIES.iter().find(|library| library.is_at(path))?;
-    // This library and the versioned ones load the system's, for what they do not have.
+    // This library and the versioned ones load the system's library, for functions that they lack.
     let within = own_directory().zip(file_of(caller)).is_some_and(|(own, file)| {
         file.parent() == Some(&*own) || file.parent() == Some(&*own.join(DIRECTORY))
     });
@@ -77,13 +78,13 @@ fn instead(path: &[u8], caller: *const c_void) -> Option<&'static CStr> {
     ours
 }
 
-/// Returns the directory of this library.
+/// Returns the directory that holds this library's file.
 fn own_directory() -> Option<PathBuf> {
     let here: extern "C" fn(*const c_char, *const c_void) -> *const c_char = redirect;
     file_of(here as *const c_void)?.parent().map(Path::to_owned)
 }
 
-/// Returns the file of the library or program that has this address.
+/// Returns the file of the library or program that contains this address.
 fn file_of(address: *const c_void) -> Option<PathBuf> {
     let mut info = libc::Dl_info {
         dli_fname: ptr::null(),
@@ -93,13 +94,13 @@ fn file_of(address: *const c_void) -> Option<PathBuf> {
     };
     // SAFETY: the structure is this function's; any address may be asked for.
     let found = unsafe { libc::dladdr(address, &raw mut info) } != 0 && !info.dli_fname.is_null();
-    // SAFETY: the name that the loader has of it, a C string that lives as long as the library.
+    // SAFETY: the loader's name for the object, a C string that lives as long as the library.
     found.then(|| OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes()).into())
 }
 
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Finds the C library's function.
+/// Looks up the C library's `dlopen`.
 pub(crate) fn resolve() {
     if REAL.load(Ordering::Relaxed).is_null() {
         // SAFETY: a C string; RTLD_NEXT is whatever follows this library.
@@ -108,9 +109,10 @@ pub(crate) fn resolve() {
     }
 }
 
-/// Returns the name that the C library is given for `path`. `caller` is an address in the calling library.
+/// Returns the path that the C library is given instead of `path`.
+/// `caller` is an address in the calling library.
 extern "C" fn redirect(path: *const c_char, caller: *const c_void) -> *const c_char {
-    // The constructor of another library may come before ours.
+    // The constructor of another library may call `dlopen` before our constructor has run.
     resolve();
     if path.is_null() {
         return path;

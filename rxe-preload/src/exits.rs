@@ -1,25 +1,27 @@
-//! Calls that end a process, or replace its program, without running exit handlers. Before they do,
-//! messages that have completed at the program are acknowledged: [`rxe_verbs::flush_before_exit`].
+//! Intercepts calls that end a process, or replace its program, without exit handlers.
+//! Before they do, messages that have completed at the program are acknowledged:
+//! [`rxe_verbs::flush_before_exit`].
 //!
-//! Calls inside the C library do not come here: `exit` runs the exit handler of rxe-verbs, and `system`
-//! and `posix_spawn` do not end the process. A signal that kills the process calls nothing.
+//! Calls inside the C library are not intercepted, and need not be: `exit` runs the exit handler of
+//! rxe-verbs, and `system` and `posix_spawn` do not end the process. A signal that kills the
+//! process calls nothing.
 //!
-//! Several of these functions are variadic, and some do not return. So each consists of a few
-//! instructions that keep all arguments in place, call [`before_end`], and jump to the C library's
-//! function. Those functions are looked up when this library is loaded: dlsym may not be called in a
-//! signal handler, and `_exit` often is.
+//! Several of these functions are variadic, and some do not return. So each override consists of a
+//! few instructions that preserve all arguments, call [`before_end`], and jump to the C library's
+//! function. Those functions are looked up when this library is loaded: dlsym may not be called in
+//! a signal handler, and `_exit` often is.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Called with all argument registers saved.
 extern "C" fn before_end() {
-    // This does something only if the constructor of this library has not run yet.
+    // Does something only if the constructor of this library has not run yet.
     look_up();
     rxe_verbs::flush_before_exit();
 }
 
-/// Finds the C library's functions, once.
+/// Looks up the C library's functions, once.
 extern "C" fn look_up() {
     for (real, name) in REAL {
         if real.load(Ordering::Relaxed).is_null() {
@@ -32,12 +34,12 @@ extern "C" fn look_up() {
     }
 }
 
-/// Takes the place of a function that the C library lacks. No program can be linked with that function.
+/// Stands in for a function that the C library lacks. No program can be linked with that function.
 extern "C" fn not_there() -> ! {
     std::process::abort()
 }
 
-/// The dynamic linker calls this when it has loaded the library.
+/// The dynamic linker calls this function when it has loaded the library.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = look_up;
@@ -52,8 +54,9 @@ macro_rules! hooks {
             #[unsafe(naked)]
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name() {
-                // At entry the stack pointer is 8 off a multiple of 16; seven words more make it one.
-                // `al` says how many vector registers a variadic call uses: none of these has any.
+                // At entry the stack pointer is 8 off a multiple of 16; seven more words align it.
+                // `al` holds the number of vector registers of a variadic call; these functions
+                // take none.
                 std::arch::naked_asm!(
                     "push rdi",
                     "push rsi",

@@ -1,18 +1,19 @@
-//! Handles memory faults: those in copies of the program's memory, and the program's own.
+//! Handles memory faults: those in the engine's copies of program memory, and the program's own.
 //!
-//! The engine copies registered memory with routines that can return an error if the memory is not
-//! mapped ([`rxe_verbs::recover_from_fault`]). The handler of SIGSEGV and SIGBUS here makes them do so. Every
-//! other fault is the program's: it goes to the handler that the program installed, or ends the process
-//! as it would without this library.
+//! The engine copies registered memory with routines that return an error if the memory is not
+//! mapped ([`rxe_verbs::recover_from_fault`]). The handler of SIGSEGV and SIGBUS here makes them
+//! return that error. Every other fault is the program's: it goes to the handler that the program
+//! installed, or ends the process as it would without this library.
 //!
-//! A program may install its handler before or after it opens a device. [`install`] keeps the one that
-//! it finds. `sigaction` and `signal` are defined here, so a later handler is kept too, and the program
-//! sees the handler that it installed. The kernel always has our function, with the program's mask and
-//! flags. So the program's handler runs on the stack, and with the blocked signals, that it asked for.
+//! A program may install its handler before or after it opens a device. [`install`] keeps a handler
+//! that is already there. `sigaction` and `signal` are overridden here, so a later handler is kept
+//! too, and the program reads back the handler that it installed. The kernel always has our
+//! function, with the program's mask and flags. So the program's handler runs on the stack, and
+//! with the blocked signals, that it asked for.
 //!
-//! Limits: the kernel kills a thread that blocks SIGSEGV at its first fault, whatever handler there is.
-//! If a handler is installed by a direct system call, we notice it only at the next [`install`], which
-//! is called at each registration of memory.
+//! Limits: the kernel kills a thread that blocks SIGSEGV at its first fault, whatever handler is
+//! installed. A handler installed by a direct system call is noticed only at the next [`install`],
+//! which is called at each registration of memory.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -26,12 +27,13 @@ use crate::next::Next;
 type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 type Signal = unsafe extern "C" fn(c_int, sighandler_t) -> sighandler_t;
 
-/// The C library's function, which changes the kernel's handler.
+/// The C library's `sigaction`, which changes the kernel's action.
 static REAL: Next = Next::new(c"sigaction");
 static REAL_SIGNAL: Next = Next::new(c"signal");
 static REAL_SYSV_SIGNAL: Next = Next::new(c"__sysv_signal");
 
-/// Finds the C library's functions: at load, so that no signal handler has to.
+/// Looks up the C library's functions.
+/// Called at load, so that no signal handler has to call `dlsym`.
 pub(crate) fn resolve() {
     for function in [&REAL, &REAL_SIGNAL, &REAL_SYSV_SIGNAL] {
         function.get();
@@ -41,7 +43,7 @@ pub(crate) fn resolve() {
 /// Whether our handler is installed. Until then, the program's calls go to the C library.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// The signals, and the program's action for each, see [`pack`].
+/// The two signals, with the program's action for each as [`pack`] encodes it.
 static ACTIONS: [(c_int, AtomicU64); 2] =
     [(libc::SIGSEGV, AtomicU64::new(0)), (libc::SIGBUS, AtomicU64::new(0))];
 
@@ -49,7 +51,7 @@ fn action_of(signal: c_int) -> Option<&'static AtomicU64> {
     ACTIONS.iter().find(|(of, _)| *of == signal).map(|(_, action)| action)
 }
 
-/// Installs our handler, also if the program has replaced it since the last call.
+/// Installs our handler, even if the program has replaced it since the last call.
 pub(crate) fn install() {
     static PINNED: Once = Once::new();
     PINNED.call_once(pin);
@@ -63,20 +65,20 @@ pub(crate) fn install() {
     }
 }
 
-/// Keeps this library loaded: a program may unload it while our handler is installed.
+/// Keeps this library loaded. The program may unload it while our handler is installed.
 fn pin() {
     // SAFETY: all zeros is a valid value, which `dladdr` fills in.
     let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: our own variable; an address in this library.
     if unsafe { libc::dladdr(on_fault as *const c_void, &raw mut found) } != 0 {
-        // SAFETY: the name of a library that is loaded; the handle is kept for ever.
+        // SAFETY: the name of a library that is loaded; the handle is never closed.
         unsafe {
             libc::dlopen(found.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_NODELETE | libc::RTLD_LAZY)
         };
     }
 }
 
-/// The kernel's present action for a signal.
+/// Returns the kernel's present action for a signal.
 fn ask(signal: c_int) -> Option<libc::sigaction> {
     // SAFETY: all zeros is a valid value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -84,6 +86,7 @@ fn ask(signal: c_int) -> Option<libc::sigaction> {
     (unsafe { real(signal, ptr::null(), &raw mut action) } == 0).then_some(action)
 }
 
+/// Calls the C library's `sigaction`.
 /// # Safety
 /// As for `sigaction`.
 unsafe fn real(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
@@ -98,7 +101,7 @@ fn is_ours(action: &libc::sigaction) -> bool {
     action.sa_sigaction == on_fault as *const () as usize
 }
 
-/// Makes `new` the program's action, and ours the kernel's.
+/// Records `new` as the program's action, and installs ours with its mask and flags.
 fn adopt(signal: c_int, action: &AtomicU64, new: &libc::sigaction) -> c_int {
     let mut ours = *new;
     if !is_ours(new) {
@@ -114,20 +117,20 @@ fn adopt(signal: c_int, action: &AtomicU64, new: &libc::sigaction) -> c_int {
     unsafe { real(signal, &raw const ours, ptr::null_mut()) }
 }
 
-/// The flags that are kept, in the upper bits of a packed action.
+/// The flags of an action that are stored in the upper bits of its packed form.
 const FLAGS: [c_int; 5] =
     [libc::SA_SIGINFO, libc::SA_ONSTACK, libc::SA_RESTART, libc::SA_NODEFER, libc::SA_RESETHAND];
-/// The bit where the flags begin: addresses need fewer bits.
+/// The bit where the flags begin. User-space addresses are shorter.
 const FLAGS_AT: usize = 59;
 
-/// Packs the function and the flags of an action into one word, which a handler can read at any time.
-/// The kernel has its mask.
+/// Packs an action's handler and flags into one word, for atomic reads in a handler.
+/// The mask is not stored here: the kernel has it.
 fn pack(action: &libc::sigaction) -> u64 {
     let flags = FLAGS.iter().enumerate().filter(|(_, flag)| action.sa_flags & **flag != 0);
     flags.fold(action.sa_sigaction as u64, |word, (bit, _)| word | 1 << (FLAGS_AT + bit))
 }
 
-/// The function and the flags.
+/// Returns the handler and the flags of a packed action.
 fn unpack(word: u64) -> (sighandler_t, c_int) {
     let flags = FLAGS.iter().enumerate().filter(|(bit, _)| word >> (FLAGS_AT + bit) & 1 == 1);
     let address = word & ((1 << FLAGS_AT) - 1);
@@ -146,7 +149,7 @@ unsafe extern "C-unwind" fn on_fault(signal: c_int, info: *mut siginfo_t, contex
     unsafe { chain(signal, code, info, context) };
 }
 
-/// Handles a fault that is not ours as it would be handled without this library.
+/// Handles the program's own fault as it would be handled without this library.
 ///
 /// # Safety
 /// The arguments are those of a signal handler.
@@ -186,7 +189,7 @@ unsafe fn chain(signal: c_int, code: c_int, info: *mut siginfo_t, context: *mut 
     }
 }
 
-/// Replaces the C library's `sigaction`. It keeps our handler installed.
+/// Overrides the C library's `sigaction`. Our handler stays installed.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sigaction(
     signal: c_int,
@@ -215,7 +218,8 @@ unsafe extern "C" fn sigaction(
     0
 }
 
-/// `signal` with these flags, by way of `sigaction`. `None` if the C library's function is enough.
+/// Does what `signal` does with these flags, by way of [`sigaction`].
+/// Returns `None` if the C library's function may be called instead.
 fn signal_with(signal: c_int, handler: sighandler_t, flags: c_int) -> Option<sighandler_t> {
     action_of(signal).filter(|_| INSTALLED.load(Ordering::SeqCst))?;
     // SAFETY: all zeros is a valid value.
@@ -231,7 +235,7 @@ fn signal_with(signal: c_int, handler: sighandler_t, flags: c_int) -> Option<sig
     Some(if done == 0 { old.sa_sigaction } else { SIG_ERR })
 }
 
-/// Defines functions like `signal`, each with the flags that it implies and the C library's function.
+/// Defines functions like `signal`, each with its implied flags and its C library function.
 macro_rules! signals {
     ($($name:ident: $flags:expr, $real:ident;)*) => {$(
         #[unsafe(no_mangle)]

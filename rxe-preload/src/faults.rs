@@ -1,5 +1,5 @@
-//! The faults that `RXE_FAULT` asks for: calls that fail, and, when the program ends, a report of what all
-//! faults did.
+//! The faults that `RXE_FAULT` asks for: calls that fail, and a report at exit of what all faults
+//! did.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::config::{CONFIG, Explain};
 use crate::ffi::{Failure, Outcome};
 use crate::stderr;
 
-/// Calls that are to fail.
+/// The calls that are to fail.
 static FAILING: LazyLock<Vec<FailingCall>> = LazyLock::new(|| {
     let plans = CONFIG.faults.iter().flatten().flat_map(|(_, plan)| plan.verbs());
     plans.filter_map(FailingCall::new).collect()
@@ -22,10 +22,10 @@ struct FailingCall {
     fault: VerbsFault,
     function: &'static str,
     errno: i32,
-    /// The how many-th call; all if `None`.
+    /// The number of the call that fails, from 1. All calls fail if `None`.
     nth: Option<u64>,
     calls: AtomicU64,
-    /// Calls that this fault has made fail.
+    /// The number of calls that this fault has made fail.
     failed: AtomicU64,
 }
 
@@ -36,7 +36,7 @@ impl FailingCall {
         Some(Self { fault: *fault, function, errno, nth: call, calls, failed })
     }
 
-    /// What it did.
+    /// Returns the line of the report for this fault.
     fn line(&self) -> String {
         let [failed, calls] = [&self.failed, &self.calls].map(|n| n.load(Ordering::Relaxed));
         format!(
@@ -47,7 +47,7 @@ impl FailingCall {
     }
 }
 
-/// Fails if this call of the function is to fail. It is called before the function does anything.
+/// Fails if this call of the function is to fail. Callers call this before they do anything else.
 #[inline]
 pub(crate) fn may_fail(function: &'static str) -> Outcome {
     if FAILING.is_empty() { Ok(()) } else { fail(function) }
@@ -68,21 +68,21 @@ fn fail(function: &'static str) -> Outcome {
     outcome
 }
 
-/// What a process reports when it ends. A forked child does not repeat what its parent says.
+/// The faults that a process reports at exit. A forked child does not repeat its parent's report.
 #[derive(Default)]
 struct Report {
     /// Whether this process has opened a device, or called a function that is to fail.
     begun: AtomicBool,
-    /// The faults of the devices that it has opened, with their names.
+    /// The names of the devices that this process has opened, with their faults.
     opened: Mutex<Vec<(String, InjectedFaults)>>,
 }
 
 static REPORT: PerProcess<Report> = PerProcess::new();
 
-/// Whether [`say`] is called at the end. A forked child inherits this with the hook itself.
+/// Whether [`say`] is registered to run at exit. A forked child inherits this with the hook itself.
 static IS_HOOKED: AtomicBool = AtomicBool::new(false);
 
-/// Says when the program ends what the faults of this device did.
+/// Adds the faults of this device to the report that is written at exit.
 pub(crate) fn report_at_exit(device: &Device) {
     let Some(faults) = device.faults() else { return };
     begin_report().opened.lock().push((device.name().to_owned(), faults.clone()));
@@ -120,7 +120,7 @@ mod tests {
 
     use rxe_verbs::VerbsFault;
 
-    /// The names with which the sources of a directory call `may_fail`.
+    /// Collects the function names with which the sources of a directory call `may_fail`.
     fn asked_in(dir: &Path, names: &mut BTreeSet<String>) {
         for entry in fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();

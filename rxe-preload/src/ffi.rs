@@ -1,4 +1,4 @@
-//! The interface to C: failures, cancellation, errno.
+//! The interface to C: failures, thread cancellation, errno.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::RawFd;
@@ -9,11 +9,11 @@ use rxe_verbs::{Error, UseCounts, VerbsError};
 use crate::explain;
 use crate::next::Next;
 
-/// Why a verb failed.
+/// The errno and the explanation of a verb that failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) errno: c_int,
-    /// An explanation, if there is more to say than the errno does.
+    /// An explanation, if it says more than the errno.
     pub(crate) text: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl Failure {
         Self { text: self.text.map(|text| format!("QP {qpn}: {text}")), ..self }
     }
 
-    /// The error for an object of a parent process, which a forked child cannot use.
+    /// The failure of a call on a parent process's object, which a forked child cannot use.
     pub(crate) fn of_parent(what: &str) -> Self {
         let why = format!(
             "{what} was made before fork(), by the parent of this process, and is the parent's: make \
@@ -42,7 +42,7 @@ impl Failure {
         Self::new(libc::EIO, why)
     }
 
-    /// The failure to end what these still use.
+    /// The failure to destroy an object that these objects still use.
     pub(crate) fn in_use(used_by: UseCounts, what: &str) -> Self {
         let why = if used_by.is_empty() {
             format!("another thread is in a call on {what}")
@@ -61,7 +61,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(e: Error) -> Self {
         let errno = e.errno();
-        // Some programs always post until the queue is full, so this case must be cheap.
+        // Some programs always post until the queue is full, so this error must be cheap.
         let again = matches!(&e, Error::Verbs(VerbsError::QueueFull { queue, .. })
             if !explain::fills(queue));
         Self { errno, text: (!again).then(|| e.to_string()) }
@@ -80,9 +80,10 @@ impl From<VerbsError> for Failure {
     }
 }
 
+/// The result of a verb.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
-/// Fails with this errno if a mask has other bits than the known ones.
+/// Fails with this errno if a mask has bits other than the known ones.
 pub(crate) fn check_bits(name: &str, mask: u32, known: u32, errno: c_int) -> Outcome {
     if mask & !known == 0 {
         return Ok(());
@@ -90,7 +91,7 @@ pub(crate) fn check_bits(name: &str, mask: u32, known: u32, errno: c_int) -> Out
     Err(Failure::new(errno, format!("{name} {mask:#x} has unknown bits")))
 }
 
-/// For verbs that return 0 or an errno.
+/// Returns what a verb that returns 0 or an errno must return.
 pub(crate) fn errno_of(verb: &'static str, outcome: Outcome) -> c_int {
     match outcome {
         Ok(()) => 0,
@@ -102,7 +103,7 @@ pub(crate) fn errno_of(verb: &'static str, outcome: Outcome) -> c_int {
     }
 }
 
-/// For verbs that return an object, or null and set errno.
+/// Returns what a verb that returns an object, or null with errno set, must return.
 pub(crate) fn pointer_of<T>(verb: &'static str, outcome: Outcome<*mut T>) -> *mut T {
     outcome.unwrap_or_else(|failure| {
         explain::refused(verb, failure.text.as_deref());
@@ -111,7 +112,7 @@ pub(crate) fn pointer_of<T>(verb: &'static str, outcome: Outcome<*mut T>) -> *mu
     })
 }
 
-/// For verbs that return 0, or -1 and set errno.
+/// Returns what a verb that returns 0, or -1 with errno set, must return.
 pub(crate) fn minus_one_of(verb: &'static str, outcome: Outcome) -> c_int {
     if errno_of(verb, outcome) == 0 { 0 } else { -1 }
 }
@@ -121,11 +122,12 @@ pub(crate) fn set_errno(errno: c_int) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// While this lives, the thread is not cancelled (pthread_cancel): the system calls of a verb are no cancellation
-/// points, whatever C library function makes them. With a kernel's device a verb is a call that is none either.
+/// Disables cancellation of the thread (pthread_cancel) while this value lives.
+/// So no system call within a verb is a cancellation point. With a kernel device, a verb is an
+/// ioctl, which is not one either.
 ///
-/// The verbs that the data path is made of have none of these, since each costs two atomic changes: what they
-/// call makes direct system calls.
+/// The verbs of the data path do not use this guard, because it costs two atomic changes. They make
+/// only direct system calls, which are no cancellation points.
 #[must_use]
 pub(crate) struct Uncancelled(c_int);
 
@@ -150,8 +152,8 @@ impl Drop for Uncancelled {
     }
 }
 
-/// Lets a cancelled thread end here. The caller must be `extern "C-unwind"`, and nothing that must be dropped may
-/// be alive in it.
+/// Ends the thread here if it has been cancelled.
+/// The caller must be `extern "C-unwind"`, and must hold no value that needs to be dropped.
 pub(crate) fn cancellation_point() {
     unsafe extern "C-unwind" {
         safe fn pthread_testcancel();
@@ -159,15 +161,15 @@ pub(crate) fn cancellation_point() {
     pthread_testcancel();
 }
 
-/// Sleeps in a read of this event descriptor, as a program would in a read of a kernel's device. The kernel decides
-/// what a signal does, and a cancelled thread ends in it: the same holds for the caller as for that of
-/// [`cancellation_point`].
+/// Sleeps in a read of this event descriptor, as a program would with a kernel device.
+/// The kernel decides what a signal does. The thread may be cancelled in the read, so callers must
+/// obey the rules of [`cancellation_point`].
 ///
 /// # Errors
 /// The errno of `read`.
 pub(crate) fn read_event(fd: RawFd) -> Result<(), c_int> {
     type Read = unsafe extern "C-unwind" fn(c_int, *mut c_void, usize) -> isize;
-    /// Not this library's own, which looks for counters.
+    /// Not this library's own `read`, which first updates counter files.
     static READ: Next = Next::new(c"read");
     let mut count = 0u64;
     let Some(read) = READ.get() else { return Err(libc::ENOSYS) };
@@ -181,7 +183,7 @@ pub(crate) fn read_event(fd: RawFd) -> Result<(), c_int> {
     Err(unsafe { *libc::__errno_location() })
 }
 
-/// Copies a text into a field of C, cut where it does not fit.
+/// Copies a text into a C array, truncated to fit. The array always ends with a NUL.
 pub(crate) fn copy_text(text: &str, field: &mut [c_char]) {
     field.fill(0);
     let room = field.len().saturating_sub(1);
@@ -205,7 +207,7 @@ mod tests {
         assert_eq!((again.errno, again.text), (libc::ENOMEM, None));
     }
 
-    /// Functions of librdmacm have no table that could do it for them.
+    /// The functions of librdmacm have no table that could add the guard to each of them.
     #[test]
     fn every_function_of_librdmacm_begins_with_what_forbids_cancellation() {
         const SLEEPS: &str = "fn rdma_get_cm_event(";

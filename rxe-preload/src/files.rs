@@ -1,17 +1,17 @@
-//! The files of a kernel device that some programs read: those in `/sys/class/infiniband`,
-//! `/sys/class/infiniband_verbs` and `/dev/infiniband`, and `infiniband` below other devices in `/sys`.
+//! Redirects the files of a kernel device that some programs read to a [`tree`] of our own.
 //!
-//! A [`tree`] has such files. The functions by which programs use files are defined here, and redirect these
-//! paths to it. Every other path goes to the C library unchanged. Counters get their present values first
-//! ([`counters`]).
+//! These are the files in `/sys/class/infiniband`, `/sys/class/infiniband_verbs` and
+//! `/dev/infiniband`, and in `infiniband` below other devices in `/sys`. The functions by which
+//! programs use files are defined here, and replace such a path by one in the tree. Every other
+//! path goes to the C library unchanged. Files of counters are updated first ([`counters`]).
 //!
 //! Invariant: any other path costs a comparison of a few bytes and no allocation, because memory
 //! allocators open files too.
 //!
 //! The functions are `C-unwind` because threads may be cancelled in them (pthread_cancel).
 //!
-//! `open` and `openat` are variadic in C. On the supported architectures a variadic integer argument is
-//! passed like a fixed one.
+//! `open` and `openat` are variadic in C. On the supported architectures a variadic integer
+//! argument is passed like a fixed one.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -21,22 +21,23 @@ use rxe_verbs::device::Identity;
 use crate::ffi::set_errno;
 use crate::{counters, host, tree};
 
-/// The part of a path that is below the tree: the files of devices in `/dev` and `/sys`. Below a PCI or
-/// network device in `/sys`, these are of the host's devices, which the tree does not have.
+/// Returns the part of an RDMA device's path that names a file in the tree.
+/// The tree has files in `/dev` and `/sys`. `infiniband` below a PCI or network device in `/sys`
+/// belongs to the host's devices, which the tree does not have.
 fn below(path: &[u8]) -> Option<&[u8]> {
     if path.starts_with(b"/dev/infiniband") {
         return Some(path);
     }
     let below = path.strip_prefix(b"/sys").filter(|below| below.starts_with(b"/"))?;
     let has = |part: &[u8]| below.windows(part.len()).any(|at| at == part);
-    // Devices with a card's identity are also on a PCI bus of their own.
+    // Devices with a card's identity also have a PCI bus of their own.
     let pci = [b"/pci", b"/".as_slice()].iter().any(|before| {
         below.contains(&b':') && has(&[before, Identity::PCI_DOMAIN.as_bytes(), b":"].concat())
     });
     (pci || has(b"/infiniband")).then_some(below)
 }
 
-/// The path in the tree for `path`, if there is one.
+/// Returns the path in the tree that replaces `path`, if there is one.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -56,11 +57,11 @@ unsafe fn redirect(path: *const c_char) -> Option<CString> {
         return CString::new(current.into_os_string().into_encoded_bytes()).ok();
     }
     let path = CString::new([tree, below].concat()).ok()?;
-    // What the tree does not have may be of the host's devices.
+    // A file that the tree lacks may belong to the host's devices.
     (!host::is_wanted() || rustix::fs::lstat(&*path).is_ok()).then_some(path)
 }
 
-/// Defines functions of the C library that take the path as the parameter named `path`.
+/// Defines overrides of C library functions whose path is the parameter named `path`.
 macro_rules! hooks {
     ($(fn $name:ident($($before:ident: $before_type:ty,)* @path $(, $after:ident: $after_type:ty)*) -> $result:ty = $failed:expr;)*) => {
     $(
@@ -73,7 +74,7 @@ macro_rules! hooks {
             };
             // SAFETY: the C library's function of this name, which has this type.
             let next: Function = unsafe { std::mem::transmute(next) };
-            // SAFETY: the caller's arguments, as they came but for the path.
+            // SAFETY: the caller's arguments, unchanged except for the path.
             unsafe {
                 match redirect(path) {
                     None => next($($before,)* path $(, $after)*),
@@ -83,14 +84,15 @@ macro_rules! hooks {
         }
     )*
 
-        /// The C library's functions behind ours.
+        /// The C library's versions of our functions.
         #[allow(non_upper_case_globals, reason = "each has the name of its function")]
         mod behind {
             use crate::next::Next;
             $(pub(super) static $name: Next = Next::named(concat!(stringify!($name), "\0"));)*
         }
 
-        /// Finds the C library's functions: at load, so that no signal handler has to.
+        /// Looks up the C library's functions.
+        /// Called at load, so that no signal handler has to call `dlsym`.
         pub(crate) fn resolve() {
             $(behind::$name.get();)*
         }

@@ -1,19 +1,20 @@
-//! Programs in Go that read files of devices. Go makes system calls of its own, so the functions of
-//! [`crate::files`] never see them, and such a program finds no device in `/sys/class/infiniband`. It is told
-//! where the files are.
+//! Detects Go programs that read the files of devices.
+//! Go makes system calls directly, so the functions of [`crate::files`] do not intercept them, and
+//! the program finds no device in `/sys/class/infiniband`. An explanation tells the user where the
+//! files are.
 //!
-//! A program in Go that calls C has the symbol `crosscall2`. One that does not is linked statically, and
-//! nothing can be preloaded into it: `rxe run` says so.
+//! A Go program that calls C has the symbol `crosscall2`. One that does not is linked statically,
+//! so nothing can be preloaded into it, and `rxe run` reports that.
 
 use std::ffi::{c_int, c_void};
 use std::slice;
 
 use crate::{explain, tree};
 
-/// A path that programs have in their text, if they read these files.
+/// A path that a program's constants contain if it reads these files.
 const PATH: &[u8] = b"/sys/class/infiniband";
 
-/// Tells the program where the files of devices are, if it would not find them. Called at load.
+/// Explains where the files of devices are, if a Go program would not find them. Called at load.
 pub(crate) fn check() {
     // SAFETY: a C string.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"crosscall2".as_ptr()) };
@@ -39,7 +40,7 @@ fn names_path() -> bool {
     found
 }
 
-/// Searches the first object, which is the program, and ends the iteration.
+/// Searches the first object, which is the program, and then ends the iteration.
 unsafe extern "C" fn search(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
     // SAFETY: the loader's structure and table, and the caller's variable.
     let (info, headers, found) = unsafe {

@@ -1,12 +1,13 @@
-//! The system's own libibverbs, for the host's devices beside ours (`rxe run --with-host-devices`).
+//! The system's own libibverbs, for the host's devices next to ours.
+//! It is used with `rxe run --with-host-devices`.
 //!
-//! It is loaded by its path, because its name leads to this library's versioned one. Both are in one
-//! namespace of the loader, so that errno, cancellation and the program's allocator are the same for both.
-//! It and its providers therefore call functions of this library where they mean their own: those of
-//! libibverbs come back to it ([`Function`]), and those for files and sockets ask
-//! [`is_looking`] whether it is the one that calls.
+//! The library is loaded by its path, because its name leads to our versioned library. Both are in
+//! one namespace of the loader, so they share errno, cancellation and the program's allocator.
+//! Therefore the system's library and its providers call our functions where they mean their own.
+//! Our functions of libibverbs forward such calls ([`Function`]). Our functions for files and
+//! sockets check [`is_looking`] to find out whether the system's library is the caller.
 //!
-//! Invariant: without the option nothing is loaded, and [`is_used`] is a look at one variable.
+//! Invariant: without the option nothing is loaded, and [`is_used`] costs one load of a variable.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_void};
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use crate::config::CONFIG;
 use crate::explain;
 
-/// Where systems have it.
+/// The directories in which distributions install the library.
 const DIRECTORIES: [&str; 4] = [
     if cfg!(target_arch = "x86_64") { "/lib/x86_64-linux-gnu" } else { "/lib/aarch64-linux-gnu" },
     "/usr/lib64",
@@ -25,32 +26,32 @@ const DIRECTORIES: [&str; 4] = [
     "/usr/lib",
 ];
 
-/// The handle of the library, from dlopen. It is never closed.
+/// The handle of the library, from dlopen. The library is never closed.
 static LIBRARY: OnceLock<Option<usize>> = OnceLock::new();
-/// Whether it is loaded: only then an object can be its.
+/// Whether the library is loaded. Only then can an object belong to it.
 static USED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static LOOKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the program sees the host's devices too.
+/// Returns whether the program is to be shown the host's devices too.
 pub(crate) fn is_wanted() -> bool {
     CONFIG.host_devices
 }
 
-/// Whether an object may be the host's.
+/// Returns whether an object may belong to the host's library.
 pub(crate) fn is_used() -> bool {
     USED.load(Ordering::Relaxed)
 }
 
-/// Makes [`is_used`] true, without a library.
+/// Makes [`is_used`] return true without loading a library.
 #[cfg(test)]
 pub(crate) fn pretend_used() {
     USED.store(true, Ordering::Relaxed);
 }
 
-/// Loads the library, if the host's devices are wanted. Returns whether it is there.
+/// Loads the library, if the host's devices are wanted. Returns whether it is loaded.
 pub(crate) fn load() -> bool {
     is_wanted() && library().is_some()
 }
@@ -76,7 +77,7 @@ fn library() -> Option<usize> {
     })
 }
 
-/// Calls `f`, in which the library looks for the host's devices: what it calls here leads to the system.
+/// Calls `f`, which lists the host's devices. Calls of our functions within `f` go to the system.
 pub(crate) fn looking<R>(f: impl FnOnce() -> R) -> R {
     let before = LOOKING.replace(true);
     let result = f();
@@ -84,12 +85,12 @@ pub(crate) fn looking<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Whether this call comes from within [`looking`].
+/// Returns whether this call comes from within [`looking`].
 pub(crate) fn is_looking() -> bool {
     is_used() && LOOKING.get()
 }
 
-/// One function of the library, looked up when it is first called.
+/// A function of the host's library, looked up at the first call.
 pub(crate) struct Function {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
@@ -100,7 +101,7 @@ impl Function {
         Self { name, found: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// That of this name, which ends with a NUL.
+    /// Creates a function from its name, which must end with a NUL.
     pub(crate) const fn named(name: &'static str) -> Self {
         match CStr::from_bytes_with_nul(name.as_bytes()) {
             Ok(name) => Self::new(name),
@@ -108,7 +109,8 @@ impl Function {
         }
     }
 
-    /// Its address. `None` if the library is not loaded, or is too old to have it.
+    /// Returns the address of the function.
+    /// `None` if the library is not loaded, or is too old to have it.
     pub(crate) fn get(&self) -> Option<*mut c_void> {
         let mut found = self.found.load(Ordering::Relaxed);
         if found.is_null() {

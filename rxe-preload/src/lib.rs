@@ -1,28 +1,31 @@
-//! The C ABI of libibverbs and librdmacm on the userspace RoCEv2 engine: a library that, preloaded,
-//! gives any program linked with them working RDMA devices, without a kernel module.
+//! The C ABI of libibverbs and librdmacm on the userspace RoCEv2 engine.
+//! Preloaded, this library gives any program linked with the two working RDMA devices, without a
+//! kernel module.
 //!
-//! - `ibverbs/abi`: the structures of the header, as programs were compiled with them.
-//! - `ibverbs`: the functions, one file for each kind of object. Each object that a program holds is
-//!   the header's structure with ours behind it, so that a pointer to the one is a pointer to the
-//!   other.
-//! - `rdmacm`: librdmacm, which uses `ibverbs` as a program would.
-//! - `ffi`: errno, failures, cancellation.
+//! - `ibverbs/abi`: the structures of `verbs.h`, as programs were compiled with them.
+//! - `ibverbs`: the functions, one file for each kind of object. Each object that a program holds
+//!   begins with the header's structure, followed by our fields, so a pointer to one is a pointer
+//!   to the other.
+//! - `rdmacm`: librdmacm, which calls `ibverbs` as a program would.
+//! - `ffi`: errno, failures, thread cancellation.
 //! - `explain`: explanations of mistakes.
-//! - `fault_guard`: memory faults in copies of the program's memory, and the program's own. `next`:
-//!   the C library's functions behind those that are defined here.
-//! - `faults`: what the faults that `rxe run --fault` asks for did.
-//! - `dlopen`: libibverbs and librdmacm, for programs that load them by themselves.
+//! - `fault_guard`: memory faults, in the engine's copies of program memory and in the program
+//!   itself.
+//! - `next`: the C library's versions of the functions that this library overrides.
+//! - `faults`: reports what the faults injected with `rxe run --fault` did.
+//! - `dlopen`: redirects `dlopen` of libibverbs and librdmacm to this library.
 //! - `exits`: calls that end a process.
-//! - `files`: what a kernel device shows in sysfs and `/dev`; `tree` has these files.
-//! - `golang`: programs in Go, which read files by system calls of their own.
-//! - `host`: the system's own libibverbs, for the host's devices beside ours.
-//! - `netlink`: what a kernel answers over `NETLINK_RDMA`.
-//! - `liveness`: threads that wait in an object while another thread destroys it.
+//! - `files`: the files that a kernel device has in sysfs and `/dev`. `tree` holds copies of them.
+//! - `golang`: Go programs, which read files by direct system calls.
+//! - `host`: the system's own libibverbs, for the host's devices next to ours.
+//! - `netlink`: answers to `NETLINK_RDMA` requests, as the kernel gives them.
+//! - `liveness`: threads that sleep in an object while another thread destroys it.
 //! - `config`: the variables `RXE_…` that `rxe run` sets.
+//! - `panics`: a panic ends the process with a message, and never unwinds into the program.
 //!
-//! Pointers come from programs, which are trusted as much as with any C library: what verbs says of
-//! them (that they were returned by the right call and not destroyed) is the safety condition of
-//! every function here. `panics`: a panic ends the process with a message; no unwinding reaches a program.
+//! Pointers come from programs, which are trusted as much as with any C library. The safety
+//! condition of every function here is what verbs demands of its pointers: they were returned by
+//! the right call, and the object has not been destroyed.
 
 #![allow(
     clippy::missing_safety_doc,

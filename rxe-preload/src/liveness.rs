@@ -1,7 +1,8 @@
-//! Threads that sleep in a call on an object while another thread of the program destroys the object.
+//! Handles threads that sleep in a call on an object while another destroys it.
 //!
-//! Such a thread sleeps on, in a read of a closed descriptor, as with a kernel's device. In the sleep it holds no
-//! reference, so that it may be cancelled there, and it may look at the object again only while that exists.
+//! Such a thread sleeps on, in a read of a closed descriptor, as with a kernel device. While it
+//! sleeps it holds no reference, so it may be cancelled there. It may access the object again only
+//! while the object exists.
 
 use rxe_sys::PerProcess;
 use std::collections::BTreeMap;
@@ -13,13 +14,13 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::ffi::{Failure, Outcome, Uncancelled, cancellation_point, minus_one_of, read_event};
 
-/// The objects that threads may wait in.
+/// The objects of this process that threads may sleep in.
 static LIVENESS: PerProcess<Liveness> = PerProcess::new();
 /// The ID of the next guard.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 struct Liveness {
-    /// Lower IDs belong to a parent of this process.
+    /// The first ID of this process. Lower IDs belong to a parent of this process.
     first: u64,
     states: Mutex<BTreeMap<u64, State>>,
     left: Condvar,
@@ -33,9 +34,9 @@ impl Default for Liveness {
 }
 
 struct State {
-    /// How many threads hold references now.
+    /// The number of threads that hold a reference to the object.
     inside: u32,
-    /// No further thread may get a reference.
+    /// Whether the object is being destroyed, so no further thread may get a reference.
     ends: bool,
 }
 
@@ -51,12 +52,13 @@ impl LivenessGuard {
         Self(id)
     }
 
-    /// An ID by which a thread can check whether the object still exists.
+    /// Returns an ID by which a thread can check whether the object still exists.
     pub(crate) fn id(&self) -> u64 {
         self.0
     }
 
-    /// From now on no further thread gets a reference. Waits for threads that hold one: none sleeps with it.
+    /// Keeps further threads out of the object, and waits for those inside.
+    /// No thread sleeps inside.
     pub(crate) fn end(&self) {
         let Liveness { states, left, .. } = LIVENESS.get();
         let mut states = states.lock();
@@ -71,12 +73,12 @@ impl LivenessGuard {
     }
 }
 
-/// Runs `look`; the object stays meanwhile. `None` if it is being destroyed.
+/// Runs `look` while the object exists. Returns `None` if the object is being destroyed.
 pub(crate) fn enter<T>(id: u64, look: impl FnOnce() -> T) -> Option<T> {
     let _uncancelled = Uncancelled::new();
     let Liveness { first, states, left } = LIVENESS.get();
     if id < *first {
-        // The object belongs to a parent, and nobody destroys it here. `look` refuses it.
+        // The object belongs to a parent, and is not destroyed in this process. `look` refuses it.
         return Some(look());
     }
     states.lock().get_mut(&id).filter(|state| !state.ends)?.inside += 1;
@@ -90,12 +92,12 @@ pub(crate) fn enter<T>(id: u64, look: impl FnOnce() -> T) -> Option<T> {
     Some(found)
 }
 
-/// Calls `look`, which does not wait, until it returns a result for the program, and in between sleeps in a read of
-/// `fd`, the object's descriptor. If the object is destroyed meanwhile, the thread sleeps on until a signal
-/// ends that.
+/// Calls `look`, which does not wait, until it returns a result for the program.
+/// Between the calls, the thread sleeps in a read of `fd`, the object's descriptor. If the object
+/// is destroyed meanwhile, the thread sleeps on until a signal ends the read.
 ///
-/// The thread may be cancelled in its sleep and before each look, so `look` must keep nothing that must be
-/// dropped.
+/// The thread may be cancelled while it sleeps and before each call, so `look` must not leave
+/// behind anything that must be dropped.
 pub(crate) fn wait_in(
     verb: &'static str,
     id: u64,
@@ -104,7 +106,7 @@ pub(crate) fn wait_in(
 ) -> c_int {
     loop {
         cancellation_point();
-        // The descriptor of an object that is destroyed is closed.
+        // The descriptor of a destroyed object is closed.
         let destroyed = || Some(Err(Failure::plain(libc::EBADF)));
         if let Some(outcome) = enter(id, look).unwrap_or_else(destroyed) {
             return minus_one_of(verb, outcome);
@@ -152,7 +154,8 @@ mod tests {
         // SAFETY: the child only calls what follows, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: ends a child that waits for the parent's lock, which nobody unlocks here.
+            // SAFETY: the alarm ends a child that waits for the parent's lock, which no thread of
+            // it can unlock.
             unsafe { libc::alarm(20) };
             let refused = enter(of_parent.id(), || 7) == Some(7);
             let own = LivenessGuard::new();

@@ -1,8 +1,8 @@
-//! What happens when this library is loaded.
+//! The constructor of this library.
 
 use crate::{counters, dlopen, fault_guard, files, golang, netlink, panics, stderr};
 
-/// The loader calls this before the program starts.
+/// The loader calls this function before the program starts.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;

@@ -1,13 +1,14 @@
-//! The C library's functions that this library replaces by its own under the same names.
+//! The C library's versions of the functions that this library overrides.
 //!
-//! All are looked up when this library is loaded ([`crate::load`]): `dlsym` may take locks and allocate,
-//! which a signal handler must not do. A function that is called even earlier is looked up by the call.
+//! All are looked up when this library is loaded ([`crate::load`]): `dlsym` may take locks and
+//! allocate, which a signal handler must not do. A function that is called before that is looked up
+//! by the call.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// One function.
+/// A function of the C library, with its name.
 pub(crate) struct Next {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
@@ -18,7 +19,7 @@ impl Next {
         Self { name, found: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// The function of this name, which ends with a NUL.
+    /// Creates a function from its name, which must end with a NUL.
     pub(crate) const fn named(name: &'static str) -> Self {
         match CStr::from_bytes_with_nul(name.as_bytes()) {
             Ok(name) => Self::new(name),
@@ -26,7 +27,7 @@ impl Next {
         }
     }
 
-    /// Its address, if the C library has it.
+    /// Returns the address of the function, if the C library has it.
     pub(crate) fn get(&self) -> Option<*mut c_void> {
         let mut found = self.found.load(Ordering::Relaxed);
         if found.is_null() {

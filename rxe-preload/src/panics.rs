@@ -1,17 +1,17 @@
-//! A panic in this library never unwinds into the program.
+//! Prevents a panic in this library from unwinding into the program.
 //!
-//! Most exported functions are `extern "C"`, which no panic can leave. Some are `extern "C-unwind"`,
-//! because a thread may be cancelled in them. So a panic hook, which runs before anything is unwound,
-//! reports the panic and ends the process. Only this library's own threads continue: they catch their
-//! panics, and the device fails. The standard library is linked into this library, so the hook sees no
-//! panics of the program.
+//! Most exported functions are `extern "C"`, which no panic can leave. Some are `extern
+//! "C-unwind"`, because a thread may be cancelled in them. So a panic hook, which runs before
+//! anything is unwound, reports the panic and ends the process. Only this library's own threads
+//! continue: they catch their panics, and the device fails. The standard library is linked into
+//! this library statically, so the hook is not called for panics of the program.
 
 use std::panic::{PanicHookInfo, set_hook};
 use std::{process, thread};
 
 use crate::stderr;
 
-/// Installs the hook.
+/// Installs the panic hook.
 pub(crate) fn install() {
     set_hook(Box::new(hook));
 }
@@ -41,14 +41,16 @@ mod tests {
         panic!("on purpose");
     }
 
-    /// What a child says that has the hook and does `deed`, and how it ends.
+    /// Forks a child that installs the hook and calls `deed`.
+    /// Returns its output and its wait status.
     fn child(deed: impl FnOnce()) -> (String, libc::c_int) {
         let (from, to) = rustix::pipe::pipe().unwrap();
         // SAFETY: the child only calls what follows, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: stdout and stderr of the child, which gets no core file. Lines are written to a stderr that is
-            // not the one of the beginning if it is where stdout leads.
+            // SAFETY: stdout and stderr of the child, which gets no core file. stderr is no longer
+            // the file that it was at load, so it must be the same file as stdout for lines to be
+            // written.
             unsafe {
                 libc::dup2(to.as_raw_fd(), 1);
                 libc::dup2(to.as_raw_fd(), 2);

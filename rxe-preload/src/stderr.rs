@@ -1,13 +1,13 @@
-//! Writes lines to stderr without ever waiting.
+//! Writes lines to stderr without ever blocking.
 //!
-//! A thread that turns the engine may write an explanation, and stderr may be a pipe that nobody reads.
-//! So a line is written only if it fits at once. Otherwise it is dropped and counted, and the count is
-//! written with the next line that fits.
+//! A thread that drives the engine may write an explanation, and stderr may be a pipe that is not
+//! read. So a line is written only if it fits immediately. Otherwise it is dropped and counted, and
+//! the count is written with the next line that fits.
 //!
-//! A program may close descriptor 2, and get the number again for a file or a connection of its own. A line
-//! there would be among its data. So lines are written only to what was descriptor 2 when the program began,
-//! to what descriptor 1 is too, as when both are redirected, and to a file that is opened for appending, as
-//! logs are.
+//! A program may close descriptor 2 and reuse the number for a file or a connection of its own,
+//! where a line would corrupt its data. So lines are written only if descriptor 2 is still the file
+//! that it was when the program began, or is the same file as descriptor 1 (as when both are
+//! redirected), or is open for appending, as logs are.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
@@ -17,19 +17,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags, pwritev2, write};
 
-/// Writes of up to so many bytes to a pipe are atomic (PIPE_BUF).
+/// Bytes that one write to a pipe transfers atomically (PIPE_BUF).
 const MAX_WRITE: usize = 4096;
 
-/// How many lines were dropped since the last one that was written.
+/// The number of lines dropped since the last line that was written.
 static DROPPED: AtomicU32 = AtomicU32::new(0);
 
-/// Device and inode.
+/// The device and inode numbers that identify a file.
 type Identity = (u64, u64);
 
-/// What descriptor 2 was when the library was loaded. `None` if it was closed.
+/// The file that descriptor 2 was when the library was loaded. `None` if it was closed.
 static AT_LOAD: OnceLock<Option<Identity>> = OnceLock::new();
 
-/// The library is loaded: remembers what stderr is.
+/// Remembers which file stderr is. Called when the library is loaded.
 pub(super) fn remember() {
     AT_LOAD.get_or_init(|| identity(std::io::stderr().as_fd()));
 }
@@ -41,12 +41,13 @@ pub(super) fn line(text: &str) {
     if !is_for_messages(stderr.as_fd(), AT_LOAD.get().copied().flatten(), stdout.as_fd()) {
         return;
     }
-    // A regular file may be on a disk.
+    // The write blocks if stderr is a regular file on a disk.
     rxe_sys::may_block("writing to stderr");
     line_to(stderr.as_fd(), &DROPPED, text);
 }
 
-/// Whether messages may be written to descriptor 2, which was `at_load` once.
+/// Returns whether messages may be written to descriptor 2.
+/// `at_load` is the file that it was at load.
 fn is_for_messages(
     stderr: BorrowedFd<'_>,
     at_load: Option<Identity>,
@@ -79,7 +80,7 @@ fn line_to(to: BorrowedFd<'_>, dropped: &AtomicU32, text: &str) {
     }
 }
 
-/// Writes the bytes in one call. Fails with [`Errno::AGAIN`] if that would wait.
+/// Writes the bytes in one call. Fails with [`Errno::AGAIN`] if the call would block.
 fn at_once(to: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Errno> {
     let kind = FileType::from_raw_mode(fstat(to)?.st_mode);
     if kind != FileType::RegularFile {
@@ -88,8 +89,9 @@ fn at_once(to: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Errno> {
         if !ready[0].revents().contains(PollFlags::OUT) {
             return Err(Errno::AGAIN);
         }
-        // Another process may fill the pipe at this moment, so the kernel is asked not to wait, if it
-        // supports that. The offset means "write as write(2) does".
+        // Another process may fill the pipe after the poll, so the kernel is asked not to block, if
+        // it supports that. The offset -1 makes pwritev2 use the current file position, as write(2)
+        // does.
         match pwritev2(to, &[IoSlice::new(bytes)], u64::MAX, ReadWriteFlags::NOWAIT) {
             Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => {}
             done => return done.map(|_| ()),

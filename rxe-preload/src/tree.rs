@@ -1,10 +1,12 @@
-//! The tree with the files of a kernel's devices, to which paths in `/sys` and `/dev` are redirected.
+//! The directory tree with the files of a kernel's devices.
+//! Paths in `/sys` and `/dev` are redirected to it.
 //!
-//! `rxe run` writes it for the devices that are present then, and names it in `RXE_SYSFS`. Later the devices
-//! may have other names (`rxe link add`) or addresses. A program that looks at their files then gets the tree
-//! of the present devices, as it gets the list of these from `ibv_get_device_list`.
+//! `rxe run` writes the tree for the devices that are present then, and names it in `RXE_SYSFS`.
+//! Later the devices may get other names (`rxe link add`) or addresses. A program that reads their
+//! files then gets a tree of the present devices, which match the list from `ibv_get_device_list`.
 //!
-//! With a card's names, or beside devices of the host, the tree stays: their numbers are given at the start.
+//! With a card's names (`RXE_AS`), or with devices of the host, the tree of `RXE_SYSFS` remains in
+//! use, because these devices are numbered at the start.
 
 use std::cell::Cell;
 use std::fs;
@@ -21,12 +23,12 @@ use rxe_verbs::device::sysfs;
 use crate::config::{self, CONFIG};
 use crate::stderr;
 
-/// How long a tree is used without a look at the devices: programs read many of its files in a row.
+/// How long a tree is used before the devices are listed again: programs read many files in a row.
 const LIFESPAN: Duration = Duration::from_millis(100);
 
 static GIVEN: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     let tree = config::var("RXE_SYSFS")?;
-    // By a direct system call: the C library's functions would come back here.
+    // A direct system call, because the C library's functions would lead back to this library.
     let found = rustix::fs::stat(tree.as_str());
     if !found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir()) {
         stderr::line(&format!(
@@ -36,15 +38,15 @@ static GIVEN: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     Some(tree.into())
 });
 
-/// The tree that was last written, and when.
+/// The tree that was last written, and the time.
 static LAST: PerProcess<Mutex<Option<(PathBuf, Instant)>>> = PerProcess::new();
 
 thread_local! {
-    /// Whether this thread holds the lock: it may look at files of devices itself.
+    /// Whether this thread holds the lock. While it does, it may itself read files of devices.
     static UPDATING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns the tree of `RXE_SYSFS`.
+/// Returns the tree that `RXE_SYSFS` names.
 pub(crate) fn given() -> Option<PathBuf> {
     GIVEN.clone()
 }
@@ -69,7 +71,7 @@ pub(crate) fn current() -> Option<PathBuf> {
     tree.or(Some(given))
 }
 
-/// Writes the tree for the present devices, unless it is there. Its programs are those of the given one.
+/// Writes the tree for the present devices, unless it exists. Its programs are copied from `given`.
 fn written(given: &Path) -> Option<PathBuf> {
     let devices = match &CONFIG.devices {
         None => DeviceInfo::offered().ok()?,

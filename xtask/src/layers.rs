@@ -1,11 +1,11 @@
-//! Which modules of a crate may use which: a table of floors, and what the sources really do.
+//! Checks which modules of a crate use which, against a table of floors.
 //!
 //! A crate (or a module of it, `within`) is a list of floors from top to bottom. A module may use
-//! those on floors below its own and nothing else, so there are no circles. [`check`] reads the
-//! sources, follows every `mod`, and looks at each path that begins with `crate`, `super` or `self`, in
-//! `use` items, in code and in macros. Tests may use what they like.
+//! modules on floors below its own and nothing else, so there are no cycles. [`check`] reads the
+//! sources, follows every `mod`, and examines each path that begins with `crate`, `super` or
+//! `self`, in `use` items, in code and in macros. Tests may use any module.
 //!
-//! A module without a table has no circles among its children either ([`Graph::circle`]).
+//! A module without a table must have no cycles among its children either ([`Graph::circle`]).
 
 mod page;
 mod picture;
@@ -24,33 +24,33 @@ pub use table::LAYERS;
 /// The floors of a crate, or of one of its modules.
 #[derive(Clone, Copy, Debug)]
 pub struct Layers {
-    /// The crate, by its directory.
+    /// The name of the crate's directory.
     pub name: &'static str,
-    /// The module whose children these are, as in `ibverbs` or `a::b`; empty for the whole crate.
+    /// The module whose children these are, such as `a::b`; empty for the whole crate.
     pub within: &'static str,
-    /// The children, floor by floor, the highest first.
+    /// The children, floor by floor, the highest floor first.
     pub floors: &'static [&'static [&'static str]],
 }
 
-/// One module uses another.
+/// A use of one module by another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrow {
-    /// The module that uses the other.
+    /// The module that uses the other module.
     pub from: String,
     /// The module that is used.
     pub to: String,
-    /// The file, from the top of the workspace, and the line.
+    /// The file, relative to the root of the workspace, and the line.
     pub place: (String, usize),
-    /// The path as it resolves.
+    /// The path that is used, as it resolves.
     pub path: String,
 }
 
-/// The modules of a crate and what uses what.
+/// The modules of a crate and the uses between them.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    /// The modules in question.
+    /// The modules that are checked.
     pub modules: BTreeSet<String>,
-    /// Every use of one by another.
+    /// Every use of one module by another.
     pub arrows: Vec<Arrow>,
 }
 
@@ -58,7 +58,7 @@ impl Graph {
     /// Reads a crate.
     ///
     /// # Errors
-    /// A file is missing or is no Rust.
+    /// A file is missing or is not valid Rust.
     pub fn read(top: &Path, layers: &Layers) -> Result<Self, String> {
         let within = layers.within.split("::").filter(|name| !name.is_empty());
         let mut reader = Reader::new(top, within.map(str::to_owned).collect());
@@ -71,7 +71,8 @@ impl Graph {
         Ok(reader.finish())
     }
 
-    /// The modules of one circle, if there is one: each uses the others, directly or through others.
+    /// Returns the modules of a cycle, if there is one: each uses all others, directly or
+    /// indirectly.
     pub fn circle(&self) -> Option<Vec<&str>> {
         let edges = self.edges();
         let first = self.modules.iter().find(|name| {
@@ -83,7 +84,7 @@ impl Graph {
         Some(self.modules.iter().filter(on_it).map(String::as_str).collect())
     }
 
-    /// Every pair of a module and one that it uses, once.
+    /// Returns every pair of a module and one that it uses, once.
     pub fn edges(&self) -> BTreeSet<(&str, &str)> {
         self.arrows.iter().map(|arrow| (&*arrow.from, &*arrow.to)).collect()
     }
@@ -92,8 +93,8 @@ impl Graph {
 /// Checks a crate against its floors.
 ///
 /// # Errors
-/// Each arrow that does not go down, by file and line; each module that is on no floor; each name on a
-/// floor that is no module.
+/// Returns each arrow that does not go down, by file and line; each module that is on no floor; and
+/// each name on a floor that is not a module.
 pub fn check(layers: &Layers, graph: &Graph) -> Result<(), String> {
     let mut wrong = String::new();
     let mut floors = BTreeMap::new();
@@ -134,7 +135,7 @@ pub fn check(layers: &Layers, graph: &Graph) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// The top of the workspace.
+    /// Returns the root of the workspace.
     fn top() -> &'static Path {
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
     }
@@ -168,7 +169,7 @@ mod tests {
         }
     }
 
-    /// The modules that have a directory, the crate itself first.
+    /// Returns the modules that have a directory, the crate itself first.
     fn parents(dir: &Path, module: &str) -> Vec<String> {
         let mut all = vec![module.to_owned()];
         for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
@@ -205,7 +206,7 @@ mod tests {
         }
     }
 
-    /// A crate of these files.
+    /// Reads a crate of these files.
     fn graph(within: &'static str, files: &[(&str, &str)]) -> Graph {
         let dir = tempfile::tempdir().unwrap();
         for (name, source) in files {

@@ -1,3 +1,4 @@
-//! The parts of `cargo xtask` that are no command: which modules of a crate may use which.
+//! The part of `cargo xtask` that is not a command: the rules about which modules of a crate may
+//! use which.
 
 pub mod layers;

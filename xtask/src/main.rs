@@ -1,4 +1,4 @@
-//! `cargo xtask …`: the project's chores.
+//! `cargo xtask …`: the project's development tasks.
 
 mod cmd;
 
@@ -14,9 +14,10 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Chore {
-    /// Run a command in a VM with a real kernel's rxe0, on a link to a namespace of its own
+    /// Run a command in a VM with a real kernel's rxe0, on a link to its own network namespace
     Kernel(cmd::kernel::Args),
-    /// Measure bandwidth, latency and message rate beside others, and write docs/en/project/performance.md
+    /// Measure bandwidth, latency and message rate compared with others, and write
+    /// docs/en/project/performance.md
     Bench(rxe_bench::Args),
     /// Play the cases of `rxe conform` with real kernels, and write docs/en/reference/conformance-report.md
     Conform(cmd::conform::Args),
@@ -28,19 +29,22 @@ enum Chore {
     Docs(cmd::docs::Args),
     /// Build rxe and install it for this user, or below another directory
     Install(cmd::install::Args),
-    /// Make the captures in pcaps/ again: two kernels, one capture an operation or fault
+    /// Create the captures in pcaps/ again: two kernels, one capture for each operation or fault
     Pcaps(cmd::pcaps::Args),
     /// Show what works between our engine and real kernels, and write docs/en/reference/interop.md
     Interop(cmd::interop::Args),
-    /// Show which module of a crate stands on which, and whether they keep to it
+    /// Show which modules of a crate use which, and check them against the layers
     Layers(cmd::layers::Args),
-    /// Make versioned libraries beside rxe, for programs that load libibverbs by themselves
+    /// Create versioned libraries next to rxe, for programs that load libibverbs by themselves
     Libs(cmd::libs::Args),
-    /// Show which unmodified programs run, with themselves and with real kernels, and write docs/en/reference/programs-tried.md
+    /// Show which unmodified programs run, with themselves and with real kernels, and write
+    /// docs/en/reference/programs-tried.md
     Programs(cmd::programs::Args),
-    /// Run the tests of unsafe and of shared things under AddressSanitizer, valgrind and loom
+    /// Run the tests of unsafe and concurrent code under AddressSanitizer, ThreadSanitizer,
+    /// valgrind and loom
     Sanitize(cmd::sanitize::Args),
-    /// Run a test suite of others with our devices and with a kernel's, and write docs/en/reference/programs-tried.md
+    /// Run a third-party test suite with our devices and with a kernel's, and write
+    /// docs/en/reference/programs-tried.md
     Suite(cmd::suite::Args),
     /// Run everything: formatting, lints, unit tests, and the outer tests with real kernels
     Test(cmd::test::Args),

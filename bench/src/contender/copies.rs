@@ -1,15 +1,15 @@
-//! Copies between two processes of one host, without a protocol: the example `copies` of rxe-net.
+//! Copies between two processes on one host, without a protocol: the example `copies` of rxe-net.
 
 use super::{Read, Reading, words};
 use crate::link::Link;
 use crate::tests::{Kind, Test};
 
-/// How a message gets from one process to the other.
+/// The way that a message takes from one process to the other.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Copies {
-    /// Into a ring of shared memory, and out of it.
+    /// The message is copied into a ring in shared memory, and out of it.
     Two,
-    /// Into memory that both have mapped.
+    /// The message is copied once, into memory that both processes have mapped.
     Mapped,
 }
 
@@ -22,7 +22,7 @@ impl Copies {
     }
 }
 
-/// One run, of a second. The program starts its other end itself.
+/// Runs the program once, for a second. The program starts its other end itself.
 pub(super) fn run(program: &str, link: &Link, test: Test, how: Copies) -> Read {
     let way = match test.kind {
         Kind::Latency => "8 bytes one way",
@@ -35,7 +35,7 @@ pub(super) fn run(program: &str, link: &Link, test: Test, how: Copies) -> Read {
     Ok((ran, reading))
 }
 
-/// What the line of this way says.
+/// Returns the figures in the output line for this way.
 fn read(text: &str, kind: Kind, way: &str) -> Option<Reading> {
     let value = text.lines().find_map(|line| line.strip_prefix(way)?.strip_prefix(": "))?;
     let number = |unit| value.strip_suffix(unit)?.parse::<f64>().ok();

@@ -5,7 +5,7 @@ use crate::link::{Job, Link};
 
 const PORT: u16 = 5201;
 
-/// One run, of a second.
+/// Runs iperf3 once, for a second.
 pub(super) fn run(link: &Link) -> Read {
     let server = words("iperf3 -s -1");
     let client = words(&format!("iperf3 -c {} -t 1 -J", link.host()));

@@ -6,7 +6,7 @@ use crate::tests::Test;
 
 const PORT: u16 = 47592;
 
-/// One run.
+/// Runs `fi_pingpong` once.
 pub(super) fn run(link: &Link, test: Test, quick: bool) -> Read {
     let iterations = if test.bytes > 4096 { 2000 } else { 10_000 } / if quick { 4 } else { 1 };
     let server =
@@ -18,7 +18,7 @@ pub(super) fn run(link: &Link, test: Test, quick: bool) -> Read {
     Ok((ran, reading))
 }
 
-/// A line of names, with the average of one way under `usec/xfer`.
+/// Reads the one-way average from the column `usec/xfer`, which a header line names.
 fn result(text: &str) -> Option<f64> {
     let mut lines = text.lines().skip_while(|line| !line.contains("usec/xfer"));
     let column = lines.next()?.split_whitespace().position(|name| name == "usec/xfer")?;

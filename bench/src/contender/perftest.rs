@@ -6,7 +6,7 @@ use crate::tests::{Kind, Place, Test};
 
 const PORT: u16 = 18517;
 
-/// One run, of about a second. If `bound`, each process has a CPU of its own.
+/// Runs perftest once, for about a second. If `bound`, each process has its own CPU.
 pub(super) fn run(rxe: &str, link: &Link, test: Test, bound: bool) -> Read {
     let server =
         words(&format!("{rxe} run --backend udp -- {}", command(test, messages(test), PORT)));
@@ -17,11 +17,12 @@ pub(super) fn run(rxe: &str, link: &Link, test: Test, bound: bool) -> Read {
     Ok((ran, reading))
 }
 
-/// How many messages of each queue pair, which is what `-n` means, are about a second of work.
+/// Returns the messages of each queue pair (`-n`) that are about a second of work.
 fn messages(test: Test) -> u32 {
-    // perftest has up to 128 on their way, and asks for each 100th completion.
+    // perftest has up to 128 messages outstanding, and requests every 100th completion.
     const LEAST: u32 = 128;
-    // On one host it sends as much in less than a tenth of a second, of which its first messages have a part.
+    // On one host a second's worth over the link takes less than a tenth of a second, so the slow
+    // first messages would count too much.
     let times = if test.place == Place::Host { 8 } else { 1 };
     match test.kind {
         Kind::Latency => test.messages().min(20_000),
@@ -29,7 +30,7 @@ fn messages(test: Test) -> u32 {
     }
 }
 
-/// The program and its options, but for the server's address.
+/// Returns the program and its options, without the server's address.
 pub(crate) fn command(test: Test, messages: u32, port: u16) -> String {
     let kind = if test.kind == Kind::Latency { "lat" } else { "bw" };
     let Test { bytes, mtu, qps, .. } = test;
@@ -38,15 +39,18 @@ pub(crate) fn command(test: Test, messages: u32, port: u16) -> String {
     format!("ib_{op}_{kind} -F -s {bytes} -n {messages} -m {mtu} -p {port}{many}")
 }
 
-/// What its output says. `None` for a value of 0 too, which it prints if the clock that it counts cycles with
-/// has jumped.
+/// Returns the result in perftest's output.
+/// Returns `None` also for a value of 0, which perftest prints if the clock with which it counts
+/// cycles has jumped.
 pub(crate) fn sample(text: &str, test: Test) -> Option<Sample> {
     let Reading { value, times, .. } = read(text, test)?;
     (value > 0.0).then_some(Sample { value, times, ..Sample::default() })
 }
 
-/// The line that begins with the size: size; iterations; then peak and average in MiB/s and the rate in
-/// M/s, or least, greatest, typical and average time, deviation, 99th and 99.9th percentile.
+/// Reads the line that begins with the size.
+/// Then follow the iterations; and for bandwidth, peak and average in MiB/s and the rate in M/s; or
+/// for latency, the least, greatest, typical and average time, the deviation, and the 99th and
+/// 99.9th percentiles.
 fn read(text: &str, test: Test) -> Option<Reading> {
     let [iterations, rest @ ..] = &row(text, test.bytes)?[..] else { return None };
     let bytes = iterations * f64::from(test.bytes);
@@ -66,7 +70,7 @@ fn read(text: &str, test: Test) -> Option<Reading> {
     }
 }
 
-/// What stands behind the size.
+/// Returns the numbers that follow the size.
 fn row(text: &str, bytes: u32) -> Option<Vec<f64>> {
     text.lines().find_map(|line| {
         let mut fields = line.split_whitespace().map_while(|f| f.parse::<f64>().ok());

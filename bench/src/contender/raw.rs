@@ -1,14 +1,14 @@
-//! UDP sockets alone, without a protocol: the example `raw_udp` of rxe-net.
+//! Bare UDP sockets, without a protocol: the example `raw_udp` of rxe-net.
 
 use super::{Read, Reading, words};
 use crate::link::{Job, Link};
 use crate::tests::{Kind, Test};
 
 const PORT: u16 = 18519;
-/// BTH and ICRC: what a packet of ours has beside the payload.
+/// The bytes of BTH and ICRC that a RoCE packet has besides the payload.
 const HEADERS: u32 = 16;
 
-/// One run, of a second.
+/// Runs the program once, for a second.
 pub(super) fn run(program: &str, link: &Link, test: Test, gso: bool) -> Read {
     let (mode, bytes) = match test.kind {
         Kind::Latency => ("latency", test.bytes + HEADERS),

@@ -5,11 +5,12 @@ use crate::link::{Job, Link};
 use crate::tests::{Kind, Place, Test};
 use rxe_harness::vm::{HOST_V4, LINK};
 
-/// `rxe perf`'s default.
+/// The default TCP port of `rxe perf`.
 const PORT: u16 = 18515;
 
-/// One run, of about a second. `backend` is `shm` for two processes on one host, and further options may
-/// follow it. If `bound`, each process has a CPU of its own.
+/// Runs `rxe perf` once, for about a second.
+/// `backend` is `shm` for two processes on one host, and further options may follow it. If `bound`,
+/// each process has its own CPU.
 pub(super) fn run(rxe: &str, link: &Link, test: Test, backend: &str, bound: bool) -> Read {
     let server = words(&format!("{rxe} {} --backend {}", command(test), option(backend)));
     let client = [&server[..], &words(&client_options(link, test))].concat();
@@ -17,7 +18,8 @@ pub(super) fn run(rxe: &str, link: &Link, test: Test, backend: &str, bound: bool
     measure(link, test, &Job { one_host, bound, ..Job::new(&server, &client) })
 }
 
-/// One run over endpoints of layer 2 on the link's interfaces, beside the host's own addresses.
+/// Runs `rxe perf` once over endpoints of layer 2 on the link's interfaces.
+/// The endpoints have addresses of their own.
 pub(super) fn run_layer2(rxe: &str, link: &Link, test: Test) -> Read {
     let [a, b, c, _] = HOST_V4.octets();
     let (command, mtu) = (command(test), test.link_mtu());
@@ -32,19 +34,20 @@ pub(super) fn run_layer2(rxe: &str, link: &Link, test: Test) -> Read {
     measure(link, test, &Job::new(&end(201, ""), &end(202, &client_options(link, test))))
 }
 
-/// What stands behind `--backend`. Shared memory needs a backend for whoever is on another host.
+/// Returns the argument of `--backend`.
+/// Shared memory is used with any backend, which is for peers on other hosts.
 fn option(backend: &str) -> String {
     backend.replacen("shm", "udp", 1)
 }
 
-/// The command of both ends.
+/// Returns the command that both ends share.
 fn command(test: Test) -> String {
     let kind = if test.kind == Kind::Latency { "lat" } else { "bw" };
     let buffer = test.recv_buffer.map_or(String::new(), |bytes| format!(" --recv-buffer {bytes}"));
     format!("perf {} {kind}{buffer}", test.op.to_lowercase())
 }
 
-/// What the client has besides, with the server's address.
+/// Returns the options that only the client has, with the server's address.
 fn client_options(link: &Link, test: Test) -> String {
     format!("-s{} -D1 -m{} -q{} --json {}", test.bytes, test.mtu, test.qps, link.host())
 }
@@ -73,7 +76,7 @@ fn read(json: &serde_json::Value, test: Test) -> Option<Reading> {
             value: test.result_of_rate(result("messages_per_second")?),
             bytes,
             times: None,
-            // An older version does not say it.
+            // An older version does not report it.
             again: result("retransmitted_pkts")
                 .zip(result("sent_pkts"))
                 .map(|(again, sent)| 100.0 * again / sent.max(1.0)),

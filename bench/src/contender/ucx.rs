@@ -6,7 +6,7 @@ use crate::tests::{Kind, Place, Test};
 
 const PORT: u16 = 13337;
 
-/// One run over `transport`.
+/// Runs `ucx_perftest` once over `transport`.
 pub(super) fn run(link: &Link, test: Test, transport: &'static str, quick: bool) -> Read {
     let name = match (test.op, test.kind) {
         ("WRITE", Kind::Latency) => "ucp_put_lat",
@@ -20,7 +20,7 @@ pub(super) fn run(link: &Link, test: Test, transport: &'static str, quick: bool)
         (Kind::Latency, _) => 50_000,
         _ => test.messages(),
     } / if quick { 4 } else { 1 };
-    // UCX looks interfaces up in /sys, which shows those of the namespace that mounted it.
+    // UCX looks up interfaces in /sys, which shows those of the network namespace that mounted it.
     let own_sys = "mount -t sysfs sysfs /sys 2>/dev/null; exec ucx_perftest \"$@\"";
     let wrapper = ["unshare", "-m", "sh", "-c", own_sys, "ucx_perftest"].map(String::from);
     let server = [&wrapper[..], &words("-f")].concat();
@@ -40,14 +40,15 @@ pub(super) fn run(link: &Link, test: Test, transport: &'static str, quick: bool)
     };
     let one_host = test.place == Place::Host;
     let ran = link.run(&Job { one_host, port: PORT, env, ..Job::new(&server, &client) })?;
+    // The warm-up (`-w`) adds a twentieth of the iterations.
     let bytes = f64::from(iterations) * 1.05 * f64::from(test.bytes);
     let reading =
         result(&ran.text, test.kind).map(|value| Reading { value, bytes, ..Reading::default() });
     Ok((ran, reading))
 }
 
-/// The last line has: iterations; percentile, average and overall latency in µs; average and overall
-/// bandwidth in MiB/s; average and overall rate.
+/// Reads the last line: iterations; percentile, average and overall latency in µs; average and
+/// overall bandwidth in MiB/s; average and overall rate.
 fn result(text: &str, kind: Kind) -> Option<f64> {
     let line = text.lines().rev().find(|line| line.contains(','))?;
     let fields: Vec<f64> = line.split(',').map_while(|f| f.trim().parse().ok()).collect();

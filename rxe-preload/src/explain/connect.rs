@@ -1,4 +1,4 @@
-//! Failures of connecting by address and port.
+//! Explains failures to connect by address and port.
 
 use std::net::SocketAddr;
 
@@ -19,12 +19,12 @@ pub(crate) fn connecting(
     }
 }
 
-/// A peer has not answered a connection request for some time.
+/// Explains that a peer has not answered a connection request for some time.
 pub(crate) fn silent(peer: SocketAddr) {
     once("rdma_connect", &format!("{peer} has not answered yet: {SILENCE}"));
 }
 
-/// What to check if nothing comes back.
+/// Advice for when no answer arrives.
 const SILENCE: &str = "check that a program with an RDMA device runs at that address (`rxe run`, or a \
                        kernel's), that it takes its events (rdma_get_cm_event; while the backlog of \
                        rdma_listen is full, requests are dropped), and that UDP port 4791 is open both \
@@ -61,7 +61,7 @@ fn text(kind: CmEventKind, status: i32, peer: &str, ports: PortSpace) -> Option<
             };
             format!("{peer} refused: {todo}")
         }
-        // The answer to a SIDR query, for datagrams.
+        // The reply to a SIDR request, which resolves the queue pair for datagrams.
         CmEventKind::Unreachable if status > 0 => format!(
             "{peer} refused (status {status}): no program listens there on that port of {ports}, or it \
              called rdma_reject"

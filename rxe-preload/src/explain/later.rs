@@ -1,4 +1,4 @@
-//! Looks a while later whether there is something to explain: while the program's threads sleep, nobody else looks.
+//! Checks after a delay whether to explain something, even while the program sleeps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -8,7 +8,8 @@ use rxe_sys::{PerProcess, spawn_thread};
 
 use crate::config::{CONFIG, Explain};
 
-/// One kind of look. Only one thread is at it, and only while there is something to look for.
+/// One kind of delayed check.
+/// At most one thread runs it, and only while there is something to check.
 pub(crate) struct Later(PerProcess<AtomicBool>);
 
 impl Later {
@@ -16,7 +17,8 @@ impl Later {
         Self(PerProcess::new())
     }
 
-    /// Calls `look` after this time, and again for as long as it returns true, unless that is going on already.
+    /// Calls `look` after this time, and again while it returns true.
+    /// Does nothing if this check already runs.
     pub(crate) fn run(
         &'static self,
         after: Duration,

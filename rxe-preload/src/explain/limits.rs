@@ -1,7 +1,8 @@
-//! Limits of the device that a creation exceeds. Libraries such as UCX, libfabric and NCCL find a limit by
-//! trying, with smaller values until a creation succeeds. That is no mistake, so it is not explained.
+//! Explains that the creation of an object exceeds a limit of the device.
 //!
-//! A refusal is therefore explained when the process ends, unless a later creation has succeeded.
+//! Libraries such as UCX, libfabric and NCCL find a limit by trial, with smaller values until a
+//! creation succeeds. That is not a mistake. So a refusal is explained only when the process ends,
+//! and not if a later creation has succeeded.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,10 +12,10 @@ use rxe_sys::PerProcess;
 use super::once::once;
 use crate::config::{CONFIG, Explain};
 
-/// The first refusal since a creation succeeded: the verb, and why.
+/// The first refusal since the last successful creation: the verb, and the reason.
 static REFUSED: PerProcess<Mutex<Option<(&'static str, String)>>> = PerProcess::new();
 
-/// A verb has failed because it asked for more than the device has.
+/// Records that a verb has failed because it asked for more than the device has.
 pub(crate) fn exceeded(verb: &'static str, why: &str) {
     if CONFIG.explain == Explain::All {
         once(verb, why);
@@ -28,7 +29,7 @@ pub(crate) fn exceeded(verb: &'static str, why: &str) {
     }
 }
 
-/// A creation has succeeded, so the refused ones were tries.
+/// Records that a creation has succeeded, so the refused ones were trials.
 pub(crate) fn met() {
     REFUSED.get().lock().take();
 }

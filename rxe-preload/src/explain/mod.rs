@@ -1,14 +1,14 @@
-//! Explanations on stderr: what went wrong, where, and what to do. Each kind of mistake is explained
-//! once.
+//! Explanations on stderr: what went wrong, where, and what to do.
+//! Each kind of mistake is explained once.
 //!
-//! - `watch`: what happens to queue pairs, from the engine's events and their times.
-//! - `connect`: failures of connecting by address and port.
-//! - `text`: the texts about queue pairs. It has no state and does not use the time.
-//! - `regions`: the memory regions that texts name.
-//! - `later`: looks after a while, for programs that sleep.
-//! - `limits`: limits that a program finds by trying.
-//! - `wanted`: names of devices that are not in the list.
-//! - `once`: verbs that fail, and the rule to explain only once.
+//! - `watch`: problems of queue pairs, found from the engine's events and their times.
+//! - `connect`: failures to connect by address and port.
+//! - `text`: the texts about queue pairs. They depend on no state and no time.
+//! - `regions`: the memory regions that the texts name.
+//! - `later`: checks that run after a delay, while the program's threads sleep.
+//! - `limits`: device limits that a program finds by trial.
+//! - `wanted`: device names that are not in the device list.
+//! - `once`: verbs that fail, and the rule to explain each kind only once.
 
 mod connect;
 mod later;

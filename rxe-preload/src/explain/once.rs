@@ -1,4 +1,4 @@
-//! Explains each kind of mistake only the first time that it happens, as `RXE_EXPLAIN` asks.
+//! Explains each kind of mistake only once, unless `RXE_EXPLAIN` is `all`.
 
 use rxe_sys::PerProcess;
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ pub(crate) fn refused(verb: &'static str, why: Option<&str>) {
     }
 }
 
-/// Adds to an unanswered request which packets the system has refused to send.
+/// Explains a missing answer by the packets that the kernel has refused to send.
 pub(crate) fn unsent(device: &str, counters: &rxe_net::Counters) {
     for (count, why) in [
         (
@@ -45,7 +45,7 @@ pub(crate) fn once(kind: &str, text: &str) {
     }
 }
 
-/// Whether to explain that this kind of queue was full: only the first time.
+/// Returns whether to explain that this kind of queue was full: only the first time.
 pub(crate) fn fills(queue: &'static str) -> bool {
     static SAID: PerProcess<RwLock<Vec<&'static str>>> = PerProcess::new();
     if CONFIG.explain == Explain::All {
@@ -61,8 +61,9 @@ pub(crate) fn fills(queue: &'static str) -> bool {
     })
 }
 
-/// The text without its numbers. It identifies the kind of mistake, because only the numbers differ
-/// from one time to the next.
+/// Returns the text without words that contain digits.
+/// The rest identifies the kind of mistake, because only the numbers differ between its
+/// occurrences.
 fn gist(text: &str) -> String {
     let words = text.split_whitespace().filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
     words.collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! Memory regions, as texts name them.
+//! The memory regions that the texts of explanations name.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ pub(super) type Regions = HashMap<u32, Region>;
 /// A memory region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
-    /// The address by which requests name its first byte.
+    /// The address by which requests name the region's first byte.
     pub(super) start: u64,
     pub(super) len: u64,
-    /// Where its first byte is in this process.
+    /// The address of the region's first byte in this process.
     pub(super) at: usize,
     pub(super) access: Access,
 }

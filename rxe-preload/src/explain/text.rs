@@ -8,23 +8,23 @@ use rxe_verbs::{Completion, QpState, QpType, Qpn, Status};
 
 use super::regions::{Region, Regions};
 
-/// What else is known of a request that was not answered, since it was sent.
+/// What is known of a request that was not answered, since the request was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Evidence {
-    /// The peer has reported gaps.
+    /// Whether the peer has reported gaps (NAK, PSN sequence error).
     pub(super) gaps: bool,
-    /// The last reason for which a packet for this queue pair was dropped.
+    /// The reason why the last dropped packet for this queue pair was dropped.
     pub(super) dropped: Option<DropReason>,
 }
 
-/// A request of this side has failed with a status that a fault on purpose asks for.
+/// Explains that a request of this side has failed by an injected fault.
 pub(super) fn request_failed_on_purpose(qpn: Qpn, status: Status) -> String {
     format!(
         "QP {qpn}: a request failed on purpose: --fault or RXE_FAULT asks for \"{status}\" (wc=)"
     )
 }
 
-/// A request of this side has failed.
+/// Explains that a request of this side has failed.
 pub(super) fn request_failed(
     qpn: Qpn,
     status: Status,
@@ -72,11 +72,11 @@ pub(super) fn request_failed(
     }
 }
 
-/// The peer did not answer. `of` is its queue pair.
+/// Explains that the peer did not answer. `of` is its queue pair.
 fn silence(of: Qpn, answered: bool, evidence: Evidence) -> String {
     let tries = "no acknowledgement came after all retries";
     match evidence.dropped {
-        // Others have come in turn, so the numbers fit.
+        // Other answers have arrived in sequence, so the PSNs of both sides agree.
         Some(DropReason::StaleResponse) if answered && !evidence.gaps => {
             return format!(
                 "{tries}. The last packet that was dropped here repeats an answer that had come before: the \
@@ -115,7 +115,7 @@ fn silence(of: Qpn, answered: bool, evidence: Evidence) -> String {
     )
 }
 
-/// A wrong request of the peer has put the queue pair into the error state.
+/// Explains that a wrong request of the peer has put the queue pair into the error state.
 pub(super) fn responder_failed(
     qpn: Qpn,
     error: ResponderError,
@@ -151,14 +151,14 @@ pub(super) fn responder_failed(
     format!("QP {qpn}: the peer's request was refused: {error}; {todo}; {end}")
 }
 
-/// A copy failed because registered memory is not mapped.
+/// Explains that a copy failed because registered memory is not mapped.
 pub(super) fn memory_faulted(qpn: Qpn, fault: MemoryFault, regions: &Regions) -> String {
     let MemoryFault { addr, cause } = fault;
     let inside = |region: &&Region| {
         let offset = addr.checked_sub(region.at as u64);
         offset.is_some_and(|offset| offset < region.len)
     };
-    // A smaller region says more than the one of all memory.
+    // A small region is more informative than one that covers all memory.
     let region = regions.values().filter(inside).min_by_key(|region| region.len);
     let of = region.map_or(String::new(), |region| {
         format!(
@@ -195,7 +195,7 @@ pub(super) fn memory_faulted(qpn: Qpn, fault: MemoryFault, regions: &Regions) ->
     )
 }
 
-/// What is registered here, compared with the memory that was named.
+/// Compares the memory that a request named with the regions that are registered here.
 fn near(
     why: Option<AccessError>,
     range: MemoryRange,
@@ -262,7 +262,7 @@ fn rights(access: Access) -> String {
     if names.is_empty() { "no rights (0)".into() } else { format!("{} only", names.join(" | ")) }
 }
 
-/// The right that an operation needs in the peer's region.
+/// Returns the access right that an operation needs in the peer's region.
 fn right(op: CompletionOp) -> &'static str {
     match op {
         CompletionOp::RdmaRead => "IBV_ACCESS_REMOTE_READ",
@@ -277,6 +277,7 @@ fn bytes(range: MemoryRange) -> String {
     format!("{} byte{s} at {:#x}", range.len, range.addr)
 }
 
+/// Returns the name of an operation, with its article.
 pub(super) fn name(op: CompletionOp) -> &'static str {
     match op {
         CompletionOp::Send => "a SEND",
@@ -292,12 +293,12 @@ pub(super) fn name(op: CompletionOp) -> &'static str {
     }
 }
 
-/// Why a queue pair is in the error state.
+/// Returns why a queue pair is in the error state, given the request that failed.
 pub(super) fn cause_of_request(request: &FailedRequest, status: Status) -> String {
     format!("{} of it failed with \"{status}\"", name(request.op))
 }
 
-/// A request ended because the queue pair had failed.
+/// Explains that a request was flushed because the queue pair had failed.
 pub(super) fn flushed(qpn: Qpn, id: u64, cause: &str) -> String {
     format!(
         "QP {qpn}: the request with wr_id {id:#x} and those behind it were not executed, because \
@@ -305,7 +306,7 @@ pub(super) fn flushed(qpn: Qpn, id: u64, cause: &str) -> String {
     )
 }
 
-/// A request failed, and no event of the engine has said why.
+/// Explains a failed request for which no event of the engine gives a reason.
 pub(super) fn completion(failed: &Completion, service: QpType) -> String {
     let Completion { qpn, id, status, op, .. } = *failed;
     let received = matches!(op, CompletionOp::Recv | CompletionOp::RecvRdmaWithImm);
@@ -323,6 +324,7 @@ pub(super) fn completion(failed: &Completion, service: QpType) -> String {
     format!("QP {qpn}: {} with wr_id {id:#x} failed: {why}", name(op))
 }
 
+/// Explains that a completion queue overflowed.
 pub(super) fn overflow(qpn: Qpn) -> String {
     format!(
         "the completion queue of QP {qpn} was full and completions are lost; all queue pairs that \
@@ -331,6 +333,7 @@ pub(super) fn overflow(qpn: Qpn) -> String {
     )
 }
 
+/// Explains that the peer has had no receive for some time.
 pub(super) fn no_receive_there(qpn: Qpn) -> String {
     format!(
         "QP {qpn}: the peer has had no receive posted for some time (RNR), and this side keeps \
@@ -338,6 +341,7 @@ pub(super) fn no_receive_there(qpn: Qpn) -> String {
     )
 }
 
+/// Explains that this side has had no receive for some time.
 pub(super) fn no_receive_here(qpn: Qpn) -> String {
     format!(
         "QP {qpn}: the peer sends, and has found no receive posted here for some time (RNR): call \
@@ -345,7 +349,7 @@ pub(super) fn no_receive_here(qpn: Qpn) -> String {
     )
 }
 
-/// Packets keep coming for a queue pair that is not there.
+/// Explains that packets keep arriving for a queue pair that does not exist.
 pub(super) fn unknown_qp(qpn: Qpn) -> String {
     format!(
         "somebody keeps sending to QP {qpn}, which this process does not have: check the peer's \
@@ -353,7 +357,8 @@ pub(super) fn unknown_qp(qpn: Qpn) -> String {
     )
 }
 
-/// Packets of this process come back, because no process of its address has that queue pair.
+/// Explains that packets of this process come back to it.
+/// No process on its address has that queue pair.
 pub(super) fn unknown_own_peer(qpn: Qpn) -> String {
     format!(
         "a queue pair of this process keeps sending to QP {qpn}, which no process on this address \
@@ -362,7 +367,7 @@ pub(super) fn unknown_own_peer(qpn: Qpn) -> String {
     )
 }
 
-/// A packet of the peer was dropped. It is reported if a mistake of the program is likely.
+/// Explains that a packet of the peer was dropped, if a mistake of the program is likely.
 pub(super) fn dropped(
     qpn: Qpn,
     reason: DropReason,
@@ -407,7 +412,7 @@ pub(super) fn dropped(
     Some(format!("QP {qpn} ({kind}, in {state}): {}; {todo}", lower(reason)))
 }
 
-/// A reason as part of a sentence.
+/// Returns a reason with a lower-case first letter, for use within a sentence.
 fn lower(reason: DropReason) -> String {
     let text = reason.explain().trim_end_matches('.');
     let mut chars = text.chars();

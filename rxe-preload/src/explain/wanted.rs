@@ -1,29 +1,30 @@
-//! Explains that the device that a program is asked for does not exist. Programs look for its name in the
-//! list themselves, and say only that it is not there.
+//! Explains that the device whose name the user gave to a program does not exist.
+//! Programs search the list for the name themselves, and report only that it is missing.
 
 use std::{env, fs};
 
 use super::once;
 
-/// How names of devices begin that drivers of cards and of kernels give.
+/// The beginnings of the device names that card drivers and kernel drivers give.
 const DRIVERS: [&str; 12] = [
     "mlx5_", "mlx4_", "rxe", "siw", "irdma", "mana_", "bnxt_re", "efa_", "hfi1_", "hns_", "cxgb4_",
     "qedr",
 ];
-/// How the names begin that devices have without `rxe link`.
+/// The beginning of the names that our devices have without `rxe link`.
 const PREFIX: &str = "rxe_";
-/// Variables with names of devices.
+/// The environment variables that name devices.
 const VARIABLES: [&str; 2] = ["NCCL_IB_HCA", "UCX_NET_DEVICES"];
 
-/// What a name such as `rxe_eth0` leads to, where no device of the list has it.
+/// Where a device is whose name, such as `rxe_eth0`, is not in the list.
 pub(crate) enum Instead {
-    /// A device of the list that is called so; `given` by `rxe link`.
+    /// The device is in the list under this name; `given` if `rxe link` gave it the name.
     Called { name: String, given: bool },
-    /// A device that is not in the list.
+    /// The device is not in the list.
     Hidden,
 }
 
-/// Looks for names of devices that are not in the list in the program's arguments and in these variables.
+/// Explains the first device name that the user gave but the list lacks.
+/// Names are sought in the program's arguments and in [`VARIABLES`].
 pub(crate) fn unknown_devices(present: &[String], instead: impl Fn(&str) -> Option<Instead>) {
     let arguments = fs::read("/proc/self/cmdline").unwrap_or_default();
     let arguments = arguments.split(|byte| *byte == 0).skip(1).map(String::from_utf8_lossy);
@@ -41,13 +42,13 @@ pub(crate) fn unknown_devices(present: &[String], instead: impl Fn(&str) -> Opti
     }
 }
 
-/// The words in a text such as `-dmlx5_0`, `--ib-dev=mlx5_0` or `mlx5_0:1,mlx5_1:1`.
+/// Returns the words in `-dmlx5_0`, `--ib-dev=mlx5_0`, `mlx5_0:1,mlx5_1:1` and similar texts.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split([',', '=', ':', '^', '/']);
     words.map(|word| word.strip_prefix("-d").unwrap_or(word))
 }
 
-/// Whether a word is a name with a number that a driver gives.
+/// Returns whether a word is a device name from a driver: a known beginning and a number.
 fn is_of_a_driver(word: &str) -> bool {
     let number = DRIVERS.iter().find_map(|driver| word.strip_prefix(driver));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))

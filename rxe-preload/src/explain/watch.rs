@@ -1,5 +1,5 @@
-//! Watches the queue pairs of a device, for explanations: what put one into the error state, and which
-//! problems last longer than a moment.
+//! Watches the queue pairs of a device for explanations: what put a queue pair into the error
+//! state, and which problems persist.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,15 +16,16 @@ use super::regions::{Region, Regions};
 use super::text::{self, Evidence};
 use crate::config::{CONFIG, Explain};
 
-/// What is known of one device's queue pairs and memory. The engine reports events during a turn, so
-/// nothing here may call the engine or wait for a thread that does.
+/// The recorded state of one device's queue pairs and memory.
+/// The engine reports events while it runs, so nothing here may call the engine or wait for a
+/// thread that does.
 #[derive(Debug)]
 pub(crate) struct Watch {
     /// The device's name.
     device: String,
     qps: Mutex<HashMap<u32, QpDiagnostics>>,
     regions: Mutex<Regions>,
-    /// Packets for numbers that no queue pair has.
+    /// Queue pair numbers that packets name and no queue pair has.
     unknown_qps: Mutex<HashMap<u32, UnknownQp>>,
 }
 
@@ -32,29 +33,30 @@ pub(crate) struct Watch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewQp {
     pub(crate) service: QpType,
-    /// The IDs of its completion queues.
+    /// The IDs of the send and the receive completion queue.
     pub(crate) cqs: [u64; 2],
 }
 
-/// What has happened to a queue pair.
+/// The recorded history of a queue pair.
 #[derive(Debug)]
 struct QpDiagnostics {
     is: NewQp,
     state: QpState,
-    /// The number of the queue pair that it is connected with.
+    /// The number of the queue pair to which this one is connected.
     peer: Option<u32>,
-    /// What put it into the error state, if the program did not.
+    /// The reason for the error state, if the program did not ask for it.
     cause: Option<String>,
     flushed: Flushed,
-    /// The request for which the peer has no receive, and since when.
+    /// The PSN of the request that the peer refuses for lack of a receive, and since when.
     refused: Option<(Psn, Instant)>,
-    /// The request for which this side has no receive, and since when.
+    /// The PSN of the request that this side refuses for lack of a receive, and since when.
     refusing: Option<(Psn, Instant)>,
-    /// Since when packets come in a state that accepts none.
+    /// When the first packet arrived in a state that accepts none.
     early_packets: Option<Instant>,
-    /// What has happened since it was connected.
+    /// What has happened since the queue pair was created or reset.
     evidence: Evidence,
-    /// The oldest request without an answer, if it was sent again, and what has happened since.
+    /// The PSN of the oldest unanswered request, if it was retransmitted.
+    /// With it, the evidence since the first retransmission.
     retried: Option<(Psn, Evidence)>,
 }
 
@@ -62,35 +64,38 @@ struct QpDiagnostics {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flushed {
     No,
-    /// This request was the first; the reason is not reported yet.
+    /// The work request ID of the first flushed request, whose reason is not explained yet.
     Unexplained(u64),
     Explained,
 }
 
-/// Packets for a number that no queue pair has.
+/// Packets that name a queue pair number that no queue pair has.
 #[derive(Clone, Copy, Debug)]
 struct UnknownQp {
-    /// When the first packet came.
+    /// When the first packet arrived.
     since: Instant,
-    /// The earliest PSN seen, which is where a peer without an answer starts again.
+    /// The earliest PSN that arrived. A peer without an answer retransmits from there.
     psn: Psn,
-    /// How often a packet with that PSN came.
+    /// The number of packets with that PSN.
     tries: u32,
 }
 
-/// Problems that last longer are reported; shorter ones are normal while both sides get ready. With
-/// the usual timeout of 14 (67 ms) and 7 retries a peer gives up after 540 ms.
+/// How long a problem must last to be explained.
+/// Shorter ones are normal while both sides set up. With the usual timeout of 14 (67 ms) and 7
+/// retries a peer fails its request after 540 ms.
 const SETUP_TIME: Duration = Duration::from_millis(200);
-/// After so many tries a peer has waited two ACK timeouts in vain. With 2 retries it then gives up.
+/// How often a packet must arrive for its sender to be explained.
+/// The peer has then waited for two ACK timeouts in vain, and with 2 retries its request fails
+/// after the next.
 const MIN_TRIES: u32 = 3;
-/// A sender that does not wait for answers (UC, UD) may go on for so long after the receiver has ended.
-/// If it goes on for longer, that is reported.
+/// How long a sender without acknowledgements (UC, UD) may outlast its receiver.
+/// Longer sending is explained.
 const TEARDOWN_TIME: Duration = Duration::from_secs(1);
 /// The most numbers without a queue pair that are remembered.
 const MAX_UNKNOWN_QPS: usize = 64;
 
 impl Watch {
-    /// A watch for a device without objects.
+    /// Creates a watch for a device without objects.
     pub(crate) fn new(device: &str) -> Arc<Self> {
         Arc::new(Self {
             device: device.to_owned(),
@@ -105,12 +110,12 @@ impl Watch {
         self.qps.lock().insert(qpn, QpDiagnostics::new(is));
     }
 
-    /// Removes a queue pair.
+    /// Forgets a queue pair.
     pub(crate) fn destroyed(&self, qpn: u32) {
         self.qps.lock().remove(&qpn);
     }
 
-    /// The program has changed the state of a queue pair.
+    /// Records that the program has changed the state of a queue pair.
     pub(crate) fn entered(&self, qpn: u32, state: QpState) {
         if let Some(qp) = self.qps.lock().get_mut(&qpn) {
             match state {
@@ -120,25 +125,26 @@ impl Watch {
         }
     }
 
-    /// The program has connected a queue pair with the one of this number.
+    /// Records that the program has connected a queue pair to the one with the number `peer`.
     pub(crate) fn connected(&self, qpn: u32, peer: u32) {
         if let Some(qp) = self.qps.lock().get_mut(&qpn) {
             qp.peer = Some(peer);
         }
     }
 
-    /// Memory was registered or reregistered with this key.
+    /// Records that memory was registered or reregistered with this key.
     pub(crate) fn registered(&self, key: u32, start: u64, len: u64, at: usize, access: Access) {
         self.regions.lock().insert(key, Region { start, len, at, access });
     }
 
-    /// The region with this key was deregistered.
+    /// Records that the region with this key was deregistered.
     pub(crate) fn deregistered(&self, key: u32) {
         self.regions.lock().remove(&key);
     }
 
-    /// A request completed with an error. For reliable connections the engine's events say more, maybe a
-    /// moment later.
+    /// Records that a request completed with an error.
+    /// For reliable connections the reason is in the engine's events, which may come a moment
+    /// later.
     pub(crate) fn completion(&self, completion: &Completion) {
         let Completion { id, status, qpn, .. } = *completion;
         let mut qps = self.qps.lock();
@@ -229,8 +235,9 @@ impl Watch {
         }
     }
 
-    /// Returns what explains that this request was not answered. If the peer has answered before, only what
-    /// has happened since counts.
+    /// Returns the evidence of why this request was not answered.
+    /// If the peer has answered earlier requests, only events since the first retransmission of
+    /// this one count.
     fn evidence(&self, qpn: Qpn, failed: &FailedRequest) -> Evidence {
         let qps = self.qps.lock();
         let Some(qp) = qps.get(&qpn.value()) else { return Evidence::default() };
@@ -247,7 +254,8 @@ impl Watch {
         }
     }
 
-    /// A completion queue has overflowed. Returns its queue pairs, which are in the error state now.
+    /// Records that a completion queue has overflowed.
+    /// Returns its queue pairs, which are now in the error state.
     fn overflowed(&self, cq: u64) -> Vec<Qpn> {
         let mut qps = self.qps.lock();
         let behind = qps.iter_mut().filter(|(_, qp)| qp.is.cqs.contains(&cq));
@@ -258,7 +266,7 @@ impl Watch {
         failed.collect()
     }
 
-    /// Whether the same request has been found without a receive for longer than a moment.
+    /// Returns whether the same request has lacked a receive for at least [`SETUP_TIME`].
     fn persists(
         &self,
         qpn: Qpn,
@@ -289,7 +297,8 @@ impl Watch {
         qp.note(|evidence| evidence.dropped = Some(reason));
         let lasting = match reason {
             DropReason::WrongQpState => {
-                // Peers still send for a while to a queue pair that has failed or is being closed.
+                // Peers keep sending for a while to a queue pair that has failed or is being
+                // closed.
                 let began = *qp.early_packets.get_or_insert_with(Instant::now);
                 let getting_ready = matches!(qp.state, QpState::Reset | QpState::Init);
                 getting_ready && qp.cause.is_none() && began.elapsed() >= SETUP_TIME
@@ -303,7 +312,7 @@ impl Watch {
         }
     }
 
-    /// Whether somebody keeps sending to this number.
+    /// Returns whether a peer keeps sending to this number.
     fn unknown_qp_persists(&self, qpn: Qpn, psn: Psn) -> bool {
         let mut unknown_qps = self.unknown_qps.lock();
         if unknown_qps.len() >= MAX_UNKNOWN_QPS && !unknown_qps.contains_key(&qpn.value()) {
@@ -315,8 +324,9 @@ impl Watch {
         unknown.tries >= MIN_TRIES || unknown.since.elapsed() >= TEARDOWN_TIME
     }
 
-    /// Who sends to this number, which no queue pair here has. Packets to an address that is this
-    /// process's too come back to it if no other process has the number.
+    /// Explains who sends to this number, which no queue pair here has.
+    /// A packet that this process sends to its own address comes back to it if no other process on
+    /// the address has the number.
     fn unknown_qp(&self, qpn: Qpn) -> String {
         let own = self.qps.lock().values().any(|qp| qp.peer == Some(qpn.value()));
         if own { text::unknown_own_peer(qpn) } else { text::unknown_qp(qpn) }
@@ -348,8 +358,9 @@ impl QpDiagnostics {
         }
     }
 
-    /// Requests from `psn` on are sent again. Everything before it is answered, so what explained an earlier
-    /// retry explains nothing any more.
+    /// Records that requests from `psn` on are retransmitted.
+    /// All earlier requests are answered, so the evidence of an earlier retransmission no longer
+    /// counts.
     fn retries(&mut self, psn: Psn, cause: RetryCause) {
         if self.retried.is_none_or(|(before, _)| before != psn) {
             self.retried = Some((psn, Evidence::default()));
@@ -365,7 +376,7 @@ impl QpDiagnostics {
     }
 }
 
-/// Whether `RXE_FAULT` asks for requests that fail so.
+/// Returns whether `RXE_FAULT` asks for requests that fail with this status.
 fn on_purpose(status: Status) -> bool {
     let mut faults = CONFIG.faults.iter().flatten().flat_map(|(_, plan)| plan.verbs());
     faults.any(
@@ -381,7 +392,7 @@ mod tests {
 
     const NOBODY: Qpn = Qpn::from_wire(0x1234);
 
-    /// After how many of these packets it is reported, if at all.
+    /// Returns the index of the packet at which the unknown number is explained, if it is.
     fn told_at(psns: impl IntoIterator<Item = u32>) -> Option<usize> {
         let watch = Watch::new("rxe_test0");
         psns.into_iter().position(|psn| watch.unknown_qp_persists(NOBODY, Psn::new(psn)))
@@ -390,9 +401,9 @@ mod tests {
     #[test]
     fn a_peer_that_starts_again_twice_is_told_of() {
         assert_eq!(told_at([7, 7, 7]), Some(2));
-        // A message of several packets, then the first of them alone.
+        // A message of several packets, then only its first packet.
         assert_eq!(told_at([7, 8, 9, 7, 7]), Some(4));
-        // The first one was lost, or late, once; the sequence numbers wrap.
+        // The first packet was lost or late once, and PSNs wrap.
         assert_eq!(told_at([0, 1, 0xff_ffff, 0xff_ffff, 0xff_ffff]), Some(4));
     }
 

@@ -1,6 +1,6 @@
-//! Calls of newer versions of rdma-core for features that this device does not have: DMA handles,
-//! device memory as a DMA buffer, completion counters. They fail with EOPNOTSUPP, as with any provider that lacks
-//! them.
+//! Calls of newer versions of rdma-core for features that our devices lack: DMA handles, device
+//! memory as a DMA buffer, completion counters. They fail with EOPNOTSUPP, as with any provider
+//! that lacks these features.
 
 use std::ffi::{c_int, c_void};
 

@@ -47,10 +47,10 @@ pub(super) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     0
 }
 
-/// The address vector of a datagram's sender.
+/// Returns the address vector of a datagram's sender.
 ///
 /// # Safety
-/// The pointers are the caller's.
+/// The pointers are to the caller's structures.
 unsafe fn sender(
     context: *mut ibv_context,
     port: u8,
@@ -116,8 +116,8 @@ pub(super) unsafe extern "C" fn ibv_create_ah_from_wc(
     pointer_of("ibv_create_ah_from_wc", made)
 }
 
-/// One of libibverbs' functions for librdmacm: the Ethernet address of a GID. It is not supported: the
-/// kernel finds Ethernet addresses for the engine.
+/// Would resolve the Ethernet address of a GID, as libibverbs does for librdmacm.
+/// Not supported, because the kernel resolves Ethernet addresses for the engine.
 pub(super) extern "C" fn ibv_resolve_eth_l2_from_gid(
     _context: *mut ibv_context,
     _attr: *mut ibv_ah_attr,

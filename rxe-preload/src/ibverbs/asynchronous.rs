@@ -32,11 +32,11 @@ pub(super) unsafe extern "C-unwind" fn ibv_get_async_event(
     })
 }
 
-/// The next event; `None` if the thread is to sleep in a read of the descriptor.
+/// Returns the next event, or `None` if the thread is to sleep in a read of the descriptor.
 fn next(context: &Context) -> Outcome<Option<ibv_async_event>> {
     context.check()?;
     loop {
-        // While the map is locked, no new queue pair is entered with the number of one that is destroyed
+        // While the map is locked, no new queue pair can get the number of one that is destroyed
         // after its event was taken.
         let qps = context.qps.lock();
         let event = context.opened().and_then(|device| device.poll_async_event());
@@ -53,9 +53,10 @@ fn next(context: &Context) -> Outcome<Option<ibv_async_event>> {
     Ok(None)
 }
 
-/// The event for the program, with the program's object; `None` if the object is destroyed. `qps` are
-/// the queue pairs, still locked since the event was taken. The event is counted while the map is locked: a thread that destroys the object first removes it from the
-/// map, and then looks at the count.
+/// Converts an event for the program.
+/// Returns `None` if its object is destroyed. `qps` has been locked since before the event was
+/// taken. The event is counted while the map is locked: a thread that destroys the object first
+/// removes it from the map, and then checks the count.
 fn translate(
     context: &Context,
     qps: &HashMap<u32, *mut ibv_qp>,
@@ -66,14 +67,14 @@ fn translate(
         AsyncKind::CqErr => {
             let cqs = context.cqs.lock();
             let cq = *cqs.get(&event.cq?)?;
-            // SAFETY: what is in the map exists.
+            // SAFETY: the objects in the map exist.
             unsafe { Cq::of(cq) }.asyncs.delivered();
             async_element { cq }
         }
         AsyncKind::SrqLimitReached => {
             let srqs = context.srqs.lock();
             let srq = *srqs.get(&event.srq?)?;
-            // SAFETY: what is in the map exists.
+            // SAFETY: the objects in the map exist.
             unsafe { Srq::of(srq) }.asyncs.delivered();
             async_element { srq }
         }
@@ -83,7 +84,7 @@ fn translate(
         | AsyncKind::GidChange => port,
         _ => {
             let qp = *qps.get(&event.qpn?.value())?;
-            // SAFETY: what is in the map exists.
+            // SAFETY: the objects in the map exist.
             unsafe { Qp::of(qp) }.asyncs.delivered();
             async_element { qp }
         }
@@ -102,7 +103,7 @@ pub(super) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event)
         AsyncKind::SqDrained,
         AsyncKind::QpLastWqeReached,
     ];
-    // SAFETY: an event that ibv_get_async_event gave, whose object waits for this call.
+    // SAFETY: an event from ibv_get_async_event, whose object is not destroyed before this call.
     unsafe {
         let event = ptr::read(event);
         let (context, unacknowledged) = match event.event_type {

@@ -1,5 +1,5 @@
-//! Buffers that the library allocates, and registration with a structure of attributes. rdma-core 61
-//! and later.
+//! Buffers that the library allocates, and registration with an attribute structure.
+//! Both are of rdma-core 61 and later.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -11,7 +11,8 @@ use super::objects::Context;
 use super::owner::Owned;
 use crate::ffi::{Failure, Outcome, pointer_of, set_errno};
 
-/// `ibv_mr_init_attr`. Only fields that `comp_mask` names may be read: others may be missing.
+/// The structure `ibv_mr_init_attr`.
+/// Only fields that `comp_mask` names may be read, because others may be missing.
 #[repr(C)]
 pub(super) struct ibv_mr_init_attr {
     length: usize,
@@ -42,8 +43,8 @@ pub(super) struct Buf {
 
 impl Owned for *mut Buf {
     unsafe fn of_host(self) -> bool {
-        // SAFETY: the caller's promise. The system's also begin with the protection domain, which
-        // is there as long as the buffer.
+        // SAFETY: the caller's promise. The system library's buffers also begin with the protection
+        // domain, which exists as long as the buffer.
         !self.is_null() && unsafe { (*self).pd.of_host() }
     }
 }
@@ -52,7 +53,7 @@ impl Owned for *mut Buf {
 /// `attr` has the fields that its `comp_mask` names.
 unsafe fn register_ex(pd: *mut ibv_pd, attr: *const ibv_mr_init_attr) -> Outcome<*mut ibv_mr> {
     let wrong = |why: &str| Err(Failure::new(libc::EINVAL, why));
-    // SAFETY: fields that are always there.
+    // SAFETY: these fields are always present.
     let (length, access, mask) = unsafe { ((*attr).length, (*attr).access, (*attr).comp_mask) };
     if mask & DMAH != 0 || mask & !(IOVA | ADDR | FD | FD_OFFSET | BUF) != 0 {
         let why =
@@ -128,7 +129,7 @@ pub(super) unsafe extern "C" fn ibv_reg_buf_mr(
     pointer_of("ibv_reg_buf_mr", unsafe { register_ex(pd, &raw const attr) })
 }
 
-/// Returns the memory of a new buffer, aligned to a page; `buf` gets the handle to free it.
+/// Allocates a page-aligned buffer and returns its memory. `buf` receives the handle to free it.
 pub(super) unsafe extern "C" fn ibv_alloc_buf(
     pd: *mut ibv_pd,
     size: usize,
@@ -158,7 +159,7 @@ pub(super) unsafe extern "C" fn ibv_free_buf(buf: *mut Buf) {
     unsafe { libc::free(buf.addr) };
 }
 
-/// Fails: buffers are ordinary memory and have no descriptor.
+/// Fails with ENODATA, because buffers are ordinary memory and have no descriptor.
 pub(super) extern "C" fn ibv_export_buf_dmabuf_fd(_buf: *mut Buf) -> c_int {
     set_errno(libc::ENODATA);
     -1

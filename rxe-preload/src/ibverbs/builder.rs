@@ -2,7 +2,7 @@
 //! all together or not at all.
 //!
 //! From `wr_start` to `wr_complete` or `wr_abort` the thread holds the lock of the batch, as with
-//! other providers. So calls in between need no other lock.
+//! other providers, so the calls in between need no other lock.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::{ptr, slice};
@@ -22,11 +22,11 @@ use crate::ffi::{Failure, Outcome, errno_of};
 const OPERATIONS: u64 = 0x3ff | 1 << 11 | 1 << 12;
 /// The operations of datagrams: SEND, with and without immediate data.
 const DATAGRAM_OPERATIONS: u64 = 1 << 2 | 1 << 3;
-/// The operations of unreliable connections: SEND and WRITE, with and without immediate data, and those on
-/// own keys (LOCAL_INV, BIND_MW).
+/// The operations of unreliable connections: SEND and WRITE, with and without immediate data, and
+/// the operations on local keys (LOCAL_INV, BIND_MW).
 const UNRELIABLE_OPERATIONS: u64 = 0x0f | 1 << 7 | 1 << 8;
 
-/// Checks that a queue pair of this type has all these operations.
+/// Checks that queue pairs of this type support all these operations.
 pub(super) fn check_operations(qp_type: c_uint, flags: u64) -> Outcome {
     let can = match qp_type {
         t if t == QpType::Ud as c_uint => DATAGRAM_OPERATIONS,
@@ -40,7 +40,7 @@ pub(super) fn check_operations(qp_type: c_uint, flags: u64) -> Outcome {
     Err(Failure::new(libc::EOPNOTSUPP, why))
 }
 
-/// The functions that the header's inline functions call.
+/// Returns the functions that the header's inline functions call.
 pub(super) fn functions(qp_base: ibv_qp) -> ibv_qp_ex {
     ibv_qp_ex {
         qp_base,
@@ -72,6 +72,7 @@ pub(super) fn functions(qp_base: ibv_qp) -> ibv_qp_ex {
     }
 }
 
+/// Returns the requests that the thread is building.
 /// # Safety
 /// `qp` exists, and the thread is between `wr_start` and `wr_complete`.
 unsafe fn building<'b>(qp: *mut ibv_qp_ex) -> &'b mut Building {
@@ -79,6 +80,7 @@ unsafe fn building<'b>(qp: *mut ibv_qp_ex) -> &'b mut Building {
     unsafe { &mut *Qp::of(qp.cast()).batch.building.get() }
 }
 
+/// Adds a request to the batch, with the ID and the flags that the program has set.
 /// # Safety
 /// As [`building`].
 unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
@@ -116,8 +118,8 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     if own {
         return this.batch.lock.lock();
     }
-    // In a forked child: the parent may have been building. `wr_complete` refuses what the child
-    // builds.
+    // In a forked child, the lock may have been copied while the parent was building. `wr_complete`
+    // refuses whatever the child builds.
     let _ = this.batch.lock.try_lock();
     // SAFETY: no other thread of the child is in this call; the old value, which may be half changed,
     // is not dropped.
@@ -148,7 +150,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
 }
 
 unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
-    // SAFETY: between `wr_start` and `wr_complete`, as all calls below.
+    // SAFETY: between `wr_start` and `wr_complete`, as in all calls below.
     unsafe { begin(qp, SendOp::Send { imm: None }) }
 }
 
@@ -173,7 +175,7 @@ unsafe extern "C" fn wr_bind_mw(
     rkey: u32,
     info: *const ibv_mw_bind_info,
 ) {
-    // SAFETY: see wr_send; the window and what the structure names exist.
+    // SAFETY: see wr_send; the window, and the region named by the structure, exist.
     unsafe {
         match mw::operation(window, rkey, &*info) {
             Ok(op) => begin(qp, op),
@@ -231,7 +233,7 @@ unsafe extern "C" fn wr_atomic_write(
     }
 }
 
-/// `level` 0 means a range of the region, 1 means all of it.
+/// Adds a FLUSH. `level` 0 flushes a range of the region, 1 the whole region.
 unsafe extern "C" fn wr_flush(
     qp: *mut ibv_qp_ex,
     rkey: u32,

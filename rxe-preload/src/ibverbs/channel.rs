@@ -1,4 +1,4 @@
-//! Completion channels: a descriptor that programs sleep on. IBTA 11.2.6.
+//! Completion channels: descriptors that programs sleep on. IBTA 11.2.6.
 
 use std::ffi::{c_int, c_void};
 
@@ -66,7 +66,7 @@ pub(super) unsafe extern "C-unwind" fn ibv_get_cq_event(
     }
     let (id, fd) = (this.liveness.id(), this.verbs.fd);
     wait_in("ibv_get_cq_event", id, fd, || {
-        // SAFETY: a channel, which is there until `wait_in` refuses the ID.
+        // SAFETY: a channel, which exists until `wait_in` refuses the ID.
         let this = unsafe { Channel::of(channel) };
         // SAFETY: its context, which is open.
         let own = unsafe { Context::of(this.verbs.context) }.check();
@@ -82,7 +82,7 @@ pub(super) unsafe extern "C-unwind" fn ibv_get_cq_event(
 }
 
 pub(super) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
-    // SAFETY: a queue of which events were got, whose context is open.
+    // SAFETY: a queue whose events the program has received, and whose context is open.
     unsafe {
         // In a forked child there is nothing to do: the parent acknowledges its own events.
         if Context::of((*cq).context).is_own() {

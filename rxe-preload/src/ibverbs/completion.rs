@@ -1,4 +1,4 @@
-//! Completions as programs see them. IBTA 11.4.2.1.
+//! Converts completions to the program's format. IBTA 11.4.2.1.
 
 use std::ffi::c_uint;
 
@@ -6,6 +6,7 @@ use rxe_verbs::{Completion, CompletionOp, Immediate, Status};
 
 use super::abi::{IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc};
 
+/// Converts a completion to the program's structure.
 pub(super) fn work_completion(completion: &Completion) -> ibv_wc {
     ibv_wc {
         wr_id: completion.id,
@@ -24,7 +25,7 @@ pub(super) fn work_completion(completion: &Completion) -> ibv_wc {
     }
 }
 
-/// The value of `imm_data`: immediate data in network order, or a key.
+/// Returns the value of `imm_data`: immediate data in network byte order, or a key.
 pub(super) fn immediate(completion: &Completion) -> u32 {
     match completion.imm {
         None => 0,
@@ -33,8 +34,9 @@ pub(super) fn immediate(completion: &Completion) -> u32 {
     }
 }
 
-/// The type of the header in front of a datagram, in the place of the service level, which RoCE does
-/// not have. ConnectX adapters report it like this, and programs (UCX) expect it. IBTA A17.4.5.1.
+/// Returns the type of a datagram's IP header, in place of a service level.
+/// RoCE has no service level. ConnectX adapters report the type there, and programs (UCX) expect
+/// it. IBTA A17.4.5.1.
 pub(super) fn network(completion: &Completion) -> u8 {
     const UDP: u8 = 1 << 3;
     const IPV6: u8 = 1;
@@ -46,8 +48,9 @@ pub(super) fn network(completion: &Completion) -> u8 {
     }
 }
 
-/// Every message that was received has [`IBV_WC_GRH`]: RoCE has no packets without a GRH, and kernel rxe says
-/// so too. Only in front of datagrams is it also in the buffer.
+/// Returns `wc_flags`.
+/// Every received message has [`IBV_WC_GRH`], as with kernel `rdma_rxe`, because every RoCE packet
+/// has a GRH. Only for datagrams is the GRH also in the buffer.
 pub(super) fn flags(completion: &Completion) -> c_uint {
     let received = matches!(completion.op, CompletionOp::Recv | CompletionOp::RecvRdmaWithImm)
         && completion.status == Status::Success;

@@ -17,10 +17,10 @@ use crate::explain;
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, check_bits, errno_of, minus_one_of, pointer_of, set_errno};
 
-/// Makes a completion queue.
+/// Creates a completion queue.
 ///
 /// # Safety
-/// `context` is open, `channel` null or a channel of it.
+/// `context` is open; `channel` is null or a channel of it.
 unsafe fn create(
     context: *mut ibv_context,
     cqe: u32,
@@ -84,10 +84,10 @@ pub(super) unsafe extern "C" fn ibv_create_cq(
     pointer_of("ibv_create_cq", made.map(|cq| cq.cast()))
 }
 
-/// The flags of `ibv_create_cq_wc_flags` for fields that completions have, among them the time by both
-/// clocks. The VLAN and the flow tag are 0, as on any device for messages without them. What is left is
-/// `IBV_WC_EX_WITH_TM_INFO`: there is no tag matching, and a program that wants it learns so here, before
-/// it has set up the rest.
+/// The flags of `ibv_create_cq_wc_flags` whose fields completions have.
+/// Among them is the time by both clocks. The VLAN and the flow tag are 0, as on any device for
+/// messages without them. Only `IBV_WC_EX_WITH_TM_INFO` is missing: tag matching is not supported,
+/// and a program that wants it learns so here, before it has set up the rest.
 const KNOWN_FIELDS: u64 = 0xbff;
 
 pub(super) unsafe extern "C" fn create_cq_ex(
@@ -106,14 +106,14 @@ pub(super) unsafe extern "C" fn create_cq_ex(
         }
         let given = attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0;
         let flags = if given { attr.flags } else { 0 };
-        // SINGLE_THREADED is a promise of the program, and nothing here gets faster by it.
+        // SINGLE_THREADED is a promise of the program, from which nothing here gains speed.
         let known = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
         check_bits("flags", flags, known, libc::EOPNOTSUPP)?;
         // SAFETY: the caller's promise.
         let made =
             unsafe { create(context, attr.cqe, attr.cq_context, attr.channel, attr.comp_vector) }?;
         if flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0 {
-            // SAFETY: just made.
+            // SAFETY: just created.
             unsafe { &(*made).queue }.ignore_overrun();
         }
         Ok(made.cast())
@@ -176,7 +176,7 @@ pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut 
     let max = usize::try_from(count).unwrap_or(0);
     let mut at = 0;
     let result = this.queue.poll_each(max, |completion| {
-        // SAFETY: the caller has room for `count` completions, and no more than that come.
+        // SAFETY: the caller has room for `count` completions, and no more than that are reported.
         unsafe { wc.add(at).write(work_completion(&completion)) };
         if completion.status != Status::Success {
             this.owner().failed(&completion);
@@ -205,8 +205,9 @@ pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     let armed = unsafe { Cq::known(cq) }.and_then(|this| {
         this.owner().check()?;
         may_fail("ibv_req_notify_cq")?;
-        // It fails only if the device has failed. That is said where the program waits or polls: other devices arm
-        // in any case, and programs that are refused here forget the event that they have taken.
+        // Arming fails only if the device has failed, which is reported when the program waits or
+        // polls. Other devices arm in any case, and programs for which this call fails forget the
+        // event that they have taken.
         let _ = this.queue.arm(solicited_only != 0);
         Ok(())
     });

@@ -1,6 +1,6 @@
 //! The extended interface of completion queues: one completion at a time, read field by field.
 //!
-//! Between `start_poll` and `end_poll` the queue belongs to one thread, as verbs demand.
+//! Between `start_poll` and `end_poll` the queue belongs to one thread, as verbs requires.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -14,7 +14,7 @@ use crate::explain;
 use crate::faults::may_fail;
 use crate::ffi::errno_of;
 
-/// The functions that the header's inline functions call.
+/// Returns the functions that the header's inline functions call.
 pub(super) fn readers(base: ibv_cq) -> ibv_cq_ex {
     ibv_cq_ex {
         base,
@@ -35,7 +35,7 @@ pub(super) fn readers(base: ibv_cq) -> ibv_cq_ex {
         read_sl: Some(read_sl),
         read_dlid_path_bits: Some(read_zero_byte),
         read_completion_ts: Some(read_completion_ts),
-        // The system takes VLAN tags off, and there are no rules that set flow tags.
+        // The kernel strips VLAN tags, and there are no rules that set flow tags.
         read_cvlan: Some(read_zero_short),
         read_flow_tag: Some(read_zero),
         read_tm_info: None,
@@ -148,15 +148,16 @@ unsafe extern "C" fn read_zero_byte(_cq: *mut ibv_cq_ex) -> u8 {
     0
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC, as `hca_core_clock` says.
+/// Returns the time of the completion by CLOCK_MONOTONIC, in nanoseconds.
+/// The unit is that of `hca_core_clock`.
 unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
     // SAFETY: a queue.
     unsafe { current(cq, |c| c.timestamp.as_nanos()) }
 }
 
-/// Nanoseconds since 1970.
+/// Returns the wall-clock time of the completion in nanoseconds since 1970.
 unsafe extern "C" fn read_wallclock(cq: *mut ibv_cq_ex) -> u64 {
-    /// All queues share the clock: programs compare times of several queues.
+    /// The clock, shared by all queues because programs compare times of several queues.
     static CLOCK: WallClock = WallClock::new();
     // SAFETY: a queue.
     unsafe { current(cq, |c| CLOCK.time_of(c.timestamp.as_nanos())) }

@@ -1,7 +1,7 @@
 //! The devices that a program may open. IBTA 11.2.1.
 //!
-//! Invariant: a device that a program has a pointer to is never freed, because the program may get the
-//! list again and compare pointers.
+//! Invariant: a device to which a program has a pointer is never freed, because the program may get
+//! the list again and compare pointers.
 
 use rxe_sys::PerProcess;
 use std::collections::BTreeMap;
@@ -22,14 +22,14 @@ use crate::host;
 #[repr(C)]
 pub(crate) struct DeviceEntry {
     verbs: ibv_device,
-    /// As programs see it.
+    /// The name that programs are given.
     name: String,
     index: c_int,
-    /// Its properties when it was last listed.
+    /// The properties of the device when it was last listed.
     info: Mutex<DeviceInfo>,
 }
 
-// SAFETY: `verbs` holds no pointers but the mark in `_ops`, and is not changed once made.
+// SAFETY: `verbs` holds no pointers but the mark in `_ops`, and is not changed after its creation.
 unsafe impl Send for DeviceEntry {}
 // SAFETY: as above; the rest is a Mutex.
 unsafe impl Sync for DeviceEntry {}
@@ -46,7 +46,7 @@ impl DeviceEntry {
             ibdev_path: [0; 256],
         };
         let name = CONFIG.identity.map_or_else(|| info.name().to_owned(), |id| id.device(number));
-        // Numbers that the host's devices do not have.
+        // The host's devices do not have numbers from here on.
         let first = if host::is_wanted() { DeviceInfo::FIRST_BESIDE_HOST } else { 0 };
         let number = first + number;
         copy_text(&name, &mut verbs.name);
@@ -58,6 +58,7 @@ impl DeviceEntry {
         Self { verbs, name, index, info: Mutex::new(info) }
     }
 
+    /// Returns the entry behind a program's pointer.
     /// # Safety
     /// `device` is from [`ibv_get_device_list`].
     pub(super) unsafe fn of<'d>(device: *mut ibv_device) -> &'d Self {
@@ -77,17 +78,18 @@ impl DeviceEntry {
     }
 }
 
-/// Which devices to list.
+/// The devices to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     /// The devices of `ibv_get_device_list`.
     Offered,
-    /// Also devices that only an address leads to, as 127.0.0.1 leads to loopback's.
+    /// All devices, including those to which only an address leads, as 127.0.0.1 to loopback's.
     Addressed,
 }
 
-/// The present devices. Devices that were listed before keep their addresses in memory. If
-/// `RXE_DEVICE` is set, it names all devices that the program may use.
+/// Returns the present devices.
+/// Devices that were listed before keep their addresses in memory. If `RXE_DEVICE` is set, only the
+/// devices that it names are returned.
 fn entries(which: Which) -> Vec<&'static DeviceEntry> {
     static ALL: PerProcess<Mutex<BTreeMap<String, &'static DeviceEntry>>> = PerProcess::new();
     let list = match (&CONFIG.devices, which) {
@@ -125,15 +127,15 @@ fn entries(which: Which) -> Vec<&'static DeviceEntry> {
         .collect()
 }
 
-/// A device as netlink tells of it.
+/// A device as reported by netlink.
 pub(crate) struct Present {
-    /// What `ibv_get_device_index` returns.
+    /// The index that `ibv_get_device_index` returns.
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) info: DeviceInfo,
 }
 
-/// The devices of `ibv_get_device_list`.
+/// Returns the devices of `ibv_get_device_list`.
 pub(crate) fn present() -> Vec<Present> {
     let present = |entry: &DeviceEntry| {
         let index = u32::try_from(entry.index).unwrap_or(0);
@@ -142,17 +144,17 @@ pub(crate) fn present() -> Vec<Present> {
     entries(Which::Offered).into_iter().map(present).collect()
 }
 
-/// The names of the present devices.
+/// Returns the names of the present devices.
 pub(super) fn names() -> Vec<String> {
     entries(Which::Offered).iter().map(|entry| entry.name.clone()).collect()
 }
 
-/// The present devices, for librdmacm.
+/// Returns the present devices, for librdmacm.
 pub(crate) fn devices(which: Which) -> Vec<*mut ibv_device> {
     entries(which).iter().map(|entry| entry.as_ptr()).collect()
 }
 
-/// The devices of a list that a program gets: ours, and behind them the host's.
+/// The devices of a list that a program receives: ours, followed by the host's.
 struct Listed {
     ours: Vec<&'static DeviceEntry>,
     host: Option<List>,
@@ -168,8 +170,8 @@ impl Listed {
         self.ours.iter().map(|entry| entry.as_ptr()).chain(host).collect()
     }
 
-    /// Explains it if the program is asked for a device that is not among these, and if two have one
-    /// name. Once, at the first list.
+    /// Explains a requested device that is missing from the list, or a duplicate name.
+    /// Does so once, for the first list.
     fn explain_names(&self) {
         static DONE: Once = Once::new();
         DONE.call_once(|| {
@@ -192,7 +194,7 @@ impl Listed {
         });
     }
 
-    /// What a name that no device of the list has leads to where `rxe` is given it.
+    /// Returns where the device of a name is that no device in the list has.
     fn instead_of(&self, name: &str) -> Option<Instead> {
         let device = DeviceInfo::list().ok()?.into_iter().find(|info| info.is_called(name))?;
         let Some(shown) = self.ours.iter().find(|entry| entry.info().name() == device.name())
@@ -208,7 +210,7 @@ pub(super) unsafe extern "C" fn ibv_get_device_list(
     num_devices: *mut c_int,
 ) -> *mut *mut ibv_device {
     if host::is_looking() {
-        // The system's library itself, which knows its own devices only.
+        // The caller is the system's library, which must get only its own devices.
         // SAFETY: the caller's variable.
         return unsafe { of_host::get_device_list(num_devices) }.unwrap_or(std::ptr::null_mut());
     }
@@ -272,7 +274,8 @@ pub(super) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
 }
 
-/// Reads a file below a directory into `buf`, without the newline at its end. Returns its length.
+/// Reads a file in a directory into `buf`, without its final newline.
+/// Returns the length in bytes, or -1.
 pub(super) unsafe extern "C" fn ibv_read_sysfs_file(
     dir: *const c_char,
     file: *const c_char,

@@ -1,4 +1,4 @@
-//! Device memory. IBTA has no such thing.
+//! Device memory. The IBTA specification does not define it.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::{ptr, slice};
@@ -83,8 +83,8 @@ unsafe extern "C" fn memcpy_from_dm(
     let copy = || -> Outcome {
         let at = check(this, offset, length)?;
         if length > 0 {
-            // SAFETY: room of the caller's, which nobody else uses meanwhile. It is written before it
-            // is read as a slice.
+            // SAFETY: the caller's buffer, which nothing else uses meanwhile. It is written before
+            // it is read as a slice.
             let out = unsafe {
                 ptr::write_bytes(to.cast::<u8>(), 0, length);
                 slice::from_raw_parts_mut(to.cast(), length)
@@ -96,7 +96,8 @@ unsafe extern "C" fn memcpy_from_dm(
     errno_of("ibv_memcpy_from_dm", copy())
 }
 
-/// The offset, if so many bytes are there. As adapters do, this refuses to copy parts of words.
+/// Returns the offset if the range is inside the memory.
+/// Like adapters, refuses to copy parts of words.
 fn check(dm: &Dm, offset: u64, length: usize) -> Outcome<usize> {
     // SAFETY: its context is open.
     unsafe { Context::of(dm.verbs.context) }.check()?;

@@ -1,4 +1,4 @@
-//! Memory regions of DMA buffers. IBTA has no such thing.
+//! Memory regions of DMA buffers. The IBTA specification does not define them.
 
 use std::ffi::{c_int, c_uint};
 use std::ptr::{NonNull, without_provenance_mut};
@@ -13,7 +13,7 @@ use crate::fault_guard;
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, pointer_of};
 
-/// The flags that rdma-core documents for these regions: LOCAL_WRITE, the rights of peers,
+/// The access flags that rdma-core documents for these regions: LOCAL_WRITE, the rights of peers,
 /// RELAXED_ORDERING.
 const FLAGS: c_uint = 0xf | 1 << 20;
 
@@ -30,8 +30,9 @@ pub(super) unsafe extern "C" fn ibv_reg_dmabuf_mr(
     pointer_of("ibv_reg_dmabuf_mr", made)
 }
 
+/// Registers a DMA buffer as a memory region.
 /// # Safety
-/// A protection domain.
+/// `pd` is null or a protection domain.
 pub(super) unsafe fn register(
     pd: *mut ibv_pd,
     offset: u64,
@@ -70,10 +71,11 @@ pub(super) unsafe fn register(
     // The program may have installed a signal handler since the device was opened.
     fault_guard::install();
     let first = NonNull::new(mapping.addr().cast()).ok_or_else(|| Failure::plain(libc::ENOMEM))?;
-    // SAFETY: the mapping stays until the region is deregistered, and no Rust reference to its bytes
-    // exists. Faults, by which a driver may answer for memory that has left, are handled.
+    // SAFETY: the mapping stays until the region is deregistered, and no Rust reference to its
+    // bytes exists. The faults with which a driver may report that the memory has moved away are
+    // handled.
     let region = unsafe { owner.domain.register_raw(first, length, iova, access) }?;
-    // As in rdma-core, the address is the offset.
+    // As in rdma-core, the region's address is the offset.
     let addr = without_provenance_mut(usize::try_from(offset).unwrap_or(usize::MAX));
     Ok(mr::into_ptr(pd, addr, length, region, Some(mapping)))
 }

@@ -1,14 +1,15 @@
-//! The functions of libibverbs that programs find: all of them, each once.
+//! The functions of libibverbs that programs link to: all of them, each once.
 //!
-//! The object that a function gets says whose it is. With `rxe run --with-host-devices` it may be the
-//! host's: the call then goes to the system's library ([`host`]), else to the function of the same name
-//! in the module that is named here. Functions that tables of a context lead to need no such choice.
+//! The object that a function is given decides which library handles the call. With `rxe run
+//! --with-host-devices` the object may belong to the host: the call then goes to the system's
+//! library ([`host`]), otherwise to the function of the same name in the module that is named here.
+//! Functions that a program calls through the tables of a context need no such choice.
 //!
-//! `[pd]` means that the argument `pd` decides. With `[]` the function is always ours; those that concern
-//! both kinds of devices call the system's themselves.
+//! `[pd]` means that the argument `pd` decides. With `[]` the function is always ours; such
+//! functions call the system's library themselves if they concern both kinds of devices.
 //!
-//! Invariant: nothing else here that is alive when the system's function is called has to be dropped,
-//! because a thread may be cancelled in it (pthread_cancel).
+//! Invariant: when the system's function is called, no value that must be dropped is alive here,
+//! because a thread may be cancelled in that function (pthread_cancel).
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -28,7 +29,7 @@ use super::{
 use crate::ffi::{Uncancelled, set_errno};
 use crate::host;
 
-/// What a function returns for an object of the host if the system's library is too old to have it.
+/// The value to return if the system's library is too old to have a function.
 trait Absent {
     fn absent() -> Self;
 }
@@ -37,7 +38,7 @@ impl Absent for () {
     fn absent() {}
 }
 
-/// The error number, as most functions return it.
+/// An errno, which most functions return.
 impl Absent for c_int {
     fn absent() -> Self {
         libc::EOPNOTSUPP
@@ -93,7 +94,7 @@ macro_rules! exports {
                 };
                 // SAFETY: the system's function of this name, which has this type.
                 let function: Function = unsafe { std::mem::transmute(function) };
-                // SAFETY: the caller's arguments, of which the object is that library's.
+                // SAFETY: the caller's arguments, of which the object belongs to that library.
                 return unsafe { function($($arg),*) };
             }
             const SLEEPS: bool =
@@ -104,7 +105,7 @@ macro_rules! exports {
         }
     )*)*
 
-        /// Each function, and the argument that decides.
+        /// Each function, with the name of the argument that decides.
         #[cfg(test)]
         const EXPORTS: &[(&str, &[&str])] =
             &[$($((stringify!($name), &[$(stringify!($of))?])),*),*];

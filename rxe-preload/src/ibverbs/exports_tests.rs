@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::EXPORTS;
 
-/// Functions that get no object of a device.
+/// The functions whose arguments include no object of a device.
 const OF_NO_OBJECT: [&str; 17] = [
     "ibv_get_device_list",
     "ibv_free_device_list",
@@ -32,7 +32,8 @@ fn the_owner_of_its_object_decides_on_every_function() {
     let lines = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let public: BTreeSet<&str> = lines
         .filter_map(|words| match words[..] {
-            // Those that rdma-core's parts use among themselves, and those for programs of before 2007.
+            // Functions that rdma-core's own libraries share, and functions for programs from
+            // before 2007.
             ["#", ..] => None,
             [version, name, ..] if version.contains("PRIVATE") || name.contains("ibv_copy_") => {
                 None

@@ -1,9 +1,10 @@
-//! Importing a device and its objects: `ibv_import_device` and those that belong to it. IBTA has no such
-//! thing.
+//! Importing a device and its objects: `ibv_import_device` and the calls that belong to it.
+//! The IBTA specification does not define them.
 //!
-//! With a kernel's driver the objects are in the kernel, so another process that has got the descriptor
-//! can use them too. Here a device is in the memory of its process. So only the process that has opened
-//! a device can import it; what is imported is the context itself, with one more user.
+//! With a kernel driver the objects are in the kernel, so another process that has received the
+//! descriptor can use them too. Here a device is in the memory of its process. So only the process
+//! that has opened a device can import it; the imported context is the original one, with one more
+//! user.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -21,19 +22,19 @@ static OPEN: PerProcess<Mutex<Vec<Opened>>> = PerProcess::new();
 
 struct Opened {
     context: *mut ibv_context,
-    /// The descriptor that each import was given.
+    /// The descriptor that was passed to each import.
     imports: Vec<RawFd>,
 }
 
 // SAFETY: the pointer is only compared, or followed while the context is in the list and so open.
 unsafe impl Send for Opened {}
 
-/// A context was opened.
+/// Records that a context was opened.
 pub(super) fn opened(context: *mut ibv_context) {
     OPEN.get().lock().push(Opened { context, imports: Vec::new() });
 }
 
-/// A user closes a context. Returns whether it was the last.
+/// Records that a user closes a context. Returns whether it was the last user.
 pub(super) fn closed(context: *mut ibv_context) -> bool {
     let mut open = OPEN.get().lock();
     let Some(at) = open.iter().position(|opened| opened.context == context) else { return true };
@@ -41,18 +42,19 @@ pub(super) fn closed(context: *mut ibv_context) -> bool {
         open.swap_remove(at);
         return true;
     };
-    // SAFETY: what is in the list is open.
+    // SAFETY: the contexts in the list are open.
     let own = unsafe { Context::of(context) }.cmd_fd();
     if fd != own.as_raw_fd() && is(own, fd) {
-        // SAFETY: the program gave it to `ibv_import_device`, and it still is what it was then.
+        // SAFETY: the program gave the descriptor to `ibv_import_device`, and it still is the same
+        // file.
         unsafe { libc::close(fd) };
     }
     false
 }
 
 fn is(own: &TokenFd, fd: RawFd) -> bool {
-    // SAFETY: used for this call only. If the number is closed, or another thread closes it, the system
-    // says so.
+    // SAFETY: used for this call only. If the number is closed, or another thread closes it, the
+    // kernel reports that.
     fd >= 0 && own.is(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
@@ -71,17 +73,18 @@ pub(super) extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     pointer_of("ibv_import_device", Err(Failure::new(libc::EOPNOTSUPP, why)))
 }
 
-/// The context with this descriptor, if it is ours.
+/// Returns the context with this descriptor, if it is ours.
 fn import_own(cmd_fd: c_int) -> Option<*mut ibv_context> {
     let mut open = OPEN.get().lock();
     let opened = open.iter_mut().find(|opened| {
-        // SAFETY: what is in the list is open.
+        // SAFETY: the contexts in the list are open.
         is(unsafe { Context::of(opened.context) }.cmd_fd(), cmd_fd)
     })?;
     opened.imports.push(cmd_fd);
     Some(opened.context)
 }
 
+/// Adds a user to an object of a context and returns the object.
 /// # Safety
 /// `context` is null or open.
 unsafe fn import(
@@ -157,7 +160,7 @@ pub(super) unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
     }
 }
 
-/// A user has unimported an object. Returns whether it must be freed.
+/// Records that a user has unimported an object. Returns whether the object must be freed.
 ///
 /// # Safety
 /// `context` is open.

@@ -1,19 +1,19 @@
 //! Peers addressed by LID, for InfiniBand programs that do not use GIDs (`RXE_LIDS`).
 //!
-//! Ethernet has no LIDs, and kernels refuse such programs. Here the LID of a port is the second half
-//! of its device's first IPv4 address. A peer's LID stands for the address with the same first half
-//! and the LID as second half.
+//! Ethernet has no LIDs, and kernel drivers refuse such programs.
+//! Here the LID of a port is the low half of its device's first IPv4 address. The LID of a peer
+//! stands for the IPv4 address with our high half and the LID as low half.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use rxe_verbs::{AddressVector, Gid};
 
-/// The LID of a port with these GIDs; 0 (no LID) if it has no IPv4 address.
+/// Returns the LID of a port with these GIDs, or 0 (no LID) if it has no IPv4 address.
 pub(super) fn of_port(gids: &[Gid]) -> u16 {
     first(gids).map_or(0, |(_, ip)| low(ip))
 }
 
-/// The address vector of the peer with this LID, from a port with these GIDs.
+/// Returns the address vector of the peer with this LID, from a port with these GIDs.
 pub(super) fn towards(gids: &[Gid], lid: u16) -> Option<AddressVector> {
     let (sgid_index, own) = first(gids)?;
     let [a, b, ..] = own.octets();

@@ -1,11 +1,12 @@
-//! DMA buffers (dma-buf) as memory of the process.
+//! Maps DMA buffers (dma-buf) into the memory of the process.
 //!
-//! An adapter gets at the pages of a buffer through the kernel, whoever has them. Here the CPU copies,
-//! so the buffer is mapped. Most exporters offer that: `udmabuf`, the heaps of `/dev/dma_heap`, graphics
-//! drivers; those of memory that the CPU cannot reach do not.
+//! An adapter accesses the pages of a buffer through the kernel, wherever they are. Here the CPU
+//! copies, so the buffer is mapped. Most exporters allow that: `udmabuf`, the heaps of
+//! `/dev/dma_heap`, graphics drivers. Exporters of memory that the CPU cannot reach do not.
 //!
-//! The copies are not bracketed by `DMA_BUF_IOCTL_SYNC`: a region is accessed whenever a peer wants to.
-//! Where the CPU and devices have one view of memory, as on x86-64, that changes nothing.
+//! The copies are not bracketed by `DMA_BUF_IOCTL_SYNC`, because a region is accessed whenever a
+//! peer wants to. Where the CPU and devices have a coherent view of memory, as on x86-64, the ioctl
+//! would change nothing.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -13,25 +14,25 @@ use std::ptr;
 
 use crate::ffi::{Failure, Outcome};
 
-/// The file system of all DMA buffers (`DMA_BUF_MAGIC`).
+/// The file system magic of all DMA buffers (`DMA_BUF_MAGIC`).
 const FILE_SYSTEM: u64 = 0x444d_4142;
-/// The descriptor with which programs, UCX among them, ask whether DMA buffers can be registered at all:
-/// they can if the error is `EBADF`. That is no mistake to explain.
+/// The descriptor with which programs probe whether DMA buffers can be registered.
+/// UCX is among them. The errno `EBADF` means yes. That is not a mistake, so it is not explained.
 const NO_FILE: c_int = -1;
 
-/// A part of a DMA buffer that is mapped until this is dropped.
+/// A part of a DMA buffer, mapped until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    /// The page in which it begins.
+    /// The address of the first mapped page.
     base: *mut c_void,
-    /// The length from there.
+    /// The length of the mapping in bytes.
     len: usize,
-    /// Where it begins in that page.
+    /// The offset of the requested part in the first page.
     first: usize,
 }
 
 impl Mapping {
-    /// Maps `length` bytes from `offset` on of the buffer with this descriptor, which may be closed then.
+    /// Maps `length` bytes from `offset` of a DMA buffer. The descriptor may be closed afterwards.
     pub(super) fn of_dma_buf(fd: c_int, offset: u64, length: usize, write: bool) -> Outcome<Self> {
         let size = size(fd)?;
         let end = offset.checked_add(length as u64).filter(|end| *end <= size);
@@ -46,7 +47,7 @@ impl Mapping {
         };
         let len = first + length;
         let protection = libc::PROT_READ | if write { libc::PROT_WRITE } else { 0 };
-        // SAFETY: a new mapping, at an address that the system chooses.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let base =
             unsafe { libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, fd, at) };
         match base {
@@ -64,12 +65,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping, which nothing uses any more: its region is gone.
+        // SAFETY: the mapping, which nothing uses any more because its region has ended.
         unsafe { libc::munmap(self.base, self.len) };
     }
 }
 
-/// The length of a DMA buffer. Fails if the descriptor is of something else.
+/// Returns the length of a DMA buffer in bytes. Fails if the descriptor is of another kind.
 fn size(fd: c_int) -> Outcome<u64> {
     let mut about = MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: our own variable.
@@ -89,12 +90,12 @@ fn size(fd: c_int) -> Outcome<u64> {
         );
         return Err(Failure::new(libc::EINVAL, why));
     }
-    // SAFETY: asks for a number. The position of a DMA buffer does not change.
+    // SAFETY: queries a number. The position of a DMA buffer does not change.
     let size = unsafe { libc::lseek(fd, 0, libc::SEEK_END) };
     u64::try_from(size).map_err(|_| Failure::plain(libc::EINVAL))
 }
 
-/// Why a buffer could not be mapped.
+/// Returns the failure for a buffer that could not be mapped.
 fn refused(errno: c_int) -> Failure {
     match errno {
         libc::ENOMEM => Failure::new(errno, "there is no room for its mapping"),

@@ -1,6 +1,6 @@
-//! libibverbs: `exports` has the functions that programs find, `objects` what programs hold, and the
-//! other files the calls, one file for each kind of object. `of_host` and `owner` are about the host's own
-//! devices beside ours.
+//! libibverbs: `exports` has the functions that programs link to, `objects` the structures that
+//! programs hold, and the other files the calls, one file for each kind of object. `of_host` and
+//! `owner` support the host's own devices next to ours.
 
 pub(crate) mod abi;
 mod absent;

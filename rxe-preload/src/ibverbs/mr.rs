@@ -13,10 +13,11 @@ use crate::fault_guard;
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
-/// Flags of `ibv_access_flags`: pages are huge, and flags that a provider may ignore.
+/// The flag of `ibv_access_flags` for huge pages, and the flags that a provider may ignore.
 const HUGETLB: c_uint = 1 << 7;
 const OPTIONAL: c_uint = 0x3ff0_0000;
 
+/// Registers memory as a region.
 /// # Safety
 /// As for `ibv_reg_mr`: the memory stays until the region is deregistered.
 pub(super) unsafe fn register(
@@ -42,7 +43,8 @@ pub(super) unsafe fn register(
             return Err(Failure::new(libc::EINVAL, why));
         }
         fault_guard::install();
-        // SAFETY: `ibv_reg_mr`'s own contract: what requests name is theirs to use. Faults are handled.
+        // SAFETY: `ibv_reg_mr`'s own contract: the memory that requests name is theirs to use.
+        // Faults are handled.
         let region = unsafe { owner.domain.register_address_space(access) }?;
         return Ok(into_ptr(pd, addr, length, region, None));
     }
@@ -62,8 +64,8 @@ pub(super) unsafe fn register(
     Ok(into_ptr(pd, addr, length, region, None))
 }
 
-/// Makes a region for the program, which gives it up in `ibv_dereg_mr`. Its memory is at `addr`, or in the
-/// mapping.
+/// Creates a region for the program, which frees it with `ibv_dereg_mr`.
+/// The memory is at `addr`, or in the mapping if there is one.
 pub(super) fn into_ptr(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -92,6 +94,7 @@ pub(super) fn into_ptr(
     object.cast()
 }
 
+/// Converts access flags of a program. Huge pages and optional flags have no effect.
 pub(super) fn access(flags: c_uint) -> Outcome<Access> {
     let without_effect = HUGETLB | OPTIONAL;
     Access::from_bits(flags & !without_effect).ok_or_else(|| {
@@ -147,7 +150,7 @@ pub(super) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         };
         let windows = region.windows();
         if windows > 0 {
-            // The program keeps the region and may try again.
+            // The region stays valid, so the program may try again.
             let why = format!(
                 "memory windows ({windows}) are bound to the region: unbind or free them first"
             );
@@ -158,15 +161,15 @@ pub(super) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         // SAFETY: from `into_ptr`; the program gives it up, and no other user calls anything on it.
         unsafe { (*mr.cast::<Mr>()).end() };
         if owner.imports.destroyed(handle) {
-            // SAFETY: as above; nobody else has it.
+            // SAFETY: as above; no other user has it.
             unsafe { owner.alive.free(mr.cast::<Mr>()) };
         }
     }
     0
 }
 
-/// Returns 0 or an `ibv_rereg_mr_err_code`. On an error the region is not changed. As in rdma-core,
-/// INPUT means that libibverbs refuses the call, and CMD that the device does.
+/// Returns 0 or an `ibv_rereg_mr_err_code`. On an error the region is not changed.
+/// As in rdma-core, INPUT means that libibverbs refuses the call, and CMD that the device does.
 pub(super) unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,
@@ -195,12 +198,12 @@ pub(super) unsafe extern "C" fn ibv_rereg_mr(
     if errno_of(VERB, outcome) == 0 { 0 } else { IBV_REREG_MR_ERR_CMD }
 }
 
-/// Flags of `ibv_rereg_mr_flags`.
+/// The flags of `ibv_rereg_mr_flags`.
 const TRANSLATION: c_int = 1;
 const PD: c_int = 1 << 1;
 const ACCESS: c_int = 1 << 2;
 
-/// Checks that the parameters of a re-registration fit together.
+/// Checks that the parameters of a re-registration are consistent.
 fn check_change(
     flags: c_int,
     pd: *mut ibv_pd,
@@ -222,6 +225,7 @@ fn check_change(
     Err(Failure::new(libc::EINVAL, why))
 }
 
+/// Re-registers a memory region, whose keys may change.
 /// # Safety
 /// As for registering memory.
 unsafe fn reregister(
@@ -252,7 +256,7 @@ unsafe fn reregister(
         // SAFETY: `ibv_rereg_mr`'s own contract, as for registering.
         change = unsafe { change.raw_memory(first, length, addr.addr() as u64) };
     } else {
-        // SAFETY: as above; `pages::check` asks the system whether the memory can be written.
+        // SAFETY: as above; `pages::check` asks the kernel whether the memory can be written.
         change = unsafe { change.writable() };
     }
     if flags & (ACCESS | TRANSLATION) != 0 {
@@ -280,8 +284,9 @@ unsafe fn reregister(
     Ok(())
 }
 
-/// Prefetches memory of on-demand regions. The pages are present when it returns, with or without
-/// IBV_ADVISE_MR_FLAG_FLUSH; without it, memory that cannot be made present is no error.
+/// Prefetches memory of on-demand regions.
+/// The pages are present when this returns, with or without IBV_ADVISE_MR_FLAG_FLUSH. Without the
+/// flag, memory that cannot be made present is not an error.
 pub(super) unsafe extern "C" fn advise_mr(
     pd: *mut ibv_pd,
     advice: c_uint,
@@ -326,7 +331,7 @@ unsafe fn advise(
         Context::of((*pd).context).check()?;
         Pd::known(pd)?
     };
-    // SAFETY: the caller's list has so many elements.
+    // SAFETY: the caller's list has `count` elements.
     let list = unsafe { std::slice::from_raw_parts(list, count as usize) };
     let list: Vec<_> = list
         .iter()
@@ -338,7 +343,8 @@ unsafe fn advise(
     }
 }
 
-/// Does nothing for our devices: the CPU copies memory, so a fork does no harm. Those of the host need it.
+/// Does nothing for our devices: the CPU copies memory, so a fork does no harm.
+/// The host's devices need the call.
 pub(super) extern "C" fn ibv_fork_init() -> c_int {
     of_host::fork_init().unwrap_or(0)
 }

@@ -46,7 +46,7 @@ pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     0
 }
 
-/// Binds a window of type 1, with its next key.
+/// Binds a window of type 1 and advances its key.
 pub(super) unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp,
     mw: *mut ibv_mw,
@@ -71,10 +71,11 @@ pub(super) unsafe extern "C" fn bind_mw(
     errno_of("ibv_bind_mw", outcome)
 }
 
-/// The operation that binds a window to a range, with a new key. Length 0 unbinds the window.
+/// Returns the operation that binds a window to a range, with a new key.
+/// Length 0 unbinds the window.
 ///
 /// # Safety
-/// `mw` is a window, and what `info` names exists.
+/// `mw` is a window, and the region that `info` names exists.
 pub(super) unsafe fn operation(
     mw: *mut ibv_mw,
     new_key: u32,

@@ -1,5 +1,5 @@
-//! Functions of libibverbs that get no object, for the host's devices beside ours: lists of devices,
-//! importing, and the preparation for fork().
+//! Functions of libibverbs without an object argument, for the host's devices next to ours: device
+//! lists, importing, and the preparation for fork().
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -9,7 +9,7 @@ use rxe_sys::PerProcess;
 use super::abi::{ibv_context, ibv_device};
 use crate::host;
 
-/// Defines functions that call those of the system's library. `None` if it has none.
+/// Defines functions that call the system library's. They return `None` if it lacks the function.
 macro_rules! of_host {
     ($(fn $own:ident = $name:literal ($($arg:ident: $type:ty),*) -> $result:ty;)*) => {
     $(
@@ -36,17 +36,17 @@ of_host! {
     fn dofork = c"ibv_dofork_range" (base: *mut c_void, size: usize) -> c_int;
 }
 
-/// Lists that programs have of ours, and those of the host whose devices are in them.
+/// The host's lists whose devices are in lists of ours, by our lists' addresses.
 static LISTS: PerProcess<Mutex<Vec<(usize, List)>>> = PerProcess::new();
 
-/// A list of the host's devices. These exist until it is freed.
+/// A list of the host's devices, which exist until the list is freed.
 pub(super) struct List(*mut *mut ibv_device);
 
-// SAFETY: a list is not changed once made, and any thread may free it.
+// SAFETY: a list is not changed after its creation, and any thread may free it.
 unsafe impl Send for List {}
 
 impl List {
-    /// The host's devices, if they are wanted.
+    /// Returns a list of the host's devices, if they are wanted.
     pub(super) fn get() -> Option<Self> {
         if !host::load() {
             return None;
@@ -57,18 +57,18 @@ impl List {
         (!list.is_null()).then(|| Self(list))
     }
 
-    /// Its devices.
+    /// Returns the devices of the list.
     pub(super) fn devices(&self) -> impl Iterator<Item = *mut ibv_device> {
         // SAFETY: the list ends with a null pointer.
         (0..).map(|at| unsafe { *self.0.add(at) }).take_while(|device| !device.is_null())
     }
 
-    /// Keeps it until the program frees its own list.
+    /// Keeps the list until the program frees `own`, the list that it was given.
     pub(super) fn keep_for(self, own: *mut *mut ibv_device) {
         LISTS.get().lock().push((own.addr(), self));
     }
 
-    /// Frees the list that was kept for this one.
+    /// Frees the host's list that was kept for the program's list `own`.
     pub(super) fn free_with(own: *mut *mut ibv_device) {
         if !host::is_used() {
             return;
@@ -88,8 +88,8 @@ impl Drop for List {
     }
 }
 
-/// A context on this descriptor of a host's device, or null with errno. `None` if the host's devices are not
-/// wanted.
+/// Imports a host's device with this descriptor.
+/// Returns null with errno set on failure, and `None` if the host's devices are not wanted.
 pub(super) fn import_device(fd: c_int) -> Option<*mut ibv_context> {
     if !host::load() {
         return None;
@@ -98,24 +98,28 @@ pub(super) fn import_device(fd: c_int) -> Option<*mut ibv_context> {
     host::looking(|| unsafe { import(fd) })
 }
 
+/// Calls the system library's function. `None` if the host's devices are not wanted.
 pub(super) fn fork_init() -> Option<c_int> {
     if !host::load() {
         return None;
     }
-    // SAFETY: it has no condition.
+    // SAFETY: the function has no safety condition.
     unsafe { init_fork() }
 }
 
+/// Calls the system library's function. `None` if it is not loaded.
 pub(super) fn is_fork_initialized() -> Option<c_uint> {
     // SAFETY: as above.
     host::is_used().then(|| unsafe { fork_initialized() })?
 }
 
+/// Calls the system library's function. `None` if it is not loaded.
 pub(super) fn dontfork_range(base: *mut c_void, size: usize) -> Option<c_int> {
-    // SAFETY: the range is only named to the system.
+    // SAFETY: the range is only passed to the system's library.
     host::is_used().then(|| unsafe { dontfork(base, size) })?
 }
 
+/// Calls the system library's function. `None` if it is not loaded.
 pub(super) fn dofork_range(base: *mut c_void, size: usize) -> Option<c_int> {
     // SAFETY: as above.
     host::is_used().then(|| unsafe { dofork(base, size) })?

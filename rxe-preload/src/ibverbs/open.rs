@@ -1,4 +1,5 @@
-//! Opening and closing a device, with the tables of functions that inline functions go through.
+//! Opens and closes devices.
+//! Defines the tables of functions that the header's inline functions call.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -28,8 +29,9 @@ fn ops() -> ibv_context_ops {
     }
 }
 
-/// The table of functions. A null entry means that the provider lacks the feature: the header's inline
-/// functions then fail with EOPNOTSUPP.
+/// Returns the table of functions.
+/// A null entry means that the provider lacks the feature: the header's inline functions then fail
+/// with EOPNOTSUPP.
 fn table(context: ibv_context) -> verbs_context {
     verbs_context {
         query_port: Some(query::query_port),
@@ -106,16 +108,16 @@ pub(super) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
     if !import::closed(context) {
         return 0;
     }
-    // Channels look for events of their queues.
+    // Channels search their queues for events, so the queues are removed from them first.
     for (id, &cq) in &*this.cqs.lock() {
-        // SAFETY: what is in the map exists, and a channel outlives its queues.
+        // SAFETY: the queues in the map exist, and a channel outlives its queues.
         unsafe {
             if !(*cq).channel.is_null() {
                 Channel::of((*cq).channel).queues.lock().remove(id);
             }
         }
     }
-    // SAFETY: as above; it is this process's.
+    // SAFETY: as above; the context is this process's.
     unsafe { Context::close(context) };
     errno_of("ibv_close_device", Ok(()))
 }

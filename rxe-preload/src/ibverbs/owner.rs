@@ -1,6 +1,7 @@
-//! Whose an object is that a program holds: this library's, or that of the system's library.
+//! Tells whether an object that a program holds belongs to this library or to the system's.
 //!
-//! Each object begins with a pointer to its context, and that with one to its device. Ours are marked.
+//! Each object begins with a pointer to its context, and the context with a pointer to its device.
+//! Our devices are marked.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -12,26 +13,26 @@ use super::abi::{
 use crate::ffi::{Failure, Outcome};
 use crate::host;
 
-/// The address that marks our devices, in a field that nothing has used for long.
+/// The variable whose address marks our devices, in a field that has long been unused.
 static MARK: u8 = 0;
 
-/// The content of `ibv_device::_ops` of our devices.
+/// Returns the content of `ibv_device::_ops` in our devices.
 pub(super) fn mark() -> [*const c_void; 2] {
     [(&raw const MARK).cast(), ptr::null()]
 }
 
-/// An object whose owner can be told.
+/// An object whose owner can be determined.
 pub(super) trait Owned: Sized {
-    /// Whether it is the host's. Null is not.
+    /// Returns whether the object belongs to the host. Null does not.
     ///
     /// # Safety
-    /// It exists, or is null.
+    /// The object exists, or is null.
     unsafe fn of_host(self) -> bool;
 
-    /// Fails if it is the host's. `what` names it.
+    /// Fails if the object belongs to the host. `what` names the object in the explanation.
     ///
     /// # Safety
-    /// It exists, or is null.
+    /// The object exists, or is null.
     unsafe fn check_own(self, what: &str) -> Outcome {
         // SAFETY: the caller's promise.
         if !host::is_used() || !unsafe { self.of_host() } {
@@ -54,7 +55,7 @@ impl Owned for *mut ibv_device {
 
 impl Owned for *mut ibv_context {
     unsafe fn of_host(self) -> bool {
-        // SAFETY: the caller's promise; the device of an open context is there.
+        // SAFETY: the caller's promise; the device of an open context exists.
         !self.is_null() && unsafe { (*self).device.of_host() }
     }
 }
@@ -74,7 +75,7 @@ macro_rules! by_context {
 
 by_context!(ibv_ah, ibv_comp_channel, ibv_cq, ibv_dm, ibv_mr, ibv_mw, ibv_pd, ibv_qp, ibv_srq);
 
-/// An object of a kind that we have none of. It begins with its context.
+/// An object of a kind that this library never creates. It begins with its context.
 impl Owned for *mut c_void {
     unsafe fn of_host(self) -> bool {
         // SAFETY: the caller's promise.
@@ -82,11 +83,12 @@ impl Owned for *mut c_void {
     }
 }
 
-/// The owner of the object that the event is about. Events of a device or a port have none, and nothing is
-/// done for them.
+/// The owner of the object that the event names.
+/// Events of a device or a port have no owner, and acknowledging them does nothing.
 impl Owned for *mut ibv_async_event {
     unsafe fn of_host(self) -> bool {
-        // `ibv_event_type`: of a CQ or a queue pair; of an SRQ, and the last WQE; of a WQ.
+        // The values of `ibv_event_type` with an object: CQs and QPs (0 to 7), SRQs and the last
+        // WQE (14 to 16), WQs (19).
         // SAFETY: the caller's promise; all kinds of objects begin with the context.
         !self.is_null()
             && unsafe {
@@ -102,7 +104,8 @@ mod tests {
     use super::*;
     use crate::ibverbs::objects::{Cq, Pd};
 
-    /// Objects as another library makes them, whose memory ends where the header's structure does.
+    /// Objects as another library creates them, whose memory ends where the header's structure
+    /// does.
     #[test]
     fn what_is_not_of_a_marked_device_is_of_the_host() {
         // SAFETY: all zeros is a value of each of these structures of C, but for the functions of a

@@ -1,14 +1,16 @@
 //! Checks that the memory that a program registers is mapped.
 //!
-//! A kernel driver pins the pages, which fails if they are not mapped. Here the pages are populated
-//! (MADV_POPULATE_READ, or _WRITE if the region may be written), which fails in the same cases. So the
-//! mistake shows in the call that registers, and not when a peer writes.
+//! A kernel driver pins the pages, which fails if they are not mapped.
+//! Here the pages are populated (MADV_POPULATE_READ, or _WRITE if the region may be written), which
+//! fails in the same cases. So the mistake is found in the call that registers the memory, and not
+//! when a peer writes.
 //!
-//! Pinning uses memory for the whole region. Populating a region that a program never fills would use
-//! as much. So in regions larger than [`WHOLE`] only the last page of each mapping is populated: a
-//! mapping has one protection, and in a file that is too short the last page is missing.
+//! Pinning uses memory for the whole region, and so would populating, even if the program never
+//! fills the region. So in regions larger than [`WHOLE`] only the last page of each mapping is
+//! populated. That is enough: one mapping has one protection, and if its file is too short, the
+//! last page is missing.
 //!
-//! Kernels before 5.14 cannot populate; there `/proc/self/maps` is read instead.
+//! Kernels before 5.14 cannot populate; then `/proc/self/maps` is checked instead.
 
 use std::ffi::c_void;
 use std::fs;
@@ -19,10 +21,10 @@ use rxe_verbs::Access;
 
 use crate::ffi::{Failure, Outcome};
 
-/// Regions of up to so many bytes are populated completely.
+/// Regions of up to this many bytes are populated completely.
 const WHOLE: usize = 4 << 20;
 
-/// Fails if the memory cannot be used as `access` says.
+/// Fails if the memory does not permit the accesses of `access`.
 pub(super) fn check(addr: *mut c_void, length: usize, access: Access) -> Outcome {
     if length == 0 {
         return Ok(());
@@ -55,11 +57,11 @@ pub(super) fn check(addr: *mut c_void, length: usize, access: Access) -> Outcome
 
 fn populate(addr: *mut c_void, start: usize, end: usize, write: bool) -> Result<(), Errno> {
     let advice = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
-    // SAFETY: touches pages of the program as a load or store would, and changes none of them.
+    // SAFETY: accesses pages of the program as a load or store would, and changes none of them.
     unsafe { madvise(addr.map_addr(|_| start), end - start, advice) }
 }
 
-/// The error to report if the pages could not be populated.
+/// Returns the error to report if the pages could not be populated.
 fn explain(e: Errno, mappings: &[Mapping], start: usize, end: usize, write: bool) -> Outcome {
     missing(mappings, start, end, write)?;
     match e {
@@ -71,12 +73,12 @@ fn explain(e: Errno, mappings: &[Mapping], start: usize, end: usize, write: bool
         Errno::HWPOISON => Err(Failure::new(libc::EFAULT, "a page of the memory is damaged")),
         Errno::NOMEM if mappings.is_empty() => Err(not_mapped(start)),
         Errno::NOMEM => Err(Failure::new(libc::ENOMEM, "there is no memory for all of its pages")),
-        // The kernel is old, or it is memory of a device, which can be copied but not populated.
+        // The kernel is old, or the memory belongs to a device and can be copied but not populated.
         _ => Ok(()),
     }
 }
 
-/// Fails if a part of the range is not mapped, or its protection forbids the use.
+/// Fails if a part of the range is not mapped, or its protection forbids the access.
 fn missing(mappings: &[Mapping], start: usize, end: usize, write: bool) -> Outcome {
     if mappings.is_empty() {
         return Ok(());
@@ -117,7 +119,7 @@ struct Mapping {
     write: bool,
 }
 
-/// The mappings of the process, by rising addresses. Empty if they cannot be read.
+/// Returns the mappings of the process by rising addresses. Empty if they cannot be read.
 fn mappings() -> Vec<Mapping> {
     let text = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     text.lines().filter_map(parse).collect()
@@ -160,7 +162,7 @@ mod tests {
         for len in [4 * PAGE, WHOLE + 4 * PAGE] {
             let at = map(len, ALL, -1);
             check(at, len, Access::LOCAL_WRITE).unwrap();
-            // SAFETY: of the mapping just made.
+            // SAFETY: part of the mapping just created.
             unsafe { libc::mprotect(at.byte_add(2 * PAGE), PAGE, libc::PROT_READ) };
             let (errno, why) = refusal(at, len, Access::LOCAL_WRITE);
             assert!(errno == libc::EFAULT && why.contains("is read-only"), "{errno} {why}");
@@ -181,13 +183,13 @@ mod tests {
         }
     }
 
-    /// A page that can be written can be read on every CPU, and kernels pin it for writing.
+    /// Every CPU can read a page that can be written, and kernel drivers pin it for writing.
     #[test]
     fn memory_that_can_only_be_written_is_accepted() {
         for len in [4 * PAGE, WHOLE + 4 * PAGE] {
             let at = map(len, libc::PROT_WRITE, -1);
             check(at, len, Access::LOCAL_WRITE | Access::REMOTE_READ).unwrap();
-            // SAFETY: the mapping just made.
+            // SAFETY: the mapping just created.
             unsafe { libc::munmap(at, len) };
         }
     }
@@ -203,7 +205,7 @@ mod tests {
             rustix::fs::ftruncate(&file, (len - PAGE) as u64).unwrap();
             let (errno, why) = refusal(at, len, Access::LOCAL_WRITE);
             assert!(errno == libc::EFAULT && why.contains("is shorter"), "{errno} {why}");
-            // SAFETY: the mapping just made.
+            // SAFETY: the mapping just created.
             unsafe { libc::munmap(at, len) };
         }
     }
@@ -219,7 +221,7 @@ mod tests {
         let before = resident();
         check(at, HUGE, Access::LOCAL_WRITE).unwrap();
         assert!(resident() < before + (64 << 20) / PAGE);
-        // SAFETY: the mapping just made.
+        // SAFETY: the mapping just created.
         unsafe { libc::munmap(at, HUGE) };
     }
 }

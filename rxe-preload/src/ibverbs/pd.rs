@@ -56,17 +56,18 @@ pub(super) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     0
 }
 
-/// Whether a queue pair or a shared receive queue names this very domain, and not only one that stands for
-/// the same.
+/// Returns whether a queue pair or an SRQ was created with this very handle.
+/// Another handle to the same domain does not count.
 fn is_used(owner: &Context, pd: *mut ibv_pd) -> bool {
-    // SAFETY: what is in the maps exists.
+    // SAFETY: the objects in the maps exist.
     owner.qps.lock().values().any(|&qp| unsafe { (*qp).pd } == pd)
         // SAFETY: as above.
         || owner.srqs.lock().values().any(|&srq| unsafe { (*srq).pd } == pd)
 }
 
-/// Makes a thread domain. It promises that only one thread uses its objects; this library makes no use
-/// of that.
+/// Creates a thread domain.
+/// The program promises that only one thread uses its objects; this library gains nothing from that
+/// promise.
 pub(super) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     attr: *mut ibv_td_init_attr,
@@ -91,14 +92,15 @@ pub(super) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     0
 }
 
-/// Makes a parent domain. Its custom allocators (`comp_mask`) are for memory shared with hardware.
-/// There is none here, so they are never called.
+/// Creates a parent domain.
+/// Its custom allocators (`comp_mask`) are for memory that hardware shares, so they are never
+/// called here.
 pub(super) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
     let _uncancelled = crate::ffi::Uncancelled::new();
-    /// Allocators, their context, and that memory may be unprotected in a confidential guest.
+    /// The bits for allocators, their context, and unprotected memory in a confidential guest.
     const KNOWN: u32 = 0b111;
     // SAFETY: the caller's structure.
     let attr = unsafe { &*attr };

@@ -1,5 +1,7 @@
-//! Posting work requests: `ibv_post_send` comes here by the table in `open.rs`. [`rxe_verbs::QueuePair`] puts a work
-//! request into the queue pair's queue, and for a send rings the engine's doorbell. IBTA 11.4.1.
+//! Posting work requests. Inline functions reach these through the table in `open.rs`.
+//!
+//! [`rxe_verbs::QueuePair`] puts a work request into the queue of the queue pair and, for a send,
+//! rings the engine's doorbell. IBTA 11.4.1.
 
 use std::ffi::{c_int, c_void};
 use std::{ptr, slice};
@@ -42,7 +44,7 @@ pub(super) unsafe extern "C" fn post_send(
     }
     let mut at = first;
     let mut wrong: Outcome = Ok(());
-    // The requests that were read from the program's list but not accepted.
+    // The first request of the program's list that has not been accepted.
     let mut given = first;
     let requests = std::iter::from_fn(|| {
         given = at;
@@ -51,7 +53,7 @@ pub(super) unsafe extern "C" fn post_send(
         }
         // SAFETY: a request of the caller's list, which ends with null.
         let wr = unsafe { at.read_unaligned() };
-        // SAFETY: what the request names exists, as verbs demands.
+        // SAFETY: the memory that the request names exists, as verbs requires.
         match unsafe { send_request(this, &wr) } {
             Ok(request) => {
                 at = wr.next;
@@ -77,6 +79,7 @@ pub(super) unsafe extern "C" fn post_send(
     failure.errno
 }
 
+/// Converts a work request of a program.
 /// # Safety
 /// What `wr` points to exists.
 unsafe fn send_request(qp: &Qp, wr: &ibv_send_wr) -> Outcome<SendRequest> {
@@ -152,10 +155,11 @@ pub(super) fn sge(element: &ibv_sge) -> Sge {
     Sge { addr: element.addr, length: element.length, lkey: Key(element.lkey) }
 }
 
-/// The elements of a request. Some programs have them in packed structures, at odd addresses: libiscsi.
+/// Returns the elements of a request.
+/// Some programs, such as libiscsi, have them in packed structures, at unaligned addresses.
 ///
 /// # Safety
-/// `list` has `count` elements, which stay as they are until the iterator is dropped.
+/// `list` has `count` elements, which do not change until the iterator is dropped.
 unsafe fn elements(
     list: *const ibv_sge,
     count: c_int,
@@ -165,7 +169,7 @@ unsafe fn elements(
     if count > 0 && list.is_null() {
         return Err(Failure::new(libc::EINVAL, "sg_list is null"));
     }
-    // SAFETY: the caller's promise: each is there.
+    // SAFETY: the caller's promise: each element is there.
     Ok((0..count).map(move |at| unsafe { list.add(at).read_unaligned() }))
 }
 
@@ -225,8 +229,9 @@ pub(super) unsafe extern "C" fn post_srq_recv(
     unsafe { post_receives("ibv_post_srq_recv", own, first, bad, post) }
 }
 
+/// Posts the receives of a list, up to the first that fails.
 /// # Safety
-/// The list is one of work requests, and `bad` the caller's variable.
+/// The list consists of work requests, and `bad` is the caller's variable.
 unsafe fn post_receives(
     verb: &'static str,
     own: bool,

@@ -1,4 +1,4 @@
-//! Queue pairs: creating and destroying them, and multicast groups. IBTA 10.2.4, 11.2.5, 11.3.
+//! Creates and destroys queue pairs, and joins multicast groups. IBTA 10.2.4, 11.2.5, 11.3.
 
 use std::ffi::{c_int, c_uint};
 use std::ptr;
@@ -16,11 +16,11 @@ use crate::explain::{self, NewQp};
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, pointer_of};
 
-/// What both ways to create a queue pair need.
+/// The parameters of a new queue pair, from either function that creates one.
 struct Wanted {
-    /// The QP does not receive its own datagrams to its groups.
+    /// Whether the QP does not receive its own datagrams to multicast groups.
     block_own_multicast: bool,
-    /// The QP has the extended interface: the program names the operations of its send queue.
+    /// Whether the program named operations of the send queue. It then gets the extended interface.
     extended: bool,
     context: *mut ibv_context,
     pd: *mut ibv_pd,
@@ -28,8 +28,9 @@ struct Wanted {
     attr: ibv_qp_init_attr,
 }
 
+/// Creates a queue pair.
 /// # Safety
-/// What `wanted` names exists.
+/// The objects that `wanted` names exist.
 unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_qp> {
     let attr = &wanted.attr;
     // SAFETY: an open context.
@@ -95,7 +96,7 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_qp> {
     let verbs = builder::functions(base);
     let qp = Qp::into_ptr(verbs, made, pair, attr.sq_sig_all != 0, wanted.extended);
     owner.qps.lock().insert(number, qp);
-    // SAFETY: just made.
+    // SAFETY: just created.
     let pair = unsafe { &Qp::of(qp).pair };
     let cqs = [pair.send_cq().id(), pair.recv_cq().id()];
     owner.watch.created(number, NewQp { service, cqs });
@@ -116,7 +117,8 @@ fn to_cap(cap: &ibv_qp_cap) -> QpCap {
         max_recv_wr: cap.max_recv_wr,
         max_send_sge: cap.max_send_sge,
         max_recv_sge: cap.max_recv_sge,
-        // Kernel rxe stores inline data in the place of the list, and programs rely on that room.
+        // Kernel `rdma_rxe` stores inline data in place of the list, and programs rely on that
+        // room.
         max_inline_data: cap.max_inline_data.max(16 * cap.max_send_sge.min(32)),
     }
 }
@@ -141,7 +143,7 @@ pub(super) unsafe extern "C" fn ibv_create_qp(
     // SAFETY: the caller's promise.
     let made = unsafe { create(&wanted) };
     if let Ok(qp) = made {
-        // SAFETY: the caller's structure, and what was just made.
+        // SAFETY: the caller's structure, and the queue pair just created.
         unsafe { (*attr).cap = from_cap(Qp::of(qp).pair.cap()) };
     }
     pointer_of("ibv_create_qp", made)
@@ -155,7 +157,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     // SAFETY: the caller's structure.
     let made = unsafe { create_ex(context, &*attr) };
     if let Ok(qp) = made {
-        // SAFETY: the caller's structure, and what was just made.
+        // SAFETY: the caller's structure, and the queue pair just created.
         unsafe { (*attr).cap = from_cap(Qp::of(qp).pair.cap()) };
     }
     pointer_of("ibv_create_qp_ex", made)
@@ -203,7 +205,7 @@ unsafe fn create_ex(context: *mut ibv_context, attr: &ibv_qp_init_attr_ex) -> Ou
 pub(super) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: a queue pair, whose context is open.
     let (this, owner) = match may_fail("ibv_destroy_qp").and_then(|()| unsafe { Qp::known(qp) }) {
-        // SAFETY: its context is what it was made on.
+        // SAFETY: its context is the one on which it was created.
         Ok(this) => (this, unsafe { Context::of((*qp).context) }),
         Err(failure) => return errno_of("ibv_destroy_qp", Err(failure)),
     };
@@ -225,10 +227,10 @@ pub(super) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     0
 }
 
-/// Detaches a queue pair that is to be destroyed from its groups.
+/// Detaches a queue pair from its multicast groups before it is destroyed.
 ///
 /// # Safety
-/// It exists.
+/// `qp` exists.
 pub(crate) unsafe fn detach_from_groups(qp: *mut ibv_qp) {
     // SAFETY: the caller's promise.
     let Ok(this) = (unsafe { Qp::own(qp) }) else { return };
@@ -238,7 +240,7 @@ pub(crate) unsafe fn detach_from_groups(qp: *mut ibv_qp) {
     }
 }
 
-/// The extended interface of a queue pair; null if the program has not asked for it.
+/// Returns the extended interface of a queue pair. Null if the program has not asked for it.
 pub(super) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     // SAFETY: a queue pair.
     if unsafe { Qp::of(qp) }.extended { qp.cast() } else { ptr::null_mut() }
@@ -268,7 +270,8 @@ pub(super) unsafe extern "C" fn ibv_detach_mcast(
     errno_of("ibv_detach_mcast", this.and_then(|this| Ok(this.pair.detach_multicast(gid)?)))
 }
 
-/// Enhanced connection establishment: two devices of one vendor agree on extensions. There are none.
+/// Reports that there are no options for enhanced connection establishment.
+/// With such options, two devices of one vendor agree on extensions.
 pub(super) unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     // SAFETY: the caller's structure.
     unsafe { ece.write(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }) };

@@ -49,7 +49,7 @@ pub(super) unsafe extern "C" fn ibv_modify_qp(
     errno_of("ibv_modify_qp", outcome.map_err(|failure| failure.of_qp(this.number)))
 }
 
-/// The timeout that a program asks for, or the least one that its user wants, if that is longer.
+/// Returns the timeout that a program asks for, or the user's minimum if that is longer.
 fn at_least(asked: AckTimeout, least: Option<AckTimeout>) -> AckTimeout {
     match least {
         Some(least) if asked != AckTimeout::INFINITE => asked.max(least),
@@ -57,8 +57,9 @@ fn at_least(asked: AckTimeout, least: Option<AckTimeout>) -> AckTimeout {
     }
 }
 
-/// The attributes that a type of queue pair has no use for, though programs name them because an RC queue
-/// pair needs them. The kernel's uverbs ignores exactly these, so for the drop-in they are no mistake.
+/// Returns the attributes that are ignored for a type of queue pair.
+/// Programs set them because an RC queue pair needs them. The kernel's uverbs ignores exactly
+/// these, so they are not reported as mistakes.
 fn ignored(service: QpType) -> AttrMask {
     match service {
         QpType::XrcSend => AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER,
@@ -67,7 +68,8 @@ fn ignored(service: QpType) -> AttrMask {
     }
 }
 
-/// The attributes that the mask names. Others are not read: programs leave them uninitialised.
+/// Returns the attributes that the mask names.
+/// Others are not read: programs leave them uninitialised.
 fn attributes(context: &Context, attr: &ibv_qp_attr, mask: c_uint) -> Outcome<(QpAttr, AttrMask)> {
     let mask = AttrMask::from_bits(mask)
         .ok_or_else(|| invalid("attr_mask", format!("{mask:#x} has bits without a meaning")))?;
@@ -110,7 +112,7 @@ fn attributes(context: &Context, attr: &ibv_qp_attr, mask: c_uint) -> Outcome<(Q
         ours.timeout = at_least(timeout, CONFIG.ack_timeout);
     }
     if mask.contains(AttrMask::MIN_RNR_TIMER) {
-        // Only the low five bits count: other providers put those into the RNR NAK.
+        // Only the low five bits count, because other providers copy just those into the RNR NAK.
         ours.min_rnr_timer = RnrTimer::from_wire(attr.min_rnr_timer);
     }
     if mask.contains(AttrMask::RETRY_CNT) {
@@ -132,13 +134,14 @@ fn attributes(context: &Context, attr: &ibv_qp_attr, mask: c_uint) -> Outcome<(Q
         ours.max_dest_rd_atomic = attr.max_dest_rd_atomic;
     }
     if mask.contains(AttrMask::DEST_QPN) {
-        // Only the low 24 bits count: other providers put those into packets.
+        // Only the low 24 bits count, because other providers copy just those into packets.
         ours.dest_qp_num = Qpn::from_wire(attr.dest_qp_num);
     }
     Ok((ours, mask))
 }
 
-/// The address vector of a peer. On RoCE only GIDs address a peer, unless `RXE_LIDS` is set.
+/// Returns the address vector of a peer.
+/// On RoCE only a GID addresses a peer, unless `RXE_LIDS` is set.
 pub(super) fn address(context: &Context, attr: &ibv_ah_attr) -> Outcome<AddressVector> {
     if attr.is_global == 0 && CONFIG.lids {
         let way = lid::towards(&gids(context), attr.dlid);
@@ -149,7 +152,7 @@ pub(super) fn address(context: &Context, attr: &ibv_ah_attr) -> Outcome<AddressV
             _ => way.ok_or_else(none),
         };
     }
-    // Programs do not set it if the peer has sent a GID of zeros.
+    // Many programs leave is_global 0 if the peer has sent a GID of zeros.
     if attr.is_global == 0 && context.has_asked_for_gid() {
         let why = "is 0: RoCE peers are addressed by GID. This program has asked for its own, so the \
                    peer has probably sent a GID of zeros: the index that it was given is empty, or it \
@@ -188,17 +191,18 @@ pub(super) fn address(context: &Context, attr: &ibv_ah_attr) -> Outcome<AddressV
     })
 }
 
-/// Whether any program of this host has an IPv6 flow label for itself.
+/// Returns whether a program on this host holds an IPv6 flow label that others may not use.
 fn labels_are_taken() -> bool {
     std::fs::read_to_string("/proc/net/ip6_flowlabel").is_ok_and(|text| has_taken_label(&text))
 }
 
-/// The second column is who may use a label: 1 its socket, 2 its process, 3 its user, 255 anybody.
+/// Returns whether the text of `/proc/net/ip6_flowlabel` has such a label.
+/// The second column is the sharing mode: 1 exclusive, 2 the process, 3 the user, 255 any.
 fn has_taken_label(text: &str) -> bool {
     text.lines().any(|line| matches!(line.split_whitespace().nth(1), Some("1" | "2" | "3")))
 }
 
-/// The inverse of [`address`].
+/// Converts an address vector for programs, as the inverse of [`address`].
 pub(crate) fn to_ah_attr(address: &AddressVector) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {
@@ -239,7 +243,7 @@ pub(super) unsafe extern "C" fn ibv_query_qp(
     errno_of("ibv_query_qp", outcome)
 }
 
-/// Converts attributes for programs.
+/// Converts the attributes of a queue pair for programs.
 pub(crate) fn from_attributes(ours: &QpAttr) -> ibv_qp_attr {
     ibv_qp_attr {
         qp_state: ours.qp_state as c_uint,

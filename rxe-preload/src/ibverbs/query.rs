@@ -1,4 +1,4 @@
-//! Queries of a device and its port. IBTA 11.2.1.2.
+//! Queries devices and their port. IBTA 11.2.1.2.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -18,7 +18,7 @@ use crate::explain;
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, errno_of, minus_one_of, set_errno};
 
-/// The only port and the only partition.
+/// The only port and the only P_Key of a device.
 const PORT: u32 = DeviceInfo::PORT as u32;
 const PKEY: u16 = 0xffff;
 
@@ -126,7 +126,7 @@ pub(super) unsafe extern "C" fn query_device_ex(
     }
     // SAFETY: an open context.
     let own = unsafe { Context::of(context) }.info().attr();
-    // SAFETY: all zero is a value of this structure.
+    // SAFETY: all zeros is a valid value of this structure.
     let mut all: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
     all.orig_attr = device_attr(&own);
     // Completions carry the time of CLOCK_MONOTONIC in nanoseconds.
@@ -142,7 +142,8 @@ pub(super) unsafe extern "C" fn query_device_ex(
     };
     all.max_dm_size = own.max_dm_size;
     all.xrc_odp_caps = own.odp_caps.xrc.bits();
-    // SAFETY: the caller has `size` bytes; with a newer header they may be more than this structure.
+    // SAFETY: the caller has `size` bytes, which may be more than this structure if its header is
+    // newer.
     unsafe {
         ptr::write_bytes(attr.cast::<u8>(), 0, size);
         let ours = size.min(size_of_val(&all));
@@ -162,7 +163,8 @@ pub(super) unsafe extern "C" fn query_port(
     errno_of("ibv_query_port", unsafe { fill_port(context, port, attr, size) })
 }
 
-/// For programs compiled with old headers, whose structure ends before `port_cap_flags2`.
+/// Queries a port for programs compiled with old headers.
+/// Their structure ends before `port_cap_flags2`.
 pub(super) unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
     port: u8,
@@ -173,8 +175,8 @@ pub(super) unsafe extern "C" fn ibv_query_port(
     errno_of("ibv_query_port", unsafe { fill_port(context, port, attr, OLD) })
 }
 
-/// The speed of the port in units of 100 Mb/s, the same as `active_width` and `active_speed` say: one lane of
-/// 2.5 Gb/s.
+/// Returns the speed of the port in units of 100 Mb/s.
+/// It matches `active_width` and `active_speed`: one lane of 2.5 Gb/s.
 pub(super) unsafe extern "C" fn ibv_query_port_speed(
     _context: *mut ibv_context,
     port: u32,
@@ -214,7 +216,7 @@ unsafe fn fill_port(
     Ok(())
 }
 
-/// The device with the present state of its interface.
+/// Returns the device with the present state of its interface.
 fn fresh(context: &Context) -> DeviceInfo {
     let info = context.info();
     DeviceInfo::find(info.name()).unwrap_or(info)
@@ -227,8 +229,8 @@ fn check_port(port: u32) -> Outcome {
     Err(Failure::new(libc::EINVAL, format!("port {port}: the device has only port {PORT}")))
 }
 
-/// The GID table. Once there is an engine it is the engine's, because its queue pairs use those
-/// indices.
+/// Returns the GID table.
+/// If the engine is open, the table is the engine's, because its queue pairs use those indices.
 pub(super) fn gids(context: &Context) -> Vec<Gid> {
     match context.opened() {
         Some(device) if context.is_own() => device.gid_table(),
@@ -236,10 +238,11 @@ pub(super) fn gids(context: &Context) -> Vec<Gid> {
     }
 }
 
-/// The GID at an index; `None` if that is empty.
+/// Returns the GID at an index, or `None` if the entry is empty.
 ///
-/// A program that sends an empty GID to its peer fails there, not here. So it is explained to the program
-/// that asks, unless it scans the table: then it has asked for the index before this one too.
+/// If a program sends an empty GID to its peer, the failure appears at the peer. So it is explained
+/// here, to the program that asks, unless that scans the table, having asked for the previous index
+/// too.
 fn gid_at(context: &Context, port: u32, index: usize) -> Outcome<Option<Gid>> {
     check_port(port)?;
     let table = gids(context);
@@ -288,22 +291,22 @@ pub(super) unsafe extern "C" fn ibv_query_gid(
     minus_one_of("ibv_query_gid", outcome)
 }
 
-/// The only private function of libibverbs that perftest uses.
+/// Returns the type of a GID. This is the only private function of libibverbs that perftest uses.
 pub(super) unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
     port: u8,
     index: c_uint,
     kind: *mut c_uint,
 ) -> c_int {
-    // This function's numbers differ from those of the public one: 0 is InfiniBand and RoCE v1, 1 is
-    // RoCE v2.
+    // The values of this function differ from those of the public one: 0 is InfiniBand and RoCE v1,
+    // 1 is RoCE v2.
     const ROCE_V1: c_uint = 0;
     const ROCE_V2: c_uint = 1;
     // SAFETY: an open context.
     let context = unsafe { Context::of(context) };
     let index = usize::try_from(index).unwrap_or(usize::MAX);
     let outcome = gid_at(context, port.into(), index).map(|found| {
-        // An empty place has the type that stands first, as in rdma-core.
+        // An empty entry has the first type, as in rdma-core.
         let own = if found.is_some() { ROCE_V2 } else { ROCE_V1 };
         // SAFETY: room for the answer.
         unsafe { kind.write(own) };
@@ -321,6 +324,7 @@ fn entry(context: &Context, index: usize, gid: Gid) -> ibv_gid_entry {
     }
 }
 
+/// Writes the first `size` bytes of an entry, padded with zeros.
 /// # Safety
 /// There is room for `size` bytes at `to`.
 unsafe fn put_entry(entry: &ibv_gid_entry, to: *mut u8, size: usize) {
@@ -370,7 +374,7 @@ pub(super) unsafe extern "C" fn _ibv_query_gid_table(
     let used = || all.iter().enumerate().filter(|(_, gid)| !gid.is_zero());
     let count = used().count();
     if count > max {
-        // Kernels fail too, instead of leaving entries out silently.
+        // The kernel fails too, instead of leaving entries out silently.
         let why = format!("room for {max} entries: the table has {count} (gid_tbl_len is enough)");
         let failure = Failure::new(libc::EINVAL, why);
         return -isize::try_from(errno_of("ibv_query_gid_table", Err(failure))).unwrap_or(1);

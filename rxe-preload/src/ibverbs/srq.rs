@@ -13,8 +13,9 @@ use super::objects::{Context, Cq, Pd, Srq, Xrcd};
 use crate::faults::may_fail;
 use crate::ffi::{Failure, Outcome, check_bits, errno_of, pointer_of};
 
-/// Makes the C object, and writes what the queue has into `attr`, as every provider does. `srq_limit` means
-/// nothing at creation: programs leave it uninitialised.
+/// Creates the C object, and writes the queue's actual sizes into `attr`.
+/// Every provider does so. `srq_limit` has no meaning at creation, and programs leave it
+/// uninitialised.
 ///
 /// # Safety
 /// `pd` is a protection domain of the open `context`.
@@ -87,7 +88,7 @@ unsafe fn create_ex(
                 let why = "an XRC queue needs its XRC domain and its completion queue";
                 return Err(Failure::new(libc::EINVAL, why));
             }
-            // SAFETY: they exist.
+            // SAFETY: both exist.
             let (xrcd, cq) = unsafe { (Xrcd::of(attr.xrcd), Cq::known(attr.cq)?) };
             let (max_wr, max_sge) = (attr.attr.max_wr, attr.attr.max_sge);
             domain.create_xrc_srq(&xrcd.domain, &cq.queue, max_wr, max_sge)?

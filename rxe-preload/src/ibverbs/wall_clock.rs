@@ -1,18 +1,18 @@
-//! The wall-clock time of a completion.
+//! Converts the time of a completion to wall-clock time.
 //!
-//! Completions are stamped with CLOCK_MONOTONIC when they are made. Their wall-clock time is that stamp
-//! plus an offset. The offset is the same for all completions, so their times have the order of the
-//! stamps. It is not measured for each completion: two clocks cannot be read at the same instant, so
-//! such offsets differed, and times went backwards by up to some microseconds.
+//! Completions are stamped with CLOCK_MONOTONIC when they are created. Their wall-clock time is
+//! that stamp plus an offset. The offset is the same for all completions, so their times have the
+//! order of the stamps. If it were measured for each completion, times would go backwards by up to
+//! some microseconds, because two clocks cannot be read at the same instant.
 //!
-//! NTP adjusts the rate of both clocks alike, so the offset stays right until somebody sets the wall
-//! clock.
+//! NTP adjusts the rate of both clocks alike, so the offset stays correct until the wall clock is
+//! set.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A difference of more nanoseconds than this means that somebody has set the wall clock.
+/// A larger difference in nanoseconds means that the wall clock has been set (stepped).
 const STEP: i64 = 1_000_000;
 
 /// The offset of the wall clock from CLOCK_MONOTONIC.
@@ -22,6 +22,7 @@ pub(super) struct WallClock {
     offset: AtomicI64,
 }
 
+/// The value of the offset before the first measurement.
 const UNKNOWN: i64 = i64::MIN;
 
 /// A measurement of the offset, in nanoseconds.
@@ -37,7 +38,7 @@ impl WallClock {
         Self { offset: AtomicI64::new(UNKNOWN) }
     }
 
-    /// The wall-clock time, in nanoseconds since 1970, of a stamp of CLOCK_MONOTONIC.
+    /// Returns the wall-clock time, in nanoseconds since 1970, of a stamp of CLOCK_MONOTONIC.
     pub(super) fn time_of(&self, stamp: u64) -> u64 {
         stamp.saturating_add_signed(self.offset(Sample::take))
     }
@@ -48,13 +49,13 @@ impl WallClock {
         if known != UNKNOWN && known.abs_diff(now.offset) <= (now.error + STEP).unsigned_abs() {
             return known;
         }
-        // This is the first time, or the clock was set. The best of several samples is taken, because
-        // a thread may be preempted between its reads.
+        // This is the first time, or the clock was set. The best of several samples is used,
+        // because a thread may be preempted between its reads.
         let best = [now, sample(), sample(), sample()].into_iter().min_by_key(|s| s.error);
         let offset = best.unwrap_or(now).offset;
         match self.offset.compare_exchange(known, offset, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => offset,
-            // Another thread has just measured it.
+            // Another thread has just measured the offset.
             Err(theirs) => theirs,
         }
     }

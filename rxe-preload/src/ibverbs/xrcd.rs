@@ -15,8 +15,9 @@ fn identity(fd: c_int) -> Outcome<FileId> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Opens an XRC domain. A file identifies it: opening the same file again returns the same domain. This
-/// holds within a process; other processes have their own engines and domains.
+/// Opens an XRC domain.
+/// A file identifies it: opening the same file again returns the same domain. This holds only
+/// within a process, because each process has its own engine and domains.
 pub(crate) unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     attr: *mut ibv_xrcd_init_attr,
@@ -74,7 +75,7 @@ pub(super) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     let mut domains = owner.xrc_domains.lock();
     let shared = this.file.and_then(|file| domains.get_mut(&file));
     let last = shared.as_ref().is_none_or(|(_, handles)| *handles == 1);
-    // The handle in the table counts as a user too.
+    // The copy of the domain in the table counts as a user too.
     if last && this.domain.users() > usize::from(shared.is_some()) {
         let busy = Failure::in_use(this.domain.used_by(), "the XRC domain");
         return errno_of("ibv_close_xrcd", Err(busy));

@@ -1,4 +1,4 @@
-//! What the kernel answers about the host's own devices, where a program sees them beside ours.
+//! Asks the kernel about the host's own devices, for programs that are shown them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,12 +9,12 @@ use rustix::net::{self, RecvFlags, SendFlags, sockopt};
 
 use super::message::{Attributes, Part, Request};
 
-/// How long the kernel may take.
+/// How long the kernel may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// The most bytes of a list; a longer one is not shown.
+/// The most bytes of a list. A longer list is not shown.
 const MOST: usize = 64 << 20;
 
-/// The messages of the kernel's answer, or its error number.
+/// Returns the messages of the kernel's answer, or its errno.
 pub(super) fn answer(request: &Request<'_>) -> Result<Vec<Attributes>, i32> {
     ask(request).unwrap_or_else(|e| Err(e.raw_os_error().unwrap_or(libc::EIO)))
 }
@@ -26,7 +26,8 @@ fn ask(request: &Request<'_>) -> io::Result<Result<Vec<Attributes>, i32>> {
     let mut bytes = vec![0; 64 << 10];
     let mut total = 0;
     while total < MOST {
-        // A message that is longer than the room is cut off, and its whole length is returned.
+        // With TRUNC, a message longer than the buffer is truncated, but its full length is
+        // returned.
         let (_, length) = net::recv(&socket, &mut *bytes, RecvFlags::TRUNC)?;
         let Some(datagram) = bytes.get(..length).filter(|datagram| !datagram.is_empty()) else {
             break;
@@ -45,7 +46,7 @@ fn ask(request: &Request<'_>) -> io::Result<Result<Vec<Attributes>, i32>> {
 
 fn open() -> io::Result<OwnedFd> {
     let (netlink, raw) = (net::AddressFamily::NETLINK, net::SocketType::RAW);
-    // By a direct system call: the C library's function would come back here.
+    // A direct system call, because the C library's function would lead back to this library.
     let socket =
         net::socket_with(netlink, raw, net::SocketFlags::CLOEXEC, Some(net::netlink::RDMA))?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(TIMEOUT))?;

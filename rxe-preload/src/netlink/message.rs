@@ -1,30 +1,30 @@
-//! Messages of netlink: requests are taken apart, replies are put together. RFC 3549 section 2.3.2 and
-//! `linux/netlink.h`.
+//! Netlink messages: parses requests and creates replies.
+//! RFC 3549 section 2.3.2 and `linux/netlink.h`.
 //!
-//! Numbers are in the byte order of the host. Lengths in a request are checked before they are used.
+//! Numbers are in host byte order. Lengths in a request are checked before they are used.
 
-/// Bytes of a message's header.
+/// The length of a message's header in bytes.
 const HEADER: usize = 16;
-/// Bytes of an attribute's header.
+/// The length of an attribute's header in bytes.
 const ATTRIBUTE: usize = 4;
-/// Messages and attributes begin at multiples of so many bytes.
+/// The alignment of messages and attributes in bytes.
 const ALIGN: usize = 4;
 
-/// The message is an answer to a request that failed, or says that a request is done.
+/// The type of a message that reports the failure or the completion of a request.
 const NLMSG_ERROR: u16 = 2;
-/// The list of messages ends here.
+/// The type of the message that ends a list.
 const NLMSG_DONE: u16 = 3;
 
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_MULTI: u16 = 2;
 const NLM_F_ACK: u16 = 4;
-/// `NLM_F_ROOT | NLM_F_MATCH`: a list is asked for.
+/// The flags of a request for a list: `NLM_F_ROOT | NLM_F_MATCH`.
 const NLM_F_DUMP: u16 = 0x300;
 
-/// Bits of an attribute's type that are not part of its number (`NLA_TYPE_MASK`).
+/// The bits of an attribute's type that are not part of its number (`NLA_TYPE_MASK`).
 const NLA_FLAGS: u16 = 0xc000;
 
-/// A request.
+/// A netlink request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'m> {
     /// The service and the operation.
@@ -35,7 +35,8 @@ pub(super) struct Request<'m> {
 }
 
 impl<'m> Request<'m> {
-    /// The requests of a datagram. What is no whole message ends them, as in the kernel.
+    /// Returns the requests of a datagram.
+    /// The first incomplete message ends them, as in the kernel.
     pub(super) fn all(mut bytes: &'m [u8]) -> impl Iterator<Item = Self> {
         std::iter::from_fn(move || {
             let length = usize::try_from(u32_at(bytes, 0)?).ok()?;
@@ -52,7 +53,7 @@ impl<'m> Request<'m> {
         .filter(|request| request.flags & NLM_F_REQUEST != 0)
     }
 
-    /// Whether a list is asked for.
+    /// Returns whether the request asks for a list.
     pub(super) fn wants_list(&self) -> bool {
         self.flags & NLM_F_DUMP == NLM_F_DUMP
     }
@@ -61,24 +62,25 @@ impl<'m> Request<'m> {
         self.flags & NLM_F_ACK != 0
     }
 
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     pub(super) fn get(&self, attribute: u16) -> Option<&'m [u8]> {
         find(self.attributes, attribute)
     }
 
-    /// The value of an attribute of 4 bytes.
+    /// Returns the value of an attribute of 4 bytes.
     pub(super) fn u32(&self, attribute: u16) -> Option<u32> {
         u32_at(self.get(attribute)?, 0)
     }
 
-    /// The value of an attribute that is text.
+    /// Returns the value of an attribute that is text.
     pub(super) fn text(&self, attribute: u16) -> Option<&'m str> {
         let value = self.get(attribute)?;
         let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
         std::str::from_utf8(&value[..end]).ok()
     }
 
-    /// The datagrams of the reply: these messages, or an error number, and what ends them.
+    /// Returns the datagrams of the reply: the messages or an errno, and the message that ends
+    /// them.
     pub(super) fn reply(&self, port: u32, answer: Result<Vec<Attributes>, i32>) -> Vec<Vec<u8>> {
         let list = self.wants_list();
         let failed = answer.as_ref().err().copied();
@@ -89,7 +91,7 @@ impl<'m> Request<'m> {
         if list && failed.is_none() {
             datagrams.push(self.message(NLMSG_DONE, NLM_F_MULTI, port, &0i32.to_ne_bytes()));
         } else if failed.is_some() || self.wants_acknowledgement() {
-            // The error with a minus sign, 0 for success, and the header of the request.
+            // The negated errno, or 0 for success, and the header of the request.
             let mut body = (-failed.unwrap_or(0)).to_ne_bytes().to_vec();
             let length = u32::try_from(HEADER + self.attributes.len()).unwrap_or(u32::MAX);
             body.extend(header(length, self.kind, self.flags, self.sequence, port));
@@ -98,7 +100,8 @@ impl<'m> Request<'m> {
         datagrams
     }
 
-    /// The request as it is handed on to the kernel, which then always says when its answer ends.
+    /// Returns the request as it is forwarded to the kernel.
+    /// A flag makes the kernel mark the end of its answer.
     pub(super) fn to_kernel(self) -> Vec<u8> {
         let flags = if self.wants_list() { self.flags } else { self.flags | NLM_F_ACK };
         let length = u32::try_from(HEADER + self.attributes.len()).unwrap_or(u32::MAX);
@@ -119,18 +122,18 @@ impl<'m> Request<'m> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Message(Attributes),
-    /// The answer ends, with an error number or 0.
+    /// The end of the answer, with an errno or 0.
     End(i32),
 }
 
 impl Part {
-    /// The parts of a datagram. What is no whole message ends them.
+    /// Returns the parts of a datagram, up to the first incomplete message.
     pub(super) fn all(mut bytes: &[u8]) -> impl Iterator<Item = Self> {
         std::iter::from_fn(move || {
             let length = usize::try_from(u32_at(bytes, 0)?).ok()?;
             let body = bytes.get(HEADER..length)?;
             let part = match u16_at(bytes, 4)? {
-                // The body begins with the error and a minus sign.
+                // The body begins with the negated errno.
                 NLMSG_ERROR | NLMSG_DONE => {
                     Self::End(u32_at(body, 0).map_or(0, |error| error.cast_signed().wrapping_neg()))
                 }
@@ -157,7 +160,7 @@ fn header(length: u32, kind: u16, flags: u16, sequence: u32, port: u32) -> [u8; 
 pub(super) struct Attributes(Vec<u8>);
 
 impl Attributes {
-    /// It with one more. A value that is too long for an attribute is left out.
+    /// Appends an attribute. A value that is too long for an attribute is left out.
     fn with(mut self, number: u16, value: &[u8]) -> Self {
         if let Ok(length) = u16::try_from(ATTRIBUTE + value.len()) {
             self.0.extend(length.to_ne_bytes());
@@ -194,18 +197,18 @@ impl Attributes {
         self.with(number, &value.0)
     }
 
-    /// The value of an attribute of 4 bytes.
+    /// Returns the value of an attribute of 4 bytes.
     pub(super) fn get_u32(&self, number: u16) -> Option<u32> {
         u32_at(find(&self.0, number)?, 0)
     }
 
-    /// Its length in bytes.
+    /// Returns the length of all attributes in bytes.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 }
 
-/// The value of an attribute among these.
+/// Returns the value of an attribute in a sequence of attributes.
 fn find(mut rest: &[u8], attribute: u16) -> Option<&[u8]> {
     loop {
         let length = usize::from(u16_at(rest, 0)?);
@@ -229,7 +232,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// A request with these flags and attributes.
+    /// Creates a request with these flags and attributes.
     fn request(flags: u16, attributes: &Attributes) -> Vec<u8> {
         let length = u32::try_from(HEADER + attributes.len()).unwrap();
         let mut bytes = header(length, 0x1405, flags | NLM_F_REQUEST, 7, 0).to_vec();
@@ -258,7 +261,8 @@ mod tests {
         for length in 0..whole.len() {
             assert_eq!(Request::all(&whole[..length]).count(), 0, "{length}");
         }
-        // A length of an attribute that is too long, and one that never ends.
+        // An attribute length that is too long, and one of 0, with which the parser would never
+        // advance.
         for length in [0xffffu16, 0] {
             let mut bad = whole.clone();
             bad[HEADER..HEADER + 2].copy_from_slice(&length.to_ne_bytes());

@@ -1,12 +1,16 @@
-//! `NETLINK_RDMA`: the sockets over which programs ask a kernel for its RDMA devices, as the command
-//! `rdma` of iproute2 does. Here they are asked for ours, and the host's own devices stay hidden, unless
-//! the program is to see them too (`kernel`).
+//! `NETLINK_RDMA`: the sockets over which programs query the kernel's RDMA devices, as the command
+//! `rdma` of iproute2 does.
 //!
-//! A program that opens such a socket gets one of `NETLINK_USERSOCK`, so that the kernel does everything
-//! but the answers: addresses, options, waiting and receiving. The functions that send are defined here,
-//! and put the answer into the socket's queue. Other sockets go to the C library unchanged.
+//! The queries are answered for our devices. The host's own devices stay hidden, unless the program
+//! is to be shown them too (`kernel`).
 //!
-//! Invariant: until a program has opened such a socket, sending on others costs the look at one variable.
+//! A program that opens such a socket gets one of `NETLINK_USERSOCK`, so that the kernel handles
+//! everything but the answers: addresses, options, waiting and receiving. The functions that send
+//! are overridden, and put the answer into the socket's receive queue. Calls on other sockets go to
+//! the C library unchanged.
+//!
+//! Invariant: until a program has opened such a socket, sending on others costs one load of a
+//! variable more.
 //!
 //! The functions are `C-unwind` because threads may be cancelled in them (pthread_cancel).
 
@@ -31,15 +35,15 @@ use crate::next::Next;
 use message::{Attributes, Request};
 use nldev::About;
 
-/// Requests are looked at up to this length.
+/// The longest request in bytes. A longer one fails with EMSGSIZE.
 const MAX_REQUEST: usize = 64 << 10;
-/// How long an answer waits for a program that does not read it.
+/// How long an answer waits for space in the queue of a program that does not read.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The inodes of the sockets that were opened; the oldest are forgotten.
+/// The inodes of the last sockets that were opened. Older ones are forgotten.
 static SOCKETS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 static OPENED: AtomicUsize = AtomicUsize::new(0);
-/// Whether any was opened.
+/// Whether a socket was opened.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 static SOCKET: Next = Next::new(c"socket");
@@ -59,14 +63,15 @@ type SendTo = unsafe extern "C-unwind" fn(
 ) -> ssize_t;
 type SendMsg = unsafe extern "C-unwind" fn(c_int, *const libc::msghdr, c_int) -> ssize_t;
 
-/// Finds the C library's functions: at load, so that no signal handler has to.
+/// Looks up the C library's functions.
+/// Called at load, so that no signal handler has to call `dlsym`.
 pub(crate) fn resolve() {
     for function in [&SOCKET, &SEND, &SENDTO, &SENDMSG] {
         function.get();
     }
 }
 
-/// The C library's function behind one of ours.
+/// Returns the C library's version of one of our functions.
 macro_rules! behind {
     ($next:expr, $type:ty) => {
         match $next.get() {
@@ -149,14 +154,15 @@ unsafe extern "C-unwind" fn sendmsg(
     unsafe { answer_parts(fd, parts) }
 }
 
-/// Whether this is a socket that was opened for `NETLINK_RDMA`. Another may have the same number since.
+/// Returns whether this is a socket that was opened for `NETLINK_RDMA`.
+/// The inode is compared, because the descriptor's number may have been reused.
 fn is_ours(fd: c_int) -> bool {
     ANY.load(Ordering::Acquire)
         && socket_inode(fd)
             .is_some_and(|inode| SOCKETS.iter().any(|ours| ours.load(Ordering::Relaxed) == inode))
 }
 
-/// The inode of a socket.
+/// Returns the inode of a socket.
 fn socket_inode(fd: c_int) -> Option<u64> {
     let mut found = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: room for the result, which is read only if it was written.
@@ -164,7 +170,7 @@ fn socket_inode(fd: c_int) -> Option<u64> {
     (found.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(found.st_ino)
 }
 
-/// Answers the requests in these bytes. Returns what a call that sends them returns.
+/// Answers the requests in these bytes. Returns the result of the call that sends them.
 ///
 /// # Safety
 /// Each part is readable.
@@ -192,7 +198,7 @@ unsafe fn answer_parts(fd: c_int, parts: &[libc::iovec]) -> ssize_t {
 }
 
 fn answer(fd: c_int, bytes: &[u8]) -> io::Result<()> {
-    // SAFETY: a socket of the program, which does not close it while it calls.
+    // SAFETY: a socket of the program, which does not close it during this call.
     let line = Line::to(unsafe { BorrowedFd::borrow_raw(fd) })?;
     let mut datagrams = Vec::new();
     for request in Request::all(bytes) {
@@ -203,7 +209,7 @@ fn answer(fd: c_int, bytes: &[u8]) -> io::Result<()> {
         if line.put(&datagram, SendFlags::DONTWAIT).is_ok() {
             continue;
         }
-        // The queue is full. A kernel goes on with a list when the program reads; here a thread does.
+        // The queue is full. A kernel continues a list when the program reads; here a thread does.
         let rest: Vec<_> = [datagram].into_iter().chain(left).collect();
         rxe_sys::spawn_thread("rxe-netlink", move || {
             for datagram in rest {
@@ -217,7 +223,7 @@ fn answer(fd: c_int, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The messages of the answer to a request, or an error number.
+/// Returns the messages of the answer to a request, or an errno.
 fn answer_to(request: &Request<'_>) -> Result<Vec<Attributes>, i32> {
     if !host::is_wanted() {
         return nldev::answer(request);
@@ -233,15 +239,16 @@ fn answer_to(request: &Request<'_>) -> Result<Vec<Attributes>, i32> {
     }
 }
 
-/// A socket from which the program's socket gets its answers.
+/// A socket from which the program's socket receives its answers.
 struct Line {
     socket: OwnedFd,
-    /// The address of the program's socket, as netlink has it.
+    /// The netlink port ID of the program's socket.
     port: u32,
 }
 
 impl Line {
-    /// Gives the program's socket an address, if it has none. It then takes messages from here only.
+    /// Connects a new socket with the program's, which is bound first if it has no address.
+    /// From then on the program's socket accepts messages from the new one only.
     fn to(program: BorrowedFd<'_>) -> io::Result<Self> {
         let any = SocketAddrNetlink::new(0, 0);
         if port_of(program)? == 0 {
@@ -264,7 +271,7 @@ impl Line {
     }
 }
 
-/// The address of a netlink socket; 0 if it has none yet.
+/// Returns the port ID of a netlink socket, or 0 if it has none yet.
 fn port_of(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(SocketAddrNetlink::try_from(net::getsockname(socket)?)?.pid())
 }

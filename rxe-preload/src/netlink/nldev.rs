@@ -1,5 +1,6 @@
-//! The answers of a kernel's RDMA device service (`RDMA_NL_NLDEV` in `rdma/rdma_netlink.h`) for the
-//! present devices: what the command `rdma` of iproute2 asks for.
+//! Answers requests to the kernel's RDMA device service for the present devices.
+//! The service is `RDMA_NL_NLDEV` in `rdma/rdma_netlink.h`; the command `rdma` of iproute2 sends
+//! such requests.
 //!
 //! Each device has one port, and belongs to one network namespace.
 
@@ -13,10 +14,10 @@ use super::message::{Attributes, Request};
 use super::resources::{self, Kind, PORT_INDEX};
 use crate::ibverbs::device::{Present, present};
 
-/// The service that knows of devices.
+/// The netlink service for devices.
 const RDMA_NL_NLDEV: u16 = 5;
 
-/// Its operations (`enum rdma_nldev_command`).
+/// The operations of the service (`enum rdma_nldev_command`).
 mod command {
     pub(super) const GET: u16 = 1;
     pub(super) const NEWLINK: u16 = 3;
@@ -28,7 +29,7 @@ mod command {
     pub(super) const STAT_GET_STATUS: u16 = 24;
 }
 
-/// Its attributes (`enum rdma_nldev_attr`).
+/// The attributes of the service (`enum rdma_nldev_attr`).
 mod attribute {
     pub(crate) const DEV_INDEX: u16 = 1;
     pub(crate) const DEV_NAME: u16 = 2;
@@ -54,23 +55,24 @@ mod attribute {
 }
 use attribute::*;
 
-/// `RDMA_NODE_IB_CA`.
+/// The node type `RDMA_NODE_IB_CA`.
 const NODE_TYPE_CA: u8 = 1;
-/// How long the processes that have a device open may take to tell their counters.
+/// How long the processes that have a device open may take to report their counters.
 const TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Which devices a request is about.
+/// The devices that a request concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
-    /// Ours, or none.
+    /// One of our devices, or none.
     Ours,
-    /// One that we do not have.
+    /// A device that is not ours.
     Other,
-    /// All.
+    /// All devices.
     All,
 }
 
 impl About {
+    /// Returns the devices that a request concerns.
     pub(super) fn of(request: &Request<'_>) -> Self {
         match request.u32(DEV_INDEX) {
             Some(index) if present().iter().any(|device| device.index == index) => Self::Ours,
@@ -81,7 +83,7 @@ impl About {
     }
 }
 
-/// The messages of the answer, or an error number.
+/// Returns the messages of the answer, or an errno.
 pub(super) fn answer(request: &Request<'_>) -> Result<Vec<Attributes>, i32> {
     // The upper 6 bits are the service, the lower 10 the operation.
     let (service, command) = (request.kind >> 10, request.kind & 0x3ff);
@@ -94,7 +96,8 @@ pub(super) fn answer(request: &Request<'_>) -> Result<Vec<Attributes>, i32> {
             let lists = of.iter().map(|device| resources::list(&named(device), device, kind));
             return Ok(lists.flatten().collect());
         }
-        // Numbers are of a process. A kernel has one object of a number, and here there may be several.
+        // Object numbers are unique only within a process, so several objects may have this number.
+        // A kernel has one.
         let number = kind.number_attribute().and_then(|attribute| request.u32(attribute));
         let number = number.ok_or(libc::EOPNOTSUPP)?;
         let found = of.iter().map(|device| resources::one(&named(device), device, kind, number));
@@ -103,7 +106,8 @@ pub(super) fn answer(request: &Request<'_>) -> Result<Vec<Attributes>, i32> {
     match command {
         command::GET => Ok(asked(request)?.iter().map(device).collect()),
         command::PORT_GET => Ok(asked(request)?.iter().map(port).collect()),
-        // Of this network namespace alone (0), and usable after fork() as registered memory is not pinned.
+        // Devices belong to this network namespace alone (0), and are usable after fork(), as
+        // registered memory is not pinned.
         command::SYS_GET => {
             Ok(vec![Attributes::default().u8(SYS_NETNS_MODE, 0).u8(SYS_COPY_ON_FORK, 1)])
         }
@@ -112,7 +116,7 @@ pub(super) fn answer(request: &Request<'_>) -> Result<Vec<Attributes>, i32> {
             Ok(of.iter().map(|device| resources::summary(named(device), device)).collect())
         }
         command::STAT_GET if request.get(STAT_MODE).is_some() => {
-            // No counter is bound to a queue pair: the mode is none (0).
+            // No counter is bound to a queue pair, so the mode is none (0).
             Ok(asked(request)?.iter().map(|device| on_port(device).u32(STAT_MODE, 0)).collect())
         }
         command::STAT_GET if request.get(STAT_RES).is_some() => {
@@ -137,7 +141,7 @@ pub(super) fn answer(request: &Request<'_>) -> Result<Vec<Attributes>, i32> {
     }
 }
 
-/// The devices that a request is about: all, or the one with the index that it names.
+/// Returns the devices that a request concerns: all, or the one with the index that it names.
 fn asked(request: &Request<'_>) -> Result<Vec<Present>, i32> {
     let mut all = present();
     match request.u32(DEV_INDEX) {
@@ -151,13 +155,13 @@ fn asked(request: &Request<'_>) -> Result<Vec<Present>, i32> {
         None => return Err(libc::EINVAL),
     }
     match request.u32(PORT_INDEX) {
-        // Port 0 stands for objects of no port.
+        // Port 0 stands for objects that belong to no port.
         Some(port) if port > u32::from(DeviceInfo::PORT) => Err(libc::EINVAL),
         _ => Ok(all),
     }
 }
 
-/// What every message begins with.
+/// Returns the attributes with which every message begins.
 fn named(device: &Present) -> Attributes {
     Attributes::default().u32(DEV_INDEX, device.index).text(DEV_NAME, &device.name)
 }
@@ -168,7 +172,7 @@ fn on_port(device: &Present) -> Attributes {
 
 fn device(device: &Present) -> Attributes {
     let attr = device.info.attr();
-    // The number of ports, not that of one.
+    // Here the attribute is the number of ports, not the index of one.
     named(device)
         .u32(PORT_INDEX, attr.phys_port_cnt.into())
         .u64(CAP_FLAGS, attr.device_cap_flags.bits())
@@ -179,7 +183,8 @@ fn device(device: &Present) -> Attributes {
         .text(DEV_PROTOCOL, "roce")
 }
 
-/// LIDs and the port's abilities are InfiniBand's, and a kernel leaves them out too.
+/// Returns the attributes of a port.
+/// LIDs and port capabilities are InfiniBand's, and the kernel leaves them out too.
 fn port(device: &Present) -> Attributes {
     let (attr, interface) = (device.info.port_attr(), device.info.interface());
     on_port(device)
@@ -189,7 +194,7 @@ fn port(device: &Present) -> Attributes {
         .text(NDEV_NAME, &interface.name)
 }
 
-/// The counters of kernel rxe, over all processes of this user.
+/// Returns the counters of kernel `rdma_rxe`, summed over all processes of this user.
 fn counters(device: &Present) -> Attributes {
     let values = port_counters(device.info.name(), TIMEOUT);
     let hardware =
@@ -203,7 +208,7 @@ fn counters(device: &Present) -> Attributes {
     on_port(device).nested(STAT_HWCOUNTERS, &table)
 }
 
-/// `rdma link add NAME type rxe netdev NETDEV`.
+/// Executes `rdma link add NAME type rxe netdev NETDEV`.
 fn add_link(request: &Request<'_>) -> Result<Vec<Attributes>, i32> {
     let text = |attribute| request.text(attribute).ok_or(libc::EINVAL);
     let (name, kind, netdev) = (text(DEV_NAME)?, text(LINK_TYPE)?, text(NDEV_NAME)?);

@@ -1,5 +1,6 @@
-//! The objects of the devices, as a kernel tells them to `rdma resource`: of all processes of this user
-//! that have the device open in this network namespace (root: of all users).
+//! The objects of the devices, as the kernel reports them to `rdma resource`.
+//! They belong to all processes of this user (for root, of all users) that have the device open in
+//! this network namespace.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -9,7 +10,7 @@ use rxe_verbs::report::{DeviceReport, Record, Subject, ask_in_this_network};
 use super::message::Attributes;
 use crate::ibverbs::device::Present;
 
-/// Attributes of objects (`enum rdma_nldev_attr`).
+/// The attributes of objects (`enum rdma_nldev_attr`).
 mod attribute {
     pub(super) const SUMMARY: u16 = 15;
     pub(super) const SUMMARY_ENTRY: u16 = 16;
@@ -35,13 +36,13 @@ mod attribute {
     pub(super) const SRQN: u16 = 90;
 }
 use attribute::*;
-/// `RDMA_NLDEV_ATTR_PORT_INDEX`.
+/// The attribute `RDMA_NLDEV_ATTR_PORT_INDEX`.
 pub(super) const PORT_INDEX: u16 = 3;
 
-/// Bytes of a list in one message. Programs read into buffers of 8 KiB.
+/// The most bytes of a list in one message. Programs read into buffers of 8 KiB.
 const PIECE: usize = 3500;
 
-/// A kind of objects.
+/// The kinds of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Qp,
@@ -54,7 +55,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The kind that an operation asks for (`enum rdma_nldev_command`).
+    /// Returns the kind of objects that an operation requests (`enum rdma_nldev_command`).
     pub(super) fn of_command(command: u16) -> Option<Self> {
         Some(match command {
             10 => Self::Qp,
@@ -80,7 +81,7 @@ impl Kind {
         }
     }
 
-    /// The attributes of the table and of an entry.
+    /// Returns the attribute of the table and that of an entry.
     fn table(self) -> (u16, u16) {
         match self {
             Self::Qp => (19, 20),
@@ -93,7 +94,8 @@ impl Kind {
         }
     }
 
-    /// The attribute by which one object is asked for. Keys and numbers of regions are not told.
+    /// Returns the attribute by which one object is requested.
+    /// Keys and numbers of regions are not reported.
     pub(super) fn number_attribute(self) -> Option<u16> {
         match self {
             Self::Qp => Some(LQPN),
@@ -127,7 +129,7 @@ impl Kind {
     }
 }
 
-/// The messages of a list. Each begins with `head`.
+/// Returns the messages of a list. Each begins with `head`.
 pub(super) fn list(head: &Attributes, device: &Present, kind: Kind) -> Vec<Attributes> {
     let (table, entry) = kind.table();
     let mut pieces = Vec::new();
@@ -142,7 +144,7 @@ pub(super) fn list(head: &Attributes, device: &Present, kind: Kind) -> Vec<Attri
     pieces.iter().map(|piece| head.clone().nested(table, piece)).collect()
 }
 
-/// The messages about objects with this number.
+/// Returns one message for each object with this number.
 pub(super) fn one(head: &Attributes, device: &Present, kind: Kind, number: u32) -> Vec<Attributes> {
     let attribute = kind.number_attribute();
     let mut found = objects(head, device, kind);
@@ -151,7 +153,7 @@ pub(super) fn one(head: &Attributes, device: &Present, kind: Kind, number: u32) 
     found
 }
 
-/// All objects of a kind, each with `head` in front.
+/// Returns all objects of a kind, each preceded by `head`.
 fn objects(head: &Attributes, device: &Present, kind: Kind) -> Vec<Attributes> {
     let reports = reports(device, kind.subject());
     let records = reports
@@ -164,7 +166,7 @@ fn objects(head: &Attributes, device: &Present, kind: Kind) -> Vec<Attributes> {
     objects.collect()
 }
 
-/// How many objects of each kind there are.
+/// Returns the number of objects of each kind.
 pub(super) fn summary(head: Attributes, device: &Present) -> Attributes {
     let reports = reports(device, Subject::Summary);
     let table = ["pd", "cq", "qp", "cm_id", "mr", "ctx", "srq"].iter().fold(
@@ -188,7 +190,7 @@ fn reports(device: &Present, subject: Subject) -> Vec<DeviceReport> {
 }
 
 fn qp(entry: Attributes, record: &Record) -> Attributes {
-    // `enum ib_qp_type` and `enum ib_qp_state`.
+    // The values of `enum ib_qp_type` and `enum ib_qp_state`.
     let service = match record.get("type").unwrap_or_default() {
         "RC" => 2,
         "UC" => 3,
@@ -216,7 +218,7 @@ fn qp(entry: Attributes, record: &Record) -> Attributes {
 }
 
 fn cm_id(entry: Attributes, record: &Record) -> Attributes {
-    // States and port spaces of rdma_cm, from those of the communication manager.
+    // States and port spaces of rdma_cm are derived from those of the communication manager.
     const RDMA_PS_TCP: u32 = 0x0106;
     const RDMA_PS_UDP: u32 = 0x0111;
     let state = record.get("state").unwrap_or_default();
@@ -245,7 +247,7 @@ fn cm_id(entry: Attributes, record: &Record) -> Attributes {
     entry
 }
 
-/// A `sockaddr_storage`.
+/// Returns the bytes of a `sockaddr_storage`.
 fn socket_address(address: IpAddr, port: u16) -> [u8; 128] {
     let mut bytes = [0; 128];
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
@@ -258,7 +260,8 @@ fn socket_address(address: IpAddr, port: u16) -> [u8; 128] {
     bytes
 }
 
-/// A field that is a number, in decimal or with 0x in front. Another process has written it.
+/// Returns a numeric field, which is decimal or, after 0x, hexadecimal.
+/// Another process has written the field, so an invalid one is 0.
 fn number_in(record: &Record, field: &str) -> u32 {
     let text = record.get(field).unwrap_or_default();
     match text.strip_prefix("0x") {

@@ -105,7 +105,7 @@ pub(super) struct rdma_ud_param {
 pub(super) union event_param {
     pub(super) conn: rdma_conn_param,
     pub(super) ud: rdma_ud_param,
-    /// rdma-core 61 and later.
+    /// The argument of `rdma_write_cm_event`, in rdma-core 61 and later.
     pub(super) arg: u64,
 }
 
@@ -148,7 +148,7 @@ pub(super) struct rdma_cm_join_mc_attr_ex {
     pub(super) addr: *mut libc::sockaddr,
 }
 
-/// Reads an address of a program; `None` if its family is neither IPv4 nor IPv6.
+/// Reads an address of a program. Returns `None` if its family is neither IPv4 nor IPv6.
 ///
 /// # Safety
 /// `address` is null or points to an address with the size of its family.
@@ -175,7 +175,7 @@ pub(super) unsafe fn read_address(address: *const libc::sockaddr) -> Option<Sock
     }
 }
 
-/// Writes an address for programs. Returns its size.
+/// Writes an address for programs. Returns its size in bytes.
 pub(super) fn write_address(
     address: SocketAddr,
     to: &mut libc::sockaddr_storage,

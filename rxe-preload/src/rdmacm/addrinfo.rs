@@ -1,4 +1,5 @@
-//! Names resolved with an event, and events that programs write. rdma-core 61 and later.
+//! Name resolution with an event, and events that programs write.
+//! Both are of rdma-core 61 and later.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;
@@ -10,7 +11,7 @@ use super::getaddrinfo::{Resolving, rdma_getaddrinfo};
 use super::id::Id;
 use crate::ffi::{Failure, Outcome, minus_one_of};
 
-/// Looks the name up in this call, as librdmacm does. An event then reports that it is done.
+/// Resolves the name within this call, as librdmacm does. An event then reports the completion.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_resolve_addrinfo(
     id: *mut rdma_cm_id,
@@ -61,7 +62,7 @@ unsafe extern "C" fn rdma_query_addrinfo(
         let Resolving::Done(found) = *resolving else {
             return Err(Failure::plain(libc::ENOENT));
         };
-        // The program frees it.
+        // The program frees the result.
         std::mem::forget(std::mem::take(&mut *resolving));
         // SAFETY: the caller's variable.
         unsafe { *info = found };

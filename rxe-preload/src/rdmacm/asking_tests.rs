@@ -1,5 +1,5 @@
-//! Queries that programs make before they create objects: which devices there are, and which device an
-//! address leads to. libfabric's verbs provider lists its devices by them.
+//! Tests of queries that programs make before they create objects: the list of devices, and the
+//! device to which an address leads. libfabric's verbs provider lists its devices with them.
 
 use std::ffi::{CStr, c_int};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -46,7 +46,7 @@ fn addresses_alone_are_an_answer() {
     let ((mut peer_storage, peer_len), (mut own_storage, own_len)) =
         (sockaddr(peer), sockaddr(own));
     let mut found: *mut rdma_addrinfo = ptr::null_mut();
-    // SAFETY: all zeros is a hint that says nothing; the answer is looked at before it is freed.
+    // SAFETY: all zeros is an empty hint; the answer is read before it is freed.
     unsafe {
         let mut hints: rdma_addrinfo = std::mem::zeroed();
         hints.ai_family = libc::AF_INET;
@@ -82,7 +82,7 @@ fn an_identifier_bound_to_loopback_shows_no_device_until_it_has_a_peer() {
     let (mut own, _) = sockaddr((LOOPBACK, 0).into());
     let (mut peer, _) = sockaddr((LOOPBACK, 7471).into());
     let mut id: *mut rdma_cm_id = ptr::null_mut();
-    // SAFETY: an identifier, from its making to its end.
+    // SAFETY: an identifier, from its creation to its destruction.
     unsafe {
         assert_eq!(rdma_create_id(ptr::null_mut(), &raw mut id, ptr::null_mut(), PS_TCP), 0);
         assert_eq!(rdma_bind_addr(id, (&raw mut own).cast()), 0);

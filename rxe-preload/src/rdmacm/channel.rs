@@ -1,4 +1,4 @@
-//! Channels, on which programs wait for events.
+//! Event channels, on which programs wait for events.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -11,19 +11,21 @@ use crate::ffi::{Failure, Outcome, pointer_of};
 use crate::liveness::LivenessGuard;
 use rxe_sys::{EventFd, fork_generation};
 
-/// A channel as programs hold it.
+/// An event channel as programs hold it.
 #[repr(C)]
 pub(super) struct Channel {
     pub(super) verbs: rdma_event_channel,
     generation: u64,
-    /// Its descriptor is the program's `fd`. Programs may set O_NONBLOCK on it; then `rdma_get_cm_event` must
-    /// not wait.
+    /// The engine's channel.
+    /// Its descriptor is the program's `fd`. If the program has set O_NONBLOCK on the descriptor,
+    /// `rdma_get_cm_event` must not block.
     pub(super) channel: EventChannel,
-    /// For threads that sleep in `rdma_get_cm_event`.
+    /// The guard for threads that sleep in `rdma_get_cm_event`.
     pub(super) liveness: LivenessGuard,
 }
 
 impl Channel {
+    /// Returns the channel behind a program's pointer.
     /// # Safety
     /// `channel` exists.
     pub(super) unsafe fn of<'c>(channel: *mut rdma_event_channel) -> &'c Self {
@@ -31,7 +33,7 @@ impl Channel {
         unsafe { &*channel.cast() }
     }
 
-    /// The engine's channel, unless it belongs to a parent of this process.
+    /// Returns the engine's channel. Fails if the channel belongs to a parent of this process.
     ///
     /// # Safety
     /// `channel` exists.
@@ -46,10 +48,12 @@ impl Channel {
         self.generation == fork_generation()
     }
 
+    /// Fails if the channel belongs to a parent of this process.
     pub(super) fn check(&self) -> Outcome {
         if self.is_own() { Ok(()) } else { Err(Failure::of_parent("the event channel")) }
     }
 
+    /// Creates an event channel for the program.
     pub(super) fn create() -> Outcome<*mut rdma_event_channel> {
         let channel = EventChannel::with_source(devices::source(), EventFd::of_program()?);
         let verbs = rdma_event_channel { fd: channel.as_fd().as_raw_fd() };
@@ -57,8 +61,9 @@ impl Channel {
         Ok(Box::into_raw(Box::new(Self { verbs, generation, channel, liveness })).cast())
     }
 
+    /// Destroys a channel, unless it belongs to a parent of this process.
     /// # Safety
-    /// `channel` exists, and is given up.
+    /// `channel` exists, and is not used afterwards.
     pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
         // SAFETY: the caller's promise.
         let this = unsafe { Self::of(channel) };

@@ -1,4 +1,4 @@
-//! Connecting, accepting, refusing and disconnecting.
+//! Connects, accepts, refuses and disconnects.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -17,8 +17,8 @@ use crate::ibverbs::abi::{ibv_ece, ibv_qp_attr};
 use crate::ibverbs::qp_attr::from_attributes;
 
 impl Id {
-    /// The parameters of a new connection. If the program gives none, they ask for the most that the
-    /// device can do.
+    /// Returns the parameters of a new connection.
+    /// If the program gives none, they ask for as many READs and atomics as the device supports.
     ///
     /// # Safety
     /// `param` is null or the caller's structure.
@@ -49,7 +49,8 @@ impl Id {
         Ok(ours)
     }
 
-    /// How many READs and atomics a program asks for: at most what the device can do. 255 asks for that.
+    /// Checks the number of READs and atomics that a program asks for.
+    /// The value 255 asks for the device's maximum.
     fn resources(&self, name: &str, asked: u8) -> Outcome<u8> {
         let Some(device) = self.cm.device() else { return Ok(asked) };
         let most = device.info().attr().max_qp_rd_atom;
@@ -91,13 +92,13 @@ impl Id {
         if self.is_datagram() { Ok(()) } else { self.complete() }
     }
 
-    /// Sets the parameters that the program accepts with, before they are used to modify its queue
-    /// pair.
+    /// Sets the program's parameters before they are used to modify its queue pair.
     fn prepare(&self, param: &ConnParam) {
         self.cm.set_terms(param);
     }
 
-    /// The peer has accepted: brings the queue pair to RTS and tells the peer.
+    /// Completes a connection that the peer has accepted: moves the queue pair to RTS and tells the
+    /// peer.
     pub(super) fn connected(&self) -> Outcome {
         self.modify_qp(QpState::Init)?;
         self.modify_qp(QpState::Rtr)?;
@@ -109,16 +110,17 @@ impl Id {
         self.qp_to_error();
         match self.cm.disconnect() {
             Ok(()) => self.complete(),
-            // Programs often disconnect what has ended, or never came about. As with a kernel, that is
-            // no mistake, and no event follows.
+            // Programs often disconnect connections that have ended, or were never established. As
+            // with the kernel, that is not a mistake, and no event follows.
             Err(e) if e.errno() == libc::EINVAL && self.cm.was_begun() => Ok(()),
             Err(e) => Err(Failure::plain(e.errno())),
         }
     }
 }
 
+/// Copies the private data of a program.
 /// # Safety
-/// There are `len` bytes, or none and the pointer may be null.
+/// There are `len` bytes at `data`, which may be null if `len` is 0.
 unsafe fn bytes(data: *const c_void, len: u8) -> Vec<u8> {
     if data.is_null() || len == 0 {
         return Vec::new();
@@ -147,7 +149,7 @@ unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
         // SAFETY: an identifier.
         let this = unsafe { Id::known(id) }?;
         if this.has_qp() {
-            // The library does this for identifiers with a queue pair.
+            // For identifiers with a queue pair, this library sends the RTU itself.
             return Err(Failure::plain(libc::EINVAL));
         }
         Ok(this.cm.establish()?)
@@ -169,8 +171,8 @@ unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     minus_one_of("rdma_listen", listen())
 }
 
-/// The next request to a synchronous identifier. Its queue pair gets the attributes that the program
-/// gave to `rdma_create_ep`.
+/// Returns the next request to a synchronous identifier.
+/// The request's queue pair gets the attributes that the program passed to `rdma_create_ep`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
     let _uncancelled = crate::ffi::Uncancelled::new();
@@ -184,17 +186,17 @@ unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdm
         this.keep(ptr::null_mut());
         // SAFETY: a synchronous identifier has a channel of its own.
         let event = unsafe { Channel::of((*this.verbs()).channel) }.next()?;
-        // SAFETY: just got.
+        // SAFETY: just received.
         let (kind, status) = unsafe { ((*event).event, (*event).status) };
         if kind != CmEventKind::ConnectRequest as c_uint {
-            // SAFETY: just got.
+            // SAFETY: just received.
             unsafe { acknowledge(event) };
             return Err(Failure::plain(if status == 0 { libc::EINVAL } else { status.abs() }));
         }
         Ok((this, event))
     };
     let outcome = get().and_then(|(this, event)| {
-        // SAFETY: a request's identifier, just made.
+        // SAFETY: a request's identifier, just created.
         let request = unsafe { (*event).id };
         // SAFETY: as above.
         let new = unsafe { Id::of(request) };
@@ -204,7 +206,7 @@ unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdm
             let made = unsafe { rdma_create_qp(request, (*listen).pd, &raw mut attr) };
             if made != 0 {
                 let errno = std::io::Error::last_os_error().raw_os_error();
-                // SAFETY: nobody else has it.
+                // SAFETY: no other code has it.
                 unsafe { id::destroy(request) };
                 return Err(Failure::plain(errno.unwrap_or(libc::EIO)));
             }
@@ -295,7 +297,8 @@ unsafe extern "C" fn rdma_init_qp_attr(
     minus_one_of("rdma_init_qp_attr", init())
 }
 
-/// Enhanced connection establishment: two devices of one vendor agree on extensions. There are none.
+/// Accepts no options for enhanced connection establishment.
+/// With such options, two devices of one vendor agree on extensions.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_set_local_ece(_id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     let _uncancelled = crate::ffi::Uncancelled::new();

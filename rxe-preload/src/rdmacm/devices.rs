@@ -1,4 +1,4 @@
-//! The contexts of identifiers: one for each device, opened when it is first needed and then kept, as
+//! The contexts of identifiers: one for each device, opened at its first use and then kept open, as
 //! in librdmacm.
 
 use rxe_sys::PerProcess;
@@ -22,7 +22,7 @@ use crate::ibverbs::abi::{ibv_context, ibv_device, ibv_pd, ibv_xrcd, ibv_xrcd_in
 use crate::ibverbs::device::{Which, devices};
 use crate::ibverbs::xrcd::open_xrcd;
 
-/// A context, and the default domains for identifiers.
+/// A context, with the default domains for identifiers.
 #[derive(Clone, Copy)]
 struct Opened {
     context: *mut ibv_context,
@@ -31,9 +31,9 @@ struct Opened {
 }
 
 impl Opened {
-    /// Whether the interface of its device was removed.
+    /// Returns whether the interface of the context's device was removed.
     fn is_removed(&self) -> bool {
-        // SAFETY: never closed.
+        // SAFETY: the context is never closed.
         unsafe { Context::of(self.context) }.opened().is_some_and(Device::is_removed)
     }
 }
@@ -41,14 +41,15 @@ impl Opened {
 // SAFETY: contexts and domains may be used by any thread, and these are never freed.
 unsafe impl Send for Opened {}
 
-/// Devices by name: first those that exist, in the order of [`devices`]; then those that are gone. A
-/// device whose interface was removed may have the name of a later one, which stands before it.
+/// The devices with their names: first the present ones, in the order of [`devices`], then those
+/// that are gone. A later device may have the name of one whose interface was removed, and precedes
+/// it.
 type All = Vec<(String, Opened)>;
 
-/// The devices of this process; those of a parent process are not used.
+/// The devices of this process. Those of a parent process are not used.
 static OPENED: PerProcess<Mutex<All>> = PerProcess::new();
 
-/// Calls `f` with all devices. New devices are opened first.
+/// Calls `f` with all devices, after opening those that are new.
 fn with_all<R>(f: impl FnOnce(&mut All) -> R) -> R {
     let mut all = OPENED.get().lock();
     let mut place = 0;
@@ -72,16 +73,17 @@ fn with_all<R>(f: impl FnOnce(&mut All) -> R) -> R {
 }
 
 fn name(device: *mut ibv_device) -> String {
-    // SAFETY: a device, which is never freed, nor is its name.
+    // SAFETY: a device, which is never freed, and neither is its name.
     unsafe { CStr::from_ptr(ibv_get_device_name(device)) }.to_string_lossy().into_owned()
 }
 
-/// Sends the last messages to the peers of all devices, also for identifiers that were destroyed. It is
-/// called at exit, and waits for each lock at most `timeout`.
+/// Sends the last messages to the peers of all devices.
+/// These include the peers of destroyed identifiers. Called at exit, and waits for each lock at
+/// most `timeout`.
 pub(super) fn disconnect_devices(timeout: Duration) {
     let Some(all) = OPENED.get().try_lock_for(timeout) else { return };
     for (_, opened) in all.iter() {
-        // SAFETY: never closed.
+        // SAFETY: the context is never closed.
         let device = unsafe { Context::of(opened.context) }.opened();
         if device.is_some_and(|device| !device.disconnect_all(timeout)) {
             return;
@@ -89,11 +91,11 @@ pub(super) fn disconnect_devices(timeout: Duration) {
     }
 }
 
-/// The context of a device.
+/// Returns the context of a device, or null if there is none.
 pub(super) fn context_of(device: &Device) -> *mut ibv_context {
     with_all(|all| {
         let is_of = |opened: &Opened| {
-            // SAFETY: never closed.
+            // SAFETY: the context is never closed.
             unsafe { Context::of(opened.context) }.opened().is_some_and(|own| own.is(device))
         };
         let found = all.iter().find(|(_, opened)| is_of(opened));
@@ -101,7 +103,7 @@ pub(super) fn context_of(device: &Device) -> *mut ibv_context {
     })
 }
 
-/// The protection domain of identifiers on this context whose program names none.
+/// Returns the protection domain for identifiers on this context whose program names none.
 pub(super) fn default_pd(context: *mut ibv_context) -> *mut ibv_pd {
     with_all(|all| {
         let Some((_, opened)) = all.iter_mut().find(|(_, opened)| opened.context == context) else {
@@ -115,7 +117,7 @@ pub(super) fn default_pd(context: *mut ibv_context) -> *mut ibv_pd {
     })
 }
 
-/// The XRC domain of identifiers on this context whose program names none.
+/// Returns the XRC domain for identifiers on this context whose program names none.
 pub(super) fn default_xrcd(context: *mut ibv_context) -> *mut ibv_xrcd {
     with_all(|all| {
         let Some((_, opened)) = all.iter_mut().find(|(_, opened)| opened.context == context) else {
@@ -130,7 +132,7 @@ pub(super) fn default_xrcd(context: *mut ibv_context) -> *mut ibv_xrcd {
     })
 }
 
-/// The source of devices for channels.
+/// Returns the source of devices for channels.
 pub(super) fn source() -> Arc<dyn DeviceSource> {
     Arc::new(Contexts)
 }
@@ -142,7 +144,7 @@ impl DeviceSource for Contexts {
         let gid = Gid::from(address);
         let found = with_all(|all| {
             let has = |opened: &Opened| {
-                // SAFETY: never closed.
+                // SAFETY: the context is never closed.
                 let info = unsafe { Context::of(opened.context) }.info();
                 !opened.is_removed() && info.gids().usable().contains(&gid)
             };
@@ -156,7 +158,7 @@ impl DeviceSource for Contexts {
     }
 
     fn known(&self) -> Vec<DeviceInfo> {
-        // SAFETY: never closed.
+        // SAFETY: the context is never closed.
         let info = |opened: &Opened| unsafe { Context::of(opened.context) }.info().clone();
         with_all(|all| {
             all.iter().filter(|(_, it)| !it.is_removed()).map(|(_, it)| info(it)).collect()
@@ -174,7 +176,7 @@ fn open(context: *mut ibv_context) -> Result<Device> {
     if context.is_null() {
         return Err(none());
     }
-    // SAFETY: never closed.
+    // SAFETY: the context is never closed.
     let device = unsafe { Context::of(context) }.device();
     device.cloned().map_err(|failure| {
         refused(failure.text.as_deref().unwrap_or_default());
@@ -185,8 +187,8 @@ fn open(context: *mut ibv_context) -> Result<Device> {
 
 /// Explains why a device cannot be used.
 fn refused(why: &str) {
-    // The host's librdmacm would have to make the identifiers, which programs have before they name
-    // an address.
+    // The identifiers of host devices would have to be created by the host's librdmacm, but
+    // programs create identifiers before they name an address.
     let host = if host::is_wanted() {
         "; connections by address (librdmacm) use no device of the host, also with --with-host-devices"
     } else {

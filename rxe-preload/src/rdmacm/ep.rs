@@ -1,4 +1,4 @@
-//! `rdma_create_ep`: makes an identifier from the answer of `rdma_getaddrinfo` in one call.
+//! `rdma_create_ep`: creates an identifier from the result of `rdma_getaddrinfo` in one call.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -20,6 +20,7 @@ unsafe extern "C" {
     fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int;
 }
 
+/// The timeout of both resolutions, which the resolving calls ignore.
 const TIMEOUT_MS: c_int = 2000;
 
 #[unsafe(no_mangle)]
@@ -36,9 +37,9 @@ unsafe extern "C" fn rdma_create_ep(
         let ps = info.ai_port_space.cast_unsigned();
         let made =
             create(ptr::null_mut(), ptr::null_mut(), ps, Some(info.ai_qp_type.cast_unsigned()))?;
-        // SAFETY: just made; the addresses are the caller's.
+        // SAFETY: just created; the addresses are the caller's.
         if let Err(failure) = unsafe { set_up(made, info, pd, attr) } {
-            // SAFETY: nobody else has it.
+            // SAFETY: no other code has it.
             unsafe { destroy(made) };
             return Err(failure);
         }
@@ -49,6 +50,7 @@ unsafe extern "C" fn rdma_create_ep(
     minus_one_of("rdma_create_ep", make())
 }
 
+/// Binds the identifier, or resolves the address and the route of its peer.
 /// # Safety
 /// As [`rdma_create_ep`].
 unsafe fn set_up(

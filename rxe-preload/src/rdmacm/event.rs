@@ -5,7 +5,7 @@ use std::ptr;
 
 use super::abi::{event_param, rdma_cm_event, rdma_cm_id};
 
-/// An event as programs hold it, and the data that it points to.
+/// An event as programs hold it, with the private data to which it points.
 #[repr(C)]
 pub(super) struct Event {
     verbs: rdma_cm_event,
@@ -13,8 +13,8 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// Makes one for the program, which gives it up in `rdma_ack_cm_event`. `param` is made of the
-    /// address and the length of the private data.
+    /// Creates an event for the program, which frees it with `rdma_ack_cm_event`.
+    /// `param` creates the parameter from the address and the length of the private data.
     pub(super) fn into_ptr(
         ids: [*mut rdma_cm_id; 2],
         event: u32,
@@ -30,8 +30,9 @@ impl Event {
         Box::into_raw(Box::new(Self { verbs, private_data })).cast()
     }
 
+    /// Frees an event.
     /// # Safety
-    /// `event` is from [`Event::into_ptr`], and given up.
+    /// `event` is from [`Event::into_ptr`], and is not used afterwards.
     pub(super) unsafe fn free(event: *mut rdma_cm_event) {
         // SAFETY: the caller's promise.
         drop(unsafe { Box::from_raw(event.cast::<Self>()) });

@@ -1,4 +1,5 @@
-//! Getting events: `rdma_get_cm_event`, and the calls of synchronous identifiers, which wait for theirs.
+//! Delivers events: `rdma_get_cm_event`, and the calls of synchronous identifiers, which wait for
+//! theirs.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -19,7 +20,7 @@ use crate::ibverbs::qp_attr::to_ah_attr;
 use crate::liveness::wait_in;
 
 impl Channel {
-    /// The next event of a synchronous identifier, whose channel this is. Waits for it.
+    /// Waits for the next event of the synchronous identifier that owns this channel.
     pub(super) fn next(&self) -> Outcome<*mut rdma_cm_event> {
         loop {
             if let Some(event) = self.next_or_sleep()? {
@@ -30,8 +31,8 @@ impl Channel {
         }
     }
 
-    /// The next event; `None` if the thread is to sleep in a read of the descriptor. Fails if the program has set
-    /// O_NONBLOCK there.
+    /// Returns the next event, or `None` if the thread is to sleep in a read of the descriptor.
+    /// Fails with EAGAIN if there is no event and the program has set O_NONBLOCK on the descriptor.
     fn next_or_sleep(&self) -> Outcome<Option<*mut rdma_cm_event>> {
         self.check()?;
         if let Some(event) = self.channel.take_event(deliver) {
@@ -47,7 +48,7 @@ impl Channel {
 }
 
 impl Id {
-    /// If the identifier is synchronous, waits until the operation that a call has started is done.
+    /// Waits for the operation that a call has started, if the identifier is synchronous.
     pub(super) fn complete(&self) -> Outcome {
         if !self.is_synchronous() {
             return Ok(());
@@ -55,7 +56,7 @@ impl Id {
         // SAFETY: a synchronous identifier has a channel of its own.
         let event = unsafe { Channel::of((*self.verbs()).channel) }.next()?;
         self.keep(event);
-        // SAFETY: just got.
+        // SAFETY: just received.
         let (kind, status) = unsafe { ((*event).event, (*event).status) };
         match (kind, status) {
             (_, 0) => Ok(()),
@@ -67,12 +68,13 @@ impl Id {
 
 const REJECTED: c_uint = rxe_verbs::cm::CmEventKind::Rejected as c_uint;
 
-/// Converts an event for the program. `None` if the identifier is destroyed, or if the event is only
-/// for this library.
+/// Converts an event for the program.
+/// Returns `None` if the identifier is destroyed, or if no identifier could be created for a
+/// request.
 ///
-/// As in librdmacm, a connection request counts as an event of its listener, and any other event as one
-/// of its identifier: programs destroy an identifier that they refuse before they acknowledge the
-/// request. An identifier stays until its events are acknowledged.
+/// As in librdmacm, a connection request counts as an event of its listener, and any other event as
+/// one of its identifier: programs destroy an identifier that they refuse before they acknowledge
+/// the request. An identifier exists until its events are acknowledged.
 fn deliver(event: CmEvent) -> Option<*mut rdma_cm_event> {
     let CmEvent { id: cm, listener, kind, status, param } = event;
     let Some(listener) = listener else {
@@ -80,19 +82,19 @@ fn deliver(event: CmEvent) -> Option<*mut rdma_cm_event> {
         return Some(tell(id, ptr::null_mut(), kind, status, &param));
     };
     let listen_id = find(&listener)?;
-    // SAFETY: it was found, and stays until the event is acknowledged.
+    // SAFETY: the listener was found, and exists until the event is acknowledged.
     let listener = unsafe { Id::of(listen_id) };
     let Some(id) = Id::of_request(cm, listener) else {
         listener.events.acknowledged(1);
         return None;
     };
     let event = tell(id, listen_id, kind, status, &param);
-    // SAFETY: it was made so that it stays until here.
+    // SAFETY: `of_request` counted an event for the identifier, so it exists until here.
     unsafe { Id::of(id) }.events.acknowledged(1);
     Some(event)
 }
 
-/// Applies an event to `id`, which stays meanwhile, and makes the event for the program.
+/// Applies an event to `id`, which exists meanwhile, and creates the event for the program.
 fn tell(
     id: *mut rdma_cm_id,
     listen_id: *mut rdma_cm_id,
@@ -130,12 +132,12 @@ fn tell(
         CmParam::Conn(param) => event_param { conn: conn_param(param, data, len) },
         CmParam::Ud(param) => event_param { ud: ud_param(param, data, len, this, kind) },
         CmParam::User(arg) => {
-            // SAFETY: all zeros is a parameter that says nothing.
+            // SAFETY: all zeros is an empty parameter.
             let mut param: event_param = unsafe { std::mem::zeroed() };
             param.arg = *arg;
             param
         }
-        // SAFETY: all zeros is a parameter that says nothing.
+        // SAFETY: all zeros is an empty parameter.
         CmParam::None => unsafe { std::mem::zeroed() },
     })
 }
@@ -163,7 +165,7 @@ fn ud_param(
 ) -> rdma_ud_param {
     let of_group = matches!(kind, CmEventKind::MulticastJoin | CmEventKind::MulticastError);
     rdma_ud_param {
-        // For a group this is the context that the program gave when it joined.
+        // For a group, this field is the context that the program passed when it joined.
         private_data: if of_group { id.tell_context(param.ah.dgid) } else { data },
         private_data_len: if of_group { 0 } else { len },
         ah_attr: to_ah_attr(&param.ah),
@@ -186,7 +188,7 @@ unsafe extern "C-unwind" fn rdma_get_cm_event(
     // SAFETY: a channel.
     let (id, fd) = unsafe { (Channel::of(channel).liveness.id(), Channel::of(channel).verbs.fd) };
     wait_in("rdma_get_cm_event", id, fd, || {
-        // SAFETY: a channel, which is there until `wait_in` refuses the ID.
+        // SAFETY: a channel, which exists until `wait_in` refuses the ID.
         let outcome = unsafe { Channel::of(channel) }.next_or_sleep().transpose()?;
         Some(outcome.map(|got| {
             // SAFETY: the caller's variable.

@@ -1,4 +1,4 @@
-//! Names and services to addresses: `rdma_getaddrinfo`.
+//! `rdma_getaddrinfo`: resolves names and services to addresses.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;
@@ -11,26 +11,26 @@ use crate::ffi::set_errno;
 const PS_TCP: c_int = 0x0106;
 const PS_UDP: c_int = 0x0111;
 
-/// The state of a name resolution.
+/// The state of a name resolution with an event.
 #[derive(Default)]
 pub(super) enum Resolving {
-    /// There is none, or the program has fetched its answer.
+    /// No name has been resolved, or the program has fetched the result.
     #[default]
     No,
-    /// The answer is there.
+    /// The result, which the program has not fetched yet.
     Done(*mut rdma_addrinfo),
 }
 
 impl Drop for Resolving {
     fn drop(&mut self) {
         if let Self::Done(info) = *self {
-            // SAFETY: from rdma_getaddrinfo, and nobody else has it.
+            // SAFETY: from rdma_getaddrinfo, and no other code has it.
             unsafe { rdma_freeaddrinfo(info) };
         }
     }
 }
 
-/// A copy of an address, in memory that this library allocates.
+/// Copies an address to memory that this library allocates.
 ///
 /// # Safety
 /// There are `len` bytes at `address`.
@@ -61,7 +61,7 @@ pub(super) unsafe extern "C" fn rdma_getaddrinfo(
     let hints = unsafe { hints.as_ref() };
     let flags = hints.map_or(0, |h| h.ai_flags);
     if flags & RAI_SA != 0 {
-        // The program wants to use a subnet administrator. Ethernet has none.
+        // The program wants to ask a subnet administrator, which Ethernet does not have.
         set_errno(libc::EOPNOTSUPP);
         return -1;
     }
@@ -69,7 +69,7 @@ pub(super) unsafe extern "C" fn rdma_getaddrinfo(
         set_errno(libc::EINVAL);
         return -1;
     }
-    // SAFETY: all zeros is a hint that says nothing.
+    // SAFETY: all zeros is an empty hint.
     let mut wanted: libc::addrinfo = unsafe { std::mem::zeroed() };
     if flags & RAI_PASSIVE != 0 {
         wanted.ai_flags |= libc::AI_PASSIVE;
@@ -92,7 +92,7 @@ pub(super) unsafe extern "C" fn rdma_getaddrinfo(
             set_errno(if code == libc::EAI_SYSTEM { libc::EIO } else { libc::ENODEV });
             return code;
         }
-        // SAFETY: the system's answer has at least one entry.
+        // SAFETY: the C library's answer has at least one entry.
         unsafe {
             let first = &*found;
             info.ai_family = first.ai_family;
@@ -132,8 +132,8 @@ pub(super) unsafe extern "C" fn rdma_getaddrinfo(
     0
 }
 
-/// The queue pair type and the port space. If the program names only one of them, the other follows
-/// from it.
+/// Returns the queue pair type and the port space.
+/// If the program names only one of them, the other follows from it.
 fn kind(hints: Option<&rdma_addrinfo>) -> (c_int, c_int) {
     let (qp_type, space) = hints.map_or((0, 0), |h| (h.ai_qp_type, h.ai_port_space));
     let ud = c_int::try_from(QpType::Ud as c_uint).unwrap_or(0);

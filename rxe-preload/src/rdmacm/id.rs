@@ -1,4 +1,4 @@
-//! Identifiers: creating, binding, resolving and destroying them.
+//! Creates, binds, resolves and destroys identifiers.
 
 mod ids;
 
@@ -26,24 +26,24 @@ use crate::ibverbs::Unacknowledged;
 use crate::ibverbs::abi::{ibv_gid, ibv_qp_init_attr};
 use rxe_sys::fork_generation;
 
-/// A group that an identifier has joined or asked to join.
+/// A multicast group that an identifier has joined or asked to join.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) gid: Gid,
-    /// The program's.
+    /// The context that the program passed when it joined.
     pub(super) context: *mut c_void,
-    /// It was joined for sending only: the queue pair receives nothing of it.
+    /// Whether the group was joined for sending only, so nothing is received from it.
     pub(super) only_sends: bool,
-    /// The program has got the event of it.
+    /// Whether the program has received the event of this join.
     pub(super) told: bool,
 }
 
 /// An identifier as programs hold it.
 #[repr(C)]
 pub(super) struct Id {
-    /// The program reads it, and writes to some fields (`context`, `qp`).
+    /// The header's structure. The program reads it, and writes some fields (`context`, `qp`).
     verbs: UnsafeCell<rdma_cm_id>,
-    /// It is synchronous: it has a channel of its own, and its calls wait.
+    /// The private fields that rsockets read; `sync` is set if the identifier is synchronous.
     inner: Inner,
     generation: u64,
     pub(super) cm: CmId,
@@ -51,16 +51,16 @@ pub(super) struct Id {
     /// When the connection request was sent; `None` after the peer has answered.
     pub(super) asked: Mutex<Option<Instant>>,
     path: UnsafeCell<ibv_sa_path_rec>,
-    /// The attributes for queue pairs of its requests (from `rdma_create_ep`).
+    /// The attributes for queue pairs of incoming requests (from `rdma_create_ep`).
     pub(super) template: Mutex<Option<ibv_qp_init_attr>>,
-    /// The groups that it has joined or asked to join.
+    /// The groups that the identifier has joined or asked to join.
     pub(super) groups: Mutex<Vec<Group>>,
-    /// The resolution of a name for it.
+    /// The state of `rdma_resolve_addrinfo`.
     pub(super) resolving: Mutex<Resolving>,
 }
 
-/// The fields that librdmacm keeps behind the public ones of an identifier. Its rsockets read
-/// `cma_dev`, which is null here, and `sync`.
+/// The fields that librdmacm keeps after the public ones of an identifier.
+/// Its rsockets read `cma_dev`, which is null here, and `sync`.
 #[repr(C)]
 struct Inner {
     cma_dev: *const c_void,
@@ -72,6 +72,7 @@ struct Inner {
 }
 
 impl Id {
+    /// Returns the identifier behind a program's pointer.
     /// # Safety
     /// `id` exists.
     pub(super) unsafe fn of<'i>(id: *mut rdma_cm_id) -> &'i Self {
@@ -79,25 +80,27 @@ impl Id {
         unsafe { &*id.cast() }
     }
 
-    /// Whether this process has made it, and not a parent before a fork.
+    /// Returns whether this process created the identifier, rather than a parent before a fork.
     pub(super) fn is_own(&self) -> bool {
         self.generation == fork_generation()
     }
 
-    /// The part that programs see. No reference to it may be kept, because programs write to it.
+    /// Returns the header's structure.
+    /// No reference to it may be kept, because programs write to it.
     pub(super) fn verbs(&self) -> *mut rdma_cm_id {
         self.verbs.get()
     }
 
-    /// The identifier of a program's pointer. It fails if the program has destroyed the identifier, or
-    /// if it belongs to a parent of this process. Programs make this mistake: perftest uses an
-    /// identifier after it was refused and destroyed.
+    /// Returns the identifier behind a program's pointer, after checking that it exists.
+    /// Fails if the program has destroyed the identifier, or if it belongs to a parent of this
+    /// process. Programs make this mistake: perftest uses an identifier after it was refused and
+    /// destroyed.
     ///
     /// # Safety
-    /// No other thread destroys it meanwhile.
+    /// No other thread destroys the identifier meanwhile.
     pub(super) unsafe fn known<'i>(id: *mut rdma_cm_id) -> Outcome<&'i Self> {
         if ids::contains(id) {
-            // SAFETY: what is in the list exists.
+            // SAFETY: the identifiers in the list exist.
             return Ok(unsafe { Self::of(id) });
         }
         if fork_generation() > 0 {
@@ -150,35 +153,36 @@ impl Id {
         id
     }
 
-    /// A new identifier for a request to `listener`. One event is counted at it, so it stays until that
-    /// is acknowledged, whatever other threads do.
+    /// Creates an identifier for a request to `listener`.
+    /// One unacknowledged event is counted for it, so it exists until that event is acknowledged,
+    /// whatever other threads do.
     pub(super) fn of_request(cm: CmId, listener: &Self) -> Option<*mut rdma_cm_id> {
-        // SAFETY: what programs see of the listener; copied field by field.
+        // SAFETY: the public fields of the listener, copied one by one.
         let (channel, context, qp_type) = unsafe {
             ((*listener.verbs()).channel, (*listener.verbs()).context, (*listener.verbs()).qp_type)
         };
         let events = Unacknowledged::default();
         events.delivered();
         let id = Self::make(cm, events, channel, false, context, qp_type);
-        // SAFETY: just made.
+        // SAFETY: just created.
         let this = unsafe { Self::of(id) };
         this.fill_addresses();
         this.fill_route();
         if listener.is_synchronous() && this.own_channel().is_err() {
             this.events.acknowledged(1);
-            // SAFETY: just made, and nobody has it.
+            // SAFETY: just created, and no other code has it.
             unsafe { destroy(id) };
             return None;
         }
         Some(id)
     }
 
-    /// Gives it a channel of its own, which makes it synchronous.
+    /// Creates a channel for this identifier alone, which makes the identifier synchronous.
     pub(super) fn own_channel(&self) -> Outcome {
         let channel = Channel::create()?;
-        // SAFETY: just made.
+        // SAFETY: just created.
         self.cm.migrate(unsafe { Channel::own(channel) }?);
-        // SAFETY: nobody else uses it in this moment, as migrating demands.
+        // SAFETY: no other thread uses the identifier at this moment, as migrating requires.
         unsafe {
             (*self.verbs()).channel = channel;
             *self.inner.sync.get() = 1;
@@ -186,9 +190,11 @@ impl Id {
         Ok(())
     }
 
-    /// Whether it is synchronous: it has a channel of its own, and its calls wait.
+    /// Returns whether the identifier is synchronous: it has a channel of its own, and its calls
+    /// wait.
     pub(super) fn is_synchronous(&self) -> bool {
-        // SAFETY: changed only by calls that the program makes alone.
+        // SAFETY: changed only by calls during which the program uses the identifier in no other
+        // thread.
         unsafe { *self.inner.sync.get() != 0 }
     }
 
@@ -196,7 +202,7 @@ impl Id {
     pub(super) fn fill_addresses(&self) {
         let (local, peer) = (self.cm.local_addr(), self.cm.peer_addr());
         let device = self.cm.device();
-        // SAFETY: the fields of programs; no reference to them exists beyond this.
+        // SAFETY: the program's fields; no reference to them exists elsewhere.
         let verbs = unsafe { &mut *self.verbs() };
         if let Some(local) = local {
             write_address(local, &mut verbs.route.addr.src);
@@ -207,8 +213,8 @@ impl Id {
             verbs.route.addr.ib.dgid = gid(peer.ip().into());
         }
         verbs.route.addr.ib.pkey = 0xffff;
-        // If it is only bound to a loopback address, it shows no device: a kernel treats this like
-        // 0.0.0.0, and libfabric finds all devices in this way.
+        // An identifier bound only to a loopback address shows no device, because the kernel treats
+        // this address like 0.0.0.0, and libfabric finds all devices that way.
         let anywhere = peer.is_none() && local.is_some_and(|local| local.ip().is_loopback());
         if let Some(device) = device
             && !anywhere
@@ -222,14 +228,14 @@ impl Id {
         }
     }
 
-    /// Fills in the path to the peer, for programs that read it.
+    /// Fills in the path record to the peer, for programs that read it.
     pub(super) fn fill_route(&self) {
         let (Some(local), Some(peer), Some(device)) =
             (self.cm.local_addr(), self.cm.peer_addr(), self.cm.device())
         else {
             return;
         };
-        // SAFETY: the fields of programs; no reference to them exists beyond this.
+        // SAFETY: the program's fields; no reference to them exists elsewhere.
         let (verbs, path) = unsafe { (&mut *self.verbs(), &mut *self.path.get()) };
         path.sgid = gid(local.ip().into());
         path.dgid = gid(peer.ip().into());
@@ -245,9 +251,9 @@ impl Id {
         verbs.route.num_paths = 1;
     }
 
-    /// Stores an event in the field that programs read, and acknowledges the last one there.
+    /// Stores an event in the field that programs read. Acknowledges the previous event there.
     pub(super) fn keep(&self, event: *mut rdma_cm_event) {
-        // SAFETY: the field is this library's; what it points to was not acknowledged.
+        // SAFETY: the field is this library's; the event in it has not been acknowledged.
         unsafe {
             let last = std::mem::replace(&mut (*self.verbs()).event, event);
             if !last.is_null() {
@@ -257,17 +263,17 @@ impl Id {
     }
 }
 
-/// The types of queue pairs that have connections.
+/// The queue pair types of connections.
 const SERVICES: [QpType; 4] = [QpType::Rc, QpType::Uc, QpType::XrcSend, QpType::XrcRecv];
 
 pub(super) fn gid(gid: Gid) -> ibv_gid {
     ibv_gid { raw: *gid.as_bytes() }
 }
 
-/// Takes an event back, which counts at its identifier or, if it is a request, at its listener.
+/// Frees an event and acknowledges it at its identifier or, for a request, at its listener.
 ///
 /// # Safety
-/// `event` is one that a program got, and is given up. The identifier where it counts waits for that.
+/// The program received `event` and gives it up. The identifier that counts it exists until then.
 pub(super) unsafe fn acknowledge(event: *mut rdma_cm_event) {
     // SAFETY: the caller's promise.
     let counted = unsafe {
@@ -282,7 +288,7 @@ pub(super) unsafe fn acknowledge(event: *mut rdma_cm_event) {
     }
 }
 
-/// Makes an identifier. Without a channel it is synchronous.
+/// Creates an identifier. Without a channel it is synchronous.
 pub(super) fn create(
     channel: *mut rdma_event_channel,
     context: *mut c_void,
@@ -298,14 +304,15 @@ pub(super) fn create(
     });
     let synchronous = channel.is_null();
     let channel = if synchronous { Channel::create()? } else { channel };
-    // SAFETY: the program's, or just made.
+    // SAFETY: the program's, or just created.
     let of: &EventChannel = unsafe { Channel::own(channel) }?;
     let events = Unacknowledged::default();
     Ok(Id::make(of.create_id(space)?, events, channel, synchronous, context, qp_type))
 }
 
+/// Destroys an identifier after all its events have been acknowledged.
 /// # Safety
-/// `id` exists, and is given up.
+/// `id` exists, and is not used afterwards.
 pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
     // SAFETY: the caller's promise.
     let this = unsafe { Id::of(id) };
@@ -347,7 +354,7 @@ pub(super) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: an identifier, which the program gives up.
     let known = unsafe { Id::known(id) };
     if known.is_err() && fork_generation() > 0 {
-        // It is a parent's: destroying it in the child does nothing.
+        // The identifier is a parent's: destroying it in the child does nothing.
         return 0;
     }
     let outcome = known.map(|_| {
@@ -380,8 +387,8 @@ pub(super) unsafe extern "C" fn rdma_bind_addr(
             _ => e.into(),
         })?;
         if address.ip().is_unspecified() {
-            // A program may tell its port to a client before it listens, as qperf does. So devices
-            // are opened now, and not when it listens.
+            // A program may tell its port to a client before it listens, as qperf does. So the
+            // devices are opened now, and not when it listens.
             source().all();
         }
         this.fill_addresses();
@@ -390,7 +397,8 @@ pub(super) unsafe extern "C" fn rdma_bind_addr(
     minus_one_of("rdma_bind_addr", bind())
 }
 
-/// An address is found at once, so the time that the program would wait means nothing, here and in
+/// Resolves an address.
+/// The address is resolved immediately, so the timeout is ignored, here and in
 /// [`rdma_resolve_route`].
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn rdma_resolve_addr(
@@ -460,7 +468,7 @@ unsafe extern "C" fn rdma_migrate_id(
             // SAFETY: it was this identifier's.
             unsafe { Channel::destroy(old) };
         }
-        // Afterwards no event that came through the old channel is in use.
+        // When this returns, no event that came through the old channel is in use.
         this.events.wait_for("rdma_migrate_id", delivered);
         Ok(())
     };
@@ -482,12 +490,12 @@ unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
 }
 
 fn port(address: &libc::sockaddr_storage) -> u16 {
-    // SAFETY: an address, or all zeros, in memory that any family's fits into.
+    // SAFETY: an address, or all zeros, in memory that fits every family.
     let address = unsafe { read_address(ptr::from_ref(address).cast()) };
     address.map_or(0, |address| address.port().to_be())
 }
 
-/// The address that a call needs.
+/// Reads the address that a program passes to a call.
 ///
 /// # Safety
 /// `address` is null or the caller's.
@@ -498,7 +506,7 @@ pub(super) unsafe fn given(address: *const libc::sockaddr) -> Outcome<SocketAddr
     found.ok_or_else(|| {
         // SAFETY: as above.
         let family = unsafe { address.as_ref() }.map(|address| c_int::from(address.sa_family));
-        // Without a text: librdmacm itself tries AF_IB to see whether it is supported.
+        // Not explained: librdmacm itself tries AF_IB to see whether it is supported.
         let known = family == Some(AF_IB);
         Failure::plain(if known { libc::EAFNOSUPPORT } else { libc::EINVAL })
     })

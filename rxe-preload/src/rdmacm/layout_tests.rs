@@ -1,4 +1,4 @@
-//! Compares the layout of every structure with that of the installed header, by the C compiler.
+//! Compares the layout of every structure with the C compiler's for the installed header.
 
 use std::mem::offset_of;
 

@@ -1,4 +1,4 @@
-//! Joining and leaving multicast groups.
+//! Joins and leaves multicast groups.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -36,7 +36,7 @@ impl Id {
         self.cm.leave_multicast(group)?;
         let group = Gid::from(group);
         let mut groups = self.groups.lock();
-        // What was joined twice is left twice, the last first.
+        // A group that was joined twice must be left twice. The last join is undone first.
         let last = groups.iter().rposition(|joined| joined.gid == group);
         let left = last.map(|last| groups.remove(last));
         let receives = |joined: &Group| joined.gid == group && joined.told && !joined.only_sends;
@@ -49,8 +49,8 @@ impl Id {
         Ok(())
     }
 
-    /// The group is joined: attaches the identifier's queue pair to it, unless it only sends there or
-    /// has left it meanwhile.
+    /// Handles a completed join: attaches the identifier's queue pair to the group, unless the
+    /// identifier only sends to it or has left it meanwhile.
     pub(super) fn joined(&self, param: &CmParam) -> Outcome {
         let CmParam::Ud(param) = param else { return Ok(()) };
         let dgid = param.ah.dgid;
@@ -66,8 +66,9 @@ impl Id {
         }
     }
 
-    /// The context that the program gave when it joined a group, for the event that says so. Of several
-    /// joins of one group each is told once, in their order.
+    /// Returns the context that the program passed when it joined a group.
+    /// The event of the join reports it. If a group was joined several times, the events get the
+    /// contexts in the order of the joins.
     pub(super) fn tell_context(&self, group: Gid) -> *const c_void {
         let mut groups = self.groups.lock();
         let found = groups.iter_mut().find(|joined| joined.gid == group && !joined.told);

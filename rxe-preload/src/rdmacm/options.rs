@@ -1,4 +1,4 @@
-//! `rdma_set_option`.
+//! `rdma_set_option`, the options of an identifier.
 
 use std::ffi::{c_int, c_void};
 
@@ -47,7 +47,8 @@ unsafe extern "C" fn rdma_set_option(
                 let timeout = AckTimeout::new(byte()?).ok_or_else(invalid)?;
                 this.cm.set_ack_timeout(timeout);
             }
-            // The program gives a path of a subnet manager. It is not used: the address is enough.
+            // The path record from a subnet manager is ignored: the peer's address is enough on
+            // RoCE.
             (LEVEL_IB, IB_PATH) => {
                 this.cm.resolve_route()?;
                 this.fill_route();

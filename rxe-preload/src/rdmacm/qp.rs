@@ -1,5 +1,5 @@
-//! The queue pairs of identifiers. If the program gives no completion queues and channels, the library
-//! makes them.
+//! The queue pairs of identifiers.
+//! If the program provides no completion queues and channels, this library creates them.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -30,7 +30,7 @@ impl Id {
         unsafe { !(*self.verbs()).qp.is_null() }
     }
 
-    /// Brings the identifier's queue pair to its next state, with the attributes of the connection.
+    /// Moves the identifier's queue pair to state `to`, with the attributes of the connection.
     pub(super) fn modify_qp(&self, to: QpState) -> Outcome {
         let (attr, mask) = self.cm.init_qp_attr(to)?;
         let mut attr = from_attributes(&attr);
@@ -39,8 +39,8 @@ impl Id {
         check(unsafe { ibv_modify_qp((*self.verbs()).qp, &raw mut attr, mask) })
     }
 
-    /// Brings the queue pair of a connection to the error state: the connection was refused, or never came
-    /// about.
+    /// Moves the queue pair to the error state after its connection has failed.
+    /// A datagram queue pair is left alone.
     pub(super) fn connection_failed(&self) {
         // SAFETY: the program's own field and queue pair.
         let qp = unsafe { (*self.verbs()).qp.as_ref() };
@@ -49,7 +49,7 @@ impl Id {
         }
     }
 
-    /// Brings the queue pair, if there is one, to the error state.
+    /// Moves the queue pair, if there is one, to the error state.
     pub(super) fn qp_to_error(&self) {
         // SAFETY: the program's own field and queue pair.
         let Some(qp) = (unsafe { (*self.verbs()).qp.as_mut() }) else { return };
@@ -62,8 +62,8 @@ impl Id {
         unsafe { ibv_modify_qp(qp, &raw mut attr, mask) };
     }
 
-    /// Sets the queues that the program has not given: the identifier's shared receive queue, if it has
-    /// one, and its completion queues, which are made if it has none.
+    /// Sets the queues that the program has not provided: the identifier's shared receive queue, if
+    /// it has one, and its completion queues, which are created if it has none.
     fn fill_queues(
         &self,
         srq: &mut *mut ibv_srq,
@@ -89,7 +89,7 @@ impl Id {
         Ok(())
     }
 
-    /// Makes the completion queues that the program has not given.
+    /// Creates the completion queues that the program has not provided.
     fn make_cqs(&self, send: u32, recv: u32, needs: (bool, bool)) -> Outcome {
         let verbs = self.verbs();
         // SAFETY: the program's own fields, on an open context.
@@ -106,14 +106,14 @@ impl Id {
         Ok(())
     }
 
-    /// Destroys the completion queues that the library made. Those of an XRC queue are destroyed with
-    /// that queue.
+    /// Destroys the completion queues that this library created.
+    /// The completion queue of an XRC SRQ is destroyed with that SRQ.
     fn destroy_cqs(&self) {
         // SAFETY: the library's own fields.
         if unsafe { !(*self.verbs()).srq.is_null() && (*self.verbs()).qp_type == TARGET } {
             return;
         }
-        // SAFETY: the library's own fields, null where there is nothing.
+        // SAFETY: the library's own fields, null if there is no object.
         let verbs = unsafe { &mut *self.verbs() };
         let null = ptr::null_mut;
         let (mut cqs, mut channels) = (
@@ -126,14 +126,14 @@ impl Id {
                 std::mem::replace(&mut verbs.recv_cq_channel, ptr::null_mut()),
             ],
         );
-        // A program may use one queue for both.
+        // A program may use the same queue for both.
         if cqs[0] == cqs[1] {
             cqs[0] = ptr::null_mut();
         }
         if channels[0] == channels[1] {
             channels[0] = ptr::null_mut();
         }
-        // SAFETY: made by `make_cqs`, or by the program for this identifier.
+        // SAFETY: created by `make_cqs`, or by the program for this identifier.
         unsafe {
             for cq in cqs.into_iter().filter(|cq| !cq.is_null()) {
                 ibv_destroy_cq(cq);
@@ -163,10 +163,10 @@ impl Id {
         Ok(())
     }
 
-    /// Makes an XRC target queue pair. It belongs to a domain and has no queues.
+    /// Creates an XRC target queue pair, which belongs to an XRC domain and has no queues.
     fn create_target(&self, attr: &ibv_qp_init_attr) -> Outcome {
         let pd = self.domain(ptr::null_mut())?;
-        // SAFETY: all zeros asks for nothing.
+        // SAFETY: all zeros requests nothing.
         let mut wanted: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
         wanted.qp_context = attr.qp_context;
         wanted.cap = attr.cap;
@@ -183,7 +183,7 @@ impl Id {
 
     fn create_qp_ex(&self, attr: &mut ibv_qp_init_attr_ex) -> Outcome {
         self.check_free()?;
-        // Fields that the mask does not name may hold anything.
+        // Fields that the mask does not name may be uninitialised.
         let mask = attr.comp_mask;
         if attr.qp_type == QpType::XrcRecv as c_uint
             && named(mask, IBV_QP_INIT_ATTR_XRCD, attr.xrcd).is_null()
@@ -201,14 +201,15 @@ impl Id {
         self.take_qp(qp, pd)
     }
 
-    /// Stores a new queue pair in the identifier.
+    /// Stores a new queue pair in the identifier and moves it to INIT.
+    /// A datagram queue pair is moved on to RTS.
     fn take_qp(&self, qp: *mut crate::ibverbs::abi::ibv_qp, pd: *mut ibv_pd) -> Outcome {
         if qp.is_null() {
             let errno = std::io::Error::last_os_error().raw_os_error();
             self.destroy_cqs();
             return Err(Failure::plain(errno.unwrap_or(libc::EINVAL)));
         }
-        // SAFETY: the library's own fields; the queue pair was just made.
+        // SAFETY: the library's own fields; the queue pair was just created.
         let datagram = unsafe {
             let verbs = &mut *self.verbs();
             (verbs.qp, verbs.pd) = (qp, pd);
@@ -226,7 +227,7 @@ impl Id {
         unsafe {
             let qp = std::mem::replace(&mut (*self.verbs()).qp, ptr::null_mut());
             if !qp.is_null() {
-                // As in librdmacm, the identifier stays in the groups that it has joined.
+                // As in librdmacm, the identifier stays a member of the groups that it has joined.
                 detach_from_groups(qp);
                 ibv_destroy_qp(qp);
             }
@@ -234,7 +235,8 @@ impl Id {
         self.destroy_cqs();
     }
 
-    /// The protection domain that a program names, or the library's default one.
+    /// Returns the protection domain that a program names.
+    /// Without one, returns the identifier's, or else the default domain.
     fn domain(&self, pd: *mut ibv_pd) -> Outcome<*mut ibv_pd> {
         // SAFETY: the program's own fields.
         let (context, own) = unsafe { ((*self.verbs()).verbs, (*self.verbs()).pd) };
@@ -256,6 +258,7 @@ impl Id {
     }
 }
 
+/// Creates a completion channel and a completion queue on it.
 /// # Safety
 /// The identifier has an open context.
 unsafe fn make_cq(
@@ -284,7 +287,7 @@ unsafe fn make_cq(
     }
 }
 
-/// The object in a field, if `comp_mask` names the field by this bit.
+/// Returns the object in a field, or null if `comp_mask` lacks the field's bit.
 fn named<T>(comp_mask: u32, bit: u32, object: *mut T) -> *mut T {
     if comp_mask & bit != 0 { object } else { ptr::null_mut() }
 }
@@ -333,7 +336,7 @@ unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     }
 }
 
-/// Makes a shared receive queue. If the identifier is for an XRC target, it is an XRC queue.
+/// Creates a shared receive queue: an XRC SRQ if the identifier is for an XRC target.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_srq(
     id: *mut rdma_cm_id,
@@ -350,7 +353,7 @@ unsafe extern "C" fn rdma_create_srq(
             // SAFETY: a domain and the caller's structure.
             return take_srq(this, unsafe { ibv_create_srq(pd, attr) }, pd);
         }
-        // SAFETY: all zeros asks for nothing.
+        // SAFETY: all zeros requests nothing.
         let mut wanted: ibv_srq_init_attr_ex = unsafe { std::mem::zeroed() };
         wanted.srq_context = attr.srq_context;
         wanted.attr = attr.attr;
@@ -377,10 +380,10 @@ const XRC: c_uint = 1;
 const TARGET: c_uint = QpType::XrcRecv as c_uint;
 
 impl Id {
-    /// Makes a shared receive queue, with default domains and a default completion queue if the program
-    /// names none.
+    /// Creates a shared receive queue.
+    /// If the program names no domains or completion queue, default ones are used.
     fn create_srq(&self, attr: &mut ibv_srq_init_attr_ex) -> Outcome {
-        // Fields that the mask does not name may hold anything.
+        // Fields that the mask does not name may be uninitialised.
         let mask = attr.comp_mask;
         if mask & IBV_SRQ_INIT_ATTR_TYPE == 0 {
             let why =

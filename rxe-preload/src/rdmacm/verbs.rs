@@ -1,4 +1,4 @@
-//! The functions of libibverbs that this half of the library calls, as a program would.
+//! The functions of libibverbs that librdmacm calls here, as a program would.
 
 use std::ffi::{c_char, c_int, c_void};
 

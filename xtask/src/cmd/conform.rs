@@ -1,4 +1,4 @@
-//! `cargo xtask conform`: `rxe conform` with real kernels and with our own engine.
+//! `cargo xtask conform`: runs `rxe conform` with real kernels and with our own engine.
 
 use std::fs;
 use std::process::ExitCode;
@@ -9,15 +9,15 @@ use rxe_harness::vm::{Error, KNOWN, Result};
 
 use super::interop::build;
 
-/// What to run.
+/// The kernels to test.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only with this kernel (again: and this), without writing the page
+    /// Only with this kernel (may be repeated), without writing the page
     #[arg(long, value_name = "V")]
     kernel: Vec<String>,
 }
 
-/// Plays the cases. A run with all kernels writes the page.
+/// Runs the cases. A run with all kernels writes the page.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let rxe = build()?.join("rxe");
     let kernels: Vec<String> =

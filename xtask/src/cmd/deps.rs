@@ -1,18 +1,18 @@
-//! `cargo xtask deps`: the Debian packages that the outer tests need.
+//! `cargo xtask deps`: installs the Debian packages that the outer tests need.
 
 use rxe_harness::vm::{Error, Result};
 use std::env;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-/// Packages, and the program or file each is known by on machines without dpkg.
+/// The packages, each with the program or file that indicates it on machines without dpkg.
 const PACKAGES: &[(&str, &str)] = &[
-    // The VMs and their link.
+    // For the VMs and their link.
     ("qemu-system-x86", "qemu-system-x86_64"),
     ("busybox-static", "busybox"),
     ("xz-utils", "xz"),
     ("iproute2", "rdma"),
-    // What talks RDMA.
+    // RDMA libraries and programs.
     ("ibverbs-providers", "/etc/libibverbs.d/rxe.driver"),
     ("ibverbs-utils", "ibv_rc_pingpong"),
     ("infiniband-diags", "ibstat"),
@@ -29,24 +29,24 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nftables", "nft"),
     ("python3-pip", "pip3"),
     ("python3-pytest", "/usr/lib/python3/dist-packages/pytest"),
-    // What C programs of the tests are made with.
+    // For compiling the C programs of the tests.
     ("gcc", "gcc"),
     ("libc6-dev", "/usr/include/stdio.h"),
     ("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
     ("librdmacm-dev", "/usr/include/rdma/rdma_cma.h"),
     ("libopenmpi-dev", "mpicc"),
-    // What people look for mistakes with. valgrind also counts instructions.
+    // Debugging tools. valgrind also counts instructions.
     ("gdb", "gdb"),
     ("strace", "strace"),
     ("valgrind", "valgrind"),
-    // What looks at scripts.
+    // For checking scripts.
     ("shellcheck", "shellcheck"),
-    // What looks at frames.
+    // For inspecting frames.
     ("tcpdump", "tcpdump"),
     ("tshark", "tshark"),
 ];
 
-/// Nothing to choose.
+/// This command has no options.
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
@@ -60,7 +60,8 @@ pub(crate) fn run(_: &Args) -> Result<ExitCode> {
     }
 }
 
-/// Installs what is missing if this process may; otherwise says in one line what to install.
+/// Installs the missing packages if this process may.
+/// Otherwise returns a line that says what to install.
 pub(crate) fn ensure() -> Option<String> {
     let missing = missing();
     if missing.is_empty() {
@@ -81,16 +82,16 @@ pub(crate) fn ensure() -> Option<String> {
             cmd.args(["-n", "env"]);
         }
         cmd.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq"]);
-        // A new machine often installs updates of its own just then.
+        // A new machine often runs its own updates at that time.
         cmd.args(["-o", "DPkg::Lock::Timeout=300"]).args(args);
         quiet(&mut cmd)
     };
     let install = [&["install", "-y", "--no-install-recommends"], missing.as_slice()].concat();
-    // A mirror may have moved on since the lists were read, or they may not be there at all.
+    // A mirror may have changed since the package lists were read, or there may be no lists at all.
     if !apt(&install) {
         apt(&["update"]);
         if !apt(&install) {
-            // One by one, so that a package this release lacks does not cost the others.
+            // One by one, so that a package missing from this release does not prevent the others.
             for name in &missing {
                 apt(&["install", "-y", "--no-install-recommends", name]);
             }
@@ -105,7 +106,7 @@ fn missing() -> Vec<&'static str> {
     let path = env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let there = |name: &str, known_by: &str| {
         if !dpkg {
-            // Joining an absolute path replaces the folder.
+            // Joining an absolute path replaces the directory.
             return path.split(':').any(|dir| Path::new(dir).join(known_by).exists());
         }
         let out = Command::new("dpkg-query").args(["-W", "-f=${db:Status-Status}", name]).output();
@@ -122,7 +123,7 @@ fn has(program: &str) -> bool {
     quiet(Command::new(program).arg("--version"))
 }
 
-/// Whether a command succeeds, whatever it prints.
+/// Returns whether a command succeeds, and discards its output.
 pub(super) fn quiet(cmd: &mut Command) -> bool {
     cmd.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     cmd.status().is_ok_and(|s| s.success())

@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: the archives and packages of a release.
+//! `cargo xtask dist`: creates the archives and packages of a release.
 
 use super::stages::Count;
 use rxe_harness::checkout::{self, cargo};
@@ -10,29 +10,31 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// What to make, and what to try.
+/// The packages to create, and the checks of them.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The processor: x86_64 or aarch64. Another than this machine's needs its target of Rust, a cross
-    /// compiler and qemu-user
+    /// The processor: x86_64 or aarch64.
+    /// One other than this machine's needs its Rust target, a cross compiler and qemu-user
     #[arg(long, default_value = std::env::consts::ARCH, value_parser = Arch::of_name)]
     arch: &'static Arch,
     /// Link with this machine's C library, not with the one of Debian 11
     #[arg(long)]
     native: bool,
-    /// Also install the packages on clean systems (Debian 11, 12 and 13, Ubuntu 22.04 and 24.04), use them
-    /// and follow the book's Learn there, and install from the checkout on a clean Debian 13; of another processor, run the
-    /// programs of the image by qemu-user, and in a machine that QEMU emulates
+    /// Also install the packages on clean systems (Debian 11, 12 and 13, Ubuntu 22.04 and 24.04),
+    /// use them and follow the book's Learn there, and install from the checkout on a clean Debian
+    /// 13; for another processor, run the programs of the image with qemu-user, and in a machine
+    /// that QEMU emulates
     #[arg(long)]
     check: bool,
     /// With --check: also on this system, an archive (.tar) of its root directory with the packages
-    /// ibverbs-utils, python3 and man-db, as mmdebstrap makes it
+    /// ibverbs-utils, python3 and man-db, as mmdebstrap creates it
     #[arg(long, value_name = "FILE", requires = "check")]
     system: Vec<String>,
     /// Also build the last commit again, in a clone elsewhere, and compare every byte
     #[arg(long)]
     reproducible: bool,
-    /// Make no packages: only install from the checkout on a clean Debian 13, the last step of --check
+    /// Create no packages: only install from the checkout on a clean Debian 13, the last step of
+    /// --check
     #[arg(long, conflicts_with_all = ["arch", "native", "check", "reproducible"])]
     checkout: bool,
 }
@@ -51,7 +53,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A stage of `cargo xtask test --all`: packages for this machine's processor, tried on clean systems.
+/// Runs the stage of `cargo xtask test --all` that builds and checks packages.
+/// They are for this machine's processor, and are checked on clean systems.
 pub(super) fn test(count: &mut Count) {
     let Ok(arch) = Arch::own() else { return count.skip("packages: not for this processor") };
     let args = Args {
@@ -72,7 +75,7 @@ pub(super) fn test(count: &mut Count) {
     }
 }
 
-/// Makes and tries what `args` say. Returns what was left out, and why.
+/// Creates and checks what `args` ask for. Returns what was left out, and why.
 fn make(args: &Args) -> Result<Vec<String>> {
     let mut skipped = Vec::new();
     let root = checkout::root()?;
@@ -131,7 +134,7 @@ fn make(args: &Args) -> Result<Vec<String>> {
         for name in ["README.md", "README.zh-CN.md"] {
             commands += &dist::commands(&read(&root, name)?)?;
         }
-        // The last, since programs then use rxe without `rxe run`.
+        // This step is last, because programs then use rxe without `rxe run`.
         let package = format!("/packages/rxe-{VERSION}-{}.tar.gz", args.arch.triplet);
         let action = read(&root, "action.yml")?;
         commands += "mkdir /tmp/job; cd /tmp/job\n";
@@ -151,7 +154,8 @@ fn make(args: &Args) -> Result<Vec<String>> {
                 }
                 Err(why) => return Err(why),
             }
-            // Systems of one's own have no network in which to fetch what the pages install.
+            // The user's own systems have no network from which to fetch the packages that the
+            // pages install.
             if dist::RELEASES.contains(&&*release) {
                 let rust = rust.as_ref().ok().filter(|_| release == dist::RUST_ON);
                 dist::check_learn(&release, &out, &learn, rust)?;
@@ -174,7 +178,7 @@ fn check_checkout(root: &Path, commit: &str, rust: &dist::Rust<'_>) -> Result<()
     Ok(())
 }
 
-/// What clean systems build with.
+/// Returns the toolchain and the crates with which clean systems build.
 fn rust<'a>(root: &Path, clone: &'a dyn Fn(&Path) -> Result<()>) -> Result<dist::Rust<'a>> {
     let mut rustc = Command::new("rustc");
     let out = rustc.args(["--print", "sysroot"]).output();
@@ -183,7 +187,7 @@ fn rust<'a>(root: &Path, clone: &'a dyn Fn(&Path) -> Result<()>) -> Result<dist:
     if !toolchain.join("bin/cargo").exists() {
         return Err(Error::Missing(format!("{} has no cargo", toolchain.display())));
     }
-    // All crates, as there is no network.
+    // All crates are fetched now, as clean systems have no network.
     if !cargo().args(["fetch", "--locked"]).current_dir(root).status().is_ok_and(|s| s.success()) {
         return Err(Error::Missing("cargo fetch fails".into()));
     }
@@ -197,7 +201,8 @@ fn read(root: &Path, name: &str) -> Result<String> {
     fs::read_to_string(root.join(name)).map_err(|e| Error::Failed(format!("{name}: {e}")))
 }
 
-/// The time of everything that is packed: `SOURCE_DATE_EPOCH`, or that of the last commit.
+/// Returns the timestamp of everything that is packed: `SOURCE_DATE_EPOCH`, or that of the last
+/// commit.
 fn epoch(root: &Path) -> Result<u64> {
     let text = match env::var("SOURCE_DATE_EPOCH") {
         Ok(text) => text,
@@ -206,16 +211,16 @@ fn epoch(root: &Path) -> Result<u64> {
     text.parse().map_err(|e| Error::Failed(format!("SOURCE_DATE_EPOCH={text}: {e}")))
 }
 
-/// A size, rounded.
+/// Returns a size in MiB, rounded.
 fn mebibytes(bytes: usize) -> usize {
     (bytes + (1 << 19)) >> 20
 }
 
 /// The files of a release.
 struct Made {
-    /// Names and contents.
+    /// The names and contents.
     files: Vec<(String, Vec<u8>)>,
-    /// The glibc that the programs need.
+    /// The version of glibc that the programs need.
     glibc: (u32, u32),
 }
 
@@ -225,7 +230,7 @@ impl Made {
         let arch = what.arch;
         let mut tree = dist::files(&built, what.source, arch, what.sysroot)?;
         let licences = dist::licences(what.source)?;
-        // Debian's name.
+        // Debian prescribes this name.
         tree.file("share/doc/rxe/copyright", licences);
         let debug = dist::split(&mut tree, arch)?;
         let glibc = dist::glibc(&tree)?;
@@ -246,7 +251,7 @@ impl Made {
         Ok(Self { files, glibc })
     }
 
-    /// Writes the files and their digests into a directory of their own, and lists them.
+    /// Writes the files and their digests into their own directory, and lists them.
     fn write(&self, dir: &Path) -> Result<()> {
         let failed = |e| Error::Failed(format!("{}: {e}", dir.display()));
         let _ = fs::remove_dir_all(dir);
@@ -271,7 +276,7 @@ impl Made {
         }
     }
 
-    /// The image's layer in a file of its own, as those who run images find it.
+    /// Writes the image's layer into its own file, as a container engine would unpack it.
     fn layer(&self, dir: &Path) -> Result<PathBuf> {
         let image = self.files.iter().find(|(name, _)| name.ends_with(".oci.tar"));
         let image = image.map_or(&[][..], |(_, bytes)| bytes.as_slice());

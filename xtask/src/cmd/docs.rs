@@ -1,8 +1,8 @@
-//! `cargo xtask docs`: the book in English and in Chinese, as web pages in `target/book`.
+//! `cargo xtask docs`: builds the book in English and in Chinese, as web pages in `target/book`.
 //!
-//! The pages are Markdown files whose links work where they lie, so a forge shows them too. For the
-//! book they are copied: those of a language to the top of its book, the pictures that both show to the
-//! English one. Links follow; those that leave `docs` become plain text.
+//! The pages are Markdown files whose links work in the repository, so a forge shows them too. For
+//! the book they are copied: the pages of a language to the root of its book, pictures that both
+//! languages use to the English book. Links are adapted; links that leave `docs` become plain text.
 
 mod pictures;
 mod scenes;
@@ -18,24 +18,24 @@ use super::stages::Count;
 use rxe_harness::links::relinked;
 use rxe_harness::vm::{Error, Result};
 
-/// The version that is installed where there is none.
+/// The version of mdbook that is installed if there is none.
 const MDBOOK: &str = "0.5.4";
 
-/// Directory and title of each book.
+/// The directory and the title of each book.
 const BOOKS: [(&str, &str); 2] = [("en", "rxe, the book"), ("zh", "rxe 手册")];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to put the pages
+    /// The directory for the pages
     #[arg(long, value_name = "DIRECTORY")]
     to: Option<PathBuf>,
-    /// Make the pictures of terminals and of `rxe ladder` anew instead, or those whose names contain NAME;
-    /// the page of `rxe ladder` takes chromium
+    /// Generate the pictures of terminals and of `rxe ladder` again instead, or those whose names
+    /// contain NAME; the page of `rxe ladder` needs chromium
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", conflicts_with = "to")]
     pictures: Option<String>,
 }
 
-/// A stage of `cargo xtask test --all`: the book, and its links.
+/// Runs the stage of `cargo xtask test --all` that builds the book and checks its links.
 pub(super) fn test(count: &mut Count) {
     match run(&Args { to: None, pictures: None }) {
         Ok(_) => count.check("the book", Ok(true)),
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first page: a choice of the language.
+/// The start page, with the choice of the language.
 const START: &str = "<!doctype html><meta charset=\"utf-8\"><title>rxe</title>
 <p><a href=\"en/index.html\">English</a></p><p><a href=\"zh/index.html\" lang=\"zh\">中文</a></p>\n";
 
@@ -85,7 +85,7 @@ fn settings(language: &str, title: &str) -> String {
     )
 }
 
-/// The program: the one in `target/tools`, the one in PATH, or one that is installed now.
+/// Returns the mdbook in `target/tools`, the one in PATH, or one that is installed now.
 fn mdbook(top: &Path) -> Result<PathBuf> {
     let root = top.join("target/tools");
     let own = root.join("bin/mdbook");
@@ -98,7 +98,7 @@ fn mdbook(top: &Path) -> Result<PathBuf> {
     let mut install = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     install.args(["install", "mdbook", "--version", MDBOOK, "--locked", "--quiet"]);
     install.args(["--no-default-features", "--features", "search", "--root"]).arg(&root);
-    // It is built apart from the workspace, which has other settings.
+    // mdbook is built outside the workspace, whose settings differ.
     succeed(install.current_dir(std::env::temp_dir()))
         .map_err(|why| Error::Missing(format!("mdbook, which is not installed: {why}")))?;
     Ok(own)
@@ -122,7 +122,7 @@ fn stage(docs: &Path, language: &str, to: &Path) -> Result<()> {
         let (from, to) = (docs.join(file), to.join(place));
         if file.extension().is_some_and(|ext| ext == "md") {
             let mut text = rewritten(&read(&from)?, file, language);
-            // Decisions are in English only.
+            // The decisions exist in English only.
             if file.ends_with("SUMMARY.md") && language == "en" {
                 text = with_decisions(&text, docs)?;
             }
@@ -135,8 +135,8 @@ fn stage(docs: &Path, language: &str, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where a file of `docs` is among the pages of both books, for a reader of one language. `None` if
-/// it is not in `docs`.
+/// Returns where a file of `docs` is in both books, for a reader of one language.
+/// Returns `None` if the file is not in `docs`.
 fn place(file: &Path, language: &str) -> Option<PathBuf> {
     let mut parts = file.components();
     let first = parts.next()?.as_os_str().to_str()?;
@@ -146,14 +146,14 @@ fn place(file: &Path, language: &str) -> Option<PathBuf> {
         "examples" => Path::new(language).join(file),
         _ => Path::new("en").join(file),
     };
-    // The page that a web server shows for a directory.
+    // A web server shows this page for a directory.
     if place.file_name().is_some_and(|name| name == "README.md") {
         place.set_file_name("index.md");
     }
     Some(place)
 }
 
-/// The table of contents with the decisions below their index, which lists them.
+/// Returns the table of contents with the decisions below their index page. That page lists them.
 fn with_decisions(summary: &str, docs: &Path) -> Result<String> {
     const INDEX: &str = "(project/decisions/index.md)";
     let index = Path::new("en/project/decisions/README.md");
@@ -171,12 +171,12 @@ fn with_decisions(summary: &str, docs: &Path) -> Result<String> {
     Ok(out)
 }
 
-/// A page with its links as they are in the book.
+/// Returns a page with its links adapted to the book.
 fn rewritten(text: &str, file: &Path, language: &str) -> String {
     relinked(text, |target| moved(target, file, language))
 }
 
-/// The target of a link in this file, as it is in the book. `None` if it is not in the book.
+/// Returns the target of a link in this file, adapted to the book. `None` if it is not in the book.
 fn moved(target: &str, file: &Path, language: &str) -> Option<String> {
     if target.contains("://") || target.starts_with('#') {
         return Some(target.to_owned());
@@ -192,7 +192,7 @@ fn moved(target: &str, file: &Path, language: &str) -> Option<String> {
     Some(link)
 }
 
-/// The path without `..` in its middle.
+/// Returns the path with each `..` in its middle resolved.
 fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -213,7 +213,7 @@ fn relative(from: &Path, to: &Path) -> PathBuf {
     up.chain(to.components().skip(common)).collect()
 }
 
-/// The number of pages, and the links on them that lead to no file, or to no place of that page.
+/// Returns the number of pages, and the links that lead to no file, or to a missing anchor.
 fn check(pages: &Path) -> Result<(usize, Vec<String>)> {
     let mut all = Vec::new();
     files(pages, Path::new(""), &mut all)?;
@@ -248,12 +248,12 @@ fn check(pages: &Path) -> Result<(usize, Vec<String>)> {
     Ok((texts.len(), broken))
 }
 
-/// The places of a page that a link can lead to.
+/// Returns the anchors of a page.
 fn ids(text: &str) -> BTreeSet<&str> {
     text.split(" id=\"").skip(1).filter_map(|part| Some(part.split_once('"')?.0)).collect()
 }
 
-/// What a link names, without the `%XX` for bytes that are not ASCII.
+/// Decodes `%XX` in the name of an anchor.
 fn decoded(name: &str) -> String {
     let mut out = Vec::new();
     let mut rest = name;
@@ -267,7 +267,7 @@ fn decoded(name: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// All files below `root`, relative to it.
+/// Collects all files below `root`, relative to it.
 fn files(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     let dir = root.join(below);
     let entries = fs::read_dir(&dir).map_err(|e| failed(&dir, &e))?;

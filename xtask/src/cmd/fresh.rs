@@ -1,9 +1,9 @@
-//! `cargo xtask test --fresh`: the tests as on a new machine.
+//! `cargo xtask test --fresh`: runs the tests as on a new machine.
 //!
-//! The last commit is cloned into another directory each time: people keep checkouts where only root may look,
-//! where tests have directories of their own, and at paths with spaces. Nothing is beside the clone, and the
-//! cache of kernels is empty, so the code that fills it is tested too. Only cargo's registry and the
-//! installed packages are the machine's own.
+//! The last commit is cloned into another kind of directory each time, because people keep
+//! checkouts where only root may read, where tests have directories of their own, and at paths with
+//! spaces. Nothing is next to the clone, and the cache of kernels is empty, so the code that fills
+//! it is tested too. Only cargo's registry and the installed packages are the machine's own.
 
 use rxe_harness::checkout::{self, cargo};
 use rxe_harness::vm::{Error, Result};
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 /// A kind of place for a checkout.
 struct Place {
-    /// The directory above; empty for the user's home.
+    /// The parent directory; empty for the user's home.
     above: &'static str,
     name: &'static str,
     mode: u32,
@@ -32,7 +32,8 @@ const PLACES: [Place; 5] = [
     Place { above: "/var/tmp", name: "rxe fresh 新-", mode: 0o700, link: true },
 ];
 
-/// Runs `cargo xtask test` with `args` in a clone, in this directory or where it is its turn.
+/// Runs `cargo xtask test` with `args` in a clone.
+/// The clone is in `dir` or, if that is `None`, in the place whose turn it is.
 pub(super) fn run(args: &[&str], dir: Option<&Path>) -> Result<ExitCode> {
     let root = checkout::root()?;
     let changed = checkout::git(&root, &["status", "--porcelain"])?;
@@ -57,7 +58,7 @@ pub(super) fn run(args: &[&str], dir: Option<&Path>) -> Result<ExitCode> {
     checkout::clone(&root, &clone, &commit)?;
     println!("commit {commit} in {}{}, with empty caches", clone.display(), of(&place, link));
     let target = clone.join("target");
-    // What `.ci/run` has built of this program need not be built again.
+    // The build of this program by `.ci/run` is moved to the clone, so it need not be repeated.
     let built = root.join("target/fresh");
     if env::current_exe().is_ok_and(|own| own.starts_with(&built)) {
         let moved = Command::new("mv").arg(&built).arg(&target).status();
@@ -68,12 +69,13 @@ pub(super) fn run(args: &[&str], dir: Option<&Path>) -> Result<ExitCode> {
     let mut test = cargo();
     test.args(["xtask", "test"]).args(args).current_dir(&clone).env("PWD", &clone);
     test.env("CARGO_TARGET_DIR", &target).env("XDG_CACHE_HOME", scratch.path().join("cache"));
-    // So that nothing is left behind.
+    // The directory is removed with everything that tests leave in it.
     test.env("TMPDIR", scratch.path());
     // Nothing will be built twice.
     test.env("CARGO_INCREMENTAL", "0");
     if !args.iter().any(|arg| ["--all", "--sanitize"].contains(arg)) {
-        // A panic says where it is without them, too. Sanitizers and valgrind do not.
+        // Panics name their location without debug information, too. Sanitizers and valgrind need
+        // it.
         test.env("CARGO_PROFILE_DEV_DEBUG", "none");
     }
     if let Some(captures) = captures(&root) {
@@ -84,16 +86,17 @@ pub(super) fn run(args: &[&str], dir: Option<&Path>) -> Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What the path of a place does not say.
+/// Describes the properties of a place that its path does not show.
 fn of(place: &TempDir, link: bool) -> String {
     let mode = fs::metadata(place.path()).map_or(0, |about| about.permissions().mode() & 0o777);
     let link = if link { format!(", a link to {}", place.path().display()) } else { String::new() };
     format!(" (mode {mode:03o}{link})")
 }
 
-/// Makes a directory at the place after the last one, which the file `record` names, or, in a checkout that has
-/// tested none, at one that follows from the commit. Places that this user cannot use are passed over. Removes
-/// what a run that was killed has left at the last one.
+/// Creates a directory at the next place, in turn.
+/// The file `record` names the last place; a checkout without one begins at a place that depends on
+/// the commit. Places that this user cannot use are skipped. A directory that a killed run has left
+/// at the last place is removed.
 fn in_turn(record: &Path, commit: &str) -> Result<(TempDir, bool)> {
     let recorded = fs::read_to_string(record).unwrap_or_default();
     let last = recorded.split_once('\n').and_then(|(nth, dir)| Some((nth.parse().ok()?, dir)));
@@ -120,22 +123,22 @@ fn in_turn(record: &Path, commit: &str) -> Result<(TempDir, bool)> {
     Err(why.unwrap_or_else(|| Error::Failed("no place for a clone".into())))
 }
 
-/// The number of the next place.
+/// Returns the index of the next place.
 fn turn(last: Option<usize>, commit: &str) -> usize {
     let of_commit = || commit.bytes().map(usize::from).sum();
     last.map_or_else(of_commit, |last| last + 1) % PLACES.len()
 }
 
-/// An empty directory, which is removed in the end.
+/// Creates an empty directory, which is removed when the value is dropped.
 fn directory(above: &Path, name: &str, mode: u32) -> Result<TempDir> {
     let made = tempfile::Builder::new().prefix(name).tempdir_in(above);
     let made = made.map_err(|e| Error::io(above, &e))?;
-    // Not that of `mkdir`, from which the umask is taken away.
+    // Set explicitly, because the mode of `mkdir` is reduced by the umask.
     let set = fs::set_permissions(made.path(), Permissions::from_mode(mode));
     set.map(|()| made).map_err(|e| Error::io(above, &e))
 }
 
-/// Captures of other people's devices, which a clone does not have.
+/// Returns the directory with captures of other devices, which a clone lacks.
 fn captures(root: &Path) -> Option<PathBuf> {
     let named = env::var_os("RXE_CAPTURES").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let dir = named.unwrap_or_else(|| root.join("../shared/captures"));
@@ -156,7 +159,7 @@ mod tests {
             assert!(!last.exists(), "what was left behind is removed");
             let mode = fs::metadata(place.path()).unwrap().permissions().mode() & 0o777;
             seen.push((place.path().parent().unwrap().to_owned(), mode, link));
-            // As a run that is killed leaves it.
+            // A killed run leaves its directory like this.
             last = place.keep();
         }
         fs::remove_dir_all(&last).unwrap();

@@ -1,4 +1,4 @@
-//! `cargo xtask install`: what was built here, for this user or for all.
+//! `cargo xtask install`: installs a build of this checkout, for this user or for all.
 
 use rxe_harness::checkout::{self, cargo};
 use rxe_harness::dist::{self, Arch, Tree};
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Where to.
+/// The destination.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory with `bin`, `lib` and `share` [default: ~/.local]
@@ -51,7 +51,7 @@ fn wheel(dir: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds all that is installed, for this machine.
+/// Builds everything that is installed, for this machine.
 fn built() -> Result<(Tree, &'static Arch)> {
     let root = checkout::root()?;
     let mut build = cargo();
@@ -68,7 +68,6 @@ fn built() -> Result<(Tree, &'static Arch)> {
     Ok((dist::files(&bin, &root, arch, None)?, arch))
 }
 
-/// Where cargo put what it built.
 fn target(root: &Path) -> PathBuf {
     // This program is target/debug/xtask.
     let here = env::current_exe().ok();

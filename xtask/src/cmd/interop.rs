@@ -1,4 +1,4 @@
-//! `cargo xtask interop`: the table of what works with real kernels.
+//! `cargo xtask interop`: generates the table of operations that work with real kernels.
 
 use rxe_harness::checkout;
 use rxe_harness::interop::{self, Asks, Backend, Options, Report};
@@ -9,29 +9,30 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::thread;
 
-/// What to run.
+/// The cells to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// All kernels: 5.10, 6.1, 6.12 and 7.2
     #[arg(long)]
     all: bool,
-    /// Only this kernel (again: and this); 6.1 and 7.2 if none is named
+    /// Only this kernel (may be repeated); 6.1 and 7.2 if none is named
     #[arg(long, value_name = "V")]
     kernel: Vec<String>,
-    /// Only this backend of ours: udp, packet, xdp, l2 (needs neither namespaces nor taps), if (an endpoint of
-    /// layer 2 beside the host's stack) or guest (AF_XDP in the VM, with both ends ours)
+    /// Only this backend of ours: udp, packet, xdp, l2 (needs neither namespaces nor taps), if (an
+    /// endpoint of layer 2 next to the host's stack) or guest (AF_XDP in the VM, with both ends
+    /// ours)
     #[arg(long, value_parser = backend)]
     backend: Option<Backend>,
-    /// Only between two kernels: a try of the harness itself
+    /// Only between two kernels: a test of the harness itself
     #[arg(long, hide = true)]
     baseline: bool,
     /// Only cells whose name contains this, or ends with it if a $ follows; commas separate several
     #[arg(long)]
     filter: Option<String>,
-    /// Say of each cell how it went and how long it took
+    /// Report the result and the duration of each cell
     #[arg(long, short)]
     verbose: bool,
-    /// Write what passes the link to a pcap file (one kernel at a time)
+    /// Write the packets on the link to a pcap file (one kernel at a time)
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
     /// One kernel after the other
@@ -39,7 +40,7 @@ pub(crate) struct Args {
     serial: bool,
 }
 
-/// Runs the cells. A run without a filter writes the page.
+/// Runs the cells. A run without a filter updates the page.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let kernels: Vec<String> = if args.all {
         KNOWN.map(str::to_owned).into()
@@ -102,7 +103,7 @@ fn write(reports: &[Report]) -> Result<()> {
     fs::write(&page, &new).map_err(|e| Error::io(&page, &e))
 }
 
-/// Builds our two programs and says where they are.
+/// Builds our programs and returns their directory.
 pub(super) fn build() -> Result<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
@@ -114,7 +115,7 @@ pub(super) fn build() -> Result<PathBuf> {
     if !status.is_ok_and(|s| s.success()) {
         return Err(Error::Failed("rxe-peer and rxe do not build".into()));
     }
-    // Where this program is itself.
+    // The programs are in the directory of this program.
     let here = env::current_exe().ok().and_then(|p| p.parent().map(Path::to_owned));
     here.ok_or_else(|| Error::Failed("this program does not know where it is".into()))
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask kernel`: one command in a kernel VM.
+//! `cargo xtask kernel`: runs a command in a VM with a real kernel.
 
 use rxe_harness::vm::{
     self, Cmd, Frames, HOST_V4, HOST_V6, Kernel, LINK, Net, Proc, Result, Spec, Vm,
@@ -10,19 +10,20 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// What to boot and what to run.
+/// The VM to boot and the command to run in it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// 5.10, 6.1, 6.12, 7.2, another Debian backport's version, a .deb, or a folder of unpacked packages
+    /// 5.10, 6.1, 6.12, 7.2, the version of another Debian backport, a .deb, or a directory of
+    /// unpacked packages
     #[arg(long, default_value = "6.1")]
     kernel: String,
-    /// How many VMs; with two, they and the host share a bridge
+    /// The number of VMs; with two, they and the host share a bridge
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     vms: u8,
     /// The link's MTU (path MTU 4096 needs 4176)
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=65535))]
     mtu: u32,
-    /// A folder that the VM may write to, at the same path; everything else is read-only
+    /// A directory that the VM may write to, at the same path; everything else is read-only
     #[arg(long, value_name = "DIR")]
     share: Vec<PathBuf>,
     /// Memory in MiB
@@ -34,13 +35,14 @@ pub(crate) struct Args {
     /// A shell command for the second VM, run at the same time
     #[arg(long, value_name = "SCRIPT")]
     vm2_command: Option<String>,
-    /// Write what passes the link to a pcap file
+    /// Write the packets on the link to a pcap file
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Do not make rxe0
+    /// Do not create rxe0
     #[arg(long)]
     no_rxe: bool,
-    /// Cards on which AF_XDP can have zero copy, and two more of them that are joined to each other
+    /// Network cards on which AF_XDP has zero copy, and two more of them that are connected to each
+    /// other
     #[arg(long)]
     xdp: bool,
     /// Show the console and how long booting took
@@ -74,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let code = if args.command.is_empty() { shell(&vms[0]) } else { commands(args, &net, &vms) };
     if let Some(c) = capture {
-        // What was just sent must reach the file.
+        // Packets that were just sent must reach the file.
         thread::sleep(Duration::from_millis(200));
         c.stop();
     }
@@ -120,7 +122,7 @@ fn commands(args: &Args, net: &Net, vms: &[Vm]) -> Result<i32> {
     wait(guests, host)
 }
 
-/// A command in a VM, its output on its way to ours.
+/// A command in a VM, whose output is forwarded to ours.
 struct Guest {
     proc: Proc,
     output: [JoinHandle<()>; 2],
@@ -134,7 +136,7 @@ impl Guest {
     }
 }
 
-/// Waits for all; the first failure ends the others and is the result.
+/// Waits for all commands. The first failure ends the others and is the result.
 fn wait(mut guests: Vec<Guest>, mut host: Option<Child>) -> Result<i32> {
     let mut code = 0;
     while code == 0 && (!guests.is_empty() || host.is_some()) {
@@ -165,7 +167,8 @@ fn wait(mut guests: Vec<Guest>, mut host: Option<Child>) -> Result<i32> {
     Ok(code)
 }
 
-/// A shell on a terminal of the VM's own (`script` makes the terminal), the host's set to raw.
+/// Runs a shell on a terminal in the VM, which `script` creates.
+/// The host's terminal is in raw mode.
 fn shell(vm: &Vm) -> Result<i32> {
     let here = env::current_dir().unwrap_or_default().display().to_string();
     let size = stty(&["size"]).unwrap_or_default();

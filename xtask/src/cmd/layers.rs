@@ -1,4 +1,4 @@
-//! `cargo xtask layers`: which module stands on which, as `xtask/src/layers.rs` keeps it.
+//! `cargo xtask layers`: shows which module uses which, as `xtask/src/layers.rs` checks it.
 
 use std::path::Path;
 use std::process::ExitCode;

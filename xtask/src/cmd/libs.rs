@@ -1,10 +1,10 @@
-//! `cargo xtask libs`: versioned libraries beside `rxe`.
+//! `cargo xtask libs`: creates versioned libraries next to `rxe`.
 
 use rxe_harness::libs;
 use rxe_harness::vm::{Error, Result};
 use std::process::{Command, ExitCode};
 
-/// For which build.
+/// The build for which to create the libraries.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// For target/release instead of target/debug
@@ -14,7 +14,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let here = std::env::current_exe().ok();
-    // target/debug/xtask
+    // This program is target/debug/xtask.
     let target = here.as_deref().and_then(|p| p.parent()?.parent());
     let target =
         target.ok_or_else(|| Error::Failed("this program does not know where it is".into()))?;

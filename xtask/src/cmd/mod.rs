@@ -1,4 +1,4 @@
-//! The chores, one file for each.
+//! The tasks, one file for each.
 
 pub(crate) mod conform;
 pub(crate) mod deps;

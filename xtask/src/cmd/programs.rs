@@ -1,4 +1,5 @@
-//! `cargo xtask programs`: the table of unmodified programs in `docs/en/reference/programs-tried.md`.
+//! `cargo xtask programs`: generates the table of unmodified programs in
+//! `docs/en/reference/programs-tried.md`.
 
 use rxe_harness::checkout;
 use rxe_harness::interop::KERNELS;
@@ -7,21 +8,21 @@ use rxe_harness::programs::{self, Options, Sides, Which};
 use rxe_harness::vm::{Error, Result};
 use std::process::ExitCode;
 
-/// What to run.
+/// The programs to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only this kernel (again: and this); 6.1 and 7.2 if none is named
+    /// Only this kernel (may be repeated); 6.1 and 7.2 if none is named
     #[arg(long, value_name = "V")]
     kernel: Vec<String>,
-    /// Only those of which "PROGRAM OPTIONS, SERVER–CLIENT" contains this
+    /// Only programs whose "PROGRAM OPTIONS, SERVER–CLIENT" contains this text
     #[arg(long)]
     filter: Option<String>,
-    /// How our end sends; then only with kernels
+    /// The backend of our end; then the peers are kernels only
     #[arg(long, value_parser = ["udp", "packet", "xdp", "xdp:driver", "xdp:generic", "xdp:zerocopy"])]
     backend: Option<String>,
 }
 
-/// The page whose table a whole run writes, if it has a place for it.
+/// The page whose table a complete run writes, if the page has a place for it.
 pub(super) const PAGE: &str = "reference/programs-tried";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -41,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let rxe = super::interop::build()?.join("rxe");
     let backend = args.backend.clone();
-    // Two of ours on one address use shared memory, whatever the backend.
+    // Two of our programs on one address use shared memory, whatever the backend.
     let (which, columns) = match backend {
         None => (Which::All, &Sides::ALL[..]),
         Some(_) => (Which::WithKernel, &Sides::ALL[1..]),

@@ -1,15 +1,16 @@
-//! `cargo xtask test --quick`: what a warm build runs in about three minutes on two processors.
+//! `cargo xtask test --quick`: runs the tests that take about three minutes on two processors with
+//! a warm build.
 //!
-//! Formatting, lints, unit and property tests, the simulation, the hostile packets, captures and the
-//! fuzzers' corpora. Left out are test programs that boot VMs, run other people's programs or take
-//! minutes; each is named with its reason.
+//! These are formatting, lints, unit and property tests, the simulation, the hostile packets,
+//! captures and the fuzzers' corpora. Test programs that boot VMs, run other people's programs or
+//! take minutes are left out; each is named with its reason.
 
 use super::stages::{Lints, Run};
 use rxe_harness::checkout::cargo;
 use rxe_harness::vm::{Error, Result};
 use serde_json::Value;
 
-/// Test programs that are left out: package, name, and why.
+/// The test programs that are left out: package, name, and reason.
 const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("rxe-harness", "vm", KERNELS),
     ("rxe-cli", "devices_kernel", KERNELS),
@@ -44,6 +45,7 @@ const KERNELS: &str = "real kernels in VMs";
 const PROGRAMS: &str = "unmodified programs";
 const HOSTS: &str = "several processes and hosts, minutes";
 
+/// Runs the stages of `cargo xtask test --quick`.
 pub(super) fn stages(all: &mut Run) -> Result<()> {
     let tests = test_programs()?;
     all.format();
@@ -72,7 +74,7 @@ fn why_left_out(package: &str, name: &str) -> Option<&'static str> {
     LEFT_OUT.iter().find_map(of)
 }
 
-/// Package and name of each test program of the workspace.
+/// Returns package and name of each test program of the workspace.
 fn test_programs() -> Result<Vec<(String, String)>> {
     let out =
         cargo().args(["metadata", "--no-deps", "--format-version", "1", "--offline"]).output();
@@ -106,7 +108,7 @@ mod tests {
 
     #[test]
     fn names_of_test_programs_are_unique() {
-        // `cargo test --test NAME` runs those of all packages.
+        // `cargo test --test NAME` runs the test programs of this name in all packages.
         let mut names: Vec<_> =
             test_programs().unwrap().into_iter().map(|(_, name)| name).collect();
         names.sort();

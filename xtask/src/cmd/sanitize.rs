@@ -1,10 +1,11 @@
-//! `cargo xtask sanitize`: the tests of unsafe code and of code shared between threads, under tools that
-//! find more errors: AddressSanitizer, ThreadSanitizer, valgrind, loom.
+//! `cargo xtask sanitize`: runs the tests of unsafe and concurrent code under tools that find more
+//! errors: AddressSanitizer, ThreadSanitizer, valgrind, loom.
 //!
 //! The sanitizers need unstable flags, which a stable compiler accepts with RUSTC_BOOTSTRAP.
-//! ThreadSanitizer also needs a standard library that is built with it, and so the library's source:
-//! otherwise it does not see the synchronisation by that library's locks. With `--cfg sanitized`,
-//! registered memory is copied by Rust code instead of assembly, which sanitizers do not see.
+//! ThreadSanitizer also needs a standard library built with it, and therefore the library's source:
+//! otherwise it does not detect the synchronisation by that library's locks. With `--cfg
+//! sanitized`, registered memory is copied by Rust code instead of assembly, which sanitizers do
+//! not instrument.
 
 use super::stages::Run;
 use rxe_harness::vm::Result;
@@ -12,7 +13,7 @@ use std::env;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-/// What to run.
+/// This command has no options.
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
@@ -22,9 +23,10 @@ pub(crate) fn run(_: &Args) -> Result<ExitCode> {
     Ok(all.report())
 }
 
-/// The target for AddressSanitizer and valgrind: the developers' own.
+/// The target for the sanitizers and valgrind: the developers' own machine.
 const HOST: &str = "x86_64-unknown-linux-gnu";
 
+/// Runs the stages of `cargo xtask sanitize`.
 pub(super) fn stages(all: &mut Run) {
     all.stage("loom", |count| {
         let mut cmd = cargo("loom");
@@ -39,7 +41,7 @@ pub(super) fn stages(all: &mut Run) {
         ] {
             let mut cmd = cargo("asan");
             cmd.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address --cfg sanitized");
-            // A test asks for more memory than there is, to see it refused.
+            // A test requests more memory than there is, to check that it is refused.
             cmd.env("ASAN_OPTIONS", "allocator_may_return_null=1");
             // Naming the target keeps build scripts and procedural macros out of it.
             cmd.args(["test", "--target", HOST]).args(what);
@@ -55,7 +57,7 @@ pub(super) fn stages(all: &mut Run) {
         }
         let mut cmd = cargo("tsan");
         cmd.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=thread --cfg sanitized");
-        // As above.
+        // For the same reason as with AddressSanitizer.
         cmd.env("TSAN_OPTIONS", "allocator_may_return_null=1");
         cmd.args(["test", "-Zbuild-std", "--target", HOST]);
         cmd.args(["--package", "rxe-core", "--package", "rxe-verbs", "--lib"]);
@@ -85,7 +87,7 @@ pub(super) fn stages(all: &mut Run) {
     });
 }
 
-/// Whether the toolchain has the source of its standard library.
+/// Returns whether the toolchain has the source of its standard library.
 fn has_std_source() -> bool {
     let rustc = Command::new("rustc").args(["--print", "sysroot"]).output();
     let sysroot = rustc.map(|found| String::from_utf8_lossy(&found.stdout).trim().to_owned());
@@ -95,7 +97,8 @@ fn has_std_source() -> bool {
     sysroot.is_ok_and(source)
 }
 
-/// Cargo, with a target directory of its own where flags would make it build everything anew.
+/// Returns a cargo command with its own target directory, unless `target` is empty.
+/// With other flags, a shared directory would be rebuilt.
 fn cargo(target: &str) -> Command {
     let mut cmd = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     if !target.is_empty() {

@@ -1,8 +1,9 @@
-//! Test programs, two at a time.
+//! Runs test programs, two at a time.
 //!
-//! `cargo test` runs one program after the other, and most of them wait most of their time: for a VM, a
-//! timer, another process. Here one worker begins with the programs that boot VMs and another with the rest;
-//! whichever is done first helps the other. The output of a program is printed whole when it ends.
+//! `cargo test` runs one program after the other, and most of them spend most of their time
+//! waiting: for a VM, a timer, another process. Here one worker begins with the programs that boot
+//! VMs and another with the rest; the one that finishes first takes over programs of the other. The
+//! output of a program is printed as a whole when it ends.
 
 use super::stages::Count;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -19,9 +20,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The programs that boot VMs, the longest first; and whether each of their tests boots one. Such tests run one after
-/// the other on a machine with two processors: emulated processors wait for each other in loops, which four of them
-/// would do much of their time.
+/// The programs that boot VMs, the longest first.
+/// The flag says whether each of their tests boots one. On a machine with two processors such tests
+/// run one after the other: emulated processors spin while they wait for each other, and four of
+/// them would do so much of the time.
 const WITH_VMS: [(&str, bool); 8] = [
     ("programs_kernel", true),
     ("interop", true),
@@ -33,34 +35,35 @@ const WITH_VMS: [(&str, bool); 8] = [
     ("vm", false),
 ];
 
-/// How often the programs that still run are named.
+/// The interval at which the programs that still run are named.
 const REMINDER: Duration = Duration::from_secs(60);
 
-/// How long the output of a program may go on after its end.
+/// How long the output of a program may remain open after the program's end.
 const OUTPUT_AFTER_END: Duration = Duration::from_secs(10);
 
 /// A test program, or the examples in the documentation.
 struct Program {
-    /// As cargo shows it: `tests/interop.rs`.
+    /// The name as cargo shows it: `tests/interop.rs`.
     name: String,
     command: Command,
 }
 
-/// What has become of a program.
+/// The result of a program that has ended.
 struct Ended {
     name: String,
     output: String,
     status: io::Result<ExitStatus>,
 }
 
-/// Runs the test programs of the workspace and the examples in its documentation, with these variables, and
-/// counts their results: all tests, or those whose name contains `filter`.
+/// Runs the workspace's test programs and documentation examples, and counts results.
+/// They get these variables. Only tests whose name contains `filter` run, if that is given.
 pub(super) fn run(count: &mut Count, filter: Option<&str>, variables: &[(&str, &str)]) {
     let mut programs = match built() {
         Ok(programs) => programs,
         Err(why) => return count.check("cargo test --no-run", Err(why)),
     };
-    // Last in the list, and so first of the second worker: it compiles, and uses both processors.
+    // The examples are last in the list, so the second worker begins with them: they compile, and
+    // use both processors.
     let mut examples = cargo();
     examples.args(["test", "--workspace", "--no-fail-fast", "--doc"]);
     programs.push_back(Program { name: "examples in the documentation".into(), command: examples });
@@ -73,7 +76,7 @@ pub(super) fn run(count: &mut Count, filter: Option<&str>, variables: &[(&str, &
     });
 }
 
-/// Builds the test programs. Those with VMs come first.
+/// Builds the test programs. Those that boot VMs come first.
 fn built() -> Result<VecDeque<Program>> {
     let mut build = cargo();
     build.args(["test", "--workspace", "--no-run", "--quiet"]);
@@ -90,8 +93,8 @@ fn built() -> Result<VecDeque<Program>> {
     Ok(found.into_iter().map(|(_, program)| program).collect())
 }
 
-/// The program that a message of cargo's is about, if it has tests; and its place in [`WITH_VMS`], or one behind
-/// them.
+/// Returns the program with tests that a message of cargo announces, and its place.
+/// The place is its index in [`WITH_VMS`], or one after all of them.
 fn program(message: &Value) -> Option<(usize, Program)> {
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;
@@ -109,7 +112,7 @@ fn program(message: &Value) -> Option<(usize, Program)> {
     if !has_four && place.is_some_and(|n| WITH_VMS[n].1) {
         command.env("RUST_TEST_THREADS", "1");
     }
-    // As cargo does.
+    // cargo sets the same directory and variable.
     command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory);
     let unit = if is_outer { "" } else { "unit tests of " };
     let name = match directory.parent().and_then(|root| Path::new(&source).strip_prefix(root).ok())
@@ -120,7 +123,8 @@ fn program(message: &Value) -> Option<(usize, Program)> {
     Some((place.unwrap_or(WITH_VMS.len()), Program { name, command }))
 }
 
-/// Runs all, two at a time, one worker from the front of the list and one from its end.
+/// Runs all programs, two at a time: one worker takes from the front of the list and one from its
+/// end.
 fn run_all(programs: VecDeque<Program>, mut ended: impl FnMut(Ended)) {
     let left = Mutex::new(programs);
     let next = |from_front: bool| {
@@ -159,7 +163,8 @@ fn run_all(programs: VecDeque<Program>, mut ended: impl FnMut(Ended)) {
     });
 }
 
-/// Runs a program to its end. Returns what it prints on both streams, in the order in which it is printed.
+/// Runs a program to its end.
+/// Returns its output on both streams, in the order in which it was printed.
 fn run_one(mut command: Command) -> (String, io::Result<ExitStatus>) {
     end_with_this_thread(&mut command);
     let mut output = Vec::new();
@@ -167,7 +172,9 @@ fn run_one(mut command: Command) -> (String, io::Result<ExitStatus>) {
     (String::from_utf8_lossy(&output).into_owned(), status)
 }
 
-/// Fails if the output does not end within `patience` of the program: another process holds it.
+/// Runs a command and collects its output.
+/// Fails if the output is still open `patience` after the program's end, because another process
+/// holds it.
 fn run_into(
     mut command: Command,
     output: &mut Vec<u8>,
@@ -176,7 +183,7 @@ fn run_into(
     let (mut reader, writer) = io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn()?;
-    // It has the ends for writing, too.
+    // The command also holds the write ends of the pipe.
     drop(command);
     let (sender, inbox) = channel();
     thread::spawn(move || {
@@ -203,7 +210,7 @@ fn run_into(
     Err(io::Error::other(why))
 }
 
-/// Lets a command end when this thread does, even if that is killed.
+/// Makes a command end when this thread does, even if the thread is killed.
 fn end_with_this_thread(command: &mut Command) {
     let set_up = || Ok(set_parent_process_death_signal(Some(Signal::TERM))?);
     // SAFETY: between fork and exec the closure makes one system call (prctl), and allocates nothing.
@@ -226,7 +233,7 @@ mod tests {
         Program { name: name.into(), command }
     }
 
-    /// The name, the output and the exit code of each.
+    /// Returns the name, the output and the exit code of each program.
     fn results(programs: impl Into<VecDeque<Program>>) -> Vec<(String, String, Option<i32>)> {
         let mut all = Vec::new();
         run_all(programs.into(), |one| {
@@ -251,7 +258,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fifo").display().to_string();
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
-        // Either waits until the other opens it, too.
+        // Each program waits until the other opens the FIFO.
         let both = [
             shell("reader", &format!("cat {path}")),
             shell("writer", &format!("echo hello > {path}")),

@@ -1,7 +1,8 @@
 //! Stages of tests, and their results.
 //!
 //! A stage is a command whose output is passed on and counted: cargo's own `test result:` lines,
-//! `SKIPPED: name: why` lines (see [`rxe_harness::or_skip`]), and, from other programs, a line `N passed, N failed, N skipped`.
+//! lines `SKIPPED: name: why` (see [`rxe_harness::or_skip`]), and, from other programs, a line `N
+//! passed, N failed, N skipped`.
 
 use rxe_harness::checkout::cargo;
 use rxe_harness::vm::{Error, Result};
@@ -11,15 +12,16 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The code has no warnings of clippy and rustdoc 1.95. Later ones have more lints, and nobody's first test
-/// run is to fail by them.
+/// The minor version of Rust whose clippy and rustdoc give no warnings for this code.
+/// Later versions have more lints, which must not fail a newcomer's first test run.
 const LINTS_OF: u32 = 95;
 
-/// The 95 of `rustc 1.95.0 (…)`.
+/// Returns the 95 of `rustc 1.95.0 (…)`.
 fn minor_version(said: &str) -> Option<u32> {
     said.strip_prefix("rustc 1.")?.split('.').next()?.parse().ok()
 }
 
+/// The results and the times of the stages of a test run.
 #[derive(Default)]
 pub(super) struct Run {
     count: Count,
@@ -27,6 +29,7 @@ pub(super) struct Run {
 }
 
 impl Run {
+    /// Runs a stage and measures its time.
     pub(super) fn stage(&mut self, name: &str, f: impl FnOnce(&mut Count)) {
         println!("== {name}");
         let start = Instant::now();
@@ -34,7 +37,7 @@ impl Run {
         self.times.push((name.to_owned(), start.elapsed()));
     }
 
-    /// Formatting.
+    /// Checks the formatting.
     pub(super) fn format(&mut self) {
         self.stage("fmt", |count| match lacks("fmt") {
             None => {
@@ -45,7 +48,7 @@ impl Run {
         });
     }
 
-    /// Lints, which were started earlier.
+    /// Waits for the lints, which were started earlier.
     pub(super) fn lints(&mut self, lints: Lints) {
         self.stage("lints", |count| match lints.0 {
             Ok(child) => {
@@ -60,6 +63,7 @@ impl Run {
         });
     }
 
+    /// Prints the times, failures and skipped tests, and returns the exit code.
     pub(super) fn report(self) -> ExitCode {
         println!();
         for (name, time) in &self.times {
@@ -91,11 +95,13 @@ impl Run {
     }
 }
 
-/// clippy and then rustdoc, running beside other stages, or why they do not run. They have a target folder of
-/// their own, so that no other cargo waits for them, and the lowest priority.
+/// A process that runs clippy and then rustdoc, or why there is none.
+/// It runs concurrently with other stages. It has its own target directory, so that no other cargo
+/// waits for it, and the lowest priority.
 pub(super) struct Lints(std::result::Result<Child, String>);
 
 impl Lints {
+    /// Starts the process, unless this Rust is too new or lacks clippy.
     pub(super) fn start() -> Self {
         let out = Command::new("rustc").arg("--version").output();
         let rust = out.ok().and_then(|out| minor_version(&String::from_utf8_lossy(&out.stdout)));
@@ -113,12 +119,13 @@ impl Lints {
     }
 }
 
-/// Both have the same target folder: rustdoc needs what clippy has checked. `$0` is cargo.
+/// The script of the process.
+/// Both use one target directory, because rustdoc needs what clippy has checked. `$0` is cargo.
 const LINTS: &str = "
     \"$0\" clippy --workspace --all-targets --quiet --target-dir target/lints -- -D warnings &&
     exec \"$0\" doc --workspace --no-deps --quiet --target-dir target/lints";
 
-/// Why this Rust cannot `cargo COMMAND`.
+/// Returns why this Rust cannot run `cargo COMMAND`, or `None` if it can.
 fn lacks(command: &str) -> Option<String> {
     let mut cmd = cargo();
     cmd.args([command, "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -126,23 +133,24 @@ fn lacks(command: &str) -> Option<String> {
     (!is_there).then(|| format!("{command}: this Rust has no cargo {command}"))
 }
 
-/// What has been counted: tests passed, and the others by name.
+/// The results so far: the number of tests passed, and the names of the others.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Count {
     passed: u64,
-    /// Lines of programs that say how many tests have passed.
+    /// The number of lines that report a program's results.
     results: u64,
     failed: Vec<String>,
-    /// How many had failed before the present program.
+    /// The number of failed tests before the present program.
     failed_before: usize,
-    /// The panics of named threads: the name, which a test's thread has from its test, and the first lines.
+    /// The panics of named threads: the thread's name, which is that of its test, and the first
+    /// lines.
     panics: Vec<(String, Vec<String>)>,
-    /// Whether the lines of the last of them have not ended.
+    /// Whether the lines that follow belong to the last of the panics.
     panicking: bool,
     skipped: Vec<String>,
-    /// Tests that libtest counts as passed but that said they were skipped.
+    /// The number of tests that libtest counts as passed but that reported themselves skipped.
     returned: u64,
-    /// VMs that did not boot in their time and were started again.
+    /// VMs that did not boot in time and were started again.
     restarted: Vec<String>,
 }
 
@@ -151,14 +159,14 @@ impl Count {
         self.passed.saturating_sub(self.returned)
     }
 
-    /// Counts the tests that a command runs.
+    /// Runs a command and counts its tests.
     pub(super) fn check_tests(&mut self, name: &str, cmd: &mut Command) {
         let before = (self.failed.len(), self.results);
         let done = self.watch(cmd);
         self.check_end(name, done, before);
     }
 
-    /// Counts the tests of a program that has ended.
+    /// Counts the tests in the output of a program that has ended.
     pub(super) fn check_output(
         &mut self,
         name: &str,
@@ -173,8 +181,9 @@ impl Count {
         self.check_end(name, done.map_err(|e| Error::Failed(e.to_string())), before);
     }
 
-    /// Counts a program that failed without a failed test: one that crashes leaves no result, and so does one in
-    /// which a test calls `exit`, whatever its code.
+    /// Counts a program that failed without a failed test.
+    /// One that crashes leaves no result, and neither does one in which a test calls `exit`,
+    /// whatever its code.
     fn check_end(&mut self, name: &str, done: Result<bool>, (failed, results): (usize, u64)) {
         match done {
             Ok(true) if self.results == results => self.failed.push(format!(
@@ -187,7 +196,7 @@ impl Count {
         self.panicking = false;
     }
 
-    /// Records something that is not run, and why.
+    /// Records a test that is not run, and why.
     pub(super) fn skip(&mut self, why: &str) {
         self.skipped.push(why.to_owned());
     }
@@ -208,7 +217,7 @@ impl Count {
         }
     }
 
-    /// Runs a command, passes its output on and counts its results. Returns whether it succeeded.
+    /// Runs a command, passes on its output and counts its results. Returns whether it succeeded.
     pub(super) fn watch(&mut self, cmd: &mut Command) -> Result<bool> {
         let program = cmd.get_program().display().to_string();
         let failed = |e: io::Error| Error::Failed(format!("{program}: {e}"));
@@ -236,15 +245,16 @@ impl Count {
         Ok(status.success())
     }
 
-    /// What the panics of a failed test said.
+    /// Returns the messages of the panics of a failed test.
     fn panics_of(&self, test: &str) -> impl Iterator<Item = &str> {
         let own = self.panics.iter().filter(move |(thread, _)| thread == test);
         own.flat_map(|(_, lines)| lines.iter().map(String::as_str))
     }
 
-    /// Notes a line of a panic: `thread 'NAME' (1234) panicked at FILE:1:2:`, and what follows.
+    /// Records a line of a panic: `thread 'NAME' (1234) panicked at FILE:1:2:`, or one that
+    /// follows.
     fn note_panic(&mut self, line: &str) {
-        /// As much of one panic as is repeated at the end.
+        /// The most lines and characters of a panic that are repeated at the end.
         const LINES: usize = 12;
         const CHARS: usize = 1000;
         let begins = line.strip_prefix("thread '").and_then(|l| l.split_once('\''));
@@ -263,7 +273,8 @@ impl Count {
     fn line(&mut self, line: &str) {
         self.note_panic(line);
         if let Some(rest) = line.strip_prefix("test result: ") {
-            // "ok. 5 passed; 0 failed; 1 ignored; …"; the others are named on lines of their own.
+            // The line is "ok. 5 passed; 0 failed; 1 ignored; …". Failed and ignored tests have
+            // their own lines.
             self.results += 1;
             self.passed += number_before(rest, " passed").unwrap_or(0);
         } else if let Some(name) =
@@ -280,7 +291,7 @@ impl Count {
             let why = if why.is_empty() { "marked #[ignore]" } else { why };
             self.skipped.push(format!("{name}: {why}"));
         } else if let Some(skipped) = find_said("SKIPPED: ", line) {
-            // It returned early, which libtest counts as passed.
+            // The test returned early, which libtest counts as passed.
             self.returned += 1;
             self.skipped.push(skipped.to_owned());
         } else if let Some(restarted) = find_said("STARTED TWICE: ", line) {
@@ -297,12 +308,12 @@ impl Count {
     }
 }
 
-/// The text after a marker, which may stand in the middle of a line that libtest has begun.
+/// Returns the text after a marker. libtest may have begun the line with other text.
 fn find_said<'a>(marker: &str, line: &'a str) -> Option<&'a str> {
     line.split_once(marker).map(|(_, rest)| rest)
 }
 
-/// "3 passed, 0 failed, 1 skipped", alone on its line.
+/// Parses "3 passed, 0 failed, 1 skipped", alone on its line.
 fn totals(line: &str) -> Option<[u64; 3]> {
     let mut parts = line.split(", ");
     let mut part = |what: &str| parts.next()?.strip_suffix(what)?.parse().ok();
@@ -411,7 +422,7 @@ mod tests {
             "of 2",
         ];
         assert_eq!(said, expected);
-        // Another program's test of the same name has failed too.
+        // A test with the same name in another program has failed too.
         count.check_output("tests/other.rs", "test parts ... FAILED", failed());
         assert_eq!(count.failed, ["parts", "parts"]);
     }

@@ -1,4 +1,5 @@
-//! What can be tried of other systems and processors on this machine, with `cargo xtask test --all`.
+//! Checks other systems and processors as far as this machine can.
+//! `cargo xtask test --all` does so.
 
 use super::deps::quiet;
 use super::stages::Count;
@@ -7,16 +8,18 @@ use rxe_harness::dist::{Arch, arch};
 use std::path::Path;
 use std::process::Command;
 
-/// What needs no system calls: of rxe-net, the contract, the fabric, and the rules of faults.
+/// The crates that compile without system calls.
+/// Of rxe-net, that is the contract, the fabric, and the rules of faults.
 const PORTABLE: [&str; 4] = ["rxe-core", "rxe-net", "rxe-words", "rxe-lab"];
 
-/// Targets for which [`PORTABLE`] compiles.
+/// The targets for which [`PORTABLE`] must compile.
 const TARGETS: [&str; 3] =
     ["wasm32-unknown-unknown", "x86_64-apple-darwin", "x86_64-unknown-freebsd"];
 
-/// Where Debian has the libraries of cross compilers.
+/// The directory in which Debian installs the libraries of cross compilers.
 const LIBRARIES: &str = "/usr";
 
+/// Checks [`PORTABLE`] for each target, and runs tests for other processors.
 pub(super) fn check(count: &mut Count) {
     for target in TARGETS {
         let name = format!("the portable crates for {target}");
@@ -35,7 +38,7 @@ pub(super) fn check(count: &mut Count) {
     }
 }
 
-/// Runs the unit tests of the engine and of the ring in shared memory by qemu-user.
+/// Runs the unit tests of the engine and of the ring in shared memory with qemu-user.
 fn run_tests(arch: &Arch, count: &mut Count) {
     let name = format!("tests for {}", arch.name);
     let root = Path::new(LIBRARIES).join(arch.triplet);

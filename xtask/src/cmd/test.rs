@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything, in one command, with one line at the end.
+//! `cargo xtask test`: runs all tests with one command, and prints a summary line at the end.
 
 use super::stages::{Count, Lints, Run};
 use super::{deps, dist, docs, fresh, quick, sanitize, side_by_side, targets};
@@ -10,23 +10,24 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
-/// What to test.
+/// The tests to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// All kernels, and more of everything that can be more
+    /// All kernels, and the larger variant of every test that has one
     #[arg(long)]
     all: bool,
-    /// Also what `cargo xtask sanitize` runs; `--all` means that too
+    /// Also the tests of `cargo xtask sanitize`; implied by `--all`
     #[arg(long)]
     sanitize: bool,
-    /// Only what a warm build runs in about three minutes: no VMs, no programs, no packages
+    /// Only the tests that take about three minutes with a warm build: no VMs, no programs, no
+    /// packages
     #[arg(long, conflicts_with_all = ["all", "sanitize", "filter"])]
     quick: bool,
-    /// As on a new machine: a clone of the last commit with nothing beside it, and empty caches. The clone is in DIR,
-    /// or in one of several places by turns
+    /// Test as on a new machine: a clone of the last commit with nothing next to it, and empty
+    /// caches. The clone is in DIR, or in one of several places in turn
     #[arg(long, value_name = "DIR", require_equals = true)]
     fresh: Option<Option<PathBuf>>,
-    /// Only tests whose name contains this; leaves out formatting and lints
+    /// Only tests whose name contains this text; leaves out formatting and lints
     filter: Option<String>,
 }
 
@@ -34,7 +35,7 @@ pub(crate) struct Args {
 const KERNELS: [&str; 2] = ["6.1", "7.2"];
 
 impl Args {
-    /// The same but for `--fresh`, as words.
+    /// Returns the arguments other than `--fresh`, as words.
     fn words(&self) -> Vec<&str> {
         let flags = [("--all", self.all), ("--sanitize", self.sanitize), ("--quick", self.quick)];
         let flags = flags.into_iter().filter(|(_, on)| *on).map(|(flag, _)| flag);
@@ -60,11 +61,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if whole {
         all.format();
     }
-    // They are fetched, which takes the network longer than this machine.
+    // Kernels are downloaded during the build, because that mostly waits for the network.
     let wanted = if args.all { KNOWN.as_slice() } else { KERNELS.as_slice() };
     let kernels = thread::spawn(|| wanted.iter().map(|v| Kernel::find(v)).collect::<Vec<_>>());
     all.stage("build", |count| {
-        // All that the tests need; clippy sees the benchmarks.
+        // Builds all that the tests need. clippy checks the benchmarks.
         let targets = ["--lib", "--bins", "--tests", "--examples"];
         let built = count.watch(cargo().args(["build", "--workspace", "--quiet"]).args(targets));
         count.check("build", built);
@@ -73,15 +74,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         for (version, found) in wanted.iter().zip(kernels.join().unwrap_or_default()) {
             match found {
                 Ok(k) => println!("{version}: {}", k.name),
-                // The tests that need it skip themselves and say so.
+                // The tests that need the kernel report that they are skipped.
                 Err(why) => println!("{version}: {why}"),
             }
         }
     });
-    // Most tests wait for others much of their time.
+    // Lints run at the same time, because most tests spend much of their time waiting.
     let lints = whole.then(Lints::start);
     all.stage("test", |count| {
-        // What the stage before has built need not be built again.
+        // Tells tests not to build again the programs that the stage before has built.
         let variables = [("RXE_BUILT", "1"), ("RXE_TEST_ALL", "1")];
         let some = if args.all { &variables[..] } else { &variables[..1] };
         side_by_side::run(count, args.filter.as_deref(), some);
@@ -112,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(all.report())
 }
 
-/// Refuses directories that the VMs and the namespaces of tests hide by directories of their own.
+/// Refuses directories that are hidden in VMs and namespaces, where tests mount their own.
 fn visible(dirs: &[PathBuf]) -> Result<()> {
     let hidden =
         |dir: &&PathBuf| ["/run", "/dev", "/proc", "/sys"].iter().any(|own| dir.starts_with(own));
@@ -137,7 +138,7 @@ fn oldest_rust(count: &mut Count) {
     }
     let mut cmd = rustup(&["cargo", "check", "--workspace", "--all-targets", "--quiet"]);
     cmd.args(["--target-dir", "target/msrv"]);
-    // Otherwise it would start the compiler that runs this.
+    // With these variables, rustup would run the compiler that runs this program.
     cmd.env_remove("RUSTC").env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN");
     let checked = count.watch(&mut cmd);
     count.check(&format!("Rust {version}"), checked);
@@ -146,19 +147,21 @@ fn oldest_rust(count: &mut Count) {
 /// The crates that are not published.
 const OWN: [&str; 5] = ["rxe-bench", "rxe-harness", "rxe-test-support", "rxe-tests", "xtask"];
 
-/// Packs all crates as for a registry, and builds each from its package: `rxe` with the library that it has
-/// inside then.
+/// Packs all crates as for a registry, and builds each from its package.
+/// `rxe` is built with the library that its package contains.
 fn publish(count: &mut Count) {
     let mut cmd = cargo();
     cmd.args(["package", "--workspace"]);
     cmd.args(OWN.iter().flat_map(|own| ["--exclude", own]));
-    // What is not committed is packed, too; and nothing else shows that a file is missing in a package.
+    // Uncommitted changes are packed, too. No other test shows that a file is missing from a
+    // package.
     cmd.args(["--allow-dirty", "--quiet", "--target-dir", "target/package-test"]);
     let packed = count.watch(&mut cmd);
     count.check("cargo package", packed);
 }
 
-/// Compares instruction counts. Their program is built for release, which takes longer than they do.
+/// Compares instruction counts.
+/// Only with `--all`, because the release build takes longer than the counting.
 fn counts(all: bool) -> Result<(String, bool)> {
     if !all {
         return Err(Error::Missing("only with --all".into()));
@@ -172,11 +175,11 @@ mod tests {
     use serde_json::Value;
     use std::path::Path;
 
-    /// crates.io refuses a crate without a description or a licence, more than five keywords, and categories that it
-    /// does not have. docs.rs builds what the metadata say.
+    /// crates.io refuses a crate without a description or a licence, with more than five keywords,
+    /// or with unknown categories. docs.rs builds the targets and features that the metadata name.
     #[test]
     fn every_crate_has_what_crates_io_and_docs_rs_need_or_is_not_published() {
-        // Of crates.io's list.
+        // A subset of crates.io's list.
         const CATEGORIES: [&str; 9] = [
             "asynchronous",
             "command-line-utilities",
@@ -222,7 +225,7 @@ mod tests {
             assert_eq!(docs["targets"][0], "x86_64-unknown-linux-gnu", "{name}");
             let features = package["features"].as_object().unwrap();
             assert!(features.is_empty() || docs["all-features"] == true, "{name}: features");
-            // One setting for all, in Cargo.toml.
+            // All crates share the setting in the workspace's Cargo.toml.
             assert_eq!(text("repository"), env!("CARGO_PKG_REPOSITORY"), "{name}");
             assert!(package["repository"].is_string(), "{name}: repository.workspace");
         }

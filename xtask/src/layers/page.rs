@@ -1,23 +1,23 @@
-//! The pages of the documentation that show layers.
+//! Generates the pages of the documentation that show layers.
 
 use std::path::Path;
 
 use super::picture::title;
 use super::{Graph, LAYERS, Layers, mermaid, text};
 
-/// A page, as it should be.
+/// A page with its current content.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// From the top of the workspace.
+    /// The path relative to the root of the workspace.
     pub file: &'static str,
-    /// All of it.
+    /// The complete text of the page.
     pub text: String,
 }
 
 const BEGIN: &str = "<!-- made by `cargo xtask layers --write` -->\n";
 const END: &str = "<!-- end -->\n";
 
-/// The page that is generated as a whole, and how it begins.
+/// The page that is generated as a whole, and its beginning.
 const WHOLE: (&str, &str) = (
         "docs/en/project/layers.md",
         "# Layers
@@ -31,14 +31,14 @@ same module, the direct arrow is left out.
 ",
 );
 
-/// The pages with the drawing of rxe-core between two marks.
+/// The pages that have the drawing of rxe-core between two markers.
 const WITH_DRAWING: [&str; 2] =
     ["docs/en/project/architecture.md", "docs/zh/project/architecture.md"];
 
-/// The pages that show layers.
+/// Returns the pages that show layers, with their current content.
 ///
 /// # Errors
-/// A file cannot be read, or has no marks.
+/// A file cannot be read, or has no markers.
 pub fn pages(top: &Path) -> Result<Vec<Page>, String> {
     let mut sections = String::new();
     let mut core = None;

@@ -1,12 +1,12 @@
-//! The floors of a crate as a picture. An arrow is left out if a longer path of arrows leads to the same
-//! module.
+//! Draws the floors of a crate.
+//! An arrow is left out if a longer path of arrows leads to the same module.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::{Graph, Layers};
 
-/// A line for each module, floor by floor, with what it uses directly.
+/// Returns a line for each module, floor by floor, with the modules that it uses directly.
 pub fn text(layers: &Layers, graph: &Graph) -> String {
     let arrows = reduced(graph);
     let mut out = format!("{}\n", title(layers));
@@ -18,7 +18,7 @@ pub fn text(layers: &Layers, graph: &Graph) -> String {
     out
 }
 
-/// The same as a diagram for Markdown.
+/// Returns the floors as a Mermaid diagram for Markdown.
 pub fn mermaid(layers: &Layers, graph: &Graph) -> String {
     let mut out = String::from("```mermaid\nflowchart TD\n");
     for (at, names) in layers.floors.iter().enumerate() {
@@ -30,6 +30,7 @@ pub fn mermaid(layers: &Layers, graph: &Graph) -> String {
     out + "```\n"
 }
 
+/// Returns the name of the crate, with that of the module if there is one.
 pub(super) fn title(layers: &Layers) -> String {
     if layers.within.is_empty() {
         layers.name.to_owned()
@@ -38,7 +39,8 @@ pub(super) fn title(layers: &Layers) -> String {
     }
 }
 
-/// The arrows without those that a longer path replaces. Correct only if there are no circles.
+/// Returns the arrows without those that a longer path replaces.
+/// Correct only if there are no cycles.
 fn reduced(graph: &Graph) -> Vec<(&str, &str)> {
     let edges = graph.edges();
     let longer = |from: &str, to: &str| {
@@ -48,6 +50,7 @@ fn reduced(graph: &Graph) -> Vec<(&str, &str)> {
     edges.iter().copied().filter(|&(from, to)| !longer(from, to)).collect()
 }
 
+/// Returns whether a path of edges leads from one module to another.
 pub(super) fn reaches(edges: &BTreeSet<(&str, &str)>, from: &str, to: &str) -> bool {
     let mut seen = BTreeSet::from([from]);
     let mut next = vec![from];

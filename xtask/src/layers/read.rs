@@ -1,4 +1,4 @@
-//! Reading a crate's sources: its modules, and the paths in them.
+//! Reads the sources of a crate: its modules, and the paths in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,18 +9,18 @@ use syn::{Attribute, Item, ItemMod, UseTree};
 
 use super::{Arrow, Graph};
 
-/// The modules and uses read so far.
+/// The modules and uses that have been read so far.
 pub(super) struct Reader<'a> {
     top: &'a Path,
     within: Vec<String>,
-    /// Children of `within`.
+    /// The children of `within`.
     modules: BTreeSet<String>,
     /// The names that `within` itself re-exports, with their paths.
     exports: BTreeMap<String, Vec<String>>,
     uses: Vec<Use>,
 }
 
-/// A path that some module uses.
+/// A path that a module uses.
 struct Use {
     from: String,
     to: Vec<String>,
@@ -40,8 +40,8 @@ impl<'a> Reader<'a> {
             std::fs::read_to_string(self.top.join(file)).map_err(|why| format!("{name}: {why}"))?;
         let parsed = syn::parse_file(&source)
             .map_err(|why| format!("{name}:{}: {why}", why.span().start().line))?;
-        // `lib.rs`, `main.rs` and `mod.rs` have their modules beside them, others in a directory of
-        // their name.
+        // The modules of `lib.rs`, `main.rs` and `mod.rs` are in the same directory, those of other
+        // files in a directory with the file's name.
         let stem = file.file_stem().unwrap_or_default();
         let dir = file.parent().unwrap_or(Path::new(""));
         let beside = ["lib", "main", "mod"].iter().any(|name| stem == *name);
@@ -49,6 +49,7 @@ impl<'a> Reader<'a> {
         self.items(&parsed.items, &name, &dir, path)
     }
 
+    /// Returns the graph of the modules and uses that have been read.
     pub(super) fn finish(self) -> Graph {
         let mut arrows = Vec::new();
         for Use { from, to, place } in &self.uses {
@@ -113,14 +114,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes what a `use` of the module itself brings into it.
+    /// Records the names that a `use` of the module `within` brings into it.
     fn export(&mut self, tree: &UseTree, before: &mut Vec<String>) {
         leaves(tree, before, &mut |path, name, _| {
             self.exports.insert(name.to_owned(), path.to_vec());
         });
     }
 
-    /// The child of `within` that an absolute path leads to.
+    /// Returns the child of `within` to which an absolute path leads.
     fn target(&self, path: &[String]) -> Option<String> {
         let rest = path.strip_prefix(&self.within[..])?;
         let first = rest.first()?;
@@ -133,7 +134,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Calls `each` with the path and the name of everything that a `use` brings in.
+/// Calls `each` with the path and the name of everything that a `use` imports.
 fn leaves(tree: &UseTree, before: &mut Vec<String>, each: &mut dyn FnMut(&[String], &str, Span)) {
     match tree {
         UseTree::Path(path) => {
@@ -167,7 +168,7 @@ struct Paths<'r, 'a> {
 }
 
 impl Paths<'_, '_> {
-    /// Notes a path as written, if it begins at the crate, above or here.
+    /// Records a path as written, if it begins with `crate`, `super` or `self`.
     fn found(&mut self, segments: &[String], span: Span) {
         let mut absolute = match segments.first().map(String::as_str) {
             Some("crate") => Vec::new(),
@@ -189,7 +190,7 @@ impl Paths<'_, '_> {
         self.reader.uses.push(Use { from: from.clone(), to: absolute, place });
     }
 
-    /// As above, for the arguments of a macro, which are only tokens.
+    /// Records the paths in the arguments of a macro, which are only tokens.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut start = Span::call_site();
@@ -259,7 +260,7 @@ impl<'ast> Visit<'ast> for Paths<'_, '_> {
     }
 }
 
-/// Whether it is there for tests alone.
+/// Returns whether an item exists only for tests.
 fn is_test(attrs: &[Attribute]) -> bool {
     attrs.iter().filter(|attr| attr.path().is_ident("cfg")).any(|attr| {
         let syn::Meta::List(list) = &attr.meta else { return false };

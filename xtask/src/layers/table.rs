@@ -1,8 +1,9 @@
-//! The floors that are kept.
+//! The table of floors that the crates keep.
 
 use super::Layers;
 
-/// All floors. A crate or a module is added with its floors; [`super::check`] says what is missing.
+/// All floors.
+/// A new crate or module is added with its floors; [`super::check`] reports what is missing.
 pub const LAYERS: &[Layers] = &[
     Layers {
         name: "rxe-core",

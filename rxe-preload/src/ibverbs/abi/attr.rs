@@ -1,4 +1,4 @@
-//! The structures for attributes of devices, ports and objects.
+//! The structures of device, port and object attributes.
 
 use std::ffi::{c_int, c_uint, c_void};
 

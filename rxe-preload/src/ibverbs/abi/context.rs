@@ -1,4 +1,4 @@
-//! Devices and contexts, with the tables of functions that the header's inline functions call.
+//! Devices and contexts, with the function tables of the header's inline functions.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -21,7 +21,7 @@ pub(crate) struct ibv_device {
     pub(crate) ibdev_path: [c_char; 256],
 }
 
-/// The entry of a function that nothing calls any more, or that this library does not have.
+/// The entry of a function that no program calls any more, or that this library lacks.
 type Empty = *const c_void;
 
 #[repr(C)]
@@ -53,12 +53,13 @@ pub(crate) struct ibv_context {
     pub(crate) abi_compat: *mut c_void,
 }
 
-// SAFETY: plain addresses; what is behind them is only reached in functions that say how.
+// SAFETY: plain addresses, which are only followed in functions that state their conditions.
 unsafe impl Send for ibv_context {}
 // SAFETY: as above.
 unsafe impl Sync for ibv_context {}
 
-/// New versions of the header add fields at its beginning; `sz` is its size.
+/// The extended context.
+/// New versions of the header add fields at its beginning; `sz` is its size in bytes.
 #[repr(C)]
 pub(crate) struct verbs_context {
     pub(crate) query_port:
@@ -124,5 +125,5 @@ pub(crate) struct verbs_context {
     pub(crate) context: ibv_context,
 }
 
-/// The value of `ibv_context::abi_compat` if the context is inside a [`verbs_context`].
+/// The value of `ibv_context::abi_compat` in a context that is part of a [`verbs_context`].
 pub(crate) const ABI_IS_EXTENDED: usize = usize::MAX;

@@ -1,11 +1,12 @@
-//! Compares the layout of every structure with that of the installed header, by the C compiler.
+//! Compares the layout of every structure with the C compiler's for the installed header.
 
 use std::mem::offset_of;
 
 use super::*;
 use crate::c_header::values_in_c;
 
-/// `Name { rust_field as c_field, … }` as lines "what, the C expression, Rust's value".
+/// Expands `Name { rust_field as c_field, … }` to lines of the structure, the C field, and Rust's
+/// value.
 macro_rules! layouts {
     ($($kind:literal $name:ident { $($field:ident $(. $sub:ident)* $(as $c:literal)?),* $(,)? })*) => {
         vec![$(

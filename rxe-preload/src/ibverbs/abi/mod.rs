@@ -1,7 +1,8 @@
 //! The structures of `infiniband/verbs.h`, as programs were compiled with them.
 //!
-//! Half of libibverbs is inline functions in that header, so these layouts are the ABI. Names and
-//! order are the header's; `layout_tests` compares every size and offset with the C compiler's.
+//! Half of libibverbs is inline functions in that header, so these layouts are the ABI.
+//! Field names and order are the header's; `layout_tests` compares every size and offset with those
+//! of the C compiler.
 
 #![allow(non_camel_case_types, reason = "the header's own names")]
 
@@ -17,7 +18,7 @@ pub(crate) use context::*;
 pub(crate) use object::*;
 pub(crate) use work::*;
 
-/// A GID, in network order.
+/// A GID, in network byte order.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ibv_gid {

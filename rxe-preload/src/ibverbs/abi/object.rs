@@ -1,4 +1,4 @@
-//! The objects that programs hold: the parts that the header shows.
+//! The objects that programs hold: the parts that the header declares.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -6,7 +6,7 @@ use super::{
     ibv_context, ibv_data_buf, ibv_mw_bind_info, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc,
 };
 
-/// `pthread_mutex_t` and `pthread_cond_t`, which only libibverbs itself would use.
+/// `pthread_mutex_t` and `pthread_cond_t` fields, which only the original libibverbs uses.
 #[repr(C)]
 pub(crate) struct Unused {
     mutex: libc::pthread_mutex_t,
@@ -45,9 +45,9 @@ pub(crate) struct ibv_mr {
     pub(crate) rkey: u32,
 }
 
-/// `ibv_dm::memcpy_to_dm`.
+/// The type of `ibv_dm::memcpy_to_dm`.
 pub(crate) type MemcpyToDm = unsafe extern "C" fn(*mut ibv_dm, u64, *const c_void, usize) -> c_int;
-/// `ibv_dm::memcpy_from_dm`.
+/// The type of `ibv_dm::memcpy_from_dm`.
 pub(crate) type MemcpyFromDm = unsafe extern "C" fn(*mut c_void, *mut ibv_dm, u64, usize) -> c_int;
 
 #[repr(C)]
@@ -146,11 +146,11 @@ pub(crate) struct ibv_qp_ex {
     pub(crate) wr_complete: Option<unsafe extern "C" fn(Builder) -> c_int>,
     pub(crate) wr_abort: Option<unsafe extern "C" fn(Builder)>,
     pub(crate) wr_atomic_write: Option<unsafe extern "C" fn(Builder, u32, u64, *const c_void)>,
-    /// In rdma-core 49 and later.
+    /// This field exists in rdma-core 49 and later.
     pub(crate) wr_flush: Option<unsafe extern "C" fn(Builder, u32, u64, usize, u8, u8)>,
 }
 
-/// `ibv_cq_ex` begins with the same fields.
+/// A completion queue. `ibv_cq_ex` begins with the same fields.
 #[repr(C)]
 pub(crate) struct ibv_cq {
     pub(crate) context: *mut ibv_context,
@@ -191,7 +191,7 @@ pub(crate) struct ibv_cq_ex {
     pub(crate) read_completion_wallclock_ns: Reader<u64>,
 }
 
-/// The types of functions of `ibv_context_ops` that several files use.
+/// The type of `ibv_context_ops::poll_cq`. These types are used by several files.
 pub(crate) type PollCq = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
 pub(crate) type PostSend =
     unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;

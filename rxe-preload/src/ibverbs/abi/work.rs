@@ -81,11 +81,11 @@ pub(crate) struct ibv_send_wr {
     pub(crate) num_sge: c_int,
     pub(crate) opcode: c_uint,
     pub(crate) send_flags: c_uint,
-    /// `imm_data` in network order, or `invalidate_rkey`.
+    /// `imm_data` in network byte order, or `invalidate_rkey`.
     pub(crate) imm_or_rkey: u32,
     pub(crate) wr: wr_remote,
     pub(crate) remote_srqn: u32,
-    /// A union with `tso`, which is smaller.
+    /// In the header, a union of this and `tso`, which is smaller.
     pub(crate) bind_mw: wr_bind_mw,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct ibv_wc {
     pub(crate) opcode: c_uint,
     pub(crate) vendor_err: u32,
     pub(crate) byte_len: u32,
-    /// `imm_data` in network order, or `invalidated_rkey`.
+    /// `imm_data` in network byte order, or `invalidated_rkey`.
     pub(crate) imm_or_rkey: u32,
     pub(crate) qp_num: u32,
     pub(crate) src_qp: u32,
@@ -116,7 +116,7 @@ pub(crate) struct ibv_wc {
     pub(crate) dlid_path_bits: u8,
 }
 
-/// The 40 bytes in front of a datagram.
+/// The 40 bytes of a GRH in front of a datagram.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct ibv_grh {

@@ -1,4 +1,4 @@
-//! What a `struct ibv_ah` of a program is.
+//! The object behind a program's `struct ibv_ah`.
 
 use std::mem::ManuallyDrop;
 
@@ -20,7 +20,7 @@ known_by_handle!(Ah, ibv_ah, "the address handle");
 ends_with!(Ah, handle);
 
 impl Ah {
-    /// Makes one for the program, which gives it up in `ibv_destroy_ah`.
+    /// Creates an address handle for the program, which frees it with `ibv_destroy_ah`.
     pub(crate) fn into_ptr(
         context: *mut ibv_context,
         pd: *mut ibv_pd,

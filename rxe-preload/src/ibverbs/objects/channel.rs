@@ -20,22 +20,23 @@ use crate::liveness::{LivenessGuard, enter};
 #[repr(C)]
 pub(crate) struct Channel {
     pub(crate) verbs: ibv_comp_channel,
-    /// For threads that sleep in `ibv_get_cq_event`.
+    /// The guard for threads that sleep in `ibv_get_cq_event`.
     pub(crate) liveness: LivenessGuard,
-    /// Its descriptor is the program's `fd`. Programs may set O_NONBLOCK on it; then `ibv_get_cq_event` must
-    /// not wait.
+    /// The channel.
+    /// Its descriptor is the program's `fd`. If the program has set O_NONBLOCK on the descriptor,
+    /// `ibv_get_cq_event` must not block.
     pub(crate) channel: ManuallyDrop<CompletionChannel>,
-    /// Its completion queues, by their IDs.
+    /// The completion queues of the channel, by their IDs.
     pub(crate) queues: Mutex<HashMap<u64, *mut ibv_cq>>,
 }
 
 found_by_pointer!(Channel, ibv_comp_channel);
 
 impl Channel {
-    /// Explains if a thread sleeps though no queue is armed, and none is after a while: the program then waits
-    /// for ever.
+    /// Explains that a thread sleeps although no queue is armed, if that persists: the program
+    /// would wait forever.
     fn look_for_armed(&self) {
-        /// Another thread may be about to arm one.
+        /// The delay before the explanation, because another thread may be about to arm a queue.
         const PATIENCE: Duration = Duration::from_secs(2);
         static LATER: Later = Later::new();
         if self.unarmed().is_none() {
@@ -53,10 +54,10 @@ impl Channel {
         });
     }
 
-    /// Why no event comes, if no queue is armed.
+    /// Returns why no event arrives, if the channel has queues and none is armed.
     fn unarmed(&self) -> Option<String> {
         let queues = self.queues.lock();
-        // SAFETY: what is in the map exists.
+        // SAFETY: the queues in the map exist.
         let armed = queues.values().any(|&cq| unsafe { Cq::of(cq) }.queue.is_armed());
         if armed || queues.is_empty() {
             return None;
@@ -70,7 +71,7 @@ impl Channel {
         ))
     }
 
-    /// The next event; `None` if the thread is to sleep in a read of the descriptor.
+    /// Returns the next event, or `None` if the thread is to sleep in a read of the descriptor.
     pub(crate) fn next_event(&self) -> Outcome<Option<*mut ibv_cq>> {
         while let Some(queue) = self.channel.get_event(Some(Duration::ZERO))? {
             let queues = self.queues.lock();
@@ -90,7 +91,7 @@ impl Channel {
         Ok(None)
     }
 
-    /// Makes a channel for the program, which destroys it with `ibv_destroy_comp_channel`.
+    /// Creates a channel for the program, which destroys it with `ibv_destroy_comp_channel`.
     pub(crate) fn into_ptr(
         context: *mut ibv_context,
         channel: CompletionChannel,

@@ -1,7 +1,8 @@
 //! The object behind a program's `struct ibv_context`: an open device.
 //!
-//! The engine is opened when the program first makes an object on the context. So a program that only
-//! lists devices (`ibv_devinfo`, and libraries that choose a device) uses no address.
+//! The engine is opened when the program first creates an object on the context.
+//! So a program that only lists devices (`ibv_devinfo`, and libraries that choose a device)
+//! occupies no address.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -29,51 +30,54 @@ use crate::ibverbs::device::DeviceEntry;
 use crate::liveness::LivenessGuard;
 use rxe_sys::{EventFd, PerProcess, TokenFd, fork_generation};
 
-/// Device and inode.
+/// The device and inode numbers of a file.
 pub(crate) type FileId = (u64, u64);
 
-/// An open device. Programs have the address of `verbs.context`.
+/// An open device. Programs hold the address of `verbs.context`.
 #[repr(C)]
 pub(crate) struct Context {
     pub(crate) verbs: verbs_context,
-    /// For threads that sleep in `ibv_get_async_event`.
+    /// The guard for threads that sleep in `ibv_get_async_event`.
     pub(crate) liveness: LivenessGuard,
-    /// Of the process that it is of; [`ENDED`] once the program has closed it.
+    /// The fork generation of the process that opened the context.
+    /// [`ENDED`] after the program has closed it.
     generation: AtomicU64,
     entry: &'static DeviceEntry,
-    /// What explanations need to know of its queue pairs.
+    /// The recorded state of the queue pairs, for explanations.
     pub(crate) watch: Arc<Watch>,
-    /// The engine, once there is one.
+    /// The engine, once it has been opened.
     device: OnceLock<Device>,
     opening: Mutex<()>,
-    /// Readable when there are asynchronous events. It exists before the engine does, which gets it.
+    /// The event descriptor that is readable when there are asynchronous events.
+    /// It exists before the engine, to which it is passed.
     asyncs: ManuallyDrop<Arc<EventFd>>,
-    /// The program's `cmd_fd`. There is no kernel device to send commands to. But programs duplicate this
-    /// descriptor, set flags on it or import the device by it, so it must be an open one.
+    /// The descriptor that is the program's `cmd_fd`.
+    /// There is no kernel device that takes commands. But programs duplicate this descriptor, set
+    /// flags on it or import the device with it, so it must be open.
     commands: ManuallyDrop<TokenFd>,
-    /// The objects that asynchronous events are about, by number.
+    /// The queue pairs, SRQs and CQs that asynchronous events may name, by number or ID.
     pub(crate) qps: Mutex<HashMap<u32, *mut ibv_qp>>,
     pub(crate) srqs: Mutex<HashMap<u32, *mut ibv_srq>>,
     pub(crate) cqs: Mutex<HashMap<u64, *mut ibv_cq>>,
-    /// What the program has made on it.
+    /// The objects that the program has created on the context and not destroyed.
     pub(crate) alive: Alive,
-    /// Its objects that can be imported.
+    /// The objects of the context that can be imported.
     pub(crate) imports: Imports,
     /// One more than the highest index of the GID table that the program has asked for.
     gids_asked: AtomicUsize,
-    /// The XRC domains that files stand for, and how many handles each has.
+    /// The XRC domains that are identified by files, and the number of handles of each.
     pub(crate) xrc_domains: Mutex<HashMap<FileId, (XrcDomain, u32)>>,
 }
 
-// SAFETY: the pointers in the maps are of objects that take themselves out before they end; the
-// rest is thread-safe by itself.
+// SAFETY: the pointers in the maps are to objects that remove themselves before they end; the rest
+// is thread-safe by itself.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Opens a device for the program, which closes it with `ibv_close_device`. `ops` and `table` have
-    /// the functions that the header's inline functions call.
+    /// Opens a device for the program, which closes it with `ibv_close_device`.
+    /// `ops` and `table` hold the functions that the header's inline functions call.
     pub(crate) fn open(
         entry: &'static DeviceEntry,
         ops: ibv_context_ops,
@@ -115,6 +119,7 @@ impl Context {
         Ok(unsafe { &raw mut (*this).verbs.context })
     }
 
+    /// Returns the context behind a program's pointer.
     /// # Safety
     /// `context` is open.
     pub(crate) unsafe fn of<'c>(context: *mut ibv_context) -> &'c Self {
@@ -124,8 +129,9 @@ impl Context {
         unsafe { &*context.byte_sub(BEFORE).cast() }
     }
 
-    /// Closes it. What the program has not destroyed ends, as when the kernel closes a context. The
-    /// structure stays if anything has pointers to it.
+    /// Closes the context.
+    /// Objects that the program has not destroyed end, as when the kernel closes a context. The
+    /// structure stays allocated if pointers to it remain.
     ///
     /// # Safety
     /// `context` is open and this process's, and the program gives it up.
@@ -161,7 +167,7 @@ impl Context {
         }
     }
 
-    /// The engine, which this call opens if it is not open.
+    /// Returns the engine, which is opened if necessary.
     pub(crate) fn device(&self) -> Outcome<&Device> {
         self.check()?;
         if let Some(device) = self.device.get() {
@@ -200,33 +206,33 @@ impl Context {
         Ok(self.device.get_or_init(|| device))
     }
 
-    /// The engine, if there is one.
+    /// Returns the engine, if it has been opened.
     pub(crate) fn opened(&self) -> Option<&Device> {
         self.device.get()
     }
 
-    /// The descriptor that programs sleep on for asynchronous events.
+    /// Returns the descriptor on which programs sleep for asynchronous events.
     pub(crate) fn async_fd(&self) -> &EventFd {
         &self.asyncs
     }
 
-    /// The descriptor by which a program imports the device.
+    /// Returns the descriptor with which a program imports the device.
     pub(crate) fn cmd_fd(&self) -> &TokenFd {
         &self.commands
     }
 
-    /// The properties of the device that are known without opening it.
+    /// Returns the properties of the device that are known without opening the engine.
     pub(crate) fn info(&self) -> DeviceInfo {
         self.entry.info()
     }
 
-    /// Notes that the program asks for an index of the GID table. Returns whether it goes through the
-    /// table, and has not been given this index by its user.
+    /// Records that the program asks for an index of the GID table.
+    /// Returns whether the program scans the table, so the index was not chosen by its user.
     pub(crate) fn scans_gids(&self, index: usize) -> bool {
         index <= self.gids_asked.fetch_max(index.saturating_add(1), Ordering::Relaxed)
     }
 
-    /// Whether the program has asked for an own GID.
+    /// Returns whether the program has asked for a GID of its own.
     pub(crate) fn has_asked_for_gid(&self) -> bool {
         self.gids_asked.load(Ordering::Relaxed) > 0
     }
@@ -241,12 +247,12 @@ impl Context {
         }
     }
 
-    /// Whether this process has opened it, and not a parent before a fork.
+    /// Returns whether this process opened the context, rather than a parent before a fork.
     pub(crate) fn is_own(&self) -> bool {
         self.generation.load(Ordering::Relaxed) == fork_generation()
     }
 
-    /// Fails if the program has closed it.
+    /// Fails if the program has closed the context.
     pub(crate) fn check_open(&self) -> Outcome {
         if self.generation.load(Ordering::Relaxed) != ENDED {
             return Ok(());
@@ -256,7 +262,7 @@ impl Context {
         Err(Failure::new(libc::EIO, why))
     }
 
-    /// Fails if a parent of this process has opened it, or the program has closed it.
+    /// Fails if a parent of this process opened the context, or the program has closed it.
     pub(crate) fn check(&self) -> Outcome {
         if self.is_own() {
             return Ok(());
@@ -270,15 +276,18 @@ impl Context {
     }
 }
 
-/// A thread may be in a poll or a post that began before the device was closed, as it may with cards, whose
-/// queues stay mapped. There is no lock that says when it has left; it does not stay for as long as this.
+/// How long to wait before objects end.
+/// A thread may be in a poll or a post that began before the device was closed, as it may with
+/// cards, whose queues stay mapped. No lock says when it has left, but it takes far less time than
+/// this.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// The generation of no process.
+/// The generation of a closed context, which no process has.
 const ENDED: u64 = u64::MAX;
 
-/// Makes the capture complete even if the program ends without closing the device.
+/// Flushes the capture at exit, in case the program does not close the device.
 fn flush_at_exit(capture: rxe_verbs::PcapHandle) {
+    /// The captures of this process.
     /// A forked child has copies of its parent's buffers, but the parent writes those itself.
     static CAPTURES: PerProcess<Mutex<Vec<rxe_verbs::PcapHandle>>> = PerProcess::new();
     extern "C" fn flush() {

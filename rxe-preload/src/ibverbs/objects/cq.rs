@@ -1,4 +1,4 @@
-//! What a `struct ibv_cq` of a program is.
+//! The object behind a program's `struct ibv_cq`.
 
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -13,15 +13,15 @@ use crate::ibverbs::abi::{ibv_cq, ibv_cq_ex};
 /// A completion queue as programs hold it. It always has the extended interface.
 #[repr(C)]
 pub(crate) struct Cq {
-    /// The program may write to it too.
+    /// The header's structure, to which the program may write too.
     verbs: UnsafeCell<ibv_cq_ex>,
     made: Handle,
     pub(crate) queue: ManuallyDrop<CompletionQueue>,
     pub(crate) completions: Unacknowledged,
     pub(crate) asyncs: Unacknowledged,
-    /// The completion that the extended interface shows.
+    /// The completion that the extended interface currently presents.
     pub(crate) current: Mutex<Option<Completion>>,
-    /// How many polls in a row found nothing.
+    /// The number of consecutive polls that found nothing.
     empty: AtomicU32,
 }
 
@@ -30,16 +30,16 @@ known_by_handle!(Cq, ibv_cq, "the completion queue");
 ends_with!(Cq, queue);
 
 impl Cq {
-    /// The context that it was made on. It is open as long as the queue exists.
+    /// Returns the context on which the queue was created. It is open while the queue exists.
     pub(crate) fn owner(&self) -> &Context {
-        // SAFETY: `context` was set when the queue was made, and nobody changes it; `verbs` is read
-        // without a reference to it.
+        // SAFETY: `context` was set when the queue was created, and no code changes it; `verbs` is
+        // read without a reference to it.
         unsafe { Context::of((*self.verbs.get()).base.context) }
     }
 
-    /// Called when a poll found nothing. A program that polls in a loop can keep the CPU from its
-    /// peer, which may run on this host. So after more polls than a round trip takes, this yields the
-    /// CPU.
+    /// Records that a poll found nothing, and yields the CPU if many polls in a row did.
+    /// A program that polls in a loop can keep the CPU from its peer, which may run on this host.
+    /// So the CPU is yielded after more polls than a round trip takes.
     pub(crate) fn pause(&self) {
         const POLLS_BEFORE_YIELD: u32 = 64;
         if self.empty.fetch_add(1, Ordering::Relaxed) > POLLS_BEFORE_YIELD {
@@ -47,12 +47,12 @@ impl Cq {
         }
     }
 
-    /// A poll found something.
+    /// Records that a poll found a completion.
     pub(crate) fn unpause(&self) {
         self.empty.store(0, Ordering::Relaxed);
     }
 
-    /// Makes one for the program, which gives it up in `ibv_destroy_cq`.
+    /// Creates a completion queue for the program, which frees it with `ibv_destroy_cq`.
     pub(crate) fn into_ptr(verbs: ibv_cq_ex, made: Handle, queue: CompletionQueue) -> *mut Self {
         // SAFETY: an open context.
         let owner = unsafe { Context::of(verbs.base.context) };

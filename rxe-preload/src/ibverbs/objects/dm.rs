@@ -1,4 +1,4 @@
-//! What a `struct ibv_dm` of a program is.
+//! The object behind a program's `struct ibv_dm`.
 
 use std::mem::ManuallyDrop;
 
@@ -20,7 +20,7 @@ known_by_handle!(Dm, ibv_dm, "the device memory");
 ends_with!(Dm, memory);
 
 impl Dm {
-    /// Makes one for the program, which gives it up in `ibv_free_dm`.
+    /// Creates device memory for the program, which frees it with `ibv_free_dm`.
     pub(crate) fn into_ptr(
         context: *mut ibv_context,
         memory: DeviceMemory,

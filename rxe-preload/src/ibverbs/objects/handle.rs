@@ -1,17 +1,17 @@
 //! Checks that an object of a program is still valid, by its context and its handle. Both are in
 //! memory that the program can write.
 //!
-//! A kernel looks each object up by its handle in a table, and returns ENOENT if it is not there. Here
-//! the object is the memory that the program points to. So the two fields are compared with their
-//! original values before an object is changed, destroyed or used to make another. Calls of the data
-//! path (posting, polling) do not compare, as in other providers.
+//! A kernel looks each object up by its handle in a table, and returns ENOENT if it is not there.
+//! Here the object is the memory to which the program points. So the two fields are compared with
+//! their original values before an object is changed, destroyed or used to create another. Calls of
+//! the data path (posting, polling) do not compare them, as in other providers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::ffi::{Failure, Outcome};
 use crate::ibverbs::abi::ibv_context;
 
-/// The context and the handle that an object was made with.
+/// The context and the handle with which an object was created.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handle {
     context: *mut ibv_context,
@@ -19,19 +19,19 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// A handle that no other object of this process has had recently.
+    /// Creates a handle that no other object of this process has had recently.
     pub(crate) fn new(context: *mut ibv_context) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         Self { context, number: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// The value of the `handle` field.
+    /// Returns the value of the object's `handle` field.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
-    /// Compares the present fields of an object with those that it was made with. `what` names the
-    /// object.
+    /// Compares the present fields of an object with the original ones.
+    /// `what` names the object in the explanation.
     pub(crate) fn check(&self, what: &str, context: *mut ibv_context, handle: u32) -> Outcome {
         if handle == self.number && context == self.context {
             return Ok(());

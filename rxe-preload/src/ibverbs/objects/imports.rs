@@ -1,14 +1,15 @@
-//! Which objects of a context can be imported by their handles, and how many users each has.
+//! The objects of a context that can be imported, with their numbers of users.
 //!
-//! An imported object is the object itself, so its users share one structure. Destroying ends it for
-//! all of them; the structure stays until the others have unimported it. Unimporting alone ends nothing.
+//! An imported object is the object itself, so its users share one structure. Destroying the object
+//! ends it for all of them; the structure stays until the others have unimported it. Unimporting
+//! alone ends nothing.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
 
 use parking_lot::Mutex;
 
-/// A kind of object.
+/// The kinds of objects that can be imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Importable {
     Pd,
@@ -16,7 +17,7 @@ pub(crate) enum Importable {
     Dm,
 }
 
-/// The objects by their handles.
+/// The importable objects of a context by their handles.
 #[derive(Debug, Default)]
 pub(crate) struct Imports(Mutex<HashMap<u32, Entry>>);
 
@@ -29,12 +30,12 @@ struct Entry {
 }
 
 impl Imports {
-    /// An object was made, with one user.
+    /// Records a new object, which has one user.
     pub(crate) fn made(&self, handle: u32, kind: Importable, object: *mut c_void) {
         self.0.lock().insert(handle, Entry { kind, object, users: 1, destroyed: false });
     }
 
-    /// The object of this kind, which has one more user; `None` if there is none.
+    /// Returns the object of this kind with one more user. Returns `None` if it does not exist.
     pub(crate) fn import(&self, handle: u32, kind: Importable) -> Option<*mut c_void> {
         let mut all = self.0.lock();
         let entry = all.get_mut(&handle).filter(|e| e.kind == kind && !e.destroyed)?;
@@ -42,13 +43,13 @@ impl Imports {
         Some(entry.object)
     }
 
-    /// A user has destroyed the object. Returns whether it was the last user: the structure must then
-    /// be freed.
+    /// Records that a user has destroyed the object.
+    /// Returns whether it was the last user, so the structure must be freed.
     pub(crate) fn destroyed(&self, handle: u32) -> bool {
         self.left(handle, true)
     }
 
-    /// A user has unimported the object. Returns the same.
+    /// Records that a user has unimported the object. Returns whether the structure must be freed.
     pub(crate) fn unimported(&self, handle: u32) -> bool {
         self.left(handle, false)
     }

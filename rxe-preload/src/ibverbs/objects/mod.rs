@@ -1,12 +1,12 @@
-//! The objects that programs hold: what is behind each `struct ibv_*`, how it is made for a program, and
-//! how it is found by the program's pointer. The calls are in the files beside this directory.
+//! The objects that programs hold: the structure behind each `struct ibv_*`, how it is created for
+//! a program, and how the program's pointer leads to it. The calls are in the parent directory.
 
-/// How the program's pointer leads to an object that begins with what the program sees.
+/// Defines how a program's pointer leads to an object that begins with its structure.
 macro_rules! found_by_pointer {
     ($object:ident, $verbs:ty) => {
         impl $object {
             /// # Safety
-            /// It exists.
+            /// `verbs` exists.
             pub(crate) unsafe fn of<'o>(verbs: *mut $verbs) -> &'o Self {
                 // SAFETY: programs only have the address of the first field of the object.
                 unsafe { &*verbs.cast() }
@@ -15,15 +15,16 @@ macro_rules! found_by_pointer {
     };
 }
 
-/// The same for an object that remembers what it was made with ([`Handle`]).
+/// Defines a lookup that checks an object's context and handle ([`Handle`]).
 macro_rules! known_by_handle {
     ($object:ident, $verbs:ty, $what:literal) => {
         impl $object {
-            /// The object, if it is ours, the context and the handle are still those that it was made with, and
-            /// the program has not closed the context.
+            /// Returns the object, if it is ours and valid.
+            /// It is valid if its context and handle have their original values, and the program
+            /// has not closed the context.
             ///
             /// # Safety
-            /// It exists.
+            /// `verbs` exists.
             pub(crate) unsafe fn known<'o>(verbs: *mut $verbs) -> $crate::ffi::Outcome<&'o Self> {
                 // SAFETY: the caller's promise.
                 unsafe { $crate::ibverbs::owner::Owned::check_own(verbs, $what)? };
@@ -32,7 +33,7 @@ macro_rules! known_by_handle {
                 // SAFETY: the caller's promise.
                 let (context, handle) = unsafe { ((*verbs).context, (*verbs).handle) };
                 this.made.check($what, context, handle)?;
-                // SAFETY: it is the context that it was made on, whose structure stays.
+                // SAFETY: this is the context on which it was created, whose structure stays.
                 unsafe { $crate::ibverbs::objects::Context::of(context) }.check_open()?;
                 Ok(this)
             }
@@ -40,7 +41,7 @@ macro_rules! known_by_handle {
     };
 }
 
-/// What is behind an object ([`Ends`]), if that is one field, which is a `ManuallyDrop`.
+/// Implements [`Ends`] for an object whose engine object is one `ManuallyDrop` field.
 macro_rules! ends_with {
     ($object:ident, $part:ident) => {
         impl $crate::ibverbs::objects::Ends for $object {

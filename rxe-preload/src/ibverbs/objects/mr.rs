@@ -1,4 +1,4 @@
-//! What a `struct ibv_mr` of a program is.
+//! The object behind a program's `struct ibv_mr`.
 
 use rxe_verbs::MemoryRegion;
 
@@ -12,16 +12,16 @@ use crate::ibverbs::mapping::Mapping;
 pub(crate) struct Mr {
     pub(crate) verbs: ibv_mr,
     pub(crate) made: Handle,
-    /// `None` once a user of it has deregistered it, and others still have it imported.
+    /// The engine's region. `None` if a user has deregistered it while others have it imported.
     pub(crate) region: Option<MemoryRegion>,
-    /// The memory, if it is that of a DMA buffer. It stays as long as `region`.
+    /// The mapping of the memory, if that is a DMA buffer. It stays as long as `region`.
     pub(crate) mapping: Option<Mapping>,
 }
 
 known_by_handle!(Mr, ibv_mr, "the memory region");
 
 impl Mr {
-    /// The failure to use it after another user has deregistered it.
+    /// The failure to use the region after another user has deregistered it.
     pub(crate) fn gone() -> Failure {
         Failure::new(libc::ENOENT, "another user of the imported memory region has deregistered it")
     }
@@ -30,7 +30,7 @@ impl Mr {
 impl Ends for Mr {
     unsafe fn end(&mut self) {
         drop(self.region.take());
-        // Nothing is copied there any more.
+        // After the region ends, nothing is copied to the mapping any more.
         drop(self.mapping.take());
     }
 }

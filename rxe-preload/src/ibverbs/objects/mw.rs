@@ -1,4 +1,4 @@
-//! What a `struct ibv_mw` of a program is.
+//! The object behind a program's `struct ibv_mw`.
 
 use std::ffi::c_uint;
 use std::mem::ManuallyDrop;
@@ -20,7 +20,7 @@ known_by_handle!(Mw, ibv_mw, "the memory window");
 ends_with!(Mw, window);
 
 impl Mw {
-    /// Makes one for the program, which gives it up in `ibv_dealloc_mw`.
+    /// Creates a memory window for the program, which frees it with `ibv_dealloc_mw`.
     pub(crate) fn into_ptr(
         context: *mut ibv_context,
         pd: *mut ibv_pd,

@@ -1,4 +1,4 @@
-//! What a `struct ibv_pd` of a program is.
+//! The object behind a program's `struct ibv_pd`.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -8,20 +8,21 @@ use rxe_verbs::ProtectionDomain;
 use super::{Context, Handle, Importable};
 use crate::ibverbs::abi::{ibv_context, ibv_pd};
 
-/// A protection domain as programs hold it. A parent domain (`ibv_alloc_parent_domain`) is another
-/// handle to the domain that it was made from.
+/// A protection domain as programs hold it.
+/// A parent domain (`ibv_alloc_parent_domain`) is another handle to the domain from which it was
+/// created.
 #[repr(C)]
 pub(crate) struct Pd {
     pub(crate) verbs: ibv_pd,
     made: Handle,
     pub(crate) domain: ManuallyDrop<ProtectionDomain>,
-    /// Set for a parent domain.
+    /// The additional state of a parent domain.
     pub(crate) parent: Option<Parent>,
 }
 
-/// What only a parent domain has.
+/// The state that only a parent domain has.
 pub(crate) struct Parent {
-    /// Counts at its thread domain, if it has one.
+    /// A reference that the thread domain counts, if the parent domain has one.
     pub(crate) _td: Option<Arc<()>>,
 }
 
@@ -29,7 +30,7 @@ known_by_handle!(Pd, ibv_pd, "the protection domain");
 ends_with!(Pd, domain);
 
 impl Pd {
-    /// Makes one for the program, which gives it up in `ibv_dealloc_pd`.
+    /// Creates a protection domain for the program, which frees it with `ibv_dealloc_pd`.
     pub(crate) fn into_ptr(
         context: *mut ibv_context,
         domain: ProtectionDomain,

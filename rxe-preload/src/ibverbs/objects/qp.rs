@@ -1,4 +1,4 @@
-//! What a `struct ibv_qp` of a program is.
+//! The object behind a program's `struct ibv_qp`.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_uint, c_void};
@@ -15,7 +15,7 @@ use crate::ibverbs::abi::{ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_att
 /// A queue pair as programs hold it.
 #[repr(C)]
 pub(crate) struct Qp {
-    /// The program writes to it too.
+    /// The header's structure, to which the program writes too.
     verbs: UnsafeCell<ibv_qp_ex>,
     made: Handle,
     pub(crate) number: Qpn,
@@ -26,7 +26,7 @@ pub(crate) struct Qp {
     recv_cq: *mut ibv_cq,
     srq: *mut ibv_srq,
     sq_sig_all: bool,
-    /// Whether the program may use the extended interface, which is always there.
+    /// Whether the program asked for the extended interface. The functions are always set.
     pub(crate) extended: bool,
 }
 
@@ -35,19 +35,19 @@ known_by_handle!(Qp, ibv_qp, "the queue pair");
 ends_with!(Qp, pair);
 
 impl Qp {
-    /// As [`Qp::known`], if it belongs to this process.
+    /// Returns the queue pair as [`Qp::known`] does, if it belongs to this process.
     ///
     /// # Safety
     /// As for [`Qp::of`], and its context is open.
     pub(crate) unsafe fn own<'q>(qp: *mut ibv_qp) -> Outcome<&'q Self> {
         // SAFETY: the caller's promise.
         let this = unsafe { Self::known(qp) }?;
-        // SAFETY: likewise; it is the context on which it was made.
+        // SAFETY: as above; this is the context on which it was created.
         unsafe { Context::of((*qp).context) }.check()?;
         Ok(this)
     }
 
-    /// The attributes that it was created with.
+    /// Returns the attributes with which the queue pair was created.
     pub(crate) fn init_attr(&self, qp_context: *mut c_void) -> ibv_qp_init_attr {
         ibv_qp_init_attr {
             qp_context,
@@ -60,7 +60,7 @@ impl Qp {
         }
     }
 
-    /// Makes one for the program, which gives it up in `ibv_destroy_qp`.
+    /// Creates a queue pair for the program, which frees it with `ibv_destroy_qp`.
     pub(crate) fn into_ptr(
         verbs: ibv_qp_ex,
         made: Handle,
@@ -97,12 +97,13 @@ pub(crate) fn from_cap(cap: QpCap) -> ibv_qp_cap {
     }
 }
 
-/// Requests that are being built.
+/// The requests that a thread builds with the extended interface (`ibv_wr_*`).
 pub(crate) struct Batch {
     pub(crate) lock: RawMutex,
     pub(crate) building: UnsafeCell<Building>,
 }
 
+/// The requests of a batch, and the first error of the calls that build them.
 #[derive(Default)]
 pub(crate) struct Building {
     pub(crate) requests: Vec<SendRequest>,

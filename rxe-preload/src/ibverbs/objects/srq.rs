@@ -1,4 +1,4 @@
-//! What a `struct ibv_srq` of a program is.
+//! The object behind a program's `struct ibv_srq`.
 
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -23,19 +23,19 @@ known_by_handle!(Srq, ibv_srq, "the shared receive queue");
 ends_with!(Srq, queue);
 
 impl Srq {
-    /// As [`Srq::known`], if it belongs to this process.
+    /// Returns the queue as [`Srq::known`] does, if it belongs to this process.
     ///
     /// # Safety
     /// As for [`Srq::of`], and its context is open.
     pub(crate) unsafe fn own<'s>(srq: *mut ibv_srq) -> Outcome<&'s Self> {
         // SAFETY: the caller's promise.
         let this = unsafe { Self::known(srq) }?;
-        // SAFETY: likewise.
+        // SAFETY: as above.
         unsafe { Context::of(this.verbs.context) }.check()?;
         Ok(this)
     }
 
-    /// Makes one for the program, which gives it up in `ibv_destroy_srq`.
+    /// Creates a shared receive queue for the program, which frees it with `ibv_destroy_srq`.
     pub(crate) fn into_ptr(
         context: *mut ibv_context,
         pd: *mut ibv_pd,

@@ -1,4 +1,4 @@
-//! What a `struct ibv_td` of a program is.
+//! The object behind a program's `struct ibv_td`.
 
 use std::sync::Arc;
 
@@ -8,24 +8,24 @@ use crate::ibverbs::abi::{ibv_context, ibv_td};
 #[repr(C)]
 pub(crate) struct Td {
     verbs: ibv_td,
-    /// Shared with the parent domains that are made with it.
+    /// A reference count, shared with the parent domains that use the thread domain.
     users: Arc<()>,
 }
 
 found_by_pointer!(Td, ibv_td);
 
 impl Td {
-    /// Makes one for the program, which gives it up in `ibv_dealloc_td`.
+    /// Creates a thread domain for the program, which frees it with `ibv_dealloc_td`.
     pub(crate) fn into_ptr(context: *mut ibv_context) -> *mut ibv_td {
         Box::into_raw(Box::new(Self { verbs: ibv_td { context }, users: Arc::default() })).cast()
     }
 
-    /// Counts a parent domain as long as it keeps this.
+    /// Counts a parent domain as a user while it keeps the returned value.
     pub(crate) fn used(&self) -> Arc<()> {
         Arc::clone(&self.users)
     }
 
-    /// The number of parent domains that are made with it.
+    /// Returns the number of parent domains that use the thread domain.
     pub(crate) fn users(&self) -> usize {
         Arc::strong_count(&self.users) - 1
     }

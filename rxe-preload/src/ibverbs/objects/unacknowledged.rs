@@ -1,4 +1,4 @@
-//! The rule that an object goes only when its events are acknowledged. IBTA 11.6.3.
+//! Delays the destruction of an object until all its events are acknowledged. IBTA 11.6.3.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::explain;
 
-/// The events of an object that the program has got and not yet acknowledged.
+/// The events of an object that the program has received and not yet acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Unacknowledged {
     events: Mutex<Events>,
     fewer: Condvar,
 }
 
-/// How many there were.
+/// The numbers of events of an object since its creation.
 #[derive(Debug, Default)]
 struct Events {
     delivered: u64,
@@ -21,34 +21,36 @@ struct Events {
 }
 
 impl Unacknowledged {
+    /// Counts an event that the program has received.
     pub(crate) fn delivered(&self) {
         self.events.lock().delivered += 1;
     }
 
+    /// Counts `count` events as acknowledged, but no more than were delivered.
     pub(crate) fn acknowledged(&self, count: u32) {
         let mut events = self.events.lock();
         events.acknowledged = (events.acknowledged + u64::from(count)).min(events.delivered);
         self.fewer.notify_all();
     }
 
-    /// How many are not.
+    /// Returns the number of unacknowledged events.
     #[cfg(test)]
     pub(crate) fn count(&self) -> u64 {
         let events = self.events.lock();
         events.delivered - events.acknowledged
     }
 
-    /// How many were delivered until now, for [`Unacknowledged::wait_for`].
+    /// Returns the number of events delivered until now, for [`Unacknowledged::wait_for`].
     pub(crate) fn so_far(&self) -> u64 {
         self.events.lock().delivered
     }
 
-    /// Waits until all are acknowledged, as verbs that destroy objects must.
+    /// Waits until all events are acknowledged, as verbs that destroy objects must.
     pub(crate) fn wait(&self, verb: &'static str) {
         self.wait_for(verb, u64::MAX);
     }
 
-    /// Waits until so many were acknowledged, or all that were delivered.
+    /// Waits until `wanted` events, or all that were delivered, are acknowledged.
     pub(crate) fn wait_for(&self, verb: &'static str, wanted: u64) {
         rxe_sys::may_block("waiting for acknowledgements");
         let mut events = self.events.lock();

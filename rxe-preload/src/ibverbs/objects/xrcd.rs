@@ -1,4 +1,4 @@
-//! What a `struct ibv_xrcd` of a program is.
+//! The object behind a program's `struct ibv_xrcd`.
 
 use std::mem::ManuallyDrop;
 
@@ -12,7 +12,7 @@ use crate::ibverbs::abi::{ibv_context, ibv_xrcd};
 pub(crate) struct Xrcd {
     pub(crate) verbs: ibv_xrcd,
     pub(crate) domain: ManuallyDrop<XrcDomain>,
-    /// The file that identifies it.
+    /// The file that identifies the domain, if any.
     pub(crate) file: Option<FileId>,
 }
 
@@ -20,7 +20,7 @@ found_by_pointer!(Xrcd, ibv_xrcd);
 ends_with!(Xrcd, domain);
 
 impl Xrcd {
-    /// Makes one for the program, which gives it up in `ibv_close_xrcd`.
+    /// Creates an XRC domain for the program, which frees it with `ibv_close_xrcd`.
     pub(crate) fn into_ptr(
         context: *mut ibv_context,
         domain: XrcDomain,

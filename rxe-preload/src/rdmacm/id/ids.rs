@@ -1,4 +1,4 @@
-//! The list of the identifiers that exist in this process.
+//! The registry of the identifiers that exist in this process.
 
 use std::collections::{HashMap, HashSet};
 use std::ptr;
@@ -18,12 +18,12 @@ static IDS: PerProcess<Mutex<Ids>> = PerProcess::new();
 
 #[derive(Default)]
 struct Ids {
-    /// The addresses of the programs' identifiers, by the key of the engine's.
+    /// The addresses of the programs' identifiers, by the keys of the engine's identifiers.
     of_keys: HashMap<u64, usize>,
     addresses: HashSet<usize>,
 }
 
-/// Adds the program's identifier for the engine's with this key.
+/// Adds the program's identifier that belongs to the engine's identifier with this key.
 pub(super) fn add(key: u64, id: *mut rdma_cm_id) {
     disconnect_at_exit();
     let mut ids = IDS.get().lock();
@@ -31,44 +31,45 @@ pub(super) fn add(key: u64, id: *mut rdma_cm_id) {
     ids.addresses.insert(id.addr());
 }
 
-/// Undoes [`add`].
+/// Removes an identifier that [`add`] added.
 pub(super) fn remove(key: u64, id: *mut rdma_cm_id) {
     let mut ids = IDS.get().lock();
     ids.of_keys.remove(&key);
     ids.addresses.remove(&id.addr());
 }
 
-/// Whether this is an identifier that exists.
+/// Returns whether this is an identifier that exists.
 pub(super) fn contains(id: *mut rdma_cm_id) -> bool {
     IDS.get().lock().addresses.contains(&id.addr())
 }
 
-/// The program's identifier for one of the engine's, if the program has not destroyed it. An event is
-/// counted at it while the list is locked: a thread that destroys the identifier first removes it from
-/// the list, and then looks at the count.
+/// Returns the program's identifier for one of the engine's.
+/// `None` if it is destroyed. An event is counted for it while the list is locked: a thread that
+/// destroys the identifier first removes it from the list, and then checks the count.
 pub(in super::super) fn find(cm: &CmId) -> Option<*mut rdma_cm_id> {
     let ids = IDS.get().lock();
     let id = ptr::with_exposed_provenance_mut(*ids.of_keys.get(&cm.key())?);
-    // SAFETY: what is in the list exists.
+    // SAFETY: the identifiers in the list exist.
     unsafe { Id::of(id) }.events.delivered();
     Some(id)
 }
 
-/// An identifier has asked its peer: if that does not answer for some time, explains it. Giving up would take
-/// minutes.
+/// Explains if a peer that an identifier has asked does not answer for some time.
+/// The request itself would fail only after minutes.
 pub(in super::super) fn expect_answer() {
     static LATER: Later = Later::new();
     LATER.run(UNANSWERED_FOR, look_for_answers);
 }
 
-/// How long a peer may take to answer before it is explained.
+/// How long a peer may take to answer before the silence is explained.
 const UNANSWERED_FOR: Duration = Duration::from_secs(5);
 
-/// Explains which peers have not answered for [`UNANSWERED_FOR`]. Returns whether others may be in a while.
+/// Explains which peers have not answered for [`UNANSWERED_FOR`].
+/// Returns whether others still may answer, so the check must run again.
 fn look_for_answers() -> bool {
     let mut others = false;
     for id in all() {
-        // SAFETY: it is counted at it that this has it.
+        // SAFETY: an event is counted for this identifier, so it exists.
         let this = unsafe { Id::of(id) };
         let since = *this.asked.lock();
         let long = since.is_some_and(|since| since.elapsed() >= UNANSWERED_FOR);
@@ -82,16 +83,17 @@ fn look_for_answers() -> bool {
     others
 }
 
-/// The identifiers. As in [`find`], each stays until the caller has acknowledged an event, so nobody waits for an
-/// identifier while the list is locked.
+/// Returns all identifiers, with an event counted for each, as in [`find`].
+/// Each exists until the caller has acknowledged its event, so no thread waits for an identifier
+/// while it holds the lock of the list.
 fn all() -> Vec<*mut rdma_cm_id> {
     let ids = IDS.get().lock();
     let all = ids.of_keys.values().map(|&address| ptr::with_exposed_provenance_mut(address));
-    // SAFETY: what is in the list exists.
+    // SAFETY: the identifiers in the list exist.
     all.inspect(|&id| unsafe { Id::of(id) }.events.delivered()).collect()
 }
 
-/// If a program ends without destroying its identifiers, tells their peers, as a kernel would.
+/// Disconnects the identifiers that are left at exit, as the kernel would.
 fn disconnect_at_exit() {
     static ONCE: Once = Once::new();
     extern "C" fn at_exit() {
@@ -113,7 +115,7 @@ fn disconnect_at_exit() {
     });
 }
 
-/// How long to wait for each lock when the program ends.
+/// How long to wait for each lock at exit.
 const AT_EXIT: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -124,7 +126,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_an_identifier_while_the_list_is_locked() {
         let mut id: *mut rdma_cm_id = ptr::null_mut();
-        // SAFETY: an identifier, from its making to its end.
+        // SAFETY: an identifier, from its creation to its destruction.
         let this = unsafe {
             assert_eq!(rdma_create_id(ptr::null_mut(), &raw mut id, ptr::null_mut(), 0x0106), 0);
             Id::of(id)
@@ -133,7 +135,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(look_for_answers);
             loop {
-                // It has begun to wait, or will soon.
+                // The thread has begun to wait, or will soon.
                 let waits = this.events.count() > 0;
                 let list = IDS.get().try_lock_for(Duration::from_secs(10));
                 assert!(list.is_some(), "the list is locked by who waits for an identifier");

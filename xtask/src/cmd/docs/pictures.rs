@@ -1,7 +1,8 @@
-//! The pictures of the docs: commands in terminals of 80 and of 160 columns, and pages in a browser.
+//! Generates the pictures of the docs: commands in terminals of 80 and 160 columns, and pages in a
+//! browser.
 //!
-//! The commands run in namespaces of their own, whose network has this host at 10.0.0.1 and another one,
-//! `far`, at 10.0.0.2. So nothing of the machine shows, and that is checked too.
+//! The commands run in their own namespaces, with a network of this host at 10.0.0.1 and another
+//! host, `far`, at 10.0.0.2. So nothing of the machine is shown, which is checked too.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,12 +14,12 @@ use super::scenes::{NETWORK, Scene, TERMINALS};
 use super::terminal::{self, When};
 use super::{failed, succeed, svg, write};
 
-/// Where the pictures of terminals are, in the checkout.
+/// The directory of the pictures of terminals, in the checkout.
 const DIRECTORY: &str = "docs/terminal";
-/// Rows of a terminal in which nothing scrolls.
+/// The rows of a terminal in which nothing scrolls.
 const ROWS: u16 = 400;
 
-/// Makes all pictures whose name contains `only`.
+/// Generates all pictures whose name contains `only`.
 pub(super) fn run(top: &Path, only: &str) -> Result<()> {
     let rxe = checkout::build(top, &["-p", "rxe-cli", "-p", "rxe-preload"])?;
     let mut wrong = Vec::new();
@@ -38,7 +39,7 @@ pub(super) fn run(top: &Path, only: &str) -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { Err(Error::Failed(wrong.join("\n\n"))) }
 }
 
-/// What a terminal of so many columns shows, as SVG.
+/// Returns the screen of a terminal with `columns` columns as SVG.
 fn picture(top: &Path, rxe: &Path, scene: &Scene, columns: u16) -> Result<String> {
     let wrong = |why: &str| Error::Failed(format!("{}: {why}", scene.file(columns)));
     let directory = tempfile::tempdir().map_err(|e| wrong(&e.to_string()))?;
@@ -62,7 +63,8 @@ fn picture(top: &Path, rxe: &Path, scene: &Scene, columns: u16) -> Result<String
     Ok(svg::draw(&screen))
 }
 
-/// Runs a script in namespaces of its own, in a directory. `rxe` is installed in /usr/local there.
+/// Returns a command that runs a script in its own namespaces, in a directory.
+/// `rxe` is installed in /usr/local there.
 fn command(rxe: &Path, script: &str, directory: &Path) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new("unshare");
@@ -74,7 +76,7 @@ fn command(rxe: &Path, script: &str, directory: &Path) -> Command {
     command
 }
 
-/// Draws a capture as SVG, and shows that picture and another capture's page in a browser.
+/// Draws a capture as SVG. Takes screenshots of that picture and of another capture's page.
 fn ladders(top: &Path, rxe: &Path) -> Result<()> {
     let to = top.join("docs/ladder");
     let staged = tempfile::tempdir().map_err(|e| Error::Failed(e.to_string()))?;
@@ -91,16 +93,16 @@ fn ladders(top: &Path, rxe: &Path) -> Result<()> {
     screenshot(&nak, "1100,260", &to.join("nak.png"))
 }
 
-/// Shows a page or a picture in a browser with a window of this size.
+/// Takes a screenshot of a page or a picture, in a browser window of this size.
 fn screenshot(page: &Path, size: &str, to: &Path) -> Result<()> {
     let profile = tempfile::tempdir().map_err(|e| Error::Failed(e.to_string()))?;
     let mut browser = Command::new("chromium");
-    // In a container the browser cannot make its own sandbox; the page is ours.
+    // In a container the browser cannot create its sandbox. The page is our own.
     browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
     browser.arg(format!("--window-size={size}"));
     browser.arg(format!("--user-data-dir={}", profile.path().display()));
     browser.arg(format!("--screenshot={}", to.display()));
-    // Without a desktop it complains of that.
+    // stderr is discarded, because the browser complains that there is no desktop.
     succeed(browser.arg(format!("file://{}", page.display())).stderr(Stdio::null()))
 }
 
@@ -116,7 +118,7 @@ mod tests {
         [".svg", ".png"].iter().any(|end| path.ends_with(end))
     }
 
-    /// All pages and all pictures of the docs, by their paths from the top.
+    /// Returns all pages and all pictures of the docs, by their paths from the root.
     fn docs() -> (Vec<String>, BTreeSet<String>) {
         let top = checkout::root().unwrap();
         let mut all = Vec::new();

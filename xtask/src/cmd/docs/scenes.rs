@@ -1,25 +1,25 @@
-//! What the terminals of the docs show.
+//! The commands and the output that the pictures of terminals show.
 
 use super::terminal::When;
 
-/// Commands in a terminal.
+/// A sequence of commands in a terminal.
 pub(super) struct Scene {
     pub(super) name: &'static str,
-    /// The widths in which it is shown.
+    /// The widths of the pictures, in columns.
     pub(super) columns: &'static [u16],
-    /// Commands before it, whose output is not shown.
+    /// Commands that run first, and whose output is not shown.
     before: &'static str,
-    /// Commands that are shown with what they print.
+    /// Commands that are shown with their output.
     shown: &'static [&'static str],
     pub(super) when: When,
 }
 
-/// The usual width of a terminal, and that of one as wide as a screen.
+/// The usual width of a terminal, and that of a terminal as wide as a screen.
 const NARROW: &[u16] = &[80];
 const BOTH: &[u16] = &[80, 160];
 
-/// An installed `rxe`, and the network: this host and `far`. `listens PORT` waits until somebody does on this host, `far_listens`
-/// on the other one.
+/// A script that installs `rxe` and creates the network of this host and `far`.
+/// `listens PORT` waits until a program listens on this host, `far_listens PORT` on the other host.
 pub(super) const NETWORK: &str = r#"
 mount -t tmpfs none /dev/shm
 mount -t tmpfs none /run
@@ -46,12 +46,12 @@ far_listens() { until ip netns exec far ss -Htln "sport = :$1" | grep -q .; do s
 show() { printf '\033[1m$ %s\033[m\n' "$1"; eval "$1" || true; }
 "#;
 
-/// A WRITE that goes on for a minute, from here to the other host.
+/// A script that starts a WRITE of a minute from this host to the other.
 const TRAFFIC: &str = "far rxe perf write bw -D 60 & far_listens 18515
 rxe perf write bw -D 60 10.0.0.2 &
 until rxe stat --json | grep '\"sent_pkts\"' | grep -q '[0-9][0-9][0-9]'; do sleep 0.05; done";
 
-/// All of them.
+/// All scenes of terminals.
 pub(super) const TERMINALS: &[Scene] = &[
     ended("help", NARROW, "", &["rxe --help"]),
     ended("doctor", BOTH, "", &["rxe doctor"]),
@@ -126,7 +126,7 @@ pub(super) const TERMINALS: &[Scene] = &[
     ),
 ];
 
-/// A scene that is over when its commands are.
+/// Creates a scene that ends when its commands have ended.
 const fn ended(
     name: &'static str,
     columns: &'static [u16],
@@ -137,24 +137,24 @@ const fn ended(
 }
 
 impl Scene {
-    /// The name of the picture with this width.
+    /// Returns the file name of the picture with this width.
     pub(super) fn file(&self, columns: u16) -> String {
         format!("{}-{columns}.svg", self.name)
     }
 
-    /// The commands, for a shell that knows [`NETWORK`].
+    /// Returns the commands, for a shell that has run [`NETWORK`].
     pub(super) fn script(&self) -> String {
         let shown = self.shown.iter().map(|command| format!("show '{command}'\n"));
         format!("{{ :\n{}\n}} > log 2>&1\n{}", self.before, shown.collect::<String>())
     }
 }
 
-/// How far a progress bar is.
+/// Returns the percentage that a progress bar shows.
 fn percent(text: &str) -> Option<u32> {
     text.split(" %").next()?.rsplit(' ').next()?.parse().ok()
 }
 
-/// Whether this row of `rxe stat --watch` has a rate above 0.
+/// Returns whether this row of `rxe stat --watch` has a rate above 0.
 fn has_rate(row: &str) -> bool {
     let rate = row.trim_end().strip_suffix("/s").and_then(|row| row.rsplit(' ').next());
     row.contains("sent_pkts") && rate.is_some_and(|rate| rate != "0")

@@ -1,25 +1,26 @@
-//! The screen of a terminal as SVG, in which text stays text: a line in the file for each row.
+//! Draws the screen of a terminal as SVG, in which text stays text: the file has a line for each
+//! row.
 //!
-//! Each run of cells says where it begins and how wide it is, so columns stay columns whatever font a
-//! browser takes.
+//! Each run of cells states its position and width, so columns stay aligned in any font of the
+//! browser.
 
 use std::fmt::Write;
 
 use vt100::{Cell, Color, Screen};
 
-/// The size of a cell, of the text in it, and of the space around the screen, in pixels.
+/// The sizes of a cell, a row, the text, and the screen's margin, in pixels.
 const CELL: u16 = 9;
 const LINE: u16 = 20;
 const TEXT: u16 = 15;
 const SPACE: u16 = 14;
-/// The baseline of a row, from its top.
+/// The distance of a row's baseline from its top, in pixels.
 const BASE: u16 = 15;
 
-/// The eight colours of a terminal on a light ground. Bright ones are the same.
+/// The eight colours of a terminal on a light background. Bright colours are drawn alike.
 const COLOURS: [&str; 8] =
     ["#24292f", "#b3242c", "#1a7f37", "#8a6100", "#0a58b8", "#8230b8", "#0f757f", "#6e7781"];
 
-/// Cells of one row that look alike, without two blanks between them.
+/// Cells of one row with the same look, and with no two blanks between them.
 struct Run {
     column: u16,
     columns: u16,
@@ -27,13 +28,13 @@ struct Run {
     look: Look,
 }
 
-/// How text looks. Colours behind it are not drawn: no command has any.
+/// The look of text. Background colours are not drawn, because no command uses any.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Look {
     bold: bool,
     underline: bool,
     colour: Option<u8>,
-    /// Characters of two columns.
+    /// Whether the characters are two columns wide.
     wide: bool,
 }
 
@@ -46,7 +47,7 @@ impl Look {
         Self { bold: cell.bold(), underline: cell.underline(), colour, wide: cell.is_wide() }
     }
 
-    /// Its attributes, each with a space before it.
+    /// Returns the SVG attributes, each preceded by a space.
     fn attributes(self) -> String {
         let mut out = String::new();
         if self.bold {
@@ -86,10 +87,9 @@ pub(super) fn draw(screen: &Screen) -> String {
     out + "</svg>\n"
 }
 
-/// The runs of a row.
 fn runs(screen: &Screen, row: u16) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    // Blanks since the last run.
+    // The number of blanks since the last run.
     let mut blanks = 0;
     for column in 0..screen.size().1.get() {
         let Some(cell) = screen.cell(row, column) else { break };
@@ -134,7 +134,7 @@ impl Run {
 mod tests {
     use super::*;
 
-    /// What is drawn of these bytes in a terminal of 80 columns.
+    /// Returns the drawing of these bytes in a terminal of 80 columns.
     fn drawn(bytes: &str) -> String {
         let mut parser = vt100::Parser::default();
         parser.process(bytes.as_bytes());

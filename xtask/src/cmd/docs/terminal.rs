@@ -1,4 +1,4 @@
-//! A command in a terminal of its own (pty(7)) with so many columns and rows, and what its screen shows.
+//! Runs a command in its own terminal (pty(7)) of a given size, and returns the screen.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,18 +13,18 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use rxe_harness::vm::{Error, Result, spawn};
 use vt100::{Parser, Screen};
 
-/// When the screen is taken.
+/// The moment at which the screen is taken.
 #[derive(Clone, Copy)]
 pub(super) enum When {
-    /// After the command, which must succeed.
+    /// After the command has ended, which must succeed.
     Ended,
-    /// When the screen's text is like this. The command is killed.
+    /// When the function accepts the screen's text. The command is then killed.
     Shows(fn(&str) -> bool),
 }
 
-/// The longest that a command may take.
+/// The longest time that a command may take.
 const LIMIT: Duration = Duration::from_secs(300);
-/// A screen that has not changed for so long is not being drawn.
+/// A screen that has not changed for this time is complete.
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// Runs a command, and returns the screen.
@@ -45,7 +45,7 @@ pub(super) fn screen(command: Command, columns: u16, rows: u16, when: When) -> R
         }
         match output.read(&mut bytes) {
             Ok(n @ 1..) => parser.process(&bytes[..n]),
-            // EIO: the command and what it has started have closed the terminal.
+            // EIO means that the command and its children have closed the terminal.
             Ok(_) | Err(_) => break,
         }
     }
@@ -57,7 +57,7 @@ pub(super) fn screen(command: Command, columns: u16, rows: u16, when: When) -> R
     Err(failed(format!("{status}:\n{}", screen.contents())))
 }
 
-/// Starts the command in a new terminal. Returns the other end of that.
+/// Starts the command in a new terminal. Returns the terminal's master.
 fn start(mut command: Command, columns: u16, rows: u16) -> Result<(Child, File)> {
     let (ours, theirs) = open(columns, rows).map_err(|e| failed(format!("a terminal: {e}")))?;
     let copy = || theirs.try_clone().map_err(failed);
@@ -67,7 +67,7 @@ fn start(mut command: Command, columns: u16, rows: u16) -> Result<(Child, File)>
     Ok((child, ours))
 }
 
-/// Makes a terminal. Returns its master and its slave.
+/// Creates a terminal. Returns its master and its slave.
 fn open(columns: u16, rows: u16) -> io::Result<(File, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let ours = openpt(flags)?;
@@ -84,7 +84,7 @@ fn is_readable(file: &File, timeout: Duration) -> bool {
     poll(&mut fds, Timespec::try_from(timeout).ok().as_ref()).is_ok_and(|ready| ready > 0)
 }
 
-/// A process that is killed when this is dropped.
+/// A process that is killed when this value is dropped.
 struct Killed(Child);
 
 impl Drop for Killed {

@@ -1,4 +1,4 @@
-//! Two kernels on a link that loses packets, captured at both ends.
+//! Captures two kernels at both ends of a link that loses packets.
 
 use super::{Args, LARGEST, Side, boot};
 use flate2::{Compression, GzBuilder};
@@ -10,20 +10,21 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-/// Runs of each conversation in which one packet in ten is lost.
+/// The number of runs of each conversation in which one packet in ten is lost.
 const RUNS: u64 = 12;
 
-/// The captures of a conversation, held many times.
+/// The captures of a conversation that is repeated many times.
 #[derive(Default)]
 struct Captures {
-    /// At each end.
+    /// The captured packets at each end.
     taps: [Vec<u8>; 2],
     frames: [u64; 2],
-    /// A line for each time.
+    /// A line of JSON for each repetition.
     log: String,
 }
 
-/// Each conversation is held without a loss, then again for each packet that is lost, then with more of them.
+/// Captures each conversation without a loss, then with each of its packets lost in turn.
+/// Then follow runs with random losses.
 pub(super) fn kernels(args: &Args, kernel: &Kernel) -> Result<()> {
     let link = Lossy::new(1500)?;
     let [a, b] = link.nets();
@@ -39,7 +40,8 @@ pub(super) fn kernels(args: &Args, kernel: &Kernel) -> Result<()> {
         &dir.join("README.md"),
         README.replace("{release}", &release).replace("{version}", &args.kernel).as_bytes(),
     )?;
-    // A first packet is sent again while the peer's MAC address is asked for.
+    // The first packet is retransmitted while the peer's MAC address is resolved, so it is not
+    // captured.
     Captures::default().hold(&link, &mut ends, &LOSSY[0], [vec![], vec![]])?;
     for scenario in LOSSY {
         let mut captures = Captures::default();
@@ -69,7 +71,7 @@ pub(super) fn kernels(args: &Args, kernel: &Kernel) -> Result<()> {
 }
 
 impl Captures {
-    /// Holds the conversation once. Returns how many packets each end has sent.
+    /// Runs the conversation once. Returns how many packets each end has sent.
     fn hold(
         &mut self,
         link: &Lossy,
@@ -103,7 +105,7 @@ impl Captures {
     }
 }
 
-/// Adds a frame to a pcap with nanoseconds.
+/// Appends a frame to a pcap with nanosecond timestamps.
 fn append(file: &mut Vec<u8>, packet: &Passed) {
     if file.is_empty() {
         let head = [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 1 << 18, 1];
@@ -117,7 +119,7 @@ fn append(file: &mut Vec<u8>, packet: &Passed) {
     file.extend(&packet.bytes);
 }
 
-/// Numbers that only the seed decides (xorshift).
+/// Returns a generator of numbers that depend only on the seed (xorshift).
 fn draws(seed: u64) -> impl FnMut() -> u64 {
     let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     move || {

@@ -1,5 +1,5 @@
-//! `cargo xtask pcaps`: captures of two kernels talking, and of our engine and a kernel, one an
-//! operation and one a fault.
+//! `cargo xtask pcaps`: captures two kernels, and our engine and a kernel, with one capture for
+//! each operation and each fault.
 
 mod lossy;
 
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-/// What to capture, and where to.
+/// The captures to create, and the directory for them.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The kernel of the VMs
@@ -26,15 +26,15 @@ pub(crate) struct Args {
     /// our engines
     #[arg(long, value_name = "WHO")]
     only: Option<Who>,
-    /// The folder; captures go to kernel-VERSION, kernel-VERSION-lossy, ours-kernel-VERSION and
-    /// kernel-VERSION-ours in it
+    /// The directory, in which captures go to kernel-VERSION, kernel-VERSION-lossy,
+    /// ours-kernel-VERSION and kernel-VERSION-ours
     #[arg(long, default_value = "pcaps")]
     out: PathBuf,
     /// Only scenarios whose name contains this
     filter: Option<String>,
 }
 
-/// No capture may be larger, in bytes.
+/// The maximum size of a capture in bytes.
 const LARGEST: u64 = 200_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -65,12 +65,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Two of our engines on a veth pair: XRC, which no kernel has.
+/// Captures XRC between two of our engines on a veth pair. No kernel's `rdma_rxe` supports XRC.
 fn xrc(args: &Args) -> Result<()> {
     let bin = build()?;
     let (net, far) = Net::pair(1500)?;
     for net in [&net, &far] {
-        // Packets, not runs of them.
+        // Without segmentation, each captured frame is one packet.
         let set = net.command("ip").args(["link", "set", LINK, "gso_max_segs", "1"]).status();
         if !set.is_ok_and(|s| s.success()) {
             return Err(Error::Failed("ip cannot set gso_max_segs".into()));
@@ -88,7 +88,7 @@ fn xrc(args: &Args) -> Result<()> {
     every(args, &net, [&mut a, &mut b], "ours-xrc", README_XRC)
 }
 
-/// What is captured over XRC.
+/// The names of the scenarios that are captured over XRC.
 const OVER_XRC: [&str; 9] = [
     "send",
     "send_imm",
@@ -101,7 +101,7 @@ const OVER_XRC: [&str; 9] = [
     "write_wrong_rkey",
 ];
 
-/// Two VMs on a bridge.
+/// Captures two VMs on a bridge.
 fn kernels(args: &Args, kernel: &Kernel) -> Result<()> {
     let net = Net::bridge(1500)?;
     let (mut a, mut b) = boot(&net, &net, kernel)?;
@@ -129,8 +129,8 @@ fn boot(a: &Net, b: &Net, kernel: &Kernel) -> Result<(Vm, Vm)> {
     Ok((a?, b?))
 }
 
-/// A VM on a tap, and our engine on the host's end of it. The tap has no offloads: what is captured
-/// there are packets, not runs of them.
+/// Captures a VM on a tap, and our engine on the host's end of it.
+/// The tap has no offloads, so each captured frame is one packet.
 fn ours(args: &Args, kernel: &Kernel) -> Result<()> {
     let bin = build()?;
     let net = Net::tap(1500)?;
@@ -151,7 +151,7 @@ fn ours(args: &Args, kernel: &Kernel) -> Result<()> {
     every(args, &net, [&mut guest, &mut host], &dir, &text)
 }
 
-/// A peer, its device open.
+/// A peer, with its open device and its addresses.
 struct Side {
     peer: Peer,
     open: Value,
@@ -172,7 +172,7 @@ impl Side {
     }
 }
 
-/// Captures every scenario, the first of the sides asking.
+/// Captures every scenario. The first of the sides is the requester.
 fn every(args: &Args, net: &Net, sides: [&mut Side; 2], dir: &str, readme: &str) -> Result<()> {
     let dir = args.out.join(dir);
     fs::create_dir_all(&dir).map_err(|e| Error::Failed(format!("{}: {e}", dir.display())))?;
@@ -181,7 +181,8 @@ fn every(args: &Args, net: &Net, sides: [&mut Side; 2], dir: &str, readme: &str)
     for scenario in ALL {
         for (suffix, v6) in [("", false), ("_ipv6", true)] {
             let name = format!("{}{suffix}", scenario.name);
-            // IPv6 differs in the frames' headers, not in what is said: one capture each way.
+            // IPv6 changes only the headers of frames, not the conversation, so one capture of each
+            // direction is enough.
             let wanted = !v6 || ["write", "read"].contains(&scenario.name);
             let xrc = dir.ends_with("ours-xrc");
             let wanted = wanted && (!xrc || OVER_XRC.contains(&scenario.name));
@@ -205,7 +206,7 @@ fn every(args: &Args, net: &Net, sides: [&mut Side; 2], dir: &str, readme: &str)
     fs::write(&readme, text).map_err(|e| Error::Failed(format!("{}: {e}", readme.display())))
 }
 
-/// Holds a conversation, and leaves its capture and its log.
+/// Runs a conversation, and writes its capture and its log.
 fn capture<'e>(
     net: &Net,
     name: &str,
@@ -229,7 +230,7 @@ fn capture<'e>(
     Ok(log)
 }
 
-/// The completions of both ends, in order, and the states of their queue pairs if they were asked.
+/// Returns the completions of both ends in order, and the queried states of QPs.
 fn statuses(log: &[Value]) -> String {
     let of = |end: &str| {
         let mut said: Vec<String> = Vec::new();

@@ -1,7 +1,7 @@
-//! `cargo xtask suite`: test suites of others, with our devices and with a kernel's, and the tables of them in
-//! `docs/en/reference/programs-tried.md`.
+//! `cargo xtask suite`: runs third-party test suites with our devices and with a kernel's, and
+//! writes their tables in `docs/en/reference/programs-tried.md`.
 //!
-//! The tests are not part of this project. They are in checkouts that the caller has made.
+//! The tests are not part of this project. The caller provides checkouts of them.
 
 mod perftest;
 mod rdma_core;
@@ -21,7 +21,7 @@ use super::interop::build;
 use super::programs;
 use table::Ends;
 
-/// Which suite.
+/// The suite to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -41,8 +41,8 @@ enum Suite {
     },
     /// rdma-core's tests in Python
     RdmaCore {
-        /// A checkout of the version of python3-pyverbs (git clone --branch v44.0), or of any version that is built
-        /// in its directory `build`, for its own pyverbs
+        /// A checkout of the version of python3-pyverbs (git clone --branch v44.0), or of any
+        /// version that is built in its directory `build`, with its own pyverbs
         #[arg(value_name = "CHECKOUT")]
         source: PathBuf,
     },
@@ -54,14 +54,13 @@ enum Suite {
     },
 }
 
-/// How a suite is run.
 struct Plan {
     name: &'static str,
-    /// Of the interfaces on both sides.
+    /// The MTU of the interfaces at both ends.
     mtu: u32,
-    /// A shell script that runs the suite on the device `$device`. Port 1, GID 1 is its IPv4 address.
+    /// A shell script that runs the suite on the device `$device`.
+    /// GID 1 of port 1 is its IPv4 address.
     script: String,
-    /// Reads what the script prints.
     parse: fn(&str) -> Ends,
 }
 
@@ -82,7 +81,7 @@ impl Suite {
             },
             Self::RdmaUnitTest { source } => Plan {
                 name: "rdma-unit-test",
-                // It connects with a path MTU of 4096.
+                // The suite connects with a path MTU of 4096.
                 mtu: 4200,
                 script: rdma_unit_test::command(source)?,
                 parse: rdma_unit_test::parse,
@@ -116,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes what a suite printed to a file of that name in `target/suite`, which says why a test failed.
+/// Writes the output of a suite to `target/suite`, for the reasons of failures.
 fn kept(name: &str, said: String) -> Result<String> {
     let dir = checkout::root()?.join("target/suite");
     let path = dir.join(format!("{name}.log"));
@@ -127,14 +126,15 @@ fn kept(name: &str, said: String) -> Result<String> {
     Ok(said)
 }
 
-/// Runs the script `$1` in namespaces. Root may lock any amount of memory, as in the VM; root of a namespace of
-/// users only as much as the user who made it, so root makes none.
+/// Runs the script `$1` in namespaces.
+/// Root may lock any amount of memory, as in the VM, but root of a user namespace only as much as
+/// the user who created it. So root creates no user namespace.
 const ENTER: &str = r#"
     users='--user --map-root-user'
     [ "$(id -u)" != 0 ] || users=
     exec unshare $users --net --mount sh -c "$1""#;
 
-/// Runs a suite with one of our devices.
+/// Runs a suite with one of our devices. Returns its output.
 fn ours(plan: &Plan) -> Result<String> {
     let rxe = build()?.join("rxe");
     let Plan { mtu, script, .. } = plan;
@@ -151,7 +151,7 @@ fn ours(plan: &Plan) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Runs it with a kernel's device.
+/// Runs a suite with a kernel's device. Returns its output.
 fn theirs(plan: &Plan, kernel: &str) -> Result<String> {
     let net = Net::tap(plan.mtu)?;
     let vm = Vm::boot(&net, &Kernel::find(kernel)?, &Spec::default())?;

@@ -1,4 +1,4 @@
-//! perftest's programs, of any version: each with itself on one device.
+//! Runs the programs of perftest, of any version, each with itself on one device.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rxe_harness::vm::{Error, Result};
 
 use super::table::{End, Ends};
 
-/// The programs, and their options. WRITE and READ compare what arrives where perftest can do that.
+/// The programs and their options. WRITE and READ validate the data where perftest supports it.
 const LINES: [(&str, &[&str]); 8] = [
     (
         "ib_send_bw",
@@ -69,8 +69,8 @@ const LINES: [(&str, &[&str]); 8] = [
     ("ib_atomic_lat", &["-n 100", "-n 100 -c XRC"]),
 ];
 
-/// Plays a line with `play PROGRAM OPTIONS` on `$device`, and prints how it ended, and what was printed if it failed.
-/// If one end fails, the other soon has nobody to talk to.
+/// A script that runs a line with `play PROGRAM OPTIONS` on `$device`.
+/// It prints the result, and the output if the line failed. If one end fails, the other is ended.
 const PLAY: &str = r#"
     cd /run
     port=18515
@@ -93,7 +93,7 @@ const PLAY: &str = r#"
     }
 "#;
 
-/// Compiles the programs if they are not there, and returns the script that runs them.
+/// Compiles the programs if they do not exist, and returns the script that runs them.
 pub(super) fn command(source: &Path) -> Result<String> {
     let source = source.canonicalize().map_err(|e| Error::io(source, &e))?;
     if !source.join(LINES[0].0).exists() {
@@ -120,7 +120,7 @@ fn compile(source: &Path) -> Result<()> {
     }
 }
 
-/// Reads what [`PLAY`] prints.
+/// Parses the output of [`PLAY`].
 pub(super) fn parse(said: &str) -> Ends {
     let mut ends = Ends::new();
     for line in said.lines().filter_map(|line| line.strip_prefix("perftest: ")) {
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!((of("-n 100"), of("-n 100 -c XRC")), (End::Passed, End::Failed));
     }
 
-    /// The script stands in single quotes of another.
+    /// The script is inserted into another one within single quotes.
     #[test]
     fn the_script_has_no_single_quote() {
         let lines = LINES.iter().flat_map(|(_, lines)| lines.iter());

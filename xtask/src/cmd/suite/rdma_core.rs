@@ -1,4 +1,5 @@
-//! rdma-core's tests, which use pyverbs. That is installed, or built in the checkout; both must be of one version.
+//! Runs rdma-core's tests with pyverbs, which is installed or built in the checkout.
+//! The versions of tests and pyverbs must match.
 
 use std::path::Path;
 
@@ -6,13 +7,13 @@ use rxe_harness::vm::{Error, Result};
 
 use super::table::{End, Ends};
 
-/// Modules for devices and software that neither side has.
+/// Modules of tests for devices and software that neither side has.
 const FOREIGN: [&str; 3] = ["test_mlx5", "test_efa", "test_cuda"];
 
-/// Where a checkout is built: cmake -DIN_PLACE=1.
+/// The directory in which a checkout is built with cmake -DIN_PLACE=1.
 const BUILT: &str = "build";
 
-/// The script that runs them on `$device`.
+/// Returns the script that runs the tests on `$device`.
 pub(super) fn command(source: &Path) -> Result<String> {
     let tests = source.join("tests");
     let tests = tests.canonicalize().map_err(|e| Error::io(&tests, &e))?;
@@ -29,8 +30,8 @@ pub(super) fn command(source: &Path) -> Result<String> {
     ))
 }
 
-/// What `unittest -v` prints: `NAME (tests.MODULE.CLASS.NAME)`, with a description on the next line if
-/// there is one, then ` ... ` and the result. Programs print in between.
+/// Parses the output of `unittest -v`: `NAME (tests.MODULE.CLASS.NAME)`, with a description on the
+/// next line if there is one, then ` ... ` and the result. Other output may be in between.
 pub(super) fn parse(said: &str) -> Ends {
     let mut ends = Ends::new();
     let mut current = None;

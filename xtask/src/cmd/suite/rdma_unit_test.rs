@@ -1,8 +1,8 @@
-//! Google's rdma-unit-test: tests of verbs on one device, in C++ with googletest.
+//! Runs Google's rdma-unit-test: tests of verbs on one device, in C++ with googletest.
 //!
-//! It is made for Bazel. Here the compiler takes its sources, with Debian's googletest, Abseil and glog, and a
-//! main program of this project's (`tests/suite`). Each test runs in a process of its own, because some
-//! end theirs.
+//! The suite is written for Bazel. Here its sources are compiled directly, with Debian's
+//! googletest, Abseil and glog, and a main program of this project (`tests/suite`). Each test runs
+//! in its own process, because some tests end theirs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,14 +11,14 @@ use rxe_harness::vm::{Error, Result};
 
 use super::table::{End, Ends};
 
-/// Sources that the main program takes the place of.
+/// The sources that this project's main program replaces.
 const REPLACED: [&str; 3] = ["introspection_registrar.cc", "introspection.cc", "gunit_main.cc"];
 
 const DIRECTORIES: [&str; 3] = ["internal", "public", "unit"];
 
 const HARNESS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/suite");
 
-/// What the program is linked with; the rest by pkg-config.
+/// The libraries that are linked by name. Those of Abseil are found with pkg-config.
 const LIBRARIES: [&str; 5] = ["-lgmock", "-lgtest", "-lglog", "-libverbs", "-lpthread"];
 const ABSEIL: [&str; 7] = [
     "absl_statusor",
@@ -30,9 +30,10 @@ const ABSEIL: [&str; 7] = [
     "absl_failure_signal_handler",
 ];
 
-/// Runs the tests on `$device`: four at a time, since most of them wait. Those of `DeviceLimitTest` use up what
-/// the device has, so they come last, each alone. An emulated machine is slow, so all wait longer for completions.
-/// xargs would stop at a test that ends by a signal.
+/// A script that runs the tests on `$device`, four at a time, since most of them wait.
+/// Those of `DeviceLimitTest` exhaust the device, so they run last, one at a time. An emulated
+/// machine is slow, so the timeouts for completions are longer. xargs would stop at a test that
+/// ends by a signal, so each test runs in a shell that succeeds.
 const RUN: &str = r#"
     ulimit -l $(ulimit -H -l)
     mkdir /run/said
@@ -52,7 +53,7 @@ END
     grep ^DeviceLimitTest /run/tests | xargs -n 1 sh /run/one
     cat /run/said/*"#;
 
-/// Compiles what has changed, and returns the script that runs the tests on `$device`.
+/// Compiles changed sources, and returns the script that runs the tests on `$device`.
 pub(super) fn command(source: &Path) -> Result<String> {
     let source = source.canonicalize().map_err(|e| Error::io(source, &e))?;
     let program = compile(&source)?;
@@ -82,7 +83,7 @@ fn compile(source: &Path) -> Result<PathBuf> {
         if !is_newer(object, file) {
             println!("compiling {}", file.display());
             let mut compiler = Command::new("c++");
-            // Theirs has warnings.
+            // The suite's sources give warnings.
             compiler.args(["-std=c++17", "-w", "-c", "-I"]).arg(source).args(["-I", HARNESS]);
             run(compiler.arg("-o").arg(object).arg(file))?;
         }
@@ -95,7 +96,7 @@ fn compile(source: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Whether a file is there and newer than another.
+/// Returns whether a file exists and is newer than another.
 fn is_newer(file: &Path, than: &Path) -> bool {
     let time = |path: &Path| path.metadata().and_then(|about| about.modified()).ok();
     time(file) > time(than)
@@ -113,8 +114,9 @@ fn run(command: &mut Command) -> Result<String> {
     )))
 }
 
-/// What googletest prints: a line when a test begins, and one when it ends, unless it ends its process. A
-/// skipped one says why in the line before. The module is the suite, without its parameters.
+/// Parses the output of googletest: a line when a test begins, and one when it ends, unless the
+/// test ends its process. A skipped test gives the reason in the line before. The module is the
+/// suite, without its parameters.
 pub(super) fn parse(said: &str) -> Ends {
     let mut ends = Ends::new();
     let mut reason = String::new();
@@ -128,12 +130,12 @@ pub(super) fn parse(said: &str) -> Ends {
         };
         let end = match mark.trim() {
             "OK" => End::Passed,
-            // This is the end of a test that ends its process.
+            // A test counts as failed from its begin on, in case it ends its process.
             "RUN" | "FAILED" => End::Failed,
             "SKIPPED" => End::Skipped(reason.clone()),
             _ => continue,
         };
-        // The summary at the end has the failed and skipped ones again, and their number.
+        // The summary at the end repeats the failed and skipped tests, and their numbers.
         if let Some((module, name)) = place(rest)
             && (mark.trim() == "RUN" || ends.contains_key(&(module.clone(), name.clone())))
         {
@@ -146,7 +148,7 @@ pub(super) fn parse(said: &str) -> Ends {
     ends
 }
 
-/// `A/Suite.Name/B (1 ms)`: the suite, and the name with its parameters.
+/// Parses `A/Suite.Name/B (1 ms)`: returns the suite, and the name with its parameters.
 fn place(text: &str) -> Option<(String, String)> {
     let text = text.split([' ', ',']).next()?;
     let (suite, name) = text.split_once('.')?;

@@ -1,9 +1,9 @@
-//! What became of the tests of a suite.
+//! The results of a suite's tests, and the table of them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// How a test ended.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Passed,
@@ -11,17 +11,18 @@ pub(super) enum End {
     Skipped(String),
 }
 
-/// Tests by module and name.
+/// The results of tests, by module and name.
 pub(super) type Ends = BTreeMap<(String, String), End>;
 
-/// The tests of each module that passed, with rxe and with a kernel, and why ours did not.
+/// Returns the table of passed tests by module, with rxe and with a kernel.
+/// A second table has the reasons why tests with rxe did not pass.
 pub(super) fn table(ours: &Ends, theirs: Option<(&str, &Ends)>) -> String {
     let passed = |ends: &Ends, module: Option<&str>| {
         let of = |test: &&String| module.is_none_or(|module| module == **test);
         let passed = ends.iter().filter(|((m, _), end)| of(&m) && **end == End::Passed);
         passed.count()
     };
-    // The cell for the kernel, if there is one.
+    // Returns the cell for the kernel, if there is a kernel.
     let cell = |of: &dyn Fn(&str, &Ends) -> String| {
         theirs.map_or_else(String::new, |(kernel, ends)| format!(" {} |", of(kernel, ends)))
     };
