@@ -23,8 +23,8 @@ pub struct Config {
     /// The maximum number of packets that all QPs to one address together leave unacknowledged: as
     /// many as the queues on the path take, which count packets.
     pub shared_window_packets: u32,
-    /// Whether the device answers congestion marks with notifications (CNPs) and slows down when
-    /// notified.
+    /// Whether the device takes part in congestion control. It then answers congestion marks with
+    /// CNPs and slows down when notified.
     pub congestion_control: bool,
     /// The limits that the device reports and enforces.
     pub limits: Limits,
@@ -133,8 +133,8 @@ pub enum SourcePort {
     Fixed(u16),
     /// One port per QP, 0xC000 or above, derived from the QPN.
     PerQp,
-    /// One port of a range per QP, in the order in which QPs are created, starting again after the
-    /// last port.
+    /// One port of a range per QP, in the order of creation of the QPs. After the last port the
+    /// first is used again.
     InTurn {
         /// The first port of the range.
         first: u16,

@@ -1,5 +1,5 @@
-//! A queue whose entries are also indexed by key, so that the entries of a destroyed object can be
-//! removed. The cost of a removal does not depend on the number of other entries.
+//! A queue whose entries are also indexed by key. The entries of a destroyed object can be removed
+//! at a cost that does not depend on the number of other entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 

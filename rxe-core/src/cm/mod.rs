@@ -1,5 +1,5 @@
-//! The communication manager, which connects the queue pairs of two programs that know only an
-//! address and a service. IBTA chapter 12; RDMA IP CM service, annex A11.
+//! The communication manager, which connects queue pairs of two programs. The programs need to know
+//! only an address and a service. IBTA chapter 12; RDMA IP CM service, annex A11.
 //!
 //! - [`mad`]: the messages in management datagrams of 256 bytes.
 //! - [`Manager`]: the state machine of connections, SIDR queries and listeners.

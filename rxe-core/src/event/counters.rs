@@ -242,8 +242,9 @@ impl Counters {
         all.filter(|&(_, n)| n > 0)
     }
 
-    /// Returns the counters that kernel `rdma_rxe` has too, with their names in `hw_counters/`, in
-    /// its order. `send_err` and `link_downed` are omitted, because an engine cannot count them.
+    /// Returns the counters that kernel `rdma_rxe` has too. Their names and order are those in
+    /// `hw_counters/`. `send_err` and `link_downed` are omitted, because an engine cannot count
+    /// them.
     pub fn hw_counters(&self) -> [(&'static str, u64); 12] {
         let retries = self.ack_timeout + self.retry_sequence_nak + self.retry_implied_nak;
         [

@@ -83,8 +83,8 @@ pub enum Event {
         /// The local QP.
         qpn: Qpn,
     },
-    /// The responder moved the QP into the error state because of an invalid request
-    /// (`IBV_EVENT_QP_REQ_ERR`, `IBV_EVENT_QP_ACCESS_ERR`).
+    /// The responder moved the QP into the error state because of an invalid request. Verbs report
+    /// this as `IBV_EVENT_QP_REQ_ERR` or `IBV_EVENT_QP_ACCESS_ERR`.
     ResponderFailed {
         /// The local QP.
         qpn: Qpn,
@@ -98,8 +98,8 @@ pub enum Event {
         /// The number of the shared receive queue.
         srq: u32,
     },
-    /// A QP in the error state has taken its last receive from its shared receive queue
-    /// (`IBV_EVENT_QP_LAST_WQE_REACHED`).
+    /// A QP in the error state has taken its last receive from its shared queue. Verbs report this
+    /// as `IBV_EVENT_QP_LAST_WQE_REACHED`.
     LastWqeReached {
         /// The local QP.
         qpn: Qpn,
@@ -122,7 +122,7 @@ pub enum Event {
         /// The address and the cause.
         fault: MemoryFault,
     },
-    /// A completion queue overflowed (`IBV_EVENT_CQ_ERR`); all QPs that complete there go into the
+    /// A completion queue overflowed (`IBV_EVENT_CQ_ERR`). All QPs that complete there enter the
     /// error state.
     CqOverflow {
         /// The [`id`](crate::queue::CompletionQueue::id) of the completion queue.
@@ -144,8 +144,8 @@ pub enum Affiliation {
 }
 
 impl Event {
-    /// Returns the object that the event belongs to, if it is an affiliated asynchronous event of
-    /// verbs. Such events are never all lost: of each kind, the newest of each object is kept.
+    /// Returns the object of an affiliated asynchronous event of verbs, if this is one. Such events
+    /// are never all lost: of each kind, the newest of each object is kept.
     pub fn affiliation(&self) -> Option<Affiliation> {
         match *self {
             Self::CommunicationEstablished { qpn }

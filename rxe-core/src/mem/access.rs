@@ -287,8 +287,7 @@ impl<'b> Span<'b> {
 }
 
 impl<'b> WritableSpan<'b> {
-    /// Creates a span of memory that may change at any time, such as memory shared with another
-    /// process.
+    /// Creates a span of memory that may change at any time, such as shared memory.
     ///
     /// # Safety
     /// `ptr..ptr + len` must be mapped for reading and writing for as long as the span lives (a

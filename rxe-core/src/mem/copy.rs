@@ -1,5 +1,6 @@
-//! Copies between private memory and memory that is used concurrently by the program's other
-//! threads, other processes, and peers through other queue pairs. This file contains `unsafe` code.
+//! Copies between private memory and memory that is used concurrently. Its other users are threads
+//! of the program, other processes, and peers through other queue pairs. This file contains
+//! `unsafe` code.
 //!
 //! A plain copy (`ptr::copy`, a slice) would be a data race: the compiler may assume that no other
 //! thread writes, and read a byte twice or store it in parts. Therefore shared bytes are accessed

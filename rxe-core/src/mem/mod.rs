@@ -296,7 +296,7 @@ fn free_key(table: &Table, mut random: impl FnMut() -> u32) -> Key {
 }
 
 impl MemoryGuard<'_> {
-    /// Returns `len` bytes at `addr` for reading by a QP of `pd`, if the region permits all of
+    /// Returns `len` bytes at `addr` for reading by a QP of `pd`. The region must permit all of
     /// `need`. For writing, use [`MemoryGuard::writable`].
     ///
     /// # Errors
@@ -329,8 +329,8 @@ impl MemoryGuard<'_> {
         self.local(pd, key, need)?.writable(addr, len)
     }
 
-    /// Returns `len` bytes for reading that a peer of QP `qpn` names by `rkey`, of a region or a
-    /// window. For writing, use [`MemoryGuard::remote_writable`].
+    /// Returns `len` bytes that a peer of QP `qpn` names by `rkey`, for reading. `rkey` belongs to
+    /// a region or a window. For writing, use [`MemoryGuard::remote_writable`].
     ///
     /// # Errors
     /// The key is unknown, or the region or window belongs to another protection domain or QP, lacks
@@ -379,8 +379,8 @@ impl MemoryGuard<'_> {
         Ok(region)
     }
 
-    /// Returns the region that a peer of QP `qpn` may use for `need` with this key, and the address
-    /// in it.
+    /// Returns the region and the address for a peer's access. A peer of QP `qpn` may use them for
+    /// `need`.
     fn resolve(
         &self,
         pd: PdId,
@@ -407,8 +407,8 @@ impl MemoryGuard<'_> {
         self.local(pd, rkey, need).map(|_| ())
     }
 
-    /// Returns the address in this process of bytes of an on-demand region, or `None` if the region
-    /// is not on-demand. For `ibv_advise_mr`; IBTA has no such verb.
+    /// Returns the address in this process of bytes of an on-demand region. Returns `None` for
+    /// other regions. For `ibv_advise_mr`; IBTA has no such verb.
     ///
     /// # Errors
     /// As for [`MemoryGuard::span`].

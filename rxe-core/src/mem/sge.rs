@@ -40,8 +40,7 @@ impl MemoryGuard<'_> {
         })
     }
 
-    /// Returns readable spans of bytes `offset..offset + len` of the message that the list
-    /// describes.
+    /// Returns readable spans of bytes `offset..offset + len` of the message in `list`.
     ///
     /// # Errors
     /// The list is shorter ([`AccessError::OutOfBounds`]), or an element does not permit the
@@ -65,8 +64,7 @@ impl MemoryGuard<'_> {
         Ok(spans)
     }
 
-    /// Returns writable spans of bytes `offset..offset + len` of the message that the list
-    /// describes.
+    /// Returns writable spans of bytes `offset..offset + len` of the message in `list`.
     ///
     /// # Errors
     /// The list is shorter ([`AccessError::OutOfBounds`]), or an element does not permit the
@@ -91,7 +89,7 @@ impl MemoryGuard<'_> {
     }
 }
 
-/// Returns key and address of bytes `offset..offset + len` of a list with one element, the usual
+/// Returns key and address of a part of a message in a list with one element. This is the usual
 /// case.
 #[inline]
 fn sole_piece(list: &[Sge], offset: u64, len: usize) -> Option<(Key, u64)> {
@@ -100,8 +98,8 @@ fn sole_piece(list: &[Sge], offset: u64, len: usize) -> Option<(Key, u64)> {
     if fits { Some((sge.lkey, sge.addr.checked_add(offset)?)) } else { None }
 }
 
-/// Calls `piece` with key, address and length of each piece of bytes `offset..offset + len` of the
-/// message that the list describes.
+/// Calls `piece` with key, address and length of each piece of a part of the message in `list`. The
+/// part is `offset..offset + len`.
 #[inline]
 fn for_each_piece(
     list: &[Sge],

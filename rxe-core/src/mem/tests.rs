@@ -32,8 +32,8 @@ fn domain_right_and_key_are_checked() {
     assert_eq!(err(PD, Key::new(0x800), Access::empty()), AccessError::UnknownKey);
 }
 
-/// No safe function writes memory that is registered without a right to write, whatever right is
-/// requested.
+/// No safe function writes memory that is registered without a right to write. The requested right
+/// does not matter.
 #[test]
 fn memory_of_others_is_written_only_where_it_is_registered_to_be() {
     let mut bytes = [1; 64];
@@ -190,8 +190,8 @@ fn a_type_2_window_belongs_to_its_queue_pair_until_it_is_invalidated() {
     assert_eq!(guard.invalidate(QPN, key), Err(WindowError::NotBound));
 }
 
-/// After a QP is destroyed, the program may free the region, and the next QP with the number has
-/// other peers.
+/// After a QP is destroyed, the program may free the region of its windows. The next QP with the
+/// number has other peers.
 #[test]
 fn type_2_windows_end_with_their_queue_pair() {
     let (memory, region, window) = window(WindowType::Type2);

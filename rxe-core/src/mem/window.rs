@@ -41,8 +41,8 @@ pub enum WindowError {
     OtherPd,
     /// The window is bound to another queue pair.
     OtherQp,
-    /// A type 1 window cannot be zero-based and cannot be invalidated; a type 2 window cannot be
-    /// bound with length 0.
+    /// The operation does not fit the type of the window. A type 1 window cannot be zero-based and
+    /// cannot be invalidated; a type 2 window cannot be bound with length 0.
     WrongType,
     /// The region does not permit the binding: the region does not exist, has no MW_BIND right,
     /// lacks a right that the window requests, is zero-based, or is too short. C10-73 to C10-75.
@@ -68,8 +68,8 @@ impl Window {
         Self { pd, kind, state: Mutex::new(State { key, bound: None }) }
     }
 
-    /// Returns the region and the address in it, if the window gives access `need` to the whole
-    /// range.
+    /// Returns the region and the address in it for an access through the window. The window must
+    /// permit `need` for the whole range.
     pub(super) fn resolve(
         &self,
         pd: PdId,

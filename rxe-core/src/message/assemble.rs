@@ -67,7 +67,7 @@ impl Assembly {
         }
     }
 
-    /// Receives a packet, or a coalesced segment, of a SEND whose order and length have been
+    /// Receives a packet, or a coalesced segment, of a SEND. Its order and length have been
     /// checked. If a coalesced segment is refused, the receive that it took is reused by its first
     /// packet.
     pub(crate) fn send(
@@ -151,7 +151,7 @@ impl Assembly {
         Ok(Delivered::Whole)
     }
 
-    /// Receives a packet, or a coalesced segment, of a WRITE whose order and length have been
+    /// Receives a packet, or a coalesced segment, of a WRITE. Its order and length have been
     /// checked.
     pub(crate) fn write(
         &mut self,

@@ -23,8 +23,8 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) dest_qp: Qpn,
 }
 
-/// A packet of a request, or a coalesced segment of packets
-/// ([`Coalesced`](crate::wire::Coalesced)), whose payload is still in the program's memory.
+/// A packet of a request, or a coalesced segment of packets. Its payload is still in the program's
+/// memory. See [`Coalesced`](crate::wire::Coalesced).
 pub(crate) struct Segment<'a> {
     bth: Bth,
     ext: Ext,
@@ -32,8 +32,7 @@ pub(crate) struct Segment<'a> {
     /// The offset in the payload of the first byte that the segment carries.
     start: u64,
     len: usize,
-    /// Whether the segment gets the ICRC that kernel `rdma_rxe` expects of a FLUSH
-    /// ([`crate::wire::icrc`]).
+    /// Whether the segment gets the ICRC of kernel `rdma_rxe` for FLUSH ([`crate::wire::icrc`]).
     kernel_icrc: bool,
 }
 
@@ -127,8 +126,7 @@ impl<'a> Segment<'a> {
         Self { bth, ext, payload, start, len, kernel_icrc: false }
     }
 
-    /// If `kernel_icrc` is true and this is a FLUSH, gives the packet the ICRC that kernel
-    /// `rdma_rxe` expects.
+    /// Gives a FLUSH the ICRC that kernel `rdma_rxe` expects, if `kernel_icrc` is true.
     #[inline]
     pub(crate) fn with_kernel_icrc(mut self, kernel_icrc: bool) -> Self {
         self.kernel_icrc = kernel_icrc && self.bth.opcode == Opcode::RC_FLUSH;

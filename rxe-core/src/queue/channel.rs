@@ -44,8 +44,8 @@ impl<Q, S: Signal> ChannelEvents<Q, S> {
         &self.signal
     }
 
-    /// Appends an event for a completion queue that received a completion, if the program has armed
-    /// it.
+    /// Appends an event for a completion queue, if the program has armed it. The caller has put a
+    /// completion into the queue.
     pub fn notify(&self, arming: &Arming, queue: impl FnOnce() -> Q) {
         if arming.0.swap(false, Ordering::SeqCst) {
             let mut events = self.events.lock();

@@ -67,8 +67,8 @@ impl Completion {
     }
 }
 
-/// Receives the notifications of a completion queue, for example to make a file descriptor
-/// readable.
+/// A receiver of the notifications of a completion queue. It may, for example, make a file
+/// descriptor readable.
 pub trait Notify: Send + Sync + fmt::Debug {
     /// Called once when an armed queue receives a completion that it was armed for. The method must
     /// not block and must not call into the engine.

@@ -50,8 +50,8 @@ impl Doorbells {
         self.rung.push(qpn);
     }
 
-    /// Reports the overflow of a completion queue of this engine's queue pairs, also one by another
-    /// engine.
+    /// Reports the overflow of a completion queue of this engine's queue pairs. Another engine may
+    /// have caused it.
     pub(crate) fn ring_overflow(&self) {
         self.rung.push(Self::OVERFLOW);
     }

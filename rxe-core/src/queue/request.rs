@@ -107,8 +107,8 @@ pub enum SendOp {
         /// The current key of the window.
         key: Key,
     },
-    /// Fails with a given status when its turn comes, as if it had been executed, and fails the
-    /// queue pair. Nothing is sent. For injected faults; [`Status::Success`] fails nothing.
+    /// Fails with a given status when its turn comes, and fails the queue pair. Nothing is sent.
+    /// For injected faults; [`Status::Success`] fails nothing.
     Fail {
         /// The completion status.
         status: Status,
@@ -198,8 +198,7 @@ bitflags! {
     /// Flags of a send request. The bits are those of `ibv_send_flags`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SendFlags: u32 {
-        /// The request starts only when all earlier READs and atomics of the send queue are
-        /// complete.
+        /// The request starts when all earlier READs and atomics of the queue are complete.
         const FENCE = 1;
         /// The request generates a completion also on success.
         const SIGNALED = 1 << 1;

@@ -102,8 +102,8 @@ impl<T> WorkRing<T> {
         Ok(())
     }
 
-    /// Prefetches the place of the next request, unless it is the first place, which is part of the
-    /// ring itself.
+    /// Prefetches the place of the next request. The first place needs no prefetch, because it is
+    /// part of the ring itself.
     pub(crate) fn prefetch(&self) {
         if !self.is_empty() {
             prefetch::value(self.place(self.tail.load(Ordering::Relaxed)));

@@ -48,7 +48,7 @@ impl SharedReceiveQueue {
         Self { cq: Some(cq), ..Self::new(number, pd, max_wr, max_sge) }
     }
 
-    /// Returns the completion queue of receives consumed by XRC requests, or `None` outside XRC
+    /// Returns the completion queue of receives consumed by XRC requests. It is `None` outside XRC
     /// domains.
     pub fn cq(&self) -> Option<&Arc<CompletionQueue>> {
         self.cq.as_ref()

@@ -94,8 +94,8 @@ impl QpHandle {
         &self.init
     }
 
-    /// Makes the QP ignore its own datagrams to multicast groups that it is attached to
-    /// (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`). Other QPs still receive them.
+    /// Makes the QP ignore its own datagrams to multicast groups that it is attached to. Other QPs
+    /// still receive them. `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`.
     pub fn block_own_multicast(&self) {
         self.blocks_loopback.store(true, Ordering::Relaxed);
     }

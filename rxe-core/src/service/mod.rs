@@ -136,8 +136,8 @@ impl<'a> Ctx<'a> {
         self.direct.as_deref_mut()
     }
 
-    /// Returns how many packets of the path MTU may be sent as one coalesced segment
-    /// ([`Coalesced`](crate::wire::Coalesced)), or 1 where segments are not supported.
+    /// Returns how many packets of the path MTU may be sent as one coalesced segment. The result is
+    /// 1 where segments are not supported. See [`Coalesced`](crate::wire::Coalesced).
     #[inline]
     pub(crate) fn max_coalesced(&mut self, view: &QpView<'_>) -> u16 {
         let Some(direct) = self.direct.as_deref_mut() else { return 1 };

@@ -29,8 +29,8 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Fails if the ordering of `tail`, `head` or `released` in `WorkRing` is relaxed, or if a request
-/// counts as taken before it is read.
+/// Fails if the ordering of `tail`, `head` or `released` in `WorkRing` is relaxed. Also fails if a
+/// request counts as taken before it is read.
 #[test]
 fn a_place_that_is_reserved_is_there_and_requests_keep_their_order() {
     explore(|| {
@@ -173,8 +173,8 @@ impl Lock {
     }
 }
 
-/// Fails without the fence in `Doorbells::drain`, if the former holder of the lock does not check
-/// again, or if `QpHandle::post_send` rings before it posts.
+/// Fails without the fence in `Doorbells::drain`. Also fails if the former holder of the lock does
+/// not check again, or if `QpHandle::post_send` rings before it posts.
 #[test]
 fn a_request_is_begun_by_who_posts_it_or_by_who_holds_the_lock() {
     explore(|| {
@@ -242,7 +242,7 @@ fn completion() -> Completion {
     Completion::new(1, Status::Success, Qpn::from_wire(0x11), Time::ZERO)
 }
 
-/// Fails if `push` checks whether the queue is armed with less than sequential consistency, or
+/// Fails if `push` checks the arming with less than sequential consistency. Also fails if it checks
 /// before the completion is in the queue.
 #[test]
 fn who_arms_a_completion_queue_and_finds_it_empty_is_told() {
@@ -376,8 +376,8 @@ fn the_limit_of_a_shared_queue_is_told_once_however_many_take_from_it() {
     });
 }
 
-/// Fails if a WRITE with immediate data is executed because the shared queue seems to hold a
-/// receive, before the receive is taken: a place is counted before its receive is in the list.
+/// Fails if a WRITE with immediate data is executed before its receive is taken. That the shared
+/// queue is not empty is no proof: a place is counted before its receive is in the list.
 #[test]
 fn a_write_with_immediate_that_is_acknowledged_completes_a_receive() {
     explore(|| {
@@ -392,8 +392,9 @@ fn a_write_with_immediate_that_is_acknowledged_completes_a_receive() {
     });
 }
 
-/// Fails if the queue reports its overflow before it is marked, or only to the engine that noticed
-/// the overflow. Two shards of a device each flush a receive into the queue, which has one place.
+/// Fails if the queue reports its overflow before it is marked. Also fails if it reports only to
+/// the engine that noticed the overflow. Two shards of a device each flush a receive into the
+/// queue, which has one place.
 #[test]
 fn of_two_engines_behind_an_overflowed_queue_both_stop() {
     explore(|| {
@@ -433,8 +434,8 @@ fn modify(engine: &mut Engine, qp: &QpHandle, to: QpState) {
     engine.modify_qp(Time::ZERO, qp.qpn(), &attr, mask | AttrMask::STATE).unwrap();
 }
 
-/// Fails if a copy continues after the guard is dropped, or if deregistration takes only the read
-/// guard.
+/// Fails if a copy continues after the guard is dropped. Also fails if deregistration takes only
+/// the read guard.
 #[test]
 fn after_deregistration_the_memory_is_the_owners_alone() {
     explore(|| {

@@ -19,8 +19,8 @@ impl Mtu {
     /// All path MTUs, smallest first.
     pub const ALL: [Self; 5] = [Self::M256, Self::M512, Self::M1024, Self::M2048, Self::M4096];
 
-    /// The bytes that kernel `rdma_rxe` reserves for IP, UDP, BTH, extension headers and ICRC when
-    /// it derives a path MTU from the MTU of a link.
+    /// The header bytes that kernel `rdma_rxe` subtracts from a link's MTU. They are for IP, UDP,
+    /// BTH, extension headers and ICRC.
     const OVERHEAD: u32 = 80;
 
     /// Returns the payload size in bytes.
@@ -43,8 +43,8 @@ impl Mtu {
         Self::ALL.into_iter().find(|mtu| mtu.to_verbs() == code)
     }
 
-    /// Returns the largest path MTU that fits a link with an MTU (IP header included) of
-    /// `netdev_mtu` bytes, or `None` if even 256 bytes do not fit.
+    /// Returns the largest path MTU that fits a link of MTU `netdev_mtu`. The MTU of a link
+    /// includes the IP header. Returns `None` if even 256 bytes do not fit.
     pub fn largest_for_link(netdev_mtu: u32) -> Option<Self> {
         let room = netdev_mtu.checked_sub(Self::OVERHEAD)? as usize;
         Self::ALL.into_iter().rev().find(|mtu| mtu.bytes() <= room)

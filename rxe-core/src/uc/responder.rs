@@ -126,8 +126,8 @@ impl Responder {
     }
 }
 
-/// Returns the reason to drop the message, and the status of its receive if the program is at
-/// fault. IBTA 9.9.3, table 60.
+/// Returns the reason to drop the message, and the status of its receive. Only an error of the
+/// program completes the receive. IBTA 9.9.3, table 60.
 fn consequence(error: ResponderError) -> (DropReason, Option<Status>) {
     match error {
         ResponderError::ReceiverNotReady => (DropReason::ReceiveQueueEmpty, None),

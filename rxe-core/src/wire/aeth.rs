@@ -19,7 +19,7 @@ pub struct Aeth {
 pub enum Syndrome {
     /// A positive acknowledgement of all packets up to the PSN.
     Ack {
-        /// The end-to-end flow control credits, encoded in 5 bits; [`Syndrome::NO_CREDITS`] means
+        /// The end-to-end flow control credits, encoded in 5 bits. [`Syndrome::NO_CREDITS`] means
         /// that there is no flow control. ConnectX sends 0, which means no limit.
         credits: u8,
     },

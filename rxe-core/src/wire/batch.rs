@@ -118,8 +118,8 @@ impl TxBatch {
         std::mem::take(&mut self.direct) > 0
     }
 
-    /// Returns the number of packets and bytes pushed since the batch was created, including those
-    /// sent directly.
+    /// Returns the number of packets and bytes since the batch was created. Packets sent directly
+    /// are included.
     pub fn total(&self) -> (u64, u64) {
         self.total
     }
@@ -222,9 +222,9 @@ impl TxBatch {
         self.packets(direct, net, bth, ext, payload, 1).map(drop)
     }
 
-    /// Like [`TxBatch::packet`], for `count` packets, as a coalesced segment
-    /// ([`Coalesced`](super::Coalesced)) if there are several. Returns `false` for a segment that
-    /// `direct` does not take; nothing is changed then.
+    /// Like [`TxBatch::packet`], for `count` packets. Several packets form a coalesced segment
+    /// ([`Coalesced`](super::Coalesced)). Returns `false` for a segment that `direct` does not
+    /// take; nothing is changed then.
     ///
     /// # Errors
     /// As for [`TxBatch::packet`].

@@ -5,8 +5,8 @@ use super::bytes::{join, u32_at};
 use super::header_len::BTH as LEN;
 use crate::types::{Pkey, Psn, Qpn};
 
-/// The offset in a packet of the high 8 bits of the destination QPN, which identify its range
-/// ([`Qpn::block`]): for programs that sort packets before parsing them.
+/// The offset in a packet of the high 8 bits of the destination QPN. They identify the range of the
+/// QPN ([`Qpn::block`]). For programs that sort packets before parsing them.
 pub const QPN_BLOCK: usize = 5;
 
 /// Returns the high 8 bits of a packet's destination QPN, or 0 if the packet is too short. Any

@@ -12,9 +12,9 @@ use crate::types::Qpn;
 /// is not a wire, and a process that could damage the packet could also write a correct ICRC. For a
 /// wire, [`write_whole`] creates the packet.
 pub trait Direct {
-    /// Sends a packet, whose headers from the BTH on are `head`, if this path reaches its
-    /// destination and there is room. If `count` is greater than 1, sends a coalesced segment of
-    /// `count` packets, whose payload must not exceed [`Direct::max_coalesced`].
+    /// Sends a packet if this path reaches its destination and there is room. `head` contains its
+    /// headers from the BTH on. If `count` is greater than 1, sends a coalesced segment of `count`
+    /// packets, whose payload must not exceed [`Direct::max_coalesced`].
     ///
     /// # Errors
     /// The payload's memory is not mapped; nothing was sent.
@@ -26,22 +26,22 @@ pub trait Direct {
         count: u16,
     ) -> Result<Placed, AccessError>;
 
-    /// Returns the maximum payload bytes of a coalesced segment to this queue pair
-    /// ([`Coalesced`](super::Coalesced)), or 0 if the path to it carries no segments.
+    /// Returns the maximum payload bytes of a coalesced segment to this queue pair. The result is 0
+    /// if the path to it carries no segments. See [`Coalesced`](super::Coalesced).
     fn max_coalesced(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
         let _ = (net, dest_qp);
         0
     }
 }
 
-/// Returns the bytes from BTH to ICRC of a packet with `head` bytes of headers and `payload` bytes
-/// of payload.
+/// Returns the bytes of a packet from BTH to ICRC. `head` and `payload` are the lengths of its
+/// headers and its payload.
 #[inline]
 pub fn whole_len(head: usize, payload: usize) -> usize {
     head + payload + pad(payload) + icrc::LEN
 }
 
-/// Writes a packet from BTH to ICRC to `packet`, which must have [`whole_len`] bytes and no
+/// Writes a packet from BTH to ICRC to `packet`. `packet` must have [`whole_len`] bytes and no
 /// concurrent reader. The payload is read once, and the ICRC is computed over the copy.
 ///
 /// # Errors

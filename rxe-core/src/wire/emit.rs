@@ -9,16 +9,16 @@ use super::opcode::{OpInfo, Opcode};
 use super::packet::wire_len;
 use super::{Ext, PacketRepr};
 
-/// Returns the bytes from BTH to ICRC of a packet with this opcode and `payload_len` bytes of
-/// payload: the argument for [`TxBatch::push`](super::TxBatch::push). An opcode that is not in the
-/// table counts as a BTH alone.
+/// Returns the bytes from BTH to ICRC of a packet with this opcode. The result is the argument for
+/// [`TxBatch::push`](super::TxBatch::push). An opcode that is not in the table counts as a BTH
+/// alone.
 #[inline]
 pub fn len(opcode: Opcode, payload_len: usize) -> usize {
     row(opcode).header_len + payload_len + pad(payload_len) + icrc::LEN
 }
 
-/// Returns the bytes from BTH to ICRC of all packets of a coalesced segment
-/// ([`Coalesced`](super::Coalesced)) with this opcode.
+/// Returns the bytes from BTH to ICRC of all packets of a coalesced segment. See
+/// [`Coalesced`](super::Coalesced).
 #[inline]
 pub(super) fn train_len(opcode: Opcode, count: u16, payload_len: usize) -> usize {
     wire_len(row(opcode), count, payload_len)
@@ -46,7 +46,7 @@ pub fn packet(
     });
 }
 
-/// Like [`packet`], with a payload that `append` appends to the buffer, which has room for it and
+/// Like [`packet`], but `append` appends the payload to the buffer. The buffer has room for it and
 /// is not zeroed first. If `append` does not append `payload_len` bytes, which is a mistake of the
 /// caller, the payload is filled with zeros or truncated.
 ///

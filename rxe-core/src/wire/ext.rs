@@ -82,8 +82,8 @@ impl Ext {
         }
     }
 
-    /// Returns whether exactly the headers of the opcode are present (the reserved bytes of a CNP
-    /// may be omitted).
+    /// Returns whether exactly the headers of the opcode are present. The reserved bytes of a CNP
+    /// may be omitted.
     fn fits(&self, info: &OpInfo) -> bool {
         let is_cnp = info.kind == OpKind::Cnp;
         self.deth.is_some() == info.has_deth

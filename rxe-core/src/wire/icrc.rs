@@ -53,9 +53,9 @@ pub fn check(net: &NetHeader, packet: &[u8]) -> Result<(), DropReason> {
     Prefix::new(net).check(packet)
 }
 
-/// Returns the IPv4 identification and flags for which the ICRC of a packet (given from BTH to
-/// ICRC) is correct, whatever `net` contains. Returns `None` if there are none with flags 0 or
-/// "don't fragment", or if the packet is IPv6 or too short.
+/// Returns the IPv4 identification and flags for which the ICRC of a packet is correct. The packet
+/// is given from BTH to ICRC; the identification in `net` is ignored. Returns `None` if there are
+/// none with flags 0 or "don't fragment", or if the packet is IPv6 or too short.
 pub fn recover_id(net: &NetHeader, packet: &[u8]) -> Option<(u16, u16)> {
     if !is_v4(net) {
         return None;
@@ -67,8 +67,8 @@ pub fn recover_id(net: &NetHeader, packet: &[u8]) -> Option<(u16, u16)> {
 /// The CRC-32 of 8 bytes of ones, which is the state before the IP header.
 const CRC_OF_MASKED_LRH: u32 = 0x2144_df1c;
 
-/// Returns the identification and flags that explain a residue computed with `hint` and "don't
-/// fragment", for a packet of `len` bytes from BTH to ICRC.
+/// Returns the identification and flags that explain a residue. The residue was computed with
+/// `hint` and "don't fragment", for a packet of `len` bytes from BTH to ICRC.
 fn recover(residue: u32, len: usize, hint: u16) -> Option<(u16, u16)> {
     // The covered bytes from the identification on: the rest of the IP header, the UDP header, the
     // packet.

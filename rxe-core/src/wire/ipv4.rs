@@ -27,7 +27,7 @@ pub(super) struct Ipv4 {
 const FRAGMENT_BITS: u16 = 0x3fff;
 
 impl Ipv4 {
-    /// Parses the header of a packet, and returns it with the payload, which ends at the header's
+    /// Parses the header of a packet, and returns it with the payload. The payload ends at the
     /// total length.
     pub(super) fn parse(packet: &[u8]) -> Result<(Self, &[u8]), DropReason> {
         let head: &[u8; LEN] = packet.first_chunk().ok_or(DropReason::Truncated)?;

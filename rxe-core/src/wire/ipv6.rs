@@ -26,8 +26,8 @@ pub(super) struct Ipv6 {
 }
 
 impl Ipv6 {
-    /// Parses the header of a packet, and returns it with the payload, which ends at the header's
-    /// payload length.
+    /// Parses the header of a packet, and returns it with the payload. The payload has the length
+    /// in the header.
     pub(super) fn parse(packet: &[u8]) -> Result<(Self, &[u8]), DropReason> {
         let (head, rest) = packet.split_first_chunk::<LEN>().ok_or(DropReason::Truncated)?;
         let (header, payload_len) = Self::parse_header(head)?;

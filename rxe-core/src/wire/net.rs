@@ -1,5 +1,5 @@
-//! UDP payloads as a backend passes them to the engine, with the known fields of the IP and UDP
-//! headers. IBTA annex A17.
+//! UDP payloads, and the known fields of their IP and UDP headers. A backend passes them to the
+//! engine. IBTA annex A17.
 //!
 //! A buffer may contain several packets of equal size, back to back (the last may be shorter).
 //! UDP_GRO delivers up to 64 packets in one call in this way.

@@ -79,14 +79,13 @@ impl Position {
         Self::of_some(index, 1, packets)
     }
 
-    /// Returns the position of a segment of `count` packets from `index` on, in a message of
-    /// `packets` packets.
+    /// Returns the position of packets `index..index + count` in a message of `packets` packets.
     pub const fn of_some(index: u32, count: u32, packets: u32) -> Self {
         Self::new(index == 0, index + count == packets)
     }
 
-    /// Returns the position of packet `index` of a segment of `count` packets that has position
-    /// `self`.
+    /// Returns the position of packet `index` of a segment with position `self`. `count` is the
+    /// number of packets of the segment.
     pub const fn of_one(self, index: u32, count: u32) -> Self {
         let starts = matches!(self, Self::First | Self::Only);
         let ends = matches!(self, Self::Last | Self::Only);

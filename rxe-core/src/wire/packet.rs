@@ -41,9 +41,9 @@ fn first_header(bytes: &[u8]) -> Result<(BthView<'_>, &'static OpInfo), DropReas
     Ok((bth, info))
 }
 
-/// Returns the payload bytes of each packet except the last in a coalesced segment of `count`
-/// packets with these headers and `payload` bytes of payload. Returns `None` if no such segment
-/// exists. The path MTU is a power of 2, so at most one value is possible.
+/// Returns the payload bytes of each packet except the last in a coalesced segment. `payload` is
+/// the length of the whole payload. Returns `None` if no such segment exists. The path MTU is a
+/// power of 2, so at most one value is possible.
 fn each_of_coalesced(info: &OpInfo, count: u16, payload: usize) -> Option<usize> {
     let count = usize::from(count);
     let each = payload.div_ceil(count).next_power_of_two();
@@ -87,9 +87,9 @@ impl<'a> Packet<'a> {
         Ok(Self { bytes, bth, info, payload_end, coalesced: None, count: 1, each: payload })
     }
 
-    /// Checks the structure of a packet whose payload is stored apart from its headers, or of a
-    /// coalesced segment. The pad count must be the one that extends the payload to a multiple of
-    /// 4, although there are no pad bytes.
+    /// Checks the structure of a packet or a coalesced segment received through memory. The pad
+    /// count must be the one that extends the payload to a multiple of 4, although there are no pad
+    /// bytes.
     #[inline]
     pub fn parse_coalesced(packet: &'a Coalesced<'a>) -> Result<Self, DropReason> {
         let bytes = packet.head();

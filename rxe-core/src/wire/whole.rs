@@ -3,9 +3,8 @@
 use super::{Coalesced, Frame, Packet, header_len, icrc};
 
 impl Frame<'_> {
-    /// Calls `f` with this frame or, if its packets are coalesced, with each packet in the form
-    /// that it would have on a wire, with pad and ICRC, built in `buf`. For captures and similar
-    /// uses.
+    /// Calls `f` with this frame, or with each of its coalesced packets as on a wire. Coalesced
+    /// packets are built in `buf`, with pad and ICRC. For captures and similar uses.
     pub fn for_each_whole(&self, buf: &mut Vec<u8>, f: &mut dyn FnMut(&Frame<'_>)) {
         if self.coalesced.is_empty() {
             return f(self);

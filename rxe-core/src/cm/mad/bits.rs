@@ -1,8 +1,8 @@
 //! Bit fields of any width at any position. Bits are counted as in the tables of the specification,
 //! most significant first.
 
-/// Returns the field of `width` bits (up to 64) that begins `bit` bits after the start of byte
-/// `at`. Bits beyond the end read as zero.
+/// Returns the field of `width` bits (up to 64) at bit `bit` of byte `at`. Bits beyond the end read
+/// as zero.
 pub(super) fn get(bytes: &[u8], at: usize, bit: usize, width: usize) -> u64 {
     let first = at * 8 + bit;
     (first..first + width).fold(0, |value, i| {

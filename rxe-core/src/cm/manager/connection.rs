@@ -207,16 +207,16 @@ impl Retry {
         Some(&self.mad)
     }
 
-    /// Grants the current try its time once more, because this host did not run for a while and
-    /// could not receive an answer. Each try is granted this only once, so that retries also run
-    /// out on a host that is always late.
+    /// Grants the current try its time once more. This host did not run for a while and could not
+    /// receive an answer. Each try is granted this only once, so that retries also run out on a
+    /// host that is always late.
     pub(super) fn excuse(&mut self, now: Time) {
         if !std::mem::replace(&mut self.excused, true) {
             self.deadline = self.deadline.max(now + self.current);
         }
     }
 
-    /// Grants the time that a peer requests by an MRA, once for each try, so that retries run out
+    /// Grants the time that a peer requests by an MRA, once for each try. Therefore retries run out
     /// whatever the peer requests. Returns `false` for a duplicate, which changes nothing. IBTA
     /// 12.9.8.
     pub(super) fn postpone(&mut self, now: Time, service_timeout: u8) -> bool {

@@ -8,7 +8,7 @@ use super::{CmError, ConnId, Listener, ListenerId, Manager, Outgoing, Route, fil
 use crate::cm::mad::{Dreq, Message, RejReason, Rep, Req, Rtu, SidrRep, SidrReq, Subject};
 use crate::types::{Qpn, Time};
 
-/// The maximum number of retries of a REQ, REP or SIDR_REQ; a REP has fewer if the REQ requests
+/// The maximum number of retries of a REQ, REP or SIDR_REQ. A REP has fewer if the REQ requests
 /// fewer. The waits grow; together they take 110 s.
 const RETRIES: u8 = 15;
 /// The maximum number of retries of a DREQ, within 41 s; fewer if the REQ requests fewer.
@@ -46,8 +46,8 @@ impl Manager {
         Ok(id)
     }
 
-    /// Changes a listener's backlog, for a program that starts or stops listening on the same
-    /// service ID. Requests that already wait stay.
+    /// Changes a listener's backlog. Requests that already wait stay. For a program that starts or
+    /// stops listening on a service ID in use.
     pub fn set_backlog(&mut self, listener: ListenerId, backlog: usize) {
         if let Some(listener) = self.listeners.get_mut(&listener.0) {
             listener.backlog = backlog;
@@ -67,8 +67,8 @@ impl Manager {
         old.waiting
     }
 
-    /// Records that the consumer has taken a request or query, which then no longer counts towards
-    /// the backlog.
+    /// Records that the consumer has taken a request or query. It then no longer counts towards the
+    /// backlog.
     pub fn taken(&mut self, id: ConnId) {
         let Some(connection) = self.connections.get_mut(&id.0) else { return };
         let waited = connection.state.waits_for();

@@ -18,8 +18,8 @@ use crate::cm::mad::{Message, Req, SidrReq};
 use crate::cm::service::PortSpace;
 use crate::types::{Gid, Time};
 
-/// How long after the end of a listener requests for its service are held, and how long each
-/// request waits. A server on a busy machine has created its next listener by then.
+/// How long requests are held after the end of a listener of their service. Each request waits this
+/// long at most. A server on a busy machine has created its next listener by then.
 pub const CLOSED_FOR: Duration = Duration::from_secs(3);
 /// The maximum number of waiting requests.
 const MAX_HELD: usize = 256;
@@ -28,11 +28,10 @@ const MAX_OF_SOURCE: usize = 64;
 /// The maximum number of remembered services whose listener ended recently.
 const MAX_CLOSED: usize = 1024;
 
-/// The requests that wait for the next listener of their service, and the services whose listener
-/// ended recently.
+/// The held requests, and the services whose listener ended recently.
 #[derive(Debug, Default)]
 pub(super) struct HeldRequests {
-    /// The time until which requests are held, for each service whose listener ended
+    /// The end of the time in which requests are held, by service whose listener ended
     /// ([`PortSpace::same_port`]).
     closed: HashMap<u64, Time>,
     /// The waiting requests in order of arrival, which is also the order of their deadlines.

@@ -1,4 +1,4 @@
-//! An index of connections by their queue pairs, so that the cost of a message does not depend on
+//! An index of connections by their queue pairs. With it, the cost of a message does not depend on
 //! the number of connections.
 
 use std::collections::HashMap;

@@ -159,8 +159,8 @@ impl Manager {
         self.questions.pop_front()
     }
 
-    /// Handles a "port unreachable" message of the host of `remote`, which quotes the datagram
-    /// `mad`. Returns whether `mad` is one of the last probes.
+    /// Handles a "port unreachable" message of the host of `remote`. The message quotes the
+    /// datagram `mad`. Returns whether `mad` is one of the last probes.
     pub fn unreachable(&mut self, remote: Gid, mad: &Mad<'_>) -> bool {
         let Some(Message::Dreq(dreq)) = mad.message() else { return false };
         let keepalive = &mut self.index.keepalive;

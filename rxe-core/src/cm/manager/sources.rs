@@ -24,7 +24,7 @@ use crate::types::{Gid, Time};
 pub(super) const MAX_HALF_OPEN: usize = 1 << 13;
 /// The maximum number of SIDR queries of one address, including answers kept for retransmission.
 pub(super) const MAX_QUERIES: usize = 1 << 10;
-/// The maximum number of SIDR queries of all addresses, as part of
+/// The maximum number of SIDR queries of all addresses. They are part of
 /// [`crate::bounds::MAX_CONNECTIONS`].
 pub(super) const MAX_ALL_QUERIES: usize = 1 << 13;
 

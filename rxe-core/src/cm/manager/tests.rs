@@ -1,4 +1,4 @@
-//! Tests of each rule, and simulations, in virtual time, of two managers on a network that loses,
+//! Tests of each rule, and simulations of two managers in virtual time. Their network loses,
 //! duplicates and delays datagrams.
 
 mod crowds;
@@ -711,9 +711,9 @@ enum Known {
     Ended,
 }
 
-/// Programs on both sides connect, accept, refuse, disconnect and destroy at random, over a network
-/// that loses, duplicates and delays. Every event must match the program's view, and at the end
-/// nothing may be left.
+/// Simulates programs on both sides that connect, accept, refuse, disconnect and destroy at random.
+/// The network loses, duplicates and delays. Every event must match the program's view, and at the
+/// end nothing may be left.
 fn simulate(seed: u64) {
     let mut dice = Dice(seed);
     let mut sides = [manager(0), manager(1)];

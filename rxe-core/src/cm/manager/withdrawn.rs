@@ -23,8 +23,7 @@ type Request = (Gid, u32);
 #[derive(Debug, Default)]
 pub(super) struct Withdrawn {
     requests: HashSet<Request>,
-    /// The requests with their expiry times, in order of arrival, which is also the order of
-    /// expiry.
+    /// The requests with their expiry times, ordered by arrival and therefore by expiry.
     ends: VecDeque<(Time, Request)>,
 }
 

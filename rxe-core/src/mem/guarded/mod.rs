@@ -73,9 +73,10 @@ impl Outcome {
     }
 }
 
-/// Returns the address where a thread that faulted at `pc` can continue, if `pc` is in a copy
-/// routine. The result registers must then hold a [`FaultCause`] and the address that faulted:
-/// `rax` and `rdx` on x86-64, `x0` and `x1` on AArch64.
+/// Returns the address where a thread can continue that faulted in a copy routine. `pc` is the
+/// address of the fault; for other addresses the result is `None`. Before the thread continues, the
+/// result registers must be set to a [`FaultCause`] and the address that faulted: `rax` and `rdx`
+/// on x86-64, `x0` and `x1` on AArch64.
 ///
 /// A signal handler may call this function.
 pub fn recovery(pc: usize) -> Option<usize> {

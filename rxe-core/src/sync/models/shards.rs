@@ -36,8 +36,8 @@ struct Shard {
 }
 
 impl Shard {
-    /// Creates a shard whose queue pair has number `qpn`, takes receives from `srq` or from the
-    /// queues of `xrcd`, and completes in `cq`.
+    /// Creates a shard with queue pair `qpn`, which completes in `cq`. The queue pair takes
+    /// receives from `srq` or from the queues of `xrcd`.
     fn new(
         qpn: u32,
         cq: &StdArc<CompletionQueue>,
@@ -109,8 +109,7 @@ fn received(cq: &CompletionQueue) -> Vec<u64> {
     ids
 }
 
-/// Fails if a responder acknowledges because it saw a receive in the queue, and takes the receive
-/// afterwards.
+/// Fails if a responder acknowledges before it takes the receive that it saw in the queue.
 #[test]
 fn of_two_engines_with_a_shared_receive_queue_one_gets_the_last_receive() {
     explore(|| {
@@ -132,8 +131,8 @@ fn of_two_engines_with_a_shared_receive_queue_one_gets_the_last_receive() {
     });
 }
 
-/// Fails if a target QP looks its queue up a second time to take the receive, or if a removed queue
-/// is still found.
+/// Fails if a target QP looks its queue up a second time to take the receive. Also fails if a
+/// removed queue is still found.
 #[test]
 fn targets_of_two_engines_use_a_queue_of_their_domain_until_it_is_removed() {
     explore(|| {
@@ -193,7 +192,7 @@ impl Notify for Member {
     }
 }
 
-/// Fails if the signal is cleared without the lock of the events, or if a program arms the
+/// Fails if the signal is cleared without the lock of the events. Also fails if a program arms the
 /// completion queue before the channel.
 #[test]
 fn a_completion_of_any_engine_is_found_or_makes_the_channel_readable() {

@@ -24,8 +24,8 @@ pub(super) fn append(crc: u32, bytes: &[u8]) -> u32 {
     by_instruction(crc, bytes)
 }
 
-/// Measures both methods with the clock `now`, and uses the faster one for all further ICRCs of the
-/// process. This takes a few microseconds, or some hundred on an emulated processor. Both methods
+/// Measures both methods, and uses the faster one for all further ICRCs of the process. `now` is
+/// the clock. This takes a few microseconds, or some hundred on an emulated processor. Both methods
 /// give equal ICRCs.
 pub fn choose(mut now: impl FnMut() -> Time) {
     const ROUNDS: usize = 4;
@@ -52,8 +52,8 @@ fn by_instruction(crc: u32, bytes: &[u8]) -> u32 {
 /// The number of bytes that are looked up in one step.
 const SLICES: usize = 16;
 
-/// The change of the register for each difference in a byte, after as many further bytes as the
-/// table's index.
+/// The change of the register for each difference in a byte. Table `n` is for the register after
+/// `n` further bytes.
 static TABLES: [[u32; 256]; SLICES] = {
     let mut tables = [[0; 256]; SLICES];
     let mut bytes = 0;

@@ -167,8 +167,8 @@ impl Prefix {
         self.explain(residue, 2 * body.len() + LEN)
     }
 
-    /// Replaces the ICRC of the packet in `buf` that extends from `start` to the end by the ICRC
-    /// that kernel `rdma_rxe` expects of a FLUSH.
+    /// Replaces the ICRC of a packet by the one that kernel `rdma_rxe` expects of a FLUSH. The
+    /// packet extends from `start` to the end of `buf`.
     pub fn double(&self, buf: &mut [u8], start: usize) {
         let packet = buf.get_mut(start..).and_then(<[u8]>::split_last_chunk_mut);
         if let Some((body, icrc)) = packet {

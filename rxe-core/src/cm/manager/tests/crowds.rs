@@ -3,8 +3,7 @@
 use super::super::connection::Retry;
 use super::*;
 
-/// Creates a manager with `count` requests that wait to be taken, distributed over `listeners`
-/// listeners.
+/// Creates a manager with `count` waiting requests, distributed over `listeners` listeners.
 fn crowd(count: u32, listeners: u32) -> (Two, Vec<ListenerId>) {
     let mut two = Two::new();
     let (side, now) = (&mut two.sides[1], two.now);
