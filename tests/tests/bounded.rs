@@ -1,5 +1,5 @@
-//! Tests of the memory that peers can make an engine use, and of the memory of a queue pair, in
-//! allocated bytes.
+//! Tests of the memory that peers can make an engine use, in allocated bytes. Also tests the memory
+//! of a queue pair.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::{IpAddr, Ipv4Addr};

@@ -24,8 +24,9 @@ const EXPLAINED: [&str; 1] = [
     "retry_exhausted", // 038: within a try, the oldest packet is sent again earlier.
 ];
 
-/// Runs the peer with `rxe run RUN`, then `rxe conform OPTIONS`, then the commands `after` in the
-/// directory of its files. Returns the JSON, the exit code and the output of `after`.
+/// Runs the peer with `rxe run RUN`, then `rxe conform OPTIONS`, then the commands `after`. These
+/// run in the directory of the peer's files. Returns the JSON, the exit code and the output of
+/// `after`.
 #[track_caller]
 fn conform(test: &str, run: &str, options: &str, after: &str) -> Option<(Value, i32, String)> {
     conform_with(WITH_CM, V4, test, run, options, after)

@@ -12,8 +12,8 @@ use rxe_tests::lone::{End, Place, Said};
 
 /// The capacity of every link: 10 Gbit/s.
 const BYTES_A_MICROSECOND: usize = 1250;
-/// The delay in microseconds from a sender to the switch, from the switch to a receiver, and half
-/// of the delay of the reverse path.
+/// The delay in microseconds from a sender to the switch. It is also the delay from the switch to a
+/// receiver, and half of the delay of the reverse path.
 const DELAY: u64 = 2;
 /// The bytes that the switch can queue, and the threshold above which it marks.
 const CAPACITY: usize = 150_000;

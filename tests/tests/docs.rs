@@ -1,5 +1,4 @@
-//! Links between the project's Markdown files have existing targets, and each decision is in the
-//! index.
+//! Links between the project's Markdown files have existing targets. Each decision is in the index.
 
 mod files;
 

@@ -91,8 +91,8 @@ fn what_was_opened_before_daemon_is_the_parent_s_and_the_child_opens_it_anew() {
     assert!(said.contains("opened before fork()"), "{said}");
 }
 
-/// The numbers of descriptors of one device with a queue pair, and of two, on an interface with
-/// three addresses (IPv4, IPv6, and link-local). They must be low, because tables of programs may
+/// The numbers of descriptors of one device with a queue pair, and of two. The interface has three
+/// addresses (IPv4, IPv6, and link-local). The numbers must be low, because tables of programs may
 /// be small, and `ulimit -n` too.
 const LIMITS: [(&str, u32, u32); 3] =
     [("", 17, 31), ("--no-shm", 16, 29), ("--backend packet", 21, 39)];

@@ -26,8 +26,8 @@ const KEY: Key = Key::new(0x1234_5600);
 const BASE: u64 = 0x7000_0000_0000;
 const LEN: usize = 8192;
 
-/// Creates a queue pair that expects [`START`] next, 8 KiB of zeros with all rights for the peer,
-/// and a receive of 1,000 bytes in the upper half.
+/// Creates a queue pair that expects [`START`] next. It has 8 KiB of zeros with all rights for the
+/// peer, and a receive of 1,000 bytes in the upper half.
 fn target() -> (End, Buffer) {
     let end = End::new(OWN, PEER, Mtu::M1024, (ANSWERS, START));
     let memory = end.register(KEY, BASE, LEN);

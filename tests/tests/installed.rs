@@ -12,8 +12,8 @@ use rxe_test_support::skipped;
 mod common;
 use common::{Dir, installed, rxe};
 
-/// Runs the installed command in a network of its own, with an empty home and without variables of
-/// cargo in the environment.
+/// Runs the installed command in a network of its own. The home is empty, and the environment has
+/// no variables of cargo.
 fn run(test: &str, prefix: &Path, args: &str) -> Option<Output> {
     let unshare = |script: &str| {
         let mut unshare = Command::new("timeout");

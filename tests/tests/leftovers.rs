@@ -1,5 +1,4 @@
-//! Objects of unmodified programs can be destroyed in any order, and sleeping threads can be ended
-//! in any way.
+//! Objects of programs can be destroyed in any order, and sleeping threads ended in any way.
 
 mod common;
 

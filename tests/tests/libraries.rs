@@ -14,8 +14,8 @@ mod common;
 use common::{Dir, alone, rxe, with_libraries};
 
 const LOADED: &str = "tests/c/loaded.c";
-/// The soname of the system's library, and that of the copy, which has the same length so that it
-/// can overwrite the original without a tool.
+/// The soname of the system's library, and that of the copy. They have one length, so that the
+/// copy's soname can overwrite the original without a tool.
 const SONAME: &str = "libibverbs.so.1";
 const COPY: &str = "libibv-3f1.so.1";
 
@@ -44,8 +44,8 @@ fn a_program_that_loads_the_library_by_itself() {
     assert!(out.contains("custom"), "{out}");
 }
 
-/// NCCL first loads the name without a version, which exists where rdma-core's headers are
-/// installed; other programs load the file by its path.
+/// NCCL first loads the name without a version. This name exists where rdma-core's headers are
+/// installed. Other programs load the file by its path.
 #[test]
 fn a_program_that_loads_the_library_under_another_name() {
     const TEST: &str = "a_program_that_loads_the_library_under_another_name";

@@ -4,8 +4,8 @@
 
 use rxe_tests::network::{Figures, Settings, Topology, Traffic};
 
-/// Runs for `millis` milliseconds, the first tenth of which is not counted, and checks the
-/// properties that must hold whatever the figures are.
+/// Runs for `millis` milliseconds, and checks what must hold whatever the figures are. The first
+/// tenth of the time is not counted.
 fn run(topology: Topology, traffic: Traffic, on: bool, millis: u64) -> Figures {
     let (warm, end) = (millis * 100, millis * 1000);
     let settings = Settings { warm, end, ..Settings::new(topology, traffic, on) };

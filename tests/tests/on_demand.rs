@@ -1,6 +1,6 @@
-//! On-demand paging, device memory, DMA buffers, extended completion queues and the import of
-//! objects in unmodified programs (`odp.c`, `dm.c`, `dmabuf.c`, `cqex.c` and `import.c` in
-//! `tests/c`).
+//! On-demand paging and other extensions in unmodified programs. The others are device memory, DMA
+//! buffers, extended completion queues and the import of objects (`odp.c`, `dm.c`, `dmabuf.c`,
+//! `cqex.c` and `import.c` in `tests/c`).
 
 use rxe_harness::c::Compiled;
 use rxe_harness::or_skip;

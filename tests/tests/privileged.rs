@@ -1,5 +1,5 @@
-//! A program with more rights than its user (setuid) ignores all variables of the user, and loads
-//! no file of the user.
+//! A program with more rights than its user (setuid) ignores all variables of the user. It loads no
+//! file of the user.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -17,8 +17,8 @@ const TEST: &str = "in_a_setuid_program_no_variable_counts";
 /// The user ID of the user `nobody`, who runs the program.
 const USER: u32 = 65534;
 
-/// Returns the output of the program, run by [`USER`] in a network of its own, and the number of
-/// files in the user's directory afterwards.
+/// Returns the output of the program, and the number of files in the user's directory afterwards.
+/// [`USER`] runs the program in a network of its own.
 fn run(dir: &Path, mode: u32, device: &str) -> Result<(String, usize), String> {
     let program = dir.join("privileged");
     fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();

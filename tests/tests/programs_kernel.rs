@@ -1,9 +1,9 @@
-//! Unmodified programs with the preloaded library, between two of our processes and with a real
-//! kernel's `rdma_rxe` in both roles: the rows of `docs/en/reference/programs-tried.md`, which
-//! `cargo xtask programs` writes. Each row with a kernel is run once, with the kernel's roles
-//! alternating between the two kernels. `cargo xtask test --all` runs each row with both kernels,
-//! also the rows that take an emulated VM long, and those with both sides ours, which other tests
-//! run with fewer options.
+//! Unmodified programs with the preloaded library: the rows of
+//! `docs/en/reference/programs-tried.md`. They run between two of our processes, and with a real
+//! kernel's `rdma_rxe` in both roles. `cargo xtask programs` writes the page. Each row with a
+//! kernel is run once, with the kernel's roles alternating between the two kernels. `cargo xtask
+//! test --all` runs each row with both kernels, also the rows that take an emulated VM long, and
+//! those with both sides ours, which other tests run with fewer options.
 
 mod common;
 

@@ -195,8 +195,8 @@ fn a_peer_that_answers_otherwise_is_reported() {
     }
 }
 
-/// The answers of a kernel whose region does not permit what the recorded one did: the request, the
-/// access rights, the recorded answer, and the actual answer.
+/// The answers of a kernel whose region does not permit what the recorded one did. Each row has the
+/// name of the capture, the access rights, the recorded answer, and the actual answer.
 const REFUSED: [(&str, &str, &str, &str); 3] = [
     ("write", "remote_read", "ACK +1", "NAK remote access error +1"),
     ("read", "remote_write", "READ RESPONSE ONLY +1", "NAK remote access error +1"),

@@ -1,5 +1,5 @@
-//! Each attack that docs/en/know/security.md lists has the test that the page names, and the
-//! Chinese page names it too.
+//! Each attack that docs/en/know/security.md lists has the test that the page names. The Chinese
+//! page names it too.
 
 use std::path::{Path, PathBuf};
 

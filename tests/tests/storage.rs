@@ -1,6 +1,6 @@
-//! Programs that move data in bulk with the preloaded library, both sides on our devices, on two
-//! hosts and on one: fio; iperf 2 and netcat, which know only TCP, over rsockets; QEMU, which
-//! migrates a guest; and a disk over iSER.
+//! Programs that move data in bulk with the preloaded library. Both sides use our devices, on two
+//! hosts and on one. The programs are fio; iperf 2 and netcat, which know only TCP, over rsockets;
+//! QEMU, which migrates a guest; and a disk over iSER.
 
 use std::fs;
 use std::process::Command;

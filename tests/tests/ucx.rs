@@ -112,8 +112,8 @@ fn by_address(place: Where) {
     assert_eq!(said, "Client exit with status 'OK'\n".repeat(2));
 }
 
-/// Runs `ucx_perftest` with each of these options, over the transports of `UCX_TLS`, or with `-x`
-/// over one transport. No other transport and no other devices are available to it.
+/// Runs `ucx_perftest` with each of these options. The transports are those of `UCX_TLS`, or one
+/// with `-x`. No other transport and no other devices are available.
 #[track_caller]
 fn perftest(transports: &str, operations: &[&str], place: Where) {
     let program = match transports.strip_prefix("-x ") {

@@ -105,7 +105,7 @@ fn missing<'a>(sample: &'a str, printed: &str) -> Vec<&'a str> {
     sample.split('…').filter(is_missing).collect()
 }
 
-/// Returns a shell script that runs the marked blocks and prints the exit code and the output of
+/// Returns a shell script that runs the marked blocks. It prints the exit code and the output of
 /// each, for [`wrong`]. On a clean system, `clean` is put before each command that root does not
 /// run. The script needs a command `listeners`, which prints the number of listening TCP sockets.
 pub fn script(blocks: &[Block], clean: Option<&str>) -> String {
@@ -151,8 +151,8 @@ pub fn script(blocks: &[Block], clean: Option<&str>) -> String {
     out
 }
 
-/// Returns the differences between the output of the script of these blocks and the page, or an
-/// empty string. `clean` states whether the script ran on a clean system.
+/// Returns the differences between the output of a script and the page. The result is empty if
+/// there are none. `clean` states whether the script ran on a clean system.
 pub fn wrong(blocks: &[Block], clean: bool, printed: &str) -> String {
     let mut wrong = String::new();
     let expected = blocks.iter().filter(|block| block.role(clean).is_some()).count();

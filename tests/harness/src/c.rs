@@ -20,8 +20,8 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// Compiles programs, named by their paths from the root of the sources such as
-    /// `tests/c/abi.c`, and links them with libibverbs and librdmacm.
+    /// Compiles programs and links them with libibverbs and librdmacm. The programs are named by
+    /// their paths from the root of the sources, such as `tests/c/abi.c`.
     ///
     /// # Errors
     /// [`Error::Missing`] if this machine has no compiler or no headers.

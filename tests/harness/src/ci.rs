@@ -1,5 +1,5 @@
-//! Reads the action for GitHub and the template for GitLab as the services do, and returns their
-//! steps as a shell script.
+//! The action for GitHub and the template for GitLab, read as the services read them. Their steps
+//! are returned as a shell script.
 
 use crate::vm::{Error, Result};
 use saphyr::{LoadableYamlNode, Yaml};

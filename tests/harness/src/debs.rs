@@ -13,8 +13,8 @@ pub struct Unpacked {
 }
 
 impl Unpacked {
-    /// Downloads packages of this machine's Debian release, unless they are in the cache, where
-    /// they are stored under `name`.
+    /// Downloads packages of this machine's Debian release, unless they are cached. They are stored
+    /// under `name`.
     ///
     /// # Errors
     /// [`Error::Missing`] if this machine is not Debian, or the packages cannot be downloaded.
@@ -36,8 +36,8 @@ impl Unpacked {
         self.dir.join(name)
     }
 
-    /// Returns a line of a shell script that appends the directories of the programs and libraries
-    /// to the search paths.
+    /// Returns a line of a shell script that extends the search paths. It appends the directories
+    /// of the programs and libraries.
     pub fn variables(&self) -> String {
         let below = |places: &[&str]| {
             let places = places.iter().map(|place| self.path(place).display().to_string());

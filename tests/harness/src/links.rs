@@ -46,7 +46,7 @@ pub fn targets(text: &str) -> Vec<String> {
     found.into_inner()
 }
 
-/// Returns the path from the root of the file that a link points to, or `None` for a link to
+/// Returns the path from the root of the file that a link points to. Returns `None` for a link to
 /// another site or within the page. `page` is the path of the page.
 pub fn leads_to(page: &str, target: &str) -> Option<String> {
     let path = target.split('#').next().unwrap_or_default();

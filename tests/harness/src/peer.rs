@@ -1,5 +1,6 @@
-//! A client for a scriptable verbs endpoint (`tests/peer/peer.py`, or its counterpart on our own
-//! stack). The protocol is described in `tests/peer/protocol.md`: JSON, one line in each direction.
+//! A client for a scriptable verbs endpoint. The endpoint is `tests/peer/peer.py`, or its
+//! counterpart on our own stack. The protocol is described in `tests/peer/protocol.md`: JSON, one
+//! line in each direction.
 
 use crate::vm::{Cmd, Error, Proc, Result, Vm};
 use serde_json::{Map, Value};
@@ -75,7 +76,7 @@ impl Peer {
         Ok(Self::new(input, output, Process::Guest(proc), name))
     }
 
-    /// Starts a peer as a process of the host; `command` is usually created by
+    /// Starts a peer as a process of the host. `command` is usually created by
     /// [`crate::vm::Net::command`].
     ///
     /// # Errors

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Returns whether a shell and the loader (`LD_PRELOAD`) accept this path unquoted and, for root,
-/// whether programs of other users may use files there.
+/// Returns whether the tests can use files at this path. A shell and the loader (`LD_PRELOAD`) must
+/// accept it unquoted; if root asks, programs of other users must be able to use it.
 pub fn is_fit(path: &Path) -> bool {
     let open = |dir: &Path| fs::metadata(dir).is_ok_and(|about| about.mode() & 1 != 0);
     let root = rustix::process::geteuid().is_root();
@@ -26,9 +26,9 @@ fn is_plain(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.chars().all(plain))
 }
 
-/// Links these files of the directory `built` into a [fit](is_fit) directory, below `tmp` if that
-/// is fit and otherwise below the directory for temporary files. Returns the directory, which all
-/// tests of a build share.
+/// Links files of the directory `built` into a [fit](is_fit) directory, and returns that. It is
+/// below `tmp` if that is fit, and otherwise below the directory for temporary files. All tests of
+/// a build share it.
 ///
 /// Another cargo may rebuild the files at any time. They are then missing for a moment, but the
 /// links are not.

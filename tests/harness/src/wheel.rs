@@ -31,7 +31,7 @@ pub const UVLOOP: &str = "uvloop==0.21.0";
 
 /// The test runner for Python.
 pub const PYTEST: &str = "pytest==9.2.0";
-/// Checks wheels before an upload to an index, together with the renderer that indexes use for
+/// Checks wheels before an upload to an index. Includes the renderer that indexes use for
 /// descriptions.
 pub const TWINE: &str = "twine==7.0.0 readme_renderer[md]==46.0";
 /// Determines which systems the libraries in a wheel run on.
@@ -41,7 +41,7 @@ pub const MYPY: &str = "mypy==2.4.1";
 /// An installer of wheels other than pip.
 pub const UV: &str = "uv==0.13.9";
 
-/// Returns the directory of an unpacked wheel, which is downloaded if it is missing, and kept for
+/// Returns the directory of an unpacked wheel, which is downloaded if it is missing. It is kept for
 /// the next run.
 ///
 /// # Errors

@@ -54,8 +54,8 @@ impl Datagram {
     }
 }
 
-/// Returns the report of a capture, the kinds of findings that it must have, and the numbers of
-/// datagrams that it must count in total, as missing and as late.
+/// Returns the report of a capture and the findings that it must have. The findings are kinds, and
+/// the numbers of datagrams in total, missing and late.
 fn converse(seed: u64, fault: Fault) -> (Report, BTreeSet<Kind>, [u64; 3]) {
     let mut rng = Rng::new(seed);
     let mut psns = [Psn::new(rng.word()), Psn::new(rng.word())];

@@ -58,7 +58,7 @@ fn cause(tap: usize, has_nak: bool, is_response: bool, is_overtaken: bool) -> Ki
     }
 }
 
-/// Returns the kinds of findings of which at least one must occur, and those that may occur, at the
+/// Returns the kinds of findings of which one must occur, and those that may occur. `tap` is the
 /// requester's end (0) or the responder's (1).
 fn expected(fault: Fault, tap: usize, run: &Conversation, victim: Victim) -> [Vec<Kind>; 2] {
     use Kind::{
@@ -176,8 +176,9 @@ fn of_two_faults_one_is_found_at_least_and_none_is_invented() {
     compare("RC, and another fault", double());
 }
 
-/// Each conversation in which a broken engine shows its bug has a finding that names the bug, at a
-/// PSN of the message or later. The consequences, NAKs and repetitions, are found too.
+/// Each conversation in which a broken engine shows its bug has a finding that names the bug. The
+/// finding is at a PSN of the message or later. The consequences, NAKs and repetitions, are found
+/// too.
 #[test]
 fn the_bugs_of_broken_engines_are_found() {
     println!("{:<16} {:<9} runs  shown  found", "bug", "at");

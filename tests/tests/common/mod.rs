@@ -113,7 +113,7 @@ pub(crate) fn alone(test: &str, program: &str, script: &str) -> Option<String> {
 /// The peer program of `rxe conform` and `rxe replay`.
 pub(crate) const PEER: &str = "rxe-cli/src/common/peer/peer.c";
 
-/// Returns lines of a script that start the peer program in `far` with `rxe run RUN`, and wait
+/// Returns lines of a script that start the peer program in `far` with `rxe run RUN`. They wait
 /// until it listens. Then `$peer` is its process ID and `peer.log` its output.
 pub(crate) fn start_peer(c: &Compiled, run: &str) -> String {
     let peer = c.path(PEER);
@@ -150,7 +150,7 @@ pub(crate) fn in_namespace(test: &str, script: &str) -> Option<Output> {
     in_namespaces("-Urnm", &ALLOWED, test, script)
 }
 
-/// Like [`in_namespace`], but in the user namespace of this process, where root may be permitted to
+/// Like [`in_namespace`], but in the user namespace of this process. There root may be permitted to
 /// use BPF.
 pub(crate) fn in_bpf_namespace(test: &str, script: &str) -> Option<Output> {
     static ALLOWED: Allowed = OnceLock::new();
@@ -203,9 +203,9 @@ pub(crate) fn rxe() -> &'static Path {
     })
 }
 
-/// Returns a directory with the command, its library, and libraries with the names and symbol
-/// versions of rdma-core's. The directory is private, because other tests would use these libraries
-/// too.
+/// Returns a directory with the command, its library, and versioned libraries. The latter have the
+/// names and symbol versions of rdma-core's. The directory is private, because other tests would
+/// use these libraries too.
 pub(crate) fn with_libraries() -> Dir {
     let bin = Dir::new();
     for name in FILES {

@@ -201,8 +201,8 @@ fn peers(runs: &[Run]) -> impl Iterator<Item = &[Run]> {
     runs.chunk_by(|a, b| a.name == b.name)
 }
 
-/// Returns a result with a peer and the name of the peer; one for each protocol, with its name, if
-/// they differ.
+/// Returns a result with a peer, and the name of the peer. If the results over the protocols
+/// differ, there is one for each protocol, with its name.
 fn found_with<T: PartialEq>(peer: &[Run], found: impl Fn(&Run) -> T) -> Vec<(String, T)> {
     let all: Vec<_> = peer.iter().map(found).collect();
     let alike = all.windows(2).all(|pair| pair[0] == pair[1]);

@@ -80,14 +80,13 @@ impl Arch {
         if self.is_own() { "cc".to_owned() } else { self.tool("gcc") }
     }
 
-    /// Returns the environment variable that sets `what`, such as `LINKER`, of this target for
-    /// cargo.
+    /// Returns the variable that sets `what`, such as `LINKER`, of this target for cargo.
     pub fn variable(&self, what: &str) -> String {
         format!("CARGO_TARGET_{}_{what}", self.target.to_uppercase().replace('-', "_"))
     }
 
-    /// Returns a command that runs a program of this architecture, by qemu-user with the libraries
-    /// below `root` on a machine of another architecture.
+    /// Returns a command that runs a program of this architecture. On a machine of another
+    /// architecture it uses qemu-user with the libraries below `root`.
     pub fn command(&self, program: &Path, root: Option<&Path>) -> Command {
         if self.is_own() {
             return Command::new(program);

@@ -7,8 +7,8 @@ use object::{Endianness, Object, elf};
 use std::fs;
 use std::process::Command;
 
-/// Returns the newest glibc version, as (2, 31), that the programs and libraries of a tree require
-/// by the versions of symbols.
+/// Returns the newest glibc version, as (2, 31), that the files of a tree require. The versions of
+/// their symbols determine it.
 ///
 /// # Errors
 /// A file is damaged.

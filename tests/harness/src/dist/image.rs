@@ -23,7 +23,7 @@ pub(super) fn name() -> String {
     format!("rxe:{VERSION}")
 }
 
-/// Creates the archive of an image from a prefix's files, with libraries of the system below
+/// Creates the archive of an image from a prefix's files. Libraries come from the system below
 /// `root`.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
-//! Runs the pages of Learn, in their order, on a clean system, like a reader who has installed only
-//! the `.deb`. Packages that a page names are installed as the page says, and every command is run
-//! by an unprivileged user.
+//! Runs the pages of Learn, in their order, on a clean system. The reader has installed only the
+//! `.deb`. Packages that a page names are installed as the page says, and every command is run by
+//! an unprivileged user.
 
 use super::roots::namespaces_for;
 use super::systems::{Rust, System, succeed, unpacked};
@@ -12,8 +12,8 @@ use std::path::Path;
 /// The words with which a page tells its reader to install packages.
 const INSTALL: &str = "sudo apt-get install ";
 
-/// Enters the root `$1` with the packages' directory `$2` and, if given, Rust's `$3` and its
-/// registry `$4`, and runs `$5` there. The reader's machine has an interface with the usual MTU.
+/// Enters the root `$1` and runs `$5` there. `$2` is the packages' directory; `$3` and `$4`, if
+/// given, are Rust and its registry. The reader's machine has an interface with the usual MTU.
 const ENTER: &str = r#"
     ip link set lo up
     ip link add eth0 type veth peer name far

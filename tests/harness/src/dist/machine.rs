@@ -1,5 +1,4 @@
-//! Runs the image's programs for another architecture on a Linux of that architecture, in an
-//! emulated machine.
+//! Runs the image's programs for another architecture in an emulated machine.
 //!
 //! qemu-user lacks a system call that processes need to send packets from one port. Therefore QEMU
 //! emulates the whole machine. It boots a stock Debian kernel, whose first file system contains the

@@ -158,8 +158,8 @@ pub fn checkout_commands(readme: &str) -> Result<String> {
     }
 }
 
-/// Enters the root `$1` with this machine's Rust `$2` and its cargo registry `$3`, and runs `$4` in
-/// the checkout.
+/// Enters the root `$1` and runs `$4` in the checkout. `$2` is this machine's Rust, `$3` the
+/// registry of its cargo.
 const BUILD: &str = r#"
     ip link set lo up
     mkdir -p "$1/rust" "$1/root/.cargo/registry"
@@ -204,8 +204,8 @@ const ARCHIVE: &str = r#"
 /// Commands that a user of the image runs.
 const IMAGE: [&str; 2] = ["--version", "demo"];
 
-/// Installs the packages in `packages` on a clean `release` of Debian, or on the system whose
-/// archive `release` names, and uses them, also by the commands of `readmes` ([`commands`]).
+/// Installs the packages in `packages` on a clean system and uses them. `release` is a release of
+/// Debian, or names the archive of a system. The commands of `readmes` ([`commands`]) are run too.
 ///
 /// # Errors
 /// [`Error::Missing`] if this machine cannot create the system; [`Error::Failed`] with the output

@@ -20,8 +20,7 @@ const RELEASE: &str = "bullseye";
 /// The packages with headers, start files and libraries.
 const PACKAGES: [&str; 4] = ["libc6", "libc6-dev", "libgcc-s1", "linux-libc-dev"];
 
-/// Downloads the packages, unless they are in the cache, and returns the directory in which they
-/// are unpacked.
+/// Returns the directory of the unpacked packages, and downloads them if they are not cached.
 ///
 /// # Errors
 /// [`Error::Missing`] if this machine has no Debian mirror or no dpkg.

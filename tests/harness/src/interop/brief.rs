@@ -12,8 +12,8 @@ fn whole(kernel: &str) -> &'static [(Backend, Asks)] {
     }
 }
 
-/// Returns the combinations of a backend and a requester of which a short run includes only
-/// [`FEW`](super::FEW) with this kernel, such as `6.1`.
+/// Returns the combinations of backend and requester that a short run limits to
+/// [`FEW`](super::FEW). `kernel` is a version such as `6.1`.
 pub fn brief(kernel: &str) -> Vec<(Backend, Asks)> {
     let backends = Backend::OF_HOST.into_iter().chain([Backend::Interface, Backend::Guest]);
     let all = backends.flat_map(|backend| Asks::BOTH.map(|a| (backend, a)));

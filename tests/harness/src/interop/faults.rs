@@ -241,8 +241,8 @@ impl Fault {
         }
     }
 
-    /// Returns whether two kernels with the quirk [`super::world::Quirks::mute_faults`] show
-    /// nothing that could serve as a reference.
+    /// Returns whether two kernels with a quirk show nothing that could serve as a reference. The
+    /// quirk is [`super::world::Quirks::mute_faults`].
     pub(super) fn is_mute(&self, asks: Asks) -> bool {
         match self.cause {
             Cause::Rkey | Cause::Bounds | Cause::Region | Cause::QpAccess => true,
@@ -251,7 +251,7 @@ impl Fault {
         }
     }
 
-    /// Compares the observations with the specification, because a kernel with the quirk is not a
+    /// Compares the observations with the specification. A kernel with the quirk is not a
     /// reference. If the kernel should have answered, compares them with the effect of a missing
     /// answer. Returns a remark.
     pub(super) fn judge(&self, asks: Asks, seen: &Seen) -> Result<String> {

@@ -208,7 +208,7 @@ fn ends<'p>(pair: &'p mut Pair<'_>) -> [(&'p mut End, u64, Own); 2] {
     [(&mut *pair.req, 1, |c| c.req), (&mut *pair.resp, 2, |c| c.resp)]
 }
 
-/// Posts sixteen rounds of WRITE, READ, FETCH AND ADD and SEND without waiting; only every second
+/// Posts sixteen rounds of WRITE, READ, FETCH AND ADD and SEND without waiting. Only every second
 /// request is signalled.
 fn deep(world: &mut World<'_>, setting: Setting, rd_atomic: u64) -> Result<()> {
     const ROUNDS: u64 = 16;

@@ -165,6 +165,6 @@ fn wire(world: &mut World<'_>, part: &str) -> Result<Option<String>> {
     Err(failed(lines[lines.len().saturating_sub(12)..].join(" | ")))
 }
 
-/// The script for two cards that are connected to each other, one in a namespace of its own, with a
-/// VLAN on both.
+/// The script for two cards that are connected to each other. One is in a namespace of its own;
+/// both have a VLAN.
 const WIRE: &str = include_str!("guest/wire.sh");

@@ -128,8 +128,7 @@ pub const KERNELS: [&str; 2] = ["6.1", "7.2"];
 /// The message sizes in the table of operations.
 pub const SIZES: [u64; 7] = [0, 1, 1023, 1024, 1025, 65536, (1 << 20) + 3];
 
-/// The message sizes over UC, which does not retransmit packets dropped by a full queue on the
-/// path.
+/// The message sizes over UC. UC does not retransmit packets dropped by a full queue on the path.
 pub const UC_SIZES: [u64; 6] = [0, 1, 1023, 1024, 1025, 65536];
 
 /// The message sizes over UD, where a datagram is one packet.
@@ -195,8 +194,8 @@ pub fn run(kernel: &str, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// Returns the host's link, or the reason why this machine cannot create it, if backends on QEMU's
-/// socket can run (the socket needs neither namespaces nor taps).
+/// Returns the host's link, or the reason why this machine cannot create it. The reason is returned
+/// only if backends on QEMU's socket can run, which needs neither namespaces nor taps.
 fn unless_missing<T>(link: Result<T>, others: bool) -> Result<std::result::Result<T, String>> {
     match link {
         Err(Error::Missing(why)) if others => Ok(Err(why)),

@@ -1,5 +1,5 @@
-//! `ibv_rc_pingpong` and its siblings for other services on the kernel's device against
-//! `rxe pingpong`, as server and as client.
+//! The pingpong programs of rdma-core on the kernel's device against `rxe pingpong`. Each is server
+//! and client once.
 
 use super::Asks;
 use super::end::failed;

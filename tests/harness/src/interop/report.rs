@@ -233,8 +233,8 @@ fn filled(table: &str) -> Option<String> {
     (!rows.is_empty()).then(|| [&head[..], &rows].concat().join("\n"))
 }
 
-/// Returns the names of the columns of backends and roles, and the separator line, after `before`
-/// other columns.
+/// Returns the names of the columns of backends and roles, and the separator line. `before` is the
+/// number of other columns before them.
 fn column_names(before: usize) -> String {
     let mut out = String::new();
     for backend in Backend::WITH_KERNEL {

@@ -30,9 +30,9 @@ pub(super) struct Program {
 enum Kind {
     /// The server listens, and ends with its client.
     Ends,
-    /// Like `Ends`, but client and server connect a second time, and the server does not report
-    /// when it listens again. A client that is faster is refused, and then uses an identifier that
-    /// it has destroyed. In that case both are started again.
+    /// Like `Ends`, but client and server connect a second time. The server does not report when it
+    /// listens again. A client that is faster is refused, and then uses an identifier that it has
+    /// destroyed. In that case both are started again.
     Races,
     /// The server listens until it is killed.
     Stays,

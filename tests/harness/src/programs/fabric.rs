@@ -111,8 +111,8 @@ fn measure(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
     both(server.end(left)?, client)
 }
 
-/// By default libfabric requests a completion queue with more entries than kernel `rdma_rxe`
-/// allows, and tries all of its providers.
+/// The settings of libfabric. By default it requests a completion queue with more entries than
+/// kernel `rdma_rxe` allows, and tries all of its providers.
 const SETTINGS: &str = "FI_UNIVERSE_SIZE=8 FI_PROVIDER=verbs,ofi_rxm";
 
 #[cfg(test)]

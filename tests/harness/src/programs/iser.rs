@@ -16,8 +16,8 @@ use tempfile::TempDir;
 /// The row in the table.
 pub(super) const PROGRAM: (&str, &str) = ("iSER", "iser://ADDRESS:3260/TARGET/1");
 
-/// Debian's packages with tgtd, libiscsi and its tests, QEMU's disk tools, the program that logs a
-/// kernel in, and the libraries that they need.
+/// Debian's packages with the programs of iSER, and the libraries that they need. The programs are
+/// tgtd, libiscsi and its tests, QEMU's disk tools, and the program that logs a kernel in.
 const PACKAGES: [&str; 9] = [
     "tgt",
     "libiscsi-bin",

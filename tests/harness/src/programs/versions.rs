@@ -16,8 +16,8 @@ const PACKAGES: [&str; 10] = [
     "netcat-traditional",
 ];
 
-/// Returns a line with the versions of the packages that are installed on this machine; the VMs
-/// have the same. Returns `None` on a machine without dpkg.
+/// Returns a line with the versions of the installed packages; the VMs have the same. Returns
+/// `None` on a machine without dpkg.
 pub fn versions() -> Option<String> {
     let mut query = Command::new("dpkg-query");
     // dpkg-query fails if a package is not installed, but still prints the others.

@@ -272,8 +272,8 @@ impl Running {
         self.end_unless(timeout, || Ok(false))
     }
 
-    /// Like [`Running::end`], but kills the program soon after the server has failed, because it
-    /// may wait forever.
+    /// Like [`Running::end`], but kills the program soon after the server has failed. It may wait
+    /// forever.
     pub(super) fn end_with(self, server: &mut Self, timeout: Duration) -> Result<(bool, String)> {
         self.end_unless(timeout, || server.has_failed())
     }

@@ -55,8 +55,8 @@ struct Apt {
     suites: Vec<String>,
 }
 
-/// Downloads the newest packages with these names from a Debian release (such as `bullseye`), for a
-/// Debian architecture, into `dir`.
+/// Downloads the newest packages with these names from a Debian release into `dir`. `release` is a
+/// name such as `bullseye`, `arch` a Debian architecture.
 ///
 /// # Errors
 /// [`Error::Missing`] with one line about what the machine's sources do not offer.

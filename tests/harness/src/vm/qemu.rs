@@ -28,8 +28,8 @@ pub struct Spec {
     pub shares: Vec<PathBuf>,
     /// Whether to create `rxe0` on `eth0`.
     pub rxe: bool,
-    /// Whether AF_XDP sockets on its cards can use zero copy, if the driver supports it, and two
-    /// further cards, `eth1` and `eth2`, are connected to each other.
+    /// Whether AF_XDP sockets on its cards can use zero copy, if the driver supports it. Two
+    /// further cards, `eth1` and `eth2`, are then connected to each other.
     pub xdp: bool,
     /// Whether to show the VM's console on standard error.
     pub verbose: bool,
