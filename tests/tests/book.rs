@@ -459,8 +459,8 @@ fn excerpts_are_in_their_files() {
     assert!(count > 3, "{count}");
 }
 
-/// The topics of the glossary: in English, in Chinese, and their words by the names in `rxe
-/// explain`. States come last.
+/// The topics of the glossary: in English, in Chinese, and their words by the names in
+/// `rxe explain`. States come last.
 const TOPICS: [(&str, &str, &str); 9] = [
     ("RDMA and RoCE", "RDMA 与 RoCE", "rdma verbs roce soft-roce nic requester"),
     (
@@ -516,8 +516,8 @@ fn glossary(pick: fn(&Text) -> &str) -> String {
 fn messages(pick: fn(&Text) -> &str) -> String {
     let label = |en, zh| pick(&both(en, zh)).to_owned();
     let mut out = String::new();
-    // Messages of programs come first, then the numbers in messages, then the findings of `rxe
-    // check`.
+    // Messages of programs come first, then the numbers in messages, then the findings of
+    // `rxe check`.
     let order = ["messages", "status", "errno", "event", "nak", "delivery", "rules"];
     let order = order.map(|id| words::sections().iter().find(|section| section.id == id).unwrap());
     for section in order {

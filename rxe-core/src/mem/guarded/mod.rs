@@ -105,8 +105,9 @@ pub unsafe fn store(from: *const u8, to: *mut u8, len: usize) -> Result<(), Memo
 /// The memory is not mapped, and a signal handler used [`recovery`].
 ///
 /// # Safety
-/// `from..from + len` must be memory of the program that may be read, though it may fault. `to..to
-/// + len` must be valid for writes, and no other thread may access it. The ranges must not overlap.
+/// `from..from + len` must be memory of the program that may be read, though it may fault.
+/// `to..to + len` must be valid for writes, and no other thread may access it. The ranges must not
+/// overlap.
 #[inline]
 pub unsafe fn load(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
     // SAFETY: the caller's promise.

@@ -260,8 +260,8 @@ fn not_testable(out: &mut String, runs: &[Run]) {
     }
 }
 
-/// Returns the reasons why cases of a run are not testable, with the cases: `ibv_alloc_mw:
-/// Operation not supported: window_type_1`.
+/// Returns the reasons why cases of a run are not testable, with the cases. For example:
+/// `ibv_alloc_mw: Operation not supported: window_type_1`.
 fn reasons(run: &Run) -> Vec<String> {
     let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
     for case in run.cases.iter().filter(|case| case.verdict == "not testable") {
