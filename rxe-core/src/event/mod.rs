@@ -34,7 +34,7 @@ pub enum Event {
         qpn: Qpn,
         /// The PSN in the NAK.
         psn: Psn,
-        /// What was wrong with the request.
+        /// The error in the request.
         error: ResponderError,
     },
     /// The peer refused a request with a NAK.

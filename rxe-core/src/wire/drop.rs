@@ -8,7 +8,7 @@ use std::fmt;
 
 macro_rules! reasons {
     ($($name:ident $counter:literal $explanation:literal;)*) => {
-        /// Why a packet was thrown away.
+        /// The reason why a received packet was dropped.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum DropReason {
@@ -19,7 +19,7 @@ macro_rules! reasons {
             /// All reasons, each at its [`index`](Self::index).
             pub const ALL: [Self; Self::COUNT] = [$(Self::$name),*];
 
-            /// How many there are.
+            /// The number of reasons.
             pub const COUNT: usize = [$($counter),*].len();
 
             /// Returns the name of the reason's counter. The name is stable: scripts may depend on

@@ -18,7 +18,7 @@ const KEY: Key = Key(0x100);
 const BASE: u64 = 0x10_0000;
 const SIZE: usize = 1 << 16;
 
-/// What happens to a packet of a conversation.
+/// The fault of a packet of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     None,

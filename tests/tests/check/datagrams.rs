@@ -12,7 +12,7 @@ use rxe_tests::sim::rng::Rng;
 use crate::check;
 use crate::conversation::capture;
 
-/// What happens to a datagram.
+/// The fault of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,

@@ -97,7 +97,7 @@ impl Backend {
     }
 }
 
-/// Which side is the requester.
+/// The side that is the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
     /// Our engine requests, the kernel responds.
