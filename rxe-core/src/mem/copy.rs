@@ -57,7 +57,7 @@ macro_rules! steps {
 /// Copies private bytes into shared memory, from first to last.
 ///
 /// # Safety
-/// `from..from + len` must be valid for reads, and no other thread may access it. `to..to + len`
+/// `from..from + len` must be valid for reads, and nothing else may access it. `to..to + len`
 /// must be valid for writes. The ranges must not overlap.
 #[inline]
 pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
@@ -84,8 +84,8 @@ pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
 /// word of up to 8 bytes is not torn.
 ///
 /// # Safety
-/// `from..from + len` must be valid for reads. `to..to + len` must be valid for writes, and no
-/// other thread may access it. The ranges must not overlap.
+/// `from..from + len` must be valid for reads. `to..to + len` must be valid for writes, and
+/// nothing else may access it. The ranges must not overlap.
 #[inline]
 pub(super) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
     let (mut from, mut to, mut left) = (from, to, len);

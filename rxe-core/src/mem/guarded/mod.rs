@@ -90,7 +90,7 @@ pub fn recovery(pc: usize) -> Option<usize> {
 /// The memory is not mapped, and a signal handler used [`recovery`].
 ///
 /// # Safety
-/// `from..from + len` must be valid for reads, and no other thread may access it. `to..to + len`
+/// `from..from + len` must be valid for reads, and nothing else may access it. `to..to + len`
 /// must be memory of the program that may be written, though it may fault. The ranges must not
 /// overlap.
 #[inline]
@@ -106,7 +106,7 @@ pub unsafe fn store(from: *const u8, to: *mut u8, len: usize) -> Result<(), Memo
 ///
 /// # Safety
 /// `from..from + len` must be memory of the program that may be read, though it may fault.
-/// `to..to + len` must be valid for writes, and no other thread may access it. The ranges must not
+/// `to..to + len` must be valid for writes, and nothing else may access it. The ranges must not
 /// overlap.
 #[inline]
 pub unsafe fn load(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
