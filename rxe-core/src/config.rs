@@ -1,8 +1,8 @@
-//! What an engine is told about its device.
+//! The configuration of an engine: addresses, send windows and limits of its device.
 
 use crate::types::{Gid, Mtu, Qpn};
 
-/// The device that an engine serves.
+/// The configuration of the device that an engine serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The GID table: the addresses that QPs can use, by `sgid_index`.
@@ -11,19 +11,23 @@ pub struct Config {
     pub source_port: SourcePort,
     /// The largest path MTU that the link carries.
     pub max_mtu: Mtu,
-    /// The most packets that one QP leaves unacknowledged. Kernel rxe's own limit is 128.
+    /// The maximum number of packets that one QP leaves unacknowledged. The limit of kernel
+    /// `rdma_rxe` is 128.
     pub window_packets: u32,
-    /// The most payload bytes that one QP leaves unacknowledged: what a peer's socket buffer takes.
+    /// The maximum payload bytes that one QP leaves unacknowledged: as many as a peer's socket
+    /// buffer takes.
     pub window_bytes: u32,
-    /// The payload bytes that all QPs to one address together leave unacknowledged, in no more packets
-    /// than `shared_window_packets`. Each may always send one packet, so with very many it may be more.
+    /// The maximum payload bytes that all QPs to one address together leave unacknowledged. Each QP
+    /// may always send one packet, so a large number of QPs can exceed this value.
     pub shared_window_bytes: u32,
-    /// The packets that all QPs to one address together leave unacknowledged: what the queues on the way
-    /// take, which count packets.
+    /// The maximum number of packets that all QPs to one address together leave unacknowledged. The
+    /// queues on the path count packets: a TAP device takes 500, and the default of 256 fills a
+    /// link (decision 006).
     pub shared_window_packets: u32,
-    /// Whether to answer congestion marks with notifications and to slow down when notified.
+    /// Whether the device takes part in congestion control. It then answers congestion marks with
+    /// CNPs and slows down when notified.
     pub congestion_control: bool,
-    /// The sizes that programs may ask for.
+    /// The limits that the device reports and enforces.
     pub limits: Limits,
 }
 
@@ -44,56 +48,56 @@ impl Default for Config {
 }
 
 impl Config {
-    /// How many packets all QPs to one address together leave unacknowledged.
+    /// Returns how many packets of `mtu` all QPs to one address together leave unacknowledged.
     pub(crate) fn shared_window(&self, mtu: Mtu) -> u32 {
         (self.shared_window_bytes >> mtu.bytes().ilog2()).min(self.shared_window_packets)
     }
 }
 
-/// The limits of a device, by their verbs names; at least kernel rxe's. The engine enforces those
-/// on queue pairs, requests and groups, each engine for itself; whoever makes other objects, or has several
-/// engines, enforces those of the device.
+/// The limits of a device, under their verbs names. Each is at least that of kernel `rdma_rxe`.
+/// Each engine enforces the limits on its own queue pairs, requests and groups. The caller that
+/// creates other objects, or runs several engines, enforces the limits of the device as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// QPs.
+    /// Maximum number of QPs.
     pub max_qp: u32,
-    /// Requests of a send or receive queue.
+    /// Maximum number of requests in a send or receive queue.
     pub max_qp_wr: u32,
-    /// Elements of a scatter/gather list.
+    /// Maximum number of elements of a scatter/gather list.
     pub max_sge: u32,
-    /// Bytes of inline data.
+    /// Maximum bytes of inline data.
     pub max_inline_data: u32,
-    /// READs and atomics outstanding per QP, in each direction.
+    /// Maximum number of outstanding READs and atomics per QP, in each direction.
     pub max_rd_atomic: u8,
-    /// Completion queues.
+    /// Maximum number of completion queues.
     pub max_cq: u32,
-    /// Completions of a completion queue.
+    /// Maximum number of completions in a completion queue.
     pub max_cqe: u32,
-    /// Memory regions.
+    /// Maximum number of memory regions.
     pub max_mr: u32,
-    /// Memory windows.
+    /// Maximum number of memory windows.
     pub max_mw: u32,
-    /// Protection domains.
+    /// Maximum number of protection domains.
     pub max_pd: u32,
-    /// Address handles.
+    /// Maximum number of address handles.
     pub max_ah: u32,
-    /// Shared receive queues.
+    /// Maximum number of shared receive queues.
     pub max_srq: u32,
-    /// Requests of a shared receive queue.
+    /// Maximum number of requests in a shared receive queue.
     pub max_srq_wr: u32,
-    /// Elements of a request's scatter list in a shared receive queue.
+    /// Maximum number of scatter elements of a request in a shared receive queue.
     pub max_srq_sge: u32,
-    /// Multicast groups.
+    /// Maximum number of multicast groups.
     pub max_mcast_grp: u32,
-    /// QPs in a multicast group.
+    /// Maximum number of QPs attached to one multicast group.
     pub max_mcast_qp_attach: u32,
-    /// The same over all groups.
+    /// Maximum number of attachments of QPs to all multicast groups together.
     pub max_total_mcast_qp_attach: u32,
-    /// Bytes of a message.
+    /// Maximum bytes of a message.
     pub max_message: u64,
 }
 
-/// What kernel rxe says where only memory sets a limit.
+/// The limit that kernel `rdma_rxe` reports where only memory is the limit.
 const KERNEL_LIMIT: u32 = 1 << 20;
 
 impl Default for Limits {
@@ -121,30 +125,33 @@ impl Default for Limits {
     }
 }
 
-/// The UDP source port of what is sent. The ICRC covers it, so it must be known beforehand. Switches and
-/// receivers with several queues spread packets by it, so each QP has one of its own by preference.
+/// The choice of the UDP source port of outgoing packets. The ICRC covers the port, so it must be
+/// known before a packet is written. Switches and receivers with several queues distribute packets
+/// by the source port, so by default each QP has a port of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourcePort {
-    /// The same for all.
+    /// One port for all QPs.
     Fixed(u16),
-    /// One per QP, from 0xC000 on.
+    /// One port per QP, 0xC000 or above, derived from the QPN.
     PerQp,
-    /// One of these per QP: the first QP has the first of them, the next QP the next, and so on.
+    /// One port of a range per QP, in the order of creation of the QPs. After the last port the
+    /// first is used again.
     InTurn {
-        /// The first.
+        /// The first port of the range.
         first: u16,
-        /// How many there are.
+        /// The number of ports in the range.
         count: u16,
     },
 }
 
 impl SourcePort {
-    /// That of a QP, before which the engine has had `earlier` others.
+    /// Returns the port of QP `qpn`. `earlier` is the number of QPs that the engine created before
+    /// it.
     pub(crate) fn of(self, qpn: Qpn, earlier: u16) -> u16 {
         match self {
             Self::Fixed(port) => port,
             Self::PerQp => {
-                // Any function that scatters will do.
+                // Any hash that spreads QPNs over the 2^14 ports would do.
                 let hash = qpn.value().wrapping_mul(0x9e37_79b1) >> 18;
                 0xc000 | u16::try_from(hash & 0x3fff).unwrap_or(0)
             }

@@ -1,113 +1,113 @@
-//! Misuse by the caller. What a peer does wrong is a `DropReason` or a `ResponderError`; what a program
-//! does wrong is a [`VerbsError`], which maps to the errno that users of rdma-core know.
+//! Errors of verbs calls. A mistake of the program is a [`VerbsError`], which maps to the errno
+//! that users of rdma-core know. A mistake of a peer is a `DropReason` or a `ResponderError`.
 
 use std::fmt;
 
 use crate::types::{AccessError, AttrMask, QpState};
 
-/// Why a verb was refused. Nothing has been changed.
+/// The reason why a verb was refused. A refused verb changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VerbsError {
-    /// There is no such transition of the QP state machine.
+    /// The QP state machine has no transition between these states.
     InvalidTransition {
-        /// The state that the QP is in.
+        /// The current state of the QP.
         from: QpState,
-        /// The state asked for.
+        /// The requested state.
         to: QpState,
     },
     /// The transition needs attributes that the mask does not name.
     MissingAttributes {
-        /// The state that the QP is in.
+        /// The current state of the QP.
         from: QpState,
-        /// The state asked for.
+        /// The requested state.
         to: QpState,
-        /// What must be added.
+        /// The attributes that must be added to the mask.
         missing: AttrMask,
     },
     /// The mask names attributes that the transition does not allow.
     UnexpectedAttributes {
-        /// The state that the QP is in.
+        /// The current state of the QP.
         from: QpState,
-        /// The state asked for.
+        /// The requested state.
         to: QpState,
-        /// What must go.
+        /// The attributes that must be removed from the mask.
         unexpected: AttrMask,
     },
-    /// `cur_qp_state` is not the state that the QP is in.
+    /// `cur_qp_state` is not the current state of the QP.
     WrongCurrentState {
-        /// The state that it is in.
+        /// The current state of the QP.
         actual: QpState,
     },
     /// An attribute's value is out of range or does not fit the device.
     InvalidAttribute {
         /// The attribute, by its verbs name.
         name: &'static str,
-        /// What is wrong with it and what would be right.
+        /// What is wrong with the value, and which values are valid.
         why: String,
     },
     /// The operation is not allowed in this state.
     WrongState {
         /// The operation, by its verbs name.
         operation: &'static str,
-        /// The state that the QP is in.
+        /// The current state of the QP.
         state: QpState,
     },
-    /// The queue holds as many requests as it was made for.
+    /// The queue already holds as many requests as it was created for.
     QueueFull {
         /// "send" or "receive".
         queue: &'static str,
-        /// How many that is.
+        /// The depth of the queue, in requests.
         depth: u32,
     },
-    /// More elements, bytes or objects than allowed.
+    /// More elements, bytes or objects were requested than the limit allows.
     LimitExceeded {
-        /// What there is too much of.
+        /// The limited quantity.
         what: &'static str,
-        /// What was asked for.
+        /// The requested number.
         asked: u64,
-        /// What is allowed.
+        /// The largest allowed number.
         limit: u64,
     },
-    /// As many objects of a kind as the device allows exist.
+    /// The device already has the maximum number of objects of this kind.
     TooMany {
-        /// Which kind.
+        /// The kind of object.
         what: &'static str,
-        /// What is allowed.
+        /// The maximum number.
         limit: u32,
     },
-    /// There is not as much memory.
+    /// There is not enough memory.
     NoMemory {
-        /// What for.
+        /// The object that needs the memory.
         what: &'static str,
     },
     /// A work request contradicts itself.
     InvalidRequest {
-        /// How.
+        /// The contradiction.
         why: &'static str,
     },
-    /// There is no such object on this device, or no longer.
+    /// The object does not exist on this device, or was destroyed.
     UnknownObject {
-        /// "QP 17".
+        /// The object, for example "QP 17".
         what: String,
     },
-    /// The object is in use by others.
+    /// Other objects use this object.
     Busy {
-        /// Which and by whom.
+        /// The object and its users.
         what: String,
     },
-    /// The device cannot do this.
+    /// The device does not support the operation.
     Unsupported {
-        /// What.
+        /// The unsupported operation.
         what: &'static str,
     },
-    /// Memory cannot be registered like this.
+    /// The memory cannot be registered with these arguments.
     Registration(AccessError),
-    /// Memory cannot be prefetched.
+    /// The memory cannot be prefetched.
     Prefetch(AccessError),
 }
 
 impl VerbsError {
-    /// The errno that rdma-core would report.
+    /// Returns the errno that rdma-core reports for this error.
     pub const fn errno(&self) -> i32 {
         const ENOMEM: i32 = 12;
         const EPERM: i32 = 1;

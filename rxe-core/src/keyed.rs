@@ -1,25 +1,27 @@
-//! A queue whose entries are also found by key: what belongs to an object leaves with the object, and
-//! the cost does not depend on what else waits.
+//! A queue whose entries are also indexed by key. The entries of a destroyed object can be removed
+//! at a cost that does not depend on the number of other entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An entry of a [`KeyedQueue`].
 pub trait Keyed {
-    /// Identifies an object. Any number of entries may have the same key.
+    /// The identifier of an object. Any number of entries may have the same key.
     type Key: Copy + Ord;
 
-    /// The objects that the entry belongs to. They must not change while it is in a queue.
+    /// Returns the keys of the objects that the entry belongs to. They must not change while the
+    /// entry is in a queue.
     fn keys(&self) -> [Option<Self::Key>; 2];
 }
 
-/// A queue of entries, the oldest first, with an index of their keys.
+/// A queue of entries, oldest first, with an index of their keys.
 #[derive(Debug)]
 pub struct KeyedQueue<V: Keyed> {
-    /// By numbers that count up.
+    /// The entries by sequence number, which increases by 1 per entry.
     entries: BTreeMap<u64, V>,
     index: BTreeSet<(V::Key, u64)>,
     next: u64,
-    /// How many entries were looked at to find others. For tests: it must not grow with what waits.
+    /// The number of entries visited to find others. Tests check that it does not grow with the
+    /// length of the queue.
     #[cfg(test)]
     pub(crate) visited: usize,
 }
@@ -47,19 +49,19 @@ impl<V: Keyed> KeyedQueue<V> {
         self.entries.insert(number, value);
     }
 
-    /// Takes the oldest entry.
+    /// Removes and returns the oldest entry.
     pub fn pop(&mut self) -> Option<V> {
         let (number, value) = self.entries.pop_first()?;
         self.unlink(number, &value);
         Some(value)
     }
 
-    /// Takes the entries with this key, the oldest first.
+    /// Removes and returns the entries with this key, oldest first.
     pub fn remove(&mut self, key: V::Key) -> Vec<V> {
         self.remove_if(key, |_| true)
     }
 
-    /// Takes the entries with this key for which `which` is true, the oldest first.
+    /// Removes and returns the entries with this key for which `which` is true, oldest first.
     pub fn remove_if(&mut self, key: V::Key, which: impl Fn(&V) -> bool) -> Vec<V> {
         if self.index.is_empty() {
             return Vec::new();
@@ -88,17 +90,17 @@ impl<V: Keyed> KeyedQueue<V> {
         self.index.clear();
     }
 
-    /// All entries, the oldest first.
+    /// Returns all entries, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &V> {
         self.entries.values()
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is no entry.
+    /// Returns whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -1,17 +1,19 @@
-//! The RoCEv2 protocol as an ordinary library: bytes and time in, bytes and completions out. No
-//! socket, no clock, no thread, no environment.
+//! The RoCEv2 protocol as an ordinary library. Its inputs are bytes and the time; its outputs are
+//! bytes and completions. It uses no socket, clock, thread or environment variable.
 //!
 //! - [`types`]: small values (PSN, QPN, keys, GID, MTU, timeouts).
-//! - [`wire`]: what stands on the wire: headers, opcodes, ICRC, the way in and the way out.
-//! - [`mem`]: registered memory and who may touch it.
+//! - [`wire`]: the packet formats: headers, opcodes, the ICRC, parsing and writing of packets.
+//! - [`mem`]: registered memory and the access checks on it.
 //! - [`queue`]: work requests, the rings they are posted to, completions.
 //! - [`qp`]: queue pairs: attributes, the state machine, the handle that programs post to.
-//! - `rc`, `uc`, `ud`: the transport services, each a requester and a responder; `message`: what
-//!   they share; `service`: what they see of their queue pair and their engine.
-//! - [`bounds`]: what peers can make it keep; [`keyed`]: a queue from which objects take their entries.
+//! - `rc`, `uc`, `ud`: the transport services, each with a requester and a responder. `message`
+//!   contains the code they share; `service` is their interface to their queue pair and their
+//!   engine.
+//! - [`bounds`]: limits on the memory that peers can make this crate use.
+//! - [`keyed`]: a queue whose entries can be removed by the object they belong to.
 //! - [`cm`]: the communication manager: its messages and its state machine.
-//! - [`engine`]: all queue pairs together; its opening says in which order to call what. Its events
-//!   and counters are those of `event`, its configuration that of `config`.
+//! - [`engine`]: all queue pairs of a device. The head of the module states the order of calls. The
+//!   events and counters of the engine are in `event`, its configuration in `config`.
 
 pub mod bounds;
 pub mod cm;

@@ -1,17 +1,16 @@
-//! Prefetching: memory is asked for before it is used, so that with many queue pairs cache misses
-//! overlap instead of adding up. It changes nothing but time. One of the few files with `unsafe` in
-//! it.
+//! Prefetching of memory before its use. With many queue pairs, cache misses then overlap instead
+//! of adding up. Prefetching affects only the speed. This file contains `unsafe` code.
 
-/// Bytes of a cache line.
+/// The size of a cache line in bytes.
 const LINE: usize = 64;
 
-/// Asks for all of `value`.
+/// Prefetches all cache lines of `value`.
 #[inline]
 pub(crate) fn value<T>(value: &T) {
     until(value, size_of::<T>());
 }
 
-/// Asks for the first `end` bytes of `value`.
+/// Prefetches the cache lines of the first `end` bytes of `value`.
 #[inline]
 pub(crate) fn until<T>(value: &T, end: usize) {
     let at = std::ptr::from_ref(value).cast::<u8>();
@@ -20,7 +19,7 @@ pub(crate) fn until<T>(value: &T, end: usize) {
     }
 }
 
-/// Asks for the line around `at`, whatever is there.
+/// Prefetches the cache line that contains `at`. Any address is allowed.
 #[inline]
 pub(crate) fn line(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -30,7 +29,7 @@ pub(crate) fn line(at: *const u8) {
         // the program could see and faults at no address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
-    // Elsewhere the instruction has no stable name.
+    // On other architectures the instruction has no stable name in Rust.
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
 }

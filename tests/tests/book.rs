@@ -1,9 +1,9 @@
-//! The book: the commands on its pages run and print what the pages show, excerpts are in the files
-//! that they are from, both languages have the same pages and commands, and the glossary has the words
-//! of `rxe explain`.
+//! Tests of the book: the commands on its pages run and print what the pages show, excerpts match
+//! the files that they are from, both languages have the same pages and commands, and the glossary
+//! has the words of `rxe explain`.
 //!
-//! [`rxe_harness::book`] says how commands are marked, and runs them. `~/rxe` is this checkout. The READMEs have
-//! the same marks.
+//! [`rxe_harness::book`] explains how commands are marked, and runs them. `~/rxe` is this checkout.
+//! The READMEs have the same marks.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ use rxe_words::{self as words, Entry, Text};
 mod common;
 use common::{in_namespace, installed};
 
-/// The test in Rust that the page on CI shows.
+/// The Rust test that the page on CI shows.
 #[path = "../../docs/examples/arrives.rs"]
 mod arrives;
 
@@ -32,7 +32,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The pages of a language, below its directory.
+/// Returns the pages of a language, with paths relative to its directory.
 fn pages(language: &str) -> Vec<PathBuf> {
     fn below(dir: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(dir).expect("a directory").flatten() {
@@ -51,13 +51,16 @@ fn pages(language: &str) -> Vec<PathBuf> {
     found.iter().map(|path| path.strip_prefix(&root).expect("below").to_owned()).collect()
 }
 
-/// A shell script that runs the blocks of a page and prints the exit code and the output of each.
+/// Returns a shell script that runs the blocks of a page and prints the exit code and the output of
+/// each.
 fn script(blocks: &[Block]) -> String {
     let checkout = place::checkout();
-    // What cargo has built is kept. It does not change where it puts the program.
+    // The files that cargo builds are kept in a directory whose path does not change the place of
+    // the program.
     let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("book");
-    // A suite in a clone has a directory of its own for what cargo makes; a reader has none. With the
-    // timeout of other tests all retries take 4.3 s, and `hello` lets a signal end each wait after 5 s.
+    // A suite in a clone has its own target directory for cargo; a reader has none. With the
+    // timeout of other tests all retries take 4.3 s, and in `hello` a signal ends each wait after 5
+    // s.
     let before = format!(
         "set +e; PATH=$(dirname $RXE):$PATH; export COLUMNS=80 LC_ALL=C.UTF-8 RXE_ACK_TIMEOUT=16
          export CARGO_NET_OFFLINE=true CARGO_BUILD_BUILD_DIR='{}'; unset CARGO_TARGET_DIR
@@ -71,10 +74,11 @@ fn script(blocks: &[Block]) -> String {
     before + &book::script(blocks, None).replace("~/rxe", &checkout.to_string_lossy())
 }
 
-/// The README, from where the pages of the English book are.
+/// The path of the README from the pages of the English book.
 const README: &str = "../../README.md";
 
-/// Runs a page of the English book, or says what is wrong. The Chinese one has the same blocks.
+/// Runs a page of the English book, and returns the differences. The Chinese page has the same
+/// blocks.
 fn run(page: &Path) -> Result<(), String> {
     let blocks = blocks(&read(&docs().join("en").join(page)));
     let page = &*page.to_string_lossy();
@@ -103,7 +107,7 @@ fn run(page: &Path) -> Result<(), String> {
         skipped(page, "librdmacm-dev is not installed");
         return Ok(());
     }
-    // What an earlier page has told the reader to make.
+    // The files that earlier pages told the reader to create.
     let checkout = place::checkout().display();
     let mut prepare = format!("ln -s {checkout}/pcaps pcaps; cp {checkout}/docs/examples/*.c .\n");
     for (program, library) in [("hello", "-libverbs"), ("connect", "-lrdmacm -libverbs")] {
@@ -122,7 +126,7 @@ fn run(page: &Path) -> Result<(), String> {
     Err(format!("{page}:\n{wrong}\n{printed}{errors}"))
 }
 
-/// All pages with commands at once: most of the time they wait.
+/// Runs all pages with commands concurrently, because most of the time they wait.
 #[test]
 fn the_commands_of_every_page_run_and_print_what_it_shows() {
     let pages = [pages("en"), vec![README.into()]].concat().into_iter().filter(|page| {
@@ -137,13 +141,13 @@ fn the_commands_of_every_page_run_and_print_what_it_shows() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Whether a page is a decision, which is in English only.
+/// Returns whether a page is a decision, which exists in English only.
 fn is_decision(page: &Path) -> bool {
     page.starts_with("project/decisions") && !page.ends_with("README.md")
 }
 
-/// Both languages have the same pages, and on each page the same blocks. Only what is printed may
-/// differ, and the language that a command is told.
+/// Both languages have the same pages, and on each page the same blocks. Only the outputs may
+/// differ, and the language option of a command.
 #[test]
 fn both_languages_have_the_same_pages_and_commands() {
     let (english, chinese) = (pages("en"), pages("zh"));
@@ -176,7 +180,7 @@ fn both_languages_have_the_same_pages_and_commands() {
     assert!(wrong.is_empty() && english.len() > 10, "{wrong}");
 }
 
-/// Both READMEs have the same blocks in the same order, but for comments and what is printed.
+/// Both READMEs have the same blocks in the same order, except for comments and outputs.
 #[test]
 fn both_readmes_have_the_same_blocks() {
     let of = |name: &str| -> Vec<(String, Vec<String>)> {
@@ -202,13 +206,13 @@ fn both_readmes_have_the_same_blocks() {
     };
     assert_eq!(sections("README.md"), sections("README.zh-CN.md"));
     assert!(english.len() > 8, "{}", english.len());
-    // What is pasted begins with no prompt.
+    // Commands to be pasted do not begin with a prompt.
     let shell = english.iter().filter(|(info, _)| info.starts_with("sh"));
     assert!(shell.flat_map(|(_, lines)| lines).all(|line| !line.starts_with("$ ")));
 }
 
-/// Pages in English whose Chinese page is a summary: what commands and tests have made, which exists once, and the
-/// index of decisions, where the Chinese page says what each of them is.
+/// English pages whose Chinese page is a summary: content that commands and tests have written,
+/// which exists once, and the index of decisions, where the Chinese page summarises each decision.
 const SUMMARISED: [&str; 8] = [
     "reference/conformance-report.md",
     "reference/interop.md",
@@ -223,15 +227,17 @@ const SUMMARISED: [&str; 8] = [
 /// The parts of the book whose code may have comments in the reader's language.
 const WITH_COMMENTS: [&str; 4] = ["do/install.md", "know/security.md", "reference", "project"];
 
-/// The pages in the contents of a language, in their order: `learn/1-device.md`, `reference/faults.md`.
+/// Returns the pages in the contents of a language, in order: `learn/1-device.md`,
+/// `reference/faults.md`.
 fn contents(language: &str) -> Vec<String> {
     let page = read(&docs().join(language).join("SUMMARY.md"));
     let targets = page.lines().filter_map(|line| line.split_once("](")?.1.strip_suffix(')'));
     targets.map(str::to_owned).collect()
 }
 
-/// What both languages of a page must have alike: the levels of its headings, the languages of its
-/// code blocks with the commands there (without comments), and the rows of its tables.
+/// Returns the parts of a page that must be equal in both languages: the levels of its headings,
+/// the languages of its code blocks with their commands (without comments), and the number of rows
+/// of its tables.
 fn skeleton(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     let (mut fenced, mut rows) = (false, 0);
@@ -264,8 +270,9 @@ fn skeleton(page: &str) -> Vec<String> {
     found
 }
 
-/// What commands write is on English pages only. A Chinese page that stands for one is a screen long, has links to it,
-/// and no number that it lacks.
+/// Content written by commands is on English pages only. The corresponding Chinese page has the
+/// length of a screen and links to the English page, and contains no number that the English page
+/// lacks.
 #[test]
 fn what_commands_write_exists_once() {
     let mut wrong = String::new();
@@ -308,7 +315,7 @@ fn what_commands_write_exists_once() {
     assert!(wrong.is_empty() && written > 3, "{written} pages\n{wrong}");
 }
 
-/// The figures of the page for users are those that were measured last.
+/// The figures on the page for users are those of the last measurement.
 #[test]
 fn the_figures_of_the_performance_page_were_measured() {
     let numbers = |text: &str| -> BTreeSet<String> {
@@ -337,7 +344,8 @@ fn the_skeleton_of_a_page_has_headings_commands_and_tables() {
     assert_eq!(skeleton(page).join(", "), expected);
 }
 
-/// A page has the same headings, code blocks and tables in both languages, if the Chinese one is no summary.
+/// A page has the same headings, code blocks and tables in both languages, unless the Chinese page
+/// is a summary.
 #[test]
 fn both_languages_have_the_same_contents_and_forms() {
     let expected = contents("en");
@@ -368,7 +376,7 @@ fn both_languages_have_the_same_contents_and_forms() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// Each page begins with its title and a link to the same page in the other language.
+/// Each page begins with its title and a link to the page in the other language.
 #[test]
 fn every_page_leads_to_the_other_language() {
     let mut wrong = String::new();
@@ -376,7 +384,7 @@ fn every_page_leads_to_the_other_language() {
         let [english, chinese] = ["en", "zh"].map(|language| format!("{language}/{name}"));
         for (page, other, label) in [(&english, &chinese, "中文"), (&chinese, &english, "English")]
         {
-            // From the page up to `docs`, and down to the other one.
+            // The link leads from the page up to `docs`, and down to the other page.
             let link = format!("[{label}]({}{other})", "../".repeat(page.matches('/').count()));
             if read(&docs().join(page)).lines().nth(2) != Some(&*link) {
                 let _ = writeln!(wrong, "docs/{page}: its third line is not {link}");
@@ -386,7 +394,7 @@ fn every_page_leads_to_the_other_language() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// The first page has the contents too, and they have the titles of the pages.
+/// The first page contains the table of contents too, and its entries are the titles of the pages.
 #[test]
 fn the_contents_name_the_pages_by_their_titles() {
     let mut wrong = String::new();
@@ -434,7 +442,7 @@ fn every_command_is_in_the_index_of_commands() {
     }
 }
 
-/// Blocks marked `from=FILE` are lines of that file.
+/// Blocks marked `from=FILE` consist of lines of that file.
 #[test]
 fn excerpts_are_in_their_files() {
     let mut count = 0;
@@ -451,8 +459,8 @@ fn excerpts_are_in_their_files() {
     assert!(count > 3, "{count}");
 }
 
-/// The topics of the glossary: in English, in Chinese, and the words by their names for `rxe explain`. States come
-/// last.
+/// The topics of the glossary: in English, in Chinese, and their words by the names in
+/// `rxe explain`. States come last.
 const TOPICS: [(&str, &str, &str); 9] = [
     ("RDMA and RoCE", "RDMA 与 RoCE", "rdma verbs roce soft-roce nic requester"),
     (
@@ -481,8 +489,8 @@ fn both(en: &str, zh: &str) -> Text {
     Text { en: en.into(), zh: zh.into() }
 }
 
-/// The glossary in one language: the entries of `rxe explain` that are concepts, objects, operations or states, by
-/// topic.
+/// Returns the glossary in one language: the entries of `rxe explain` that are concepts, objects,
+/// operations or states, by topic.
 fn glossary(pick: fn(&Text) -> &str) -> String {
     let mut out = String::new();
     let mut count = 0;
@@ -502,12 +510,14 @@ fn glossary(pick: fn(&Text) -> &str) -> String {
     out
 }
 
-/// The page of messages in one language: the entries of `rxe explain` that a program or a capture can show, with
-/// their causes and remedies. A heading is what a reader has seen and searches for.
+/// Returns the page of messages in one language: the entries of `rxe explain` that a program or a
+/// capture can show, with their causes and remedies. A heading is the text that a reader sees and
+/// searches for.
 fn messages(pick: fn(&Text) -> &str) -> String {
     let label = |en, zh| pick(&both(en, zh)).to_owned();
     let mut out = String::new();
-    // What programs print comes first, then the numbers in it, then the findings of `rxe check`.
+    // Messages of programs come first, then the numbers in messages, then the findings of
+    // `rxe check`.
     let order = ["messages", "status", "errno", "event", "nak", "delivery", "rules"];
     let order = order.map(|id| words::sections().iter().find(|section| section.id == id).unwrap());
     for section in order {
@@ -543,7 +553,7 @@ fn messages(pick: fn(&Text) -> &str) -> String {
     out
 }
 
-/// `RXE_WRITE=1 cargo test -p rxe-tests --test book rxe_explain` writes them.
+/// `RXE_WRITE=1 cargo test -p rxe-tests --test book rxe_explain` writes the pages.
 #[test]
 fn the_glossary_and_the_messages_have_the_words_of_rxe_explain() {
     const BEGIN: &str = "<!-- made from rxe-words by the test `book` -->\n";
@@ -565,7 +575,7 @@ fn the_glossary_and_the_messages_have_the_words_of_rxe_explain() {
     }
 }
 
-/// The programs of the book compile without a warning.
+/// The C programs of the book compile without a warning.
 #[test]
 fn the_programs_in_c_compile() {
     let test = "the programs in C";

@@ -1,4 +1,5 @@
-//! The memory that peers can make an engine use, and that of a queue pair, in allocated bytes.
+//! Tests of the memory that peers can make an engine use, in allocated bytes. Also tests the memory
+//! of a queue pair.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,9 +20,9 @@ use rxe_tests::crowd::Crowd;
 use rxe_tests::lone::{End, Place, Said};
 use rxe_tests::sim::rng::Rng;
 
-/// Bytes allocated and not freed.
+/// The number of bytes allocated and not freed.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
-/// One test runs at a time, so that each counts only its own bytes.
+/// The lock of the running test: one test runs at a time, so that it counts only its own bytes.
 static TURN: Mutex<()> = Mutex::new(());
 
 struct Counting;
@@ -44,7 +45,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How many bytes more are allocated after `f` than before.
+/// Returns the growth of the allocated bytes by a call of `f`, and its result.
 fn growth<R>(f: impl FnOnce() -> R) -> (usize, R) {
     let before = LIVE.load(Ordering::Relaxed);
     let result = f();
@@ -55,12 +56,12 @@ fn growth<R>(f: impl FnOnce() -> R) -> (usize, R) {
 fn an_idle_queue_pair_costs_what_the_documents_say() {
     const MANY: usize = 500;
     let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
-    // This counts both ends; each has half of it.
+    // The measurement includes both ends; each has half of the memory.
     let cost = |wr: u32| {
         let cap = QpCap { max_send_wr: wr, max_recv_wr: wr, ..QpCap::default() };
         let (one, _one) = growth(|| Crowd::new(1, cap));
         let (all, mut crowd) = growth(|| Crowd::new(1 + u32::try_from(MANY).unwrap(), cap));
-        // Used and idle again.
+        // The queue pairs are used, and then idle again.
         let (used, ()) = growth(|| (0..MANY).for_each(|at| crowd.exchange([at].into_iter(), true)));
         ((all - one) / (2 * MANY), (all - one + used) / (2 * MANY))
     };
@@ -81,7 +82,7 @@ const START: Psn = Psn::new(0x1000);
 const ANSWERS: Psn = Psn::new(0x2000);
 const KEY: Key = Key::new(0x1234_5600);
 const BASE: u64 = 0x7000_0000_0000;
-/// How many outstanding READs and atomics `End` accepts.
+/// The number of outstanding READs and atomics that `End` accepts.
 const READS: u8 = 16;
 
 fn ext(info: &OpInfo, len: u32) -> Ext {
@@ -108,7 +109,7 @@ fn packet(end: &End, opcode: Opcode, psn: Psn, len: u32, payload: &[u8]) -> Said
     end.said(&PacketRepr { bth, ext: ext(info, len), payload, pad_bytes: [0; 3] })
 }
 
-/// The `i`-th packet of a flood.
+/// A function that returns the `i`-th packet of a flood.
 type Flood = fn(&End, &mut Rng, u32) -> Said;
 
 const FLOODS: [(&str, Flood); 13] = [
@@ -215,7 +216,7 @@ fn strangers_fill_no_more_than_a_listeners_backlog_and_the_outbox() {
     });
     println!("{grown} bytes, {} connections", manager.len());
     assert_eq!(manager.len(), BACKLOG);
-    // A request uses its 256 bytes and some hundred more; an answer about as much. The outbox grows by
-    // doubling.
+    // A request uses its 256 bytes and some hundred more; an answer about the same. The outbox
+    // grows by doubling.
     assert!(grown <= BACKLOG * 2048 + MAX_OUTBOX * 2 * (LEN + 64), "{grown} bytes are kept");
 }

@@ -1,7 +1,8 @@
-//! Frames of other people's devices. Each is decoded, its ICRC is verified, and it is emitted again
-//! byte for byte. Damage to any covered bit is noticed; damage to other bits is not.
+//! Tests with third-party captures of hardware. Each frame is decoded, its ICRC is verified, and it
+//! is emitted again byte for byte. Damage to any covered bit is noticed; damage to other bits is
+//! not.
 //!
-//! The captures are not part of the project. Without them the tests say that they were skipped.
+//! The captures are not part of the project. Without them the tests are reported as skipped.
 
 use rxe_core::wire::frame::{Datagram, UdpChecksum, emit_ethernet, parse_ethernet};
 use rxe_core::wire::{
@@ -62,7 +63,8 @@ fn a_flipped_bit_is_noticed_exactly_where_the_icrc_covers_it() {
         let payload = parse_ethernet(frame).unwrap().1.payload.len();
         let (udp, ip) = (frame.len() - payload - 8, frame.len() - payload - 28);
         for at in ip..frame.len() {
-            // Type of service, time to live, header checksum; UDP checksum; BTH byte 4.
+            // The masked bytes: type of service, time to live, header checksum; UDP checksum; BTH
+            // byte 4.
             let masked = [1, 8, 10, 11].contains(&(at - ip))
                 || [udp + 6, udp + 7, udp + 8 + 4].contains(&at);
             for bit in 0..8 {
@@ -74,7 +76,7 @@ fn a_flipped_bit_is_noticed_exactly_where_the_icrc_covers_it() {
     }
 }
 
-/// Handles a frame as a device does that sees whole frames.
+/// Handles a frame as a device does that receives whole frames.
 fn receive(frame: &[u8]) -> Result<(), DropReason> {
     let arrived = parse_ethernet(frame)?.1.frame()?;
     Packet::parse(arrived.payload)?;
@@ -99,7 +101,7 @@ fn vectors_are_what_their_labels_say() {
     assert_eq!(rows, 73);
 }
 
-/// Converts the label of an opcode in the vectors to the specification's name.
+/// Returns the specification's name of an opcode label in the vectors.
 fn ours(label: &str) -> &str {
     match label {
         "CNP" => "CNP",
@@ -150,7 +152,7 @@ fn the_connectx_conversation_reads_as_it_happened() {
     assert_eq!((nak.psn(), nak.aeth().unwrap().syndrome), want, "an atomic must be aligned");
 }
 
-/// All RoCEv2 frames. Without the captures, prints that the test is skipped and returns `None`.
+/// Returns all RoCEv2 frames. Without the captures, reports the test as skipped and returns `None`.
 fn samples(test: &str) -> Option<Vec<Sample>> {
     let text = read(test, "vectors.tsv")?;
     let capture = read_bytes(test, "mlx5-read-cas.pcap")?;

@@ -1,5 +1,6 @@
-//! Ceph, whose messenger (`ms_type = async+rdma`) uses verbs: a monitor, an OSD that keeps its objects in memory,
-//! and the program `rados`, all ours, on two hosts and on one address. Debian's packages are fetched.
+//! Ceph, whose messenger (`ms_type = async+rdma`) uses verbs: a monitor, an OSD that stores its
+//! objects in memory, and the program `rados`, all on our devices, on two hosts and on one address.
+//! Debian's packages are downloaded.
 
 use rxe_harness::debs::Unpacked;
 use rxe_harness::{or_skip, place};
@@ -7,7 +8,7 @@ use rxe_harness::{or_skip, place};
 mod common;
 use common::{Where, alone};
 
-/// The programs, and libraries of theirs that are not on every machine.
+/// The packages of the programs, and of libraries that some machines lack.
 const PACKAGES: [&str; 17] = [
     "ceph-base",
     "ceph-common",
@@ -28,7 +29,8 @@ const PACKAGES: [&str; 17] = [
     "libsnappy1v5",
 ];
 
-/// Of all three. Ceph wants 4 GB of receive buffers unless it is told how many.
+/// The configuration of all three programs. By default Ceph allocates 4 GB of receive buffers, so
+/// their number is set.
 const CONFIGURATION: &str = "
     fsid = 2d2fd136-6df1-4a6b-9a4c-9b0a6b2f8f01
     mon_host = v1:10.9.0.1:6789

@@ -1,5 +1,5 @@
-//! The action for GitHub and the template for GitLab: their steps run as a runner runs them, in namespaces with a
-//! root that nothing can write to, and without what the page says is not needed.
+//! Tests of the action for GitHub and the template for GitLab: their steps run as on a runner, in
+//! namespaces with a read-only root, and without the tools that the page declares unnecessary.
 
 use std::fs;
 use std::io::Write as _;
@@ -17,7 +17,8 @@ fn read(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The programs below `usr` in a directory, from which [`PACK`] makes packages as a release has them.
+/// Returns a directory with the programs below `usr`, from which [`PACK`] builds packages like a
+/// release.
 fn programs() -> Dir {
     let dir = Dir::new();
     let mut tree = Tree::default();
@@ -32,14 +33,14 @@ fn programs() -> Dir {
     dir
 }
 
-/// Packs the programs, without the time that good compression takes.
+/// The commands that pack the programs, with fast compression.
 const PACK: [(&str, &str); 2] = [
     ("rxe.tar.gz", "tar -C \"$programs\" -cf - usr | gzip -1 > rxe.tar.gz"),
     ("rxe.deb", "dpkg-deb -Zgzip -z1 --build \"$programs\" rxe.deb"),
 ];
 
-/// Before the steps of a job: only this directory can be written to, as by a user without rights, and who asks for
-/// more is found out.
+/// The script before the steps of a job: only this directory is writable, as for an unprivileged
+/// user, and attempts to gain privileges are detected.
 const RUNNER: &str = r#"
     mount --bind "$PWD" "$PWD"; cd "$PWD"
     mount -o remount,bind,ro /
@@ -53,7 +54,7 @@ const RUNNER: &str = r#"
     ! touch /root-is-writable 2> tmp/said
 "#;
 
-/// What is after the steps of installation.
+/// The script after the installation steps.
 const JOB: &str = r#"
     test "$(command -v rxe)" -ef "$INSTALLED/bin/rxe"
     ibv_devices | grep rxe_lo
@@ -67,7 +68,7 @@ const JOB: &str = r#"
     ls rxe-captures/*.pcapng
 "#;
 
-/// Runs a script with packages, and returns what it printed.
+/// Runs a script with packages, and returns its output.
 #[track_caller]
 fn run(test: &str, package: &str, script: &str) -> Option<String> {
     if !["bash", "ss", "ibv_rc_pingpong"].iter().all(|program| installed(test, program)) {
@@ -100,7 +101,7 @@ fn the_steps_of_the_action_let_later_steps_use_rxe() {
     assert!(!said.contains("rdma_rxe (rxe_lo)"), "{said}");
 }
 
-/// A package with another digest is not unpacked, and what is no package is refused.
+/// A package with another digest is not unpacked, and a file that is not a package is refused.
 #[test]
 fn the_action_refuses_what_is_not_the_package() {
     let test = "the_action_refuses_what_is_not_the_package";
@@ -139,7 +140,7 @@ fn a_job_that_extends_the_template_uses_rxe() {
     run(test, "rxe.deb", &script);
 }
 
-/// The examples of the page name what is there.
+/// The examples of the page name existing files and inputs.
 #[test]
 fn the_examples_use_the_action_and_the_template() {
     let (action, workflow) = (read("action.yml"), read("docs/examples/github.yml"));
@@ -167,7 +168,7 @@ fn the_examples_use_the_action_and_the_template() {
     }
 }
 
-/// shellcheck has nothing to say about the steps, nor actionlint about the workflow.
+/// shellcheck accepts the steps, and actionlint the workflow.
 #[test]
 fn linters_accept_the_files() {
     let test = "linters_accept_the_files";
@@ -188,7 +189,7 @@ fn linters_accept_the_files() {
         let count = file.get(&["runs", "steps"]).unwrap().as_vec().unwrap().len();
         for number in (0..count).map(|number| number.to_string()) {
             if let Some(run) = file.text(&["runs", "steps", &number, "run"]) {
-                // Its shell takes these from the runner, or makes them.
+                // The step's shell gets these variables from the runner, or sets them itself.
                 lint("shellcheck", &["--shell", "bash", "--exclude", "SC2154"], run);
             }
         }

@@ -1,4 +1,4 @@
-//! Messages of kernels that connect: every message is parsed, its fields are plausible, and it is
+//! Captured CM messages of kernels: every message is parsed, its fields are plausible, and it is
 //! emitted again as the same bytes.
 
 use std::fs;
@@ -80,7 +80,7 @@ fn a_resolution_gives_the_queue_pair_and_a_refusal_its_reason() {
 
 const OTHERS: &str = "ucmatose_udaddy_refused";
 
-/// The management datagrams of a capture.
+/// Returns the management datagrams of a capture.
 fn datagrams(name: &str) -> Vec<(NetHeader, Vec<u8>)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps/cm-kernel-6.1");
     let file = fs::read(root.join(name).with_extension("pcap")).unwrap();

@@ -1,5 +1,5 @@
-//! Libraries of collective operations, whose transports use verbs: gloo, of Debian's packages, and NCCL, of PyPI's
-//! wheel. All ranks are ours, on two hosts and on one address.
+//! Libraries of collective operations with verbs transports: gloo, from Debian's packages, and
+//! NCCL, from PyPI's wheel. All ranks use our devices, on two hosts and on one address.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use rxe_test_support::skipped;
 mod common;
 use common::{Dir, Where, alone, installed, with_libraries};
 
-/// gloo, and a library of its that is not on every machine.
+/// The packages of gloo, and of a library that some machines lack.
 const GLOO: [&str; 3] = ["libgloo-dev", "libgloo0", "libhiredis0.14"];
 
 #[test]
@@ -23,7 +23,7 @@ fn gloo_on_one_address() {
     gloo(Where::OneAddress);
 }
 
-/// Four ranks of `c/gloo.cc`, two of them on each host or all on one.
+/// Runs four ranks of `c/gloo.cc`, two on each host or all on one.
 #[track_caller]
 fn gloo(place: Where) {
     let test = format!("gloo ({place:?})");
@@ -76,7 +76,7 @@ fn nccl_with_four_queue_pairs_a_connection() {
     nccl(Where::OneAddress, "NCCL_IB_QPS_PER_CONNECTION=4", "");
 }
 
-/// Each message is cut into four parts, one for each queue pair.
+/// Each message is split into four parts, one for each queue pair.
 #[test]
 fn nccl_cuts_messages_between_lossy_hosts() {
     let variables = "NCCL_IB_QPS_PER_CONNECTION=4 NCCL_IB_SPLIT_DATA_ON_QPS=1";
@@ -88,7 +88,7 @@ fn nccl_between_lossy_hosts() {
     nccl(Where::TwoHosts, "NCCL_IB_QPS_PER_CONNECTION=1", "--fault 'drop 0.5%' --seed 1");
 }
 
-/// `python/nccl_bytes.py`: NCCL's InfiniBand transport from host memory to host memory.
+/// Runs `python/nccl_bytes.py`: NCCL's InfiniBand transport from host memory to host memory.
 #[track_caller]
 fn nccl(place: Where, variables: &str, options: &str) {
     let test = format!("NCCL, {variables} {options} ({place:?})");
@@ -127,7 +127,7 @@ fn nccl(place: Where, variables: &str, options: &str) {
     );
     let Some(said) = alone(&test, "python3", &script) else { return };
     assert!(said.contains("35995272 bytes are the same\n"), "{said}");
-    // Both ends tell what they lost.
+    // Both ends report the packets that they dropped.
     let lost = if options.is_empty() { 0 } else { 2 };
     assert_eq!(said.matches("drop 0.5% hit ").count(), lost, "{said}");
 }

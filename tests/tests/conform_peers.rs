@@ -1,5 +1,6 @@
-//! `rxe conform` against our own engine: the peer program runs under `rxe run`, as it would against an
-//! adapter. `docs/en/reference/conformance-report.md` has the same cases with real kernels.
+//! Tests of `rxe conform` against this engine: the peer program runs under `rxe run`, as it would
+//! on an adapter. `docs/en/reference/conformance-report.md` has the results of the cases with real
+//! kernels.
 
 mod common;
 
@@ -10,21 +11,22 @@ use rxe_harness::vm::KNOWN;
 use rxe_harness::{everything, or_skip, skipped};
 use serde_json::Value;
 
-/// How the peer is compiled, with the communication manager and without.
+/// The compiler options of the peer, with the communication manager and without.
 const WITH_CM: &[&str] = &["-DWITH_CM", "-libverbs", "-lrdmacm"];
 const WITHOUT_CM: &[&str] = &["-libverbs"];
 
-/// The peer's addresses.
+/// The addresses of the peer.
 const V4: &str = "10.9.0.2";
 const V6: &str = "fd09::2";
 
-/// Where our engine deviates, with the decision that says why.
+/// The cases in which this engine deviates, with the decision that explains why.
 const EXPLAINED: [&str; 1] = [
     "retry_exhausted", // 038: within a try, the oldest packet is sent again earlier.
 ];
 
-/// Runs the peer with `rxe run RUN`, then `rxe conform OPTIONS`, then the commands `after` where its
-/// files are. Returns the JSON, the exit code and what `after` has printed.
+/// Runs the peer with `rxe run RUN`, then `rxe conform OPTIONS`, then the commands `after`. These
+/// run in the directory of the peer's files. Returns the JSON, the exit code and the output of
+/// `after`.
 #[track_caller]
 fn conform(test: &str, run: &str, options: &str, after: &str) -> Option<(Value, i32, String)> {
     conform_with(WITH_CM, V4, test, run, options, after)
@@ -95,7 +97,7 @@ fn our_engine_conforms_over_ipv6() {
     assert_eq!(json["peer"], V6);
 }
 
-/// All cases conform, but for those that are explained.
+/// Checks that all cases conform, except those that are explained.
 #[track_caller]
 fn assert_conforms(json: &Value) {
     for (name, verdict, case) in cases(json) {
@@ -107,19 +109,19 @@ fn assert_conforms(json: &Value) {
 #[test]
 fn a_peer_that_does_something_else_deviates() {
     for (fault, name, found) in [
-        // An answer that is missing, one too many, and one in the wrong order.
+        // A missing answer, a superfluous one, and one in the wrong order.
         ("out: drop only opcode=ack", "send", "ACK +0 was expected, nothing came within 4 s"),
         ("out: dup only opcode=ack", "one_nak_for_a_gap", "NAK PSN sequence error +0 came, which"),
         ("out: dup only opcode=atomic_ack", "fetch_add", "value 0x1111111111111111 came"),
-        // A request too many.
+        // A superfluous request.
         (
             "out: dup only opcode=RC_SEND_ONLY",
             "coalesced_ack",
             "+1, 8 B was expected, SEND ONLY +0",
         ),
-        // A request too few.
+        // A missing request.
         ("wc=REM_OP@msg 1", "nak_remote_access", "SEND ONLY +0, 8 B was expected, nothing came"),
-        // Its program is not told, and its memory is not written.
+        // The peer's program is not notified, and its memory is not written.
         (
             "in: drop only opcode=UC_SEND_LAST",
             "uc_send",
@@ -139,7 +141,7 @@ fn a_peer_that_does_something_else_deviates() {
         ),
         // A receive of a shared queue does not complete.
         ("in: drop only opcode=UD_SEND_ONLY", "srq_datagrams", "2: success, 48 B], but are []"),
-        // XRC: a NAK that nothing asks for, and a request that is lost.
+        // XRC: an unexpected NAK, and a lost request.
         (
             "out: dup only opcode=XRC_ACKNOWLEDGE",
             "xrc_gap",
@@ -150,7 +152,7 @@ fn a_peer_that_does_something_else_deviates() {
             "xrc_sequence_nak",
             "XRC SEND ONLY +0, 8 B was expected",
         ),
-        // No answer to an ATOMIC WRITE, and one too many to a FLUSH.
+        // No answer to an ATOMIC WRITE, and a superfluous one to a FLUSH.
         (
             "out: drop only opcode=read_response",
             "atomic_write",
@@ -161,12 +163,12 @@ fn a_peer_that_does_something_else_deviates() {
             "duplicate_flush",
             "READ RESPONSE ONLY +0, 0 B came, which nothing allows",
         ),
-        // The communication manager says nothing, and too much.
+        // The communication manager sends nothing, and too much.
         ("out: drop only opcode=UD_SEND_ONLY", "cm_connect", "REP was expected, nothing came"),
         ("out: dup only opcode=UD_SEND_ONLY", "cm_rep_within_retries", "the REP came a third time"),
     ] {
         let run = format!("--fault '{fault}'");
-        // What does not come costs the whole time.
+        // A missing packet costs the whole timeout.
         let options = format!("--timeout 4 --only {name}");
         let Some((json, code, _)) = conform(fault, &run, &options, "") else { return };
         let (_, verdict, case) = cases(&json).next().unwrap();
@@ -285,7 +287,7 @@ END
     assert_eq!(first.len(), 55, "{said}");
 }
 
-/// The page of `rxe conform` says how to try it on one host.
+/// The page of `rxe conform` explains how to try it on one host.
 #[test]
 fn the_example_on_one_host_is_right() {
     let page = include_str!("../../docs/en/reference/commands/conform.md");

@@ -1,6 +1,6 @@
-//! Two senders at one bottleneck: the queue of a switch that marks, with notifications, compared with
-//! that of a switch that only drops. The test runs in virtual time, so its numbers are always the same;
-//! docs/en/project/performance.md has them.
+//! Two senders at one bottleneck: the queue of a switch that marks, with notifications, compared
+//! with the queue of a switch that only drops. The test runs in virtual time, so its results are
+//! always equal; docs/en/project/performance.md contains them.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,22 +10,22 @@ use rxe_core::types::{Key, Mtu, Psn, Time};
 use rxe_core::wire::{NetHeader, TxBatch, TxLimits};
 use rxe_tests::lone::{End, Place, Said};
 
-/// Every link carries 10 Gbit/s.
+/// The capacity of every link: 10 Gbit/s.
 const BYTES_A_MICROSECOND: usize = 1250;
-/// The delay in microseconds from a sender to the switch, from the switch to a receiver, and half of
-/// the way back.
+/// The delay in microseconds from a sender to the switch. It is also the delay from the switch to a
+/// receiver, and half of the delay of the reverse path.
 const DELAY: u64 = 2;
 /// The bytes that the switch can queue, and the threshold above which it marks.
 const CAPACITY: usize = 150_000;
 const THRESHOLD: usize = 40_000;
-/// Ethernet, IP and UDP around a packet, and the gap after it.
+/// The bytes around a packet: Ethernet, IP and UDP headers and the gap after it.
 const AROUND: usize = 66;
 
 const KEY: Key = Key::new(0x1234_5600);
 const BASE: u64 = 0x10_0000;
 const MESSAGE: u32 = 65_536;
 
-/// A packet, and the time when it arrives.
+/// A packet and its arrival time.
 type Sent = (u64, Said);
 
 /// One sender and its receiver.
@@ -33,7 +33,7 @@ struct Flow {
     sender: End,
     receiver: End,
     batch: TxBatch,
-    /// Waits for the sender's link.
+    /// Packets that wait for the sender's link.
     link: VecDeque<Said>,
     credit: usize,
     to_switch: VecDeque<Sent>,
@@ -70,8 +70,8 @@ impl Flow {
         }
     }
 
-    /// Lets the sender work for a microsecond. It always has something to send, and sends as fast as its
-    /// link allows.
+    /// Runs the sender for a microsecond. It always has messages to send, and sends as fast as its
+    /// link permits.
     fn send(&mut self, now: u64) {
         self.sender.now = Time::from_nanos(now * 1000);
         while self.back.front().is_some_and(|(at, _)| *at <= now) {
@@ -112,7 +112,8 @@ impl Flow {
     }
 }
 
-/// Carries packets over a link for a microsecond. Time that is not enough for a packet stays as credit.
+/// Carries packets over a link for a microsecond. Time that is insufficient for a packet is kept as
+/// credit.
 fn carry(queue: &mut VecDeque<Said>, credit: &mut usize, mut sink: impl FnMut(Said)) {
     *credit += BYTES_A_MICROSECOND;
     while let Some(said) = queue.front() {
@@ -134,20 +135,20 @@ struct Seen {
     max_queue: usize,
     dropped: u64,
     marked: u64,
-    /// Messages of each flow.
+    /// The number of messages of each flow.
     done: [u64; 2],
     retries: u64,
 }
 
 impl Seen {
-    /// The goodput, in percent of the link's rate.
+    /// Returns the goodput in percent of the link rate.
     fn goodput(&self, micros: u64) -> u64 {
         let bytes = self.done.iter().sum::<u64>() * u64::from(MESSAGE);
         bytes * 100 / (micros * BYTES_A_MICROSECOND as u64)
     }
 }
 
-/// Runs for 100 ms; the first 10 ms do not count.
+/// Runs for 100 ms; the first 10 ms are not counted.
 fn run(marks: bool) -> (Seen, u64) {
     const WARM: u64 = 10_000;
     const END: u64 = 100_000;
@@ -179,7 +180,7 @@ fn run(marks: bool) -> (Seen, u64) {
                     seen.marked += 1;
                     said.net = NetHeader { tos: said.net.tos | 0b11, ..said.net };
                 } else if !marks {
-                    // The network does not mark, and the peers do not take part.
+                    // Without marks, packets are not ECN-capable: the network does not mark them.
                     said.net = NetHeader { tos: said.net.tos & !0b11, ..said.net };
                 }
                 queued += size;

@@ -1,5 +1,5 @@
-//! The image of rxe with podman: as root, or rootless as an ordinary user. Each test has images, containers and
-//! networks of its own, in a directory that is removed.
+//! Tests of the image of rxe with podman: as root, or rootless as an ordinary user. Each test has
+//! its own images, containers and networks, in a directory that is removed.
 
 use std::fs;
 use std::path::Path;
@@ -14,8 +14,9 @@ use rxe_test_support::skipped;
 mod common;
 use common::{Dir, installed, with_libraries};
 
-/// What root does first: crun refuses cgroups of version 1, or of both versions, so this is a view of version 2 alone.
-/// Then the first user who has subordinate IDs runs the script `$0`, rootless, or root itself if there is none.
+/// Root's preparations: crun refuses cgroups of version 1, or of both versions, so the script
+/// mounts version 2 alone. Then the first user with subordinate IDs runs the script `$0`, rootless,
+/// or root runs it if there is no such user.
 const ROOT: &str = r#"
     umount -l /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup
     mount -t tmpfs none /run
@@ -28,8 +29,9 @@ const ROOT: &str = r#"
     exec sh -ec "$0"
 "#;
 
-/// Podman with its images and containers below the current directory. Where this process may not raise a limit, crun
-/// cannot set podman's defaults; and root cannot put containers into groups where it may not lock memory for BPF.
+/// Podman with its images and containers below the current directory. If this process may not raise
+/// a limit, crun cannot set podman's defaults; and root cannot put containers into groups if it may
+/// not lock memory for BPF.
 const PODMAN: &str = r#"
     cgroups=enabled
     if [ "$(id -u)" = 0 ]; then cgroups=disabled; fi
@@ -66,10 +68,10 @@ END
     podman load -q -i rxe.tar
 "#;
 
-/// Two images: that of rxe, as `cargo xtask dist` makes it, and one with a verbs program.
+/// Creates two images: that of rxe, as `cargo xtask dist` builds it, and one with a verbs program.
 fn images(dir: &Path) {
     let bin = with_libraries();
-    // Debug information makes them large.
+    // Debug information makes the files large.
     let stripped = |path: &Path| {
         let _ = Command::new("strip").arg("--strip-debug").arg(path).status();
         fs::read(path).unwrap()
@@ -84,7 +86,7 @@ fn images(dir: &Path) {
     let mut programs = Tree::default();
     let pingpong = fs::read("/usr/bin/ibv_rc_pingpong").unwrap();
     programs.program("bin/ibv_rc_pingpong", pingpong);
-    // A distribution's image has it; the library of rxe needs it.
+    // An image of a distribution contains this library, which the library of rxe needs.
     let libgcc = format!("lib/{}/libgcc_s.so.1", Arch::own().unwrap().triplet);
     programs.file(&libgcc, fs::read(Path::new("/").join(&libgcc)).unwrap());
     for (tree, name) in [(rxe, "rxe.tar"), (programs, "programs.tar")] {
@@ -93,8 +95,8 @@ fn images(dir: &Path) {
     }
 }
 
-/// Runs a script in a directory with the images loaded, and returns what it printed. `None`, and a skipped test, if
-/// podman does not run here.
+/// Runs a script in a directory with the images loaded, and returns its output. If podman does not
+/// run here, reports the test as skipped and returns `None`.
 #[track_caller]
 fn podman(test: &str, script: &str) -> Option<String> {
     static IMAGES: OnceLock<Dir> = OnceLock::new();
@@ -156,7 +158,7 @@ fn two_containers_on_one_network_reach_each_other() {
     assert!(said.contains("1000 iters in") && said.trim_end().ends_with("\n0"), "{said}");
 }
 
-/// A root that cannot be written to, no capability, and a user who is not in /etc/passwd, as clusters demand.
+/// A read-only root, no capability, and a user who is not in /etc/passwd, as clusters require.
 #[test]
 fn a_restricted_container_is_enough() {
     let test = "a_restricted_container_is_enough";
@@ -172,7 +174,8 @@ fn a_restricted_container_is_enough() {
     assert!(said.contains("UDP port 4791   opened"), "{said}");
 }
 
-/// The manifest of the page: an init container copies rxe into the pod, and two variables let its programs use it.
+/// The manifest of the page: an init container copies rxe into the pod, and two variables make its
+/// programs use it.
 #[test]
 fn a_pod_takes_rxe_from_an_init_container() {
     let test = "a_pod_takes_rxe_from_an_init_container";

@@ -1,12 +1,12 @@
-//! Replays captures of other people's adapters, with this engine in the place of one end. It must send
-//! what the hardware sent. The captures are not part of the project; scenarios with their headers are
-//! (`pcaps/scenarios`), and are replayed in the same way.
+//! Replays third-party captures of adapters, with this engine in place of one end. It must send the
+//! packets that the hardware sent. The captures are not part of the project; scenarios with their
+//! headers are (`pcaps/scenarios`), and are replayed in the same way.
 //!
-//! The fields that the specification determines are compared: opcode, PSN, destination QP, MSN, kind of
-//! syndrome, the value of an atomic, READ data, immediate data, payload and pad. Fields that it leaves
-//! to the sender are not: credits (ConnectX sends 0, Huawei's adapter counts them), MigReq and the
-//! reserved bits, IP identification, type of service and time to live, the UDP source port, and when a
-//! requester asks for an acknowledgement.
+//! The fields that the specification determines are compared: opcode, PSN, destination QP, MSN,
+//! kind of syndrome, the value of an atomic, READ data, immediate data, payload and pad. Fields
+//! that it leaves to the sender are not compared: credits (ConnectX sends 0, Huawei's adapter
+//! counts them), MigReq and the reserved bits, IP identification, type of service and time to live,
+//! the UDP source port, and when a requester requests an acknowledgement.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -21,7 +21,8 @@ use rxe_tests::lone::{End, Place, Said, told};
 /// The two ends of ConnectX: the responder and the requester.
 const CX_RESPONDER: Place = (IpAddr::V4(Ipv4Addr::new(192, 168, 1, 12)), 0x1f0);
 const CX_REQUESTER: Place = (IpAddr::V4(Ipv4Addr::new(192, 168, 1, 13)), 0x366);
-/// The words of the responder's device memory that masked atomics work on, and the region READ from.
+/// The keys of the words in the responder's device memory that masked atomics access, and of the
+/// region for READ.
 const CX_LOCKS: Key = Key::new(0x2521);
 const CX_TABLE: Key = Key::new(0x2a583);
 
@@ -57,15 +58,15 @@ fn answers_connectx(talk: &[Said]) {
     let theirs: Vec<_> = theirs.into_iter().map(told).collect();
     assert_eq!(ours, theirs);
     assert_eq!(ours.len(), 5);
-    // The last requests, behind the NAK, got no answer.
+    // The last requests, after the NAK, got no answer.
     assert_eq!(end.qp.state(), QpState::Err);
     assert_eq!(locks.span(0, 8).unwrap().load(), Ok(0), "locked and unlocked again");
     assert_eq!(table.span(0, 8).unwrap().load(), Ok(1), "0 was swapped for 1");
 }
 
-/// The request. A masked COMPARE AND SWAP (opcode 0x18, an extension of ConnectX that is not in the
-/// specification) is replaced by the plain one with the same effect: all bits outside the mask are 0 in
-/// this capture.
+/// Returns the request. A masked COMPARE AND SWAP (opcode 0x18, an extension of ConnectX that is
+/// not in the specification) is replaced by a plain one with the same effect: all bits outside the
+/// mask are 0 in this capture.
 fn as_plain(request: &Said) -> Said {
     let packet = request.packet();
     if packet.info().kind != OpKind::MaskedCompareSwap {
@@ -122,7 +123,7 @@ fn asks_connectx(talk: &[Said]) {
                 let remote = Remote { addr: atomic.va, rkey: atomic.rkey };
                 SendOp::CompareSwap { remote, compare: atomic.compare, swap: atomic.swap_add }
             }
-            // The rest of the capture is about masked atomics.
+            // The rest of the capture consists of masked atomics.
             OpKind::MaskedCompareSwap => break,
             _ => {
                 end.take(theirs);
@@ -213,8 +214,8 @@ fn sends_as_huawei(talk: &[Said]) {
     assert!(ended.iter().all(|c| c.status == Status::Success));
 }
 
-/// The packets of two ConnectX adapters over RC: those captured, and those of the scenario that has their
-/// headers.
+/// Returns the packets of two ConnectX adapters over RC: the captured ones, and those of the
+/// scenario with their headers.
 fn connectx(test: &str) -> Vec<Vec<Said>> {
     let captured = read_bytes(test, "mlx5-read-cas.pcap")
         .map(|file| said(pcap_frames(&file).into_iter().map(<[u8]>::to_vec), is_connection));
@@ -223,7 +224,8 @@ fn connectx(test: &str) -> Vec<Vec<Said>> {
     talks
 }
 
-/// The packets of two Huawei adapters over RC, likewise.
+/// Returns the packets of two Huawei adapters over RC: the captured ones, and those of the
+/// scenario.
 fn huawei(test: &str) -> Vec<Vec<Said>> {
     let captured = read(test, "vectors.tsv").map(|text| {
         let rows = rows_of(&text).filter(|row| row[0].starts_with("oferby"));
@@ -234,12 +236,13 @@ fn huawei(test: &str) -> Vec<Vec<Said>> {
     talks
 }
 
-/// Not queue pair 1, to which the messages of the communication manager go.
+/// Returns whether this is not queue pair 1, which receives the messages of the communication
+/// manager.
 fn is_connection(qpn: u32) -> bool {
     qpn > 1
 }
 
-/// The packets of a scenario. Its headers are those of a capture, its payloads zeros.
+/// Returns the packets of a scenario. Its headers are those of a capture, its payloads are zeros.
 fn scenario(name: &str) -> Vec<Said> {
     said(rxe_tests::scenario::frames(name).into_iter(), is_connection)
 }

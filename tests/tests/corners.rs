@@ -1,6 +1,6 @@
-//! Where programs call verbs: on threads with little stack, in destructors of thread-local data, and while
-//! descriptor 2 is a file with data (`tests/c/corners.c`); and devices that are closed while objects of them
-//! are left (`tests/c/closed.c`).
+//! Tests of verbs in unusual places: on threads with little stack, in destructors of thread-local
+//! data, and while descriptor 2 is a file with data (`tests/c/corners.c`); and of devices that are
+//! closed while some of their objects still exist (`tests/c/closed.c`).
 
 mod common;
 
@@ -8,7 +8,8 @@ use common::alone;
 use rxe_harness::c::Compiled;
 use rxe_harness::or_skip;
 
-/// Runs the program with these arguments, over shared memory and over sockets. Every mistake is explained.
+/// Runs the program with these arguments, over shared memory and over sockets. Every mistake must
+/// be explained.
 fn is_fine(test: &str, what: &str) {
     let Some(c) = or_skip(Compiled::new(&["tests/c/corners.c"])) else { return };
     let program = c.path("tests/c/corners.c").display().to_string();
@@ -19,7 +20,7 @@ fn is_fine(test: &str, what: &str) {
     }
 }
 
-/// PTHREAD_STACK_MIN: 16 KiB on x86-64, 128 KiB on aarch64.
+/// The stack size is PTHREAD_STACK_MIN: 16 KiB on x86-64, 128 KiB on aarch64.
 #[test]
 fn the_smallest_stack_suffices() {
     let least = if cfg!(target_arch = "x86_64") { 16 } else { 128 };

@@ -1,4 +1,4 @@
-//! Unmodified programs under the tools with which people look for mistakes in them.
+//! Unmodified programs under debugging tools.
 
 mod common;
 
@@ -22,8 +22,8 @@ fn valgrind_finds_nothing_in_a_program_without_mistakes() {
     }
 }
 
-/// Suites run valgrind with its own kinds of leaks, which include blocks that are in use and reached by a
-/// pointer to their middle.
+/// Runs valgrind with the leak kinds that test suites use. They include blocks in use that are
+/// reached by a pointer to their middle.
 #[test]
 fn valgrind_counts_no_block_of_the_library_as_lost() {
     let Some(c) = or_skip(Compiled::linked(&["tests/c/freed.c"], &["-libverbs"])) else { return };

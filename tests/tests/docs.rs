@@ -1,4 +1,4 @@
-//! Links between the project's Markdown files lead somewhere, and each decision is in the index.
+//! Links between the project's Markdown files have existing targets. Each decision is in the index.
 
 mod files;
 
@@ -68,7 +68,8 @@ fn every_decision_has_a_number_of_its_own_and_is_in_the_index() {
 #[test]
 fn every_source_that_a_document_names_is_there() {
     let root = root();
-    // Where documents count from: the top, the package of tests, or a crate.
+    // The directories to which paths in documents are relative: the root, the package of tests, or
+    // a crate.
     let from = ["", "tests", "tests/tests", "rxe-core/src", "rxe-net/src", "rxe-verbs/src"];
     let from = from.map(|dir| root.join(dir));
     let mut missing = Vec::new();
@@ -84,7 +85,7 @@ fn every_source_that_a_document_names_is_there() {
     assert!(missing.is_empty() && count > 30, "{count} sources:\n{}", missing.join("\n"));
 }
 
-/// Whether these words are a path to a source file.
+/// Returns whether these words are a path to a source file.
 fn is_source(words: &str) -> bool {
     let path = words.ends_with(".rs") && words.contains('/');
     path && !words.contains(|c: char| c.is_whitespace() || c == '*' || c == '{')
@@ -102,7 +103,7 @@ fn sibling(of: &Path, path: &str) -> PathBuf {
     of.parent().unwrap_or(Path::new("")).join(path)
 }
 
-/// Targets of `[text](target)`, outside code.
+/// Returns the targets of `[text](target)`, outside code.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     let prose = text.lines().filter(move |line| {
@@ -119,7 +120,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The anchors of a file's headings, as web pages that show Markdown name them.
+/// Returns the anchors of a file's headings, as websites that show Markdown name them.
 fn anchors(text: &str) -> HashSet<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     headings

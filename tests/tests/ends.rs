@@ -1,4 +1,5 @@
-//! Programs that end as soon as they have seen a message: the message must still be acknowledged.
+//! Tests of programs that end immediately after they have seen a message: the message must still be
+//! acknowledged.
 
 mod common;
 
@@ -6,15 +7,15 @@ use common::alone;
 use rxe_harness::c::Compiled;
 use rxe_harness::or_skip;
 
-/// Where the program that ends is, for its peer.
+/// The place of the ending program relative to its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     OneHost,
-    /// Its address is not the peer's, so its acknowledgements may wait for company.
+    /// Its address differs from the peer's, so its acknowledgements may be delayed to be combined.
     OtherHost,
 }
 
-/// Runs `tests/c/ends.c` for each way to end, with and without a ping-pong of some rounds before.
+/// Runs `tests/c/ends.c` for each way to end, with and without some ping-pong rounds before.
 fn all_end_well(rxe_run: &str, place: Place, ways: &[&str]) {
     let Some(c) = or_skip(Compiled::new(&["tests/c/ends.c"])) else { return };
     let program = c.path("tests/c/ends.c").display().to_string();
@@ -37,7 +38,7 @@ fn all_end_well(rxe_run: &str, place: Place, ways: &[&str]) {
 /// Ways to end that the library notices, or that run exit handlers.
 const SEEN: [&str; 12] = [
     "return",
-    // While other threads poll.
+    // These end while other threads poll.
     "polling-exit",
     "polling-_exit",
     "exit",

@@ -1,5 +1,6 @@
-//! libfabric's verbs provider and qperf over the preloaded library, both sides ours: between two
-//! hosts, which are network namespaces of the test's own, and between two processes on one address.
+//! libfabric's verbs provider and qperf with the preloaded library, both sides on our devices:
+//! between two hosts, which are network namespaces of the test's own, and between two processes on
+//! one address.
 
 mod common;
 
@@ -19,7 +20,7 @@ fn fi_info_lists_the_devices() {
         });
         assert!(entry.is_some(), "{domain} {kind}: {out}");
     }
-    // The first device is one that leads to other hosts.
+    // The first device must be one that leads to other hosts.
     let verbs = out.find("domain: rxe_").map(|at| &out[at..]);
     assert!(verbs.is_some_and(|first| first.starts_with("domain: rxe_veth0")), "{out}");
 }
@@ -60,14 +61,15 @@ fn datagrams() {
     pingpong("-p verbs -e dgram -c -I 5 -S all", Where::OneAddress);
 }
 
-/// Runs fi_pingpong with all sizes that the endpoint supports (-S all), and compares every byte (-c).
-/// Datagrams use GID 0, the link-local address, which is not usable at once.
+/// Runs fi_pingpong with all sizes that the endpoint supports (-S all), and compares every byte
+/// (-c). Datagrams use GID 0, the link-local address, which is not immediately usable.
 ///
-/// The rdm endpoint of libfabric 1.17 has a fault in its end: if it learns that the peer has left before
-/// it has polled the last completions, it destroys the queue pair, and its completions with it. Then it
-/// reports them as flushed (125), waits for them (124 by `timeout`), or posts a receive to what it has
-/// closed (139). A capture of the first case shows that the last message was acknowledged before the
-/// peer left. So of an rdm endpoint, the lines of all sizes are judged, and an end of this kind is told.
+/// The rdm endpoint of libfabric 1.17 has a bug at its end: if it learns that the peer has left
+/// before it has polled the last completions, it destroys the queue pair, and its completions with
+/// it. Then it reports them as flushed (125), waits for them (124 by `timeout`), or posts a receive
+/// to a closed object (139). A capture of the first case shows that the last message was
+/// acknowledged before the peer left. Therefore an rdm endpoint is judged by the lines of all
+/// sizes, and the bug is reported.
 #[track_caller]
 fn pingpong(options: &str, place: Where) {
     let name = format!("fi_pingpong {options} ({place:?})");
@@ -159,9 +161,9 @@ fn without_lids_a_program_that_knows_nothing_else_hears_why_it_is_refused() {
 const FAR: &str = "ip netns exec far";
 const HERE: &str = "";
 
-/// Runs tests of one second each, with `run`'s options at both ends. With rdma_cm, qperf's server tells
-/// its client the port before it listens there. A client that is faster is refused, and tries again.
-/// The client ends the server at the end.
+/// Runs tests of one second each, with the options `run` at both ends. With rdma_cm, qperf's server
+/// tells its client the port before it listens there. A client that is faster is refused, and tries
+/// again. The client ends the server at the end.
 #[track_caller]
 fn qperf(at: &str, run: &str, options: &str, tests: &str) {
     let name = format!("qperf {options} {tests} ({run} {at})");

@@ -1,4 +1,4 @@
-//! `--fault` of the commands, and `RXE_FAULT` of unmodified programs.
+//! Tests of `--fault` of the commands, and of `RXE_FAULT` for unmodified programs.
 
 mod common;
 
@@ -6,7 +6,8 @@ use common::{alone, in_namespace};
 use rxe_harness::c::Compiled;
 use rxe_harness::or_skip;
 
-/// The lines that say what faults did: the packets that were hit, and those that could have been.
+/// Returns the numbers in the reports of a fault: the packets that were hit, and those that could
+/// have been.
 fn hits(out: &str, fault: &str) -> Vec<[u64; 2]> {
     let lines = out.lines().filter_map(|line| line.split_once(fault)?.1.strip_prefix(" hit "));
     lines
@@ -41,7 +42,7 @@ fn a_command_loses_packets_over_each_backend_and_over_shared_memory() {
     let lost = hits(&out, "out: drop 2% only opcode=send");
     assert_eq!(lost.len(), 3, "{out}");
     for [hit, seen] in lost {
-        // 500 messages of at least one packet each, and what was sent again.
+        // 500 messages of at least one packet each, and retransmissions.
         assert!(seen >= 500 && (seen / 100..=seen / 25).contains(&hit), "{out}");
     }
 }
@@ -197,11 +198,11 @@ fn a_c_program_gets_exactly_the_faults_at_the_verbs_that_are_asked_for() {
                 rxe: fault: errno=EBUSY@ibv_destroy_qp#1 hit 1 of 2 calls\n\
                 rxe: fault: errno=ENOMEM@ibv_alloc_pd#3 hit 0 of 1 call\n\
                 5\n";
-    // How often it polls depends on time.
+    // The number of polls depends on time.
     let (before, polls) = out.split_once("ibv_poll_cq#1 hit 1 of ").expect(&out);
     let polls = polls.trim_start_matches(|c: char| c.is_ascii_digit());
     assert_eq!(format!("{before}ibv_poll_cq#1 hit 1 of CALLS{polls}"), said);
-    // Completions that are held back wake who waits for them, and none is missed.
+    // Delayed completions wake a thread that waits for them, and none is missed.
     let Some(out) = run("slow cq 2ms", 0) else { return };
     assert!(out.contains("send 5: success\nstate: not ERR\n"), "{out}");
     let held = "rxe: fault on rxe_veth0: slow cq 2ms held back ";

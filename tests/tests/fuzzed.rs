@@ -1,5 +1,5 @@
-//! Runs the fuzz targets (`rxe_tests::fuzz`) with the inputs that the fuzzers have kept, and with
-//! arbitrary bytes. docs/en/project/testing.md says how to fuzz.
+//! Runs the fuzz targets (`rxe_tests::fuzz`) with stored inputs and with arbitrary bytes. The
+//! fuzzers stored the inputs. docs/en/project/testing.md explains how to fuzz.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Empty indices of the GID table: explained to the program that was given one, and to its peer, but not to
-//! programs that go through the table.
+//! Empty indices of the GID table: explained to the program that was given one, and to its peer,
+//! but not to programs that scan the table.
 
 use rxe_harness::c::{Compiled, TUTORIALS};
 use rxe_harness::or_skip;
@@ -7,7 +7,8 @@ use rxe_harness::or_skip;
 mod common;
 use common::alone;
 
-/// 3 is the GID index of most tutorials for cards. Here it is empty, and a GID of zeros goes to the peer.
+/// 3 is the GID index in most tutorials for cards. Here it is empty, and a GID of zeros is sent to
+/// the peer.
 #[test]
 fn an_empty_gid_index_is_explained_to_the_program_that_was_given_it() {
     const NO_SUCH: &str = "sgid_index: 3: the GID table has no such entry";
@@ -56,7 +57,7 @@ fn an_empty_gid_index_is_explained_to_the_program_that_was_given_it() {
     }
 }
 
-/// Empty indices are no mistake of a program that goes through the table. UCX and Open MPI: `ucx.rs`,
+/// For a program that scans the table, empty indices are not a mistake. UCX and Open MPI: `ucx.rs`,
 /// `mpi.rs`.
 #[test]
 fn programs_that_scan_the_gid_table_are_told_nothing() {

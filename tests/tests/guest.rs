@@ -1,4 +1,4 @@
-//! Things that a program with a device in its process may do (`tests/c/guest.c`).
+//! Things that a program may do while its process has an open device (`tests/c/guest.c`).
 
 use rxe_harness::c::Compiled;
 use rxe_harness::or_skip;
@@ -6,19 +6,19 @@ use rxe_harness::or_skip;
 mod common;
 use common::alone;
 
-/// Runs `tests/c/guest.c` with this argument. Returns what it prints.
+/// Runs `tests/c/guest.c` with this argument. Returns its output.
 #[track_caller]
 fn guest(what: &str) -> Option<String> {
     guest_linked(what, &["-libverbs", "-lpthread"], "")
 }
 
-/// As [`guest`], run with these options.
+/// Like [`guest`], with these options of `rxe run`.
 #[track_caller]
 fn guest_with(what: &str, options: &str) -> Option<String> {
     run_guest(what, &["-libverbs", "-lpthread"], "", options)
 }
 
-/// As [`guest`], linked with these libraries, and after the commands `before`.
+/// Like [`guest`], linked with these libraries, and after the commands `before`.
 #[track_caller]
 fn guest_linked(what: &str, libraries: &[&str], before: &str) -> Option<String> {
     run_guest(what, libraries, before, "")
@@ -54,7 +54,7 @@ fn signals_are_handled_by_the_program_s_own_threads() {
     guest("signals");
 }
 
-/// Shared memory between the two ends, UDP, and packet sockets.
+/// The options for shared memory between the two ends, UDP, and packet sockets.
 const WAYS: [&str; 4] = ["", "--no-shm", "--backend packet", "--backend packet --no-shm"];
 
 #[test]
@@ -91,14 +91,15 @@ fn what_was_opened_before_daemon_is_the_parent_s_and_the_child_opens_it_anew() {
     assert!(said.contains("opened before fork()"), "{said}");
 }
 
-/// What one device with a queue pair takes of descriptors, and what two take, on an interface with
-/// three addresses (IPv4, IPv6, and link-local): tables of programs may be small, and `ulimit -n` too.
+/// The numbers of descriptors of one device with a queue pair, and of two. The interface has three
+/// addresses (IPv4, IPv6, and link-local). The numbers must be low, because tables of programs may
+/// be small, and `ulimit -n` too.
 const LIMITS: [(&str, u32, u32); 3] =
     [("", 17, 31), ("--no-shm", 16, 29), ("--backend packet", 21, 39)];
 
 #[test]
 fn a_device_takes_few_descriptors() {
-    // The kernel takes a second or two before it lets anybody use the link-local address.
+    // The kernel needs a second or two before the link-local address is usable.
     let ready = "until ip -6 address show dev veth0 scope link -tentative | grep -q inet6; do
             sleep 0.1
         done";

@@ -1,5 +1,6 @@
-//! What programs under `rxe run` see of RDMA devices beside the verbs: the answers to `rdma` of iproute2,
-//! and of the host's own devices nothing, or with `--with-host-devices` all.
+//! The view of RDMA devices, other than by verbs, of programs under `rxe run`: the answers to
+//! `rdma` of iproute2; and the host's own devices, which are hidden, or visible with
+//! `--with-host-devices`.
 
 mod common;
 use common::{Dir, Where, alone, both, installed, rxe};
@@ -141,9 +142,9 @@ fn where_the_host_has_no_devices_there_are_ours() {
     assert!(out.contains(": rxe_veth0: node_type ca"), "{out}");
 }
 
-/// Both kinds of devices carry data: a kernel's rdma_rxe, and ours in another network namespace, because
-/// the kernel's takes the UDP port of its own. Once through the versioned libraries, which providers of
-/// the host call, and once without them.
+/// Both kinds of devices carry data: a kernel's `rdma_rxe`, and ours in another network namespace,
+/// because the kernel's device uses the UDP port of its own namespace. Once through the versioned
+/// libraries, which providers of the host call, and once without them.
 #[test]
 fn a_program_uses_devices_of_a_kernel_and_ours() {
     let test = "a kernel's devices beside ours";

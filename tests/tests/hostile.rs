@@ -1,5 +1,6 @@
-//! Packets of a stranger or a broken peer. Each kind is dropped and counted with its reason, or refused
-//! with the specification's NAK. Nothing panics, and no memory changes.
+//! Packets of a stranger or a broken peer. Each kind is dropped and counted with its reason, or
+//! refused with the specification's NAK. No packet causes a panic or changes memory without
+//! permission.
 
 #![expect(clippy::cast_possible_truncation, reason = "test bytes and small lengths")]
 
@@ -25,8 +26,8 @@ const KEY: Key = Key::new(0x1234_5600);
 const BASE: u64 = 0x7000_0000_0000;
 const LEN: usize = 8192;
 
-/// A queue pair that expects [`START`] next, 8 KiB of zeros with all rights for the peer, and a receive
-/// of 1,000 bytes in the upper half.
+/// Creates a queue pair that expects [`START`] next. It has 8 KiB of zeros with all rights for the
+/// peer, and a receive of 1,000 bytes in the upper half.
 fn target() -> (End, Buffer) {
     let end = End::new(OWN, PEER, Mtu::M1024, (ANSWERS, START));
     let memory = end.register(KEY, BASE, LEN);
@@ -47,7 +48,7 @@ fn reth(va: u64, len: usize) -> Ext {
     Ext { reth: Some(reth), ..Ext::default() }
 }
 
-/// A good WRITE of 100 bytes.
+/// Returns a valid WRITE of 100 bytes.
 fn write(payload: &[u8]) -> PacketRepr<'_> {
     packet(Opcode::RC_WRITE_ONLY, reth(BASE, payload.len()), payload)
 }
@@ -139,7 +140,7 @@ fn wrong_version() {
     }
 }
 
-/// The good WRITE with another opcode byte and a right ICRC.
+/// Returns the valid WRITE with another opcode byte and a correct ICRC.
 fn with_opcode(end: &End, opcode: u8) -> Said {
     let mut said = end.said(&write(&[7; 100]));
     said.bytes[0] = opcode;
@@ -406,7 +407,7 @@ fn answers_to_what_was_never_asked() {
     }
 }
 
-/// A queue pair with an outstanding READ of 100 bytes.
+/// Creates a queue pair with an outstanding READ of 100 bytes.
 fn reader() -> (End, Buffer) {
     let (mut end, memory) = target();
     let remote = Remote { addr: 0x5000, rkey: Key::new(9) };
@@ -453,7 +454,8 @@ fn a_reserved_syndrome() {
     }
 }
 
-/// A queue pair, memory of which a peer may change only parts, and the first contents of that memory.
+/// A queue pair, memory of which a peer may change only parts, and the initial contents of that
+/// memory.
 struct Fortress {
     end: End,
     layout: Layout,
@@ -473,7 +475,7 @@ impl Fortress {
         Self { end, layout, arena, before }
     }
 
-    /// A packet that could come from the peer.
+    /// Returns a packet that could come from the peer.
     fn plausible(&self, rng: &mut Rng) -> Said {
         let all: Vec<_> = Opcode::all().collect();
         let rc: Vec<_> = all.iter().filter(|info| info.opcode.0 < 0x20).collect();
@@ -505,7 +507,7 @@ impl Fortress {
             xrc_srq: None,
             cnp: None,
         };
-        // The PSN is near the expected one, for requests and for answers.
+        // The PSN is near the expected one, for requests and for responses.
         let from = if info.is_request { START } else { ANSWERS };
         let psn = from.add(rng.pick(&[0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 40])).sub(rng.pick(&[0, 0, 5]));
         let bth = Bth {
@@ -516,7 +518,7 @@ impl Fortress {
         self.end.said(&PacketRepr { bth, ext, payload: &payload, pad_bytes: [0; 3] })
     }
 
-    /// Checks that only memory changed that the peer may change.
+    /// Checks that only memory that the peer may change has changed.
     fn stands(&self) {
         let mut now = vec![0; self.before.len()];
         self.arena.read(0, &mut now);
@@ -600,8 +602,8 @@ fn mutated_packets_with_a_right_icrc_do_no_harm() {
             continue;
         }
         let answers = fortress.end.sent();
-        // One packet can at most ask for a READ of the whole area. Outstanding requests may be sent
-        // again too.
+        // One packet can at most request a READ of the whole area. Outstanding requests may be
+        // retransmitted too.
         assert!(answers.len() < 4 * 16 + 100, "{} packets for one", answers.len());
         let counters = fortress.end.engine.counters();
         let drops = |c: &rxe_core::engine::Counters| c.drops().map(|(_, n)| n).sum::<u64>();

@@ -1,9 +1,11 @@
-//! Commands of the documents that the test of the book does not run: between two hosts, and with a kernel.
+//! Tests of commands in the documents that the test of the book does not run: between two hosts,
+//! and with a kernel.
 //!
-//! A block that starts with ```` ```sh host=server ```` or `host=client` has commands for two hosts, one in
-//! each line: a line of the server with the same line of the client. `kernel` says that each line boots a VM.
-//! Blocks `host=kernel` and `host=rxe` are pairs, the server's first: one host has a kernel's device.
-//! `host=capture` runs while two hosts send packets to each other.
+//! A block that starts with ```` ```sh host=server ```` or `host=client` contains commands for two
+//! hosts, one in each line: a line of the server belongs to the corresponding line of the client.
+//! `kernel` means that each line boots a VM. Blocks `host=kernel` and `host=rxe` are pairs, the
+//! server's first: one host has a kernel's device. `host=capture` runs while two hosts send packets
+//! to each other.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -19,14 +21,14 @@ use rxe_test_support::skipped;
 mod common;
 use common::{Dir, in_namespace, installed, rxe};
 
-/// The lines of all blocks of a document whose fence ends with `mark`.
+/// Returns the lines of all blocks of a document whose fence ends with `mark`.
 fn lines(document: &str, mark: &str) -> Vec<String> {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let text = fs::read_to_string(docs.join(document)).expect("the document");
     dist::blocks(&text, mark).flat_map(str::lines).map(str::to_owned).collect()
 }
 
-/// PATH with the command `rxe` in front.
+/// Returns a PATH that begins with the directory of `rxe`.
 fn path() -> String {
     let programs = rxe().parent().expect("a directory").display();
     format!("{programs}:{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
@@ -69,7 +71,7 @@ fn the_commands_between_two_hosts_run() {
 #[test]
 fn the_commands_with_a_kernel_run() {
     let test = "the_commands_with_a_kernel_run";
-    // The release that the command takes if it is told none.
+    // The kernel that the command uses by default.
     let kernel = or_skip(Kernel::find("6.1")).is_some() && or_skip(Net::tap(1500)).is_some();
     if !kernel
         || !["ibv_rc_pingpong", "qemu-system-x86_64"].iter().all(|name| installed(test, name))
@@ -79,8 +81,8 @@ fn the_commands_with_a_kernel_run() {
     let page = |mark| lines("en/project/kernel-vm.md", mark);
     let commands = page("kernel");
     assert_eq!(commands.len(), 2, "{commands:?}");
-    // What the two hosts have to do, in a VM and here: the server first, and then the client. One VM is enough for
-    // all of it.
+    // The commands of the two hosts, in a VM and here: the server first, and then the client. One
+    // VM suffices for all of them.
     let (theirs, ours) = (page("host=kernel"), page("host=rxe"));
     assert_eq!([theirs.len(), ours.len()], [2, 2], "{theirs:?} {ours:?}");
     let is_client = |command: &String| command.contains(" 10.47.91.");
@@ -95,7 +97,7 @@ fn the_commands_with_a_kernel_run() {
         format!("set -e; {}", commands.iter().map(after_the_server).collect::<Vec<_>>().join("; "))
     });
     let both = format!("cargo xtask kernel --host-command '{ours}' -- sh -c '{theirs}'");
-    // Each time, one end at least says how long it took.
+    // Each time, at least one end reports the duration.
     for (command, times) in [(&commands[0], 1), (&commands[1], 1), (&both, 2)] {
         let mut shell = Command::new("timeout");
         shell.args(["300", "sh", "-ec", command]).env("PATH", path());
@@ -115,7 +117,7 @@ fn a_live_capture_is_read_from_a_pipe() {
     if !installed(test, "tcpdump") {
         return;
     }
-    // It changes to a user of its own, who is not in a namespace of users.
+    // tcpdump changes to a user of its own, which does not exist in a user namespace.
     if !fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
         return skipped(test, "tcpdump needs root");
     }
@@ -152,7 +154,7 @@ fn a_live_capture_is_read_from_a_pipe() {
     assert!(start(&there, &client).wait().unwrap().success(), "{}", read("client"));
     assert!(server.wait().unwrap().success(), "{}", read("server"));
     until("packets are shown", &|| read("shown").matches("RC_SEND_LAST").count() >= 6);
-    // What `timeout` has started, too.
+    // `timeout` passes the signal to the process that it started.
     let _ = Command::new("kill").arg(capture.id().to_string()).status();
     let _ = capture.wait();
 }

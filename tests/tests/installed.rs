@@ -12,8 +12,8 @@ use rxe_test_support::skipped;
 mod common;
 use common::{Dir, installed, rxe};
 
-/// Runs the installed command in a network of its own, with an empty home and nothing of cargo's in the
-/// environment.
+/// Runs the installed command in a network of its own. The home is empty, and the environment has
+/// no variables of cargo.
 fn run(test: &str, prefix: &Path, args: &str) -> Option<Output> {
     let unshare = |script: &str| {
         let mut unshare = Command::new("timeout");
@@ -87,7 +87,7 @@ fn an_installed_copy_works_without_the_checkout() {
         let text = said(&run(test, &prefix.0, "run -- ibv_devices").unwrap());
         assert!(text.contains("rxe_lo"), "{text}");
     }
-    // Programs that look for the functions themselves find ours.
+    // Programs that look up the functions themselves find ours.
     if compiled && installed(test, "python3") {
         for name in ["libibverbs.so.1", "libibverbs.so"] {
             let script = format!(
@@ -109,7 +109,7 @@ fn an_installed_copy_works_without_the_checkout() {
     assert!(!out.status.success() && text.contains("cargo xtask install --prefix"), "{text}");
 }
 
-/// The commands of docs/en/do/install.md leave nothing behind, and the files of others alone.
+/// The commands of docs/en/do/install.md remove all installed files, and no other files.
 fn the_page_removes_each_file(tree: &dist::Tree, source: &Path) {
     let page = fs::read_to_string(source.join("docs/en/do/install.md")).unwrap();
     let (_, block) = page.split_once("\n```console\n$ cd ~/.local\n").unwrap();
@@ -139,7 +139,7 @@ fn what_cargo_install_installs_runs_programs() {
         .args(["install", "--locked", "--offline", "--quiet", "--path"])
         .arg(source.join("rxe-cli"));
     cargo.arg("--target-dir").arg(source.join("target/install-test"));
-    // It takes a third of the time.
+    // An unoptimised build takes a third of the time.
     cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
     let out = cargo.arg("--root").arg(&prefix.0).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

@@ -1,8 +1,9 @@
-//! Our engine and real kernels, each as requester and as responder: every cell of `docs/en/reference/interop.md`.
+//! This engine and real kernels, each as requester and as responder: every cell of
+//! `docs/en/reference/interop.md`.
 //!
-//! Each kernel has one test and one VM. With --all, each backend plays every cell in both roles with all
-//! kernels. Without it, a combination of backend and role is played whole with one kernel only, and a few
-//! of its cells with the other:
+//! Each kernel has one test and one VM. With --all, each backend runs every cell in both roles with
+//! all kernels. Otherwise a combination of backend and role is run completely with one kernel only,
+//! and a few of its cells with the other:
 //!
 //! | | our engine asks | the kernel asks |
 //! | --- | --- | --- |
@@ -52,7 +53,7 @@ fn kernel_7_2() {
 /// An endpoint with addresses of its own at the other end of QEMU's socket.
 #[test]
 fn kernel_6_1_without_namespaces() {
-    // Each kind of operation, and what depends on the link.
+    // Each kind of operation, and the cells that depend on the link.
     let cells = "/SEND/1025$,/WRITE/65536$,/READ/65536$,/CAS/8$,/mtu/4096$,ours/ipv6$,kernel/ipv6$";
     play("6.1", &[Backend::L2], Some(cells.into()));
 }
@@ -66,7 +67,7 @@ fn play_host(kernel: &str) {
         backends.retain(|backend| *backend != Backend::Xdp);
     }
     if interop::KERNELS.contains(&kernel) {
-        // The last: it takes the kernel's device away.
+        // This must be the last backend: it removes the kernel's device.
         backends.push(Backend::Guest);
     }
     play(kernel, &backends, env::var("RXE_INTEROP_FILTER").ok());

@@ -1,4 +1,4 @@
-//! What unmodified programs make also ends: objects in any order, and threads that sleep, whoever ends them.
+//! Objects of programs can be destroyed in any order, and sleeping threads ended in any way.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::alone;
 use rxe_harness::c::Compiled;
 use rxe_harness::or_skip;
 
-/// Runs a program of `tests/c` that needs no partner, over sockets and over shared memory.
+/// Runs a program of `tests/c` that needs no peer, over sockets and over shared memory.
 fn says(name: &str, before: &str, arguments: &str, said: &str) {
     let source = format!("tests/c/{name}.c");
     let Some(c) = or_skip(Compiled::new(&[&source])) else { return };

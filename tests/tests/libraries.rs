@@ -1,6 +1,6 @@
-//! The ways in which programs find libibverbs. Most are linked with it (`programs.rs`). Here: a program that
-//! loads it by itself (dlopen, dlvsym), and an extension that is linked with a copy of its own under another
-//! name, as auditwheel puts it into a wheel. `wheels.rs` has wheels of PyPI.
+//! The ways in which programs find libibverbs. Most are linked with it (`programs.rs`). Here: a
+//! program that loads it by itself (dlopen, dlvsym), and an extension that is linked with its own
+//! copy under another name, as auditwheel puts it into a wheel. `wheels.rs` tests wheels of PyPI.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ mod common;
 use common::{Dir, alone, rxe, with_libraries};
 
 const LOADED: &str = "tests/c/loaded.c";
-/// What the soname of the system's library is, and that of the copy: as long, so that it can be written
-/// over the other one without a tool.
+/// The soname of the system's library, and that of the copy. They have one length, so that the
+/// copy's soname can overwrite the original without a tool.
 const SONAME: &str = "libibverbs.so.1";
 const COPY: &str = "libibv-3f1.so.1";
 
@@ -28,11 +28,12 @@ fn a_program_that_loads_the_library_by_itself() {
     let script = format!("timeout 60 {rxe} run -- {} rxe_veth0 2>&1", c.path(LOADED).display());
     let Some(out) = alone("loaded", "cc", &script) else { return };
     assert_eq!(out, "the bytes moved over rxe_veth0\n");
-    // This program is linked with other parts of rdma-core, which use private symbols of libibverbs.
+    // This program is linked with other parts of rdma-core, which use private symbols of
+    // libibverbs.
     let script = format!("{rxe} run -- ib_write_bw --version 2>&1 || true");
     let Some(out) = alone("loaded", "ib_write_bw", &script) else { return };
     assert!(out.starts_with("Version: "), "{out}");
-    // rsockets are those of the system's librdmacm, although ours is in front of it.
+    // rsockets come from the system's librdmacm, although ours precedes it.
     let script = format!(
         "timeout 30 {rxe} run -- riostream -S 1000 -I 3 > server & server=$!
         sleep 1
@@ -43,8 +44,8 @@ fn a_program_that_loads_the_library_by_itself() {
     assert!(out.contains("custom"), "{out}");
 }
 
-/// NCCL asks for the name without a version first, which exists where rdma-core's headers are installed, and
-/// others name the file.
+/// NCCL first loads the name without a version. This name exists where rdma-core's headers are
+/// installed. Other programs load the file by its path.
 #[test]
 fn a_program_that_loads_the_library_under_another_name() {
     const TEST: &str = "a_program_that_loads_the_library_under_another_name";
@@ -76,7 +77,7 @@ fn a_program_that_loads_the_library_under_another_name() {
     );
     let Some(out) = alone(TEST, "cc", &script) else { return };
     assert_eq!(out, "the bytes moved over rxe_veth0\n");
-    // Where there are no such libraries.
+    // On a system without these libraries.
     let script =
         format!("timeout 60 $RXE run -- {program} rxe_veth0 as {} 2>&1 || true", system.display());
     let Some(out) = alone(TEST, "cc", &script) else { return };
@@ -121,7 +122,7 @@ fn a_wheel_with_a_copy_of_the_library_under_another_name() {
     let wheel = Dir::new();
     let extension = wheel_of(&system, &wheel.0);
     let program = c.path(LOADED).display().to_string() + " rxe_veth0 " + &extension;
-    // Without the library the copy is used, which knows no device of rxe.
+    // Without preloading, the copy is used, which knows no device of rxe.
     let script = format!("{program} 2>&1 || true");
     let Some(out) = alone(test, "cc", &script) else { return };
     assert!(out.starts_with("open_named:"), "{out}");
@@ -134,15 +135,15 @@ fn a_wheel_with_a_copy_of_the_library_under_another_name() {
     }
 }
 
-/// Where the linker finds libibverbs.
+/// Returns the path of libibverbs that the linker uses.
 fn system_library() -> Option<PathBuf> {
     let out = Command::new("cc").arg(format!("-print-file-name={SONAME}")).output().ok()?;
     let path = PathBuf::from(String::from_utf8_lossy(&out.stdout).trim());
     path.is_absolute().then_some(path)
 }
 
-/// Makes the files of an unpacked wheel in `dir`: an extension, and beside it, in `x.libs`, the copy that
-/// it needs. Returns the extension's path.
+/// Creates the files of an unpacked wheel in `dir`: an extension and, in `x.libs` next to it, the
+/// copy that it needs. Returns the extension's path.
 fn wheel_of(system: &Path, dir: &Path) -> String {
     let mut copy = fs::read(system).unwrap();
     let at = copy.windows(SONAME.len() + 1).position(|w| w == format!("{SONAME}\0").as_bytes());

@@ -1,5 +1,6 @@
 //! Goodput of one connection over a link that loses packets at random, in both directions. The test
-//! runs in virtual time, so its numbers are always the same; docs/en/project/performance.md has them.
+//! runs in virtual time, so its results are always equal; docs/en/project/performance.md contains
+//! them.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,27 +11,28 @@ use rxe_core::wire::{TxBatch, TxLimits};
 use rxe_tests::lone::{End, Place, Said};
 use rxe_tests::sim::rng::Rng;
 
-/// Either direction carries 10 Gbit/s and takes so many microseconds.
+/// The capacity of either direction, 10 Gbit/s, and its delay in microseconds.
 const BYTES_A_MICROSECOND: usize = 1250;
 const DELAY: u64 = 20;
-/// Ethernet, IP and UDP around a packet, and the gap after it.
+/// The bytes around a packet: Ethernet, IP and UDP headers and the gap after it.
 const AROUND: usize = 66;
-/// How long each run takes, in microseconds.
+/// The duration of each run in microseconds.
 const END: u64 = 300_000;
-/// What comes before does not count: the first loss may cost the timeout of the attributes.
+/// The time before which results do not count: the first loss may cost the timeout of the
+/// attributes.
 const WARM: u64 = 100_000;
 
 const KEY: Key = Key::new(0x1234_5600);
 const BASE: u64 = 0x10_0000;
 const MESSAGE: u32 = 65_536;
 
-/// One end, and the link away from it.
+/// One end and its outgoing link.
 struct Side {
     end: End,
     batch: TxBatch,
     link: VecDeque<Said>,
     credit: usize,
-    /// On the way to the other end, with the time of arrival.
+    /// The packets in flight to the other end, with their arrival times.
     away: VecDeque<(u64, Said)>,
 }
 
@@ -43,7 +45,7 @@ impl Side {
         Self { end, batch, link: VecDeque::new(), credit: 0, away: VecDeque::new() }
     }
 
-    /// Lets the engine work for a microsecond, and its link carry.
+    /// Runs the engine and its link for a microsecond.
     fn work(&mut self, now: u64, lost: impl Fn() -> bool) {
         self.end.engine.handle_timeout(self.end.now);
         if self.link.is_empty() {
@@ -70,12 +72,12 @@ impl Side {
     }
 }
 
-/// What a run did.
+/// The results of a run.
 #[derive(Debug)]
 struct Seen {
-    /// In percent of the link.
+    /// The goodput in percent of the link rate.
     goodput: u64,
-    /// Acknowledgement timeouts before [`WARM`], and after it.
+    /// The acknowledgement timeouts before [`WARM`], and after it.
     early_timeouts: u64,
     timeouts: u64,
     round_trip_timeouts: u64,
@@ -84,7 +86,7 @@ struct Seen {
     longest: u64,
 }
 
-/// `loss`: packets in a thousand.
+/// Runs a connection; `loss` is the number of lost packets per thousand.
 fn run(read: bool, loss: usize) -> Seen {
     let rng = std::cell::RefCell::new(Rng::new(7));
     let mut sides = [Side::new(1, 2), Side::new(2, 1)];
@@ -136,8 +138,8 @@ fn run(read: bool, loss: usize) -> Seen {
     }
 }
 
-/// Goodput in percent of the link of WRITE and READ, as it must be at least, for each loss in packets
-/// in a thousand.
+/// The minimum goodput of WRITE and READ, in percent of the link rate, for each loss in packets per
+/// thousand.
 const LEAST: [(usize, u64, u64); 4] = [(0, 90, 90), (1, 88, 85), (10, 60, 50), (50, 20, 14)];
 
 #[test]

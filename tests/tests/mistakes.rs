@@ -1,5 +1,5 @@
-//! Explanations of mistakes: each mistake of `tests/c/mistakes.c` is explained once on stderr, with the
-//! queue pair, the value and what to do; and not at all if explanations are switched off.
+//! Explanations of mistakes: each mistake of `tests/c/mistakes.c` is explained once on stderr, with
+//! the queue pair, the value and the remedy; and not at all if explanations are switched off.
 
 use rxe_harness::c::{Compiled, TUTORIALS};
 use rxe_harness::or_skip;
@@ -7,7 +7,7 @@ use rxe_harness::or_skip;
 mod common;
 use common::alone;
 
-/// Which end prints it: `a` is the requester, `b` the responder.
+/// The end that prints an explanation: `A` is the requester, `B` the responder.
 #[derive(Clone, Copy, Debug)]
 enum Who {
     A,
@@ -17,7 +17,7 @@ enum Who {
 }
 use Who::{A, Any, B};
 
-/// A mistake and its explanations: which end prints each, and parts of the line.
+/// A mistake and its explanations: the end that prints each, and parts of the line.
 type Mistake = (&'static str, &'static [(Who, &'static [&'static str])]);
 
 /// Mistakes after which the program ends by itself.
@@ -202,7 +202,7 @@ const ENDING: &[Mistake] = &[
         ],
     ),
     ("large", &[(Any, &["ibv_create_qp: max_inline_data: 4096 asked for, at most 512 allowed"])]),
-    // Libraries find the limit so.
+    // Libraries find the limit by trying.
     ("found-by-trying", &[]),
     (
         "not-ready",
@@ -238,7 +238,8 @@ const ENDING: &[Mistake] = &[
     ("no-address-handle", &[(A, &["a datagram needs an address handle (wr.ud.ah)"])]),
 ];
 
-/// Mistakes after which the program waits for ever. It is ended when all explanations have come.
+/// Mistakes after which the program waits forever. It is killed when all explanations have been
+/// printed.
 const WAITING: &[Mistake] = &[
     (
         "rnr-for-ever",
@@ -266,7 +267,7 @@ fn each_mistake_is_explained_once() {
     let Some(c) = or_skip(Compiled::new(&["tests/c/mistakes.c"])) else { return };
     let program = c.path("tests/c/mistakes.c").display().to_string();
     for (name, said) in ENDING {
-        // A route that the system itself refuses.
+        // A route that the kernel itself refuses.
         let script = format!(
             "ip route add unreachable 10.9.0.99
             timeout 60 $RXE run -- {program} rxe_veth0 {name} 2>&1"
@@ -329,7 +330,7 @@ fn programs_that_do_it_right_are_told_nothing() {
             "ibv_ud_pingpong -d rxe_veth0 -g 1 -e",
             "ibv_ud_pingpong -d rxe_veth1 -g 1 -e 10.9.0.1",
         ),
-        // It ends with a disconnect, and so with flushed requests.
+        // The program ends with a disconnect, and therefore with flushed requests.
         ("listens 10.9.0.1 && sleep 1", "rping -s -C 10 -V", "rping -c -a 10.9.0.1 -C 10 -V"),
     ] {
         let script = format!(
@@ -360,7 +361,7 @@ fn everything_is_said_where_that_is_asked_for() {
     }
 }
 
-/// Checks that all expected explanations came once, from the right end, and nothing else.
+/// Checks that all expected explanations were printed once, by the right end, and no others.
 #[track_caller]
 fn check(name: &str, said: &[(Who, &[&str])], out: &str) {
     let number = |before: &str| {
@@ -375,7 +376,7 @@ fn check(name: &str, said: &[(Who, &[&str])], out: &str) {
             Any => Some(""),
         };
         let of = of.unwrap_or_else(|| panic!("{name} tells no numbers: {out}"));
-        // A line also names the other queue pair, as the peer's.
+        // A line also names the other queue pair as that of the peer.
         let own = |line: &&&str| {
             of.is_empty() || line.find("QP 0x").is_some_and(|at| line[at + 3..].starts_with(of))
         };
@@ -390,7 +391,7 @@ fn a_connection_that_fails_is_explained() {
     let Some(c) = or_skip(Compiled::new(&TUTORIALS[1..2])) else { return };
     let program = c.path(TUTORIALS[1]).display().to_string();
     // A host without a listener on the port; a host that does not exist; an address that no device
-    // leads to.
+    // can reach.
     let script = format!(
         r#"
         set +e

@@ -1,6 +1,7 @@
-//! Open MPI over UCX over the preloaded library: four ranks on two hosts, and two on one. The hosts are
-//! network namespaces of the test's own; or one is a VM, whose ranks use the kernel's rdma_rxe. All traffic
-//! between ranks uses RDMA devices, also within a host. The captures of our ranks prove it.
+//! Open MPI over UCX with the preloaded library: four ranks on two hosts, and two on one. The hosts
+//! are network namespaces of the test's own; or one is a VM, whose ranks use the kernel's
+//! `rdma_rxe`. All traffic between ranks uses RDMA devices, also within a host. The captures of our
+//! ranks prove it.
 
 mod common;
 
@@ -30,17 +31,17 @@ fn four_ranks_over_datagrams() {
     four_ranks("ud_verbs", Service::Ud);
 }
 
-/// The least number of bytes that each rank sends to each other one: those of `MPI_Alltoall`. The
-/// one-sided operations send at least as much.
+/// The minimum number of bytes that each rank sends to each other rank: those of `MPI_Alltoall`.
+/// The one-sided operations send at least as many.
 const TO_EACH: usize = 1 + 8 + 1000 + 1024 + 8191 + 65536 + 300_001;
 
 /// Runs `c/ranks.c` with two ranks on each host. UCX may use only these transports and `self`. Most
-/// packets have the service `service`.
+/// packets must belong to the transport service `service`.
 fn four_ranks(transports: &str, service: Service) {
     let test = format!("Open MPI over {transports}");
     let Some(program) = compile(&test) else { return };
     let dir = program.0.display();
-    // This replaces ssh: its arguments are the host and a shell command to run there.
+    // This script replaces ssh: its arguments are the host and a shell command to run there.
     let script = format!(
         r#"
         cat > agent <<'END'
@@ -63,13 +64,13 @@ END
     );
     let Some(said) = alone(&test, "mpirun", &script) else { return };
     assert!(said.contains("4 ranks on 2 hosts: all as MPI says"), "{said}");
-    // It has looked for a GID in a table with empty entries.
+    // Open MPI has looked for a GID in a table with empty entries.
     assert!(!said.contains("rxe: ibv_query_gid"), "{said}");
 
     check_captures(&program.0, 4, service, &[false, false, true]);
 }
 
-/// By the command on the page of the book, from which only the program and a capture differ.
+/// Uses the command on the page of the book; only the program and a capture differ.
 #[test]
 fn two_ranks_on_one_host() {
     let test = "Open MPI on one host";
@@ -136,11 +137,11 @@ fn two_ranks_and_two_on_kernel(kernel: &str) {
     check_captures(&program.0, 2, Service::Rc, &[false, false, true]);
 }
 
-/// The options of `mpirun` that leave no other transport. Ranks yield the CPU while they wait.
+/// The options of `mpirun` that permit no other transport. Ranks yield the CPU while they wait.
 const OVER_UCX: &str = "--mca pml ucx --mca osc ucx --mca btl self --mca mpi_yield_when_idle 1";
 
-/// Checks the captures of so many ranks. Each has opened the device twice, for messages and for one-sided
-/// operations. `others` says of each other rank whether it is on the same host.
+/// Checks the captures of `ranks` ranks. Each has opened the device twice, for messages and for
+/// one-sided operations. `others` states for each other rank whether it is on the same host.
 fn check_captures(dir: &Path, ranks: usize, service: Service, others: &[bool]) {
     let mut checked = 0;
     for file in fs::read_dir(dir).unwrap() {
@@ -152,7 +153,8 @@ fn check_captures(dir: &Path, ranks: usize, service: Service, others: &[bool]) {
     assert_eq!(checked, 2 * ranks);
 }
 
-/// Whether the device of a capture was used. If so, checks that packets went to all other ranks.
+/// Returns whether the device of a capture was used. If so, checks that packets went to all other
+/// ranks.
 fn reaches(path: &Path, service: Service, others: &[bool]) -> bool {
     let capture = Capture::open(path).unwrap();
     let mut sent: BTreeMap<(bool, IpAddr, Qpn), usize> = BTreeMap::new();

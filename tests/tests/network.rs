@@ -1,19 +1,19 @@
-//! Many hosts in one network: incast and all-to-all, with congestion control and without, in virtual
-//! time. The world itself asserts that every message arrives once and in order, and that every request
-//! completes once. `benches/network.rs` does the same with up to 1,000 hosts.
+//! Many hosts in one network: incast and all-to-all, with congestion control and without, in
+//! virtual time. The simulation itself asserts that every message arrives once and in order, and
+//! that every request completes once. `benches/network.rs` does the same with up to 1,000 hosts.
 
 use rxe_tests::network::{Figures, Settings, Topology, Traffic};
 
-/// Runs for so many milliseconds, of which the first tenth is not counted, and checks what must hold
-/// whatever the figures are.
+/// Runs for `millis` milliseconds, and checks what must hold whatever the figures are. The first
+/// tenth of the time is not counted.
 fn run(topology: Topology, traffic: Traffic, on: bool, millis: u64) -> Figures {
     let (warm, end) = (millis * 100, millis * 1000);
     let settings = Settings { warm, end, ..Settings::new(topology, traffic, on) };
     let figures = settings.run();
     println!("{on}: {}", figures.summary());
     assert!(figures.longest_queue <= settings.queue.capacity);
-    // A packet and what is around it is at least 80 bytes. Besides what switches hold, each host has
-    // what it gave its link, what is under way, and what came since its last turn.
+    // A packet with its headers has at least 80 bytes. In addition to the packets in switches, each
+    // host has packets on its link, in flight, and received since its last turn.
     let queue = usize::try_from(settings.queue.capacity).unwrap_or(usize::MAX) / 80;
     let hosts = topology.hosts() as usize;
     let receivers = if figures.connections < topology.hosts() { 1 } else { hosts };

@@ -1,5 +1,6 @@
-//! On-demand paging, device memory, DMA buffers and extended completion queues in unmodified programs, and
-//! importing them (`odp.c`, `dm.c`, `dmabuf.c`, `cqex.c` and `import.c` in `tests/c`).
+//! On-demand paging and other extensions in unmodified programs. The others are device memory, DMA
+//! buffers, extended completion queues and the import of objects (`odp.c`, `dm.c`, `dmabuf.c`,
+//! `cqex.c` and `import.c` in `tests/c`).
 
 use rxe_harness::c::Compiled;
 use rxe_harness::or_skip;
@@ -68,7 +69,7 @@ fn extended_completion_queues_have_each_field_and_flag_that_there_is() {
     }
 }
 
-/// A VM has DMA buffers; this machine may have none, and is then asked only for refusals.
+/// A VM has DMA buffers; this machine may have none, and is then tested only for refusals.
 #[test]
 fn a_dma_buffer_is_registered_by_mapping_it_and_nothing_else_is() {
     let Some(c) = or_skip(Compiled::linked(&["tests/c/dmabuf.c"], &["-libverbs"])) else { return };
@@ -90,7 +91,7 @@ fn a_dma_buffer_is_registered_by_mapping_it_and_nothing_else_is() {
     }
 }
 
-/// Kernel rxe as the referee of what it has too: its abilities, and a page that may only be read.
+/// Compares with kernel `rdma_rxe` in what it supports too: its capabilities, and a read-only page.
 #[test]
 fn a_kernel_that_has_it_does_the_same() {
     let Some((_c, program)) = compiled() else { return };

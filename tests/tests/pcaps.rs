@@ -1,14 +1,14 @@
-//! The captures in `pcaps/`: two kernels talking, a kernel and this engine, and XRC between two of
-//! this engine. Each frame is decoded
-//! and its ICRC verified; each conversation is played again with this engine alone at either end,
-//! which must say what the end in the capture said, in every field that the specification fixes.
+//! The captures in `pcaps/`: two kernels, a kernel and this engine, and XRC between two instances
+//! of this engine. Each frame is decoded and its ICRC verified. Each conversation is replayed with
+//! this engine at either end, which must send what that end sent in the capture, in every field
+//! that the specification determines.
 //!
-//! The script beside a capture says what each end had registered, posted and connected. Three things
-//! are not compared, because the kernel does more or other than the specification has:
-//! - a sequence NAK after an RNR NAK: the specification drops what follows the RNR NAK;
-//! - the NAK code of a message that is longer than its receive: the kernel sends "remote operational
-//!   error", the specification has "invalid request";
-//! - as requesters, conversations with retransmissions: when they come is not in the script.
+//! The script of a capture states what each end had registered, posted and connected. Three things
+//! are not compared, because the kernel deviates from the specification or does more:
+//! - a sequence NAK after an RNR NAK: the specification drops packets that follow the RNR NAK;
+//! - the NAK code of a message that is longer than its receive: the kernel sends "remote
+//!   operational error", the specification requires "invalid request";
+//! - for requesters, conversations with retransmissions: their times are not in the script.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -186,7 +186,7 @@ impl Capture {
         gid.to_canonical()
     }
 
-    /// One end alone, as the script makes it; `None` if its queue pair was destroyed.
+    /// Creates one end alone, as the script does. Returns `None` if its queue pair was destroyed.
     fn end(&self, end: &str) -> Option<End> {
         let other = if end == "a" { "b" } else { "a" };
         if self.of(end, "close").any(|l| l["request"]["qp"].is_u64())
@@ -232,7 +232,7 @@ impl Capture {
         Some(made)
     }
 
-    /// The element that the script writes as `{mr, offset, len}`.
+    /// Returns the element that the script writes as `{mr, offset, len}`.
     fn sges(&self, end: &str, list: &Value) -> SgeList {
         let sge = |s: &Value| {
             let mr = self.of(end, "mr").find(|l| l["answer"]["mr"] == s["mr"]).unwrap();
@@ -243,7 +243,7 @@ impl Capture {
         list.as_array().into_iter().flatten().map(sge).collect()
     }
 
-    /// Posts all that `b` posts in the script.
+    /// Posts all receives that `b` posts in the script.
     fn post_receives(&self, b: &End) {
         for line in self.of("b", "post_recv") {
             let (id, sges) =
@@ -273,7 +273,7 @@ impl Capture {
         a.qp.post_send(SendRequest { id, op, payload, flags, to: None, xrc_srq }).unwrap();
     }
 
-    /// The fields of a responder's packets that are compared.
+    /// Returns the fields of a responder's packets that are compared.
     fn fixed(&self, said: &[Said], rnr: bool) -> Vec<Told> {
         let mut all: Vec<Told> = said.iter().map(told).collect();
         if rnr {
@@ -314,7 +314,7 @@ fn access(rights: &Value) -> Access {
     granted.fold(Access::empty(), |sum, (_, access)| sum | access)
 }
 
-/// The peers' pattern, as `tests/peer/peer.py` defines it.
+/// Returns the peers' pattern, as `tests/peer/peer.py` defines it.
 fn pattern(seed: u32, len: usize) -> Vec<u8> {
     let row = |r: u32| {
         let first = seed.wrapping_add(r).to_le_bytes()[0];

@@ -1,5 +1,5 @@
-//! A program with more rights than its user (setuid): no variable of the user's counts in it, and
-//! nothing of the user's is loaded into it.
+//! A program with more rights than its user (setuid) ignores all variables of the user. It loads no
+//! file of the user.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -14,11 +14,11 @@ mod common;
 use common::{Dir, rxe};
 
 const TEST: &str = "in_a_setuid_program_no_variable_counts";
-/// Who runs it: nobody.
+/// The user ID of the user `nobody`, who runs the program.
 const USER: u32 = 65534;
 
-/// What the program says that is run by [`USER`] in a network of its own, and what stands in the
-/// user's directory then.
+/// Returns the output of the program, and the number of files in the user's directory afterwards.
+/// [`USER`] runs the program in a network of its own.
 fn run(dir: &Path, mode: u32, device: &str) -> Result<(String, usize), String> {
     let program = dir.join("privileged");
     fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();
@@ -35,7 +35,7 @@ fn run(dir: &Path, mode: u32, device: &str) -> Result<(String, usize), String> {
         preloaded = dir.join("preloaded.so").display(),
         program = program.display(),
     );
-    // Not in a user namespace: it would have one user alone.
+    // Not in a user namespace, which would have only one user.
     let out = Command::new("timeout").args(["60", "unshare", "-n", "sh", "-ec", &script]).output();
     let out = out.map_err(|e| format!("timeout: {e}"))?;
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -61,7 +61,7 @@ fn in_a_setuid_program_no_variable_counts() {
     };
     fs::copy(built.path(preloaded), dir.0.join("preloaded.so")).unwrap();
 
-    // Without the bit all of it counts.
+    // Without the setuid bit, all variables apply.
     let plain = run(&dir.0, 0o755, "rxe_lo").and_then(|one| Ok([one, run(&dir.0, 0o755, "none")?]));
     let [(captured, files), (other, _)] = match plain {
         Ok(plain) => plain,

@@ -1,6 +1,6 @@
-//! Unmodified programs over the preloaded library: rdma-core's pingpongs and perftest, each between
-//! two hosts, which are network namespaces of the test's own. A program that is not installed is
-//! skipped.
+//! Unmodified programs with the preloaded library: rdma-core's pingpongs and perftest, each between
+//! two hosts, which are network namespaces of the test's own. A test whose program is not installed
+//! is skipped.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -302,7 +302,7 @@ fn a_program_that_uses_all_of_verbs() {
     let script = format!("timeout 60 $RXE run -- {program} rxe_veth0 1 2>&1");
     let Some(out) = alone("abi", "cc", &script) else { return };
     assert!(out.contains("all as verbs say"), "{out}");
-    // Its mistakes are explained once, at both ends of the connection.
+    // Mistakes of the program are explained once, at both ends of the connection.
     for explanation in [
         "ah_attr.is_global: is 0: RoCE peers are addressed by GID",
         "going from INIT to RTR also needs the attributes IBV_QP_MIN_RNR_TIMER",
@@ -315,7 +315,7 @@ fn a_program_that_uses_all_of_verbs() {
     ] {
         assert_eq!(out.matches(explanation).count(), 1, "{explanation}: {out}");
     }
-    // Each of two children says it once.
+    // Each of two children prints it once.
     assert_eq!(out.matches("the device was opened before fork()").count(), 2, "{out}");
     let script = format!("timeout 60 $RXE run --explain off -- {program} rxe_veth0 1 2>&1");
     assert_eq!(alone("abi", "cc", &script).unwrap(), "all as verbs say\n");
@@ -330,7 +330,7 @@ fn calls_do_what_the_manual_pages_of_libibverbs_say() {
     assert_eq!(out, "all as the pages say\n");
 }
 
-/// Programs that know nothing of shards have them by their completion vectors.
+/// Programs that know nothing about shards use them through their completion vectors.
 #[test]
 fn a_program_whose_main_thread_makes_all_has_a_shard_for_each_completion_vector() {
     let Some(c) = or_skip(Compiled::linked(&["tests/c/vectors.c"], &VERBS)) else { return };
@@ -475,7 +475,7 @@ fn what_can_not_be_run_is_refused_with_the_reason() {
             |line: &str| line.starts_with("rxe: ") && line.contains(what) && line.contains(reason);
         assert!(out.lines().any(said), "{what}: {out}");
     }
-    // As in a shell: it cannot be executed, or does not exist.
+    // The exit codes of a shell: the program cannot be executed, or does not exist.
     let codes: Vec<_> = out.lines().filter(|line| line.parse::<u8>().is_ok()).collect();
     assert_eq!(codes, ["126", "126", "126", "127", "127", "126"], "{out}");
 }
@@ -547,7 +547,7 @@ fn perftest(program: &str, options: &str) {
     conversation(program, &format!("-x 1 -F {options}"), Where::TwoHosts);
 }
 
-/// A program with the options of the pingpongs and perftest.
+/// Runs a program with the options of the pingpongs and perftest.
 #[track_caller]
 fn conversation(program: &str, options: &str, place: Where) {
     let server = format!("{program} -d rxe_veth0 {options}");

@@ -1,8 +1,9 @@
-//! Unmodified programs over the preloaded library, with themselves and with the same programs on a
-//! real kernel's rdma_rxe in both roles: the rows of `docs/en/reference/programs-tried.md`, which
-//! `cargo xtask programs` writes. Each with a kernel is played once, with the kernel's role taken by turns
-//! by one kernel and the other; `cargo xtask test --all` plays each with both, also those that take an
-//! emulated VM long, and those with both sides ours, which other tests have with fewer options.
+//! Unmodified programs with the preloaded library: the rows of
+//! `docs/en/reference/programs-tried.md`. They run between two of our processes, and with a real
+//! kernel's `rdma_rxe` in both roles. `cargo xtask programs` writes the page. Each row with a
+//! kernel is run once, with the kernel's roles alternating between the two kernels. `cargo xtask
+//! test --all` runs each row with both kernels, also the rows that take an emulated VM long, and
+//! those with both sides ours, which other tests run with fewer options.
 
 mod common;
 
@@ -21,7 +22,7 @@ fn kernel_7_2() {
     every_program("7.2", Which::Odd, Which::WithKernel);
 }
 
-/// `which` rows, or `all` with `--all`.
+/// Runs the rows `which`, or `all` with `--all`.
 fn every_program(kernel: &str, which: Which, all: Which) {
     let options = Options {
         filter: env::var("RXE_PROGRAMS_FILTER").ok(),

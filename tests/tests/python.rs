@@ -1,6 +1,8 @@
-//! The Python package: its wheel in venvs of users without privileges, the module, and the fixture for pytest.
+//! Tests of the Python package: its wheel in venvs of unprivileged users, the module, and the
+//! fixture for pytest.
 //!
-//! The wheel has what cargo has built for tests. `cargo xtask dist` makes the same of a release.
+//! The wheel contains the programs that cargo built for tests. `cargo xtask dist` builds it from a
+//! release.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -19,7 +21,8 @@ fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Writes the wheel into a directory that every user may read. Returns its name, or `None` without a C compiler.
+/// Writes the wheel into a directory that every user may read. Returns its name, or `None` without
+/// a C compiler.
 fn write_wheel(dir: &Path) -> Option<String> {
     let built = Dir::new();
     for name in ["rxe", "librxe_preload.so"] {
@@ -35,7 +38,7 @@ fn write_wheel(dir: &Path) -> Option<String> {
     Some(name)
 }
 
-/// A directory of a user without privileges, with what that user needs.
+/// A directory of an unprivileged user, with the files that the user needs.
 struct User {
     dir: Dir,
     python: PathBuf,
@@ -43,7 +46,7 @@ struct User {
 }
 
 impl User {
-    /// With the wheel in `wheels`, and the venv `venv`.
+    /// Creates the directory with the wheel in `wheels`, and the venv `venv`.
     fn new(test: &str) -> Option<Self> {
         let dir = Dir::new();
         let wheels = dir.0.join("wheels");
@@ -53,7 +56,7 @@ impl User {
             let open = Permissions::from_mode(0o777);
             fs::set_permissions(&dir.0, open).unwrap();
         }
-        // Root's own interpreter may be where only root can go.
+        // Root's own interpreter may be in a directory that only root may enter.
         let own = or_skip(wheel::python())?;
         let python = if place::is_fit(&own) { own } else { "/usr/bin/python3".into() };
         let user = Self { dir, python, wheel };
@@ -67,8 +70,8 @@ impl User {
         }
     }
 
-    /// Runs a shell script in this directory, in a network of its own, with the venv in `PATH`. Returns what it
-    /// printed, as an error if it fails.
+    /// Runs a shell script in this directory, in a network of its own, with the venv in `PATH`.
+    /// Returns its output, as an error if it fails.
     fn run(&self, script: &str) -> Result<String, String> {
         let mut command = Command::new("timeout");
         command.arg("300");
@@ -81,20 +84,20 @@ impl User {
         command.env("PATH", path).env("HOME", self.dir.0.join("home")).current_dir(&self.dir.0);
         command.env("TMPDIR", &self.dir.0);
         command.env("LC_ALL", "C.UTF-8").env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
-        // As other tests: a peer that gets no processor for half a second is not given up.
+        // As in other tests: a peer that gets no processor for half a second is not abandoned.
         command.env("RXE_ACK_TIMEOUT", "17").env("PIP_NO_INPUT", "1");
         let out = command.output().map_err(|e| e.to_string())?;
         let said = String::from_utf8_lossy(&out.stdout).into_owned();
         if out.status.success() { Ok(said) } else { Err(said) }
     }
 
-    /// The same; a failure of the script is one of the test.
+    /// Like [`User::run`], but a failure of the script fails the test.
     #[track_caller]
     fn said(&self, script: &str) -> String {
         self.run(script).unwrap_or_else(|said| panic!("{script}\n{said}"))
     }
 
-    /// Copies modules to where this user may read them, and returns that directory.
+    /// Copies modules to a directory that this user may read, and returns it.
     fn copy(&self, modules: &Path) -> PathBuf {
         let to = self.dir.0.join("modules");
         let copied = Command::new("cp").arg("-r").args([modules, &to]).status();
@@ -105,10 +108,10 @@ impl User {
     }
 }
 
-/// All files and directories of a venv, but those that Python writes when it runs.
+/// Lists all files and directories of a venv, except those that Python writes when it runs.
 const FILES: &str = "find venv home -not -path '*/__pycache__*' 2> errors | sort";
 
-/// `pyverbs` in the Python of the system, for which Debian has it.
+/// A test of `pyverbs` in the system's Python, for which Debian has the package.
 const PYVERBS: &str = r#"
 from pyverbs.device import Context
 from pyverbs.enums import IBV_ACCESS_LOCAL_WRITE
@@ -120,7 +123,7 @@ with Context(name="rxe_lo") as context, PD(context) as pd, MR(pd, 4096, IBV_ACCE
     print("pyverbs has registered memory")
 "#;
 
-/// Runs it in the venv, if it is installed.
+/// Runs the test of `pyverbs` in the venv, if it is installed.
 fn pyverbs(test: &str, user: &User) {
     let modules = "/usr/lib/python3/dist-packages";
     if user.python != Path::new("/usr/bin/python3") || !Path::new(modules).join("pyverbs").exists()
@@ -164,7 +167,7 @@ fn pip_installs_by_name_and_removes_without_a_trace() {
     }
 }
 
-/// `rxe.env` and `rxe.argv`, in the venv.
+/// Tests `rxe.env` and `rxe.argv` in the venv.
 fn the_module_works(user: &User) {
     let script = r#"
 import os, subprocess, sys
@@ -217,7 +220,7 @@ fn uv_installs_and_removes_it_too() {
     assert_eq!(user.said(files), before);
 }
 
-/// A file of tests. Those with `fails` in their name fail.
+/// A file of tests. Tests with `fails` in their name fail.
 const TESTS: &str = r#"
 import subprocess
 import pytest
@@ -285,7 +288,7 @@ fn the_fixture_runs_programs_and_keeps_the_captures_of_failed_tests() {
     let Some(user) = User::new(test) else { return };
     let modules = user.copy(&pytest);
     user.said("pip install --quiet --no-index --find-links wheels rxe");
-    // With the test on the package's page, and the rest of that page behind it.
+    // With the test on the package's page, and the rest of that page after it.
     let page = fs::read_to_string(source().join("python/README.md")).unwrap();
     let (tests, rest): (Vec<_>, Vec<_>) = book::blocks(&page)
         .into_iter()
@@ -317,7 +320,8 @@ fn the_fixture_runs_programs_and_keeps_the_captures_of_failed_tests() {
     assert!(said.contains("3 failed, 5 passed, 1 error"), "{said}");
     assert!(said.contains("last words") && said.contains("exit status 3"), "{said}");
     let paths = kept(&said);
-    // Two of a conversation, one of each server, and one of ibv_devices, if that opens a device.
+    // Two captures of a conversation, one of each server, and one of ibv_devices, if that opens a
+    // device.
     assert!(paths.len() >= 4, "{said}");
     let of_test = |path: &String| path.contains("rxe-test_fails_after_a_conversation");
     let own: Vec<_> = paths.iter().map(|path| path.display().to_string()).filter(of_test).collect();
@@ -358,7 +362,7 @@ fn what_python_s_tools_say_of_the_wheel() {
         assert!(said.contains("PASSED") && !said.contains("WARNING"), "{said}");
     }
     if let Some(said) = run(wheel::AUDITWHEEL, "auditwheel", &[show, path.as_os_str()]) {
-        // The tag of the name is the oldest system that it finds.
+        // The tag in the name is the oldest system that auditwheel finds.
         let tag = name.split("none-").nth(1).unwrap().trim_end_matches(".whl");
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
@@ -368,7 +372,7 @@ fn what_python_s_tools_say_of_the_wheel() {
     }
     let module = source().join("python/rxe");
     let args = ["--strict", "--cache-dir=/dev/null"].map(OsStr::new);
-    // It needs the types of pytest.
+    // mypy needs the types of pytest.
     let mypy = format!("{} {}", wheel::MYPY, wheel::PYTEST);
     run(&mypy, "mypy", &[&args[..], &[module.as_os_str()]].concat());
 }
@@ -389,7 +393,8 @@ fn programs_of_other_wheels_run_in_the_same_venv() {
     let mut pip = Command::new(venv.join("bin/pip"));
     pip.args(["install", "--quiet", "--disable-pip-version-check", "--no-index", "--find-links"]);
     assert!(pip.arg(&dir.0).arg("rxe").status().unwrap().success());
-    // The others are kept unpacked. A line in a .pth file is as good as a copy in site-packages.
+    // The other packages are unpacked in the cache. A line in a .pth file is equivalent to a copy
+    // in site-packages.
     let others = || -> vm::Result<[PathBuf; 3]> {
         Ok([wheel::fetch(wheel::NIXL)?, wheel::fetch(wheel::NUMPY)?, wheel::mooncake()?])
     };
@@ -439,7 +444,7 @@ fn pip_builds_a_wheel_from_a_checkout() {
     pip.args(["install", "--no-index"]).arg(source());
     pip.env("CARGO_TARGET_DIR", source().join("target/install-test"))
         .env("CARGO_NET_OFFLINE", "true");
-    // It takes a third of the time.
+    // An unoptimised build takes a third of the time.
     pip.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0").env("CARGO_PROFILE_RELEASE_DEBUG", "false");
     let out = pip.output().unwrap();
     let said = String::from_utf8_lossy(&out.stdout).into_owned();

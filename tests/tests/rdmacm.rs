@@ -1,6 +1,6 @@
-//! Unmodified programs of librdmacm over the preloaded library, both sides ours: between two hosts,
-//! which are network namespaces of the test's own, and between two processes on one address. A
-//! program that is not installed is skipped.
+//! Unmodified programs of librdmacm with the preloaded library, both sides on our devices: between
+//! two hosts, which are network namespaces of the test's own, and between two processes on one
+//! address. A test whose program is not installed is skipped.
 
 use rxe_harness::c::{Compiled, TUTORIALS};
 use rxe_harness::or_skip;
@@ -10,13 +10,13 @@ use common::{alone, in_namespace, installed};
 
 #[test]
 fn rping() {
-    // Every byte is compared (-V).
+    // rping compares every byte (-V).
     both("rping", "-s -C 10 -V", "-c -a 10.9.0.1 -C 10 -V");
     both("rping", "-s -a fd09::1 -C 3 -V -S 60000", "-c -a fd09::1 -C 3 -V -S 60000");
     on_one_address("rping", "-s -C 10 -V", "-c -a 10.9.0.1 -C 10 -V");
 }
 
-/// Programs see the devices under other names then.
+/// Programs then see the devices under other names.
 #[test]
 fn devices_with_a_card_s_identity_connect_by_address() {
     let script = "
@@ -28,7 +28,7 @@ fn devices_with_a_card_s_identity_connect_by_address() {
     alone("rping with an identity", "rping", script);
 }
 
-/// Loopback's device is not in the list that programs get, but an address leads to it.
+/// The loopback device is not in the list that programs get, but an address leads to it.
 #[test]
 fn a_loopback_address_leads_to_a_device_that_is_not_listed() {
     on_one_address("rping", "-s -C 3 -V", "-c -a 127.0.0.1 -C 3 -V");
@@ -45,9 +45,9 @@ fn a_loopback_address_leads_to_a_device_that_is_not_listed() {
     alone("rping on loopback", "rping", script);
 }
 
-/// The system knows no way there: an endpoint of layer 2 on the peer's network is found by its
-/// address, be it mapped into IPv6, and never one that the program is not shown. In another process, the
-/// endpoint is refused.
+/// The kernel has no route there: an endpoint of layer 2 on the peer's network is found by its
+/// address, also by one mapped into IPv6, but never an endpoint that is hidden from the program. In
+/// another process, the endpoint is refused.
 #[test]
 fn an_endpoint_of_layer_2_leads_to_the_other_end_of_its_socket() {
     let script = "
@@ -72,7 +72,7 @@ fn an_endpoint_of_layer_2_leads_to_the_other_end_of_its_socket() {
     alone("rping between endpoints of layer 2", "rping", script);
 }
 
-/// QEMU carries frames between its two kinds of sockets: each end is the neighbour of the other, through it.
+/// QEMU carries frames between its two kinds of sockets, so each end is a neighbour of the other.
 #[test]
 fn endpoints_reach_each_other_through_qemu() {
     let script = "
@@ -104,14 +104,14 @@ fn endpoints_reach_each_other_through_qemu() {
     let Some(out) = in_namespace(test, script) else { return };
     let said = String::from_utf8_lossy(&out.stderr);
     if out.status.code() == Some(3) && said.contains("dgram") {
-        // QEMU before 7.2.
+        // QEMU before 7.2 lacks this.
         return rxe_test_support::skipped(test, said.trim());
     }
     assert!(out.status.success(), "{}{said}", String::from_utf8_lossy(&out.stdout));
 }
 
-/// Beside the host's stack: a process on the host's own address and an endpoint on the same interface, each
-/// with a program of the other host.
+/// In addition to the host's stack: a process on the host's own address and an endpoint on the same
+/// interface, each with a program of the other host.
 #[test]
 fn an_endpoint_on_an_interface_leads_to_other_hosts_beside_this_one() {
     let script = "
@@ -138,7 +138,7 @@ fn ucmatose() {
     both("ucmatose", "-c 5 -C 10 -S 3000", "-s 10.9.0.1 -c 5 -C 10 -S 3000");
     on_one_address("ucmatose", "-c 5", "-s 10.9.0.1 -c 5");
     both("ucmatose", "-b fd09::1 -c 2 -C 5", "-s fd09::1 -c 2 -C 5");
-    // Each end in a channel of its own after a migration.
+    // Each end uses a channel of its own after a migration.
     both("ucmatose", "-c 2 -m", "-s 10.9.0.1 -c 2 -m");
 }
 
@@ -150,7 +150,7 @@ fn udaddy() {
 
 #[test]
 fn cmtime() {
-    // Its clients succeed whatever happens, and say what has failed.
+    // Its clients always exit with 0, and print what has failed.
     for address in ["10.9.0.1", "fd09::1"] {
         let client = format!("sh -c 'cmtime -s {address} -c 20 > said && ! grep error said'");
         pair("cmtime", &format!("-b {address}"), "ip netns exec far", &client, "");
@@ -159,8 +159,8 @@ fn cmtime() {
 
 #[test]
 fn mckey() {
-    // The sender of datagrams to a group does not know its members, so the receiver must start first. Its queue
-    // pair is in the group before its interface is.
+    // The sender of datagrams to a group does not know its members, so the receiver must start
+    // first. Its queue pair joins the group before its interface does.
     if !installed("mckey", "mckey") {
         return;
     }
@@ -221,8 +221,8 @@ fn perftest_changes_listeners_and_its_client_need_not_know_without_shared_memory
     perftest_with_new_listeners("--no-shm");
 }
 
-/// Both ends of perftest agree to connect again. The server then replaces its listener without telling
-/// the client, so a request that comes too early must wait for the new listener.
+/// Both ends of perftest agree to connect again. The server then replaces its listener without
+/// telling the client, so a request that arrives too early must wait for the new listener.
 fn perftest_with_new_listeners(options: &str) {
     let script = format!(
         r#"
@@ -321,7 +321,7 @@ fn many_clients_are_heard_to_their_ends() {
         );
         alone(&format!("crowd {at} {address}"), "cc", &script);
     }
-    // All of them ask at the same time, and the backlog has room for one.
+    // All clients connect simultaneously, and the backlog has room for one.
     let script = format!("timeout 120 $RXE run -- {program} backlog 10.9.0.1 128 2>&1");
     let Some(out) = alone("crowd backlog", "cc", &script) else { return };
     assert!(out.contains("128 established"), "{out}");
@@ -337,13 +337,13 @@ fn calls_do_what_the_manual_pages_of_librdmacm_say() {
     assert_eq!(out, "all as the pages say\n");
 }
 
-/// The same program at both ends.
+/// Runs the same program at both ends.
 #[track_caller]
 fn both(program: &str, server: &str, client: &str) {
     pair(program, server, "ip netns exec far", program, client);
 }
 
-/// Two processes on one address.
+/// Runs two processes on one address.
 #[track_caller]
 fn on_one_address(program: &str, server: &str, client: &str) {
     pair(program, server, "", program, client);

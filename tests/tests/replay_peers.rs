@@ -1,4 +1,5 @@
-//! `rxe replay` and `rxe send` with a live peer: our own engine under `rxe run`, and a real kernel.
+//! Tests of `rxe replay` and `rxe send` with a live peer: this engine under `rxe run`, and a real
+//! kernel.
 
 mod common;
 
@@ -10,8 +11,9 @@ use rxe_harness::c::Compiled;
 use rxe_harness::{everything, or_skip};
 use serde_json::Value;
 
-/// Captures of kernel 6.1 that our engine answers as it did. The two with RNR NAKs are not among them: after
-/// one, the kernel sends a NAK (PSN sequence error) for the next packet, which is to be dropped silently.
+/// Captures of kernel 6.1 in which this engine answers as the kernel did. The two with RNR NAKs are
+/// excluded: after an RNR NAK, the kernel sends a NAK (PSN sequence error) for the next packet,
+/// which must be dropped silently.
 const AS_KERNEL_6_1: [&str; 15] = [
     "atomic_no_permission",
     "cas",
@@ -30,7 +32,7 @@ const AS_KERNEL_6_1: [&str; 15] = [
     "write_wrong_rkey",
 ];
 
-/// Scenarios that a peer answers as their engines do.
+/// Scenarios in which a peer answers as the engines of the scenario do.
 const SCENARIOS: [&str; 16] = [
     "ack_lost",
     "credits",
@@ -63,8 +65,8 @@ fn scenario(name: &str) -> Vec<String> {
     vec!["send".into(), path("scenarios", &format!("{name}.toml"))]
 }
 
-/// Runs these commands with `--json`, and a peer in `far` that `rxe run RUN` starts. Returns the exit code of
-/// each and what it prints; then what `after` prints.
+/// Runs these commands with `--json`, and a peer in `far` that `rxe run RUN` starts. Returns the
+/// exit code and the output of each; then the output of `after`.
 #[track_caller]
 fn with_ours(
     test: &str,
@@ -151,7 +153,8 @@ fn payload_that_was_not_captured_is_no_difference() {
     }
 }
 
-/// A pcap file with the first 96 bytes of each frame of another, as `tcpdump -s 96` captures them.
+/// Returns a pcap file with the first 96 bytes of each frame of another, as `tcpdump -s 96`
+/// captures them.
 fn snapped(file: &[u8]) -> Vec<u8> {
     let (head, mut rest) = file.split_at(24);
     let mut snapped = head.to_vec();
@@ -192,8 +195,8 @@ fn a_peer_that_answers_otherwise_is_reported() {
     }
 }
 
-/// What a kernel answers if its region does not allow what the recorded one did: the frame of the request, the
-/// recorded answer, and what comes.
+/// The answers of a kernel whose region does not permit what the recorded one did. Each row has the
+/// name of the capture, the access rights, the recorded answer, and the actual answer.
 const REFUSED: [(&str, &str, &str, &str); 3] = [
     ("write", "remote_read", "ACK +1", "NAK remote access error +1"),
     ("read", "remote_write", "READ RESPONSE ONLY +1", "NAK remote access error +1"),

@@ -1,14 +1,14 @@
-//! The settings of `rxe run` and the `RXE_*` variables for unmodified programs: the backend, shared
-//! memory, the devices, and how much is explained.
+//! Tests of the settings of `rxe run` and the `RXE_*` variables for unmodified programs: the
+//! backend, shared memory, the devices, and the amount of explanation.
 
 mod common;
 
 use common::{alone, in_bpf_namespace, installed};
 use rxe_test_support::skipped;
 
-/// Shell functions. `serve NAME PORT COMMAND…` starts a server and waits until it listens on this port.
-/// `ask NAME COMMAND…` runs a client. `seen` prints how many packet sockets there are, and how many
-/// packets have gone over loopback.
+/// Shell functions. `serve NAME PORT COMMAND…` starts a server and waits until it listens on this
+/// port. `ask NAME COMMAND…` runs a client. `seen` prints the number of packet sockets, and the
+/// number of packets that were sent over loopback.
 const FUNCTIONS: &str = r#"
     serve() {
         name=$1 port=$2
@@ -35,7 +35,7 @@ const FUNCTIONS: &str = r#"
     }
 "#;
 
-/// The numbers in a line of `seen`.
+/// Returns the numbers in a line of `seen`.
 fn seen(out: &str, what: &str) -> (u32, u32) {
     let line = out.lines().find(|line| line.starts_with(&format!("{what}: ")));
     let line = line.unwrap_or_else(|| panic!("{what}: {out}"));
@@ -43,7 +43,7 @@ fn seen(out: &str, what: &str) -> (u32, u32) {
     (numbers[0], numbers[1])
 }
 
-/// Programs, and their options.
+/// Programs and their options.
 const PAIRS: [(&str, &str); 3] = [
     ("ibv_rc_pingpong", "-g 1 -n 200"),
     ("ib_write_bw", "-x 1 -F -n 200"),
@@ -67,7 +67,7 @@ fn programs_on_two_hosts_go_over_the_backend_that_was_chosen() {
             );
             let test = format!("{chosen} {program}");
             let Some(out) = alone(&test, program, &script) else { return };
-            // Perftest opens its device after it has begun to listen.
+            // perftest opens its device after it has begun to listen.
             if *program == "ibv_rc_pingpong" {
                 assert_eq!(seen(&out, "here").0 > 0, sockets, "{test}: {out}");
             }
@@ -75,7 +75,7 @@ fn programs_on_two_hosts_go_over_the_backend_that_was_chosen() {
     }
 }
 
-/// AF_XDP wants capabilities outside of any user namespace.
+/// AF_XDP needs capabilities outside of any user namespace.
 #[test]
 fn programs_on_two_hosts_go_over_af_xdp_where_bpf_is_permitted() {
     const TEST: &str = "programs_on_two_hosts_go_over_af_xdp_where_bpf_is_permitted";
@@ -154,7 +154,8 @@ fn shared_memory_leaves_the_wire_alone_unless_it_is_switched_off() {
     }
 }
 
-/// Between processes of one host, many packets of a message are one record of the ring. A capture has each of them.
+/// Between processes of one host, many packets of a message are one record of the ring. A capture
+/// contains each packet.
 #[test]
 fn a_capture_has_every_packet_of_long_messages_on_one_host() {
     for captured in ["server", "client"] {
@@ -197,7 +198,7 @@ fn without_gso_each_packet_is_a_frame_of_its_own() {
         ("env RXE_GSO=off $RXE run --no-shm --", true),
         ("env RXE_GSO=on $RXE run --no-shm --backend packet --no-gso --", true),
     ] {
-        // 200 messages of 64 packets, over a device that was given a name.
+        // 200 messages of 64 packets, over a named device.
         let options = "-d rxe0 -x 1 -F -n 200 -s 65536";
         let script = format!(
             "{FUNCTIONS}
@@ -214,7 +215,7 @@ fn without_gso_each_packet_is_a_frame_of_its_own() {
     }
 }
 
-/// The usual timeout and retries would be over after half a second.
+/// The usual timeout and retries would expire after half a second.
 #[test]
 fn a_peer_that_is_stopped_for_a_second_is_not_given_up_with_a_longer_timeout() {
     for run in ["$RXE run --ack-timeout 19 --", "env RXE_ACK_TIMEOUT=19 $RXE run --"] {
@@ -264,7 +265,7 @@ fn a_variable_that_means_nothing_is_said_and_the_program_runs() {
         ("RXE_ACK_TIMEOUT=0", "RXE_ACK_TIMEOUT=0 means nothing: set it to a number from 1 to 31"),
         ("RXE_EXPLAIN=much", "RXE_EXPLAIN=much means nothing: set it to errors or off or all"),
     ] {
-        // The program makes a queue pair, so that all variables are read.
+        // The program creates a queue pair, so that all variables are read.
         let script = format!(
             "{FUNCTIONS}
             serve server 18515 env {variable} $RXE run -- ibv_rc_pingpong -d rxe_veth0 -g 1 -n 10

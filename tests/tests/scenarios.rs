@@ -1,6 +1,6 @@
-//! The scenarios in `pcaps/scenarios`: each gives the capture beside it, byte for byte, and the analyst
-//! finds in it what the scenario announces and nothing else. `RXE_SCENARIOS=write` writes the captures
-//! anew.
+//! Tests of the scenarios in `pcaps/scenarios`: each produces the capture next to it, byte for
+//! byte, and the analyst finds in the capture what the scenario announces and nothing else.
+//! `RXE_SCENARIOS=write` rewrites the captures.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use rxe_lab::scenario::{Bounds, Generated};
 use rxe_tests::captures::{pcap_frames, read, read_bytes, rows_of, unhex};
 use rxe_tests::scenario::{frames, generate};
 
-/// Names and descriptions, in the order of the names.
+/// Returns the names and descriptions, in the order of the names.
 fn scenarios() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps/scenarios");
     let mut files: Vec<_> = fs::read_dir(root).unwrap().map(|file| file.unwrap().path()).collect();
@@ -31,7 +31,7 @@ fn generated(file: &Path, text: &str) -> Generated {
     generate(text, Bounds::default()).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
 }
 
-/// What the analyst finds in a capture, and the opcodes in it.
+/// Returns the analyst's findings in a capture, and the opcodes in it.
 fn seen(file: &[u8]) -> (BTreeSet<Kind>, BTreeSet<u8>) {
     let mut checker = Checker::default();
     let mut reader = Reader::new(file).unwrap();
@@ -88,11 +88,11 @@ fn there_is_a_scenario_for_every_opcode_and_for_every_finding() {
     assert!(missing.is_empty(), "findings without a scenario: {missing:?}");
 }
 
-/// What a responder may refuse a request for, each once, in words.
+/// Returns the texts of all errors for which a responder may refuse a request.
 fn refusals() -> BTreeSet<String> {
     let memory = AccessError::UnknownKey;
     let mut all = vec![ResponderError::SequenceGap];
-    // Each names the next, so that a new one cannot be forgotten.
+    // Each error names the next, so that a new one cannot be forgotten.
     while let Some(next) = match all[all.len() - 1] {
         ResponderError::SequenceGap => Some(ResponderError::ReceiverNotReady),
         ResponderError::ReceiverNotReady => Some(ResponderError::OpcodeOutOfSequence),
@@ -112,7 +112,7 @@ fn refusals() -> BTreeSet<String> {
     all.iter().map(|fault| kind_of(&format!("NAK: {fault}"))).collect()
 }
 
-/// What was not accepted, without the detail of an access.
+/// Returns the text of an error without the detail of an access.
 fn kind_of(what: &str) -> String {
     const DETAILED: [&str; 2] =
         ["NAK: rkey refused", "NAK: the posted receive buffer is not valid"];
@@ -121,12 +121,12 @@ fn kind_of(what: &str) -> String {
 
 /// Reasons to drop a packet that no scenario shows.
 const NOT_SHOWN: [DropReason; 3] = [
-    // It is of another protocol.
+    // The packet belongs to another protocol.
     DropReason::NotIp,
-    // It takes a host with two addresses, and those of scenarios have one.
+    // This needs a host with two addresses, and hosts of scenarios have one.
     DropReason::WrongDestination,
-    // It takes parts of one READ that are asked for again at the same moment, which no requester does, or a
-    // thousand management datagrams that nobody reads.
+    // This needs parts of one READ that are requested again at the same moment, which no requester
+    // does, or a thousand management datagrams that no process reads.
     DropReason::NoRoom,
 ];
 
@@ -154,8 +154,9 @@ fn every_kind_of_fault_of_packets_is_in_a_scenario() {
     }
 }
 
-/// The scenarios with the headers of other people's captures, and where these are: a file, or the rows
-/// of `vectors.tsv` whose source begins so. The last value says whether addresses are compared.
+/// The scenarios with the headers of third-party captures, and the source of these: a file, or the
+/// rows of `vectors.tsv` whose source begins with this text. The last value states whether
+/// addresses are compared.
 const CAPTURED: [(&str, &str, bool); 8] = [
     ("connectx_read_cas", "mlx5-read-cas.pcap", true),
     ("huawei_send_imm", "oferby", true),
@@ -167,11 +168,12 @@ const CAPTURED: [(&str, &str, bool); 8] = [
     ("linux_rxe_read", "FlashBarryAllen", true),
 ];
 
-/// The fields of a frame that are compared, as text; `None` for frames of other protocols.
+/// Returns the fields of a frame that are compared, as text, or `None` for frames of other
+/// protocols.
 fn facts(bytes: &[u8], addresses: bool) -> Option<Vec<String>> {
     const NOT_COMPARED: [&str; 6] =
         ["Destination", "Source", "LocalCAGUID", "HeaderChecksum", "Data", "ICRC"];
-    // What the private data of RDMA CM begins with has addresses too. IBTA A11.
+    // The private data of RDMA CM begins with addresses too. IBTA A11.
     const ADDRESSES: [&str; 3] = ["Address", "PortGID", "PrivateData"];
     let frame = frame::decode_bytes(LinkType(1), bytes, bytes.len());
     let Content::Rdma(packets) = &frame.content else { return None };

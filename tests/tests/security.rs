@@ -1,5 +1,5 @@
-//! Each attack that docs/en/know/security.md lists has the test that it names, and the Chinese page names it
-//! too.
+//! Each attack that docs/en/know/security.md lists has the test that the page names. The Chinese
+//! page names it too.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ fn the_tests_that_the_table_names_are_there() {
     let parts = ["rxe-core", "rxe-sys", "rxe-net", "rxe-verbs", "rxe-cli", "tests"];
     let mut sources = String::new();
     parts.iter().for_each(|part| read(root.join(part), &mut sources));
-    // Attributes and comments may stand in between.
+    // Attributes and comments may precede the function.
     let is_test = |name: &str| {
         sources.match_indices(&format!("fn {name}(")).any(|(at, _)| {
             let before = &sources[..at];

@@ -1,6 +1,6 @@
-//! Many queue pairs that send to one address at the same time. The peer receives for all of them through
-//! one buffer, and takes packets out of it more slowly than they can be sent. The tests run in virtual
-//! time, so their numbers are always the same.
+//! Many queue pairs that send to one address simultaneously. The peer receives for all of them
+//! through one buffer, and removes packets from it more slowly than they can be sent. The tests run
+//! in virtual time, so their results are always equal.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,15 +19,15 @@ use rxe_tests::lone::Said;
 use rxe_tests::sim::memory::{ALL, PD};
 use rxe_tests::sim::world::bring_to_rts;
 
-/// What either end can send and take out of its buffer.
+/// The rates in bytes per microsecond at which either end can send and empty its buffer.
 const SENT_A_MICROSECOND: usize = 5000;
 const TAKEN_A_MICROSECOND: usize = 1250;
-/// How long each run takes, in microseconds, and how much of it does not count.
+/// The duration of each run in microseconds, and the part at its beginning that does not count.
 const END: u64 = 60_000;
 const WARM: u64 = 10_000;
-/// The queue pairs start one after the other, so many microseconds apart.
+/// The interval in microseconds between the starts of the queue pairs.
 const APART: u64 = 100;
-/// What the system needs for a packet besides its bytes.
+/// The bytes that the kernel needs for a packet in addition to its content.
 const AROUND: usize = 700;
 
 const KEY: Key = Key::new(0x1234_5600);
@@ -94,7 +94,7 @@ impl Side {
         Self { engine, cq, qps, batch, out, credit: 0, buffer, buffered: 0, taken: 0, lost: 0 }
     }
 
-    /// Takes packets out of the buffer for a microsecond.
+    /// Removes packets from the buffer for a microsecond.
     fn receive(&mut self, now: Time) {
         self.taken += TAKEN_A_MICROSECOND;
         while let Some(said) = self.buffer.front().filter(|said| said.bytes.len() <= self.taken) {
@@ -132,19 +132,19 @@ impl Side {
     }
 }
 
-/// What a run did.
+/// The results of a run.
 #[derive(Debug)]
 struct Seen {
-    /// In percent of what the receiver can take, the beginning not counted.
+    /// The goodput in percent of the receiver's rate, without the beginning.
     goodput: u64,
-    /// Packets lost in front of the full buffer, and sent in all.
+    /// The numbers of packets lost at the full buffer, and of all packets sent.
     lost: u64,
     packets: u64,
-    /// Those of them that the peer sent.
+    /// The number of packets that the peer sent.
     answers: u64,
 }
 
-/// `queue`: packets that the buffer takes, however small they are.
+/// Runs a transfer; `queue` is the maximum number of packets in the buffer, however small they are.
 fn run(read: bool, queue_pairs: u32, buffer: usize, queue: usize) -> Seen {
     let mut sides = [1, 2].map(|last| Side::new(last, queue_pairs, buffer));
     let mut ways = [VecDeque::new(), VecDeque::new()];
@@ -204,7 +204,7 @@ fn run(read: bool, queue_pairs: u32, buffer: usize, queue: usize) -> Seen {
 
 #[test]
 fn many_queue_pairs_get_as_much_through_one_buffer_as_one() {
-    // What a device gets with enough privileges, and what it gets without.
+    // The buffer sizes of a device with sufficient privileges, and without.
     for buffer in [16 << 20, 416 << 10] {
         for read in [false, true] {
             let [one, many] = [1, 64].map(|queue_pairs| run(read, queue_pairs, buffer, usize::MAX));
@@ -218,14 +218,15 @@ fn many_queue_pairs_get_as_much_through_one_buffer_as_one() {
 
 #[test]
 fn queue_pairs_that_start_together_do_not_overflow_a_queue_on_the_way() {
-    // A little more than all together may have on the way: those that start first leave room for the others.
+    // A little more than all queue pairs may have in flight: those that start first leave room for
+    // the others.
     let all = run(false, 8, 16 << 20, 300);
     assert_eq!(all.lost, 0, "{all:?}");
 }
 
 #[test]
 fn a_part_of_a_shared_window_is_acknowledged_as_a_whole() {
-    // Each queue pair may have 4 packets on the way.
+    // Each queue pair may have 4 packets in flight.
     let seen = run(false, 64, 16 << 20, usize::MAX);
     assert!(seen.answers * 4 < seen.packets, "{seen:?}");
 }

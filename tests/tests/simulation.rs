@@ -1,10 +1,10 @@
 //! Thousands of seeded runs of engines against a model; see `rxe_tests::sim`.
 //!
-//! - `RXE_SIM_RUNS=100000` makes more runs than the usual 20,000,
-//! - `RXE_SIM_RINGS=1` makes them with shared memory between the engines and the network, as 2,000 are
-//!   anyway,
-//! - `RXE_SIM_SEED=1234 cargo test -p rxe-tests --test simulation` does only run 1234 and prints its
-//!   log. If the run fails, it is first made as small as possible.
+//! - `RXE_SIM_RUNS=100000` makes more runs than the usual 20,000.
+//! - `RXE_SIM_RINGS=1` runs them with shared memory between the engines and the network, as 2,000
+//!   runs always are.
+//! - `RXE_SIM_SEED=1234 cargo test -p rxe-tests --test simulation` makes only run 1234 and prints
+//!   its log. If the run fails, it is first minimised.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -36,7 +36,7 @@ fn every_seeded_run_is_as_the_model_says() {
     }
 }
 
-/// What passes between processes of one host: the network with its faults stands between two rings.
+/// Packets between processes of one host: the network with its faults is between two rings.
 #[test]
 fn seeded_runs_over_shared_memory_are_as_the_model_says() {
     let draw = |seed| Case::draw(seed).over_rings();
@@ -48,7 +48,7 @@ fn seeded_runs_over_shared_memory_are_as_the_model_says() {
     }
 }
 
-/// Run number `seed`.
+/// Returns run number `seed`.
 fn draw(seed: u64) -> Case {
     let case = Case::draw(seed);
     if std::env::var_os("RXE_SIM_RINGS").is_some() { case.over_rings() } else { case }
@@ -62,7 +62,7 @@ fn a_run_happens_the_same_way_every_time() {
     }
 }
 
-/// Does all runs, on all cores.
+/// Executes all runs, on all cores.
 fn run_all(runs: u64, draw: impl Fn(u64) -> Case + Sync) -> (Totals, Vec<(u64, String)>) {
     let next = AtomicU64::new(0);
     let result = Mutex::new((Totals::default(), Vec::new()));
@@ -90,7 +90,7 @@ fn run_all(runs: u64, draw: impl Fn(u64) -> Case + Sync) -> (Totals, Vec<(u64, S
     (totals, failures)
 }
 
-/// Prints which runs failed, and the log of the first, which these variables repeat.
+/// Prints which runs failed, and the log of the first one, which these variables repeat.
 fn report(failures: &[(u64, String)], runs: u64, draw: impl Fn(u64) -> Case, variables: &str) {
     let Some((first, what)) = failures.first() else { return };
     for (seed, what) in failures.iter().take(20) {
@@ -104,7 +104,7 @@ fn report(failures: &[(u64, String)], runs: u64, draw: impl Fn(u64) -> Case, var
     );
 }
 
-/// Does one run and prints its log.
+/// Executes one run and prints its log.
 fn replay(seed: u64) {
     let case = draw(seed);
     match case.run(true) {
@@ -117,7 +117,7 @@ fn replay(seed: u64) {
     }
 }
 
-/// Prints the log of a failing run after making it as small as possible.
+/// Minimises a failing run and prints its log.
 fn tell(seed: u64, case: &Case, what: &str) {
     let (case, failure) = shrink(case, what);
     eprintln!("--- run {seed}, made smaller; {}", case.about());
@@ -133,7 +133,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text}: give a number")))
 }
 
-/// The situations that all runs together have met.
+/// The situations that occurred in all runs together.
 #[derive(Debug, Default)]
 struct Totals {
     runs_with_failures_as_planned: u64,
@@ -176,7 +176,7 @@ impl Totals {
         }
     }
 
-    /// Checks that every kind of situation was met: otherwise the runs prove nothing about it.
+    /// Checks that every kind of situation occurred: otherwise the runs prove nothing about it.
     fn must_have_met_everything(&self) {
         let judged = MUST_MEET.iter().map(|name| (name, self.met.get(name).unwrap_or(&0)));
         for (name, n) in self.met.iter().chain(judged) {

@@ -1,17 +1,17 @@
-//! How tests say that they were skipped.
+//! How tests report that they were skipped.
 
 mod files;
 
 use std::fs;
 use std::path::Path;
 
-/// libtest captures what a passing test prints by macro: it would be counted as passed.
+/// libtest captures the output of macros in a passing test, so the test would be counted as passed.
 #[test]
 fn no_test_says_by_a_macro_that_it_was_skipped() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let (mut count, mut found) = (0, Vec::new());
     for file in files::files(&root, "rs") {
-        // Commands are no tests: what they print is shown.
+        // Commands are not tests: their output is shown.
         if file.starts_with(root.join("xtask/src/cmd")) {
             continue;
         }
@@ -33,7 +33,7 @@ fn macros_are_found_on_one_line_and_on_several() {
     assert!(prints_skipped(&format!("{print}(\"{{line}}\"); // SKIPPED")).is_empty());
 }
 
-/// The lines with a macro that prints a text that begins with the marker.
+/// Returns the lines with a macro that prints a text that begins with the marker.
 fn prints_skipped(text: &str) -> Vec<usize> {
     let macros = ["print!(", "println!("]
         .into_iter()

@@ -1,5 +1,6 @@
-//! Programs that move data in bulk over the preloaded library, both sides ours, on two hosts and on one: fio,
-//! iperf 2 and netcat, which know only TCP, over rsockets, QEMU, which moves a guest, and a disk by iSER.
+//! Programs that move data in bulk with the preloaded library. Both sides use our devices, on two
+//! hosts and on one. The programs are fio; iperf 2 and netcat, which know only TCP, over rsockets;
+//! QEMU, which migrates a guest; and a disk over iSER.
 
 use std::fs;
 use std::process::Command;
@@ -11,7 +12,7 @@ use rxe_test_support::skipped;
 mod common;
 use common::{Dir, Where, alone, installed, rxe};
 
-/// Waits until the server listens, lets the client run, and prints how both ended. The client is on the
+/// Waits until the server listens, runs the client, and prints how both ended. The client is on the
 /// other host, unless `far` is empty.
 const ENDS: &str = r#"
     far="ip netns exec far"
@@ -30,11 +31,11 @@ const ENDS: &str = r#"
     }
 "#;
 
-/// fio's sender and its receiver, which compares checksums if `verify` is set.
+/// Runs fio's sender and its receiver, which compares checksums if `verify` is set.
 ///
-/// Each job has a port of its own. A receiver has receives for all 64 messages: fio does not retry after
-/// an RNR NAK (it sets `rnr_retry_count` to 0), and says in its source that the receiving side should be
-/// deeper.
+/// Each job has a port of its own. A receiver has receives for all 64 messages: fio does not retry
+/// after an RNR NAK (it sets `rnr_retry_count` to 0), and a comment in its source demands that the
+/// receiving side be deeper.
 #[track_caller]
 fn fio(verb: &str, verify: &str, jobs: u16, place: Where, expected: &[&str]) {
     let far = far(place);
@@ -69,13 +70,14 @@ fn fio_writes() {
 
 #[test]
 fn fio_reads() {
-    // The sender of `--verb=read` is the side that asks: fio's client always has `--rw=write`.
+    // With `--verb=read`, the sender of the data is the server: fio's client always has
+    // `--rw=write`.
     fio_of_one_side("read");
 }
 
-/// fio cannot verify these operations, since its passive side does nothing with the data. So the memory of
-/// both ends is in files, and is compared in the end: each block of the one that the data went to is one
-/// of the other's.
+/// fio cannot verify these operations, because its passive side does not use the data. Therefore
+/// the memory of both ends is in files, which are compared at the end: each block at the
+/// destination must be a block of the source.
 #[track_caller]
 fn fio_of_one_side(verb: &str) {
     const BLOCK: usize = 64 << 10;
@@ -89,7 +91,7 @@ fn fio_of_one_side(verb: &str) {
             .unwrap()
             .stdout;
         fs::write(path(end), &memory).unwrap();
-        // fio removes its file in the end.
+        // fio removes its file at the end.
         fs::hard_link(path(end), path(&format!("{end}-kept"))).unwrap();
         memory
     });
@@ -127,7 +129,7 @@ fn fio_has_several_jobs() {
     }
 }
 
-/// The library that makes sockets of TCP programs rsockets.
+/// Returns the library that turns sockets of TCP programs into rsockets.
 fn rsockets(test: &str) -> Option<String> {
     let library = programs::rsockets();
     if library.is_none() {
@@ -136,7 +138,7 @@ fn rsockets(test: &str) -> Option<String> {
     library.map(|path| path.display().to_string())
 }
 
-/// What a script sets after [`ENDS`].
+/// Returns the lines that a script sets after [`ENDS`].
 fn far(place: Where) -> &'static str {
     match place {
         Where::TwoHosts => "",
@@ -165,7 +167,7 @@ fn netcat(place: Where) {
         cmp file copy && echo the same"
     );
     let Some(out) = alone(&test, "nc.traditional", &script) else { return };
-    // Nothing else was said, of a TCP socket that listened either.
+    // Nothing else was printed, which shows that no TCP socket listened either.
     assert_eq!(out, "exit codes: server 0, client 0\nthe same\n");
 }
 
@@ -193,7 +195,7 @@ fn iperf(place: Where) {
     assert!(!out.contains("*:5001") && !out.contains("10.9.0.1:5001 "), "{out}");
 }
 
-/// `python/migrate.py` compares the guest's memory.
+/// Runs `python/migrate.py`, which compares the guest's memory.
 fn qemu_moves_a_guest(pin: &str, place: Where) {
     let test = format!("migration by QEMU, rdma-pin-all {pin} ({place:?})");
     if !installed(&test, "python3") {
@@ -226,7 +228,7 @@ fn qemu_moves_a_guest_on_one_host() {
     qemu_moves_a_guest("on", Where::OneAddress);
 }
 
-/// The guest moves to a QEMU in a VM, whose device is a kernel's.
+/// The guest migrates to a QEMU in a VM, whose device is a kernel's.
 #[test]
 fn qemu_moves_a_guest_to_a_kernel() {
     let test = "migration by QEMU to a kernel";
@@ -267,7 +269,7 @@ fn qemu_moves_a_guest_to_a_kernel() {
     }
 }
 
-/// libiscsi's own tests, which read, write and compare blocks of tgtd's disk.
+/// libiscsi's own tests read, write and compare blocks of tgtd's disk.
 #[test]
 fn a_disk_by_iser() {
     let Some(functions) = or_skip(programs::iser_functions()) else { return };

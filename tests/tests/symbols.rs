@@ -32,8 +32,8 @@ fn the_preloaded_library_has_every_public_function() {
     }
 }
 
-/// Whether we must have the function: not those that rdma-core's parts use between themselves, and not
-/// rsockets.
+/// Returns whether we must export the function: not those that rdma-core's parts use among
+/// themselves, and not rsockets.
 fn is_ours(symbol: &Symbol) -> bool {
     let Symbol { version, name, old, .. } = symbol;
     let between_parts = version.contains("PRIVATE") || name.starts_with("ibv_copy_");
@@ -43,7 +43,7 @@ fn is_ours(symbol: &Symbol) -> bool {
 
 #[test]
 fn the_versioned_libraries_have_each_symbol_in_each_version() {
-    // Not where other tests run: they would use it too.
+    // Not in the directory of other tests, which would use the library too.
     let bin = Dir::new();
     fs::copy(rxe().with_file_name("librxe_preload.so"), bin.0.join("librxe_preload.so")).unwrap();
     let made = match libs::build(&bin.0) {
@@ -85,7 +85,7 @@ fn symbols(list: &str) -> Vec<Symbol> {
     Symbol::all(&fs::read_to_string(path).unwrap())
 }
 
-/// Versions and names of a library's exports; the version is empty if there is none.
+/// Returns the versions and names of a library's exports; the version is empty if there is none.
 fn exports(test: &str, library: &Path) -> Option<BTreeSet<(String, String)>> {
     let args = ["--dynamic", "--defined-only", "--with-symbol-versions"];
     let out = match Command::new("nm").args(args).arg(library).output() {
@@ -99,7 +99,7 @@ fn exports(test: &str, library: &Path) -> Option<BTreeSet<(String, String)>> {
     let text = String::from_utf8(out.stdout).unwrap();
     let words = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let symbols = words.filter_map(|words| match words[..] {
-        // The versions themselves.
+        // The symbols of the versions themselves.
         [_, "A", _] => None,
         [_, _, symbol] => {
             let (name, version) = symbol.split_once('@').unwrap_or((symbol, ""));

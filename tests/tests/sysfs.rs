@@ -1,11 +1,11 @@
-//! The files of devices in `/sys/class/infiniband`, as programs see them: they follow the names of devices and
-//! the counters, and a program that would not find them is told where they are.
+//! The files of devices in `/sys/class/infiniband`, as programs see them: they follow the names of
+//! devices and the counters, and a program that cannot find them is told where they are.
 
 mod common;
 use common::alone;
 
-/// The commands of rxe run without the library that `rxe env` puts in front of all programs. With it, doctor took
-/// rxe's devices for the kernel's.
+/// The commands of rxe run without the library that `rxe env` preloads into all programs. With the
+/// library, doctor took rxe's devices for the kernel's.
 #[test]
 fn doctor_sees_the_same_with_and_without_the_variables() {
     let script = r#"
@@ -20,7 +20,7 @@ fn doctor_sees_the_same_with_and_without_the_variables() {
 
 #[test]
 fn a_name_that_is_given_later_is_there_too() {
-    // A shell, and a program that runs all the time and reads a line before each look.
+    // A shell, and a program that runs all the time and reads a line before each check.
     let script = r#"
         eval "$($RXE env)"
         mkfifo look
@@ -53,7 +53,7 @@ for line in open("look"):
     assert_eq!(out, "rxe7\nveth0\n['rxe_veth0']\n['rxe7']\nrxe_veth0\n");
 }
 
-/// The tutorials' commands of InfiniBand that read these files.
+/// The commands for InfiniBand in tutorials that read these files.
 #[test]
 fn ibstat_and_ibstatus_show_a_device() {
     let Some(out) = alone("ibstat", "ibstat", "$RXE run -- ibstat") else { return };
@@ -101,7 +101,7 @@ end
     assert_eq!(out, "newer values\n");
 }
 
-/// The symbol is that of programs in Go that call C.
+/// The symbol identifies programs in Go that call C.
 #[test]
 fn a_program_that_makes_system_calls_of_its_own_is_told_where_the_files_are() {
     let script = r#"

@@ -1,9 +1,9 @@
-//! What git tracks.
+//! The files that git tracks.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What a test leaves behind is ignored, and not to be committed by accident.
+/// Files that tests leave behind are ignored, so that they cannot be committed by accident.
 #[test]
 fn no_file_that_git_ignores_is_tracked() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

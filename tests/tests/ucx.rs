@@ -1,12 +1,12 @@
-//! Unmodified UCX over the preloaded library, both sides ours: between two hosts, which are network
-//! namespaces of the test's own, and between two processes on one address. With kernels:
-//! `programs_kernel.rs`. MPI on top of it: `mpi.rs`.
+//! Unmodified UCX with the preloaded library, both sides on our devices: between two hosts, which
+//! are network namespaces of the test's own, and between two processes on one address. With
+//! kernels: `programs_kernel.rs`. MPI over UCX: `mpi.rs`.
 
 mod common;
 use common::{Where, alone};
 
-/// Tag matching, puts, gets, atomics, active messages and streams: in one packet, in several, and by
-/// rendezvous.
+/// Tag matching, puts, gets, atomics, active messages and streams: in one packet, in several, and
+/// by rendezvous.
 const OPERATIONS: [&str; 13] = [
     "-t tag_bw -s 5000",
     "-t tag_lat -s 8",
@@ -43,7 +43,7 @@ fn datagrams_on_one_address() {
     perftest("ud_verbs", &OPERATIONS, Where::OneAddress);
 }
 
-/// The transports alone, without the protocols that UCX puts on top of them.
+/// The transports alone, without the protocols that UCX adds.
 #[test]
 fn transports_by_themselves() {
     let rc = [
@@ -72,8 +72,8 @@ fn connections_by_address_on_one_address() {
     by_address(Where::OneAddress);
 }
 
-/// UCX's `io_demo` connects by rdma_cm. Both ends check all bytes that they are sent (`-q`), first with tags and
-/// then with active messages. The server notices the end of each client.
+/// UCX's `io_demo` connects by rdma_cm. Both ends check all bytes that they receive (`-q`), first
+/// with tags and then with active messages. The server notices the end of each client.
 #[track_caller]
 fn by_address(place: Where) {
     let enter = match place {
@@ -108,12 +108,12 @@ fn by_address(place: Where) {
     let Some(said) = alone(&format!("UCX by address ({place:?})"), "io_demo", &script) else {
         return;
     };
-    // Nothing else was said, of a TCP socket that listened either.
+    // Nothing else was printed, which shows that no TCP socket listened either.
     assert_eq!(said, "Client exit with status 'OK'\n".repeat(2));
 }
 
-/// Runs `ucx_perftest` with each of these options, over the transports of `UCX_TLS`, or with `-x` over
-/// one transport. It can use no other transport, and no other devices than ours.
+/// Runs `ucx_perftest` with each of these options. The transports are those of `UCX_TLS`, or one
+/// with `-x`. No other transport and no other devices are available.
 #[track_caller]
 fn perftest(transports: &str, operations: &[&str], place: Where) {
     let program = match transports.strip_prefix("-x ") {

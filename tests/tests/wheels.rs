@@ -1,6 +1,7 @@
-//! Programs from PyPI, whose wheels bring libraries of their own: MPICH with its UCX and libfabric,
-//! mpi4py, Mooncake's transfer engine, NIXL, DLSlime and InfiniStore; and ibverbs, which loads that of the system by
-//! itself. Both sides ours, on two hosts and on one address.
+//! Programs from PyPI whose wheels contain libraries of their own: MPICH with its UCX and
+//! libfabric, mpi4py, Mooncake's transfer engine, NIXL, DLSlime and InfiniStore; and ibverbs, which
+//! loads the system's library by itself. Both sides use our devices, on two hosts and on one
+//! address.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +13,7 @@ use rxe_test_support::skipped;
 mod common;
 use common::{Dir, Where, alone, both, installed, with_libraries};
 
-/// Starts a program as four ranks, two on each of two hosts or all on one. Returns what it printed.
+/// Starts a program as four ranks, two on each of two hosts or all on one. Returns the output.
 #[track_caller]
 fn four_ranks(
     test: &str,
@@ -24,10 +25,11 @@ fn four_ranks(
     let captures = Dir::new();
     let (hosts, local) = match place {
         Where::TwoHosts => ("10.9.0.1:2,10.9.0.2:2", ""),
-        // Each rank counts as a host. Otherwise they would use shared memory of MPICH's own.
+        // Each rank counts as a host. Otherwise the ranks would use MPICH's own shared memory.
         Where::OneAddress => ("10.9.0.1:4", "MPIR_CVAR_NOLOCAL=1"),
     };
-    // This replaces ssh: its arguments are options, the host and a shell command to run there.
+    // This script replaces ssh: its arguments are options, the host and a shell command to run
+    // there.
     let script = format!(
         r#"
         cat > agent <<'END'
@@ -59,7 +61,7 @@ END
     Some(said)
 }
 
-/// `c/ranks.c` over one of MPICH's transports.
+/// Runs `c/ranks.c` over one of MPICH's transports.
 fn messages(transport: &str, variables: &str, place: Where) {
     let test = format!("MPICH over {transport} ({place:?})");
     if !installed(&test, "gcc") {
@@ -68,7 +70,7 @@ fn messages(transport: &str, variables: &str, place: Where) {
     let Some(mpich) = or_skip(wheel::mpich()) else { return };
     let dir = Dir::new();
     let ranks = dir.0.join("ranks");
-    // MPICH's compiler is a shell script, which does not quote what it is given.
+    // MPICH's compiler is a shell script that does not quote its arguments.
     let source = place::checkout().join("tests/c/ranks.c");
     let mut compile = Command::new(mpich.join("bin/mpicc"));
     assert!(compile.args(["-O1", "-o"]).arg(&ranks).arg(source).status().unwrap().success());
@@ -82,7 +84,7 @@ fn messages(transport: &str, variables: &str, place: Where) {
 }
 
 const UCX_RC: &str = "MPICH_CH4_NETMOD=ucx UCX_TLS=rc_verbs,ud_verbs:aux,self";
-// A rank that ends last waits so long for those that have gone.
+// The last rank waits this long for ranks that have ended.
 const UCX_UD: &str = "MPICH_CH4_NETMOD=ucx UCX_TLS=ud_verbs,self UCX_UD_TIMEOUT=5s";
 const LIBFABRIC: &str = "MPICH_CH4_NETMOD=ofi FI_PROVIDER='verbs;ofi_rxm'";
 
@@ -125,12 +127,12 @@ fn mpi4py_over_libfabric_on_one_host() {
     objects(Where::OneAddress);
 }
 
-/// The command that runs a script of `tests/python`.
+/// Returns the command that runs a script of `tests/python`.
 fn python(script: &str) -> String {
     format!("python3 {}/tests/python/{script}", place::checkout().display())
 }
 
-/// `python/mpi4py_objects.py` over libfabric.
+/// Runs `python/mpi4py_objects.py` over libfabric.
 fn objects(place: Where) {
     let test = format!("mpi4py ({place:?})");
     let Some(mpich) = or_skip(wheel::mpich()) else { return };
@@ -150,7 +152,8 @@ fn objects(place: Where) {
     assert!(said.contains(&all), "{said}");
 }
 
-/// How a client is started there, its device and its address. The server is at 10.9.0.1 of rxe_veth0.
+/// Returns the command prefix, the device and the address of a client. The server is at 10.9.0.1 of
+/// rxe_veth0.
 fn client(place: Where) -> (&'static str, &'static str, &'static str) {
     match place {
         Where::TwoHosts => ("ip netns exec far", "rxe_veth1", "10.9.0.2"),
@@ -168,7 +171,7 @@ fn mooncake_moves_bytes_unchanged_on_one_host() {
     mooncake_bytes(Where::OneAddress);
 }
 
-/// `python/mooncake_bytes.py`.
+/// Runs `python/mooncake_bytes.py`.
 fn mooncake_bytes(place: Where) {
     let Some(wheel) = or_skip(wheel::mooncake()) else { return };
     let setup = format!("export PYTHONPATH={} MC_GID_INDEX=1", wheel.display());
@@ -194,8 +197,8 @@ fn mooncake_s_benchmark() {
     }
 }
 
-/// A target, and an initiator that writes and then reads. As many workers and threads as the book tells for
-/// one host.
+/// Runs a target, and an initiator that writes and then reads. The numbers of workers and threads
+/// are those that the book recommends for one host.
 fn benchmark(test: &str, program: &Path, place: Where) {
     let (enter, device, address) = client(place);
     let threads = match place {
@@ -236,7 +239,7 @@ fn a_wheel_that_loads_libibverbs_by_itself_on_one_host() {
     loads_by_itself(Where::OneAddress);
 }
 
-/// `python/ibverbs_bytes.py`.
+/// Runs `python/ibverbs_bytes.py`.
 fn loads_by_itself(place: Where) {
     let test = &format!("PyPI's ibverbs ({place:?})");
     let (enter, device, _) = client(place);
@@ -276,12 +279,12 @@ fn nixl_moves_bytes_unchanged_on_one_host() {
     nixl(Where::OneAddress);
 }
 
-/// `python/nixl_bytes.py`.
+/// Runs `python/nixl_bytes.py`.
 #[track_caller]
 fn nixl(place: Where) {
     let Some(path) = or_skip(python_path(&[wheel::NIXL, wheel::NUMPY])) else { return };
     let (_, device, address) = client(place);
-    // It can use no other transport, and no other device.
+    // No other transport and no other device are available to it.
     let setup =
         format!("{path} UCX_TLS=rc_verbs,ud_verbs:aux UCX_NET_DEVICES=rxe_veth0:1,{device}:1");
     let server = format!("{} 10.9.0.1", python("nixl_bytes.py"));
@@ -300,7 +303,8 @@ fn dlslime_moves_bytes_unchanged_on_one_host() {
     dlslime(Where::OneAddress);
 }
 
-/// `python/dlslime_bytes.py`. DLSlime sets `min_rnr_timer` to 32, of which devices take the low five bits.
+/// Runs `python/dlslime_bytes.py`. DLSlime sets `min_rnr_timer` to 32, of which devices use the low
+/// five bits.
 #[track_caller]
 fn dlslime(place: Where) {
     let Some(setup) = or_skip(python_path(&[wheel::DLSLIME])) else { return };
@@ -321,7 +325,7 @@ fn infinistore_keeps_bytes_unchanged_on_one_host() {
     infinistore(Where::OneAddress);
 }
 
-/// `python/infinistore_bytes.py`.
+/// Runs `python/infinistore_bytes.py`.
 #[track_caller]
 fn infinistore(place: Where) {
     let wheels = [wheel::INFINISTORE, wheel::UVLOOP, wheel::NUMPY];
@@ -333,7 +337,7 @@ fn infinistore(place: Where) {
     assert!(said.contains("4194304 bytes are the same"), "{said}");
 }
 
-/// A line of a shell script that makes Python find these wheels.
+/// Returns a line of a shell script that makes Python find these wheels.
 fn python_path(wheels: &[&str]) -> vm::Result<String> {
     let mut line = "export PYTHONPATH=".to_owned();
     for wheel in wheels {

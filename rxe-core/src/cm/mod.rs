@@ -1,9 +1,10 @@
-//! The communication manager: connects the queue pairs of two programs that know only an address and
-//! a service. IBTA chapter 12; RDMA IP CM service, annex A11.
+//! The communication manager, which connects queue pairs of two programs. The programs need to know
+//! only an address and a service. IBTA chapter 12; RDMA IP CM service, annex A11.
 //!
-//! - [`mad`]: the messages in the 256 bytes of a management datagram.
+//! - [`mad`]: the messages in management datagrams of 256 bytes.
 //! - [`Manager`]: the state machine of connections, SIDR queries and listeners.
-//! - [`service`]: service IDs for IP ports, and the addresses at the start of a request's private data.
+//! - [`service`]: service IDs of IP ports, and the addresses at the start of a request's private
+//!   data.
 
 pub mod mad;
 mod manager;

@@ -1,5 +1,5 @@
-//! IP addresses and ports in the communication manager's messages: service IDs, and the 36 bytes in
-//! front of a request's private data. IBTA annex A11.
+//! IP addresses and ports in messages of the communication manager: service IDs, and the 36 bytes
+//! at the start of a request's private data. IBTA annex A11.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,18 +7,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum PortSpace {
-    /// IP over InfiniBand's multicast groups.
+    /// Multicast groups of IP over InfiniBand.
     Ipoib = 0x0002,
-    /// Connections.
+    /// Reliable connections.
     Tcp = 0x0106,
-    /// Datagrams.
+    /// Unreliable datagrams.
     Udp = 0x0111,
     /// Connections or datagrams, by service ID.
     Ib = 0x013f,
 }
 
 impl PortSpace {
-    /// The port space with this number.
+    /// Returns the port space with this number.
     pub const fn from_number(number: u16) -> Option<Self> {
         Some(match number {
             0x0002 => Self::Ipoib,
@@ -29,18 +29,19 @@ impl PortSpace {
         })
     }
 
-    /// The service ID of a port.
+    /// Returns the service ID of a port.
     pub const fn service_id(self, port: u16) -> u64 {
         (self as u64) << 16 | port as u64
     }
 
-    /// The port space and port of a service ID, if it stands for an IP port.
+    /// Returns the port space and port of a service ID, if it stands for an IP port.
     pub fn of_service(service_id: u64) -> Option<(Self, u16)> {
         let space = Self::from_number(u16::try_from(service_id >> 16).ok()?)?;
         Some((space, u16::try_from(service_id & 0xffff).unwrap_or_default()))
     }
 
-    /// One service ID for all that are the same port in different port spaces; any other is its own.
+    /// Returns a common service ID for equal ports of different port spaces. Other service IDs are
+    /// unchanged.
     pub fn same_port(service_id: u64) -> u64 {
         match Self::of_service(service_id) {
             Some((_, port)) => Self::Tcp.service_id(port),
@@ -49,20 +50,20 @@ impl PortSpace {
     }
 }
 
-/// Bytes in front of a request's private data.
+/// The length in bytes of the header at the start of a request's private data.
 pub const IP_CM_LEN: usize = 36;
 
-/// The addresses in front of a request's private data.
+/// The header at the start of a request's private data: the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpCmHeader {
     /// The sender's address and port.
     pub src: SocketAddr,
-    /// The receiver's address. The service ID has its port.
+    /// The receiver's address. The port is in the service ID.
     pub dst: IpAddr,
 }
 
 impl IpCmHeader {
-    /// Parses the header; `None` if its version is unknown.
+    /// Parses the header. Returns `None` if its version is unknown.
     pub fn parse(bytes: &[u8; IP_CM_LEN]) -> Option<Self> {
         let [version, ip_version, port @ ..] = *bytes.first_chunk::<4>()?;
         let address = |at: usize| -> Option<IpAddr> {
@@ -80,7 +81,7 @@ impl IpCmHeader {
         Some(Self { src, dst: address(20)? })
     }
 
-    /// The bytes on the wire.
+    /// Returns the encoded header.
     pub fn emit(&self) -> [u8; IP_CM_LEN] {
         let mut bytes = [0; IP_CM_LEN];
         bytes[1] = if self.dst.is_ipv4() { 0x40 } else { 0x60 };

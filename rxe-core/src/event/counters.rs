@@ -1,5 +1,5 @@
-//! Counters, made from events and packets. Names follow the hw_counters that kernel rxe shows
-//! where it has such a one.
+//! Counters of events and packets. A counter that kernel `rdma_rxe` also has in `hw_counters` has
+//! the same name here.
 
 use std::ops::AddAssign;
 
@@ -7,38 +7,39 @@ use super::{Event, RetryCause};
 use crate::types::Status;
 use crate::wire::{DropReason, NakCode};
 
-/// What has happened on one queue pair since it was made. A quiet connection has no such events.
+/// The number of events on one queue pair since its creation. On a connection without losses all
+/// are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpCounters {
-    /// Packets for it that were dropped.
+    /// Packets for the QP that were dropped.
     pub dropped: u32,
-    /// Times that it went back and sent again because no answer came in time.
+    /// Retransmissions because no response came within the ACK timeout.
     pub ack_timeout: u32,
-    /// The same because no answer came for some round trips; these are no retries in the sense of
-    /// `retry_cnt`.
+    /// Retransmissions because no response came for some round trips. They do not count as retries
+    /// in the sense of `retry_cnt`.
     pub round_trip_timeout: u32,
-    /// The same because of a sequence NAK.
+    /// Retransmissions because of a sequence NAK.
     pub retry_sequence_nak: u32,
-    /// The same because an answer was skipped.
+    /// Retransmissions because of an implied NAK: a response was skipped.
     pub retry_implied_nak: u32,
-    /// The same after "receiver not ready".
+    /// Retransmissions after an RNR NAK.
     pub retry_rnr: u32,
-    /// "Receiver not ready" sent.
+    /// RNR NAKs sent.
     pub send_rnr_err: u32,
-    /// "Receiver not ready" received.
+    /// RNR NAKs received.
     pub rcvd_rnr_err: u32,
-    /// NAKs sent, without "receiver not ready".
+    /// NAKs sent, excluding RNR NAKs.
     pub naks_sent: u32,
-    /// NAKs received, without "receiver not ready".
+    /// NAKs received, excluding RNR NAKs.
     pub naks_received: u32,
-    /// Congestion notifications sent.
+    /// CNPs sent.
     pub cnp_sent: u32,
-    /// Congestion notifications received.
+    /// CNPs received.
     pub cnp_received: u32,
 }
 
 impl QpCounters {
-    /// Times that it went back and sent again, for whatever reason.
+    /// Returns the number of retransmissions for any reason.
     pub fn retries(&self) -> u32 {
         [
             self.ack_timeout,
@@ -51,8 +52,9 @@ impl QpCounters {
         .fold(0, u32::saturating_add)
     }
 
-    /// The field that counts events of this kind, if one does. An event of a queue pair that does not
-    /// exist has none: a stranger chooses that number.
+    /// Returns the field that counts events of this kind, if there is one. Drops for an unknown QP
+    /// have no field: a stranger chooses that QPN, so counting by it would use memory without
+    /// bound.
     pub(super) fn field(event: &Event) -> Option<fn(&mut Self) -> &mut u32> {
         use super::ResponderError;
         Some(match event {
@@ -78,58 +80,59 @@ impl QpCounters {
     }
 }
 
-/// What an engine has counted since it was made.
+/// The packets and events that an engine counted since its creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
     /// Packets sent.
     pub sent_pkts: u64,
     /// Bytes sent, from BTH to ICRC.
     pub sent_bytes: u64,
-    /// Packets received, good or bad.
+    /// Packets received, valid or not.
     pub rcvd_pkts: u64,
     /// Bytes received, from BTH to ICRC.
     pub rcvd_bytes: u64,
-    /// Packets of requests that were sent before; `sent_pkts` has them too.
+    /// Request packets sent again. `sent_pkts` includes them.
     pub retransmitted_pkts: u64,
-    /// Messages that came whole over unreliable connections; of a WRITE nothing else tells.
+    /// Complete messages received on UC queue pairs. For a WRITE this is the only sign of its
+    /// arrival.
     pub rcvd_uc_msgs: u64,
     /// Requests that were duplicates.
     pub duplicate_request: u64,
-    /// NAKs sent because of a gap.
+    /// NAKs sent because of a gap in the PSNs.
     pub out_of_seq_request: u64,
-    /// "Receiver not ready" sent.
+    /// RNR NAKs sent.
     pub send_rnr_err: u64,
-    /// "Receiver not ready" received.
+    /// RNR NAKs received.
     pub rcvd_rnr_err: u64,
-    /// NAKs sent, "receiver not ready" among them.
+    /// NAKs sent, including RNR NAKs.
     pub naks_sent: u64,
-    /// NAKs received, without "receiver not ready".
+    /// NAKs received, excluding RNR NAKs.
     pub naks_received: u64,
-    /// Retries because no answer came in time.
+    /// Retries because no response came within the ACK timeout.
     pub ack_timeout: u64,
-    /// Packets sent again because no answer came for some round trips; these are no retries.
+    /// Retransmissions because no response came for some round trips. They do not count as retries.
     pub round_trip_timeout: u64,
     /// Retries because of a sequence NAK.
     pub retry_sequence_nak: u64,
-    /// Retries because an answer was skipped.
+    /// Retries because of an implied NAK: a response was skipped.
     pub retry_implied_nak: u64,
-    /// Retries after "receiver not ready".
+    /// Retries after an RNR NAK.
     pub retry_rnr: u64,
-    /// Requests that failed and took their QP into the error state.
+    /// Requests that failed and moved their QP into the error state.
     pub request_failed: u64,
     /// Sequence NAKs received.
     pub rcvd_seq_err: u64,
-    /// Requests that failed because no answer came for all retries.
+    /// Requests that failed because no response came after all retries.
     pub retry_exceeded_err: u64,
-    /// Requests that failed because the peer never had a receive.
+    /// Requests that failed because the peer had no receive posted after all RNR retries.
     pub retry_rnr_exceeded_err: u64,
     /// SENDs that completed without error.
     pub rdma_sends: u64,
     /// Receives that completed without error.
     pub rdma_recvs: u64,
-    /// Congestion notifications sent.
+    /// CNPs sent.
     pub cnp_sent: u64,
-    /// Congestion notifications received.
+    /// CNPs received.
     pub cnp_received: u64,
     dropped: [u64; DropReason::COUNT],
 }
@@ -169,7 +172,7 @@ impl Default for Counters {
 
 impl AddAssign<&Self> for Counters {
     fn add_assign(&mut self, other: &Self) {
-        // Every field is named, so that none is forgotten.
+        // The pattern names every field, so that a new field cannot be forgotten.
         let Self {
             sent_pkts,
             sent_bytes,
@@ -228,19 +231,20 @@ impl AddAssign<&Self> for Counters {
 }
 
 impl Counters {
-    /// Packets dropped for this reason.
+    /// Returns the number of packets dropped for this reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.dropped[reason.index()]
     }
 
-    /// All reasons for which packets were dropped, with how many.
+    /// Returns each reason for which packets were dropped, with the number of packets.
     pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         let all = DropReason::ALL.iter().map(|&reason| (reason, self.dropped(reason)));
         all.filter(|&(_, n)| n > 0)
     }
 
-    /// The counters that kernel rxe has too, by their names in `hw_counters/`, in its order. What the
-    /// kernel counts and an engine does not know is left out: `send_err`, `link_downed`.
+    /// Returns the counters that kernel `rdma_rxe` has too. Their names and order are those in
+    /// `hw_counters/`. `send_err` and `link_downed` are omitted, because an engine cannot count
+    /// them.
     pub fn hw_counters(&self) -> [(&'static str, u64); 12] {
         let retries = self.ack_timeout + self.retry_sequence_nak + self.retry_implied_nak;
         [
@@ -259,7 +263,7 @@ impl Counters {
         ]
     }
 
-    /// The counters that kernel rxe does not have, without [`Counters::drops`].
+    /// Returns the counters that kernel `rdma_rxe` does not have, except [`Counters::drops`].
     pub fn own_counters(&self) -> [(&'static str, u64); 14] {
         [
             ("sent_bytes", self.sent_bytes),

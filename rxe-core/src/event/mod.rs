@@ -1,5 +1,5 @@
-//! Everything worth knowing that happens in an engine, as one typed value. It feeds the counters,
-//! captures' comments, traces, the verbs' asynchronous events and what is explained to a person.
+//! Events of an engine, as one type. Counters, comments in captures, traces, the asynchronous
+//! events of verbs and explanations for users are derived from them.
 
 mod counters;
 
@@ -15,124 +15,124 @@ use crate::keyed::{Keyed, KeyedQueue};
 use crate::types::{AccessError, CompletionOp, Key, MemoryFault, Psn, Qpn, Status};
 use crate::wire::{DropReason, NakCode};
 
-/// Something happened.
+/// An event in an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A packet was dropped.
     Dropped {
-        /// Why.
+        /// The reason.
         reason: DropReason,
-        /// For which QP, as far as that could be read.
+        /// The destination QP, if the packet could be parsed far enough.
         qpn: Option<Qpn>,
-        /// Which packet, as far as that could be read.
+        /// The PSN of the packet, if the packet could be parsed far enough.
         psn: Option<Psn>,
     },
-    /// A NAK or "receiver not ready" was sent. If the packet that it would ask for comes before it is
-    /// sent, it is not, and there is no event.
+    /// A NAK (also an RNR NAK) was sent. If the packet that a pending NAK would request arrives
+    /// first, the NAK is not sent and there is no event.
     NakSent {
-        /// The own QP.
+        /// The local QP.
         qpn: Qpn,
         /// The PSN in the NAK.
         psn: Psn,
-        /// What was wrong with the request.
+        /// The error in the request.
         error: ResponderError,
     },
-    /// The peer refused a request.
+    /// The peer refused a request with a NAK.
     NakReceived {
-        /// The own QP.
+        /// The local QP.
         qpn: Qpn,
         /// The PSN in the NAK.
         psn: Psn,
-        /// Why.
+        /// The NAK code.
         code: NakCode,
     },
-    /// The peer had no receive posted.
+    /// The peer had no receive posted and sent an RNR NAK.
     RnrNakReceived {
-        /// The own QP.
+        /// The local QP.
         qpn: Qpn,
         /// The PSN in the NAK.
         psn: Psn,
     },
     /// Requests are sent again.
     Retry {
-        /// The own QP.
+        /// The local QP.
         qpn: Qpn,
-        /// From here on.
+        /// The first PSN that is sent again.
         psn: Psn,
-        /// Why.
+        /// The cause.
         cause: RetryCause,
     },
-    /// A request failed and took the QP into the error state.
+    /// A request failed and moved the QP into the error state.
     RequestFailed {
-        /// The own QP.
+        /// The local QP.
         qpn: Qpn,
-        /// How the request completed.
+        /// The completion status of the request.
         status: Status,
-        /// What exactly was wrong, where it was local memory.
+        /// The exact reason, if an access to local memory failed.
         detail: Option<AccessError>,
-        /// Which request it was.
+        /// A description of the request.
         request: FailedRequest,
     },
-    /// The first packet came on a QP that is ready to receive (`IBV_EVENT_COMM_EST`).
+    /// The first packet arrived on a QP in RTR (`IBV_EVENT_COMM_EST`).
     CommunicationEstablished {
-        /// The own QP.
+        /// The local QP.
         qpn: Qpn,
     },
     /// The send queue has drained (`IBV_EVENT_SQ_DRAINED`).
     SqDrained {
-        /// The own QP.
+        /// The local QP.
         qpn: Qpn,
     },
-    /// The responder went into the error state because the peer misbehaved
-    /// (`IBV_EVENT_QP_REQ_ERR`, `IBV_EVENT_QP_ACCESS_ERR`).
+    /// The responder moved the QP into the error state because of an invalid request. Verbs report
+    /// this as `IBV_EVENT_QP_REQ_ERR` or `IBV_EVENT_QP_ACCESS_ERR`.
     ResponderFailed {
-        /// The own QP.
+        /// The local QP.
         qpn: Qpn,
-        /// How.
+        /// The error in the request.
         error: ResponderError,
-        /// What memory the peer's packet named, if it did.
+        /// The memory that the peer's packet named, if it named any.
         asked: Option<MemoryRange>,
     },
     /// A shared receive queue fell below its limit (`IBV_EVENT_SRQ_LIMIT_REACHED`).
     SrqLimitReached {
-        /// The queue's number.
+        /// The number of the shared receive queue.
         srq: u32,
     },
-    /// A QP in the error state will take nothing more from its shared receive queue
-    /// (`IBV_EVENT_QP_LAST_WQE_REACHED`).
+    /// A QP in the error state has taken its last receive from its shared queue. Verbs report this
+    /// as `IBV_EVENT_QP_LAST_WQE_REACHED`.
     LastWqeReached {
-        /// The own QP.
+        /// The local QP.
         qpn: Qpn,
     },
-    /// What the peer sends arrives marked "congestion experienced"; it is told.
+    /// Packets of the peer arrive marked "congestion experienced"; the peer is notified.
     CongestionSeen {
-        /// The own QP.
+        /// The local QP.
         qpn: Qpn,
     },
-    /// The peer says that what we send arrives marked; we slow down.
+    /// The peer notified us that our packets arrive marked; the QP sends more slowly.
     CongestionNotified {
-        /// The own QP.
+        /// The local QP.
         qpn: Qpn,
     },
-    /// Memory that is registered was not there when a copy was made. What becomes of the QP is told
-    /// by other events.
+    /// A copy found that registered memory was not accessible. Other events report what happens to
+    /// the QP.
     MemoryFaulted {
-        /// The own QP.
+        /// The local QP.
         qpn: Qpn,
-        /// Where, and why.
+        /// The address and the cause.
         fault: MemoryFault,
     },
-    /// A completion queue overflowed (`IBV_EVENT_CQ_ERR`); all QPs that complete there go into the
+    /// A completion queue overflowed (`IBV_EVENT_CQ_ERR`). All QPs that complete there enter the
     /// error state.
     CqOverflow {
-        /// The queue ([`CompletionQueue::id`](crate::queue::CompletionQueue::id)).
+        /// The [`id`](crate::queue::CompletionQueue::id) of the completion queue.
         cq: u64,
         /// The QP whose completion was the first to be lost.
         qpn: Qpn,
     },
 }
 
-/// The object that an asynchronous event of verbs is about. IBTA 11.6.3.1.
+/// The object that an asynchronous event of verbs belongs to. IBTA 11.6.3.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Affiliation {
     /// A queue pair.
@@ -144,8 +144,8 @@ pub enum Affiliation {
 }
 
 impl Event {
-    /// The object, if verbs have an affiliated asynchronous event for this. None of them is lost,
-    /// however many there are: of each kind, the newest of each object is kept.
+    /// Returns the object of an affiliated asynchronous event of verbs, if this is one. Such events
+    /// are never all lost: of each kind, the newest of each object is kept.
     pub fn affiliation(&self) -> Option<Affiliation> {
         match *self {
             Self::CommunicationEstablished { qpn }
@@ -167,84 +167,87 @@ impl Keyed for Event {
     }
 }
 
-/// The newest events are kept, so they must not grow.
+/// This assertion keeps the size of an event within the bound on the memory for events.
 const _: () = assert!(size_of::<Event>() * MAX_EVENTS <= MAX_EVENT_BYTES);
 
-/// Memory as a request names it: the peer's or, by a gather list, the program's own.
+/// A memory range that a request names: memory of the peer or, in a scatter/gather list, of the
+/// program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRange {
-    /// Its first byte.
+    /// The address of the first byte.
     pub addr: u64,
-    /// How many bytes.
+    /// The length in bytes.
     pub len: u32,
-    /// The region's key.
+    /// The key of the region.
     pub key: Key,
 }
 
-/// What a person wants to know of a request that failed.
+/// The description of a failed request, for messages to users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailedRequest {
-    /// What it was.
+    /// The operation.
     pub op: CompletionOp,
-    /// The memory it went wrong with: a bad element of its own list, or else the peer's range.
+    /// The memory range at fault: the invalid element of the request's own list, or else the peer's
+    /// range.
     pub range: Option<MemoryRange>,
-    /// Where it went.
+    /// The address of the peer.
     pub peer: IpAddr,
-    /// To which QP there.
+    /// The QP of the peer.
     pub peer_qp: Qpn,
-    /// Whether that peer has ever answered anything on this connection.
+    /// Whether the peer has ever responded on this connection.
     pub answered: bool,
-    /// The oldest PSN on this connection that is not answered.
+    /// The oldest unacknowledged PSN on this connection.
     pub una: Psn,
 }
 
-/// Why requests are sent again.
+/// The reason why requests are sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RetryCause {
-    /// No acknowledgement in time.
+    /// No acknowledgement came within the ACK timeout.
     Timeout,
-    /// No acknowledgement for some round trips. This is no retry in the sense of `retry_cnt`.
+    /// No acknowledgement came for some round trips. This does not count as a retry in the sense of
+    /// `retry_cnt`.
     RoundTripTimeout,
-    /// The responder saw a gap.
+    /// The responder reported a gap in the PSNs.
     SequenceNak,
-    /// An answer skipped a READ or atomic whose own answer must have been lost.
+    /// A response skipped a READ or atomic whose own response must have been lost.
     ImpliedNak,
-    /// The time that the peer asked for after "receiver not ready" is over.
+    /// The time to wait after an RNR NAK has passed.
     ReceiverNotReady,
 }
 
-/// What a responder finds wrong with a request. IBTA 9.9.3 (table 59). What follows from each is in
-/// one table, `rc::errors`.
+/// An error that a responder finds in a request. IBTA 9.9.3 (table 59). The table in `rc::errors`
+/// states the reaction to each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResponderError {
-    /// A PSN beyond the expected one: something was lost.
+    /// The PSN is beyond the expected one: a packet was lost.
     SequenceGap,
     /// No receive was posted.
     ReceiverNotReady,
-    /// A First, Middle, Last or Only where it does not belong.
+    /// A First, Middle, Last or Only packet does not continue the current message.
     OpcodeOutOfSequence,
-    /// An operation that the QP's access flags do not enable, or that is not implemented.
+    /// The QP's access flags do not enable the operation, or it is not implemented.
     OperationNotEnabled,
-    /// More READs and atomics at once than `max_dest_rd_atomic`.
+    /// More READs and atomics are outstanding than `max_dest_rd_atomic`.
     TooManyReads,
-    /// A packet's length contradicts its opcode, the path MTU or the RETH.
+    /// The length of a packet contradicts its opcode, the path MTU or the RETH.
     BadLength,
-    /// A message longer than the receive posted for it.
+    /// The message is longer than the receive posted for it.
     MessageTooLong,
-    /// An atomic's address is not a multiple of 8.
+    /// The address of an atomic is not a multiple of 8.
     MisalignedAtomic,
-    /// A SEND with invalidate names no window that the peer could give back.
+    /// A SEND with invalidate does not name a type 2 window bound to this QP.
     InvalidateRefused,
     /// An XRC request names a shared receive queue that is not in the QP's domain.
     UnknownXrcSrq,
-    /// The peer may not use this memory like this.
+    /// The peer has no right to this access.
     RemoteAccess(AccessError),
-    /// The program's own receive buffer is not valid.
+    /// The receive buffer posted by the program is not valid.
     BadReceiveBuffer(AccessError),
 }
 
 impl Event {
-    /// The QP that it is about, if it is about one.
+    /// Returns the QP that the event belongs to, if any.
     pub const fn qpn(&self) -> Option<Qpn> {
         match *self {
             Self::Dropped { qpn, .. } => qpn,
@@ -328,20 +331,22 @@ impl fmt::Display for ResponderError {
     }
 }
 
-/// Where events go: every one is counted, the newest are kept until somebody takes them.
+/// The destination of events. It counts every event and keeps the newest until the caller takes
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct EventSink {
     pub(crate) counters: Counters,
-    /// The PSN of the packet that is being handled, as far as it could be read.
+    /// The PSN of the packet being handled, if it could be parsed.
     pub(crate) psn: Option<Psn>,
-    /// A completion queue has overflowed.
+    /// Whether a completion queue has overflowed.
     pub(crate) overflowed: bool,
-    /// The queue pairs that have had their first packet, if a connection manager wants to know.
+    /// The queue pairs that received their first packet, if a connection manager needs them.
     pub(crate) first_packets: Option<Vec<Qpn>>,
     queue: VecDeque<Event>,
-    /// Affiliated events that newer ones have displaced from `queue`: older than all there.
+    /// Affiliated events that newer events displaced from `queue`. All are older than those in
+    /// `queue`.
     displaced: KeyedQueue<Event>,
-    /// Of those queue pairs on which anything was counted.
+    /// The counters of the queue pairs that had an event.
     of_qps: HashMap<Qpn, QpCounters>,
 }
 
@@ -354,7 +359,8 @@ impl EventSink {
             let count = field(self.of_qps.entry(qpn).or_default());
             *count = count.saturating_add(1);
         }
-        // Who never takes events loses the oldest ones, but not what a program must learn of its objects.
+        // A caller that takes no events loses the oldest ones, except events that a program must
+        // receive about its objects.
         if self.queue.len() == MAX_EVENTS
             && let Some(oldest) = self.queue.pop_front()
             && let Some(object) = oldest.affiliation()
@@ -380,12 +386,12 @@ impl EventSink {
         self.displaced.pop().or_else(|| self.queue.pop_front())
     }
 
-    /// What was counted on a queue pair.
+    /// Returns the counters of a queue pair.
     pub(crate) fn of_qp(&self, qpn: Qpn) -> QpCounters {
         self.of_qps.get(&qpn).copied().unwrap_or_default()
     }
 
-    /// The queue pair is destroyed.
+    /// Forgets the counters and events of a destroyed queue pair.
     pub(crate) fn forget(&mut self, qpn: Qpn) {
         self.of_qps.remove(&qpn);
         self.displaced.remove(Affiliation::Qp(qpn));
@@ -407,7 +413,7 @@ mod tests {
                 events.emit(Event::CongestionSeen { qpn });
             }
         }
-        // Of several of one kind, one is kept.
+        // Of several events of one kind, only one is kept.
         events.emit(Event::LastWqeReached { qpn: qpns[0] });
         (0..MAX_EVENTS).for_each(|_| events.emit(Event::CongestionSeen { qpn: qpns[1] }));
         events.forget(qpns[2]);

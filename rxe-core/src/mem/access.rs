@@ -1,18 +1,18 @@
-//! Registered memory: who owns it, and the parts of it that may be read or written. Only this file,
-//! `copy` and `guarded` touch the program's memory.
+//! Registered memory: its ownership, and spans of it that may be read or written. Only this file,
+//! `copy` and `guarded` access the program's memory.
 //!
 //! Registered memory is shared: the program, its other threads and, with remote rights, peers read
-//! and write it at any time. So it is never exposed as `&[u8]` or `&mut [u8]`. Bytes are copied in and
-//! out in a way that tolerates concurrent writes (see `copy`). A copy that races with a write yields
-//! a mixture of old and new bytes, as with a hardware adapter. No decision depends on bytes that stay
-//! in shared memory: checksums are computed over the copy that is sent.
+//! and write it at any time. Therefore it is never exposed as `&[u8]` or `&mut [u8]`. Bytes are
+//! copied in and out in a way that tolerates concurrent writes (see `copy`). A copy that races with
+//! a write yields a mixture of old and new bytes, as with a hardware adapter. No decision depends
+//! on bytes that stay in shared memory: checksums are computed over the copy that is sent.
 //!
 //! Invariant: a [`Span`] may be read and a [`WritableSpan`] written for as long as it lives, so all
-//! their methods are safe. They have three sources:
+//! their methods are safe. Spans have three sources:
 //! - a buffer that owns its memory lends spans of itself;
 //! - memory shared with another process becomes a span by its owner's promise
 //!   ([`WritableSpan::from_raw`]);
-//! - memory of somebody else ([`Buffer::from_raw`]) is reached only through a
+//! - memory that the buffer does not own ([`Buffer::from_raw`]) is reached only through a
 //!   [`MemoryGuard`](super::MemoryGuard) while it is registered, and written only if it was
 //!   registered with a right to write.
 
@@ -23,15 +23,16 @@ use std::ptr::{self, NonNull};
 
 use super::{Access, AccessError, guarded};
 
-/// Memory to be registered: either an own allocation or a range whose validity the caller promises.
+/// Memory to be registered: either an allocation of its own or a range whose validity the caller
+/// promises.
 ///
-/// An owned buffer is freed when the last of its clones is gone.
+/// An owned buffer is freed when its last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct Buffer {
     ptr: NonNull<u8>,
     len: usize,
     owner: Option<std::sync::Arc<Allocation>>,
-    /// It may be registered with a right to write.
+    /// Whether the memory may be registered with a right to write.
     writable: bool,
 }
 
@@ -43,52 +44,51 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// An allocation of `len` zero bytes, aligned to a page so that atomics and programs that
-    /// expect page alignment work. If there is not enough memory, the process ends, as with any
-    /// allocation; [`Buffer::try_zeroed`] returns `None` instead.
+    /// Allocates `len` zero bytes, aligned to a page because programs may expect that alignment. If
+    /// there is not enough memory, the process ends, as with any allocation; [`Buffer::try_zeroed`]
+    /// returns `None` instead.
     pub fn zeroed(len: usize) -> Self {
         Self::try_zeroed(len).unwrap_or_else(|| handle_alloc_error(Layout::new::<u8>()))
     }
 
-    /// As [`Buffer::zeroed`]; `None` if there is not enough memory.
+    /// Like [`Buffer::zeroed`], but returns `None` if there is not enough memory.
     pub fn try_zeroed(len: usize) -> Option<Self> {
         let allocation = Allocation::zeroed(len)?;
         let (ptr, owner) = (allocation.ptr, Some(std::sync::Arc::new(allocation)));
         Some(Self { ptr, len, owner, writable: true })
     }
 
-    /// `len` of its bytes, from `offset` on, which keep all of its memory; `None` if there are not as
-    /// many, or if the buffer does not own its memory.
+    /// Returns `len` bytes from `offset` on, as a buffer that keeps the whole allocation alive.
+    /// Returns `None` if the range is outside the buffer, or if the buffer does not own its memory.
     #[must_use]
     pub fn part(&self, offset: usize, len: usize) -> Option<Self> {
         let ptr = self.span(offset as u64, len as u64)?.as_ptr();
         Some(Self { ptr, len, ..self.clone() })
     }
 
-    /// A range of memory that the buffer does not own.
+    /// Creates a buffer of memory that it does not own.
     ///
     /// # Safety
     /// From when the buffer, or a clone of it, is registered until the last region made of them is
     /// deregistered (or reregistered with other memory), `ptr..ptr + len` must be valid for reads
-    /// and, if the region is registered with [`LOCAL_WRITE`](super::Access::LOCAL_WRITE), for writes.
-    /// Pages of a region that is registered with [`ON_DEMAND`](super::Access::ON_DEMAND) may also
-    /// fault, if a signal handler makes the copies of this crate return
-    /// ([`recovery`](super::recovery)).
-    /// The program must not hold Rust references to it that the engine's copies would violate.
-    /// A region that is registered without that right gets it only with another promise
-    /// ([`Buffer::promised_writable`]).
+    /// and, if the region is registered with [`LOCAL_WRITE`](super::Access::LOCAL_WRITE), for
+    /// writes. Pages of a region that is registered with [`ON_DEMAND`](super::Access::ON_DEMAND)
+    /// may also fault, if a signal handler makes the copies of this crate return
+    /// ([`recovery`](super::recovery)). The program must not hold Rust references to the memory
+    /// that the engine's copies would violate. A region that is registered without `LOCAL_WRITE`
+    /// gets it only with another promise ([`Buffer::promised_writable`]).
     pub unsafe fn from_raw(ptr: NonNull<u8>, len: usize) -> Self {
         Self { ptr, len, owner: None, writable: true }
     }
 
-    /// All memory of the process, for a region of implicit on-demand paging. Its first byte has the
-    /// address 1, because nothing can be at 0. It ends where the addresses of processes do at the
-    /// latest.
+    /// Creates a buffer of all memory of the process, for a region of implicit on-demand paging.
+    /// Its first byte has the address 1, because nothing can be at 0. Its end is not below the end
+    /// of any process's address space.
     ///
     /// # Safety
-    /// As for [`Buffer::from_raw`] with [`ON_DEMAND`](super::Access::ON_DEMAND): all memory that the
-    /// program, or a peer that knows the key, names in a request must be valid, or fault, and must not
-    /// be what Rust references lead to.
+    /// As for [`Buffer::from_raw`] with [`ON_DEMAND`](super::Access::ON_DEMAND): all memory that
+    /// the program, or a peer that knows the key, names in a request must be valid, or fault, and
+    /// no Rust reference may point to it.
     pub unsafe fn address_space() -> Self {
         const LEN: usize = isize::MAX.unsigned_abs();
         // SAFETY: 1 is not 0.
@@ -96,15 +96,16 @@ impl Buffer {
         Self { ptr, len: LEN, owner: None, writable: true }
     }
 
-    /// The same memory for a region with these rights. A range that the buffer does not own was promised
-    /// to be valid for them alone: without a right to write it cannot be registered with one any more.
+    /// Restricts the buffer to a region with these rights. The caller promised that memory which
+    /// the buffer does not own is valid for these rights only: without a right to write, it can no
+    /// longer be registered with one.
     #[must_use]
     pub fn promised_for(mut self, access: Access) -> Self {
         self.writable &= self.is_owned() || access.contains(Access::LOCAL_WRITE);
         self
     }
 
-    /// The same memory, to be registered with any rights.
+    /// Permits registration of the buffer with any rights.
     ///
     /// # Safety
     /// As for [`Buffer::from_raw`].
@@ -114,49 +115,50 @@ impl Buffer {
         self
     }
 
-    /// Whether it may be registered with a right to write.
+    /// Returns whether the buffer may be registered with a right to write.
     pub(super) fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds no byte.
+    /// Returns whether the size is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where it begins.
+    /// Returns the address of the first byte.
     pub fn as_ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
 
-    /// Whether it owns its memory.
+    /// Returns whether the buffer owns its memory.
     pub fn is_owned(&self) -> bool {
         self.owner.is_some()
     }
 
-    /// The `len` bytes at `offset`. `None` if they are not inside the buffer, or if the buffer does
-    /// not own its memory: only a [`MemoryGuard`](super::MemoryGuard) knows whether that is still
-    /// registered, and with which rights.
+    /// Returns the `len` bytes at `offset`. Returns `None` if they are not inside the buffer, or if
+    /// the buffer does not own its memory: only a [`MemoryGuard`](super::MemoryGuard) knows whether
+    /// such memory is still registered, and with which rights.
     pub fn span(&self, offset: u64, len: u64) -> Option<WritableSpan<'_>> {
         self.owner.as_ref()?;
-        // The span borrows the buffer, so the allocation lives at least as long, and it is writable.
+        // The span borrows the buffer, so the allocation lives at least as long as the span, and it
+        // is writable.
         self.registered(offset, len).map(|span| span.writable())
     }
 
-    /// The `len` bytes at `offset`, if they are inside. For the table of regions, which lends spans
-    /// only while the region is registered.
+    /// Returns the `len` bytes at `offset`, if they are inside the buffer. For the table of
+    /// regions, which lends spans only while the region is registered.
     pub(super) fn registered(&self, offset: u64, len: u64) -> Option<Unchecked<'_>> {
         let end = offset.checked_add(len)?;
         if end > self.len as u64 {
             return None;
         }
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
-        // On-demand memory need not be an allocation, so this is not `add`.
+        // On-demand memory need not be one allocation, so this is not `add`.
         let ptr = self.ptr.as_ptr().wrapping_add(offset);
         // SAFETY: offset <= self.len, so the result stays within the buffer or one past its end: it
         // does not wrap around to 0.
@@ -166,18 +168,19 @@ impl Buffer {
 }
 
 /// Bytes inside a buffer before it is decided whether they may be read or written. Only this module
-/// and the table of regions use it.
+/// and the table of regions use this type.
 #[derive(Debug)]
 pub(super) struct Unchecked<'b>(Span<'b>);
 
 impl<'b> Unchecked<'b> {
-    /// For reading. The memory must be owned by the buffer, or stay registered while the span lives.
+    /// Permits reading. The memory must be owned by the buffer, or stay registered while the span
+    /// lives.
     pub(super) fn readable(self) -> Span<'b> {
         self.0
     }
 
-    /// For reading and writing. The memory must be owned by the buffer, or be registered with a right
-    /// to write and stay so while the span lives.
+    /// Permits reading and writing. The memory must be owned by the buffer, or be registered with a
+    /// right to write and stay so while the span lives.
     pub(super) fn writable(self) -> WritableSpan<'b> {
         WritableSpan(self.0)
     }
@@ -191,8 +194,8 @@ pub struct Span<'b> {
     buffer: PhantomData<&'b Buffer>,
 }
 
-/// Bytes inside a buffer that may be read and written. Others may read and write them too, at the same
-/// time.
+/// Bytes inside a buffer that may be read and written. Other threads and processes may read and
+/// write them concurrently.
 #[derive(Debug, Clone, Copy)]
 pub struct WritableSpan<'b>(Span<'b>);
 
@@ -205,7 +208,7 @@ impl<'b> Deref for WritableSpan<'b> {
 }
 
 impl<'b> Span<'b> {
-    /// `len` of its bytes, from `offset` on; `None` if there are not as many.
+    /// Returns `len` bytes from `offset` on, or `None` if they are outside the span.
     pub fn part(&self, offset: usize, len: usize) -> Option<Self> {
         if offset.checked_add(len)? > self.len {
             return None;
@@ -217,22 +220,22 @@ impl<'b> Span<'b> {
         Some(Self { ptr, len, buffer: PhantomData })
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds no byte.
+    /// Returns whether the size is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where it begins.
+    /// Returns the address of the first byte.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.ptr
     }
 
-    /// Fills `out` from the span's start.
+    /// Fills `out` with the first bytes of the span.
     ///
     /// # Errors
     /// The memory is not mapped ([`AccessError::Faulted`]). The content of `out` is then undefined.
@@ -247,7 +250,7 @@ impl<'b> Span<'b> {
         Ok(unsafe { guarded::load(self.ptr.as_ptr(), out.as_mut_ptr(), out.len()) }?)
     }
 
-    /// Appends all of its bytes to `out`.
+    /// Appends all bytes of the span to `out`.
     ///
     /// # Errors
     /// The memory is not mapped. `out` is not changed then.
@@ -255,8 +258,8 @@ impl<'b> Span<'b> {
         out.reserve(self.len);
         let end = out.len();
         // SAFETY: the span's bytes are valid for reads while it lives; `reserve` has made room for
-        // as many behind the vector's end, which is private memory, and once they are copied there
-        // the first `end + len` bytes are initialised.
+        // as many bytes after the end of the vector, which is private memory, and once they are
+        // copied there the first `end + len` bytes are initialised.
         unsafe {
             guarded::load(self.ptr.as_ptr(), out.as_mut_ptr().add(end), self.len)?;
             out.set_len(end + self.len);
@@ -264,18 +267,18 @@ impl<'b> Span<'b> {
         Ok(())
     }
 
-    /// Loads the 8 bytes atomically, in the machine's byte order, with acquire ordering: a caller
-    /// that sees what a peer wrote here also sees all that the peer wrote before.
+    /// Loads the 8 bytes atomically, in native byte order, with acquire ordering: a caller that
+    /// reads a value written by a peer also sees all earlier writes of that peer.
     ///
     /// # Errors
-    /// The span has not 8 bytes, is misaligned, or its memory is not mapped.
+    /// The span does not have 8 bytes, is misaligned, or its memory is not mapped.
     #[inline]
     pub fn load(&self) -> Result<u64, AccessError> {
         // SAFETY: an aligned word of the span, which may be read while it lives.
         Ok(unsafe { guarded::load_word(self.word()?) }?)
     }
 
-    /// The 8 bytes as an aligned word, for atomic instructions.
+    /// Returns the 8 bytes as an aligned word, for atomic instructions.
     #[inline]
     fn word(&self) -> Result<*mut u64, AccessError> {
         let is_word = self.len == 8 && self.ptr.as_ptr().addr().is_multiple_of(8);
@@ -284,35 +287,35 @@ impl<'b> Span<'b> {
 }
 
 impl<'b> WritableSpan<'b> {
-    /// Memory that others may read and write at any time, such as that shared with another process.
+    /// Creates a span of memory that may change at any time, such as shared memory.
     ///
     /// # Safety
-    /// `ptr..ptr + len` must be mapped for reading and writing for as long as the span lives (a fault
-    /// there is an error of the copy). No Rust reference to it may exist meanwhile.
+    /// `ptr..ptr + len` must be mapped for reading and writing for as long as the span lives (a
+    /// fault there is an error of the copy). No Rust reference to the memory may exist meanwhile.
     #[inline]
     pub unsafe fn from_raw(ptr: NonNull<u8>, len: usize) -> Self {
         Self(Span { ptr, len, buffer: PhantomData })
     }
 
-    /// `len` of its bytes, from `offset` on; `None` if there are not as many.
+    /// Returns `len` bytes from `offset` on, or `None` if they are outside the span.
     pub(crate) fn part(&self, offset: u32, len: u32) -> Option<Self> {
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         self.0.part(offset, len).map(Self)
     }
 
-    /// Its first `len` bytes; `None` if there are not as many.
+    /// Returns the first `len` bytes, or `None` if the span is shorter.
     pub fn first(&self, len: usize) -> Option<Self> {
         self.0.part(0, len).map(Self)
     }
 
-    /// Its bytes from `offset` on; `None` if it ends before.
+    /// Returns the bytes from `offset` on, or `None` if the span is shorter.
     pub fn at(&self, offset: usize) -> Option<Self> {
         self.0.part(offset, self.0.len.checked_sub(offset)?).map(Self)
     }
 
-    /// Copies all bytes of another span to this one's start, the first byte first. What others write to
-    /// `from` meanwhile may be copied or not. The two must not overlap; if they do, what is copied is
-    /// undefined.
+    /// Copies all bytes of `from` to the start of this span, the first byte first. Concurrent
+    /// writes to `from` may or may not be copied. The spans must not overlap; if they do, the
+    /// copied bytes are undefined.
     ///
     /// # Errors
     /// Some of the memory is not mapped. Some of the bytes may have been written.
@@ -326,8 +329,8 @@ impl<'b> WritableSpan<'b> {
         Ok(unsafe { guarded::copy(from.ptr.as_ptr(), self.0.ptr.as_ptr(), from.len) }?)
     }
 
-    /// Copies all of `bytes` to the span's start, the first byte first. A thread that sees the last
-    /// byte, with an acquire load, sees all of them.
+    /// Copies all of `bytes` to the start of the span, the first byte first. A thread that sees the
+    /// last byte, with an acquire load, sees all of them.
     ///
     /// # Errors
     /// The memory is not mapped. Some of the bytes may have been written.
@@ -342,10 +345,10 @@ impl<'b> WritableSpan<'b> {
         Ok(unsafe { guarded::store(bytes.as_ptr(), self.0.ptr.as_ptr(), bytes.len()) }?)
     }
 
-    /// COMPARE AND SWAP on the 8 bytes; returns the old value. IBTA 9.4.5.1.
+    /// Executes COMPARE AND SWAP on the 8 bytes. Returns the old value. IBTA 9.4.5.1.
     ///
     /// # Errors
-    /// The span has not 8 bytes, is misaligned, or its memory is not mapped.
+    /// The span does not have 8 bytes, is misaligned, or its memory is not mapped.
     pub fn compare_swap(&self, compare: u64, swap: u64) -> Result<u64, AccessError> {
         // SAFETY: an aligned word of the span, which may be written while it lives. Every access of
         // this crate to registered memory is atomic; the program must make sure of its own accesses.
@@ -355,17 +358,17 @@ impl<'b> WritableSpan<'b> {
     /// Stores the 8 bytes atomically, for ATOMIC WRITE.
     ///
     /// # Errors
-    /// The span has not 8 bytes, is misaligned, or its memory is not mapped.
+    /// The span does not have 8 bytes, is misaligned, or its memory is not mapped.
     #[inline]
     pub fn store(&self, bytes: [u8; 8]) -> Result<(), AccessError> {
         // SAFETY: as above.
         Ok(unsafe { guarded::store_word(self.0.word()?, u64::from_ne_bytes(bytes)) }?)
     }
 
-    /// FETCH AND ADD on the 8 bytes, wrapping; returns the old value. IBTA 9.4.5.1.
+    /// Executes FETCH AND ADD on the 8 bytes, wrapping. Returns the old value. IBTA 9.4.5.1.
     ///
     /// # Errors
-    /// The span has not 8 bytes, is misaligned, or its memory is not mapped.
+    /// The span does not have 8 bytes, is misaligned, or its memory is not mapped.
     pub fn fetch_add(&self, add: u64) -> Result<u64, AccessError> {
         // SAFETY: as above.
         Ok(unsafe { guarded::fetch_add(self.0.word()?, add) }?)

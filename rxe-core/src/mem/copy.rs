@@ -1,29 +1,31 @@
-//! Copies between private memory and memory that others use at the same time: the program's other
-//! threads, other processes, and peers through other queue pairs. One of the few files with `unsafe`
-//! in it.
+//! Copies between private memory and memory that is used concurrently. Its other users are threads
+//! of the program, other processes, and peers through other queue pairs. This file contains
+//! `unsafe` code.
 //!
-//! A plain copy (`ptr::copy`, a slice) would be a data race: the compiler may assume that nobody else
-//! writes, and read twice or store in parts. So shared bytes are touched only by atomic accesses, each
-//! at an address that is a multiple of its size. (Rust's memory model does not define atomic accesses
-//! of different sizes to the same bytes, nor accesses of other processes. The processors do: each
-//! aligned access of up to 8 bytes is atomic.) Tools that check memory accesses see these copies.
-//! Without such a tool `guarded` does the same in assembly, faster.
+//! A plain copy (`ptr::copy`, a slice) would be a data race: the compiler may assume that no other
+//! thread writes, and read a byte twice or store it in parts. Therefore shared bytes are accessed
+//! only by atomic accesses, each at an address that is a multiple of its size. (Rust's memory model
+//! does not define atomic accesses of different sizes to the same bytes, nor accesses of other
+//! processes. Processors do: each aligned access of up to 8 bytes is atomic.) Tools that check
+//! memory accesses can observe these copies. In other builds, `guarded` does the same in assembly,
+//! faster.
 //!
-//! Volatile copies of single words, as in vm-memory, are not atomic either, and the compiler does not
-//! make them wider: 4 KiB cost four times as much. For longer copies vm-memory uses a plain copy,
+//! Volatile copies of single words, as in vm-memory, are not atomic either, and the compiler does
+//! not widen them: 4 KiB cost four times as much. For longer copies vm-memory uses a plain copy,
 //! which this module avoids.
 //!
-//! **Order.** Programs poll the last byte of a buffer on another thread, and take the whole message
-//! for arrived when it changes. So [`store`] writes from the first byte to the last, and the last
-//! bytes with one release store: a thread that loads them with acquire ordering sees all the rest. (A
-//! `memcpy` may store the head last, and `rep movsb` stores in any order.) An aligned word of up to 8
-//! bytes is never seen half written.
-//! Here every store is a release store.
+//! **Order.** Programs poll the last byte of a buffer on another thread, and consider the whole
+//! message received when it changes. Therefore [`store`] writes from the first byte to the last,
+//! and the last bytes with one release store: a thread that loads them with acquire ordering sees
+//! all other bytes. (A `memcpy` may store the head last, and `rep movsb` stores in any order.) An
+//! aligned word of up to 8 bytes is never seen half written. In this module every store is a
+//! release store.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Takes `$step`s until no bytes are left: single ones until `$aligned` is a multiple of 8, then as large ones as
-/// there can be. Before each, `$aligned` is a multiple of its size.
+/// Executes `$step`s until no bytes are left: single bytes, halfwords and words until `$aligned` is
+/// a multiple of 8, then the largest possible steps. Before each step, `$aligned` is a multiple of
+/// its size.
 macro_rules! steps {
     ($step:ident, $aligned:ident, $left:ident) => {
         if $aligned.addr() & 1 != 0 && $left >= 1 {
@@ -35,7 +37,8 @@ macro_rules! steps {
         if $aligned.addr() & 4 != 0 && $left >= 4 {
             $step!(u32, AtomicU32);
         }
-        // Now it is a multiple of 8, or fewer bytes are left than the next aligned step needs.
+        // Now `$aligned` is a multiple of 8, or fewer bytes are left than the next aligned step
+        // needs.
         while $left >= 8 {
             $step!(u64, AtomicU64);
         }
@@ -51,11 +54,11 @@ macro_rules! steps {
     };
 }
 
-/// Copies private bytes into shared memory, first to last.
+/// Copies private bytes into shared memory, from first to last.
 ///
 /// # Safety
-/// `from..from + len` must be valid for reads, and nobody else may access it. `to..to + len` must be
-/// valid for writes. They must not overlap.
+/// `from..from + len` must be valid for reads, and nothing else may access it. `to..to + len`
+/// must be valid for writes. The ranges must not overlap.
 #[inline]
 pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
     let (mut from, mut to, mut left) = (from, to, len);
@@ -77,12 +80,12 @@ pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
     let _ = (from, to);
 }
 
-/// Copies shared memory to private memory. Bytes that others write meanwhile may be old or new; an
-/// aligned word of up to 8 bytes is not torn.
+/// Copies shared memory to private memory. Bytes written concurrently may be old or new; an aligned
+/// word of up to 8 bytes is not torn.
 ///
 /// # Safety
-/// `from..from + len` must be valid for reads. `to..to + len` must be valid for writes, and nobody
-/// else may access it. They must not overlap.
+/// `from..from + len` must be valid for reads. `to..to + len` must be valid for writes, and
+/// nothing else may access it. The ranges must not overlap.
 #[inline]
 pub(super) unsafe fn load(from: *const u8, to: *mut u8, len: usize) {
     let (mut from, mut to, mut left) = (from, to, len);

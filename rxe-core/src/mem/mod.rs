@@ -2,10 +2,10 @@
 //! access to memory. IBTA 10.6, 11.2.8.
 //!
 //! Invariants:
-//! - a [`Span`] exists only while the table's read guard is held, and deregistration takes the
-//!   write guard: once [`Memory::deregister`] returns, no copy into or out of the region is running
-//!   and none will start;
-//! - every span lies inside one region, in the right protection domain, with the rights asked for.
+//! - A [`Span`] exists only while the read guard of the table is held, and deregistration takes the
+//!   write guard. Once [`Memory::deregister`] returns, no copy into or out of the region is
+//!   running, and none will start.
+//! - Every span lies inside one region, in the right protection domain, with the requested rights.
 
 mod access;
 #[cfg(any(
@@ -48,39 +48,40 @@ use crate::types::{Key, Qpn};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PdId(pub u32);
 
-/// What a key names.
+/// The object that a key names.
 #[derive(Debug)]
 enum Entry {
     Region(Region),
     Window(Window),
 }
 
-/// A memory region as the engine sees it.
+/// A memory region.
 #[derive(Debug)]
 struct Region {
     key: Key,
     pd: PdId,
     access: Access,
-    /// The address by which work requests and peers name the first byte.
+    /// The address of the first byte in work requests and requests of peers.
     start: u64,
     buffer: Buffer,
-    /// How many windows are bound to it. It is negative for a moment if one thread binds a window
-    /// and another unbinds it.
+    /// The number of windows bound to the region. The counter is briefly negative if one thread
+    /// binds a window and another unbinds it.
     windows: AtomicIsize,
 }
 
-/// Regions and windows by the upper 24 bits of their keys. The lower 8 bits of a window's key change
-/// with each binding.
+/// Regions and windows by the upper 24 bits of their keys. Each binding of a window changes the
+/// lower 8 bits of its key.
 type Table = HashMap<u32, Entry, BuildHasherDefault<KeyHasher>>;
 
 const fn index(key: Key) -> u32 {
     key.value() >> 8
 }
 
-/// The bound type 2 windows by queue pair, so that they end with it.
+/// The bound type 2 windows of each queue pair, so that they are unbound with it.
 type BoundByQp = Mutex<HashMap<Qpn, HashSet<u32>>>;
 
-/// The memory of one device: all regions and windows by key. Shared by every engine of the device.
+/// The registered memory of a device: all regions and windows by key. All engines of the device
+/// share it.
 #[derive(Debug, Default)]
 pub struct Memory {
     table: ReadMostly<Table>,
@@ -88,22 +89,22 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// No regions yet.
+    /// Creates a table without regions.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Registers `buffer`; its first byte has the address `start`. The returned key is both the lkey
-    /// and the rkey, as in kernel rxe.
+    /// Registers `buffer`; its first byte has the address `start`. The returned key is both the
+    /// lkey and the rkey, as in kernel `rdma_rxe`.
     ///
-    /// Keys come from `random`, which must not be guessable: the peer of any QP in the protection
-    /// domain may use a region with remote rights if it knows the key.
+    /// The key is taken from `random`, which must not be guessable: the peer of any QP in the
+    /// protection domain may use a region with remote rights if it knows the key.
     ///
     /// # Errors
-    /// [`AccessError::NotPermitted`] if remote write or atomic is asked for without local write
+    /// [`AccessError::NotPermitted`] if remote write or atomic is requested without local write
     /// (C10-79), or local write for memory that was promised to be only read
-    /// ([`Buffer::promised_for`]); [`AccessError::OutOfBounds`] if the addresses pass the end of the
-    /// 64-bit space.
+    /// ([`Buffer::promised_for`]); [`AccessError::OutOfBounds`] if the addresses exceed the 64-bit
+    /// address space.
     pub fn register(
         &self,
         pd: PdId,
@@ -124,12 +125,12 @@ impl Memory {
         Ok(key)
     }
 
-    /// Changes a region atomically, under the same key: a copy sees either the old or the new region.
-    /// Waits for running copies. IBTA 11.2.8.5.
+    /// Changes a region atomically, under the same key: a copy uses either the old or the new
+    /// region. Waits for running copies. IBTA 11.2.8.5.
     ///
     /// # Errors
-    /// There is no such region, windows are bound to it, or it could not be registered with the new
-    /// values. Nothing is changed then.
+    /// The region does not exist, windows are bound to it, or it could not be registered with the
+    /// new values. Nothing is changed then.
     pub fn reregister(&self, key: Key, change: RegionChange) -> Result<(), VerbsError> {
         let mut table = self.table.write();
         let region = match table.get_mut(&index(key)) {
@@ -158,15 +159,15 @@ impl Memory {
         Ok(())
     }
 
-    /// Removes the region. Waits for running copies; afterwards the engine does not touch the memory
-    /// any more. Windows bound to it give no access any more. Returns whether there was such a region.
+    /// Removes a region. Waits for running copies; afterwards the engine does not access the
+    /// memory, and windows bound to the region give no access. Returns whether the region existed.
     pub fn deregister(&self, key: Key) -> bool {
         let mut table = self.table.write();
         let known = matches!(table.get(&index(key)), Some(Entry::Region(r)) if r.key == key);
         known && table.remove(&index(key)).is_some()
     }
 
-    /// Makes a memory window, which gives no access until it is bound. IBTA 11.2.8.11.
+    /// Creates a memory window, which gives no access until it is bound. IBTA 11.2.8.11.
     pub fn create_window(&self, pd: PdId, kind: WindowType, random: impl FnMut() -> u32) -> Key {
         let mut table = self.table.write();
         let key = free_key(&table, random);
@@ -174,7 +175,7 @@ impl Memory {
         key
     }
 
-    /// Removes a window, by any key that it has had. Returns whether there was such a window.
+    /// Removes a window, named by any key that it has had. Returns whether it existed.
     pub fn destroy_window(&self, key: Key) -> bool {
         let mut table = self.table.write();
         let Some(Entry::Window(window)) = table.get(&index(key)) else { return false };
@@ -187,7 +188,7 @@ impl Memory {
         table.remove(&index(key)).is_some()
     }
 
-    /// The present key of a window, by any key that it has had.
+    /// Returns the current key of a window, named by any key that it has had.
     pub fn window_key(&self, key: Key) -> Option<Key> {
         match self.table.read().get(&index(key)) {
             Some(Entry::Window(window)) => Some(window.key()),
@@ -195,12 +196,14 @@ impl Memory {
         }
     }
 
-    /// How many windows are bound to a region: verbs refuse to deregister it then.
+    /// Returns the number of windows bound to a region. Verbs refuse to deregister a region with
+    /// bound windows.
     pub fn windows_of(&self, region: Key) -> usize {
         region_of(&self.table.read(), region).map_or(0, Region::windows)
     }
 
-    /// How many regions and windows belong to `pd`: a protection domain in use cannot be freed.
+    /// Returns the number of regions and windows that belong to `pd`. A protection domain in use
+    /// cannot be freed.
     pub fn regions_of(&self, pd: PdId) -> usize {
         let belongs = |entry: &&Entry| match entry {
             Entry::Region(region) => region.pd == pd,
@@ -209,8 +212,9 @@ impl Memory {
         self.table.read().values().filter(belongs).count()
     }
 
-    /// Up to `max` regions, in no particular order. Fewer, if there are very many windows: the time that
-    /// this takes, while nothing can be deregistered, grows with `max` only.
+    /// Returns up to `max` regions, in no particular order. If there are many windows, it may
+    /// return fewer: it visits only a multiple of `max` entries, because nothing can be
+    /// deregistered meanwhile.
     pub fn list_regions(&self, max: usize) -> Vec<RegionInfo> {
         let table = self.table.read();
         let regions = table.values().take(max.saturating_mul(4)).filter_map(|entry| match entry {
@@ -225,33 +229,33 @@ impl Memory {
         regions.take(max).collect()
     }
 
-    /// Access for a batch of packets. Deregistration waits until the guard is dropped.
+    /// Returns access for a batch of packets. Deregistration waits until the guard is dropped.
     pub fn guard(&self) -> MemoryGuard<'_> {
         MemoryGuard { table: self.table.read(), bound: &self.bound }
     }
 }
 
-/// What may be known of a region without the right to use it: not its key.
+/// The public properties of a region, without its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionInfo {
-    /// Its protection domain.
+    /// The protection domain.
     pub pd: PdId,
-    /// What may be done to it.
+    /// The access rights.
     pub access: Access,
-    /// Bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// How many windows are bound to it.
+    /// The number of windows bound to the region.
     pub windows: usize,
 }
 
-/// The changes that [`Memory::reregister`] makes; `None` keeps the old value. `ibv_rereg_mr`.
+/// The changes of a call of [`Memory::reregister`] (`ibv_rereg_mr`). `None` keeps the old value.
 #[derive(Debug, Clone, Default)]
 pub struct RegionChange {
-    /// The protection domain.
+    /// The new protection domain.
     pub pd: Option<PdId>,
-    /// The rights.
+    /// The new access rights.
     pub access: Option<Access>,
-    /// The memory, and the address that names its first byte.
+    /// The new memory, and the address of its first byte.
     pub memory: Option<(Buffer, u64)>,
 }
 
@@ -262,7 +266,7 @@ fn region_of(table: &Table, key: Key) -> Option<&Region> {
     }
 }
 
-/// A type 2 window with this key is no longer bound to this QP.
+/// Removes a type 2 window from the windows that are bound to QP `qpn`.
 fn forget_bound(bound: &BoundByQp, qpn: Qpn, window: Key) {
     let mut bound = bound.lock();
     if let Some(windows) = bound.get_mut(&qpn) {
@@ -273,15 +277,15 @@ fn forget_bound(bound: &BoundByQp, qpn: Qpn, window: Key) {
     }
 }
 
-/// A read lock on the table: lets its holder look regions up and copy.
+/// A read lock on the table. Its holder may look up regions and copy.
 #[derive(Debug)]
 pub struct MemoryGuard<'m> {
     table: ReadMostlyGuard<'m, Table>,
     bound: &'m BoundByQp,
 }
 
-/// A key that is not in use. 0 is never a valid key, because programs pass it when they forget to set
-/// a key.
+/// Returns an unused key. 0 is never a valid key, because programs pass 0 when they forget to set a
+/// key.
 fn free_key(table: &Table, mut random: impl FnMut() -> u32) -> Key {
     loop {
         let key = Key::new(random());
@@ -292,12 +296,12 @@ fn free_key(table: &Table, mut random: impl FnMut() -> u32) -> Key {
 }
 
 impl MemoryGuard<'_> {
-    /// The `len` bytes at `addr` for reading, for a QP of `pd`, if the region allows all of `need`.
-    /// For writing there is [`MemoryGuard::writable`].
+    /// Returns `len` bytes at `addr` for reading by a QP of `pd`. The region must permit all of
+    /// `need`. For writing, use [`MemoryGuard::writable`].
     ///
     /// # Errors
-    /// The key is unknown, or the region has another protection domain, lacks a right or is too
-    /// short.
+    /// The key is unknown, or the region belongs to another protection domain, lacks a right or is
+    /// too short.
     pub fn span(
         &self,
         pd: PdId,
@@ -309,10 +313,10 @@ impl MemoryGuard<'_> {
         self.local(pd, key, need)?.readable(addr, len)
     }
 
-    /// As [`MemoryGuard::span`], for writing: the region must also allow LOCAL_WRITE.
+    /// Like [`MemoryGuard::span`], but for writing: the region must also permit LOCAL_WRITE.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`MemoryGuard::span`], or the region lacks LOCAL_WRITE.
     #[inline]
     pub fn writable(
         &self,
@@ -325,8 +329,8 @@ impl MemoryGuard<'_> {
         self.local(pd, key, need)?.writable(addr, len)
     }
 
-    /// The `len` bytes that a peer of QP `qpn` names by `rkey`, of a region or a window, for reading.
-    /// For writing there is [`MemoryGuard::remote_writable`].
+    /// Returns `len` bytes that a peer of QP `qpn` names by `rkey`, for reading. `rkey` belongs to
+    /// a region or a window. For writing, use [`MemoryGuard::remote_writable`].
     ///
     /// # Errors
     /// The key is unknown, or the region or window belongs to another protection domain or QP, lacks
@@ -344,11 +348,11 @@ impl MemoryGuard<'_> {
         region.readable(at, len)
     }
 
-    /// As [`MemoryGuard::remote`], for writing: the region must also allow LOCAL_WRITE, as every
-    /// region does that peers may write.
+    /// Like [`MemoryGuard::remote`], but for writing: the region must also permit LOCAL_WRITE, as
+    /// every region does that peers may write.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`MemoryGuard::remote`], or the region lacks LOCAL_WRITE.
     pub fn remote_writable(
         &self,
         pd: PdId,
@@ -362,7 +366,7 @@ impl MemoryGuard<'_> {
         region.writable(at, len)
     }
 
-    /// The region of `pd` that has this key and allows all of `need`.
+    /// Returns the region of `pd` with this key, if it permits all of `need`.
     #[inline]
     fn local(&self, pd: PdId, key: Key, need: Access) -> Result<&Region, AccessError> {
         let region = self.region(key).ok_or(AccessError::UnknownKey)?;
@@ -375,7 +379,8 @@ impl MemoryGuard<'_> {
         Ok(region)
     }
 
-    /// The region that a peer of QP `qpn` may use for `need` with this key, and the address in it.
+    /// Returns the region and the address for a peer's access. A peer of QP `qpn` may use them for
+    /// `need`.
     fn resolve(
         &self,
         pd: PdId,
@@ -394,16 +399,16 @@ impl MemoryGuard<'_> {
         }
     }
 
-    /// Checks that a peer may use the whole region `rkey` for `need`, for a FLUSH of all of it.
+    /// Checks that a peer may use the whole region `rkey` for `need`, for a FLUSH of the region.
     ///
     /// # Errors
-    /// The key is unknown, or the region has another protection domain or lacks a right.
+    /// The key is unknown, or the region belongs to another protection domain or lacks a right.
     pub fn remote_region(&self, pd: PdId, rkey: Key, need: Access) -> Result<(), AccessError> {
         self.local(pd, rkey, need).map(|_| ())
     }
 
-    /// Where bytes of an on-demand region are in this process; `None` if the region is not one. IBTA has
-    /// no such verb: `ibv_advise_mr`.
+    /// Returns the address in this process of bytes of an on-demand region. Returns `None` for
+    /// other regions. For `ibv_advise_mr`; IBTA has no such verb.
     ///
     /// # Errors
     /// As for [`MemoryGuard::span`].
@@ -418,11 +423,11 @@ impl MemoryGuard<'_> {
         Ok(region.access.contains(Access::ON_DEMAND).then_some(span.as_ptr()))
     }
 
-    /// Binds a window for a request on QP `qpn`. `window` is any key that it has had; the low 8 bits of
-    /// its key become `new_key`.
+    /// Binds a window for a request on QP `qpn`. `window` is any key that the window has had; the
+    /// low 8 bits of its key become `new_key`.
     ///
     /// # Errors
-    /// The binding is not allowed: see [`WindowError`]. Nothing is changed then.
+    /// The binding is not permitted: see [`WindowError`]. Nothing is changed then.
     pub fn bind(
         &self,
         pd: PdId,
@@ -464,8 +469,8 @@ impl MemoryGuard<'_> {
     /// Invalidates a type 2 window, for a request on QP `qpn` or from its peer.
     ///
     /// # Errors
-    /// The key cannot be invalidated: see [`WindowError`]. A region never can: programs in user space
-    /// have no way to make it valid again.
+    /// The key cannot be invalidated: see [`WindowError`]. The key of a region never can, because
+    /// programs in user space have no way to make it valid again.
     pub fn invalidate(&self, qpn: Qpn, key: Key) -> Result<(), WindowError> {
         match self.table.get(&index(key)) {
             Some(Entry::Window(window)) => {
@@ -479,8 +484,8 @@ impl MemoryGuard<'_> {
         }
     }
 
-    /// Unbinds the type 2 windows that are bound to QP `qpn`, which is destroyed or reset. Its next peer,
-    /// and the next QP that gets its number, must not inherit them.
+    /// Unbinds the type 2 windows of QP `qpn`, which is destroyed or reset. Neither its next peer
+    /// nor the next QP with the number may inherit them.
     pub(crate) fn unbind_all(&self, qpn: Qpn) {
         let Some(windows) = self.bound.lock().remove(&qpn) else { return };
         for window in windows {
@@ -490,7 +495,7 @@ impl MemoryGuard<'_> {
         }
     }
 
-    /// Adds `more` to the number of windows bound to a region, if it still exists.
+    /// Adds `more` to the number of windows bound to `region`, if the region still exists.
     fn count(&self, region: Option<Key>, more: isize) {
         if let Some(region) = region.and_then(|key| self.region(key)) {
             region.windows.fetch_add(more, Ordering::Relaxed);
@@ -507,7 +512,7 @@ impl Region {
         usize::try_from(self.windows.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Checks that a region may have these values.
+    /// Checks that the values of the region are valid.
     fn check(&self) -> Result<(), AccessError> {
         let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let may_write = self.access.contains(Access::LOCAL_WRITE);
@@ -523,7 +528,7 @@ impl Region {
         self.span(addr, len).map(Unchecked::readable)
     }
 
-    /// Without LOCAL_WRITE the region's memory may be mapped read-only.
+    /// Checks LOCAL_WRITE, because the memory of a region without it may be mapped read-only.
     #[inline]
     fn writable(&self, addr: u64, len: u64) -> Result<WritableSpan<'_>, AccessError> {
         if !self.access.contains(Access::LOCAL_WRITE) {
@@ -539,7 +544,7 @@ impl Region {
     }
 }
 
-/// A hasher that keeps the keys as they are: they are random already.
+/// A hasher that returns the keys unchanged, because they are already random.
 #[derive(Debug, Default, Clone, Copy)]
 struct KeyHasher(u64);
 
@@ -555,8 +560,8 @@ impl Hasher for KeyHasher {
     }
 
     fn write_u32(&mut self, index: u32) {
-        // The table takes its bucket from the low bits and its tag from the highest 7; an index has
-        // 24 bits.
+        // The hash table selects the bucket by the low bits of the hash and the tag by the highest
+        // 7; an index has 24 bits.
         self.0 = u64::from(index) << 40 | u64::from(index);
     }
 }

@@ -4,13 +4,14 @@ use crate::error::VerbsError;
 use crate::types::Access;
 
 impl Access {
-    /// The rights that the flags of a verbs program ask for.
+    /// Returns the access rights for the flags of a verbs program.
     ///
     /// Optional flags (`IBV_ACCESS_OPTIONAL_RANGE`, for example RELAXED_ORDERING) are hints that a
-    /// device may ignore; all are accepted. So is HUGETLB, which only says how the memory is mapped.
+    /// device may ignore; all are accepted. HUGETLB is also accepted without effect: it only states
+    /// how the memory is mapped.
     ///
     /// # Errors
-    /// An undefined flag.
+    /// A flag is undefined.
     pub fn from_verbs(flags: u32) -> Result<Self, VerbsError> {
         const HUGETLB: u32 = 1 << 7;
         const OPTIONAL: u32 = 0x3ff0_0000;

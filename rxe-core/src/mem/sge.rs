@@ -1,4 +1,4 @@
-//! Scatter/gather lists: the bytes of a message as pieces of registered regions. IBTA 10.6.6.
+//! Scatter/gather lists, which describe the bytes of a message as pieces of regions. IBTA 10.6.6.
 
 use smallvec::SmallVec;
 
@@ -8,31 +8,31 @@ use crate::types::Key;
 /// A scatter/gather element: bytes of one registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sge {
-    /// Address of the first byte.
+    /// The address of the first byte.
     pub addr: u64,
-    /// Bytes.
+    /// The length in bytes.
     pub length: u32,
-    /// The region's local key.
+    /// The local key of the region.
     pub lkey: Key,
 }
 
-/// A scatter/gather list. Up to two elements, as most requests have, need no allocation.
+/// A scatter/gather list. Up to two elements, the usual case, are stored without allocation.
 pub type SgeList = SmallVec<[Sge; 2]>;
 
 /// The pieces of registered memory that hold some bytes of a message, in order.
 pub(crate) type Spans<S> = SmallVec<[S; 2]>;
 
 impl MemoryGuard<'_> {
-    /// Checks that every element of the list may be used for `need`. Empty elements need no valid
-    /// key.
+    /// Checks that every element of the list permits the access `need`. The key of an empty element
+    /// is not checked.
     ///
     /// # Errors
-    /// The error of the first element that may not be used.
+    /// Returns the error of the first element that does not permit the access.
     pub fn check_list(&self, pd: PdId, list: &[Sge], need: Access) -> Result<(), AccessError> {
         self.find_bad(pd, list, need).map_or(Ok(()), |(_, why)| Err(why))
     }
 
-    /// The first element that may not be used for `need`, and why.
+    /// Returns the first element that does not permit the access `need`, and the reason.
     pub fn find_bad(&self, pd: PdId, list: &[Sge], need: Access) -> Option<(Sge, AccessError)> {
         list.iter().filter(|sge| sge.length > 0).find_map(|sge| {
             let span = self.span(pd, sge.lkey, sge.addr, u64::from(sge.length), need);
@@ -40,10 +40,11 @@ impl MemoryGuard<'_> {
         })
     }
 
-    /// The memory of bytes `offset..offset + len` of the message in the list, for reading.
+    /// Returns readable spans of bytes `offset..offset + len` of the message in `list`.
     ///
     /// # Errors
-    /// The list is shorter ([`AccessError::OutOfBounds`]), or an element may not be used.
+    /// The list is shorter ([`AccessError::OutOfBounds`]), or an element does not permit the
+    /// access.
     pub(crate) fn gather(
         &self,
         pd: PdId,
@@ -63,10 +64,11 @@ impl MemoryGuard<'_> {
         Ok(spans)
     }
 
-    /// As [`MemoryGuard::gather`], for writing.
+    /// Returns writable spans of bytes `offset..offset + len` of the message in `list`.
     ///
     /// # Errors
-    /// The list is shorter ([`AccessError::OutOfBounds`]), or an element may not be used.
+    /// The list is shorter ([`AccessError::OutOfBounds`]), or an element does not permit the
+    /// access.
     pub(crate) fn scatter(
         &self,
         pd: PdId,
@@ -87,8 +89,8 @@ impl MemoryGuard<'_> {
     }
 }
 
-/// Key and address of the one piece that holds bytes `offset..offset + len` of a list of one element,
-/// as most are.
+/// Returns key and address of a part of a message in a list with one element. This is the usual
+/// case.
 #[inline]
 fn sole_piece(list: &[Sge], offset: u64, len: usize) -> Option<(Key, u64)> {
     let [sge] = list else { return None };
@@ -96,8 +98,8 @@ fn sole_piece(list: &[Sge], offset: u64, len: usize) -> Option<(Key, u64)> {
     if fits { Some((sge.lkey, sge.addr.checked_add(offset)?)) } else { None }
 }
 
-/// Calls `piece` with key, address and length of each piece of bytes `offset..offset + len` of the
-/// message in the list.
+/// Calls `piece` with key, address and length of each piece of a part of the message in `list`. The
+/// part is `offset..offset + len`.
 #[inline]
 fn for_each_piece(
     list: &[Sge],
@@ -124,7 +126,7 @@ fn for_each_piece(
     if left > 0 { Err(AccessError::OutOfBounds) } else { Ok(()) }
 }
 
-/// Appends all bytes of the pieces to `out`.
+/// Appends all bytes of the spans to `out`.
 ///
 /// # Errors
 /// Some of the memory is not mapped.
@@ -132,10 +134,10 @@ pub(crate) fn append_spans(spans: &[Span<'_>], out: &mut Vec<u8>) -> Result<(), 
     spans.iter().try_for_each(|span| span.append_to(out))
 }
 
-/// Copies `bytes` into the pieces, which have room for them.
+/// Copies `bytes` into the spans, which must have room for them.
 ///
 /// # Errors
-/// Some of the memory is not mapped. Earlier pieces have been written then.
+/// Some of the memory is not mapped. Earlier spans have then been written.
 pub(crate) fn write_spans(spans: &[WritableSpan<'_>], mut bytes: &[u8]) -> Result<(), AccessError> {
     for span in spans {
         let (head, rest) = bytes.split_at(span.len().min(bytes.len()));

@@ -1,19 +1,20 @@
-//! Where the payload of a packet comes from: private bytes, or pieces of memory that others may write.
+//! The source of a packet's payload: private bytes, or pieces of memory that may change
+//! concurrently.
 
 use super::{AccessError, Span, WritableSpan, append_spans, write_spans};
 
 /// The bytes of a payload, in order.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
-    /// Bytes that nobody else can change.
+    /// Private bytes, which cannot change.
     Bytes(&'a [u8]),
-    /// Pieces of registered memory, or of memory shared with another process. Their bytes may change at any
-    /// time, so each is read once.
+    /// Pieces of registered memory, or of memory shared with another process. Their bytes may
+    /// change at any time, so each byte is read once.
     Spans(&'a [Span<'a>]),
 }
 
 impl Source<'_> {
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         match self {
@@ -23,13 +24,13 @@ impl Source<'_> {
         }
     }
 
-    /// Whether there is no byte.
+    /// Returns whether the payload is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All bytes, if there are exactly as many.
+    /// Returns all bytes, or `None` if the payload does not have exactly `N` bytes.
     ///
     /// # Errors
     /// Some of the memory is not mapped.
@@ -43,10 +44,11 @@ impl Source<'_> {
         Ok(Some(bytes))
     }
 
-    /// Copies all bytes to `out`, which is as long.
+    /// Copies all bytes to `out`, which must have the length of the payload.
     ///
     /// # Errors
-    /// Some of the memory is not mapped, or `out` has another length. Some of the bytes may have been written.
+    /// Some of the memory is not mapped, or `out` has another length. Some of the bytes may have
+    /// been written.
     #[inline]
     pub fn read_to(&self, out: &mut [u8]) -> Result<(), AccessError> {
         if out.len() != self.len() {
@@ -81,7 +83,7 @@ impl Source<'_> {
         }
     }
 
-    /// Copies all bytes into the pieces, which have room for them.
+    /// Copies all bytes into the pieces `to`, which must have room for them.
     ///
     /// # Errors
     /// Some of the memory is not mapped, or there is no room. Some of the bytes may have been written.
@@ -94,14 +96,14 @@ impl Source<'_> {
     }
 }
 
-/// Copies all bytes of some pieces into others.
+/// Copies all bytes of `spans` into the pieces `to`.
 fn copy_spans(spans: &[Span<'_>], to: &[WritableSpan<'_>]) -> Result<(), AccessError> {
     if let ([from], [to]) = (spans, to)
         && from.len() <= to.len()
     {
         return to.copy_from(from);
     }
-    // How much of the first piece is full.
+    // `full` is the number of bytes already written to the current piece.
     let (mut to, mut full) = (to.iter(), 0);
     let mut piece = to.next();
     for span in spans {

@@ -1,4 +1,4 @@
-//! Regions and windows: which access a key gives, to whom, and until when.
+//! Tests of regions and windows: which access a key gives, to which QP, and until when.
 
 use super::*;
 
@@ -32,8 +32,8 @@ fn domain_right_and_key_are_checked() {
     assert_eq!(err(PD, Key::new(0x800), Access::empty()), AccessError::UnknownKey);
 }
 
-/// No safe function writes memory that is not registered with a right to write, whatever right is
-/// asked for.
+/// No safe function writes memory that is registered without a right to write. The requested right
+/// does not matter.
 #[test]
 fn memory_of_others_is_written_only_where_it_is_registered_to_be() {
     let mut bytes = [1; 64];
@@ -190,7 +190,8 @@ fn a_type_2_window_belongs_to_its_queue_pair_until_it_is_invalidated() {
     assert_eq!(guard.invalidate(QPN, key), Err(WindowError::NotBound));
 }
 
-/// The program may free the region then, and the next QP with that number has peers of its own.
+/// After a QP is destroyed, the program may free the region of its windows. The next QP with the
+/// number has other peers.
 #[test]
 fn type_2_windows_end_with_their_queue_pair() {
     let (memory, region, window) = window(WindowType::Type2);
@@ -214,7 +215,7 @@ fn type_2_windows_end_with_their_queue_pair() {
     assert!(!reaches(QPN, window) && !reaches(QPN, second));
     assert!(reaches(other, of_other) && reaches(QPN, type_1), "not the queue pair's");
     assert_eq!(memory.windows_of(region), 2);
-    // It can be bound again, and belongs to whom binds it last.
+    // The window can be bound again and then belongs to the QP that bound it last.
     bind(other, window);
     guard.unbind_all(QPN);
     assert!(reaches(other, window));

@@ -1,4 +1,4 @@
-//! Memory windows: they give peers access to part of a region, and work requests bind and invalidate
+//! Memory windows, which give peers access to part of a region. Work requests bind and invalidate
 //! them. IBTA 10.6.7.
 
 use super::{Access, AccessError, PdId};
@@ -9,47 +9,47 @@ use crate::types::{Key, Qpn};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum WindowType {
-    /// Belongs to a protection domain. Binding it again gives it another range and key.
+    /// Type 1: belongs to a protection domain. Binding the window again replaces its range and key.
     Type1 = 1,
-    /// Type 2B: belongs to the queue pair that bound it. Either end can invalidate it.
+    /// Type 2B: belongs to the queue pair that bound the window. Either end can invalidate it.
     Type2 = 2,
 }
 
-/// The range and the rights that a window gives. `ibv_mw_bind_info`.
+/// The range and the access rights of a window (`ibv_mw_bind_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// The region's local key.
+    /// The local key of the region.
     pub region: Key,
-    /// Address of the first byte in the region.
+    /// The address of the window's first byte in the region.
     pub addr: u64,
-    /// Bytes; 0 unbinds a type 1 window.
+    /// The length in bytes; 0 unbinds a type 1 window.
     pub length: u64,
     /// The rights of peers: only remote rights, and [`Access::ZERO_BASED`] for type 2.
     pub access: Access,
 }
 
-/// Why a window was not bound or invalidated.
+/// The reason why a window was not bound or invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowError {
     /// No window has this key.
     UnknownKey,
-    /// A type 2 window is bound already: invalidate it first. o10-37.2.30.
+    /// The type 2 window is already bound and must be invalidated first. o10-37.2.30.
     Bound,
-    /// A type 2 window is not bound.
+    /// The type 2 window is not bound.
     NotBound,
     /// The window belongs to another protection domain. C10-72.
     OtherPd,
     /// The window is bound to another queue pair.
     OtherQp,
-    /// A type 1 window cannot be zero-based and cannot be invalidated; a type 2 window cannot be
-    /// bound with length 0.
+    /// The operation does not fit the type of the window. A type 1 window cannot be zero-based and
+    /// cannot be invalidated; a type 2 window cannot be bound with length 0.
     WrongType,
-    /// The region does not allow it: there is no such region, it has no MW_BIND right, lacks a right
-    /// that the window asks for, is zero-based, or is too short. C10-73 to C10-75.
+    /// The region does not permit the binding: the region does not exist, has no MW_BIND right,
+    /// lacks a right that the window requests, is zero-based, or is too short. C10-73 to C10-75.
     Region,
 }
 
-/// A window in the table. Each binding changes the low 8 bits of its key.
+/// A window in the table of keys. Each binding changes the low 8 bits of its key.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) pd: PdId,
@@ -68,7 +68,8 @@ impl Window {
         Self { pd, kind, state: Mutex::new(State { key, bound: None }) }
     }
 
-    /// The region and the address in it, if the window gives access to the whole range for `need`.
+    /// Returns the region and the address in it for an access through the window. The window must
+    /// permit `need` for the whole range.
     pub(super) fn resolve(
         &self,
         pd: PdId,
@@ -97,8 +98,8 @@ impl Window {
         Ok((binding.region, at))
     }
 
-    /// Binds it; the low 8 bits of its key become those of `new_key`. The caller has checked the
-    /// region, if the binding has one. Returns the region that it was bound to before.
+    /// Binds the window and sets the low 8 bits of its key to `new_key`. The caller must have
+    /// checked the region, if the binding has one. Returns the region of the previous binding.
     pub(super) fn bind(
         &self,
         pd: PdId,
@@ -124,7 +125,7 @@ impl Window {
         Ok(before.map(|(binding, _)| binding.region))
     }
 
-    /// Invalidates a type 2 window. Returns the region that it was bound to.
+    /// Invalidates a type 2 window. Returns the region of its binding.
     pub(super) fn invalidate(&self, qpn: Qpn, key: Key) -> Result<Key, WindowError> {
         let mut state = self.state.lock();
         if state.key != key {
@@ -141,12 +142,12 @@ impl Window {
         Ok(binding.region)
     }
 
-    /// Unbinds it. Returns the region that it was bound to.
+    /// Unbinds the window. Returns the region of its binding.
     pub(super) fn unbind(&self) -> Option<Key> {
         self.state.lock().bound.take().map(|(binding, _)| binding.region)
     }
 
-    /// The region that it is bound to, and the QP that bound it.
+    /// Returns the region that the window is bound to, and the QP that bound it.
     pub(super) fn bound(&self) -> Option<(Key, Qpn)> {
         self.state.lock().bound.map(|(binding, qpn)| (binding.region, qpn))
     }

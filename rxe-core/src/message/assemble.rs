@@ -1,7 +1,7 @@
-//! Puts together a SEND or WRITE message as its packets arrive, and takes a receive for it.
+//! Assembles a SEND or WRITE message from its packets, and takes a receive for it.
 //!
 //! Invariant: a packet changes memory only after all its checks have passed. An error leaves the
-//! message as it was, so that the same packet can be tried again.
+//! message unchanged, so that the packet can be received again.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use super::check::{self, Assembling};
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     message: Message,
-    /// The receive of a message that was given up; the next message that needs a receive takes it.
-    /// It is boxed because it is rarely there.
+    /// A receive taken from the queue for a message that was then rejected. The next message that
+    /// needs a receive reuses it. It is boxed because it is rarely present.
     spare: Option<Box<Spare>>,
 }
 
@@ -48,17 +48,17 @@ enum Message {
     },
 }
 
-/// What a packet did to its message.
+/// The effect of a packet on its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivered {
     /// The message is not complete.
     Part,
-    /// The message is complete, and so is the receive that it took, if any.
+    /// The message is complete, and so is the receive that it consumed, if any.
     Whole,
 }
 
 impl Assembly {
-    /// What the next packet must continue.
+    /// Returns the kind of message that the next packet must continue.
     pub(crate) fn assembling(&self) -> Assembling {
         match self.message {
             Message::None => Assembling::Nothing,
@@ -67,8 +67,9 @@ impl Assembly {
         }
     }
 
-    /// Takes a packet, or a coalesced segment, of a SEND whose order and length have been checked. What a coalesced
-    /// segment that is refused has taken, its first packet gets.
+    /// Receives a packet, or a coalesced segment, of a SEND. Its order and length have been
+    /// checked. If a coalesced segment is refused, the receive that it took is reused by its first
+    /// packet.
     pub(crate) fn send(
         &mut self,
         view: &QpView<'_>,
@@ -87,7 +88,7 @@ impl Assembly {
         })
     }
 
-    /// Takes the next receive.
+    /// Takes the next receive, first the one in `spare`.
     fn take_receive(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
         let number = |target: Option<&Arc<SharedReceiveQueue>>| target.map(|srq| srq.number());
         match self.spare.as_ref().map(|spare| number(spare.target.as_ref())) {
@@ -96,7 +97,8 @@ impl Assembly {
                 self.spare.take().map(|spare| spare.receive)
             }
             Some(_) => {
-                // Its message has not come again, but one for another queue: no other will use it.
+                // The message of the spare receive did not come again, but one for another queue.
+                // No other message will use that receive.
                 self.flush_spare(view, ctx);
                 view.take_receive(ctx)
             }
@@ -120,7 +122,7 @@ impl Assembly {
         let Message::Send { receive, received, target } = &mut self.message else {
             return Err(ResponderError::OpcodeOutOfSequence);
         };
-        // All packets of an XRC message must name the same queue: the receive was taken from it.
+        // All packets of an XRC message must name one queue: the receive was taken from that queue.
         if target.as_ref().map(|srq| srq.number()) != view.target.map(|srq| srq.number()) {
             return Err(ResponderError::OpcodeOutOfSequence);
         }
@@ -149,7 +151,8 @@ impl Assembly {
         Ok(Delivered::Whole)
     }
 
-    /// Takes a packet, or a coalesced segment, of a WRITE whose order and length have been checked.
+    /// Receives a packet, or a coalesced segment, of a WRITE. Its order and length have been
+    /// checked.
     pub(crate) fn write(
         &mut self,
         view: &QpView<'_>,
@@ -164,8 +167,9 @@ impl Assembly {
             (&Message::Write { va, rkey, len, received }, None) => (va, rkey, len, received),
             _ => return Err(ResponderError::OpcodeOutOfSequence),
         };
-        // The order of checks is resources, then length, then rkey. A receive that is seen here may
-        // be gone a moment later, so only the choice of the error depends on it.
+        // The order of checks is resources, then length, then rkey. A receive found here may be
+        // taken by another QP a moment later, so only the choice of the error depends on this
+        // check.
         if info.completes_recv && self.spare.is_none() && view.has_no_receive() {
             return Err(ResponderError::ReceiverNotReady);
         }
@@ -176,17 +180,19 @@ impl Assembly {
         }
         let mut place = None;
         if len > 0 {
-            // The whole range is checked at every packet: the region may be deregistered meanwhile.
+            // The whole range is checked at every packet, because the region may be deregistered
+            // meanwhile.
             let need = check::right(OpKind::Write);
             let whole = ctx.remote_writable(view, rkey, va, u64::from(len), need);
             let whole = whole.map_err(ResponderError::RemoteAccess)?;
             place = Some(whole.part(received, size).ok_or(ResponderError::BadLength)?);
         }
         // The receive is taken before memory changes: a WRITE that was executed is acknowledged, so
-        // it must also complete. From here on only unmapped memory can make it fail.
+        // it must also complete. From here on, only unmapped memory can make the WRITE fail.
         let mut receive = None;
         if info.completes_recv {
-            // Not so by a coalesced segment: if it is refused, a packet before the last may be the one that fails.
+            // A coalesced segment writes first: if it is refused, its packets are received one by
+            // one, and one before the last may be the one that fails.
             if packet.count() > 1
                 && let Some(place) = place.take()
             {
@@ -212,7 +218,7 @@ impl Assembly {
         Ok(Delivered::Whole)
     }
 
-    /// Gives the message up. A receive that it had taken completes with `status`.
+    /// Abandons the message. A receive that it had taken completes with `status`.
     pub(crate) fn fail(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, status: Status) {
         if let Message::Send { receive, target, .. } = std::mem::take(&mut self.message) {
             let view = QpView { target: target.as_ref(), ..*view };
@@ -220,15 +226,15 @@ impl Assembly {
         }
     }
 
-    /// Gives the message up. The next message gets the receive that it had taken.
+    /// Abandons the message. The next message reuses the receive that it had taken.
     pub(crate) fn give_up(&mut self) {
-        // This overwrites no spare: the message would have taken it.
+        // This never overwrites a spare receive: the message would have taken that one.
         if let Message::Send { receive, target, .. } = std::mem::take(&mut self.message) {
             self.spare = Some(Box::new(Spare { receive, target }));
         }
     }
 
-    /// Completes the receive in use and those of the QP's own queue as flushed.
+    /// Completes the receive in use and the receives of the QP's own queue as flushed.
     pub(crate) fn flush(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) {
         self.fail(view, ctx, Status::WorkRequestFlushed);
         self.flush_spare(view, ctx);
@@ -237,7 +243,7 @@ impl Assembly {
         }
     }
 
-    /// Drops everything without completions, for RESET.
+    /// Drops the message and all posted receives without completions, for RESET.
     pub(crate) fn forget(&mut self, handle: &QpHandle) {
         self.give_up();
         if self.spare.take().is_some() {

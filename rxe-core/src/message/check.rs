@@ -1,15 +1,16 @@
 //! The checks of a request, in the order of the specification. IBTA 9.7.4.1, figure 91 and
-//! following. Each returns a [`ResponderError`]; the module `rc::errors` has the consequences.
+//! following. Each check returns a [`ResponderError`]; the module `rc::errors` states the
+//! reactions.
 
 use crate::event::ResponderError;
 use crate::mem::Access;
 use crate::queue::Placement;
 use crate::wire::{OpInfo, OpKind, Packet, Position};
 
-/// The kind of message that is incomplete.
+/// The kind of the incomplete message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Assembling {
-    /// Nothing.
+    /// No message is incomplete.
     #[default]
     Nothing,
     /// A SEND of several packets.
@@ -18,7 +19,7 @@ pub(crate) enum Assembling {
     Write,
 }
 
-/// Checks the order: First and Only begin a message, Middle and Last continue it. C9-89 ff.
+/// Checks the sequence: First and Only begin a message, Middle and Last continue one. C9-89 ff.
 pub(crate) fn sequence(assembling: Assembling, info: &OpInfo) -> Result<(), ResponderError> {
     let fits = match info.kind {
         OpKind::Send if !info.starts => assembling == Assembling::Send,
@@ -41,7 +42,7 @@ pub(crate) fn enabled(packet: &Packet<'_>, access: Access) -> Result<(), Respond
     access.contains(need).then_some(()).ok_or(ResponderError::OperationNotEnabled)
 }
 
-/// The rights that a FLUSH needs from the queue pair and from the region. A FLUSH without a
+/// Returns the rights that a FLUSH needs from the queue pair and from the region. A FLUSH without a
 /// placement type, or with an undefined one, is invalid.
 pub(crate) fn flush_right(packet: &Packet<'_>) -> Result<Access, ResponderError> {
     let placement = packet.feth().and_then(|feth| Placement::from_bits(feth.placement));
@@ -59,7 +60,8 @@ pub(crate) fn length(packet: &Packet<'_>, mtu: usize) -> Result<(), ResponderErr
     let info = packet.info();
     let len = packet.payload_len();
     let fits = match info.position {
-        // All but its last packet have that much, and the last no more.
+        // In a coalesced segment, all packets except the last have `mtu` bytes, and the last has at
+        // most `mtu`.
         _ if packet.count() > 1 => len == mtu,
         Position::First | Position::Middle => len == mtu,
         Position::Last => (1..=mtu).contains(&len),
@@ -68,7 +70,7 @@ pub(crate) fn length(packet: &Packet<'_>, mtu: usize) -> Result<(), ResponderErr
     fits.then_some(()).ok_or(ResponderError::BadLength)
 }
 
-/// The right that a remote operation needs from the region.
+/// Returns the access right that a remote operation needs from the region.
 pub(crate) fn right(kind: OpKind) -> Access {
     match kind {
         OpKind::Write | OpKind::AtomicWrite => Access::REMOTE_WRITE,

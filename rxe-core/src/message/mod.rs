@@ -1,5 +1,5 @@
-//! What the services share: cutting a message into packets (`segment`), checking that a packet fits
-//! its message (`check`), and putting a message together (`assemble`).
+//! Code shared by the transport services: splitting a message into packets (`segment`), checking
+//! that a packet fits its message (`check`), and assembling a received message (`assemble`).
 
 mod assemble;
 pub(crate) mod check;

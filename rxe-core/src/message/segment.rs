@@ -1,4 +1,4 @@
-//! Builds one packet of a request: opcode, headers and payload. IBTA 9.4, 9.7.2.
+//! Builds a packet of a request: opcode, headers and payload. IBTA 9.4, 9.7.2.
 
 use crate::mem::{AccessError, MemoryGuard, PdId, Source};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest};
@@ -13,38 +13,38 @@ use crate::wire::{
 pub(crate) struct Outgoing<'a> {
     pub(crate) service: Service,
     pub(crate) request: &'a SendRequest,
-    /// Bytes of the message.
+    /// The length of the message in bytes.
     pub(crate) len: u32,
-    /// Its first PSN.
+    /// The PSN of the first packet.
     pub(crate) first: Psn,
-    /// How many PSNs it takes.
+    /// The number of PSNs that the message uses.
     pub(crate) packets: u32,
     pub(crate) mtu: usize,
     pub(crate) dest_qp: Qpn,
 }
 
-/// A packet of a request, or a coalesced segment of them ([`Coalesced`](crate::wire::Coalesced)), whose payload is
-/// still in the program's memory.
+/// A packet of a request, or a coalesced segment of packets. Its payload is still in the program's
+/// memory. See [`Coalesced`](crate::wire::Coalesced).
 pub(crate) struct Segment<'a> {
     bth: Bth,
     ext: Ext,
     payload: &'a Payload,
-    /// The bytes of the payload that it carries.
+    /// The offset in the payload of the first byte that the segment carries.
     start: u64,
     len: usize,
-    /// Whether it gets the ICRC that `rdma_rxe` expects of a FLUSH ([`crate::wire::icrc`]).
+    /// Whether the segment gets the ICRC of kernel `rdma_rxe` for FLUSH ([`crate::wire::icrc`]).
     kernel_icrc: bool,
 }
 
-/// Packets that a message of `len` bytes takes: an empty one takes one.
+/// Returns the number of packets of a message of `len` bytes: one for an empty message.
 pub(crate) fn packets(len: u32, mtu: usize) -> u32 {
     let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
     len.div_ceil(mtu).max(1)
 }
 
 impl<'a> Segment<'a> {
-    /// Packet `index` of the message. For a READ, the request for `packets` packets of answer from
-    /// there on; for other operations, as many packets, as a coalesced segment.
+    /// Creates packet `index` of the message. For a READ, this is a request for `packets` response
+    /// packets from there on; for other operations, a coalesced segment of `packets` packets.
     #[inline]
     pub(crate) fn new(message: Outgoing<'a>, index: u32, packets: u32) -> Self {
         let wqe = &message;
@@ -126,18 +126,18 @@ impl<'a> Segment<'a> {
         Self { bth, ext, payload, start, len, kernel_icrc: false }
     }
 
-    /// If `kernel_icrc` and this is a FLUSH, gives it the ICRC that `rdma_rxe` expects.
+    /// Gives a FLUSH the ICRC that kernel `rdma_rxe` expects, if `kernel_icrc` is true.
     #[inline]
     pub(crate) fn with_kernel_icrc(mut self, kernel_icrc: bool) -> Self {
         self.kernel_icrc = kernel_icrc && self.bth.opcode == Opcode::RC_FLUSH;
         self
     }
 
-    /// Sends it at once, or appends it to the batch ([`TxBatch::packets`]); `count`: how many packets it is. Returns
-    /// `false` for a coalesced segment that cannot be sent as one.
+    /// Sends the segment directly, or appends it to the batch ([`TxBatch::packets`]). `count` is
+    /// its number of packets. Returns `false` for a coalesced segment that cannot be sent as one.
     ///
     /// # Errors
-    /// The program's memory may not be read, or not any more. The batch is not changed.
+    /// The program's memory may not, or no longer, be read. The batch is not changed.
     #[inline]
     pub(crate) fn emit(
         mut self,
@@ -154,7 +154,7 @@ impl<'a> Segment<'a> {
                 batch.packets(direct, net, &self.bth, &self.ext, payload, count)
             });
         }
-        // Only a FLUSH, which has no payload.
+        // Only a FLUSH comes here; it has no payload.
         let total = emit::len(self.bth.opcode, 0);
         batch.push_to(*net, self.bth.dest_qp, total, |net, buf| {
             let start = buf.len();
@@ -164,7 +164,7 @@ impl<'a> Segment<'a> {
         Ok(true)
     }
 
-    /// Calls `f` with the payload that it carries.
+    /// Calls `f` with the payload of the segment.
     #[inline]
     fn with_payload<R>(
         &self,

@@ -1,8 +1,8 @@
-//! A bounded list whose depth can change, used by completion queues and shared receive queues. It is
-//! lock-free for any number of threads on both sides, and uses memory only for the items in it.
+//! A bounded list whose depth can change, for completion queues and shared receive queues. The list
+//! is lock-free for any number of threads on both sides, and uses memory only for the items in it.
 //!
-//! Invariant: a place is counted before an item is put into the list, and until after it is taken
-//! out. So there are never more items than places.
+//! Invariant: a place is counted before an item enters the list, and until after the item has left
+//! it. Therefore there are never more items than places.
 //!
 //! A pop waits for a pusher that was preempted in the middle: see [`super::Doorbells`].
 
@@ -12,13 +12,13 @@ use crate::sync::{AtomicU64, Ordering, SegQueue};
 #[derive(Debug)]
 pub(crate) struct Bounded<T> {
     list: SegQueue<T>,
-    /// How many places there are (upper half) and how many are taken (lower half). They share a word
-    /// so that a resize never makes fewer places than are taken.
+    /// The number of places (upper half) and of taken places (lower half). They share a word so
+    /// that a resize never leaves fewer places than are taken.
     places: AtomicU64,
 }
 
 impl<T> Bounded<T> {
-    /// An empty list with `depth` places.
+    /// Creates an empty list with `depth` places.
     pub(crate) fn new(depth: u32) -> Self {
         Self { list: SegQueue::default(), places: AtomicU64::new(pack(depth, 0)) }
     }
@@ -41,32 +41,33 @@ impl<T> Bounded<T> {
             let (depth, len) = unpack(places);
             (len < depth).then_some(places + 1)
         };
-        // SeqCst: whoever has armed a completion queue and then finds it empty relies on this order. Either
-        // that length has this place, or the pusher, which looks afterwards, sees that the queue is armed.
+        // SeqCst: a thread that arms a completion queue and then finds it empty relies on this
+        // order. Either it sees this place counted, or the pusher, which checks afterwards, sees
+        // that the queue is armed.
         self.places.fetch_update(Ordering::SeqCst, Ordering::Relaxed, more).is_ok()
     }
 
-    /// A push that stops between its two halves, as if its thread were preempted there.
+    /// Splits a push between its two halves, as if its thread were preempted there.
     #[cfg(test)]
     pub(crate) fn begin_push(&self) -> impl FnOnce(T) {
         assert!(self.count(), "there is a place");
         |item| self.list.push(item)
     }
 
-    /// Takes the oldest item.
+    /// Removes and returns the oldest item.
     pub(crate) fn pop(&self) -> Option<T> {
         let item = self.list.pop()?;
         self.free(1);
         Some(item)
     }
 
-    /// Takes items out, the oldest first, and leaves their places taken until [`Bounded::free`]. So it
-    /// ends, whatever others push meanwhile.
+    /// Removes the present items, oldest first. Their places stay taken until [`Bounded::free`], so
+    /// the iterator ends even if other threads keep pushing.
     pub(crate) fn drain(&self) -> impl Iterator<Item = T> {
         std::iter::from_fn(|| self.list.pop())
     }
 
-    /// Frees the places of so many items that [`Bounded::drain`] has taken out.
+    /// Frees `count` places of items that [`Bounded::drain`] removed.
     pub(crate) fn free(&self, count: u32) {
         let (depth, len) = unpack(self.places.fetch_sub(count.into(), Ordering::AcqRel));
         debug_assert!(count <= len && len <= depth, "{count} of {len} in {depth} places");
@@ -75,7 +76,7 @@ impl<T> Bounded<T> {
     /// Changes the number of places to `depth`. Items stay in the list.
     ///
     /// # Errors
-    /// More places are taken: returns how many. Nothing is changed.
+    /// More than `depth` places are taken: returns their number. Nothing is changed.
     pub(crate) fn resize(&self, depth: u32) -> Result<(), u32> {
         let resized = |places| {
             let (_, len) = unpack(places);
@@ -85,12 +86,12 @@ impl<T> Bounded<T> {
         result.map(|_| ()).map_err(|places| unpack(places).1)
     }
 
-    /// How many places there are.
+    /// Returns the number of places.
     pub(crate) fn depth(&self) -> u32 {
         unpack(self.places.load(Ordering::Acquire)).0
     }
 
-    /// How many places are taken.
+    /// Returns the number of taken places.
     pub(crate) fn len(&self) -> u32 {
         unpack(self.places.load(Ordering::Acquire)).1
     }

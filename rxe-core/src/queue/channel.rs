@@ -1,50 +1,51 @@
-//! The events of a completion channel: which of its completion queues got what they were armed for.
-//! IBTA 11.2.6.
+//! The event queue of a completion channel: each event names a completion queue that received a
+//! completion it was armed for. IBTA 11.2.6.
 //!
-//! The queues of a channel may be of several engines, which complete at the same time; the program takes
-//! events meanwhile.
+//! The queues of a channel may belong to several engines, which complete concurrently while the
+//! program takes events.
 //!
-//! Invariants: each arming gives at most one event; the signal is set whenever an event waits, so it is
-//! changed under the same lock as the events.
+//! Invariants: each arming causes at most one event; the signal is set whenever an event waits, so
+//! it is changed under the lock of the events.
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
-/// What a program sleeps on.
+/// The object that a program sleeps on, such as an eventfd.
 pub trait Signal: Send + Sync + fmt::Debug {
-    /// Wakes who sleeps, now and until it is cleared.
+    /// Wakes all sleeping threads, now and until the signal is cleared.
     fn set(&self);
 
-    /// Nobody need wake.
+    /// Stops waking threads.
     fn clear(&self);
 }
 
-/// The events that wait to be taken, each for a completion queue that `Q` stands for.
+/// The events of a channel that wait to be taken. `Q` identifies a completion queue.
 #[derive(Debug)]
 pub struct ChannelEvents<Q, S> {
     events: Mutex<VecDeque<Q>>,
-    /// Set while there are events.
+    /// The signal, which is set while there are events.
     signal: S,
 }
 
-/// Whether a completion queue is to give an event on its channel.
+/// Whether the next notification of a completion queue causes an event on its channel.
 #[derive(Debug)]
 pub struct Arming(AtomicBool);
 
 impl<Q, S: Signal> ChannelEvents<Q, S> {
-    /// Without events.
+    /// Creates an event queue without events.
     pub fn new(signal: S) -> Self {
         Self { events: Mutex::new(VecDeque::new()), signal }
     }
 
-    /// What is set while there are events.
+    /// Returns the signal, which is set while there are events.
     pub fn signal(&self) -> &S {
         &self.signal
     }
 
-    /// A completion queue has got what it was armed for: gives an event, if the program has asked for one.
+    /// Appends an event for a completion queue, if the program has armed it. The caller has put a
+    /// completion into the queue.
     pub fn notify(&self, arming: &Arming, queue: impl FnOnce() -> Q) {
         if arming.0.swap(false, Ordering::SeqCst) {
             let mut events = self.events.lock();
@@ -53,9 +54,10 @@ impl<Q, S: Signal> ChannelEvents<Q, S> {
         }
     }
 
-    /// Takes the oldest event that `is_there` accepts. Those before it are dropped.
+    /// Takes the oldest event that `is_there` accepts, and drops the events before it.
     ///
-    /// If others wait, the signal is set anew: a thread that sleeps in a read of it has cleared it by waking.
+    /// If other events wait, the signal is set again: a thread that slept in a read of the signal
+    /// has cleared it by waking.
     pub fn take<R>(&self, is_there: impl FnMut(Q) -> Option<R>) -> Option<R> {
         let mut events = self.events.lock();
         let found = std::iter::from_fn(|| events.pop_front()).find_map(is_there);
@@ -67,7 +69,7 @@ impl<Q, S: Signal> ChannelEvents<Q, S> {
         found
     }
 
-    /// Drops the events that `stays` refuses: those of queues that are gone.
+    /// Drops the events that `stays` rejects, for completion queues that are destroyed.
     pub fn retain(&self, stays: impl FnMut(&Q) -> bool) {
         let mut events = self.events.lock();
         events.retain(stays);
@@ -78,18 +80,18 @@ impl<Q, S: Signal> ChannelEvents<Q, S> {
 }
 
 impl Arming {
-    /// Not armed.
+    /// Creates an arming that is not armed.
     pub fn new() -> Self {
         Self(AtomicBool::new(false))
     }
 
-    /// The program wants an event. To be called before [`super::CompletionQueue::arm`]: what comes after that
-    /// must find it.
+    /// Arms the completion queue. The caller must do this before [`super::CompletionQueue::arm`]: a
+    /// completion after that call must find the arming set.
     pub fn arm(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the next completion gives an event.
+    /// Returns whether the next completion causes an event.
     pub fn is_armed(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }

@@ -10,45 +10,46 @@ use crate::error::VerbsError;
 use crate::sync::{AtomicBool, AtomicU8, Mutex, Ordering, RwLock, fence};
 use crate::types::{CompletionOp, Key, Qpn, Status, Time};
 
-/// The immediate data or the invalidated key that came with a message.
+/// The immediate data or the invalidated key of a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Immediate {
     /// Immediate data, as a number in host order.
     Data(u32),
-    /// A key of ours that the peer has invalidated.
+    /// A local key that the peer has invalidated.
     Invalidated(Key),
 }
 
-/// The end of one work request.
+/// The completion of one work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The number that the program gave the request (`wr_id`).
+    /// The number of the request, chosen by the program (`wr_id`).
     pub id: u64,
-    /// How it ended. If this is not [`Status::Success`], only `id`, `status` and `qpn` are valid.
+    /// The status of the request. If it is not [`Status::Success`], only `id`, `status` and `qpn`
+    /// are valid.
     pub status: Status,
-    /// The kind of request.
+    /// The operation of the request.
     pub op: CompletionOp,
-    /// Bytes received; for READ and atomics, bytes fetched.
+    /// The number of bytes received; for READ and atomics, the number of bytes fetched.
     pub byte_len: u32,
-    /// Immediate data or an invalidated key, if the message carried one.
+    /// The immediate data or the invalidated key, if the message carried one.
     pub imm: Option<Immediate>,
     /// The local QP.
     pub qpn: Qpn,
     /// The peer's QP.
     pub src_qp: Qpn,
-    /// Whether the receive's first 40 bytes hold a GRH: always so for datagrams.
+    /// Whether the first 40 bytes of the receive hold a GRH, as they do for all datagrams.
     pub grh: bool,
-    /// Whether these hold an IPv4 header; otherwise it is an IPv6 header. IBTA A17.4.5.1.
+    /// Whether the GRH holds an IPv4 header instead of an IPv6 header. IBTA A17.4.5.1.
     pub ipv4: bool,
-    /// Whether the sender set "solicited", or this is an error. Such a completion also wakes those
-    /// who wait for solicited completions only.
+    /// Whether the sender set "solicited", or this is an error. Such a completion also notifies a
+    /// queue that is armed for solicited completions only.
     pub solicited: bool,
-    /// When it was made, on the engine's clock.
+    /// The time of the completion, on the engine's clock.
     pub timestamp: Time,
 }
 
 impl Completion {
-    /// A completion with these values and defaults for the rest.
+    /// Creates a completion with these values and defaults for the other fields.
     pub fn new(id: u64, status: Status, qpn: Qpn, timestamp: Time) -> Self {
         Self {
             id,
@@ -66,21 +67,22 @@ impl Completion {
     }
 }
 
-/// Receives the notifications of a completion queue, for example to make a file descriptor readable.
+/// A receiver of the notifications of a completion queue. It may, for example, make a file
+/// descriptor readable.
 pub trait Notify: Send + Sync + fmt::Debug {
-    /// Called once when an armed queue gets a completion that it was armed for. It must not block
-    /// and must not call into the engine.
+    /// Called once when an armed queue receives a completion that it was armed for. The method must
+    /// not block and must not call into the engine.
     fn notify(&self);
 
     /// Called once when the queue has overflowed. The doorbells of all engines whose queue pairs
-    /// complete there have been rung; each must be turned soon ([`Engine::poll_transmit`]). It must
-    /// not block and must not call into an engine.
+    /// complete there have been rung; [`Engine::poll_transmit`] must soon be called on each. The
+    /// method must not block and must not call into an engine.
     ///
     /// [`Engine::poll_transmit`]: crate::engine::Engine::poll_transmit
     fn overflowed(&self) {}
 }
 
-/// Which completions make an armed queue notify.
+/// The kind of completions for which an armed queue notifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Arm {
@@ -96,21 +98,21 @@ pub enum Arm {
 pub struct CompletionQueue {
     id: u64,
     list: Bounded<Completion>,
-    /// Completions that are older than those in the list: what was left of it when those of a QP were
-    /// removed. Read-locked to take a completion from the list.
+    /// Completions older than those in the list: the rest after the completions of a QP were
+    /// removed. Taking a completion from the list requires the read lock.
     older: RwLock<VecDeque<Completion>>,
-    /// 0, or an [`Arm`].
+    /// 0 if the queue is not armed, otherwise an [`Arm`].
     armed: AtomicU8,
     overflowed: AtomicBool,
-    /// Completions that find no place are lost, and nobody is told.
+    /// Whether completions that find no place are lost silently.
     ignores_overrun: AtomicBool,
-    /// Of the engines whose queue pairs complete here.
+    /// The doorbells of the engines whose queue pairs complete here.
     doorbells: Mutex<Vec<Weak<Doorbells>>>,
     notify: Option<Arc<dyn Notify>>,
 }
 
 impl CompletionQueue {
-    /// A queue for `depth` completions (at least 1). When it is armed, it calls `notify`.
+    /// Creates a queue for `depth` completions (at least 1). When it is armed, it calls `notify`.
     pub fn new(depth: u32, notify: Option<Arc<dyn Notify>>) -> Self {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         Self {
@@ -125,18 +127,18 @@ impl CompletionQueue {
         }
     }
 
-    /// From now on a completion that finds no place is lost, and neither the queue nor the QP fails
-    /// (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`). Completions that are in the queue stay.
+    /// Makes the queue ignore overruns: a completion that finds no place is lost, and neither the
+    /// queue nor the QP fails (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`). Completions in the queue stay.
     pub fn ignore_overrun(&self) {
         self.ignores_overrun.store(true, Ordering::Relaxed);
     }
 
-    /// A number that no other queue of this process has.
+    /// Returns a number that no other completion queue of this process has.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Takes the oldest completion.
+    /// Removes and returns the oldest completion.
     pub fn poll(&self) -> Option<Completion> {
         if self.is_empty() {
             return None;
@@ -160,7 +162,7 @@ impl CompletionQueue {
     /// Changes the depth to `depth` completions (at least 1). Completions in the queue stay.
     ///
     /// # Errors
-    /// More completions than that are in the queue. Nothing is changed.
+    /// More than `depth` completions are in the queue. Nothing is changed.
     pub fn resize(&self, depth: u32) -> Result<(), VerbsError> {
         self.list.resize(depth.max(1)).map_err(|len| VerbsError::InvalidAttribute {
             name: "cqe",
@@ -168,39 +170,40 @@ impl CompletionQueue {
         })
     }
 
-    /// Asks for one notification, at the next completion of the kind `arm`. Completions that are
+    /// Requests one notification, at the next completion of the kind `arm`. Completions that are
     /// already in the queue do not count: poll again after arming, as with `ibv_req_notify_cq`.
     pub fn arm(&self, arm: Arm) {
-        // Arming for any is not weakened by a later arming for solicited ones.
+        // A later arming for solicited completions does not weaken an arming for any completion.
         self.armed.fetch_max(arm as u8, Ordering::SeqCst);
         // A caller that then finds the queue empty relies on this fence: either the engine sees that
         // the queue is armed, or this thread sees the completion.
         fence(Ordering::SeqCst);
     }
 
-    /// Whether completions were lost because nobody polled. The queue can then not be used any more.
+    /// Returns whether completions were lost because the program did not poll. The queue is then
+    /// unusable.
     pub fn is_overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Acquire)
     }
 
-    /// How many completions are in the queue.
+    /// Returns the number of completions in the queue.
     pub fn len(&self) -> usize {
         self.list.len() as usize
     }
 
-    /// Whether there are none.
+    /// Returns whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many it can hold.
+    /// Returns the number of completions that the queue can hold.
     pub fn depth(&self) -> usize {
         self.list.depth() as usize
     }
 
-    /// Removes the completions of a QP, for RESET and destroy. The caller makes sure that this QP
-    /// completes nothing here meanwhile. Others may, those of other engines: each one's completions keep
-    /// their order, since what stays is not put back behind newer ones.
+    /// Removes the completions of a QP, for RESET and destroy. The caller ensures that this QP
+    /// completes nothing here meanwhile. QPs of other engines may. Their completions keep their
+    /// order, because the remaining ones are not put back behind newer ones.
     pub(crate) fn discard(&self, qpn: Qpn) {
         if self.is_empty() {
             return;
@@ -210,13 +213,13 @@ impl CompletionQueue {
         let all = older.len();
         older.retain(|completion| completion.qpn != qpn);
         let gone = all - older.len();
-        // No more than there are places.
+        // There are no more completions than places, so the number fits.
         self.list.free(u32::try_from(gone).unwrap_or(u32::MAX));
     }
 
     /// Adds a completion, and notifies if the queue is armed for it. If the queue is full, the
-    /// completion is lost and the queue is marked; the caller must put the QP into the error state. A
-    /// queue that ignores overruns is not marked, and the caller need do nothing.
+    /// completion is lost and the queue is marked; the caller must put the QP into the error state.
+    /// A queue that ignores overruns is not marked, and no error is returned.
     pub(crate) fn push(&self, completion: Completion) -> Result<(), Overflow> {
         let wakes = completion.solicited || completion.status != Status::Success;
         let full = self.list.push(completion).is_err();
@@ -224,7 +227,7 @@ impl CompletionQueue {
         let first = overrun && !self.overflowed.swap(true, Ordering::AcqRel);
         let armed = self.armed.load(Ordering::SeqCst);
         if armed == Arm::Any as u8 || (armed != 0 && (wakes || full)) {
-            // Only one of several concurrent completions notifies.
+            // The swap ensures that only one of several concurrent completions notifies.
             if self.armed.swap(0, Ordering::SeqCst) != 0
                 && let Some(notify) = &self.notify
             {
@@ -237,7 +240,7 @@ impl CompletionQueue {
         if overrun { Err(Overflow { first }) } else { Ok(()) }
     }
 
-    /// The engine that answers `doorbells` has a queue pair that completes here.
+    /// Registers the doorbells of an engine whose queue pairs complete here.
     pub(crate) fn tell_overflow_to(&self, doorbells: &Arc<Doorbells>) {
         let mut list = self.doorbells.lock();
         if !list.iter().any(|known| known.as_ptr() == Arc::as_ptr(doorbells)) {
@@ -257,10 +260,10 @@ impl CompletionQueue {
     }
 }
 
-/// The queue was full.
+/// The error that a completion queue was full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overflow {
-    /// This is the queue's first overflow.
+    /// Whether this is the first overflow of the queue.
     pub(crate) first: bool,
 }
 
@@ -319,7 +322,7 @@ mod tests {
         cq.discard(numbers[0]);
     }
 
-    /// Queue pairs of several engines complete here. One of them is destroyed while another completes.
+    /// Queue pairs of several engines complete here. One is destroyed while another completes.
     #[test]
     fn completions_of_others_keep_their_order_while_those_of_a_queue_pair_go() {
         const EACH: u32 = if cfg!(miri) { 100 } else { 5_000 };

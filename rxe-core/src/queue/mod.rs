@@ -1,4 +1,4 @@
-//! Send and receive work requests, the rings that they wait in, and completions. IBTA 10.7, 11.4.
+//! Send and receive work requests, the rings that hold them, and completions. IBTA 10.7, 11.4.
 
 mod bounded;
 mod channel;

@@ -9,17 +9,17 @@ use crate::mem::{Binding, PdId, SgeList};
 use crate::types::{Key, Qkey, Qpn, Status};
 use crate::wire::NetHeader;
 
-/// The bytes of a send request.
+/// The data of a send request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// A list of buffers that hold them. For READ and atomics, the result goes there.
+    /// A list of buffers that hold the data. For READ and atomics, the buffers of the result.
     Sges(SgeList),
     /// The bytes themselves, copied when the request is posted (`IBV_SEND_INLINE`).
     Inline(SmallVec<[u8; 32]>),
 }
 
 impl Payload {
-    /// Total bytes.
+    /// Returns the total size in bytes.
     pub fn len(&self) -> u64 {
         match self {
             Self::Sges(list) => list.iter().map(|sge| u64::from(sge.length)).sum(),
@@ -27,32 +27,32 @@ impl Payload {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether the size is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A place in the peer's memory.
+/// A location in the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// The peer's address of the first byte.
+    /// The address of the first byte, in the peer's address space.
     pub addr: u64,
-    /// The key that the peer gave for its region.
+    /// The key of the peer's region.
     pub rkey: Key,
 }
 
-/// What a send request does.
+/// The operation of a send request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOp {
-    /// SEND into a receive that the peer posted, with immediate data if given.
+    /// SEND into a receive that the peer posted, optionally with immediate data.
     Send {
         /// Immediate data, as a number in host order.
         imm: Option<u32>,
     },
-    /// SEND that also invalidates a key of the peer's: RC only.
+    /// SEND that also invalidates a key of the peer (RC only).
     SendInvalidate {
-        /// The key of a memory window.
+        /// The key of a memory window of the peer.
         rkey: Key,
     },
     /// RDMA WRITE. With immediate data it also consumes a receive of the peer.
@@ -62,72 +62,73 @@ pub enum SendOp {
         /// Immediate data, as a number in host order.
         imm: Option<u32>,
     },
-    /// RDMA READ into the request's scatter list.
+    /// RDMA READ into the buffers of the request.
     Read {
         /// The source.
         remote: Remote,
     },
-    /// Atomic COMPARE AND SWAP of 8 bytes; returns the old value.
+    /// Atomic COMPARE AND SWAP of 8 bytes. Returns the old value.
     CompareSwap {
         /// The 8-byte word.
         remote: Remote,
-        /// The word is replaced only if it equals this.
+        /// The value that the word must have to be replaced.
         compare: u64,
         /// The new value.
         swap: u64,
     },
-    /// Writes 8 bytes atomically, after everything before it. The payload is the 8 bytes.
+    /// ATOMIC WRITE of 8 bytes, after all earlier requests. The payload is the 8 bytes.
     AtomicWrite {
         /// The 8-byte word.
         remote: Remote,
     },
-    /// Completes when earlier writes have reached the placement asked for. It has no payload.
+    /// FLUSH: completes when earlier writes have reached the requested placement. It has no
+    /// payload.
     Flush {
         /// The start of the range, and the key.
         remote: Remote,
-        /// Bytes of the range; ignored with `whole_region`.
+        /// The length of the range in bytes; ignored with `whole_region`.
         length: u32,
-        /// How far the bytes must have come.
+        /// The placement that the bytes must have reached.
         placement: Placement,
-        /// Flushes the whole region instead of the range.
+        /// Whether to flush the whole region instead of the range.
         whole_region: bool,
     },
     /// Binds a local memory window. Nothing is sent.
     BindWindow {
         /// Any key that the window has had.
         window: Key,
-        /// The low 8 bits of its new key.
+        /// The low 8 bits of the window's new key.
         new_key: u8,
-        /// The range and the rights that it gives.
+        /// The range and the access rights of the binding.
         binding: Binding,
     },
     /// Invalidates a local type 2 window. Nothing is sent.
     LocalInvalidate {
-        /// The window's key.
+        /// The current key of the window.
         key: Key,
     },
-    /// Fails with this status at its turn, as if it had been tried, and with it the queue pair. Nothing is
-    /// sent. For faults on purpose; [`Status::Success`] fails nothing.
+    /// Fails with a given status when its turn comes, and fails the queue pair. Nothing is sent.
+    /// For injected faults; [`Status::Success`] fails nothing.
     Fail {
-        /// How it ends.
+        /// The completion status.
         status: Status,
     },
     /// Atomic FETCH AND ADD on 8 bytes; returns the old value.
     FetchAdd {
         /// The 8-byte word.
         remote: Remote,
-        /// What to add, wrapping.
+        /// The addend; the addition wraps.
         add: u64,
     },
 }
 
 impl SendOp {
-    /// Whether the answer brings data, which goes into the request's buffers: READ and atomics.
+    /// Returns whether the response brings data into the request's buffers: for READ and atomics.
     pub const fn fetches(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
-    /// The peer's memory that it names.
+    /// Returns the location in the peer's memory that the operation names.
     pub const fn remote(&self) -> Option<Remote> {
         match *self {
             Self::Write { remote, .. }
@@ -144,29 +145,29 @@ impl SendOp {
         }
     }
 
-    /// Whether the peer answers with a response instead of an acknowledgement. `max_rd_atomic` limits
-    /// how many such requests may be outstanding.
+    /// Returns whether the peer sends a response instead of an acknowledgement. `max_rd_atomic`
+    /// limits the number of outstanding requests of this kind.
     pub const fn is_answered(&self) -> bool {
         self.fetches() || matches!(self, Self::AtomicWrite { .. } | Self::Flush { .. })
     }
 
-    /// Whether the request sends nothing.
+    /// Returns whether the request sends nothing.
     pub const fn is_local(&self) -> bool {
         matches!(self, Self::BindWindow { .. } | Self::LocalInvalidate { .. } | Self::Fail { .. })
     }
 
-    /// Whether this is COMPARE AND SWAP or FETCH AND ADD.
+    /// Returns whether this is COMPARE AND SWAP or FETCH AND ADD.
     pub const fn is_atomic(&self) -> bool {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 }
 
-/// An address handle: how datagrams to one address are addressed. Made by
+/// An address handle, which addresses datagrams to one destination. Created by
 /// [`Engine::create_ah`](crate::engine::Engine::create_ah). IBTA 11.2.2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressHandle {
     pub(crate) pd: PdId,
-    /// But for the source port, which is that of the QP that sends.
+    /// The network header, except the source port, which is that of the sending QP.
     pub(crate) net: NetHeader,
 }
 
@@ -175,7 +176,7 @@ pub struct AddressHandle {
 pub struct Datagram {
     /// The address.
     pub ah: Arc<AddressHandle>,
-    /// The QP at that address; [`Qpn::MULTICAST`] for a group.
+    /// The QPN at that address; [`Qpn::MULTICAST`] for a multicast group.
     pub qpn: Qpn,
     /// The Q_Key that the receiver expects. If its high bit is set, the sending QP's own Q_Key is
     /// sent instead. IBTA 10.2.4.
@@ -183,12 +184,12 @@ pub struct Datagram {
 }
 
 bitflags! {
-    /// How far a FLUSH must bring bytes. The bits are those of `ib_placement_type`.
+    /// The placement that a FLUSH requests. The bits are those of `ib_placement_type`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Placement: u8 {
-        /// Visible to all of the peer's processors and devices.
+        /// The bytes are visible to all processors and devices of the peer.
         const GLOBAL = 1;
-        /// Kept through a loss of power.
+        /// The bytes survive a loss of power.
         const PERSISTENT = 1 << 1;
     }
 }
@@ -197,56 +198,57 @@ bitflags! {
     /// Flags of a send request. The bits are those of `ibv_send_flags`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SendFlags: u32 {
-        /// The request starts only when all earlier READs and atomics of the queue are complete.
+        /// The request starts when all earlier READs and atomics of the queue are complete.
         const FENCE = 1;
-        /// The request makes a completion also on success.
+        /// The request generates a completion also on success.
         const SIGNALED = 1 << 1;
         /// The message wakes a receiver that waits for solicited completions.
         const SOLICITED = 1 << 2;
     }
 }
 
-/// A request to the send queue.
+/// A work request for the send queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendRequest {
-    /// The program's own number (`wr_id`), given back in the completion.
+    /// The number of the request (`wr_id`), which is returned in the completion.
     pub id: u64,
     /// The operation.
     pub op: SendOp,
-    /// The bytes to send, or the buffers for the answer.
+    /// The data to send, or the buffers of the response.
     pub payload: Payload,
-    /// Flags.
+    /// The flags.
     pub flags: SendFlags,
     /// The destination of a datagram; `None` on connected QPs.
     pub to: Option<Datagram>,
-    /// On XRC QPs, the number of the peer's shared receive queue.
+    /// The number of the peer's shared receive queue, on XRC QPs.
     pub xrc_srq: Option<u32>,
 }
 
 impl SendRequest {
-    /// A signalled request on a connected QP.
+    /// Creates a signalled request on a connected QP.
     pub fn new(id: u64, op: SendOp, payload: Payload) -> Self {
         Self { id, op, payload, flags: SendFlags::SIGNALED, to: None, xrc_srq: None }
     }
 
-    /// Bytes of the message: the length of the payload. For an atomic 8, however long its list is.
+    /// Returns the length of the message in bytes: that of the payload. For an atomic it is 8,
+    /// whatever the length of its list.
     pub(crate) fn message_len(&self) -> u32 {
-        // A longer message is refused when it is posted.
+        // Longer messages are refused when they are posted.
         if self.op.is_atomic() { 8 } else { u32::try_from(self.payload.len()).unwrap_or(u32::MAX) }
     }
 }
 
-/// A request to the receive queue: buffers for the next message.
+/// A work request for the receive queue: buffers for the next message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecvRequest {
-    /// The program's own number (`wr_id`), given back in the completion.
+    /// The number of the request (`wr_id`), which is returned in the completion.
     pub id: u64,
     /// The buffers, filled in this order.
     pub sges: SgeList,
 }
 
 impl RecvRequest {
-    /// How many bytes it can take.
+    /// Returns the number of bytes that the buffers can hold.
     pub fn capacity(&self) -> u64 {
         self.sges.iter().map(|sge| u64::from(sge.length)).sum()
     }

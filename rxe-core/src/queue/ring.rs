@@ -1,23 +1,23 @@
-//! The bounded ring between the threads that post and the engine. As verbs demand, a request holds
-//! its place until it is complete, not only until it is taken. One of the few files with `unsafe` in
-//! it.
+//! The bounded ring between the threads that post and the engine. As verbs require, a request
+//! occupies its place until it is complete, not only until it is taken. This file contains `unsafe`
+//! code.
 //!
-//! It is made for ten thousand rings with few requests in each:
-//! - the fields that posting and taking use are adjacent, with the first place next to them, so no
-//!   pointer has to be loaded on the way;
-//! - an empty ring starts again at its first place, so a queue pair with few outstanding requests
-//!   uses the same few cache lines for all of them, however deep its queue is;
-//! - all its memory is allocated at the beginning, so posting never fails for lack of memory. Places
-//!   that were never used are never touched, so the system need not provide pages for them.
+//! The ring is designed for ten thousand queue pairs with few requests each:
+//! - The fields that posting and taking use are adjacent, with the first place next to them, so no
+//!   pointer has to be loaded on the way.
+//! - An empty ring starts again at its first place, so a queue pair with few outstanding requests
+//!   uses the same few cache lines for all of them, however deep its queue is.
+//! - All memory is allocated at creation, so posting never fails for lack of memory. Places that
+//!   were never used are never touched, so the kernel need not provide pages for them.
 //!
-//! Invariants. `head`, `tail` and `released` count, and wrap. Requests `head..tail` are in the ring,
-//! request `n` in place `n - base`, modulo the number of places, which is a power of two and at least
-//! `depth` (`places` and `first` together).
+//! Invariants: `head`, `tail` and `released` are counters that wrap. Requests `head..tail` are in
+//! the ring, request `n` in place `n - base`, modulo the number of places, which is a power of two
+//! and at least `depth` (`places` and `first` together).
 //! - Only the holder of `posting` changes `tail` and `base`; only the holder of `taking` changes
 //!   `head`.
-//! - A place is written only while no request is in it: `tail - head` is less than the number of
+//! - A place is written only while it holds no request: `tail - head` is less than the number of
 //!   places. It is written before `tail` passes it, and read before `head` does.
-//! - `base` changes only while the ring is empty, and is read only while it is not.
+//! - `base` changes only while the ring is empty, and is read only while the ring is not empty.
 
 use std::mem::MaybeUninit;
 
@@ -26,13 +26,13 @@ use crate::sync::{AtomicBool, AtomicU32, Cell, Mutex, Ordering};
 
 /// A bounded queue of requests.
 pub struct WorkRing<T> {
-    /// All places but the first.
+    /// All places except the first.
     places: Box<[Place<T>]>,
     depth: u32,
     head: AtomicU32,
     tail: AtomicU32,
     base: AtomicU32,
-    /// Count of completed requests: their places are free.
+    /// The number of completed requests, whose places are free.
     released: AtomicU32,
     posting: Mutex<()>,
     taking: AtomicBool,
@@ -45,15 +45,15 @@ type Place<T> = Cell<MaybeUninit<T>>;
 // reference to a request is ever given out. All else is atomics and a lock.
 unsafe impl<T: Send> Sync for WorkRing<T> {}
 
-/// Why a request was refused.
+/// The reason why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostError {
-    /// As many requests as the queue was made for are outstanding (`ENOMEM`).
+    /// The queue already holds as many outstanding requests as it was created for (`ENOMEM`).
     Full,
 }
 
 impl<T> WorkRing<T> {
-    /// A ring for `depth` requests, which may be 0. `None` if there is not enough memory.
+    /// Creates a ring for `depth` requests (may be 0), or `None` if there is not enough memory.
     pub fn new(depth: u32) -> Option<Self> {
         let number = usize::try_from(depth.max(1)).ok()?.checked_next_power_of_two()? - 1;
         let mut places = Vec::new();
@@ -75,11 +75,12 @@ impl<T> WorkRing<T> {
     /// Adds a request.
     ///
     /// # Errors
-    /// [`PostError::Full`].
+    /// [`PostError::Full`] if `depth` requests are outstanding.
     pub fn post(&self, request: T) -> Result<(), PostError> {
         let _posting = self.posting.lock();
         let tail = self.tail.load(Ordering::Relaxed);
-        // A thread that sees a request released also sees it taken: its place is no longer read.
+        // The acquire load pairs with `release`: a released request has been taken, so its place is
+        // no longer read.
         let outstanding = tail.wrapping_sub(self.released.load(Ordering::Acquire));
         let head = self.head.load(Ordering::Acquire);
         if outstanding >= self.depth || tail.wrapping_sub(head) as usize > self.places.len() {
@@ -94,22 +95,23 @@ impl<T> WorkRing<T> {
             // `head` passed it, and `head` was loaded here with acquire ordering.
             unsafe { (*place).as_mut_ptr().copy_from_nonoverlapping(&raw const request, 1) };
         });
-        // The request is in the ring now. (Moving it there by value would copy it twice.)
+        // The request is now in the ring, so it must not be dropped here. (Moving it there by value
+        // would copy it twice.)
         std::mem::forget(request);
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
         Ok(())
     }
 
-    /// Prefetches the place of the next request, unless it is the first place, which is part of the
-    /// ring itself.
+    /// Prefetches the place of the next request. The first place needs no prefetch, because it is
+    /// part of the ring itself.
     pub(crate) fn prefetch(&self) {
         if !self.is_empty() {
             prefetch::value(self.place(self.tail.load(Ordering::Relaxed)));
         }
     }
 
-    /// Takes the oldest request. It keeps its place until [`WorkRing::release`]. Only one thread may
-    /// take at a time: `None` also if another is just taking.
+    /// Takes the oldest request. Its place stays occupied until [`WorkRing::release`]. Only one
+    /// thread may take at a time: returns `None` also while another thread takes.
     #[inline]
     pub(crate) fn take(&self) -> Option<T> {
         if self.is_empty() || self.taking.swap(true, Ordering::Acquire) {
@@ -131,7 +133,7 @@ impl<T> WorkRing<T> {
         request
     }
 
-    /// Frees the place of a request that is complete. Only the engine calls this.
+    /// Frees the place of a completed request. Only the engine calls this.
     #[inline]
     pub(crate) fn release(&self) {
         let released = self.released.load(Ordering::Relaxed);
@@ -139,32 +141,32 @@ impl<T> WorkRing<T> {
         self.released.store(released.wrapping_add(1), Ordering::Release);
     }
 
-    /// Drops every request not yet taken.
+    /// Drops all requests that are not yet taken.
     pub(crate) fn forget(&self) {
         while self.take().is_some() {
             self.release();
         }
     }
 
-    /// How many requests it was made for.
+    /// Returns the number of requests that the ring was created for.
     pub fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// Requests posted and not complete.
+    /// Returns the number of requests that are posted and not complete.
     pub fn outstanding(&self) -> u32 {
-        // `released` is loaded first: every released request was posted before.
+        // `released` is loaded first, because every released request was posted before.
         let released = self.released.load(Ordering::Acquire);
         self.tail.load(Ordering::Acquire).wrapping_sub(released)
     }
 
-    /// Whether no request waits to be taken.
+    /// Returns whether no request waits to be taken.
     pub fn is_empty(&self) -> bool {
         let head = self.head.load(Ordering::Relaxed);
         head == self.tail.load(Ordering::Acquire)
     }
 
-    /// The place of request `count`.
+    /// Returns the place of request `count`.
     #[inline]
     fn place(&self, count: u32) -> &Place<T> {
         let index = count.wrapping_sub(self.base.load(Ordering::Relaxed)) as usize;
@@ -221,7 +223,7 @@ mod tests {
 
     #[test]
     fn requests_keep_their_order_whatever_is_in_the_ring_when_it_wraps() {
-        // The depth is not a power of two, and the counts wrap.
+        // The depth is not a power of two, and the counters wrap.
         let ring = ring(5);
         for count in [&ring.head, &ring.tail, &ring.released] {
             count.store(u32::MAX - 10, Ordering::Relaxed);
@@ -271,7 +273,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "Miri ends where there is no memory")]
     fn more_than_there_is_is_refused_when_the_ring_is_made() {
-        // 2⁴⁸ bytes: more than a process can have.
+        // 2⁴⁸ bytes, more than a process can have.
         assert!(WorkRing::<[u8; 1 << 16]>::new(1 << 31 | 1).is_none());
     }
 

@@ -15,28 +15,29 @@ pub struct SharedReceiveQueue {
     pd: PdId,
     list: Bounded<RecvRequest>,
     max_sge: u32,
-    /// An event is due when fewer receives than this are left; 0 means never.
+    /// The number of receives below which an event is due; 0 means never.
     limit: AtomicU32,
-    /// The completion queue of receives that XRC requests take.
+    /// The completion queue of receives consumed by XRC requests.
     cq: Option<Arc<CompletionQueue>>,
 }
 
-/// A receive from a shared queue.
+/// A receive taken from a shared queue.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) receive: RecvRequest,
-    /// The queue has just fallen below its limit.
+    /// Whether the queue has just fallen below its limit.
     pub(crate) limit_reached: bool,
 }
 
 impl SharedReceiveQueue {
-    /// A queue with this number, for `max_wr` receives of at most `max_sge` elements.
+    /// Creates a queue with this number, for `max_wr` receives of at most `max_sge` elements.
     pub fn new(number: u32, pd: PdId, max_wr: u32, max_sge: u32) -> Self {
         let limit = AtomicU32::new(0);
         Self { number, pd, list: Bounded::new(max_wr), max_sge, limit, cq: None }
     }
 
-    /// A queue for an XRC domain. Its receives complete in `cq`, whichever target QP takes them.
+    /// Creates a queue for an XRC domain. Its receives complete in `cq`, whichever target QP takes
+    /// them.
     pub fn new_xrc(
         number: u32,
         pd: PdId,
@@ -47,37 +48,38 @@ impl SharedReceiveQueue {
         Self { cq: Some(cq), ..Self::new(number, pd, max_wr, max_sge) }
     }
 
-    /// The completion queue of receives that XRC requests take; `None` outside XRC domains.
+    /// Returns the completion queue of receives consumed by XRC requests. It is `None` outside XRC
+    /// domains.
     pub fn cq(&self) -> Option<&Arc<CompletionQueue>> {
         self.cq.as_ref()
     }
 
-    /// Its number, by which XRC peers name it.
+    /// Returns the number by which XRC peers name the queue.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Its protection domain.
+    /// Returns the protection domain.
     pub fn pd(&self) -> PdId {
         self.pd
     }
 
-    /// How many receives it can hold.
+    /// Returns the number of receives that the queue can hold.
     pub fn depth(&self) -> u32 {
         self.list.depth()
     }
 
-    /// The most elements that a receive may have.
+    /// Returns the maximum number of elements of a receive.
     pub fn max_sge(&self) -> u32 {
         self.max_sge
     }
 
-    /// Receives posted and not yet taken by a message.
+    /// Returns the number of receives that are posted and not yet taken by a message.
     pub fn len(&self) -> u32 {
         self.list.len()
     }
 
-    /// Whether none is posted.
+    /// Returns whether no receive is posted.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -85,7 +87,7 @@ impl SharedReceiveQueue {
     /// Posts a receive.
     ///
     /// # Errors
-    /// The queue is full, or the scatter list longer than the queue was made for.
+    /// The queue is full, or the scatter list is longer than `max_sge`.
     pub fn post_recv(&self, request: RecvRequest) -> Result<(), VerbsError> {
         let (asked, limit) = (request.sges.len() as u64, u64::from(self.max_sge));
         if asked > limit {
@@ -105,7 +107,8 @@ impl SharedReceiveQueue {
     /// Changes the depth to `max_wr` receives. Posted receives stay.
     ///
     /// # Errors
-    /// `max_wr` is less than the receives posted, or less than the armed limit. Nothing is changed.
+    /// `max_wr` is less than the number of posted receives or than the armed limit. Nothing is
+    /// changed.
     pub fn resize(&self, max_wr: u32) -> Result<(), VerbsError> {
         let refused = |why: String| VerbsError::InvalidAttribute { name: "max_wr", why };
         let limit = self.limit();
@@ -118,10 +121,10 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Asks for one event when fewer than `limit` receives are left; 0 asks for none.
+    /// Requests one event when fewer than `limit` receives are left; 0 requests none.
     ///
     /// # Errors
-    /// The limit is larger than the queue.
+    /// The limit is larger than the depth of the queue.
     pub fn set_limit(&self, limit: u32) -> Result<(), VerbsError> {
         if limit > self.depth() {
             let (what, asked) = ("srq_limit", u64::from(limit));
@@ -132,13 +135,13 @@ impl SharedReceiveQueue {
         Ok(())
     }
 
-    /// The limit that is armed; 0 if none.
+    /// Returns the armed limit, or 0 if none is armed.
     pub fn limit(&self) -> u32 {
         self.limit.load(Ordering::SeqCst)
     }
 
     pub(crate) fn take(&self) -> Option<Taken> {
-        // The message keeps the receive; its place in the queue is free for another.
+        // The message keeps the receive; its place in the queue becomes free.
         let receive = self.list.pop()?;
         let limit = self.limit();
         let limit_reached = limit > 0

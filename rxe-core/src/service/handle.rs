@@ -1,5 +1,5 @@
-//! The side of a queue pair that programs hold. Any thread posts requests here, without the engine's
-//! lock.
+//! The handle of a queue pair that programs hold. Any thread posts requests through it, without the
+//! engine's lock.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -15,36 +15,36 @@ use crate::queue::{
 use crate::sync::{AtomicBool, AtomicU8, Ordering};
 use crate::types::{QpCap, QpState, QpType, Qpn};
 
-/// The attributes of a new queue pair: `ibv_qp_init_attr`, and its protection domain.
+/// The attributes of a new queue pair: `ibv_qp_init_attr` and the protection domain.
 #[derive(Clone, Debug)]
 pub struct QpInit {
     /// The transport service.
     pub service: QpType,
     /// The protection domain.
     pub pd: PdId,
-    /// Where send requests complete.
+    /// The completion queue of send requests.
     pub send_cq: Arc<CompletionQueue>,
-    /// Where receives complete.
+    /// The completion queue of receives.
     pub recv_cq: Arc<CompletionQueue>,
-    /// The sizes of its queues.
+    /// The capacities of the QP's queues.
     pub cap: QpCap,
-    /// The shared queue that receives come from, instead of one of its own.
+    /// The shared receive queue, if the QP has no receive queue of its own.
     pub srq: Option<Arc<SharedReceiveQueue>>,
     /// The XRC domain of a target QP, which delivers to the domain's shared queues.
     pub xrcd: Option<Arc<XrcDomain>>,
-    /// Whether every send request makes a completion, signalled or not.
+    /// Whether every send request generates a completion, signalled or not.
     pub sq_sig_all: bool,
 }
 
-/// The side of a queue pair that programs post to. It is one block of memory that includes the first
-/// slots of its queues, because with ten thousand queue pairs every cache line of a post is a miss.
+/// The handle of a queue pair for posting. It is one block of memory that includes the first slots
+/// of the queues, because with ten thousand queue pairs every cache line of a post is a miss.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct QpHandle {
     state: AtomicU8,
-    /// Whether the QP is among the rung doorbells already.
+    /// Whether the QP's doorbell is already rung.
     rung: AtomicBool,
-    /// Whether it does not receive its own datagrams to groups that it is attached to.
+    /// Whether the QP ignores its own datagrams to multicast groups that it is attached to.
     blocks_loopback: AtomicBool,
     pub(crate) qpn: Qpn,
     doorbells: Arc<Doorbells>,
@@ -55,6 +55,8 @@ pub struct QpHandle {
 }
 
 impl QpHandle {
+    /// Creates the handle of a QP in RESET.
+    ///
     /// # Errors
     /// There is not enough memory for queues of these sizes.
     pub(crate) fn new(
@@ -82,18 +84,18 @@ impl QpHandle {
         })
     }
 
-    /// Its number.
+    /// Returns the QPN.
     pub fn qpn(&self) -> Qpn {
         self.qpn
     }
 
-    /// The attributes that it was made with.
+    /// Returns the attributes that the QP was created with.
     pub fn init(&self) -> &QpInit {
         &self.init
     }
 
-    /// From now on the QP does not receive its own datagrams to groups that it is attached to
-    /// (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`). Other QPs still receive them.
+    /// Makes the QP ignore its own datagrams to multicast groups that it is attached to. Other QPs
+    /// still receive them. `IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`.
     pub fn block_own_multicast(&self) {
         self.blocks_loopback.store(true, Ordering::Relaxed);
     }
@@ -102,17 +104,17 @@ impl QpHandle {
         self.blocks_loopback.load(Ordering::Relaxed)
     }
 
-    /// Its state. The engine may change it at any moment.
+    /// Returns the current state. The engine may change it at any moment.
     pub fn state(&self) -> QpState {
         QpState::from_verbs(u32::from(self.state.load(Ordering::Acquire))).unwrap_or_default()
     }
 
-    /// Send requests posted and not complete.
+    /// Returns the number of send requests that are posted and not complete.
     pub fn sends_outstanding(&self) -> u32 {
         self.sq.outstanding()
     }
 
-    /// Receives posted and not complete.
+    /// Returns the number of receives that are posted and not complete.
     pub fn receives_outstanding(&self) -> u32 {
         self.rq.outstanding()
     }
@@ -124,7 +126,7 @@ impl QpHandle {
     /// The request is refused if the QP is not yet ready to send, if the queue is full, or if the
     /// request contradicts itself or exceeds the QP's limits.
     pub fn post_send(&self, request: SendRequest) -> Result<(), VerbsError> {
-        // If there are thousands of queue pairs, this one is in no cache.
+        // With thousands of queue pairs, this one is in no cache.
         prefetch::until(self, offset_of!(Self, rq));
         prefetch::value(&self.sq);
         self.sq.prefetch();
@@ -138,7 +140,7 @@ impl QpHandle {
     /// Checks whether [`QpHandle::post_send`] would accept the request if the queue had room.
     ///
     /// # Errors
-    /// Those of `post_send`, except for a full queue.
+    /// The errors of `post_send`, except for a full queue.
     pub fn check_post_send(&self, request: &SendRequest) -> Result<(), VerbsError> {
         let state = self.state();
         if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
@@ -151,8 +153,8 @@ impl QpHandle {
     /// IBTA 11.4.1.2.
     ///
     /// # Errors
-    /// The request is refused if the QP is in RESET, if the queue is full, or if the scatter list is
-    /// longer than the QP was made for.
+    /// The request is refused if the QP is in RESET, if the queue is full, or if the scatter list
+    /// is longer than `max_recv_sge`.
     pub fn post_recv(&self, request: RecvRequest) -> Result<(), VerbsError> {
         prefetch::until(self, offset_of!(Self, sq));
         let state = self.state();
@@ -170,7 +172,7 @@ impl QpHandle {
         Ok(())
     }
 
-    /// The most bytes in a message.
+    /// Returns the maximum bytes of a message.
     pub(crate) fn max_message(&self) -> u64 {
         self.max_message
     }
@@ -179,7 +181,7 @@ impl QpHandle {
         self.state.swap(state as u8, Ordering::AcqRel);
     }
 
-    /// Records that the engine has seen the doorbell. The next post rings it again.
+    /// Records that the engine has seen the doorbell, so that the next post rings it again.
     pub(crate) fn doorbell_seen(&self) {
         // A swap, not a store: it reads the value of a poster that found the doorbell rung and did
         // not ring again. So the engine sees the request that this poster had put into the ring.
@@ -238,7 +240,7 @@ impl QpHandle {
     }
 }
 
-/// Checks that the service has the operation. IBTA table 22 (9.1).
+/// Checks that the transport service supports the operation. IBTA table 22 (9.1).
 fn check_service(service: QpType, request: &SendRequest) -> Result<(), VerbsError> {
     const NOT_XRC: &str = "only XRC requests name a shared receive queue of the peer";
     let why = match (service, &request.op) {
@@ -281,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_a_poster_needs_of_a_queue_pair_takes_few_cache_lines() {
-        // With thousands of queue pairs each line costs some nanoseconds per message:
+        // With thousands of queue pairs, each cache line costs some nanoseconds per message:
         // docs/en/project/performance.md.
         let receives = offset_of!(QpHandle, sq);
         assert!(receives <= 3 * 64, "{receives} bytes");

@@ -1,5 +1,5 @@
-//! What a transport service sees of its queue pair and its engine: the context of a call, the view
-//! of the queue pair, the handle that programs post to, and the code that the services share.
+//! The interface of a transport service to its queue pair and its engine: the context of a call,
+//! the view of the queue pair, the handle that programs post to, and code that the services share.
 
 mod handle;
 mod receives;
@@ -17,17 +17,17 @@ use crate::queue::{Completion, CompletionQueue, RecvRequest, SharedReceiveQueue}
 use crate::types::{Key, Mtu, QpAttr, QpType, Qpn, Time};
 use crate::wire::{Direct, DropReason, NetHeader, Service};
 
-/// The properties of a QP that never change, copied from its handle.
+/// The constant properties of a QP, copied from its handle.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QpIdentity {
     pub(crate) qpn: Qpn,
     pub(crate) pd: PdId,
     pub(crate) service: QpType,
-    /// The most bytes in a message.
+    /// The maximum bytes of a message.
     pub(crate) max_message: u64,
 }
 
-/// The read-only view of a QP that its two sides share.
+/// A read-only view of a QP, which its requester and responder share.
 #[derive(Clone, Copy)]
 pub(crate) struct QpView<'a> {
     pub(crate) handle: &'a QpHandle,
@@ -35,7 +35,7 @@ pub(crate) struct QpView<'a> {
     pub(crate) attr: &'a QpAttr,
     pub(crate) net: &'a NetHeader,
     pub(crate) window: Window,
-    /// The shared queue that the present XRC request names.
+    /// The shared queue that the current XRC request names.
     pub(crate) target: Option<&'a Arc<SharedReceiveQueue>>,
 }
 
@@ -44,7 +44,7 @@ impl QpView<'_> {
         self.identity.qpn
     }
 
-    /// The transport service, as in the opcodes of packets.
+    /// Returns the transport service as it is encoded in opcodes.
     pub(crate) fn service(&self) -> Service {
         match self.identity.service {
             QpType::Rc => Service::Rc,
@@ -54,12 +54,13 @@ impl QpView<'_> {
         }
     }
 
-    /// The protection domain that a peer's keys must belong to. For XRC, that of the named queue.
+    /// Returns the protection domain that a peer's keys must belong to. For XRC, that of the named
+    /// queue.
     pub(crate) fn pd(&self) -> PdId {
         self.target.map_or(self.identity.pd, |srq| srq.pd())
     }
 
-    /// The protection domain of receive buffers: that of the shared queue, if there is one.
+    /// Returns the protection domain of receive buffers: that of the shared queue, if there is one.
     /// IBTA 10.2.9.3.
     pub(crate) fn receive_pd(&self) -> PdId {
         match (self.target, &self.handle.rq) {
@@ -68,7 +69,7 @@ impl QpView<'_> {
         }
     }
 
-    /// The next receive for a message from the peer.
+    /// Takes the next receive for a message from the peer.
     pub(crate) fn take_receive(&self, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
         match self.target {
             Some(srq) => take_shared(srq, ctx),
@@ -76,35 +77,35 @@ impl QpView<'_> {
         }
     }
 
-    /// Whether no receive is posted.
+    /// Returns whether no receive is posted.
     pub(crate) fn has_no_receive(&self) -> bool {
         self.target.map_or_else(|| self.handle.rq.is_empty(), |srq| srq.is_empty())
     }
 
-    /// Where receives complete.
+    /// Returns the completion queue of receives.
     pub(crate) fn recv_cq(&self) -> &CompletionQueue {
         let named = self.target.and_then(|srq| srq.cq());
         named.unwrap_or(&self.handle.init.recv_cq)
     }
 
-    /// The largest payload that the device's link carries.
+    /// Returns the largest path MTU that the device's link carries.
     pub(crate) fn max_mtu(&self) -> Mtu {
         self.window.max_mtu
     }
 }
 
-/// How much a QP may leave unacknowledged.
+/// The amount of data that a QP may leave unacknowledged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) packets: u32,
     pub(crate) bytes: u32,
-    /// Packets again: its present share of what its peer takes from all.
+    /// The current share of this QP in the packets that its peer accepts from all QPs.
     pub(crate) share: u32,
-    /// The largest payload that the link carries.
+    /// The largest path MTU that the link carries.
     pub(crate) max_mtu: Mtu,
 }
 
-/// The packets of a coalesced segment at most.
+/// The maximum number of packets in a coalesced segment.
 const MAX_COALESCED: u16 = 64;
 
 /// The context of one call into a QP.
@@ -113,9 +114,9 @@ pub(crate) struct Ctx<'a> {
     pub(crate) mem: &'a MemoryGuard<'a>,
     pub(crate) events: &'a mut EventSink,
     pub(crate) window: Window,
-    /// The way out for packets that need not wait in the batch, if there is one.
+    /// The direct path for packets that need not wait in the batch, if there is one.
     pub(crate) direct: Option<&'a mut (dyn Direct + 'a)>,
-    /// A completion did not find room.
+    /// Whether a completion did not find a place in its queue.
     pub(crate) overflow: bool,
 }
 
@@ -129,14 +130,14 @@ impl<'a> Ctx<'a> {
         Self { now, mem, events, window, direct: None, overflow: false }
     }
 
-    /// The way out for packets that need not wait in the batch.
+    /// Returns the direct path for packets that need not wait in the batch, if there is one.
     #[inline]
     pub(crate) fn direct(&mut self) -> Option<&mut (dyn Direct + 'a)> {
         self.direct.as_deref_mut()
     }
 
-    /// How many packets of the path MTU may leave as one coalesced segment ([`Coalesced`](crate::wire::Coalesced)); 1
-    /// where there are none.
+    /// Returns how many packets of the path MTU may be sent as one coalesced segment. The result is
+    /// 1 where segments are not supported. See [`Coalesced`](crate::wire::Coalesced).
     #[inline]
     pub(crate) fn max_coalesced(&mut self, view: &QpView<'_>) -> u16 {
         let Some(direct) = self.direct.as_deref_mut() else { return 1 };
@@ -148,7 +149,7 @@ impl<'a> Ctx<'a> {
         u16::try_from(bytes / mtu).unwrap_or(u16::MAX).clamp(1, MAX_COALESCED)
     }
 
-    /// Looks up memory that a peer names, to be read.
+    /// Looks up memory that a peer names, for reading.
     pub(crate) fn remote(
         &self,
         view: &QpView<'_>,
@@ -160,7 +161,7 @@ impl<'a> Ctx<'a> {
         self.mem.remote(view.pd(), view.qpn(), rkey, addr, len, need)
     }
 
-    /// Looks up memory that a peer names, to be written.
+    /// Looks up memory that a peer names, for writing.
     pub(crate) fn remote_writable(
         &self,
         view: &QpView<'_>,
@@ -179,13 +180,13 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Drops the present packet.
+    /// Drops the current packet.
     pub(crate) fn drop_packet(&mut self, view: &QpView<'_>, reason: DropReason) {
         let psn = self.events.psn;
         self.events.emit(Event::Dropped { reason, qpn: Some(view.qpn()), psn });
     }
 
-    /// Adds a completion; the QP notices an overflow when its call ends.
+    /// Adds a completion. The QP handles an overflow at the end of its call.
     pub(crate) fn complete(&mut self, cq: &CompletionQueue, completion: Completion) {
         let Err(overflow) = cq.push(completion) else { return };
         self.overflow = true;
@@ -196,11 +197,12 @@ impl<'a> Ctx<'a> {
     }
 }
 
-/// The QP cannot go on. The failed request has its completion; the others must be flushed.
+/// The error of a QP that must enter the error state. The failed request has its completion; the
+/// other requests must be flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionError;
 
-/// The send side of a UC or UD QP cannot go on. The failed request has its completion; the others
-/// must be flushed.
+/// The error of a UC or UD send queue that must enter the send queue error state. The failed
+/// request has its completion; the other requests must be flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SendError;

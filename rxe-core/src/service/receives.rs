@@ -1,4 +1,4 @@
-//! The source of a queue pair's receives: its own queue or a shared one.
+//! The source of a queue pair's receives: its own receive queue or a shared one.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use crate::queue::{RecvRequest, SharedReceiveQueue, WorkRing};
 /// The source of a queue pair's receives.
 #[derive(Debug)]
 pub(crate) enum Receives {
-    /// Its own queue.
+    /// The QP's own receive queue.
     Own(WorkRing<RecvRequest>),
-    /// A queue shared with other QPs.
+    /// A shared receive queue.
     Shared(Arc<SharedReceiveQueue>),
-    /// None: XRC QPs deliver to the queues that requests name.
+    /// No queue: XRC QPs deliver to the shared queues that requests name.
     None,
 }
 
 impl Receives {
-    /// The next receive.
+    /// Takes the next receive.
     pub(crate) fn take(&self, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
         match self {
             Self::Own(ring) => ring.take(),
@@ -28,8 +28,8 @@ impl Receives {
         }
     }
 
-    /// The next receive of the QP's own queue, to be flushed. Receives of a shared queue are not
-    /// flushed with the QP.
+    /// Takes the next receive of the QP's own queue, to be flushed. Receives of a shared queue are
+    /// not flushed with the QP.
     pub(crate) fn take_own(&self) -> Option<RecvRequest> {
         match self {
             Self::Own(ring) => ring.take(),
@@ -37,14 +37,14 @@ impl Receives {
         }
     }
 
-    /// Frees the slot of a receive that is complete.
+    /// Frees the slot of a completed receive.
     pub(crate) fn release(&self) {
         if let Self::Own(ring) = self {
             ring.release();
         }
     }
 
-    /// Whether no receive is posted.
+    /// Returns whether no receive is posted.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Own(ring) => ring.is_empty(),
@@ -57,7 +57,7 @@ impl Receives {
         matches!(self, Self::Shared(_))
     }
 
-    /// Receives posted to the QP and not complete.
+    /// Returns the number of receives that are posted to the QP and not complete.
     pub(crate) fn outstanding(&self) -> u32 {
         match self {
             Self::Own(ring) => ring.outstanding(),
@@ -81,7 +81,8 @@ impl Receives {
     }
 }
 
-/// The next receive of a shared queue. Emits the event if that reaches the queue's limit.
+/// Takes the next receive of a shared queue. Emits the event if this reaches the limit of the
+/// queue.
 pub(crate) fn take_shared(srq: &SharedReceiveQueue, ctx: &mut Ctx<'_>) -> Option<RecvRequest> {
     let taken = srq.take()?;
     if taken.limit_reached {

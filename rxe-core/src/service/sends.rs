@@ -1,4 +1,4 @@
-//! What all requesters share: checking a request's memory, completing it, draining the queue.
+//! Code that all requesters share: memory checks, completions and draining of the send queue.
 
 use super::{Ctx, QpView};
 use crate::mem::{Access, AccessError};
@@ -6,7 +6,7 @@ use crate::queue::{
     Completion, CompletionOp, Payload, SendFlags, SendOp, SendRequest, Sge, Status,
 };
 
-/// Checks that the request may use its local memory as it says.
+/// Checks that the request may access its local memory.
 pub(crate) fn check_memory(
     request: &SendRequest,
     view: &QpView<'_>,
@@ -15,7 +15,7 @@ pub(crate) fn check_memory(
     bad_memory(request, view, ctx).map_or(Ok(()), |_| Err(Status::LocalProtection))
 }
 
-/// The first element of the request's list that it may not use, and why.
+/// Returns the first element of the request's list that it may not access, and the reason.
 pub(crate) fn bad_memory(
     request: &SendRequest,
     view: &QpView<'_>,
@@ -46,7 +46,7 @@ pub(crate) fn do_local(
     }
 }
 
-/// Frees the request's slot, and makes a completion if the program wants one.
+/// Frees the slot of the request, and generates a completion if the program requested one.
 pub(crate) fn complete_send(
     view: &QpView<'_>,
     ctx: &mut Ctx<'_>,
@@ -71,7 +71,7 @@ pub(crate) fn complete_send(
     ctx.complete(&init.send_cq, completion);
 }
 
-/// The kind of completion of a request.
+/// Returns the completion opcode of a request.
 pub(crate) const fn completion_op(op: &SendOp) -> CompletionOp {
     match op {
         SendOp::Send { .. } | SendOp::SendInvalidate { .. } | SendOp::Fail { .. } => {
@@ -88,14 +88,14 @@ pub(crate) const fn completion_op(op: &SendOp) -> CompletionOp {
     }
 }
 
-/// How far the transition to SQD has come. IBTA 10.3.1.5.
+/// The progress of the transition to SQD. IBTA 10.3.1.5.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Drain {
     #[default]
     No,
-    /// No request is started; those that are started continue.
+    /// No further request is started; those in progress continue.
     Draining,
-    /// Drained, and the event is emitted.
+    /// The queue is drained, and the event is emitted.
     Drained,
 }
 
@@ -104,7 +104,7 @@ impl Drain {
         *self = Self::Draining;
     }
 
-    /// Whether the queue has just drained. Returns `true` only once.
+    /// Returns whether the queue has just drained. Returns `true` only once.
     pub(crate) fn take_drained(&mut self, busy: bool) -> bool {
         let drained = *self == Self::Draining && !busy;
         if drained {

@@ -1,5 +1,6 @@
-//! What is written by one thread and read by another, with the order of the two kept by something
-//! else. Only an address comes out of it: following that is `unsafe`, and loom's stand-in watches.
+//! A value that one thread writes and another reads, with their order ensured by other means. The
+//! cell gives out only an address: dereferencing it is `unsafe`, and loom's replacement checks the
+//! accesses.
 
 use std::cell::UnsafeCell;
 
@@ -11,7 +12,7 @@ impl<T> Cell<T> {
         Self(UnsafeCell::new(value))
     }
 
-    /// Calls `f` with the address of what nobody else uses meanwhile.
+    /// Calls `f` with the address of the value. No other thread may use the value meanwhile.
     #[inline]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())

@@ -1,6 +1,6 @@
-//! What threads share: atomics, locks and lock-free queues, all by way of this module, so that the
-//! models in `sync/models.rs` can put loom's in their place and try every order of steps that the
-//! memory model allows. docs/en/project/testing.md says how to run them.
+//! The atomics, locks and lock-free queues of this crate. All code uses them through this module,
+//! so that the models in `sync/models.rs` can replace them by loom's and try every order of steps
+//! that the memory model allows. docs/en/project/testing.md explains how to run the models.
 
 #[cfg(not(loom))]
 mod cell;

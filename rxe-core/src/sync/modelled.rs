@@ -1,18 +1,19 @@
-//! Stand-ins for loom to explore.
+//! Replacements for the synchronisation types, for loom.
 //!
-//! The queues are as weak as crossbeam's are, no weaker and no stronger: a push is ordered before the
-//! pop of what it pushed and a pop before the push that uses its place again, each by the place's
-//! turn; the ends move by sequentially consistent exchanges; who finds the queue empty or full looks
-//! a second time behind a sequentially consistent fence.
+//! The queues have exactly the guarantees of crossbeam's queues: a push is ordered before the pop
+//! of its item, and a pop before the push that reuses its place, each by the turn of the place; the
+//! ends move by sequentially consistent exchanges; a thread that finds the queue empty or full
+//! checks again after a sequentially consistent fence.
 //!
-//! loom takes a sequentially consistent access for an acquiring or releasing one. So each has such a
-//! fence before it here, as on processors that have no instruction for it: enough to order two of
-//! them, and not more.
+//! loom treats a sequentially consistent access as an acquiring or releasing one. Therefore each
+//! such access is preceded here by a sequentially consistent fence, as on processors that have no
+//! instruction for it: this suffices to order two of them, and gives no more.
 //!
-//! loom tries another order of two accesses only if it sees that they depend on each other, and it
-//! remembers but the last access to each atomic: a thread that loads before it stores hides the other
-//! thread's load, and the order in which that one comes after the store is never tried. So each access
-//! is preceded here by an exchange on a companion, which depends on every other and orders nothing.
+//! loom tries another order of two accesses only if it finds that they depend on each other, and it
+//! remembers only the last access to each atomic: a thread that loads before it stores hides the
+//! other thread's load, and the order in which that load comes after the store is never tried.
+//! Therefore each access is preceded here by an exchange on a companion, which depends on every
+//! other exchange and orders nothing.
 
 use std::fmt;
 
@@ -114,7 +115,7 @@ number!(AtomicU8, u8);
 number!(AtomicU32, u32);
 number!(AtomicU64, u64);
 
-/// What every access to an atomic touches first: see the module's opening.
+/// The atomic that every access to its owner first exchanges: see the head of the module.
 #[derive(Debug, Default)]
 struct Companion(LoomUsize);
 
@@ -124,7 +125,7 @@ impl Companion {
     }
 }
 
-/// An access, behind a fence if it is to be sequentially consistent.
+/// Executes an access, after a fence if it is sequentially consistent.
 fn behind_fence<R>(order: Ordering, access: impl FnOnce() -> R) -> R {
     if order == Ordering::SeqCst {
         fence(Ordering::SeqCst);
@@ -139,13 +140,13 @@ fn weaker(order: Ordering, instead: Ordering) -> Ordering {
 /// A bounded queue for any number of threads at both ends.
 struct ArrayQueue<T> {
     places: Vec<Place<T>>,
-    /// How many have ever been taken, and put in.
+    /// The numbers of items ever taken (`head`) and put in (`tail`).
     head: AtomicUsize,
     tail: AtomicUsize,
 }
 
 struct Place<T> {
-    /// `2n` while the place waits for its `n`-th item, `2n + 1` while it holds it.
+    /// `2n` while the place waits for its `n`-th item, `2n + 1` while it holds that item.
     turn: AtomicUsize,
     item: loom::sync::Mutex<Option<T>>,
 }
@@ -212,7 +213,7 @@ impl<T> ArrayQueue<T> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        // crossbeam promises nothing of this one's order.
+        // crossbeam guarantees no ordering for `is_empty`.
         let head = self.head.load(Ordering::Relaxed);
         head == self.tail.load(Ordering::Relaxed)
     }
@@ -224,7 +225,7 @@ impl<T> fmt::Debug for ArrayQueue<T> {
     }
 }
 
-/// A queue without a bound: none of the models comes near this one.
+/// An unbounded queue. None of the models reaches the bound used here.
 #[derive(Debug)]
 pub(crate) struct SegQueue<T>(ArrayQueue<T>);
 
@@ -248,7 +249,7 @@ impl<T> SegQueue<T> {
     }
 }
 
-/// A lock as parking_lot has it.
+/// A mutex with the interface of parking_lot.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -262,11 +263,11 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Likewise.
+/// A read-write lock with the interface of parking_lot.
 #[derive(Debug, Default)]
 pub(crate) struct RwLock<T>(loom::sync::RwLock<T>);
 
-/// Its parts are not modelled: taking one or all is taking one lock.
+/// The parts of the real lock are not modelled: taking one or all takes one lock.
 pub(crate) type ReadMostly<T> = RwLock<T>;
 
 impl<T> RwLock<T> {

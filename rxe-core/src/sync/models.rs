@@ -1,7 +1,7 @@
-//! Models of what threads do to one another, for loom: every one of them is run in all orders of
-//! steps that the memory model allows (with at most three preemptions).
+//! Loom models of concurrent threads. Loom runs each model in all orders of steps that the memory
+//! model allows (with at most three preemptions).
 //!
-//! Each can fail: the comment says which change makes it do so.
+//! Each model can fail: its comment names the change that makes it fail.
 
 mod shards;
 
@@ -29,8 +29,8 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Fails if the order of `tail`, `head` or `released` in `WorkRing` is relaxed, or if a request counts
-/// as taken before it is read.
+/// Fails if the ordering of `tail`, `head` or `released` in `WorkRing` is relaxed. Also fails if a
+/// request counts as taken before it is read.
 #[test]
 fn a_place_that_is_reserved_is_there_and_requests_keep_their_order() {
     explore(|| {
@@ -61,7 +61,7 @@ fn a_place_that_is_reserved_is_there_and_requests_keep_their_order() {
     });
 }
 
-/// Fails if the ring begins anew while there is something in it.
+/// Fails if the ring starts again at its first place while it is not empty.
 #[test]
 fn a_ring_that_becomes_empty_begins_anew_and_loses_nothing() {
     explore(|| {
@@ -125,7 +125,7 @@ fn request(id: u64) -> SendRequest {
     SendRequest::new(id, SendOp::Send { imm: None }, Payload::Sges(SgeList::new()))
 }
 
-/// What the engine does at the beginning of `poll_transmit`, and then with the queue pair.
+/// Does what the engine does at the beginning of `poll_transmit`, and then with the queue pair.
 fn serve(doorbells: &Doorbells, qp: &QpHandle) -> usize {
     let mut served = 0;
     while doorbells.take().is_some() {
@@ -138,7 +138,7 @@ fn serve(doorbells: &Doorbells, qp: &QpHandle) -> usize {
     served
 }
 
-/// Fails if the doorbell is answered by a store, which does not read what a poster wrote.
+/// Fails if `doorbell_seen` uses a store, which does not read what a poster wrote.
 #[test]
 fn what_is_posted_while_the_engine_answers_rings_again() {
     explore(|| {
@@ -158,7 +158,7 @@ fn what_is_posted_while_the_engine_answers_rings_again() {
     });
 }
 
-/// A lock that is no stronger than it must be.
+/// A lock with the weakest sufficient orderings.
 #[derive(Debug, Default)]
 struct Lock(AtomicBool);
 
@@ -173,8 +173,8 @@ impl Lock {
     }
 }
 
-/// Fails without the fence in `Doorbells::drain`, if who has held the lock does not look again, or if
-/// `QpHandle::post_send` rings before it posts.
+/// Fails without the fence in `Doorbells::drain`. Also fails if the former holder of the lock does
+/// not check again, or if `QpHandle::post_send` rings before it posts.
 #[test]
 fn a_request_is_begun_by_who_posts_it_or_by_who_holds_the_lock() {
     explore(|| {
@@ -186,7 +186,8 @@ fn a_request_is_begun_by_who_posts_it_or_by_who_holds_the_lock() {
                 if !lock.try_lock() {
                     return false;
                 }
-                // The engine belongs to who has the lock: loom sees if two have it.
+                // The engine belongs to the holder of the lock: loom detects if two threads hold
+                // it.
                 turns.with_mut(|_| serve(doorbells, qp));
                 lock.unlock();
                 true
@@ -208,7 +209,7 @@ fn a_request_is_begun_by_who_posts_it_or_by_who_holds_the_lock() {
     });
 }
 
-/// Fails if `post_recv` only loads the state the second time, or `set_state` only stores it.
+/// Fails if `post_recv` only loads the state the second time, or if `set_state` only stores it.
 #[test]
 fn a_receive_posted_while_the_queue_pair_fails_is_flushed_or_rings() {
     explore(|| {
@@ -241,8 +242,8 @@ fn completion() -> Completion {
     Completion::new(1, Status::Success, Qpn::from_wire(0x11), Time::ZERO)
 }
 
-/// Fails if `push` looks whether the queue is armed with less than sequential consistency, or before
-/// the completion is in it.
+/// Fails if `push` checks the arming with less than sequential consistency. Also fails if it checks
+/// before the completion is in the queue.
 #[test]
 fn who_arms_a_completion_queue_and_finds_it_empty_is_told() {
     explore(|| {
@@ -277,7 +278,7 @@ fn of_two_completions_at_once_one_tells() {
     });
 }
 
-/// Fails if a poll gives the place back by a load and a store: then it is not there for the next.
+/// Fails if a poll frees the place by a load and a store: the next push then finds no place.
 #[test]
 fn each_completion_is_polled_once_and_leaves_a_place() {
     explore(|| {
@@ -294,7 +295,7 @@ fn each_completion_is_polled_once_and_leaves_a_place() {
     });
 }
 
-/// Fails if `Bounded::resize` sets the places by a load and a store.
+/// Fails if `Bounded::resize` changes the places by a load and a store.
 #[test]
 fn a_completion_queue_never_holds_more_than_its_size_while_that_changes() {
     explore(|| {
@@ -311,7 +312,7 @@ fn a_completion_queue_never_holds_more_than_its_size_while_that_changes() {
     });
 }
 
-/// Fails if `Bounded::push` looks for a place and counts it in two steps.
+/// Fails if `Bounded::push` checks for a place and counts it in two steps.
 #[test]
 fn of_two_receives_for_one_place_one_is_posted() {
     explore(|| {
@@ -327,7 +328,7 @@ fn of_two_receives_for_one_place_one_is_posted() {
     });
 }
 
-/// Fails if a receive that is taken gives its place back by a load and a store.
+/// Fails if `take` frees the place of a receive by a load and a store.
 #[test]
 fn each_receive_of_a_shared_queue_is_taken_once_while_others_are_posted() {
     explore(|| {
@@ -356,7 +357,7 @@ fn each_receive_of_a_shared_queue_is_taken_once_while_others_are_posted() {
     });
 }
 
-/// Fails if the limit is taken away by a load and a store.
+/// Fails if the limit is cleared by a load and a store.
 #[test]
 fn the_limit_of_a_shared_queue_is_told_once_however_many_take_from_it() {
     explore(|| {
@@ -375,8 +376,8 @@ fn the_limit_of_a_shared_queue_is_told_once_however_many_take_from_it() {
     });
 }
 
-/// Fails if a WRITE with immediate data is carried out because a receive was seen in the shared queue,
-/// before it is taken: a place is counted before the receive is in.
+/// Fails if a WRITE with immediate data is executed before its receive is taken. That the shared
+/// queue is not empty is no proof: a place is counted before its receive is in the list.
 #[test]
 fn a_write_with_immediate_that_is_acknowledged_completes_a_receive() {
     explore(|| {
@@ -391,8 +392,9 @@ fn a_write_with_immediate_that_is_acknowledged_completes_a_receive() {
     });
 }
 
-/// Fails if the queue tells its overflow before it is marked, or only to the engine that has
-/// noticed it. Two shards of a device: each flushes a receive into the queue, which has one place.
+/// Fails if the queue reports its overflow before it is marked. Also fails if it reports only to
+/// the engine that noticed the overflow. Two shards of a device each flush a receive into the
+/// queue, which has one place.
 #[test]
 fn of_two_engines_behind_an_overflowed_queue_both_stop() {
     explore(|| {
@@ -432,12 +434,13 @@ fn modify(engine: &mut Engine, qp: &QpHandle, to: QpState) {
     engine.modify_qp(Time::ZERO, qp.qpn(), &attr, mask | AttrMask::STATE).unwrap();
 }
 
-/// Fails if a copy goes on after the guard is gone, or deregistration takes only the read guard.
+/// Fails if a copy continues after the guard is dropped. Also fails if deregistration takes only
+/// the read guard.
 #[test]
 fn after_deregistration_the_memory_is_the_owners_alone() {
     explore(|| {
         let memory = Arc::new(Memory::new());
-        // Stands for the bytes: loom sees who uses them at the same time.
+        // Stands for the bytes: loom detects concurrent use.
         let bytes = Arc::new(UnsafeCell::new(()));
         let key =
             memory.register(PdId(1), Buffer::zeroed(8), 0, Access::LOCAL_WRITE, || 0x100).unwrap();

@@ -1,12 +1,13 @@
-//! A lock for what several threads read all the time and hardly any writes.
+//! A read-write lock for data that several threads read constantly and that is rarely written.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 
-/// A read-write lock of eight parts, each on a cache line of its own. A reader takes the part of its thread,
-/// so up to eight threads that read do not wait for each other's cache line; a writer takes all.
+/// A read-write lock of eight parts, each on a cache line of its own. A reader takes the part of
+/// its thread, so up to eight reading threads do not contend for a cache line; a writer takes all
+/// parts.
 #[derive(Debug, Default)]
 pub(crate) struct ReadMostly<T>(ShardedLock<T>);
 
@@ -22,7 +23,7 @@ impl<T> ReadMostly<T> {
     }
 }
 
-/// Held by a reader.
+/// The guard of a reader.
 #[derive(Debug)]
 pub(crate) struct ReadMostlyGuard<'a, T>(ShardedLockReadGuard<'a, T>);
 

@@ -1,4 +1,4 @@
-//! Memory that is not there when it is needed, for the registers of x86-64.
+//! Memory that faults on access, for x86-64.
 
 use std::ptr::{self, NonNull};
 
@@ -7,7 +7,7 @@ use crate::types::FaultCause;
 
 const PAGE: usize = 4096;
 
-/// Installs a handler as an embedder does. It handles only faults of the copy routines.
+/// Installs a signal handler as an application does. It handles only faults of the copy routines.
 pub(crate) fn handle_faults() {
     // SAFETY: the handler changes registers only where a routine of this crate has faulted.
     unsafe {
@@ -38,7 +38,7 @@ extern "C" fn on_fault(
     registers[libc::REG_RDX as usize] = (unsafe { info.si_addr() } as u64).cast_signed();
 }
 
-/// A page that faults: nobody may touch it. It stays until the process ends.
+/// Returns a page that faults on every access. It stays mapped until the process ends.
 pub(crate) fn faulting_page() -> Buffer {
     handle_faults();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

@@ -1,5 +1,5 @@
-//! Two engines with a link between them, in virtual time, for the tests of this crate. The link
-//! carries every packet unless a test's `fate` says otherwise, and logs all packets.
+//! Two engines connected by a link, in virtual time, for the tests of this crate. The link carries
+//! every packet unless a test's `fate` decides otherwise, and logs all packets.
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, fuzzing, sanitized))))]
 pub(crate) mod faults;
@@ -18,16 +18,16 @@ use crate::types::{AckTimeout, Gid, Key, Mtu, Psn, Qpn, Time};
 use crate::wire::{Frame, IpId, NetHeader, Opcode, Packet, TxBatch, TxLimits};
 
 pub(crate) const PD: PdId = PdId(1);
-/// Where each side's memory begins, by address.
+/// The address of the first byte of each side's memory.
 pub(crate) const BASE: u64 = 0x10_0000;
 pub(crate) const MEMORY: usize = 1 << 20;
-/// All rights.
+/// All access rights that connections use.
 pub(crate) const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC);
 
-/// One end.
+/// One end of the link: an engine with one QP.
 pub(crate) struct Side {
     pub(crate) engine: Engine,
     pub(crate) memory: Arc<Memory>,
@@ -42,7 +42,7 @@ pub(crate) struct Side {
 /// A packet that was sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
-    /// From the first side (the requester in most tests) to the second.
+    /// Whether the packet goes from the first side (the requester in most tests) to the second.
     pub(crate) forward: bool,
     pub(crate) net: NetHeader,
     pub(crate) bytes: Vec<u8>,
@@ -57,7 +57,7 @@ impl Sent {
 /// Decides how many copies of a packet arrive.
 pub(crate) type Fate = Box<dyn FnMut(&Sent) -> usize>;
 
-/// May reorder packets that leave together.
+/// May reorder packets that are sent together.
 pub(crate) type Order = Box<dyn FnMut(&mut Vec<Sent>)>;
 
 pub(crate) struct Pair {
@@ -66,7 +66,7 @@ pub(crate) struct Pair {
     pub(crate) now: Time,
     pub(crate) fate: Fate,
     pub(crate) order: Order,
-    /// The size of what an engine sends at a time.
+    /// The limits of what an engine sends in one call.
     pub(crate) limits: TxLimits,
     pub(crate) log: Vec<Sent>,
 }
@@ -80,7 +80,7 @@ impl Side {
         let mut engine = Engine::new(config, Arc::clone(&memory));
         let cq = Arc::new(CompletionQueue::new(1 << 12, None));
         let xrcd = (service == QpType::XrcRecv).then(|| Arc::new(XrcDomain::new()));
-        // Nothing completes in the queues of an XRC target QP itself.
+        // No request completes in the completion queues of an XRC target QP itself.
         let unused = || Arc::new(CompletionQueue::new(1, None));
         let recv_cq = if xrcd.is_some() { unused() } else { Arc::clone(&cq) };
         let send_cq = Arc::clone(&recv_cq);
@@ -130,7 +130,7 @@ impl Side {
 
     pub(crate) fn post_with(&self, id: u64, op: SendOp, offset: u64, len: usize, flags: SendFlags) {
         let payload = Payload::Sges([self.sge(offset, len)].into_iter().collect());
-        // The peer's queue has its QP's number.
+        // The number of the peer's shared queue is the number of its QP.
         let is_xrc = self.qp.init().service == QpType::XrcSend;
         let xrc_srq = is_xrc.then_some(0x12);
         let request = SendRequest { flags, xrc_srq, ..SendRequest::new(id, op, payload) };
@@ -150,7 +150,7 @@ impl Side {
         std::iter::from_fn(|| self.cq.poll()).collect()
     }
 
-    /// Ids and statuses of the completions.
+    /// Returns the ids and statuses of the completions.
     pub(crate) fn outcomes(&self) -> Vec<(u64, crate::queue::Status)> {
         self.completions().iter().map(|c| (c.id, c.status)).collect()
     }
@@ -165,7 +165,7 @@ impl Side {
     }
 }
 
-/// The attributes of a connection in most tests.
+/// Returns the attributes of a connection in most tests.
 pub(crate) fn attributes() -> QpAttr {
     QpAttr {
         qp_access_flags: ALL,
@@ -180,17 +180,17 @@ pub(crate) fn attributes() -> QpAttr {
 }
 
 impl Pair {
-    /// Two connected sides in RTS.
+    /// Creates two connected sides in RTS.
     pub(crate) fn new() -> Self {
         Self::with(&attributes(), QpCap::default())
     }
 
-    /// Two connected sides in RTS with these attributes.
+    /// Creates two connected sides in RTS with these attributes.
     pub(crate) fn with(attr: &QpAttr, cap: QpCap) -> Self {
         Self::of(QpType::Rc, attr, cap, false)
     }
 
-    /// Two connected sides of a service. `srq`: with shared receive queues.
+    /// Creates two connected sides of a service, with shared receive queues if `srq` is true.
     pub(crate) fn of(service: QpType, attr: &QpAttr, cap: QpCap, srq: bool) -> Self {
         let other = if service == QpType::XrcSend { QpType::XrcRecv } else { service };
         let gid = |last| Gid::from(std::net::Ipv4Addr::new(10, 0, 0, last));
@@ -203,7 +203,7 @@ impl Pair {
             limits: TxLimits::default(),
             log: Vec::new(),
         };
-        // The PSNs of one side wrap soon.
+        // The PSNs of the first side wrap soon.
         let (psn_a, psn_b) = (Psn::new(0xff_fffd), Psn::new(0x00_0100));
         connect(&mut pair.a, attr, gid(2), 0x12, psn_a, psn_b);
         connect(&mut pair.b, attr, gid(1), 0x11, psn_b, psn_a);
@@ -222,7 +222,7 @@ impl Pair {
         panic!("the engines never come to rest");
     }
 
-    /// Lets time pass until `limit` from now, stopping at every timer.
+    /// Lets the time `limit` pass, stopping at every timer.
     pub(crate) fn run(&mut self, limit: Duration) {
         let end = self.now + limit;
         self.run_until_idle();
@@ -267,13 +267,13 @@ impl Pair {
         any
     }
 
-    /// The opcodes sent in one direction, in order.
+    /// Returns the opcodes of the packets sent in one direction, in order.
     pub(crate) fn opcodes(&self, forward: bool) -> Vec<Opcode> {
         let sent = self.log.iter().filter(|sent| sent.forward == forward);
         sent.map(|sent| sent.packet().opcode()).collect()
     }
 
-    /// Delivers a packet, as if its sender had sent it again.
+    /// Delivers a packet as if its sender had sent it again.
     pub(crate) fn inject(&mut self, sent: &Sent) {
         let to = if sent.forward { &mut self.b } else { &mut self.a };
         to.engine.handle_frame(self.now, &Frame::single(sent.net, &sent.bytes));
@@ -333,7 +333,7 @@ fn connect(side: &mut Side, attr: &QpAttr, dgid: Gid, dest: u32, sq_psn: Psn, rq
     }
 }
 
-/// Why requests were sent again.
+/// Returns the causes of all retries.
 pub(crate) fn causes(events: &[Event]) -> Vec<RetryCause> {
     let cause = |event: &Event| match event {
         Event::Retry { cause, .. } => Some(*cause),

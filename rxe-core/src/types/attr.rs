@@ -8,34 +8,34 @@ use super::{Access, AckTimeout, Gid, Mtu, Psn, Qkey, Qpn, RnrTimer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum QpState {
-    /// New, or forgotten everything.
+    /// New or reset: no state is kept.
     #[default]
     Reset = 0,
     /// Receives may be posted.
     Init = 1,
-    /// Ready to receive: answers the peer.
+    /// Ready to receive: the responder works.
     Rtr = 2,
-    /// Ready to send.
+    /// Ready to send: requester and responder work.
     Rts = 3,
-    /// Send queue draining or drained: finishes what it began, begins nothing.
+    /// Send queue draining or drained: finishes the requests in progress and begins no others.
     Sqd = 4,
-    /// Send queue error (never for RC).
+    /// Send queue error (never with RC).
     Sqe = 5,
-    /// Error: everything posted is flushed.
+    /// Error: all posted requests are flushed.
     Err = 6,
 }
 
 impl QpState {
-    /// All, in order of their numbers.
+    /// All states, in the order of their numbers.
     pub const ALL: [Self; 7] =
         [Self::Reset, Self::Init, Self::Rtr, Self::Rts, Self::Sqd, Self::Sqe, Self::Err];
 
-    /// The state with this number.
+    /// Returns the state with this number.
     pub fn from_verbs(n: u32) -> Option<Self> {
         Self::ALL.get(usize::try_from(n).ok()?).copied()
     }
 
-    /// As verbs programs write it, without `IBV_QPS_`.
+    /// Returns the name that verbs programs use, without `IBV_QPS_`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reset => "RESET",
@@ -59,23 +59,23 @@ pub enum QpType {
     Uc = 3,
     /// Unreliable datagram.
     Ud = 4,
-    /// Extended reliable connection, the end that sends.
+    /// Extended reliable connection, the sending end.
     XrcSend = 9,
-    /// Extended reliable connection, the end that receives, into shared queues only.
+    /// Extended reliable connection, the receiving end. It receives only into shared queues.
     XrcRecv = 10,
 }
 
 impl QpType {
-    /// Whether the peer acknowledges what is sent. IBTA 9.7.
+    /// Returns whether the peer acknowledges requests. IBTA 9.7.
     pub const fn is_reliable(self) -> bool {
         !matches!(self, Self::Uc | Self::Ud)
     }
 }
 
-/// The way to a peer. IBTA 11.2.2.1.
+/// The path to a peer. IBTA 11.2.2.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressVector {
-    /// Index of the own address in the device's GID table.
+    /// The index of the local address in the device's GID table.
     pub sgid_index: u16,
     /// The peer's address.
     pub dgid: Gid,
@@ -83,12 +83,12 @@ pub struct AddressVector {
     pub flow_label: u32,
     /// IPv4 type of service or IPv6 traffic class.
     pub traffic_class: u8,
-    /// Time to live; 0 is taken as 64.
+    /// Time to live. 0 means 64.
     pub hop_limit: u8,
 }
 
 bitflags! {
-    /// Which attributes a modify call means. The bits are those of `ibv_qp_attr_mask`.
+    /// The attributes that a modify call sets. The bits are those of `ibv_qp_attr_mask`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct AttrMask: u32 {
         /// `qp_state`.
@@ -139,63 +139,63 @@ bitflags! {
 }
 
 impl AttrMask {
-    /// The names of the bits as verbs programs write them: `IBV_QP_STATE | IBV_QP_AV`.
+    /// Returns the names of the bits as verbs programs write them: `IBV_QP_STATE | IBV_QP_AV`.
     pub fn verbs_names(self) -> String {
         let names: Vec<_> = self.iter_names().map(|(name, _)| format!("IBV_QP_{name}")).collect();
         names.join(" | ")
     }
 }
 
-/// The attributes that modify sets and query reads.
+/// The attributes that a modify call sets and a query returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpAttr {
-    /// The state, or the one to go to.
+    /// The current state; in a modify call, the state to enter.
     pub qp_state: QpState,
-    /// The state that the program believes the QP to be in.
+    /// The state that the program expects the QP to be in.
     pub cur_qp_state: QpState,
-    /// Whether to raise an event when the send queue has drained.
+    /// Whether an event is raised when the send queue has drained.
     pub en_sqd_async_notify: bool,
-    /// Whether, in SQD, requests that were begun are still on the way. Modify does not read it.
+    /// Whether a QP in SQD still has requests in progress. A modify call ignores this field.
     pub sq_draining: bool,
-    /// What the peer may do through this QP.
+    /// The access rights of the peer through this QP.
     pub qp_access_flags: Access,
     /// Index into the partition key table, which has one entry.
     pub pkey_index: u16,
     /// The device's port: always 1.
     pub port_num: u8,
-    /// Of datagrams.
+    /// The Q_Key of a UD queue pair.
     pub qkey: Qkey,
-    /// The way to the peer.
+    /// The path to the peer.
     pub ah_attr: AddressVector,
     /// The largest payload of a packet in either direction.
     pub path_mtu: Mtu,
-    /// How long to wait for an acknowledgement.
+    /// How long the requester waits for an acknowledgement.
     pub timeout: AckTimeout,
-    /// How often to try again without an answer, 0 to 7.
+    /// The number of retries without a response, 0 to 7.
     pub retry_cnt: u8,
-    /// How often to try again after "receiver not ready", 0 to 6; 7 is for ever.
+    /// The number of retries after RNR NAKs, 0 to 6; 7 means no limit.
     pub rnr_retry: u8,
-    /// The PSN of the first request to expect; queried, that of the next.
+    /// The PSN of the first expected request; in a query, the PSN of the next one.
     pub rq_psn: Psn,
-    /// READs and atomics to have outstanding as a requester.
+    /// The maximum number of outstanding READs and atomics as a requester.
     pub max_rd_atomic: u8,
-    /// READs and atomics to answer at once as a responder.
+    /// The maximum number of outstanding READs and atomics as a responder.
     pub max_dest_rd_atomic: u8,
-    /// What to tell a peer that finds no receive posted.
+    /// The delay in RNR NAKs to a peer that finds no receive posted.
     pub min_rnr_timer: RnrTimer,
-    /// The PSN of the first request to send; queried, that of the next.
+    /// The PSN of the first request to send; in a query, the PSN of the next one.
     pub sq_psn: Psn,
-    /// The peer's QP.
+    /// The QPN of the peer.
     pub dest_qp_num: Qpn,
 }
 
-/// 67 ms: what `ibv_rc_pingpong` and most programs choose.
+/// 67 ms, the timeout of `ibv_rc_pingpong` and most programs.
 const DEFAULT_TIMEOUT: AckTimeout = match AckTimeout::new(14) {
     Some(timeout) => timeout,
     None => AckTimeout::INFINITE,
 };
 
-/// 0.64 ms, likewise.
+/// 0.64 ms, the RNR timer of `ibv_rc_pingpong` and most programs.
 const DEFAULT_RNR_TIMER: RnrTimer = RnrTimer::from_wire(12);
 
 impl Default for QpAttr {
@@ -230,18 +230,18 @@ impl Default for QpAttr {
     }
 }
 
-/// Sizes of a queue pair's queues. `ibv_qp_cap`.
+/// The capacities of a queue pair (`ibv_qp_cap`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpCap {
-    /// Send requests outstanding at once.
+    /// The maximum number of outstanding send requests.
     pub max_send_wr: u32,
-    /// Receives posted at once.
+    /// The maximum number of posted receives.
     pub max_recv_wr: u32,
-    /// Elements of a send request's gather list.
+    /// The maximum number of elements of a send request's gather list.
     pub max_send_sge: u32,
-    /// Elements of a receive's scatter list.
+    /// The maximum number of elements of a receive's scatter list.
     pub max_recv_sge: u32,
-    /// Bytes of inline data.
+    /// The maximum bytes of inline data.
     pub max_inline_data: u32,
 }
 

@@ -1,8 +1,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A global identifier: in RoCEv2, 16 bytes that hold an IPv6 address, or an IPv4 address mapped
-/// into one (`::ffff:a.b.c.d`). IBTA annex A17.4.4.
+/// A global identifier: in RoCEv2, an IPv6 address, or an IPv4 address mapped into one
+/// (`::ffff:a.b.c.d`), in 16 bytes. IBTA annex A17.4.4.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Gid([u8; 16]);
 
@@ -10,22 +10,22 @@ impl Gid {
     /// All zero: an empty entry of a GID table.
     pub const ZERO: Self = Self([0; 16]);
 
-    /// The GID made of these bytes, in network order.
+    /// Creates a GID from its bytes, in network order.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes, in network order.
+    /// Returns the bytes, in network order.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// Whether this is an empty entry.
+    /// Returns whether this is an empty entry of a GID table.
     pub fn is_zero(&self) -> bool {
         self.0 == [0; 16]
     }
 
-    /// The IP address that this GID stands for: IPv4 where it is a mapped one.
+    /// Returns the IP address of this GID: IPv4 if it is a mapped address.
     pub fn to_ip(&self) -> IpAddr {
         Ipv6Addr::from(self.0).to_canonical()
     }
@@ -52,7 +52,8 @@ impl From<Ipv6Addr> for Gid {
     }
 }
 
-/// As the kernel prints it in sysfs: eight groups of four digits, nothing left out.
+/// Formats a GID as the kernel prints it in sysfs: eight groups of four digits, without
+/// abbreviation.
 impl fmt::Display for Gid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, pair) in self.0.chunks_exact(2).enumerate() {

@@ -1,40 +1,41 @@
 use std::fmt;
 
-/// A local or remote key: names a memory region or window. IBTA 10.6.3.
+/// A local or remote key, which names a memory region or window. IBTA 10.6.3.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Key(pub u32);
 
 impl Key {
-    /// The key `value`.
+    /// Creates the key `value`.
     pub const fn new(value: u32) -> Self {
         Self(value)
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn value(self) -> u32 {
         self.0
     }
 }
 
-/// A queue key: what a datagram must carry to be let into a UD queue pair. IBTA 3.5.3.
+/// A queue key. A UD queue pair accepts only datagrams that carry its Q_Key. IBTA 3.5.3.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Qkey(pub u32);
 
 impl Qkey {
-    /// The Q_Key of QP1. IBTA 10.2.5 fixes it.
+    /// The Q_Key of QP1, a constant of IBTA 10.2.5.
     pub const GSI: Self = Self(0x8001_0000);
 
-    /// The key `value`.
+    /// Creates the key `value`.
     pub const fn new(value: u32) -> Self {
         Self(value)
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn value(self) -> u32 {
         self.0
     }
 
-    /// Whether only privileged code may put it into a send request: its top bit is set.
+    /// Returns whether only privileged code may put this Q_Key into a send request: its top bit is
+    /// set.
     pub const fn is_controlled(self) -> bool {
         self.0 & 0x8000_0000 != 0
     }
@@ -45,23 +46,23 @@ impl Qkey {
 pub struct Pkey(pub u16);
 
 impl Pkey {
-    /// The default partition, as a full member: what every RoCE device has.
+    /// The default partition with full membership. Every RoCE device has this key.
     pub const DEFAULT: Self = Self(0xffff);
 
     const FULL: u16 = 0x8000;
 
-    /// The key `value`.
+    /// Creates the key `value`.
     pub const fn new(value: u16) -> Self {
         Self(value)
     }
 
-    /// The number.
+    /// Returns the number.
     pub const fn value(self) -> u16 {
         self.0
     }
 
-    /// Whether two ends may talk: the same partition, and at least one of them a full member. IBTA
-    /// 10.9.3.
+    /// Returns whether ends with these keys may communicate: both are in one partition and at least
+    /// one is a full member. IBTA 10.9.3.
     pub const fn matches(self, other: Self) -> bool {
         (self.0 ^ other.0) & !Self::FULL == 0 && (self.0 | other.0) & Self::FULL != 0
     }
@@ -73,7 +74,7 @@ impl Default for Pkey {
     }
 }
 
-/// Prints a newtype in hex, at its full width, alone and in its constructor's clothes.
+/// Implements `Display` (hexadecimal, full width) and `Debug` (with the type's name) for a newtype.
 macro_rules! hex {
     ($($name:ident $width:literal),*) => {$(
         impl fmt::Display for $name {

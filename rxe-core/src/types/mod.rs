@@ -1,5 +1,5 @@
-//! The small values that everything else is made of. Each is a newtype, so that a packet sequence
-//! number cannot be handed over where a queue pair number is meant.
+//! Small value types. Each is a newtype, so that for example a packet sequence number cannot be
+//! passed where a queue pair number is expected.
 
 mod access;
 mod attr;

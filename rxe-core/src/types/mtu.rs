@@ -1,13 +1,13 @@
 use std::fmt;
 
-/// A path MTU: the most payload that one packet carries. IBTA 9.7 and 11.2.4.
+/// A path MTU: the maximum payload of a packet. IBTA 9.7 and 11.2.4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mtu {
     /// 256 bytes.
     M256 = 1,
     /// 512 bytes.
     M512 = 2,
-    /// 1024 bytes: what fits an Ethernet of MTU 1500.
+    /// 1024 bytes: the largest that fits an Ethernet MTU of 1500.
     M1024 = 3,
     /// 2048 bytes.
     M2048 = 4,
@@ -16,42 +16,42 @@ pub enum Mtu {
 }
 
 impl Mtu {
-    /// All of them, the smallest first.
+    /// All path MTUs, smallest first.
     pub const ALL: [Self; 5] = [Self::M256, Self::M512, Self::M1024, Self::M2048, Self::M4096];
 
-    /// The room that kernel rxe leaves for IP, UDP, BTH, extension headers and ICRC when it derives
-    /// a path MTU from a link's.
+    /// The header bytes that kernel `rdma_rxe` subtracts from a link's MTU. They are for IP, UDP,
+    /// BTH, extension headers and ICRC.
     const OVERHEAD: u32 = 80;
 
-    /// Bytes of payload.
+    /// Returns the payload size in bytes.
     pub const fn bytes(self) -> usize {
         128 << self.to_verbs()
     }
 
-    /// The MTU of exactly this many bytes.
+    /// Returns the path MTU of exactly this many bytes.
     pub fn from_bytes(bytes: usize) -> Option<Self> {
         Self::ALL.into_iter().find(|mtu| mtu.bytes() == bytes)
     }
 
-    /// As `enum ibv_mtu` and the CM's messages encode it: 1 for 256 to 5 for 4096.
+    /// Returns the encoding of `enum ibv_mtu` and of CM messages: 1 for 256 bytes to 5 for 4096.
     pub const fn to_verbs(self) -> u8 {
         self as u8
     }
 
-    /// The MTU encoded as 1 to 5.
+    /// Returns the path MTU encoded as 1 to 5.
     pub fn from_verbs(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|mtu| mtu.to_verbs() == code)
     }
 
-    /// The largest that fits a link whose own MTU (IP header and all) is `netdev_mtu` bytes; `None`
-    /// if not even 256 does.
+    /// Returns the largest path MTU that fits a link of MTU `netdev_mtu`. The MTU of a link
+    /// includes the IP header. Returns `None` if even 256 bytes do not fit.
     pub fn largest_for_link(netdev_mtu: u32) -> Option<Self> {
         let room = netdev_mtu.checked_sub(Self::OVERHEAD)? as usize;
         Self::ALL.into_iter().rev().find(|mtu| mtu.bytes() <= room)
     }
 }
 
-/// The number of bytes.
+/// Formats the size in bytes.
 impl fmt::Display for Mtu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.bytes().fmt(f)

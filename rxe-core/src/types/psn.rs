@@ -3,57 +3,57 @@ use std::ops::{Add, Sub};
 
 /// A packet sequence number: 24 bits that wrap. IBTA 9.7.1 and 9.2.2 (BTH).
 ///
-/// There is no order over all PSNs, hence no `Ord`: what exists is a signed distance, meaningful
-/// between two numbers less than half the circle (2²³) apart.
+/// PSNs have no total order, hence no `Ord`. They have a signed distance, which is meaningful
+/// between two PSNs less than half the number space (2²³) apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Psn(u32);
 
 impl Psn {
     /// Zero.
     pub const ZERO: Self = Self(0);
-    /// How many there are: 2²⁴.
+    /// The number of PSNs: 2²⁴.
     pub const SPACE: u32 = 1 << 24;
 
     const MASK: u32 = Self::SPACE - 1;
 
-    /// The low 24 bits of `value`.
+    /// Creates a PSN from the low 24 bits of `value`.
     pub const fn new(value: u32) -> Self {
         Self(value & Self::MASK)
     }
 
-    /// The number, below 2²⁴.
+    /// Returns the number, below 2²⁴.
     pub const fn value(self) -> u32 {
         self.0
     }
 
-    /// The PSN `n` packets later.
+    /// Returns the PSN `n` packets later.
     pub const fn add(self, n: u32) -> Self {
         Self::new(self.0.wrapping_add(n))
     }
 
-    /// The PSN `n` packets earlier.
+    /// Returns the PSN `n` packets earlier.
     pub const fn sub(self, n: u32) -> Self {
         Self::new(self.0.wrapping_sub(n))
     }
 
-    /// The PSN of the next packet.
+    /// Returns the PSN of the next packet.
     pub const fn next(self) -> Self {
         self.add(1)
     }
 
-    /// Signed distance `self - other` on the circle, from -2²³ to 2²³ - 1. Negative means that
-    /// `self` comes before `other`.
+    /// Returns the signed distance `self - other`, from -2²³ to 2²³ - 1. It is negative if `self`
+    /// comes before `other`.
     pub const fn diff(self, other: Self) -> i32 {
-        // The 24-bit difference, moved to the top so that its bit 23 is the sign.
+        // Shifts the 24-bit difference to the top, so that its bit 23 becomes the sign.
         (self.0.wrapping_sub(other.0) << 8).cast_signed() >> 8
     }
 
-    /// Whether `self` comes before `other`.
+    /// Returns whether `self` comes before `other`.
     pub const fn before(self, other: Self) -> bool {
         self.diff(other) < 0
     }
 
-    /// Whether `self` comes after `other`.
+    /// Returns whether `self` comes after `other`.
     pub const fn after(self, other: Self) -> bool {
         self.diff(other) > 0
     }
@@ -105,7 +105,8 @@ mod tests {
 
     #[test]
     fn the_far_side_counts_as_before() {
-        // Exactly half the circle away has two answers; IBTA 9.7.1 leaves it out of use.
+        // Numbers exactly half the number space apart have no defined order; IBTA 9.7.1 keeps them
+        // out of use.
         assert_eq!(Psn::new(1 << 23).diff(Psn::ZERO), -(1 << 23));
         assert_eq!(Psn::ZERO.diff(Psn::new(1 << 23)), -(1 << 23));
     }

@@ -5,30 +5,31 @@ use std::fmt;
 pub struct Qpn(u32);
 
 impl Qpn {
-    /// QP0, subnet management: it does not exist in RoCE, a packet to it is dropped.
+    /// QP0, subnet management. It does not exist in RoCE; packets to it are dropped.
     pub const SMI: Self = Self(0);
-    /// QP1, the general services interface: management datagrams, those of the CM among them.
+    /// QP1, the general services interface. It receives management datagrams, including those of
+    /// the CM.
     pub const GSI: Self = Self(1);
-    /// The destination of every multicast packet.
+    /// The destination QPN of every multicast packet.
     pub const MULTICAST: Self = Self(0xff_ffff);
 
-    /// The queue pair number `value`; `None` if it needs more than 24 bits.
+    /// Creates the QPN `value`. Returns `None` if it needs more than 24 bits.
     pub const fn new(value: u32) -> Option<Self> {
         if value <= 0xff_ffff { Some(Self(value)) } else { None }
     }
 
-    /// The low 24 bits of a word read from the wire.
+    /// Creates a QPN from the low 24 bits of a word of a packet.
     pub const fn from_wire(word: u32) -> Self {
         Self(word & 0xff_ffff)
     }
 
-    /// The high 8 bits of the number. Processes that share an address have QPNs in blocks of their
-    /// own, told apart by these bits.
+    /// Returns the high 8 bits of the number. Processes that share an address own disjoint ranges
+    /// of QPNs, identified by these bits.
     pub const fn block(self) -> u8 {
         self.0.to_be_bytes()[1]
     }
 
-    /// The number, below 2²⁴.
+    /// Returns the number, below 2²⁴.
     pub const fn value(self) -> u32 {
         self.0
     }

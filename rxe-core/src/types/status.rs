@@ -1,40 +1,40 @@
-//! How work requests end. The numbers are those of verbs, whose other statuses nothing here ends
-//! with. IBTA 11.4.2.1.
+//! Completion statuses and opcodes. The numbers are those of verbs; statuses that this crate never
+//! reports are omitted. IBTA 11.4.2.1.
 
 use std::fmt;
 
-/// How a request ended. The numbers are those of `ibv_wc_status`.
+/// The status of a completed request. The numbers are those of `ibv_wc_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Status {
-    /// Done.
+    /// The request succeeded.
     Success = 0,
-    /// A local buffer is too small for the message, or the message too long.
+    /// A local buffer is too small for the message, or the message is too long.
     LocalLength = 1,
-    /// An internal inconsistency of the local QP.
+    /// The use of the QP contradicts its configuration.
     LocalQpOperation = 2,
-    /// A local buffer is not registered, not in this domain, or not writable.
+    /// A local buffer is not registered, in another protection domain, or not writable.
     LocalProtection = 4,
-    /// The QP went into the error state before the request was done.
+    /// The QP entered the error state before the request completed.
     WorkRequestFlushed = 5,
     /// A memory window could not be bound.
     MemoryWindowBind = 6,
-    /// The peer answered with something that does not fit the request.
+    /// The response of the peer does not match the request.
     BadResponse = 7,
-    /// The peer says that the request makes no sense to it.
+    /// The peer reports that the request is invalid.
     RemoteInvalidRequest = 9,
-    /// The peer says that its memory may not be used like this.
+    /// The peer reports that the request may not access its memory.
     RemoteAccess = 10,
-    /// The peer could not carry it out.
+    /// The peer reports that it could not execute the request.
     RemoteOperation = 11,
-    /// No answer from the peer, after all retries.
+    /// The peer did not respond, after all retries.
     RetryExceeded = 12,
     /// The peer had no receive posted, after all RNR retries.
     RnrRetryExceeded = 13,
 }
 
 impl Status {
-    /// All, in order of their numbers.
+    /// All statuses, in the order of their numbers.
     pub const ALL: [Self; 12] = [
         Self::Success,
         Self::LocalLength,
@@ -50,12 +50,12 @@ impl Status {
         Self::RnrRetryExceeded,
     ];
 
-    /// The number of `ibv_wc_status`.
+    /// Returns the number of `ibv_wc_status`.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// As `ibv_wc_status_str` prints it.
+    /// Returns the text of `ibv_wc_status_str`.
     pub const fn verbs_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -73,7 +73,7 @@ impl Status {
         }
     }
 
-    /// What it usually means, and what to do: part of a sentence, in English.
+    /// Returns the usual cause and the remedy, as part of an English sentence.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Success => "the request was carried out",
@@ -131,7 +131,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// What kind of request completed. The numbers are those of `ibv_wc_opcode`.
+/// The operation of a completed request. The numbers are those of `ibv_wc_opcode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CompletionOp {
@@ -155,6 +155,6 @@ pub enum CompletionOp {
     AtomicWrite = 9,
     /// A message arrived by SEND.
     Recv = 128,
-    /// An RDMA WRITE with immediate data arrived; the data went where the peer said.
+    /// An RDMA WRITE with immediate data arrived; its data is at the address that the peer named.
     RecvRdmaWithImm = 129,
 }

@@ -3,28 +3,28 @@ use std::time::Duration;
 
 /// A moment on the caller's monotonic clock, in nanoseconds since an origin of the caller's choice.
 ///
-/// The engine has no clock of its own: whoever drives it says what time it is, so that a simulation
-/// can run in virtual time.
+/// The engine has no clock: its caller passes the time to it, so that a simulation can run in
+/// virtual time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
     /// The origin of the clock.
     pub const ZERO: Self = Self(0);
-    /// Later than everything: what a deadline that never comes compares as.
+    /// The latest moment, which serves as a deadline that is never reached.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The moment `nanos` nanoseconds after the origin.
+    /// Returns the moment `nanos` nanoseconds after the origin.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Returns the duration from `earlier` to `self`, or zero if `self` is not later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -33,7 +33,7 @@ impl Time {
 impl Add<Duration> for Time {
     type Output = Self;
 
-    /// Saturates: far enough away is never.
+    /// Saturates at [`Time::MAX`].
     fn add(self, d: Duration) -> Self {
         let seconds = d.as_secs().saturating_mul(1_000_000_000);
         Self(self.0.saturating_add(seconds).saturating_add(u64::from(d.subsec_nanos())))
@@ -43,7 +43,7 @@ impl Add<Duration> for Time {
 impl Sub<Time> for Time {
     type Output = Duration;
 
-    /// The same as [`Time::since`].
+    /// Equals [`Time::since`].
     fn sub(self, earlier: Time) -> Duration {
         self.since(earlier)
     }

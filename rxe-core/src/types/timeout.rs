@@ -1,24 +1,24 @@
 use std::time::Duration;
 
-/// How long a requester waits for an acknowledgement: 5 bits. IBTA 9.9.2.1.1.
+/// The time that a requester waits for an acknowledgement, as a 5-bit code. IBTA 9.9.2.1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct AckTimeout(u8);
 
 impl AckTimeout {
-    /// Wait for ever.
+    /// No timeout.
     pub const INFINITE: Self = Self(0);
 
-    /// The timeout of this code; `None` if it needs more than 5 bits.
+    /// Creates a timeout from its code. Returns `None` if the code needs more than 5 bits.
     pub const fn new(code: u8) -> Option<Self> {
         if code < 32 { Some(Self(code)) } else { None }
     }
 
-    /// The 5-bit code.
+    /// Returns the 5-bit code.
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// 4.096 µs times 2 to the power of the code; `None` is for ever (code 0).
+    /// Returns 4.096 µs · 2^code, or `None` if there is no timeout (code 0).
     pub const fn duration(self) -> Option<Duration> {
         match self.0 {
             0 => None,
@@ -27,37 +27,39 @@ impl AckTimeout {
     }
 }
 
-/// How long a requester waits after "receiver not ready": 5 bits. IBTA 9.7.5.2.8.
+/// The time that a requester waits after an RNR NAK, as a 5-bit code. IBTA 9.7.5.2.8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct RnrTimer(u8);
 
 impl RnrTimer {
-    /// The timer of this code; `None` if it needs more than 5 bits.
+    /// Creates a timer from its code. Returns `None` if the code needs more than 5 bits.
     pub const fn new(code: u8) -> Option<Self> {
         if code < 32 { Some(Self(code)) } else { None }
     }
 
-    /// The low 5 bits of an AETH syndrome.
+    /// Creates a timer from the low 5 bits of an AETH syndrome.
     pub const fn from_wire(syndrome: u8) -> Self {
         Self(syndrome & 0x1f)
     }
 
-    /// The 5-bit code.
+    /// Returns the 5-bit code.
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// The time to wait. Code 0 is the longest, 655.36 ms; from 1 (0.01 ms) on it grows.
+    /// Returns the time to wait. From code 1 (0.01 ms) on it grows with the code; code 0 is the
+    /// longest, 655.36 ms.
     pub const fn duration(self) -> Duration {
         Duration::from_micros(10 * RNR_TENS_OF_MICROS[self.0 as usize & 31])
     }
 
-    /// The shortest timer that waits at least this long; the longest (code 0) if none does.
+    /// Returns the shortest timer of at least `wait`, or the longest (code 0) if all are shorter.
     pub fn at_least(wait: Duration) -> Self {
         (1..32).map(Self).find(|timer| timer.duration() >= wait).unwrap_or(Self(0))
     }
 }
 
+/// The time of each RNR timer code, in units of 10 µs. IBTA 9.7.5.2.8.
 const RNR_TENS_OF_MICROS: [u64; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,

@@ -1,4 +1,4 @@
-//! The requester. A request is complete when its last packet has left. IBTA 9.8.2.1.
+//! The UC requester. A request completes when its last packet has been sent. IBTA 9.8.2.1.
 
 use crate::message::{Outgoing, Segment, packets};
 use crate::queue::{SendRequest, Status};
@@ -12,7 +12,7 @@ use crate::wire::{Service, TxBatch};
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
     next: Psn,
-    /// The message being sent, and how many of its packets have left.
+    /// The message being sent, and the number of its packets already sent.
     sending: Option<(Message, u32)>,
     drain: Drain,
 }
@@ -26,12 +26,12 @@ struct Message {
 }
 
 impl Requester {
-    /// A requester in RTS.
+    /// Creates the requester of a QP in RTS.
     pub(crate) fn new(sq_psn: Psn) -> Self {
         Self { next: sq_psn, ..Self::default() }
     }
 
-    /// The PSN of the next message.
+    /// Returns the PSN of the next message.
     pub(crate) fn psn(&self) -> Psn {
         self.next
     }
@@ -92,7 +92,7 @@ impl Requester {
         Ok(true)
     }
 
-    /// Takes the next request. Returns whether there is one.
+    /// Starts the next request. Returns whether there is one.
     fn begin(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>) -> Result<bool, SendError> {
         if self.drain != Drain::No {
             return Ok(false);
@@ -117,7 +117,7 @@ impl Requester {
         Ok(true)
     }
 
-    /// Whether [`Requester::transmit`] may find something to send.
+    /// Returns whether [`Requester::transmit`] may have something to send.
     pub(crate) fn has_work(&self, view: &QpView<'_>) -> bool {
         self.sending.is_some() || (self.drain == Drain::No && !view.handle.sq.is_empty())
     }
@@ -131,7 +131,7 @@ impl Requester {
         }
     }
 
-    /// Drops everything without completions, for RESET.
+    /// Drops all requests without completions, for RESET.
     pub(crate) fn forget(&mut self, handle: &QpHandle) {
         if self.sending.take().is_some() {
             handle.sq.release();

@@ -1,4 +1,4 @@
-//! The responder. A packet with an unexpected PSN ends the message that it belongs to. The next
+//! The UC responder. A packet with an unexpected PSN ends the message that it belongs to. The next
 //! First or Only packet begins a new message, whatever its PSN. IBTA 9.8.2.2.
 
 use crate::event::ResponderError;
@@ -13,28 +13,28 @@ use crate::wire::{DropReason, OpKind, Packet};
 pub(crate) struct Responder {
     expected: Psn,
     message: Assembly,
-    /// The rest of a broken message is skipped.
+    /// Whether the rest of a broken message is being skipped.
     skipping: bool,
 }
 
 impl Responder {
-    /// A responder in RTR.
+    /// Creates the responder of a QP in RTR.
     pub(crate) fn new(rq_psn: Psn) -> Self {
         Self { expected: rq_psn, ..Self::default() }
     }
 
-    /// The PSN of the next request.
+    /// Returns the PSN of the next request.
     pub(crate) fn expected(&self) -> Psn {
         self.expected
     }
 
-    /// Takes a request. Requests are never answered.
+    /// Receives a request. UC sends no responses.
     pub(crate) fn receive(&mut self, view: &QpView<'_>, ctx: &mut Ctx<'_>, packet: &Packet<'_>) {
         let info = packet.info();
         let in_sequence = packet.psn() == self.expected;
         self.expected = packet.psn().next();
         if info.starts {
-            // An incomplete message before it will never be completed.
+            // An incomplete message before this packet will never be completed.
             self.message.give_up();
             self.skipping = false;
         } else if !in_sequence || self.skipping {
@@ -48,8 +48,9 @@ impl Responder {
         }
     }
 
-    /// Takes a coalesced segment, if all of its packets are executed. Otherwise nothing has happened, but that some of
-    /// its payload may have been written: the packets can be received one by one.
+    /// Receives a coalesced segment, if all of its packets can be executed. Otherwise returns
+    /// `false` and changes nothing, except that some of the payload may have been written: the
+    /// caller can deliver the packets one by one.
     pub(crate) fn receive_coalesced(
         &mut self,
         view: &QpView<'_>,
@@ -59,7 +60,8 @@ impl Responder {
         if packet.psn() != self.expected || packet.ieth().is_some() {
             return false;
         }
-        // A message of which the rest is skipped was given up, and none of its packets is in sequence.
+        // While the rest of a message is skipped, there is no current message, so `deliver` refuses
+        // its packets.
         let Ok(delivered) = self.deliver(view, ctx, packet) else { return false };
         ctx.events.counters.rcvd_uc_msgs += u64::from(delivered == Delivered::Whole);
         self.expected = packet.next_psn();
@@ -118,14 +120,14 @@ impl Responder {
         self.message.flush(view, ctx);
     }
 
-    /// Drops everything without completions, for RESET.
+    /// Drops the message and all posted receives without completions, for RESET.
     pub(crate) fn forget(&mut self, handle: &QpHandle) {
         self.message.forget(handle);
     }
 }
 
-/// The reason to drop the message, and, if the error is the program's own, the status of its
-/// receive. IBTA 9.9.3, table 60.
+/// Returns the reason to drop the message, and the status of its receive. Only an error of the
+/// program completes the receive. IBTA 9.9.3, table 60.
 fn consequence(error: ResponderError) -> (DropReason, Option<Status>) {
     match error {
         ResponderError::ReceiverNotReady => (DropReason::ReceiveQueueEmpty, None),

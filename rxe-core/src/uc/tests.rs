@@ -1,4 +1,4 @@
-//! A UC requester and responder together.
+//! Tests of a UC requester and responder together.
 
 use crate::event::Event;
 use crate::qp::{AttrMask, QpAttr, QpCap, QpState, QpType};
@@ -67,7 +67,7 @@ fn a_message_that_loses_any_packet_is_lost_whole_and_the_next_takes_its_receive(
 fn the_receive_of_a_lost_message_is_that_of_the_next_message_of_any_kind() {
     let mut pair = pair();
     let mut n = 0;
-    // The last of the SEND's two packets.
+    // Loses the last of the SEND's two packets.
     pair.fate = Box::new(move |_| {
         n += 1;
         usize::from(n != 2)

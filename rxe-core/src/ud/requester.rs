@@ -1,4 +1,4 @@
-//! The requester: each request is one packet, and complete when it has left. IBTA 9.8.3.1.
+//! The UD requester: each request is one packet, and completes when it has been sent. IBTA 9.8.3.1.
 
 use crate::mem::{Source, Spans};
 use crate::queue::{Payload, SendFlags, SendOp, SendRequest, Status};
@@ -16,12 +16,12 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
-    /// A requester in RTS.
+    /// Creates the requester of a QP in RTS.
     pub(crate) fn new(sq_psn: Psn) -> Self {
         Self { next: sq_psn, ..Self::default() }
     }
 
-    /// The PSN of the next message.
+    /// Returns the PSN of the next message.
     pub(crate) fn psn(&self) -> Psn {
         self.next
     }
@@ -99,7 +99,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Whether [`Requester::transmit`] may find something to send.
+    /// Returns whether [`Requester::transmit`] may have something to send.
     pub(crate) fn has_work(&self, view: &QpView<'_>) -> bool {
         self.drain == Drain::No && !view.handle.sq.is_empty()
     }
@@ -111,7 +111,7 @@ impl Requester {
         }
     }
 
-    /// Drops everything without completions, for RESET.
+    /// Drops all requests without completions, for RESET.
     pub(crate) fn forget(&mut self, handle: &QpHandle) {
         handle.sq.forget();
     }
@@ -133,8 +133,8 @@ impl Requester {
     }
 }
 
-/// The Q_Key of a datagram. If the request's Q_Key has the high bit set, the queue pair's own is
-/// sent: only privileged programs may choose such a Q_Key. C10-15.
+/// Returns the Q_Key of a datagram. If the request's Q_Key has the high bit set, the queue pair's
+/// own is sent: only privileged programs may choose such a Q_Key. C10-15.
 fn qkey_sent(request: Qkey, own: Qkey) -> Qkey {
     if request.is_controlled() { own } else { request }
 }

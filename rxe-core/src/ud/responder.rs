@@ -1,4 +1,4 @@
-//! The responder: each datagram consumes one receive or is dropped. IBTA 9.8.3.2.
+//! The UD responder: each datagram consumes one receive or is dropped. IBTA 9.8.3.2.
 
 use crate::mem::write_spans;
 use crate::message::{complete_receive, complete_receive_failed};
@@ -6,7 +6,7 @@ use crate::queue::{CompletionOp, Status};
 use crate::service::{Ctx, QpView};
 use crate::wire::{DropReason, NetHeader, Packet, grh};
 
-/// Takes a datagram.
+/// Receives a datagram.
 pub(crate) fn receive(view: &QpView<'_>, ctx: &mut Ctx<'_>, net: &NetHeader, packet: &Packet<'_>) {
     if let Err(reason) = deliver(view, ctx, net, packet) {
         ctx.drop_packet(view, reason);

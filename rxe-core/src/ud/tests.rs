@@ -1,4 +1,4 @@
-//! Datagrams between two engines.
+//! Tests of datagrams between two engines.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

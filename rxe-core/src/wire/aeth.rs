@@ -7,55 +7,55 @@ use crate::types::RnrTimer;
 /// An AETH as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
-    /// What is acknowledged or refused.
+    /// The meaning of the acknowledgement.
     pub syndrome: Syndrome,
-    /// Message sequence number, 24 bits: messages that the responder has completed.
+    /// The message sequence number, 24 bits: the number of messages that the responder has
+    /// completed.
     pub msn: u32,
 }
 
-/// The 8 bits that say what an acknowledgement means. Each byte has exactly one reading, and each
-/// reading one byte.
+/// The 8 bits that state the meaning of an acknowledgement. Bytes and values correspond one to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Syndrome {
-    /// Everything up to the PSN has arrived.
+    /// A positive acknowledgement of all packets up to the PSN.
     Ack {
-        /// End-to-end flow control credits, encoded in 5 bits; [`Syndrome::NO_CREDITS`] says that
-        /// there is none. ConnectX sends 0 and means no limit by it.
+        /// The end-to-end flow control credits, encoded in 5 bits. [`Syndrome::NO_CREDITS`] means
+        /// that there is no flow control. ConnectX sends 0, which means no limit.
         credits: u8,
     },
-    /// No receive request was posted for this message: try again later.
+    /// An RNR NAK: no receive was posted for this message.
     RnrNak {
-        /// How much later.
+        /// The time after which the requester may try again.
         timer: RnrTimer,
     },
-    /// The request is refused.
+    /// A NAK: the request is refused.
     Nak(NakCode),
-    /// A value that the specification reserves, whole.
+    /// A value that the specification reserves, as the whole byte.
     Reserved(u8),
 }
 
-/// Why a request is refused. IBTA 9.7.5.2.7.
+/// The reason why a request is refused. IBTA 9.7.5.2.7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NakCode {
-    /// A PSN was skipped; the NAK carries the one that was expected.
+    /// A PSN was skipped; the NAK carries the expected PSN.
     PsnSequenceError = 0,
-    /// The request makes no sense here.
+    /// The responder does not support or expect the request.
     InvalidRequest = 1,
-    /// The memory may not be touched so.
+    /// The request has no right to access the memory.
     RemoteAccessError = 2,
-    /// The responder cannot go on.
+    /// The responder cannot continue.
     RemoteOperationalError = 3,
-    /// RD only.
+    /// An invalid RD request (RD only).
     InvalidRdRequest = 4,
 }
 
 impl Syndrome {
-    /// The credit code that says "no flow control". IBTA 9.7.7.2.
+    /// The credit code for "no flow control". IBTA 9.7.7.2.
     pub const NO_CREDITS: u8 = 0x1f;
-    /// A positive acknowledgement without flow control, as kernel rxe sends it.
+    /// A positive acknowledgement without flow control, as kernel `rdma_rxe` sends it.
     pub const ACK: Self = Self::Ack { credits: Self::NO_CREDITS };
 
-    /// The reading of a byte: bit 7 reserved, bits 6 and 5 the kind, the rest its value.
+    /// Decodes a byte: bit 7 is reserved, bits 6 and 5 are the kind, the rest is its value.
     #[inline]
     pub fn from_byte(byte: u8) -> Self {
         let value = byte & 0x1f;
@@ -67,7 +67,7 @@ impl Syndrome {
         }
     }
 
-    /// The byte of a reading.
+    /// Returns the encoded byte.
     #[inline]
     pub fn to_byte(self) -> u8 {
         match self {
@@ -80,7 +80,7 @@ impl Syndrome {
 }
 
 impl NakCode {
-    /// All, in order of their codes.
+    /// All reasons, in the order of their codes.
     pub const ALL: [Self; 5] = [
         Self::PsnSequenceError,
         Self::InvalidRequest,
@@ -89,7 +89,7 @@ impl NakCode {
         Self::InvalidRdRequest,
     ];
 
-    /// The reason of this code; `None` if reserved.
+    /// Returns the reason with this code, or `None` if the code is reserved.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             0 => Self::PsnSequenceError,
@@ -103,18 +103,18 @@ impl NakCode {
 }
 
 impl Aeth {
-    /// A positive acknowledgement without flow control.
+    /// Creates a positive acknowledgement without flow control.
     pub const fn ack(msn: u32) -> Self {
         Self { syndrome: Syndrome::ACK, msn }
     }
 
-    /// Reads every field.
+    /// Parses every field.
     #[inline]
     pub fn parse(bytes: &[u8; LEN]) -> Self {
         Self { syndrome: Syndrome::from_byte(bytes[0]), msn: u32_at(bytes, 0) & 0xff_ffff }
     }
 
-    /// The header's bytes. The MSN is cut to 24 bits.
+    /// Returns the encoded header. The MSN is truncated to 24 bits.
     #[inline]
     pub fn emit(&self) -> [u8; LEN] {
         (u32::from(self.syndrome.to_byte()) << 24 | self.msn & 0xff_ffff).to_be_bytes()

@@ -7,18 +7,18 @@ use crate::types::Key;
 /// An AtomicETH as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AtomicEth {
-    /// Virtual address in the responder's memory region, a multiple of 8.
+    /// The virtual address in the responder's memory region, a multiple of 8.
     pub va: u64,
-    /// The region's remote key.
+    /// The remote key of the region.
     pub rkey: Key,
-    /// What to swap in, or to add.
+    /// The value to swap in, or the addend.
     pub swap_add: u64,
-    /// What to compare with; unused by FETCH ADD.
+    /// The value to compare with; unused by FETCH AND ADD.
     pub compare: u64,
 }
 
 impl AtomicEth {
-    /// Reads every field.
+    /// Parses every field.
     #[inline]
     pub fn parse(bytes: &[u8; LEN]) -> Self {
         Self {
@@ -29,7 +29,7 @@ impl AtomicEth {
         }
     }
 
-    /// The header's bytes.
+    /// Returns the encoded header.
     #[inline]
     pub fn emit(&self) -> [u8; LEN] {
         join(&[

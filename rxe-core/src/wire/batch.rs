@@ -1,7 +1,7 @@
-//! Packets that wait to be sent: the engine appends them, a backend takes them from the front.
+//! Packets that wait to be sent. The engine appends packets, a backend takes them from the front.
 //!
-//! Packets of equal size to one destination stand back to back as a burst (the last may be shorter):
-//! that is how UDP_SEGMENT carries up to 64 packets in a call.
+//! Packets of equal size to one destination are stored back to back as a burst (the last may be
+//! shorter). UDP_SEGMENT can send such a burst of up to 64 packets in one call.
 
 use std::convert::Infallible;
 use std::ops::Range;
@@ -13,61 +13,62 @@ use super::{Bth, Ext, QPN_BLOCK, emit};
 use crate::mem::{AccessError, Source};
 use crate::types::Qpn;
 
-/// A GSO burst: packets for one destination that can leave in one call. All have `segment` bytes, except
-/// for the last, which may be shorter. Packet `i` of the burst carries the ICRC for `net.nth(i)`.
+/// A GSO burst: packets for one destination that can be sent in one call. All have `segment` bytes,
+/// except the last, which may be shorter. Packet `i` of the burst carries the ICRC for
+/// `net.nth(i)`.
 #[derive(Clone, Debug)]
 pub struct Burst {
-    /// The headers of the first packet.
+    /// The network header of the first packet.
     pub net: NetHeader,
-    /// Where the packets stand in the batch's buffer.
+    /// The range of the packets in the batch's buffer.
     pub bytes: Range<usize>,
-    /// Bytes per packet.
+    /// The size of each packet in bytes.
     pub segment: usize,
 }
 
 impl Burst {
-    /// How many packets it holds.
+    /// Returns the number of packets.
     pub fn packets(&self) -> usize {
         self.bytes.len().div_ceil(self.segment.max(1))
     }
 }
 
-/// Packets on their way out, in order: a buffer and the bursts that it is cut into. The engine
-/// appends (`Engine::poll_transmit`), a backend takes from the front.
+/// Outgoing packets in order: a buffer and the bursts that it is divided into. The engine appends
+/// (`Engine::poll_transmit`), a backend takes from the front.
 #[derive(Debug)]
 pub struct TxBatch {
     buf: Vec<u8>,
     bursts: Vec<Burst>,
-    /// What the ICRCs of the last burst begin with.
+    /// The ICRC prefix of the last burst.
     prefix: PrefixCache,
-    /// Packets in the last burst.
+    /// The number of packets in the last burst.
     packets: usize,
-    /// The last packet of the last burst is as long as its first: another may follow.
+    /// Whether the last burst may grow: its last packet is as long as its first.
     open: bool,
-    /// Bursts before this one have been sent.
+    /// The index of the first burst that is not yet sent.
     sent: usize,
-    /// Bursts from here on are hidden by [`TxBatch::with_first`].
+    /// The index from which on bursts are hidden by [`TxBatch::with_first`].
     end: usize,
     limits: TxLimits,
-    /// Packets and bytes ever pushed, or sent at once.
+    /// The number of packets and bytes ever pushed or sent directly.
     total: (u64, u64),
-    /// Bytes sent at once ([`Direct`]) since [`TxBatch::take_direct`].
+    /// The number of bytes sent directly ([`Direct`]) since [`TxBatch::take_direct`].
     direct: usize,
-    /// A packet that was to be sent at once found no room, and is in the batch: no others are taken before it
-    /// has left.
+    /// Whether a packet that was to be sent directly found no room and is in the batch: no further
+    /// packets are sent directly before it has been sent.
     held_up: bool,
-    /// The headers of a packet, while it is made.
+    /// A buffer for the headers of a packet.
     head: Vec<u8>,
 }
 
-/// How large bursts and batches may grow.
+/// The maximum sizes of bursts and batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TxLimits {
-    /// Packets in a burst: 1 where the backend cannot segment, 64 with UDP_SEGMENT.
+    /// The maximum number of packets in a burst: 1 without segmentation, 64 with UDP_SEGMENT.
     pub burst_segments: usize,
-    /// Bytes in a burst: at most 65,507 (a UDP payload over IPv4).
+    /// The maximum bytes in a burst: at most 65,507 (a UDP payload over IPv4).
     pub burst_bytes: usize,
-    /// Bytes in a batch; at least one burst fits whatever this says.
+    /// The maximum bytes in a batch. A batch always has room for one burst.
     pub batch_bytes: usize,
 }
 
@@ -78,7 +79,7 @@ impl Default for TxLimits {
 }
 
 impl TxBatch {
-    /// An empty batch for a backend with these limits.
+    /// Creates an empty batch for a backend with these limits.
     pub fn new(limits: TxLimits) -> Self {
         Self {
             buf: Vec::with_capacity(limits.batch_bytes),
@@ -96,43 +97,44 @@ impl TxBatch {
         }
     }
 
-    /// The limits it was made with.
+    /// Returns the limits.
     pub fn limits(&self) -> &TxLimits {
         &self.limits
     }
 
-    /// Whether nothing is left to send.
+    /// Returns whether nothing is left to send.
     pub fn is_empty(&self) -> bool {
         self.sent == self.end
     }
 
-    /// Whether the batch has reached its size and wants to be sent.
+    /// Returns whether the batch has reached its size and must be sent.
     pub fn is_full(&self) -> bool {
         self.held_up || self.buf.len() + self.direct >= self.limits.batch_bytes
     }
 
-    /// Whether packets were sent at once since this was last asked. Their backend wants
-    /// to be called nevertheless: their receiver may sleep.
+    /// Returns whether packets were sent directly since the last call. The backend must then be
+    /// called even if the batch is empty, because the receiver may sleep.
     pub fn take_direct(&mut self) -> bool {
         std::mem::take(&mut self.direct) > 0
     }
 
-    /// Packets and bytes pushed since the batch was made, with those sent at once.
+    /// Returns the number of packets and bytes since the batch was created. Packets sent directly
+    /// are included.
     pub fn total(&self) -> (u64, u64) {
         self.total
     }
 
-    /// The bursts not yet sent, first the next to go.
+    /// Returns the bursts not yet sent, the next one first.
     pub fn pending(&self) -> &[Burst] {
         &self.bursts[self.sent..self.end]
     }
 
-    /// The bytes of a burst.
+    /// Returns the bytes of a burst.
     pub fn bytes(&self, burst: &Burst) -> &[u8] {
         &self.buf[burst.bytes.clone()]
     }
 
-    /// The next burst not yet sent as a frame, as its receiver would see it.
+    /// Returns the bursts not yet sent as frames, as their receiver would see them.
     pub fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
         let bursts = self.pending();
         (0..).zip(bursts).map(move |(at, burst): (usize, _)| Frame {
@@ -144,8 +146,8 @@ impl TxBatch {
         })
     }
 
-    /// Says that the first `n` pending bursts are on their way. When none is left the batch is empty
-    /// again, its memory kept.
+    /// Marks the first `n` pending bursts as sent. When no burst is left, the batch is cleared, and
+    /// keeps its memory.
     ///
     /// # Panics
     /// If fewer than `n` bursts are pending.
@@ -157,15 +159,15 @@ impl TxBatch {
         }
     }
 
-    /// Makes the packets of the next pending burst leave with another source port than they were made
-    /// for, with ICRCs for that one. Those that were wrong stay wrong.
+    /// Changes the source port of the next pending burst, and updates the ICRCs of its packets.
+    /// Wrong ICRCs stay wrong.
     ///
     /// # Panics
     /// If no burst is pending.
     pub fn change_source_port(&mut self, src_port: u16) {
         assert!(!self.is_empty(), "a burst is pending");
         if self.sent + 1 == self.bursts.len() {
-            // Others would be made for the port that it had.
+            // Further packets of this burst would be made for the old port.
             self.open = false;
         }
         let burst = &mut self.bursts[self.sent];
@@ -181,8 +183,7 @@ impl TxBatch {
         }
     }
 
-    /// Shows `f` no more than the first `n` pending bursts, as if there were no others. It must not
-    /// append any.
+    /// Calls `f` with only the first `n` pending bursts visible. `f` must not append packets.
     ///
     /// # Panics
     /// If fewer than `n` bursts are pending.
@@ -194,7 +195,7 @@ impl TxBatch {
         result
     }
 
-    /// Forgets everything, keeps the memory.
+    /// Removes all packets and keeps the memory.
     pub fn clear(&mut self) {
         self.buf.clear();
         self.bursts.clear();
@@ -203,10 +204,11 @@ impl TxBatch {
         self.held_up = false;
     }
 
-    /// Sends one packet at once if `direct` takes it, or else appends it. The pad count in `bth` is set
-    /// here. `ext` must have exactly the headers of the opcode's row.
+    /// Sends one packet directly if `direct` takes it, and appends it otherwise. The pad count in
+    /// `bth` is set here. `ext` must have exactly the headers of the opcode's row.
     ///
     /// # Errors
+    /// The payload's memory is not mapped; the packet is then neither sent nor appended.
     /// The payload's memory is not mapped; the packet has not been, then.
     #[inline]
     pub(crate) fn packet(
@@ -220,11 +222,12 @@ impl TxBatch {
         self.packets(direct, net, bth, ext, payload, 1).map(drop)
     }
 
-    /// The same for `count` packets, as a coalesced segment ([`Coalesced`](super::Coalesced)) if there are several.
-    /// Returns `false` for a segment that `direct` does not take; nothing has happened then.
+    /// Like [`TxBatch::packet`], for `count` packets. Several packets form a coalesced segment
+    /// ([`Coalesced`](super::Coalesced)). Returns `false` for a segment that `direct` does not
+    /// take; nothing is changed then.
     ///
     /// # Errors
-    /// As [`TxBatch::packet`].
+    /// As for [`TxBatch::packet`].
     #[inline]
     pub(crate) fn packets(
         &mut self,
@@ -237,13 +240,14 @@ impl TxBatch {
     ) -> Result<bool, AccessError> {
         let len = payload.len();
         let mut waits = false;
-        // Packets to one destination stay in order.
+        // A packet is sent directly only if no packet to its destination waits in the batch, which
+        // keeps their order.
         if let Some(direct) = direct
             && !self.held_up
             && self.pending().iter().all(|burst| burst.net.dst != net.dst)
         {
             self.head.clear();
-            // All but the last packet of a coalesced segment have no pad.
+            // All packets of a coalesced segment except the last have no pad.
             emit::header(&mut self.head, bth, ext, len);
             match direct.send(net, &self.head, &payload, count)? {
                 Placed::Sent => {
@@ -268,16 +272,16 @@ impl TxBatch {
         Ok(true)
     }
 
-    /// Appends one packet: `write` puts BTH to ICRC at the end of the buffer, told what its ICRC must
-    /// be computed for. It joins the last burst where destination, size and limits let
-    /// it, else it begins a new one; `len` is the number of bytes that `write` will append.
+    /// Appends one packet: `write` appends BTH to ICRC to the buffer, with the prefix for the ICRC.
+    /// The packet joins the last burst if destination, size and limits permit, and begins a new
+    /// burst otherwise. `len` is the number of bytes that `write` appends.
     pub fn push(&mut self, net: NetHeader, len: usize, write: impl FnOnce(&Prefix, &mut Vec<u8>)) {
         let Ok(()) = self.append(&net, None, len, infallible(write));
     }
 
-    /// The same for a packet to this QP: what goes to different processes of a host, which share its
-    /// address and tell QPs apart by [`Qpn::block`], is not put into one burst, since a burst may reach
-    /// that host in one piece.
+    /// Like [`TxBatch::push`], for a packet to QP `dest_qp`. A burst may reach a host in one piece,
+    /// so it never contains packets for different processes that share the address of the host;
+    /// [`Qpn::block`] tells their QPs apart.
     pub fn push_to(
         &mut self,
         net: NetHeader,
@@ -288,10 +292,10 @@ impl TxBatch {
         let Ok(()) = self.append(&net, Some(dest_qp.block()), len, infallible(write));
     }
 
-    /// The same, with a packet that may turn out not to exist.
+    /// Like [`TxBatch::push_to`], with a `write` that can fail.
     ///
     /// # Errors
-    /// That of `write`; the batch is as it was.
+    /// The error of `write`; the batch is then unchanged.
     pub fn try_push_to<E>(
         &mut self,
         net: NetHeader,
@@ -347,7 +351,7 @@ impl TxBatch {
     }
 }
 
-/// What always writes its packet.
+/// Wraps a `write` that cannot fail.
 fn infallible(
     write: impl FnOnce(&Prefix, &mut Vec<u8>),
 ) -> impl FnOnce(&Prefix, &mut Vec<u8>) -> Result<(), Infallible> {
@@ -385,7 +389,7 @@ mod tests {
             push(&mut batch, len);
         }
         let bursts: Vec<_> = batch.pending().iter().map(|r| (r.segment, r.bytes.len())).collect();
-        // A smaller packet ends a burst, so the one after it starts anew.
+        // A smaller packet ends a burst, so the next packet starts another.
         assert_eq!(bursts, [(1056, 2096), (1040, 1060), (20, 20), (1040, 1040)]);
         let second = &batch.bytes(&batch.pending()[0])[1056..];
         let check = |index| crate::wire::icrc::check(&net().nth(index), second);
@@ -407,7 +411,7 @@ mod tests {
             packets.all(|(i, p)| crate::wire::icrc::check(&net.nth(i), p).is_ok())
         };
         assert!(check(&batch, other));
-        // The next is made for the port that these had.
+        // The next packet is made for the former port of these packets.
         batch.change_source_port(net().src_port);
         push(&mut batch, 40);
         assert_eq!(batch.pending().len(), 2);
@@ -415,7 +419,7 @@ mod tests {
         batch.mark_sent(1);
         let burst = batch.pending()[0].clone();
         assert_eq!(crate::wire::icrc::check(&net(), batch.bytes(&burst)), Ok(()));
-        // One that is damaged stays so.
+        // A damaged packet stays damaged.
         batch.buf[burst.bytes.start] ^= 1;
         batch.change_source_port(7);
         let seven = NetHeader { src_port: 7, ..net() };

@@ -5,119 +5,122 @@ use super::bytes::{join, u32_at};
 use super::header_len::BTH as LEN;
 use crate::types::{Pkey, Psn, Qpn};
 
-/// Where in a packet the destination QPN's high 8 bits stand, which name its block
-/// ([`Qpn::block`]): for programs that sort packets before they are parsed.
+/// The offset in a packet of the high 8 bits of the destination QPN. They identify the range of the
+/// QPN ([`Qpn::block`]). For programs that sort packets before parsing them.
 pub const QPN_BLOCK: usize = 5;
 
-/// The block of a packet's destination QPN; 0, whose packets anybody may take, if the packet is too
-/// short to have one.
+/// Returns the high 8 bits of a packet's destination QPN, or 0 if the packet is too short. Any
+/// process may take packets with 0.
 #[inline]
 pub fn qpn_block(packet: &[u8]) -> u8 {
     packet.get(QPN_BLOCK).copied().unwrap_or(0)
 }
 
-/// A BTH in a packet: reads single fields where they stand.
+/// A view of a BTH in a packet, which reads single fields in place.
 #[derive(Clone, Copy, Debug)]
 pub struct BthView<'a>(&'a [u8; LEN]);
 
 impl<'a> BthView<'a> {
-    /// A view of the first 12 bytes; `None` if there are fewer.
+    /// Creates a view of the first 12 bytes. Returns `None` if there are fewer.
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         bytes.first_chunk().map(Self)
     }
 
-    /// What kind of packet this is.
+    /// Returns the opcode.
     #[inline]
     pub fn opcode(self) -> Opcode {
         Opcode(self.0[0])
     }
 
-    /// Solicited event.
+    /// Returns whether the packet requests a solicited event.
     #[inline]
     pub fn solicited(self) -> bool {
         self.0[1] & 0x80 != 0
     }
 
-    /// Pad bytes after the payload, 0 to 3.
+    /// Returns the number of pad bytes after the payload, 0 to 3.
     #[inline]
     pub fn pad(self) -> u8 {
         self.0[1] >> 4 & 0x3
     }
 
-    /// Transport header version; 0 is the only one there is.
+    /// Returns the transport header version; 0 is the only defined one.
     #[inline]
     pub fn tver(self) -> u8 {
         self.0[1] & 0xf
     }
 
-    /// Partition key.
+    /// Returns the partition key.
     #[inline]
     pub fn pkey(self) -> Pkey {
         Pkey(u16::from_be_bytes([self.0[2], self.0[3]]))
     }
 
-    /// Destination queue pair.
+    /// Returns the destination queue pair.
     #[inline]
     pub fn dest_qp(self) -> Qpn {
         Qpn::from_wire(u32_at(self.0, 4))
     }
 
-    /// Packet sequence number.
+    /// Returns the packet sequence number.
     #[inline]
     pub fn psn(self) -> Psn {
         Psn::new(u32_at(self.0, 8))
     }
 
-    /// Whether the requester wants an acknowledgement.
+    /// Returns whether the requester requests an acknowledgement.
     #[inline]
     pub fn ack_req(self) -> bool {
         self.0[8] & 0x80 != 0
     }
 
-    /// All fields.
+    /// Returns all fields.
     #[inline]
     pub fn to_value(self) -> Bth {
         Bth::parse(self.0)
     }
 }
 
-/// A BTH as a value. It holds every bit, the reserved ones too.
+/// A BTH as a value. It holds every bit, including the reserved ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bth {
-    /// What kind of packet this is.
+    /// The opcode.
     pub opcode: Opcode,
-    /// Solicited event: the receiver's completion wakes who waits for solicited ones.
+    /// Solicited event: the completion notifies a queue that is armed for solicited completions
+    /// only.
     pub solicited: bool,
-    /// Migration state: set when not migrating. ConnectX sends 1, kernel rxe 0; both are accepted.
+    /// Migration state: set when not migrating. ConnectX sends 1, kernel `rdma_rxe` 0; both are
+    /// accepted.
     pub mig_req: bool,
-    /// Pad bytes after the payload, 0 to 3. [`emit`](super::emit) sets it itself.
+    /// The number of pad bytes after the payload, 0 to 3. [`emit`](super::emit) sets it.
     pub pad: u8,
-    /// Transport header version, 4 bits: 0.
+    /// The transport header version, 4 bits: 0.
     pub tver: u8,
-    /// Partition key.
+    /// The partition key.
     pub pkey: Pkey,
     /// Forward explicit congestion notification.
     pub fecn: bool,
     /// Backward explicit congestion notification: set in a CNP.
     pub becn: bool,
-    /// The 6 reserved bits beside FECN and BECN. Not covered by the ICRC.
+    /// The 6 reserved bits after FECN and BECN. The ICRC does not cover them.
     pub resv6: u8,
-    /// Destination queue pair.
+    /// The destination queue pair.
     pub dest_qp: Qpn,
-    /// The requester wants an acknowledgement.
+    /// Whether the requester requests an acknowledgement.
     pub ack_req: bool,
-    /// The 7 reserved bits beside AckReq.
+    /// The 7 reserved bits after AckReq.
     pub resv7: u8,
-    /// Packet sequence number.
+    /// The packet sequence number.
     pub psn: Psn,
 }
 
 impl Bth {
-    /// Its bytes.
+    /// The length of a BTH in bytes.
     pub const LEN: usize = LEN;
 
-    /// A header as this engine sends it: MigReq 1, the default partition, everything else 0.
+    /// Creates a header as this engine sends it: MigReq 1, the default partition, all other fields
+    /// 0.
     pub const fn new(opcode: Opcode, dest_qp: Qpn, psn: Psn) -> Self {
         Self {
             opcode,
@@ -136,7 +139,7 @@ impl Bth {
         }
     }
 
-    /// Reads every field.
+    /// Parses every field.
     #[inline]
     pub fn parse(bytes: &[u8; LEN]) -> Self {
         let view = BthView(bytes);
@@ -157,7 +160,7 @@ impl Bth {
         }
     }
 
-    /// The header's bytes. Bits that do not fit their field are cut off.
+    /// Returns the encoded header. Bits that do not fit their field are cut off.
     #[inline]
     pub fn emit(&self) -> [u8; LEN] {
         let flags = u8::from(self.solicited) << 7
@@ -166,7 +169,7 @@ impl Bth {
             | self.tver & 0xf;
         let congestion = u8::from(self.fecn) << 7 | u8::from(self.becn) << 6 | self.resv6 & 0x3f;
         let ask = u8::from(self.ack_req) << 7 | self.resv7 & 0x7f;
-        // Word by word: that is a store each.
+        // Word by word, so that each word takes one store.
         let words = [
             u32::from(self.opcode.0) << 24 | u32::from(flags) << 16 | u32::from(self.pkey.value()),
             u32::from(congestion) << 24 | self.dest_qp.value(),

@@ -1,18 +1,18 @@
-//! Big-endian words in arrays of fixed size, for the header files.
+//! Big-endian words in arrays of fixed size, for the header modules.
 
-/// The 32-bit word at `at`, which must lie within the array.
+/// Returns the 32-bit word at `at`, which must lie within the array.
 #[inline]
 pub(super) fn u32_at<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The 64-bit word at `at`, which must lie within the array.
+/// Returns the 64-bit word at `at`, which must lie within the array.
 #[inline]
 pub(super) fn u64_at<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) << 32 | u64::from(u32_at(bytes, at + 4))
 }
 
-/// The parts one after the other, which must fill the array exactly.
+/// Concatenates the parts, which must fill the array exactly.
 #[inline]
 pub(super) fn join<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
     let mut out = [0; N];

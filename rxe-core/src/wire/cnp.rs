@@ -3,10 +3,11 @@
 use super::{Bth, Opcode, header_len};
 use crate::types::{Psn, Qpn};
 
-/// The reserved bytes after the BTH.
+/// The number of reserved bytes after the BTH.
 pub const LEN: usize = header_len::CNP_RESERVED;
 
-/// The BTH of a notification to `dest_qp`: BECN 1, PSN 0, and MigReq 0 as ConnectX has it.
+/// Returns the BTH of a notification to `dest_qp`: BECN 1, PSN 0, and MigReq 0 as ConnectX sends
+/// it.
 pub const fn bth(dest_qp: Qpn) -> Bth {
     Bth { mig_req: false, becn: true, ..Bth::new(Opcode::CNP, dest_qp, Psn::ZERO) }
 }

@@ -1,9 +1,9 @@
-//! The packets of a coalesced segment ([`Coalesced`]), one by one.
+//! Splits a coalesced segment ([`Coalesced`]) into its packets.
 
 use super::{Bth, Coalesced, Ext, Packet, emit};
 
 impl<'a> Coalesced<'a> {
-    /// Each packet by itself; what is no segment of right form, as it is.
+    /// Returns each packet by itself, or an invalid segment unchanged.
     pub fn packets(&self) -> impl Iterator<Item = Self> + use<'a> {
         let all = *self;
         let is_coalesced = all.count() > 1 && Packet::parse_coalesced(&all).is_ok();
@@ -18,7 +18,7 @@ impl<'a> Coalesced<'a> {
         let (info, all) = (opcode.info()?, coalesced.ext());
         let ext = Ext {
             reth: all.reth.filter(|_| info.has_reth),
-            // The response to a READ has it in its first and in its last packet.
+            // A READ response has an AETH in its first and in its last packet.
             aeth: all.aeth.filter(|_| info.has_aeth),
             imm: all.imm.filter(|_| info.has_imm),
             ieth: all.ieth.filter(|_| info.has_ieth),

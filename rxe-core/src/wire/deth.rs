@@ -7,21 +7,21 @@ use crate::types::{Qkey, Qpn};
 /// A DETH as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Deth {
-    /// What lets the datagram into the queue pair.
+    /// The Q_Key, which must match that of the destination queue pair.
     pub qkey: Qkey,
     /// The 8 reserved bits above the source QP.
     pub resv8: u8,
-    /// The sender's queue pair.
+    /// The QPN of the sender.
     pub src_qp: Qpn,
 }
 
 impl Deth {
-    /// A header as this engine sends it.
+    /// Creates a header as this engine sends it.
     pub const fn new(qkey: Qkey, src_qp: Qpn) -> Self {
         Self { qkey, resv8: 0, src_qp }
     }
 
-    /// Reads every field.
+    /// Parses every field.
     #[inline]
     pub fn parse(bytes: &[u8; LEN]) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl Deth {
         }
     }
 
-    /// The header's bytes.
+    /// Returns the encoded header.
     #[inline]
     pub fn emit(&self) -> [u8; LEN] {
         let last = u32::from(self.resv8) << 24 | self.src_qp.value();

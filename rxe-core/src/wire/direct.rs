@@ -1,5 +1,6 @@
-//! A way out that takes each packet at once, into memory that the receiver or the network interface
-//! reads, without a batch between: shared memory between processes of one host, and frames of AF_XDP.
+//! Direct transmission: a path that sends each packet immediately, without a batch, by writing it
+//! into memory that the receiver or the network interface reads. Used by shared memory between
+//! processes of one host and by AF_XDP.
 
 use super::NetHeader;
 use super::header_len::pad;
@@ -7,11 +8,13 @@ use super::icrc::{self, Prefix};
 use crate::mem::{AccessError, Source};
 use crate::types::Qpn;
 
-/// Sends single packets at once. One that stays on this host has neither pad nor ICRC: memory is no wire, and
-/// whoever could damage it could as well write a right ICRC. For a wire, [`write_whole`] makes the packet.
+/// Sends single packets directly. A packet that stays on this host has neither pad nor ICRC: memory
+/// is not a wire, and a process that could damage the packet could also write a correct ICRC. For a
+/// wire, [`write_whole`] creates the packet.
 pub trait Direct {
-    /// Sends a packet with these headers, from the BTH on, if this is the way to its destination, and there is room; or
-    /// a coalesced segment of `count` packets, of no more payload than [`Direct::max_coalesced`] says.
+    /// Sends a packet if this path reaches its destination and there is room. `head` contains its
+    /// headers from the BTH on. If `count` is greater than 1, sends a coalesced segment of `count`
+    /// packets, whose payload must not exceed [`Direct::max_coalesced`].
     ///
     /// # Errors
     /// The payload's memory is not mapped; nothing was sent.
@@ -23,25 +26,26 @@ pub trait Direct {
         count: u16,
     ) -> Result<Placed, AccessError>;
 
-    /// How many bytes of payload a coalesced segment to this queue pair may have ([`Coalesced`](super::Coalesced)); 0
-    /// if the way there carries none.
+    /// Returns the maximum payload bytes of a coalesced segment to this queue pair. The result is 0
+    /// if the path to it carries no segments. See [`Coalesced`](super::Coalesced).
     fn max_coalesced(&mut self, net: &NetHeader, dest_qp: Qpn) -> usize {
         let _ = (net, dest_qp);
         0
     }
 }
 
-/// Bytes from BTH to ICRC of a packet with `head` bytes of headers and `payload` bytes of payload.
+/// Returns the bytes of a packet from BTH to ICRC. `head` and `payload` are the lengths of its
+/// headers and its payload.
 #[inline]
 pub fn whole_len(head: usize, payload: usize) -> usize {
     head + payload + pad(payload) + icrc::LEN
 }
 
-/// Writes a packet from BTH to ICRC to `packet`, which has [`whole_len`] bytes and which nobody else reads
-/// meanwhile. The payload is read once, and the ICRC is that of the copy.
+/// Writes a packet from BTH to ICRC to `packet`. `packet` must have [`whole_len`] bytes and no
+/// concurrent reader. The payload is read once, and the ICRC is computed over the copy.
 ///
 /// # Errors
-/// The payload's memory is not mapped, or `packet` has another length; there is no packet then.
+/// The payload's memory is not mapped, or `packet` has another length. `packet` is then invalid.
 #[inline]
 pub fn write_whole(
     prefix: &Prefix,
@@ -62,14 +66,14 @@ pub fn write_whole(
     Ok(())
 }
 
-/// What became of a packet.
+/// The outcome of [`Direct::send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// It is sent.
+    /// The packet is sent.
     Sent,
-    /// Its destination is reached in another way.
+    /// This path does not reach the packet's destination.
     Elsewhere,
-    /// There is no room for it now.
+    /// There is currently no room for the packet.
     NoRoom,
 }
 
@@ -94,7 +98,7 @@ mod tests {
             let memory = Buffer::zeroed(len);
             let all = memory.span(0, len as u64).unwrap();
             all.write(&bytes).unwrap();
-            // In two pieces, as a list of scatter/gather entries has them.
+            // The payload is in two pieces, as with a scatter/gather list.
             let cut = len as u64 / 3;
             let pieces = [(0, cut), (cut, len as u64 - cut)];
             let pieces = pieces.map(|(at, len)| *memory.span(at, len).unwrap());

@@ -1,14 +1,14 @@
-//! Why a packet was thrown away. One list for every layer, so that one array of counters and one
-//! explanation serves all of them.
+//! The reasons to drop a received packet. All layers share one list, so that one array of counters
+//! and one set of explanations serve all of them.
 //!
-//! A drop is nobody's fault but noise from outside: what the protocol answers with a NAK is not
-//! here.
+//! A dropped packet is not an error: any packet can arrive from outside. Packets that the protocol
+//! answers with a NAK are not listed here.
 
 use std::fmt;
 
 macro_rules! reasons {
     ($($name:ident $counter:literal $explanation:literal;)*) => {
-        /// Why a packet was thrown away.
+        /// The reason why a received packet was dropped.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum DropReason {
@@ -19,17 +19,18 @@ macro_rules! reasons {
             /// All reasons, each at its [`index`](Self::index).
             pub const ALL: [Self; Self::COUNT] = [$(Self::$name),*];
 
-            /// How many there are.
+            /// The number of reasons.
             pub const COUNT: usize = [$($counter),*].len();
 
-            /// The name of its counter. Stable: scripts may depend on it.
+            /// Returns the name of the reason's counter. The name is stable: scripts may depend on
+            /// it.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => $counter,)*
                 }
             }
 
-            /// One sentence for a person.
+            /// Returns an explanation for users, one sentence.
             pub const fn explain(self) -> &'static str {
                 match self {
                     $(Self::$name => $explanation,)*
@@ -40,7 +41,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    // Not for us at all.
+    // Packets for other receivers.
     NotIp "not_ip" "The frame is neither IPv4 nor IPv6.";
     NotRoce "not_roce" "The packet is not UDP to port 4791.";
     BadIpHeader "bad_ip_header" "The IP or UDP header contradicts itself or the frame's length.";
@@ -91,14 +92,14 @@ reasons! {
 }
 
 impl DropReason {
-    /// Its place in an array of counters, below [`COUNT`](Self::COUNT).
+    /// Returns the index in an array of counters, below [`COUNT`](Self::COUNT).
     #[inline]
     pub const fn index(self) -> usize {
         self as usize
     }
 }
 
-/// The sentence.
+/// Formats the explanation.
 impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.explain())

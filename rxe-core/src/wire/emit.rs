@@ -1,4 +1,4 @@
-//! Packets from values: the only way out. IBTA 9.1 and A17.3.
+//! Creates packets from values. Every sent packet passes through here. IBTA 9.1 and A17.3.
 
 use std::convert::Infallible;
 
@@ -9,22 +9,24 @@ use super::opcode::{OpInfo, Opcode};
 use super::packet::wire_len;
 use super::{Ext, PacketRepr};
 
-/// Bytes from BTH to ICRC of a packet with this opcode and so many bytes of payload: what to tell
-/// [`TxBatch::push`](super::TxBatch::push). An opcode that is not in the table counts as a BTH alone.
+/// Returns the bytes from BTH to ICRC of a packet with this opcode. The result is the argument for
+/// [`TxBatch::push`](super::TxBatch::push). An opcode that is not in the table counts as a BTH
+/// alone.
 #[inline]
 pub fn len(opcode: Opcode, payload_len: usize) -> usize {
     row(opcode).header_len + payload_len + pad(payload_len) + icrc::LEN
 }
 
-/// Bytes from BTH to ICRC of all packets of a coalesced segment ([`Coalesced`](super::Coalesced)) with this opcode.
+/// Returns the bytes from BTH to ICRC of all packets of a coalesced segment. See
+/// [`Coalesced`](super::Coalesced).
 #[inline]
 pub(super) fn train_len(opcode: Opcode, count: u16, payload_len: usize) -> usize {
     wire_len(row(opcode), count, payload_len)
 }
 
 /// Appends one packet: BTH, the headers that its opcode names, `payload_len` bytes that `fill`
-/// writes (it sees zeros), the pad and the ICRC for `net` (a [`NetHeader`](super::NetHeader), or a
-/// [`Prefix`] that was made of one). The pad count in `bth` is set here.
+/// writes (over zeros), the pad and the ICRC for `net` (a [`NetHeader`](super::NetHeader), or a
+/// [`Prefix`] made from one). The pad count in `bth` is set here.
 ///
 /// `ext` must have exactly the headers of the opcode's row; in debug builds this is asserted.
 #[inline]
@@ -44,12 +46,12 @@ pub fn packet(
     });
 }
 
-/// The same, with a payload that `append` puts at the end of the buffer: nothing is zeroed first,
-/// and there is room for it. Where it appends fewer bytes than `payload_len`, zeros make up for
-/// them, and what is beyond is cut off: either is the caller's mistake.
+/// Like [`packet`], but `append` appends the payload to the buffer. The buffer has room for it and
+/// is not zeroed first. If `append` does not append `payload_len` bytes, which is a mistake of the
+/// caller, the payload is filled with zeros or truncated.
 ///
 /// # Errors
-/// That of `append`. What stands in the buffer behind its old end is no packet then.
+/// The error of `append`. The bytes after the old end of the buffer are then not a packet.
 #[inline]
 pub fn packet_with<E>(
     net: impl Into<Prefix>,
@@ -73,7 +75,7 @@ pub fn packet_with<E>(
     Ok(())
 }
 
-/// The same, with a payload that already stands somewhere.
+/// Like [`packet`], with a payload that exists in memory.
 #[inline]
 pub fn packet_from(
     net: impl Into<Prefix>,
@@ -88,7 +90,7 @@ pub fn packet_from(
     });
 }
 
-/// Appends the packet that [`Packet::to_repr`](super::Packet::to_repr) took apart.
+/// Appends a packet that [`Packet::to_repr`](super::Packet::to_repr) returned.
 #[inline]
 pub fn repr(net: impl Into<Prefix>, buf: &mut Vec<u8>, repr: &PacketRepr<'_>) {
     let start = buf.len();
@@ -98,7 +100,7 @@ pub fn repr(net: impl Into<Prefix>, buf: &mut Vec<u8>, repr: &PacketRepr<'_>) {
     net.into().append(buf, start);
 }
 
-/// Appends BTH and extension headers alone.
+/// Appends only BTH and extension headers.
 #[inline]
 pub(super) fn header(buf: &mut Vec<u8>, bth: &Bth, ext: &Ext, payload_len: usize) {
     let info = row(bth.opcode);
@@ -109,7 +111,7 @@ pub(super) fn header(buf: &mut Vec<u8>, bth: &Bth, ext: &Ext, payload_len: usize
     ext.emit(info, buf);
 }
 
-/// The opcode's row; that of a packet with neither headers nor payload for one that has none.
+/// Returns the opcode's row, or a row without headers and payload for an unknown opcode.
 #[inline]
 fn row(opcode: Opcode) -> &'static OpInfo {
     debug_assert!(opcode.info().is_some(), "{opcode} is in the table");

@@ -24,36 +24,36 @@ impl fmt::Debug for Mac {
 /// A VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VlanTag {
-    /// The EtherType that introduces it: [`VlanTag::CUSTOMER`] or [`VlanTag::SERVICE`].
+    /// The EtherType of the tag: [`VlanTag::CUSTOMER`] or [`VlanTag::SERVICE`].
     pub tpid: u16,
-    /// Priority (3 bits), drop eligible (1 bit), VLAN number (12 bits).
+    /// Priority (3 bits), drop eligible indicator (1 bit) and VLAN ID (12 bits).
     pub tci: u16,
 }
 
 impl VlanTag {
-    /// The ordinary tag of 802.1Q.
+    /// The tag type of 802.1Q.
     pub const CUSTOMER: u16 = 0x8100;
-    /// The outer of two tags, 802.1ad.
+    /// The tag type of the outer of two tags, 802.1ad.
     pub const SERVICE: u16 = 0x88a8;
 
-    /// The VLAN number.
+    /// Returns the VLAN ID.
     pub const fn vid(self) -> u16 {
         self.tci & 0xfff
     }
 }
 
-/// An Ethernet header with its tags.
+/// An Ethernet header with its VLAN tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Ethernet {
-    /// Destination.
+    /// The destination address.
     pub dst: Mac,
-    /// Source.
+    /// The source address.
     pub src: Mac,
     /// The only tag, or the outer of two.
     pub vlan: Option<VlanTag>,
     /// The inner of two tags.
     pub inner_vlan: Option<VlanTag>,
-    /// What follows.
+    /// The EtherType of the payload.
     pub ethertype: u16,
 }
 
@@ -63,7 +63,7 @@ impl Ethernet {
     /// The EtherType of IPv6.
     pub const IPV6: u16 = 0x86dd;
 
-    /// Takes the header off a frame.
+    /// Parses the header of a frame, and returns it with the rest of the frame.
     pub fn parse(frame: &[u8]) -> Result<(Self, &[u8]), DropReason> {
         let (dst, rest) = frame.split_first_chunk().ok_or(DropReason::Truncated)?;
         let (src, rest) = rest.split_first_chunk().ok_or(DropReason::Truncated)?;

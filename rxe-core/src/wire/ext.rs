@@ -1,43 +1,44 @@
-//! The headers after the BTH together: which an opcode has is its row of the table, where each
-//! stands follows from their order on the wire (DETH, FETH, RETH or AtomicETH, AETH, AtomicAckETH,
-//! then ImmDt or IETH). IBTA 9.1. Those of a single number have no file of their own.
+//! The extension headers after the BTH. The row of an opcode names its headers, and their order on
+//! the wire gives their offsets: DETH, XRCETH, FETH, RETH or AtomicETH, AETH, AtomicAckETH, then
+//! ImmDt or IETH. IBTA 9.1. Headers of a single number have no file of their own.
 
 use super::header_len;
 use super::opcode::{OpInfo, OpKind};
 use super::{Aeth, AtomicEth, Deth, Feth, Reth};
 
-/// The headers that follow a BTH. A packet has those that its opcode names; the rest is `None`.
+/// The headers that follow a BTH. A packet has the headers that its opcode names; all others are
+/// `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Ext {
-    /// Where in the responder's memory.
+    /// The range of the responder's memory.
     pub reth: Option<Reth>,
-    /// Acknowledgement.
+    /// The acknowledgement.
     pub aeth: Option<Aeth>,
-    /// An atomic's operands.
+    /// The operands of an atomic.
     pub atomic: Option<AtomicEth>,
-    /// What an atomic found (AtomicAckETH). IBTA 9.5.3.
+    /// The original value of an atomic (AtomicAckETH). IBTA 9.5.3.
     pub atomic_ack: Option<u64>,
     /// Immediate data (ImmDt), in host order. IBTA 9.3.6.
     pub imm: Option<u32>,
     /// The rkey to invalidate (IETH). IBTA 9.3.7.
     pub ieth: Option<u32>,
-    /// Q_Key and source QP.
+    /// The Q_Key and the source QP.
     pub deth: Option<Deth>,
-    /// The shared receive queue that is meant (XRCETH): 8 reserved bits, then its number.
+    /// The shared receive queue (XRCETH): 8 reserved bits, then its number.
     pub xrc_srq: Option<u32>,
-    /// What to flush, and how far.
+    /// The selectivity and the placement of a FLUSH.
     pub feth: Option<Feth>,
-    /// The 16 reserved bytes of a CNP; zeros where `None`.
+    /// The 16 reserved bytes of a CNP; `None` means zeros.
     pub cnp: Option<[u8; header_len::CNP_RESERVED]>,
 }
 
 impl Ext {
-    /// Appends the headers that `info` names. A header that is named but missing here is sent as zeros; a
-    /// header that is not named is not sent. Either is a mistake of the caller.
+    /// Appends the headers that `info` names. A named header that is `None` is sent as zeros; a
+    /// header that is not named is not sent. Both are mistakes of the caller.
     #[inline]
     pub(super) fn emit(&self, info: &OpInfo, buf: &mut Vec<u8>) {
         debug_assert!(self.fits(info), "{} has not the headers {self:?}", info.name);
-        // Most packets have none, or one of these two alone.
+        // Most packets have no extension header, or only one of these two.
         if info.header_len == header_len::BTH {
             return;
         }
@@ -81,8 +82,8 @@ impl Ext {
         }
     }
 
-    /// Whether exactly the headers are there that the opcode has (a CNP's reserved bytes may go
-    /// without saying).
+    /// Returns whether exactly the headers of the opcode are present. The reserved bytes of a CNP
+    /// may be omitted.
     fn fits(&self, info: &OpInfo) -> bool {
         let is_cnp = info.kind == OpKind::Cnp;
         self.deth.is_some() == info.has_deth

@@ -1,9 +1,9 @@
-//! Flush extended transport header: what a FLUSH is to flush, and how far. IBTA A19.
+//! Flush extended transport header: the range and the placement of a FLUSH. IBTA A19.
 
 use super::bytes::u32_at;
 use super::header_len::WORD as LEN;
 
-/// A FETH as a value. It holds every bit, the reserved ones too.
+/// A FETH as a value. It holds every bit, including the reserved ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Feth {
     /// Placement type, 4 bits: 1 for global visibility, 2 for persistence, 3 for both.
@@ -20,14 +20,14 @@ impl Feth {
     /// Selectivity: the whole memory region that the RETH's key names.
     pub const REGION: u8 = 1;
 
-    /// Reads every field.
+    /// Parses every field.
     #[inline]
     pub fn parse(bytes: &[u8; LEN]) -> Self {
         let (word, low) = (u32_at(bytes, 0), bytes[3]);
         Self { placement: low & 0xf, selectivity: low >> 4 & 0x3, resv26: word >> 6 }
     }
 
-    /// The header's bytes.
+    /// Returns the encoded header.
     #[inline]
     pub fn emit(&self) -> [u8; LEN] {
         let low = (self.selectivity & 0x3) << 4 | self.placement & 0xf;

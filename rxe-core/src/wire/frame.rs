@@ -1,7 +1,9 @@
-//! Whole frames: Ethernet, IP and UDP around a RoCEv2 packet, for whatever sees or makes them itself
-//! (raw sockets, captures, tests). IBTA A17.3.
+//! Whole frames: Ethernet, IP and UDP around a RoCEv2 packet, for code that receives or creates
+//! frames itself (raw sockets, captures, tests). IBTA A17.3.
 //!
-//! Lengths are checked against each other and against what is there: the payload handed out is what
+//! Lengths are checked against each other and against the received bytes: the returned payload has
+//! the length that all headers agree on, and Ethernet padding is removed. Fields that the ICRC
+//! covers are not checked.
 //! every header agrees on, Ethernet's padding is cut off. Nothing is checked that the ICRC covers.
 
 use std::net::IpAddr;
@@ -12,21 +14,21 @@ use super::ipv6::{self, Ipv6};
 use super::udp::{self, Udp};
 use super::{DropReason, Frame, IpId, NetHeader, UDP_PORT, icrc};
 
-/// A UDP datagram, taken out of its IP packet.
+/// A UDP datagram, parsed from its IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// The IP header, and the source port.
+    /// The IP header and the source port.
     pub net: NetHeader,
-    /// UDP destination port: not yet checked to be [`UDP_PORT`].
+    /// The UDP destination port, not yet checked to be [`UDP_PORT`].
     pub dst_port: u16,
-    /// UDP checksum as it stands; 0 says that there is none.
+    /// The UDP checksum field; 0 means that there is no checksum.
     pub checksum: u16,
-    /// What UDP carries: BTH to ICRC, if the port says so.
+    /// The payload of UDP: BTH to ICRC, if the destination port is that of RoCEv2.
     pub payload: &'a [u8],
 }
 
 impl<'a> Datagram<'a> {
-    /// The RoCEv2 packet in it, if the port says that it is one.
+    /// Returns the RoCEv2 packet, if the destination port is that of RoCEv2.
     pub fn frame(&self) -> Result<Frame<'a>, DropReason> {
         if self.dst_port != UDP_PORT {
             return Err(DropReason::NotRoce);
@@ -35,7 +37,7 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// Takes an Ethernet frame apart. Up to two VLAN tags are accepted, and IPv4 options.
+/// Parses an Ethernet frame. Up to two VLAN tags and IPv4 options are accepted.
 pub fn parse_ethernet(frame: &[u8]) -> Result<(Ethernet, Datagram<'_>), DropReason> {
     let (ethernet, packet) = Ethernet::parse(frame)?;
     let version = packet.first().ok_or(DropReason::Truncated)? >> 4;
@@ -46,7 +48,7 @@ pub fn parse_ethernet(frame: &[u8]) -> Result<(Ethernet, Datagram<'_>), DropReas
     }
 }
 
-/// Takes an IP packet of either version apart.
+/// Parses an IP packet of either version.
 pub fn parse_ip(packet: &[u8]) -> Result<Datagram<'_>, DropReason> {
     match packet.first().ok_or(DropReason::Truncated)? >> 4 {
         4 => {
@@ -88,19 +90,19 @@ fn parse_udp(net: NetHeader, protocol: u8, datagram: &[u8]) -> Result<Datagram<'
     Ok(Datagram { net, dst_port: udp.dst_port, checksum: udp.checksum, payload })
 }
 
-/// What to put into the UDP checksum.
+/// The UDP checksum to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum UdpChecksum {
-    /// 0: none. What kernel rxe and ConnectX do, over IPv6 too.
+    /// 0, no checksum, as kernel `rdma_rxe` and ConnectX do, also over IPv6.
     #[default]
     None,
-    /// The right one.
+    /// The correct checksum.
     Compute,
-    /// This one, right or wrong.
+    /// This value, correct or not.
     Exact(u16),
 }
 
-/// IP and UDP header of one datagram, to be sent in front of its payload.
+/// The IP and UDP headers of one datagram, to be sent before its payload.
 #[derive(Clone, Copy, Debug)]
 pub struct IpUdpHeader {
     bytes: [u8; ipv6::LEN + udp::LEN],
@@ -108,8 +110,8 @@ pub struct IpUdpHeader {
 }
 
 impl IpUdpHeader {
-    /// The headers for this payload. A hidden IPv4 identification is sent as 0 with "don't
-    /// fragment". Addresses of different families go into an IPv6 header, the IPv4 one mapped.
+    /// Creates the headers for this payload. A hidden IPv4 identification is sent as 0 with "don't
+    /// fragment". Addresses of different families go into an IPv6 header, the IPv4 address mapped.
     ///
     /// The payload must not exceed 65,507 bytes; in debug builds this is asserted.
     pub fn new(net: &NetHeader, dst_port: u16, checksum: UdpChecksum, payload: &[u8]) -> Self {
@@ -122,7 +124,7 @@ impl IpUdpHeader {
         Self::of(net, udp, payload.len())
     }
 
-    /// The headers for a payload of `len` bytes.
+    /// Creates the headers for a payload of `len` bytes.
     pub(super) fn of(net: &NetHeader, udp: Udp, len: usize) -> Self {
         let udp = udp.emit(len);
         let datagram_len = udp::LEN + len;
@@ -150,7 +152,7 @@ impl IpUdpHeader {
         }
     }
 
-    /// The headers' bytes.
+    /// Returns the encoded headers.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -176,8 +178,8 @@ pub fn emit_ip(
     out.extend_from_slice(payload);
 }
 
-/// Appends a datagram with its Ethernet and IP headers to `out`. The EtherType is set here; nothing
-/// is padded to Ethernet's least size. See [`IpUdpHeader::new`].
+/// Appends a datagram with its Ethernet and IP headers to `out`. Sets the EtherType, and does not
+/// pad to the minimum size of Ethernet. See [`IpUdpHeader::new`].
 pub fn emit_ethernet(
     ethernet: &Ethernet,
     net: &NetHeader,

@@ -1,5 +1,5 @@
-//! The 40 bytes that stand in front of every datagram received: the IP header that it came with.
-//! An IPv4 header stands in the last 20 of them. IBTA A17.4.5.2.
+//! The 40 bytes before every received datagram (GRH): the IP header of the datagram. An IPv4 header
+//! is in the last 20 of them. IBTA A17.4.5.2.
 
 use std::net::IpAddr;
 
@@ -9,34 +9,35 @@ use super::ipv6::{self, Ipv6};
 use super::udp::{Sum, Udp};
 use super::{DropReason, NetHeader, UDP_PORT};
 
-/// Bytes in front of a datagram.
+/// The length of the GRH in bytes.
 pub const LEN: usize = ipv6::LEN;
 
-/// Where an IPv4 header begins.
+/// The offset of an IPv4 header in the GRH.
 const IPV4_AT: usize = LEN - ipv4::LEN;
 
-/// Who sent a datagram, and to which address.
+/// The addresses and other fields of a GRH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grh {
-    /// The sender.
+    /// The address of the sender.
     pub src: IpAddr,
-    /// The receiver: an address or a group.
+    /// The address of the receiver: a unicast address or a group.
     pub dst: IpAddr,
     /// IPv4 type of service or IPv6 traffic class.
     pub traffic_class: u8,
     /// IPv6 flow label, 20 bits.
     pub flow_label: u32,
-    /// Time to live that was left.
+    /// The remaining time to live.
     pub hop_limit: u8,
 }
 
 impl Grh {
-    /// Reads the bytes in front of a datagram.
+    /// Parses the GRH of a datagram.
     ///
-    /// What is in the first 20 bytes of an IPv4 datagram's is undefined, so it is IPv4 if there is a
-    /// right IPv4 header, with its checksum, in the last 20.
+    /// The first 20 bytes of the GRH of an IPv4 datagram are undefined. Therefore the datagram is
+    /// IPv4 if the last 20 bytes are an IPv4 header with a correct checksum.
     ///
     /// # Errors
+    /// The GRH is neither IPv4 nor IPv6.
     /// It is neither IPv4 nor IPv6.
     pub fn parse(bytes: &[u8; LEN]) -> Result<Self, DropReason> {
         let v4 = &bytes[IPV4_AT..];
@@ -61,7 +62,7 @@ impl Grh {
     }
 }
 
-/// The header of a datagram whose UDP payload, from BTH to ICRC, has `len` bytes.
+/// Returns the GRH of a datagram whose UDP payload, from BTH to ICRC, has `len` bytes.
 pub(crate) fn of(net: &NetHeader, len: usize) -> [u8; LEN] {
     let udp = Udp { src_port: net.src_port, dst_port: UDP_PORT, checksum: 0 };
     let header = IpUdpHeader::of(net, udp, len);

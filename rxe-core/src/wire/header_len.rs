@@ -1,6 +1,7 @@
-//! The bytes of each transport header, and of the pad. IBTA 9.2 and 9.3; for a CNP's reserved bytes A17.9.3.
+//! The lengths of the transport headers and of the pad in bytes. IBTA 9.2 and 9.3; A17.9.3 for the
+//! reserved bytes of a CNP.
 //!
-//! The opcode table adds these up, and the headers themselves are arrays of these sizes.
+//! The opcode table adds these lengths up, and encoded headers are arrays of these sizes.
 
 /// Base transport header.
 pub(super) const BTH: usize = 12;
@@ -18,10 +19,10 @@ pub(super) const ATOMIC_ACK_ETH: usize = 8;
 pub(super) const WORD: usize = 4;
 /// The reserved bytes after the BTH of a CNP.
 pub(super) const CNP_RESERVED: usize = 16;
-/// All headers of a packet together: the most that an opcode has, an XRC atomic.
+/// The maximum length of all headers of a packet, which is that of an XRC atomic.
 pub(super) const MAX: usize = BTH + WORD + ATOMIC_ETH;
 
-/// Bytes that fill a payload up to a multiple of 4.
+/// Returns the number of bytes that extend a payload to a multiple of 4.
 #[inline]
 pub(super) const fn pad(payload_len: usize) -> usize {
     payload_len.wrapping_neg() & 3

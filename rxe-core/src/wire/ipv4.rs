@@ -1,4 +1,5 @@
-//! IPv4 header. RFC 791. Its checksum is made but not checked: the ICRC covers all that matters.
+//! IPv4 header. RFC 791. The checksum is computed but not checked: the ICRC covers the important
+//! fields.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -6,15 +7,15 @@ use std::ops::Range;
 use super::DropReason;
 use super::udp::{self, Sum};
 
-/// Bytes of a header without options.
+/// The length of a header without options in bytes.
 pub(super) const LEN: usize = 20;
 
-/// An IPv4 header without its options, which nothing here needs.
+/// An IPv4 header without its options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ipv4 {
     pub(super) tos: u8,
     pub(super) id: u16,
-    /// Flags and fragment offset.
+    /// The flags and the fragment offset.
     pub(super) flags: u16,
     pub(super) ttl: u8,
     pub(super) protocol: u8,
@@ -22,11 +23,12 @@ pub(super) struct Ipv4 {
     pub(super) dst: Ipv4Addr,
 }
 
-/// The fragment offset and "more fragments": nothing of them is set in a whole datagram.
+/// The fragment offset and "more fragments". All of these bits are 0 in an unfragmented datagram.
 const FRAGMENT_BITS: u16 = 0x3fff;
 
 impl Ipv4 {
-    /// Takes the header and its options off a packet; what is left ends where the total length says.
+    /// Parses the header of a packet, and returns it with the payload. The payload ends at the
+    /// total length.
     pub(super) fn parse(packet: &[u8]) -> Result<(Self, &[u8]), DropReason> {
         let head: &[u8; LEN] = packet.first_chunk().ok_or(DropReason::Truncated)?;
         let (header, rest) = Self::parse_header(head)?;
@@ -34,7 +36,7 @@ impl Ipv4 {
         Ok((header, rest))
     }
 
-    /// Reads the header without its options; also where in the packet its payload is.
+    /// Parses the header without its options. Also returns the range of the payload in the packet.
     pub(super) fn parse_header(head: &[u8; LEN]) -> Result<(Self, Range<usize>), DropReason> {
         let header_len = usize::from(head[0] & 0xf) * 4;
         let total_len = usize::from(u16::from_be_bytes([head[2], head[3]]));
@@ -57,7 +59,7 @@ impl Ipv4 {
         Ok((header, header_len..total_len))
     }
 
-    /// The header of a packet with so many bytes after it.
+    /// Returns the header of a packet with `payload_len` bytes of payload.
     pub(super) fn emit(&self, payload_len: usize) -> [u8; LEN] {
         let mut head = [0; LEN];
         (head[0], head[1]) = (0x45, self.tos);

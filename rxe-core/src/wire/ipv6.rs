@@ -1,4 +1,5 @@
-//! IPv6 header. RFC 8200. RoCEv2 puts UDP right behind it; extension headers are not followed.
+//! IPv6 header. RFC 8200. RoCEv2 requires UDP directly after it; extension headers are not
+//! followed.
 
 use std::net::Ipv6Addr;
 
@@ -6,7 +7,7 @@ use super::DropReason;
 use super::bytes::u32_at;
 use super::udp;
 
-/// Bytes of a header.
+/// The length of a header in bytes.
 pub(super) const LEN: usize = 40;
 
 /// The next header value of a fragment header.
@@ -16,7 +17,7 @@ const FRAGMENT: u8 = 44;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ipv6 {
     pub(super) traffic_class: u8,
-    /// 20 bits.
+    /// The flow label, 20 bits.
     pub(super) flow_label: u32,
     pub(super) next_header: u8,
     pub(super) hop_limit: u8,
@@ -25,7 +26,8 @@ pub(super) struct Ipv6 {
 }
 
 impl Ipv6 {
-    /// Takes the header off a packet; what is left ends where the payload length says.
+    /// Parses the header of a packet, and returns it with the payload. The payload has the length
+    /// in the header.
     pub(super) fn parse(packet: &[u8]) -> Result<(Self, &[u8]), DropReason> {
         let (head, rest) = packet.split_first_chunk::<LEN>().ok_or(DropReason::Truncated)?;
         let (header, payload_len) = Self::parse_header(head)?;
@@ -33,7 +35,7 @@ impl Ipv6 {
         Ok((header, rest))
     }
 
-    /// Reads the header; also how many bytes follow it.
+    /// Parses the header. Also returns the payload length.
     pub(super) fn parse_header(head: &[u8; LEN]) -> Result<(Self, usize), DropReason> {
         if head[0] >> 4 != 6 {
             return Err(DropReason::BadIpHeader);
@@ -54,7 +56,7 @@ impl Ipv6 {
         Ok((header, payload_len))
     }
 
-    /// The header of a packet with so many bytes after it.
+    /// Returns the header of a packet with `payload_len` bytes of payload.
     pub(super) fn emit(&self, payload_len: usize) -> [u8; LEN] {
         let word = 6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label & 0xf_ffff;
         let mut head = [0; LEN];

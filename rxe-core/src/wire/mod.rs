@@ -1,9 +1,10 @@
-//! What stands on the wire: RoCEv2 packets, from the Ethernet header to the ICRC. IBTA chapter 9 and
-//! annex A17.
+//! The packet formats of RoCEv2, from the Ethernet header to the ICRC. IBTA chapter 9 and annex
+//! A17.
 //!
-//! One header a file. A header is a plain value with `parse` and `emit`, which lose no bit; both
-//! work on an array of exactly its size, so that the one length check is made where the array is
-//! taken out of the packet. [`Packet`] is the only way in and [`emit`] the only way out.
+//! Each header has a file. A header is a plain value with `parse` and `emit`, which lose no bit.
+//! Both work on an array of exactly the header's size, so that the only length check is made where
+//! the array is taken out of the packet. All received packets pass through [`Packet`], and all sent
+//! packets through [`emit`].
 
 mod aeth;
 mod atomic;

@@ -1,14 +1,14 @@
-//! The BTH opcodes: one table says everything that follows from an opcode alone. IBTA 9.2.1; annex
-//! A19 for FLUSH and ATOMIC WRITE; A17.9.3 for CNP.
+//! The BTH opcodes. One table holds all properties that follow from an opcode alone. IBTA 9.2.1;
+//! annex A19 for FLUSH and ATOMIC WRITE; A17.9.3 for CNP.
 //!
-//! Invariants, which a test holds the table to: `header_len` is the BTH and the headers that the
-//! flags name; `is_request` and `has_payload` follow from the kind.
+//! Invariants, which a test checks: `header_len` is the length of the BTH and of the headers that
+//! the flags name; `is_request` and `has_payload` follow from the kind.
 
 use std::fmt;
 
 use super::header_len;
 
-/// The first byte of the BTH: service in the top 3 bits, operation in the low 5.
+/// The first byte of the BTH: transport service in the top 3 bits, operation in the low 5.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Opcode(pub u8);
 
@@ -23,75 +23,76 @@ pub enum Service {
     Ud,
     /// Extended reliable connection: RC whose requests name a shared receive queue. IBTA A14.
     Xrc,
-    /// None: a congestion notification is for the device.
+    /// No transport service: a congestion notification is addressed to the device.
     Cnp,
 }
 
-/// What a packet is a piece of.
+/// The operation that a packet belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpKind {
-    /// SEND, with immediate data or an rkey to invalidate or neither.
+    /// SEND, optionally with immediate data or an rkey to invalidate.
     Send,
-    /// RDMA WRITE, with immediate data or not.
+    /// RDMA WRITE, optionally with immediate data.
     Write,
     /// RDMA READ request.
     ReadRequest,
-    /// RDMA READ response; FLUSH and ATOMIC WRITE are answered by it too.
+    /// RDMA READ response, which also answers FLUSH and ATOMIC WRITE.
     ReadResponse,
     /// Acknowledgement, positive or negative.
     Acknowledge,
-    /// Acknowledgement with the value that an atomic found.
+    /// Acknowledgement with the original value of an atomic.
     AtomicAcknowledge,
     /// ATOMIC compare and swap.
     CompareSwap,
     /// ATOMIC fetch and add.
     FetchAdd,
     /// Compare and swap under a mask, an extension of ConnectX: two 8-byte masks follow the
-    /// AtomicETH and stand here as payload.
+    /// AtomicETH and are treated as payload.
     MaskedCompareSwap,
-    /// FLUSH: make earlier writes visible or persistent.
+    /// FLUSH: makes earlier writes visible or persistent.
     Flush,
-    /// ATOMIC WRITE: 8 bytes, written whole.
+    /// ATOMIC WRITE: writes 8 bytes atomically.
     AtomicWrite,
     /// Congestion notification. IBTA A17.9.3.
     Cnp,
-    /// An RC opcode without a meaning: a request that a responder refuses, so that the requester
-    /// learns why it gets nowhere. IBTA 9.7.4.1.3, 9.9.3.
+    /// A reserved RC opcode. The responder refuses such a request with a NAK, so that the requester
+    /// learns the reason. IBTA 9.7.4.1.3, 9.9.3.
     Reserved,
 }
 
-/// Where in its message a packet stands.
+/// The position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Position {
-    /// The first of several.
+    /// The first of several packets.
     First,
-    /// Neither first nor last.
+    /// Neither the first nor the last packet.
     Middle,
-    /// The last of several.
+    /// The last of several packets.
     Last,
-    /// The whole message.
+    /// The only packet of the message.
     Only,
 }
 
 impl Position {
-    /// The position of packet `index`, counted from 0, in a message of `packets`.
+    /// Returns the position of packet `index` (from 0) in a message of `packets` packets.
     pub const fn of(index: u32, packets: u32) -> Self {
         Self::of_some(index, 1, packets)
     }
 
-    /// The position of `count` packets from `index` on, taken as one, in a message of `packets`.
+    /// Returns the position of packets `index..index + count` in a message of `packets` packets.
     pub const fn of_some(index: u32, count: u32, packets: u32) -> Self {
         Self::new(index == 0, index + count == packets)
     }
 
-    /// The position of packet `index` of `count` that have this position if they are taken as one.
+    /// Returns the position of packet `index` of a segment with position `self`. `count` is the
+    /// number of packets of the segment.
     pub const fn of_one(self, index: u32, count: u32) -> Self {
         let starts = matches!(self, Self::First | Self::Only);
         let ends = matches!(self, Self::Last | Self::Only);
         Self::new(starts && index == 0, ends && index + 1 == count)
     }
 
-    /// That of the packet that is the first, the last, both or neither.
+    /// Returns the position of a packet that is the first, the last, both or neither.
     const fn new(starts: bool, ends: bool) -> Self {
         match (starts, ends) {
             (true, true) => Self::Only,
@@ -102,7 +103,7 @@ impl Position {
     }
 }
 
-/// What a SEND carries beside its payload, in its last packet.
+/// The extra header in the last packet of a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum SendExtra {
     /// Nothing.
@@ -114,62 +115,64 @@ pub enum SendExtra {
     Invalidate,
 }
 
-/// Everything that follows from an opcode alone.
+/// The properties that follow from an opcode alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpInfo {
-    /// The opcode itself.
+    /// The opcode.
     pub opcode: Opcode,
-    /// As in the specification and `ib_pack.h`: `RC_SEND_FIRST`.
+    /// The name, as in the specification and `ib_pack.h`: `RC_SEND_FIRST`.
     pub name: &'static str,
     /// The transport service.
     pub service: Service,
     /// The operation.
     pub kind: OpKind,
-    /// The place in the message; `Only` for what is always one packet.
+    /// The position in the message; `Only` for messages of one packet.
     pub position: Position,
-    /// Carries immediate data (ImmDt, 4 bytes).
+    /// Whether the packet carries immediate data (ImmDt, 4 bytes).
     pub has_imm: bool,
-    /// Carries an rkey to invalidate (IETH, 4 bytes).
+    /// Whether the packet carries an rkey to invalidate (IETH, 4 bytes).
     pub has_ieth: bool,
-    /// Carries an address range (RETH, 16 bytes).
+    /// Whether the packet carries an address range (RETH, 16 bytes).
     pub has_reth: bool,
-    /// Carries an acknowledgement (AETH, 4 bytes).
+    /// Whether the packet carries an acknowledgement (AETH, 4 bytes).
     pub has_aeth: bool,
-    /// Carries an atomic's operands (AtomicETH, 28 bytes).
+    /// Whether the packet carries the operands of an atomic (AtomicETH, 28 bytes).
     pub has_atomic: bool,
-    /// Carries what an atomic found (AtomicAckETH, 8 bytes).
+    /// Whether the packet carries the original value of an atomic (AtomicAckETH, 8 bytes).
     pub has_atomic_ack: bool,
-    /// Carries Q_Key and source QP (DETH, 8 bytes).
+    /// Whether the packet carries Q_Key and source QP (DETH, 8 bytes).
     pub has_deth: bool,
-    /// Carries the shared receive queue that is meant (XRCETH, 4 bytes).
+    /// Whether the packet carries the number of a shared receive queue (XRCETH, 4 bytes).
     pub has_xrceth: bool,
-    /// Carries what to flush (FETH, 4 bytes).
+    /// Whether the packet carries placement and selectivity of a FLUSH (FETH, 4 bytes).
     pub has_feth: bool,
-    /// Bytes of BTH and extension headers; the 16 reserved bytes of a CNP count.
+    /// The length of BTH and extension headers in bytes, including the 16 reserved bytes of a CNP.
     pub header_len: usize,
-    /// Goes from requester to responder. False for responses and for CNP, which is neither.
+    /// Whether the packet goes from requester to responder. False for responses and for CNP, which
+    /// is neither.
     pub is_request: bool,
-    /// May carry payload.
+    /// Whether the packet may carry payload.
     pub has_payload: bool,
-    /// Begins a message: position First or Only.
+    /// Whether the packet begins a message (position First or Only).
     pub starts: bool,
-    /// Ends a message: position Last or Only.
+    /// Whether the packet ends a message (position Last or Only).
     pub ends: bool,
-    /// Takes a receive request from the queue: the first packet of a SEND, the last of a WRITE with
-    /// immediate.
+    /// Whether the packet takes a receive from the queue: the first packet of a SEND, the last
+    /// packet of a WRITE with immediate data.
     pub consumes_recv: bool,
-    /// Completes a receive request: the last packet of a SEND or of a WRITE with immediate.
+    /// Whether the packet completes a receive: the last packet of a SEND or of a WRITE with
+    /// immediate data.
     pub completes_recv: bool,
 }
 
 impl OpInfo {
-    /// Goes from responder to requester.
+    /// Returns whether the packet goes from responder to requester.
     pub const fn is_response(&self) -> bool {
         use OpKind::{Acknowledge, AtomicAcknowledge, ReadResponse};
         matches!(self.kind, ReadResponse | Acknowledge | AtomicAcknowledge)
     }
 
-    /// Is one of the atomics that answer with an ATOMIC ACKNOWLEDGE.
+    /// Returns whether the operation is an atomic that is answered by an ATOMIC ACKNOWLEDGE.
     pub const fn is_atomic(&self) -> bool {
         use OpKind::{CompareSwap, FetchAdd, MaskedCompareSwap};
         matches!(self.kind, CompareSwap | FetchAdd | MaskedCompareSwap)
@@ -177,25 +180,25 @@ impl OpInfo {
 }
 
 impl Opcode {
-    /// What follows from this opcode; `None` if it is reserved or of a service not spoken here.
+    /// Returns the properties of this opcode, or `None` if it is not in the table.
     #[inline]
     pub fn info(self) -> Option<&'static OpInfo> {
         TABLE[usize::from(self.0)].as_ref()
     }
 
-    /// The name, or `UNKNOWN`.
+    /// Returns the name, or `UNKNOWN`.
     pub fn name(self) -> &'static str {
         self.info().map_or("UNKNOWN", |info| info.name)
     }
 
-    /// All opcodes in the table, ascending.
+    /// Returns all opcodes in the table, in ascending order.
     pub fn all() -> impl Iterator<Item = &'static OpInfo> {
         TABLE.iter().flatten()
     }
 
-    /// The opcode of a SEND packet at `position`. What `extra` names goes into the last packet only:
-    /// it is ignored for `First` and `Middle`. `None` for what does not exist: a UD SEND of several
-    /// packets, an invalidate outside RC, a CNP.
+    /// Returns the opcode of a SEND packet at `position`. `extra` applies to the last packet only:
+    /// it is ignored for `First` and `Middle`. Returns `None` for opcodes that do not exist: a UD
+    /// SEND of several packets, an invalidate outside RC and XRC, a CNP.
     pub const fn send(service: Service, position: Position, extra: SendExtra) -> Option<Self> {
         use Position::{First, Last, Middle, Only};
         let code = match (service, position, extra) {
@@ -217,8 +220,8 @@ impl Opcode {
         Some(code.in_connected(service))
     }
 
-    /// The opcode of an RDMA WRITE packet at `position`. `imm` counts in the last packet only.
-    /// `None` for UD and CNP, which have no WRITE.
+    /// Returns the opcode of an RDMA WRITE packet at `position`. `imm` applies to the last packet
+    /// only. Returns `None` for UD and CNP, which have no WRITE.
     pub const fn write(service: Service, position: Position, imm: bool) -> Option<Self> {
         let code = match (service, position, imm) {
             (Service::Ud | Service::Cnp, _, _) => return None,
@@ -232,7 +235,7 @@ impl Opcode {
         Some(code.in_connected(service))
     }
 
-    /// The opcode of an RDMA READ response packet at `position`.
+    /// Returns the opcode of an RDMA READ response packet at `position`.
     pub const fn read_response(position: Position) -> Self {
         match position {
             Position::First => Self::RC_READ_RESPONSE_FIRST,
@@ -242,8 +245,8 @@ impl Opcode {
         }
     }
 
-    /// The opcode of the same SEND, WRITE or READ response at another position. `None` for other operations, and
-    /// for datagrams.
+    /// Returns the opcode of this SEND, WRITE or READ response at another position. Returns `None`
+    /// for other operations, and for datagrams.
     pub(super) fn at(self, position: Position) -> Option<Self> {
         let info = self.info()?;
         let extra = match (info.has_imm, info.has_ieth) {
@@ -261,7 +264,7 @@ impl Opcode {
         }
     }
 
-    /// An RC opcode's twin in UC or XRC; they share the low 5 bits.
+    /// Returns the UC or XRC opcode that corresponds to this RC opcode; they share the low 5 bits.
     pub const fn in_connected(self, service: Service) -> Self {
         match service {
             Service::Uc => Self(self.0 | 0x20),
@@ -286,7 +289,7 @@ impl fmt::Debug for Opcode {
     }
 }
 
-/// One line an opcode: its constant and its row of the table.
+/// Defines each opcode by one line: its constant and its row of the table.
 macro_rules! opcodes {
     ($($name:ident = $code:literal, $service:ident $kind:ident $position:ident [$($header:ident)*];)*) => {
         #[expect(missing_docs, reason = "the names are the specification's")]
@@ -391,11 +394,11 @@ opcodes! {
     XRC_RESERVED_BF                = 0xbf, Xrc Reserved Only [];
 }
 
-/// The row of an opcode that has none: a BTH alone.
+/// The row used for opcodes that are not in the table: a BTH alone.
 pub(super) static BARE: OpInfo =
     row(Opcode(0xff), "UNKNOWN", Service::Cnp, OpKind::Send, Position::Only, &[]);
 
-/// The headers that may follow the BTH.
+/// The extension headers that may follow the BTH.
 #[derive(Clone, Copy)]
 enum Ext {
     Imm,

@@ -1,9 +1,10 @@
-//! A packet from BTH to ICRC, checked once: the only way in.
+//! A packet from BTH to ICRC whose structure has been checked. Every received packet passes through
+//! here.
 //!
-//! Invariants of a [`Packet`]: the version is 0; the opcode is in the table; the bytes hold all of
-//! its headers, the pad and an ICRC; headers and padded payload are a multiple of 4 bytes; there is
-//! a payload only where the opcode allows one. Nothing here says that the ICRC is right
-//! ([`icrc`]) or that the fields make sense to a queue pair. IBTA 9.6.
+//! Invariants of a [`Packet`]: the version is 0; the opcode is in the table; the bytes contain all
+//! of its headers, the pad and an ICRC; headers and padded payload are a multiple of 4 bytes; there
+//! is a payload only if the opcode allows one. A [`Packet`] need not have a correct ICRC ([`icrc`])
+//! or fields that are valid for a queue pair. IBTA 9.6.
 
 use super::bth::BthView;
 use super::header_len;
@@ -19,17 +20,17 @@ pub struct Packet<'a> {
     bytes: &'a [u8],
     bth: BthView<'a>,
     info: &'static OpInfo,
-    /// Where the payload ends and the pad begins; not below `info.header_len`.
+    /// The end of the payload and start of the pad; not below `info.header_len`.
     payload_end: usize,
-    /// The payload, if it does not stand in `bytes`.
+    /// The payload, if it is not in `bytes`.
     coalesced: Option<&'a Span<'a>>,
-    /// How many packets this is ([`Coalesced`]).
+    /// The number of packets in this segment ([`Coalesced`]).
     count: u16,
-    /// Bytes of payload of each packet, except for the last.
+    /// The payload bytes of each packet except the last.
     each: usize,
 }
 
-/// The BTH, and the row of its opcode.
+/// Returns the BTH and the row of its opcode.
 #[inline]
 fn first_header(bytes: &[u8]) -> Result<(BthView<'_>, &'static OpInfo), DropReason> {
     let bth = BthView::new(bytes).ok_or(DropReason::Truncated)?;
@@ -40,8 +41,9 @@ fn first_header(bytes: &[u8]) -> Result<(BthView<'_>, &'static OpInfo), DropReas
     Ok((bth, info))
 }
 
-/// Bytes of payload of each packet but the last, in a coalesced segment of several with such headers and so much
-/// payload. `None` if there is no such segment. The path MTU is a power of 2, so no two of them are possible.
+/// Returns the payload bytes of each packet except the last in a coalesced segment. `payload` is
+/// the length of the whole payload. Returns `None` if no such segment exists. The path MTU is a
+/// power of 2, so at most one value is possible.
 fn each_of_coalesced(info: &OpInfo, count: u16, payload: usize) -> Option<usize> {
     let count = usize::from(count);
     let each = payload.div_ceil(count).next_power_of_two();
@@ -50,12 +52,13 @@ fn each_of_coalesced(info: &OpInfo, count: u16, payload: usize) -> Option<usize>
     (fits && is_mtu && info.opcode.at(Position::Middle).is_some()).then_some(each)
 }
 
-/// Bytes from BTH to ICRC of `count` packets, whose headers, taken as one, are those of this row, and which have so
-/// many bytes of payload.
+/// Returns the bytes from BTH to ICRC of `count` packets with `payload` bytes of payload in total.
+/// `info` is the row of the segment's opcode.
 #[inline]
 pub(super) fn wire_len(info: &OpInfo, count: u16, payload: usize) -> usize {
     let more = usize::from(count - 1);
-    // Each has a BTH, maybe an XRCETH, and an ICRC. A READ response has an AETH at either end.
+    // Each packet has a BTH, an ICRC and, with XRC, an XRCETH. A READ response has an AETH at
+    // either end.
     let xrc = if info.has_xrceth { header_len::WORD } else { 0 };
     let both = more > 0 && info.has_aeth && info.position == Position::Only;
     let aeth = if both { header_len::AETH } else { 0 };
@@ -84,8 +87,9 @@ impl<'a> Packet<'a> {
         Ok(Self { bytes, bth, info, payload_end, coalesced: None, count: 1, each: payload })
     }
 
-    /// Checks the structure of a packet whose payload stands apart from its headers, or of a coalesced segment of them.
-    /// The pad, which it does not have, must be what makes the payload a multiple of 4.
+    /// Checks the structure of a packet or a coalesced segment received through memory. The pad
+    /// count must be the one that extends the payload to a multiple of 4, although there are no pad
+    /// bytes.
     #[inline]
     pub fn parse_coalesced(packet: &'a Coalesced<'a>) -> Result<Self, DropReason> {
         let bytes = packet.head();
@@ -113,19 +117,19 @@ impl<'a> Packet<'a> {
         Ok(Self { bytes, bth, info, payload_end, coalesced: Some(&packet.payload), count, each })
     }
 
-    /// How many packets this is: 1, or more for a coalesced segment ([`Coalesced`]).
+    /// Returns the number of packets: 1, or more for a coalesced segment ([`Coalesced`]).
     #[inline]
     pub fn count(&self) -> u16 {
         self.count
     }
 
-    /// The PSN behind the last of them.
+    /// Returns the PSN after the last packet.
     #[inline]
     pub fn next_psn(&self) -> Psn {
         self.psn().add(self.count.into())
     }
 
-    /// Bytes from BTH to ICRC, as on a wire, of all of them.
+    /// Returns the bytes from BTH to ICRC that all packets have on the wire.
     #[inline]
     pub fn wire_len(&self) -> usize {
         match self.coalesced {
@@ -134,13 +138,14 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Bytes of payload of each packet, without the pad; the last one of a coalesced segment may have less.
+    /// Returns the payload bytes of each packet, without the pad. The last packet of a coalesced
+    /// segment may have fewer.
     #[inline]
     pub fn payload_len(&self) -> usize {
         self.each
     }
 
-    /// The payload without its pad, wherever it stands; of all packets of a coalesced segment.
+    /// Returns the payload of all packets, without the pad.
     #[inline]
     pub fn source(&self) -> Source<'a> {
         match self.coalesced {
@@ -149,123 +154,123 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Everything from BTH to ICRC; without the payload, if that stands apart.
+    /// Returns the bytes from BTH to ICRC; without the payload, if it is stored apart.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The base transport header.
+    /// Returns the base transport header.
     #[inline]
     pub fn bth(&self) -> Bth {
         self.bth.to_value()
     }
 
-    /// What follows from the opcode.
+    /// Returns the properties of the opcode.
     #[inline]
     pub fn info(&self) -> &'static OpInfo {
         self.info
     }
 
-    /// What kind of packet this is.
+    /// Returns the opcode.
     #[inline]
     pub fn opcode(&self) -> Opcode {
         self.info.opcode
     }
 
-    /// Packet sequence number.
+    /// Returns the packet sequence number.
     #[inline]
     pub fn psn(&self) -> Psn {
         self.bth.psn()
     }
 
-    /// Destination queue pair.
+    /// Returns the destination queue pair.
     #[inline]
     pub fn dest_qp(&self) -> Qpn {
         self.bth.dest_qp()
     }
 
-    /// Partition key.
+    /// Returns the partition key.
     #[inline]
     pub fn pkey(&self) -> Pkey {
         self.bth.pkey()
     }
 
-    /// Whether the requester wants an acknowledgement.
+    /// Returns whether the requester requests an acknowledgement.
     #[inline]
     pub fn ack_req(&self) -> bool {
         self.bth.ack_req()
     }
 
-    /// Whether the completion is a solicited event.
+    /// Returns whether the completion is a solicited event.
     #[inline]
     pub fn solicited(&self) -> bool {
         self.bth.solicited()
     }
 
-    /// The RETH, if the opcode has one.
+    /// Returns the RETH, if the opcode has one.
     #[inline]
     pub fn reth(&self) -> Option<Reth> {
         let at = self.requests_at() + if self.info.has_feth { header_len::WORD } else { 0 };
         self.header(self.info.has_reth, at).map(Reth::parse)
     }
 
-    /// The AETH, if the opcode has one.
+    /// Returns the AETH, if the opcode has one.
     #[inline]
     pub fn aeth(&self) -> Option<Aeth> {
         self.header(self.info.has_aeth, header_len::BTH).map(Aeth::parse)
     }
 
-    /// The AtomicETH, if the opcode has one.
+    /// Returns the AtomicETH, if the opcode has one.
     #[inline]
     pub fn atomic(&self) -> Option<AtomicEth> {
         self.header(self.info.has_atomic, self.requests_at()).map(AtomicEth::parse)
     }
 
-    /// What the atomic found, if the opcode says that.
+    /// Returns the original value of an atomic, if the opcode has an AtomicAckETH.
     #[inline]
     pub fn atomic_ack(&self) -> Option<u64> {
         let header = self.header(self.info.has_atomic_ack, header_len::BTH + header_len::AETH);
         header.copied().map(u64::from_be_bytes)
     }
 
-    /// Immediate data in host order, if the opcode has it.
+    /// Returns the immediate data in host order, if the opcode has it.
     #[inline]
     pub fn imm(&self) -> Option<u32> {
         self.last_word(self.info.has_imm)
     }
 
-    /// The rkey to invalidate, if the opcode has one.
+    /// Returns the rkey to invalidate, if the opcode has one.
     #[inline]
     pub fn ieth(&self) -> Option<u32> {
         self.last_word(self.info.has_ieth)
     }
 
-    /// The DETH, if the opcode has one.
+    /// Returns the DETH, if the opcode has one.
     #[inline]
     pub fn deth(&self) -> Option<Deth> {
         self.header(self.info.has_deth, header_len::BTH).map(Deth::parse)
     }
 
-    /// The FETH, if the opcode has one.
+    /// Returns the FETH, if the opcode has one.
     #[inline]
     pub fn feth(&self) -> Option<Feth> {
         self.header(self.info.has_feth, self.requests_at()).map(Feth::parse)
     }
 
-    /// The shared receive queue that an XRC request means: 8 reserved bits, then its number.
+    /// Returns the shared receive queue of an XRC request: 8 reserved bits, then its number.
     #[inline]
     pub fn xrc_srq(&self) -> Option<u32> {
         self.header(self.info.has_xrceth, header_len::BTH).copied().map(u32::from_be_bytes)
     }
 
-    /// Where the headers of requests begin: behind the BTH, and the XRCETH if there is one.
+    /// Returns the offset of the request headers: after the BTH, and the XRCETH if there is one.
     #[inline]
     fn requests_at(&self) -> usize {
         header_len::BTH + if self.info.has_xrceth { header_len::WORD } else { 0 }
     }
 
-    /// All extension headers at once.
+    /// Returns all extension headers.
     pub fn ext(&self) -> Ext {
         Ext {
             reth: self.reth(),
@@ -281,25 +286,25 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The payload without its pad; empty if it stands apart ([`Packet::source`]).
+    /// Returns the payload without its pad, or nothing if it is stored apart ([`Packet::source`]).
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.bytes.get(self.info.header_len..self.payload_end).unwrap_or_default()
     }
 
-    /// Pad bytes after the payload, 0 to 3.
+    /// Returns the number of pad bytes after the payload, 0 to 3.
     #[inline]
     pub fn pad(&self) -> usize {
         usize::from(self.bth.pad())
     }
 
-    /// The ICRC as it stands in the packet; see [`icrc::check`].
+    /// Returns the ICRC in the packet; see [`icrc::check`].
     #[inline]
     pub fn icrc(&self) -> u32 {
         u32::from_le_bytes(self.bytes.last_chunk().copied().unwrap_or_default())
     }
 
-    /// Everything the packet says, as values.
+    /// Returns all contents of the packet as values.
     pub fn to_repr(&self) -> PacketRepr<'a> {
         let mut pad_bytes = [0; 3];
         let pad = self.bytes.get(self.payload_end..self.payload_end + self.pad());
@@ -309,13 +314,13 @@ impl<'a> Packet<'a> {
         PacketRepr { bth: self.bth(), ext: self.ext(), payload: self.payload(), pad_bytes }
     }
 
-    /// The header of `N` bytes at `at`, where the opcode has it.
+    /// Returns the header of `N` bytes at `at`, if the opcode has it.
     #[inline]
     fn header<const N: usize>(&self, present: bool, at: usize) -> Option<&'a [u8; N]> {
         if present { self.bytes.get(at..)?.first_chunk() } else { None }
     }
 
-    /// ImmDt and IETH are the last header wherever they are.
+    /// Returns the last header as a word: ImmDt and IETH are always last.
     #[inline]
     fn last_word(&self, present: bool) -> Option<u32> {
         self.header(present, self.info.header_len - header_len::WORD)
@@ -324,7 +329,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The headers in words and the payload's length.
+/// Formats the headers and the length of the payload.
 impl std::fmt::Debug for Packet<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Packet")
@@ -335,7 +340,7 @@ impl std::fmt::Debug for Packet<'_> {
     }
 }
 
-/// A packet as values, complete: [`emit`](super::emit::repr) makes the same bytes of it again.
+/// A packet as values. [`emit`](super::emit::repr) creates the original bytes from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketRepr<'a> {
     /// The base transport header.
@@ -344,7 +349,7 @@ pub struct PacketRepr<'a> {
     pub ext: Ext,
     /// The payload without its pad.
     pub payload: &'a [u8],
-    /// The pad's bytes: zeros from any decent sender.
+    /// The pad bytes, which senders should set to zero.
     pub pad_bytes: [u8; 3],
 }
 

@@ -1,4 +1,4 @@
-//! RDMA extended transport header: where in the responder's memory. IBTA 9.3.3.
+//! RDMA extended transport header: a range of the responder's memory. IBTA 9.3.3.
 
 use super::bytes::{join, u32_at, u64_at};
 use super::header_len::RETH as LEN;
@@ -7,22 +7,22 @@ use crate::types::Key;
 /// A RETH as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Reth {
-    /// Virtual address in the responder's memory region.
+    /// The virtual address in the responder's memory region.
     pub va: u64,
-    /// The region's remote key.
+    /// The remote key of the region.
     pub rkey: Key,
-    /// Bytes of the whole message.
+    /// The DMA length: the bytes of the whole message or, in a FLUSH, of the range.
     pub dma_len: u32,
 }
 
 impl Reth {
-    /// Reads every field.
+    /// Parses every field.
     #[inline]
     pub fn parse(bytes: &[u8; LEN]) -> Self {
         Self { va: u64_at(bytes, 0), rkey: Key(u32_at(bytes, 8)), dma_len: u32_at(bytes, 12) }
     }
 
-    /// The header's bytes.
+    /// Returns the encoded header.
     #[inline]
     pub fn emit(&self) -> [u8; LEN] {
         join(&[

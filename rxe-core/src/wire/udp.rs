@@ -1,16 +1,16 @@
 //! UDP header and the internet checksum. RFC 768, RFC 1071.
 //!
-//! RoCEv2 needs no UDP checksum, the ICRC is better: it is sent as 0, over IPv6 too as kernel rxe
-//! does, unless asked for, and not checked.
+//! RoCEv2 needs no UDP checksum, because the ICRC is stronger. The checksum is sent as 0 unless the
+//! caller requests one, also over IPv6 like kernel `rdma_rxe`, and it is not checked.
 
 use std::net::IpAddr;
 
 use super::DropReason;
 
-/// Bytes of a UDP header.
+/// The length of a UDP header in bytes.
 pub(super) const LEN: usize = 8;
 
-/// UDP's number among the protocols of IP.
+/// The IP protocol number of UDP.
 pub(super) const PROTOCOL: u8 = 17;
 
 /// A UDP header.
@@ -22,8 +22,8 @@ pub(super) struct Udp {
 }
 
 impl Udp {
-    /// Takes the header off a datagram. Its length must be that of the datagram: the ICRC is
-    /// computed for one length.
+    /// Parses the header of a datagram, and returns it with the payload. The length field must
+    /// equal the length of the datagram, because the ICRC is computed for one length.
     pub(super) fn parse(datagram: &[u8]) -> Result<(Self, &[u8]), DropReason> {
         let (head, rest) = datagram.split_first_chunk::<LEN>().ok_or(DropReason::Truncated)?;
         let [s0, s1, d0, d1, l0, l1, c0, c1] = *head;
@@ -34,7 +34,7 @@ impl Udp {
         Ok((Self { src_port, dst_port, checksum }, rest))
     }
 
-    /// The header of a datagram with so many bytes after it.
+    /// Returns the header of a datagram with `payload_len` bytes of payload.
     pub(super) fn emit(&self, payload_len: usize) -> [u8; LEN] {
         let [s0, s1] = self.src_port.to_be_bytes();
         let [d0, d1] = self.dst_port.to_be_bytes();
@@ -43,7 +43,7 @@ impl Udp {
         [s0, s1, d0, d1, l0, l1, c0, c1]
     }
 
-    /// The same with its checksum over `payload` and the addresses.
+    /// Returns the header with its checksum over `payload` and the addresses.
     pub(super) fn with_checksum(self, src: IpAddr, dst: IpAddr, payload: &[u8]) -> Self {
         let blank = Self { checksum: 0, ..self };
         let length = len16(LEN + payload.len());
@@ -55,12 +55,13 @@ impl Udp {
             .add(&blank.emit(payload.len()))
             .add(payload)
             .finish();
-        // 0 would say that there is none.
+        // 0 would mean that there is no checksum.
         Self { checksum: if sum == 0 { 0xffff } else { sum }, ..self }
     }
 }
 
-/// The internet checksum, part by part; each part but the last has an even number of bytes.
+/// An internet checksum, computed in parts. Each part except the last must have an even number of
+/// bytes.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Sum(u64);
 
@@ -88,7 +89,7 @@ impl Sum {
     }
 }
 
-/// A length as its field holds it.
+/// Truncates a length to a 16-bit header field.
 #[expect(clippy::cast_possible_truncation, reason = "the caller keeps to 65,535 bytes")]
 pub(super) fn len16(len: usize) -> u16 {
     debug_assert!(len <= 0xffff, "{len} bytes do not fit an IP packet");

@@ -1,10 +1,10 @@
-//! Packets that were on no wire, as they would have been on one.
+//! Packets that were sent through memory, in the form that they would have on a wire.
 
 use super::{Coalesced, Frame, Packet, header_len, icrc};
 
 impl Frame<'_> {
-    /// Calls `f` with this frame; or, if its packets stand apart, with each of them as it would have been
-    /// on a wire, with pad and ICRC, made in `buf`. For captures and the like.
+    /// Calls `f` with this frame, or with each of its coalesced packets as on a wire. Coalesced
+    /// packets are built in `buf`, with pad and ICRC. For captures and similar uses.
     pub fn for_each_whole(&self, buf: &mut Vec<u8>, f: &mut dyn FnMut(&Frame<'_>)) {
         if self.coalesced.is_empty() {
             return f(self);
@@ -18,7 +18,8 @@ impl Frame<'_> {
             }
             let pad = header_len::pad(payload.len());
             buf.extend_from_slice(&[0; 3][..pad]);
-            // What is no packet has no ICRC either: else it might be one with the pad that it gets here.
+            // An invalid packet gets no ICRC: with the pad added here it could otherwise become
+            // valid.
             if Packet::parse_coalesced(&packet).is_ok() {
                 icrc::append(&self.net, buf, 0);
             }

@@ -1,50 +1,52 @@
-//! The commands on pages: how they are marked, the script that runs them, and what is wrong with what they
-//! print.
+//! The commands on pages of the book: their marks, the script that runs them, and the comparison of
+//! their output with the page.
 //!
-//! A block that starts with ```` ```sh run=NAME ```` is run, and one of `python`, by pytest if it has a test,
-//! in the order of the page. `server` runs in the background until the page's next `client` has ended; all
-//! other names run at once. The word `fails` says that the exit code is not 0. A `text` block after it is what it prints: `…`
-//! stands for any text, all numbers are equal, and lines may be broken anywhere. MiB of perftest may be MB, as
-//! its older versions write.
+//! A block that starts with ```` ```sh run=NAME ```` is run, in the order of the page; so is one of
+//! `python`, by pytest if it contains a test. A block `server` runs in the background until the
+//! next `client` of the page has ended; a block of another name runs to its end before the next
+//! one. The word `fails` means that the exit code is not 0. The `text` block after a command is its
+//! expected output: `…` stands for any text, all numbers are equal, and lines may be broken
+//! anywhere. The unit MB of older perftest versions counts as MiB.
 //!
-//! Only where a page is tried on a clean system ([`crate::dist`]), ```` ```sh install ```` is run by root, and
-//! ```` ```sh package ```` by the user of the package.
+//! Only when a page is tried on a clean system ([`crate::dist`]), root runs ```` ```sh install
+//! ````, and the user of the package runs ```` ```sh package ````.
 
 use std::fmt::Write as _;
 
-/// A fenced block of a page.
+/// A fenced code block of a page.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// The words after the fence: the language, then what is done with it.
+    /// The words after the fence: the language, then the marks.
     pub info: Vec<String>,
-    /// What is between the fences.
+    /// The text between the fences.
     pub text: String,
 }
 
 impl Block {
-    /// The first word after the fence.
+    /// Returns the first word after the fence.
     pub fn language(&self) -> &str {
         self.info.first().map_or("", String::as_str)
     }
 
-    /// The value of `key=value` after the language.
+    /// Returns the value of `key=value` after the language.
     pub fn value(&self, key: &str) -> Option<&str> {
         self.info.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
     }
 
-    /// Whether this word stands after the language.
+    /// Returns whether this word is among the marks after the language.
     pub fn says(&self, word: &str) -> bool {
         self.info.iter().skip(1).any(|found| found == word)
     }
 
-    /// The role in which it is run, if it is; those that change the system only if `clean`.
+    /// Returns the role in which the block is run, if it is run. Blocks that change the system are
+    /// run only if `clean`.
     fn role(&self, clean: bool) -> Option<&str> {
         let marked = ["install", "package"].into_iter().find(|mark| clean && self.says(mark));
         marked.or_else(|| self.value("run"))
     }
 }
 
-/// The fenced blocks of a page, in their order.
+/// Returns the fenced blocks of a page, in their order.
 pub fn blocks(page: &str) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
     let mut open = false;
@@ -63,9 +65,9 @@ pub fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// One spelling for all numbers and for perftest's unit, and one space for all white space.
+/// Replaces all numbers and perftest's unit by one spelling, and all white space by single spaces.
 fn masked(text: &str) -> String {
-    // Older versions call 2^20 bytes MB.
+    // Older versions of perftest call 2^20 bytes MB.
     let text = text.replace("[MB/sec]", "[MiB/sec]");
     let mut out = String::new();
     let mut rest = text.as_str();
@@ -89,7 +91,7 @@ fn masked(text: &str) -> String {
     out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The parts of a sample that are missing in what was printed, in which they stand in their order.
+/// Returns the parts of a sample that are missing in the output, which must contain them in order.
 fn missing<'a>(sample: &'a str, printed: &str) -> Vec<&'a str> {
     let printed = masked(printed);
     let mut rest = printed.as_str();
@@ -103,9 +105,9 @@ fn missing<'a>(sample: &'a str, printed: &str) -> Vec<&'a str> {
     sample.split('…').filter(is_missing).collect()
 }
 
-/// A shell script that runs the marked blocks and prints the exit code and the output of each, for
-/// [`wrong`]. On a clean system, `clean` is put before each command that root does not run. The script needs
-/// a command `listeners`, which prints how many TCP sockets listen.
+/// Returns a shell script that runs the marked blocks. It prints the exit code and the output of
+/// each, for [`wrong`]. On a clean system, `clean` is put before each command that root does not
+/// run. The script needs a command `listeners`, which prints the number of listening TCP sockets.
 pub fn script(blocks: &[Block], clean: Option<&str>) -> String {
     let mut out = String::from("end() { echo \"=== $1 $2\"; cat out.$1; echo; }\n");
     let mut servers = Vec::new();
@@ -113,13 +115,13 @@ pub fn script(blocks: &[Block], clean: Option<&str>) -> String {
         let Some(role) = block.role(clean.is_some()) else { continue };
         let text = &block.text;
         let user = clean.filter(|_| role != "install").unwrap_or_default();
-        // What is installed or built takes longer than what runs.
+        // Installing and building take longer than running.
         let limit = match role {
             "install" => 600,
             _ if text.contains("cargo build") => 900,
             _ => 60,
         };
-        // pytest takes no other names of files.
+        // pytest accepts only certain file names.
         let (file, command) = match block.language() {
             "python" if text.contains("def test_") => {
                 (format!("block_{i}_test.py"), "/usr/bin/python3 -m pytest -q")
@@ -149,12 +151,13 @@ pub fn script(blocks: &[Block], clean: Option<&str>) -> String {
     out
 }
 
-/// What is wrong with what the script of these blocks printed, or nothing. `clean`: it was a clean system's.
+/// Returns the differences between the output of a script and the page. The result is empty if
+/// there are none. `clean` states whether the script ran on a clean system.
 pub fn wrong(blocks: &[Block], clean: bool, printed: &str) -> String {
     let mut wrong = String::new();
     let expected = blocks.iter().filter(|block| block.role(clean).is_some()).count();
     let mut count = 0;
-    // pytest prints lines that begin with more of these signs.
+    // pytest prints lines that begin with more than three of these signs.
     for part in format!("\n{printed}").split("\n=== ").skip(1) {
         let (head, said) = part.split_once('\n').unwrap_or((part, ""));
         let Some((index, code)) = head.split_once(' ') else { continue };

@@ -1,27 +1,27 @@
-//! The C programs of the tests, compiled as anybody compiles such programs: with the installed headers
-//! and libraries.
+//! The C programs of the tests, compiled like any verbs program: with the installed headers and
+//! libraries.
 
 use crate::vm::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Where their sources are, by the names that they have in tables.
+/// The root of the sources, relative to which the programs are named.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
 
-/// The programs after tutorials' structure.
+/// The programs that follow the structure of tutorials.
 pub const TUTORIALS: [&str; 3] =
     ["tests/c/tutorial/memory.c", "tests/c/tutorial/events.c", "tests/c/tutorial/described.c"];
 
-/// Compiled programs, in a directory that is removed in the end.
+/// Compiled programs, in a directory that is removed when this is dropped.
 #[derive(Debug)]
 pub struct Compiled {
     dir: TempDir,
 }
 
 impl Compiled {
-    /// Compiles programs by their paths from the root of the sources, as `tests/c/abi.c`, and links
-    /// them with libibverbs and librdmacm.
+    /// Compiles programs and links them with libibverbs and librdmacm. The programs are named by
+    /// their paths from the root of the sources, such as `tests/c/abi.c`.
     ///
     /// # Errors
     /// [`Error::Missing`] if this machine has no compiler or no headers.
@@ -29,10 +29,10 @@ impl Compiled {
         Self::linked(names, &["-libverbs", "-lrdmacm", "-lpthread"])
     }
 
-    /// As [`Compiled::new`], with these libraries only.
+    /// Like [`Compiled::new`], but links only with these libraries.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Compiled::new`].
     pub fn linked(names: &[&str], libraries: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("rxe-c-").tempdir();
         let dir = dir.map_err(|e| Error::Failed(format!("a directory for C programs: {e}")))?;
@@ -69,7 +69,7 @@ impl Compiled {
         })
     }
 
-    /// The program that was made of a source.
+    /// Returns the path of the program compiled from a source.
     pub fn path(&self, name: &str) -> PathBuf {
         let stem = Path::new(name).file_stem().unwrap_or_default();
         self.dir.path().join(stem)

@@ -6,28 +6,28 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Its directory.
+/// Returns the root directory of the checkout.
 pub fn root() -> Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     fs::canonicalize(&root).map_err(|e| Error::Failed(format!("{}: {e}", root.display())))
 }
 
-/// The full name of a commit.
+/// Returns the full name of a commit.
 pub fn commit(root: &Path, revision: &str) -> Result<String> {
     git(root, &["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")])
         .map_err(|_| Error::Failed(format!("{revision} is no directory and no revision of git")))
 }
 
-/// Clones `root` at `commit`, without what is not committed.
+/// Clones `root` at `commit`, without uncommitted changes.
 pub fn clone(root: &Path, clone: &Path, commit: &str) -> Result<()> {
     let (from, to) = (root.to_string_lossy(), clone.to_string_lossy());
     git(root, &["clone", "--quiet", "--no-checkout", &from, &to])?;
     git(clone, &["checkout", "--quiet", "--detach", commit]).map(drop)
 }
 
-/// What a command of git prints.
+/// Runs a git command and returns its output.
 pub fn git(dir: &Path, args: &[&str]) -> Result<String> {
-    // Root may test a checkout that belongs to a user.
+    // Root may test a checkout that belongs to another user.
     let safe = ["-c", "safe.directory=*", "-C"];
     let out = Command::new("git").args(safe).arg(dir).args(args).output();
     let out = out.map_err(|e| Error::Missing(format!("git: {e}")))?;
@@ -38,7 +38,8 @@ pub fn git(dir: &Path, args: &[&str]) -> Result<String> {
     Err(Error::Failed(format!("git {}: {said}", args[0])))
 }
 
-/// Builds `packages` of a checkout for release, in its own target directory. Returns the first program.
+/// Builds `packages` of a checkout in release mode, in the checkout's own target directory. Returns
+/// the path of the first program.
 pub fn build(checkout: &Path, packages: &[&str]) -> Result<PathBuf> {
     let place = checkout.display();
     let failed = |what: &str| Error::Failed(format!("cargo build in {place}: {what}"));
@@ -58,7 +59,7 @@ pub fn build(checkout: &Path, packages: &[&str]) -> Result<PathBuf> {
         .ok_or_else(|| failed("it made no program"))
 }
 
-/// The cargo that runs this program, or the one of PATH.
+/// Returns the cargo that runs this program, or the one in PATH.
 pub fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }

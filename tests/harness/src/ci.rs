@@ -1,13 +1,13 @@
-//! The action for GitHub and the template for GitLab, read as the services read them: what their steps run, as a
-//! shell script.
+//! The action for GitHub and the template for GitLab, read as the services read them. Their steps
+//! are returned as a shell script.
 
 use crate::vm::{Error, Result};
 use saphyr::{LoadableYamlNode, Yaml};
 
-/// Steps of a composite action, or the scripts of a job.
+/// A file with the steps of a composite action, or with the scripts of jobs.
 pub struct File<'a>(Yaml<'a>);
 
-/// What a runner gives to steps, and takes from them before the next step.
+/// The environment that a runner provides for steps and updates between them.
 const RUNNER: &str = r#"
 export RUNNER_TEMP="$PWD/runner" GITHUB_ENV="$PWD/runner/env" GITHUB_PATH="$PWD/runner/path"
 mkdir -p "$RUNNER_TEMP"
@@ -20,17 +20,17 @@ between_steps() {
 "#;
 
 impl<'a> File<'a> {
-    /// Reads a file of YAML.
+    /// Parses a YAML file.
     ///
     /// # Errors
-    /// If it is not YAML, or empty.
+    /// The text is not YAML, or is empty.
     pub fn read(text: &'a str) -> Result<Self> {
         let documents = Yaml::load_from_str(text).map_err(|e| Error::Failed(e.to_string()))?;
         let first = documents.into_iter().next();
         first.map(Self).ok_or_else(|| Error::Failed("an empty file".into()))
     }
 
-    /// The value at these keys; a number counts in a list.
+    /// Returns the value at these keys; a number is an index in a list.
     pub fn get(&self, keys: &[&str]) -> Option<&Yaml<'a>> {
         keys.iter().try_fold(&self.0, |at, key| match key.parse() {
             Ok(number) => at.as_vec()?.get::<usize>(number),
@@ -38,22 +38,23 @@ impl<'a> File<'a> {
         })
     }
 
-    /// The text at these keys.
+    /// Returns the text at these keys.
     pub fn text(&self, keys: &[&str]) -> Option<&str> {
         self.get(keys)?.as_str()
     }
 
-    /// The keys of the mapping at these keys.
+    /// Returns the keys of the mapping at these keys.
     pub fn names(&self, keys: &[&str]) -> Vec<String> {
         let mapping = self.get(keys).and_then(|at| at.as_mapping());
         let names = mapping.into_iter().flatten().filter_map(|(name, _)| name.as_str());
         names.map(str::to_owned).collect()
     }
 
-    /// The shell steps of a composite action with these inputs, and defaults for others.
+    /// Returns the shell steps of a composite action with these inputs, and defaults for the
+    /// others.
     ///
     /// # Errors
-    /// If a step has no shell, or names an input that the action has not.
+    /// A step has no shell, or names an input that the action does not have.
     pub fn steps(&self, inputs: &[(&str, &str)]) -> Result<String> {
         let wrong = |why: String| Error::Failed(format!("an action: {why}"));
         let steps = self.get(&["runs", "steps"]).and_then(|steps| steps.as_vec());
@@ -80,7 +81,7 @@ impl<'a> File<'a> {
                 let value = given.or(default).ok_or_else(|| wrong(format!("no input {input}")))?;
                 variables += &format!("{name}={} ", quoted(value));
             }
-            // As a runner starts it.
+            // The command line with which a runner starts the shell.
             let shell = "bash --noprofile --norc -eo pipefail";
             let file = format!("\"$RUNNER_TEMP\"/step.{number}");
             let run = run.trim_end();
@@ -90,10 +91,10 @@ impl<'a> File<'a> {
         Ok(script)
     }
 
-    /// The lines below `section` of a job, as one script.
+    /// Returns the lines below `section` of a job, as one script.
     ///
     /// # Errors
-    /// If it is not there.
+    /// The section does not exist.
     pub fn lines(&self, job: &str, section: &str) -> Result<String> {
         let lines = self.get(&[job, section]).and_then(|lines| lines.as_vec());
         let lines = lines.ok_or_else(|| Error::Failed(format!("{job} has no {section}")))?;
@@ -101,7 +102,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// A word of a shell.
+/// Quotes a word for a shell.
 pub fn quoted(value: &str) -> String {
     format!("'{}'", value.replace('\'', r"'\''"))
 }

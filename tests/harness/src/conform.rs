@@ -1,5 +1,5 @@
-//! `cargo xtask conform`: the cases of `rxe conform` with real kernels and with our own engine, and the
-//! page that shows them.
+//! `cargo xtask conform`: runs the cases of `rxe conform` with real kernels and with this engine,
+//! and writes the report page.
 
 mod page;
 
@@ -15,18 +15,19 @@ use crate::c::Compiled;
 use crate::vm::{self, Cmd, Error, HOST_V4, HOST_V6, Kernel, LINK, Net, Result, Spec, Vm};
 pub use page::{differences, page};
 
-/// The peer program, from the root of the sources.
+/// The source of the peer program, from the root of the sources.
 const PEER: &str = "rxe-cli/src/common/peer/peer.c";
 
-/// How it is compiled: with the part that connects by the communication manager.
+/// The compiler options of the peer program; it includes the part that uses the communication
+/// manager.
 const OPTIONS: [&str; 3] = ["-DWITH_CM", "-libverbs", "-lrdmacm"];
 
-/// The addresses of the own end when the peer is on this host too: if both had one address, a request that
-/// nobody takes could reach either.
+/// The tester's addresses when the peer is on this host too. If both ends shared one address,
+/// either could receive a request that belongs to neither.
 const OWN_V4: &str = "10.47.91.201";
 const OWN_V6: &str = "fd47:91::c9";
 
-/// How long the peer may take until it answers. A VM is emulated, and the machine may be busy.
+/// How long the peer may take until it answers. VMs are emulated, and the machine may be busy.
 const SET_UP: Duration = Duration::from_secs(60);
 
 /// The TCP port of the peer.
@@ -42,10 +43,10 @@ pub enum Over {
 }
 
 impl Over {
-    /// Both.
+    /// Both protocols.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
-    /// Its name.
+    /// Returns the name of the protocol.
     pub fn name(self) -> &'static str {
         match self {
             Self::V4 => "IPv4",
@@ -61,40 +62,40 @@ impl Over {
     }
 }
 
-/// A run with one peer.
+/// The results with one peer.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Who the peer was: `Linux 6.1`, or this engine.
+    /// The name of the peer: `Linux 6.1`, or this engine.
     pub name: String,
     /// The network protocol.
     pub over: Over,
     /// The exact version of the peer.
     pub version: String,
-    /// What was found of each case.
+    /// The results of the cases.
     pub cases: Vec<Case>,
 }
 
-/// A case and what was found of it.
+/// A case and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// The cases of a group stand together.
+    /// The group of the case. The cases of a group are adjacent.
     pub group: String,
-    /// Its name.
+    /// The name of the case.
     pub name: String,
-    /// The rule.
+    /// The rule that is tested.
     pub rule: String,
-    /// What the peer is sent.
+    /// The packets that the peer is sent.
     pub sends: String,
-    /// What a conforming peer does.
+    /// The behaviour of a conforming peer.
     pub allows: String,
     /// `conforms`, `deviates` or `not testable`.
     pub verdict: String,
-    /// What the peer did instead.
+    /// The behaviour of the peer, if it deviates.
     pub found: Option<String>,
 }
 
-/// Plays all cases with a kernel in a VM. `rxe` is our command. A kernel that panics in a case is booted
-/// again for those that follow.
+/// Runs all cases with a kernel in a VM. `rxe` is the path of the command. A kernel that panics in
+/// a case is booted again for the following cases.
 ///
 /// # Errors
 /// [`Error::Missing`] if this machine lacks something.
@@ -119,10 +120,10 @@ pub fn kernel(kernel: &str, over: Over, rxe: &Path) -> Result<Run> {
     Ok(Run { name: format!("Linux {kernel}"), over, version, cases: played })
 }
 
-/// What a kernel that panics writes to its console.
+/// The message of a panicking kernel on its console.
 const PANIC: &str = "Kernel panic";
 
-/// The names of all cases, in the order in which they are played.
+/// Returns the names of all cases, in the order in which they are run.
 fn names(rxe: &Path) -> Result<Vec<String>> {
     let out = Command::new(rxe).args(["conform", "--list", "--json"]).output();
     let out = out.map_err(|e| failed("rxe conform --list", &e))?;
@@ -132,8 +133,8 @@ fn names(rxe: &Path) -> Result<Vec<String>> {
     Ok(names.filter_map(|case| case["name"].as_str().map(str::to_owned)).collect())
 }
 
-/// Runs `rxe COMMAND --to PEER --json` for each of these commands, with a kernel in a VM as peer. Returns exit
-/// codes and what they print.
+/// Runs `rxe COMMAND --to PEER --json` for each of these commands, with a kernel in a VM as peer.
+/// Returns the exit codes and the JSON outputs.
 ///
 /// # Errors
 /// As [`kernel`].
@@ -149,7 +150,7 @@ pub fn replays(kernel: &str, rxe: &Path, commands: &[Vec<String>]) -> Result<Vec
     })
 }
 
-/// With a kernel in a VM in which the peer program runs.
+/// Calls `work` with a kernel in a VM in which the peer program runs.
 fn with_peer<T>(kernel: &str, work: impl FnOnce(&Vm, &Net) -> Result<T>) -> Result<T> {
     let c = Compiled::linked(&[PEER], &OPTIONS)?;
     let net = Net::tap(1500)?;
@@ -160,7 +161,7 @@ fn with_peer<T>(kernel: &str, work: impl FnOnce(&Vm, &Net) -> Result<T>) -> Resu
     done
 }
 
-/// Plays all cases with our own engine.
+/// Runs all cases with this engine.
 ///
 /// # Errors
 /// As [`kernel`].
@@ -173,7 +174,7 @@ pub fn ours(over: Over, rxe: &Path) -> Result<Run> {
     };
     let mut address = net.command("ip");
     address.args(["address", "add", &format!("{own}/{prefix}"), "dev", LINK]);
-    // An address of IPv6 may be used at once.
+    // `nodad` makes an IPv6 address usable immediately.
     address.args(to.is_ipv6().then_some("nodad"));
     if !address.status().is_ok_and(|status| status.success()) {
         return Err(Error::Failed(format!("{LINK} cannot have the address {own} as well")));
@@ -188,13 +189,14 @@ pub fn ours(over: Over, rxe: &Path) -> Result<Run> {
     Ok(Run { name: "rxe".into(), over, version, cases: cases(&report?)? })
 }
 
-/// Runs `rxe conform`. Returns what it prints: of a peer that is gone in a case, all up to that one.
+/// Runs `rxe conform` and returns its report. If the peer disappears in a case, the report ends
+/// with that case.
 fn conform(net: &Net, rxe: &Path, peer: &str, options: &[&str]) -> Result<Value> {
     let args = [&["conform", "--json", "--peer", peer], options].concat();
     json(net, rxe, &args).map(|(_, report)| report)
 }
 
-/// Runs a command once the peer listens. Returns its exit code, and the JSON that it prints.
+/// Runs a command once the peer listens. Returns its exit code and its JSON output.
 fn json(net: &Net, rxe: &Path, args: &[&str]) -> Result<(i32, Value)> {
     let name = format!("rxe {}", args.join(" "));
     let started = Instant::now();
@@ -204,7 +206,7 @@ fn json(net: &Net, rxe: &Path, args: &[&str]) -> Result<(i32, Value)> {
         let said = String::from_utf8_lossy(&out.stderr);
         let code = out.status.code().unwrap_or(-1);
         if code == 2 && out.stdout.is_empty() {
-            // The peer may not listen yet, or the VM has no time for it.
+            // The peer may not listen yet, or the VM may be too slow to answer.
             let is_early = said.contains("nobody listens") || said.contains("and is silent for");
             if is_early && started.elapsed() < SET_UP {
                 thread::sleep(Duration::from_millis(100));
@@ -237,7 +239,7 @@ fn cases(report: &Value) -> Result<Vec<Case>> {
     all.iter().map(|value| case(value).ok_or_else(strange)).collect()
 }
 
-/// Ends a child that may have ended already.
+/// Kills a child, which may have ended already, and reaps it.
 fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();

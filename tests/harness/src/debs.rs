@@ -1,5 +1,5 @@
-//! Programs of Debian packages that are not installed, because they would start servers: the packages are
-//! fetched and unpacked.
+//! Programs of Debian packages that must not be installed, because they would start servers. The
+//! packages are downloaded and unpacked instead.
 
 use crate::vm::{Error, Result, cache, download, kept};
 use std::fs;
@@ -13,10 +13,11 @@ pub struct Unpacked {
 }
 
 impl Unpacked {
-    /// Fetches packages of this machine's release, if they are not there yet. They are kept under `name`.
+    /// Downloads packages of this machine's Debian release, unless they are cached. They are stored
+    /// under `name`.
     ///
     /// # Errors
-    /// [`Error::Missing`] if this is no Debian, or they cannot be fetched.
+    /// [`Error::Missing`] if this machine is not Debian, or the packages cannot be downloaded.
     pub fn fetch(name: &str, packages: &[&str]) -> Result<Self> {
         let release = release()?;
         let dir = cache()?.join("packages").join(format!("{name}-{release}"));
@@ -30,12 +31,13 @@ impl Unpacked {
         Ok(Self { dir })
     }
 
-    /// The place of a file or directory of theirs.
+    /// Returns the path of a file or directory of the packages.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// A line of a shell script after which their programs and libraries are found, behind installed ones.
+    /// Returns a line of a shell script that extends the search paths. It appends the directories
+    /// of the programs and libraries.
     pub fn variables(&self) -> String {
         let below = |places: &[&str]| {
             let places = places.iter().map(|place| self.path(place).display().to_string());
@@ -49,7 +51,7 @@ impl Unpacked {
     }
 }
 
-/// Unpacks a package, beside others.
+/// Unpacks a package into a directory that may contain others.
 ///
 /// # Errors
 /// [`Error::Missing`] without dpkg.
@@ -64,7 +66,7 @@ pub(crate) fn unpack(deb: &Path, to: &Path) -> Result<()> {
     Err(Error::Failed(format!("{}: {}", deb.display(), why.trim())))
 }
 
-/// This machine's release of Debian.
+/// Returns the Debian release of this machine.
 fn release() -> Result<String> {
     let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let value = |key: &str| about.lines().find_map(|line| line.strip_prefix(key));

@@ -1,5 +1,5 @@
-//! What the tests, the measurements (rxe-bench) and `cargo xtask` share: kernels in VMs, scripted peers, third-party
-//! programs, and the packages that are built from a checkout.
+//! Code shared by the tests, the measurements (rxe-bench) and `cargo xtask`: kernels in VMs,
+//! scripted peers, third-party programs, and the packages built from a checkout.
 
 pub mod book;
 pub mod c;

@@ -1,12 +1,12 @@
 //! `cargo xtask libs`: libraries with the names and symbol versions of rdma-core's, for programs that
 //! load libibverbs by themselves (dlopen, dlvsym) and for hosts without rdma-core.
 //!
-//! Each function in them jumps to the function of the same name in `librxe_preload.so`, so a process
-//! has one engine however it found its functions. rsockets are those of the system's librdmacm, which
-//! then calls ours. Other functions that we do not have, which rdma-core's parts use among themselves,
-//! fail with ENOSYS, and so do rsockets without a librdmacm on the system. With `rxe run
-//! --with-host-devices` the system's libibverbs has them: the providers of the host's devices call them
-//! under the name that this library has taken.
+//! Each function in them jumps to the function with its name in `librxe_preload.so`, so a process
+//! has one engine, however it found its functions. rsockets come from the system's librdmacm, which
+//! then calls our functions. Other functions that we lack, which rdma-core's parts use among
+//! themselves, fail with ENOSYS; so do rsockets without a librdmacm on the system. With `rxe run
+//! --with-host-devices` these functions come from the system's libibverbs: the providers of the
+//! host's devices call them under the name that this library has taken.
 
 use crate::vm::{Error, Result};
 use object::Object;
@@ -18,16 +18,17 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The directory beside `rxe` that they are made in.
+/// The directory of the libraries, next to `rxe`.
 pub const DIRECTORY: &str = "rxe-libs";
 
-/// The library, its soname, and its list of symbols; made only if we have this function of it.
+/// The library, its soname, and a function: the library is built only if `librxe_preload.so`
+/// exports it.
 const LIBRARIES: [(&str, &str, &str); 2] = [
     ("libibverbs", "libibverbs.so.1", "ibv_open_device"),
     ("librdmacm", "librdmacm.so.1", "rdma_create_id"),
 ];
 
-/// Makes the libraries for the `librxe_preload.so` in `bin`, and says which.
+/// Builds the libraries for the `librxe_preload.so` in `bin`. Returns their paths.
 ///
 /// # Errors
 /// [`Error::Missing`] without a C compiler.
@@ -35,26 +36,27 @@ pub fn build(bin: &Path) -> Result<Vec<PathBuf>> {
     build_with(bin, "cc", &[])
 }
 
-/// The file names of the libraries, and of the links to them.
+/// Returns the file names of the libraries, and of the links to them.
 pub fn names() -> impl Iterator<Item = (&'static str, String)> {
     LIBRARIES.into_iter().map(|(name, soname, _)| (soname, link(name)))
 }
 
-/// The name without a version, which some programs ask for.
+/// Returns the name without a version, which some programs load.
 fn link(name: &str) -> String {
     format!("{name}.so")
 }
 
-/// As [`build`], with this compiler and more options for it.
+/// Like [`build`], with this compiler and additional options for it.
 ///
 /// # Errors
-/// As there.
+/// As for [`build`].
 pub fn build_with(bin: &Path, compiler: &str, options: &[String]) -> Result<Vec<PathBuf>> {
     let exported = exported(&bin.join("librxe_preload.so"))?;
     let dir = bin.join(DIRECTORY);
     fs::create_dir_all(&dir).map_err(|e| Error::Failed(format!("{}: {e}", dir.display())))?;
-    // Several tests may make them at the same time, and programs may have the old ones mapped: so each
-    // call makes them in a directory of its own and then puts them into their place by a rename.
+    // Several tests may build the libraries simultaneously, and programs may have the old ones
+    // mapped. Therefore each call builds them in a directory of its own and then renames them into
+    // place.
     let scratch = tempfile::Builder::new().prefix(".rxe-libs-").tempdir_in(bin);
     let scratch = scratch.map_err(|e| Error::Failed(format!("{}: {e}", bin.display())))?;
     let mut made = Vec::new();
@@ -81,7 +83,7 @@ pub fn build_with(bin: &Path, compiler: &str, options: &[String]) -> Result<Vec<
     Ok(made)
 }
 
-/// The names that a library exports.
+/// Returns the names that a library exports.
 fn exported(library: &Path) -> Result<BTreeSet<String>> {
     let failed = |why: &dyn fmt::Display| Error::Failed(format!("{}: {why}", library.display()));
     let bytes = fs::read(library).map_err(|e| failed(&e))?;
@@ -90,7 +92,7 @@ fn exported(library: &Path) -> Result<BTreeSet<String>> {
     Ok(exports.iter().map(|e| String::from_utf8_lossy(e.name()).into_owned()).collect())
 }
 
-/// Makes a library in `dir`. Returns the names of all files made, the library last.
+/// Builds a library in `dir`. Returns the names of all files created, the library last.
 fn make(
     dir: &Path,
     name: &str,
@@ -102,7 +104,8 @@ fn make(
     let files = [format!("{name}.c"), format!("{name}.map"), soname.to_owned()];
     let [source, script, library] = [0, 1, 2].map(|at: usize| dir.join(&files[at]));
     let failed = |e: std::io::Error| Error::Failed(format!("{}: {e}", dir.display()));
-    // The other parts of the system's libibverbs lead to the host's own devices.
+    // The other functions of the system's libibverbs lead to the host's devices, so they are used
+    // only on request.
     let condition = if name == "librdmacm" { "" } else { "RXE_HOST_DEVICES" };
     fs::write(&source, code(&symbols, soname, condition)).map_err(failed)?;
     fs::write(&script, versions(&symbols)).map_err(failed)?;
@@ -124,19 +127,19 @@ fn make(
 /// A line of a list of symbols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// The version under which programs import it.
+    /// The symbol version that programs import.
     pub version: String,
-    /// The function's name, or the object's.
+    /// The name of the function or variable.
     pub name: String,
-    /// Whether it is a variable, not a function.
+    /// Whether the symbol is a variable instead of a function.
     pub object: bool,
-    /// Whether it takes structures that are not those of today's function of this name.
+    /// Whether the function takes structures that differ from those of its current version.
     pub old: bool,
     /// The result of a call if we have no such function.
     otherwise: Absent,
 }
 
-/// How a function of C fails.
+/// How an absent C function fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Absent {
     Errno,
@@ -148,7 +151,7 @@ enum Absent {
 const PRIVATE: [&str; 6] = ["33", "34", "57", "59", "64", "65"];
 
 impl Symbol {
-    /// All in a list of `rxe-preload/symbols`, each once for each of its versions.
+    /// Returns all symbols in a list of `rxe-preload/symbols`, one for each version.
     pub fn all(list: &str) -> Vec<Self> {
         let lines = list.lines().filter(|line| !line.starts_with('#'));
         lines.flat_map(Self::of_line).collect()
@@ -173,7 +176,7 @@ impl Symbol {
     }
 }
 
-/// A linker script with the versions.
+/// Returns a linker script with the versions.
 fn versions(symbols: &[Symbol]) -> String {
     let mut nodes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for symbol in symbols {
@@ -183,18 +186,19 @@ fn versions(symbols: &[Symbol]) -> String {
     for (version, names) in nodes {
         let _ = writeln!(out, "{version} {{ global: {}; }};", names.join("; "));
     }
-    // Everything else is this library's own.
+    // All other symbols are local to the library.
     out.replacen("; };", "; local: *; };", 1)
 }
 
-/// Whether no later line has the same name. Programs that ask for no version get the last one.
+/// Returns whether no later symbol has this name. Programs that request no version get the last
+/// one.
 fn is_last(symbols: &[Symbol], symbol: &Symbol) -> bool {
     let last = symbols.iter().rfind(|other| other.name == symbol.name);
     last.is_some_and(|last| last.version == symbol.version)
 }
 
-/// The functions, in C and assembly. Those that we do not have are looked up in the system's library
-/// `behind`, if the variable `condition` is `on` or has no name.
+/// Returns the functions, in C and assembly. Functions that we lack are looked up in the system's
+/// library `behind`, if the variable `condition` is `on` or has no name.
 fn code(symbols: &[Symbol], behind: &str, condition: &str) -> String {
     let mut out = PROLOGUE.to_owned();
     let _ = writeln!(out, "static const char behind[] = \"{behind}\";");
@@ -207,7 +211,7 @@ fn code(symbols: &[Symbol], behind: &str, condition: &str) -> String {
             Absent::Null => "absent_null",
             Absent::MinusOne => "absent_minus",
         };
-        // No function of ours has no name.
+        // An empty name matches none of our functions.
         let name = if symbol.old { "" } else { &symbol.name };
         let _ = writeln!(out, "\t{{ \"{name}\", {otherwise} }},");
     }
@@ -217,7 +221,7 @@ fn code(symbols: &[Symbol], behind: &str, condition: &str) -> String {
         let at = if is_last(symbols, symbol) { "@@" } else { "@" };
         let _ = match symbol.object {
             false => writeln!(out, "JUMP({i}, {}, {name}{at}{version})", 8 * i),
-            // Small variables, which only rdma-core's own parts use.
+            // Variables are small, and only rdma-core's own parts use them.
             true => {
                 let own = format!("rxe_object_{i}");
                 writeln!(out, "char {own}[8];\nALIAS({own}, {name}{at}{version})")

@@ -1,7 +1,7 @@
-//! Links of Markdown pages, which change with the place of the page.
+//! Links of Markdown pages, whose targets depend on the place of the page.
 
-/// A page with each link's target replaced by what `to` gives for it; without one, only the text of the
-/// link stays. Code is left as it is.
+/// Returns a page with the target of each link replaced by the result of `to`. If there is none,
+/// only the text of the link remains. Code is unchanged.
 pub fn relinked(text: &str, to: impl Fn(&str) -> Option<String>) -> String {
     let mut fenced = false;
     let mut out = String::new();
@@ -36,7 +36,7 @@ fn relinked_line(line: &str, to: impl Fn(&str) -> Option<String>) -> String {
     out + rest
 }
 
-/// The targets of a page's links, outside code.
+/// Returns the targets of a page's links, outside code.
 pub fn targets(text: &str) -> Vec<String> {
     let found = std::cell::RefCell::new(Vec::new());
     relinked(text, |target| {
@@ -46,8 +46,8 @@ pub fn targets(text: &str) -> Vec<String> {
     found.into_inner()
 }
 
-/// The path from the top of the file that a link leads to; none for a link to another site or within the
-/// page. `page` is the path of the page.
+/// Returns the path from the root of the file that a link points to. Returns `None` for a link to
+/// another site or within the page. `page` is the path of the page.
 pub fn leads_to(page: &str, target: &str) -> Option<String> {
     let path = target.split('#').next().unwrap_or_default();
     if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {

@@ -1,22 +1,24 @@
-//! What commands write into English pages of docs/. The Chinese pages summarise it and have links.
+//! Parts of English pages of docs/ that commands write. The Chinese pages summarise and link to
+//! them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::vm::{Error, Result};
 
-/// The line after what a command writes.
+/// The line after a part that a command writes.
 pub const END: &str = "<!-- to here -->";
 
-/// The line before what this command writes: `bench --write`.
+/// Returns the line before the part of this command, such as `bench --write`.
 pub fn begin(command: &str) -> String {
     format!("<!-- cargo xtask {command} puts what follows -->")
 }
 
-/// Whether `docs/en/NAME.md` has a place for what this command makes. To be asked before the command spends an
-/// hour on it: [`write()`] fails without a place.
+/// Returns whether `docs/en/NAME.md` has a part for this command. Commands check this before they
+/// spend an hour on the results, because [`write()`] fails without it.
 ///
 /// # Errors
+/// The page cannot be read.
 /// When the page cannot be read.
 pub fn has_place(root: &Path, name: &str, command: &str) -> Result<bool> {
     let path = page(root, name);
@@ -24,7 +26,7 @@ pub fn has_place(root: &Path, name: &str, command: &str) -> Result<bool> {
     Ok(around(&page, &begin(command)).is_ok())
 }
 
-/// Puts what a command has made into its place in `docs/en/NAME.md`.
+/// Replaces the part of this command in `docs/en/NAME.md`.
 pub fn write(root: &Path, name: &str, command: &str, markdown: &str) -> Result<()> {
     let path = page(root, name);
     let old = fs::read_to_string(&path).map_err(|e| Error::io(&path, &e))?;
@@ -37,7 +39,7 @@ fn page(root: &Path, name: &str) -> PathBuf {
     root.join("docs/en").join(name).with_extension("md")
 }
 
-/// What stands before a place, in it and after it.
+/// Returns the text before a part, in it and after it.
 fn around<'a>(page: &'a str, begin: &str) -> std::result::Result<[&'a str; 3], String> {
     let lacks = |what: &str| format!("it has no line {what}");
     let (before, rest) = page.split_once(&format!("{begin}\n")).ok_or_else(|| lacks(begin))?;

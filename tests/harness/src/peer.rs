@@ -1,5 +1,6 @@
-//! Talks to a scriptable verbs endpoint (`tests/peer/peer.py`, or its twin on our own stack) by the
-//! protocol in `tests/peer/protocol.md`: JSON, a line each way.
+//! A client for a scriptable verbs endpoint. The endpoint is `tests/peer/peer.py`, or its
+//! counterpart on our own stack. The protocol is described in `tests/peer/protocol.md`: JSON, one
+//! line in each direction.
 
 use crate::vm::{Cmd, Error, Proc, Result, Vm};
 use serde_json::{Map, Value};
@@ -15,17 +16,17 @@ use std::time::{Duration, Instant};
 /// One end of a conversation.
 pub struct Peer {
     input: Box<dyn Write + Send>,
-    /// The lines that it writes, as a thread reads them.
+    /// The output lines, as a thread reads them.
     output: Receiver<io::Result<String>>,
     process: Process,
     name: String,
-    /// Set at the end of its output.
+    /// Set at the end of the output.
     ended: Arc<AtomicBool>,
     together: Arc<Together>,
 }
 
-/// What the peers of a conversation share: a bound on its time, and who has ended although nobody has told it to.
-/// The others would wait in vain.
+/// The state shared by the peers of a conversation: a time limit, and the peers that ended
+/// unexpectedly. The others would wait for them in vain.
 #[derive(Debug, Default)]
 pub struct Together(Mutex<State>);
 
@@ -36,12 +37,12 @@ struct State {
 }
 
 impl Together {
-    /// Begins a conversation, of which each answer is there in time or never.
+    /// Begins a conversation in which every answer must arrive before `until`.
     pub fn begin(&self, until: Instant) {
         self.lock().until = Some(until);
     }
 
-    /// The name of a member that has ended.
+    /// Returns the name of a member that has ended.
     fn ended(&self) -> Option<String> {
         let state = self.lock();
         let mut ended = state.members.iter().filter(|(_, ended)| ended.load(Ordering::Acquire));
@@ -53,7 +54,7 @@ impl Together {
     }
 }
 
-/// What runs the peer; it ends when this is dropped.
+/// The process of the peer, which ends when this is dropped.
 enum Process {
     Guest(Proc),
     Host(Child),
@@ -64,20 +65,22 @@ impl Peer {
     /// the host's files are.
     ///
     /// # Errors
+    /// The VM is gone.
     /// When the VM is gone.
     pub fn in_vm(vm: &Vm) -> Result<Self> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../peer/peer.py");
-        // Debian's own interpreter is the one that has pyverbs.
+        // Debian's own interpreter has pyverbs.
         let proc = vm.spawn(Cmd::new("/usr/bin/python3").arg(script))?;
         let name = format!("the peer in {}", vm.v4());
         let (input, output) = (Box::new(proc.stdin()), proc.stdout());
         Ok(Self::new(input, output, Process::Guest(proc), name))
     }
 
-    /// Starts a peer as a process of the host; `command` is best made by [`crate::vm::Net::command`].
+    /// Starts a peer as a process of the host. `command` is usually created by
+    /// [`crate::vm::Net::command`].
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// The process cannot be started.
     pub fn on_host(mut command: Command) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let failed = |why: &str| Error::Failed(format!("{name}: {why}"));
@@ -104,7 +107,7 @@ impl Peer {
         Self { input, output: output_lines, process, name, ended, together: Arc::default() }
     }
 
-    /// Lets it be one of the peers of a conversation.
+    /// Adds the peer to a conversation.
     #[must_use]
     pub fn join(mut self, together: &Arc<Together>) -> Self {
         together.lock().members.push((self.name.clone(), self.ended.clone()));
@@ -112,11 +115,11 @@ impl Peer {
         self
     }
 
-    /// Sends a request and returns the answer if it is a good one. `fields` is an object
+    /// Sends a request and returns the answer if it is successful. `fields` is an object
     /// (`serde_json::json!({…})`) or null.
     ///
     /// # Errors
-    /// What the peer says went wrong, or that it is gone.
+    /// The peer reports an error, or is gone.
     pub fn call(&mut self, cmd: &str, fields: Value) -> Result<Value> {
         self.send(cmd, fields)?;
         let answer = self.receive()?;
@@ -127,10 +130,10 @@ impl Peer {
         Err(Error::Failed(format!("{}: {cmd}: {error}: {message}", self.name)))
     }
 
-    /// Sends a request without waiting for its answer: for two peers to work at the same time.
+    /// Sends a request without waiting for its answer, so that two peers can work simultaneously.
     ///
     /// # Errors
-    /// When the peer is gone.
+    /// The peer is gone.
     pub fn send(&mut self, cmd: &str, fields: Value) -> Result<()> {
         let mut request = match fields {
             Value::Object(map) => map,
@@ -142,12 +145,12 @@ impl Peer {
         sent.map_err(|e| Error::Failed(format!("{} is gone: {e}", self.name)))
     }
 
-    /// The next answer, good or bad.
+    /// Returns the next answer, successful or not.
     ///
     /// # Errors
-    /// When the peer or another one of the conversation is gone, when it answers no JSON, or not in time.
+    /// The peer or another one of the conversation is gone, the answer is not JSON, or it is late.
     pub fn receive(&mut self) -> Result<Value> {
-        /// More than any request asks it to wait.
+        /// Longer than the wait of any request.
         const LIMIT: Duration = Duration::from_secs(300);
         const TURN: Duration = Duration::from_secs(1);
         let failed = |why: String| Error::Failed(format!("{}: {why}", self.name));
@@ -173,7 +176,7 @@ impl Peer {
         }
     }
 
-    /// Ends it at once, as a crash would: nothing is closed in good order.
+    /// Kills the peer, as a crash would: no object is closed properly.
     pub fn kill(&mut self) {
         self.together.lock().members.retain(|(_, ended)| !Arc::ptr_eq(ended, &self.ended));
         match &mut self.process {
@@ -189,7 +192,7 @@ impl Peer {
     }
 }
 
-/// Reads lines until the end of the output, or until nobody takes them.
+/// Reads lines until the end of the output, or until the receiver is dropped.
 fn read_lines(output: impl Read, found: &Sender<io::Result<String>>) {
     for line in BufReader::new(output).lines() {
         if found.send(line).is_err() {
@@ -218,7 +221,7 @@ impl fmt::Debug for Peer {
     }
 }
 
-/// Bytes `at..at + len` of the pattern of `seed`, as the protocol defines it.
+/// Returns bytes `at..at + len` of the pattern of `seed`, as the protocol defines it.
 pub fn pattern(seed: u32, at: u64, len: usize) -> Vec<u8> {
     let byte = |i: u64| {
         // The protocol counts rows in 32 bits.
@@ -250,7 +253,7 @@ mod tests {
         Peer::on_host(shell).unwrap().join(together)
     }
 
-    /// One that answers when the test is over.
+    /// A peer that answers after the test has ended.
     const SILENT: &str = "exec sleep 1000";
 
     #[test]
@@ -261,7 +264,7 @@ mod tests {
         told.kill();
         let mut late = peer("sleep 2; echo '{\"ok\": true}'", &together);
         late.call("hello", Value::Null).unwrap();
-        // It has ended now.
+        // The partner has ended now.
         silent.send("hello", json!({})).unwrap();
         let why = silent.receive().unwrap_err().to_string();
         assert_eq!(why, "sh: no answer, and sh has ended");

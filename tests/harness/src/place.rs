@@ -1,5 +1,5 @@
-//! Makes what tests use independent of where the checkout is: below a directory that only root may enter, at a
-//! path with spaces, on a temporary file system.
+//! Makes the tests independent of the location of the checkout: below a directory that only root
+//! may enter, at a path with spaces, or on a temporary file system.
 
 use std::env;
 use std::fs::{self, Permissions};
@@ -10,29 +10,31 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Returns whether a shell and the loader (`LD_PRELOAD`) take this path unquoted, and, if root asks, whether
-/// programs of other users may use what is there.
+/// Returns whether the tests can use files at this path. A shell and the loader (`LD_PRELOAD`) must
+/// accept it unquoted; if root asks, programs of other users must be able to use it.
 pub fn is_fit(path: &Path) -> bool {
     let open = |dir: &Path| fs::metadata(dir).is_ok_and(|about| about.mode() & 1 != 0);
     let root = rustix::process::geteuid().is_root();
-    // A program that asks where it is itself is told the path without symbolic links.
+    // A program that asks for its own path gets the path without symbolic links.
     let Ok(real) = fs::canonicalize(path) else { return false };
     [path, &real].iter().all(|path| is_plain(path) && (!root || path.ancestors().all(open)))
 }
 
-/// Returns whether a shell takes this path unquoted.
+/// Returns whether a shell accepts this path unquoted.
 fn is_plain(path: &Path) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "/._-+@%,=".contains(c);
     path.to_str().is_some_and(|text| text.chars().all(plain))
 }
 
-/// Links these files of the directory `built` into a directory that is [fit](is_fit), below `tmp` if that is fit
-/// and else below the directory for temporary files. Returns that directory, which all tests of a build share.
+/// Links files of the directory `built` into a [fit](is_fit) directory, and returns that. It is
+/// below `tmp` if that is fit, and otherwise below the directory for temporary files. All tests of
+/// a build share it.
 ///
-/// Another cargo may build the files again at any time. Then they are missing for a moment, but not the links.
+/// Another cargo may rebuild the files at any time. They are then missing for a moment, but the
+/// links are not.
 ///
 /// # Errors
-/// When a file is missing or a directory cannot be written.
+/// A file is missing, or a directory cannot be written.
 pub fn programs(built: &Path, files: &[&str], tmp: &Path) -> io::Result<PathBuf> {
     const BEGINNING: &str = "rxe-built-";
     const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -40,13 +42,13 @@ pub fn programs(built: &Path, files: &[&str], tmp: &Path) -> io::Result<PathBuf>
     let mut name = BEGINNING.to_owned();
     for file in files {
         let about = fs::metadata(built.join(file))?;
-        // A copy has another inode than its original, which is therefore part of the name.
+        // A copy has another inode than its original, so the inode is part of the name.
         name += &format!("{:x}-{:x}-", about.dev(), about.ino());
     }
     let done = tmp.join(name);
     let own = |dir: &Path| fs::symlink_metadata(dir).is_ok_and(|dir| is_own(&dir) && dir.is_dir());
     if !own(&done) {
-        // Remove directories of older builds. Tests of the last ones may still run.
+        // Removes directories of older builds. Tests of the last ones may still run.
         for old in fs::read_dir(&tmp)?.flatten() {
             let ours = old.file_name().to_string_lossy().starts_with(BEGINNING) && own(&old.path());
             let made = old.metadata().and_then(|about| about.modified());
@@ -56,7 +58,7 @@ pub fn programs(built: &Path, files: &[&str], tmp: &Path) -> io::Result<PathBuf>
             }
         }
         let new = tempfile::Builder::new().prefix("new-").tempdir_in(&tmp)?;
-        // Whatever the umask is.
+        // The mode must not depend on the umask.
         let open = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o755));
         open(new.path())?;
         for file in files {
@@ -65,7 +67,7 @@ pub fn programs(built: &Path, files: &[&str], tmp: &Path) -> io::Result<PathBuf>
             open(&to)?;
         }
         match fs::rename(new.path(), &done) {
-            // Another test may have been faster.
+            // Another test may have created the directory first.
             Err(e) if !own(&done) => return Err(e),
             _ => {}
         }
@@ -73,10 +75,11 @@ pub fn programs(built: &Path, files: &[&str], tmp: &Path) -> io::Result<PathBuf>
     Ok(done)
 }
 
-/// The checkout, by a path that a shell takes unquoted: its own, or that of a symbolic link to it.
+/// Returns a path of the checkout that a shell accepts unquoted: its own, or that of a symbolic
+/// link to it.
 ///
 /// # Panics
-/// If the link cannot be made.
+/// If the link cannot be created.
 pub fn checkout() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
@@ -86,7 +89,7 @@ pub fn checkout() -> &'static Path {
     })
 }
 
-/// `dir`, or a symbolic link to it in `tmp`, which stays for the next test.
+/// Returns `dir`, or a symbolic link to it in `tmp`, which remains for the next test.
 fn linked(dir: &Path, tmp: &Path) -> io::Result<PathBuf> {
     if is_plain(dir) {
         return Ok(dir.to_owned());
@@ -98,7 +101,7 @@ fn linked(dir: &Path, tmp: &Path) -> io::Result<PathBuf> {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
         _ => {}
     }
-    // Another user may have made it.
+    // Another user may have created it.
     let leads_there = fs::read_link(&link)? == dir && is_own(&fs::symlink_metadata(&link)?);
     if leads_there { Ok(link) } else { Err(io::ErrorKind::AlreadyExists.into()) }
 }

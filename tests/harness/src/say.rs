@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-/// Says something on a line of its own that `cargo xtask test` is to see.
+/// Prints a line that `cargo xtask test` must see.
 pub(crate) fn say(line: &str) {
-    // Not `eprintln!`: what a passing test prints by macro is not shown.
+    // Not `eprintln!`: the output of this macro in a passing test is not shown.
     let line = line.replace('\n', " ") + "\n";
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

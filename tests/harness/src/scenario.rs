@@ -1,9 +1,9 @@
-//! Conversations between two peers, one for each operation and fault. The script is the same for the
+//! Conversations between two peers, one for each operation and fault. The script is equal for the
 //! kernel's peer and ours, at either end, so that the behaviour of different pairs can be compared.
 //!
-//! `a` is the requester and `b` the responder. Everything that differs between runs (addresses, keys,
-//! QPNs) is in the answers, and every request and answer is logged (`Session::log`). A capture and its
-//! log are enough to replay either end.
+//! `a` is the requester and `b` the responder. All data that differ between runs (addresses, keys,
+//! QPNs) are in the answers, and every request and answer is logged (`Session::log`). A capture and
+//! its log are sufficient to replay either end.
 
 mod conversations;
 
@@ -15,35 +15,35 @@ use crate::peer::Peer;
 use crate::vm::{Error, Result};
 use serde_json::{Value, json};
 
-/// The path MTU of the conversations: small, so that messages of many packets make small captures.
+/// The path MTU of the conversations: small, so that messages of many packets give small captures.
 pub const PATH_MTU: u64 = 256;
 
-/// Sizes of messages: nothing, a byte, a packet, a byte more, and one with middle packets.
+/// The message sizes: 0, one byte, one packet, one byte more, and a message with middle packets.
 pub const SIZES: [u64; 5] = [0, 1, 256, 257, 1030];
 
-/// Size of each end's memory region.
+/// The size of each end's memory region in bytes.
 pub const REGION: u64 = 8192;
 
-/// `a`'s first PSN: the sequence wraps within every conversation of a few packets.
+/// `a`'s first PSN. It wraps within every conversation of a few packets.
 pub const PSN_A: u64 = 0xff_fffc;
 
 /// `b`'s first PSN.
 pub const PSN_B: u64 = 0x12_3456;
 
-/// The pattern that fills `a`'s memory, and `b`'s.
+/// The seeds of the patterns that fill `a`'s and `b`'s memory.
 pub const SEEDS: [u64; 2] = [0xa, 0xb];
 
 /// A conversation.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
-    /// Its name, and its capture's.
+    /// The name of the conversation and of its capture.
     pub name: &'static str,
-    /// What happens, in a line.
+    /// A description in one line.
     pub what: &'static str,
     run: fn(&mut Session<'_>) -> Result<()>,
 }
 
-/// All of them, operations first.
+/// All conversations, operations first.
 pub const ALL: &[Scenario] = &[
     SEND,
     Scenario {
@@ -105,7 +105,7 @@ pub const ALL: &[Scenario] = &[
     },
 ];
 
-/// Those that are also held over a link that loses packets, each of which is answered.
+/// The conversations that are also run over a link that loses packets. Each packet is answered.
 pub const LOSSY: &[Scenario] = &[
     SEND,
     WRITE_IMM,
@@ -134,17 +134,17 @@ const FETCH_ADD: Scenario = Scenario {
 /// The GID that an end uses.
 #[derive(Clone, Debug)]
 pub struct Gid {
-    /// Its index in the device's table.
+    /// The index in the device's GID table.
     pub index: u64,
-    /// Its text.
+    /// The textual form.
     pub gid: String,
 }
 
 impl Gid {
-    /// Picks a device's GID for `address` from the answer to `open`.
+    /// Returns a device's GID for `address`, from the answer to `open`.
     ///
     /// # Errors
-    /// When the device has none.
+    /// The device has no GID for the address.
     pub fn pick(open: &Value, address: &str) -> Result<Self> {
         let none = || Error::Failed(format!("the device has no GID {address}"));
         let all = open["gids"].as_array().ok_or_else(none)?;
@@ -153,7 +153,7 @@ impl Gid {
     }
 }
 
-/// Two ends with a device open on each, talking.
+/// A conversation of two ends, each with an open device.
 #[derive(Debug)]
 pub struct Session<'p> {
     ends: [End<'p>; 2],
@@ -163,19 +163,19 @@ pub struct Session<'p> {
     timeout: u64,
 }
 
-/// 17 s: a slow machine does not retransmit in a capture that is about something else.
+/// 17 s: a slow machine does not retransmit in a capture of another subject.
 const LONG: u64 = 22;
-/// 268 ms: what was lost is soon sent again.
+/// 268 ms: lost packets are soon retransmitted.
 const SHORT: u64 = 16;
 
-/// One end, its device open.
+/// One end and its open device.
 #[derive(Debug)]
 pub struct End<'p> {
-    /// The peer, its device opened as `ctx`.
+    /// The peer, which opened its device as `ctx`.
     pub peer: &'p mut Peer,
-    /// The handle of its open device.
+    /// The handle of the open device.
     pub ctx: u64,
-    /// The GID that it uses.
+    /// The GID that the end uses.
     pub gid: Gid,
     made: Made,
 }
@@ -189,7 +189,7 @@ struct Made {
     qpn: u64,
     addr: u64,
     rkey: u64,
-    /// For XRC, the shared receive queue of the responder.
+    /// For XRC, the handle of the responder's shared receive queue.
     srq: u64,
     xrcd: u64,
     /// The number of that queue, for the requester.
@@ -197,23 +197,23 @@ struct Made {
 }
 
 impl<'p> End<'p> {
-    /// An end whose device is open.
+    /// Creates an end whose device is open.
     pub fn new(peer: &'p mut Peer, ctx: u64, gid: Gid) -> Self {
         Self { peer, ctx, gid, made: Made::default() }
     }
 }
 
 impl Scenario {
-    /// Runs the conversation and returns its log. All its objects are closed again.
+    /// Runs the conversation and returns its log. All objects of the conversation are closed again.
     ///
     /// # Errors
-    /// A peer is gone, or refuses a request that it should not. The fault of the scenario is no error:
-    /// it is in the log.
+    /// A peer is gone, or refuses a request unexpectedly. The fault of the scenario is not an
+    /// error: it is in the log.
     pub fn run(&self, ends: [End<'_>; 2]) -> Result<Vec<Value>> {
         self.run_in(Session { ends, log: Vec::new(), xrc: false, timeout: LONG })
     }
 
-    /// As [`Scenario::run`], over a link that loses packets.
+    /// Like [`Scenario::run`], over a link that loses packets.
     ///
     /// # Errors
     /// As [`Scenario::run`].
@@ -221,7 +221,7 @@ impl Scenario {
         self.run_in(Session { ends, log: Vec::new(), xrc: false, timeout: SHORT })
     }
 
-    /// As [`Scenario::run`], over XRC. Both peers are ours.
+    /// Like [`Scenario::run`], over XRC. Both peers must be ours.
     ///
     /// # Errors
     /// As [`Scenario::run`].
@@ -326,7 +326,7 @@ impl Session<'_> {
         Err(Error::Failed(format!("{end} has {} of {count} completions: {answer}", wcs.len())))
     }
 
-    /// Waits for `count` completions, all of them good.
+    /// Waits for `count` successful completions.
     fn good(&mut self, who: usize, count: u64) -> Result<()> {
         let wcs = self.poll(who, count)?;
         match wcs.iter().find(|w| w["status"] != "SUCCESS") {

@@ -1,11 +1,11 @@
-//! How a test says that it was skipped: a line that `cargo xtask test` counts and repeats.
+//! Reports that a test was skipped, in a line that `cargo xtask test` counts and repeats.
 
 use crate::say::say;
 use crate::vm;
 use std::thread;
 
-/// Unwraps `result` in a test. If this machine lacks something, the test is skipped, with the reason on
-/// a line of its own; any other error fails it.
+/// Unwraps `result` in a test. If this machine lacks something, the test is skipped, and the reason
+/// is printed on a line of its own; any other error fails the test.
 ///
 /// ```no_run
 /// # use rxe_harness::{or_skip, vm};
@@ -27,8 +27,8 @@ pub fn or_skip<T>(result: vm::Result<T>) -> Option<T> {
     }
 }
 
-/// As [`or_skip`] for work with several parts: what one of them needs, or `None` if this machine lacks it, which
-/// is said.
+/// Like [`or_skip`], for work with several parts. Returns the result of a part, or reports what
+/// this machine lacks for it and returns `None`.
 pub(crate) fn unless_missing<T>(part: &str, result: vm::Result<T>) -> vm::Result<Option<T>> {
     match result {
         Err(vm::Error::Missing(why)) => {
@@ -39,12 +39,12 @@ pub(crate) fn unless_missing<T>(part: &str, result: vm::Result<T>) -> vm::Result
     }
 }
 
-/// Reports a test as skipped. Call it once a test, then return.
+/// Reports a test as skipped. Call it once per test, then return.
 pub fn skipped(test: &str, why: &str) {
     say(&format!("SKIPPED: {test}: {why}"));
 }
 
-/// Whether the caller asked for everything (`cargo xtask test --all`): all kernels, more seeds.
+/// Returns whether everything is to be tested (`cargo xtask test --all`): all kernels, more seeds.
 pub fn everything() -> bool {
     std::env::var_os("RXE_TEST_ALL").is_some()
 }

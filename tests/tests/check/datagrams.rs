@@ -12,7 +12,7 @@ use rxe_tests::sim::rng::Rng;
 use crate::check;
 use crate::conversation::capture;
 
-/// What happens to a datagram.
+/// The fault of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
@@ -27,7 +27,7 @@ enum Fault {
 const FAULTS: [Fault; 6] =
     [Fault::None, Fault::Drop, Fault::Duplicate, Fault::Corrupt, Fault::Delay, Fault::OtherKey];
 
-/// The destinations: two hosts, and a group.
+/// The destinations: two hosts and a multicast group.
 const DESTINATIONS: [([u8; 4], u32); 3] =
     [([10, 0, 0, 2], 0x12), ([10, 0, 0, 3], 0x12), ([239, 0, 0, 1], 0xff_ffff)];
 
@@ -54,8 +54,8 @@ impl Datagram {
     }
 }
 
-/// The report of a capture, the kinds of findings that it must have, and how many datagrams it must count,
-/// miss and have late.
+/// Returns the report of a capture and the findings that it must have. The findings are kinds, and
+/// the numbers of datagrams in total, missing and late.
 fn converse(seed: u64, fault: Fault) -> (Report, BTreeSet<Kind>, [u64; 3]) {
     let mut rng = Rng::new(seed);
     let mut psns = [Psn::new(rng.word()), Psn::new(rng.word())];
@@ -67,7 +67,8 @@ fn converse(seed: u64, fault: Fault) -> (Report, BTreeSet<Kind>, [u64; 3]) {
         all.push(Datagram { sender, to, psn: psns[sender], key, len });
         psns[sender] = psns[sender].next();
     }
-    // Neither the first nor the last of its sender: those leave no trace.
+    // The victim is neither the first nor the last datagram of its sender, because those leave no
+    // trace.
     let of =
         |sender| -> Vec<usize> { (0..all.len()).filter(|at| all[*at].sender == sender).collect() };
     let inner = [of(0), of(1)].into_iter().flat_map(|of| of[1..of.len() - 1].to_vec());
@@ -95,7 +96,7 @@ fn converse(seed: u64, fault: Fault) -> (Report, BTreeSet<Kind>, [u64; 3]) {
             numbers[2] = 1;
         }
         Fault::OtherKey => {
-            // The keys at one queue pair, each named once if it comes several times.
+            // The Q_Keys at one queue pair, with consecutive equal keys merged.
             let by_turns = (0..2).any(|to| {
                 let keys = all.iter().filter(|d| d.to == to).map(|d| d.key);
                 let mut keys: Vec<_> = keys.collect();

@@ -1,5 +1,5 @@
-//! Two kernels on a link that loses packets (`pcaps/kernel-6.1-lossy`): what was lost is known for each
-//! conversation, and what the analyst says of it is compared at both ends of the link.
+//! Two kernels on a link that loses packets (`pcaps/kernel-6.1-lossy`). The lost packets of each
+//! conversation are known and compared with the findings of the analyst at both ends of the link.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,17 +14,18 @@ use serde_json::Value;
 
 use super::{cause, counts};
 
-/// What says that a packet was lost.
+/// The kinds of findings that report a lost packet.
 const LOSSES: [Kind; 4] = [Kind::SequenceNak, Kind::ImpliedNak, Kind::Timeout, Kind::AckLost];
 
 /// The path MTU of the conversations.
 const PATH_MTU: u32 = 256;
 
-/// One conversation: its frames in the capture of either end, and how many packets of either end were lost.
+/// A conversation: its frames in the capture of either end, and the number of lost packets of
+/// either end.
 struct Turn {
     frames: [(u64, u64); 2],
     lost: [u64; 2],
-    /// The frames that were lost, in the capture of the end that sent them.
+    /// The numbers of the lost frames, in the capture of their sender.
     lost_frames: [Vec<u64>; 2],
 }
 
@@ -53,14 +54,14 @@ impl Turn {
     }
 }
 
-/// Whether a request was sent again, as a capture shows it: its PSN is none that is to come.
+/// Detects in a capture whether a request was sent again: its PSN is not the next expected one.
 #[derive(Default)]
 struct Again {
     newest: Option<Psn>,
     seen: bool,
-    /// Whether a NAK for a PSN sequence error came.
+    /// Whether a NAK for a PSN sequence error arrived.
     has_nak: bool,
-    /// The greatest PSN of a response before that.
+    /// The greatest PSN of a response before the repetition.
     response: Option<Psn>,
 }
 
@@ -90,7 +91,7 @@ impl Again {
     }
 }
 
-/// The PSN of a frame, and whether it is a response with data.
+/// Returns the PSN of a frame, and whether it is a response with data.
 fn psn_of(file: &[u8], number: u64) -> (Psn, bool) {
     let mut reader = Reader::new(file).unwrap();
     loop {
@@ -104,14 +105,14 @@ fn psn_of(file: &[u8], number: u64) -> (Psn, bool) {
     }
 }
 
-/// What the analyst must call the loss of one packet.
+/// Returns the finding that the analyst must report for the loss of one packet.
 fn cause_of(turn: &Turn, tap: usize, again: &Again, files: &[Vec<u8>; 2]) -> Option<Kind> {
     let (sender, lost) = match turn.lost_frames.each_ref().map(Vec::as_slice) {
         [[lost], []] => (0, *lost),
         [[], [lost]] => (1, *lost),
         _ => return None,
     };
-    // What is lost before anything was captured leaves no trace but what follows from it.
+    // A loss before the first captured packet leaves no trace except its consequences.
     if sender != tap && sender == 0 && lost == turn.frames[0].0 {
         return None;
     }
@@ -155,11 +156,11 @@ fn what_a_link_between_two_kernels_has_lost_is_found_and_nothing_is_invented() {
                 let is_found = findings.iter().any(|f| LOSSES.contains(&f.kind));
                 let cause = cause_of(turn, tap, &again, &files);
                 let may = |kind: &Kind| match cause {
-                    // Linux also sends again what is answered while it goes back.
+                    // Linux also retransmits requests that are answered while it goes back.
                     Some(Kind::ImpliedNak) if *kind == Kind::AckLost && tap == 0 => {
                         name == "together"
                     }
-                    // The path MTU is not known, so neither is how long the answer is.
+                    // The path MTU is not known, so the length of the response is unknown too.
                     Some(Kind::ImpliedNak) if *kind == Kind::Timeout && tap == 0 => name == "read",
                     Some(cause) => *kind == cause,
                     None => turn.lost != [0, 0] && LOSSES.contains(kind),
@@ -181,8 +182,8 @@ fn what_a_link_between_two_kernels_has_lost_is_found_and_nothing_is_invented() {
                 }
             }
             assert!(reader.next().unwrap().is_none(), "{name}: frames of no conversation");
-            // All queue pairs begin with one PSN, so it is known late which belong together, or not at all.
-            // Then no other cause is given.
+            // All queue pairs begin with one PSN, so the analyst learns late or never which belong
+            // together. In that case it reports no other cause.
             for Finding { kind, frames, .. } in whole.finish().findings {
                 let of = |turn: &Turn| frames[0] <= turn.frames[tap].1;
                 let alone = &alone[turns.iter().position(of).unwrap()];

@@ -1,5 +1,6 @@
-//! The protocol analyst against conversations whose faults are known: every injected fault that leaves
-//! a trace is found, at either end of the link, and nothing is invented. The confusion table is printed.
+//! Tests of the protocol analyst against conversations whose faults are known: every injected fault
+//! that leaves a trace is found, at either end of the link, and no finding is invented. The
+//! confusion table is printed.
 
 mod broken;
 mod conversation;
@@ -19,10 +20,10 @@ use rxe_lab::frame;
 use broken::{BUGS, Bug};
 use conversation::{Conversation, FAULTS, Fault, Plan, Transport, Victim, converse};
 
-/// Conversations of a run, and of one with `--all`.
+/// The number of conversations of a run, and of a run with `--all`.
 const CONVERSATIONS: [u64; 2] = [2000, 20_000];
-/// Seeds and faults that once led to false alarms: a request is lost behind a READ of which the capture
-/// does not tell how many packets its answer has, or tells it by an answer in one packet.
+/// Seeds and faults that once led to false alarms: a request is lost after a READ for which the
+/// capture does not show the number of response packets, or shows it by a response of one packet.
 const FALSE_ALARMS: [(u64, Fault); 7] = [
     (103_337, Fault::DropRequest),
     (107_553, Fault::DropRequest),
@@ -44,8 +45,9 @@ fn check(file: &[u8]) -> Report {
     checker.finish()
 }
 
-/// What tells at an end of the link why requests were sent again, if one packet was lost on it. The
-/// requester's end does not see what is lost on the way to it, and the responder's sees its own answers.
+/// Returns the finding that explains a repetition at an end of the link, if one packet was lost on
+/// it. The requester's end does not see packets lost on the way to it; the responder's end sees its
+/// own responses.
 fn cause(tap: usize, has_nak: bool, is_response: bool, is_overtaken: bool) -> Kind {
     match (tap, is_response) {
         (_, false) if has_nak => Kind::SequenceNak,
@@ -56,8 +58,8 @@ fn cause(tap: usize, has_nak: bool, is_response: bool, is_overtaken: bool) -> Ki
     }
 }
 
-/// The kinds of findings of which at least one must be there, and those that may be, at the requester's
-/// end (0) or the responder's (1).
+/// Returns the kinds of findings of which one must occur, and those that may occur. `tap` is the
+/// requester's end (0) or the responder's (1).
 fn expected(fault: Fault, tap: usize, run: &Conversation, victim: Victim) -> [Vec<Kind>; 2] {
     use Kind::{
         AckLate, AckLost, Duplicate, Icrc, ImpliedNak, Reordered, Rnr, SequenceNak, Timeout,
@@ -65,7 +67,7 @@ fn expected(fault: Fault, tap: usize, run: &Conversation, victim: Victim) -> [Ve
     if !victim.hit {
         return [Vec::new(), Vec::new()];
     }
-    // What two faults have done is not told apart.
+    // The effects of two faults are not distinguished.
     let is_one = !run.victims.iter().all(|victim| victim.hit);
     let losses = |is_response| match is_one {
         true => {
@@ -81,18 +83,18 @@ fn expected(fault: Fault, tap: usize, run: &Conversation, victim: Victim) -> [Ve
         (Fault::DropRequest, _) | (Fault::CorruptRequest, 0) => lost(false),
         (Fault::DropResponse | Fault::DelayResponse, _) | (Fault::CorruptResponse, 1) => lost(true),
         (Fault::DuplicateRequest, 1) if is_one => [vec![Duplicate], vec![Duplicate]],
-        // A duplicate of a repetition looks like one more repetition.
+        // A duplicate of a repetition looks like another repetition.
         (Fault::DuplicateRequest, 1) => [vec![Duplicate], vec![Duplicate, AckLost]],
         (Fault::DuplicateResponse, 0) if victim.is_data => [vec![Duplicate], vec![Duplicate]],
         (Fault::DuplicateRequest | Fault::DuplicateResponse, _) => [Vec::new(), vec![Duplicate]],
         (Fault::CorruptRequest, _) => [vec![Icrc], [losses(false), vec![Icrc]].concat()],
         (Fault::CorruptResponse, _) => [vec![Icrc], [losses(true), vec![Icrc]].concat()],
-        // The requester's end sees the NAK only.
+        // The requester's end sees only the NAK.
         (Fault::DelayRequest, 0) => lost(false),
         (Fault::DelayRequest, _) => {
             [if_again(vec![Reordered, SequenceNak]), [losses(false), vec![Reordered]].concat()]
         }
-        // Four round trips are needed to know how long one takes.
+        // The analyst needs four round trips to know the round-trip time.
         (Fault::LateResponse, 0) if losses(true) == [Timeout] => {
             [if_again(vec![AckLate, Timeout]), vec![AckLate, Timeout]]
         }
@@ -103,7 +105,7 @@ fn expected(fault: Fault, tap: usize, run: &Conversation, victim: Victim) -> [Ve
     }
 }
 
-/// The same of an unreliable connection: nothing is sent again, and its requester's end sees nothing.
+/// Like [`expected`], for UC: nothing is sent again, and the requester's end sees no fault.
 fn expected_of_uc(fault: Fault, tap: usize, victim: Victim) -> [Vec<Kind>; 2] {
     use Kind::{Duplicate, Icrc, Lost, Reordered};
     let if_passed = |kind| victim.is_passed.then_some(kind).into_iter().collect::<Vec<_>>();
@@ -117,7 +119,7 @@ fn expected_of_uc(fault: Fault, tap: usize, victim: Victim) -> [Vec<Kind>; 2] {
     }
 }
 
-/// A conversation with one fault each, and those that may not be wrong again.
+/// Returns conversations with one fault each, and those that once led to false alarms.
 fn single() -> impl Iterator<Item = Plan> {
     let usual = 0..CONVERSATIONS[usize::from(rxe_harness::everything())];
     let usual = usual.map(|seed| (seed, FAULTS[usize::try_from(seed).unwrap() % FAULTS.len()]));
@@ -134,17 +136,17 @@ fn single() -> impl Iterator<Item = Plan> {
     })
 }
 
-/// Connections of XRC.
+/// Returns conversations over XRC.
 fn xrc() -> impl Iterator<Item = Plan> {
     single().map(|plan| Plan { transport: Transport::Xrc, gives_credits: false, ..plan })
 }
 
-/// Unreliable connections, with a fault each.
+/// Returns conversations over UC with one fault each.
 fn unreliable() -> impl Iterator<Item = Plan> {
     single().map(|plan| Plan { transport: Transport::Uc, gives_credits: false, ..plan })
 }
 
-/// Two faults at once: each with each.
+/// Returns conversations with two faults, in all combinations.
 fn double() -> impl Iterator<Item = Plan> {
     single().filter(|plan| plan.seed < CONVERSATIONS[0]).map(|plan| {
         let second = usize::try_from(plan.seed).unwrap() / FAULTS.len() % FAULTS.len();
@@ -167,15 +169,16 @@ fn the_faults_of_unreliable_connections_are_found_and_none_is_invented() {
     compare("UC", unreliable());
 }
 
-/// One fault may hide the other. A packet that the network has duplicated looks like one that was sent again,
-/// for example, if it was. So it is enough if something is found.
+/// One fault may hide the other: for example, a packet duplicated by the network looks like a
+/// repetition if it was also repeated. Therefore one finding is enough.
 #[test]
 fn of_two_faults_one_is_found_at_least_and_none_is_invented() {
     compare("RC, and another fault", double());
 }
 
-/// Each conversation in which a broken engine shows its bug has a finding that names it, at a PSN of the
-/// message or later. What follows from it, NAKs and repetitions, is found too.
+/// Each conversation in which a broken engine shows its bug has a finding that names the bug. The
+/// finding is at a PSN of the message or later. The consequences, NAKs and repetitions, are found
+/// too.
 #[test]
 fn the_bugs_of_broken_engines_are_found() {
     println!("{:<16} {:<9} runs  shown  found", "bug", "at");
@@ -193,7 +196,8 @@ fn the_bugs_of_broken_engines_are_found() {
             let run = converse(&plan);
             for (tap, row) in rows.iter_mut().enumerate() {
                 row[0] += 1;
-                // The first answer to an atomic may have been lost before it came to the requester.
+                // The first response to an atomic may have been lost before the requester received
+                // it.
                 let is_lost = |at: &Psn| tap == 0 && run.victims[0].psn == *at;
                 let Some(at) = run.bug_at.filter(|at| !is_lost(at)) else { continue };
                 let report = check(&run.taps[tap]);
@@ -258,7 +262,8 @@ fn compare(what: &str, plans: impl Iterator<Item = Plan>) {
             }
             let counted = report.directions.iter().find(|direction| direction.dest_qp == 0x12);
             let counted = counted.map_or((0, 0), |d| (d.stats.marked, d.stats.cnps));
-            // Marks are made on the way. Without responses nothing tells whose a notification is.
+            // The network sets marks. Without responses, the analyst cannot assign a CNP to a
+            // connection.
             let cnps = if plan.transport == Transport::Uc { 0 } else { run.cnps };
             let is_counted = counted == (run.marked * tap as u64, cnps);
             if !is_noticed || !is_counted || invented && run.is_apart() {
@@ -284,12 +289,13 @@ fn compare(what: &str, plans: impl Iterator<Item = Plan>) {
     assert!(wrong.is_empty(), "{} conversations: {few:#?}", wrong.len());
 }
 
-/// Kinds, and in how many conversations each was found.
+/// Returns the kinds of findings with the number of conversations in which each was found.
 fn counts(all: &BTreeMap<&str, u64>) -> String {
     all.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The kinds of faults and warnings that a capture of this name may have, each seen by hand.
+/// Returns the kinds of errors and warnings that a capture of this name may have, each verified by
+/// hand.
 fn known(name: &str) -> &'static [Kind] {
     match name {
         "rnr_late" => &[Kind::Rnr],
@@ -297,7 +303,8 @@ fn known(name: &str) -> &'static [Kind] {
         "peer_gone" => &[Kind::Timeout, Kind::Unanswered],
         // ConnectX refuses the masked compare and swap that its peer sends.
         "mlx5-read-cas" => &[Kind::InvalidRequest],
-        // Linux rxe answers with the one, this engine with the other: see tests/tests/pcaps.rs.
+        // Kernel `rdma_rxe` answers with the one, this engine with the other: see
+        // tests/tests/pcaps.rs.
         "send_too_long" => &[Kind::InvalidRequest, Kind::RemoteOperational],
         _ if name.ends_with("_no_permission")
             || name.ends_with("_wrong_rkey")
@@ -338,9 +345,9 @@ fn captures_of_kernels_and_hardware_have_the_findings_that_are_known() {
     }
 }
 
-/// Frames of other people's captures, one by one and in the order of each source: nothing is known to be
-/// wrong with them, so no fault and no warning may be found but
-/// what a device says itself.
+/// Frames of third-party captures, one by one and in the order of each source. No errors are known
+/// in them, so the analyst may find no errors and warnings except those that a device reports
+/// itself.
 #[test]
 fn frames_of_other_devices_have_no_findings() {
     let test = "frames_of_other_devices_have_no_findings";
@@ -361,10 +368,10 @@ fn frames_of_other_devices_have_no_findings() {
     for (source, frames) in &sources {
         count += frames.len();
         let alone = frames.iter().flat_map(|frame| findings(std::slice::from_ref(frame)));
-        // The frames of a test of a codec are no conversation.
+        // The frames of a codec's test are not a conversation.
         let together = if source.starts_with("roomsoc") { Vec::new() } else { findings(frames) };
         for finding in alone.chain(together) {
-            // A device refuses a request there.
+            // In this capture a device refuses a request.
             let is_known = source.contains("rdma_traffic") && finding.kind == Kind::InvalidRequest;
             if finding.kind.severity() > Severity::Note && !is_known {
                 wrong.push(format!(

@@ -1,6 +1,6 @@
 //! Runs unmodified programs with the command `rxe`, in network namespaces of the test's own.
 
-// Each test program uses a part of it.
+// Each test program uses only some of these functions.
 #![allow(dead_code)]
 
 use std::env;
@@ -16,8 +16,8 @@ use rxe_harness::place;
 use rxe_test_support::skipped;
 use tempfile::TempDir;
 
-/// Two namespaces with a link: 10.9.0.1 and fd09::1 here, 10.9.0.2 and fd09::2 in `far`. GID 1 of
-/// either is its IPv4 address.
+/// Two namespaces connected by a link: 10.9.0.1 and fd09::1 here, 10.9.0.2 and fd09::2 in `far`.
+/// GID 1 of either is its IPv4 address.
 const VETH: &str = "
     mount -t tmpfs none /run
     mount -t tmpfs none /dev/shm
@@ -43,17 +43,17 @@ const VETH: &str = "
     ip -n far link set lo up
 ";
 
-/// Where the client runs. The server runs in the first namespace.
+/// The place of the client. The server runs in the first namespace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Where {
-    /// In `far`.
+    /// The client runs in `far`.
     TwoHosts,
-    /// With the server, on the same device and address.
+    /// The client runs next to the server, on the same device and address.
     OneAddress,
 }
 
-/// Runs a server and, when it listens on `port`, a client, over UDP sockets. Both must succeed. Returns what they
-/// printed.
+/// Runs a server and, when it listens on `port`, a client, over UDP sockets. Both must succeed.
+/// Returns their output.
 #[track_caller]
 pub(crate) fn both(
     program: &str,
@@ -99,7 +99,7 @@ pub(crate) fn both(
     Some(said)
 }
 
-/// Runs a script with `program`. Returns what it printed.
+/// Runs a script with `program`. Returns its output.
 pub(crate) fn alone(test: &str, program: &str, script: &str) -> Option<String> {
     if !installed(test, program) {
         return None;
@@ -113,8 +113,8 @@ pub(crate) fn alone(test: &str, program: &str, script: &str) -> Option<String> {
 /// The peer program of `rxe conform` and `rxe replay`.
 pub(crate) const PEER: &str = "rxe-cli/src/common/peer/peer.c";
 
-/// Lines of a script that start the peer program in `far` with `rxe run RUN`, and wait until it listens. Then
-/// `$peer` is its process and `peer.log` what it prints.
+/// Returns lines of a script that start the peer program in `far` with `rxe run RUN`. They wait
+/// until it listens. Then `$peer` is its process ID and `peer.log` its output.
 pub(crate) fn start_peer(c: &Compiled, run: &str) -> String {
     let peer = c.path(PEER);
     let peer = peer.display();
@@ -130,7 +130,7 @@ pub(crate) fn start_peer(c: &Compiled, run: &str) -> String {
     )
 }
 
-/// Whether a program is installed. If not, prints that the test is skipped.
+/// Returns whether a program is installed. If not, reports the test as skipped.
 pub(crate) fn installed(test: &str, program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     let found = found.is_ok_and(|out| out.status.success());
@@ -140,23 +140,24 @@ pub(crate) fn installed(test: &str, program: &str) -> bool {
     found
 }
 
-/// Whether the system has made namespaces, or why not.
+/// Whether the kernel permits namespaces, or the reason why not.
 type Allowed = OnceLock<Result<(), String>>;
 
-/// Runs a shell script in namespaces of its own; `$RXE` is the command. If this host does not allow
-/// namespaces, prints that the test is skipped and returns `None`.
+/// Runs a shell script in namespaces of its own; `$RXE` is the command. If this host does not
+/// permit namespaces, reports the test as skipped and returns `None`.
 pub(crate) fn in_namespace(test: &str, script: &str) -> Option<Output> {
     static ALLOWED: Allowed = OnceLock::new();
     in_namespaces("-Urnm", &ALLOWED, test, script)
 }
 
-/// The same in the user namespace that this process is in: where BPF is permitted to root.
+/// Like [`in_namespace`], but in the user namespace of this process. There root may be permitted to
+/// use BPF.
 pub(crate) fn in_bpf_namespace(test: &str, script: &str) -> Option<Output> {
     static ALLOWED: Allowed = OnceLock::new();
     in_namespaces("-nm", &ALLOWED, test, script)
 }
 
-/// The same with these options of unshare(1).
+/// Like [`in_namespace`], with these options of unshare(1).
 fn in_namespaces(options: &str, allowed: &Allowed, test: &str, script: &str) -> Option<Output> {
     let allowed = allowed.get_or_init(|| match unshare(options, &Dir::new(), VETH) {
         Ok(out) if out.status.success() => Ok(()),
@@ -175,21 +176,21 @@ fn unshare(options: &str, dir: &Dir, script: &str) -> io::Result<Output> {
         .args(["300", "unshare", options, "sh", "-ec", script])
         .env("PATH", env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin")
         .env("RXE", rxe())
-        // Programs ask for 67 ms, so a peer that gets no processor for 0.54 s would be given up.
+        // Programs set 67 ms, so a peer that gets no processor for 0.54 s would be abandoned.
         .env("RXE_ACK_TIMEOUT", "17")
         .current_dir(&dir.0)
         .output()
 }
 
-/// The command `rxe`, with the library beside it. Both belong to other packages, so cargo does not
-/// tell a test where they are.
+/// Returns the path of the command `rxe`, next to its library. Both belong to other packages, so
+/// cargo does not tell a test where they are.
 ///
-/// These are links to the files that cargo built, in a directory that every user may use.
+/// The paths are links to the files that cargo built, in a directory that every user may use.
 pub(crate) fn rxe() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        // `cargo xtask test` has built them with everything else. Alone they would be built once more, since
-        // the tests of a whole workspace turn on features that they leave off.
+        // `cargo xtask test` has already built both with everything else. Building them alone would
+        // compile them again, because the tests of a whole workspace enable additional features.
         if env::var_os("RXE_BUILT").is_none() {
             let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
             let mut build = Command::new(cargo);
@@ -202,8 +203,9 @@ pub(crate) fn rxe() -> &'static Path {
     })
 }
 
-/// A directory with the command, its library, and beside them libraries with the names and symbol versions
-/// of rdma-core's. They are not where other tests run, which would use them too.
+/// Returns a directory with the command, its library, and versioned libraries. The latter have the
+/// names and symbol versions of rdma-core's. The directory is private, because other tests would
+/// use these libraries too.
 pub(crate) fn with_libraries() -> Dir {
     let bin = Dir::new();
     for name in FILES {
@@ -214,17 +216,18 @@ pub(crate) fn with_libraries() -> Dir {
     bin
 }
 
-/// The command, and what it needs beside it.
+/// The command and its library.
 const FILES: [&str; 2] = ["rxe", "librxe_preload.so"];
 
-/// A directory that is removed in the end.
+/// A directory that is removed when this is dropped.
 pub(crate) struct Dir(pub(crate) PathBuf, #[allow(dead_code, reason = "removes it")] TempDir);
 
 impl Dir {
-    /// An empty one.
+    /// Creates an empty directory.
     pub(crate) fn new() -> Self {
         let dir = tempfile::Builder::new().prefix("rxe-programs-").tempdir().unwrap();
-        // For everybody to read, whatever the umask is: some tests run programs as another user.
+        // Everyone may read the directory, whatever the umask: some tests run programs as another
+        // user.
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         Self(dir.path().to_owned(), dir)
     }

@@ -1,9 +1,9 @@
-//! The project's files.
+//! The files of the project.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// All files below a directory whose names end with this extension, but for what is built and what is hidden.
+/// Returns all files below a directory with this extension, except build results and hidden files.
 pub(crate) fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).expect("a directory").flatten() {

@@ -1,8 +1,8 @@
-//! Bit fields of any width at any position. Bits are counted as in the specification's tables, most
-//! significant first.
+//! Bit fields of any width at any position. Bits are counted as in the tables of the specification,
+//! most significant first.
 
-/// The field of `width` bits (up to 64) that begins `bit` bits after the start of byte `at`. Bits
-/// beyond the end read as zero.
+/// Returns the field of `width` bits (up to 64) at bit `bit` of byte `at`. Bits beyond the end read
+/// as zero.
 pub(super) fn get(bytes: &[u8], at: usize, bit: usize, width: usize) -> u64 {
     let first = at * 8 + bit;
     (first..first + width).fold(0, |value, i| {
@@ -11,7 +11,7 @@ pub(super) fn get(bytes: &[u8], at: usize, bit: usize, width: usize) -> u64 {
     })
 }
 
-/// Writes the low `width` bits of `value` to such a field.
+/// Writes the low `width` bits of `value` to the field at this position.
 pub(super) fn put(bytes: &mut [u8], at: usize, bit: usize, width: usize, value: u64) {
     let first = at * 8 + bit;
     for (n, i) in (first..first + width).enumerate() {

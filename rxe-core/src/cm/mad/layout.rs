@@ -1,20 +1,20 @@
-//! Each message has one table of its fields. Both parsing and emitting are generated from it.
+//! A macro that generates the parser and the emitter of a message from one table of its fields.
 
 use crate::types::{Gid, Psn, Qkey, Qpn};
 
 /// A value of a bit field.
 pub(super) trait Field: Sized {
-    /// From the field's bits.
+    /// Creates the value from the bits of its field.
     fn from_bits(bits: u64) -> Self;
-    /// To the field's bits.
+    /// Returns the bits of the field.
     fn to_bits(&self) -> u64;
 }
 
 /// A value of whole bytes.
 pub(super) trait Block: Sized {
-    /// From the bytes at `at`; bytes beyond the end read as zero.
+    /// Reads the value from the bytes at `at`; bytes beyond the end read as zero.
     fn read(bytes: &[u8], at: usize) -> Self;
-    /// To the bytes at `at`.
+    /// Writes the value to the bytes at `at`.
     fn write(&self, bytes: &mut [u8], at: usize);
 }
 
@@ -51,7 +51,7 @@ macro_rules! layout {
             }
         }
 
-        /// All zeros.
+        /// Creates a message whose fields are all zero.
         impl Default for $name {
             fn default() -> Self {
                 Self::read(&[], 0)
@@ -66,7 +66,7 @@ macro_rules! numbers {
     ($($t:ty),*) => {$(
         impl Field for $t {
             fn from_bits(bits: u64) -> Self {
-                // No field is wider than its type.
+                // No field is wider than its type, so the conversion never fails.
                 Self::try_from(bits).unwrap_or(Self::MAX)
             }
             fn to_bits(&self) -> u64 {

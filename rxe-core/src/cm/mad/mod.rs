@@ -1,8 +1,8 @@
-//! Management datagrams of the communication management class: 256 bytes that travel between queue
-//! pairs 1. IBTA 13.4.2 (the header) and 12.6 to 12.11 (the messages).
+//! Management datagrams of the communication management class: 256 bytes that are sent between the
+//! queue pairs 1. IBTA 13.4.2 (the header) and 12.6 to 12.11 (the messages).
 //!
-//! [`Mad`] is a view; its length is checked once, when it is made. [`Message`] and [`MadHeader`] are
-//! plain values. Reserved bits are ignored when received, and sent as zero.
+//! [`Mad`] is a view; its length is checked once, at its creation. [`Message`] and [`MadHeader`]
+//! are plain values. Reserved bits are ignored when received, and sent as zero.
 
 mod bits;
 mod layout;
@@ -15,35 +15,35 @@ pub use messages::{
 
 use layout::Block;
 
-/// Bytes of a management datagram.
+/// The length of a management datagram in bytes.
 pub const LEN: usize = 256;
 
-/// Bytes of its header.
+/// The length of its header in bytes.
 const HEADER_LEN: usize = 24;
 
 /// The header of a management datagram. IBTA 13.4.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadHeader {
-    /// 1.
+    /// The base version: always 1.
     pub base_version: u8,
-    /// 7 for communication management.
+    /// The management class: 7 for communication management.
     pub mgmt_class: u8,
-    /// 2 for communication management.
+    /// The class version: 2 for communication management.
     pub class_version: u8,
-    /// 3 (Send) for communication management.
+    /// The method: 3 (Send) for communication management.
     pub method: u8,
-    /// 0 in requests.
+    /// The status: 0 in requests.
     pub status: u16,
-    /// The transaction ID; an answer carries the same one.
+    /// The transaction ID. An answer carries the ID of its request.
     pub tid: u64,
-    /// The attribute ID, which says which message this is.
+    /// The attribute ID, which identifies the message.
     pub attr_id: u16,
     /// The attribute modifier.
     pub attr_mod: u32,
 }
 
 impl MadHeader {
-    /// The header of a message of this class.
+    /// Creates the header of a communication management message.
     pub const fn cm(attr_id: u16, tid: u64) -> Self {
         Self {
             base_version: 1,
@@ -58,10 +58,10 @@ impl MadHeader {
     }
 }
 
-/// Communication management.
+/// The management class of communication management.
 const CLASS: u8 = 0x07;
 const CLASS_VERSION: u8 = 2;
-/// The only method of that class.
+/// The only method of the communication management class.
 const SEND: u8 = 0x03;
 
 /// A received management datagram.
@@ -69,17 +69,17 @@ const SEND: u8 = 0x03;
 pub struct Mad<'a>(&'a [u8; LEN]);
 
 impl<'a> Mad<'a> {
-    /// The datagram in these bytes; `None` if there are not 256 of them.
+    /// Creates a view of these bytes. Returns `None` if their number is not 256.
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
 
-    /// The datagram in these bytes.
+    /// Creates a view of these bytes.
     pub const fn from_array(bytes: &'a [u8; LEN]) -> Self {
         Self(bytes)
     }
 
-    /// Its header.
+    /// Returns the header.
     pub fn header(&self) -> MadHeader {
         let field = |at, width| bits::get(self.0, at, 0, width);
         MadHeader {
@@ -94,7 +94,7 @@ impl<'a> Mad<'a> {
         }
     }
 
-    /// Its message; `None` if it is no message of communication management, or of another version.
+    /// Parses the message. Returns `None` for other management classes, versions and methods.
     pub fn message(&self) -> Option<Message> {
         let header = self.header();
         let ours = header.base_version == 1
@@ -104,7 +104,7 @@ impl<'a> Mad<'a> {
         if ours { Message::parse(header.attr_id, &self.0[HEADER_LEN..]) } else { None }
     }
 
-    /// The recipient. Reads only the fields that name it.
+    /// Returns the recipient of the message. Reads only the fields that identify it.
     pub fn recipient(&self) -> Option<Recipient> {
         let word = |at| layout::Field::from_bits(bits::get(self.0, HEADER_LEN + at, 0, 32));
         let service = |at| bits::get(self.0, HEADER_LEN + at, 0, 64);
@@ -141,7 +141,7 @@ macro_rules! messages {
             $(#[doc = concat!("The attribute ID of a ", stringify!($name), ".")]
             pub const $id: u16 = $number;)*
 
-            /// Parses the message with this attribute ID from the bytes behind the header.
+            /// Parses the message with this attribute ID from the bytes after the header.
             fn parse(attr_id: u16, body: &[u8]) -> Option<Self> {
                 Some(match attr_id {
                     $(Self::$id => Self::$name(Block::read(body, 0)),)*
@@ -149,21 +149,21 @@ macro_rules! messages {
                 })
             }
 
-            /// Its attribute ID.
+            /// Returns the attribute ID.
             pub const fn attr_id(&self) -> u16 {
                 match self {
                     $(Self::$name(_) => Self::$id,)*
                 }
             }
 
-            /// Its name in the specification.
+            /// Returns the name of the message in the specification.
             pub const fn name(&self) -> &'static str {
                 match self {
                     $(Self::$name(_) => stringify!($id),)*
                 }
             }
 
-            /// The whole datagram.
+            /// Returns the whole datagram.
             pub fn emit(&self, tid: u64) -> [u8; LEN] {
                 let mut mad = [0; LEN];
                 let header = MadHeader::cm(self.attr_id(), tid);
@@ -185,27 +185,27 @@ macro_rules! messages {
 }
 
 messages! {
-    /// Asks for a connection.
+    /// Requests a connection.
     Req(Req) REQ = 0x0010,
-    /// Asks for more time to answer.
+    /// Requests more time to answer.
     Mra(Mra) MRA = 0x0011,
-    /// Refuses or gives up a connection.
+    /// Refuses or abandons a connection.
     Rej(Rej) REJ = 0x0012,
     /// Accepts a connection.
     Rep(Rep) REP = 0x0013,
-    /// The sender is ready; the connection is established.
+    /// Reports that the sender is ready; the connection is established.
     Rtu(Rtu) RTU = 0x0014,
-    /// Asks to end a connection.
+    /// Requests the end of a connection.
     Dreq(Dreq) DREQ = 0x0015,
-    /// The connection is ended.
+    /// Answers a DREQ; the connection has ended.
     Drep(Drep) DREP = 0x0016,
-    /// Asks for the queue pair of a datagram service.
+    /// Requests the queue pair of a datagram service.
     SidrReq(SidrReq) SIDR_REQ = 0x0017,
-    /// The queue pair of a datagram service.
+    /// Reports the queue pair of a datagram service.
     SidrRep(SidrRep) SIDR_REP = 0x0018,
     /// Proposes an alternate path.
     Lap(Lap) LAP = 0x0019,
-    /// The answer to a LAP.
+    /// Answers a LAP.
     Apr(Apr) APR = 0x001a,
 }
 

@@ -1,10 +1,11 @@
-//! What every message must hold. Messages of a real kernel are read in `tests/tests/cm_captures.rs`.
+//! Tests of properties that hold for every message. `tests/tests/cm_captures.rs` parses messages of
+//! a real kernel.
 
 use super::*;
 use crate::types::{Gid, Psn, Qkey, Qpn};
 use proptest::prelude::*;
 
-/// One message of each kind, from arbitrary bytes.
+/// Creates a message of each kind from arbitrary bytes.
 fn message(attr_id: u16, bytes: &[u8]) -> Message {
     Message::parse(attr_id, bytes).unwrap()
 }

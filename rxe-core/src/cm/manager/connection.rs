@@ -17,29 +17,30 @@ pub(super) struct Connection {
     pub(super) local_qpn: Qpn,
     pub(super) remote_qpn: Qpn,
     pub(super) route: Route,
-    /// The transaction ID of the messages that set it up.
+    /// The transaction ID of the messages that establish the connection.
     pub(super) tid: u64,
     pub(super) state: State,
-    /// How often the peer lets messages be sent again. IBTA 12.7, max CM retries.
+    /// How often the peer permits messages to be retransmitted. IBTA 12.7, max CM retries.
     pub(super) retries: u8,
-    /// How long the first of them waits for an answer.
+    /// How long the first transmission waits for an answer.
     pub(super) first_wait: Duration,
-    /// How long its packets may live in the network.
+    /// How long packets of the connection may live in the network.
     pub(super) packet_life: Duration,
-    /// The consumer has destroyed it. The manager finishes the protocol, without events.
+    /// Whether the consumer has destroyed the connection. The manager then completes the protocol
+    /// without events.
     pub(super) orphan: bool,
-    /// Its entry in the timer list.
+    /// The deadline in the timer list, if the connection has an entry there.
     pub(super) armed: Option<Time>,
 }
 
-/// A connection or a SIDR query at one moment.
+/// A snapshot of a connection or a SIDR query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionInfo {
     /// The local communication ID.
     pub id: ConnId,
-    /// The own queue pair.
+    /// The local QPN.
     pub local_qpn: Qpn,
-    /// The peer's; 0 until it is known.
+    /// The QPN of the peer; 0 until it is known.
     pub remote_qpn: Qpn,
     /// The addresses.
     pub route: Route,
@@ -64,30 +65,31 @@ impl Connection {
 pub(super) enum State {
     /// REQ sent.
     ReqSent(Retry),
-    /// REQ received; the consumer decides. `waiting` counts towards the listener's backlog.
+    /// REQ received; the consumer decides. `waiting` is whether it counts towards the listener's
+    /// backlog.
     ReqRcvd { listener: ListenerId, waiting: bool },
     /// REP sent.
     RepSent(Retry),
     /// REP received; the consumer brings its queue pair to RTS.
     RepRcvd,
-    /// Both ends may send. The active side keeps its RTU in case it must be sent again.
+    /// Both ends may send. The active side keeps its RTU for retransmission.
     Established { rtu: Option<Box<[u8; mad::LEN]>> },
     /// DREQ sent.
     DreqSent(Retry),
-    /// DREQ received; the consumer ends its side.
+    /// DREQ received; the consumer must disconnect.
     DreqRcvd { tid: u64 },
-    /// Ended, but late packets may still come. Keeps the DREP in case it must be sent again.
+    /// Ended, but late packets may still arrive. Keeps the DREP for retransmission.
     TimeWait { until: Time, drep: Option<Box<[u8; mad::LEN]>> },
     /// SIDR_REQ sent.
     SidrReqSent(Retry),
-    /// SIDR_REQ received; the consumer answers.
+    /// SIDR_REQ received; the consumer must answer.
     SidrReqRcvd { listener: ListenerId, waiting: bool, service_id: u64 },
-    /// SIDR_REP sent, and kept for a while in case it must be sent again.
+    /// SIDR_REP sent, and kept for a while for retransmission.
     SidrRepSent { until: Time, rep: Box<[u8; mad::LEN]> },
 }
 
 impl State {
-    /// As IBTA 12.9.7 and 12.11 call it.
+    /// Returns the name of the state in IBTA 12.9.7 and 12.11.
     fn name(&self) -> &'static str {
         match self {
             Self::ReqSent(_) => "REQ_SENT",
@@ -104,7 +106,7 @@ impl State {
         }
     }
 
-    /// The retries of the message that waits for an answer, if any does.
+    /// Returns the retries of the message that waits for an answer, if there is one.
     pub(super) fn retry(&mut self) -> Option<&mut Retry> {
         match self {
             Self::ReqSent(retry)
@@ -115,7 +117,7 @@ impl State {
         }
     }
 
-    /// When its timer expires.
+    /// Returns the time at which the timer of this state expires.
     pub(super) fn deadline(&self) -> Option<Time> {
         match self {
             Self::ReqSent(retry)
@@ -131,7 +133,7 @@ impl State {
         }
     }
 
-    /// The listener whose backlog counts it.
+    /// Returns the listener whose backlog counts the connection.
     pub(super) fn waits_for(&self) -> Option<ListenerId> {
         match *self {
             Self::ReqRcvd { listener, waiting: true }
@@ -141,40 +143,41 @@ impl State {
     }
 }
 
-/// A message that is sent again until it is answered.
+/// A message that is retransmitted until it is answered.
 #[derive(Debug)]
 pub(super) struct Retry {
     pub(super) mad: Box<[u8; mad::LEN]>,
-    /// Retries left.
+    /// The number of retries left.
     left: u8,
     /// How long to wait after the last transmission.
     current: Duration,
     /// How long to wait after the next transmission.
     wait: Duration,
-    /// The present try has got its whole time a second time.
+    /// Whether the current try has already been granted its whole time once more.
     excused: bool,
-    /// The peer has asked for more time for the present try.
+    /// Whether the peer has already requested more time for the current try.
     postponed: bool,
     pub(super) deadline: Time,
 }
 
 impl Retry {
-    /// The longest first wait: the delay after one lost message. A REP or DREQ waits for less if the
-    /// peer says that it answers sooner, and a request for at least half of it.
+    /// The longest first wait, hence the delay after one lost message. A REP or DREQ waits for less
+    /// if the peer promises to answer sooner, and a request waits for at least half of it.
     pub(super) const FIRST: Duration = Duration::from_millis(500);
-    /// The shortest first wait, whatever the peer says.
+    /// The shortest first wait, whatever the peer promises.
     const MIN_FIRST: Duration = Duration::from_millis(100);
     /// The longest wait: twice the response timeout in this crate's REQs.
     const MAX_WAIT: Duration = Duration::from_millis(8_590);
-    /// The longest time that a peer may ask for with an MRA.
+    /// The longest time that a peer may request with an MRA.
     const MRA_LIMIT: Duration = Duration::from_secs(300);
 
-    /// The first wait for a peer that answers within this time, as a code. IBTA 12.7, local CM response timeout.
+    /// Returns the first wait for a peer with this response timeout code. IBTA 12.7, local CM
+    /// response timeout.
     pub(super) fn first_wait(response_timeout: u8) -> Duration {
         timeout(response_timeout).clamp(Self::MIN_FIRST, Self::FIRST)
     }
 
-    /// With this first wait.
+    /// Creates the retries of a message just sent, with `current` as the first wait.
     pub(super) fn waiting(
         now: Time,
         mad: Box<[u8; mad::LEN]>,
@@ -193,7 +196,7 @@ impl Retry {
         }
     }
 
-    /// Returns the message to be sent again; `None` if no retries are left.
+    /// Returns the message to retransmit, or `None` if no retries are left.
     pub(super) fn again(&mut self, now: Time) -> Option<&[u8; mad::LEN]> {
         self.left = self.left.checked_sub(1)?;
         self.excused = false;
@@ -204,16 +207,18 @@ impl Retry {
         Some(&self.mad)
     }
 
-    /// This host did not run for a while, so it could not receive an answer. The present try gets its
-    /// time again, but only once, so that retries also run out on a host that is always late.
+    /// Grants the current try its time once more. This host did not run for a while and could not
+    /// receive an answer. Each try is granted this only once, so that retries also run out on a
+    /// host that is always late.
     pub(super) fn excuse(&mut self, now: Time) {
         if !std::mem::replace(&mut self.excused, true) {
             self.deadline = self.deadline.max(now + self.current);
         }
     }
 
-    /// The peer asks for more time, with an MRA. It gets that once for each try, so that retries run
-    /// out whatever it asks. Returns `false` for a duplicate, which changes nothing. IBTA 12.9.8.
+    /// Grants the time that a peer requests by an MRA, once for each try. Therefore retries run out
+    /// whatever the peer requests. Returns `false` for a duplicate, which changes nothing. IBTA
+    /// 12.9.8.
     pub(super) fn postpone(&mut self, now: Time, service_timeout: u8) -> bool {
         if std::mem::replace(&mut self.postponed, true) {
             return false;
@@ -224,7 +229,7 @@ impl Retry {
     }
 }
 
-/// The time that a 5-bit code stands for: 4.096 µs × 2^code.
+/// Returns the time of a 5-bit code: 4.096 µs × 2^code.
 pub(super) fn timeout(code: u8) -> Duration {
     Duration::from_nanos(4096 << (code & 31))
 }

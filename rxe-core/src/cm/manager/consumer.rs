@@ -8,23 +8,23 @@ use super::{CmError, ConnId, Listener, ListenerId, Manager, Outgoing, Route, fil
 use crate::cm::mad::{Dreq, Message, RejReason, Rep, Req, Rtu, SidrRep, SidrReq, Subject};
 use crate::types::{Qpn, Time};
 
-/// How often a REQ, REP or SIDR_REQ is sent again; a REP less often, if the REQ says so. The waits grow;
-/// together they take 110 s.
+/// The maximum number of retries of a REQ, REP or SIDR_REQ. A REP has fewer if the REQ requests
+/// fewer. The waits grow; together they take 110 s.
 const RETRIES: u8 = 15;
-/// How often a DREQ is sent again, within 41 s; less often, if the REQ says so.
+/// The maximum number of retries of a DREQ, within 41 s; fewer if the REQ requests fewer.
 const DREQ_RETRIES: u8 = 7;
-/// How long a SIDR_REP is kept in case it must be sent again.
+/// How long a SIDR_REP is kept for retransmission.
 const SIDR_KEPT: Duration = Duration::from_secs(20);
-/// The response timeout in our REQs: 4.3 s.
+/// The code of the response timeout in our REQs: 4.3 s.
 const RESPONSE_TIMEOUT: u8 = 20;
 
 impl Manager {
-    /// Listens on a service ID, with room for `backlog` requests that are not taken yet. Requests that
-    /// find no room are dropped; their senders repeat them. Requests that wait for a listener on the
-    /// service are delivered at once.
+    /// Listens on a service ID. Up to `backlog` requests may wait to be taken. Further requests are
+    /// dropped; their senders repeat them. Requests that are held for a listener on the service are
+    /// delivered immediately.
     ///
     /// # Errors
-    /// [`CmError::InUse`].
+    /// [`CmError::InUse`] if the service ID has a listener.
     pub fn listen(
         &mut self,
         now: Time,
@@ -46,17 +46,17 @@ impl Manager {
         Ok(id)
     }
 
-    /// Changes a listener's backlog, because another program listens on the same service ID or one has
-    /// ended. Requests that wait already stay.
+    /// Changes a listener's backlog. Requests that already wait stay. For a program that starts or
+    /// stops listening on a service ID in use.
     pub fn set_backlog(&mut self, listener: ListenerId, backlog: usize) {
         if let Some(listener) = self.listeners.get_mut(&listener.0) {
             listener.backlog = backlog;
         }
     }
 
-    /// Ends a listener. Requests that are not taken are refused, and their events removed. Requests
-    /// that come within [`super::CLOSED_FOR`] wait for the next listener. Returns those
-    /// requests, which the consumer need not destroy any more.
+    /// Ends a listener. Waiting requests are refused, and their events removed. Requests that
+    /// arrive within [`super::CLOSED_FOR`] are held for the next listener. Returns the refused
+    /// requests, which the consumer need not destroy.
     pub fn unlisten(&mut self, now: Time, listener: ListenerId) -> BTreeSet<ConnId> {
         let Some(old) = self.listeners.remove(&listener.0) else { return BTreeSet::new() };
         self.services.remove(&old.service_id);
@@ -67,7 +67,8 @@ impl Manager {
         old.waiting
     }
 
-    /// The consumer has taken a request or query: it no longer counts towards the backlog.
+    /// Records that the consumer has taken a request or query. It then no longer counts towards the
+    /// backlog.
     pub fn taken(&mut self, id: ConnId) {
         let Some(connection) = self.connections.get_mut(&id.0) else { return };
         let waited = connection.state.waits_for();
@@ -81,10 +82,10 @@ impl Manager {
         }
     }
 
-    /// Asks for a connection. This call sets the IDs, timeouts and device GUID in `req`.
+    /// Requests a connection. Sets the IDs, timeouts and device GUID in `req`.
     ///
     /// # Errors
-    /// [`CmError::NoResources`].
+    /// [`CmError::NoResources`] if there are too many connections.
     pub fn connect(&mut self, now: Time, route: Route, req: Req) -> Result<ConnId, CmError> {
         let id = self.draw_id().ok_or(CmError::NoResources)?;
         let tid = self.draw_tid(id);
@@ -107,10 +108,10 @@ impl Manager {
         Ok(id)
     }
 
-    /// Accepts a request. This call sets the IDs and device GUID in `rep`.
+    /// Accepts a request. Sets the IDs and device GUID in `rep`.
     ///
     /// # Errors
-    /// There is no such request, or it ended meanwhile.
+    /// The request does not exist, or it ended meanwhile.
     pub fn accept(&mut self, now: Time, id: ConnId, rep: Rep) -> Result<(), CmError> {
         let guid = self.config.guid;
         let connection = self.get(id)?;
@@ -152,7 +153,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Sends the RTU: this side has a reply and is ready.
+    /// Sends the RTU: this side has received the reply and is ready.
     ///
     /// # Errors
     /// The connection has no reply, or it ended meanwhile.
@@ -170,13 +171,13 @@ impl Manager {
         Ok(())
     }
 
-    /// A packet has come on a queue pair whose REP is not answered. So the peer is ready; its RTU was
-    /// lost or is late.
+    /// Records that a packet arrived on a queue pair whose REP is not answered. Therefore the peer
+    /// is ready; its RTU was lost or is late.
     pub fn communication_established(&mut self, id: ConnId) {
         self.become_established(id);
     }
 
-    /// As [`Manager::communication_established`], for the connection of a queue pair.
+    /// Like [`Manager::communication_established`], for the connection of a queue pair.
     pub fn established_by(&mut self, qpn: Qpn) {
         let Some(id) = self.index.unanswered(qpn) else { return };
         if self.connections.get(&id.0).is_some_and(|connection| !connection.orphan) {
@@ -184,10 +185,10 @@ impl Manager {
         }
     }
 
-    /// Ends a connection, or answers the peer's request to end it.
+    /// Ends a connection, or answers the peer's DREQ.
     ///
     /// # Errors
-    /// It is not connected.
+    /// The connection is not connected.
     pub fn disconnect(
         &mut self,
         now: Time,
@@ -218,7 +219,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Destroys a connection or query in any state. The peer is told, and no more events come.
+    /// Destroys a connection or query in any state. The peer is notified, and no more events
+    /// follow.
     pub fn destroy(&mut self, now: Time, id: ConnId) {
         self.events.remove(id);
         let Ok(connection) = self.get(id) else { return };
@@ -252,10 +254,10 @@ impl Manager {
         }
     }
 
-    /// Asks for the queue pair of a datagram service (SIDR).
+    /// Requests the queue pair of a datagram service (SIDR).
     ///
     /// # Errors
-    /// [`CmError::NoResources`].
+    /// [`CmError::NoResources`] if there are too many connections and queries.
     pub fn resolve(&mut self, now: Time, route: Route, req: SidrReq) -> Result<ConnId, CmError> {
         let id = self.draw_id().ok_or(CmError::NoResources)?;
         let tid = self.draw_tid(id);
@@ -267,11 +269,11 @@ impl Manager {
         Ok(id)
     }
 
-    /// Answers a SIDR query. This call sets the request ID and service ID in `rep`. The consumer need
-    /// not destroy the query.
+    /// Answers a SIDR query. Sets the request ID and service ID in `rep`. The consumer need not
+    /// destroy the query.
     ///
     /// # Errors
-    /// There is no such query, or it is already answered.
+    /// The query does not exist, or it is already answered.
     pub fn answer_sidr(&mut self, now: Time, id: ConnId, rep: SidrRep) -> Result<(), CmError> {
         let connection = self.get(id)?;
         let State::SidrReqRcvd { service_id, .. } = connection.state else {
@@ -285,15 +287,15 @@ impl Manager {
         if self.index.sources.may_keep(source) {
             self.set(id, State::SidrRepSent { until: now + SIDR_KEPT, rep });
         } else {
-            // If the answer is lost, the peer asks again, and so is the consumer.
+            // If the answer is lost, the peer repeats its query, and the consumer answers again.
             self.forget(id);
         }
         Ok(())
     }
 
-    /// Destroys everything, before the device is closed.
+    /// Destroys all connections, queries and listeners, before the device is closed.
     pub fn close(&mut self, now: Time) {
-        // Sorted, so that a simulation follows from its seed.
+        // Sorted, so that a simulation depends only on its seed.
         let mut ids: Vec<_> = self.connections.keys().copied().map(ConnId).collect();
         ids.sort_unstable();
         for id in ids {
@@ -305,9 +307,9 @@ impl Manager {
         self.questions.clear();
     }
 
-    /// Sends the last messages before the process ends. It does what [`Manager::close`] does, and
-    /// sends each recent DREP once more: if one was lost, the peer asks again, and nobody would be
-    /// there to answer.
+    /// Sends the last messages before the process ends. Does what [`Manager::close`] does, and
+    /// sends each recent DREP once more: if one was lost, the peer repeats its DREQ, but this
+    /// process will no longer exist to answer it.
     pub fn close_at_exit(&mut self, now: Time) {
         let answers = self.connections.values().filter_map(|c| match &c.state {
             State::TimeWait { drep: Some(drep), .. } => {
@@ -326,7 +328,7 @@ impl Manager {
         self.connections.get_mut(&id.0).ok_or(CmError::Unknown)
     }
 
-    /// Makes a connection or query of this side. Its state is set when its first message is sent.
+    /// Creates a connection or query of this side. Sending its first message sets its state.
     fn begin(&mut self, id: ConnId, tid: u64, route: Route, packet_life: Duration) {
         let connection = Connection {
             id,
@@ -346,8 +348,9 @@ impl Manager {
         self.insert(connection);
     }
 
-    /// The first wait of a request, and with it all others. It is drawn so that clients that ask at the
-    /// same time, and find a full backlog, ask again one after the other.
+    /// Returns a random first wait for a request, which determines all later waits. Random waits
+    /// make clients that find a full backlog at one moment repeat their requests one after the
+    /// other.
     fn draw_first_wait(&mut self) -> Duration {
         let least = Retry::FIRST / 2;
         let more = self.draw() % u64::try_from(least.as_nanos()).unwrap_or(u64::MAX);

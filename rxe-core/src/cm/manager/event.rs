@@ -4,33 +4,33 @@ use super::{ConnId, ListenerId, Route};
 use crate::cm::mad::{RejReason, Rep, Req, SidrRep, SidrReq};
 use crate::keyed::Keyed;
 
-/// Something happened to a listener or a connection.
+/// An event of a listener or a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CmEvent {
-    /// A peer asks for a connection: accept, reject or destroy it.
+    /// A peer requests a connection. The consumer must accept, reject or destroy it.
     Request {
         /// The listener.
         listener: ListenerId,
         /// The new connection.
         id: ConnId,
-        /// The addresses that the request came with.
+        /// The addresses of the request.
         route: Route,
         /// The request.
         req: Box<Req>,
     },
-    /// The peer accepts: establish, reject or destroy it.
+    /// The peer accepts. The consumer must establish, reject or destroy the connection.
     Reply {
         /// The connection.
         id: ConnId,
         /// The reply.
         rep: Box<Rep>,
     },
-    /// The peer is ready: its RTU or its first packet has come.
+    /// The peer is ready: its RTU or its first packet has arrived.
     Established {
         /// The connection.
         id: ConnId,
     },
-    /// The peer refused or gave up. The connection is removed.
+    /// The peer refused or abandoned the connection, which is removed.
     Rejected {
         /// The connection.
         id: ConnId,
@@ -44,36 +44,37 @@ pub enum CmEvent {
         /// The connection.
         id: ConnId,
     },
-    /// The peer ends the connection: disconnect or destroy it.
+    /// The peer ends the connection. The consumer must disconnect or destroy it.
     DisconnectRequest {
         /// The connection.
         id: ConnId,
     },
-    /// The connection is ended, as the consumer asked.
+    /// The connection has ended, as the consumer requested.
     Disconnected {
         /// The connection.
         id: ConnId,
         /// Whether the peer answered.
         answered: bool,
     },
-    /// No packet of the old connection can arrive any more, so its queue pair may be used again. The
-    /// connection is removed.
+    /// No packet of the old connection can arrive any more, so its queue pair may be used again.
+    /// The connection is removed.
     TimewaitExit {
         /// The connection.
         id: ConnId,
     },
-    /// A peer asks for the queue pair of a datagram service: answer or destroy the query.
+    /// A peer requests the queue pair of a datagram service. The consumer must answer or destroy
+    /// the query.
     Resolve {
         /// The listener.
         listener: ListenerId,
         /// The query.
         id: ConnId,
-        /// The addresses that it came with.
+        /// The addresses of the query.
         route: Route,
         /// The request.
         req: Box<SidrReq>,
     },
-    /// The answer to a SIDR query. The query is removed.
+    /// A SIDR query was answered. The query is removed.
     Resolved {
         /// The query.
         id: ConnId,
@@ -83,7 +84,7 @@ pub enum CmEvent {
 }
 
 impl CmEvent {
-    /// The connection or query that it is about.
+    /// Returns the connection or query that the event belongs to.
     pub fn id(&self) -> ConnId {
         match *self {
             Self::Request { id, .. }

@@ -1,14 +1,14 @@
 //! Requests for a service whose listener ended recently.
 //!
 //! Programs replace listeners. For example, perftest's server destroys the listener of its first
-//! connection and then makes another; its client connects again without knowing when that is done. A
-//! kernel refuses a request that comes in between (INVALID_SERVICE_ID), so the outcome depends on the
-//! scheduler. Here such a request waits for the next listener, for at most [`CLOSED_FOR`]. That
-//! listener may be in another port space: perftest's first connection is always reliable, and its next
-//! one may be for datagrams. If a port has had no listener for [`CLOSED_FOR`], requests are refused at
-//! once.
+//! connection and then creates another; its client connects again without knowing when that is
+//! done. A kernel refuses a request that arrives in between (INVALID_SERVICE_ID), so the outcome
+//! depends on the scheduler. This manager holds such a request for the next listener, for at most
+//! [`CLOSED_FOR`]. That listener may be in another port space: perftest's first connection is
+//! always reliable, and its next one may be for datagrams. If a port has had no listener for
+//! [`CLOSED_FOR`], requests are refused immediately.
 //!
-//! [`MAX_HELD`] and [`MAX_OF_SOURCE`] bound what strangers can make this keep.
+//! [`MAX_HELD`] and [`MAX_OF_SOURCE`] limit the memory that strangers can make the manager use.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -18,26 +18,27 @@ use crate::cm::mad::{Message, Req, SidrReq};
 use crate::cm::service::PortSpace;
 use crate::types::{Gid, Time};
 
-/// How long after the end of a listener requests for its service are held, and how long each of them
-/// waits. A server on a busy machine has made its next listener by then.
+/// How long requests are held after the end of a listener of their service. Each request waits this
+/// long at most. A server on a busy machine has created its next listener by then.
 pub const CLOSED_FOR: Duration = Duration::from_secs(3);
-/// The most requests that wait.
+/// The maximum number of waiting requests.
 const MAX_HELD: usize = 256;
-/// The most requests of one source address that wait.
+/// The maximum number of waiting requests from one source address.
 const MAX_OF_SOURCE: usize = 64;
-/// The most services remembered whose listener ended recently.
+/// The maximum number of remembered services whose listener ended recently.
 const MAX_CLOSED: usize = 1024;
 
-/// Requests that wait for the next listener of their service, and the services that had one recently.
+/// The held requests, and the services whose listener ended recently.
 #[derive(Debug, Default)]
 pub(super) struct HeldRequests {
-    /// Until when requests wait, by [`PortSpace::same_port`].
+    /// The end of the time in which requests are held, by service whose listener ended
+    /// ([`PortSpace::same_port`]).
     closed: HashMap<u64, Time>,
-    /// In order of arrival, which is also the order of their deadlines.
+    /// The waiting requests in order of arrival, which is also the order of their deadlines.
     waiting: VecDeque<Waiting>,
 }
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Debug)]
 pub(super) struct Waiting {
     until: Time,
@@ -46,7 +47,7 @@ pub(super) struct Waiting {
     pub(super) request: Request,
 }
 
-/// A request for a connection or a SIDR query.
+/// A REQ or a SIDR query.
 #[derive(Debug)]
 pub(super) enum Request {
     Req(Box<Req>),
@@ -61,7 +62,7 @@ impl Request {
         }
     }
 
-    /// The peer's ID, and whether it is that of a query.
+    /// Returns the peer's ID, and whether it is the ID of a query.
     fn remote_id(&self) -> (u32, bool) {
         match self {
             Self::Req(req) => (req.local_comm_id, false),
@@ -80,7 +81,7 @@ impl From<Request> for Message {
 }
 
 impl HeldRequests {
-    /// The listener of this service has ended.
+    /// Records that the listener of this service has ended.
     pub(super) fn closed(&mut self, now: Time, service_id: u64) {
         if self.closed.len() >= MAX_CLOSED {
             self.closed.retain(|_, until| *until > now);
@@ -90,7 +91,8 @@ impl HeldRequests {
         }
     }
 
-    /// The service has a listener now. Takes out the requests that waited for it.
+    /// Records that the service has a listener. Removes and returns the requests that waited for
+    /// it.
     pub(super) fn opened(&mut self, service_id: u64) -> VecDeque<Waiting> {
         self.closed.remove(&PortSpace::same_port(service_id));
         let all = std::mem::take(&mut self.waiting);
@@ -99,8 +101,8 @@ impl HeldRequests {
         out
     }
 
-    /// Keeps a request for a service whose listener ended recently. A duplicate of a waiting request
-    /// is not kept twice.
+    /// Holds a request for a service whose listener ended recently, and returns whether it is held.
+    /// A duplicate of a waiting request is not stored twice.
     pub(super) fn hold(
         &mut self,
         now: Time,
@@ -134,25 +136,25 @@ impl HeldRequests {
         room
     }
 
-    /// Drops a waiting request that its peer has given up.
+    /// Drops a waiting request that its peer has withdrawn.
     pub(super) fn withdraw(&mut self, source: Gid, remote_id: u32) {
         let theirs =
             |w: &Waiting| w.route.remote == source && w.request.remote_id() == (remote_id, false);
         self.waiting.retain(|w| !theirs(w));
     }
 
-    /// When the oldest request has waited long enough.
+    /// Returns the deadline of the oldest waiting request.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.waiting.front().map(|w| w.until)
     }
 
-    /// Takes out a request that has waited long enough.
+    /// Removes and returns a request whose deadline has passed.
     pub(super) fn expired(&mut self, now: Time) -> Option<Waiting> {
         self.waiting.front().filter(|w| w.until <= now)?;
         self.waiting.pop_front()
     }
 
-    /// Drops all waiting requests.
+    /// Drops all waiting requests, and forgets which listeners ended.
     pub(super) fn clear(&mut self) {
         self.waiting.clear();
         self.closed.clear();

@@ -1,5 +1,5 @@
-//! Finds connections by their queue pairs, so that the cost of a message does not depend on the
-//! number of connections.
+//! An index of connections by their queue pairs. With it, the cost of a message does not depend on
+//! the number of connections.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,15 +10,15 @@ use super::keepalive::Keepalive;
 use super::sources::Sources;
 use crate::types::{Gid, Qpn};
 
-/// A queue pair of a peer: the peer's address, the GUID of its device and the QPN.
+/// A queue pair of a peer: the peer's address, the GUID of the peer's device and the QPN.
 type RemoteQp = (Gid, u64, Qpn);
 
-/// Tables derived from the states of all connections, and updated with every change.
+/// Tables derived from the states of all connections. Every state change updates them.
 #[derive(Debug)]
 pub(super) struct Index {
     /// Established connections by remote queue pair.
     established: HashMap<RemoteQp, ConnId>,
-    /// Connections whose REP is not answered, by local queue pair.
+    /// Connections whose REP is not yet answered, by local queue pair.
     unanswered: HashMap<Qpn, ConnId>,
     pub(super) sources: Sources,
     pub(super) keepalive: Keepalive,
@@ -34,23 +34,23 @@ impl Index {
         }
     }
 
-    /// The established connection with a peer's queue pair.
+    /// Returns the established connection with a peer's queue pair.
     pub(super) fn established(&self, remote: Gid, guid: u64, qpn: Qpn) -> Option<ConnId> {
         self.established.get(&(remote, guid, qpn)).copied()
     }
 
-    /// The connection of a local queue pair, if its REP is not answered.
+    /// Returns the connection of a local queue pair, if its REP is not yet answered.
     pub(super) fn unanswered(&self, qpn: Qpn) -> Option<ConnId> {
         self.unanswered.get(&qpn).copied()
     }
 
-    /// Adds a new connection, in its present state.
+    /// Adds a new connection in its current state.
     pub(super) fn begun(&mut self, connection: &Connection) {
         self.enter(connection);
         self.sources.changed(connection.route.remote, None, connection.state.cost());
     }
 
-    /// Updates the tables after a connection has changed its state.
+    /// Updates the tables after a connection has left the state `from`.
     pub(super) fn moved(&mut self, connection: &Connection, from: &State) {
         self.leave(connection, from);
         self.enter(connection);
@@ -89,7 +89,7 @@ impl Index {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Returns whether all tables are empty.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.established.is_empty()
@@ -103,7 +103,7 @@ fn remote_qp(connection: &Connection) -> RemoteQp {
     (connection.route.remote, connection.remote_guid, connection.remote_qpn)
 }
 
-/// Removes a key, unless it belongs to another connection now.
+/// Removes a key, unless it now belongs to another connection.
 fn remove<K: Hash + Eq>(map: &mut HashMap<K, ConnId>, key: &K, id: ConnId) {
     if map.get(key) == Some(&id) {
         map.remove(key);

@@ -1,25 +1,26 @@
-//! Finds out that the peer of a connection is gone without a word, because it was killed.
+//! Detects that the peer of a connection is gone without a message, because its process was killed.
 //!
-//! A kernel ends the connections of a process that is killed. The engine of such a process dies with it,
-//! so its peers have to ask. The question is a DREQ with the connection's communication IDs and the number
-//! of a queue pair that the connection does not have. IBTA 12.9.8 and all managers that we know treat it
-//! in two ways:
+//! A kernel ends the connections of a killed process. The engine of a process dies with it, so its
+//! peers must probe. The probe is a DREQ with the connection's communication IDs and a QPN that the
+//! connection does not have. IBTA 12.9.8 and all managers that we know handle it in one of two
+//! ways:
 //!
-//! - A manager that knows the connection drops the message: it does not fit. The peer lives, and says
-//!   nothing.
-//! - A manager that does not know the connection answers with a DREP, as it answers every DREQ for a
-//!   connection that it does not know. With several processes on one address, the one that reads the
-//!   question answers, if no process has the block of the communication ID.
+//! - A manager that knows the connection drops the message, because the QPN does not match. The
+//!   peer lives, and does not answer.
+//! - A manager that does not know the connection answers with a DREP, as it answers every DREQ for
+//!   an unknown connection. With several processes on one address, the process that reads the probe
+//!   answers, if no process owns the high 8 bits of the communication ID.
 //!
-//! A host on which no process has the address answers with an ICMP message, which the caller reports
+//! If no process uses the address, the host answers with an ICMP message, which the caller reports
 //! ([`Manager::unreachable`]). Silence proves nothing and changes nothing.
 //!
-//! An answer must carry the transaction ID of the newest question, 32 bits of which cannot be guessed.
-//! It counts when the next question gets the same answer: a process that is about to share its address
-//! again, after the interface had lost it, must not lose its connections.
+//! An answer must carry the transaction ID of the newest probe, 32 bits of which cannot be guessed.
+//! It counts only when the next probe is answered in the same way: a process that is about to share
+//! its address again, after the interface had lost it, must not lose its connections.
 //!
-//! All connections to one peer process end together, so one of them is asked about: those with the same
-//! peer address and the same high 8 bits of the communication ID (the process's block). After a first
+//! All connections to one peer process end together, so only one of them is probed: a process is
+//! identified by the peer's address and the high 8 bits of the communication ID. After a first
+//! DREP, all connections to the process are probed.
 //! DREP, all of them are.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -31,60 +32,62 @@ use super::{CmEvent, ConnId, Manager, Outgoing};
 use crate::cm::mad::{Dreq, Mad, Message};
 use crate::types::{Gid, Qpn, Time};
 
-/// Between two questions to one peer. A peer that dies is heard of after two questions and
-/// [`CONFIRM`] (5 s) at most, and within 10 s if two of them are lost.
+/// The time between two probes of one peer. The death of a peer is detected after two probes and
+/// [`CONFIRM`] (5 s) at most, and within 10 s if two probes are lost.
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
-/// Between a question that was answered and the one that confirms it. Longer than a process takes to share
-/// an address that has come back to its interface.
+/// The time between an answered probe and the one that confirms the answer. Longer than a process
+/// takes to share an address that has come back to its interface.
 pub(super) const CONFIRM: Duration = Duration::from_secs(1);
-/// The most questions in one round after a DREP. The peer's host reads them from one socket buffer.
+/// The maximum number of probes in one round after a DREP. The peer's host reads them from one
+/// socket buffer.
 const MAX_BURST: usize = 1024;
 
-/// A process of a peer, as far as its messages tell.
+/// A process of a peer: its address, and the high 8 bits of its communication IDs.
 type Process = (Gid, u8);
 
-/// What is asked about the peers of established connections.
+/// The keepalive state of the peers of established connections.
 #[derive(Debug, Default)]
 pub(super) struct Keepalive {
     on: bool,
     /// The established connections, by process.
     watched: BTreeSet<(Gid, u8, u32)>,
-    /// When the next questions leave.
+    /// The time of the next probes.
     next: Option<Time>,
-    /// The newest time that the manager was told.
+    /// The latest time passed to the manager.
     now: Time,
-    /// What was asked last, by communication ID.
+    /// The last probe of each connection, by communication ID.
     asked: HashMap<u32, Asked>,
     /// Processes that do not know one of their connections.
     suspected: HashSet<Process>,
-    /// Addresses whose hosts answered the last question with "port unreachable": no process receives there.
+    /// Addresses whose hosts answered the last probe with "port unreachable": no process receives
+    /// there.
     unreachable: HashSet<Gid>,
-    /// The same of the questions before.
+    /// Addresses whose hosts answered the probe before the last with "port unreachable".
     was_unreachable: HashSet<Gid>,
 }
 
-/// A question.
+/// A probe.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     tid: u64,
-    /// It got a DREP.
+    /// Whether the probe was answered with a DREP.
     refused: bool,
-    /// So did the question before it.
+    /// Whether the previous probe was answered with a DREP.
     doubted: bool,
 }
 
 impl Keepalive {
-    /// Notes the time.
+    /// Records the current time.
     pub(super) fn at(&mut self, now: Time) {
         self.now = self.now.max(now);
     }
 
-    /// When [`Manager::ask_peers`] is due.
+    /// Returns the time at which [`Manager::ask_peers`] is due.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.next
     }
 
-    /// Notes that a connection is in `state` now.
+    /// Records that a connection has entered `state`.
     pub(super) fn enter(&mut self, connection: &Connection, state: &State) {
         if self.on && matches!(state, State::Established { .. }) {
             self.watched.insert(key(connection));
@@ -92,7 +95,7 @@ impl Keepalive {
         }
     }
 
-    /// Notes that a connection is no longer in `state`.
+    /// Records that a connection has left `state`.
     pub(super) fn leave(&mut self, connection: &Connection, state: &State) {
         if matches!(state, State::Established { .. }) && self.watched.remove(&key(connection)) {
             self.asked.remove(&connection.id.0);
@@ -108,7 +111,7 @@ impl Keepalive {
         self.next = self.next.map(|next| next.min(soon));
     }
 
-    /// The connections to ask about now: one for each process, and all of a suspected one.
+    /// Returns the connections to probe now: one for each process, and all of a suspected one.
     fn choose(&mut self) -> Vec<u32> {
         let suspected = std::mem::take(&mut self.suspected);
         let mut chosen = Vec::new();
@@ -127,7 +130,7 @@ impl Keepalive {
         chosen
     }
 
-    /// Whether nothing is kept.
+    /// Returns whether no connection is watched.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.watched.is_empty() && self.asked.is_empty()
@@ -139,26 +142,25 @@ fn key(connection: &Connection) -> (Gid, u8, u32) {
     (connection.route.remote, block, connection.id.0)
 }
 
-/// A queue pair that the peer's end of the connection does not have: all bits differ.
+/// Returns a QPN that the peer's end of the connection does not have: all bits differ.
 fn other_than(qpn: Qpn) -> Qpn {
     Qpn::from_wire(!qpn.value() & 0xff_ffff)
 }
 
 impl Manager {
-    /// From now on, asks whether the peers of connections are still there, or does not. For connections
-    /// that are established later.
+    /// Switches keepalive on or off for connections that are established later.
     pub fn set_keepalive(&mut self, on: bool) {
         self.index.keepalive.on = on;
     }
 
-    /// The next question whether a peer is still there. If it is sent so that the sender learns of an ICMP
-    /// message about it, [`Manager::unreachable`] is called for that.
+    /// Returns the next keepalive probe. If the caller sends it so that it receives ICMP messages
+    /// about it, it must report them to [`Manager::unreachable`].
     pub fn poll_question(&mut self) -> Option<Outgoing> {
         self.questions.pop_front()
     }
 
-    /// The host of `remote` has said that nobody receives at its address, and quoted the datagram that it
-    /// says this of. Returns whether it is one of the last questions.
+    /// Handles a "port unreachable" message of the host of `remote`. The message quotes the
+    /// datagram `mad`. Returns whether `mad` is one of the last probes.
     pub fn unreachable(&mut self, remote: Gid, mad: &Mad<'_>) -> bool {
         let Some(Message::Dreq(dreq)) = mad.message() else { return false };
         let keepalive = &mut self.index.keepalive;
@@ -172,20 +174,20 @@ impl Manager {
         counts
     }
 
-    /// Something has come from this address, so somebody has it.
+    /// Records that a datagram came from this address, so the address is in use.
     pub(super) fn heard_from(&mut self, remote: Gid) {
         let keepalive = &mut self.index.keepalive;
         keepalive.unreachable.remove(&remote);
         keepalive.was_unreachable.remove(&remote);
     }
 
-    /// A peer does not know the connection: [`State::Established`], with its IDs.
+    /// Handles a DREP for an established connection: the peer does not know the connection.
     pub(super) fn peer_forgot(&mut self, id: ConnId, tid: u64) -> Option<()> {
         let connection = self.connections.get(&id.0)?;
         let (gid, block, _) = key(connection);
         let keepalive = &mut self.index.keepalive;
         let asked = keepalive.asked.get_mut(&id.0);
-        // The answer may come twice.
+        // The answer may be duplicated.
         let asked = asked.filter(|asked| asked.tid == tid && !asked.refused)?;
         asked.refused = true;
         if asked.doubted {
@@ -197,14 +199,14 @@ impl Manager {
         Some(())
     }
 
-    /// The peer would have disconnected, if it could. What follows is as if it had.
+    /// Continues as if the peer had sent a DREQ, as it would have done if it could.
     fn peer_is_gone(&mut self, id: ConnId) {
         let tid = self.draw_tid(id);
         self.set(id, State::DreqRcvd { tid });
         self.tell(id, CmEvent::DisconnectRequest { id });
     }
 
-    /// Ends the connections to addresses that were unreachable twice, and asks about the others.
+    /// Ends the connections to addresses that were unreachable twice, and probes the other peers.
     pub(super) fn ask_peers(&mut self) {
         let keepalive = &mut self.index.keepalive;
         let unreachable = std::mem::take(&mut keepalive.unreachable);

@@ -1,22 +1,24 @@
 //! The communication manager's state machine: the connections and SIDR queries of one device. IBTA
 //! 12.9 (connections), 12.11 (service ID resolution, SIDR).
 //!
-//! It is sans-IO, as the engine is. Datagrams and time go in ([`Manager::handle_mad`],
+//! The manager is sans-IO, like the engine. Datagrams and time go in ([`Manager::handle_mad`],
 //! [`Manager::handle_timeout`]); datagrams and events come out ([`Manager::poll_transmit`],
 //! [`Manager::poll_event`]). The consumer changes the states of its queue pairs itself.
 //!
 //! Invariants:
-//! - A message is not trusted until it fits a connection: its communication IDs, its source address
-//!   and, for a DREQ, its queue pair must be those of the connection. Other messages are dropped, or
-//!   refused if the sender needs to know.
-//! - A refusal (REJ, DREP, SIDR_REP) is never answered, so two managers cannot keep each other busy.
+//! - A message is not trusted until it matches a connection: its communication IDs, its source
+//!   address and, for a DREQ, its queue pair must be those of the connection. Other messages are
+//!   dropped, or refused if the sender needs to know.
+//! - A refusal (REJ, DREP, SIDR_REP) is never answered, so two managers cannot keep each other
+//!   busy.
 //! - The listeners' backlogs, [`MAX_CONNECTIONS`], [`MAX_OUTBOX`] and, for each source address,
-//!   `sources` bound what strangers can make this keep.
-//! - The cost of a message, and of the end of a connection or a listener, does not grow with what
-//!   else there is: an index finds each connection, each event and the requests of each listener.
-//! - A connection that is established, and whose peer is gone, is noticed by [`keepalive`] only.
-//! - A connection has at most one entry in the timer list. After every event either the consumer or a
-//!   timer moves it on.
+//!   `sources` limit the memory that strangers can make the manager use.
+//! - The cost of a message, and of the end of a connection or a listener, does not grow with the
+//!   number of other objects: an index finds each connection, each event and the requests of each
+//!   listener.
+//! - Only [`keepalive`] detects that the peer of an established connection is gone.
+//! - A connection has at most one entry in the timer list. After every event either the consumer or
+//!   a timer causes the next state change.
 //!
 //! LAP and APR (alternate paths) are dropped, as kernels do on Ethernet.
 
@@ -49,11 +51,11 @@ use held::HeldRequests;
 use index::Index;
 use withdrawn::Withdrawn;
 
-/// Identifies a connection or SIDR query: the local communication ID.
+/// The identifier of a connection or SIDR query: the local communication ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u32);
 
-/// Identifies a listener on a service ID.
+/// The identifier of a listener on a service ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerId(pub u32);
 
@@ -77,34 +79,34 @@ pub struct Outgoing {
     pub mad: Box<[u8; mad::LEN]>,
 }
 
-/// What a manager needs to know of its device.
+/// The properties of a device that its manager needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CmConfig {
-    /// The high 8 bits of all its communication IDs. If several managers share queue pair 1, each
-    /// has its own block, so that messages can be handed to the right manager.
+    /// The high 8 bits of all communication IDs of this manager. If several managers share queue
+    /// pair 1, each has its own value, so that messages can be handed over to the right manager.
     pub block: u8,
-    /// The device's GUID.
+    /// The GUID of the device.
     pub guid: u64,
-    /// A random number. Communication and transaction IDs are derived from it; strangers must not be
-    /// able to guess them.
+    /// A random number from which communication and transaction IDs are derived. It must not be
+    /// guessable.
     pub seed: u64,
 }
 
-/// Why a call failed. Nothing was changed.
+/// The reason why a call failed. A failed call changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CmError {
-    /// There is no such connection or listener: it may have ended meanwhile.
+    /// The connection or listener does not exist; it may have ended meanwhile.
     Unknown,
-    /// The connection is not in a state for this.
+    /// The connection is not in a state that permits the call.
     WrongState,
-    /// The service ID has a listener already.
+    /// The service ID already has a listener.
     InUse,
     /// There are too many connections.
     NoResources,
 }
 
-/// The connections and SIDR queries of one device. It takes datagrams, the time and what the consumer
-/// decides; it makes datagrams and events.
+/// The connections and SIDR queries of one device. Its inputs are datagrams, the time and the
+/// decisions of the consumer; its outputs are datagrams and events.
 #[derive(Debug)]
 pub struct Manager {
     config: CmConfig,
@@ -118,25 +120,25 @@ pub struct Manager {
     services: HashMap<u64, ListenerId>,
     timers: BTreeSet<(Time, ConnId)>,
     outbox: VecDeque<Outgoing>,
-    /// Questions whether peers are still there.
+    /// Keepalive probes that wait to be sent.
     questions: VecDeque<Outgoing>,
     events: KeyedQueue<CmEvent>,
     drawn: u64,
 }
 
-/// The peer's address, its ID, and whether that is the ID of a query.
+/// The peer's address, the peer's ID, and whether it is the ID of a query.
 type PeerKey = (Gid, u32, bool);
 
 #[derive(Debug)]
 struct Listener {
     service_id: u64,
     backlog: usize,
-    /// Requests that the consumer has not taken.
+    /// Requests that the consumer has not yet taken.
     waiting: BTreeSet<ConnId>,
 }
 
 impl Manager {
-    /// A manager without connections.
+    /// Creates a manager without connections.
     pub fn new(config: CmConfig) -> Self {
         Self {
             config,
@@ -155,57 +157,57 @@ impl Manager {
         }
     }
 
-    /// Its configuration.
+    /// Returns the configuration.
     pub fn config(&self) -> &CmConfig {
         &self.config
     }
 
-    /// The next datagram to send.
+    /// Returns the next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Outgoing> {
         self.outbox.pop_front()
     }
 
-    /// The oldest event not yet taken. A request counts towards its listener's backlog until
+    /// Takes the oldest event. A request counts towards its listener's backlog until
     /// [`Manager::taken`] is called.
     pub fn poll_event(&mut self) -> Option<CmEvent> {
         self.events.pop()
     }
 
-    /// When [`Manager::handle_timeout`] must be called.
+    /// Returns the time at which [`Manager::handle_timeout`] must be called.
     pub fn poll_timeout(&self) -> Option<Time> {
         let of_connections = self.timers.first().map(|&(at, _)| at);
         let of_peers = self.index.keepalive.deadline();
         [of_connections, self.held.deadline(), of_peers].into_iter().flatten().min()
     }
 
-    /// Whether there is such a connection or query.
+    /// Returns whether this connection or query exists.
     pub fn contains(&self, id: ConnId) -> bool {
         self.connections.contains_key(&id.0)
     }
 
-    /// Up to `max` connections and queries, in no particular order.
+    /// Returns up to `max` connections and queries, in no particular order.
     pub fn list(&self, max: usize) -> Vec<ConnectionInfo> {
         self.connections.values().take(max).map(Connection::info).collect()
     }
 
-    /// The service IDs that are listened to.
+    /// Returns the service IDs that have a listener.
     pub fn services(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
         self.services.keys().copied()
     }
 
-    /// How many connections and queries there are, in all states.
+    /// Returns the number of connections and queries in all states.
     pub fn len(&self) -> usize {
         self.connections.len()
     }
 
-    /// Whether there is no connection or query.
+    /// Returns whether there is no connection or query.
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
 
-    /// The caller did not run for a while, until `now`. What was sent before gets its time for an answer
-    /// again, each try once at most. Called when everything that has arrived was handled, and before
-    /// [`Manager::handle_timeout`].
+    /// Records that the caller did not run for a while, until `now`. Earlier messages are granted
+    /// their time for an answer again, at most once per try. The caller must first handle
+    /// everything that has arrived, and call this before [`Manager::handle_timeout`].
     pub fn excuse_silence(&mut self, now: Time) {
         let ids: Vec<_> = self.timers.iter().map(|&(_, id)| id).collect();
         for id in ids {
@@ -279,7 +281,7 @@ impl Manager {
         }
     }
 
-    /// Puts the connection's deadline into the timer list.
+    /// Updates the connection's entry in the timer list.
     fn arm(&mut self, id: ConnId) {
         let Some(connection) = self.connections.get_mut(&id.0) else { return };
         let deadline = connection.state.deadline();
@@ -344,7 +346,7 @@ impl Manager {
         Some(connection)
     }
 
-    /// Removes a connection, and tells the consumer unless it has destroyed the connection.
+    /// Removes a connection, and emits the event unless the consumer has destroyed the connection.
     fn forget_with(&mut self, id: ConnId, event: CmEvent) {
         if self.forget(id).is_some_and(|connection| !connection.orphan) {
             self.events.push(event);
@@ -363,7 +365,7 @@ impl Manager {
         }
     }
 
-    /// Sends a message of a connection. Returns it, for a retry.
+    /// Sends a message of a connection. Returns the datagram, for retransmission.
     fn send(&mut self, id: ConnId, tid: u64, message: &Message) -> Box<[u8; mad::LEN]> {
         let mad = Box::new(message.emit(tid));
         if let Some(connection) = self.connections.get(&id.0) {
@@ -394,14 +396,15 @@ impl Manager {
         private_data: &[u8],
     ) {
         let Some(connection) = self.connections.get(&id.0) else { return };
-        // The peer may not know both IDs yet. Then it finds the connection by the device.
+        // The peer may not yet know both IDs. Then it finds the connection by the device GUID.
         let guid = self.config.guid.to_be_bytes();
         let ari = if reason == RejReason::TIMEOUT && ari.is_empty() { &guid[..] } else { ari };
         let rej = rej(id.0, connection.remote_id, subject, reason, ari, private_data);
         self.send(id, connection.tid, &rej);
     }
 
-    /// A communication ID that is not in use: the block, then 24 bits that cannot be guessed; not 0.
+    /// Returns an unused communication ID: the high 8 bits of this manager, then 24 random bits
+    /// that are not 0.
     fn draw_id(&mut self) -> Option<ConnId> {
         if self.connections.len() >= MAX_CONNECTIONS {
             return None;
@@ -423,10 +426,10 @@ impl Manager {
     }
 }
 
-/// The time that our MRAs ask for: 69 s, as kernels do.
+/// The code of the time that our MRAs request: 69 s, as kernels do.
 const MRA_TIMEOUT: u8 = 24;
 
-/// Makes a REJ.
+/// Creates a REJ.
 fn rej(
     local_comm_id: u32,
     remote_comm_id: u32,
@@ -449,7 +452,7 @@ fn rej(
     Message::Rej(rej)
 }
 
-/// Copies as much of `from` to `to` as fits.
+/// Copies as many bytes of `from` to `to` as fit.
 fn fill(to: &mut [u8], from: &[u8]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = *from;

@@ -14,9 +14,9 @@ use crate::cm::mad::{
 use crate::types::{Gid, Mtu, Time};
 
 impl Manager {
-    /// Takes a datagram that queue pair 1 received. `route.remote` is its sender. Returns `false` if
-    /// the datagram was dropped: it is no message of communication management, fits no connection, or
-    /// is a request that finds no room.
+    /// Handles a datagram that queue pair 1 received from `route.remote`. Returns `false` if the
+    /// datagram was dropped: it is not a communication management message, belongs to no
+    /// connection, or is a request for which there is no room.
     pub fn handle_mad(&mut self, now: Time, route: Route, mad: &Mad<'_>) -> bool {
         let Some(message) = mad.message() else { return false };
         self.index.keepalive.at(now);
@@ -39,14 +39,14 @@ impl Manager {
         }
     }
 
-    /// Handles the requests that waited for a listener on this service.
+    /// Handles the requests that were held for a listener on this service.
     pub(super) fn take_held(&mut self, now: Time, service_id: u64) {
         for Waiting { route, tid, request, .. } in self.held.opened(service_id) {
             self.handle(now, route, tid, request.into());
         }
     }
 
-    /// Refuses a request that has waited for a listener long enough.
+    /// Refuses a held request whose deadline has passed.
     pub(super) fn refuse_held(&mut self, waiting: &Waiting) {
         let message = match &waiting.request {
             Request::Req(req) => refusal(req, RejReason::INVALID_SERVICE_ID),
@@ -86,12 +86,13 @@ impl Manager {
         if let Some(stale) = stale {
             // The peer reuses the queue pair, so it has lost the old connection. IBTA 12.9.8.3.1.
             refuse(self, RejReason::STALE_CONNECTION);
-            // It is established, so this does not fail.
+            // The connection is established, so this does not fail.
             let _ = self.disconnect(now, stale, &[]);
             return Some(());
         }
         let has_room = self.index.sources.has_room(route.remote, Cost::HalfOpen);
-        // Without room it is dropped, as by a kernel: the peer asks again, and there may be room then.
+        // Without room the request is dropped, as a kernel does: the peer repeats it, and there may
+        // be room then.
         let id = self.draw_id().filter(|id| has_room && self.has_room(listener, *id))?;
         let connection = Connection {
             id,
@@ -133,8 +134,8 @@ impl Manager {
         Some(())
     }
 
-    /// Counts a request towards the listener's backlog, if there is room. It is the last thing that may
-    /// drop the request: what is counted is counted until the request is taken or ends.
+    /// Counts a request towards the listener's backlog, if there is room. This must be the last
+    /// check that may drop the request: a counted request stays counted until it is taken or ends.
     fn has_room(&mut self, listener: ListenerId, id: ConnId) -> bool {
         let listener = self.listeners.get_mut(&listener.0);
         let room = listener.filter(|l| l.waiting.len() < l.backlog);
@@ -188,8 +189,8 @@ impl Manager {
         Some(())
     }
 
-    /// A peer has given up its request. It does not know our communication ID. Returns the connection,
-    /// if it has one.
+    /// Withdraws a peer's request. The peer does not know our communication ID. Returns the
+    /// connection of the request, if it has one.
     fn withdraw(&mut self, now: Time, source: Gid, remote_id: u32) -> Option<ConnId> {
         self.withdrawn.add(now, source, remote_id);
         self.held.withdraw(source, remote_id);
@@ -228,7 +229,7 @@ impl Manager {
         self.become_established(id)
     }
 
-    /// The peer is ready to receive.
+    /// Moves a connection to the established state, because the peer is ready to receive.
     pub(super) fn become_established(&mut self, id: ConnId) -> Option<()> {
         let connection = self.connections.get(&id.0)?;
         if !matches!(connection.state, State::RepSent(_)) {
@@ -242,7 +243,8 @@ impl Manager {
     fn on_dreq(&mut self, now: Time, route: Route, tid: u64, dreq: &Dreq) -> Option<()> {
         let found = self.find_both(route, dreq.remote_comm_id, dreq.local_comm_id);
         let Some((id, connection)) = found else {
-            // The connection is unknown: answer at once, so that the peer does not have to wait.
+            // The connection is unknown: answer immediately, so that the peer does not have to
+            // wait.
             let message = Message::Drep(Drep {
                 local_comm_id: dreq.remote_comm_id,
                 remote_comm_id: dreq.local_comm_id,
@@ -276,7 +278,7 @@ impl Manager {
         Some(())
     }
 
-    /// Answers a DREQ.
+    /// Answers a DREQ and enters the TIMEWAIT state.
     pub(super) fn end(&mut self, now: Time, id: ConnId, tid: u64) {
         let Some(connection) = self.connections.get(&id.0) else { return };
         let drep =
@@ -347,14 +349,14 @@ impl Manager {
         Some(())
     }
 
-    /// The connection with this local communication ID, if the datagram came from its peer.
+    /// Returns the connection with this local communication ID, if the datagram came from its peer.
     fn find(&mut self, route: Route, local: u32) -> Option<(ConnId, &mut Connection)> {
         let connection = self.connections.get_mut(&local)?;
         let from_peer = connection.route.remote == route.remote;
         from_peer.then_some((connection.id, connection))
     }
 
-    /// As `find`, if the peer's communication ID fits too.
+    /// Like `find`, but the peer's communication ID must match too.
     fn find_both(
         &mut self,
         route: Route,
@@ -370,12 +372,12 @@ impl Manager {
     }
 }
 
-/// Refuses a request for a connection.
+/// Returns a REJ of a REQ.
 fn refusal(req: &Req, reason: RejReason) -> Message {
     rej(0, req.local_comm_id, Subject::Req, reason, &[], &[])
 }
 
-/// The answer to a SIDR query, without a queue pair.
+/// Returns the answer to a SIDR query without a queue pair.
 fn no_service(req: &SidrReq, status: SidrStatus) -> Message {
     Message::SidrRep(SidrRep {
         request_id: req.request_id,
@@ -385,5 +387,5 @@ fn no_service(req: &SidrReq, status: SidrStatus) -> Message {
     })
 }
 
-/// The longest time that an ended connection is kept for late packets, whatever the peer says.
+/// The maximum time that an ended connection is kept for late packets, whatever the peer requests.
 const MAX_PACKET_LIFETIME: Duration = Duration::from_secs(20);

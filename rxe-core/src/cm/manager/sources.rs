@@ -1,17 +1,18 @@
-//! Limits for each source address, as long as nothing proves that the address is real.
+//! Limits for each source address whose requests are not yet confirmed.
 //!
-//! The source address of a request can be forged. It is proved when the peer repeats a communication
-//! ID of this side, which is random. Until then, answers may go to somebody who asked for nothing, and
-//! state may be kept for nobody. So both are bounded:
+//! The source address of a request can be forged. It is confirmed when the peer repeats a
+//! communication ID of this side, which is random. Until then, answers may go to a host that
+//! requested nothing, and state may be kept for a peer that does not exist. Therefore both are
+//! bounded:
 //!
-//! - Each message is answered by at most one message of the same size. The exception is the REP, which
-//!   is sent again until it is answered, and the REJ when it never was; these have a budget for each source
-//!   ([`REPEATS`]).
-//! - A source has at most [`MAX_HALF_OPEN`] connections that it has not confirmed, and at most
-//!   [`MAX_QUERIES`] SIDR queries, kept answers included.
+//! - Each message is answered by at most one message of its size. The exceptions are the REP, which
+//!   is retransmitted until it is answered, and the REJ after a REP that was never answered; these
+//!   have a budget for each source ([`REPEATS`]).
+//! - A source has at most [`MAX_HALF_OPEN`] unconfirmed connections, and at most [`MAX_QUERIES`]
+//!   SIDR queries, including answers kept for retransmission.
 //!
-//! A source is removed with the last thing that counts for it, so there are never more sources than
-//! connections.
+//! A source is removed together with its last connection or query, so there are never more sources
+//! than connections.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,21 +20,21 @@ use std::time::Duration;
 use super::connection::State;
 use crate::types::{Gid, Time};
 
-/// The most unconfirmed connections of one address: an eighth of all connections.
+/// The maximum number of unconfirmed connections of one address: an eighth of all connections.
 pub(super) const MAX_HALF_OPEN: usize = 1 << 13;
-/// The most SIDR queries of one address, kept answers included.
+/// The maximum number of SIDR queries of one address, including answers kept for retransmission.
 pub(super) const MAX_QUERIES: usize = 1 << 10;
-/// The most SIDR queries of all addresses: queries take no more than this of
+/// The maximum number of SIDR queries of all addresses. They are part of
 /// [`crate::bounds::MAX_CONNECTIONS`].
 pub(super) const MAX_ALL_QUERIES: usize = 1 << 13;
 
-/// How many REPs are sent again to an address that has not answered: 256 at once, then 32 a second
-/// (8 KiB/s).
+/// The budget of retransmitted REPs to an address that has not answered: a burst of 256, then 32
+/// per second (8 KiB/s).
 const REPEATS: Budget = Budget { most: 256, per_second: 32 };
-/// The same for all addresses together: 4,096 at once, then 512 a second (128 KiB/s).
+/// The budget for all addresses together: a burst of 4,096, then 512 per second (128 KiB/s).
 const ALL_REPEATS: Budget = Budget { most: 4096, per_second: 512 };
 
-/// What an unconfirmed peer occupies.
+/// The resource that an unconfirmed peer occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cost {
     HalfOpen,
@@ -41,7 +42,7 @@ pub(super) enum Cost {
 }
 
 impl State {
-    /// What a connection in this state occupies; `None` if nothing that is limited.
+    /// Returns the limited resource that a connection in this state occupies, if any.
     pub(super) fn cost(&self) -> Option<Cost> {
         match self {
             Self::ReqRcvd { .. } | Self::RepSent(_) => Some(Cost::HalfOpen),
@@ -51,7 +52,7 @@ impl State {
     }
 }
 
-/// What each source address has used of its limits.
+/// The resources that each source address uses.
 #[derive(Debug)]
 pub(super) struct Sources {
     all: HashMap<Gid, Source>,
@@ -71,7 +72,7 @@ impl Sources {
         Self { all: HashMap::new(), queries: 0, repeats: Bucket::full(ALL_REPEATS, Time::ZERO) }
     }
 
-    /// Whether a source may have one more connection or query.
+    /// Returns whether a source may have one more connection or query.
     pub(super) fn has_room(&self, source: Gid, cost: Cost) -> bool {
         let of = self.all.get(&source);
         match cost {
@@ -82,15 +83,15 @@ impl Sources {
         }
     }
 
-    /// Whether an answer may be kept in case it is lost. Only a part of the places is for answers, so
-    /// that room for queries remains.
+    /// Returns whether an answer may be kept for retransmission. Kept answers may use only half of
+    /// the places, so that room for queries remains.
     pub(super) fn may_keep(&self, source: Gid) -> bool {
         let of = self.all.get(&source).map_or(0, |of| of.queries);
         self.queries <= MAX_ALL_QUERIES / 2 && of <= MAX_QUERIES / 2
     }
 
-    /// Records that a connection of this source changes what it occupies. `None` stands for nothing:
-    /// before its start and after its end.
+    /// Records that a connection of this source changes the resource it occupies. `None` means no
+    /// resource: before its creation and after its end.
     pub(super) fn changed(&mut self, source: Gid, from: Option<Cost>, to: Option<Cost>) {
         if from == to {
             return;
@@ -117,21 +118,21 @@ impl Sources {
         }
     }
 
-    /// Whether a REP may be sent again to a source that has not answered it.
+    /// Returns whether a REP may be retransmitted to a source that has not answered it.
     pub(super) fn may_repeat(&mut self, now: Time, source: Gid) -> bool {
         let Some(of) = self.all.get_mut(&source) else { return false };
         let repeats = of.repeats.get_or_insert_with(|| Bucket::full(REPEATS, now));
         repeats.take(now) && self.repeats.take(now)
     }
 
-    /// Whether nothing is counted.
+    /// Returns whether no source is counted.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty() && self.queries == 0
     }
 }
 
-/// How many may be spent at once, and how fast more come.
+/// The size of a burst, and the rate at which tokens return.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     most: u32,
@@ -143,7 +144,7 @@ struct Budget {
 struct Bucket {
     budget: Budget,
     tokens: u32,
-    /// When the last token came.
+    /// The time of the last token.
     filled: Time,
 }
 

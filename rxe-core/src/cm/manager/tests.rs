@@ -1,5 +1,5 @@
-//! Tests of each rule; and simulations, in virtual time, of two managers on a network that loses,
-//! duplicates and delays.
+//! Tests of each rule, and simulations of two managers in virtual time. Their network loses,
+//! duplicates and delays datagrams.
 
 mod crowds;
 mod keepalive;
@@ -49,7 +49,7 @@ fn rep(qpn: u32) -> Rep {
     Rep { local_qpn: Qpn::from_wire(qpn), ..Rep::default() }
 }
 
-/// Two managers with a perfect network between them.
+/// Two managers connected by a perfect network.
 struct Two {
     now: Time,
     sides: [Manager; 2],
@@ -62,7 +62,7 @@ impl Two {
         two
     }
 
-    /// Delivers datagrams both ways until none is left.
+    /// Delivers datagrams in both directions until none is left.
     fn run_until_idle(&mut self) {
         loop {
             let mut moved = false;
@@ -104,7 +104,7 @@ impl Two {
         }
     }
 
-    /// Two managers with an established connection.
+    /// Creates two managers with an established connection.
     fn connected() -> (Self, ConnId, ConnId) {
         let mut two = Self::new();
         let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
@@ -198,16 +198,17 @@ fn time_in_which_this_host_did_not_run_is_no_silence_of_the_peer() {
     two.deliver(1, &request);
     let (first, instant) =
         (two.sides[0].poll_timeout().unwrap().since(two.now), Duration::from_nanos(1));
-    // Stopped for longer than all retries take, it gives the peer the same time again.
+    // Side 0 was stopped for longer than all retries take, so it grants the peer the whole time
+    // once more.
     two.now = two.now + Duration::from_secs(1000);
     two.sides[0].excuse_silence(two.now);
     two.wait(first - instant);
     assert!(two.names(0).is_empty(), "it waits");
-    // But not a third time: the host may always be late.
+    // It does not grant the time a third time: the host may always be late.
     two.sides[0].excuse_silence(two.now);
     two.wait(instant);
     assert_eq!(two.names(0), ["REQ"]);
-    // The next try is excused as well, and waits as long as it would have.
+    // The next try is excused as well, and waits for its full time.
     two.now = two.now + Duration::from_secs(1000);
     two.sides[0].excuse_silence(two.now);
     two.wait(2 * first - instant);
@@ -244,7 +245,7 @@ fn a_peer_gets_more_time_once_for_each_try() {
     let mut two = Two::new();
     let a = two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
     let announce = |two: &mut Two| {
-        // 275 s.
+        // The MRA requests 275 s.
         let mra =
             Mra { local_comm_id: 1, remote_comm_id: a.0, service_timeout: 26, ..Mra::default() };
         let mad = Message::Mra(mra).emit(1);
@@ -288,7 +289,7 @@ fn answers_are_sent_again_as_the_request_says() {
     two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
     let (_, out) = two.sent(0).pop().unwrap();
     let Some(Message::Req(asked)) = Mad::new(&out.mad[..]).unwrap().message() else { panic!() };
-    // 134 ms.
+    // The response timeout is 134 ms.
     let asked = Message::Req(Req { max_cm_retries: 1, local_cm_response_timeout: 15, ..asked });
     two.deliver(1, &Outgoing { mad: Box::new(asked.emit(1)), ..out });
     let b = two.event(1).id();
@@ -320,13 +321,14 @@ fn who_stops_listening_refuses_who_waits() {
 #[test]
 fn a_peer_that_forgot_its_connection_ends_ours() {
     let (mut two, _, b) = Two::connected();
-    // The device and the queue pair are the same, so the peer has lost the old connection.
+    // The restarted manager has the same device and queue pair, so the peer learns that the old
+    // connection is lost.
     two.sides[0] = Manager::new(CmConfig { seed: 99, ..*two.sides[0].config() });
     two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
     two.run_until_idle();
     let CmEvent::Rejected { reason, .. } = two.event(0) else { panic!() };
     assert_eq!(reason, RejReason::STALE_CONNECTION);
-    // The DREQ for it is answered: the peer does not know it.
+    // The peer answers the DREQ, because it does not know the connection.
     assert_eq!(two.event(1), CmEvent::Disconnected { id: b, answered: true });
     assert_eq!(two.sides[1].disconnect(two.now, b, &[]), Err(CmError::WrongState));
     two.sides[0].connect(two.now, route(0), req(0x11)).unwrap();
@@ -441,7 +443,7 @@ fn a_request_waits_while_a_program_changes_listeners() {
     let asked = two.sides[0].resolve(two.now, route(0), query).unwrap();
     two.run_until_idle();
     assert!(two.sides[0].poll_event().is_none() && two.sides[1].poll_event().is_none());
-    // The duplicate of a waiting request is no second request.
+    // The duplicate of a waiting request is not a second request.
     two.wait(Duration::from_millis(600));
     two.run_until_idle();
     two.sides[1].listen(two.now, SERVICE, 4).unwrap();
@@ -488,7 +490,7 @@ fn a_service_without_a_listener_is_refused_at_once_or_after_a_while() {
     two.sides[0].connect(two.now, route(0), absent).unwrap();
     two.run_until_idle();
     rejected(&mut two);
-    // Its listener ended recently.
+    // The listener of the service ended recently.
     let listener = two.sides[1].services[&SERVICE];
     two.sides[1].unlisten(two.now, listener);
     two.sides[0].connect(two.now, route(0), req(0x12)).unwrap();
@@ -499,12 +501,12 @@ fn a_service_without_a_listener_is_refused_at_once_or_after_a_while() {
     two.sides[1].handle_timeout(now);
     two.run_until_idle();
     rejected(&mut two);
-    // Its listener ended long ago.
+    // The listener of the service ended long ago.
     two.now = two.now + CLOSED_FOR;
     two.sides[0].connect(two.now, route(0), req(0x13)).unwrap();
     two.run_until_idle();
     rejected(&mut two);
-    // A request that its peer gives up no longer waits.
+    // A request that its peer withdraws no longer waits.
     let id = two.sides[1].listen(two.now, SERVICE, 4).unwrap();
     two.sides[1].unlisten(two.now, id);
     let a = two.sides[0].connect(two.now, route(0), req(0x14)).unwrap();
@@ -515,7 +517,7 @@ fn a_service_without_a_listener_is_refused_at_once_or_after_a_while() {
     assert!(two.sides[1].poll_event().is_none() && two.sides[1].is_empty());
 }
 
-/// The answers of `side` to a message from `from`.
+/// Returns the answers of `side` to a message from `from`.
 fn answers(side: &mut Manager, now: Time, from: Gid, message: &Message) -> Vec<Outgoing> {
     let mad = message.emit(9);
     side.handle_mad(now, Route { remote: from, ..route(1) }, &Mad::from_array(&mad));
@@ -535,7 +537,7 @@ fn requests_that_wait_for_a_listener_are_few() {
     let mut waiting = |from: u32, count: u32| {
         let ask = |id| Message::Req(Req { local_comm_id: id + 1, ..req(id) });
         let mut is_held = |id: &u32| answers(side, now, address(from), &ask(*id)).is_empty();
-        // The duplicate of one that waits takes no place.
+        // The duplicate of a waiting request takes no place.
         (0..count).filter(|id| is_held(id) && is_held(id)).count()
     };
     assert_eq!(waiting(0, 1000), 64, "of one address");
@@ -545,7 +547,7 @@ fn requests_that_wait_for_a_listener_are_few() {
 #[test]
 fn a_request_that_says_it_is_of_a_connection_ends_it_only_from_its_address() {
     let (mut two, _, b) = Two::connected();
-    // The same queue pair of the same device, as an attacker can know both.
+    // The device and the queue pair are those of the connection, as an attacker may know both.
     let guid = two.sides[0].config().guid;
     let forged = Req { local_comm_id: 77, local_ca_guid: guid, ..req(0x11) };
     let (side, now) = (&mut two.sides[1], two.now);
@@ -563,8 +565,8 @@ fn a_forged_request_makes_no_flood() {
     let (side, mut now) = (&mut two.sides[1], two.now);
     side.set_backlog(side.services[&SERVICE], 100_000);
     let (mut bytes_in, mut bytes_out) = (0, 0);
-    // For two minutes a server accepts requests with a forged source address, half of which allow no
-    // retry.
+    // For two minutes a server accepts requests with a forged source address. Half of the requests
+    // allow no retry.
     for step in 0..1200 {
         for n in 0..100 {
             let id = step * 100 + n + 1;
@@ -583,8 +585,8 @@ fn a_forged_request_makes_no_flood() {
         side.handle_timeout(now);
         bytes_out += std::iter::from_fn(|| side.poll_transmit()).count() * mad::LEN;
     }
-    // One answer to each, and retries of 8 KiB a second. The REJs for connections that are given up
-    // count as retries.
+    // The limit is one answer to each request, plus retries of 8 KiB per second. The REJs for
+    // abandoned connections count as retries.
     let again = (256 + 32 * 120 + sources::MAX_HALF_OPEN) * mad::LEN;
     assert!(bytes_out <= bytes_in + again, "{bytes_in} bytes in, {bytes_out} out");
     assert!(side.len() <= sources::MAX_HALF_OPEN, "{} connections are kept for it", side.len());
@@ -624,7 +626,7 @@ fn queries_leave_room_for_connections() {
     side.set_backlog(side.services[&SERVICE], 100_000);
     let ask = |id| SidrReq { service_id: SERVICE, request_id: id, ..SidrReq::default() };
     let mut served = 0;
-    // 10,000 queries a second, every second one from the same address, for longer than an answer is
+    // 10,000 queries per second, every second one from one address, for longer than an answer is
     // kept.
     for id in 1..=250_000u32 {
         let from = if id % 2 == 0 { address(1) } else { address(id) };
@@ -640,7 +642,7 @@ fn queries_leave_room_for_connections() {
     }
     assert_eq!(served, 250_000, "all are answered");
     assert!(side.len() <= sources::MAX_ALL_QUERIES, "{} are kept", side.len());
-    // Even if the consumer answers no query, one address cannot keep others from asking.
+    // Even if the consumer answers no query, one address cannot keep others from sending queries.
     let before = side.len();
     for id in 1..=5_000u32 {
         answers(side, now, address(7), &Message::SidrReq(ask(id)));
@@ -650,7 +652,7 @@ fn queries_leave_room_for_connections() {
     while side.poll_event().is_some() {}
     answers(side, now, address(8), &Message::SidrReq(ask(1)));
     assert!(matches!(side.poll_event(), Some(CmEvent::Resolve { .. })));
-    // Nor can all together fill the table of connections.
+    // Nor can all addresses together fill the table of connections.
     for from in 0..20_000 {
         answers(side, now, address(from), &Message::SidrReq(ask(9)));
     }
@@ -663,7 +665,7 @@ fn a_connection_costs_the_same_however_many_there_are() {
     let (side, now) = (&mut two.sides[1], two.now);
     side.set_backlog(side.services[&SERVICE], 100_000);
     for n in 0..20_000u32 {
-        // Each peer has several queue pairs, so no key follows from the address alone.
+        // Each peer has several queue pairs, so the address alone determines no key.
         let from = address(n / 4);
         let req = Req { local_comm_id: n + 1, local_ca_guid: u64::from(n / 4), ..req(n) };
         answers(side, now, from, &Message::Req(req));
@@ -678,7 +680,8 @@ fn a_connection_costs_the_same_however_many_there_are() {
             answers(side, now, from, &Message::Rtu(rtu));
         }
         assert_eq!(side.poll_event(), Some(CmEvent::Established { id }));
-        // It is found by its remote queue pair: a new request from the same one ends it.
+        // The index finds the connection by its remote queue pair: a new request from that queue
+        // pair ends it.
         let found = side.index.established(from, u64::from(n / 4), Qpn::from_wire(n));
         assert_eq!(found, Some(id));
     }
@@ -700,7 +703,7 @@ impl Dice {
     }
 }
 
-/// What a program knows of a connection.
+/// A program's view of the state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Asked,
@@ -708,9 +711,9 @@ enum Known {
     Ended,
 }
 
-/// Programs on both sides connect, accept, refuse, disconnect and destroy at random, over a network
-/// that loses, duplicates and delays. Every event must fit what its program knows, and at the end
-/// nothing may be left.
+/// Simulates programs on both sides that connect, accept, refuse, disconnect and destroy at random.
+/// The network loses, duplicates and delays. Every event must match the program's view, and at the
+/// end nothing may be left.
 fn simulate(seed: u64) {
     let mut dice = Dice(seed);
     let mut sides = [manager(0), manager(1)];
@@ -727,7 +730,7 @@ fn simulate(seed: u64) {
         let ending = step > 300;
         for at in [0, 1] {
             let side = &mut sides[at];
-            // The program does something.
+            // A program acts.
             let ids: Vec<_> = {
                 let mut ids: Vec<_> = known[at].iter().map(|(id, known)| (*id, *known)).collect();
                 ids.sort_by_key(|(id, _)| *id);
@@ -752,7 +755,7 @@ fn simulate(seed: u64) {
                     _ => {}
                 }
             }
-            // The program gets events.
+            // The programs take their events.
             while let Some(event) = side.poll_event() {
                 let id = event.id();
                 assert!(!gone[at].contains(&id), "seed {seed}: {event:?} after the end");
@@ -769,7 +772,8 @@ fn simulate(seed: u64) {
                                 side.accept(now, id, rep(qpn))
                             }
                         }
-                        // If the peer has given up meanwhile, that is the next event.
+                        // If the peer has abandoned the connection meanwhile, that is the next
+                        // event.
                         .unwrap_or_else(|error| {
                             assert_eq!(error, CmError::Unknown);
                             known[at].insert(id, Known::Asked);
@@ -777,7 +781,8 @@ fn simulate(seed: u64) {
                     }
                     CmEvent::Reply { .. } => {
                         assert_eq!(state, Some(Known::Asked), "seed {seed}");
-                        // If the peer has given up meanwhile, that is the next event.
+                        // If the peer has abandoned the connection meanwhile, that is the next
+                        // event.
                         let up = side.establish(id, &[]).is_ok();
                         known[at].insert(id, if up { Known::Up } else { Known::Asked });
                     }

@@ -1,32 +1,34 @@
-//! Requests that their senders have given up, in case a copy arrives later.
+//! Requests that their senders have withdrawn, in case a copy arrives later.
 //!
-//! Who gives up a request sends a REJ, which may overtake the REQ: processes that share an address hand
-//! each other what they read, and the two messages may be read by different processes. A late REQ would
-//! be a connection that nobody waits for and whose end nobody tells.
+//! A peer that withdraws a request sends a REJ, which may overtake the REQ: processes that share an
+//! address hand over to each other the datagrams they read, and different processes may read the
+//! two messages. A late REQ would create a connection that no peer waits for and whose end no
+//! message reports.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use crate::types::{Gid, Time};
 
-/// How long after its REJ a REQ may arrive: longer than a busy process takes to hand it on.
+/// How long after its REJ a REQ may arrive: longer than a busy process takes to hand over a
+/// datagram.
 const KEPT_FOR: Duration = Duration::from_secs(5);
-/// The most requests that are remembered. The oldest are forgotten first.
+/// The maximum number of remembered requests. The oldest are forgotten first.
 const MAX_KEPT: usize = 1024;
 
 /// A request: the sender's address and communication ID.
 type Request = (Gid, u32);
 
-/// The requests that were given up recently.
+/// The requests that were withdrawn recently.
 #[derive(Debug, Default)]
 pub(super) struct Withdrawn {
     requests: HashSet<Request>,
-    /// In order of arrival, which is also the order of their ends.
+    /// The requests with their expiry times, ordered by arrival and therefore by expiry.
     ends: VecDeque<(Time, Request)>,
 }
 
 impl Withdrawn {
-    /// The sender has given up its request.
+    /// Records that the sender has withdrawn its request.
     pub(super) fn add(&mut self, now: Time, source: Gid, id: u32) {
         self.expire(now);
         if self.ends.len() == MAX_KEPT
@@ -39,7 +41,7 @@ impl Withdrawn {
         }
     }
 
-    /// Returns whether the sender has given up this request.
+    /// Returns whether the sender has withdrawn this request.
     pub(super) fn contains(&mut self, now: Time, source: Gid, id: u32) -> bool {
         self.expire(now);
         self.requests.contains(&(source, id))

@@ -1,4 +1,4 @@
-//! The routines in assembly, and where they are.
+//! Declarations of the routines in assembly, and their extent.
 
 use super::Outcome;
 
@@ -24,14 +24,15 @@ unsafe extern "C" {
     fn end();
 }
 
-/// The bytes are read once and stored in order, so it does not matter who else writes there.
+/// Copies with `store`: it reads each byte once and stores in order, so concurrent writes to either
+/// range do no harm.
 #[inline]
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize, width: u32) -> Outcome {
     // SAFETY: the caller's promise.
     unsafe { store(to, from, len, width) }
 }
 
-/// Bytes of the processor's widest registers.
+/// Returns the size of the processor's widest registers in bytes.
 #[inline]
 pub(super) fn width() -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -43,7 +44,7 @@ pub(super) fn width() -> u32 {
     16
 }
 
-/// Where the routines begin, and the `ret` behind them.
+/// Returns the address of the first routine and of the `ret` after the last one.
 pub(super) fn extent() -> (usize, usize) {
     let begin: unsafe extern "C" fn(*mut u8, *const u8, usize, u32) -> Outcome = store;
     let end: unsafe extern "C" fn() = end;

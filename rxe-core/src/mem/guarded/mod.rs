@@ -1,27 +1,28 @@
-//! Copies of the program's memory that survive a memory fault. One of the few files with `unsafe` in
-//! it.
+//! Copies of the program's memory that survive a memory fault. This module contains `unsafe` code.
 //!
-//! A program may unmap memory while it is registered, make it read-only, or truncate the file behind
-//! it. A load or store there raises SIGSEGV or SIGBUS in the thread that makes the copy. All loads
-//! and stores of registered memory are therefore made by the few routines of `assembly.rs`, written
-//! so that their extent is known. Each is a leaf that does not use the stack: at
-//! any of its instructions, a jump to the `ret` behind the last routine returns to its caller.
+//! A program may unmap memory while it is registered, make it read-only, or truncate the file
+//! behind it. A load or store there raises SIGSEGV or SIGBUS in the thread that makes the copy. All
+//! loads and stores of registered memory are therefore made by the few routines of `assembly.rs`,
+//! which lie in one known range of addresses. Each routine is a leaf that does not use the stack:
+//! from any of its instructions, a jump to the `ret` after the last routine returns to its caller.
 //!
-//! A signal handler makes that jump. It asks [`recovery`] whether the fault happened here. If so, it
-//! continues at the returned address, with the [`FaultCause`] in the first result register and the
-//! address that faulted in the second. The routine then returns an error to its caller. The engine
-//! makes no system calls, so whoever embeds it installs the handler; without one, a fault ends the
-//! process. Copies that do not fault cost nothing extra.
+//! A signal handler makes that jump. It asks [`recovery`] whether the fault happened in a routine.
+//! If so, it continues at the returned address, with the [`FaultCause`] in the first result
+//! register and the address that faulted in the second. The routine then returns an error to its
+//! caller. The engine makes no system calls, so the application that embeds it installs the
+//! handler; without a handler, a fault ends the process. Copies that do not fault cost nothing
+//! extra.
 //!
-//! What `copy` says about atomic accesses and their order also holds here: an aligned word of up to 8
-//! bytes is never torn, [`store`] writes from the first byte to the last, and the last store is that
-//! of an aligned word.
-//! - On x86-64 stores become visible in program order, so the wide stores of the loop do too. (A
+//! The guarantees of `copy` about atomic accesses and their order also hold here: an aligned word
+//! of up to 8 bytes is never torn, [`store`] writes from the first byte to the last, and the last
+//! store writes one aligned word.
+//! - On x86-64, stores become visible in program order, including the wide stores of the loop. (A
 //!   `memcpy` may store the head last, and `rep movsb` in any order.) A wide access that crosses a
 //!   cache line is split there, between aligned words.
-//! - On AArch64 every store is a release store.
+//! - On AArch64, every store is a release store.
 //!
-//! On other architectures, and under tools that check memory accesses (they do not see those of
+//! On other architectures, and under tools that check memory accesses (they cannot see accesses of
+//! assembly), the routines of `copy` are used, and a fault is fatal.
 //! assembly), the copies are those of `copy`, and a fault is fatal.
 
 #[cfg(all(
@@ -50,7 +51,7 @@ use plain as arch;
 
 use crate::types::{FaultCause, MemoryFault};
 
-/// What a routine returns, in two registers: 0 and a value, or a [`FaultCause`] and an address.
+/// The result of a routine, in two registers: 0 and a value, or a [`FaultCause`] and an address.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Outcome {
@@ -72,52 +73,55 @@ impl Outcome {
     }
 }
 
-/// The address where a thread that faulted at `pc` can continue, if `pc` is in one of these
-/// routines. The result registers must then hold a [`FaultCause`] and the address that faulted: `rax` and
-/// `rdx` on x86-64, `x0` and `x1` on AArch64.
+/// Returns the address where a thread can continue that faulted in a copy routine. `pc` is the
+/// address of the fault; for other addresses the result is `None`. Before the thread continues, the
+/// result registers must be set to a [`FaultCause`] and the address that faulted: `rax` and `rdx`
+/// on x86-64, `x0` and `x1` on AArch64.
 ///
-/// It may be called in a signal handler.
+/// A signal handler may call this function.
 pub fn recovery(pc: usize) -> Option<usize> {
     let (begin, end) = arch::extent();
     (begin..end).contains(&pc).then_some(end)
 }
 
-/// Copies private bytes into shared memory, first to last.
+/// Copies private bytes into shared memory, from first to last.
 ///
 /// # Errors
 /// The memory is not mapped, and a signal handler used [`recovery`].
 ///
 /// # Safety
-/// `from..from + len` must be valid for reads, and nobody else may access it. `to..to + len` must be
-/// memory of the program that may be written, though it may fault. They must not overlap.
+/// `from..from + len` must be valid for reads, and nothing else may access it. `to..to + len`
+/// must be memory of the program that may be written, though it may fault. The ranges must not
+/// overlap.
 #[inline]
 pub unsafe fn store(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
     // SAFETY: the caller's promise.
     unsafe { arch::store(to, from, len, arch::width()) }.result().map(|_| ())
 }
 
-/// Copies shared memory to private memory. Bytes that others write meanwhile may be old or new.
+/// Copies shared memory to private memory. Bytes written concurrently may be old or new.
 ///
 /// # Errors
 /// The memory is not mapped, and a signal handler used [`recovery`].
 ///
 /// # Safety
 /// `from..from + len` must be memory of the program that may be read, though it may fault.
-/// `to..to + len` must be valid for writes, and nobody else may access it. They must not overlap.
+/// `to..to + len` must be valid for writes, and nothing else may access it. The ranges must not
+/// overlap.
 #[inline]
 pub unsafe fn load(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
     // SAFETY: the caller's promise.
     unsafe { arch::load(to, from, len, arch::width()) }.result().map(|_| ())
 }
 
-/// Copies shared memory to other shared memory, first to last, as [`store`] does.
+/// Copies shared memory to other shared memory, from first to last like [`store`].
 ///
 /// # Errors
 /// Some of the memory is not mapped, and a signal handler used [`recovery`].
 ///
 /// # Safety
-/// `from..from + len` must be memory that may be read, and `to..to + len` memory that may be written;
-/// either may fault, and others may access it. They must not overlap.
+/// `from..from + len` must be memory that may be read, and `to..to + len` memory that may be
+/// written; either may fault, and others may access it. The ranges must not overlap.
 #[inline]
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> Result<(), MemoryFault> {
     // SAFETY: the caller's promise.
@@ -138,7 +142,7 @@ pub(super) unsafe fn compare_swap(
     unsafe { arch::compare_swap(word, compare, swap) }.result()
 }
 
-/// Atomically adds to the word, wrapping. Returns the old value.
+/// Atomically adds `add` to the word, wrapping. Returns the old value.
 ///
 /// # Safety
 /// As for [`compare_swap`].

@@ -1,4 +1,5 @@
-//! The same by atomic words, where there is no assembly. A fault is fatal here.
+//! The copy and atomic routines in Rust, for builds without assembly. A memory fault ends the
+//! process here.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -67,7 +68,7 @@ pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> Outcome {
     done(unsafe { AtomicU64::from_ptr(word) }.fetch_add(add, Ordering::SeqCst))
 }
 
-/// No routine has a known extent here.
+/// The extent is empty: the addresses of these routines are not known.
 pub(super) const fn extent() -> (usize, usize) {
     (0, 0)
 }

@@ -5,7 +5,7 @@ use crate::mem::copy;
 
 type Copy = unsafe fn(*const u8, *mut u8, usize) -> Result<(), MemoryFault>;
 
-/// The copies of other builds.
+/// The copy routines of builds without assembly.
 mod by_words {
     use super::*;
 
@@ -22,7 +22,7 @@ mod by_words {
     }
 }
 
-/// As on a processor whose registers have `WIDTH` bytes at most.
+/// Stores as a processor would whose widest registers have `WIDTH` bytes.
 unsafe fn store_by<const WIDTH: u32>(
     from: *const u8,
     to: *mut u8,
@@ -32,7 +32,7 @@ unsafe fn store_by<const WIDTH: u32>(
     unsafe { arch::store(to, from, len, WIDTH.min(arch::width())) }.result().map(|_| ())
 }
 
-/// As [`store_by`].
+/// Loads as a processor would whose widest registers have `WIDTH` bytes.
 unsafe fn load_by<const WIDTH: u32>(
     from: *const u8,
     to: *mut u8,
@@ -55,7 +55,7 @@ fn every_length_at_every_alignment_is_copied_and_nothing_beside_it() {
         by_words::store,
         by_words::load,
     ];
-    // Miri runs each step for itself.
+    // Miri interprets every step, so it gets fewer cases.
     let sparse = if cfg!(miri) { 29 } else { 1 };
     for len in (0..200).chain([255, 256, 257, 400]).step_by(sparse) {
         for (a, b) in (0..33).map(|n| (n, n * 7 % 33)) {
@@ -71,7 +71,7 @@ fn every_length_at_every_alignment_is_copied_and_nothing_beside_it() {
     }
 }
 
-/// A thread polls the last byte, as programs do, and then checks all the others.
+/// One thread polls the last byte, as programs do, and then checks all other bytes.
 #[test]
 #[cfg_attr(miri, ignore = "Rust's memory model has no rule for accesses of two sizes")]
 fn who_sees_the_last_byte_sees_all_before_it() {
@@ -156,13 +156,13 @@ mod faults {
         // SAFETY: memory that is mapped or faults, and a buffer of 200 bytes.
         unsafe {
             for at in [PAGE - 100, PAGE - 8, PAGE - 1, PAGE, PAGE + 3] {
-                // The first byte that is missing, or the first of the copy.
+                // The first unmapped byte, or the first byte of the copy if that is unmapped too.
                 let first = fault(missing.max(page.addr() + at));
                 let read = load(page.add(at), out.as_mut_ptr(), 200).unwrap_err();
                 let written = store([7; 200].as_ptr(), page.add(at), 200).unwrap_err();
                 for got in [read, written] {
-                    // For an access that crosses into the page, the start of the page may be
-                    // reported.
+                    // For an access that crosses into the unmapped page, the processor may report
+                    // the start of the page.
                     assert!(got == first || got == fault(missing), "{got:?} {first:?}");
                 }
             }

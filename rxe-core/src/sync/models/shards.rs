@@ -1,5 +1,6 @@
-//! Models of what the shards of a device share beside completion queues: a shared receive queue, an XRC domain,
-//! a completion channel. A shard is an engine of its own, turned by a thread of its own.
+//! Models of the objects, other than completion queues, that the shards of a device share: a shared
+//! receive queue, an XRC domain, a completion channel. A shard is an engine that runs on a thread
+//! of its own.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc as StdArc;
@@ -24,7 +25,7 @@ use crate::wire::{
 
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-/// The number of the shared queue.
+/// The number of the shared receive queue.
 const SRQ: u32 = 7;
 
 /// An engine with one queue pair that receives.
@@ -35,8 +36,8 @@ struct Shard {
 }
 
 impl Shard {
-    /// Its queue pair has this number, takes receives of `srq`, or of the queues of `xrcd`, and completes in
-    /// `cq`.
+    /// Creates a shard with queue pair `qpn`, which completes in `cq`. The queue pair takes
+    /// receives from `srq` or from the queues of `xrcd`.
     fn new(
         qpn: u32,
         cq: &StdArc<CompletionQueue>,
@@ -69,7 +70,7 @@ impl Shard {
         Self { engine, qp, next }
     }
 
-    /// An empty SEND comes from the peer. What the queue pair answers.
+    /// Delivers an empty SEND from the peer. Returns the AETH syndrome of the response.
     fn send_comes(&mut self) -> Syndrome {
         let is_xrc = self.qp.init().service == QpType::XrcRecv;
         let opcode = if is_xrc { Opcode::XRC_SEND_ONLY } else { Opcode::RC_SEND_ONLY };
@@ -90,7 +91,7 @@ impl Shard {
         syndrome
     }
 
-    /// How often it has told that the shared queue is below its limit.
+    /// Returns how often the engine reported that the shared queue is below its limit.
     fn limits_told(&mut self) -> usize {
         let events = std::iter::from_fn(|| self.engine.poll_event());
         events.filter(|event| matches!(event, Event::SrqLimitReached { .. })).count()
@@ -101,14 +102,14 @@ fn is_ack(syndrome: Syndrome) -> bool {
     matches!(syndrome, Syndrome::Ack { .. })
 }
 
-/// The numbers of the receives that have completed.
+/// Returns the sorted numbers of the completed receives.
 fn received(cq: &CompletionQueue) -> Vec<u64> {
     let mut ids: Vec<_> = std::iter::from_fn(|| cq.poll()).map(|done| done.id).collect();
     ids.sort_unstable();
     ids
 }
 
-/// Fails if a responder acknowledges because it has seen a receive in the queue, and takes it afterwards.
+/// Fails if a responder acknowledges before it takes the receive that it saw in the queue.
 #[test]
 fn of_two_engines_with_a_shared_receive_queue_one_gets_the_last_receive() {
     explore(|| {
@@ -130,8 +131,8 @@ fn of_two_engines_with_a_shared_receive_queue_one_gets_the_last_receive() {
     });
 }
 
-/// Fails if a target looks its queue up a second time to take the receive, or if a queue that is removed is
-/// still found.
+/// Fails if a target QP looks its queue up a second time to take the receive. Also fails if a
+/// removed queue is still found.
 #[test]
 fn targets_of_two_engines_use_a_queue_of_their_domain_until_it_is_removed() {
     explore(|| {
@@ -161,7 +162,7 @@ fn targets_of_two_engines_use_a_queue_of_their_domain_until_it_is_removed() {
     });
 }
 
-/// A descriptor.
+/// A file descriptor that can be readable.
 #[derive(Debug, Default)]
 struct Readable(Mutex<bool>);
 
@@ -177,7 +178,7 @@ impl Signal for Readable {
 
 type Channel = ChannelEvents<usize, Readable>;
 
-/// A completion queue's place on a channel.
+/// The membership of a completion queue in a channel.
 #[derive(Debug)]
 struct Member {
     channel: StdArc<Channel>,
@@ -191,8 +192,8 @@ impl Notify for Member {
     }
 }
 
-/// Fails if the signal is cleared without the lock of the events, or if a program arms the queue before the
-/// channel.
+/// Fails if the signal is cleared without the lock of the events. Also fails if a program arms the
+/// completion queue before the channel.
 #[test]
 fn a_completion_of_any_engine_is_found_or_makes_the_channel_readable() {
     explore(|| {
@@ -212,7 +213,7 @@ fn a_completion_of_any_engine_is_found_or_makes_the_channel_readable() {
             cq.arm(Arm::Any);
             cq.poll().is_some()
         });
-        // As a program does that sleeps on the channel: it takes one event while others come.
+        // Takes one event while others arrive, as a program does that sleeps on the channel.
         let event = channel.take(Some);
         engines.into_iter().for_each(|engine| engine.join().unwrap());
         let readable = *channel.signal().0.lock();
@@ -233,7 +234,7 @@ fn a_completion_of_any_engine_is_found_or_makes_the_channel_readable() {
     });
 }
 
-/// Fails if the channel looks whether a queue is armed and takes that away in two steps.
+/// Fails if the channel checks and clears the arming in two steps.
 #[test]
 fn completions_of_two_engines_at_once_give_one_event() {
     explore(|| {

@@ -2,8 +2,8 @@ use super::super::eth::{Mac, VlanTag};
 use super::*;
 use proptest::prelude::*;
 
-/// 10.0.0.1:49152 to 10.0.0.2:4791, ID 0xbeef, 4 bytes of payload. Written out by hand, the two
-/// checksums computed by a few lines of Python, not by this crate.
+/// A frame from 10.0.0.1:49152 to 10.0.0.2:4791, ID 0xbeef, 4 bytes of payload. It was written by
+/// hand, and the two checksums were computed by a few lines of Python, not by this crate.
 const BY_HAND: [u8; 46] = [
     0x02, 0, 0, 0, 0, 0x02, 0x02, 0, 0, 0, 0, 0x01, 0x08, 0x00, // Ethernet
     0x45, 0, 0, 0x20, 0xbe, 0xef, 0x40, 0, 0x40, 0x11, 0x67, 0xdb, 10, 0, 0, 1, 10, 0, 0,
@@ -51,7 +51,7 @@ fn a_frame_is_the_one_made_by_hand() {
 #[test]
 fn the_udp_checksum_covers_ipv6_and_an_odd_last_byte() {
     let header = IpUdpHeader::new(&v6(), UDP_PORT, UdpChecksum::Compute, &[1, 2, 3]);
-    // Computed by the same lines of Python.
+    // Computed by the Python code mentioned above.
     assert_eq!(header.as_bytes()[46..], 0x2f1a_u16.to_be_bytes());
 }
 

@@ -1,7 +1,8 @@
-//! The CRC-32 of bytes, in one of two ways: whichever is faster on this processor.
+//! The CRC-32 of bytes, computed by the faster of two methods.
 //!
-//! crc32fast multiplies without carries, which a processor does within a few cycles. An emulated processor
-//! (QEMU without KVM) does it by a loop over the bits, and looks up tables faster.
+//! crc32fast uses carry-less multiplication, which a processor executes within a few cycles. An
+//! emulated processor (QEMU without KVM) executes it by a loop over the bits, so tables are faster
+//! there.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +12,10 @@ use crc32fast::Hasher;
 use super::poly::passed;
 use crate::types::Time;
 
-/// Set if tables are the faster way.
+/// Whether tables are the faster method.
 static BY_TABLES: AtomicBool = AtomicBool::new(false);
 
-/// The CRC of what `crc` is the CRC of and of `bytes` behind it.
+/// Continues the CRC `crc` with `bytes`.
 #[inline]
 pub(super) fn append(crc: u32, bytes: &[u8]) -> u32 {
     if BY_TABLES.load(Ordering::Relaxed) {
@@ -23,8 +24,9 @@ pub(super) fn append(crc: u32, bytes: &[u8]) -> u32 {
     by_instruction(crc, bytes)
 }
 
-/// Measures both ways by this clock, and makes all ICRCs of the process in the faster one from now on. That takes a
-/// few microseconds, or some hundred on an emulated processor. Both ways give the same ICRCs.
+/// Measures both methods, and uses the faster one for all further ICRCs of the process. `now` is
+/// the clock. This takes a few microseconds, or some hundred on an emulated processor. Both methods
+/// give equal ICRCs.
 pub fn choose(mut now: impl FnMut() -> Time) {
     const ROUNDS: usize = 4;
     let bytes = [0x5a; 4096];
@@ -47,10 +49,11 @@ fn by_instruction(crc: u32, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Bytes that are looked up together.
+/// The number of bytes that are looked up in one step.
 const SLICES: usize = 16;
 
-/// How the register differs after a byte that differs, and as many more bytes as the table's place.
+/// The change of the register for each difference in a byte. Table `n` is for the register after
+/// `n` further bytes.
 static TABLES: [[u32; 256]; SLICES] = {
     let mut tables = [[0; 256]; SLICES];
     let mut bytes = 0;
@@ -66,7 +69,8 @@ fn by_tables(crc: u32, bytes: &[u8]) -> u32 {
     let mut register = !crc;
     let (slices, rest) = bytes.as_chunks::<SLICES>();
     for slice in slices {
-        // As one number: from a copy of the bytes that was just written they would have to be read again.
+        // A number stays in registers; a copy of the bytes in memory would have to be read right
+        // after it was written.
         let slice = u128::from_le_bytes(*slice) ^ u128::from(register);
         register = 0;
         for (place, byte) in slice.to_le_bytes().into_iter().enumerate() {
@@ -86,14 +90,14 @@ mod tests {
 
     use super::*;
 
-    /// Other tests may see either way meanwhile: both give the same.
+    /// Concurrent tests may use either method: both give equal results.
     #[test]
     fn the_faster_way_is_taken() {
         for [instruction, tables] in [[9, 5], [5, 9], [5, 5]] {
             let (mut calls, mut time) = (0, Time::ZERO);
             choose(|| {
                 let took = if calls < 8 { instruction } else { tables };
-                // Every other look is the end of a round.
+                // Every second reading of the clock is the end of a round.
                 time = time + Duration::from_micros(if calls % 2 == 1 { took } else { 70 });
                 calls += 1;
                 time

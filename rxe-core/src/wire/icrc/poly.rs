@@ -1,4 +1,4 @@
-//! Arithmetic modulo the polynomial of CRC-32. A value is reflected, as the CRC register is: bit 31
+//! Arithmetic modulo the polynomial of CRC-32. Values are reflected, like the CRC register: bit 31
 //! is the coefficient of x⁰, bit 0 that of x³¹.
 
 /// x³² modulo the polynomial.
@@ -6,8 +6,8 @@ const POLY: u32 = 0xedb8_8320;
 
 const ONE: u32 = 0x8000_0000;
 
-/// Takes back what `bytes` zero bytes do to a CRC register: multiplies by x^(-8·bytes). Counts
-/// modulo 65,536: no packet is longer.
+/// Reverses the effect of `bytes` zero bytes on a CRC register: multiplies by x^(-8·bytes). `bytes`
+/// is taken modulo 65,536, because no packet is longer.
 #[inline]
 pub(super) fn rewind(register: u32, bytes: usize) -> u32 {
     let low = REWIND[bytes & 0xff];
@@ -15,7 +15,7 @@ pub(super) fn rewind(register: u32, bytes: usize) -> u32 {
     multiply(multiply(register, low), high)
 }
 
-/// What the register must be changed by for a byte, 4 bytes later, to be read as changed by `i`.
+/// The change of the register that makes the byte 4 bytes later appear changed by `i`.
 pub(super) static REWIND_4: [u32; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
@@ -28,7 +28,7 @@ pub(super) static REWIND_4: [u32; 256] = {
     table
 };
 
-/// How the register differs after a byte that differs by `i` and `bytes` more bytes have passed.
+/// Returns the change of the register after a byte that differs by `i` and `bytes` further bytes.
 pub(super) const fn passed(bytes: usize) -> [u32; 256] {
     let mut table = FORWARD;
     let mut i = 0;
@@ -43,13 +43,13 @@ pub(super) const fn passed(bytes: usize) -> [u32; 256] {
     table
 }
 
-/// x^(-8·i).
+/// x^(-8·i) for each `i`.
 static REWIND: [u32; 256] = powers(rewind_byte(ONE));
 
-/// x^(-8·256·i).
+/// x^(-8·256·i) for each `i`.
 static REWIND_256: [u32; 256] = powers(multiply(REWIND[255], REWIND[1]));
 
-/// The bits that fall out at the bottom as a byte passes, brought back in from the top.
+/// The change of the register by each value of its low byte, as a byte is processed.
 const FORWARD: [u32; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
@@ -68,10 +68,10 @@ const FORWARD: [u32; 256] = {
     table
 };
 
-/// The product of two polynomials.
+/// Returns the product of two polynomials modulo the polynomial.
 const fn multiply(a: u32, b: u32) -> u32 {
-    // Bit k of the product stands for x^(62-k); one place up, bit 63 stands for x⁰. The lower half
-    // is then what has to be reduced: it stands 32 places too far down.
+    // Bit k of the product stands for x^(62-k). After a shift by one, bit 63 stands for x⁰, and the
+    // lower half must be reduced: its bits stand 32 places too low.
     let product = carryless(a, b) << 1;
     let [l0, l1, l2, l3, h0, h1, h2, h3] = product.to_le_bytes();
     let mut low = u32::from_le_bytes([l0, l1, l2, l3]);
@@ -83,8 +83,8 @@ const fn multiply(a: u32, b: u32) -> u32 {
     low ^ u32::from_le_bytes([h0, h1, h2, h3])
 }
 
-/// The product without carries, by ordinary multiplications of every fourth bit: at most 8 terms
-/// meet in a place, which the three free bits above it hold.
+/// Returns the carry-less product. Ordinary multiplications of every fourth bit compute it: at most
+/// 8 terms meet in a place, and the three free bits above it hold their carries.
 const fn carryless(a: u32, b: u32) -> u64 {
     const EVERY_FOURTH: u64 = 0x1111_1111_1111_1111;
     let (a, b) = (a as u64, b as u64);
@@ -114,11 +114,11 @@ const fn powers(base: u32) -> [u32; 256] {
     powers
 }
 
-/// Divides by x⁸: the register before a zero byte passed.
+/// Divides by x⁸: returns the register before a zero byte.
 const fn rewind_byte(mut register: u32) -> u32 {
     let mut bit = 0;
     while bit < 8 {
-        // Only the polynomial can have set the top bit: a shift leaves it clear.
+        // Only the polynomial can have set the top bit, because a shift clears it.
         register = if register & ONE == 0 { register << 1 } else { (register ^ POLY) << 1 | 1 };
         bit += 1;
     }

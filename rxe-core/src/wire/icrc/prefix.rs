@@ -1,9 +1,9 @@
-//! What stands in front of a BTH, as far as the ICRC covers it, worked out once for many packets.
+//! The ICRC state before the BTH, computed once for many packets.
 //!
-//! CRC is linear, so the lengths and the IPv4 identification, which differ from packet to packet, are
-//! put in afterwards: each of their bytes changes the register by what a table says for its place.
-//! BTH byte 4, which counts as ones whatever it is, is corrected in the same way, before it is read.
-//! What remains is one pass over the packet as it stands.
+//! CRC is linear, so the lengths and the IPv4 identification, which differ from packet to packet,
+//! are added afterwards: a table gives the effect of each of their bytes on the register. BTH byte
+//! 4, which counts as ones whatever its value, is corrected in the same way before it is processed.
+//! What remains is one pass over the unmodified packet.
 
 use std::net::IpAddr;
 
@@ -12,12 +12,12 @@ use super::poly::{self, REWIND_4};
 use super::{CRC_OF_MASKED_LRH, DONT_FRAGMENT, LEN, len16, recover};
 use crate::wire::{DropReason, IpId, NetHeader, Opcode, UDP_PORT, udp};
 
-/// The IP and UDP headers of a packet, or of the packets of a burst, as the ICRC sees them.
+/// The IP and UDP headers of a packet, or of the packets of a burst, as the ICRC covers them.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefix {
-    /// The CRC of everything before the BTH, lengths and identification taken as 0.
+    /// The CRC of everything before the BTH, with lengths and identification taken as 0.
     base: u32,
-    /// The identification, or what is tried first for it.
+    /// The identification, or the first guess if it is hidden.
     id: u16,
     family: Family,
 }
@@ -25,12 +25,12 @@ pub struct Prefix {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     V4,
-    /// The identification is not known.
+    /// IPv4 with a hidden identification.
     V4Hidden,
     V6,
 }
 
-/// The prefix of the last packet: those of the next have mostly the same.
+/// The prefix of the last packet, because the next packet usually has equal headers.
 #[derive(Clone, Copy, Debug)]
 pub struct PrefixCache {
     net: NetHeader,
@@ -38,7 +38,7 @@ pub struct PrefixCache {
 }
 
 impl PrefixCache {
-    /// What [`Prefix::new`] makes of these headers.
+    /// Returns [`Prefix::new`] for these headers.
     #[inline]
     pub fn get(&mut self, net: &NetHeader) -> Prefix {
         if self.net != *net {
@@ -47,7 +47,7 @@ impl PrefixCache {
         self.prefix
     }
 
-    /// That of the last packet.
+    /// Returns the prefix of the last packet.
     #[inline]
     pub fn last(&self) -> Prefix {
         self.prefix
@@ -62,7 +62,8 @@ impl Default for PrefixCache {
 }
 
 impl Prefix {
-    /// For packets with these headers. Hidden IPv4 fields are taken as ID 0, don't fragment.
+    /// Computes the prefix for packets with these headers. Hidden IPv4 fields are taken as ID 0,
+    /// don't fragment.
     #[inline]
     pub fn new(net: &NetHeader) -> Self {
         match (net.src, net.dst) {
@@ -93,7 +94,7 @@ impl Prefix {
         }
     }
 
-    /// Completes a head with its UDP header.
+    /// Completes `head` with its UDP header, and computes the prefix.
     #[inline]
     fn of(head: &mut [u8], src_port: u16, id: u16, family: Family) -> Self {
         if let Some(([s0, s1, d0, d1, l0, l1], _checksum)) =
@@ -106,20 +107,20 @@ impl Prefix {
         Self { base: crc::append(CRC_OF_MASKED_LRH, head), id, family }
     }
 
-    /// Of the packet `index` places after this one in the same buffer: its identification is greater
-    /// by that, or, where it is hidden, is first guessed to be.
+    /// Returns the prefix of the packet `index` places later in the same buffer. Its identification
+    /// (or the guess, if it is hidden) is greater by `index`.
     #[inline]
     pub fn nth(mut self, index: u16) -> Self {
         self.id = self.id.wrapping_add(index);
         self
     }
 
-    /// The IPv4 identification that the ICRC is for; `None` if it is hidden or there is none.
+    /// Returns the IPv4 identification that the ICRC is for, or `None` if it is hidden or absent.
     pub fn id(&self) -> Option<u16> {
         (self.family == Family::V4).then_some(self.id)
     }
 
-    /// The ICRC of a packet given from BTH on, without the 4 bytes for the ICRC itself.
+    /// Returns the ICRC of a packet, given from the BTH on without the ICRC.
     #[inline]
     pub fn compute(&self, packet: &[u8]) -> u32 {
         let udp_len = len16(packet.len() + LEN + 8);
@@ -136,7 +137,7 @@ impl Prefix {
         crc::append(state, packet)
     }
 
-    /// Appends the ICRC of the packet that stands in `buf` from `start` to its end.
+    /// Appends the ICRC of the packet in `buf` that extends from `start` to the end.
     ///
     /// # Panics
     /// If `start` is beyond the end of `buf`.
@@ -146,9 +147,9 @@ impl Prefix {
         buf.extend_from_slice(&icrc.to_le_bytes());
     }
 
-    /// Checks a packet given from BTH to ICRC. Where the IPv4 identification is hidden, any is
-    /// accepted; a right guess ([`Prefix::nth`]) saves recovering it. A FLUSH may have the ICRC of
-    /// `rdma_rxe` instead.
+    /// Checks a packet, given from BTH to ICRC. If the IPv4 identification is hidden, any is
+    /// accepted; a correct guess ([`Prefix::nth`]) saves recovering it. A FLUSH may have the ICRC
+    /// of kernel `rdma_rxe` instead.
     #[inline]
     pub fn check(&self, packet: &[u8]) -> Result<(), DropReason> {
         let result = self.explain(self.residue(packet)?, packet.len());
@@ -158,7 +159,7 @@ impl Prefix {
         result
     }
 
-    /// Checks a packet whose ICRC takes everything from BTH on in twice.
+    /// Checks a packet whose ICRC covers everything from the BTH on twice.
     #[cold]
     fn check_doubled(&self, packet: &[u8]) -> Result<(), DropReason> {
         let (body, icrc) = packet.split_last_chunk().ok_or(DropReason::Truncated)?;
@@ -166,8 +167,8 @@ impl Prefix {
         self.explain(residue, 2 * body.len() + LEN)
     }
 
-    /// Gives the packet that stands in `buf` from `start` to its end, with an ICRC, the ICRC that
-    /// `rdma_rxe` expects of a FLUSH instead.
+    /// Replaces the ICRC of a packet by the one that kernel `rdma_rxe` expects of a FLUSH. The
+    /// packet extends from `start` to the end of `buf`.
     pub fn double(&self, buf: &mut [u8], start: usize) {
         let packet = buf.get_mut(start..).and_then(<[u8]>::split_last_chunk_mut);
         if let Some((body, icrc)) = packet {
@@ -175,12 +176,12 @@ impl Prefix {
         }
     }
 
-    /// The second time nothing counts as ones.
+    /// Computes the ICRC over the packet twice. In the second pass no field is masked.
     fn compute_doubled(&self, packet: &[u8]) -> u32 {
         crc::append(self.compute(packet), packet)
     }
 
-    /// Whether a packet of `len` bytes with this residue is right.
+    /// Checks whether a packet of `len` bytes with this residue is valid.
     #[inline]
     fn explain(&self, residue: u32, len: usize) -> Result<(), DropReason> {
         if residue == 0 {
@@ -194,7 +195,7 @@ impl Prefix {
         }
     }
 
-    /// The difference between the ICRC in the packet and the one computed.
+    /// Returns the difference between the ICRC in the packet and the computed one.
     #[inline]
     pub(super) fn residue(&self, packet: &[u8]) -> Result<u32, DropReason> {
         let (body, icrc) = packet.split_last_chunk().ok_or(DropReason::Truncated)?;
@@ -216,7 +217,7 @@ impl From<&Self> for Prefix {
     }
 }
 
-/// How a field of two bytes changes the register: a table for each byte.
+/// The effect of a field of two bytes on the register: a table for each byte.
 type Change = [[u32; 256]; 2];
 
 #[inline]
@@ -225,7 +226,7 @@ fn change(field: u16, tables: &Change) -> u32 {
     tables[0][usize::from(high)] ^ tables[1][usize::from(low)]
 }
 
-/// For a field that ends so many bytes before the BTH.
+/// Returns the tables of a field that ends `before` bytes before the BTH.
 const fn field(before: usize) -> Change {
     [poly::passed(before + 1), poly::passed(before)]
 }

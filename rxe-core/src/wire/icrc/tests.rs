@@ -16,7 +16,7 @@ fn outgoing(src: IpAddr, dst: IpAddr) -> NetHeader {
     NetHeader::outgoing(src, dst, 0xc123)
 }
 
-/// Bytes that look random but are the same in every run.
+/// Returns pseudo-random bytes that are equal in every run.
 fn noise(seed: u64) -> impl Iterator<Item = u64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     std::iter::repeat_with(move || {
@@ -27,7 +27,7 @@ fn noise(seed: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// A packet of `len` bytes with its right ICRC.
+/// Creates a packet of `len` bytes with a correct ICRC.
 fn packet(net: &NetHeader, len: usize, seed: u64) -> Vec<u8> {
     let mut bytes: Vec<u8> =
         noise(seed).flat_map(u64::to_le_bytes).take(len.saturating_sub(LEN)).collect();
@@ -39,7 +39,7 @@ fn hidden(net: NetHeader) -> NetHeader {
     NetHeader { id: IpId::Hidden, ..net }
 }
 
-/// Every bit of the fields and of the packet, flipped one at a time.
+/// Returns all copies of a packet with one bit flipped.
 fn flips(packet: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> {
     (0..packet.len() * 8).map(|bit| {
         let mut flipped = packet.to_vec();
@@ -69,7 +69,7 @@ fn a_flush_of_rdma_rxe_is_accepted_and_one_that_it_accepts_can_be_made() {
     assert_eq!(check(&net, &KERNEL_FLUSH), Ok(()));
     assert_eq!(check(&hidden(net), &KERNEL_FLUSH), Ok(()));
     assert_ne!(Prefix::new(&net).residue(&KERNEL_FLUSH), Ok(0), "it is not the right one");
-    // Byte 4 of the BTH counts the second time; a changed opcode makes it no FLUSH.
+    // Byte 4 of the BTH is covered the second time. With a changed opcode, the packet is no FLUSH.
     for (bit, flipped) in flips(&KERNEL_FLUSH) {
         assert_eq!(check(&net, &flipped), Err(DropReason::IcrcMismatch), "bit {bit}");
     }
@@ -165,7 +165,7 @@ fn an_ipv6_packet_has_nothing_to_recover() {
     assert_eq!(check(&hidden(v6()), &damaged), Err(DropReason::IcrcMismatch));
 }
 
-/// Of all damage, 2¹⁷ patterns of 2³² look like another identification: one in 32,768.
+/// Of all 2³² damage patterns, 2¹⁷ look like another identification: one in 32,768.
 #[test]
 fn damage_passes_for_another_identification_as_rarely_as_it_must() {
     let net = hidden(v4());
@@ -174,7 +174,7 @@ fn damage_passes_for_another_identification_as_rarely_as_it_must() {
     const TRIES: usize = 200_000;
     for _ in 0..TRIES {
         let mut packet = packet(&net, 40, 6);
-        // A burst of up to 64 bits somewhere before the ICRC, byte 4 of the BTH left alone.
+        // A burst of up to 64 bits somewhere before the ICRC, outside byte 4 of the BTH.
         let burst = random.next().unwrap() | 1;
         let at = 5 + usize::try_from(random.next().unwrap() % 24).unwrap();
         for (byte, error) in packet[at..].iter_mut().zip(burst.to_le_bytes()) {
@@ -202,7 +202,8 @@ fn few_single_flipped_bits_pass_for_another_identification() {
     assert!(passed <= 2, "{passed} of {tries}");
 }
 
-/// The ICRC as IBTA A17.3.3 describes it: all headers, masked, in front of the packet.
+/// Returns the ICRC as IBTA A17.3.3 describes it: computed over all headers, masked, and the
+/// packet.
 fn by_the_book(net: &NetHeader, packet: &[u8]) -> u32 {
     use crate::wire::frame::{UdpChecksum, emit_ip};
     let with_icrc = [packet, &[0; LEN]].concat();

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Opcode, name and header length, by hand from the specification.
+/// Opcode, name and header length of each opcode, copied by hand from the specification.
 const EXPECTED: [(u8, &str, usize); 79] = [
     (0x00, "RC_SEND_FIRST", 12),
     (0x01, "RC_SEND_MIDDLE", 12),

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A packet of this opcode: zero fields, `body` more bytes, a pad count, an ICRC.
+/// Creates a packet of this opcode: fields of zeros, `body` more bytes, a pad count, an ICRC.
 fn bytes(opcode: u8, body: usize, pad: u8) -> Vec<u8> {
     let mut bytes = vec![0; Opcode(opcode).info().unwrap().header_len + body + icrc::LEN];
     (bytes[0], bytes[1]) = (opcode, pad << 4);
@@ -98,7 +98,7 @@ fn a_flush_has_its_feth_before_its_reth() {
     assert_eq!(packet.reth().unwrap().va, 0x22);
 }
 
-/// Reads whatever can be read, so that a panic would show.
+/// Reads every field, so that a panic would be noticed.
 fn touch(bytes: &[u8]) {
     if let Ok(packet) = Packet::parse(bytes) {
         let repr = packet.to_repr();

@@ -1,12 +1,13 @@
-//! `docs/en/reference/conformance-report.md`. Nothing in it depends on when or where it was made.
+//! The page `docs/en/reference/conformance-report.md`. Its content does not depend on when or where
+//! it was written.
 
 use std::fmt::Write;
 
 use super::{Case, Over, Run};
 use crate::pages::{END, begin};
 
-/// Why a peer deviates, as far as its sources say it: who (the beginning of the name), which cases, and
-/// why.
+/// The known reasons for deviations: the peer (the beginning of its name), the cases, and the
+/// reason according to the sources of the peer.
 const WHY: &[(&str, &[&str], &str)] = &[
     (
         "Linux 5.10 over IPv4",
@@ -128,10 +129,10 @@ const WHY: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// For each case in which Linux 5.10 sends no NAK.
+/// The reason for each case in which Linux 5.10 sends no NAK.
 const NO_NAK: &str = "This kernel sends no NAK for a fault of a request that takes no receive.";
 
-/// Why these did that.
+/// Returns the reason why these peers deviated in this way.
 fn why(names: &[&str], case: &str, found: &str) -> Option<&'static str> {
     let is = |who: &str| names.iter().all(|name| name.starts_with(who));
     let known = WHY.iter().find(|(who, cases, _)| is(who) && cases.contains(&case));
@@ -139,7 +140,7 @@ fn why(names: &[&str], case: &str, found: &str) -> Option<&'static str> {
     known.map(|(_, _, why)| *why).or(no_nak.then_some(NO_NAK))
 }
 
-/// The page.
+/// Returns the page.
 pub fn page(runs: &[Run]) -> String {
     let mut out = HEAD.to_owned();
     // Writing to a string does not fail.
@@ -164,7 +165,7 @@ pub fn page(runs: &[Run]) -> String {
     out
 }
 
-/// The cases in which a run does not find what the page says.
+/// Returns the cases in which a run deviates from the page.
 pub fn differences(page: &str, run: &Run) -> Vec<String> {
     let header = page.lines().find(|line| line.starts_with("| case |")).unwrap_or_default();
     let column = header.split(" | ").position(|name| name.trim_end_matches(" |") == run.name);
@@ -182,7 +183,7 @@ pub fn differences(page: &str, run: &Run) -> Vec<String> {
     run.cases.iter().filter_map(differs).collect()
 }
 
-/// The verdict in a cell of the table over this protocol.
+/// Returns the verdict in a cell of the table over this protocol.
 fn said_over(cell: &str, over: Over) -> String {
     let cell = cell.replace('*', "");
     match (cell.split_once(OVER_V6), over) {
@@ -192,15 +193,16 @@ fn said_over(cell: &str, over: Over) -> String {
     }
 }
 
-/// What stands between the verdicts of a peer that has two.
+/// The separator in a cell with two verdicts.
 const OVER_V6: &str = " (IPv6: ";
 
-/// The runs of each peer.
+/// Returns the runs of each peer.
 fn peers(runs: &[Run]) -> impl Iterator<Item = &[Run]> {
     runs.chunk_by(|a, b| a.name == b.name)
 }
 
-/// What was found with a peer, and its name; for each protocol, with that, if it matters.
+/// Returns a result with a peer, and the name of the peer. If the results over the protocols
+/// differ, there is one for each protocol, with its name.
 fn found_with<T: PartialEq>(peer: &[Run], found: impl Fn(&Run) -> T) -> Vec<(String, T)> {
     let all: Vec<_> = peer.iter().map(found).collect();
     let alike = all.windows(2).all(|pair| pair[0] == pair[1]);
@@ -212,7 +214,7 @@ fn found_with<T: PartialEq>(peer: &[Run], found: impl Fn(&Run) -> T) -> Vec<(Str
     named.take(if alike { 1 } else { peer.len() }).collect()
 }
 
-/// Each case in which somebody deviates, with what was found instead.
+/// Writes each case in which a peer deviates, with the behaviour of that peer.
 fn deviations(out: &mut String, runs: &[Run]) {
     let Some(first) = runs.first() else { return };
     for case in &first.cases {
@@ -239,7 +241,7 @@ fn deviations(out: &mut String, runs: &[Run]) {
     }
 }
 
-/// The cases that are not testable with somebody, by the reason.
+/// Writes the cases that are not testable with some peer, by reason.
 fn not_testable(out: &mut String, runs: &[Run]) {
     let mut all: Vec<(String, String)> = Vec::new();
     for peer in peers(runs) {
@@ -258,7 +260,8 @@ fn not_testable(out: &mut String, runs: &[Run]) {
     }
 }
 
-/// Why cases of a run are not testable, and which: `ibv_alloc_mw: Operation not supported: window_type_1`.
+/// Returns the reasons why cases of a run are not testable, with the cases. For example:
+/// `ibv_alloc_mw: Operation not supported: window_type_1`.
 fn reasons(run: &Run) -> Vec<String> {
     let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
     for case in run.cases.iter().filter(|case| case.verdict == "not testable") {
@@ -271,7 +274,7 @@ fn reasons(run: &Run) -> Vec<String> {
     all.into_iter().map(|(why, names)| format!("{why}: {}", names.join(", "))).collect()
 }
 
-/// Those who did the same, together, in the order of the first of them.
+/// Groups the peers with equal behaviour, in the order of the first of each group.
 fn grouped(found: &[(String, String)]) -> Vec<Vec<&(String, String)>> {
     let mut all: Vec<Vec<&(String, String)>> = Vec::new();
     for one in found {
@@ -300,7 +303,7 @@ fn table(out: &mut String, runs: &[Run]) {
     let _ = writeln!(out, "{END}");
 }
 
-/// What was found of a case with a peer: one verdict, or one for each protocol.
+/// Returns the result of a case with a peer: one verdict, or one for each protocol.
 fn cell(peer: &[Run], case: &Case) -> String {
     let verdict = |run: &Run| match find(run, case).map(|c| c.verdict.as_str()) {
         Some("conforms") => "conforms",

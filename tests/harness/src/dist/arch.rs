@@ -1,28 +1,28 @@
-//! The processors that packages are made for.
+//! The processor architectures that packages are built for.
 
 use std::path::Path;
 use std::process::Command;
 
-/// A processor, by the names that tools have for it.
+/// A processor architecture, with its names in various tools.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Arch {
-    /// As on the command line, and as Rust and qemu name it.
+    /// The name on the command line, in Rust and in QEMU.
     pub name: &'static str,
-    /// Debian's name, which is also that of container images.
+    /// The name in Debian and in container images.
     pub debian: &'static str,
-    /// The target of Rust.
+    /// The Rust target.
     pub target: &'static str,
-    /// The directory of its libraries, and what cross compilers begin with.
+    /// The multiarch directory of libraries, and the prefix of cross compilers.
     pub triplet: &'static str,
-    /// The loader, where programs expect it.
+    /// The path of the dynamic loader.
     pub loader: &'static str,
-    /// The machine that QEMU emulates, and what Linux calls its serial port.
+    /// The machine that QEMU emulates.
     pub machine: &'static str,
-    /// See `machine`.
+    /// The name of that machine's serial port in Linux.
     pub console: &'static str,
 }
 
-/// All of them.
+/// All architectures.
 pub static ALL: [Arch; 2] = [
     Arch {
         name: "x86_64",
@@ -45,29 +45,29 @@ pub static ALL: [Arch; 2] = [
 ];
 
 impl Arch {
-    /// The one with this name.
+    /// Returns the architecture with this name.
     ///
     /// # Errors
-    /// What there is.
+    /// The names of all architectures, if there is none with this name.
     pub fn of_name(name: &str) -> Result<&'static Self, String> {
         let found = ALL.iter().find(|arch| arch.name == name);
         found.ok_or_else(|| ALL.iter().map(|arch| arch.name).collect::<Vec<_>>().join(" or "))
     }
 
-    /// That of this machine.
+    /// Returns the architecture of this machine.
     ///
     /// # Errors
-    /// There are no packages for it: what there is.
+    /// The names of all architectures, if there are no packages for this machine.
     pub fn own() -> Result<&'static Self, String> {
         Self::of_name(std::env::consts::ARCH)
     }
 
-    /// Whether it is this machine's.
+    /// Returns whether this is the architecture of this machine.
     pub fn is_own(&self) -> bool {
         self.name == std::env::consts::ARCH
     }
 
-    /// A program of the compiler's kind, such as `gcc` or `objcopy`.
+    /// Returns the name of a compiler tool, such as `gcc` or `objcopy`.
     pub(super) fn tool(&self, name: &str) -> String {
         match self.is_own() {
             true => name.to_owned(),
@@ -75,18 +75,18 @@ impl Arch {
         }
     }
 
-    /// The C compiler.
+    /// Returns the name of the C compiler.
     pub fn compiler(&self) -> String {
         if self.is_own() { "cc".to_owned() } else { self.tool("gcc") }
     }
 
-    /// The variable by which cargo is told of this target's `what`, such as `LINKER`.
+    /// Returns the variable that sets `what`, such as `LINKER`, of this target for cargo.
     pub fn variable(&self, what: &str) -> String {
         format!("CARGO_TARGET_{}_{what}", self.target.to_uppercase().replace('-', "_"))
     }
 
-    /// What runs a program of this processor with the libraries below `root`: qemu-user, on a machine of
-    /// another.
+    /// Returns a command that runs a program of this architecture. On a machine of another
+    /// architecture it uses qemu-user with the libraries below `root`.
     pub fn command(&self, program: &Path, root: Option<&Path>) -> Command {
         if self.is_own() {
             return Command::new(program);
@@ -99,7 +99,7 @@ impl Arch {
         qemu
     }
 
-    /// Debian's packages that make and run its programs here.
+    /// Returns the Debian packages that build and run programs of this architecture here.
     pub fn packages(&self) -> String {
         match self.is_own() {
             true => "gcc".to_owned(),

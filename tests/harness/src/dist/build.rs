@@ -1,4 +1,5 @@
-//! Compiles what is packed: the same bytes for the same sources and the same Rust, wherever they are.
+//! Compiles the programs to package. Equal sources and Rust versions give equal bytes, in any
+//! directory.
 
 use super::Arch;
 use crate::libs;
@@ -8,22 +9,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What to compile, and for which system.
+/// What to compile, and for which target.
 pub struct Build<'a> {
-    /// The processor.
+    /// The target architecture.
     pub arch: &'static Arch,
     /// The checkout.
     pub source: &'a Path,
-    /// Where cargo puts what it builds.
+    /// The target directory of cargo.
     pub target: &'a Path,
-    /// The C library to link with ([`super::sysroot()`]); without one, the machine's own.
+    /// The C library to link with ([`super::sysroot()`]), or `None` for the machine's own.
     pub sysroot: Option<&'a Path>,
 }
 
-/// Compiles `rxe`, the library to preload and the versioned libraries. Returns their directory.
+/// Compiles `rxe`, the preload library and the versioned libraries. Returns their directory.
 ///
 /// # Errors
-/// If something does not compile.
+/// The compilation fails.
 pub fn build(what: &Build<'_>) -> Result<PathBuf> {
     let arch = what.arch;
     let linker = what.sysroot.map_or_else(Vec::new, |root| linked_with(arch, root));
@@ -56,24 +57,26 @@ pub fn build(what: &Build<'_>) -> Result<PathBuf> {
     Ok(built)
 }
 
-/// The options by which a C compiler takes headers and libraries from another root than its own.
+/// Returns the options with which a C compiler takes headers and libraries from another root
+/// directory.
 fn linked_with(arch: &Arch, root: &Path) -> Vec<String> {
     let root = root.display();
-    // Otherwise Debian's gcc finds the libraries beside its own first.
+    // Without these options, Debian's gcc finds the libraries next to its own first.
     let beside = ["usr/lib", "lib"].map(|dir| format!("-B{root}/{dir}/{}/", arch.triplet));
     [vec![format!("--sysroot={root}")], beside.into()].concat()
 }
 
-/// The machine's own directories, and what to call them in panics and line tables.
+/// Returns the directories of this machine, with the paths that replace them in panic messages and
+/// line tables.
 fn paths(what: &Build<'_>) -> Vec<(PathBuf, String)> {
     let mut paths = vec![(what.source.to_owned(), "/rxe".to_owned())];
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
-    // One directory for each registry, with a name that is made of its address.
+    // The directory of each registry has a name derived from the registry's address.
     let sources = home.and_then(|home| fs::read_dir(home.join("registry/src")).ok());
     let sources = sources.into_iter().flatten().flatten().map(|entry| entry.path());
     paths.extend(sources.map(|path| (path, "/cargo".to_owned())));
-    // The last that fits counts.
+    // The last matching entry applies.
     paths.push((what.target.to_owned(), "/target".to_owned()));
     paths
 }

@@ -6,15 +6,15 @@ use super::{Arch, Tree, VERSION};
 use crate::vm::{Error, Result};
 use std::io;
 
-/// What a package is: its name, and the fields of its control file that others lack.
+/// The properties of a package: its name, and the fields of its control file.
 pub struct Package {
-    /// The name.
+    /// The name of the package.
     pub name: &'static str,
     /// Lines `Field: value`, the description last.
     fields: &'static str,
 }
 
-/// The programs.
+/// The package with the programs.
 pub const RXE: Package = Package {
     name: "rxe",
     fields: "Depends: libc6 (>= {glibc}), libgcc-s1 | libgcc1\n\
@@ -25,7 +25,7 @@ pub const RXE: Package = Package {
         with the rdma_rxe module of Linux.",
 };
 
-/// Their debug information.
+/// The package with their debug information.
 pub const DEBUG: Package = Package {
     name: "rxe-dbgsym",
     fields: "Depends: rxe (= {version})\n\
@@ -33,16 +33,16 @@ pub const DEBUG: Package = Package {
         Debuggers find them by the build IDs of the programs.",
 };
 
-/// The first of [`EXTCAP`] in Debian, and what it links to.
+/// Returns the Debian path of the first entry of [`EXTCAP`], and its link target.
 fn debian_extcap(arch: &Arch) -> (String, &'static str) {
     (format!("usr/lib/{}/wireshark/extcap/rxe-extcap", arch.triplet), "../../../../bin/rxe")
 }
 
-/// Makes a package of a prefix's files for a processor. Programs in it need this `glibc`; entries have the
-/// time `epoch`.
+/// Builds a package of a prefix's files for an architecture. `glibc` is the version that the
+/// programs need; entries have the time `epoch`.
 ///
 /// # Errors
-/// A path that tar cannot hold.
+/// A path is too long for tar.
 pub fn package(
     what: &Package,
     arch: &Arch,
@@ -53,7 +53,7 @@ pub fn package(
     let extcap = debian_extcap(arch);
     let has_programs = prefix.paths().any(|path| path == EXTCAP[0].0);
     let mut tree = prefix.moved(|path| match path.strip_prefix("share/zsh/site-functions/") {
-        // Debian keeps that directory for zsh's own.
+        // Debian reserves that directory for zsh itself.
         Some(file) => format!("usr/share/zsh/vendor-completions/{file}"),
         None if path == EXTCAP[0].0 => extcap.0.clone(),
         None => format!("usr/{path}"),
@@ -81,8 +81,8 @@ pub fn package(
     write().map_err(|e| Error::Failed(format!("{}.deb: {e}", what.name)))
 }
 
-/// The control file. Its `Homepage` is the `repository` of Cargo.toml, if that is set. Its `Maintainer` has no e-mail
-/// address, as the project has no public one yet.
+/// Returns the control file. Its `Homepage` is the `repository` of Cargo.toml, if that is set. Its
+/// `Maintainer` has no e-mail address, because the project has no public one yet.
 fn fill(what: &Package, arch: &Arch, size: usize, (major, minor): (u32, u32)) -> String {
     let Package { name, fields } = what;
     let fields = fields.replace("{glibc}", &format!("{major}.{minor}"));
@@ -163,7 +163,7 @@ mod tests {
         }
         let links = data.iter().filter(|(path, _)| path.ends_with("/rxe-extcap"));
         for (path, target) in links.clone() {
-            // From the directory of the link to usr/bin.
+            // The path from the directory of the link to usr/bin.
             let mut at: Vec<_> = path.split('/').collect();
             at.pop();
             for part in target.split('/') {

@@ -1,6 +1,6 @@
-//! The Dockerfiles of the documents, without a container engine: what they copy from the image of `rxe`
-//! is copied from its layer into a clean Debian, and used there. Their `RUN` lines need a network, and are
-//! left out.
+//! Checks the Dockerfiles of the documents without a container engine: the files that they copy
+//! from the image of `rxe` are copied from its layer into a clean Debian, and used there. `RUN`
+//! lines need a network and are skipped.
 
 use super::image::name;
 use super::roots::enter;
@@ -9,16 +9,17 @@ use crate::vm::{Error, Result};
 use std::path::Path;
 use std::process::Command;
 
-/// Debian 13, from which the Dockerfiles begin.
+/// Debian 13, the base image of the Dockerfiles.
 const FROM: (&str, &str) = ("debian:13", "trixie");
 
-/// As the last line, with a program that the system has.
+/// The test script: the last line of the Dockerfile, with a program that the system has.
 const SCRIPT: &str = "cd /tmp; rxe run -- ibv_devices | grep rxe_lo; rxe demo > demo";
 
-/// What a page's Dockerfile copies from the image: from where, to where.
+/// Returns the source and destination of each copy from the image in a page's Dockerfile.
 ///
 /// # Errors
-/// The page has none, it begins with another system, or copies from another version.
+/// The page has no Dockerfile, or its Dockerfile has another base image or another version of
+/// `rxe`.
 fn copies(page: &str) -> Result<Vec<(String, String)>> {
     let wrong = |why: String| Error::Failed(format!("a Dockerfile in the documents: {why}"));
     let file = page.split("```dockerfile\n").nth(1).and_then(|rest| rest.split("```").next());
@@ -36,10 +37,10 @@ fn copies(page: &str) -> Result<Vec<(String, String)>> {
     Ok(found)
 }
 
-/// Builds what the page's Dockerfile describes, and runs programs in it.
+/// Builds the system that the page's Dockerfile describes, and runs programs in it.
 ///
 /// # Errors
-/// As [`check`](super::check), and if the page has no Dockerfile of this version.
+/// As for [`check`](super::check), and if the page has no Dockerfile of this version.
 pub fn check_dockerfile(page: &str, layer: &Path) -> Result<()> {
     let (image, root) = (unpacked(layer)?, unpacked(&System::USER.archive(FROM.1)?)?);
     let below = |root: &Path, path: &str| root.join(path.trim_start_matches('/'));

@@ -1,4 +1,4 @@
-//! The documents that are installed, with what their links lead to.
+//! The installed documents, and the files that their links point to.
 
 use super::Tree;
 use super::tree::read;
@@ -7,7 +7,7 @@ use crate::vm::{Error, Result};
 use std::fs;
 use std::path::Path;
 
-/// Files at the top of the checkout.
+/// Files in the root of the checkout.
 const FILES: [&str; 7] = [
     "README.md",
     "README.zh-CN.md",
@@ -18,14 +18,15 @@ const FILES: [&str; 7] = [
     "LICENSE-APACHE",
 ];
 
-/// Directories whose files are all installed: the book and its pictures, the captures and scenarios that
-/// its commands read, and the examples.
+/// Directories that are installed as a whole: the book and its pictures, the captures and scenarios
+/// that its commands read, and the examples.
 const DIRECTORIES: [&str; 3] = ["docs", "pcaps", "rxe-verbs/examples"];
 
-/// The documents of the checkout `source`, by their paths in it. A link to a file that is not installed
-/// becomes plain text.
+/// Returns the documents of the checkout `source`, by their paths in it. A link to a file that is
+/// not installed becomes plain text.
 ///
 /// # Errors
+/// A file cannot be read.
 /// If a file cannot be read.
 pub(super) fn documents(source: &Path) -> Result<Tree> {
     let mut tree = Tree::default();
@@ -51,7 +52,7 @@ pub(super) fn documents(source: &Path) -> Result<Tree> {
     Ok(tree)
 }
 
-/// Adds the files of a directory and of those below it.
+/// Adds the files of a directory and of its subdirectories.
 fn add(tree: &mut Tree, source: &Path, dir: &str) -> Result<()> {
     let failed = |e: std::io::Error| Error::Failed(format!("{dir}: {e}"));
     for entry in fs::read_dir(source.join(dir)).map_err(failed)? {
@@ -94,7 +95,7 @@ mod tests {
         {
             assert!(tree.paths().any(|found| found == path), "{path}");
         }
-        // A link of the checkout that has nothing to lead to.
+        // A link whose target is not installed.
         let text = |path: &Path| fs::read_to_string(path).unwrap();
         assert!(
             text(&source.join("docs/en/reference/programs-tried.md"))

@@ -1,4 +1,4 @@
-//! What a program asks the system for, and its debug information apart.
+//! The system libraries and symbol versions that a program requires, and its debug information.
 
 use super::{Arch, Tree};
 use crate::vm::{Error, Result};
@@ -7,11 +7,11 @@ use object::{Endianness, Object, elf};
 use std::fs;
 use std::process::Command;
 
-/// The newest glibc, as (2, 31), that the programs and libraries of a tree ask for by the versions of
-/// symbols.
+/// Returns the newest glibc version, as (2, 31), that the files of a tree require. The versions of
+/// their symbols determine it.
 ///
 /// # Errors
-/// If one of them is damaged.
+/// A file is damaged.
 pub fn glibc(tree: &Tree) -> Result<(u32, u32)> {
     let mut newest = (0, 0);
     for (path, bytes) in tree.contents().filter(|(_, bytes)| bytes.starts_with(&elf::ELFMAG)) {
@@ -21,13 +21,13 @@ pub fn glibc(tree: &Tree) -> Result<(u32, u32)> {
     Ok(newest)
 }
 
-/// The numbers in `GLIBC_2.2.5`, without the third.
+/// Returns the first two numbers of a version such as `GLIBC_2.2.5`.
 fn numbers(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version.strip_prefix("GLIBC_")?.split('.').map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// The versions of symbols that a file asks for.
+/// Returns the symbol versions that a file requires.
 fn needed(bytes: &[u8]) -> object::Result<Vec<String>> {
     let file = ElfFile64::<Endianness>::parse(bytes)?;
     let (endian, sections) = (file.endian(), file.elf_section_table());
@@ -44,7 +44,7 @@ fn needed(bytes: &[u8]) -> object::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The libraries that a file asks for by name.
+/// Returns the libraries that a file requires by name.
 pub(super) fn libraries(bytes: &[u8]) -> Result<Vec<String>> {
     let names = || -> object::Result<Vec<String>> {
         let file = ElfFile64::<Endianness>::parse(bytes)?;
@@ -64,10 +64,10 @@ pub(super) fn libraries(bytes: &[u8]) -> Result<Vec<String>> {
     names().map_err(|e| Error::Failed(format!("a library: {e}")))
 }
 
-/// Takes symbols and line tables out of the programs and libraries of a tree, and returns them by
-/// build ID, as debuggers look for them in `lib/debug`.
+/// Moves symbols and line tables out of the programs and libraries of a tree. Returns them by build
+/// ID, as debuggers look for them in `lib/debug`.
 ///
-/// # Errors
+/// [`Error::Missing`] without objcopy.
 /// [`Error::Missing`] without objcopy.
 pub fn split(tree: &mut Tree, arch: &Arch) -> Result<Tree> {
     let mut debug = Tree::default();

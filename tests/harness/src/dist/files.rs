@@ -1,4 +1,4 @@
-//! All that is installed, below a prefix such as /usr.
+//! All installed files, below a prefix such as /usr.
 
 use super::documents::documents;
 use super::tree::{gzip, read};
@@ -9,25 +9,26 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Where completions are, and for which shell.
+/// The paths of shell completions.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/rxe"),
     ("zsh", "share/zsh/site-functions/_rxe"),
     ("fish", "share/fish/vendor_completions.d/rxe.fish"),
 ];
 
-/// Where Wireshark looks for programs to capture with: before version 4.6, and from it on. A user's own
-/// directory is the first of them below `~/.local`. The command is `rxe` itself.
+/// The directories in which Wireshark looks for extcap programs: before version 4.6, and since. A
+/// user's own directory is the first of them below `~/.local`. The program is a link to `rxe`.
 pub(super) const EXTCAP: [(&str, &str); 2] = [
     ("lib/wireshark/extcap/rxe-extcap", "../../../bin/rxe"),
     ("libexec/wireshark/extcap/rxe-extcap", "../../../bin/rxe"),
 ];
 
-/// The files for a prefix: those that were built in `bin` for `arch`, with the documents of the checkout
-/// `source`. The versioned libraries may be missing. On a machine of another processor `rxe` runs with the
-/// libraries below `root`.
+/// Returns the files for a prefix: the programs built in `bin` for `arch`, and the documents of the
+/// checkout `source`. The versioned libraries may be missing. On a machine of another architecture
+/// `rxe` runs with the libraries below `root`.
 ///
 /// # Errors
+/// A file cannot be read, or the built `rxe` does not run.
 /// If a file cannot be read, or the `rxe` that was built does not run.
 pub fn files(bin: &Path, source: &Path, arch: &Arch, root: Option<&Path>) -> Result<Tree> {
     let rxe = |args: &[&str]| rxe(arch.command(&bin.join("rxe"), root), args);
@@ -57,7 +58,7 @@ pub fn files(bin: &Path, source: &Path, arch: &Arch, root: Option<&Path>) -> Res
     Ok(tree)
 }
 
-/// What a command of `rxe` prints.
+/// Runs a command of `rxe` and returns its output.
 fn rxe(mut program: Command, args: &[&str]) -> Result<Vec<u8>> {
     let out = program.args(args).output();
     let name = program.get_program().to_string_lossy();
@@ -68,7 +69,7 @@ fn rxe(mut program: Command, args: &[&str]) -> Result<Vec<u8>> {
     Err(Error::Failed(String::from_utf8_lossy(&out.stderr).into_owned()))
 }
 
-/// The files of a directory, without those in directories below it.
+/// Returns the files of a directory, without those of its subdirectories.
 fn all(dir: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     let failed = |e| Error::Failed(format!("{}: {e}", dir.display()));
     let entries = fs::read_dir(dir).map_err(failed)?.flatten().map(|entry| entry.path());

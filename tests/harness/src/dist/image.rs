@@ -1,7 +1,7 @@
-//! The container image: one layer with the programs and the C library they need, in the layout of the
-//! Open Container Initiative.
+//! The container image: one layer with the programs and the C library they need, in the layout of
+//! the Open Container Initiative.
 //!
-//! `rxe` is its entry point. Images with verbs programs copy `/usr` of it.
+//! `rxe` is the entry point. Images with verbs programs copy its `/usr`.
 
 use super::tree::gzip;
 use super::{Arch, Tree, VERSION, elf};
@@ -15,18 +15,19 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-/// What glibc loads without naming it in programs: it resolves names with these.
+/// Libraries that glibc loads at run time to resolve names, without an entry in the programs.
 const LOADED: [&str; 2] = ["libnss_dns.so.2", "libnss_files.so.2"];
 
-/// The name and the tag under which an image is found after it has been loaded.
+/// Returns the name and the tag of the image after it has been loaded.
 pub(super) fn name() -> String {
     format!("rxe:{VERSION}")
 }
 
-/// Makes the archive of an image from a prefix's files, with libraries of the system below `root`.
+/// Creates the archive of an image from a prefix's files. Libraries come from the system below
+/// `root`.
 ///
 /// # Errors
-/// If a library that the programs need is not there.
+/// A library that the programs need is missing.
 pub fn image(prefix: &Tree, root: &Path, arch: &Arch, epoch: u64) -> Result<Vec<u8>> {
     let layer = layer(prefix, root, arch)?.tar("", epoch)?;
     let difference = digest(&layer);
@@ -68,7 +69,8 @@ pub fn image(prefix: &Tree, root: &Path, arch: &Arch, epoch: u64) -> Result<Vec<
         "layers": [layer_blob],
     });
     let mut manifest = blob("manifest.v1+json", text(&manifest));
-    // By the first, docker, containerd and new versions of podman name an image; by the second, others.
+    // docker, containerd and new versions of podman read the name from the first annotation; others
+    // read the second.
     manifest["annotations"] = json!({
         "io.containerd.image.name": format!("docker.io/library/{}", name()),
         "org.opencontainers.image.ref.name": name(),
@@ -78,7 +80,7 @@ pub fn image(prefix: &Tree, root: &Path, arch: &Arch, epoch: u64) -> Result<Vec<
         "mediaType": "application/vnd.oci.image.index.v1+json",
         "manifests": [manifest],
     });
-    // What `docker load` reads where images are not containerd's.
+    // The file that `docker load` reads if it does not use containerd's image store.
     let path =
         |digest: &Value| format!("blobs/{}", digest.as_str().unwrap_or_default().replace(':', "/"));
     let docker = json!([{
@@ -92,10 +94,10 @@ pub fn image(prefix: &Tree, root: &Path, arch: &Arch, epoch: u64) -> Result<Vec<
     blobs.tar("", epoch)
 }
 
-/// The file system: the prefix as /usr, and what a system has around it.
+/// Returns the file system: the prefix as /usr, and the surrounding directories and files.
 fn layer(prefix: &Tree, root: &Path, arch: &Arch) -> Result<Tree> {
     let own = format!("lib/{}", arch.triplet);
-    // Where libraries are, below the root of a system.
+    // The library directories below the root of a system.
     let libraries =
         [own.clone(), format!("usr/{own}"), "lib64".into(), "usr/lib64".into(), "lib".into()];
     let mut tree = Tree::default();
@@ -118,7 +120,7 @@ fn layer(prefix: &Tree, root: &Path, arch: &Arch) -> Result<Tree> {
         let paths = libraries.each_ref().map(|dir| root.join(dir).join(&name));
         let found = paths.iter().find_map(|path| fs::read(path).ok());
         let Some(bytes) = found else {
-            // glibc 2.34 has it inside.
+            // glibc 2.34 contains these libraries.
             if name == "libnss_files.so.2" || name == "libnss_dns.so.2" {
                 continue;
             }
@@ -132,7 +134,7 @@ fn layer(prefix: &Tree, root: &Path, arch: &Arch) -> Result<Tree> {
         }
     }
     for package in ["libc6", "libgcc-s1"] {
-        // Their licences, of Debian's packages.
+        // The licences of the libraries, from the Debian packages.
         if let Ok(text) = fs::read(root.join("usr/share/doc").join(package).join("copyright")) {
             tree.file(&format!("usr/share/doc/{package}/copyright"), text);
         }
@@ -146,7 +148,7 @@ fn text(value: &Value) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
-/// The digest of a blob, as the layout writes it.
+/// Returns the digest of a blob in the notation of the layout.
 pub fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold("sha256:".to_owned(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -154,7 +156,7 @@ pub fn digest(bytes: &[u8]) -> String {
     })
 }
 
-/// The files of an archive, by their paths.
+/// Returns the files of an archive, by their paths.
 fn entries(archive: &[u8]) -> Result<BTreeMap<String, Vec<u8>>> {
     let failed = |e: std::io::Error| Error::Failed(format!("the image: {e}"));
     let mut found = BTreeMap::new();
@@ -168,11 +170,11 @@ fn entries(archive: &[u8]) -> Result<BTreeMap<String, Vec<u8>>> {
     Ok(found)
 }
 
-/// The compressed layer of an image, found as a container engine finds it: by the index, the manifest
-/// and their digests, all of which are checked.
+/// Returns the compressed layer of an image, found as a container engine does: by the index, the
+/// manifest and their digests, all of which are checked.
 ///
 /// # Errors
-/// If something is missing, or has another digest or size.
+/// A blob is missing, or has another digest or size.
 pub fn layer_of(image: &[u8]) -> Result<Vec<u8>> {
     let failed = |why: &dyn std::fmt::Display| Error::Failed(format!("the image: {why}"));
     let blobs = entries(image)?;
@@ -205,7 +207,7 @@ pub fn layer_of(image: &[u8]) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// The image of a small program.
+    /// Creates the image of a small program.
     fn image() -> Vec<u8> {
         let mut tree = Tree::default();
         tree.program("bin/rxe", fs::read("/bin/true").unwrap());
@@ -254,7 +256,7 @@ mod tests {
     #[test]
     fn a_damaged_image_is_refused() {
         let whole = image();
-        // In the layer's blob, which is the largest by far.
+        // The damage is in the blob of the layer, which is by far the largest.
         let mut damaged = whole.clone();
         damaged[whole.len() / 2] ^= 1;
         assert!(layer_of(&damaged).is_err());

@@ -1,6 +1,6 @@
-//! The pages of Learn, in their order on a clean system, as a reader who has installed the `.deb` and
-//! nothing else: what a page says is to be installed is installed as it says, and every command is run by a
-//! user without privileges.
+//! Runs the pages of Learn, in their order, on a clean system. The reader has installed only the
+//! `.deb`. Packages that a page names are installed as the page says, and every command is run by
+//! an unprivileged user.
 
 use super::roots::namespaces_for;
 use super::systems::{Rust, System, succeed, unpacked};
@@ -9,11 +9,11 @@ use crate::vm::{Error, Result};
 use std::fs;
 use std::path::Path;
 
-/// How a page tells its reader to install packages.
+/// The words with which a page tells its reader to install packages.
 const INSTALL: &str = "sudo apt-get install ";
 
-/// Enters the root `$1` with the packages' directory `$2` and, if it is there, Rust's `$3` and its registry
-/// `$4`, and runs `$5` there. The reader's machine has an interface with the usual MTU.
+/// Enters the root `$1` and runs `$5` there. `$2` is the packages' directory; `$3` and `$4`, if
+/// given, are Rust and its registry. The reader's machine has an interface with the usual MTU.
 const ENTER: &str = r#"
     ip link set lo up
     ip link add eth0 type veth peer name far
@@ -36,8 +36,8 @@ const ENTER: &str = r#"
         PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/rust/bin sh -c "$5"
 "#;
 
-/// What comes before the commands of the pages. The user has no privileges, unless this machine's user has
-/// none to give up.
+/// The script before the commands of the pages. The user has no privileges, unless this machine's
+/// user has none to drop.
 const READER: &str = r#"
     apt-get install --yes /packages/rxe_*.deb > /tmp/said 2>&1 || { cat /tmp/said; exit 1; }
     echo 'APT::Get::Assume-Yes "true";' > /etc/apt/apt.conf.d/90yes
@@ -52,17 +52,17 @@ const READER: &str = r#"
     listeners() { cat /proc/net/tcp /proc/net/tcp6 | grep -c ' 0A ' || true; }
 "#;
 
-/// The commands of the pages of Learn, and what they print.
+/// The commands of the pages of Learn, and their expected outputs.
 pub struct Learn {
-    /// By page: its name, and its blocks.
+    /// The name and the blocks of each page.
     pages: Vec<(String, Vec<Block>)>,
 }
 
 impl Learn {
-    /// Those of a checkout.
+    /// Reads the pages of a checkout.
     ///
     /// # Errors
-    /// If a page cannot be read.
+    /// A page cannot be read.
     pub fn read(checkout: &Path) -> Result<Self> {
         let dir = checkout.join("docs/en/learn");
         let failed = |e: std::io::Error| Error::Failed(format!("{}: {e}", dir.display()));
@@ -72,13 +72,13 @@ impl Learn {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             pages.push((name, book::blocks(&fs::read_to_string(&path).map_err(failed)?)));
         }
-        // Names begin with the number of the step.
+        // File names begin with the number of the step.
         let step = |name: &str| name.split_once('-').and_then(|(step, _)| step.parse::<u32>().ok());
         pages.sort_by_key(|(name, _)| step(name));
         Ok(Self { pages })
     }
 
-    /// The packages that the pages tell their reader to install.
+    /// Returns the packages that the pages tell their reader to install.
     pub fn packages(&self) -> Vec<&str> {
         let blocks = self.pages.iter().flat_map(|(_, blocks)| blocks);
         let lines = blocks.filter(|block| block.says("install")).flat_map(|b| b.text.lines());
@@ -88,7 +88,7 @@ impl Learn {
             .collect()
     }
 
-    /// The blocks of all pages, without those of a page with a program in Rust unless `rust`.
+    /// Returns the blocks of all pages. The page with a program in Rust is included only if `rust`.
     fn blocks(&self, rust: bool) -> Vec<Block> {
         let needs_rust = |blocks: &[Block]| {
             blocks.iter().any(|b| b.value("run").is_some() && b.text.contains("cargo "))
@@ -98,11 +98,12 @@ impl Learn {
     }
 }
 
-/// Installs the package in `packages` on a clean `release` and follows the pages there. The page with a
-/// program in Rust is left out without `rust`.
+/// Installs the package in `packages` on a clean `release` and follows the pages there. The page
+/// with a program in Rust is skipped without `rust`.
 ///
 /// # Errors
-/// As [`super::check`]; [`Error::Failed`] also with what a page shows otherwise than it is printed.
+/// As for [`super::check`]; also [`Error::Failed`] with the differences between a page and the
+/// output.
 pub fn check_learn(
     release: &str,
     packages: &Path,

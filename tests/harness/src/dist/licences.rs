@@ -1,4 +1,4 @@
-//! The licences of the crates that are compiled into the programs, which their licences ask to pass on.
+//! The licence texts of the crates compiled into the programs, which their licences require.
 
 use super::tree::read;
 use crate::vm::{Error, Result};
@@ -10,10 +10,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names, versions, licences and licence texts of all crates from elsewhere.
+/// Returns names, versions, licences and licence texts of all third-party crates.
 ///
 /// # Errors
-/// If cargo does not say which they are.
+/// cargo does not report the crates.
 pub fn licences(source: &Path) -> Result<String> {
     let packages = ["--package", "rxe-cli", "--package", "rxe-preload"];
     let options = ["--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"];
@@ -31,7 +31,7 @@ pub fn licences(source: &Path) -> Result<String> {
     let mut crates = BTreeMap::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let text = |key: &str| package[key].as_str().unwrap_or_default();
-        // Those of the workspace have no source.
+        // Crates of the workspace have no source.
         if linked.contains(&(text("name"), text("version"))) && !package["source"].is_null() {
             let dir = Path::new(text("manifest_path")).parent().map(PathBuf::from);
             let key = (text("name").to_owned(), text("version").to_owned());
@@ -59,7 +59,8 @@ whose licences follow:
 
 ";
 
-/// The licence files of a crate. What an `OR` leaves out may stay out, but need not.
+/// Returns the licence files of a crate. Texts of alternatives of an `OR` may be included but are
+/// not required.
 fn texts_in(dir: &Path) -> Result<BTreeSet<String>> {
     let failed = |e| Error::Failed(format!("{}: {e}", dir.display()));
     let entries = fs::read_dir(dir).map_err(failed)?.flatten().map(|entry| entry.path());

@@ -1,9 +1,9 @@
-//! Runs the image's programs of another processor on a Linux of that processor, in an emulated machine.
+//! Runs the image's programs for another architecture in an emulated machine.
 //!
-//! qemu-user lacks a system call that processes need to send packets from one port. So here QEMU emulates
-//! the whole machine. It boots a stock Debian kernel, whose first file system has the image's files,
-//! busybox and the pingpongs of rdma-core. It has no network but loopback, and sees nothing of this
-//! machine.
+//! qemu-user lacks a system call that processes need to send packets from one port. Therefore QEMU
+//! emulates the whole machine. It boots a stock Debian kernel, whose first file system contains the
+//! image's files, busybox and the pingpongs of rdma-core. The machine has no network except
+//! loopback, and no access to this machine.
 
 use super::Arch;
 use super::systems::succeed;
@@ -14,17 +14,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Debian's kernel, of the release with the oldest one that has all that the engine uses.
+/// The oldest Debian kernel that supports everything the engine uses.
 const KERNEL: &str = "6.1";
 
-/// From the release whose C library the image has: a shell, and unmodified programs.
+/// A shell and unmodified programs, from the release whose C library the image contains.
 const PACKAGES: [&str; 2] = ["busybox-static", "ibverbs-utils"];
 const RELEASE: &str = "bullseye";
 
-/// How long the machine may take, in seconds. On an idle one it takes 30.
+/// The time limit of the machine in seconds. On an idle host it takes 30 s.
 const TIMEOUT: &str = "900";
 
-/// The first process.
+/// The init process.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/usr/bin:/bin HOME=/tmp LC_ALL=C.UTF-8
@@ -39,8 +39,9 @@ if sh -e /script > said 2>&1; then echo; echo all of it ran; else cat said; fi
 poweroff -f
 "#;
 
-/// What is done there: shared memory between two processes, and packets. Messages of two packets are enough:
-/// where this machine is busy, the emulated one answers so late that longer READs are sent again all the time.
+/// The test script: shared memory between two processes, and packets. Messages of two packets
+/// suffice: on a busy host, the emulated machine answers so late that longer READs are
+/// retransmitted constantly.
 const SCRIPT: &str = r"
 rxe --version
 rxe doctor
@@ -60,11 +61,11 @@ for way in '' --no-shm; do
 done
 ";
 
-/// Boots a machine of that processor and runs the programs of the image there.
+/// Boots a machine of that architecture and runs the programs of the image there.
 ///
 /// # Errors
-/// [`Error::Missing`] if this machine has no QEMU or no Debian mirror; [`Error::Failed`] with what a command
-/// there said.
+/// [`Error::Missing`] if this machine has no QEMU or no Debian mirror; [`Error::Failed`] with the
+/// output of a failed command.
 pub fn check_machine(arch: &Arch, layer: &Path) -> Result<()> {
     let parts = parts(arch)?;
     let root = unpacked(layer)?;
@@ -96,14 +97,15 @@ pub fn check_machine(arch: &Arch, layer: &Path) -> Result<()> {
     Err(Error::Failed(format!("the emulated machine: {}", said.replace('\r', ""))))
 }
 
-/// The directory in the cache with the kernel and the programs. Fetches them, unless they are there.
+/// Returns the directory in the cache with the kernel and the programs. Downloads them if they are
+/// missing.
 fn parts(arch: &Arch) -> Result<PathBuf> {
     let done = cache()?.join(format!("machine-{}", arch.debian));
     kept(&done, |scratch| fetch_parts(arch, scratch))?;
     Ok(done)
 }
 
-/// Fetches them, in this directory. Returns theirs.
+/// Downloads the kernel and the programs into a scratch directory. Returns the directory to keep.
 fn fetch_parts(arch: &Arch, scratch: &Path) -> Result<PathBuf> {
     let (parts, kernel) = (scratch.join("made"), scratch.join("kernel"));
     let programs = parts.join("programs");

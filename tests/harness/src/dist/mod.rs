@@ -1,8 +1,8 @@
-//! `cargo xtask dist` and `cargo xtask install`: what a user gets who has no checkout.
+//! `cargo xtask dist` and `cargo xtask install`: the packages for users without a checkout.
 //!
-//! [`build`] compiles, [`files`] collects everything that is installed in one [`Tree`], and the
-//! archive, the Debian package, the wheel and the image are made of that tree. Nothing in them depends on the
-//! time or on the directory they were made in.
+//! [`build`] compiles, [`files`] collects all installed files in one [`Tree`], and the archive, the
+//! Debian package, the wheel and the image are built from that tree. Their contents depend neither
+//! on the time nor on the directory of the build.
 
 pub mod arch;
 mod build;

@@ -1,7 +1,7 @@
 //! Installs the packages on clean systems and uses them there.
 //!
-//! Each check unpacks a system into a temporary directory and enters it in namespaces of its own: no
-//! network, no other processes, no file of the host.
+//! Each check unpacks a system into a temporary directory and enters it in its own namespaces:
+//! without network, other processes and files of the host.
 
 use super::Arch;
 use super::systems::{RUST_ON, Rust, System, succeed, unpacked};
@@ -9,7 +9,7 @@ use crate::vm::{Error, Result};
 use std::path::Path;
 use std::process::Command;
 
-/// What is installed where `rxe` is built.
+/// The packages on the system where `rxe` is built.
 const BUILD_PACKAGES: [&str; 3] = ["git", "gcc", "libc6-dev"];
 
 /// Enters the root `$1` with the packages' directory `$2` mounted in it, and runs `$3` there. Only
@@ -26,7 +26,7 @@ const ENTER: &str = r#"
         PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -ec "$3"
 "#;
 
-/// What a user does, from the package.
+/// A script that uses the Debian package as a user does.
 const PACKAGE: &str = r#"
     rxe --version
     rxe demo > demo
@@ -90,8 +90,8 @@ for path in sys.argv[1:]:
     test ! -e /usr/lib/rxe
 "#;
 
-/// What the commands of a README run with: the number of TCP sockets that listen, and how to wait until
-/// there are more.
+/// Shell functions for the commands of a README: the number of listening TCP sockets, and waiting
+/// until there are more.
 const WAIT: &str = r#"
     listeners() { cat /proc/net/tcp /proc/net/tcp6 | grep -c ' 0A ' || true; }
     until_listening() {
@@ -100,10 +100,12 @@ const WAIT: &str = r#"
     }
 "#;
 
-/// The commands of a README's blocks `sh run=ROLE`, as a script. `server` runs in the background until
-/// the next `client` has ended, and further ones with it; what has another role, at once.
+/// Returns the commands of a README's blocks `sh run=ROLE`, as a script. `server` runs in the
+/// background until the next `client` has ended, together with further servers. Blocks of other
+/// roles run to their end.
 ///
 /// # Errors
+/// The README has no block to run.
 /// If no block is to be run.
 pub fn commands(readme: &str) -> Result<String> {
     let mut script = WAIT.to_owned();
@@ -130,24 +132,24 @@ pub fn commands(readme: &str) -> Result<String> {
     }
 }
 
-/// What comes before the commands of a README.
+/// The script before the commands of a README.
 const INSTALL: &str = r#"
     apt-get install --yes /packages/rxe_*.deb > /tmp/said 2>&1 || { cat /tmp/said; exit 1; }
     cd /tmp
     ln -s /usr/share/doc/rxe/pcaps pcaps
 "#;
 
-/// The blocks of a page that begin with `sh` and this mark.
+/// Returns the blocks of a page that begin with `sh` and this mark.
 pub fn blocks<'a>(page: &'a str, mark: &str) -> impl Iterator<Item = &'a str> {
     let parts = page.split("\n```sh ").skip(1).filter_map(|part| part.split_once('\n'));
     let marked = parts.filter(move |(info, _)| *info == mark);
     marked.filter_map(|(_, rest)| rest.split("```").next())
 }
 
-/// The commands of a README's blocks `sh checkout`, which install `rxe` and run an example.
+/// Returns the commands of a README's blocks `sh checkout`, which install `rxe` and run an example.
 ///
 /// # Errors
-/// If there is none.
+/// There is no such block.
 pub fn checkout_commands(readme: &str) -> Result<String> {
     let commands: String = blocks(readme, "checkout").collect();
     match commands.is_empty() {
@@ -156,8 +158,8 @@ pub fn checkout_commands(readme: &str) -> Result<String> {
     }
 }
 
-/// Runs in a root: `$1` is it, `$2` this machine's Rust, `$3` its cargo's registry, `$4` what to run in the
-/// checkout.
+/// Enters the root `$1` and runs `$4` in the checkout. `$2` is this machine's Rust, `$3` the
+/// registry of its cargo.
 const BUILD: &str = r#"
     ip link set lo up
     mkdir -p "$1/rust" "$1/root/.cargo/registry"
@@ -175,7 +177,7 @@ const BUILD: &str = r#"
 /// Runs `commands` on a clean Debian 13 with Rust, in a checkout.
 ///
 /// # Errors
-/// As [`check`].
+/// As for [`check`].
 pub fn check_source(rust: &Rust<'_>, commands: &str) -> Result<()> {
     let system = System { name: "build", packages: &BUILD_PACKAGES, later: &[] };
     let root = unpacked(&system.archive(RUST_ON)?)?;
@@ -189,7 +191,7 @@ pub fn check_source(rust: &Rust<'_>, commands: &str) -> Result<()> {
     }
 }
 
-/// What a user does, from the archive.
+/// A script that uses the archive as a user does.
 const ARCHIVE: &str = r#"
     mkdir /opt/rxe
     tar -C /opt/rxe --strip-components 1 -xf "$(ls /packages/rxe-*.tar.gz | grep -v debug)"
@@ -199,20 +201,21 @@ const ARCHIVE: &str = r#"
     /opt/rxe/bin/rxe run -- ibv_devices | grep rxe_lo
 "#;
 
-/// What the user of the image does.
+/// Commands that a user of the image runs.
 const IMAGE: [&str; 2] = ["--version", "demo"];
 
-/// Installs the packages in `packages` on a clean `release` of Debian, or on a system whose archive
-/// `release` names, and uses them, also by the commands of `readmes` ([`commands`]).
+/// Installs the packages in `packages` on a clean system and uses them. `release` is a release of
+/// Debian, or names the archive of a system. The commands of `readmes` ([`commands`]) are run too.
 ///
 /// # Errors
-/// [`Error::Missing`] if this machine cannot make such a system; [`Error::Failed`] with what a command
-/// there said.
+/// [`Error::Missing`] if this machine cannot create the system; [`Error::Failed`] with the output
+/// of a failed command.
 pub fn check(release: &str, packages: &Path, readmes: &str) -> Result<()> {
     let own = Path::new(release);
     let archive =
         if own.extension().is_some() { own.to_owned() } else { System::USER.archive(release)? };
-    // The commands print much. A `||` behind them would let each of them fail.
+    // The commands print much. A `||` after them would disable `set -e` for each of them, hence the
+    // trap.
     let quiet = "exec 3>&1 > readmes 2>&1; trap '[ $? = 0 ] || cat readmes >&3' EXIT";
     let readmes = format!("{INSTALL}{quiet}\n{readmes}");
     for script in [&format!("{INSTALL}{PACKAGE}"), ARCHIVE, &readmes] {
@@ -221,15 +224,15 @@ pub fn check(release: &str, packages: &Path, readmes: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs a script in a root, with the packages mounted in it. Returns what it printed.
+/// Runs a script in a root, with the packages mounted in it. Returns its output.
 pub(super) fn enter(what: &str, root: &Path, packages: &Path, script: &str) -> Result<String> {
     let mut enter = namespaces();
     enter.args(["sh", "-ec", ENTER, "sh"]).arg(root).arg(packages).arg(script);
     succeed(what, &mut enter)
 }
 
-/// What is done with the image's programs on a machine of another processor. qemu-user has no system calls
-/// for sockets that share a port, and does not start one program from another.
+/// A script that runs the image's programs on a machine of another architecture. qemu-user has no
+/// system calls for sockets that share a port, and cannot start one program from another.
 const FOREIGN: &str = r#"
     ip link set lo up
     cd "$0/tmp"
@@ -241,13 +244,13 @@ const FOREIGN: &str = r#"
     $rxe check made.pcap > checked
 "#;
 
-/// A scenario; beside it stands the capture that it gives.
+/// A scenario; the capture that it produces is next to it.
 const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../pcaps/scenarios/rc_write.toml");
 
-/// Runs the image's programs: in its own file system, or by qemu-user.
+/// Runs the image's programs, in their own file system or by qemu-user.
 ///
 /// # Errors
-/// As [`check`].
+/// As for [`check`].
 pub fn check_image(arch: &Arch, layer: &Path) -> Result<()> {
     if !arch.is_own() {
         let root = unpacked(layer)?;
@@ -272,12 +275,13 @@ pub fn check_image(arch: &Arch, layer: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Namespaces of mounts, networks, process IDs and, if this is not root, users.
+/// Returns a command that creates namespaces of mounts, networks, process IDs and, unless root runs
+/// it, users.
 fn namespaces() -> Command {
     namespaces_for("300")
 }
 
-/// As [`namespaces`], for so many seconds.
+/// Like [`namespaces`], with a time limit of `seconds`.
 pub(super) fn namespaces_for(seconds: &str) -> Command {
     let mut unshare = Command::new("timeout");
     unshare.args([seconds, "unshare", "--mount", "--net", "--pid", "--fork", "--ipc"]);

@@ -1,8 +1,8 @@
-//! The C library of the oldest Debian that packages run on, to link with.
+//! The C library of the oldest supported Debian, to link with.
 //!
-//! A program that is linked with a newer glibc asks for newer versions of its symbols (from 2.34 on,
-//! for example, all of pthread's), and does not start on an older system. So everything is linked with
-//! the stubs and the start files of Debian 11's packages, unpacked into the cache.
+//! A program that is linked with a newer glibc requires newer versions of its symbols (from 2.34
+//! on, for example, all of pthread's), and does not start on an older system. Therefore everything
+//! is linked with the stubs and the start files of Debian 11's packages, unpacked into the cache.
 
 use super::Arch;
 use crate::debs::unpack;
@@ -11,16 +11,16 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// The oldest glibc that packages run with.
+/// The oldest supported glibc version.
 pub const GLIBC: (u32, u32) = (2, 31);
 
-/// The release of Debian that has it.
+/// The Debian release with this glibc.
 const RELEASE: &str = "bullseye";
 
-/// Its packages with headers, start files and libraries.
+/// The packages with headers, start files and libraries.
 const PACKAGES: [&str; 4] = ["libc6", "libc6-dev", "libgcc-s1", "linux-libc-dev"];
 
-/// Fetches the packages, unless they are in the cache, and returns the directory they are unpacked in.
+/// Returns the directory of the unpacked packages, and downloads them if they are not cached.
 ///
 /// # Errors
 /// [`Error::Missing`] if this machine has no Debian mirror or no dpkg.
@@ -38,7 +38,7 @@ pub fn sysroot(arch: &Arch) -> Result<PathBuf> {
     Ok(done)
 }
 
-/// Lets links from the system's root lead into `done`, where the directory will be.
+/// Redirects absolute links to `done`, the final path of the directory.
 fn relink(dir: &Path, done: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();

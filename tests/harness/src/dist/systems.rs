@@ -1,5 +1,5 @@
-//! Clean systems: archives of root directories that mmdebstrap makes of a release, from the machine's own
-//! mirror, and that are kept in the cache.
+//! Clean systems: archives of root directories that mmdebstrap creates from a release on the
+//! machine's own mirror, and that are cached.
 
 use super::digest;
 use crate::debs::unpack;
@@ -12,49 +12,51 @@ use std::process::Command;
 /// Debian's releases 11, 12 and 13, and Ubuntu's 22.04 and 24.04.
 pub const RELEASES: [&str; 5] = ["bullseye", "bookworm", "trixie", "jammy", "noble"];
 
-/// Those of Ubuntu, which Debian's mirrors do not have.
+/// The releases of Ubuntu, which Debian's mirrors do not have.
 const UBUNTU: [&str; 2] = ["jammy", "noble"];
 
-/// The variable that says where they are.
+/// The environment variable that names an Ubuntu mirror.
 const UBUNTU_MIRROR: &str = "RXE_UBUNTU_MIRROR";
 
-/// What verifies them, where its package is installed. Debian has that package from this release on.
+/// The keyring that verifies Ubuntu, if its package is installed. Debian has this package since
+/// `trixie`.
 const UBUNTU_KEYRING: &str = "usr/share/keyrings/ubuntu-archive-keyring.gpg";
 const KEYRING_PACKAGE: (&str, &str) = ("trixie", "ubuntu-keyring");
 
-/// The release on which things are built.
+/// The release on which checkouts are built.
 pub const RUST_ON: &str = "trixie";
 
-/// What it needs for that: this machine's Rust, and a checkout.
+/// The prerequisites for building a checkout: this machine's Rust, and the checkout.
 pub struct Rust<'a> {
-    /// The directory with `bin/cargo`.
+    /// The directory that contains `bin/cargo`.
     pub toolchain: PathBuf,
-    /// cargo's, with the crates that the checkout depends on.
+    /// The registry of cargo, with the crates that the checkout depends on.
     pub registry: PathBuf,
-    /// Makes the checkout in a directory.
+    /// Creates the checkout in a directory.
     pub clone: &'a dyn Fn(&Path) -> Result<()>,
 }
 
-/// What a system has besides apt and the essential packages.
+/// The packages of a system in addition to apt and the essential packages.
 pub(super) struct System<'a> {
-    /// What to call it.
+    /// The name of the system.
     pub(super) name: &'a str,
-    /// These are installed.
+    /// The installed packages.
     pub(super) packages: &'a [&'a str],
-    /// These are not, but apt has all that it needs to install them without a network.
+    /// Packages that are not installed, but that apt can install without a network.
     pub(super) later: &'a [&'a str],
 }
 
 impl System<'_> {
-    /// That of someone who runs programs: one of rdma-core, one that loads libibverbs by itself, and what
-    /// reads manual pages.
+    /// The system of a user who runs programs: a program of rdma-core, one that loads libibverbs by
+    /// itself, and a manual page reader.
     pub(super) const USER: System<'static> =
         System { name: "user", packages: &["ibverbs-utils", "python3", "man-db"], later: &[] };
 
-    /// The archive of its root, on this release. Makes it, unless it is in the cache.
+    /// Returns the archive of the system's root on this release. Creates it, unless it is in the
+    /// cache.
     ///
     /// # Errors
-    /// [`Error::Missing`] if this machine cannot make it.
+    /// [`Error::Missing`] if this machine cannot create it.
     pub(super) fn archive(&self, release: &str) -> Result<PathBuf> {
         let Self { name, packages, later } = self;
         let lists = [packages.join(","), later.join(" ")];
@@ -71,12 +73,12 @@ impl System<'_> {
             mmdebstrap.arg(format!("--include={}", lists[0]));
         }
         if !later.is_empty() {
-            // With recommended packages, as apt installs them for its users. mmdebstrap turns them off.
+            // Includes recommended packages, as apt does by default. mmdebstrap turns them off.
             let fetch = "apt-get -o APT::Install-Recommends=true install --yes --download-only";
             mmdebstrap.arg(format!("--customize-hook=chroot \"$1\" {fetch} {}", lists[1]));
             mmdebstrap.arg("--skip=cleanup/apt");
         }
-        // Releases that are no longer updated expire; their signatures still hold.
+        // Releases that are no longer updated expire; their signatures are still valid.
         mmdebstrap.arg("--aptopt=Acquire::Check-Valid-Until \"false\"");
         let from = if UBUNTU.contains(&release) {
             let from = env::var(UBUNTU_MIRROR).map_err(|_| {
@@ -101,8 +103,8 @@ impl System<'_> {
     }
 }
 
-/// The keys that verify Ubuntu's releases: those of this machine, or else of Debian's package, which apt
-/// verifies.
+/// Returns the keys that verify Ubuntu's releases: those of this machine, or else of Debian's
+/// package, which apt verifies.
 fn ubuntu_keyring() -> Result<PathBuf> {
     let own = Path::new("/").join(UBUNTU_KEYRING);
     if own.exists() {
@@ -120,7 +122,7 @@ fn ubuntu_keyring() -> Result<PathBuf> {
     Ok(done.join(UBUNTU_KEYRING))
 }
 
-/// A directory with the files of an archive. It is removed in the end.
+/// Unpacks an archive into a directory that is removed when it is dropped.
 pub(super) fn unpacked(archive: &Path) -> Result<tempfile::TempDir> {
     let root = tempfile::Builder::new().prefix("rxe-root-").tempdir();
     let root = root.map_err(|e| Error::Failed(format!("a temporary directory: {e}")))?;
@@ -130,7 +132,7 @@ pub(super) fn unpacked(archive: &Path) -> Result<tempfile::TempDir> {
     Ok(root)
 }
 
-/// What a command prints, if it succeeds.
+/// Runs a command and returns its output if it succeeds.
 pub(super) fn succeed(what: &str, command: &mut Command) -> Result<String> {
     let program = command.get_program().display().to_string();
     let out = command.output().map_err(|e| Error::Missing(format!("{program}: {e}")))?;

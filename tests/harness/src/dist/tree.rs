@@ -1,4 +1,4 @@
-//! Files that are to be packed, in memory.
+//! Files to be packaged, in memory.
 
 use crate::vm::{Error, Result};
 use flate2::{Compression, GzBuilder};
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-/// Files by their paths, without a leading slash. Directories above them are implied.
+/// Files by their paths, without a leading slash. Parent directories are implied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree(BTreeMap<String, Entry>);
 
@@ -20,12 +20,12 @@ enum Entry {
 }
 
 impl Tree {
-    /// Adds a file that everybody may read.
+    /// Adds a file with mode 644.
     pub fn file(&mut self, path: &str, bytes: impl Into<Vec<u8>>) {
         self.0.insert(path.to_owned(), Entry::File { mode: 0o644, bytes: bytes.into() });
     }
 
-    /// Adds a file that everybody may execute.
+    /// Adds a file with mode 755.
     pub fn program(&mut self, path: &str, bytes: impl Into<Vec<u8>>) {
         self.0.insert(path.to_owned(), Entry::File { mode: 0o755, bytes: bytes.into() });
     }
@@ -35,29 +35,29 @@ impl Tree {
         self.0.insert(path.to_owned(), Entry::Link(target.to_owned()));
     }
 
-    /// Adds a directory: an empty one, or one with another mode than 755.
+    /// Adds a directory that is empty or has a mode other than 755.
     pub fn directory(&mut self, path: &str, mode: u32) {
         self.0.insert(path.to_owned(), Entry::Directory { mode });
     }
 
-    /// Adds all of another tree below a directory.
+    /// Adds all files of another tree below a directory.
     pub fn add(&mut self, below: &str, other: Self) {
         let at = |path: String| if below.is_empty() { path } else { format!("{below}/{path}") };
         self.0.extend(other.0.into_iter().map(|(path, entry)| (at(path), entry)));
     }
 
-    /// The same files elsewhere.
+    /// Returns a tree with the paths changed by `to`.
     #[must_use]
     pub fn moved(self, to: impl Fn(&str) -> String) -> Self {
         Self(self.0.into_iter().map(|(path, entry)| (to(&path), entry)).collect())
     }
 
-    /// The paths, sorted.
+    /// Returns the paths, sorted.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// The files with their contents, sorted by path.
+    /// Returns the files with their contents, sorted by path.
     pub fn contents(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.0.iter().filter_map(|(path, entry)| match entry {
             Entry::File { bytes, .. } => Some((path.as_str(), bytes.as_slice())),
@@ -65,7 +65,7 @@ impl Tree {
         })
     }
 
-    /// Replaces the contents of files.
+    /// Returns the files with mutable contents.
     pub(super) fn contents_mut(&mut self) -> impl Iterator<Item = (&str, &mut Vec<u8>)> {
         self.0.iter_mut().filter_map(|(path, entry)| match entry {
             Entry::File { bytes, .. } => Some((path.as_str(), bytes)),
@@ -73,16 +73,16 @@ impl Tree {
         })
     }
 
-    /// The bytes of all files.
+    /// Returns the total size of all files in bytes.
     pub fn size(&self) -> usize {
         self.contents().map(|(_, bytes)| bytes.len()).sum()
     }
 
-    /// A tar archive: sorted, of user and group 0, each entry of time `epoch` (seconds since 1970),
-    /// each path behind `prefix`.
+    /// Returns a tar archive: sorted, of user and group 0, each entry with time `epoch` (seconds
+    /// since 1970) and each path with `prefix`.
     ///
     /// # Errors
-    /// A path that tar cannot hold.
+    /// A path is too long for tar.
     pub fn tar(&self, prefix: &str, epoch: u64) -> Result<Vec<u8>> {
         self.write(prefix, epoch).map_err(|e| Error::Failed(format!("an archive: {e}")))
     }
@@ -128,11 +128,11 @@ impl Tree {
         tar.into_inner()
     }
 
-    /// Writes the files below a directory. A file is replaced by a rename, so that programs that have
-    /// the old one open keep it.
+    /// Writes the files below a directory. A file is replaced by a rename, so that programs that
+    /// have the old file open keep it.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The errors of the file system.
     pub fn install(&self, to: &Path) -> Result<()> {
         for (path, entry) in &self.0 {
             let at = to.join(path);
@@ -164,15 +164,15 @@ fn write(at: &Path, entry: &Entry) -> io::Result<()> {
     }
 }
 
-/// The bytes of a file.
+/// Returns the contents of a file.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(|e| Error::Failed(format!("{}: {e}", path.display())))
 }
 
-/// Compresses, without a name and a time.
+/// Compresses with gzip, without a name and a time.
 ///
 /// # Errors
-/// None, but that the compressor's type has them.
+/// None in practice; the compressor's type requires them.
 pub fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut out = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
     let done = out.write_all(bytes).and_then(|()| out.finish());

@@ -1,8 +1,9 @@
 //! The Python package: a wheel, which is a zip archive of an agreed layout
 //! (<https://packaging.python.org/en/latest/specifications/binary-distribution-format/>).
 //!
-//! Installers put its programs and data below the prefix of an environment, such as a venv. There they are where
-//! all other packages have them, so `rxe` finds its libraries. The metadata of the package is in pyproject.toml.
+//! Installers put its programs and data below the prefix of an environment, such as a venv. Their
+//! paths there are as in all other packages, so `rxe` finds its libraries. The metadata of the
+//! package is in pyproject.toml.
 
 use super::tree::read;
 use super::{Arch, GLIBC, Tree, VERSION};
@@ -18,7 +19,7 @@ use std::io::{Cursor, Write};
 use std::path::Path;
 use zip::write::SimpleFileOptions;
 
-/// What pyproject.toml says of the package.
+/// The parts of pyproject.toml that describe the package.
 #[derive(Deserialize)]
 struct Manifest {
     project: Project,
@@ -38,14 +39,14 @@ struct Project {
     entry_points: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// The licences of the crates in the programs, in the tree and in the wheel.
+/// The path of the crates' licences in the tree, and their name in the wheel.
 const LICENCES: (&str, &str) = ("share/doc/rxe/copyright", "LICENSES-OF-CRATES");
 
-/// Makes a wheel of a prefix's files, with the module in `python` of the checkout `source`. Programs in it need
-/// this `glibc`. Returns its name and its bytes.
+/// Builds a wheel from a prefix's files and the module in `python` of the checkout `source`.
+/// `glibc` is the version that the programs need. Returns the file name and the bytes.
 ///
 /// # Errors
-/// If a file cannot be read.
+/// A file cannot be read.
 pub fn wheel(
     tree: &Tree,
     source: &Path,
@@ -55,10 +56,10 @@ pub fn wheel(
     let manifest = String::from_utf8_lossy(&read(&source.join("pyproject.toml"))?).into_owned();
     let Manifest { project } =
         toml::from_str(&manifest).map_err(|e| Error::Failed(format!("pyproject.toml: {e}")))?;
-    // They are tried from this one on.
+    // `GLIBC` is the oldest version on which the programs are tested.
     let (major, minor) = glibc.max(GLIBC);
     let tag = format!("py3-none-manylinux_{major}_{minor}_{}", arch.name);
-    // In names of files a hyphen separates.
+    // In file names of wheels, a hyphen is a separator.
     let name = format!("{}-{VERSION}", project.name.replace('-', "_"));
     let info = format!("{name}.dist-info");
 
@@ -91,11 +92,12 @@ pub fn wheel(
     Ok((format!("{name}-{tag}.whl"), bytes))
 }
 
-/// Files with their modes, by their paths.
+/// Files with their modes, by path.
 type Files = BTreeMap<String, (u32, Vec<u8>)>;
 
-/// What is installed below the prefix of an environment: the command and its libraries. Neither shells nor
-/// Wireshark look there, and pip would leave empty directories of `share` behind.
+/// Returns the files below the prefix of an environment: the command and its libraries. Files for
+/// shells and Wireshark are omitted: neither looks there, and pip would leave empty directories of
+/// `share` behind.
 fn installed(tree: &Tree, data: &str) -> Files {
     let mut files = Files::new();
     for (path, bytes) in tree.contents() {
@@ -105,7 +107,7 @@ fn installed(tree: &Tree, data: &str) -> Files {
             files.insert(format!("{data}/data/{path}"), (0o644, bytes.to_vec()));
         }
     }
-    // A wheel has no links.
+    // A wheel cannot contain links.
     for (library, link) in libs::names() {
         let of = |name: &str| format!("{data}/data/lib/rxe/{}/{name}", libs::DIRECTORY);
         if let Some(file) = files.get(&of(library)).cloned() {
@@ -115,7 +117,7 @@ fn installed(tree: &Tree, data: &str) -> Files {
     files
 }
 
-/// The files of the Python package `rxe`.
+/// Returns the files of the Python package `rxe`.
 fn module(source: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     let dir = source.join("python/rxe");
     let failed = |e: std::io::Error| Error::Failed(format!("{}: {e}", dir.display()));
@@ -130,7 +132,8 @@ fn module(source: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(found)
 }
 
-/// What indexes and installers read: fields, and the text of the package's page.
+/// Returns the metadata that indexes and installers read: fields, and the text of the package's
+/// page.
 fn metadata(project: &Project, licences: &[&str], readme: &[u8]) -> String {
     let Project { name, description, requires_python, license, keywords, .. } = project;
     let mut out = format!(
@@ -160,7 +163,7 @@ fn entry_points(project: &Project) -> String {
     out
 }
 
-/// The list of all files with their digests and sizes, and at its end itself, without.
+/// Returns the list of all files with digests and sizes; its own entry, the last, has neither.
 fn record(files: &Files, own: &str) -> String {
     let mut out = String::new();
     for (path, (_, bytes)) in files {
@@ -170,7 +173,7 @@ fn record(files: &Files, own: &str) -> String {
     out + own + ",,\n"
 }
 
-/// The archive. All its times are the first that it can have.
+/// Returns the archive. All its entries have the earliest time that zip supports.
 fn zip(files: &Files, record: &str, list: &str) -> zip::result::ZipResult<Vec<u8>> {
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
     let options = |mode| {
@@ -226,7 +229,7 @@ mod tests {
         }
         let plugin = "[pytest11]\nrxe = rxe.pytest_plugin\n";
         assert_eq!(text(&format!("{info}/entry_points.txt")).0, plugin);
-        // The digest is that of `printf program | sha256sum`.
+        // The digest is the output of `printf program | sha256sum`.
         let record = text(&format!("{info}/RECORD")).0;
         let program =
             format!("{data}/scripts/rxe,sha256=ExDKLIky29EYZovZdEJVij4fVGteFcaWmd-9YCT1SNg,7\n");

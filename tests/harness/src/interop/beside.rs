@@ -1,5 +1,5 @@
-//! An endpoint of layer 2 on the interface of the kernel's own device in the VM: each serves a program of the
-//! host while the other is there.
+//! An endpoint of layer 2 on the interface of the kernel's own device in the VM. Each of the two
+//! devices serves a program of the host while the other one is active.
 
 use super::end::failed;
 use super::world::World;
@@ -9,13 +9,13 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The endpoint's address in the VM.
+/// The address of the endpoint in the VM.
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 47, 91, 77);
 
-/// The most time for both conversations, of which each takes a few seconds.
+/// The time limit for both conversations. Each takes a few seconds.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What both ends of rping are told: how often, with how many bytes, which are compared.
+/// The options of both ends of rping: the number and the size of the messages, which are compared.
 const MESSAGES: &str = "-C 50 -S 20000 -V";
 
 pub(super) fn play(world: &mut World<'_>) -> Result<()> {
@@ -29,7 +29,7 @@ pub(super) fn play(world: &mut World<'_>) -> Result<()> {
         exec {rxe} link add own0 type rxe l2 if:eth0 address {OWN}/24 mtu {mtu}"
     );
     world.vm.run(Cmd::sh(add))?.ok()?;
-    // The clients come from the host's own address.
+    // The clients use the host's own address.
     world.stop_ours();
     let end = Instant::now() + TIMEOUT;
     let start = |run: &str, address: Ipv4Addr| -> Result<Conversation> {
@@ -56,12 +56,12 @@ pub(super) fn play(world: &mut World<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A server in the VM and its client here.
+/// A server in the VM and its client on the host.
 struct Conversation {
     address: Ipv4Addr,
     server: Proc,
     client: Option<Child>,
-    /// What the last client printed.
+    /// The output of the last client.
     said: String,
     /// Whether a client has succeeded.
     heard: bool,
@@ -69,7 +69,8 @@ struct Conversation {
 }
 
 impl Conversation {
-    /// Does what is next, without waiting. Fails when either program has, or at `end`.
+    /// Performs the next step without waiting. Fails if the server or client has failed, or after
+    /// `end`.
     fn go_on(&mut self, world: &World<'_>, end: Instant) -> Result<()> {
         let server = self.server.wait_timeout(Duration::ZERO)?;
         if server.is_some_and(|code| code != 0) {
@@ -92,8 +93,9 @@ impl Conversation {
         };
         self.said = said(self.client.take());
         self.heard = status.success();
-        // A client that comes before its server is refused, and comes again. No other does: rping's server takes
-        // a second request for the end of the first.
+        // A client that starts before its server listens is refused, and is started again. In all
+        // other cases no second client is started: rping's server takes a second request for the
+        // end of the first.
         let early = ["REJECTED", "UNREACHABLE", "ADDR_ERROR"]
             .iter()
             .any(|event| self.said.contains(&format!("RDMA_CM_EVENT_{event}")));
@@ -108,7 +110,7 @@ impl Conversation {
         spawn(client).map_err(|e| failed(format!("rxe: {e}")))
     }
 
-    /// The page has a line for each failure.
+    /// Returns the outputs as one line, because the page has one line for each failure.
     fn why(&mut self, what: &str) -> Error {
         if let Some(client) = &mut self.client {
             let _ = client.kill();
@@ -132,7 +134,7 @@ impl Drop for Conversation {
     }
 }
 
-/// What a client printed that has ended.
+/// Returns the output of a client that has ended.
 fn said(client: Option<Child>) -> String {
     let out = client.map(Child::wait_with_output).and_then(std::result::Result::ok);
     out.map_or_else(String::new, |out| {

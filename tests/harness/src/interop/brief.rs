@@ -1,9 +1,9 @@
-//! What `cargo xtask test` plays in the minutes that it has: each combination of backend and role
-//! whole with one kernel, and a few cells of it with the other.
+//! The cells that `cargo xtask test` runs within a few minutes: each combination of backend and
+//! role completely with one kernel, and a few of its cells with the other kernel.
 
 use super::{Asks, Backend};
 
-/// The combinations that are played whole with this kernel.
+/// Returns the combinations that are run completely with this kernel.
 fn whole(kernel: &str) -> &'static [(Backend, Asks)] {
     match kernel {
         "6.1" => &[(Backend::Udp, Asks::Ours), (Backend::Packet, Asks::Kernel)],
@@ -12,8 +12,8 @@ fn whole(kernel: &str) -> &'static [(Backend, Asks)] {
     }
 }
 
-/// The combinations of a backend and a requester of which a short run plays only
-/// [`FEW`](super::FEW) with this kernel, such as `6.1`.
+/// Returns the combinations of backend and requester that a short run limits to
+/// [`FEW`](super::FEW). `kernel` is a version such as `6.1`.
 pub fn brief(kernel: &str) -> Vec<(Backend, Asks)> {
     let backends = Backend::OF_HOST.into_iter().chain([Backend::Interface, Backend::Guest]);
     let all = backends.flat_map(|backend| Asks::BOTH.map(|a| (backend, a)));
@@ -38,7 +38,7 @@ mod tests {
         }
     }
 
-    /// The kernels with which a short run plays this cell.
+    /// Returns the kernels with which a short run includes this cell.
     fn kernels(backend: Backend, asks: Asks, name: &str) -> Vec<&'static str> {
         let mut kernels = Vec::from(KERNELS);
         kernels.retain(|kernel| short(kernel).chooses(backend, asks, name));

@@ -1,5 +1,5 @@
-//! Datagrams: UD and multicast groups. Each datagram is compared like a message of a connection, and
-//! so are the 40 bytes before it (the GRH), which say where it came from.
+//! Datagrams: UD and multicast groups. The content of each datagram is compared, like that of a
+//! message on a connection; so are the 40 bytes before it (the GRH), which contain the addresses.
 
 use super::Asks;
 use super::end::{End, GUARD, Make, Pair, Qp, TIMEOUT_MS, all_equal, completions, failed, number};
@@ -38,16 +38,16 @@ pub(super) const ALL: &[Feature] = &[
     }),
 ];
 
-/// The groups: of an organisation, and of a link.
+/// The groups: organization-local over IPv4, link-local over IPv6.
 const V4_GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 91, 4, 7));
 const V6_GROUP: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x4791, 7));
 
 const QKEY: u64 = 0x1234_5678;
 
-/// The bytes before a datagram.
+/// The length of the GRH before a datagram.
 const GRH: u64 = 40;
 
-/// Where the receive of a datagram begins.
+/// The offset of a datagram's receive buffer.
 const AT: u64 = REMOTE - GRH;
 
 /// Two queue pairs for datagrams, and the path from the first to the second.
@@ -56,13 +56,13 @@ struct Path {
     req: Qp,
     resp: Qp,
     ah: u64,
-    /// To which queue pair it is sent.
+    /// The destination QPN.
     qpn: u64,
-    /// From which address, to which.
+    /// The source and destination addresses.
     ips: [IpAddr; 2],
 }
 
-/// A cell of the table of datagrams.
+/// Runs a cell of the table of UD operations.
 pub(super) fn cell(
     world: &mut World<'_>,
     setting: Setting,
@@ -90,7 +90,7 @@ fn answer(world: &mut World<'_>, setting: Setting) -> Result<()> {
     let mut pair = world.pair(setting)?;
     let path = Path::make(&mut pair)?;
     path.exchange(&mut pair, Op::Send, 100, 1)?;
-    // The receive of `exchange` lies where it was.
+    // The receive buffer of `exchange` is in its usual place.
     let resp = &mut pair.resp;
     let from = json!({"pd": resp.pd, "cq": resp.recv_cq, "mr": resp.mr.mr, "offset": AT});
     let ah = number(&resp.call("ah_from_recv", from)?["ah"]);
@@ -127,7 +127,7 @@ fn own_qkey(world: &mut World<'_>, setting: Setting) -> Result<()> {
     let kernel_asks = setting.asks == Asks::Kernel;
     let mut pair = world.pair(setting)?;
     let path = Path::make(&mut pair)?;
-    // The receive of the next datagram; the number shows which receive took the first.
+    // The receive of the next datagram; its number shows which receive the first datagram used.
     let sge = json!([pair.resp.mr.sge(AT, GRH + 8)]);
     pair.resp.post_recv(path.resp, 70, sge)?;
     path.send(&mut pair, 1, 0x8000_0000)?;
@@ -158,7 +158,8 @@ fn no_receive(world: &mut World<'_>, setting: Setting) -> Result<()> {
     let mut pair = world.pair(setting)?;
     let path = Path::make(&mut pair)?;
     path.send(&mut pair, 1, QKEY)?;
-    // Datagrams are not reordered, so it cannot be overtaken by those to another queue pair.
+    // Datagrams are not reordered, so datagrams to another queue pair cannot overtake the first
+    // one.
     let other = Path::make(&mut pair)?;
     other.exchange(&mut pair, Op::Send, 10, 2)?;
     path.exchange(&mut pair, Op::Send, 100, 3)?;
@@ -197,7 +198,7 @@ fn group(world: &mut World<'_>, setting: Setting, group: IpAddr) -> Result<()> {
     let ah = handle(pair.req, pair.ips[0], group)?;
     let to_group = Path { ah, qpn: 0xff_ffff, ips: [path.ips[0], group], ..path };
     for (n, op, size) in [(1, Op::Send, 10), (9, Op::SendImm, 1024), (17, Op::Send, 4096)] {
-        // The copy of the other member.
+        // The receive of the other member of the group.
         let sge = json!([pair.resp.mr.sge(0x8000, GRH + size)]);
         pair.resp.post_recv(second.resp, 90 + n, sge)?;
         to_group.send_bytes(&mut pair, op, size, n)?;
@@ -213,7 +214,7 @@ fn group(world: &mut World<'_>, setting: Setting, group: IpAddr) -> Result<()> {
     for qp in [path.resp, second.resp] {
         pair.resp.call("detach", json!({"qp": qp.qp, "gid": gid}))?;
     }
-    // Nobody receives this one, so the next completion belongs to what follows it.
+    // No queue pair receives this datagram, so the next completion belongs to a later one.
     to_group.send(&mut pair, 30, QKEY)?;
     path.exchange(&mut pair, Op::Send, 100, 33)?;
     pair.req.close("ah", ah)?;
@@ -222,12 +223,13 @@ fn group(world: &mut World<'_>, setting: Setting, group: IpAddr) -> Result<()> {
 }
 
 impl Path {
-    /// Makes two queue pairs, ready to talk.
+    /// Creates two queue pairs that can communicate.
     fn make(pair: &mut Pair<'_>) -> Result<Self> {
         Self::with(pair, None)
     }
 
-    /// The same; the second takes its receives from a shared queue.
+    /// Like [`Path::make`], but the second queue pair takes its receives from the shared queue
+    /// `srq`.
     fn with(pair: &mut Pair<'_>, srq: Option<u64>) -> Result<Self> {
         *pair.connections += 1;
         let psn = 0x100_0000 - 2 - *pair.connections % 3;
@@ -236,7 +238,7 @@ impl Path {
         Ok(Self { req, resp, ah, qpn: resp.qpn, ips: pair.ips })
     }
 
-    /// Sends a datagram and compares everything about it.
+    /// Sends a datagram and compares its content, its GRH and its completions.
     fn exchange(&self, pair: &mut Pair<'_>, op: Op, size: u64, n: u64) -> Result<()> {
         self.send_bytes(pair, op, size, n)?;
         let wc = pair.resp.wait(pair.resp.recv_cq, 1)?.remove(0);
@@ -249,7 +251,7 @@ impl Path {
         self.compare(pair, size, n)
     }
 
-    /// Posts the receive of a datagram and sends it.
+    /// Posts a receive for a datagram and sends the datagram.
     fn send_bytes(&self, pair: &mut Pair<'_>, op: Op, size: u64, n: u64) -> Result<()> {
         let (local, remote) = (pair.req.mr, pair.resp.mr);
         pair.req.batch(vec![local.fill(2 * n + 1, LOCAL, size)])?;
@@ -269,7 +271,7 @@ impl Path {
         self.complete(pair, n, wr)
     }
 
-    /// Compares the bytes of a datagram, the GRH before it and the bytes around.
+    /// Compares the content of a datagram, the GRH before it and the surrounding bytes.
     fn compare(&self, pair: &mut Pair<'_>, size: u64, n: u64) -> Result<()> {
         let remote = pair.resp.mr;
         let checks = vec![
@@ -286,10 +288,10 @@ impl Path {
         })
     }
 
-    /// Checks the GRH in front of a datagram of `size` bytes; returns what is wrong with it.
+    /// Checks the GRH of a datagram of `size` bytes. Returns the first error in it.
     fn grh(&self, grh: &[u8], size: u64) -> std::result::Result<(), &'static str> {
-        // UDP, BTH and DETH; at the end padding and ICRC. Immediate data adds 4 bytes, which are allowed
-        // in any case.
+        // UDP, BTH, DETH, the padded data and the ICRC. Immediate data adds 4 bytes, which are
+        // accepted in any case.
         let least = 8 + 12 + 8 + size.next_multiple_of(4) + 4;
         let length = |bytes: &[u8], head: u64| {
             let said = u64::from(u16::from_be_bytes([bytes[0], bytes[1]]));
@@ -315,7 +317,7 @@ impl Path {
         }
     }
 
-    /// Sends 8 bytes with `n` as immediate data. They may arrive anywhere.
+    /// Sends 8 bytes with `n` as immediate data. The check accepts them at any receiver.
     fn send(&self, pair: &mut Pair<'_>, n: u64, qkey: u64) -> Result<()> {
         let wr = json!({
             "qp": self.req.qp, "op": "send_imm", "wr_id": n, "imm": n, "ah": self.ah,
@@ -343,14 +345,14 @@ impl Path {
     }
 }
 
-/// Makes a queue pair that sends and receives datagrams.
+/// Creates a queue pair that is ready to send and receive datagrams.
 fn ready(end: &mut End, srq: Option<u64>, psn: u64) -> Result<Qp> {
     let qp = end.qp(Make { srq, ..Make::of("ud") })?;
     end.call("ready", json!({"qp": qp.qp, "qkey": QKEY, "sq_psn": psn}))?;
     Ok(qp)
 }
 
-/// Makes an address handle for packets from one of this end's addresses to another.
+/// Creates an address handle for packets from one of this end's addresses to another address.
 fn handle(end: &mut End, from: IpAddr, to: IpAddr) -> Result<u64> {
     let (index, _) = end.gid(from)?;
     let fields = json!({"pd": end.pd, "gid_index": index, "dgid": gid(to)});

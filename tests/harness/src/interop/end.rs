@@ -1,27 +1,27 @@
-//! One end of a conversation: a peer with its device open. What every conversation needs is made
-//! once, so a connection costs only a queue pair.
+//! One end of a conversation: a peer with its device open. The objects that every conversation
+//! needs are created once, so a connection costs only a queue pair.
 
 use crate::peer::Peer;
 use crate::vm::{Error, Result};
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Bytes of each end's memory: the longest message and room around it.
+/// The size of each end's memory in bytes: the longest message and room around it.
 pub(super) const MEMORY: u64 = (1 << 20) + (64 << 10);
 
-/// The most time that an expected completion may take, in milliseconds. Emulated processors are slow.
+/// The time limit for an expected completion in milliseconds. Emulated processors are slow.
 pub(super) const TIMEOUT_MS: u64 = 60_000;
 
-/// All that a region or a queue pair can allow.
+/// All access rights of a region or a queue pair.
 pub(super) const ALL_ACCESS: [&str; 4] =
     ["local_write", "remote_write", "remote_read", "remote_atomic"];
 
-/// An error of a conversation, in a line.
+/// Returns an error of a conversation, in one line.
 pub(super) fn failed(why: impl Into<String>) -> Error {
     Error::Failed(why.into())
 }
 
-/// A peer, its device open.
+/// A peer and its open device.
 #[derive(Debug)]
 pub(super) struct End {
     peer: Peer,
@@ -62,23 +62,23 @@ pub(super) struct Wc {
     pub(super) byte_len: u64,
     pub(super) imm: Option<u64>,
     pub(super) src_qp: u64,
-    /// Whether a GRH stands before the data.
+    /// Whether a GRH precedes the data.
     pub(super) grh: bool,
     /// The key that a SEND with invalidate invalidated.
     pub(super) invalidated: Option<u64>,
-    /// Whether the completion has the flag of a SEND with invalidate.
+    /// Whether the completion has the flag `IBV_WC_WITH_INV`.
     pub(super) with_inv: bool,
 }
 
-/// The kind of a queue pair.
+/// The properties of a queue pair to create.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Make {
-    /// The service, by its name in the protocol.
+    /// The transport service, by its name in the protocol.
     pub(super) service: &'static str,
     pub(super) sq_sig_all: bool,
-    /// The shared receive queue that it takes its receives from.
+    /// The shared receive queue, if the queue pair uses one.
     pub(super) srq: Option<u64>,
-    /// Whether it is an extended queue pair, for the operations that only these have.
+    /// Whether to create an extended queue pair, for the operations that only extended ones have.
     pub(super) extended: bool,
 }
 
@@ -124,13 +124,13 @@ impl End {
         self.finish(count)
     }
 
-    /// Sends a request and does not wait for its answer, which [`End::finish`] reads. Both ends can
-    /// then work at the same time.
+    /// Sends a request without waiting for its answer, which [`End::finish`] reads. Both ends can
+    /// then work simultaneously.
     pub(super) fn begin(&mut self, cmd: &str, fields: Value) -> Result<()> {
         self.peer.send(cmd, fields)
     }
 
-    /// Takes the answers to `count` requests that were begun, which must be good.
+    /// Reads the answers to `count` requests, which must be successful.
     pub(super) fn finish(&mut self, count: usize) -> Result<Vec<Value>> {
         let answers: Vec<Value> = (0..count).map(|_| self.peer.receive()).collect::<Result<_>>()?;
         match answers.iter().find(|a| a["ok"] != true) {
@@ -142,7 +142,7 @@ impl End {
         }
     }
 
-    /// Ends its process at once, as a crash would.
+    /// Kills the peer's process, as a crash would end it.
     pub(super) fn kill(&mut self) {
         self.peer.kill();
     }
@@ -194,14 +194,14 @@ impl End {
         self.call("post_recv", json!({"qp": qp.qp, "wr_id": wr_id, "sge": sge})).map(drop)
     }
 
-    /// The completions that come within `timeout_ms`, at most `count`.
+    /// Returns the completions that arrive within `timeout_ms`, at most `count`.
     pub(super) fn poll(&mut self, cq: u64, count: usize, timeout_ms: u64) -> Result<Vec<Wc>> {
         let answer =
             self.call("poll", json!({"cq": cq, "count": count, "timeout_ms": timeout_ms}))?;
         Ok(completions(&answer))
     }
 
-    /// The next `count` completions, which must come.
+    /// Returns the next `count` completions, or fails if there are fewer.
     pub(super) fn wait(&mut self, cq: u64, count: usize) -> Result<Vec<Wc>> {
         let wcs = self.poll(cq, count, TIMEOUT_MS)?;
         if wcs.len() == count {
@@ -213,7 +213,7 @@ impl End {
         Err(failed(format!("{}: {have} of {count} {queue} completions in {s} s", self.who)))
     }
 
-    /// Fails if there is a completion that should not be there.
+    /// Fails if there is an unexpected completion.
     pub(super) fn idle(&mut self) -> Result<()> {
         for cq in [self.send_cq, self.recv_cq] {
             if let Some(wc) = self.poll(cq, 1, 0)?.first() {
@@ -226,7 +226,7 @@ impl End {
     pub(super) fn word(&mut self, offset: u64) -> Result<u64> {
         let answer = self.call("read", json!({"mr": self.mr.mr, "len": 8, "offset": offset}))?;
         let hex = answer["hex"].as_str().and_then(|h| u64::from_str_radix(h, 16).ok());
-        // The bytes in memory's order; both ends are little endian.
+        // The bytes are in memory order; both ends are little endian.
         hex.map(u64::swap_bytes).ok_or_else(|| failed(format!("no number in {answer}")))
     }
 
@@ -237,12 +237,12 @@ impl End {
 }
 
 impl Mr {
-    /// A scatter/gather element of it.
+    /// Returns a scatter/gather element of the region.
     pub(super) fn sge(&self, offset: u64, len: u64) -> Value {
         json!({"mr": self.mr, "offset": offset, "len": len})
     }
 
-    /// The request that fills `range` with the bytes of the pattern that belong there.
+    /// Returns the request that fills a range with the pattern of `seed`.
     pub(super) fn fill(&self, seed: u64, offset: u64, len: u64) -> (&'static str, Value) {
         self.fill_at(seed, offset, len, 0)
     }
@@ -258,14 +258,14 @@ impl Mr {
         ("fill", json!({"mr": mr, "seed": seed, "offset": offset, "len": len, "at": at}))
     }
 
-    /// The request that compares bytes with the pattern's from `at` on.
+    /// Returns the request that compares bytes with the pattern of `seed` from `at` on.
     pub(super) fn check(&self, seed: u64, offset: u64, len: u64, at: u64) -> (&'static str, Value) {
         let mr = self.mr;
         ("check", json!({"mr": mr, "seed": seed, "offset": offset, "len": len, "at": at}))
     }
 }
 
-/// Fails unless every answer to a [`Mr::check`] says that the bytes are equal.
+/// Fails unless every answer to a [`Mr::check`] reports equal bytes.
 pub(super) fn all_equal(who: &str, what: &str, answers: &[Value]) -> Result<()> {
     match answers.iter().find(|a| a["equal"] == false) {
         None => Ok(()),
@@ -293,7 +293,8 @@ impl Wc {
         }
     }
 
-    /// Fails unless it is the good end of request `wr_id` of `qp`. `byte_len` is compared if given.
+    /// Fails unless this is the successful completion of request `wr_id` of `qp`. `byte_len` is
+    /// compared if given.
     pub(super) fn expect(
         &self,
         who: &str,
@@ -310,7 +311,7 @@ impl Wc {
             opcode: opcode.into(),
             byte_len: byte_len.unwrap_or(self.byte_len),
             imm,
-            // Devices differ, but for datagrams.
+            // The values differ between devices, except for datagrams.
             src_qp: self.src_qp,
             grh: self.grh,
             invalidated: self.invalidated,
@@ -323,12 +324,12 @@ impl Wc {
     }
 }
 
-/// The completions in the answer to a poll.
+/// Returns the completions in the answer to a poll.
 pub(super) fn completions(answer: &Value) -> Vec<Wc> {
     answer["wcs"].as_array().into_iter().flatten().map(Wc::of).collect()
 }
 
-/// How two ends are connected: what differs from the defaults of every conversation.
+/// The properties of a connection that differ from the defaults of every conversation.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     /// "rc" or "uc".
@@ -343,7 +344,7 @@ pub(super) struct Link {
     pub(super) rnr_retry: u64,
     pub(super) min_rnr_timer: u64,
     pub(super) rd_atomic: u64,
-    /// What each queue pair allows its peer.
+    /// The access rights that each queue pair gives to its peer.
     pub(super) access: Vec<&'static str>,
     pub(super) sq_sig_all: bool,
 }
@@ -355,7 +356,7 @@ impl Default for Link {
             srq: None,
             extended: false,
             path_mtu: 1024,
-            // 1 s: nothing is lost here, and a slow machine must not look like a lossy one.
+            // 1 s. No packet is lost here, and a slow machine must not look like a lossy one.
             timeout: 18,
             retry_cnt: 7,
             rnr_retry: 7,
@@ -372,27 +373,27 @@ impl Default for Link {
 pub(super) struct Conn {
     pub(super) req: Qp,
     pub(super) resp: Qp,
-    /// Whether a request that is complete has arrived.
+    /// Whether a completed request has arrived at the responder.
     pub(super) reliable: bool,
 }
 
-/// The two ends of a conversation, and which address each has.
+/// The two ends of a conversation, and their addresses.
 pub(super) struct Pair<'e> {
     pub(super) req: &'e mut End,
     pub(super) resp: &'e mut End,
-    /// The addresses to talk between.
+    /// The addresses of the two ends.
     pub(super) ips: [IpAddr; 2],
-    /// Whether atomics are answered at all.
+    /// Whether the responder answers atomics.
     pub(super) atomics: bool,
-    /// Numbers the connections, for their starting PSNs.
+    /// The number of connections so far, from which the starting PSNs are derived.
     pub(super) connections: &'e mut u64,
 }
 
 impl Pair<'_> {
-    /// Makes a queue pair on each end and connects them.
+    /// Creates a queue pair on each end and connects them.
     pub(super) fn connect(&mut self, link: &Link) -> Result<Conn> {
         *self.connections += 1;
-        // The requester's numbers wrap within the first packets.
+        // The requester's PSNs wrap within the first packets.
         let psn = 0x100_0000 - 2 - *self.connections % 7;
         let other = 0x12_3456 + *self.connections;
         let make = Make { sq_sig_all: link.sq_sig_all, ..Make::of(link.service) };
@@ -425,14 +426,14 @@ impl Pair<'_> {
         self.resp.close("qp", conn.resp.qp)
     }
 
-    /// Fails if an end has a completion that nobody expects.
+    /// Fails if an end has an unexpected completion.
     pub(super) fn idle(&mut self) -> Result<()> {
         self.req.idle()?;
         self.resp.idle()
     }
 }
 
-/// Guard bytes around a message, which must not change.
+/// The number of guard bytes around a message, which must not change.
 pub(super) const GUARD: u64 = 64;
 
 pub(super) fn number(value: &Value) -> u64 {

@@ -1,12 +1,12 @@
-//! One operation, with everything about it compared: every byte at both ends and around, and every
-//! field of the completions that verbs define.
+//! Executes one operation and compares all its effects: every byte at both ends and around the
+//! message, and every field of the completions that verbs define.
 
 use super::end::{Conn, End, GUARD, Pair, TIMEOUT_MS, all_equal, completions, failed};
 use crate::vm::Result;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// What a requester can ask for.
+/// The operations of a requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     Send,
@@ -21,7 +21,7 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// Those of the table of RC.
+    /// The operations in the table of RC.
     pub(super) const ALL: [Self; 7] = [
         Self::Send,
         Self::SendImm,
@@ -32,13 +32,13 @@ impl Op {
         Self::FetchAdd,
     ];
 
-    /// Those of UC.
+    /// The operations of UC.
     pub(super) const UC: [Self; 4] = [Self::Send, Self::SendImm, Self::Write, Self::WriteImm];
 
-    /// Those of UD.
+    /// The operations of UD.
     pub(super) const UD: [Self; 2] = [Self::Send, Self::SendImm];
 
-    /// As the table and filters name it.
+    /// Returns the name in the table and in filters.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Send => "SEND",
@@ -53,7 +53,7 @@ impl Op {
         }
     }
 
-    /// As the peers' protocol names it.
+    /// Returns the name in the peers' protocol.
     pub(super) fn verb(self) -> &'static str {
         match self {
             Self::Send => "send",
@@ -68,7 +68,7 @@ impl Op {
         }
     }
 
-    /// The opcode of the requester's completion.
+    /// Returns the opcode of the requester's completion.
     pub(super) fn completes_as(self) -> &'static str {
         match self {
             Self::Send | Self::SendImm => "SEND",
@@ -81,12 +81,12 @@ impl Op {
         }
     }
 
-    /// ATOMIC WRITE and FLUSH.
+    /// Returns whether this is ATOMIC WRITE or FLUSH.
     pub(super) fn is_placed(self) -> bool {
         matches!(self, Self::AtomicWrite | Self::Flush)
     }
 
-    /// Whether it works on one 8-byte word.
+    /// Returns whether the operation accesses one 8-byte word.
     pub(super) fn is_word(self) -> bool {
         self.is_atomic() || self == Self::AtomicWrite
     }
@@ -99,12 +99,12 @@ impl Op {
         matches!(self, Self::SendImm | Self::WriteImm)
     }
 
-    /// Whether it names memory of the responder.
+    /// Returns whether the operation names memory of the responder.
     pub(super) fn is_remote(self) -> bool {
         !matches!(self, Self::Send | Self::SendImm)
     }
 
-    /// The opcode of the completion that the responder gets, if it gets one.
+    /// Returns the opcode of the responder's completion, if there is one.
     pub(super) fn received_as(self) -> Option<&'static str> {
         match self {
             Self::Send | Self::SendImm => Some("RECV"),
@@ -113,7 +113,7 @@ impl Op {
         }
     }
 
-    /// The right that the responder must have given.
+    /// Returns the access right that the operation needs at the responder.
     pub(super) fn right(self) -> &'static str {
         match self {
             Self::Send | Self::SendImm => "",
@@ -125,16 +125,17 @@ impl Op {
     }
 }
 
-/// Where messages lie in the requester's memory, and in the responder's: neither aligned, nor alike.
+/// The offsets of messages in the memory of requester and responder. They are unaligned, and
+/// differently so.
 pub(super) const LOCAL: u64 = 0x1003;
 pub(super) const REMOTE: u64 = 0x2005;
 
-/// Where the word is that atomics work on, and where the requester gets the old value.
+/// The offset of the word for atomics, and of the requester's buffer for the old value.
 const WORD: u64 = 0x2008;
 const OLD: u64 = 0x1008;
 
-/// Carries out `op` with a message of `size` bytes. `n` is a number of the caller's own for it, from
-/// which patterns, work request IDs and immediate data are made.
+/// Executes `op` with a message of `size` bytes. `n` is a number chosen by the caller, from which
+/// patterns, work request IDs and immediate data are derived.
 pub(super) fn exchange(pair: &mut Pair<'_>, conn: Conn, op: Op, size: u64, n: u64) -> Result<()> {
     if op.is_atomic() {
         return atomic(pair, conn, op, n);
@@ -174,7 +175,7 @@ pub(super) fn exchange(pair: &mut Pair<'_>, conn: Conn, op: Op, size: u64, n: u6
     };
     let source = |end: &End, offset: u64| vec![end.mr.check(seed, offset, size, 0)];
     if op == Op::Write && !conn.reliable {
-        // No completion tells the responder when it has arrived.
+        // No completion tells the responder when the message has arrived.
         arrived(pair.resp, &source(pair.resp, REMOTE))?;
     }
     let (at_req, at_resp) = if op == Op::Read {
@@ -197,7 +198,7 @@ fn arrived(end: &mut End, check: &[(&'static str, Value)]) -> Result<()> {
     Ok(())
 }
 
-/// The work request of a message as [`exchange`] lays it out.
+/// Returns the work request of a message with the memory layout of [`exchange`].
 pub(super) fn request(
     pair: &Pair<'_>,
     conn: Conn,
@@ -244,8 +245,8 @@ fn complete(
     wc.expect(pair.req.who, conn.req, n, op.completes_as(), byte_len, None)
 }
 
-/// Two atomics on one word: COMPARE AND SWAP that swaps and one that does not, FETCH AND ADD and one
-/// that wraps.
+/// Executes two atomics on one word: a COMPARE AND SWAP that swaps and one that does not, or a
+/// FETCH AND ADD and one that wraps.
 fn atomic(pair: &mut Pair<'_>, conn: Conn, op: Op, n: u64) -> Result<()> {
     let start = 0x0123_4567_89ab_cdef ^ n;
     let operands = [[start, 0xfedc_ba98_0000_0000 | n], [start, u64::MAX]];

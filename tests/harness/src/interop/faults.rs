@@ -1,5 +1,5 @@
-//! Faults. Each is first played between two kernels. With one of them replaced by our engine, both
-//! ends must see the same completions and end in the same states.
+//! Faults. Each is first run between two kernels. With one of them replaced by this engine, both
+//! ends must report equal completions and end in equal states.
 
 use super::Asks;
 use super::end::{ALL_ACCESS, Conn, Link, Pair, Wc, all_equal, failed};
@@ -9,7 +9,7 @@ use crate::vm::Result;
 use serde_json::{Value, json};
 use std::fmt;
 
-/// A fault: its name in filters, and what it is.
+/// A fault: its name in filters, and its description.
 pub(super) struct Fault {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
@@ -17,7 +17,7 @@ pub(super) struct Fault {
     cause: Cause,
 }
 
-/// What is wrong.
+/// The cause of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     Rkey,
@@ -134,12 +134,12 @@ pub(super) const ALL: &[Fault] = &[
     ),
 ];
 
-/// What both ends see.
+/// The observations of both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Completions of the request and the one after it, then of a posted receive.
+    /// The completions of the request and of the following request, then of a posted receive.
     req: Vec<String>,
-    /// Completions of two posted receives.
+    /// The completions of two posted receives.
     resp: Vec<String>,
     states: [String; 2],
 }
@@ -156,11 +156,11 @@ impl fmt::Display for Seen {
     }
 }
 
-/// Bytes of the messages: three packets.
+/// The size of the messages in bytes: three packets.
 const SIZE: u64 = 3000;
 
 impl Fault {
-    /// Plays the fault and returns what both ends see.
+    /// Runs the fault and returns the observations of both ends.
     pub(super) fn play(&self, world: &mut World<'_>, setting: Setting) -> Result<Seen> {
         let mut link = Link { min_rnr_timer: 14, rnr_retry: 2, ..Link::default() };
         let mute =
@@ -189,7 +189,7 @@ impl Fault {
         pair.req.post_recv(conn.req, 50, json!([local.sge(0x8000, SIZE)]))?;
         self.receives(&mut pair, conn)?;
 
-        // What is on its way when the peer ends must not be lost either.
+        // Packets in flight when the peer ends must not be lost either.
         match self.cause {
             Cause::Destroyed => pair.resp.close("qp", conn.resp.qp)?,
             Cause::Killed => world.crash_responder(setting),
@@ -226,12 +226,13 @@ impl Fault {
         Ok(Seen { req: at_req, resp: at_resp, states })
     }
 
-    /// Whether the requester can be made to do it: our end refuses an unaligned ATOMIC WRITE.
+    /// Returns whether the requester can cause the fault: our end refuses an unaligned ATOMIC
+    /// WRITE.
     pub(super) fn is_possible(&self, asks: Asks) -> bool {
         self.cause != Cause::Unaligned || asks != Asks::Ours
     }
 
-    /// A feature that it needs and not every kernel has.
+    /// Returns the feature that the fault needs and that some kernels lack.
     pub(super) fn needs(&self) -> Needs {
         match (self.op, self.cause) {
             (op, _) if op.is_placed() => Needs::Placed,
@@ -240,8 +241,8 @@ impl Fault {
         }
     }
 
-    /// Whether two kernels with the quirk [`super::world::Quirks::mute_faults`] show nothing to
-    /// compare with.
+    /// Returns whether two kernels with a quirk show nothing that could serve as a reference. The
+    /// quirk is [`super::world::Quirks::mute_faults`].
     pub(super) fn is_mute(&self, asks: Asks) -> bool {
         match self.cause {
             Cause::Rkey | Cause::Bounds | Cause::Region | Cause::QpAccess => true,
@@ -250,8 +251,9 @@ impl Fault {
         }
     }
 
-    /// Compares the result with the specification, because such a kernel is no reference. If the kernel
-    /// should have answered, compares it with the effect of a missing answer. Returns a remark.
+    /// Compares the observations with the specification. A kernel with the quirk is not a
+    /// reference. If the kernel should have answered, compares them with the effect of a missing
+    /// answer. Returns a remark.
     pub(super) fn judge(&self, asks: Asks, seen: &Seen) -> Result<String> {
         let list = |all: &[&str]| all.iter().map(|s| (*s).to_owned()).collect();
         let (status, remark) = match (asks, self.cause) {
@@ -262,7 +264,7 @@ impl Fault {
         };
         let (resp, state) = match self.cause {
             Cause::SendLkey => (list(&[]), "RTS"),
-            // It enters the error state as it should, although it sends nothing.
+            // The responder enters the error state as required, although it sends nothing.
             _ => (list(&["#60 WR_FLUSH_ERR", "#61 WR_FLUSH_ERR"]), "ERR"),
         };
         let req = list(&[status, "#2 WR_FLUSH_ERR", "#50 WR_FLUSH_ERR"]);
@@ -273,7 +275,7 @@ impl Fault {
         Err(failed(format!("{seen}; it should be {want}")))
     }
 
-    /// Makes the request wrong.
+    /// Makes the request invalid.
     fn cause(
         &self,
         pair: &mut Pair<'_>,
@@ -294,7 +296,7 @@ impl Fault {
             wr["rkey"] = remote.rkey.into();
         }
         match self.cause {
-            // The right region, the wrong key byte.
+            // The region is correct, the key byte is wrong.
             Cause::Rkey => wr["rkey"] = (remote.rkey ^ 0x55).into(),
             Cause::Bounds => {
                 let over = if self.op.is_word() { 8 } else { 1 };
@@ -324,7 +326,7 @@ impl Fault {
         Ok(())
     }
 
-    /// Posts the receives that the responder has in spite of the fault.
+    /// Posts the receives that the responder has despite the fault.
     fn receives(&self, pair: &mut Pair<'_>, conn: Conn) -> Result<()> {
         let remote = pair.resp.mr;
         let sge = match self.cause {
@@ -342,24 +344,24 @@ impl Fault {
     }
 }
 
-/// The most time that flushing behind a failed request may take, in milliseconds.
+/// The time limit for flushing after a failed request, in milliseconds.
 const FLUSH: u64 = 5000;
 
-/// How long to look for a completion that may not come, in milliseconds.
+/// How long to wait for a completion that may not come, in milliseconds.
 const GRACE: u64 = 300;
 
 fn named(wcs: &[Wc]) -> Vec<String> {
     wcs.iter().map(|w| format!("#{} {}", w.wr_id, w.status)).collect()
 }
 
-/// A place where the kernel deviates from the specification and our engine does not.
+/// A behaviour in which the kernel deviates from the specification and this engine does not.
 struct Deviation {
     fault: &'static str,
-    /// The side of the requester in the runs in which our end behaves differently.
+    /// The requester in the runs in which our end behaves differently.
     asks: Asks,
-    /// A status that the kernel gives, and the one that we give.
+    /// Pairs of the status that the kernel reports and the one that we report.
     instead: &'static [(&'static str, &'static str)],
-    /// Or everything that the requester sees, and its state.
+    /// Alternatively, all observations of the requester, and its state.
     requester: Option<(&'static [&'static str], &'static str)>,
     why: &'static str,
 }
@@ -398,7 +400,7 @@ const DEVIATIONS: &[Deviation] = &[
         requester: None,
         why: "a request with a wrong lkey is a local protection error (IBTA 11.6.2)",
     },
-    // Without a packet: our end has no part in it.
+    // No packet is sent, so our end is not involved.
     Deviation {
         fault: "lkey/SEND",
         asks: Asks::Kernel,
@@ -418,10 +420,10 @@ const DEVIATIONS: &[Deviation] = &[
 const FLUSHES_OR_NOT: &str =
     "the requester of kernel 5.10 does not always complete the request behind the failed one";
 
-/// Compares what was seen with what two kernels see.
+/// Compares the observations with those of two kernels.
 ///
 /// # Errors
-/// The difference. If the difference is expected, `Ok` has a remark that says so.
+/// The difference. If the difference is expected, `Ok` contains a remark about it.
 pub(super) fn compare(
     fault: &Fault,
     asks: Asks,
@@ -439,7 +441,7 @@ pub(super) fn compare(
 }
 
 impl Seen {
-    /// The same, with this deviation.
+    /// Returns the observations as this deviation changes them.
     fn with(&self, deviation: &Deviation) -> Self {
         let swap = |list: &[String]| {
             let swap = |s: &String| {

@@ -1,9 +1,9 @@
-//! What one feature of the interoperability table is.
+//! The definition of a feature in the interoperability table.
 
 use super::world::{Needs, Setting, World};
 use crate::vm::Result;
 
-/// A thing to show: its name in filters, what it is, and how it is shown.
+/// A feature: its name in filters, its description, and the function that tests it.
 pub(super) struct Feature {
     pub(super) name: &'static str,
     pub(super) what: &'static str,

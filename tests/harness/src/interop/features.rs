@@ -1,5 +1,5 @@
-//! What the table of operations does not show: path MTUs, IPv6, bad links, late receives, many
-//! queue pairs, long queues, lists and flags.
+//! Features beyond the table of operations: path MTUs, IPv6, bad links, late receives, many queue
+//! pairs, long queues, lists and flags.
 
 use super::end::{Conn, End, Link, Pair, Qp, TIMEOUT_MS, all_equal, failed};
 use super::exchange::{Op, exchange, request};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::thread;
 use std::time::Duration;
 
-/// All of them, those of other services behind those of RC.
+/// Returns all features, first those of RC, then those of other services.
 pub(super) fn all() -> impl Iterator<Item = &'static Feature> {
     ALL.iter()
         .chain(unreliable::ALL)
@@ -48,7 +48,7 @@ const ALL: &[Feature] = &[
     feature("flags", "inline data, unsignalled, solicited and fenced requests", flags),
 ];
 
-/// The operations that the responder answers.
+/// Returns the operations that the responder answers.
 fn ops(pair: &Pair<'_>) -> Vec<Op> {
     Op::ALL.into_iter().filter(|op| pair.atomics || !op.is_atomic()).collect()
 }
@@ -141,7 +141,7 @@ fn reconnect(world: &mut World<'_>, setting: Setting) -> Result<()> {
     pair.idle()
 }
 
-/// Bytes of each message of [`many`].
+/// The size of each message of [`many`] in bytes.
 const PIECE: u64 = 5000;
 
 fn many(world: &mut World<'_>, setting: Setting) -> Result<()> {
@@ -162,7 +162,7 @@ fn many(world: &mut World<'_>, setting: Setting) -> Result<()> {
         }
         end.batch(todo)?;
     }
-    // Message m of all queue pairs before m + 1 of any.
+    // All queue pairs post message m before any posts m + 1.
     for (end, _, own) in ends(&mut pair) {
         for m in 0..EACH {
             for (q, conn) in (0..).zip(&conns) {
@@ -202,13 +202,14 @@ fn many(world: &mut World<'_>, setting: Setting) -> Result<()> {
 
 type Own = fn(Conn) -> Qp;
 
-/// Each end, with its seed (1 or 2) and a function that returns its queue pair of a connection.
+/// Returns each end, with its seed (1 or 2) and a function that returns its queue pair of a
+/// connection.
 fn ends<'p>(pair: &'p mut Pair<'_>) -> [(&'p mut End, u64, Own); 2] {
     [(&mut *pair.req, 1, |c| c.req), (&mut *pair.resp, 2, |c| c.resp)]
 }
 
-/// WRITEs, READs, FETCH AND ADDs and SENDs, sixteen rounds of them, posted at once; only every
-/// second one is signalled.
+/// Posts sixteen rounds of WRITE, READ, FETCH AND ADD and SEND without waiting. Only every second
+/// request is signalled.
 fn deep(world: &mut World<'_>, setting: Setting, rd_atomic: u64) -> Result<()> {
     const ROUNDS: u64 = 16;
     const BLOCK: u64 = 3000;
@@ -245,7 +246,7 @@ fn deep(world: &mut World<'_>, setting: Setting, rd_atomic: u64) -> Result<()> {
             wrs.push(wr);
         };
         add("write", local.sge(at, BLOCK), Some(WRITTEN + at));
-        // Reads back what has just been written: READs come after WRITEs.
+        // The READ returns the data just written, because it is executed after the WRITE.
         add("read", local.sge(FETCHED + at, BLOCK), Some(WRITTEN + at));
         add("fetch_add", local.sge(WORD + round * 8, 8), Some(WORD));
         add("send", local.sge(at, BLOCK), None);
@@ -280,7 +281,8 @@ fn deep(world: &mut World<'_>, setting: Setting, rd_atomic: u64) -> Result<()> {
 }
 
 fn lists(world: &mut World<'_>, setting: Setting) -> Result<()> {
-    // Gathered from three pieces, the middle one across a packet's end; an empty one between.
+    // The message is gathered from three pieces and an empty one; the middle piece crosses the end
+    // of a packet.
     let from = [(0x100_u64, 700_u64), (0x2001, 0), (0x3003, 1500), (0x5000, 1)];
     let to = [(0x100_u64, 1025_u64), (0x7007, 1176)];
     let total: u64 = from.iter().map(|(_, len)| len).sum();
@@ -362,7 +364,8 @@ fn flags(world: &mut World<'_>, setting: Setting) -> Result<()> {
         wr(0, "send", local.sge(0, 33), &["inline"], (0, 0)),
         wr(1, "write", local.sge(64, 64), &["inline"], to(0x100)),
         wr(2, "read", local.sge(0x2000, 64), &[], to(0x100)),
-        // After the READ is done: it sends what the READ brought.
+        // With the fence, the SEND starts after the READ is complete and sends the data of the
+        // READ.
         wr(3, "send", local.sge(0x2000, 64), &["fence", "solicited"], (0, 0)),
         wr(4, "write", local.sge(0, 3000), &["signaled", "solicited"], to(0x200)),
     ];
@@ -380,10 +383,10 @@ fn flags(world: &mut World<'_>, setting: Setting) -> Result<()> {
         remote.check(1, 0x1000, 64, 64),
     ];
     all_equal(pair.resp.who, "what arrived", &pair.resp.batch(checks)?)?;
-    // Nothing else completes: the others were not signalled.
+    // No other request completes: the others were not signalled.
     pair.idle()?;
 
-    // sq_sig_all signals those as well.
+    // With sq_sig_all these requests complete too.
     pair.disconnect(conn)?;
     let conn = pair.connect(&Link { sq_sig_all: true, ..Link::default() })?;
     let quiet = wr(9, "write", local.sge(0, 10), &[], to(0));

@@ -1,6 +1,7 @@
-//! Our engine in the VM, with AF_XDP on the driver of a virtio card: with zero copy where the kernel has it,
-//! with frames of one chunk where it has no longer ones, and on a VLAN. No interface of the host has any of
-//! these. At the other end is our engine too: on the host with UDP sockets, or in another namespace of the VM.
+//! This engine in the VM, with AF_XDP on the driver of a virtio card: with zero copy if the kernel
+//! supports it, with frames of one chunk if it supports no longer ones, and on a VLAN. No interface
+//! of the host supports any of these. The other end is this engine too: on the host with UDP
+//! sockets, or in another namespace of the VM.
 
 use super::end::failed;
 use super::pingpong::{listening, wait};
@@ -9,7 +10,7 @@ use crate::vm::{Cmd, LINK, Result, spawn};
 use std::process::Stdio;
 use std::time::Duration;
 
-/// A thing to show. It returns a remark.
+/// A cell of the table. Its function returns a remark.
 pub(super) struct Cell {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
@@ -42,12 +43,12 @@ pub(super) const ALL: &[Cell] = &[
     },
 ];
 
-/// The most time that a program may take.
+/// The time limit of a program.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What our programs are run with, with path MTU 1024. The messages of UD are one packet, those of the others
-/// several. In perf, the bulk goes to the VM, from it, and back and forth; an emulated machine that stands still
-/// for a second must not look like one that is gone (`-u`).
+/// The programs and their options, with path MTU 1024. UD messages have one packet, the others
+/// several. In perf, the bulk goes to the VM, from it, and in both directions. With `-u`, an
+/// emulated machine that pauses for a second does not count as dead.
 const PROGRAMS: [&str; 7] = [
     "pingpong -c --transport rc -m 1024 -s 65536 -n 30",
     "pingpong -c --transport uc -m 1024 -s 4096 -n 30",
@@ -58,10 +59,11 @@ const PROGRAMS: [&str; 7] = [
     "perf send lat -u 18 -s 64 -n 200",
 ];
 
-/// Since when the kernel has frames of several chunks, and the driver of virtio cards zero copy.
+/// The first kernel versions that support frames of several chunks, and zero copy in the virtio
+/// driver.
 const CHUNKS: (u32, u32) = (6, 6);
 const ZERO_COPY: (u32, u32) = (6, 13);
-/// An MTU with which the driver has zero copy, and an older one XDP: a frame fits into a chunk.
+/// An MTU for which the driver supports zero copy, and an older one XDP: a frame fits into a chunk.
 const SMALL: u32 = 2200;
 
 /// Runs our programs between the VM's card and the host.
@@ -89,7 +91,8 @@ fn host(world: &mut World<'_>, mode: &str) -> Result<Option<String>> {
     Ok(remark)
 }
 
-/// Takes the kernel's module away, which may hold port 4791 without a device, and returns the kernel's version.
+/// Removes the kernel's module, which may hold port 4791 even without a device. Returns the kernel
+/// version.
 fn take_over(world: &World<'_>) -> Result<(u32, u32)> {
     let script = "if [ -d /sys/module/rdma_rxe ]; then busybox rmmod rdma_rxe; fi; uname -r";
     let release = world.vm.run(Cmd::sh(format!("set -e; {script}")))?.ok()?;
@@ -101,7 +104,8 @@ fn set_mtu(world: &World<'_>, mtu: u32) -> Result<()> {
     world.vm.run(Cmd::sh(format!("ip link set eth0 mtu {mtu}")))?.ok().map(drop)
 }
 
-/// Runs a program that must refuse, in one line with these words. Returns the line.
+/// Runs a program that must refuse to start, with an error of one line that contains `words`.
+/// Returns the line.
 fn refused(world: &World<'_>, program: &str, words: &str) -> Result<String> {
     let rxe = world.options.rxe.display();
     let limit = TIMEOUT.as_secs();
@@ -161,5 +165,6 @@ fn wire(world: &mut World<'_>, part: &str) -> Result<Option<String>> {
     Err(failed(lines[lines.len().saturating_sub(12)..].join(" | ")))
 }
 
-/// Two cards that are joined to each other, one of them in a namespace of its own, with a VLAN on both.
+/// The script for two cards that are connected to each other. One is in a namespace of its own;
+/// both have a VLAN.
 const WIRE: &str = include_str!("guest/wire.sh");

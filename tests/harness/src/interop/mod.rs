@@ -1,9 +1,10 @@
-//! `cargo xtask interop`: our engine and a real kernel's rdma_rxe, each as requester and as responder.
+//! `cargo xtask interop`: this engine and a real kernel's `rdma_rxe`, each as requester and as
+//! responder.
 //!
-//! For each kernel one VM is booted, and everything is shown in it: the table of operations and
-//! sizes, the features of `features`, the faults of `faults`, and the programs of
-//! `pingpong`. A *cell* is one of these things with one backend and one side that asks. It has a
-//! name such as `udp/ours/SEND/1025`, which `--filter` finds.
+//! For each kernel one VM is booted, and everything is tested with it: the table of operations and
+//! sizes, the features of `features`, the faults of `faults`, and the programs of `pingpong`. A
+//! *cell* is one of these tests with one backend and one side as requester. Its name, such as
+//! `udp/ours/SEND/1025`, is what `--filter` matches.
 
 mod beside;
 mod brief;
@@ -32,29 +33,30 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use world::{Setting, World};
 
-/// What to run, and with what.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The backends of our side.
     pub backends: Vec<Backend>,
-    /// Backends and requesters of which only [`FEW`] are run together: [`brief()`], or none.
+    /// Combinations of backend and requester of which only [`FEW`] cells are run: [`brief()`], or
+    /// none.
     pub brief: Vec<(Backend, Asks)>,
-    /// Which side is the requester: [`Asks::BOTH`], except to try the harness itself.
+    /// The sides that act as requester: [`Asks::BOTH`], except in tests of the harness.
     pub asks: Vec<Asks>,
-    /// Only cells whose name contains one of these, which commas separate, or ends with it if a `$`
-    /// follows.
+    /// A comma-separated list. Only cells are run whose name contains one of these strings, or ends
+    /// with it if a `$` follows the string.
     pub filter: Option<String>,
     /// Whether to report each cell on standard error.
     pub verbose: bool,
-    /// Where to write a capture of the link.
+    /// The file for a capture of the link.
     pub capture: Option<PathBuf>,
-    /// Our peer: the program `rxe-peer`.
+    /// The path of our peer, the program `rxe-peer`.
     pub peer: PathBuf,
-    /// Our command: the program `rxe`.
+    /// The path of our command, the program `rxe`.
     pub rxe: PathBuf,
 }
 
-/// A way onto the wire of our side.
+/// The backend of our side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// UDP sockets.
@@ -63,25 +65,26 @@ pub enum Backend {
     Packet,
     /// AF_XDP sockets.
     Xdp,
-    /// An endpoint of layer 2, at the other end of QEMU's socket: without namespaces and taps.
+    /// An endpoint of layer 2 at the other end of QEMU's socket: without namespaces and taps.
     L2,
-    /// An endpoint of layer 2 on the interface, beside the host's network stack.
+    /// An endpoint of layer 2 on the interface, in addition to the host's network stack.
     Interface,
-    /// AF_XDP sockets in the VM, whose driver may have zero copy, in place of the kernel's device.
+    /// AF_XDP sockets in the VM, whose driver may support zero copy, instead of the kernel's
+    /// device.
     Guest,
 }
 
 impl Backend {
-    /// Those that share a link with the host's network stack.
+    /// The backends that share a link with the host's network stack.
     pub const OF_HOST: [Self; 3] = [Self::Udp, Self::Packet, Self::Xdp];
-    /// Those with the kernel's device at the other end.
+    /// The backends with the kernel's device at the other end.
     pub const WITH_KERNEL: [Self; 5] =
         [Self::Udp, Self::Packet, Self::Xdp, Self::L2, Self::Interface];
-    /// All of them. The last takes the kernel's device away.
+    /// All backends. The last removes the kernel's device.
     pub const ALL: [Self; 6] =
         [Self::Udp, Self::Packet, Self::Xdp, Self::L2, Self::Interface, Self::Guest];
 
-    /// As it is named on command lines.
+    /// Returns the name on command lines.
     pub fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -94,7 +97,7 @@ impl Backend {
     }
 }
 
-/// Which side is the requester.
+/// The side that is the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
     /// Our engine requests, the kernel responds.
@@ -106,10 +109,10 @@ pub enum Asks {
 }
 
 impl Asks {
-    /// The two that involve our engine.
+    /// The two values that involve our engine.
     pub const BOTH: [Self; 2] = [Self::Ours, Self::Kernel];
 
-    /// As cells are named.
+    /// Returns the name in cells.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ours => "ours",
@@ -119,19 +122,19 @@ impl Asks {
     }
 }
 
-/// The kernels that are run unless others are asked for.
+/// The kernels that are tested by default.
 pub const KERNELS: [&str; 2] = ["6.1", "7.2"];
 
-/// Sizes of the table of operations.
+/// The message sizes in the table of operations.
 pub const SIZES: [u64; 7] = [0, 1, 1023, 1024, 1025, 65536, (1 << 20) + 3];
 
-/// Sizes over UC, which does not resend what a full queue on the way drops.
+/// The message sizes over UC. UC does not retransmit packets dropped by a full queue on the path.
 pub const UC_SIZES: [u64; 6] = [0, 1, 1023, 1024, 1025, 65536];
 
-/// Sizes over UD: a datagram is a packet.
+/// The message sizes over UD, where a datagram is one packet.
 pub const UD_SIZES: [u64; 6] = [0, 1, 1023, 1024, 1025, 4096];
 
-/// Cells that say in a few seconds whether a backend works with a kernel.
+/// Cells that show within a few seconds whether a backend works with a kernel.
 pub const FEW: [&str; 11] = [
     "SEND/1025",
     "WRITE/65536",
@@ -150,21 +153,21 @@ pub const FEW: [&str; 11] = [
 const MUTE_ATOMICS: &str = "over IPv6: over IPv4 this kernel's answers to atomics do not leave it, \
                             whoever asks";
 
-/// The link's MTU, large enough for path MTU 4096.
+/// The MTU of the link, large enough for path MTU 4096.
 const LINK_MTU: u32 = 4200;
 
-/// The most time that the two ends may take for a cell. A cell takes some ten seconds on a busy machine.
+/// The time limit of both ends for a cell. A cell takes some ten seconds on a busy machine.
 const CELL: Duration = Duration::from_secs(240);
 
-/// Runs everything that the options choose with one kernel, such as `6.1`.
+/// Runs all chosen cells with one kernel, such as `6.1`.
 ///
 /// # Errors
-/// When there is no VM: [`Error::Missing`] if this machine cannot have it.
+/// There is no VM: [`Error::Missing`] if this machine cannot run one.
 pub fn run(kernel: &str, options: &Options) -> Result<Report> {
     let start = Instant::now();
     let found = Kernel::find(kernel)?;
-    // A link holds one VM. Where ours is in the VM, the kernel has no device there: it is not deleted in a VM
-    // that had one, since 5.10 may wait for ever for what other cells have left of it.
+    // A link has one VM. For our engine in the VM, the kernel needs a VM without a device: deleting
+    // the device of another VM may block forever on 5.10 because of objects that other cells left.
     let on = |links: fn(Backend) -> bool| {
         options.backends.iter().copied().filter(|b| links(*b)).collect::<Vec<_>>()
     };
@@ -191,8 +194,8 @@ pub fn run(kernel: &str, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// The host's link; or why this machine cannot have it, if others go on without (QEMU's socket needs neither
-/// namespaces nor taps).
+/// Returns the host's link, or the reason why this machine cannot create it. The reason is returned
+/// only if backends on QEMU's socket can run, which needs neither namespaces nor taps.
 fn unless_missing<T>(link: Result<T>, others: bool) -> Result<std::result::Result<T, String>> {
     match link {
         Err(Error::Missing(why)) if others => Ok(Err(why)),
@@ -200,7 +203,7 @@ fn unless_missing<T>(link: Result<T>, others: bool) -> Result<std::result::Resul
     }
 }
 
-/// Runs these backends with a VM on this link, and adds to the report.
+/// Runs these backends with a VM on this link, and adds the results to the report.
 fn run_on(
     net: &Net,
     kernel: &str,
@@ -241,7 +244,7 @@ fn run_on(
 struct Run<'a> {
     world: World<'a>,
     report: Report,
-    /// What two kernels see of each fault.
+    /// The observations of two kernels for each fault.
     baselines: HashMap<&'static str, Seen>,
 }
 
@@ -294,7 +297,7 @@ impl Run<'_> {
             });
         }
         for fault in faults::ALL {
-            // It is played between two kernels first.
+            // The fault is run between two kernels first.
             if !quirks.have(fault.needs(), Asks::Ours) || !fault.is_possible(setting.asks) {
                 continue;
             }
@@ -312,7 +315,7 @@ impl Run<'_> {
             self.cell(setting, "beside", |run| beside::play(&mut run.world).map(|()| None));
         }
         if l2 {
-            // The programs exchange their queue pair numbers over TCP, for which there is no way.
+            // The programs exchange their QPNs over TCP, which this backend cannot carry.
             return;
         }
         for pingpong in pingpong::ALL {
@@ -345,7 +348,7 @@ impl Run<'_> {
         }
     }
 
-    /// Says why all cells of a backend and a role are skipped.
+    /// Records why all cells of a backend and a role are skipped.
     fn leave_out(&mut self, backend: Backend, asks: Asks, why: &str) {
         self.report.rows.push(Row::left_out(backend, asks, why));
     }
@@ -384,13 +387,13 @@ impl Run<'_> {
     }
 }
 
-/// The name of a cell.
+/// Returns the name of a cell.
 fn id(backend: Backend, asks: Asks, name: &str) -> String {
     format!("{}/{}/{name}", backend.name(), asks.name())
 }
 
 impl Options {
-    /// Whether this cell is to be run.
+    /// Returns whether this cell is to be run.
     fn chooses(&self, backend: Backend, asks: Asks, name: &str) -> bool {
         if self.brief.contains(&(backend, asks)) && !FEW.contains(&name) {
             return false;

@@ -1,5 +1,5 @@
-//! `ibv_rc_pingpong` and its siblings for other services on the kernel's device against
-//! `rxe pingpong`, as server and as client.
+//! The pingpong programs of rdma-core on the kernel's device against `rxe pingpong`. Each is server
+//! and client once.
 
 use super::Asks;
 use super::end::failed;
@@ -11,12 +11,12 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A run of the two programs; the client is the side that "asks".
+/// A run of the two programs. The client is the requester of the cell's name.
 pub(super) struct Pingpong {
     pub(super) name: &'static str,
     pub(super) what: &'static str,
     options: &'static str,
-    /// As in `ibv_rc_pingpong` and `--transport rc`.
+    /// The transport service, as in `ibv_rc_pingpong` and `--transport rc`.
     service: &'static str,
     v6: bool,
 }
@@ -92,13 +92,14 @@ pub(super) const ALL: &[Pingpong] = &[
     },
 ];
 
-/// The most time that one run may take.
+/// The time limit of a run.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What our end says when the peer stops although it has acknowledged everything. Kernel 6.1 does
-/// so when its acknowledgement timer fires while it sends a long message: it sends part of it again,
-/// is told that all of it arrived, and never sends the next one ([`Quirks::stops`]). Neither end
-/// reports an error, though both give up after half a second without an acknowledgement.
+/// The output of our end when the peer stops although our end has acknowledged everything. Kernel
+/// 6.1 stops when its acknowledgement timer fires while it sends a long message: it sends part of
+/// the message again, is told that all of it arrived, and never sends the next message
+/// ([`Quirks::stops`]). Neither end reports an error, although both give up after half a second
+/// without an acknowledgement.
 ///
 /// [`Quirks::stops`]: super::world::Quirks::stops
 const STOPPED: [&str; 2] = ["nothing came from the peer", "messages sent, all acknowledged,"];
@@ -155,7 +156,7 @@ impl Pingpong {
             })?;
             (server, world.vm.spawn(theirs.arg(HOST_V4.to_string()))?)
         };
-        // If one has failed, the other may wait forever.
+        // If one program has failed, the other may wait forever.
         let ours = wait(child, || !matches!(proc.wait_timeout(Duration::ZERO), Ok(None | Some(0))));
         let left = if ours.0 { TIMEOUT } else { Duration::from_secs(1) };
         if proc.wait_timeout(left)?.is_none() {
@@ -187,8 +188,8 @@ pub(super) fn listening(mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
-/// Waits for our program to end, but not for long once the other has `failed`. Returns whether it
-/// succeeded, and what it printed.
+/// Waits for our program to end, but only briefly once the other has `failed`. Returns whether it
+/// succeeded, and its output.
 pub(super) fn wait(mut child: Child, failed: impl Fn() -> bool) -> (bool, String) {
     let mut end = Instant::now() + TIMEOUT;
     while Instant::now() < end && child.try_wait().is_ok_and(|s| s.is_none()) {
@@ -207,7 +208,7 @@ pub(super) fn wait(mut child: Child, failed: impl Fn() -> bool) -> (bool, String
     }
 }
 
-/// The GID index of an address on our device.
+/// Returns the GID index of an address on our device.
 fn our_gid(world: &World<'_>, ip: IpAddr) -> Result<u64> {
     let mut cmd = world.net.command(&world.options.rxe);
     let out = cmd.args(["gids", LINK, "--json"]).output();

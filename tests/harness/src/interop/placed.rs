@@ -1,5 +1,5 @@
-//! ATOMIC WRITE and FLUSH, which `rdma_rxe` has since Linux 6.2. How they fail is in
-//! [`super::faults`].
+//! ATOMIC WRITE and FLUSH, which kernel `rdma_rxe` supports since Linux 6.2. Their failures are
+//! tested in [`super::faults`].
 
 use super::end::{ALL_ACCESS, Link, all_equal, failed};
 use super::exchange::LOCAL;
@@ -38,7 +38,7 @@ fn atomic_write(world: &mut World<'_>, setting: Setting) -> Result<()> {
                 "remote_addr": remote.addr + 0x100 + 16 * n, "rkey": remote.rkey,
             })
         };
-        // Each word is written twice; the second request finds the value already there.
+        // Each word is written twice; the second request finds the value already present.
         let wrs: Vec<_> = (0..WORDS).chain(0..WORDS).map(wr).collect();
         pair.req.call("post_list", json!({"qp": conn.req.qp, "wrs": wrs}))?;
         let done = pair.req.wait(pair.req.send_cq, 2 * usize::try_from(WORDS).unwrap_or(0))?;

@@ -1,7 +1,8 @@
-//! What a run showed, as lines and as `docs/en/reference/interop.md`.
+//! The results of a run, as lines of text and as `docs/en/reference/interop.md`.
 //!
-//! The page has a section for each kernel, between markers; a run replaces the sections of its own
-//! kernels and leaves the others. Nothing in it depends on when or where it was made.
+//! The page has a section for each kernel, between markers. A run replaces the sections of its own
+//! kernels and keeps the others. The content depends neither on the time nor on the place of the
+//! run.
 
 mod kept;
 
@@ -14,28 +15,28 @@ use std::time::Duration;
 /// The outcome of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It passed, perhaps with a remark.
+    /// The cell passed, perhaps with a remark.
     Good(Option<String>),
-    /// It failed, with the reason.
+    /// The cell failed, with the reason.
     Failed(String),
-    /// It was skipped, with what this machine lacks.
+    /// The cell was skipped, with what this machine lacks.
     Skipped(String),
 }
 
 /// A cell and its outcome.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Its name: backend, who asks, what.
+    /// The name of the cell: backend, requester, test.
     pub id: String,
     pub(super) backend: Backend,
     pub(super) asks: Asks,
     pub(super) name: String,
-    /// Its outcome.
+    /// The outcome of the cell.
     pub outcome: Outcome,
 }
 
 impl Row {
-    /// All cells of a backend were left out.
+    /// Creates the row for a backend whose cells were all skipped.
     pub(super) fn left_out(backend: Backend, asks: Asks, why: &str) -> Self {
         let id = format!("{}/{}", backend.name(), asks.name());
         Self { id, backend, asks, name: String::new(), outcome: Outcome::Skipped(why.to_owned()) }
@@ -54,20 +55,20 @@ impl fmt::Display for Row {
     }
 }
 
-/// What a run with one kernel showed.
+/// The results of a run with one kernel.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The kernel as it was asked for.
+    /// The requested kernel version.
     pub kernel: String,
-    /// The package it came from.
+    /// The package of the kernel.
     pub package: String,
-    /// What `uname -r` says in the VM.
+    /// The output of `uname -r` in the VM.
     pub release: String,
-    /// Every cell that was run.
+    /// All cells that were run.
     pub rows: Vec<Row>,
-    /// How long it took, booting included.
+    /// The duration of the run, including booting.
     pub took: Duration,
-    /// What two kernels see of each fault that was played.
+    /// The observations of two kernels for each fault that was run.
     pub(super) baselines: Vec<(&'static str, String)>,
 }
 
@@ -83,17 +84,17 @@ impl Report {
         }
     }
 
-    /// The cells that failed.
+    /// Returns the cells that failed.
     pub fn failed(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|r| matches!(r.outcome, Outcome::Failed(_)))
     }
 
-    /// The cells that were skipped.
+    /// Returns the cells that were skipped.
     pub fn skipped(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|r| matches!(r.outcome, Outcome::Skipped(_)))
     }
 
-    /// Its section of the page.
+    /// Returns the section of the page.
     pub fn section(&self) -> String {
         let mut out = format!("## Linux {}\n\n", self.release);
         let bad = self.failed().count() + self.skipped().count();
@@ -112,7 +113,7 @@ impl Report {
         out
     }
 
-    /// The same without the rows and tables of which nothing was run.
+    /// Returns the section without rows and tables of which no cell was run.
     pub fn section_of_what_was_run(&self) -> String {
         let whole = self.section();
         let parts = whole.split("\n\n").filter_map(|part| match part.starts_with('|') {
@@ -134,7 +135,7 @@ impl Report {
         }
     }
 
-    /// The table of the operations of a service, which `prefix` names.
+    /// Writes the table of the operations of a service, which `prefix` names.
     fn operations(&self, out: &mut String, prefix: &str, ops: &[Op], sizes: &[u64]) {
         out.push_str("| operation | asks | backend |");
         for size in sizes {
@@ -159,7 +160,7 @@ impl Report {
         out.push('\n');
     }
 
-    /// The cells of one name, in the columns of [`column_names`].
+    /// Writes the cells of one name, in the columns of [`column_names`].
     fn columns(&self, out: &mut String, name: &str) {
         for backend in Backend::WITH_KERNEL {
             for asks in Asks::BOTH {
@@ -192,7 +193,7 @@ impl Report {
         out.push('\n');
     }
 
-    /// Our engine in the VM.
+    /// Writes the table of our engine in the VM.
     fn guest(&self, out: &mut String) {
         let (backend, asks) = (Backend::Guest, Asks::Ours);
         if !self.rows.iter().any(|row| row.backend == backend) {
@@ -206,7 +207,7 @@ impl Report {
         out.push('\n');
     }
 
-    /// The remarks and everything that is not good, in full.
+    /// Writes the remarks and all failed or skipped cells in full.
     fn trouble(&self, out: &mut String) {
         for row in &self.rows {
             if row.outcome != Outcome::Good(None) {
@@ -216,10 +217,11 @@ impl Report {
     }
 }
 
-/// The columns of the tables that say what was to be run.
+/// The label columns of the tables, which are filled in for cells that were not run too.
 const LABELS: [&str; 5] = ["operation", "asks", "backend", "name", "what"];
 
-/// A table with those rows that have more than their labels. `None` without any.
+/// Returns a table with only the rows that have more than their labels, or `None` if there are
+/// none.
 fn filled(table: &str) -> Option<String> {
     let cells =
         |line: &'_ str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
@@ -231,7 +233,8 @@ fn filled(table: &str) -> Option<String> {
     (!rows.is_empty()).then(|| [&head[..], &rows].concat().join("\n"))
 }
 
-/// The names of the columns of backends and roles, and the line below, with so many columns in front.
+/// Returns the names of the columns of backends and roles, and the separator line. `before` is the
+/// number of other columns before them.
 fn column_names(before: usize) -> String {
     let mut out = String::new();
     for backend in Backend::WITH_KERNEL {
@@ -247,8 +250,8 @@ fn size_name(size: u64) -> String {
     if size > 1 << 20 { format!("1 MiB + {}", size - (1 << 20)) } else { size.to_string() }
 }
 
-/// The page with the sections of these reports put in the place of what was there before. Of backends that
-/// a report has no cells of, what was there stays.
+/// Returns the page with the sections replaced by these reports. Results of backends without cells
+/// in a report are kept.
 pub fn update_docs(page: &str, reports: &[Report]) -> String {
     let mut sections: Vec<(String, String)> = Vec::new();
     let mut rest = page;
@@ -277,7 +280,7 @@ pub fn update_docs(page: &str, reports: &[Report]) -> String {
     out
 }
 
-/// The numbers of cells in the sections of these kernels.
+/// Returns the numbers of cells in the sections of these kernels.
 fn summary(sections: &[(String, String)]) -> String {
     let mut out = format!("\n## Results\n\n{}\n{SUMMARY}", pages::begin("interop"));
     for (kernel, text) in sections {

@@ -1,4 +1,4 @@
-//! Shared receive queues at the end that answers.
+//! Shared receive queues of the responder.
 
 use super::end::{Conn, End, Link, Pair, TIMEOUT_MS, all_equal, failed, number};
 use super::exchange::LOCAL;
@@ -18,10 +18,10 @@ pub(super) const ALL: &[Feature] = &[
     feature("srq/rnr", "a shared queue that is empty for 100 ms: RNR", rnr),
 ];
 
-/// Bytes of the messages: three packets.
+/// The size of the messages in bytes: three packets.
 const SIZE: u64 = 3000;
 
-/// Makes a shared receive queue of the end that answers.
+/// Creates a shared receive queue of the responder.
 fn srq(end: &mut End) -> Result<u64> {
     let answer = end.call("srq", json!({"pd": end.pd, "max_wr": 64, "max_sge": 2}))?;
     Ok(number(&answer["srq"]))
@@ -41,7 +41,7 @@ fn send(pair: &mut Pair<'_>, conn: Conn, n: u64) -> Result<()> {
     pair.req.call("post_send", wr).map(drop)
 }
 
-/// Takes both completions of message `n`, whose receive was number `at`.
+/// Takes both completions of message `n`, which used receive number `at`.
 fn take(pair: &mut Pair<'_>, conn: Conn, n: u64, at: u64) -> Result<()> {
     let sent = pair.req.wait(pair.req.send_cq, 1)?.remove(0);
     sent.expect(pair.req.who, conn.req, n, "SEND", None, None)?;
@@ -80,7 +80,7 @@ fn limit(world: &mut World<'_>, setting: Setting) -> Result<()> {
     };
     let srq = srq(pair.resp)?;
     let conn = pair.connect(&Link { srq: Some(srq), ..Link::default() })?;
-    // What other cells left behind.
+    // Events of other cells.
     while !events(&mut pair, 0)?.is_empty() {}
     for n in 0..8 {
         post(pair.resp, srq, n)?;
@@ -91,7 +91,7 @@ fn limit(world: &mut World<'_>, setting: Setting) -> Result<()> {
         take(&mut pair, conn, n, n)?;
         let mut seen = events(&mut pair, 0)?;
         seen.retain(|e| e != "COMM_EST");
-        // After the fifth message there are three left.
+        // After the fifth message, three receives are left.
         if n == 4 && seen.is_empty() {
             seen = events(&mut pair, TIMEOUT_MS)?;
         }

@@ -1,5 +1,4 @@
-//! Unreliable connection, beside its table of operations: path MTUs, IPv6, and messages that lose
-//! packets.
+//! UC features beyond its table of operations: path MTUs, IPv6, and messages that lose packets.
 
 use super::end::{Link, Pair, all_equal, failed};
 use super::exchange::{Op, exchange};
@@ -51,11 +50,11 @@ fn every_op(world: &mut World<'_>, setting: Setting, sizes: &[u64]) -> Result<()
     pair.disconnect(conn)
 }
 
-/// Messages of [`loss`], and their sizes: eight packets.
+/// The number of messages of [`loss`], and their size in bytes: eight packets.
 const COUNT: u64 = 64;
 const SIZE: u64 = 8000;
 
-/// Where received messages lie.
+/// The offset of received messages.
 const INTO: u64 = 0x10000;
 
 fn loss(world: &mut World<'_>, setting: Setting) -> Result<()> {
@@ -99,8 +98,8 @@ fn loss(world: &mut World<'_>, setting: Setting) -> Result<()> {
     pair.idle()
 }
 
-/// The immediate data of the messages that arrive, in order. Receives are used in order, each for a
-/// complete message. At the end a marker message is sent until it arrives; it is the last in the list.
+/// Returns the immediate data of the messages that arrive, in order. Each complete message uses the
+/// next receive. At the end a marker message is sent until it arrives; it is the last in the list.
 fn arrived(
     pair: &mut Pair<'_>,
     conn: super::end::Conn,

@@ -1,4 +1,4 @@
-//! Memory windows of the responder. Their owner invalidates them, or the peer does by SEND with
+//! Memory windows of the responder. Their owner invalidates them, or the peer does with SEND with
 //! invalidate.
 
 use super::Asks;
@@ -37,15 +37,15 @@ pub(super) const ALL: &[Feature] = &[
     window("mw/other-qp", "a window of type 2 through another QP than that which bound it", other),
 ];
 
-/// Bytes of the region, and the window in it.
+/// The size of the region, and the range of the window in it, in bytes.
 const REGION: u64 = 0x8000;
 const START: u64 = 0x2000;
 const LENGTH: u64 = 0x3000;
 
-/// What a window can allow.
+/// The access rights that a window can give.
 const REMOTE: [&str; 3] = ["remote_write", "remote_read", "remote_atomic"];
 
-/// A region of the end that answers, and a window that is bound to part of it.
+/// A region of the responder, and a window that is bound to part of it.
 struct Window {
     mr: Mr,
     mw: u64,
@@ -174,7 +174,7 @@ impl Window {
         Ok(Self { mr, mw: number(&answer["mw"]), rkey: number(&answer["rkey"]) })
     }
 
-    /// Binds it, by the queue pair of the end that answers.
+    /// Binds the window by the responder's queue pair.
     fn bind(
         &mut self,
         pair: &mut Pair<'_>,
@@ -192,7 +192,8 @@ impl Window {
         done.expect(pair.resp.who, conn.resp, 30, "BIND_MW", None, None)
     }
 
-    /// Posts a request with this key. A WRITE has the bytes of [`works`](Self::works).
+    /// Posts a request with the window's key. A WRITE has the bytes that [`works`](Self::works)
+    /// expects.
     fn ask(
         &self,
         pair: &mut Pair<'_>,
@@ -211,7 +212,8 @@ impl Window {
         wcs.into_iter().next().ok_or_else(|| failed(format!("{} does not complete", op.name())))
     }
 
-    /// Writes into it and reads that back; nothing around it changes.
+    /// Writes into the window and reads the data back, and checks that the surrounding bytes do not
+    /// change.
     fn works(&self, pair: &mut Pair<'_>, conn: Conn, start: u64) -> Result<()> {
         const SIZE: u64 = 3001;
         let (at, local) = (start + 17, pair.req.mr);
@@ -231,7 +233,7 @@ impl Window {
         all_equal(pair.resp.who, "the region", &pair.resp.batch(region)?)
     }
 
-    /// Adds to a word in it.
+    /// Adds to a word in the window.
     fn counts(&self, pair: &mut Pair<'_>, conn: Conn) -> Result<()> {
         let zero = json!({"mr": self.mr.mr, "hex": "0000000000000000", "offset": START + 8});
         pair.resp.call("write", zero)?;
@@ -246,7 +248,7 @@ impl Window {
         }
     }
 
-    /// Closes everything, queue pairs first: a window may be bound to one.
+    /// Destroys all objects, queue pairs first: a window may be bound to one.
     fn end(&self, pair: &mut Pair<'_>, conn: Conn) -> Result<()> {
         pair.idle()?;
         pair.resp.close("mw", self.mw)?;
@@ -260,7 +262,7 @@ fn refused(pair: &mut Pair<'_>, conn: Conn, wc: &Wc) -> Result<()> {
     let deadline = Instant::now() + Duration::from_millis(TIMEOUT_MS);
     let states = loop {
         let states = [pair.req.state(conn.req)?, pair.resp.state(conn.resp)?];
-        // A responder may send its NAK first.
+        // A responder may send its NAK before it enters the error state.
         if states[1] == "ERR" || wc.status != "REM_ACCESS_ERR" || Instant::now() > deadline {
             break states;
         }

@@ -1,4 +1,4 @@
-//! The ends of one kernel's run, made when they are first needed and again after something failed.
+//! The ends of a run with one kernel, created when they are first needed and again after a failure.
 
 use super::end::{Conn, End, Link, Pair, failed};
 use super::{Asks, Backend, Options};
@@ -9,27 +9,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A feature that not every kernel has.
+/// A feature that some kernels lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
-    /// Memory windows at the end that answers.
+    /// Memory windows of the responder.
     Windows,
     /// ATOMIC WRITE and FLUSH at both ends.
     Placed,
 }
 
-/// The options of a run that a conversation needs.
+/// The options of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Setting {
     pub(super) asks: Asks,
     pub(super) backend: Backend,
     pub(super) v6: bool,
-    /// Whether our end loses and reorders.
+    /// Whether our end loses and reorders packets.
     pub(super) faulty: bool,
 }
 
-/// One kernel in a VM, and the ends on it and beside it.
+/// One kernel in a VM, and the ends in the VM and on the host.
 pub(super) struct World<'a> {
     pub(super) vm: &'a Vm,
     pub(super) net: &'a Net,
@@ -37,32 +37,32 @@ pub(super) struct World<'a> {
     /// The runtime directory in which our end's endpoint of layer 2 is configured.
     runtime: TempDir,
     kernel: Option<End>,
-    /// A second process in the VM, for two kernels to talk.
+    /// A second process in the VM, for conversations of two kernels.
     second: Option<End>,
     ours: Option<(OurKind, End)>,
     steady: Option<(Setting, &'static str, Conn)>,
     connections: u64,
     together: Arc<Together>,
     pub(super) quirks: Quirks,
-    /// Remarks on the cell that runs.
+    /// The remark on the current cell.
     pub(super) remark: Option<String>,
 }
 
-/// What this kernel cannot do with any peer, another kernel on the wire included.
+/// The defects of a kernel, which also affect another kernel as peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Quirks {
-    /// 5.10: answers to atomics over IPv4 do not leave it. It keeps a pointer where IPv4's output
-    /// looks for a fragment size.
+    /// 5.10: answers to atomics over IPv4 do not leave the host. The kernel keeps a pointer where
+    /// the output routine of IPv4 looks for a fragment size.
     pub(super) mute_atomics: bool,
-    /// 5.10: no NAK for a fault of a request that takes no receive, and after a fault of its own
-    /// request a requester that does not flush.
+    /// 5.10: no NAK for an error in a request that takes no receive; and after an error in its own
+    /// request, the requester does not flush.
     pub(super) mute_faults: bool,
-    /// Before 5.14: no memory windows.
+    /// Before 5.14: memory windows are not supported.
     no_windows: bool,
-    /// Before 6.2: neither ATOMIC WRITE nor FLUSH.
+    /// Before 6.2: neither ATOMIC WRITE nor FLUSH is supported.
     no_placed: bool,
-    /// 6.1: on a busy machine, a requester that stops for good in the middle of long messages,
-    /// though all that it sent was acknowledged.
+    /// 6.1: on a busy machine, the requester stops forever in the middle of long messages, although
+    /// everything it sent was acknowledged.
     pub(super) stops: bool,
 }
 
@@ -74,7 +74,7 @@ impl Quirks {
         Self { mute_atomics: old, mute_faults: old, no_windows: old, no_placed, stops }
     }
 
-    /// Whether this kernel can take its part in what needs this.
+    /// Returns whether this kernel supports the feature in its role.
     pub(super) fn have(self, needs: Needs, asks: Asks) -> bool {
         match needs {
             Needs::Nothing => true,
@@ -84,7 +84,7 @@ impl Quirks {
     }
 }
 
-/// What an end of ours was started as: backend, IPv6, faults.
+/// The configuration of our end: backend, IPv6, faults.
 type OurKind = (Backend, bool, bool);
 
 impl<'a> World<'a> {
@@ -110,7 +110,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// The two ends of a setting.
+    /// Returns the two ends for a setting.
     pub(super) fn pair(&mut self, setting: Setting) -> Result<Pair<'_>> {
         let vm_ip = if setting.v6 { IpAddr::V6(self.vm.v6()) } else { self.vm.v4().into() };
         let (v4, v6) = match setting.backend {
@@ -128,7 +128,7 @@ impl<'a> World<'a> {
         } else {
             let kind = (setting.backend, setting.v6, setting.faulty);
             if self.ours.as_ref().is_some_and(|(have, _)| *have != kind) {
-                // The address and its port 4791 must be free for the next.
+                // The address and its port 4791 must be free for the next end.
                 self.stop_ours();
             }
             if self.ours.is_none() {
@@ -150,7 +150,8 @@ impl<'a> World<'a> {
         Ok(Pair { req, resp, ips, atomics, connections: &mut self.connections })
     }
 
-    /// The two ends of a setting and a connection of a service between them that stays for the next.
+    /// Returns the two ends for a setting and a connection between them, which the next call
+    /// reuses.
     pub(super) fn steady(
         &mut self,
         setting: Setting,
@@ -169,7 +170,7 @@ impl<'a> World<'a> {
         Ok((self.pair(setting)?, conn))
     }
 
-    /// The index of an address of the VM in its device's table.
+    /// Returns the GID index of an address on the VM's device.
     pub(super) fn kernel_gid(&mut self, ip: IpAddr) -> Result<u64> {
         self.start_kernel()?;
         let kernel = self.kernel.as_ref().ok_or_else(|| failed("an end is missing"))?;
@@ -180,7 +181,7 @@ impl<'a> World<'a> {
         Ok(Peer::in_vm(self.vm)?.join(&self.together))
     }
 
-    /// Begins a cell: neither end waits longer than this for an answer.
+    /// Begins a cell: neither end waits longer than `limit` for an answer.
     pub(super) fn begin(&self, limit: Duration) {
         self.together.begin(Instant::now() + limit);
     }
@@ -208,7 +209,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Ends the answering end of a setting as a crash would.
+    /// Kills the responder of a setting, as a crash would end it.
     pub(super) fn crash_responder(&mut self, setting: Setting) {
         let end = match setting.asks {
             Asks::Ours => &mut self.kernel,
@@ -221,7 +222,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The asking end of a setting that has been used before.
+    /// Returns the requester of a setting that has been used before.
     pub(super) fn requester(&mut self, setting: Setting) -> Result<&mut End> {
         let end = match setting.asks {
             Asks::Ours => self.ours.as_mut().map(|(_, e)| e),
@@ -248,15 +249,15 @@ impl<'a> World<'a> {
     }
 }
 
-/// Our end's name where it is an endpoint of layer 2.
+/// The name of our endpoint of layer 2.
 const ENDPOINT: &str = "rxe_l2";
 
-/// Its addresses beside the host's.
+/// The addresses of the endpoint next to the host's network stack.
 const OWN_V4: Ipv4Addr = Ipv4Addr::new(10, 47, 91, 2);
 const OWN_V6: Ipv6Addr = Ipv6Addr::new(0xfd47, 0x91, 0, 0, 0, 0, 0, 2);
 
-/// Adds our end's endpoint in a runtime directory of its own: at the other end of a VM's socket, with the
-/// addresses that the host has otherwise, or on the link beside the host.
+/// Configures our endpoint in a runtime directory of its own: at the other end of a VM's socket,
+/// with the host's usual addresses, or on the link in addition to the host.
 fn add_endpoint(net: &Net, options: &Options) -> Result<TempDir> {
     let runtime = tempfile::Builder::new().prefix("rxe-run-").tempdir();
     let runtime = runtime.map_err(|e| failed(format!("a runtime directory: {e}")))?;
@@ -267,7 +268,7 @@ fn add_endpoint(net: &Net, options: &Options) -> Result<TempDir> {
     let mut cmd = net.command(&options.rxe);
     cmd.args(["link", "add", ENDPOINT, "type", "rxe", "l2", &link]);
     cmd.args(["address", &format!("{v4}/24"), "address", &format!("{v6}/64")]);
-    // Nobody else has these addresses.
+    // No other host has these addresses.
     cmd.args(["mtu", &net.mtu().to_string(), "nodad"]).env("XDG_RUNTIME_DIR", runtime.path());
     let out = cmd.output().map_err(|e| failed(format!("{}: {e}", options.rxe.display())))?;
     let said = String::from_utf8_lossy(&out.stderr);

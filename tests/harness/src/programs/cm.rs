@@ -8,8 +8,8 @@ use crate::vm::{HOST_V6, Result};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A server and its client. In their options `ADDRESS` stands for the server's address, `OWN` for the
-/// address of the program's own side, and `FILE` for a file that both sides have.
+/// A server and its client. In their options `ADDRESS` stands for the server's address, `OWN` for
+/// the address of the program's own side, and `FILE` for a file that both sides have.
 pub(super) struct Program {
     pub(super) name: &'static str,
     pub(super) options: &'static str,
@@ -17,27 +17,28 @@ pub(super) struct Program {
     client: (&'static str, &'static str),
     v6: bool,
     kind: Kind,
-    /// How many addresses and ports the server listens on.
+    /// The number of addresses and ports that the server listens on.
     listeners: usize,
-    /// Kernel rxe cannot do this, so it runs between two of ours only.
+    /// Whether both sides must be ours, because kernel `rdma_rxe` does not support the operation.
     ours_only: bool,
-    /// What the client prints if it succeeds; some exit with 0 if they fail, too.
+    /// The output of a successful client; some clients exit with 0 even if they fail.
     says: &'static str,
 }
 
-/// How a server behaves, which decides when its client may start.
+/// The behaviour of a server, which decides when its client may start.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// It listens, and ends with its client.
+    /// The server listens, and ends with its client.
     Ends,
-    /// The same, but client and server connect a second time, and the server does not say when it
+    /// Like `Ends`, but client and server connect a second time. The server does not report when it
     /// listens again. A client that is faster is refused, and then uses an identifier that it has
     /// destroyed. In that case both are started again.
     Races,
-    /// It listens until it is killed.
+    /// The server listens until it is killed.
     Stays,
-    /// It receives from a multicast group and ends when it has received enough. A sender does not
-    /// know who receives, so senders are started one after the other until the receiver ends.
+    /// The server receives from a multicast group and ends when it has received enough. A sender
+    /// does not know the receivers, so senders are started one after the other until the receiver
+    /// ends.
     Hears,
 }
 
@@ -62,7 +63,7 @@ const fn pair(
     }
 }
 
-/// With the addresses of IPv6, under other options in the table.
+/// Returns the program with IPv6 addresses, under other options in the table.
 const fn v6(options: &'static str, program: Program) -> Program {
     Program { v6: true, options, ..program }
 }
@@ -71,7 +72,7 @@ const fn of(kind: Kind, program: Program) -> Program {
     Program { kind, ..program }
 }
 
-/// perftest by rdma_cm: the server has the same options, without an address.
+/// A perftest program over rdma_cm: the server has the client's options, without an address.
 macro_rules! perftest {
     ($name:literal, $options:literal) => {
         Program {
@@ -84,9 +85,9 @@ macro_rules! perftest {
 
 const FIO: &str = "fio";
 
-/// fio by rdma_cm. The receiver waits; it has receives for all messages, because fio does not retry after
-/// an RNR NAK. Neither leaves a file with the state of its verification behind. Each job has a port of its
-/// own.
+/// fio over rdma_cm. The receiver waits. It has receives for all messages, because fio does not
+/// retry after an RNR NAK. Neither side leaves a file with its verification state. Each job has a
+/// port of its own.
 macro_rules! fio {
     ($more:literal) => {
         fio!($more, "", 1, " --name=rdma --port=4711")
@@ -119,13 +120,14 @@ macro_rules! fio {
     };
 }
 
-/// In scripts, starts a TCP program whose sockets are rsockets.
+/// The name in scripts that starts a TCP program whose sockets are rsockets.
 const RSOCKETS: &str = "over_rsockets";
 
 const IPERF: &str = "iperf";
 const NETCAT: &str = "nc.traditional";
 
-/// A TCP program whose sockets are rsockets. Both sides are scripts, in which [`RSOCKETS`] starts a program.
+/// A TCP program whose sockets are rsockets. Both sides are scripts, in which [`RSOCKETS`] starts a
+/// program.
 const fn tcp(
     name: &'static str,
     options: &'static str,
@@ -145,7 +147,7 @@ pub(super) const ALL: &[Program] = &[
     perftest!("ib_send_lat", "-n 100 -c UD"),
     perftest!("ib_write_bw", "-n 100"),
     perftest!("ib_write_lat", "-n 100"),
-    // Our side asks twice meanwhile whether its peer is still there.
+    // The run is long enough for two keepalive probes of our side.
     perftest!("ib_write_lat", "-D 5"),
     perftest!("ib_read_bw", "-n 100"),
     perftest!("ib_read_lat", "-n 100"),
@@ -162,7 +164,7 @@ pub(super) const ALL: &[Program] = &[
     with("udaddy", "-b ADDRESS -c 3 -C 5", "-s ADDRESS -c 3 -C 5"),
     v6("-s IPV6 -c 2 -C 5", with("udaddy", "-b ADDRESS -c 2 -C 5", "-s ADDRESS -c 2 -C 5")),
     of(Kind::Hears, with("mckey", "-m 239.47.91.1 -b OWN -C 5", "-m 239.47.91.1 -b OWN -s -C 5")),
-    // Kernels join no IPv6 groups for RoCEv2 (ENOTSUPP).
+    // Kernels do not join IPv6 groups for RoCEv2 (ENOTSUPP).
     Program {
         ours_only: true,
         ..of(
@@ -211,10 +213,10 @@ pub(super) const ALL: &[Program] = &[
     with(TUTORIALS[2], "ADDRESS", "-c ADDRESS"),
 ];
 
-/// The output of a client that came before its server listened.
+/// The output of a client that started before its server listened.
 const REFUSED: [&str; 2] = ["RDMA_CM_EVENT_REJECTED", "RDMA_CM_EVENT_UNREACHABLE"];
 
-/// How often both are started again, and how long one attempt may take.
+/// The maximum number of attempts, and the time limit of one.
 const ATTEMPTS: u32 = 20;
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -245,7 +247,7 @@ pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) {
 }
 
 impl Program {
-    /// What this machine lacks for it.
+    /// Returns what this machine lacks for the program, if anything.
     fn missing(&self) -> Option<String> {
         if [FIO, IPERF, NETCAT].contains(&self.name) && !installed(self.name) {
             return Some(format!("{} is not installed", self.name));
@@ -297,7 +299,7 @@ impl Program {
         let (client_good, client) = loop {
             let client = start(self.client, client_is_ours)?;
             let (good, said) = client.end_with(&mut server, self.timeout())?;
-            // A sender succeeds whether anybody received or not.
+            // A sender succeeds even if no process received its datagrams.
             if self.kind != Kind::Hears || !good || server.has_ended()? || Instant::now() > end {
                 break (good, said);
             }
@@ -306,7 +308,7 @@ impl Program {
         let stays = !client_good || self.kind == Kind::Stays;
         let (server_good, server) = server.end(if stays { GRACE } else { TIMEOUT })?;
         let good = match self.kind {
-            // Its clients always exit with 0 and print what failed.
+            // The clients of these servers always exit with 0 and print errors.
             Kind::Stays => client_good && !client.contains("error"),
             _ => client_good && server_good,
         };
@@ -327,26 +329,27 @@ impl Program {
     }
 }
 
-/// The library that makes the sockets of TCP programs rsockets, if it is installed.
+/// Returns the library that turns sockets of TCP programs into rsockets, if it is installed.
 pub fn rsockets() -> Option<PathBuf> {
     let found = ["/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
     let mut found = found.iter().map(|dir| Path::new(dir).join("rsocket/librspreload.so"));
     found.find(|path| path.exists())
 }
 
-/// The arguments of a shell that runs a script with TCP programs.
+/// Returns the arguments of a shell that runs a script with TCP programs.
 fn over_rsockets(script: &str) -> [String; 2] {
     let library = rsockets().unwrap_or_default();
     let start = format!("LD_PRELOAD={}:$LD_PRELOAD exec \"$@\"", library.display());
     ["-c".to_owned(), format!("{RSOCKETS}() {{ {start}; }}\n{script}")]
 }
 
-/// Waits until a server listens with so many listeners, or has ended. A client must not come earlier:
-/// perftest's then uses an identifier that it has destroyed.
+/// Waits until a server listens with `count` listeners, or has ended. A client must not start
+/// earlier: perftest's client would use an identifier that it has destroyed.
 fn listening(world: &World<'_>, address: &str, count: usize, server: &mut Running) -> Result<()> {
     let look = match server {
-        // Our listener claims the service, a file that it has locked, when it takes requests. A server in another network namespace may have the same address,
-        // so the lock must be this server's.
+        // Our listener claims the service by a file that it has locked, when it takes requests. A
+        // server in another network namespace may have the same address, so the lock must belong to
+        // this server.
         Running::Ours(child) => format!(
             "n=0; for claim in /dev/shm/rxe-*/*/{address}/service-*; do \
              inode=$(stat -c %i $claim 2>&1) && grep -q \"FLOCK .*WRITE {} [^ ]*:$inode \" /proc/locks && \

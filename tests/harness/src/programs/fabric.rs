@@ -1,5 +1,5 @@
-//! libfabric's and qperf's rows in the table of [`programs`](crate::programs): their ends meet over
-//! TCP, and then choose devices and connect by themselves.
+//! The rows of libfabric and qperf in the table of [`programs`](crate::programs): their ends meet
+//! over TCP, and then choose devices and connect by themselves.
 
 use super::side::{Ends, both, meet};
 use super::world::{Row, Sides, TIMEOUT, World, installed};
@@ -7,7 +7,7 @@ use crate::skipped;
 use crate::vm::Result;
 use std::time::{Duration, Instant};
 
-/// The options of a client; `ADDRESS` stands for its server's.
+/// A program and its client's options, in which `ADDRESS` stands for the server's address.
 pub(super) struct Program {
     pub(super) name: &'static str,
     pub(super) options: &'static str,
@@ -24,9 +24,9 @@ const fn qperf(options: &'static str) -> Program {
 const FABRIC: &str = "fi_pingpong";
 const QPERF: &str = "qperf";
 
-/// fi_pingpong sends messages of up to 1 MiB and compares every byte. qperf runs several tests, but none
-/// of UC and UD: for these it has no rdma_cm and names peers by LID, which a kernel's RoCE devices
-/// refuse, as ours do.
+/// fi_pingpong sends messages of up to 1 MiB and compares every byte. qperf runs several tests, but
+/// none of UC and UD: for these it does not use rdma_cm and names peers by LID, which RoCE devices
+/// of a kernel refuse, as ours do.
 pub(super) const ALL: &[Program] = &[
     fabric("-p verbs -e msg -c -I 20 ADDRESS"),
     fabric("-p verbs -e rdm -c -I 20 ADDRESS"),
@@ -60,15 +60,16 @@ impl Program {
         format!("{} {}", self.name, self.options)
     }
 
-    /// What `env` is given.
+    /// Returns the arguments of `env`.
     fn line(&self) -> String {
         format!("{SETTINGS} {}", self.what())
     }
 }
 
-/// The rdm endpoint of libfabric 1.17 has a fault in its end: if it learns that the peer has left before it
-/// has read the last completions, it reports them as flushed, or posts a receive to a closed connection. So
-/// if both ends have done all sizes, such an end is told and counts as well.
+/// The rdm endpoint of libfabric 1.17 has a bug at its end: if it learns that the peer has left
+/// before it has read the last completions, it reports them as flushed, or posts a receive to a
+/// closed connection. If both ends have completed all sizes, this result is reported and counts as
+/// a success.
 fn pingpong(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
     let result = pingpong_once(world, program, sides);
     let Err(e) = &result else { return result };
@@ -79,7 +80,7 @@ fn pingpong(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
     Ok(())
 }
 
-/// Whether both ends have done the largest size, and one of them met the fault.
+/// Returns whether both ends have completed the largest size, and one of them shows the bug.
 fn is_known_end(said: &str) -> bool {
     let faults = ["terminated with signal 11", "Work Request Flushed Error"];
     said.matches("| 1m ").count() == 2 && faults.iter().any(|fault| said.contains(fault))
@@ -91,7 +92,7 @@ fn pingpong_once(world: &World<'_>, program: &Program, sides: Sides) -> Result<(
     meet(world, server, 47592, || ends.ask(&program.line()))
 }
 
-/// qperf serves until it is told to end.
+/// Runs qperf, whose server runs until it is killed.
 fn measure(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
     let ends = Ends::of(world, sides);
     let mut server = ends.serve(QPERF)?;
@@ -110,8 +111,8 @@ fn measure(world: &World<'_>, program: &Program, sides: Sides) -> Result<()> {
     both(server.end(left)?, client)
 }
 
-/// By default libfabric asks for a completion queue with more entries than kernel rxe allows, and tries
-/// all of its providers.
+/// The settings of libfabric. By default it requests a completion queue with more entries than
+/// kernel `rdma_rxe` allows, and tries all of its providers.
 const SETTINGS: &str = "FI_UNIVERSE_SIZE=8 FI_PROVIDER=verbs,ofi_rxm";
 
 #[cfg(test)]

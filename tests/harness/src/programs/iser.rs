@@ -1,5 +1,6 @@
-//! iSER in the table of [`programs`](crate::programs): a disk over RDMA. Ours are tgtd and QEMU's tools over
-//! libiscsi; on the kernel's side target and initiator are its own modules, `ib_isert` and `ib_iser`.
+//! iSER in the table of [`programs`](crate::programs): a disk over RDMA. Our side uses tgtd and
+//! QEMU's tools over libiscsi; on the kernel's side target and initiator are the modules `ib_isert`
+//! and `ib_iser`.
 
 use super::world::{Row, Running, Sides, TIMEOUT, World, failed};
 use crate::debs::Unpacked;
@@ -15,8 +16,8 @@ use tempfile::TempDir;
 /// The row in the table.
 pub(super) const PROGRAM: (&str, &str) = ("iSER", "iser://ADDRESS:3260/TARGET/1");
 
-/// Debian's packages with tgtd, with libiscsi and its tests, with QEMU's tools for disks, and with the program
-/// that logs a kernel in; and the libraries that they need.
+/// Debian's packages with the programs of iSER, and the libraries that they need. The programs are
+/// tgtd, libiscsi and its tests, QEMU's disk tools, and the program that logs a kernel in.
 const PACKAGES: [&str; 9] = [
     "tgt",
     "libiscsi-bin",
@@ -29,13 +30,14 @@ const PACKAGES: [&str; 9] = [
     "libisns0",
 ];
 
-/// The size of a disk, in bytes.
+/// The size of a disk in bytes.
 const SIZE: u64 = 16 << 20;
 
-/// The shell functions of [`iser_functions`]. tgtd wants an initiator to be allowed by its address and by its
-/// name, which is that of QEMU's tools. libiscsi sends at most 512 KiB a command. libiscsi 1.19 takes the
-/// memory of a connection from malloc and does not initialize it: unless that holds zeros, it crashes. With
-/// this setting, glibc fills memory with zeros.
+/// The shell functions of [`iser_functions`]. tgtd requires an initiator to be allowed by its
+/// address and by its name, which is the name of QEMU's tools. libiscsi sends at most 512 KiB per
+/// command. libiscsi 1.19 allocates the memory of a connection with malloc and does not initialize
+/// it: it crashes unless the memory contains zeros. With this setting, glibc fills memory with
+/// zeros.
 const FUNCTIONS: &str = r#"
 disk=iqn.2026-11.example:disk me=iqn.2008-11.org.linux-kvm
 libiscsi="env MALLOC_PERTURB_=255"
@@ -63,14 +65,14 @@ copy() {
 }
 "#;
 
-/// Shell functions around the programs of iSER, which are fetched if they are not installed. `new_target` and
-/// `serve DISK` tell tgtd to offer a disk. `copy ADDRESS FILE` writes a file of less than 2 MiB to a disk,
-/// reads it back and compares it, with files in the current directory; `read_back ADDRESS FILE` only reads.
-/// `$disk` and `$me` are the names of the target and of the initiator that it allows. `$libiscsi` starts a
-/// program that uses libiscsi.
+/// Returns shell functions for the programs of iSER, which are downloaded if they are not
+/// installed. `new_target` and `serve DISK` make tgtd offer a disk. `copy ADDRESS FILE` writes a
+/// file of less than 2 MiB to a disk, reads it back and compares it, with files in the current
+/// directory; `read_back ADDRESS FILE` only reads. `$disk` and `$me` are the names of the target
+/// and of the allowed initiator. `$libiscsi` starts a program that uses libiscsi.
 ///
 /// # Errors
-/// [`Error::Missing`](crate::vm::Error::Missing) if the programs cannot be fetched.
+/// [`Error::Missing`](crate::vm::Error::Missing) if the programs cannot be downloaded.
 pub fn iser_functions() -> Result<String> {
     let unpacked = Unpacked::fetch("iser", &PACKAGES)?;
     let modules = unpacked.path("usr/lib/x86_64-linux-gnu/qemu");
@@ -78,7 +80,8 @@ pub fn iser_functions() -> Result<String> {
     Ok(format!("{}\n{modules}\n{FUNCTIONS}", unpacked.variables()))
 }
 
-/// Lets the kernel's target offer a disk that begins with a file, by iSER. Initiators need not be known.
+/// Makes the kernel's target offer a disk over iSER that begins with a file. Any initiator is
+/// allowed.
 const KERNEL_TARGET: &str = r#"set -e
 grep -q configfs /proc/mounts || mount -t configfs none /sys/kernel/config
 cd /sys/kernel/config/target
@@ -108,7 +111,7 @@ cmp -n $(stat -c %s $file) $file /dev/sda
 "#;
 
 pub(super) fn run(world: &World<'_>, kernel: &Kernel, rows: &mut Vec<Row>) -> Result<()> {
-    // libiscsi's tools abort now and then, in a lock of the C library.
+    // libiscsi's tests sometimes abort in a lock of the C library.
     if world.leaves_out(PROGRAM.0) {
         return Ok(());
     }
@@ -140,7 +143,8 @@ impl Iser<'_> {
     fn play(&self, sides: Sides) -> Result<()> {
         if sides == Sides::KernelOurs {
             self.in_kernel(KERNEL_TARGET, self.world.vm.v4())?.ok()?;
-            // libiscsi 1.19 announces data in a WRITE that it does not send with it, which the kernel refuses.
+            // libiscsi 1.19 announces data in a WRITE but does not send it with the WRITE, which
+            // the kernel refuses.
             return self.by_qemu("read_back", self.world.vm.v4());
         }
         let server = self.tgtd()?;
@@ -169,7 +173,7 @@ impl Iser<'_> {
         Err(failed(format!("tgtadm: {}", String::from_utf8_lossy(&out.stderr))))
     }
 
-    /// Runs a function that uses QEMU's tools.
+    /// Runs a shell function that uses QEMU's tools.
     fn by_qemu(&self, function: &str, address: Ipv4Addr) -> Result<()> {
         let (dir, file) = (self.dir.path().display(), self.world.file.path().display());
         let script = self.script(&format!("cd {dir}; {function} {address} {file}"));
@@ -177,7 +181,7 @@ impl Iser<'_> {
         if good { Ok(()) } else { Err(failed(said.replace('\n', " | "))) }
     }
 
-    /// Lets the kernel write to tgtd's disk and read from it.
+    /// Makes the kernel write to tgtd's disk and read from it.
     fn write_by_kernel(&self) -> Result<()> {
         self.in_kernel(KERNEL_INITIATOR, self.world.address(true))?.ok()?;
         let sent = fs::read(self.world.file.path()).map_err(|e| failed(e.to_string()))?;
@@ -185,7 +189,7 @@ impl Iser<'_> {
         if there.starts_with(&sent) { Ok(()) } else { Err(failed("tgtd's disk has other bytes")) }
     }
 
-    /// Runs a script in the VM, with the modules of iSER. `address` is the target's.
+    /// Runs a script in the VM, with the modules of iSER. `address` is the address of the target.
     fn in_kernel(&self, script: &str, address: Ipv4Addr) -> Result<Output> {
         let vm = self.world.vm;
         if vm.run(["test", "-e", "/sys/module/ib_isert"])?.code != 0 {
@@ -196,14 +200,14 @@ impl Iser<'_> {
         vm.run(Cmd::new("timeout").args(["240", "sh", "-c", &script]))
     }
 
-    /// The arguments of a shell that runs a script with the functions.
+    /// Returns the arguments of a shell that runs a script with the functions.
     fn script(&self, script: &str) -> [String; 2] {
         let socket = self.dir.path().join("socket");
         let setting = format!("export TGT_IPC_SOCKET={}", socket.display());
         ["-c".to_owned(), format!("{}\n{setting}\n{script}", self.functions)]
     }
 
-    /// The file that tgtd's disk is in.
+    /// Returns the path of the file that contains tgtd's disk.
     fn disk(&self) -> PathBuf {
         self.dir.path().join("disk")
     }

@@ -1,6 +1,6 @@
-//! Starts MPI's ranks on two hosts, one of which is a VM. A launcher (`mpirun`, `mpiexec`) reaches another
-//! host by a program like ssh, its agent. Here that is a script: it runs commands for this host, and hands
-//! those for the VM to the harness, which starts them there.
+//! Starts MPI's ranks on two hosts, one of which is a VM. A launcher (`mpirun`, `mpiexec`) reaches
+//! another host by a program like ssh, its agent. This agent is a script: it runs commands for this
+//! host itself, and passes those for the VM to the harness, which starts them there.
 
 use super::world::failed;
 use crate::vm::{Cmd, HOST_V4, Net, Proc, Result, Vm, spawn};
@@ -19,10 +19,10 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// Makes the directory.
+    /// Creates the directory.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The directory cannot be written.
     pub fn new() -> Result<Self> {
         let open = Permissions::from_mode(0o755);
         let dir = tempfile::Builder::new().prefix("rxe-launcher-").permissions(open).tempdir();
@@ -45,7 +45,7 @@ while [ ! -e {ended} ] && kill -0 $PPID 2> /dev/null; do sleep 0.1; done"#
         Ok(this)
     }
 
-    /// The place of a file in the directory.
+    /// Returns the path of a file in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -53,7 +53,7 @@ while [ ! -e {ended} ] && kill -0 $PPID 2> /dev/null; do sleep 0.1; done"#
     /// Writes a shell script.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The file cannot be written.
     pub fn script(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.path(name);
         let written = fs::write(&path, format!("#!/bin/sh\n{text}\n"))
@@ -61,11 +61,12 @@ while [ ! -e {ended} ] && kill -0 $PPID 2> /dev/null; do sleep 0.1; done"#
         written.map(|()| path.clone()).map_err(|e| failed(format!("{}: {e}", path.display())))
     }
 
-    /// Runs a launcher whose agent is the file `agent`: a shell command, on this end of the link, where the
-    /// host's name is `here`. `variables` are of the form NAME=VALUE. Returns whether it succeeded, and what
-    /// it printed.
+    /// Runs a launcher, given as a shell command, whose agent is the file `agent`. The launcher
+    /// runs on this end of the link, under the host name `here`. `variables` have the form
+    /// NAME=VALUE. Returns whether it succeeded, and its output.
     ///
     /// # Errors
+    /// The launcher cannot be started, or the VM is gone.
     /// When it cannot be started, or the VM is gone.
     pub fn run(
         &self,
@@ -97,7 +98,7 @@ while [ ! -e {ended} ] && kill -0 $PPID 2> /dev/null; do sleep 0.1; done"#
         Ok((out.status.success(), said))
     }
 
-    /// Starts the command for the VM once it is there, and lets the agent end with it.
+    /// Starts the command for the VM once the agent has written it, and ends the agent with it.
     fn attend(&self, vm: &Vm, there: &mut Option<Proc>) -> Result<()> {
         match there {
             None => {
@@ -116,7 +117,7 @@ while [ ! -e {ended} ] && kill -0 $PPID 2> /dev/null; do sleep 0.1; done"#
         Ok(())
     }
 
-    /// Where the agent puts the command for the VM.
+    /// Returns the path at which the agent writes the command for the VM.
     fn command(&self) -> PathBuf {
         self.path("command")
     }

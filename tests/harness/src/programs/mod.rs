@@ -1,5 +1,5 @@
-//! `cargo xtask programs`: unmodified verbs programs over the preloaded library (`rxe run`), with
-//! themselves and with the same programs on a real kernel's rdma_rxe, as server and as client.
+//! `cargo xtask programs`: unmodified verbs programs with the preloaded library (`rxe run`),
+//! between two of our processes and with a real kernel's `rdma_rxe`, as server and as client.
 
 mod cm;
 mod fabric;
@@ -30,7 +30,7 @@ use self::world::{World, failed, random_file};
 /// Runs all programs with one kernel, such as `6.1`.
 ///
 /// # Errors
-/// When there is no VM: [`Error::Missing`](crate::vm::Error::Missing) if this machine cannot have it.
+/// There is no VM: [`Error::Missing`](crate::vm::Error::Missing) if this machine cannot run one.
 pub fn run(kernel: &str, options: &Options) -> Result<Vec<Row>> {
     let found = Kernel::find(kernel)?;
     let net = Net::tap(LINK_MTU)?;
@@ -51,13 +51,15 @@ pub fn run(kernel: &str, options: &Options) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The link's MTU, large enough for path MTU 4096.
+/// The MTU of the link, large enough for path MTU 4096.
 const LINK_MTU: u32 = 4200;
 
-/// The size of the file that programs send: a number of blocks of a disk, and an odd one.
+/// The size in bytes of the file that programs send: a multiple of a disk's block size, by an odd
+/// factor.
 const FILE: u64 = 3907 * 512;
 
-/// The rows as a Markdown table with these columns; results with several kernels are merged.
+/// Returns the rows as a Markdown table with these columns. Results with several kernels are
+/// merged.
 pub fn table(rows: &[(&str, Vec<Row>)], columns: &[Sides]) -> String {
     let mut out = "| program | options |".to_owned();
     for sides in columns {
@@ -85,7 +87,7 @@ pub fn table(rows: &[(&str, Vec<Row>)], columns: &[Sides]) -> String {
     out
 }
 
-/// All programs, in the order of the table: their names and options.
+/// Returns the names and options of all programs, in the order of the table.
 fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     let ours = plain::ALL.iter().map(|p| (p.name, p.options));
     let by_address = cm::ALL.iter().map(|p| (p.name, p.options));
@@ -99,7 +101,7 @@ fn begin_of_row(name: &str, options: &str) -> String {
     format!("| {name} | `{}` |", options.replace('|', "\\|"))
 }
 
-/// The GID index of the VM's IPv4 address on its device.
+/// Returns the GID index of the VM's IPv4 address on its device.
 fn gid_in_vm(vm: &Vm) -> Result<u32> {
     let [a, b, c, d] = vm.v4().octets();
     let gid = format!("ffff:{a:02x}{b:02x}:{c:02x}{d:02x}");

@@ -1,5 +1,5 @@
-//! Mooncake's transfer engine in the table of [`programs`](crate::programs): a script of this project's
-//! writes into the memory of a server, reads it back and compares it.
+//! Mooncake's transfer engine in the table of [`programs`](crate::programs): a script of this
+//! project writes into the memory of a server, reads it back and compares it.
 
 use super::side::{Ends, meet};
 use super::world::{Row, Sides, World};
@@ -12,7 +12,7 @@ use crate::wheel;
 pub(super) const PROGRAM: (&str, &str) =
     (wheel::MOONCAKE, "tests/python/mooncake_bytes.py DEVICE OWN ADDRESS");
 
-/// Where the script's server listens.
+/// The port of the script's server.
 const PORT: u16 = 4790;
 
 pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) -> Result<()> {
@@ -24,7 +24,7 @@ pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) -> Result<()> {
     Ok(())
 }
 
-/// The client's command line.
+/// Returns the client's command line.
 fn line() -> Result<String> {
     let (wheel, python) = (wheel::mooncake()?, wheel::python()?);
     let script = place::checkout().join("tests/python/mooncake_bytes.py");

@@ -1,5 +1,5 @@
-//! MPICH in the table of [`programs`](crate::programs): four ranks, all with us or two of them with the
-//! kernel. The side named first has rank 0.
+//! MPICH in the table of [`programs`](crate::programs): four ranks, all on our side, or two of them
+//! on the kernel's. The side named first has rank 0.
 
 use super::launcher::Launcher;
 use super::world::{Row, Sides, World, failed};
@@ -11,14 +11,14 @@ use crate::wheel;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The package, and in the table the variables that choose a transport, and the ranks' program.
+/// The package, the variables that choose a transport (shown in the table), and the ranks' program.
 pub(super) struct Program {
     pub(super) name: &'static str,
     pub(super) options: &'static str,
-    /// What rank 0 prints if all is well.
+    /// The output of rank 0 on success.
     says: &'static str,
-    /// Two of its ranks may be on a kernel's device. They are only where all rows run, since that takes an
-    /// emulated VM up to a minute.
+    /// Whether two of the ranks may use a kernel's device. They do so only when all rows run,
+    /// because an emulated VM needs up to a minute.
     with_kernel: bool,
 }
 
@@ -27,8 +27,9 @@ const fn messages(options: &'static str) -> Program {
 }
 
 pub(super) const ALL: &[Program] = &[
-    // A rank on a kernel's device sometimes does not end: it repeats its last request to a rank that has left,
-    // and kernel rxe takes the retry count 7, UCX's default, for "without end".
+    // A rank on a kernel's device sometimes does not end: it repeats its last request to a rank
+    // that has left, and kernel `rdma_rxe` takes the retry count 7, UCX's default, for "without
+    // end".
     Program {
         with_kernel: false,
         ..messages("MPICH_CH4_NETMOD=ucx UCX_TLS=rc_verbs,ud_verbs:aux,self tests/c/ranks.c")
@@ -43,19 +44,21 @@ pub(super) const ALL: &[Program] = &[
     },
 ];
 
-/// Variables for all rows.
+/// The variables of all rows.
 const VARIABLES: &[&str] = &[
-    // Each rank is a host of its own: ranks on one host would otherwise use shared memory of MPICH's.
+    // Each rank pretends to be on a host of its own: ranks on one host would use MPICH's shared
+    // memory.
     "MPIR_CVAR_NOLOCAL=1",
-    // A rank that hears nothing of another for so long aborts, and one in an emulated VM on a busy machine may
-    // be silent for many seconds. A rank that ends last waits so long for those that have gone.
+    // A rank that receives nothing from another for this time aborts, and one in an emulated VM on
+    // a busy machine may be silent for many seconds. The last rank waits this long for ranks that
+    // have ended.
     "UCX_UD_TIMEOUT=30s",
     // As in the rows of `ucx_perftest` and `fi_pingpong`, for a kernel's device.
     "UCX_UD_VERBS_ETH_DGID_CHECK=n",
     "FI_UNIVERSE_SIZE=8",
 ];
 
-/// How many hosts the ranks see.
+/// The number of hosts that the ranks see.
 const HOSTS: u8 = 4;
 
 pub(super) fn run(world: &World<'_>, rows: &mut Vec<Row>) -> Result<()> {
@@ -91,7 +94,7 @@ impl Installed {
     fn new() -> Result<Self> {
         let (mpich, mpi4py) = (wheel::mpich()?, wheel::fetch(wheel::MPI4PY)?);
         let (python, compiled) = (wheel::python()?, Launcher::new()?);
-        // The compiler is a shell script, which does not quote what it is given.
+        // The compiler is a shell script that does not quote its arguments.
         let source = place::checkout().join("tests/c/ranks.c");
         let mut compile = Command::new(mpich.join("bin/mpicc"));
         compile.args(["-O1", "-o"]).arg(compiled.path("ranks")).arg(&source);
@@ -136,7 +139,7 @@ impl Installed {
         Err(failed(said.replace('\n', " | ")))
     }
 
-    /// The command of a rank.
+    /// Returns the command of a rank.
     fn command(&self, source: &str) -> String {
         if Path::new(source).extension().is_some_and(|ext| ext == "c") {
             return format!("{} {HOSTS}", self.compiled.path("ranks").display());

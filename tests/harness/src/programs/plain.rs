@@ -1,4 +1,5 @@
-//! Programs that take the server's address and a GID index: the pingpongs, perftest, the tutorial's.
+//! Programs whose arguments are the server's address and a GID index: the pingpongs, perftest, the
+//! tutorials.
 
 use super::side::meet;
 use super::watch::KERNEL;
@@ -16,11 +17,11 @@ pub(super) struct Program {
 /// The kernels with whose devices a program is run.
 #[derive(Clone, Copy)]
 enum Peer {
-    /// All.
+    /// All kernels.
     Any,
-    /// Those that have on-demand paging in rxe.
+    /// Kernels whose `rdma_rxe` supports on-demand paging.
     OnDemand,
-    /// None, mostly because kernel rxe cannot do it.
+    /// No kernel, usually because kernel `rdma_rxe` does not support the operation.
     Ours,
 }
 
@@ -52,7 +53,7 @@ pub(super) const ALL: &[Program] = &[
     with("ibv_rc_pingpong", "-n 200 -c -e"),
     ours("ibv_rc_pingpong", "-n 200 -c -t"),
     on_demand("ibv_rc_pingpong", "-n 200 -c -o -P"),
-    // Kernel rxe has no implicit regions.
+    // Kernel `rdma_rxe` does not support implicit regions.
     ours("ibv_rc_pingpong", "-n 200 -c -O -P"),
     with("ibv_uc_pingpong", "-n 200"),
     with("ibv_uc_pingpong", "-n 200 -e"),
@@ -137,10 +138,10 @@ impl World<'_> {
         let is_perftest = !(program.name.starts_with("ibv_") || program.name.ends_with(".c"));
         let mut args = vec![if is_perftest { "-x" } else { "-g" }, &gid];
         if is_perftest {
-            // No complaints about the CPU's frequency.
+            // Suppresses warnings about the CPU's frequency.
             args.push("-F");
             if !ours && self.kernel == KERNEL {
-                // It sends again wrongly at times: see `watch`.
+                // This kernel sometimes retransmits wrongly: see `watch`.
                 args.extend(["-u", ACK_TIMEOUT]);
             }
         }

@@ -4,8 +4,9 @@ use super::world::{Running, Sides, TIMEOUT, World, failed};
 use crate::vm::Result;
 use std::time::Duration;
 
-/// Starts a server and its clients. In their command lines `ADDRESS` stands for the server's address, `OWN`,
-/// `DEVICE` and `GID` for the address, the device and the GID index of the own side.
+/// Starts a server and its clients. In their command lines `ADDRESS` stands for the server's
+/// address, and `OWN`, `DEVICE` and `GID` for the address, the device and the GID index of the
+/// program's own side.
 pub(super) struct Ends<'a> {
     world: &'a World<'a>,
     server_is_ours: bool,
@@ -19,12 +20,12 @@ impl<'a> Ends<'a> {
         Self { world, server_is_ours, client_is_ours }
     }
 
-    /// Starts the server: variables, the program, its options, as `env` takes them.
+    /// Starts the server. `line` has the arguments of `env`: variables, the program, its options.
     pub(super) fn serve(&self, line: &str) -> Result<Running> {
         self.spawn(line, self.server_is_ours)
     }
 
-    /// Starts a client, likewise.
+    /// Starts a client. `line` has the arguments of `env`.
     pub(super) fn ask(&self, line: &str) -> Result<Running> {
         self.spawn(line, self.client_is_ours)
     }
@@ -56,7 +57,7 @@ pub(super) fn meet(
     both(server.end(left)?, client)
 }
 
-/// An error with what both printed, unless both succeeded.
+/// Returns an error with the output of both, unless both succeeded.
 pub(super) fn both(server: (bool, String), client: (bool, String)) -> Result<()> {
     if server.0 && client.0 {
         return Ok(());

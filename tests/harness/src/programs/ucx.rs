@@ -1,12 +1,12 @@
-//! UCX in the table of [`programs`](crate::programs): its `ucx_perftest` finds its devices by itself
-//! and is told in variables which transports to use.
+//! UCX in the table of [`programs`](crate::programs): its `ucx_perftest` finds its devices by
+//! itself and gets the transports to use in variables.
 
 use super::side::meet;
 use super::world::{Row, Sides, World, installed};
 use crate::skipped;
 use crate::vm::Result;
 
-/// As in the table: variables, and options from the first `-` on.
+/// A row of the table: variables, and options from the first `-` on.
 struct Program(&'static str);
 
 const NAME: &str = "ucx_perftest";
@@ -25,16 +25,17 @@ const ALL: &[Program] = &[
     Program("UCX_TLS=ud_verbs -t ucp_am_bw -s 5000"),
 ];
 
-/// How many iterations, with and without measuring: few, because an emulated machine is slow.
+/// The numbers of iterations with and without measuring: few, because an emulated machine is slow.
 const TIMES: [&str; 4] = ["-n", "100", "-w", "10"];
 
-/// An option that UCX needs on a kernel's device only. UCX reads in a completion's service level
-/// whether a datagram came over IPv4. Kernel rxe does not set that, so UCX would drop all of them.
+/// A variable that UCX needs only on a kernel's device. UCX reads from the service level of a
+/// completion whether a datagram came over IPv4. Kernel `rdma_rxe` does not set it, so UCX would
+/// drop all datagrams.
 const ON_KERNEL: &str = "UCX_UD_VERBS_ETH_DGID_CHECK=n";
 
 const PORT: u16 = 13337;
 
-/// The rows' programs and options.
+/// Returns the programs and options of the rows.
 pub(super) fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     ALL.iter().map(|program| (NAME, program.0))
 }
@@ -61,7 +62,7 @@ impl Program {
         meet(world, start(server_is_ours, None)?, PORT, || start(client_is_ours, Some(&address)))
     }
 
-    /// What `env` is given: variables, the program, its options.
+    /// Returns the arguments of `env`: variables, the program, its options.
     fn words(&self, ours: bool, server: Option<&str>) -> Vec<String> {
         let (variables, options) = self.0.split_at(self.0.find('-').unwrap_or(0));
         let on_kernel = (!ours).then_some(ON_KERNEL);

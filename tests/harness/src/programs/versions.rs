@@ -1,4 +1,4 @@
-//! Which releases the programs of Debian are of.
+//! The versions of the Debian packages of the programs.
 
 use std::process::Command;
 
@@ -16,16 +16,17 @@ const PACKAGES: [&str; 10] = [
     "netcat-traditional",
 ];
 
-/// A line with the versions of the packages that are installed on this machine; the VMs have the same. `None`
-/// on a machine without dpkg.
+/// Returns a line with the versions of the installed packages; the VMs have the same. Returns
+/// `None` on a machine without dpkg.
 pub fn versions() -> Option<String> {
     let mut query = Command::new("dpkg-query");
-    // It fails if one of them is not installed, and prints the others.
+    // dpkg-query fails if a package is not installed, but still prints the others.
     let out = query.args(["-W", "-f", "${db:Status-Abbrev}${Package} ${Version}\n"]).args(PACKAGES);
     line(&String::from_utf8_lossy(&out.output().ok()?.stdout))
 }
 
-/// The line, of what dpkg-query prints: a status, a package and its version in each line.
+/// Returns the line for the output of dpkg-query, which has a status, a package and its version in
+/// each line.
 fn line(printed: &str) -> Option<String> {
     let installed: Vec<&str> =
         printed.lines().filter_map(|line| line.strip_prefix("ii ")).map(str::trim).collect();

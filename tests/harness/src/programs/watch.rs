@@ -1,7 +1,7 @@
-//! Watches the link for what `rdma_rxe` of Linux 6.1 does wrongly. On a busy machine it sometimes sends a
-//! message again, and now and then it sends one packet too many first: ONLY with the PSN of FIRST, FIRST with
-//! that of the first MIDDLE. Its peer can only refuse that. A row that fails so is no fault of ours, and is
-//! run again; the packets must show it.
+//! Watches the link for a bug of `rdma_rxe` of Linux 6.1. On a busy machine it sometimes
+//! retransmits a message, and occasionally sends one wrong packet first: ONLY with the PSN of
+//! FIRST, or FIRST with that of the first MIDDLE. Its peer can only refuse such a packet. A row
+//! that fails for this reason is run again; the captured packets must prove it.
 
 use crate::vm::{Capture, Error, Frames, Net, Result};
 use serde_json::Value;
@@ -10,20 +10,20 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::NamedTempFile;
 
-/// The kernel that does it.
+/// The kernel with the bug.
 pub(super) const KERNEL: &str = "6.1";
 
-/// What `rxe check` calls it.
+/// The name of the finding in `rxe check`.
 const CHANGED: &str = "changed-request";
 
-/// A capture of the headers that pass the link.
+/// A capture of the headers on the link.
 pub(super) struct Watch {
     capture: Capture,
     file: NamedTempFile,
 }
 
 impl Watch {
-    /// Begins to capture.
+    /// Starts the capture.
     pub(super) fn begin(net: &Net) -> Result<Self> {
         let file = NamedTempFile::with_prefix("rxe-watch-");
         let file = file.map_err(|e| Error::Failed(format!("a file for a capture: {e}")))?;
@@ -31,10 +31,11 @@ impl Watch {
         Ok(Self { capture, file })
     }
 
-    /// Ends the capture, and asks `rxe` for the request that `kernel` has sent again with another opcode.
+    /// Stops the capture, and asks `rxe` for a request that `kernel` retransmitted with another
+    /// opcode.
     pub(super) fn changed_request(self, rxe: &Path, kernel: Ipv4Addr) -> Result<Option<String>> {
         self.capture.stop();
-        // It ends with 1 if there are faults.
+        // The exit code is 1 if there are findings.
         let out = Command::new(rxe).args(["check", "--json"]).arg(self.file.path()).output();
         let out = out.map_err(|e| Error::Failed(format!("rxe check: {e}")))?;
         let report = serde_json::from_slice(&out.stdout).map_err(|e| {
@@ -44,7 +45,8 @@ impl Watch {
     }
 }
 
-/// What a report of `rxe check` says of a request that `kernel` has sent again with another opcode.
+/// Returns the finding of `rxe check` about a request that `kernel` retransmitted with another
+/// opcode.
 fn changed_request(report: &Value, kernel: Ipv4Addr) -> Option<String> {
     let findings =
         report.as_array()?.iter().filter_map(|file| file["findings"].as_array()).flatten();

@@ -1,4 +1,4 @@
-//! Where programs run: here by `rxe run`, and in a VM on a kernel's rdma_rxe.
+//! The places where programs run: here under `rxe run`, and in a VM on a kernel's `rdma_rxe`.
 
 use super::watch::{KERNEL, Watch};
 use crate::c::Compiled;
@@ -14,22 +14,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
 
-/// Which side is the server and which the client.
+/// The sides of the server and the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sides {
     /// Both are ours, on one address.
     OursOurs,
-    /// Our server, the kernel's client.
+    /// The server is ours, the client is the kernel's.
     OursKernel,
-    /// The kernel's server, our client.
+    /// The server is the kernel's, the client is ours.
     KernelOurs,
 }
 
 impl Sides {
-    /// All, in the order of the table.
+    /// All values, in the order of the table.
     pub const ALL: [Self; 3] = [Self::OursOurs, Self::OursKernel, Self::KernelOurs];
 
-    /// The name in the table and in filters: server, client.
+    /// Returns the name in the table and in filters: server, client.
     pub fn name(self) -> &'static str {
         match self {
             Self::OursOurs => "rxe–rxe",
@@ -39,44 +39,44 @@ impl Sides {
     }
 }
 
-/// Which rows to run with a kernel.
+/// The rows to run with a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// All.
+    /// All rows.
     All,
     /// Rows with a kernel on one side. Rows with both sides ours do not depend on the kernel.
     WithKernel,
-    /// Every other row with a kernel on one side; [`Which::Odd`] has the rest. The kernel's role changes
-    /// from row to row. Both leave out some programs, and say so.
+    /// Every other row with a kernel on one side; [`Which::Odd`] has the other half. The kernel's
+    /// role changes from row to row. Both halves omit some programs, and report them.
     Even,
-    /// The rows with a kernel that [`Which::Even`] leaves out.
+    /// The rows with a kernel that [`Which::Even`] omits.
     Odd,
 }
 
 impl Which {
-    /// Whether it is a part of the rows.
+    /// Returns whether this is a part of the rows.
     fn is_brief(self) -> bool {
         matches!(self, Self::Even | Self::Odd)
     }
 }
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Only rows of which `PROGRAM OPTIONS, SIDES` contains this.
+    /// Only rows whose `PROGRAM OPTIONS, SIDES` contains this string are run.
     pub filter: Option<String>,
-    /// Which of the rows.
+    /// The rows to run.
     pub which: Which,
-    /// How our end sends; `None` for the backend that programs have by themselves.
+    /// The backend of our end; `None` for the programs' default.
     pub backend: Option<String>,
-    /// The command `rxe`, with the library beside it.
+    /// The path of the command `rxe`, with the library next to it.
     pub rxe: PathBuf,
     /// Whether to report each row on standard error.
     pub verbose: bool,
 }
 
 impl Options {
-    /// Whether only one process of ours can have the interface.
+    /// Returns whether only one of our processes can use the interface.
     pub(super) fn is_alone(&self) -> bool {
         let name = self.backend.as_deref().and_then(|backend| backend.split(':').next());
         name == Some("xdp")
@@ -88,17 +88,17 @@ impl Options {
 pub struct Row {
     /// The program and its options.
     pub what: String,
-    /// Which side was the server and which the client.
+    /// The sides of the server and the client.
     pub sides: Sides,
-    /// Why it failed.
+    /// The reason of the failure, if the row failed.
     pub failed: Option<String>,
 }
 
-/// The most time that one run may take.
+/// The time limit of a run.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(240);
 
-/// The acknowledgement timeout of both sides, a second. Programs ask for 67 ms, and would give up a VM that
-/// gets no processor for 0.54 s.
+/// The code of the acknowledgement timeout of both sides: 1 s. Programs set 67 ms, and would
+/// abandon a VM that gets no processor for 0.54 s.
 pub(super) const ACK_TIMEOUT: &str = "18";
 
 pub(super) struct World<'a> {
@@ -109,9 +109,9 @@ pub(super) struct World<'a> {
     pub(super) kernel_gid: u32,
     /// The compiled C programs, if this machine can compile them.
     pub(super) c: Option<Compiled>,
-    /// Random bytes for programs that send a file. Both sides have it.
+    /// A file of random bytes for programs that send a file. Both sides can read it.
     pub(super) file: NamedTempFile,
-    /// Of the next row.
+    /// The number of the next row.
     pub(super) number: Cell<usize>,
 }
 
@@ -122,7 +122,7 @@ pub(super) enum Running {
 }
 
 impl World<'_> {
-    /// Whether a program is left out because not all rows run. Says so.
+    /// Returns, and reports, whether a program is omitted because not all rows run.
     pub(super) fn leaves_out(&self, what: &str) -> bool {
         let brief = self.options.which.is_brief();
         if brief {
@@ -131,7 +131,7 @@ impl World<'_> {
         brief
     }
 
-    /// Runs a row if it is wanted, and records its outcome.
+    /// Runs a row if it is chosen, and records its outcome.
     pub(super) fn row(
         &self,
         what: String,
@@ -167,7 +167,8 @@ impl World<'_> {
         rows.push(Row { what, sides, failed });
     }
 
-    /// Runs a row with kernel 6.1, and once more if it fails and the packets show that the kernel is to blame.
+    /// Runs a row with kernel 6.1, and once more if it fails and the packets prove the kernel's
+    /// bug.
     fn watch(&self, id: &str, play: impl Fn() -> Result<()>) -> Result<()> {
         let watch = Watch::begin(self.net)?;
         let Err(why) = play() else { return Ok(()) };
@@ -178,24 +179,24 @@ impl World<'_> {
         play()
     }
 
-    /// The IPv4 address of one side.
+    /// Returns the IPv4 address of one side.
     pub(super) fn address(&self, ours: bool) -> Ipv4Addr {
         if ours { HOST_V4 } else { self.vm.v4() }
     }
 
-    /// The device of one side.
+    /// Returns the device of one side.
     pub(super) fn device(ours: bool) -> &'static str {
-        // Ours is named by the interface, `LINK`.
+        // Our device is named after the interface, `LINK`.
         if ours { "rxe_link0" } else { "rxe0" }
     }
 
-    /// The index of [`World::address`] in the GID table of one side. Index 0 of ours is made of the hardware
-    /// address.
+    /// Returns the index of [`World::address`] in the GID table of one side. Index 0 of our device
+    /// is derived from the hardware address.
     pub(super) fn gid(&self, ours: bool) -> u32 {
         if ours { 1 } else { self.kernel_gid }
     }
 
-    /// `rxe run` with the options of our side, up to the program.
+    /// Returns `rxe run` with the options of our side, without the program.
     pub(super) fn rxe_run(&self) -> Vec<String> {
         let rxe = self.options.rxe.to_string_lossy();
         let backend = self.options.backend.iter().flat_map(|name| ["--backend", name.as_str()]);
@@ -265,12 +266,14 @@ impl Running {
         }
     }
 
-    /// Waits until it ends, and kills it after `timeout`. Returns whether it succeeded, and its output.
+    /// Waits until the program ends, and kills it after `timeout`. Returns whether it succeeded,
+    /// and its output.
     pub(super) fn end(self, timeout: Duration) -> Result<(bool, String)> {
         self.end_unless(timeout, || Ok(false))
     }
 
-    /// As [`Running::end`], but once the server has failed, kills it soon: it may wait forever.
+    /// Like [`Running::end`], but kills the program soon after the server has failed. It may wait
+    /// forever.
     pub(super) fn end_with(self, server: &mut Self, timeout: Duration) -> Result<(bool, String)> {
         self.end_unless(timeout, || server.has_failed())
     }
@@ -280,7 +283,7 @@ impl Running {
         timeout: Duration,
         mut partner_failed: impl FnMut() -> Result<bool>,
     ) -> Result<(bool, String)> {
-        /// How long it may still say why.
+        /// How long the program may still print its error.
         const GRACE: Duration = Duration::from_secs(5);
         let (mut end, mut alone) = (Instant::now() + timeout, false);
         while Instant::now() < end && !self.has_ended()? {
@@ -310,10 +313,10 @@ impl Running {
     }
 }
 
-/// A file with this many random bytes.
+/// Creates a file of `bytes` random bytes.
 ///
 /// # Errors
-/// When it cannot be written.
+/// The file cannot be written.
 pub(super) fn random_file(bytes: u64) -> Result<NamedTempFile> {
     let failed = |e: io::Error| failed(format!("a file with random bytes: {e}"));
     let mut file = NamedTempFile::with_prefix("rxe-sent-").map_err(failed)?;
@@ -326,7 +329,7 @@ pub(super) fn failed(why: impl Into<String>) -> Error {
     Error::Failed(why.into())
 }
 
-/// Whether this machine has it; the VM runs the same programs.
+/// Returns whether this machine has the program; the VM runs the same programs.
 pub(super) fn installed(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     found.is_ok_and(|out| out.status.success())

@@ -1,4 +1,4 @@
-//! The scripts of the conversations: what is posted, and what must come of it.
+//! The scripts of the conversations: the posted requests, and the expected results.
 
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ pub(super) fn fetch_add(s: &mut Session<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Requests of each kind that are on their way together: what follows a lost packet is lost with it.
+/// Requests of each kind that are in flight together: packets after a lost one are lost with it.
 pub(super) fn together(s: &mut Session<'_>) -> Result<()> {
     s.connect(json!({}))?;
     s.post_recv(1, 4096, 1030)?;
@@ -134,7 +134,7 @@ pub(super) fn rnr_never(s: &mut Session<'_>) -> Result<()> {
     s.states()
 }
 
-/// What is wrong with a request for remote memory.
+/// The error in a request for remote memory.
 #[derive(Clone, Copy)]
 pub(super) enum Violation {
     Key,
@@ -147,7 +147,7 @@ pub(super) fn denied(s: &mut Session<'_>, op: &str, violation: Violation) -> Res
     let Made { pd, qp: _, mut addr, mut rkey, .. } = s.ends[B].made;
     let mut open = None;
     match violation {
-        // The right region, the wrong key byte.
+        // The region is correct, the key byte is wrong.
         Violation::Key => rkey ^= 0x55,
         Violation::Bounds => addr += REGION - 256,
         Violation::Access => {
@@ -175,7 +175,7 @@ pub(super) fn denied(s: &mut Session<'_>, op: &str, violation: Violation) -> Res
     s.post_send(request("send", 2, s.sge(0, 1)))?;
     s.poll(A, 2)?;
     if !s.xrc {
-        // A shared queue keeps its receives.
+        // A shared receive queue keeps its receives.
         s.poll(B, 1)?;
     }
     s.states()?;
@@ -210,7 +210,7 @@ pub(super) fn peer_gone(s: &mut Session<'_>) -> Result<()> {
     s.call(A, "query_qp", json!({"qp": qp})).map(drop)
 }
 
-/// A work request; its immediate data is its number.
+/// Returns a work request; its immediate data is its number.
 fn request(op: &str, n: u64, sge: Value) -> Value {
     let mut wr = json!({"op": op, "wr_id": n, "sge": sge});
     if wr["sge"][0]["len"] == 0 {
@@ -230,12 +230,12 @@ fn atomic(s: &Session<'_>, op: &str, n: u64) -> Value {
     wr
 }
 
-/// The first eight bytes of an end's memory as the number that an atomic uses.
+/// Returns the first eight bytes of an end's memory as the number that an atomic uses.
 fn value(s: &mut Session<'_>, who: usize) -> Result<u64> {
     let mr = s.ends[who].made.mr;
     let answer = s.call(who, "read", json!({"mr": mr, "len": 8}))?;
     let hex = answer["hex"].as_str().and_then(|h| u64::from_str_radix(h, 16).ok());
-    // Eight bytes in the order of memory; both ends are little endian.
+    // The eight bytes are in memory order; both ends are little endian.
     hex.map(u64::swap_bytes).ok_or_else(|| Error::Failed(format!("no number in {answer}")))
 }
 

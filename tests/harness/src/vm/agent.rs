@@ -1,8 +1,9 @@
-//! The agent in a VM: starts processes for the host and carries their input and output.
+//! The agent in a VM. It starts processes for the host and transfers their input and output.
 //!
-//! Its argument is the virtio-serial port that leads to the host. One reader (the main thread) obeys
-//! frames; each process has a thread for its input and one for each output, so that a process that
-//! does not read or write cannot hold up another. Standard library only: it is one `rustc` call.
+//! Its argument is the virtio-serial port that leads to the host. One reader (the main thread)
+//! handles frames. Each process has a thread for its input and one for each output, so that a
+//! process that does not read or write cannot block another. The agent uses only the standard
+//! library, so one call of `rustc` compiles it.
 
 #[path = "frame.rs"]
 #[allow(dead_code, reason = "shared with the host's half")]
@@ -57,7 +58,7 @@ fn main() -> io::Result<()> {
     }
 }
 
-/// The way up to the host; frames of several threads do not mix.
+/// The output port to the host. Frames of several threads are not mixed.
 #[derive(Clone)]
 struct Up(Arc<Mutex<File>>);
 
@@ -95,7 +96,7 @@ fn start(data: &[u8]) -> io::Result<Child> {
     cmd.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
-/// Carries a child's input and output, and reports its end after the last byte of output.
+/// Transfers a child's input and output, and reports its end after the last byte of output.
 fn attend(id: u32, mut child: Child, up: &Up) -> Running {
     let (stdin, input) = channel();
     let pid = child.id();
@@ -119,7 +120,8 @@ fn attend(id: u32, mut child: Child, up: &Up) -> Running {
             Ok(status) => status.code().or(status.signal().map(|s| 128 + s)).unwrap_or(-1),
             Err(_) => -1,
         };
-        // A process it left behind may hold the pipes open for ever: give the output a moment.
+        // A process that the child left behind may hold the pipes open forever, so the output is
+        // read only for a moment.
         let end = Instant::now() + Duration::from_secs(1);
         while readers.iter().any(|r| !r.is_finished()) && Instant::now() < end {
             thread::sleep(Duration::from_millis(2));
@@ -150,7 +152,8 @@ fn drain(pipe: Option<impl Read>, kind: Kind, id: u32, up: &Up) {
     }
 }
 
-/// Signals a process group by the shell's own `kill`: the standard library has none.
+/// Sends a signal to a process group by the shell's `kill`, because the standard library has no
+/// such function.
 fn signal_group(signal: &str, pid: u32) {
     let script = "kill -s \"$0\" -- \"-$1\"";
     let _ = Command::new("/bin/sh").args(["-c", script, signal, &pid.to_string()]).status();

@@ -1,8 +1,8 @@
-//! Fetches Debian packages, kernels above all, without touching the machine's own apt state.
+//! Downloads Debian packages, mostly kernels, without touching the machine's own apt state.
 //!
-//! A private apt configuration (its own source list, lists and cache) asks for the suites that have
-//! the kernel. The mirror is whatever the machine's own sources name; apt verifies every download
-//! against Debian's keyring. Packages are fetched, never installed.
+//! A private apt configuration (its own source list, lists and cache) names the suites that contain
+//! the kernel. The mirror is the one in the machine's own sources; apt verifies every download
+//! against Debian's keyring. Packages are downloaded, never installed.
 
 use super::{Error, Result};
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Debian's releases, each with its kernel. Newer kernels are in backports.
+/// Debian's releases, each with its kernel version. Newer kernels are in backports.
 const RELEASES: [(&str, &str); 3] = [("bullseye", "5.10"), ("bookworm", "6.1"), ("trixie", "6.12")];
 
 /// The suite with kernels newer than those of any release.
@@ -24,10 +24,10 @@ pub(super) struct Packages {
     pub(super) files: Vec<PathBuf>,
 }
 
-/// Downloads the newest kernel of `version` (such as `6.1`) for a processor, by Debian's name, into `dir`.
+/// Downloads the newest kernel of `version` (such as `6.1`) for a Debian architecture into `dir`.
 ///
 /// # Errors
-/// [`Error::Missing`] with one line on what the machine's sources do not offer.
+/// [`Error::Missing`] with one line about what the machine's sources do not offer.
 pub(super) fn fetch(version: &str, arch: &str, dir: &Path) -> Result<Packages> {
     let release = RELEASES.iter().find(|(_, v)| *v == version).map(|(r, _)| *r);
     let apt = Apt::new(release, version, arch, true, dir)?;
@@ -55,10 +55,11 @@ struct Apt {
     suites: Vec<String>,
 }
 
-/// Downloads the newest packages with these names from a release of Debian (such as `bullseye`), for a
-/// processor by Debian's name, into `dir`.
+/// Downloads the newest packages with these names from a Debian release into `dir`. `release` is a
+/// name such as `bullseye`, `arch` a Debian architecture.
 ///
 /// # Errors
+/// [`Error::Missing`] with one line about what the machine's sources do not offer.
 /// [`Error::Missing`] with one line on what the machine's sources do not offer.
 pub(crate) fn download(
     release: &str,
@@ -72,29 +73,29 @@ pub(crate) fn download(
         apt.update()?;
         apt.download(&names)
     };
-    // Some mirrors list updates for this processor that they do not have.
+    // Some mirrors list updates for an architecture that they do not have.
     with(true).or_else(|why| with(false).map_err(|_| why))
 }
 
-/// Downloads the packages of the newest kernel of a version, as [`fetch`] does.
+/// Downloads the packages of the newest kernel of a version, like [`fetch`].
 ///
 /// # Errors
-/// As [`download`].
+/// As for [`download`].
 pub(crate) fn download_kernel(version: &str, arch: &str, dir: &Path) -> Result<Vec<PathBuf>> {
     fetch(version, arch, dir).map(|packages| packages.files)
 }
 
-/// The Debian mirror that the machine's own sources name.
+/// Returns the Debian mirror in the machine's own sources.
 ///
 /// # Errors
-/// [`Error::Missing`] if they name none.
+/// [`Error::Missing`] if the sources name none.
 pub(crate) fn mirror() -> Result<String> {
     mirrors().map(|(base, _)| base.into_iter().next().unwrap_or_default())
 }
 
 impl Apt {
-    /// For a release, with its updates or without, or for [`BACKPORTS`]. `name` is what its state in `dir`
-    /// is called.
+    /// Creates a configuration for a release, with or without its updates, or for [`BACKPORTS`].
+    /// `name` is the name of its state in `dir`.
     fn new(
         release: Option<&str>,
         name: &str,
@@ -130,13 +131,13 @@ impl Apt {
         suites.sort();
         suites.dedup();
         let make = |p: &Path| fs::create_dir_all(p).map_err(|e| Error::io(p, &e));
-        // Lists of two kernels asked for at the same time must not mix.
+        // The lists of two kernels that are downloaded simultaneously must not mix.
         let state = dir.join(format!("apt-{name}"));
         make(&state.join("lists/partial"))?;
         make(&state.join("cache/archives/partial"))?;
         let list = state.join("sources.list");
         fs::write(&list, sources.concat()).map_err(|e| Error::io(&list, &e))?;
-        // Versions that are installed here are no candidates.
+        // An empty status file: versions installed on this machine are no candidates.
         let installed = state.join("status");
         fs::write(&installed, "").map_err(|e| Error::io(&installed, &e))?;
         let options = [
@@ -155,22 +156,22 @@ impl Apt {
             "Acquire::http::Timeout=20".into(),
             "Acquire::https::Timeout=20".into(),
             "Acquire::Retries=1".into(),
-            // Suites that are no longer updated expire; their signatures still hold.
+            // Suites that are no longer updated expire; their signatures are still valid.
             "Acquire::Check-Valid-Until=false".into(),
         ];
         let options = options.into_iter().flat_map(|o| ["-o".to_owned(), o]).collect();
         Ok(Self { dir: dir.to_owned(), options, suites })
     }
 
-    /// Reads the suites' package lists. A suite that is not there is no failure yet; the first
-    /// complaint is returned in case nothing is found.
+    /// Reads the suites' package lists. A missing suite is not yet a failure; the first error
+    /// message is returned for the case that no package is found.
     fn update(&self) -> Result<Option<String>> {
         let out = self.run("apt-get", &["update"])?;
         let complaint = out.stderr.lines().find(|l| l.starts_with("E:") || l.starts_with("W:"));
         Ok(complaint.map(str::to_owned))
     }
 
-    /// Names of the ordinary (not cloud, rt, debug or unsigned) images, newest first.
+    /// Returns the names of the ordinary (not cloud, rt, debug or unsigned) images, newest first.
     fn candidates(&self, version: &str, arch: &str) -> Result<Vec<String>> {
         let prefix = format!("linux-image-{version}.");
         let out = self.run("apt-cache", &["pkgnames", &prefix])?;
@@ -184,7 +185,8 @@ impl Apt {
         Ok(names)
     }
 
-    /// The names a package depends on, or `None` if the package is only mentioned, not offered.
+    /// Returns the dependencies of a package, or `None` if the package is only mentioned, not
+    /// offered.
     fn depends(&self, name: &str) -> Result<Option<BTreeSet<String>>> {
         let out = self.run("apt-cache", &["show", "--no-all-versions", name])?;
         if !out.stdout.contains("\nFilename:") {
@@ -231,9 +233,9 @@ fn text(program: &str, mut cmd: Command) -> Result<Text> {
     })
 }
 
-/// The Debian mirrors that the machine's own sources name: for releases, and for security.
+/// Returns the Debian mirrors in the machine's own sources: for releases, and for security.
 fn mirrors() -> Result<(BTreeSet<String>, BTreeSet<String>)> {
-    // Unlike `indextargets` this works before any list has been fetched.
+    // Unlike `indextargets` this works before any list has been downloaded.
     let mut cmd = Command::new("apt-get");
     cmd.args(["--print-uris", "-o", "Dir::State::Lists=/nonexistent", "update"]);
     let out = text("apt-get", cmd)?;
@@ -265,7 +267,7 @@ fn is_debian(suite: &str) -> bool {
     RELEASES.iter().any(|(r, _)| *r == name) || others.contains(&name)
 }
 
-/// Orders names by the numbers in them.
+/// Returns a key that orders names by the numbers in them.
 pub(super) fn version_key(name: &str) -> Vec<u64> {
     let numbers = name.split(|c: char| !c.is_ascii_digit()).filter(|s| !s.is_empty());
     numbers.map(|s| s.parse().unwrap_or(u64::MAX)).collect()

@@ -1,14 +1,14 @@
-//! What is kept between runs: `$XDG_CACHE_HOME/rxe` or `~/.cache/rxe`.
+//! The cache that is kept between runs: `$XDG_CACHE_HOME/rxe` or `~/.cache/rxe`.
 
 use super::{Error, Result};
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Its directory.
+/// Returns the directory of the cache.
 ///
 /// # Errors
-/// When neither variable is set, or the folder cannot be made.
+/// Neither variable is set, or the directory cannot be created.
 pub(crate) fn cache() -> Result<PathBuf> {
     let xdg = env::var_os("XDG_CACHE_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
     let home = || env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache"));
@@ -18,11 +18,12 @@ pub(crate) fn cache() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// A directory that is kept as `done`. If it is not there, `fill` makes it: it is given an empty directory, and
-/// returns the part of that to keep. It may be killed, and several processes may do it at once.
+/// Ensures that the directory `done` exists. If it does not, `fill` creates its content in an empty
+/// directory and returns the part to keep. The process may be killed meanwhile, and several
+/// processes may do this simultaneously.
 ///
 /// # Errors
-/// Those of `fill`; when `done` cannot be written.
+/// The errors of `fill`; or `done` cannot be written.
 pub(crate) fn kept(done: &Path, fill: impl FnOnce(&Path) -> Result<PathBuf>) -> Result<()> {
     if done.is_dir() {
         return Ok(());
@@ -38,7 +39,7 @@ pub(crate) fn kept(done: &Path, fill: impl FnOnce(&Path) -> Result<PathBuf>) -> 
     }
 }
 
-/// Makes a directory, and those above it.
+/// Creates a directory and its parents.
 pub(super) fn make(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).map_err(|e| Error::io(dir, &e))
 }

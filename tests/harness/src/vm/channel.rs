@@ -1,4 +1,4 @@
-//! The host's half of the control channel: processes in a VM, as if they were children here.
+//! The host's side of the control channel: processes in a VM, used like child processes.
 
 use super::frame::{self, Kind};
 use super::{Error, Result};
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A command for a VM: program, arguments, environment, working directory. Programs and paths are
-/// the host's own.
+/// those of the host.
 #[derive(Clone, Debug, Default)]
 pub struct Cmd {
     argv: Vec<String>,
@@ -20,38 +20,38 @@ pub struct Cmd {
 }
 
 impl Cmd {
-    /// A program and no arguments yet.
+    /// Creates a command without arguments.
     pub fn new(program: impl Into<String>) -> Self {
         Self { argv: vec![program.into()], ..Self::default() }
     }
 
-    /// A script for `/bin/sh`.
+    /// Creates a command that runs a script with `/bin/sh`.
     pub fn sh(script: impl Into<String>) -> Self {
         Self::new("/bin/sh").arg("-c").arg(script)
     }
 
-    /// One more argument.
+    /// Adds an argument.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.argv.push(arg.into());
         self
     }
 
-    /// More arguments.
+    /// Adds arguments.
     #[must_use]
     pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.argv.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// One more variable of the environment; nothing is inherited but what [`super::Vm`] sets.
+    /// Adds an environment variable; only the variables that [`super::Vm`] sets are inherited.
     #[must_use]
     pub fn env(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.env.push((key.into(), value.into()));
         self
     }
 
-    /// The directory to start in.
+    /// Sets the working directory.
     #[must_use]
     pub fn cwd(mut self, dir: impl Into<String>) -> Self {
         self.cwd = dir.into();
@@ -78,7 +78,7 @@ impl From<&[String]> for Cmd {
     }
 }
 
-/// What a finished command leaves.
+/// The result of a finished command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
     /// Exit code; 128 + n for signal n.
@@ -90,15 +90,15 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output as text.
+    /// Returns the standard output as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Standard output if the command ended well.
+    /// Returns the standard output if the command succeeded.
     ///
     /// # Errors
-    /// Its code and standard error otherwise.
+    /// The exit code and the standard error, if the command failed.
     pub fn ok(self) -> Result<String> {
         if self.code == 0 {
             return Ok(self.text());
@@ -108,7 +108,7 @@ impl Output {
     }
 }
 
-/// The channel to one VM's agent.
+/// The channel to the agent of one VM.
 #[derive(Debug)]
 pub(super) struct Channel {
     up: Arc<Mutex<UnixStream>>,
@@ -125,7 +125,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     ready: bool,
-    /// Why the VM is gone, once it is.
+    /// The reason why the VM is gone, once it is.
     gone: Option<Error>,
     procs: HashMap<u32, ProcState>,
 }
@@ -138,7 +138,7 @@ struct ProcState {
 }
 
 impl Shared {
-    /// Ends all waits: the VM answers no more.
+    /// Ends all waits, because the VM no longer answers.
     fn end(&self, why: String) {
         self.lock().gone.get_or_insert(Error::Failed(why));
         self.changed.notify_all();
@@ -148,7 +148,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `f` gives something or `until` passes.
+    /// Waits until `f` returns a value or `until` passes.
     fn wait<T>(
         &self,
         until: Option<Instant>,
@@ -172,7 +172,7 @@ impl Shared {
 }
 
 impl Channel {
-    /// `why` tells why the VM has ended.
+    /// Creates a channel. `why` returns the reason why the VM has ended.
     pub(super) fn new(
         stream: UnixStream,
         why: Arc<impl Fn() -> String + Send + Sync + 'static>,
@@ -191,7 +191,7 @@ impl Channel {
         Ok(Self { up: Arc::new(Mutex::new(stream)), shared, next: AtomicU32::new(1) })
     }
 
-    /// Waits for the agent; `false` when the VM ended or `timeout` passed first.
+    /// Waits for the agent. Returns `false` if the VM ended or `timeout` passed first.
     pub(super) fn ready(&self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         self.shared
@@ -208,7 +208,7 @@ impl Channel {
         Ok(proc)
     }
 
-    /// What ends all waits when it is called with a reason.
+    /// Returns a function that ends all waits with a reason.
     pub(super) fn end(&self) -> impl FnOnce(String) + Send + use<> {
         let shared = self.shared.clone();
         move |why| shared.end(why)
@@ -238,7 +238,7 @@ fn gone() -> Error {
     Error::Failed("the VM is gone".into())
 }
 
-/// A process in a VM. Dropping it kills its process group if it still runs.
+/// A process in a VM. Dropping this kills the process group if it still runs.
 #[derive(Debug)]
 pub struct Proc {
     id: u32,
@@ -247,41 +247,41 @@ pub struct Proc {
 }
 
 impl Proc {
-    /// Its standard output, to be read as it comes.
+    /// Returns the standard output, to be read while the process runs.
     pub fn stdout(&self) -> Pipe {
         Pipe { id: self.id, err: false, shared: self.shared.clone() }
     }
 
-    /// Its standard error, to be read as it comes.
+    /// Returns the standard error, to be read while the process runs.
     pub fn stderr(&self) -> Pipe {
         Pipe { id: self.id, err: true, shared: self.shared.clone() }
     }
 
-    /// Its standard input.
+    /// Returns the standard input.
     pub fn stdin(&self) -> Stdin {
         Stdin { id: self.id, up: self.up.clone() }
     }
 
-    /// Waits for its end: the exit code, 128 + n for signal n.
+    /// Waits for the end of the process. Returns the exit code, 128 + n for signal n.
     ///
     /// # Errors
-    /// When it could not be started, or the VM ended first.
+    /// The process could not be started, or the VM ended first.
     pub fn wait(&self) -> Result<i32> {
         self.shared.wait(None, |s| self.end(s)).unwrap_or_else(|| Err(gone()))
     }
 
-    /// As [`Proc::wait`], but gives up after `timeout` with `None`.
+    /// Like [`Proc::wait`], but returns `None` after `timeout`.
     ///
     /// # Errors
-    /// As [`Proc::wait`].
+    /// As for [`Proc::wait`].
     pub fn wait_timeout(&self, timeout: Duration) -> Result<Option<i32>> {
         self.shared.wait(Some(Instant::now() + timeout), |s| self.end(s)).transpose()
     }
 
-    /// Waits for its end and takes what is left of its output.
+    /// Waits for the end of the process and returns the rest of its output.
     ///
     /// # Errors
-    /// As [`Proc::wait`].
+    /// As for [`Proc::wait`].
     pub fn output(&self) -> Result<Output> {
         let code = self.wait()?;
         let mut out = Output { code, stdout: Vec::new(), stderr: Vec::new() };
@@ -292,7 +292,7 @@ impl Proc {
         Ok(out)
     }
 
-    /// Sends a signal (`"TERM"`, `"9"`) to its process group.
+    /// Sends a signal (`"TERM"`, `"9"`) to the process group.
     pub fn kill(&self, signal: &str) {
         let ended = self.shared.wait(Some(Instant::now()), |s| self.end(s)).is_some();
         if !ended {
@@ -324,7 +324,7 @@ fn send(up: &Mutex<UnixStream>, kind: Kind, id: u32, data: &[u8]) -> io::Result<
     frame::write(&mut *up, kind, id, data)
 }
 
-/// Standard output or error of a [`Proc`]; it ends when the process has.
+/// The standard output or error of a [`Proc`]; it ends when the process has ended.
 #[derive(Debug)]
 pub struct Pipe {
     id: u32,
@@ -347,7 +347,7 @@ impl Read for Pipe {
     }
 }
 
-/// Standard input of a [`Proc`]; dropping it closes it.
+/// The standard input of a [`Proc`]; dropping this closes it.
 #[derive(Debug)]
 pub struct Stdin {
     id: u32,

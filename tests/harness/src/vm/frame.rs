@@ -1,25 +1,25 @@
 //! The frames of the control channel between a test process and the agent in its VM.
 //!
-//! A frame is `kind: u8, id: u32, len: u32` (little endian) and `len` bytes. The id names a process
-//! started by [`Kind::Run`]; the host chooses it.
+//! A frame is `kind: u8, id: u32, len: u32` (little endian) and `len` bytes. The id identifies a
+//! process started by [`Kind::Run`]; the host chooses it.
 
 use std::io::{self, Read, Write};
 
-/// The most bytes a frame carries: what a reader must be ready to buffer.
+/// The maximum payload of a frame in bytes, which a reader must be able to buffer.
 pub(crate) const MAX: usize = 1 << 20;
 
-/// What a frame says.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
     /// Host: start a process; the payload is [`encode_list`] of cwd, the number of `K=V` strings,
     /// those strings, and the arguments.
     Run = 1,
-    /// Host: bytes for the process's standard input.
+    /// Host: bytes for the standard input of the process.
     Stdin = 2,
-    /// Host: no more input.
+    /// Host: the end of the standard input.
     CloseStdin = 3,
-    /// Host: send a signal (payload: its name or number) to the process's group.
+    /// Host: send a signal (payload: its name or number) to the process group.
     Kill = 4,
     /// Guest: bytes of standard output.
     Stdout = 5,
@@ -27,9 +27,9 @@ pub(crate) enum Kind {
     Stderr = 6,
     /// Guest: the process ended; the payload is an `i32`, 128 + n for signal n.
     Exit = 7,
-    /// Guest: the process could not be started; the payload says why.
+    /// Guest: the process could not be started; the payload is the reason.
     Refused = 8,
-    /// Guest: the agent is up.
+    /// Guest: the agent is running.
     Ready = 9,
 }
 
@@ -42,21 +42,21 @@ impl Kind {
     }
 }
 
-/// One frame, read.
+/// A frame that was read.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    /// What it says.
+    /// The kind.
     pub(crate) kind: Kind,
-    /// Which process it is about.
+    /// The process that the frame belongs to.
     pub(crate) id: u32,
-    /// Its payload.
+    /// The payload.
     pub(crate) data: Vec<u8>,
 }
 
 /// Reads one frame.
 ///
 /// # Errors
-/// When the stream ends or holds something that is no frame.
+/// The stream ends or contains an invalid frame.
 pub(crate) fn read(from: &mut impl Read) -> io::Result<Frame> {
     let mut head = [0u8; 9];
     from.read_exact(&mut head)?;
@@ -74,7 +74,7 @@ pub(crate) fn read(from: &mut impl Read) -> io::Result<Frame> {
 /// Writes one frame in a single call to `write_all`.
 ///
 /// # Errors
-/// When the payload is larger than [`MAX`] or the stream fails.
+/// The payload is larger than [`MAX`] or the stream fails.
 pub(crate) fn write(to: &mut impl Write, kind: Kind, id: u32, data: &[u8]) -> io::Result<()> {
     let len = u32::try_from(data.len()).ok().filter(|_| data.len() <= MAX);
     let len = len.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "frame too large"))?;
@@ -86,7 +86,7 @@ pub(crate) fn write(to: &mut impl Write, kind: Kind, id: u32, data: &[u8]) -> io
     to.write_all(&buf)
 }
 
-/// Packs strings: each a `u32` length and its bytes.
+/// Packs strings, each as a `u32` length and its bytes.
 pub(crate) fn encode_list<T: AsRef<[u8]>>(items: &[T]) -> Vec<u8> {
     let mut out = Vec::new();
     for item in items {
@@ -97,7 +97,7 @@ pub(crate) fn encode_list<T: AsRef<[u8]>>(items: &[T]) -> Vec<u8> {
     out
 }
 
-/// Unpacks what [`encode_list`] packed; `None` when the lengths do not add up.
+/// Unpacks the output of [`encode_list`]. Returns `None` if the lengths are inconsistent.
 pub(crate) fn decode_list(mut data: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut out = Vec::new();
     while !data.is_empty() {

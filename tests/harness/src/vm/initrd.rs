@@ -1,4 +1,4 @@
-//! The first file system of a VM: busybox, the modules, the agent and a script that starts it all.
+//! The initramfs of a VM: busybox, the modules, the agent and the script that starts them.
 
 use super::cache::cache;
 use super::kernel::Kernel;
@@ -16,8 +16,8 @@ use tempfile::NamedTempFile;
 const AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent"));
 const INIT: &[u8] = include_bytes!("init.sh");
 
-/// Returns the initramfs for `kernel`, and makes it if it is not in the cache. It depends only on its
-/// parts, so one file serves every VM of a kernel.
+/// Returns the initramfs for `kernel`, and creates it if it is not in the cache. It depends only on
+/// its parts, so one file serves every VM of a kernel.
 pub(super) fn build(kernel: &Kernel) -> Result<PathBuf> {
     let busybox = busybox()?;
     let mut cpio = Cpio::default();
@@ -41,7 +41,7 @@ pub(super) fn build(kernel: &Kernel) -> Result<PathBuf> {
 fn busybox() -> Result<Vec<u8>> {
     for path in ["/bin/busybox", "/usr/bin/busybox"] {
         if let Ok(data) = fs::read(path) {
-            // A dynamically linked one cannot be the only file there is.
+            // A dynamically linked busybox cannot be the only file of the system.
             if !asks_for_a_loader(&data) {
                 return Ok(data);
             }
@@ -50,14 +50,14 @@ fn busybox() -> Result<Vec<u8>> {
     Err(Error::Missing("a static busybox is not installed (package busybox-static)".into()))
 }
 
-/// Whether a program is dynamically linked: it names the loader that starts it.
+/// Returns whether a program is dynamically linked, that is, names a loader.
 fn asks_for_a_loader(program: &[u8]) -> bool {
     let interpreter = || -> object::read::Result<bool> {
         let elf = ElfFile64::<Endianness>::parse(program)?;
         let mut headers = elf.elf_program_headers().iter();
         Ok(headers.any(|header| header.p_type(elf.endian()) == PT_INTERP))
     };
-    // A file of another kind cannot be started either.
+    // A file of another format cannot be started either.
     interpreter().unwrap_or(true)
 }
 
@@ -68,8 +68,9 @@ fn store(dir: &Path, data: &[u8]) -> Result<PathBuf> {
     let path = dir.join(format!("{:016x}.cpio", hash.finish()));
     let whole = |p: &Path| fs::metadata(p).is_ok_and(|m| m.len() == data.len() as u64);
     if !whole(&path) {
-        // Threads of this process and other processes may make the same file at the same time.
-        // Each writes a file of its own and renames it, so whoever reads the path gets it whole.
+        // Threads of this process and other processes may create the file simultaneously. Each
+        // writes a file of its own and renames it, so that every reader of the path gets the
+        // complete file.
         let mut scratch = NamedTempFile::new_in(dir).map_err(|e| Error::io(dir, &e))?;
         scratch.write_all(data).map_err(|e| Error::io(scratch.path(), &e))?;
         scratch.persist(&path).map_err(|e| Error::io(&path, &e.error))?;
@@ -77,7 +78,7 @@ fn store(dir: &Path, data: &[u8]) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// An archive in the format the kernel unpacks ("newc").
+/// An archive in the format that the kernel unpacks ("newc").
 #[derive(Default)]
 pub(crate) struct Cpio {
     out: Vec<u8>,
@@ -114,7 +115,7 @@ impl Cpio {
         self.out.resize(self.out.len().next_multiple_of(4), 0);
     }
 
-    /// What is below `dir`, named from `root` on.
+    /// Adds all files below `dir`, with names relative to `root`.
     pub(crate) fn tree(&mut self, root: &Path, dir: &Path) -> std::io::Result<()> {
         for entry in fs::read_dir(dir)? {
             let path = entry?.path();

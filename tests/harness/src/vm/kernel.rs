@@ -1,5 +1,5 @@
-//! Turns "6.1", a `.deb` or a folder into what a VM boots: a kernel image and the modules to load,
-//! in order. Prepared kernels are cached outside the tree.
+//! Prepares a kernel for a VM, given as "6.1", a `.deb` or a directory: the kernel image and the
+//! modules to load, in order. Prepared kernels are cached outside the checkout.
 
 use super::cache::{cache, make};
 use super::{Error, Result, apt};
@@ -11,26 +11,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The kernels that the project tests against, as Debian names them.
+/// The kernels that the project tests with, by the names that Debian uses.
 pub const KNOWN: [&str; 4] = ["5.10", "6.1", "6.12", "7.2"];
 
 /// A kernel that is ready to boot.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// What to call it: the package or the path it came from.
+    /// The name: the package or the path of the kernel.
     pub name: String,
     /// The kernel image.
     pub(super) image: PathBuf,
-    /// Uncompressed modules, in the order to load them.
+    /// The uncompressed modules, in the order in which to load them.
     pub(super) modules: Vec<PathBuf>,
-    /// Those of iSER, which [`Vm::insert`](super::Vm::insert) loads after them. There are none if the kernel
-    /// has no iSER.
+    /// The modules of iSER, which [`Vm::insert`](super::Vm::insert) loads after the others. Empty
+    /// if the kernel has no iSER.
     pub iser: Vec<PathBuf>,
 }
 
 /// The modules that a VM loads. `rdma link add` needs `crc32_generic`, which no module names as a
-/// dependency.
-/// The last line is for tests: loss and delay, VLANs, spare interfaces.
+/// dependency. The last line is for tests: loss and delay, VLANs, spare interfaces.
 const MODULES: &[&str] = &[
     "virtio_pci",
     "virtio_console",
@@ -52,11 +51,11 @@ const MODULES: &[&str] = &[
     "tun",
 ];
 
-/// iSER as initiator with the driver of its disks, and as target whose disks are files. Older targets need
-/// `crc32c_generic`, which no module names as a dependency.
+/// iSER as initiator with the driver of its disks, and as target with files as disks. Older targets
+/// need `crc32c_generic`, which no module names as a dependency.
 const ISER: &[&str] = &["crc32c_generic", "sd_mod", "ib_iser", "ib_isert", "target_core_file"];
 
-/// Parts of a kernel package that no VM needs and that cost most of the unpacking.
+/// Parts of a kernel package that no VM needs and that take most of the unpacking time.
 const UNWANTED: &[&str] = &[
     "*/sound/*",
     "*/drivers/gpu/*",
@@ -71,18 +70,19 @@ const UNWANTED: &[&str] = &[
     "*/drivers/hid/*",
 ];
 
-/// How long to wait before trying again to fetch a kernel that could not be fetched.
+/// How long to wait before another attempt to download a kernel.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Increase this when the content of a cached kernel changes, so that older caches are not used.
+/// The version of the cache layout. Increase it when the content of a cached kernel changes, so
+/// that older caches are not used.
 const LAYOUT: &str = "2";
 
 impl Kernel {
-    /// Finds, and if need be downloads, a kernel: a version such as `6.1`, the path of a `.deb`, or
-    /// a folder in which packages have been unpacked.
+    /// Finds, and downloads if necessary, a kernel: a version such as `6.1`, the path of a `.deb`,
+    /// or a directory in which packages have been unpacked.
     ///
     /// # Errors
-    /// [`Error::Missing`] with one line on why it cannot be had.
+    /// [`Error::Missing`] with one line about why the kernel is not available.
     pub fn find(what: &str) -> Result<Self> {
         if what.contains('/') || what.ends_with(".deb") {
             return from_path(&cache()?, Path::new(what));
@@ -101,7 +101,7 @@ impl Kernel {
         }
         let downloads = dir.join("downloads");
         make(&downloads)?;
-        // Many tests ask: without a network each would wait for it again.
+        // Many tests request a kernel: without a network each would wait for the timeout again.
         let failed = dir.join(format!("{what}.failed"));
         let recent = |m: fs::Metadata| m.modified().ok()?.elapsed().ok().map(|t| t < RETRY_AFTER);
         if fs::metadata(&failed).ok().and_then(recent) == Some(true) {
@@ -115,7 +115,8 @@ impl Kernel {
     }
 }
 
-/// Held while a kernel is prepared, so that tests in several processes prepare it once.
+/// Returns a lock that is held while a kernel is prepared, so that several processes prepare it
+/// once.
 fn lock(dir: &Path, what: &str) -> Result<File> {
     let path = dir.join(format!("{what}.lock"));
     let file = File::create(&path).map_err(|e| Error::io(&path, &e))?;
@@ -135,7 +136,7 @@ fn from_path(dir: &Path, path: &Path) -> Result<Kernel> {
     let meta = fs::metadata(path).map_err(|e| Error::io(path, &e))?;
     let path = path.canonicalize().map_err(|e| Error::io(path, &e))?;
     let base = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    // Two kernels may have the same file name, and the same path may hold another one tomorrow.
+    // Two kernels may have equal file names, and the file at a path may change.
     let mut hash = DefaultHasher::new();
     (&path, meta.modified().ok(), meta.len()).hash(&mut hash);
     let name = format!("path-{base}-{:016x}", hash.finish());
@@ -146,7 +147,7 @@ fn from_path(dir: &Path, path: &Path) -> Result<Kernel> {
     if meta.is_dir() { keep(dir, &name, &path) } else { prepare(dir, &name, &[path]) }
 }
 
-/// Unpacks packages and keeps what a VM needs of them.
+/// Unpacks packages and keeps the parts that a VM needs.
 fn prepare(dir: &Path, name: &str, debs: &[PathBuf]) -> Result<Kernel> {
     let scratch = dir.join(format!("unpack-{name}"));
     let _ = fs::remove_dir_all(&scratch);
@@ -154,7 +155,7 @@ fn prepare(dir: &Path, name: &str, debs: &[PathBuf]) -> Result<Kernel> {
     for deb in debs {
         let unpacked = unpack(deb, &scratch);
         if unpacked.is_err() {
-            // A broken download must not stay.
+            // A broken download must not remain.
             let _ = fs::remove_dir_all(&scratch);
         }
         unpacked?;
@@ -181,7 +182,7 @@ fn unpack(deb: &Path, to: &Path) -> Result<()> {
     if whole { Ok(()) } else { Err(Error::Failed(format!("cannot unpack {}", deb.display()))) }
 }
 
-/// Copies the image and the wanted modules of an unpacked kernel into the cache.
+/// Copies the image and the required modules of an unpacked kernel into the cache.
 fn keep(dir: &Path, name: &str, root: &Path) -> Result<Kernel> {
     let mut files = Vec::new();
     walk(root, &mut files);
@@ -222,7 +223,7 @@ fn keep(dir: &Path, name: &str, root: &Path) -> Result<Kernel> {
     load(dir, name).ok_or_else(|| Error::Failed(format!("{} is broken", done.display())))
 }
 
-/// Adds a module after what it depends on. One that is in no file is taken to be built in.
+/// Adds a module after its dependencies. A module without a file is assumed to be built in.
 fn add(
     name: &str,
     files: &BTreeMap<String, &PathBuf>,
@@ -258,8 +259,8 @@ fn decompress(path: &Path) -> Result<Vec<u8>> {
     Err(Error::Failed(format!("{program} cannot read {}", path.display())))
 }
 
-/// The modules that a module's own `.modinfo` says it needs. (Packages hold no `modules.dep`: that
-/// is made when they are installed.)
+/// Returns the dependencies in a module's `.modinfo`. (Packages do not contain `modules.dep`, which
+/// is created at installation.)
 fn depends(module: &[u8]) -> Vec<String> {
     let key = b"\0depends=";
     let Some(at) = module.windows(key.len()).position(|w| w == key) else { return Vec::new() };
@@ -273,7 +274,7 @@ fn is_module(path: &Path) -> bool {
     [".ko", ".ko.xz", ".ko.zst", ".ko.gz"].iter().any(|e| name.ends_with(e))
 }
 
-/// A module's name as the kernel knows it.
+/// Returns the name of a module in the kernel.
 fn stem(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.split('.').next().unwrap_or_default().replace('-', "_")

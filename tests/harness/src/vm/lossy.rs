@@ -1,7 +1,8 @@
-//! A link of two VMs that loses the packets it is told to, and captures what passes either end.
+//! A link of two VMs that loses specified packets, and captures the packets at either end.
 //!
-//! Each VM's card is a unix socket ([`Net::socket`]); two threads carry the frames between them. So the loss
-//! is on the link, which packets it hits does not depend on time, and nothing needs a privilege.
+//! Each VM's card is a unix socket ([`Net::socket`]); two threads carry the frames between the
+//! sockets. Therefore the loss is on the link, the lost packets do not depend on time, and no
+//! privilege is needed.
 
 use super::{Error, Net, Result};
 use std::io::{self, BufReader, Read, Write};
@@ -10,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The most bytes of a frame.
+/// The maximum size of a frame in bytes.
 const MAX_FRAME: usize = 1 << 16;
 
-/// Two links for one VM each, and what carries frames between them.
+/// Two links for one VM each, and the state shared by the threads that carry frames.
 #[derive(Debug)]
 pub struct Lossy {
     nets: [Net; 2],
@@ -23,40 +24,40 @@ pub struct Lossy {
 /// A RoCEv2 frame that one of the ends has sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// Nanoseconds since 1970.
+    /// The time in nanoseconds since 1970.
     pub at: u128,
-    /// Which end sent it.
+    /// The index of the sender.
     pub from: usize,
     /// Whether the link lost it.
     pub is_lost: bool,
-    /// The frame.
+    /// The bytes of the frame.
     pub bytes: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Which RoCEv2 frames of each end are lost, counted from 0 and from the last [`Lossy::take`].
+    /// The RoCEv2 frames of each end to lose, counted from 0 since the last [`Lossy::lose`].
     lose: [Vec<usize>; 2],
     count: [usize; 2],
     passed: Vec<Passed>,
 }
 
 impl Lossy {
-    /// A link without VMs.
+    /// Creates a link without VMs.
     ///
     /// # Errors
-    /// There is no directory for the sockets.
+    /// No directory for the sockets can be created.
     pub fn new(mtu: u32) -> Result<Self> {
         let nets = [Net::socket(mtu)?, Net::numbered_socket(mtu, 1)?];
         Ok(Self { nets, state: Arc::default() })
     }
 
-    /// The link of each VM, for [`Vm::boot`](super::Vm::boot).
+    /// Returns the link of each VM, for [`Vm::boot`](super::Vm::boot).
     pub fn nets(&self) -> &[Net; 2] {
         &self.nets
     }
 
-    /// Joins the two, once their VMs have booted.
+    /// Connects the two links, once their VMs have booted.
     ///
     /// # Errors
     /// A VM is gone.
@@ -69,24 +70,24 @@ impl Lossy {
             let (here, mut there) =
                 (here.try_clone().map_err(failed)?, there.try_clone().map_err(failed)?);
             let state = Arc::clone(&self.state);
-            // It ends with the VM.
+            // The thread ends with the VM.
             thread::spawn(move || carry(from, BufReader::new(here), &mut there, &state));
         }
         Ok(())
     }
 
-    /// These RoCEv2 frames of each end are lost, counted from 0 and from now.
+    /// Makes the link lose these RoCEv2 frames of each end, counted from 0 and from now.
     pub fn lose(&self, frames: [Vec<usize>; 2]) {
         *lock(&self.state) = State { lose: frames, ..State::default() };
     }
 
-    /// What has passed since [`Lossy::lose`] was called, in order.
+    /// Returns the frames that have passed since [`Lossy::lose`] was called, in order.
     pub fn take(&self) -> Vec<Passed> {
         std::mem::take(&mut lock(&self.state).passed)
     }
 }
 
-/// Carries frames, each behind its length as QEMU has them, until an end is gone.
+/// Carries frames, each prefixed by its length as QEMU sends them, until an end is gone.
 fn carry(
     from: usize,
     mut here: impl Read,
@@ -117,7 +118,8 @@ impl State {
     }
 }
 
-/// A UDP datagram over IPv4 to port 4791. The kernels' headers have no options.
+/// Returns whether this is a UDP datagram over IPv4 to port 4791. The kernels' IP headers have no
+/// options.
 fn is_roce(frame: &[u8]) -> bool {
     let word = |at: usize| frame.get(at..at + 2);
     word(12) == Some(&[8, 0]) && frame.get(23) == Some(&17) && word(36) == Some(&[0x12, 0xb7])

@@ -1,10 +1,10 @@
-//! A real kernel's rdma_rxe to talk to: a VM with a stock Debian kernel, by QEMU's emulation.
+//! A real kernel's `rdma_rxe` as a peer: a VM with a stock Debian kernel, emulated by QEMU.
 //!
-//! [`Kernel::find`] has the kernel, [`Net`] the link in a namespace of the run's own, [`Vm::boot`]
-//! the machine with `rxe0` on it. Commands run in the VM over a channel of their own
+//! [`Kernel::find`] provides the kernel, [`Net`] the link in a namespace of the run's own,
+//! [`Vm::boot`] the machine with `rxe0` on the link. Commands run in the VM over a separate channel
 //! ([`Vm::run`], [`Vm::spawn`]), in the host's root file system, read-only: every program of the
-//! host runs there. Everything ends with the process that started it, however that ends.
-//! `docs/en/project/kernel-vm.md` says what it needs.
+//! host runs there. Everything ends with the process that started it, however that process ends.
+//! `docs/en/project/kernel-vm.md` lists the requirements.
 //!
 //! ```no_run
 //! use rxe_harness::vm::{Kernel, Net, Spec, Vm};
@@ -41,20 +41,20 @@ pub use qemu::{Spec, Vm};
 use std::path::Path;
 use std::{fmt, io};
 
-/// What the harness returns.
+/// The result type of the harness.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why there is no VM, in one line.
+/// The reason of a failure, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// This machine lacks something (a program, a permission, a kernel): a test may be skipped.
+    /// This machine lacks something (a program, a permission, a kernel); a test may be skipped.
     Missing(String),
-    /// It should have worked.
+    /// An unexpected failure.
     Failed(String),
 }
 
 impl Error {
-    /// A file or directory with which something has failed.
+    /// Creates an error about a file or directory.
     pub fn io(path: &Path, e: &io::Error) -> Self {
         Self::Failed(format!("{}: {e}", path.display()))
     }

@@ -1,12 +1,12 @@
 //! A network namespace for one run, with the link of its VMs.
 //!
-//! The namespace is held by nothing but file descriptors of this process, so it vanishes with it,
-//! however it ends. As root it is a network namespace; for an ordinary user a user namespace around
-//! one (`unshare -Urn`), in which the user is root. The link is called [`LINK`]: with one VM the
-//! tap itself, with more a bridge of taps. Nothing here touches an interface of the host.
+//! Only file descriptors of this process hold the namespace, so it vanishes with the process,
+//! however the process ends. As root it is a network namespace; for an ordinary user a user
+//! namespace around one (`unshare -Urn`), in which the user is root. The link is called [`LINK`]:
+//! with one VM the tap itself, with several a bridge of taps. No interface of the host is touched.
 //!
 //! Where namespaces and taps are not permitted, the link of one VM can be a unix socket
-//! ([`Net::socket`]): its other end is whoever connects, with addresses of its own.
+//! ([`Net::socket`]): its other end is the process that connects, with addresses of its own.
 
 use super::{Error, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -38,14 +38,14 @@ pub const HOST_V6: Ipv6Addr = Ipv6Addr::new(0xfd47, 0x91, 0, 0, 0, 0, 0, 1);
 #[derive(Debug)]
 pub struct Net {
     user: Option<File>,
-    /// `None` where there is no namespace.
+    /// The network namespace; `None` for a socket.
     net: Option<File>,
     mtu: u32,
     shape: Shape,
     vms: AtomicU8,
-    /// VMs on other links whose numbers come first.
+    /// The number of VMs on other links that are numbered first.
     before: u8,
-    /// Where the link's socket is.
+    /// The directory of the link's socket.
     dir: Option<TempDir>,
 }
 
@@ -58,27 +58,27 @@ enum Shape {
 }
 
 impl Net {
-    /// A link for one VM: [`LINK`] is the tap that the VM's interface is the other end of.
+    /// Creates a link for one VM: [`LINK`] is the tap that the VM's interface is connected to.
     ///
     /// # Errors
-    /// [`Error::Missing`] when this process may not make namespaces or taps.
+    /// [`Error::Missing`] if this process may not create namespaces or taps.
     pub fn tap(mtu: u32) -> Result<Self> {
         Self::new(mtu, Shape::Tap)
     }
 
-    /// A link for several VMs: [`LINK`] is a bridge, on which a capture sees all of them.
+    /// Creates a link for several VMs: [`LINK`] is a bridge, on which a capture sees all of them.
     ///
     /// # Errors
-    /// [`Error::Missing`] when this process may not make namespaces, bridges or taps.
+    /// [`Error::Missing`] if this process may not create namespaces, bridges or taps.
     pub fn bridge(mtu: u32) -> Result<Self> {
         Self::new(mtu, Shape::Bridge)
     }
 
-    /// Two namespaces with a veth pair between them, [`LINK`] in each: the first has [`HOST_V4`], the
-    /// second the address that a first VM would have.
+    /// Creates two namespaces connected by a veth pair, with [`LINK`] in each: the first has
+    /// [`HOST_V4`], the second the address of a first VM.
     ///
     /// # Errors
-    /// [`Error::Missing`] when this process may not make namespaces or veth pairs.
+    /// [`Error::Missing`] if this process may not create namespaces or veth pairs.
     pub fn pair(mtu: u32) -> Result<(Self, Self)> {
         let (user, net) = unshare()?;
         let new = |user, net| Self {
@@ -134,16 +134,16 @@ impl Net {
         Ok(net)
     }
 
-    /// A link for one VM without any privilege: the unix socket [`Net::socket_path`], on which QEMU
-    /// listens. Commands run where this process does.
+    /// Creates a link for one VM without any privilege: the unix socket [`Net::socket_path`], on
+    /// which QEMU listens. Commands run in this process's namespaces.
     ///
     /// # Errors
-    /// There is no directory for the socket.
+    /// No directory for the socket can be created.
     pub fn socket(mtu: u32) -> Result<Self> {
         Self::numbered_socket(mtu, 0)
     }
 
-    /// As [`Net::socket`], for a VM whose number follows those of so many others.
+    /// Like [`Net::socket`], for a VM whose number is `before` greater.
     pub(super) fn numbered_socket(mtu: u32, before: u8) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("rxe-vm-").tempdir();
         let dir = dir.map_err(|e| Error::Failed(format!("a directory for a socket: {e}")))?;
@@ -152,18 +152,18 @@ impl Net {
         Ok(Self { user: None, net: None, mtu, shape, vms, before, dir: Some(dir) })
     }
 
-    /// The socket of [`Net::socket`].
+    /// Returns the path of the socket of [`Net::socket`].
     pub fn socket_path(&self) -> Option<PathBuf> {
         self.dir.as_ref().map(|dir| dir.path().join("link"))
     }
 
-    /// The link's MTU in bytes (of IP).
+    /// Returns the link's MTU in bytes (of IP).
     pub fn mtu(&self) -> u32 {
         self.mtu
     }
 
-    /// A command that will run inside the namespace. It dies with the *thread* that spawns it:
-    /// hand it to [`spawn`] if it should live as long as this process.
+    /// Returns a command that runs inside the namespace. It dies with the *thread* that spawns it:
+    /// pass it to [`spawn`] if it should live as long as this process.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut cmd = Command::new(program);
         self.enter(&mut cmd);
@@ -198,11 +198,11 @@ impl Net {
         unsafe { cmd.pre_exec(setup) };
     }
 
-    /// Captures the RoCEv2 packets that pass the link into `file` (pcap), until the returned process is
-    /// stopped with [`Capture::stop`].
+    /// Captures the RoCEv2 packets on the link into `file` (pcap), until [`Capture::stop`] is
+    /// called.
     ///
     /// # Errors
-    /// When tcpdump is missing or does not start.
+    /// tcpdump is missing or does not start.
     pub fn capture(&self, file: &Path, frames: Frames) -> Result<Capture> {
         let snaplen = match frames {
             Frames::Whole => "0",
@@ -216,7 +216,7 @@ impl Net {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         let mut child = spawn(cmd).map_err(|e| Error::program("tcpdump", &e))?;
-        // tcpdump says "listening on …" when it is.
+        // tcpdump prints "listening on …" when it has started.
         let mut said = String::new();
         let mut err = child.stderr.take().map(BufReader::new);
         while let Some(r) = &mut err {
@@ -237,7 +237,8 @@ impl Net {
         Ok(Capture { child })
     }
 
-    /// Makes room for one more VM: its number, and the value of QEMU's `-netdev` without its `id`.
+    /// Makes room for one more VM. Returns its number, and the value of QEMU's `-netdev` without
+    /// the `id`.
     pub(super) fn attach(&self) -> Result<(u8, String)> {
         let here = self.vms.fetch_add(1, Ordering::Relaxed) + 1;
         let index = self.before + here;
@@ -269,7 +270,7 @@ impl Net {
     }
 }
 
-/// Whether commands in a [`Net`] may load BPF programs: no user namespace has that right.
+/// Returns whether commands in a [`Net`] may load BPF programs. No user namespace has that right.
 pub fn bpf_is_permitted() -> bool {
     let needed = CapabilitySet::BPF | CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
     let has = capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
@@ -277,23 +278,23 @@ pub fn bpf_is_permitted() -> bool {
     has && map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// How much of each frame is captured.
+/// The captured part of each frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frames {
-    /// All of it.
+    /// The whole frame.
     Whole,
-    /// The first 96 bytes, which have all headers.
+    /// The first 96 bytes, which contain all headers.
     Headers,
 }
 
-/// A capture being written.
+/// A running capture.
 #[derive(Debug)]
 pub struct Capture {
     child: Child,
 }
 
 impl Capture {
-    /// Stops it; the file is whole when this returns.
+    /// Stops the capture; the file is complete when this returns.
     pub fn stop(mut self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         let _ = rustix::process::kill_process(pid, Signal::INT);
@@ -308,11 +309,11 @@ impl Drop for Capture {
     }
 }
 
-/// Spawns from a thread that lives as long as this process: a "parent death signal" is sent when the
-/// spawning *thread* ends, and a test's thread ends long before the process.
+/// Spawns a command from a thread that lives as long as this process: a "parent death signal" is
+/// sent when the spawning *thread* ends, and a test's thread ends long before the process.
 ///
 /// # Errors
-/// As [`Command::spawn`].
+/// As for [`Command::spawn`].
 pub fn spawn(cmd: Command) -> io::Result<Child> {
     type Job = (Command, Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<Sender<Job>> = OnceLock::new();
@@ -331,7 +332,7 @@ pub fn spawn(cmd: Command) -> io::Result<Child> {
     answer.recv().map_err(gone)?
 }
 
-/// Makes the namespaces in a child and keeps them open here after the child is gone.
+/// Creates the namespaces in a child and keeps them open after the child has ended.
 fn unshare() -> Result<(Option<File>, File)> {
     let root = rustix::process::geteuid().is_root();
     let tries: &[(&str, bool)] =

@@ -1,4 +1,4 @@
-//! One virtual machine.
+//! A virtual machine run by QEMU.
 
 use super::channel::{Channel, Cmd, Output, Proc};
 use super::kernel::Kernel;
@@ -17,23 +17,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What a VM is made of.
+/// The configuration of a VM.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// Processors.
+    /// The number of processors.
     pub cpus: u32,
-    /// Memory in MiB.
+    /// The memory size in MiB.
     pub memory: u32,
-    /// Folders of the host that commands in the VM may write to, at the same path.
+    /// Directories of the host that commands in the VM may write to, at the same path.
     pub shares: Vec<PathBuf>,
-    /// Whether to make `rxe0` on `eth0`.
+    /// Whether to create `rxe0` on `eth0`.
     pub rxe: bool,
-    /// Whether AF_XDP sockets on its cards can have zero copy, if the driver has it, and two further cards,
-    /// `eth1` and `eth2`, are joined to each other.
+    /// Whether AF_XDP sockets on its cards can use zero copy, if the driver supports it. Two
+    /// further cards, `eth1` and `eth2`, are then connected to each other.
     pub xdp: bool,
     /// Whether to show the VM's console on standard error.
     pub verbose: bool,
-    /// How long booting may take.
+    /// The time limit for booting.
     pub timeout: Duration,
 }
 
@@ -51,7 +51,7 @@ impl Default for Spec {
     }
 }
 
-/// A running VM. Dropping it ends it.
+/// A running VM. Dropping this ends it.
 #[derive(Debug)]
 pub struct Vm {
     qemu: Child,
@@ -60,16 +60,16 @@ pub struct Vm {
     index: u8,
     env: Vec<(String, String)>,
     boot: Duration,
-    /// Where the sockets between `eth1` and `eth2` are.
+    /// The directory of the sockets between `eth1` and `eth2`.
     _wire: Option<TempDir>,
 }
 
-/// The driver lets nobody else name addresses to the card, unless it is one behind an IOMMU. It need not
-/// have one.
+/// The driver permits others to pass addresses to the card only for a card declared to be behind an
+/// IOMMU. No IOMMU is needed.
 const XDP: &str = ",disable-legacy=on,iommu_platform=on";
 
-/// virtio-net without offloads: what a capture on the link shows is what a wire would carry, with
-/// every checksum filled in and no frame larger than the MTU.
+/// virtio-net without offloads: a capture on the link shows the frames of a wire, with every
+/// checksum filled in and no frame larger than the MTU.
 const NO_OFFLOADS: &str = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,\
      guest_ecn=off,guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off";
 
@@ -78,8 +78,8 @@ impl Vm {
     /// with [`Vm::v4`] and [`Vm::v6`], and `rxe0` on it.
     ///
     /// # Errors
-    /// [`Error::Missing`] when this machine lacks a program or permission; [`Error::Failed`] with
-    /// the end of the console otherwise.
+    /// [`Error::Missing`] if this machine lacks a program or permission; [`Error::Failed`] with the
+    /// end of the console otherwise.
     pub fn boot(net: &Net, kernel: &Kernel, spec: &Spec) -> Result<Self> {
         if !cfg!(target_arch = "x86_64") {
             return Err(Error::Missing("the VM harness knows amd64 only".into()));
@@ -112,11 +112,12 @@ impl Vm {
         cmd.args(["-smp", &spec.cpus.to_string(), "-m", &spec.memory.to_string()]);
         cmd.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
         cmd.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd);
-        // On an overloaded machine an emulated timer is late, and the kernel would take it for a broken
-        // one. A kernel that boots rewrites its code in many places. QEMU may emulate the code of a moment
-        // before on another processor, a breakpoint, of which the kernel knows no more: it panics. So
-        // the other processors are started when it has booted. A kernel that finds its clock (TSC) late takes
-        // that of a device instead, which costs much, and rewrites its code for it.
+        // On an overloaded machine an emulated timer is late, and the kernel would consider it
+        // broken (no_timer_check). A booting kernel rewrites its code in many places. QEMU may then
+        // execute the outdated code, a breakpoint, on another processor, and the kernel panics
+        // because it no longer knows the breakpoint. Therefore the other processors are started
+        // after booting (maxcpus). A kernel that finds its clock (TSC) late uses the clock of a
+        // device instead, which is slow, and rewrites its code for it (tsc=reliable).
         let line = "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off no_timer_check \
                     tsc=reliable maxcpus=1";
         cmd.args(["-append", line]);
@@ -158,7 +159,7 @@ impl Vm {
         let channel = Channel::new(ctl, why.clone());
         let channel = channel.map_err(|e| Error::Failed(format!("{name}: {e}")))?;
         let end = channel.end();
-        // A kernel that shall end the VM when it panics may stand still instead.
+        // A kernel that should end the VM when it panics may hang instead.
         console.follow(con, spec.verbose, move || end(why()));
         if let Some(err) = qemu.stderr.take() {
             console.follow(err, spec.verbose, || {});
@@ -181,26 +182,26 @@ impl Vm {
         })
     }
 
-    /// Its IPv4 address on the link.
+    /// Returns the IPv4 address on the link.
     pub fn v4(&self) -> Ipv4Addr {
         let [a, b, c, _] = HOST_V4.octets();
         Ipv4Addr::new(a, b, c, 10 + self.index)
     }
 
-    /// Its IPv6 address on the link.
+    /// Returns the IPv6 address on the link.
     pub fn v6(&self) -> Ipv6Addr {
         let mut segments = HOST_V6.segments();
-        // As in the text of IPv4's last number: fd47:91::11 for VM 1.
+        // The last group looks like the last number of the IPv4 address: fd47:91::11 for VM 1.
         segments[7] = 0x10 + u16::from(self.index);
         Ipv6Addr::from(segments)
     }
 
-    /// How long it took to boot.
+    /// Returns the time that booting took.
     pub fn boot_time(&self) -> Duration {
         self.boot
     }
 
-    /// The last lines of its console.
+    /// Returns the last lines of the console.
     pub fn console(&self) -> String {
         self.console.tail()
     }
@@ -208,7 +209,7 @@ impl Vm {
     /// Starts a command.
     ///
     /// # Errors
-    /// When the VM is gone.
+    /// The VM is gone.
     pub fn spawn(&self, cmd: impl Into<Cmd>) -> Result<Proc> {
         self.channel.spawn(&cmd.into(), &self.env)
     }
@@ -216,18 +217,18 @@ impl Vm {
     /// Runs a command without input to its end.
     ///
     /// # Errors
-    /// When it cannot be started, or the VM is gone. A command that fails is no error here: see
-    /// [`Output::ok`].
+    /// The command cannot be started, or the VM is gone. A command that fails is not an error here:
+    /// see [`Output::ok`].
     pub fn run(&self, cmd: impl Into<Cmd>) -> Result<Output> {
         let proc = self.spawn(cmd)?;
         drop(proc.stdin());
         proc.output()
     }
 
-    /// Loads modules that it has not loaded when it booted, in this order.
+    /// Loads modules that were not loaded at boot, in this order.
     ///
     /// # Errors
-    /// When the kernel refuses one, or the VM is gone.
+    /// The kernel refuses a module, or the VM is gone.
     pub fn insert(&self, modules: &[PathBuf]) -> Result<()> {
         for module in modules {
             let out = self.run(Cmd::new("busybox").arg("insmod").arg(module.to_string_lossy()))?;
@@ -243,7 +244,8 @@ impl Vm {
              ip addr add {v4}/24 dev eth0; ip addr add {v6}/64 dev eth0 nodad; ",
             self.index
         );
-        // Without duplicate detection the link-local address, and so GID 0, is there at once.
+        // Without duplicate address detection the link-local address, and so GID 0, is usable
+        // immediately.
         script.insert_str(7, "echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad; ");
         if spec.rxe {
             script.push_str("rdma link add rxe0 type rxe netdev eth0; ");
@@ -258,9 +260,9 @@ impl Vm {
     }
 }
 
-/// Why a VM did not boot.
+/// The reason why a VM did not boot.
 enum NoBoot {
-    /// It was not ready in its time, or its kernel panicked.
+    /// The VM was not ready in time, or its kernel panicked.
     Again(String),
     Other(Error),
 }
@@ -271,9 +273,9 @@ impl From<Error> for NoBoot {
     }
 }
 
-/// Starts a VM. If it does not boot in time, as on a busy machine, or if its kernel panics before our first
-/// packet, it is started once more, and a line that `cargo xtask test` counts says so: the second start must
-/// not hide an intermittent fault.
+/// Starts a VM. If it does not boot in time, as on a busy machine, or if its kernel panics before
+/// our first packet, it is started once more. A line that `cargo xtask test` counts reports this,
+/// because the second start must not hide an intermittent fault.
 fn start_again<T>(
     mut start: impl FnMut() -> std::result::Result<T, NoBoot>,
     say: impl FnOnce(&str),
@@ -302,16 +304,17 @@ impl Drop for Vm {
     }
 }
 
-/// A directory for the sockets between two cards.
+/// Creates a directory for the sockets between two cards.
 fn wire() -> Result<TempDir> {
     let dir = tempfile::Builder::new().prefix("rxe-wire-").tempdir();
     dir.map_err(|e| Error::Failed(format!("a directory for sockets: {e}")))
 }
 
-/// A directory in the VM that is its own: see `init.sh`.
+/// A directory of the VM's own: see `init.sh`.
 const TMP: &str = "/run/tmp";
 
-/// The environment of commands in a VM: the host's paths and language, and places one can write to.
+/// Returns the environment of commands in a VM: the host's paths and language, and writable
+/// directories.
 fn environment() -> Vec<(String, String)> {
     let path = env::var("PATH").unwrap_or_default();
     let mut out = vec![
@@ -326,7 +329,7 @@ fn environment() -> Vec<(String, String)> {
     out
 }
 
-/// What a kernel says when it ends.
+/// The message of a panicking kernel.
 const PANIC: &str = "Kernel panic - not syncing";
 
 /// The last output of a VM's console.
@@ -336,7 +339,7 @@ struct Console(Arc<Mutex<VecDeque<u8>>>);
 impl Console {
     const KEPT: usize = 16 << 10;
 
-    /// Keeps what is written there. After the first panic of a kernel a thread calls `panicked`.
+    /// Stores the output of the console. After the kernel's first panic a thread calls `panicked`.
     fn follow(
         &self,
         mut from: impl Read + Send + 'static,
@@ -363,9 +366,9 @@ impl Console {
         });
     }
 
-    /// The last lines; after a crash of the kernel, what it says of it.
+    /// Returns the last lines or, after a crash of the kernel, its messages about the crash.
     fn tail(&self) -> String {
-        /// As many lines of a crash as name the function and its callers.
+        /// The number of lines of a crash that include the function and its callers.
         const CRASH: usize = 40;
         const LINES: usize = 12;
         let text = self.text();
@@ -378,9 +381,9 @@ impl Console {
         lines[from..].iter().take(count).copied().collect::<Vec<_>>().join(" | ")
     }
 
-    /// Why VM `name` answers no more.
+    /// Returns the reason why VM `name` no longer answers.
     fn why_gone(&self, name: &str) -> String {
-        // What was written last is still on its way.
+        // The last output may not have arrived yet.
         thread::sleep(Duration::from_millis(500));
         let what = if self.has_panicked() { "'s kernel panicked" } else { " is gone" };
         format!("{name}{what}; console: {}", self.tail())
@@ -400,7 +403,7 @@ impl Console {
 mod tests {
     use super::*;
 
-    /// The result of starts that end like `ends`, their number, and the output.
+    /// Returns the result of starts that end like `ends`, their number, and the output.
     fn starts(mut ends: Vec<std::result::Result<u8, NoBoot>>) -> (Result<u8>, usize, String) {
         let (mut count, mut said) = (0, String::new());
         let start = || {

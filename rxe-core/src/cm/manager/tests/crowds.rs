@@ -1,9 +1,9 @@
-//! Many requests at once, and what becomes of them when a listener, a connection or the device ends.
+//! Tests of many simultaneous requests, and of the end of their listener, connection or device.
 
 use super::super::connection::Retry;
 use super::*;
 
-/// A manager with this many requests that nobody has taken, each of another listener or all of one.
+/// Creates a manager with `count` waiting requests, distributed over `listeners` listeners.
 fn crowd(count: u32, listeners: u32) -> (Two, Vec<ListenerId>) {
     let mut two = Two::new();
     let (side, now) = (&mut two.sides[1], two.now);
@@ -13,7 +13,7 @@ fn crowd(count: u32, listeners: u32) -> (Two, Vec<ListenerId>) {
     let made = made.collect();
     for n in 0..count {
         let req = Req { local_comm_id: n + 1, service_id: service(n), ..req(n) };
-        // No address has more unconfirmed connections than it may.
+        // No address exceeds its limit of unconfirmed connections.
         let answers = answers(side, now, address(n % 16), &Message::Req(req));
         assert!(answers.is_empty());
     }
@@ -21,8 +21,8 @@ fn crowd(count: u32, listeners: u32) -> (Two, Vec<ListenerId>) {
     (two, made)
 }
 
-/// Each entry is looked at once. If the cost grew with what else waits, it would be a thousand times
-/// that, or more.
+/// Checks that each entry is visited once. If the cost grew with the number of other entries, it
+/// would be a thousand times that, or more.
 fn each_visited_once(side: &Manager, count: usize) {
     assert_eq!((side.events.visited, side.events.len()), (count, 0));
     assert!(side.is_empty());
@@ -75,7 +75,7 @@ fn requests_that_find_a_full_backlog_are_dropped_and_come_again() {
     let mut answered = BTreeSet::new();
     while answered.len() < 2 * 128 {
         two.run_until_idle();
-        // The consumer takes its events now and then: a backlog of 4 fills again and again.
+        // The consumer takes its events from time to time: a backlog of 4 fills again and again.
         while let Some(event) = two.sides[1].poll_event() {
             two.sides[1].taken(event.id());
             let now = two.now;
@@ -95,7 +95,7 @@ fn requests_that_find_a_full_backlog_are_dropped_and_come_again() {
         two.wait(Duration::from_millis(10));
     }
     assert!(asked.iter().chain(&queries).all(|id| answered.contains(id)));
-    // Repeated at the same moments, they would take the backlog in turns of 4.
+    // If all requests were repeated at equal moments, they would take the backlog in turns of 4.
     let seconds = two.now.since(Time::ZERO).as_secs();
     assert!(seconds < 30, "{seconds} s");
 }
@@ -138,7 +138,7 @@ fn a_request_that_arrives_after_it_was_given_up_is_dropped() {
     two.deliver(1, &end);
     two.deliver(1, &request);
     assert!(two.sides[1].poll_event().is_none() && two.sides[1].is_empty());
-    // In order, both are told; and a copy of the request begins nothing new.
+    // If REQ and REJ arrive in order, both are reported, and a copy of the REQ creates nothing new.
     let b = two.sides[0].connect(two.now, route(0), req(0x12)).unwrap();
     two.sides[0].destroy(two.now, b);
     let [(_, request), (_, end)] = two.sent(0).try_into().unwrap();

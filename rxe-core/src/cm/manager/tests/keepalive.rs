@@ -1,13 +1,13 @@
-//! A peer that is killed, stopped or cut off; and answers by strangers.
+//! Tests of a peer that is killed, stopped or cut off, and of answers by strangers.
 
 use super::super::keepalive::{CONFIRM, INTERVAL};
 use super::*;
 
-/// Longer than it takes to hear of a peer that is gone, with a lost question.
+/// Longer than the detection of a dead peer takes, with one lost probe.
 const LONG: Duration = Duration::from_secs(10);
 
 impl Two {
-    /// As [`Two::connected`], and side 0 asks.
+    /// Like [`Two::connected`], with keepalive on side 0.
     fn watching() -> (Self, ConnId, ConnId) {
         let mut two = Self::new();
         two.sides[0].set_keepalive(true);
@@ -15,7 +15,7 @@ impl Two {
         (two, a, b)
     }
 
-    /// One more connection.
+    /// Establishes one more connection.
     fn connect(&mut self, qpn: u32) -> (ConnId, ConnId) {
         let a = self.sides[0].connect(self.now, route(0), req(qpn)).unwrap();
         self.run_until_idle();
@@ -30,12 +30,12 @@ impl Two {
         (a, b)
     }
 
-    /// The other side is killed. Its address has a process without connections now.
+    /// Kills side 1. Its address then has a process without connections.
     fn kill(&mut self) {
         self.sides[1] = manager(1);
     }
 
-    /// Another process of the peer's address gets a message of side 0, and answers.
+    /// Delivers a message of side 0 to another process of the peer's address, and its answers back.
     fn deliver_to(&mut self, other: &mut Manager, out: &Outgoing) {
         other.handle_mad(self.now, route(1), &Mad::new(&out.mad[..]).unwrap());
         while let Some(answer) = other.poll_transmit() {
@@ -43,14 +43,14 @@ impl Two {
         }
     }
 
-    /// The next questions of side 0, when they are due.
+    /// Returns the next probes of side 0, when they are due.
     fn questions(&mut self) -> Vec<Outgoing> {
         self.now = self.sides[0].poll_timeout().expect("it asks");
         self.sides[0].handle_timeout(self.now);
         std::iter::from_fn(|| self.sides[0].poll_question()).collect()
     }
 
-    /// Questions and answers until `end`, with what both sides send meanwhile.
+    /// Exchanges probes, answers and other datagrams until `end`.
     fn ask_until(&mut self, end: Time) -> usize {
         let mut asked = 0;
         while self.sides[0].poll_timeout().is_some_and(|at| at <= end) {
@@ -97,7 +97,7 @@ fn a_peer_that_lives_says_nothing_and_hears_nothing() {
     assert!(two.sides.iter_mut().all(|side| side.poll_event().is_none()));
     assert!(two.sides[0].contains(a) && two.sides[1].contains(b));
     assert!(two.sides[1].poll_timeout().is_none(), "it does not ask");
-    // They end as ever.
+    // The connections end in the usual way.
     two.sides[1].disconnect(two.now, b, &[]).unwrap();
     two.run_until_idle();
     assert_eq!(two.event(0), CmEvent::DisconnectRequest { id: a });
@@ -106,7 +106,7 @@ fn a_peer_that_lives_says_nothing_and_hears_nothing() {
 #[test]
 fn silence_changes_nothing() {
     let (mut two, a, _) = Two::watching();
-    // It is stopped, or the network is cut: questions are lost, or wait.
+    // The peer is stopped, or the network is cut: probes are lost or delayed.
     let mut waiting = Vec::new();
     while two.now < Time::ZERO + Duration::from_secs(60) {
         waiting.extend(two.questions());
@@ -144,18 +144,18 @@ fn an_answer_to_nothing_counts_for_nothing() {
     for _ in 0..10 {
         let questions = two.questions();
         let tid = Mad::new(&questions[0].mad[..]).unwrap().header().tid;
-        // Guesses, and late answers.
+        // Guessed transaction IDs, and late answers.
         for tid in [0, tid ^ 1 << 32, tid ^ 1 << 63, before] {
             let mad = Box::new(answer(tid));
             two.deliver(0, &Outgoing { route: route(1), mad });
         }
         before = tid;
-        // From another address.
+        // An answer from another address.
         let elsewhere = Route { remote: gid(2), ..route(0) };
         let mad = answer(tid);
         two.sides[0].handle_mad(two.now, elsewhere, &Mad::new(&mad[..]).unwrap());
     }
-    // A true one, again and again, and then none.
+    // A true answer, repeated, and then no answer.
     let questions = two.questions();
     let tid = Mad::new(&questions[0].mad[..]).unwrap().header().tid;
     for tid in [tid, tid, 0] {
@@ -177,7 +177,7 @@ fn a_host_that_nobody_has_ends_all_connections_to_it() {
     assert!(!unreachable(&mut two, gid(2), &questions), "another host says nothing of this one");
     assert!(unreachable(&mut two, gid(1), &questions));
     let old = questions;
-    // The next question is silent, so the address has come back.
+    // The next probe is not answered, so the address has come back.
     two.questions();
     assert!(!unreachable(&mut two, gid(1), &old), "not the last question");
     let questions = two.questions();

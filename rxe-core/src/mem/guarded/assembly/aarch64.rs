@@ -1,4 +1,4 @@
-//! The routines for AArch64.
+//! The copy and atomic routines for AArch64.
 
 std::arch::global_asm!(
     ".pushsection .text.rxe_core_copy,\"ax\",@progbits",
@@ -153,7 +153,7 @@ std::arch::global_asm!(
     "mov x0, #0",
     "ret",
     ".cfi_endproc",
-    // x0: word, x1: what to add
+    // x0: word, x1: addend
     "rxe_core_fetch_add:",
     ".cfi_startproc",
     "2:",
@@ -166,7 +166,7 @@ std::arch::global_asm!(
     "mov x0, #0",
     "ret",
     ".cfi_endproc",
-    // Here a thread goes on after a fault.
+    // A thread continues here after a fault.
     "rxe_core_copy_end:",
     ".cfi_startproc",
     "ret",

@@ -1,4 +1,4 @@
-//! The routines for x86-64.
+//! The copy and atomic routines for x86-64.
 
 std::arch::global_asm!(
     ".pushsection .text.rxe_core_copy,\"ax\",@progbits",
@@ -17,9 +17,10 @@ std::arch::global_asm!(
     ".globl rxe_core_copy_end",
     ".hidden rxe_core_copy_end",
     ".p2align 6",
-    // rdi: to, rsi: from, rdx: length, ecx: bytes of the widest registers, 16, 32 or 64. Small
-    // steps come first, until the shared address is a multiple of 8. From 128 bytes on it is then
-    // aligned to the registers, because wide accesses that cross a cache line cost twice as much.
+    // rdi: to, rsi: from, rdx: length, ecx: size of the widest registers in bytes (16, 32 or 64).
+    // The routine first copies 1, 2 and 4 bytes until the shared address is a multiple of 8. From
+    // 128 bytes on, it then aligns the shared address to the registers, because wide accesses that
+    // cross a cache line cost twice as much.
     "rxe_core_store:",
     ".cfi_startproc",
     "test edi, 1",
@@ -158,7 +159,7 @@ std::arch::global_asm!(
     "add rdi, 64",
     "dec rax",
     "jnz 5b",
-    // 1 to 64 bytes are left, and the shared address is a multiple of 16.
+    // Here 1 to 64 bytes are left, and the shared address is a multiple of 16.
     "rxe_core_copy_tail:",
     "4:",
     "cmp rdx, 16",
@@ -170,7 +171,7 @@ std::arch::global_asm!(
     "sub rdx, 16",
     "jmp 4b",
     ".cfi_endproc",
-    // Up to 127 bytes are copied by words, so that the last store is that of an aligned word.
+    // Up to 127 bytes are copied by words, so that the last store is one aligned word.
     "rxe_core_copy_rest:",
     ".cfi_startproc",
     "3:",
@@ -228,7 +229,7 @@ std::arch::global_asm!(
     "xor eax, eax",
     "ret",
     ".cfi_endproc",
-    // rdi: word, rsi: what to add
+    // rdi: word, rsi: addend
     "rxe_core_fetch_add:",
     ".cfi_startproc",
     "mov rdx, rsi",
@@ -236,7 +237,7 @@ std::arch::global_asm!(
     "xor eax, eax",
     "ret",
     ".cfi_endproc",
-    // Here a thread goes on after a fault.
+    // A thread continues here after a fault.
     "rxe_core_copy_end:",
     ".cfi_startproc",
     "ret",

@@ -1,8 +1,8 @@
-//! What earlier runs showed of the backends that a run leaves out, read from the section of the page.
+//! The results of earlier runs for backends that a run omits, read from the section of the page.
 
 use super::{Asks, Backend, Outcome, Report, Row, SIZES, UC_SIZES, UD_SIZES, faults, size_name};
 
-/// Adds what the section `old` says of backends that the report has no cells of.
+/// Adds the results in the section `old` for backends without cells in the report.
 pub(super) fn complete(report: &mut Report, old: &str) {
     let ran = |backend| report.rows.iter().any(|r| r.backend == backend && !r.name.is_empty());
     let absent: Vec<_> = Backend::ALL.into_iter().filter(|backend| !ran(*backend)).collect();
@@ -10,7 +10,7 @@ pub(super) fn complete(report: &mut Report, old: &str) {
     kept.retain(|row| absent.contains(&row.backend));
     report.rows.retain(|row| kept.iter().all(|kept| kept.backend != row.backend));
     report.rows.append(&mut kept);
-    // As a run of all of them goes through them.
+    // The order in which a run of all backends visits them.
     report.rows.sort_by_key(|row| {
         let backend = Backend::ALL.iter().position(|b| *b == row.backend);
         (backend, Asks::BOTH.iter().position(|a| *a == row.asks))
@@ -22,10 +22,10 @@ pub(super) fn complete(report: &mut Report, old: &str) {
     }
 }
 
-/// The cells of a section.
+/// Returns the cells of a section.
 fn cells(section: &str) -> Vec<Row> {
     let mut rows = Vec::new();
-    // The columns of the table that a line is in.
+    // The columns of the table that contains the current line.
     let mut header: Vec<&str> = Vec::new();
     for line in section.lines() {
         let Some(columns) = columns(line) else { continue };
@@ -50,13 +50,13 @@ fn cells(section: &str) -> Vec<Row> {
     rows
 }
 
-/// What two kernels saw of each fault.
+/// Returns the observations of two kernels for each fault.
 fn baselines(section: &str) -> impl Iterator<Item = (&'static str, String)> {
     section.lines().filter_map(|line| {
         let columns = columns(line)?;
         let [name, _, seen, ref marks @ ..] = columns[..] else { return None };
         let fault = faults::ALL.iter().find(|f| f.name == name.trim_matches('`'))?;
-        // Some faults only one of the two roles can be made to do.
+        // Some faults can be caused in only one of the two roles.
         let played = marks.iter().any(|mark| !mark.is_empty());
         (played && !seen.is_empty()).then(|| (fault.name, seen.to_owned()))
     })
@@ -72,7 +72,7 @@ fn size_of(name: &str) -> Option<u64> {
     all.into_iter().find(|size| size_name(*size) == name)
 }
 
-/// The cell of this mark. Those that were not good are not kept.
+/// Returns the cell with this mark. Failed and skipped cells are not kept.
 fn cell(section: &str, backend: &str, asks: &str, name: &str, mark: &str) -> Option<Row> {
     let backend = Backend::ALL.into_iter().find(|b| b.name() == backend)?;
     let asks = Asks::BOTH.into_iter().find(|a| a.name() == asks)?;
