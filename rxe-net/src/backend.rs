@@ -70,8 +70,8 @@ pub trait Backend: Send {
         let _ = on;
     }
 
-    /// Returns the control path of a backend that shares its addresses, or `None` if the backend
-    /// only moves frames. A wrapper returns the control path of the backend inside.
+    /// Returns the control path of a backend that shares its addresses. `None` if the backend only
+    /// moves frames. A wrapper returns the control path of the backend inside.
     #[cfg(target_os = "linux")]
     fn sharing(&mut self) -> Option<&mut dyn Sharing> {
         None
@@ -143,12 +143,12 @@ pub struct Capabilities {
     /// The UDP source ports that packets can leave with. The ICRC covers the port, so the engine
     /// must put the real port into [`rxe_core::wire::NetHeader::src_port`].
     pub src_port: SrcPort,
-    /// The size of the kernel's receive buffer in bytes, including headers and overhead (about 2.3
-    /// times the payload at 1024 bytes if packets are not merged). Packets are lost while it is
-    /// full. 0 if there is no such limit.
+    /// The size of the kernel's receive buffer in bytes, or 0 if there is no limit. Headers and
+    /// overhead count too: about 2.3 times the payload at 1024 bytes if packets are not merged.
+    /// Packets are lost while the buffer is full.
     pub recv_buffer: usize,
-    /// The high 8 bits of the QPNs whose packets reach this process
-    /// ([`rxe_core::types::Qpn::block`]). Other processes on the same addresses have other blocks;
+    /// The high 8 bits of the QPNs whose packets reach this process. See
+    /// [`rxe_core::types::Qpn::block`]. Other processes on the same addresses have other blocks;
     /// [`crate::PortGroups::lease`] leases further blocks. `None` if all packets reach this
     /// process.
     pub qpn_block: Option<u8>,
@@ -171,7 +171,7 @@ pub enum SrcPort {
 }
 
 impl SrcPort {
-    /// Returns 16 ports for each block of QPNs: for a backend that can send from any port, but
+    /// Returns 16 ports for each block of QPNs. For a backend that can send from any port, but
     /// sends each burst from a single one. If each of many queue pairs had its own port, each
     /// packet would be a burst of its own.
     pub(crate) fn of_bursts(block: u8) -> Self {

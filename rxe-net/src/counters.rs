@@ -17,24 +17,24 @@ pub struct Counters {
     pub tx_packets: u64,
     /// UDP payload bytes given to the network.
     pub tx_bytes: u64,
-    /// Packets given to the network without their IPv6 flow label, because another program has
-    /// reserved the flow labels of this host.
+    /// Packets given to the network without their IPv6 flow label. Another program has reserved
+    /// flow labels on this host.
     pub tx_unlabelled: u64,
-    /// Not sent: the device queue was full (ENOBUFS).
+    /// Packets not sent because the device queue was full (ENOBUFS).
     pub tx_no_buffer: u64,
-    /// Not sent: no route, no neighbour, or the peer's host answered "unreachable" (ICMP).
+    /// Packets not sent for lack of a route or neighbour, or after an ICMP "unreachable".
     pub tx_unreachable: u64,
-    /// Not sent: a firewall forbids it (EPERM, EACCES).
+    /// Packets not sent because a firewall forbids it (EPERM, EACCES).
     pub tx_denied: u64,
-    /// Not sent: the interface is down or gone.
+    /// Packets not sent because the interface is down or gone.
     pub tx_down: u64,
-    /// Not sent: larger than the MTU of the path.
+    /// Packets not sent because they exceed the MTU of the path.
     pub tx_too_big: u64,
-    /// Not sent: no socket has this source address, or the families of the addresses differ.
+    /// Packets not sent because no socket has the source address, or the families differ.
     pub tx_bad_address: u64,
-    /// Not sent for another reason.
+    /// Packets not sent for another reason.
     pub tx_other: u64,
-    /// Dropped, duplicated, delayed or damaged on purpose by the fault wrapper.
+    /// Packets dropped, duplicated, delayed or damaged on purpose by the fault wrapper.
     pub injected: u64,
 }
 

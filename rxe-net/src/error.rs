@@ -19,7 +19,7 @@ pub use xdp::XdpRefusal;
 pub enum NetError {
     /// Another socket is bound to UDP port 4791 on this address.
     PortInUse {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
         /// The owner of the socket, if it can be found out.
         owner: Option<PortOwner>,
@@ -37,17 +37,17 @@ pub enum NetError {
     },
     /// Processes of another user have this address. Users cannot share an address.
     OtherUser {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
         /// The other user.
         uid: u32,
         /// One of the processes, if it can be found out.
         owner: Option<PortOwner>,
     },
-    /// A process of this user has this address, but cannot be asked to share it, because the two
-    /// processes see different directories.
+    /// A process of this user has this address, but cannot be asked to share it. The two processes
+    /// see different directories.
     NotShared {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
         /// The process, if it can be found out.
         owner: Option<PortOwner>,
@@ -58,7 +58,7 @@ pub enum NetError {
     },
     /// A process of another version of rxe has this address, and cannot share it with this one.
     OtherVersion {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
         /// The process, if it can be found out.
         owner: Option<PortOwner>,
@@ -67,21 +67,21 @@ pub enum NetError {
     },
     /// A process on this address does not answer.
     NoAnswer {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
         /// The process, if it can be found out.
         owner: Option<PortOwner>,
     },
     /// A process on this address has passed a descriptor that is not a UDP socket of the address.
     ForeignSocket {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
         /// The process, if it can be found out.
         owner: Option<PortOwner>,
     },
     /// All blocks of queue pair numbers are in use on this address.
     NoBlock {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
     },
     /// Another process has this device's queue pair numbers on an address that is new on the
@@ -106,12 +106,12 @@ pub enum NetError {
     },
     /// No interface has this address, or it is not ready yet (IPv6 duplicate address detection).
     NoSuchAddress {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
     },
     /// No network interface has this name.
     NoSuchDevice {
-        /// The name asked for.
+        /// The requested name.
         netdev: String,
     },
     /// The network interface is down.
@@ -124,12 +124,12 @@ pub enum NetError {
         /// The interface.
         netdev: String,
     },
-    /// A backend was asked for without any address to use.
+    /// A backend was requested without any address to use.
     NoAddress {
         /// The interface.
         netdev: String,
     },
-    /// All addresses of the interface are tentative: the kernel is still checking for duplicates,
+    /// All addresses of the interface are tentative. The kernel is still checking for duplicates,
     /// or has found one.
     Tentative {
         /// The interface.
@@ -171,7 +171,7 @@ pub enum NetError {
     },
     /// No backend has this name.
     NoSuchBackend {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
     /// The backend does not carry multicast.
@@ -206,7 +206,7 @@ pub enum PortOwner {
         /// The user ID.
         uid: u32,
     },
-    /// No visible process has the socket: it belongs to kernel `rdma_rxe`, to root, or to another
+    /// No visible process has the socket. It belongs to kernel `rdma_rxe`, to root, or to another
     /// container.
     Hidden,
 }

@@ -1,12 +1,12 @@
-//! A simulated network in memory. [`Fabric`] loses, duplicates, reorders, damages and delays packets, and cuts
-//! links. It has no clock and no thread: its caller passes the time, so the same seed and the same calls give
-//! the same result.
+//! A simulated network in memory. [`Fabric`] loses, duplicates, reorders, damages and delays
+//! packets, and cuts links. It has no clock and no thread: its caller passes the time, so the same
+//! seed and the same calls give the same result.
 //!
-//! [`Star`] puts a switch with finite links and queues ([`Egress`]) in the middle. On Linux, a `Hub` connects
+//! [`Star`] adds a switch with finite links and queues ([`Egress`]). On Linux, a `Hub` connects
 //! several devices of one process in real time: each gets a `FabricPort`, which is a backend.
 //!
 //! Invariants: without impairments, packets between two addresses arrive in the order in which they
-//! were sent; no packet is delivered before the least delay has passed.
+//! were sent; no packet is delivered before the minimum delay has passed.
 
 mod egress;
 #[cfg(target_os = "linux")]
@@ -40,15 +40,15 @@ pub struct Impairments {
     pub duplicate: f64,
     /// The probability that a packet is delayed, so that later ones overtake it.
     pub reorder: f64,
-    /// The most that a reordered packet, or the second copy of a duplicate, is delayed by.
+    /// The maximum extra delay of a reordered packet and of the second copy of a duplicate.
     pub reorder_by: Duration,
-    /// The probability that bits of a packet flip, or that its end is cut off.
+    /// The probability that bits of a packet flip, or that the packet is truncated.
     pub corrupt: f64,
-    /// The time from sending to delivery.
+    /// The range of the time from sending to delivery, chosen per frame.
     pub delay: RangeInclusive<Duration>,
-    /// Deliver consecutive packets of a burst as one frame, as UDP_GRO does.
+    /// Whether consecutive packets of a burst are delivered as one frame, as by UDP_GRO.
     pub merge: bool,
-    /// Deliver IPv4 packets as a UDP socket does, without their ID.
+    /// Whether IPv4 packets are delivered without their ID, as by a UDP socket.
     pub hide_ids: bool,
 }
 
@@ -67,40 +67,42 @@ impl Default for Impairments {
     }
 }
 
-/// Packets that a [`Fabric`] has handled.
+/// The number of packets that a [`Fabric`] has handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FabricCounters {
-    /// Sent into it.
+    /// Packets sent into the network.
     pub sent: u64,
-    /// Delivered.
+    /// Packets delivered.
     pub delivered: u64,
-    /// Lost by chance.
+    /// Packets lost at random.
     pub lost: u64,
-    /// Delivered twice.
+    /// Packets delivered twice.
     pub duplicated: u64,
-    /// Delayed so that others overtake them.
+    /// Packets delayed so that others overtake them.
     pub reordered: u64,
-    /// Delivered with flipped bits or cut short.
+    /// Packets with flipped bits or a truncated end. A packet truncated to nothing is not
+    /// delivered.
     pub corrupted: u64,
-    /// Lost because the link between their addresses was cut.
+    /// Packets lost because the link between their addresses was cut.
     pub cut: u64,
 }
 
-/// The network: packets go in with [`Fabric::send`] and come out with [`Fabric::pop`].
+/// A simulated network: packets go in with [`Fabric::send`] and come out with [`Fabric::pop`].
 #[derive(Debug)]
 pub struct Fabric {
     rng: Rng,
     impairments: Impairments,
     queue: BinaryHeap<Queued>,
-    /// When the last packet in order between two addresses arrives.
+    /// The delivery time of the last packet in order between two addresses.
     latest: HashMap<(IpAddr, IpAddr), Time>,
     cuts: HashSet<(IpAddr, IpAddr)>,
-    /// Deliveries scheduled so far. Those that are due at the same time leave in this order.
+    /// The number of deliveries scheduled so far. Deliveries due at the same time leave in this
+    /// order.
     order: u64,
     counters: FabricCounters,
 }
 
-/// Packets that have arrived: one, or several of a burst.
+/// Delivered packets: one, or several of a burst.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     at: Time,
@@ -110,19 +112,19 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// The time of its delivery.
+    /// Returns the time of the delivery.
     pub fn at(&self) -> Time {
         self.at
     }
 
-    /// The packets.
+    /// Returns the packets as a frame.
     pub fn frame(&self) -> Frame<'_> {
         Frame { segment: self.segment.max(1), ..Frame::single(self.net, &self.bytes) }
     }
 }
 
 impl Fabric {
-    /// A network whose random decisions depend on `seed`.
+    /// Creates a network whose random decisions depend on `seed`.
     pub fn new(seed: u64, impairments: Impairments) -> Self {
         Self {
             rng: Rng::new(seed),
@@ -140,18 +142,18 @@ impl Fabric {
         self.impairments = impairments;
     }
 
-    /// The present impairments.
+    /// Returns the current impairments.
     pub fn impairments(&self) -> &Impairments {
         &self.impairments
     }
 
     /// Cuts the link between `a` and `b`: packets sent from now on are lost, in both directions.
-    /// Those that are under way arrive.
+    /// Packets on the way still arrive.
     pub fn cut(&mut self, a: IpAddr, b: IpAddr) {
         self.cuts.extend([(a, b), (b, a)]);
     }
 
-    /// As [`Fabric::cut`], for packets from `from` to `to` only.
+    /// Like [`Fabric::cut`], for packets from `from` to `to` only.
     pub fn cut_one_way(&mut self, from: IpAddr, to: IpAddr) {
         self.cuts.insert((from, to));
     }
@@ -167,7 +169,7 @@ impl Fabric {
         self.cuts.remove(&(b, a));
     }
 
-    /// What has happened so far.
+    /// Returns the counters.
     pub fn counters(&self) -> FabricCounters {
         self.counters
     }
@@ -180,7 +182,7 @@ impl Fabric {
         batch.mark_sent(batch.pending().len());
     }
 
-    /// Sends one frame. The fault of each packet is decided separately.
+    /// Sends one frame. The fate of each packet is decided separately.
     pub fn send_frame(&mut self, now: Time, frame: &Frame<'_>) {
         // The delivery that the next packet of this frame can join.
         let mut open: Option<Queued> = None;
@@ -243,12 +245,12 @@ impl Fabric {
         self.queue.extend(open);
     }
 
-    /// The time of the next delivery.
+    /// Returns the time of the next delivery, if any is scheduled.
     pub fn next_delivery(&self) -> Option<Time> {
         self.queue.peek().map(|q| q.0.at)
     }
 
-    /// The next delivery that is due at `now`.
+    /// Returns the next delivery that is due at `now`.
     pub fn pop(&mut self, now: Time) -> Option<Delivery> {
         if self.next_delivery()? > now {
             return None;
@@ -258,7 +260,7 @@ impl Fabric {
         Some(delivery)
     }
 
-    /// Hands over all packets that are due at `now`, one by one. Returns their number.
+    /// Hands all packets that are due at `now` to `sink`, one by one. Returns their number.
     pub fn deliver(&mut self, now: Time, mut sink: impl FnMut(NetHeader, &[u8])) -> usize {
         let mut count = 0;
         while let Some(delivery) = self.pop(now) {
@@ -270,6 +272,7 @@ impl Fabric {
         count
     }
 
+    /// Draws the fate of a packet.
     fn fate(&mut self) -> Fate {
         if self.rng.chance(self.impairments.loss) {
             Fate::Lost
@@ -287,7 +290,8 @@ impl Fabric {
         min + self.up_to(max.saturating_sub(min))
     }
 
-    /// The delay of a reordered packet: at least a nanosecond, so that the order changes.
+    /// Returns the extra delay of a reordered packet: at least a nanosecond, so that the order
+    /// changes.
     fn hold_back(&mut self) -> Duration {
         Duration::from_nanos(1) + self.up_to(self.impairments.reorder_by)
     }
@@ -297,7 +301,7 @@ impl Fabric {
         if nanos == 0 { limit } else { Duration::from_nanos(self.rng.below(nanos + 1)) }
     }
 
-    /// The time at which a packet due at `due` is delivered without overtaking earlier ones.
+    /// Returns when a packet due at `due` is delivered without overtaking earlier ones.
     fn in_order(&mut self, net: &NetHeader, due: Time) -> Time {
         let latest = self.latest.entry((net.src, net.dst)).or_default();
         *latest = due.max(*latest);
@@ -324,13 +328,13 @@ enum Fate {
     Lost,
 }
 
-/// A delivery in the heap, with its order among those of the same time. The heap pops its greatest
-/// element first, so earlier deliveries compare as greater.
+/// A delivery in the heap, with its order among deliveries of the same time. The heap pops its
+/// greatest element first, so earlier deliveries compare as greater.
 #[derive(Debug)]
 struct Queued(Delivery, u64);
 
 impl Queued {
-    /// Whether the next packet of the same frame can join.
+    /// Returns whether the next packet of the same frame can join this delivery.
     fn takes(&self, at: Time, bytes: &[u8]) -> bool {
         let Delivery { segment, bytes: have, at: due, .. } = &self.0;
         *due == at && have.len() % segment == 0 && bytes.len() <= *segment

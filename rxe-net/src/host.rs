@@ -1,5 +1,5 @@
-//! Sharing of an address by several processes: how they divide the queue pair numbers and UDP port
-//! 4791. There is no daemon, and processes may start and end in any order.
+//! Sharing of an address, with its QPNs and UDP port 4791, by several processes. There is no
+//! daemon, and processes may start and end in any order.
 //!
 //! A QPN's high 8 bits are its *block*. A device leases one block, 1 to 255, on all of its
 //! addresses, and further blocks when that is full; its QPNs are random within them. A process has

@@ -1,5 +1,4 @@
-//! The network interfaces of this host, their addresses, and the RoCEv2 GID tables made of those.
-//! IBTA annex A17.4.
+//! The network interfaces of this host, their addresses, and RoCEv2 GID tables. IBTA annex A17.4.
 //!
 //! An [`Interface`] is a snapshot: [`InterfaceMonitor`] reports when it is out of date.
 
@@ -70,14 +69,14 @@ impl Interface {
         rtnetlink::owner_of_port(index)
     }
 
-    /// Returns the XDP program of the interface with this index: its place, as ip-link(8) calls it
-    /// (`xdpdrv`, `xdpgeneric`), and its ID.
+    /// Returns the XDP program of the interface with this index. The result is its place, as
+    /// ip-link(8) calls it (`xdpdrv`, `xdpgeneric`), and its ID.
     pub(crate) fn xdp_program(index: u32) -> io::Result<Option<(&'static str, u32)>> {
         rtnetlink::xdp_program(index)
     }
 
-    /// Returns a number that identifies this thread's network namespace until the host reboots.
-    /// (Before Linux 5.14 the number may be reused once the namespace is gone.)
+    /// Returns a number that identifies this thread's network namespace. It is valid until the host
+    /// reboots. Before Linux 5.14 it may be reused once the namespace is gone.
     ///
     /// # Errors
     /// The error of the kernel if it provides no socket, or neither the number nor `/proc`.
@@ -92,8 +91,8 @@ impl Interface {
         GidTable::of(self)
     }
 
-    /// Returns an EUI-64 that tells this interface from others: the MAC address with the
-    /// universal/local bit inverted, as in an IPv6 interface identifier. RFC 4291 appendix A.
+    /// Returns an EUI-64 that tells this interface from others. It is made of the MAC address, with
+    /// the universal/local bit inverted as in an IPv6 interface identifier. RFC 4291 appendix A.
     ///
     /// Without a MAC address it is derived from the name and the first address, so that it is the
     /// same in every process.

@@ -15,7 +15,7 @@ pub(crate) mod link;
 use rxe_test_support::test_name;
 pub(crate) use rxe_test_support::{in_namespace, in_namespaces, skipped};
 
-/// Returns whether BPF is unavailable: the process may not load programs, or the kernel has no
+/// Returns whether BPF is unavailable. The process may not load programs, or the kernel has no
 /// AF_XDP. Then also reports that the named test is skipped.
 pub(crate) fn skipped_without_bpf(name: &str) -> bool {
     let refused = bpf::create_map(MapKind::Xsk, 4, 4, 1).err();

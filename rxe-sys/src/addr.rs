@@ -1,5 +1,5 @@
-//! Socket addresses in the byte layout of the kernel, without `unsafe`: `sockaddr_in`,
-//! `sockaddr_in6`, `sockaddr_ll` and `sockaddr_xdp`.
+//! Socket addresses in the byte layout of the kernel, without `unsafe`. The structures are
+//! `sockaddr_in`, `sockaddr_in6`, `sockaddr_ll` and `sockaddr_xdp`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 

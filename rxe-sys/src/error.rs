@@ -7,8 +7,8 @@ use std::io;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The program has closed a descriptor that it did not open, and may have opened another file
-    /// under its number.
+    /// The program has closed a descriptor that it did not open. It may have opened another file
+    /// under the number.
     DescriptorsClosed,
     /// Any other error.
     Os {

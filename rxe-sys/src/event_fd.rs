@@ -35,9 +35,9 @@ impl EventFd {
         Ok(Self { fd: CheckedFd::internal(make(EventfdFlags::NONBLOCK)?), of_program: false })
     }
 
-    /// Creates an event descriptor for the program, which behaves like that of a kernel device:
-    /// `read` blocks until it is set, unless the program sets O_NONBLOCK. select(2) accepts its
-    /// number, which is above those that the program opens itself.
+    /// Creates an event descriptor for the program. Like the descriptor of a kernel device, it
+    /// makes `read` block until it is set, unless the program sets O_NONBLOCK. The call select(2)
+    /// accepts its number, which is above those that the program opens itself.
     ///
     /// # Errors
     /// As [`EventFd::new`].

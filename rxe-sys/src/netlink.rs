@@ -1,4 +1,4 @@
-//! Queries the kernel's routing tables over netlink (`AF_NETLINK`, `NETLINK_ROUTE`): lists
+//! Queries the kernel's routing tables over netlink (`AF_NETLINK`, `NETLINK_ROUTE`). Lists
 //! interfaces and addresses, or looks up one route or neighbour. RFC 3549 section 2.3.2.
 //!
 //! The queries need no privileges, and neither /sys nor /proc. Lengths in a reply are checked

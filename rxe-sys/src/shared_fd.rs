@@ -32,7 +32,7 @@ impl SharedFd {
         Self(Arc::new(Kind::Guarded(ForkGuarded::new(fd))))
     }
 
-    /// Like [`SharedFd::guarded`], with one instance per socket: if this process already has a
+    /// Like [`SharedFd::guarded`], with one instance per socket. If this process already has a
     /// `SharedFd` for the same socket, returns a clone of that one.
     pub fn once(fd: OwnedFd) -> Self {
         /// The instances, by inode. Only `try_lock` is used: a forked child may find the lock held,

@@ -233,8 +233,8 @@ pub fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::R
     attach(fd, libc::SO_ATTACH_FILTER, program)
 }
 
-/// Attaches a classic BPF program that selects, for each datagram, one socket of the SO_REUSEPORT
-/// group. The program reads the bytes after the UDP header.
+/// Attaches a classic BPF program that selects a socket of the SO_REUSEPORT group. The kernel runs
+/// it for each datagram. The program reads the bytes after the UDP header.
 pub fn attach_steering(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
 }

@@ -1,4 +1,5 @@
-//! Unix sockets between processes of one user, by path: datagrams and packet connections. unix(7).
+//! Unix sockets between processes of one user: datagrams and packet connections. Processes find
+//! each other by paths. unix(7).
 //!
 //! The directory of the path protects them: no other user can reach it. The mode of each socket
 //! (0600) protects in addition. Both ends of a connection must have the same effective user; the

@@ -1,5 +1,5 @@
-//! The `l2` backend: RoCEv2 from an endpoint with its own Ethernet and IP addresses, beside the
-//! host's network stack. For other hosts on the link the endpoint is a neighbour. Decision 045.
+//! The `l2` backend: RoCEv2 from an endpoint beside the host's network stack. The endpoint has its
+//! own Ethernet and IP addresses; for other hosts on the link it is a neighbour. Decision 045.
 //!
 //! UDP to port 4791 goes to the engine. All other frames go to a small stack ([`stack`]) that
 //! answers ARP, neighbour discovery and ping. An endpoint belongs to one process, so nothing is
@@ -7,7 +7,6 @@
 //!
 //! Invariants: frames from the link are validated before use; queues (frames to hosts that are not
 //! known yet, answers, frames to the endpoint itself) are bounded; nothing blocks after
-//! [`L2Backend::open`].
 //! [`L2Backend::open`].
 
 mod config;
@@ -77,8 +76,8 @@ const DHCP_TIME: Duration = Duration::from_secs(12);
 const FRAMES: usize = 64;
 
 impl L2Backend {
-    /// Opens the link, checks that no other host has the addresses, and waits for a DHCP server if
-    /// so configured. Takes a second with duplicate address detection.
+    /// Opens the link and checks that no other host has the addresses. This takes a second with
+    /// duplicate address detection. With DHCP, waits for a server too.
     ///
     /// # Errors
     /// [`NetError::L2`].

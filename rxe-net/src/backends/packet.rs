@@ -225,7 +225,7 @@ impl PacketBackend {
         self.after_send(batch, skip, segments, result)
     }
 
-    /// Marks and counts what was sent of the batch; the first burst was sent from the packet with
+    /// Marks and counts what was sent of the batch. The first burst was sent from the packet with
     /// index `skip` on. `segments` tells whether the kernel was asked to segment.
     fn after_send(
         &mut self,

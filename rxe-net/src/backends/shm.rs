@@ -1,9 +1,8 @@
-//! Shared memory in front of any backend: packets to a process of this host and this user go
-//! through a ring.
+//! Shared memory in front of any backend.
 //!
-//! A packet in a ring has the same headers as on a wire, and no ICRC if the engine writes it there
-//! itself ([`Direct`]). All other packets go onto the wire. Packets that a device sends to itself
-//! wait in a queue.
+//! Packets to a process of this host and this user go through a ring. A packet in a ring has the
+//! same headers as on a wire, and no ICRC if the engine writes it there itself ([`Direct`]). All
+//! other packets go onto the wire. Packets that a device sends to itself wait in a queue.
 //!
 //! The address and the QPN's block identify the destination: the process that has leased them
 //! listens for offers under that name ([`crate::host`]). No list is kept: the first packet to a
@@ -71,8 +70,7 @@ pub struct Shm<B> {
     routes: HashMap<Destination, Route>,
     /// The rings of `routes`; `None` for a ring that was given up.
     rings: Vec<Option<Watched<Outgoing>>>,
-    /// The last result of `route` for direct packets: the source, the destination, and the ring, if
-    /// any.
+    /// The last result of `route` for direct packets: source, destination and ring.
     last: Option<(IpAddr, Destination, Option<usize>)>,
     /// The rings that have received packets since the last call of `send`.
     touched: SmallVec<[usize; 4]>,

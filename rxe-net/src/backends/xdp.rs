@@ -1,5 +1,5 @@
-//! RoCEv2 over AF_XDP: the interface's driver exchanges our packets with this process, bypassing
-//! the kernel's network stack. Needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW.
+//! RoCEv2 over AF_XDP, which bypasses the kernel's network stack. The interface's driver exchanges
+//! our packets with this process directly. Needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW.
 //!
 //! An XDP program ([`program`]) redirects the packets to our addresses and queue pairs to AF_XDP
 //! sockets, one for each shard on each queue of the interface, and passes all other frames to the
@@ -254,8 +254,8 @@ impl XdpBackend {
         Ok(SendStatus::Done)
     }
 
-    /// Sends some packets of the first pending burst through the kernel's stack, starting with
-    /// index `skip`, once the transmit ring is flushed.
+    /// Sends packets of the first pending burst through the kernel's stack. Starts with index
+    /// `skip`, once the transmit ring is flushed.
     fn send_routed(&mut self, batch: &mut TxBatch, skip: usize) -> Result<SendStatus, NetError> {
         let first = &batch.pending()[0];
         let start = first.bytes.start;

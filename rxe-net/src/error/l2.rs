@@ -90,7 +90,7 @@ pub enum L2Failure {
     },
     /// The endpoint does not have this address.
     NoSuchAddress {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
     },
     /// A backend was requested for an endpoint, which is its own backend.

@@ -59,8 +59,8 @@ const MAX_SOCKETS: usize = 1024;
 const AT_ONCE: usize = 64;
 
 impl ReportSocket {
-    /// Returns the sockets of all devices that processes of this user have open, in all network
-    /// namespaces; for root, those of all users. Includes the sockets of dead processes, which do
+    /// Returns the sockets of all devices that processes of this user have open. All network
+    /// namespaces count, and for root all users. Includes the sockets of dead processes, which do
     /// not answer.
     pub fn all() -> Vec<Self> {
         may_block("looking for devices");
@@ -95,9 +95,9 @@ impl ReportSocket {
     }
 }
 
-/// Queries all these sockets, 64 at a time, and waits for each such group: at most `timeout` for
-/// stopped processes, longer for running ones ([`Patience`]). Each answer comes with the index of
-/// its socket. Sockets without a listener are left out.
+/// Queries all these sockets, 64 at a time. Waits for each group of 64 at most `timeout` for
+/// stopped processes, and longer for running ones ([`Patience`]). Each answer comes with the index
+/// of its socket. Sockets without a listener are left out.
 pub fn ask(
     sockets: &[ReportSocket],
     question: Question,

@@ -64,7 +64,7 @@ pub enum ControlMessage {
     },
     /// A refusal: the sender speaks this version.
     OtherVersion(u8),
-    /// A request for a report about the device. The answer is text behind [`REPORT_HEADER`].
+    /// A request for a report about the device. The answer is a header of 8 bytes and text.
     Report(Question),
     /// A request for the device's packets, until the caller shuts down its sending direction. The
     /// answer is a text as for a report, then blocks of a pcapng file without section header and
@@ -419,8 +419,8 @@ impl Shared {
     }
 }
 
-/// Returns the answer to a question and the sockets to attach, or `None` if it is not a question
-/// for sockets.
+/// Returns the answer to a question and the sockets to attach. `None` if the message needs no such
+/// answer.
 pub(super) fn reply(
     question: ControlMessage,
     group: &[SharedFd],

@@ -7,15 +7,15 @@
 //!
 //! ```text
 //! /dev/shm/rxe-UID/                 mode 0700, owned by the user
-//!     opened                        where devices tell a capture that they are opened
+//!     opened                        socket of a capture, to which devices announce their opening
 //!     NETNS/                        the network namespace: its cookie
-//!         ADDRESS/                  and %INTERFACE for a link-local address
-//!             lock                  flock(2): a process holds it while it enters
+//!         ADDRESS/                  with %INTERFACE for a link-local address
+//!             lock                  flock(2): held by a process while it joins
 //!             BLOCK                 control socket of the device that has leased this block
-//!             BLOCK.inbox           where it gets packets that have reached another process
-//!             BLOCK.memory          where it is offered shared memory
-//!             service-ID            flock(2): the process that listens holds it; its block, and whether
-//!                                   it listens on this address or on all
+//!             BLOCK.inbox           its socket for packets that have reached another process
+//!             BLOCK.memory          its socket for offers of shared memory
+//!             service-ID            flock(2): held by the listening process; contains its block, and
+//!                                   whether it listens on this address or on all
 //! ```
 //!
 //! All processes of a user must find the same directory, so nothing in their environment decides:
@@ -112,9 +112,9 @@ impl Directory {
         Self::first_of(candidates())
     }
 
-    /// Returns the first private directory of this user in which processes of this network
-    /// namespace already meet; if there is none, the first private one, which is created if
-    /// necessary.
+    /// Returns the directory in which processes of this network namespace already meet. It must be
+    /// a private directory of this user. If there is none, returns the first private one, which is
+    /// created if necessary.
     ///
     /// A directory that the first processes could not use, because it belonged to another user for
     /// example, may be available when later processes start. They must still choose the directory
@@ -155,8 +155,8 @@ impl Directory {
         self.path.as_deref()?.parent()
     }
 
-    /// Describes for an error why another process was not found: which directory was searched, or
-    /// why none can be used.
+    /// Describes for an error why another process was not found. Names the directory that was
+    /// searched, or the reason why none can be used.
     pub(crate) fn describe(&self) -> String {
         let refused = self.refused.iter();
         let refused = refused.map(|refused| format!("{}: {}", refused.path.display(), refused.why));

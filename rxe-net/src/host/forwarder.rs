@@ -54,7 +54,7 @@ pub(super) struct Parcel {
 pub(super) enum Recipient {
     /// The device that has this block; if there is none, the device that has the block `otherwise`.
     Block { block: u8, otherwise: u8 },
-    /// The device that listens to the service; if there is none, the device that has the block
+    /// The device that listens to the service. If there is none, the device that has the block
     /// `otherwise`.
     Service { service: u64, otherwise: u8 },
     /// All devices that listen to a service, or did until recently, except the one that has these
@@ -78,7 +78,7 @@ impl Forwarder {
         self.give(Job::Forward(parcel, waiting))
     }
 
-    /// Tells the thread that a listener has ended: it calls [`Services::expire`] when its time is
+    /// Tells the thread that a listener has ended. It calls [`Services::expire`] when its time is
     /// over.
     pub(super) fn expire(&self) {
         // Without a thread the claim is released when the device is closed, at the latest.

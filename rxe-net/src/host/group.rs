@@ -1,5 +1,5 @@
-//! How a process gets the sockets of an address's group: from processes that hold them, and by
-//! adding its own. The caller holds the address's lock.
+//! How a process gets the sockets of an address's group. It asks processes that hold them, and adds
+//! its own. The caller holds the address's lock.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -78,7 +78,7 @@ const STEERING: [libc::sock_filter; 2] = {
 /// A number above all blocks.
 const ALL: u16 = 256;
 
-/// Fetches the sockets up to `last` that this process lacks, from the process that holds most of
+/// Fetches the sockets up to `last` that this process lacks. Asks the process that holds most of
 /// the group. Returns fewer if the group has fewer. If that process is stopped, any other that
 /// holds enough will do.
 fn fetch(
@@ -122,8 +122,8 @@ fn fetch(
     }
 }
 
-/// Returns the process that holds most of the group, if it is stopped: then the holder of the
-/// address's lock waits for it.
+/// Returns the process that holds most of the group, if it is stopped. The holder of the address's
+/// lock then waits for it.
 pub(super) fn stopped_member(at: GroupLocation<'_>) -> Option<PortOwner> {
     let (_, holder) = next(at, ALL, 0)?;
     let owner = match UnixSocket::connect(&holder) {
@@ -143,8 +143,8 @@ fn next(at: GroupLocation<'_>, below: u16, last: u8) -> Option<(u8, PathBuf)> {
     })
 }
 
-/// Asks for sockets and waits for the answer: the sockets, and the index of the last one that the
-/// holder has. Returns `None` if the holder is gone.
+/// Asks for sockets and waits for the answer. Returns the sockets, and the index of the last one
+/// that the holder has. Returns `None` if the holder is gone.
 fn ask(
     addr: ScopedAddr,
     holder: &Path,
@@ -234,8 +234,8 @@ fn ask_over(
     }
 }
 
-/// Returns whether a descriptor may be a socket of the address's group, whichever process sent it:
-/// a UDP socket, bound to the address and port 4791, in the same network namespace as `own`.
+/// Returns whether a descriptor may be a socket of the address's group. It must be a UDP socket,
+/// bound to the address and port 4791, in the same network namespace as `own`.
 fn is_of_group(fd: BorrowedFd<'_>, addr: ScopedAddr, own: &UnixSocket) -> bool {
     let family = if addr.address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let kind = [

@@ -1,5 +1,5 @@
-//! Files that one process at a time locks with flock(2): the lock of an address, and claims to
-//! services. The kernel releases them when their holder dies.
+//! Files that one process at a time locks with flock(2). These are the lock of an address, and
+//! claims to services. The kernel releases them when their holder dies.
 //!
 //! Many processes may wait for one lock, as when a launcher starts hundreds on one address. Each
 //! keeps the file open and retries after growing pauses, so that a try costs one system call, and

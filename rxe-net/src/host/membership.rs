@@ -37,14 +37,13 @@ enum How {
 }
 
 impl Joiner {
-    /// Returns a joiner for an interface, with `recv_buffer` bytes of receive buffer for each
-    /// group.
+    /// Returns a joiner for an interface. Each group gets a receive buffer of `recv_buffer` bytes.
     pub(crate) fn on(index: u32, netdev: &str, recv_buffer: usize) -> Self {
         Self(How::Host { index, netdev: netdev.into(), recv_buffer })
     }
 
-    /// Returns a joiner for a station with addresses of these families (IPv4, IPv6), on an
-    /// interface or not.
+    /// Returns a joiner for a station, on an interface or not. The station has addresses of these
+    /// families (IPv4, IPv6).
     pub(crate) fn station(interface: Option<u32>, families: [bool; 2]) -> Self {
         Self(How::Station { interface, families })
     }

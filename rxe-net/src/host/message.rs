@@ -1,5 +1,5 @@
-//! The format of a frame between processes of one host, in a datagram or in shared memory: the
-//! known fields of its IP and UDP headers, then its packets.
+//! The format of a frame between processes of one host. In a datagram or in shared memory, the
+//! known fields of its IP and UDP headers precede its packets.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ use rxe_sys::addr::wide;
 
 /// The length of the header in bytes.
 pub(crate) const LEN: usize = 60;
-/// The maximum number of packets in a message: as many as a kernel merges or segments
+/// The maximum number of packets in a message. A kernel merges or segments as many
 /// (UDP_MAX_SEGMENTS since Linux 6.9).
 pub const MAX_PACKETS: usize = 128;
 const MAGIC: [u8; 4] = [b'r', b'x', b'f', VERSION];

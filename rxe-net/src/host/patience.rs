@@ -18,8 +18,8 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Starts now with a limit of `stopped` for a process that is stopped or unknown, and five
-    /// times as much for a running one.
+    /// Starts the time now. The limit is `stopped` for a process that is stopped or unknown, and
+    /// five times as much for a running one.
     pub fn new(stopped: Duration) -> Self {
         let now = Instant::now();
         Self { stopped: now + stopped, running: now + stopped * RUNNING }

@@ -1,5 +1,4 @@
-//! The shared addresses of a device: the blocks of queue pair numbers that it has leased there, and
-//! its sockets.
+//! The shared addresses of a device, with its leased blocks of QPNs and its sockets.
 //!
 //! Invariants:
 //! - A thread that waits for other processes, or accesses files, holds `adding`, never `state`. So
@@ -35,8 +34,8 @@ use parking_lot::{Mutex, MutexGuard};
 use rxe_sys::Epoll;
 use rxe_sys::unix::{NamedSocket, Rights, SocketPaths};
 
-/// The port groups of a device, one for each of its addresses, with the blocks of QPNs that it has
-/// leased there and the services that it listens to.
+/// The port groups of a device, one for each of its addresses. They include the leased blocks of
+/// QPNs, and the services that the device listens to.
 ///
 /// Calls that may wait for other processes or for files are made here, on any thread, without the
 /// backend ([`crate::Sharing::port_groups`]). The backend uses their results after the next
@@ -139,9 +138,9 @@ impl PortGroups {
         self.release_left();
     }
 
-    /// Starts to receive requests to this service: on `address`; on all addresses of its family, if
-    /// it is unspecified; on all addresses, if it is `None`. The backend must receive packets to
-    /// QP1 ([`crate::Sharing::set_gsi`]). May block.
+    /// Starts to receive requests to this service. `address` is where: all addresses of its family
+    /// if it is unspecified, all addresses if it is `None`. The backend must receive packets to QP1
+    /// ([`crate::Sharing::set_gsi`]). May block.
     ///
     /// # Errors
     /// [`NetError::ServiceTaken`]: a process on the address already listens to the service.

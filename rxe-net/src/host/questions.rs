@@ -67,7 +67,7 @@ impl Questions {
         true
     }
 
-    /// Calls `f` for each report that a peer's host has no receiver: with the peer's address and
+    /// Calls `f` for each report that a peer's host has no receiver. Passes the peer's address and
     /// the management datagram that was sent there.
     pub fn refusals(&mut self, f: &mut dyn FnMut(IpAddr, &[u8; mad::LEN])) {
         let mut buf = [0; 512];

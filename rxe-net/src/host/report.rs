@@ -26,7 +26,7 @@ pub trait Reporter: Send {
     /// Returns the answer, at most [`MAX_REPORT`] bytes. May wait for some tens of milliseconds.
     fn report(&self, question: Question) -> Vec<u8>;
 
-    /// Starts to send packets to the process that has asked for them, until
+    /// Starts to send packets to the process that has asked for them. The capture lasts until
     /// [`Reporter::end_capture`] or until [`CaptureStream`] fails. Returns whether it has started.
     /// If not, the stream must be dropped.
     fn capture(&self, to: CaptureStream) -> bool;

@@ -1,5 +1,5 @@
-//! The services that a device listens to: its claims in the user's directory, one per address
-//! ([`super::directory`]).
+//! The services that a device listens to. It claims each service in the user's directory, once per
+//! address ([`super::directory`]).
 //!
 //! Claims are files. So only [`Services::has`] may be called under a shard's lock.
 
@@ -75,8 +75,8 @@ impl Services {
         self.release(&mut claims, |_, at| at == address);
     }
 
-    /// Listens to a service: on this address, on all of its family if unspecified, or on all if
-    /// `None`.
+    /// Listens to a service on this address. An unspecified address means all of its family, `None`
+    /// all.
     pub(super) fn listen(&self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
         let mut claims = self.claims.lock();
         self.add(&mut claims, service, address)?;
@@ -89,8 +89,8 @@ impl Services {
         self.remove(&mut self.claims.lock(), service, address);
     }
 
-    /// Like [`Services::unlisten`], but for [`CLOSED_FOR`] requests that reach other processes
-    /// still come here, unless another process listens.
+    /// Like [`Services::unlisten`], but keeps receiving requests for [`CLOSED_FOR`]. These are
+    /// requests that reach other processes, unless another process listens.
     pub(super) fn close(&self, service: u64, address: Option<IpAddr>) {
         let mut claims = self.claims.lock();
         let closed = closed_service(service);
@@ -191,9 +191,9 @@ impl Services {
     }
 }
 
-/// Returns the service to claim for requests to this service's port, in any port space, that no
-/// process listens to. A process that has ended a listener keeps this claim for a moment, in case
-/// it creates the next listener.
+/// Returns the service to claim for requests without a listener. The requests are to the port of
+/// `service`, in any port space. A process that has ended a listener keeps this claim for a moment,
+/// in case it creates the next listener.
 pub(super) fn closed_service(service: u64) -> u64 {
     PortSpace::same_port(service) | 1 << 63
 }

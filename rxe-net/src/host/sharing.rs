@@ -1,5 +1,5 @@
-//! The control path of a backend that shares its addresses: leases of QPN blocks, QP1, services,
-//! and multicast groups. Calls that may block are in [`PortGroups`] and [`Joiner`], which are used
+//! The control path of a backend that shares its addresses. It covers QPN blocks, QP1, services and
+//! multicast groups. Calls that may block are in [`PortGroups`] and [`Joiner`], which are used
 //! without the backend.
 
 use std::net::IpAddr;
@@ -11,8 +11,9 @@ use crate::host::membership::{Joiner, Membership};
 use crate::host::questions::Questions;
 use rxe_sys::Epoll;
 
-/// The control path of a backend whose addresses are shared: with other processes (QPN blocks, QP1,
-/// services) and other hosts (multicast groups), on an interface whose addresses may change.
+/// The control path of a backend that shares its addresses. They are shared with other processes
+/// (QPN blocks, QP1, services) and other hosts (multicast groups), and may change with the
+/// interface.
 ///
 /// A backend returns it from [`crate::Backend::sharing`]. Most methods have a default for a backend
 /// that lacks the feature.
@@ -70,13 +71,12 @@ pub trait Sharing {
     /// Returns the joiner of multicast groups for this backend.
     fn joiner(&self) -> Joiner;
 
-    /// Starts to receive datagrams to a group that [`Sharing::joiner`] has joined, including
-    /// datagrams that this backend sends. If it already receives from the group, returns the
+    /// Starts to receive datagrams to a group that [`Sharing::joiner`] has joined. Datagrams that
+    /// this backend sends are included. If it already receives from the group, returns the
     /// membership.
     ///
     /// # Errors
     /// The kernel has no memory left, or the backend has no address of that family.
-    /// The system has no memory left, or no own address is of that family.
     fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError>;
 
     /// Undoes [`Sharing::add_membership`]. Dropping the returned membership may block.

@@ -1,5 +1,5 @@
-//! The connection of a live capture to the process that reads it, over the control socket on which
-//! the reader asked. Each write is one message.
+//! The connection of a live capture to its reader. The reader has opened it to the control socket.
+//! Each write is one message.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -21,7 +21,8 @@ pub struct CaptureStream {
     given_up: Arc<AtomicBool>,
 }
 
-/// The maximum length of a message in bytes: 64 KiB of blocks, and one block that was added last.
+/// The maximum length of a message in bytes. A message has 64 KiB of blocks, and one block that was
+/// added last.
 pub(super) const MAX_MESSAGE: usize = 256 << 10;
 /// The send buffer to request, in bytes. The kernel grants as much as its limit allows.
 const BUFFER: libc::c_int = 1 << 20;

@@ -1,5 +1,5 @@
-//! The transmit queue of forwarded messages to other processes' inboxes, with those that wait
-//! because an inbox is full.
+//! The transmit queue of messages that are forwarded to other processes' inboxes. It holds messages
+//! that wait because an inbox is full.
 //!
 //! An inbox takes `net.unix.max_dgram_qlen` messages, 10 by default in a network namespace. That is
 //! fewer than arrive when many connections are created simultaneously, and messages lost then are

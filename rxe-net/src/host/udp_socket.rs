@@ -108,9 +108,9 @@ impl UdpSocket {
         Ok(Self { tos, ..Self::adopt(fd, address, scope) })
     }
 
-    /// Opens a socket for a multicast group on the interface `netdev`, whose index is `scope`, and
-    /// joins the group there by IGMP or MLD. The socket also receives what this host sends to the
-    /// group. Any number of sockets may join a group.
+    /// Opens a socket for a multicast group, and joins the group by IGMP or MLD. `scope` is the
+    /// index of the interface `netdev`. The socket also receives what this host sends to the group.
+    /// Any number of sockets may join a group.
     pub(crate) fn open_group(group: IpAddr, scope: u32, netdev: &str) -> Result<Self, NetError> {
         let fd = socket(group).map_err(|e| NetError::os("open a UDP socket", e))?;
         let fd = CheckedFd::new(fd);
@@ -196,9 +196,9 @@ impl UdpSocket {
         RawAddr::inet(net.dst, UDP_PORT, self.scope)
     }
 
-    /// Returns the control messages for a burst with this header, in segments of `segment` bytes if
-    /// it has more than one packet. Each costs time in the kernel, so the usual traffic class is
-    /// set on the socket instead.
+    /// Returns the control messages for a burst with this header. The kernel cuts the burst into
+    /// `segment` bytes if it has more than one packet. Each costs time in the kernel, so the usual
+    /// traffic class is set on the socket instead.
     pub(crate) fn control(&self, net: &NetHeader, segment: Option<usize>) -> Control {
         let mut control = Control::EMPTY;
         let v4 = net.dst.is_ipv4();
@@ -273,9 +273,9 @@ fn drop_all(fd: BorrowedFd<'_>) -> io::Result<()> {
     attach_filter(fd, &[libc::sock_filter { code: RET_K, jt: 0, jf: 0, k: 0 }])
 }
 
-/// Calls `receive` until it returns `false`, but at most as often as a receive buffer of `bytes`
-/// can hold datagrams. Datagrams beyond that have arrived meanwhile; in a flood the loop would
-/// never end.
+/// Calls `receive` until it returns `false`, at most once per datagram in a buffer. Datagrams
+/// beyond those that a receive buffer of `bytes` can hold have arrived meanwhile; in a flood the
+/// loop would never end.
 fn drop_arrived(bytes: usize, mut receive: impl FnMut() -> bool) {
     /// A lower bound of the bytes that the kernel counts per datagram: its own structures alone
     /// need that much.

@@ -1,5 +1,5 @@
-//! The GID table of an interface, in the order of a kernel RoCEv2 device that is created on it now.
-//! IBTA annex A17.4.4; Linux `ib_core`.
+//! The GID table of an interface, in the order of a new kernel RoCEv2 device. IBTA annex A17.4.4;
+//! Linux `ib_core`.
 //!
 //! Index 0 is the *default GID*: the link-local address made of the MAC, whether or not the
 //! interface has that address. Then follow each IPv4 address, mapped, and each IPv6 address, as the
@@ -59,7 +59,7 @@ impl GidTable {
         Self(entries)
     }
 
-    /// Updates the table to the interface's current addresses, as the kernel does: a GID that stays
+    /// Updates the table to the interface's current addresses, as the kernel does. A GID that stays
     /// keeps its index, a removed one leaves an empty entry (GID zero), and a new one takes the
     /// first empty entry or is appended.
     pub fn update(&mut self, interface: &Interface) {
@@ -110,14 +110,14 @@ impl GidTable {
         self.0.iter().position(|e| e.gid == *gid)
     }
 
-    /// Returns the index to use by default: the first usable IPv4 address, else the IPv6 address of
-    /// the widest scope.
+    /// Returns the index to use by default. It is that of the first usable IPv4 address, else of
+    /// the IPv6 address with the widest scope.
     pub fn preferred(&self) -> Option<usize> {
         self.first(IpAddr::is_ipv4).or_else(|| self.widest_v6())
     }
 
-    /// Returns the index to use towards `peer`: an address on the same network, else the best
-    /// address of the same family.
+    /// Returns the index to use towards `peer`. An address on the same network is preferred, then
+    /// the best one of the same family.
     pub fn preferred_for(&self, peer: IpAddr) -> Option<usize> {
         let near = |e: &&GidEntry| e.is_usable() && e.address.is_some_and(|a| a.is_near(peer));
         let near = self.0.iter().position(|e| near(&e));

@@ -1,5 +1,5 @@
-//! Two hosts joined by a pair of interfaces that exchange packets, to test backends that see the
-//! frames of an interface.
+//! Two hosts joined by a pair of interfaces, for tests. They test backends that see the frames of
+//! an interface.
 
 use std::fs;
 use std::net::IpAddr;

@@ -70,8 +70,8 @@ impl L2Config {
                             address ADDRESS/LENGTH … [dhcp] [gateway ADDRESS] [mac MAC] \
                             [mtu BYTES] [nodad]";
 
-    /// Returns an endpoint on this link with a random Ethernet address, and only the link-local IP
-    /// address.
+    /// Returns an endpoint on this link with a random Ethernet address. Its only IP address is the
+    /// link-local one.
     pub fn new(link: L2Link) -> Self {
         Self {
             link,

@@ -1,6 +1,5 @@
-//! Frames that ask which host has an address, and the information in such frames from others: ARP
-//! (RFC 826), neighbour discovery (RFC 4861), and duplicate detection with both (RFC 5227, RFC
-//! 4862).
+//! Frames that ask which host has an address, and what such frames tell. ARP (RFC 826), neighbour
+//! discovery (RFC 4861), and duplicate detection with both (RFC 5227, RFC 4862).
 //!
 //! The headers are smoltcp's. Its interface answers requests for an address; it neither detects
 //! duplicates nor answers hosts that do, so this is done here.

@@ -1,5 +1,5 @@
-//! The Ethernet addresses of the hosts on the link that packets are sent to, and the frames that
-//! wait for them. RFC 826, RFC 4861 section 7.3.
+//! The Ethernet addresses of hosts on the link, and frames that wait for them. RFC 826, RFC 4861
+//! section 7.3.
 //!
 //! Invariants: only hosts that packets are sent to have an entry, so strangers cannot fill the
 //! table; entries and waiting bytes are bounded; an expired address is still used while it is
@@ -59,8 +59,8 @@ pub(super) struct Due {
 
 const MAX_ENTRIES: usize = 4096;
 const MAX_WAITING: usize = 1 << 20;
-/// How long an address is valid without confirmation (RFC 4861: a random time between half and one
-/// and a half of this).
+/// How long an address is valid without confirmation. RFC 4861 randomises the time between half and
+/// one and a half of this.
 const REACHABLE: Duration = Duration::from_secs(30);
 /// How long to wait for an answer before the next request.
 const RETRY: Duration = Duration::from_secs(1);

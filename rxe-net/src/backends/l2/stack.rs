@@ -1,4 +1,4 @@
-//! The part of an endpoint that is not RDMA, by smoltcp: it answers ARP, neighbour discovery and
+//! The part of an endpoint that is not RDMA, by smoltcp. It answers ARP, neighbour discovery and
 //! ping, and obtains an IPv4 address by DHCP.
 
 use std::collections::VecDeque;
@@ -120,8 +120,8 @@ impl Stack {
         Self { interface, sockets, dhcp, queues }
     }
 
-    /// Replaces the addresses that the stack answers for, and the gateways for its own packets to
-    /// other networks.
+    /// Replaces the addresses that the stack answers for, and its gateways. The gateways are for
+    /// the stack's own packets to other networks.
     pub(super) fn set_addresses(&mut self, addresses: &[Address], gateways: &[IpAddr]) {
         self.interface.update_ip_addrs(|all| {
             all.clear();
@@ -153,8 +153,8 @@ impl Stack {
         self.interface.poll(instant(now), &mut self.queues, &mut self.sockets);
     }
 
-    /// Returns the DHCP change since the last call: a new lease, or `Some(None)` if the lease has
-    /// ended.
+    /// Returns the DHCP change since the last call. It is a new lease, or `Some(None)` if the lease
+    /// has ended.
     pub(super) fn take_lease(&mut self) -> Option<Option<Lease>> {
         let socket = self.sockets.get_mut::<dhcpv4::Socket<'_>>(self.dhcp?);
         Some(match socket.poll()? {

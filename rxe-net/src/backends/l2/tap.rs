@@ -1,4 +1,4 @@
-//! A link over a TAP interface: the other end is this host's network stack, or the bridge that the
+//! A link over a TAP interface. The other end is this host's network stack, or the bridge that the
 //! interface is in. Documentation/networking/tuntap.rst.
 //!
 //! Each read and each write is one frame. Frames from the kernel are segmented and have their

@@ -1,5 +1,5 @@
-//! Classic BPF programs that accept only UDP to port 4791 of our addresses and our queue pairs, so
-//! that other traffic of a busy host costs this process nothing.
+//! Classic BPF programs that accept only RoCEv2 to our addresses and queue pairs. Other traffic of
+//! a busy host thus costs this process nothing.
 
 use std::net::IpAddr;
 

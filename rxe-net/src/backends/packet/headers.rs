@@ -1,5 +1,6 @@
-//! The headers of a payload on a packet socket: a virtio header that tells the kernel how to
-//! segment, Ethernet, IP and UDP. They are kept on the stack, and built once for a whole burst.
+//! The headers of a payload on a packet socket. These are a virtio header that tells the kernel how
+//! to segment, then Ethernet, IP and UDP. They are kept on the stack, and built once for a whole
+//! burst.
 
 use std::net::IpAddr;
 
@@ -55,9 +56,9 @@ impl Headers {
         ETHERNET + if net.dst.is_ipv4() { 20 } else { 40 } + UDP
     }
 
-    /// Returns the headers of Ethernet packets of `segment` bytes (`None`: one packet), with a
-    /// virtio header. If a UDP checksum is required (for IPv6 and for segmented bursts), the kernel
-    /// or the device completes it.
+    /// Returns the headers of Ethernet packets, with a virtio header. Packets have `segment` bytes
+    /// (`None`: a single packet). If a UDP checksum is required (for IPv6 and for segmented
+    /// bursts), the kernel or the device completes it.
     pub(crate) fn offloaded(
         net: &NetHeader,
         payload: &[u8],

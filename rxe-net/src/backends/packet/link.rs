@@ -59,8 +59,8 @@ impl Link {
         self.socket.intact()
     }
 
-    /// Returns the frame in a received datagram, or `None` if it is not for this backend; and the
-    /// number of frames lost before it.
+    /// Returns the frame in a received datagram, and the number of frames lost before. The frame is
+    /// `None` if it is not for this backend.
     pub(super) fn arrived<'a>(&mut self, received: &Received<'a>) -> (Option<Frame<'a>>, u32) {
         let arrived = self.socket.arrived(received);
         (self.frame(received, &arrived), arrived.lost)
@@ -79,8 +79,8 @@ impl Link {
         (!frame.payload.is_empty()).then(|| unmerged(frame, gso_size))
     }
 
-    /// Sends bursts from the front of the batch to this Ethernet address: those with the same
-    /// destination as the first, at most [`BATCH`]. Returns how many were sent. The outer error
+    /// Sends bursts from the front of the batch to this Ethernet address. Stops at [`BATCH`]
+    /// bursts, or at one with another destination. Returns how many were sent. The outer error
     /// means that the socket cannot be used any more.
     pub(super) fn send_bursts(
         &self,
@@ -107,8 +107,8 @@ impl Link {
         Ok(sendmmsg(self.intact()?, &out))
     }
 
-    /// Sends packets of a burst to this Ethernet address, starting with index `skip`, at most
-    /// [`BATCH`]. Returns how many were sent, as [`Link::send_bursts`] does.
+    /// Sends at most [`BATCH`] packets of a burst to this Ethernet address. Starts with index
+    /// `skip`. Returns how many were sent, as [`Link::send_bursts`] does.
     pub(super) fn send_singles(
         &self,
         batch: &TxBatch,
@@ -127,8 +127,8 @@ impl Link {
         Ok(sendmmsg(self.intact()?, &out))
     }
 
-    /// Returns the headers for a payload to this Ethernet address, in packets of `segment` bytes
-    /// (`None`: one packet).
+    /// Returns the headers for a payload to this Ethernet address. Packets have `segment` bytes
+    /// (`None`: a single packet).
     fn headers(
         &self,
         net: &NetHeader,

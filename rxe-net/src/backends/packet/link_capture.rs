@@ -20,8 +20,8 @@ use rxe_sys::cmsg;
 use rxe_sys::mmsg::{BATCH, Received, RecvArena, RecvPace};
 use rxe_sys::sockopt;
 
-/// A capture of the RDMA packets of an Ethernet interface: RoCEv2 over IPv4 and IPv6 including
-/// CNPs, and RoCEv1, with up to two VLAN tags.
+/// A capture of the RDMA packets of an Ethernet interface. It includes RoCEv2 over IPv4 and IPv6
+/// with CNPs, and RoCEv1, with up to two VLAN tags.
 pub struct LinkCapture {
     fd: OwnedFd,
     netdev: String,
@@ -49,8 +49,8 @@ const BUFFER: usize = (64 << 10) + 128;
 const ADDRESSES: usize = 12;
 
 impl LinkCapture {
-    /// Captures on this interface, with a receive buffer of `buffer` bytes, or as many as the
-    /// kernel allows.
+    /// Starts to capture on this interface. The receive buffer has `buffer` bytes, or as many as
+    /// the kernel allows.
     ///
     /// # Errors
     /// The interface does not exist, is down or is not Ethernet, or CAP_NET_RAW is missing.

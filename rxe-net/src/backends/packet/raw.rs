@@ -43,8 +43,8 @@ impl RawSockets {
         Ok(Self { v4, v6, interface })
     }
 
-    /// Sends packets of a burst, starting with index `skip`, at most [`BATCH`]. Returns how many
-    /// were sent. The outer error means that the socket cannot be used any more.
+    /// Sends at most [`BATCH`] packets of a burst. Starts with index `skip`. Returns how many were
+    /// sent. The outer error means that the socket cannot be used any more.
     pub(crate) fn send(
         &self,
         batch: &TxBatch,
@@ -103,8 +103,7 @@ fn routed_from(src: IpAddr, interface: u32) -> Control {
     control
 }
 
-/// Returns the packets of a burst, starting with index `skip`, at most [`BATCH`], each with its own
-/// ID.
+/// Returns at most [`BATCH`] packets of a burst, each with its own ID. Starts with index `skip`.
 pub(super) fn singles<'a>(
     batch: &'a TxBatch,
     burst: &'a Burst,

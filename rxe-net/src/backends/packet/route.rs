@@ -1,4 +1,4 @@
-//! The path to an address from one of ours: the interface and the Ethernet address of the next hop.
+//! The interface and the Ethernet address of the next hop to an address.
 //!
 //! Paths come from the kernel's routing and neighbour tables (rtnetlink(7)), and are cached for a
 //! short time. The source is part of the key, because rules of the administrator may depend on it

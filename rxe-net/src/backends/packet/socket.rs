@@ -152,8 +152,8 @@ fn kernel_knows_udp_in_vnet() -> bool {
     sockopt::kernel_version() >= (6, 2)
 }
 
-/// Splits a frame that the kernel may have merged into packets of `gso_size` bytes (0: the frame is
-/// one packet).
+/// Splits a frame that the kernel may have merged. The packets have `gso_size` bytes (0: the frame
+/// is one packet).
 pub(crate) fn unmerged<'a>(frame: Frame<'a>, gso_size: usize) -> Frame<'a> {
     let whole = frame.payload.len();
     let segment = if gso_size == 0 { whole } else { gso_size.min(whole) };

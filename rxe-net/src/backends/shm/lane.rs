@@ -1,5 +1,5 @@
-//! Both ends of a ring in one process: the records of [`Shm`](super::Shm) without its sockets, to
-//! test engines whose packets go through shared memory. A record takes any headers, so a test can
+//! Both ends of a ring in one process, to test engines that use shared memory. The ring has the
+//! records of [`Shm`](super::Shm), without its sockets. A record takes any headers, so a test can
 //! send packets that no socket of this host could send.
 
 use std::io;

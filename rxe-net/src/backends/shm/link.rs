@@ -29,10 +29,10 @@ pub(super) const OFFER: [u8; 4] = *b"rxm\x06";
 /// The tag of a record that holds a frame in the format of [`message`].
 pub(super) const FRAME: u32 = 1;
 
-/// The tag of a record that holds one packet without pad and ICRC, or a coalesced segment of
-/// packets ([`Coalesced`]). In the ring it is [`PACKET`] with these fields added. The record
-/// consists of the header of [`message`] unless that equals the header of the last packet, the
-/// packet's headers, and the payload.
+/// The tag of a record with one packet, or with a coalesced segment of packets. The packets have no
+/// pad and no ICRC ([`Coalesced`]). In the ring it is [`PACKET`] with these fields added. The
+/// record consists of the header of [`message`] unless that equals the header of the last packet,
+/// the packet's headers, and the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PacketTag {
     /// The record begins with a header of [`message`].
@@ -362,8 +362,9 @@ impl Incoming {
         Ok((frame.count(), frame.payload.len()))
     }
 
-    /// Hands the packets of the next records with the same header to `sink`, with payloads that
-    /// stay in the ring, or the frame in the next record. Returns `None` if there is no record.
+    /// Hands the packets of the next records with the same header to `sink`. Their payloads stay in
+    /// the ring. If the next record holds a frame, hands over that frame instead. Returns `None` if
+    /// there is no record.
     fn receive_next(
         &mut self,
         budget: usize,
@@ -428,8 +429,9 @@ impl Incoming {
         Ok(Some((count, bytes)))
     }
 
-    /// Asks the sender to signal the next record if the ring is empty, because a thread is about to
-    /// sleep. Returns whether there is a record, which the caller must then signal by other means.
+    /// Asks the sender to signal the next record if the ring is empty. Called when a thread is
+    /// about to sleep. Returns whether there is a record, which the caller must then signal by
+    /// other means.
     pub(super) fn prepare_sleep(&mut self) -> bool {
         if self.ring.is_empty() {
             // If the ring is broken, the next read of a record reports it.

@@ -1,5 +1,5 @@
-//! The sockets where rings are offered to a device: a path for each of its blocks on each of its
-//! addresses, and usually one socket for all of them.
+//! The sockets where rings are offered to a device. Each of its blocks on each of its addresses has
+//! a path, and usually all paths lead to one socket.
 
 use std::io;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Rings that other processes offer: listening for offers, accepting them, and dropping ended ones.
+//! Listens for rings that other processes offer, accepts them, and drops ended ones.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! A ring of records in memory that two processes share: one puts records in, the other takes them
-//! out. The only file of `shm` with `unsafe`.
+//! A ring of records in memory that two processes share. One process puts records in, the other
+//! takes them out. The only file of `shm` with `unsafe`.
 //!
 //! Layout: `tail` at 0 (the place up to which the consumer has taken everything), `asleep` at 128
 //! (1 while the consumer wants to be woken), the records from 4096 on. A record begins at a
@@ -62,8 +62,8 @@ const REWIND: usize = 256 << 10;
 /// The length in bytes from which a record is long.
 const LONG: usize = 1 << 10;
 
-/// The other process has written an invalid value, or the memory is gone: the ring cannot be used
-/// any more.
+/// The ring cannot be used any more. The other process has written an invalid value, or the memory
+/// is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 

@@ -1,4 +1,4 @@
-//! Packets that the engine writes directly into frames: headers, payload and ICRC are written where
+//! Packets that the engine writes directly into frames. Headers, payload and ICRC are written where
 //! the kernel or the driver reads them. The payload is copied once, and the ICRC computed while the
 //! copy is in the CPU cache.
 //!

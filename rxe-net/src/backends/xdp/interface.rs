@@ -70,8 +70,9 @@ struct Queue {
 }
 
 impl XdpInterface {
-    /// Attaches an XDP program to an Ethernet interface that is up, and opens a socket on each of
-    /// its queues. Up to `shards` backends can be opened, if the kernel supports more than one.
+    /// Attaches an XDP program to an interface, and opens a socket on each of its queues. The
+    /// interface must be Ethernet and up. Up to `shards` backends can be opened, if the kernel
+    /// supports more than one.
     ///
     /// # Errors
     /// [`NetError::Xdp`] tells why this interface cannot be used.
@@ -258,7 +259,7 @@ fn copies(mode: XdpMode, generic: bool) -> Option<bool> {
     }
 }
 
-/// Opens the first socket on a queue, and retries while the queue is busy: the kernel releases a
+/// Opens the first socket on a queue, and retries while the queue is busy. The kernel releases a
 /// queue a moment after its last socket was closed.
 fn open_when_free(options: &Options) -> io::Result<Option<(Socket, Pool)>> {
     const TRIES: u32 = 200;

@@ -124,8 +124,8 @@ pub(super) fn refused(netdev: &str, reason: XdpRefusal) -> NetError {
     NetError::Xdp { netdev: netdev.to_owned(), reason }
 }
 
-/// Returns whether a frame fits into a chunk or a page, with the room after it that the kernel
-/// needs for a socket buffer (`struct skb_shared_info`).
+/// Returns whether a frame fits into a chunk or a page. The kernel also needs room after it, for a
+/// socket buffer (`struct skb_shared_info`).
 pub(super) fn fits(mtu: usize) -> bool {
     const BEHIND: usize = 320;
     mtu + LINK_HEADER <= ONE_CHUNK - BEHIND

@@ -1,5 +1,5 @@
-//! The maps of the XDP program: the addresses and blocks to receive for, and the sockets of each
-//! shard.
+//! The maps of the XDP program. They hold the addresses and blocks to receive for, and the sockets
+//! of each shard.
 
 use std::collections::HashSet;
 use std::io;

@@ -1,6 +1,7 @@
-//! The state that AF_XDP sockets on one queue of the interface share: the UMEM, and the fill and
-//! completion rings, in which chunks go to the kernel and come back. The kernel has one of each for
-//! a queue, and a socket for each shard. Documentation/networking/af_xdp.rst, "XDP_SHARED_UMEM".
+//! The state that AF_XDP sockets on one queue of the interface share. It consists of the UMEM, and
+//! of the fill and completion rings, in which chunks go to the kernel and come back. The kernel has
+//! one of each for a queue, and a socket for each shard. Documentation/networking/af_xdp.rst,
+//! "XDP_SHARED_UMEM".
 //!
 //! Invariants: a receive chunk is in the fill ring, in the receive ring of a socket or being read.
 //! A chunk of a lot is in its sender's `free`, in a transmit ring, in the completion ring or

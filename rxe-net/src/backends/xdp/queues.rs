@@ -1,4 +1,5 @@
-//! The sockets of a shard: one to receive on each queue of an interface, one of which also sends.
+//! The sockets of a shard: one on each queue of an interface. All receive, and one of them also
+//! sends.
 
 use std::net::IpAddr;
 

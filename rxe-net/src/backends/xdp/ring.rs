@@ -1,5 +1,5 @@
-//! The rings between an AF_XDP socket and the kernel: single producer, single consumer, in memory
-//! shared with the kernel. Documentation/networking/af_xdp.rst.
+//! The rings between an AF_XDP socket and the kernel. They are single producer, single consumer, in
+//! memory shared with the kernel. Documentation/networking/af_xdp.rst.
 //!
 //! Indexes count up and wrap at 2^32; the position of an entry is its index modulo the ring's size,
 //! which is a power of two. The producer stores its index after it has written the entries

@@ -135,8 +135,8 @@ impl Sender {
         self.tx.pending() == 0
     }
 
-    /// Returns whether the kernel has taken everything in the transmit ring, or the driver will
-    /// take the rest without another call.
+    /// Returns whether no further call is needed for the transmit ring. The kernel has taken
+    /// everything, or the driver will take the rest by itself.
     pub(super) fn is_flushed(&self) -> bool {
         self.is_empty() || (self.kind.zero_copy && !self.unheard)
     }

@@ -370,8 +370,7 @@ fn packets_to_a_known_neighbour_bypass_the_network_stack() {
     });
 }
 
-/// Opens a packet socket that receives everything this thread's network stack sends and receives on
-/// an interface.
+/// Opens a packet socket that sees all packets of this network stack on an interface.
 fn tap(netdev: &str) -> OwnedFd {
     const ETH_P_ALL: u16 = 3;
     let (kind, flags) = (SocketType::DGRAM, SocketFlags::NONBLOCK);

@@ -1,5 +1,5 @@
-//! The memory in which AF_XDP sockets on a queue exchange frames with the kernel (UMEM), in chunks
-//! of [`CHUNK`] bytes.
+//! The memory in which AF_XDP sockets exchange frames with the kernel (UMEM). Each queue has one,
+//! in chunks of [`CHUNK`] bytes.
 //!
 //! Invariants: the first chunks are for receiving, and this process only reads them. The others are
 //! divided into lots, one for each shard that sends, and only that shard writes to them. A chunk

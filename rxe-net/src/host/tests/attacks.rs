@@ -1,5 +1,5 @@
-//! Attacks by others on this host: another user, a broken or stopped process of the same user, and
-//! a process that sees other directories. Each is a row of docs/en/know/security.md.
+//! Attacks by others on this host. They are another user, a broken or stopped process of the same
+//! user, and a process that sees other directories. Each is a row of docs/en/know/security.md.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};

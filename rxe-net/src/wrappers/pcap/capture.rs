@@ -1,5 +1,5 @@
-//! The state of a capture between a packet and its file: packets that may still get comments, and
-//! blocks that wait for the writing thread.
+//! The state of a capture between a packet and its file. It holds packets that may still get
+//! comments, and blocks that wait for the writing thread.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

@@ -14,8 +14,8 @@ use super::capture::{Capture, PcapStatus};
 pub struct PcapHandle(pub(super) Arc<Mutex<Capture>>);
 
 impl PcapHandle {
-    /// Adds a comment to a packet that has arrived since the last call of `send` or `receive`: the
-    /// last one with this PSN or, without a PSN, the first packet of the last frame.
+    /// Adds a comment to a packet that has arrived since the last `send` or `receive`. It is the
+    /// last packet with this PSN or, without a PSN, the first packet of the last frame.
     ///
     /// Call this from the sink of `receive`, or after `receive` and before anything is sent.
     pub fn comment_received(&self, psn: Option<Psn>, text: impl Into<String>) {
@@ -27,8 +27,9 @@ impl PcapHandle {
         self.lock().announce(psn, text.into());
     }
 
-    /// Adds a comment to the packet of an engine's event: why it was dropped, why a NAK was sent,
-    /// or why it is retransmitted. Call this when [`PcapHandle::comment_received`] may be called.
+    /// Adds a comment to the packet of an engine's event. It says why the packet was dropped, why a
+    /// NAK was sent, or why it is retransmitted. Call this when [`PcapHandle::comment_received`]
+    /// may be called.
     pub fn event(&self, event: &Event) {
         let text = event.to_string();
         match *event {

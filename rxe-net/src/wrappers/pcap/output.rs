@@ -1,5 +1,5 @@
-//! The thread that writes a capture, so that traffic never waits for a disk or for the reader of a
-//! live capture.
+//! The thread that writes a capture. Thanks to it, traffic never waits for a disk or for the reader
+//! of a live capture.
 //!
 //! Invariants: the queue is bounded, because its users check for room before they queue bytes.
 //! Bytes reach the file in the order in which they were queued.

@@ -1,5 +1,5 @@
-//! Captures the packets of a backend from outside: received packets, sent packets, and packets on
-//! the direct path.
+//! Captures the packets of a backend from outside. These are received packets, sent packets, and
+//! packets on the direct path.
 //!
 //! While a live capture has no room, packets bypass it and are only counted.
 

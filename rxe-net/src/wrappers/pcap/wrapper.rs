@@ -45,9 +45,9 @@ pub struct Pcap<B> {
     tap: Tap,
 }
 
-/// Opens the file, or creates it, readable by this user only, because a capture holds memory
-/// contents of other users. Refuses a symbolic link and another user's file, because another user
-/// may have put either there.
+/// Opens the file, or creates it readable by this user only. A capture holds memory contents of
+/// other users. Refuses a symbolic link and another user's file, because another user may have put
+/// either there.
 fn create(path: &Path) -> io::Result<Overwrite> {
     let file = OpenOptions::new()
         .write(true)

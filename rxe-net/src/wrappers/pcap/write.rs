@@ -1,5 +1,5 @@
-//! Writes the blocks of a pcapng file (draft-ietf-opsawg-pcapng), in the machine's byte order, with
-//! times in nanoseconds.
+//! Writes the blocks of a pcapng file (draft-ietf-opsawg-pcapng). They have the machine's byte
+//! order, and times in nanoseconds.
 
 use std::io::{self, Write};
 use std::time::Duration;

@@ -41,8 +41,8 @@ fn a_second_program_on_the_interface_is_refused() {
     });
 }
 
-/// Attaches a program that passes everything, as ip-link(8) does: without a BPF link, so that it
-/// stays until it is detached.
+/// Attaches a program that passes everything, as ip-link(8) does. Without a BPF link, it stays
+/// until it is detached.
 fn attach_for_good(netdev: &str, place: &str) {
     const RTM_SETLINK: u16 = 19;
     const IFLA_XDP: u16 = 43;
