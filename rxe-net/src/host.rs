@@ -66,7 +66,7 @@ pub use self::stream::CaptureStream;
 use rxe_sys::SharedFd;
 use rxe_sys::unix::UnixSocket;
 
-/// The epoll data of a device's own sockets and of the sockets that it forwards for. Other code may
+/// The epoll data of a device's sockets and of its forwarding (inboxes and timer). Other code may
 /// add descriptors with other data to the same epoll descriptor.
 pub(crate) const READY: u64 = 0;
 

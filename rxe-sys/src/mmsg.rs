@@ -81,9 +81,9 @@ impl RecvArena {
     /// Receives datagrams without blocking; [`RecvArena::get`] returns them until the next call.
     /// Returns how many (0 if there is none), and whether more are likely to wait.
     ///
-    /// The first call asks for one datagram, so that a single one is delivered immediately, without
-    /// a search for a second. The number grows only while consecutive calls return all they ask
-    /// for.
+    /// After a pause, a call asks for one datagram, so that a single one is delivered immediately,
+    /// without a search for a second. The number grows only while consecutive calls return all they
+    /// ask for.
     pub fn recv(&mut self, fd: BorrowedFd<'_>, pace: &mut RecvPace) -> io::Result<(usize, bool)> {
         let want = pace.want;
         let got = match want {

@@ -59,7 +59,6 @@ fn look_up(any: BorrowedFd<'_>, name: &str) -> io::Result<NetDev> {
     })
 }
 
-/// Opens a socket for the ioctls of netdevice(7).
 fn any_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
 }

@@ -124,7 +124,6 @@ fn restore_signals(mask: &libc::sigset_t) {
 mod tests {
     use super::*;
 
-    /// Returns whether the calling thread blocks `signal`.
     fn blocks(signal: libc::c_int) -> bool {
         let mut mask = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: without a new set, only the current mask is written.

@@ -83,7 +83,7 @@ pub struct Received {
 pub enum Rights {
     /// Descriptors are received.
     Accepted,
-    /// Sending descriptors fails, if the kernel supports SO_PASSRIGHTS.
+    /// The kernel refuses descriptors since Linux 6.16. Before, they are received too.
     Refused,
 }
 

@@ -1,9 +1,9 @@
 //! The control socket of a device.
 //!
-//! It has a path for each block of queue pair numbers that the device has leased on an address. The
-//! path proves the lease, and newcomers connect to it to get the shared UDP sockets. A thread
-//! serves the socket, so that a newcomer does not wait for other work of this process. The thread
-//! sleeps while there are no callers.
+//! The socket has a path for each block of queue pair numbers that the device has leased on an
+//! address. The path proves the lease, and newcomers connect to it to get the shared UDP sockets. A
+//! thread serves the socket, so that a newcomer does not wait for other work of this process. The
+//! thread sleeps while there are no callers.
 //!
 //! The thread also answers queries of users ([`super::report`]). A caller that asks for packets
 //! keeps its connection, on which another thread sends them; this thread notices when the caller
@@ -237,7 +237,7 @@ impl ControlSockets {
             let is_last = !state.listens(&listener);
             drop(listener);
             if is_last {
-                // The thread may be using the socket: shutting it down wakes the callers anyway.
+                // The thread may still hold the socket, so dropping it here would not close it.
                 self.0.epoll.delete(&*socket);
                 socket.shut_down();
             }

@@ -74,7 +74,6 @@ fn send(from: &mut impl Backend, src: &str, number: u32, blocks: &[u8]) {
     send_all(from, &mut batch);
 }
 
-/// Returns the block and the number of the next packet.
 fn next(backend: &mut impl Backend) -> (u8, u32) {
     let (_, bytes) = receive_packets(backend, 1).remove(0);
     (bytes[5], u32::from_be_bytes(bytes[8..12].try_into().unwrap()))
@@ -380,7 +379,6 @@ impl Process {
     }
 }
 
-/// A process that is stopped.
 struct Stopped(Process);
 
 impl Stopped {

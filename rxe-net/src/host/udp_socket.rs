@@ -309,7 +309,6 @@ pub(crate) fn send_to_groups(
     }
 }
 
-/// Binds to a group and joins it.
 fn hear_group(fd: BorrowedFd<'_>, group: IpAddr, interface: u32, netdev: &str) -> io::Result<()> {
     // Several sockets may then bind to the group: each of them gets a copy.
     set_int(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;

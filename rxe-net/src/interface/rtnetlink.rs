@@ -56,7 +56,6 @@ fn program(link: &Message<'_>) -> Option<(&'static str, u32)> {
     })
 }
 
-/// Returns the value of an attribute of a link message.
 fn attribute<'a>(message: &Message<'a>, wanted: u16) -> Option<&'a [u8]> {
     attributes(message.body.get(LINK_HEADER..)?)
         .find_map(|(kind, value)| (kind == wanted).then_some(value))

@@ -261,7 +261,6 @@ fn wrong(what: String) -> L2ConfigError {
     L2ConfigError { what }
 }
 
-/// Parses an address with its prefix length.
 fn address(text: &str) -> Option<(IpAddr, u8)> {
     let (ip, len) = text.split_once('/')?;
     let (ip, len): (IpAddr, u8) = (ip.parse().ok()?, len.parse().ok()?);
@@ -269,7 +268,6 @@ fn address(text: &str) -> Option<(IpAddr, u8)> {
     (is_host(ip) && (1..=most).contains(&len)).then_some((ip, len))
 }
 
-/// Returns whether a host can have this address.
 fn is_host(ip: IpAddr) -> bool {
     let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
     !(ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || broadcast)

@@ -388,7 +388,6 @@ fn without_priority(frame: &[u8]) -> Option<Vec<u8>> {
     Some([addresses, rest.get(TAG..)?].concat())
 }
 
-/// Returns the packets of a burst as a frame.
 fn packets_of<'a>(batch: &'a TxBatch, burst: &Burst) -> Frame<'a> {
     Frame { segment: burst.segment, ..Frame::single(burst.net, batch.bytes(burst)) }
 }

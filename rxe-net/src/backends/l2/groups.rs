@@ -1,7 +1,7 @@
 //! The multicast groups that an endpoint receives, and its reports of them.
 //!
-//! Reports make switches and routers forward the groups' packets. The protocols are IGMPv2 (RFC
-//! 2236) and MLDv1 (RFC 2710), which newer routers understand too (RFC 3376, section 7; RFC 3810,
+//! Reports make switches and routers forward the groups' packets. The protocols are IGMPv2 of RFC
+//! 2236 and MLDv1 of RFC 2710, which newer routers understand too (RFC 3376, section 7; RFC 3810,
 //! section 8).
 //!
 //! smoltcp's interface is not used to join: version 0.12 reports an IPv6 group that it joins as one

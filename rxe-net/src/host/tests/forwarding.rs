@@ -32,13 +32,11 @@ fn deliver(to: &mut Device, packet: &[u8]) -> bool {
     own
 }
 
-/// Waits for a packet in a device's inbox.
 fn collect(at: &mut Device) -> Vec<u8> {
     let [packet] = collect_all(at, 1).try_into().unwrap();
     packet
 }
 
-/// Waits for `count` packets.
 fn collect_all(at: &mut Device, count: usize) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     while packets.len() < count {

@@ -114,8 +114,8 @@ impl Capture {
         }
     }
 
-    /// Creates a capture that another process reads. It contains only packets: the reader writes
-    /// the rest.
+    /// Creates a capture that another process reads. It has packet blocks only, without section
+    /// header and interface.
     pub(super) fn live(output: Arc<Output>) -> Self {
         let writer = PcapWriter::continued(Vec::new());
         Self { live: true, ..Self::of_file(writer, output, PathBuf::new(), u64::MAX, false) }
@@ -289,7 +289,6 @@ impl Capture {
         self.output.close();
     }
 
-    /// Writes the number of missing packets.
     fn tell_dropped(&mut self) {
         if let Some(writer) = &mut self.writer
             && self.status.dropped > 0

@@ -28,7 +28,6 @@ struct Session {
     last: fn(u64) -> Vec<u8>,
 }
 
-/// The maximum number of bytes that may wait for the reader.
 const CAPACITY: usize = 4 << 20;
 /// How long the end of a capture may wait for the reader.
 const PATIENCE: Duration = Duration::from_millis(300);

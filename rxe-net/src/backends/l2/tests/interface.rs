@@ -28,7 +28,6 @@ fn open(words: &str) -> Result<L2Backend, NetError> {
     L2Backend::open(&parse(words))
 }
 
-/// Opens an endpoint with these addresses.
 fn endpoint(netdev: &str, [v4, v6]: [&str; 2], mac: &str) -> L2Backend {
     open(&format!("if:{netdev} address {v4}/24 address {v6}/64 mac {mac} nodad")).unwrap()
 }
@@ -70,7 +69,6 @@ fn next(link: &mut InterfaceLink) -> Option<(Vec<u8>, usize)> {
     link.next(sink).unwrap().then(|| got.unwrap())
 }
 
-/// Returns the next frame that `wanted` accepts.
 fn wait_for(link: &mut InterfaceLink, wanted: impl Fn(&[u8]) -> bool) -> (Vec<u8>, usize) {
     loop {
         match next(link) {
@@ -81,7 +79,6 @@ fn wait_for(link: &mut InterfaceLink, wanted: impl Fn(&[u8]) -> bool) -> (Vec<u8
     }
 }
 
-/// Waits until a descriptor is readable.
 fn wait(fd: &SharedFd) {
     let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
     let ready = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit)).unwrap();

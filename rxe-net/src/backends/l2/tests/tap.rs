@@ -8,7 +8,6 @@ use crate::backends::udp::{UdpBackend, UdpConfig};
 use crate::testing::in_namespace;
 use crate::testing::link::{ips, shell};
 
-/// Drops the capabilities of this thread.
 fn become_unprivileged() {
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };

@@ -19,7 +19,6 @@ fn try_open(addresses: &[&str], source_port: Option<u16>) -> Result<UdpBackend, 
     UdpBackend::open(&UdpConfig { source_port, ..UdpConfig::new("lo", addresses) })
 }
 
-/// Returns the source ports of a backend.
 fn ports(backend: &UdpBackend) -> Vec<u16> {
     let SrcPort::Range { first, count } = backend.capabilities().src_port else {
         panic!("{:?}", backend.capabilities().src_port);
