@@ -1,8 +1,9 @@
-//! The ways onto a wire, one module each, and how one is chosen by its name.
+//! The backends, one module each, and how one is chosen by name.
 //!
-//! `udp` needs no privileges. `packet` and `xdp` need capabilities, and see the headers that a UDP socket hides.
-//! `l2` is an endpoint with Ethernet and IP addresses of its own. `shm` wraps another backend: it carries packets to
-//! processes of this host through shared memory, and leaves all others to the backend inside.
+//! `udp` needs no privileges. `packet` and `xdp` need capabilities, and see the headers that a UDP
+//! socket hides. `l2` is an endpoint with its own Ethernet and IP addresses. `shm` wraps another
+//! backend: it carries packets to processes of this host through shared memory, and passes all
+//! others to the backend inside.
 
 mod interval;
 pub(crate) mod l2;
@@ -23,10 +24,10 @@ use crate::backends::udp::{UdpBackend, UdpConfig};
 use crate::backends::xdp::{XdpBackend, XdpConfig, XdpMode};
 use crate::error::NetError;
 
-/// The ways onto a real wire.
+/// The backends for an interface of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BackendKind {
-    /// [`UdpBackend`]: needs nothing.
+    /// [`UdpBackend`]: needs no privileges.
     #[default]
     Udp,
     /// [`PacketBackend`]: needs CAP_NET_RAW.
@@ -36,7 +37,7 @@ pub enum BackendKind {
 }
 
 impl BackendKind {
-    /// All of them.
+    /// All kinds, with each XDP mode.
     pub const ALL: [Self; 6] = [
         Self::Udp,
         Self::Packet,
@@ -46,7 +47,7 @@ impl BackendKind {
         Self::Xdp(XdpMode::ZeroCopy),
     ];
 
-    /// Its name, as on a command line.
+    /// Returns the name, as on a command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
@@ -73,7 +74,7 @@ impl FromStr for BackendKind {
     }
 }
 
-/// Opens a backend for these addresses of an interface, with its defaults.
+/// Opens a backend with default settings on these addresses of an interface.
 pub fn open(
     kind: BackendKind,
     netdev: &str,

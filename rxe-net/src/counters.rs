@@ -1,47 +1,46 @@
-//! What a backend counts.
+//! The counters of a backend.
 
 use std::ops::{AddAssign, Range};
 
-/// What has happened on a backend since it was opened. All fields count packets, except where they
-/// say bytes.
+/// The counters of a backend since it was opened, in packets unless a field says bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Handed to the sink.
+    /// Packets handed to the sink.
     pub rx_packets: u64,
     /// UDP payload bytes handed to the sink.
     pub rx_bytes: u64,
-    /// Lost because the receive buffer was full, as far as the system tells.
+    /// Packets lost because the receive buffer was full, as far as the kernel tells.
     pub rx_overflow: u64,
-    /// Arrived, but not usable (truncated, not UDP, …).
+    /// Packets that arrived but were unusable (truncated, not UDP, …).
     pub rx_unusable: u64,
-    /// Given to the network.
+    /// Packets given to the network.
     pub tx_packets: u64,
     /// UDP payload bytes given to the network.
     pub tx_bytes: u64,
-    /// Given to the network without their IPv6 flow label: another program has flow labels of this host for
-    /// itself.
+    /// Packets given to the network without their IPv6 flow label. Another program has reserved
+    /// flow labels on this host.
     pub tx_unlabelled: u64,
-    /// Not sent: the device queue was full (ENOBUFS).
+    /// Packets not sent because the device queue was full (ENOBUFS).
     pub tx_no_buffer: u64,
-    /// Not sent: no route, no neighbour, or the peer's host answered "unreachable" (ICMP).
+    /// Packets not sent for lack of a route or neighbour, or after an ICMP "unreachable".
     pub tx_unreachable: u64,
-    /// Not sent: a firewall forbids it (EPERM, EACCES).
+    /// Packets not sent because a firewall forbids it (EPERM, EACCES).
     pub tx_denied: u64,
-    /// Not sent: the interface is down or gone.
+    /// Packets not sent because the interface is down or gone.
     pub tx_down: u64,
-    /// Not sent: larger than the MTU of the path.
+    /// Packets not sent because they exceed the MTU of the path.
     pub tx_too_big: u64,
-    /// Not sent: no socket has this source address, or the families of the addresses differ.
+    /// Packets not sent because no socket has the source address, or the families differ.
     pub tx_bad_address: u64,
-    /// Not sent for another reason.
+    /// Packets not sent for another reason.
     pub tx_other: u64,
-    /// Dropped, duplicated, delayed or damaged on purpose by the fault wrapper.
+    /// Packets dropped, duplicated, delayed or damaged on purpose by the fault wrapper.
     pub injected: u64,
 }
 
 impl AddAssign<Self> for Counters {
     fn add_assign(&mut self, other: Self) {
-        // Every field is named, so that none is forgotten.
+        // The pattern names every field, so that a new field cannot be forgotten here.
         let Self {
             rx_packets,
             rx_bytes,
@@ -78,8 +77,8 @@ impl AddAssign<Self> for Counters {
 }
 
 impl Counters {
-    /// Counts packets of a burst as given to the network, by their numbers in it. The burst has `bytes`
-    /// bytes, `segment` in each packet but the last.
+    /// Counts packets of a burst as given to the network. `packets` are their indexes in the burst.
+    /// The burst has `bytes` bytes; each packet but the last has `segment`.
     pub(crate) fn count_sent(&mut self, bytes: usize, segment: usize, packets: Range<usize>) {
         let [from, to] = [packets.start, packets.end].map(|i| (i * segment).min(bytes));
         self.tx_packets += packets.len() as u64;

@@ -13,105 +13,105 @@ mod xdp;
 pub use l2::L2Failure;
 pub use xdp::XdpRefusal;
 
-/// A backend cannot be opened, or cannot be used any more.
+/// The reason why a backend cannot be opened, or cannot be used any more.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NetError {
-    /// Another socket has UDP port 4791 on this address.
+    /// Another socket is bound to UDP port 4791 on this address.
     PortInUse {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
-        /// Its owner, if that can be found out.
+        /// The owner of the socket, if it can be found out.
         owner: Option<PortOwner>,
     },
-    /// Packets cannot be sent from the UDP port that was asked for.
+    /// Packets cannot be sent from the requested UDP source port.
     SourcePort {
         /// The address to send from.
         address: IpAddr,
         /// The port.
         port: u16,
-        /// Its owner, if another socket has it and that can be found out.
+        /// The owner of the port, if another socket has the port and the owner can be found out.
         owner: Option<PortOwner>,
-        /// The system's error.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// Processes of another user have this address. Users cannot share an address.
     OtherUser {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
-        /// The user.
+        /// The other user.
         uid: u32,
-        /// One of the processes, if that can be found out.
+        /// One of the processes, if it can be found out.
         owner: Option<PortOwner>,
     },
-    /// A process of this user has this address, and cannot be asked to share it: the two see
-    /// different directories.
+    /// A process of this user has this address, but cannot be asked to share it. The two processes
+    /// see different directories.
     NotShared {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
-        /// The process, if that can be found out.
+        /// The process, if it can be found out.
         owner: Option<PortOwner>,
-        /// In which directory this process has looked for it, or why there is none.
+        /// The directory in which this process has looked for the other, or why there is none.
         directory: String,
-        /// What the user can do instead of ending the process.
+        /// The alternative to ending the process.
         remedy: String,
     },
     /// A process of another version of rxe has this address, and cannot share it with this one.
     OtherVersion {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
-        /// The process, if that can be found out.
+        /// The process, if it can be found out.
         owner: Option<PortOwner>,
-        /// Whether its version is newer than this one; otherwise it is older.
+        /// Whether the other version is newer than this one; otherwise it is older.
         newer: bool,
     },
     /// A process on this address does not answer.
     NoAnswer {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
-        /// The process, if that can be found out.
+        /// The process, if it can be found out.
         owner: Option<PortOwner>,
     },
-    /// A process on this address has handed over a descriptor that is no UDP socket of the address.
+    /// A process on this address has passed a descriptor that is not a UDP socket of the address.
     ForeignSocket {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
-        /// The process, if that can be found out.
+        /// The process, if it can be found out.
         owner: Option<PortOwner>,
     },
-    /// All blocks of queue pair numbers are taken on this address.
+    /// All blocks of queue pair numbers are in use on this address.
     NoBlock {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
     },
-    /// On an address that is new on the interface, another process has the queue pair numbers that
-    /// this device has on its other addresses.
+    /// Another process has this device's queue pair numbers on an address that is new on the
+    /// interface.
     BlockTaken {
-        /// The address.
+        /// The new address.
         address: IpAddr,
-        /// The high 8 bits of the numbers.
+        /// The high 8 bits of the queue pair numbers.
         block: u8,
     },
-    /// The service has a listener already.
+    /// The service already has a listener.
     ServiceTaken {
-        /// The service's ID.
+        /// The ID of the service.
         service: u64,
-        /// The address of the other listener, unspecified if it listens on all.
+        /// The address of the other listener, or the unspecified address if it listens on all.
         address: IpAddr,
     },
     /// This process has too many open files to share an address.
     TooManyFiles {
-        /// How many this process may have open.
+        /// The number of files that this process may have open.
         limit: u64,
     },
-    /// No interface has this address (or it is not ready yet: IPv6 duplicate detection).
+    /// No interface has this address, or it is not ready yet (IPv6 duplicate address detection).
     NoSuchAddress {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
     },
     /// No network interface has this name.
     NoSuchDevice {
-        /// The name asked for.
+        /// The requested name.
         netdev: String,
     },
     /// The network interface is down.
@@ -124,26 +124,26 @@ pub enum NetError {
         /// The interface.
         netdev: String,
     },
-    /// A backend was asked for without any address to use.
+    /// A backend was requested without any address to use.
     NoAddress {
         /// The interface.
         netdev: String,
     },
-    /// All addresses of the interface are tentative: the system checks that no other host has them, or has
-    /// found one that does.
+    /// All addresses of the interface are tentative. The kernel is still checking for duplicates,
+    /// or has found one.
     Tentative {
         /// The interface.
         netdev: String,
         /// One of its addresses.
         address: IpAddr,
-        /// It is up and has a carrier.
+        /// The interface is up and has a carrier.
         running: bool,
         /// Another host has the address.
         duplicate: bool,
     },
-    /// The process has not the privilege that the backend needs.
+    /// The process lacks a privilege that the backend needs.
     NoPrivilege {
-        /// The backend that needs it.
+        /// The backend.
         backend: &'static str,
         /// The capability, as in `CAP_NET_RAW`.
         capability: &'static str,
@@ -152,29 +152,29 @@ pub enum NetError {
     Xdp {
         /// The interface.
         netdev: String,
-        /// Why.
+        /// The reason.
         reason: XdpRefusal,
     },
-    /// An endpoint of layer 2 cannot be opened, or has stopped working.
+    /// A layer 2 endpoint cannot be opened, or has stopped working.
     L2 {
-        /// What carries its frames, as in `qemu:PATH`.
+        /// The link that carries the endpoint's frames, as in `qemu:PATH`.
         link: String,
-        /// Why.
+        /// The reason.
         reason: L2Failure,
     },
     /// A capture file cannot be created or read.
     File {
-        /// Its path.
+        /// The path of the file.
         path: String,
-        /// The system's error.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// There is no backend of this name.
+    /// No backend has this name.
     NoSuchBackend {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
-    /// The backend carries no multicast.
+    /// The backend does not carry multicast.
     NoMulticast {
         /// The backend.
         backend: &'static str,
@@ -183,7 +183,7 @@ pub enum NetError {
     Join {
         /// The group.
         group: IpAddr,
-        /// The system's error.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// A system call failed.
@@ -194,26 +194,26 @@ pub enum NetError {
 /// The owner of a UDP port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortOwner {
-    /// A process that this one may look at.
+    /// A process that this one may inspect.
     Process {
-        /// Its process ID.
+        /// The process ID.
         pid: u32,
-        /// Its name.
+        /// The process name.
         name: String,
     },
-    /// A process that is not visible, of a user who is not root.
+    /// A process that is not visible here, of a user other than root.
     User {
-        /// Its user.
+        /// The user ID.
         uid: u32,
     },
-    /// No visible process has the socket: it belongs to the kernel's rdma_rxe, to root, or to another
+    /// No visible process has the socket. It belongs to kernel `rdma_rxe`, to root, or to another
     /// container.
     Hidden,
 }
 
 #[cfg(target_os = "linux")]
 impl NetError {
-    /// Wraps the error of a system call, `what` as in "open a socket".
+    /// Wraps the error of a system call. `what` names the operation, as in "open a socket".
     pub(crate) fn os(what: &'static str, source: impl Into<io::Error>) -> Self {
         Self::System(rxe_sys::Error::os(what, source))
     }
@@ -390,7 +390,7 @@ impl fmt::Display for NetError {
     }
 }
 
-/// The owner as part of a sentence.
+/// Describes the owner, as part of a sentence.
 fn who(owner: &Option<PortOwner>) -> String {
     match owner {
         Some(PortOwner::Process { pid, name }) => format!("process {pid} ({name})"),

@@ -1,7 +1,6 @@
-//! The network interfaces of this host as RoCEv2 sees them: each with its addresses, and the GID
-//! table made of those. IBTA annex A17.4.
+//! The network interfaces of this host, their addresses, and RoCEv2 GID tables. IBTA annex A17.4.
 //!
-//! A snapshot: [`InterfaceMonitor`] says when it is out of date.
+//! An [`Interface`] is a snapshot: [`InterfaceMonitor`] reports when it is out of date.
 
 mod gid_table;
 mod monitor;
@@ -24,7 +23,7 @@ use crate::error::NetError;
 pub use gid_table::{GidEntry, GidTable};
 pub use monitor::InterfaceMonitor;
 
-/// What the kernel says of the interface of this name.
+/// Returns the properties of the interface with this name.
 ///
 /// # Errors
 /// [`NetError::NoSuchDevice`], or a failed system call.
@@ -32,70 +31,71 @@ pub(crate) fn net_device(name: &str) -> Result<NetDev, NetError> {
     NetDev::lookup(name)?.ok_or_else(|| NetError::NoSuchDevice { netdev: name.to_owned() })
 }
 
-/// A network interface of this network namespace.
+/// A network interface in this network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name, as in `eth0`.
+    /// The name, as in `eth0`.
     pub name: String,
-    /// Its number in the namespace: also the scope ID of its link-local addresses.
+    /// The interface index in the namespace: also the scope ID of its link-local addresses.
     pub index: u32,
-    /// Its Ethernet address; all zero on loopback. `None` where the link has none of 48 bits
+    /// The Ethernet address; all zero on loopback. `None` if the link has no 48-bit address
     /// (tunnels).
     pub mac: Option<MacAddr>,
-    /// The largest IP packet it carries, in bytes.
+    /// The largest IP packet that the interface carries, in bytes.
     pub mtu: u32,
-    /// An administrator wants it up.
+    /// The interface is administratively up.
     pub up: bool,
-    /// It is up and has a carrier.
+    /// The interface is up and has a carrier.
     pub running: bool,
-    /// It leads back to this host only.
+    /// The interface leads back to this host only.
     pub loopback: bool,
-    /// Its addresses, as the kernel lists them: IPv4 first.
+    /// The addresses in the kernel's order: IPv4 first.
     pub addresses: Vec<Address>,
 }
 
 impl Interface {
-    /// All interfaces of the network namespace this thread is in, by number.
+    /// Returns all interfaces of this thread's network namespace, by index.
     ///
     /// # Errors
-    /// Whatever the system says where it lets nobody ask (a seccomp filter against `AF_NETLINK`).
+    /// The error of the kernel if it refuses netlink sockets (a seccomp filter against
+    /// `AF_NETLINK`).
     pub fn list() -> io::Result<Vec<Self>> {
         rtnetlink::list()
     }
 
-    /// The interface that takes the frames of the one of this number, which is its port: a bridge, a bond
-    /// or the like.
+    /// Returns the name of the bridge, bond or similar interface that takes the frames of the
+    /// interface with this index, which is its port.
     pub(crate) fn owner_of_port(index: u32) -> io::Result<Option<String>> {
         rtnetlink::owner_of_port(index)
     }
 
-    /// The XDP program of the interface of this number: where the kernel runs it, as ip-link(8) calls it
-    /// (`xdpdrv`, `xdpgeneric`), and its number.
+    /// Returns the XDP program of the interface with this index. The result is its place, as
+    /// ip-link(8) calls it (`xdpdrv`, `xdpgeneric`), and its ID.
     pub(crate) fn xdp_program(index: u32) -> io::Result<Option<(&'static str, u32)>> {
         rtnetlink::xdp_program(index)
     }
 
-    /// A number for the network namespace this thread is in: no other has it before the system
-    /// restarts. (Before Linux 5.14 another may, once this one is gone.)
+    /// Returns a number that identifies this thread's network namespace. It is valid until the host
+    /// reboots. Before Linux 5.14 it may be reused once the namespace is gone.
     ///
     /// # Errors
-    /// Whatever the system says where it gives no socket, or has neither the number nor `/proc`.
+    /// The error of the kernel if it provides no socket, or neither the number nor `/proc`.
     pub fn namespace() -> io::Result<u64> {
         let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
         namespace_cookie(socket.as_fd())
             .or_else(|_| fs::metadata("/proc/thread-self/ns/net").map(|meta| meta.ino()))
     }
 
-    /// The GIDs of its addresses.
+    /// Returns the GID table of this interface.
     pub fn gids(&self) -> GidTable {
         GidTable::of(self)
     }
 
-    /// A number that tells this interface from others (EUI-64, the way IPv6 makes an interface
-    /// identifier of a MAC: the universal/local bit inverted). RFC 4291 appendix A.
+    /// Returns an EUI-64 that tells this interface from others. It is made of the MAC address, with
+    /// the universal/local bit inverted as in an IPv6 interface identifier. RFC 4291 appendix A.
     ///
-    /// Without a MAC it is made of the name and the first address, so that it stays the same from
-    /// process to process.
+    /// Without a MAC address it is derived from the name and the first address, so that it is the
+    /// same in every process.
     pub fn eui64(&self) -> [u8; 8] {
         self.mac.map_or_else(|| self.made_up_eui64(), MacAddr::eui64)
     }
@@ -111,7 +111,7 @@ impl Interface {
             .chain(address.bytes())
             .fold(seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
         let mut id = hash.to_be_bytes();
-        // Neither universal nor a group.
+        // The ID is marked as local and individual, so that it equals no real EUI-64.
         id[0] &= 0xfc;
         id
     }
@@ -122,26 +122,26 @@ impl Interface {
 pub struct Address {
     /// The address.
     pub ip: IpAddr,
-    /// Leading bits that its network shares.
+    /// The length of the network prefix in bits.
     pub prefix_len: u8,
-    /// How far it is known.
+    /// The scope of the address.
     pub scope: Scope,
-    /// IPv6 still looks for duplicates, or has found one: it cannot be used.
+    /// IPv6 duplicate address detection is running or has failed: the address cannot be used.
     pub tentative: bool,
-    /// Another host has it, as IPv6 has found.
+    /// IPv6 duplicate address detection has found another host with this address.
     pub duplicate: bool,
 }
 
-/// How far an address means the same. RFC 4007; `rtnetlink(7)`.
+/// The scope in which an address is valid. RFC 4007; `rtnetlink(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// On this host.
+    /// This host.
     Host,
-    /// On this link.
+    /// This link.
     Link,
-    /// Within a site.
+    /// This site.
     Site,
-    /// Everywhere.
+    /// The whole network.
     Global,
 }
 
@@ -150,13 +150,13 @@ pub enum Scope {
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// The IPv6 interface identifier made of it. RFC 4291 appendix A.
+    /// Returns the IPv6 interface identifier of this address. RFC 4291 appendix A.
     pub const fn eui64(self) -> [u8; 8] {
         let [a, b, c, d, e, f] = self.0;
         [a ^ 0x02, b, c, 0xff, 0xfe, d, e, f]
     }
 
-    /// The link-local address made of it. RFC 4862, section 5.3.
+    /// Returns the IPv6 link-local address of this address. RFC 4862, section 5.3.
     pub fn link_local(self) -> Ipv6Addr {
         let mut bytes = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).octets();
         bytes[8..].copy_from_slice(&self.eui64());
@@ -181,7 +181,7 @@ impl fmt::Debug for MacAddr {
 mod tests {
     use super::*;
 
-    /// An interface with these addresses, global unless they are link-local or loopback.
+    /// Returns an interface with these addresses: global, unless link-local or loopback.
     pub(super) fn interface(mac: Option<[u8; 6]>, addresses: &[&str]) -> Interface {
         let addresses = addresses.iter().map(|text| {
             let ip: IpAddr = text.parse().unwrap();

@@ -1,22 +1,26 @@
-//! Ways onto a wire for RoCEv2: each backend moves UDP payloads between the engine and a network.
+//! Network backends for RoCEv2: each moves UDP payloads between the engine and a network.
 //!
-//! The rooms, from the bottom up:
+//! The modules, from the bottom up:
 //!
 //! - `interface`: links, addresses, and the GID table made of them.
-//! - `host`: what the processes of one host share: an address, its queue pair numbers, QP1.
-//! - The contract: [`Backend`] with its [`Capabilities`], [`Counters`] and [`NetError`]. Everything above
-//!   implements it or wraps an implementation.
-//! - `wrappers`: around any backend. [`Pcap`] writes what passes, [`Fault`] loses or changes it.
-//! - `fabric`: a network in memory and in virtual time.
-//! - `backends`: one way onto a wire each.
+//! - `host`: the resources that the processes of one host share: an address, its queue pair
+//!   numbers, QP1.
+//! - The contract: [`Backend`] with its [`Capabilities`], [`Counters`] and [`NetError`]. The
+//!   modules below implement it or wrap an implementation.
+//! - `wrappers`: wrappers of any backend. [`Pcap`] records packets, [`Fault`] drops or changes
+//!   them.
+//! - `fabric`: a simulated network in memory and in virtual time.
+//! - `backends`: the backends, one module each.
 //!
-//! What needs no system calls compiles everywhere, for programs that simulate or write captures: the contract,
-//! `fabric`, the rules of faults, and the format of captures. The rest is for Linux.
+//! Modules without system calls compile on every platform, for programs that simulate or write
+//! captures: the contract, `fabric`, the rules of faults, and the format of captures. The rest is
+//! for Linux.
 //!
-//! A backend does not look into payloads. But the ICRC in a payload covers parts of the IP and UDP headers,
-//! so a backend says in its [`Capabilities`] which of those its user cannot choose.
+//! A backend does not read payloads. But the ICRC in a payload covers parts of the IP and UDP
+//! headers, so a backend states in its [`Capabilities`] which of those headers its user cannot
+//! choose.
 
-// What only the Linux part calls.
+// Some items are only used by the Linux modules.
 #![cfg_attr(not(target_os = "linux"), allow(dead_code))]
 
 mod backend;
@@ -34,7 +38,8 @@ mod rng;
 mod testing;
 mod wrappers;
 
-/// Parsers of what other processes can write, for this project's fuzzers and tests. It is no public interface.
+/// Parsers of input from other processes, for this project's fuzzers and tests. Not a public
+/// interface.
 #[cfg(target_os = "linux")]
 #[doc(hidden)]
 pub mod untrusted {

@@ -1,17 +1,17 @@
-//! Pseudo-random numbers: the same seed gives the same numbers on every system and in every version.
-//! The algorithm is splitmix64 (Steele, Lea and Flood 2014). Not for secrets.
+//! Pseudo-random numbers: a seed gives the same numbers on every platform and in every version. The
+//! algorithm is splitmix64 (Steele, Lea and Flood 2014). Not for secrets.
 
 /// A generator of pseudo-random numbers, for faults and simulations. Not for secrets.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator whose numbers follow from `seed`.
+    /// Creates a generator. Equal seeds give equal numbers.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[expect(clippy::should_implement_trait, reason = "it never ends")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -21,20 +21,21 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, or 0 if that is 0. The bias of at most `bound` in 2⁶⁴ does not
-    /// matter here.
+    /// Returns a number below `bound`, or 0 if `bound` is 0. The bias of at most `bound` in 2⁶⁴
+    /// does not matter here.
     pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next()) * u128::from(bound);
         // The high half is below `bound`.
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// [`Rng::below`] for indices.
+    /// Like [`Rng::below`], for indexes.
     pub fn index(&mut self, bound: usize) -> usize {
         usize::try_from(self.below(bound as u64)).unwrap_or(0)
     }
 
-    /// Damages a packet, as a bad link does: flips one to four bits or, one time in eight, cuts the end off.
+    /// Damages a packet as a bad link does: flips one to four bits or, with probability 1/8,
+    /// truncates it.
     pub(crate) fn damage(&mut self, bytes: &mut Vec<u8>) {
         if self.below(8) == 0 {
             bytes.truncate(self.index(bytes.len()));
@@ -43,7 +44,7 @@ impl Rng {
         let mut flipped = Vec::new();
         for _ in 0..=self.below(4) {
             let bit = (self.index(bytes.len()), self.below(8));
-            // Flipped twice, it would be as it was.
+            // Flipping a bit twice would restore it.
             if !flipped.contains(&bit)
                 && let Some(byte) = bytes.get_mut(bit.0)
             {
@@ -53,8 +54,8 @@ impl Rng {
         }
     }
 
-    /// True with probability `p` (0 to 1). If `p` is 0, draws no number, so a fault that is off does
-    /// not change what other faults do.
+    /// Returns true with probability `p` (0 to 1). Draws no number if `p` is 0, so that a disabled
+    /// fault does not change the random decisions of other faults.
     pub fn chance(&mut self, p: f64) -> bool {
         if p <= 0.0 {
             return false;

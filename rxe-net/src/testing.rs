@@ -1,5 +1,5 @@
-//! Helpers for the tests of several backends. They call a backend as under a shard's lock: nothing
-//! that it does then may block.
+//! Test helpers for several backends. They call a backend as if under a shard's lock, where nothing
+//! may block.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rxe_core::wire::{NetHeader, TxBatch};
@@ -15,8 +15,8 @@ pub(crate) mod link;
 use rxe_test_support::test_name;
 pub(crate) use rxe_test_support::{in_namespace, in_namespaces, skipped};
 
-/// Whether this process may not load BPF programs, or the kernel has no AF_XDP. Then says that the
-/// test of this name is skipped.
+/// Returns whether BPF is unavailable. The process may not load programs, or the kernel has no
+/// AF_XDP. Then also reports that the named test is skipped.
 pub(crate) fn skipped_without_bpf(name: &str) -> bool {
     let refused = bpf::create_map(MapKind::Xsk, 4, 4, 1).err();
     if let Some(e) = &refused {
@@ -25,8 +25,7 @@ pub(crate) fn skipped_without_bpf(name: &str) -> bool {
     refused.is_some()
 }
 
-/// As [`in_namespace`], but in the user namespace that this process is in: where BPF is permitted to
-/// root.
+/// Like [`in_namespace`], but in the current user namespace, where root may use BPF.
 pub(crate) fn in_bpf_namespace<F: FnOnce()>(setup: &str, body: F) {
     if !skipped_without_bpf(test_name(&body)) {
         rxe_test_support::in_bpf_namespace(setup, body);
@@ -60,7 +59,7 @@ pub(crate) fn send_all(backend: &mut impl Backend, batch: &mut TxBatch) {
     }
 }
 
-/// Receives until `count` packets have come.
+/// Receives until `count` packets have arrived.
 pub(crate) fn receive_packets(
     backend: &mut impl Backend,
     count: usize,
@@ -76,7 +75,7 @@ pub(crate) fn receive_packets(
     packets
 }
 
-/// Moves to these addresses, as a device does whose interface has changed.
+/// Moves a backend to these addresses, as a device does after its interface has changed.
 pub(crate) fn move_to(
     backend: &mut impl Sharing,
     addresses: &[std::net::IpAddr],

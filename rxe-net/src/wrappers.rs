@@ -1,4 +1,4 @@
-//! What wraps any backend: it sees each packet on its way, and passes everything else on.
+//! Wrappers of any backend: they see each packet and pass all other calls on.
 
 pub(crate) mod fault;
 pub(crate) mod pcap;

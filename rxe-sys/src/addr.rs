@@ -1,26 +1,27 @@
-//! Socket addresses as the bytes that the kernel reads and writes: `sockaddr_in`, `sockaddr_in6`,
-//! `sockaddr_ll` and `sockaddr_xdp`, without `unsafe`.
+//! Socket addresses in the byte layout of the kernel, without `unsafe`. The structures are
+//! `sockaddr_in`, `sockaddr_in6`, `sockaddr_ll` and `sockaddr_xdp`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// Room for any of them, with their alignment.
+/// A socket address of any of these families, aligned as the kernel requires.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub struct RawAddr {
-    /// The structure, as the kernel lays it out.
+    /// The `sockaddr_*` structure as the kernel lays it out.
     pub bytes: [u8; RawAddr::CAPACITY],
-    /// The length of the structure in bytes, at most [`RawAddr::CAPACITY`]: `bind` and `sendmmsg` rely on that.
+    /// The length of the structure in bytes, at most [`RawAddr::CAPACITY`]. `bind` and `sendmmsg`
+    /// rely on that bound.
     pub(crate) len: u8,
 }
 
 impl RawAddr {
-    /// `sockaddr_in6`, the largest, is 28 bytes.
+    /// The size of the buffer in bytes. The largest structure, `sockaddr_in6`, has 28.
     pub const CAPACITY: usize = 32;
-    /// No address: room for one.
+    /// No address: an empty buffer for the kernel to fill in.
     pub const EMPTY: Self = Self { bytes: [0; Self::CAPACITY], len: 0 };
 
-    /// The address of a UDP socket. `scope` is the interface's index and used for link-local
-    /// addresses only.
+    /// Returns the address of a UDP socket. `scope` is the interface index; only link-local and
+    /// IPv6 multicast addresses carry it.
     pub fn inet(ip: IpAddr, port: u16, scope: u32) -> Self {
         let mut raw = Self::EMPTY;
         let b = &mut raw.bytes;
@@ -43,7 +44,7 @@ impl RawAddr {
         raw
     }
 
-    /// The address that a packet socket binds to: an interface and an Ethernet protocol.
+    /// Returns the address that a packet socket binds to: an interface and an Ethernet protocol.
     pub fn link(ifindex: u32, protocol: u16) -> Self {
         let mut raw = Self::EMPTY;
         let b = &mut raw.bytes;
@@ -54,8 +55,9 @@ impl RawAddr {
         raw
     }
 
-    /// The address that an AF_XDP socket binds to: a queue of an interface. `flags` are `XDP_*`; `shared` is
-    /// the descriptor of the socket whose UMEM it shares, if they say so.
+    /// Returns the address that an AF_XDP socket binds to: a queue of an interface. `flags` are
+    /// `XDP_*`. With `XDP_SHARED_UMEM`, `shared` is the descriptor of the socket that owns the
+    /// UMEM.
     pub fn xdp(flags: u16, ifindex: u32, queue: u32, shared: u32) -> Self {
         let mut raw = Self::EMPTY;
         let b = &mut raw.bytes;
@@ -68,7 +70,7 @@ impl RawAddr {
         raw
     }
 
-    /// The UDP address in it, if it is one.
+    /// Returns the UDP address, or `None` if the structure is of another family.
     pub fn to_inet(self) -> Option<SocketAddr> {
         let b = &self.bytes;
         let port = u16::from_be_bytes([b[2], b[3]]);
@@ -86,12 +88,12 @@ impl RawAddr {
     }
 }
 
-/// An address family as in a `sockaddr`.
+/// Converts an address family to the type that a `sockaddr` has for it.
 fn family(f: libc::c_int) -> u16 {
     u16::try_from(f).expect("address families are small numbers")
 }
 
-/// An IP address in 16 bytes: IPv4 mapped into IPv6.
+/// Returns an IP address as 16 bytes: an IPv4 address is mapped into IPv6.
 pub fn wide(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -99,7 +101,7 @@ pub fn wide(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Undoes [`wide`].
+/// Converts 16 bytes back into an IP address; the inverse of [`wide`].
 pub fn narrow(ip: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(ip).to_canonical()
 }

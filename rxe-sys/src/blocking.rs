@@ -1,22 +1,23 @@
-//! The rule that nothing blocks where others would wait for it, checked in debug builds.
+//! A check in debug builds: a thread that others wait for must not block.
 //!
-//! A thread that holds a contended lock marks itself with [`NonBlocking`]. Every wrapper of a system call that may
-//! sleep calls [`may_block`] first, which panics on a marked thread. Release builds check nothing.
+//! A thread that holds a contended lock marks itself with [`NonBlocking`]. Every wrapper of a
+//! system call that may sleep first calls [`may_block`], which panics on a marked thread. Release
+//! builds check nothing.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::path::Path;
 
 thread_local! {
-    /// How many [`NonBlocking`] the thread has.
+    /// The number of [`NonBlocking`] marks that the thread holds.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// While this lives, its thread must not block.
+/// A mark on the current thread: while it exists, the thread must not block.
 #[derive(Debug)]
 #[must_use = "the mark is removed when this is dropped"]
 pub struct NonBlocking {
-    /// The mark is the thread's, so it must not leave it.
+    /// Makes the type `!Send`, because the mark belongs to the thread that set it.
     thread: PhantomData<*const ()>,
 }
 
@@ -24,7 +25,7 @@ impl NonBlocking {
     /// Marks the calling thread.
     pub fn enter() -> Self {
         if cfg!(debug_assertions) {
-            // A thread whose locals are gone already is not checked.
+            // The thread-local is gone while the thread ends: such a thread is not checked.
             let _ = DEPTH.try_with(|depth| depth.set(depth.get() + 1));
         }
         Self { thread: PhantomData }
@@ -39,11 +40,11 @@ impl Drop for NonBlocking {
     }
 }
 
-/// Must be called before anything that may sleep in the kernel. `what` names it, for the message of
-/// the panic.
+/// Checks that the calling thread may block. Call this before every system call that may sleep.
+/// `what` names the operation in the panic message.
 ///
 /// # Panics
-/// In debug builds, if the calling thread has a [`NonBlocking`] and does not panic already.
+/// In debug builds, if the calling thread holds a [`NonBlocking`] and is not panicking already.
 #[track_caller]
 pub fn may_block(what: &str) {
     if cfg!(debug_assertions) {
@@ -52,8 +53,8 @@ pub fn may_block(what: &str) {
     }
 }
 
-/// As [`may_block`], before a system call that looks up or changes this path. That is allowed where
-/// the file system is in memory (tmpfs, as `/dev/shm` is): no disk is waited for there.
+/// Like [`may_block`], for a system call that looks up or changes `path`. A marked thread may do so
+/// in a file system in memory (tmpfs, such as `/dev/shm`), where no call waits for a disk.
 ///
 /// # Panics
 /// As [`may_block`], if the path is on a disk.
@@ -67,10 +68,10 @@ pub fn may_block_at(what: &str, path: &Path) {
     }
 }
 
-/// Whether a file system keeps what is at this path in memory only. If nothing is there, its parent
-/// directory counts.
+/// Returns whether `path` is on a file system in memory (tmpfs or ramfs). If `path` does not exist,
+/// its nearest existing ancestor counts.
 pub fn is_in_memory(path: &Path) -> bool {
-    /// Of `<linux/magic.h>`.
+    /// From `<linux/magic.h>`.
     const RAMFS_MAGIC: i64 = 0x8584_58f6;
     const TMPFS_MAGIC: i64 = 0x0102_1994;
     let found = path.ancestors().find_map(|path| rustix::fs::statfs(path).ok());

@@ -1,27 +1,31 @@
-//! A descriptor that knows whether its number is still its own.
+//! A descriptor that checks whether its number still refers to the file it was opened for.
 //!
-//! A program that this library lives in may close descriptors that it did not open
-//! (`close_range(3, ~0)`, a daemon's loop over all numbers) and then get the same numbers for files
-//! of its own. What is written to such a number would land in the program's file, and closing it
-//! would close that file. So:
+//! A program that this library is loaded into may close descriptors that it did not open
+//! (`close_range(3, ~0)`, a daemon's loop over all numbers) and then get the same numbers for its
+//! own files. A write to such a number would go to the program's file, and closing the number would
+//! close that file. Therefore:
 //!
-//! - [`CheckedFd::is_intact`] compares the device and inode behind the number with those recorded when the
-//!   `CheckedFd` was created. A socket, a pipe and a memfd have an inode of their own, so for them the answer is exact.
-//!   All event, timer and epoll descriptors of a system share one inode: for them the answer only
-//!   tells a file, a socket or a pipe from a descriptor of that family. None of that family but an
-//!   event descriptor can be written to.
-//! - A table says whose each number is, so that what was opened after the program has closed all is
-//!   never taken for what was open before, by a thread that is left over from then.
-//! - [`CheckedFd::ensure`] is the same for the data path: it asks the system once per tick of the
-//!   coarse clock (1 to 10 ms), which is read without a system call, and believes the answer until
-//!   the next tick. In one tick a program would have to close the number and open it anew.
-//! - Dropping closes the number only if it is intact. Otherwise it is the program's, or nobody's.
-//! - Descriptors get high numbers ([`CheckedFd::internal`], [`CheckedFd::seen`]). The system gives out
-//!   the lowest free number, so a program that closed everything gets these again only after hundreds of
-//!   others; and a program with a table for few descriptors keeps the low ones for itself.
+//! - [`CheckedFd::is_intact`] compares the device and inode behind the number with those recorded
+//!   when the `CheckedFd` was created. A socket, a pipe and a memfd each have their own inode, so
+//!   for them the answer is exact. All event, timer and epoll descriptors of a host share one
+//!   inode: for them the answer only tells a file, a socket or a pipe from a descriptor of that
+//!   family. Of that family, only an event descriptor can be written to.
+//! - A table records which `CheckedFd` owns each number. A stale `CheckedFd`, whose number the
+//!   program has closed, thus never uses a descriptor that this library opened later under the same
+//!   number.
+//! - [`CheckedFd::ensure`] is the check for the data path. It calls fstat once per tick of the
+//!   coarse clock (1 to 10 ms), which is read without a system call, and reuses the answer until
+//!   the next tick. To go unnoticed, a program would have to close and reopen the number within one
+//!   tick.
+//! - Dropping closes the number only if it is intact. Otherwise the number belongs to the program
+//!   or is closed.
+//! - Descriptors get high numbers ([`CheckedFd::internal`], [`CheckedFd::seen`]). The kernel hands
+//!   out the lowest free number, so a program that has closed everything gets these numbers again
+//!   only after hundreds of others. The low numbers also stay free for programs with small tables
+//!   of descriptors.
 //!
 //! Between the check and the use another thread may still close and reuse the number. No program is
-//! known to do that; what protects from it is the high number.
+//! known to do that; only the high number protects against it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -32,65 +36,66 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::Error;
 use crate::fork_generation;
 
-/// A descriptor that is used and closed only while its number is its own.
+/// A descriptor that is used and closed only while it still owns its number.
 #[derive(Debug)]
 pub struct CheckedFd {
-    /// `None` only while it is being dropped.
+    /// `None` only during the drop.
     fd: Option<OwnedFd>,
     identity: Identity,
-    /// What stands in [`OWNERS`] while the number is its own.
+    /// The value in [`OWNERS`] while this descriptor owns its number.
     owner: u64,
-    /// The tick in which it was last found intact.
+    /// The tick in which [`CheckedFd::ensure`] last found the number intact.
     intact_in: AtomicI64,
-    /// The process that made it, by [`fork_generation`].
+    /// The process that created the descriptor, as [`fork_generation`] numbers it.
     generation: u64,
 }
 
-/// Device and inode; zeros where the system would not tell, which no descriptor has.
+/// Device and inode, or zeros if fstat failed. No real descriptor has zeros.
 type Identity = (u64, u64);
 
-/// Whose a number is. Those that are higher than this table is long are known by their inode alone.
+/// The owner of each descriptor number. Numbers beyond the table are checked by inode only.
 static OWNERS: [AtomicU64; 1 << 16] = [const { AtomicU64::new(0) }; 1 << 16];
 static NEXT_OWNER: AtomicU64 = AtomicU64::new(1);
 
-/// Where the numbers of internal descriptors begin, unless the process may not have so many.
+/// The lowest number for internal descriptors, unless the process limit is too low (`floor`).
 const HIGH: u64 = 512;
 
-/// The same for descriptors that the program sees.
+/// The lowest number for descriptors that the program sees.
 const SEEN: u64 = 256;
 
-/// What select(2) takes is below this.
+/// FD_SETSIZE: select(2) accepts only numbers below.
 const SELECT: RawFd = 1024;
 
 impl CheckedFd {
-    /// Keeps the number that the descriptor has: for what is open only for a moment.
+    /// Wraps a descriptor and keeps its number: for descriptors that are open only briefly.
     pub fn new(fd: OwnedFd) -> Self {
         let identity = identity(fd.as_fd());
         let owner = NEXT_OWNER.fetch_add(1, Ordering::Relaxed);
         if let Some(place) = place(&fd) {
-            // Whoever had it before has lost it: the system does not give away what is open.
+            // The kernel only hands out closed numbers, so a previous owner has lost this one.
             place.store(owner, Ordering::Relaxed);
         }
         let intact_in = AtomicI64::new(tick());
         Self { fd: Some(fd), identity, owner, intact_in, generation: fork_generation() }
     }
 
-    /// Moves the descriptor to a high number, if one is free.
+    /// Wraps a descriptor and moves it to a high number, if one is free.
     pub fn internal(fd: OwnedFd) -> Self {
         Self::new(fd).into_internal()
     }
 
-    /// The same for one that was checked already.
+    /// Moves a descriptor that is checked already to a high number, if one is free.
     pub fn into_internal(self) -> Self {
         rustix::io::fcntl_dupfd_cloexec(&self, floor(HIGH, 2)).map_or(self, Self::new)
     }
 
-    /// For one that the program sees: a number above those that it opens itself, if one is free
-    /// that select(2) takes.
+    /// Wraps a descriptor that is handed to the program. Its number is above those that the program
+    /// opens itself, if one that select(2) accepts is free.
     ///
-    /// Some programs compare numbers. For example, `select` of librspreload searches the program's numbers for the
-    /// first one that stands for a given descriptor of librdmacm. If that descriptor has a lower number than the
-    /// program's, the search wrongly finds the descriptor itself.
+    /// Some programs compare numbers. For example, `select` of librspreload searches the program's
+    /// numbers for the first one that stands for a given descriptor of librdmacm. If that
+    /// descriptor had a lower number than the program's, the search would wrongly find the
+    /// descriptor itself.
     pub fn seen(fd: OwnedFd) -> Self {
         let low = Self::new(fd);
         match rustix::io::fcntl_dupfd_cloexec(&low, floor(SEEN, 4)) {
@@ -99,29 +104,33 @@ impl CheckedFd {
         }
     }
 
-    /// The descriptor, unchecked from now on.
+    /// Returns the plain descriptor, which is not checked any more.
     pub fn into_owned(mut self) -> OwnedFd {
         self.fd.take().expect("only a drop takes it")
     }
 
-    /// Whether the number still stands for what it was made for (see the module's opening).
+    /// Returns whether the number still refers to the original file (see the module's head).
     pub fn is_intact(&self) -> bool {
         self.is_owner() && self.identity != (0, 0) && self.identity == identity(self.as_fd())
     }
 
-    /// Whether this process made it. A forked child has the number too, but what stands behind it is shared
-    /// with the parent: what the child writes or reads there, the parent finds changed.
+    /// Returns whether this process created the descriptor. A forked child has a copy of the
+    /// number, but shares the open file with its parent: the parent would notice every read and
+    /// write of the child.
     pub(crate) fn is_own(&self) -> bool {
         self.generation == fork_generation()
     }
 
-    /// Whether nothing else of this library has got the number since.
+    /// Returns whether no other [`CheckedFd`] has received this number since.
     pub(crate) fn is_owner(&self) -> bool {
         place(self).is_none_or(|place| place.load(Ordering::Relaxed) == self.owner)
     }
 
-    /// Refuses to use a number that is not its own any more. Cheap enough for the data path (see the
-    /// module's opening).
+    /// Checks that the number is still intact, at most once per tick of the coarse clock. Cheap
+    /// enough for the data path (see the module's head).
+    ///
+    /// # Errors
+    /// [`Error::DescriptorsClosed`] if the number is not intact.
     pub fn ensure(&self) -> Result<(), Error> {
         let now = tick();
         if self.intact_in.load(Ordering::Relaxed) == now && self.is_owner() {
@@ -134,13 +143,13 @@ impl CheckedFd {
         Ok(())
     }
 
-    /// Whether `other` stands for the same, as far as inodes tell.
+    /// Returns whether `other` has the same inode.
     pub(crate) fn is_same(&self, other: BorrowedFd<'_>) -> bool {
         self.identity == identity(other)
     }
 }
 
-/// Where numbers are to begin: at `wanted`, or where this part of those begins that the process may have.
+/// Returns the lowest number to use: `wanted`, or a `part`-th of the process limit if that is less.
 fn floor(wanted: u64, part: u64) -> RawFd {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     RawFd::try_from(wanted.min(limit / part)).unwrap_or(0)
@@ -152,8 +161,9 @@ impl Drop for CheckedFd {
         let Some(fd) = self.fd.take() else { return };
         let fd = fd.into_raw_fd();
         if intact {
-            // SAFETY: it is this one's, and nobody uses it any more. If the program has closed it in this
-            // moment, this call fails; a drop of the `OwnedFd` would end the process in a debug build.
+            // SAFETY: this descriptor owns the number and nothing uses it any more. If the program
+            // closes it at this very moment, this call fails; dropping the `OwnedFd` would instead
+            // abort a debug build.
             unsafe { rustix::io::close(fd) };
         }
     }
@@ -175,7 +185,7 @@ fn place(fd: &impl AsRawFd) -> Option<&'static AtomicU64> {
     OWNERS.get(usize::try_from(fd.as_raw_fd()).ok()?)
 }
 
-/// The coarse clock: it stands still for some milliseconds.
+/// Returns the time of the coarse monotonic clock in ns. It advances every 1 to 10 ms.
 fn tick() -> i64 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
     now.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec)
@@ -192,20 +202,21 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Closes the number behind its owner's back, as a program may, and opens a file under it.
+    /// Closes the number without its owner's knowledge, as a program may, and opens a file under
+    /// it.
     pub(crate) fn replace_by_file(fd: &impl AsRawFd) -> File {
         let mut file = File::from(
             rustix::fs::memfd_create("program", rustix::fs::MemfdFlags::CLOEXEC).unwrap(),
         );
         file.write_all(b"the program's").unwrap();
-        // SAFETY: the number is in use, and its owner is a `CheckedFd` that copes with this.
+        // SAFETY: the number is in use, and its owner is a `CheckedFd`, which handles this.
         #[expect(unsafe_code, reason = "does to a descriptor what its owner would not")]
         let rc = unsafe { libc::dup3(file.as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) };
         assert_eq!(rc, fd.as_raw_fd());
         file
     }
 
-    /// The file has what the program has written, and the number is open still.
+    /// Checks that the file still has the program's content, and that the number is still open.
     pub(crate) fn assert_untouched(mut file: File, number: RawFd) {
         file.rewind().unwrap();
         let mut bytes = Vec::new();
@@ -215,7 +226,7 @@ pub(crate) mod tests {
         #[expect(unsafe_code, reason = "a number that nobody owns any more")]
         let left = unsafe { BorrowedFd::borrow_raw(number) };
         assert_eq!(identity(left), identity(file.as_fd()));
-        // SAFETY: nobody owns it.
+        // SAFETY: no owner is left.
         #[expect(unsafe_code, reason = "as above")]
         drop(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(number) });
     }
@@ -248,7 +259,7 @@ pub(crate) mod tests {
         let make = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let before = CheckedFd::internal(make());
         let number = before.as_raw_fd();
-        // SAFETY: `before` copes with this.
+        // SAFETY: `before` is a `CheckedFd`, which handles this.
         #[expect(unsafe_code, reason = "does to a descriptor what its owner would not")]
         let after = CheckedFd::new(unsafe {
             assert_eq!(libc::dup3(make().as_raw_fd(), number, libc::O_CLOEXEC), number);

@@ -1,7 +1,7 @@
 //! Control messages: the ancillary data of a datagram, written and read without `unsafe`.
 //!
-//! Layout (cmsg(3)): length as a `size_t`, level and type as `int`, data; each message begins at a
-//! multiple of the size of a `size_t`.
+//! Layout (cmsg(3)): the length as a `size_t`, level and type as `int`, then the data. Each message
+//! begins at a multiple of the size of a `size_t`.
 
 const WORD: usize = size_of::<usize>();
 const HEADER: usize = WORD + 8;
@@ -10,7 +10,7 @@ const fn align(n: usize) -> usize {
     n.next_multiple_of(WORD)
 }
 
-/// Control messages to send with a datagram, or room for those of a received one.
+/// A buffer of control messages, to send with a datagram or as received with one.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub struct Control {
@@ -19,15 +19,15 @@ pub struct Control {
 }
 
 impl Control {
-    /// Room for six messages with up to 8 bytes of data each, in bytes.
+    /// The size of the buffer in bytes: six messages with up to 8 bytes of data each.
     pub const CAPACITY: usize = 6 * (HEADER + 8);
-    /// Without messages.
+    /// A buffer without messages.
     pub const EMPTY: Self = Self { bytes: [0; Self::CAPACITY], len: 0 };
 
     /// Appends a message.
     ///
     /// # Panics
-    /// If there is no room for it.
+    /// If the buffer has no room for the message.
     pub fn push(&mut self, level: libc::c_int, kind: libc::c_int, data: &[u8]) {
         let len = HEADER + data.len();
         let b = &mut self.bytes[self.len..][..align(len)];
@@ -38,7 +38,7 @@ impl Control {
         self.len += align(len);
     }
 
-    /// What the kernel wrote; as much as there is room for.
+    /// Copies the control messages that the kernel wrote; those beyond the capacity are cut off.
     pub fn received(from: &[u8]) -> Self {
         let mut control = Self::EMPTY;
         control.len = from.len().min(Self::CAPACITY);
@@ -46,7 +46,7 @@ impl Control {
         control
     }
 
-    /// What has been pushed.
+    /// Returns the messages in the kernel's layout.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -55,16 +55,17 @@ impl Control {
 /// A control message that came with a datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// The protocol that it comes from, as SOL_UDP.
+    /// The protocol level, such as `SOL_UDP`.
     pub level: libc::c_int,
-    /// The protocol's own type.
+    /// The type of the message within its protocol.
     pub kind: libc::c_int,
-    /// What follows the header.
+    /// The data after the header.
     pub data: &'a [u8],
 }
 
 impl Message<'_> {
-    /// The data as an `int`, which most options have. A single byte is converted.
+    /// Returns the data as an `int`, the type of most options. A single byte is converted; no data
+    /// is 0.
     pub fn int(&self) -> u32 {
         match *self.data {
             [a, b, c, d, ..] => u32::from_ne_bytes([a, b, c, d]),
@@ -74,7 +75,7 @@ impl Message<'_> {
     }
 }
 
-/// The messages in what the kernel wrote.
+/// Iterates over the control messages in a buffer that the kernel wrote.
 pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let (head, rest) = bytes.split_at_checked(HEADER)?;

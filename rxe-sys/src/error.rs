@@ -1,27 +1,28 @@
-//! What the system has refused.
+//! Errors of system calls.
 
 use std::fmt;
 use std::io;
 
-/// A system call has failed.
+/// The error of a failed system call.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The program has closed a descriptor that it did not open, and may have opened another file
-    /// under its number.
+    /// The program has closed a descriptor that it did not open. It may have opened another file
+    /// under the number.
     DescriptorsClosed,
-    /// Another failure.
+    /// Any other error.
     Os {
-        /// What was tried, as in "open a socket".
+        /// The operation that failed, as in "open a socket".
         what: &'static str,
-        /// The system's error.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// This error of the system's, when this was tried. Nothing here uses a descriptor that it has closed, or one
-    /// of another kind, so EBADF and ENOTSOCK are [`Error::DescriptorsClosed`].
+    /// Wraps an error of the kernel for the operation `what`. This library uses no descriptor that
+    /// it has closed, and none of the wrong kind, so EBADF and ENOTSOCK become
+    /// [`Error::DescriptorsClosed`].
     pub fn os(what: &'static str, source: impl Into<io::Error>) -> Self {
         let source = source.into();
         match source.raw_os_error() {

@@ -10,33 +10,34 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use crate::CheckedFd;
 use crate::Error;
 
-/// An event descriptor. It wakes whoever sleeps on it, from any thread.
+/// An event descriptor. It wakes every thread that sleeps on it, and any thread may set it.
 ///
-/// Nothing is read from or written into what the program may have opened under its number: each
-/// call looks first (fstat, about 0.1 µs beside the 0.3 µs of the call itself).
+/// Each call first checks the descriptor (fstat, about 0.1 µs, compared with 0.3 µs for the call
+/// itself), so it never reads or writes a file that the program has opened under the number.
 ///
-/// A forked child shares it with its parent. What the child sets or clears changes nothing, so that it may drop
-/// what it has inherited.
+/// A forked child shares the descriptor with its parent. In the child, setting and clearing have no
+/// effect, so the child may safely drop its copy.
 #[derive(Debug)]
 pub struct EventFd {
     fd: CheckedFd,
-    /// Reading it may block.
+    /// The descriptor belongs to the program, so reading it may block.
     of_program: bool,
 }
 
 impl EventFd {
-    /// One that is not set. Its number is high: whatever the program opens when it has closed all
-    /// would otherwise get it, and nothing tells two event descriptors apart.
+    /// Creates an event descriptor that is not set. Its number is high: a program that has closed
+    /// all descriptors would soon get a low number for another event descriptor, which cannot be
+    /// told from this one.
     ///
     /// # Errors
-    /// The process or the system has no descriptor left.
+    /// The process or the host has no free descriptor.
     pub fn new() -> Result<Self, Error> {
         Ok(Self { fd: CheckedFd::internal(make(EventfdFlags::NONBLOCK)?), of_program: false })
     }
 
-    /// One that the program sees, as a kernel's device would give it: a `read` blocks until it is set, unless the
-    /// program sets O_NONBLOCK. Its number is one that select(2) takes, above those that the program opens
-    /// itself.
+    /// Creates an event descriptor for the program. Like the descriptor of a kernel device, it
+    /// makes `read` block until it is set, unless the program sets O_NONBLOCK. The call select(2)
+    /// accepts its number, which is above those that the program opens itself.
     ///
     /// # Errors
     /// As [`EventFd::new`].
@@ -44,20 +45,21 @@ impl EventFd {
         Ok(Self { fd: CheckedFd::seen(make(EventfdFlags::empty())?), of_program: true })
     }
 
-    /// Makes it readable.
+    /// Makes the descriptor readable.
     pub fn set(&self) {
         if self.is_intact() {
-            // It fails only if the counter is full: then it is readable anyway.
+            // The write fails only if the counter is full, and then the descriptor is readable
+            // anyway.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }
 
-    /// Makes it not readable. Does not block, even if another thread reads it in this moment.
+    /// Makes the descriptor unreadable. Never blocks, even if another thread reads it concurrently.
     pub fn clear(&self) {
         if !self.is_intact() {
             return;
         }
-        // Reading fails with EAGAIN if it is not readable.
+        // The read fails with EAGAIN if the descriptor is not set.
         if !self.of_program {
             let _ = rustix::io::read(&self.fd, &mut [0; 8]);
         } else if !matches!(read_now(&self.fd), Ok(_) | Err(Errno::AGAIN)) {
@@ -65,30 +67,32 @@ impl EventFd {
         }
     }
 
-    /// Refuses to sleep on what the program may have opened under its number.
+    /// Checks that the number is intact, before a thread sleeps on it.
     ///
     /// # Errors
-    /// [`Error::DescriptorsClosed`].
+    /// [`Error::DescriptorsClosed`] if it is not.
     pub fn ensure(&self) -> Result<(), Error> {
         self.fd.ensure()
     }
 
-    /// Whether this process made it and nobody has closed it, or nothing tells so: what the program opens under
-    /// its number is known by its inode, unless it is another event, timer or epoll descriptor.
+    /// Returns whether this process created the descriptor and the number is intact. A file that
+    /// the program opened under the number is noticed, but not another event, timer or epoll
+    /// descriptor ([`CheckedFd`]).
     pub fn is_intact(&self) -> bool {
         self.fd.is_own() && self.fd.is_intact()
     }
 }
 
-/// Reads without blocking, whatever the flags of the descriptor (Linux 5.8).
+/// Reads without blocking, whatever the flags of the descriptor. Needs Linux 5.8.
 fn read_now(fd: &CheckedFd) -> rustix::io::Result<usize> {
-    /// The descriptor has no position.
+    /// `preadv2` takes -1 as the offset of a descriptor without a position.
     const NO_OFFSET: u64 = u64::MAX;
     let mut count = [0; 8];
     preadv2(fd, &mut [IoSliceMut::new(&mut count)], NO_OFFSET, ReadWriteFlags::NOWAIT)
 }
 
-/// The same on older kernels. A thread of the program that begins to read in this moment fails with EAGAIN.
+/// Reads without blocking on older kernels. While O_NONBLOCK is set, a read by a thread of the
+/// program may fail with EAGAIN.
 fn read_as_nonblocking(fd: &CheckedFd) {
     let Ok(flags) = fcntl_getfl(fd) else { return };
     if fcntl_setfl(fd, flags | OFlags::NONBLOCK).is_ok() {
@@ -138,7 +142,7 @@ mod tests {
             assert!(readable(&event));
             event.clear();
             assert!(!readable(&event));
-            // It does not block.
+            // Clearing a descriptor that is not set does not block.
             event.clear();
         }
     }
@@ -164,7 +168,7 @@ mod tests {
         for (event, unset) in both().into_iter().zip(both()) {
             event.set();
             let mut own = Some((event, unset));
-            // SAFETY: the child only calls what follows, and ends.
+            // SAFETY: the child calls only the functions below, and exits.
             #[expect(unsafe_code, reason = "a child without exec")]
             let status = unsafe {
                 let child = libc::fork();

@@ -1,24 +1,29 @@
 //! Tells a forked child from its parent.
 //!
-//! A child has none of its parent's threads, so it cannot use an object that needs them or their locks. Such an
-//! object records the generation in which it was created, and is not used in a later one.
+//! A child has none of its parent's threads, so it cannot use an object that needs those threads or
+//! their locks. Such an object records the generation in which it was created and is not used in a
+//! later one.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Returns a number that is larger in a forked child than in every ancestor that has called this. It is 0 in
-/// the process that calls first. It does not count forks, and two children of one parent may have the same.
+/// Returns a number that is larger in a forked child than in any ancestor that called this. It is 0
+/// in the first process that calls. It does not count forks, and two children of one parent may
+/// have the same number.
 ///
-/// An object that was created in an earlier generation belongs to an ancestor, which goes on using it. The
-/// threads behind the object do not exist in the child, and its locks may be held, so the child must not use it.
+/// An object that was created in an earlier generation belongs to an ancestor, which continues to
+/// use it. The threads behind the object do not exist in the child, and its locks may be held, so
+/// the child must not use it.
 ///
-/// A call costs two loads. A child is noticed whether `fork`, `_Fork` or a bare `clone` created it. A child that
-/// shares its parent's memory (`vfork`, CLONE_VM) is not noticed: it may only exec or exit.
+/// A call costs two loads. A child is noticed whether `fork`, `_Fork` or a bare `clone` created it.
+/// A child that shares its parent's memory (`vfork`, CLONE_VM) is not noticed: it may only exec or
+/// exit.
 #[inline]
 pub fn fork_generation() -> u64 {
-    // SAFETY: null, or what `watch_forks` has stored, which stays for ever.
+    // SAFETY: null, or the pointer that `watch_forks` has stored, which stays valid while the
+    // process lives.
     match unsafe { GENERATION.load(Ordering::Acquire).as_ref() } {
         Some(cell) => match cell.load(Ordering::Relaxed) {
             UNKNOWN => next_generation(cell),
@@ -28,47 +33,50 @@ pub fn fork_generation() -> u64 {
     }
 }
 
-/// Where this process's generation stands, counted from [`FIRST`]: in a page that the kernel clears in
-/// children.
+/// The generation of this process plus [`FIRST`], in a page that the kernel zeroes in children.
+/// Null until the first call.
 static GENERATION: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
-/// What a child finds: its generation is still to be counted.
+/// The value in a new child, whose generation is not counted yet.
 const UNKNOWN: u64 = 0;
 const FIRST: u64 = 1;
-/// The last one that was counted, in this process or in those before it. Not cleared in children.
+/// The last generation counted, in this process or in its ancestors. Children inherit the value.
 static LAST: AtomicU64 = AtomicU64::new(FIRST);
 
+/// Creates the page that the kernel zeroes in children, and returns the current generation.
 #[cold]
 fn watch_forks() -> u64 {
-    /// Where there is no such page, `forked` still notices the children of `fork`.
+    /// The fallback without such a page. The handler `forked` then still notices children of
+    /// `fork`.
     static ELSEWHERE: AtomicU64 = AtomicU64::new(FIRST);
     let page = cleared_page().unwrap_or_else(|_| ptr::from_ref(&ELSEWHERE).cast_mut());
-    // SAFETY: a page for this alone, which is nobody else's yet; or the variable above.
+    // SAFETY: a new page that no other thread knows yet, or the static variable above.
     unsafe { &*page }.store(FIRST, Ordering::Relaxed);
     let none = ptr::null_mut();
     if GENERATION.compare_exchange(none, page, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-        // SAFETY: `forked` only changes an atomic number, which is safe in a forked child.
+        // SAFETY: `forked` only writes an atomic number, which is allowed in a forked child.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     } else if page != ptr::from_ref(&ELSEWHERE).cast_mut() {
         // Another thread was faster.
-        // SAFETY: made above, and nobody else knows it.
+        // SAFETY: the page was mapped above, and no other thread knows it.
         let _ = unsafe { munmap(page.cast(), size_of::<AtomicU64>()) };
     }
     fork_generation()
 }
 
-/// A page that is full of zeros in every child that has a memory of its own (Linux 4.14).
+/// Maps a page that the kernel zeroes in every child with its own memory (Linux 4.14).
 fn cleared_page() -> rustix::io::Result<*mut AtomicU64> {
     let size = size_of::<AtomicU64>();
     // SAFETY: a new mapping, at an address that the kernel chooses.
     let page = unsafe {
         mmap_anonymous(ptr::null_mut(), size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
     }?;
-    // SAFETY: all of that mapping, and nothing else. A kernel that does not know this leaves it as it is.
+    // SAFETY: exactly that mapping. An older kernel refuses the advice and leaves the mapping
+    // unchanged.
     let _ = unsafe { madvise(page, size, Advice::LinuxWipeOnFork) };
     Ok(page.cast())
 }
 
-/// In a child that has not asked yet.
+/// Counts a new generation for a child that has just noticed that it is one.
 #[cold]
 fn next_generation(cell: &AtomicU64) -> u64 {
     let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
@@ -77,6 +85,7 @@ fn next_generation(cell: &AtomicU64) -> u64 {
     counted.err().unwrap_or(next) - FIRST
 }
 
+/// Marks the generation as unknown in a child of `fork`.
 extern "C" fn forked() {
     // SAFETY: as in `fork_generation`.
     if let Some(cell) = unsafe { GENERATION.load(Ordering::Acquire).as_ref() } {
@@ -88,9 +97,10 @@ extern "C" fn forked() {
 mod tests {
     use super::*;
 
-    /// Runs `child` in a child of a bare clone, which runs no handlers; whether it returned `true`.
+    /// Runs `child` in a child of a bare clone, which runs no handlers. Returns whether `child`
+    /// returned `true`.
     fn in_bare_clone(child: impl FnOnce() -> bool) -> bool {
-        // SAFETY: a child with a copy of the memory, which only runs what was passed, and ends.
+        // SAFETY: the child has a copy of the memory, only runs the closure, and exits.
         unsafe {
             let pid = libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0);
             if pid == 0 {

@@ -1,9 +1,10 @@
-//! Takes descriptors from a forked child that it must not keep.
+//! Replaces descriptors in a forked child that must not keep them.
 //!
-//! Names and sockets that stand for a living process would outlive it in a child that it has forked
-//! and that has not called exec (which closes them). So in the child something else takes the place
-//! of each: their numbers stay in use, and what they stood for is let go. A child of a bare clone(2) runs no
-//! handler: it keeps these descriptors until it calls exec or ends.
+//! A child that has forked but not called exec (which closes the descriptors) would keep the
+//! sockets and names of its parent alive after the parent has died. So in the child an empty event
+//! descriptor replaces each of them: the numbers stay in use, and the original files are released.
+//! A child of a bare clone(2) runs no handler: it keeps these descriptors until it calls exec or
+//! ends.
 //!
 //! Invariant: a bit of [`GUARDED`] is set only while its descriptor belongs to a [`ForkGuarded`].
 
@@ -14,21 +15,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::CheckedFd;
 use crate::Error;
 
-/// Words of [`GUARDED`]: descriptors of higher numbers than these have bits stay open in children.
+/// The number of words in [`GUARDED`]. Descriptors with higher numbers than the bits stay open in
+/// children.
 const WORDS: usize = 1024;
 static GUARDED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 static ONCE: Once = Once::new();
 
-/// A descriptor that a forked child loses.
+/// A descriptor that is replaced in forked children.
 #[derive(Debug)]
 pub struct ForkGuarded(CheckedFd);
 
 impl ForkGuarded {
-    /// Guards this descriptor.
+    /// Moves the descriptor to a high number and registers it for replacement in children.
     pub fn new(fd: OwnedFd) -> Self {
         ONCE.call_once(|| {
-            // SAFETY: `let_go` does only what is allowed in a forked child. If there is no memory
-            // to register it, children keep the descriptors.
+            // SAFETY: `let_go` calls only functions that are allowed in a forked child. If there is
+            // no memory to register it, children keep the descriptors.
             let _ = unsafe { libc::pthread_atfork(None, None, Some(let_go)) };
         });
         let fd = CheckedFd::internal(fd);
@@ -38,12 +40,12 @@ impl ForkGuarded {
         Self(fd)
     }
 
-    /// Whether the number still is its own.
+    /// Returns whether the number is intact ([`CheckedFd::is_intact`]).
     pub(crate) fn is_intact(&self) -> bool {
         self.0.is_intact()
     }
 
-    /// Refuses to use a number that is not its own any more ([`CheckedFd::ensure`]).
+    /// Checks that the number is intact ([`CheckedFd::ensure`]).
     pub fn ensure(&self) -> Result<(), Error> {
         self.0.ensure()
     }
@@ -51,7 +53,8 @@ impl ForkGuarded {
 
 impl Drop for ForkGuarded {
     fn drop(&mut self) {
-        // Before it is closed: the number may be another's at once. Or it is already.
+        // The bit is cleared before the number is closed, because another descriptor may get the
+        // number immediately after. If another one has it already, the bit belongs to that one.
         if self.0.is_owner()
             && let Some((word, bit)) = place(&self.0)
         {
@@ -71,10 +74,11 @@ fn place(fd: &CheckedFd) -> Option<(&'static AtomicU64, u64)> {
     Some((GUARDED.get(number / 64)?, 1 << (number % 64)))
 }
 
-/// In a forked child: puts an empty event descriptor in the place of each. Async-signal-safe.
+/// Runs in a forked child: puts an empty event descriptor in place of each guarded one.
+/// Async-signal-safe.
 unsafe extern "C" fn let_go() {
-    // SAFETY: only system calls; the numbers are of descriptors that `ForkGuarded`s of the parent owned,
-    // whose copies here own them still.
+    // SAFETY: only system calls. The numbers belong to descriptors of the parent's `ForkGuarded`s,
+    // whose copies in this child still own them.
     unsafe {
         let other = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
         for (word, number) in GUARDED.iter().zip((0..).step_by(64)) {
@@ -85,7 +89,7 @@ unsafe extern "C" fn let_go() {
                 if other >= 0 {
                     libc::dup3(other, number + bit.cast_signed(), libc::O_CLOEXEC);
                 } else {
-                    // No number is free: this one will be in a moment.
+                    // No descriptor is free for the replacement, so the number is closed instead.
                     libc::close(number + bit.cast_signed());
                 }
             }

@@ -1,23 +1,27 @@
-//! What the operating system gives, for a library that lives inside somebody else's process.
+//! Operating-system services for a library that is loaded into another program.
 //!
-//! Such a library is loaded into programs that do not know of it, and they do what programs may do:
+//! The program does not know of the library and may do anything that programs do:
 //!
-//! - **They close descriptors that they did not open**: `close_range()`, `closefrom()`, a loop over
-//!   all numbers. Then a number may stand for another file. So a descriptor here knows the file it was
-//!   opened for and looks before it reads, writes or closes ([`CheckedFd`], [`SharedFd`]).
-//! - **They fork.** A child has the descriptors and the memory of its parent, and none of its threads. A child
-//!   loses [`ForkGuarded`] descriptors, cannot change its parent's [`EventFd`] and [`TimerFd`], and creates its own
-//!   [`PerProcess`] values. [`fork_generation`] tells a child from its parent.
-//! - **They handle signals, and have small stacks.** Threads started here block all signals except those that a
-//!   faulting instruction raises ([`spawn_thread`]). What needs a large stack runs on a thread with its own
-//!   ([`on_own_stack`]).
-//! - **They end in any state.** [`at_exit`] registers a hook, which runs after the handlers that the program
-//!   registers later.
-//! - **Their threads call in and must not be held up.** A call that may sleep in the kernel says so ([`may_block`]).
-//!   A debug build panics if the calling thread holds a lock under which nothing may sleep ([`NonBlocking`]).
+//! - **It closes descriptors that it did not open**: `close_range()`, `closefrom()`, a loop over
+//!   all numbers. The number may then refer to another file. So a descriptor here remembers the
+//!   file that it was opened for, and checks it before a read, write or close ([`CheckedFd`],
+//!   [`SharedFd`]).
+//! - **It forks.** A child has the descriptors and the memory of its parent, and none of its
+//!   threads. A child loses [`ForkGuarded`] descriptors, cannot change its parent's [`EventFd`] and
+//!   [`TimerFd`], and creates its own [`PerProcess`] values. [`fork_generation`] tells a child from
+//!   its parent.
+//! - **It handles signals, and has small stacks.** Threads started here block all signals except
+//!   those that a faulting instruction raises ([`spawn_thread`]). Code that needs a large stack
+//!   runs on a thread of its own ([`on_own_stack`]).
+//! - **It exits in any state.** [`at_exit`] registers a hook that runs after the handlers that the
+//!   program registers later.
+//! - **Its threads call in and must not be delayed.** Every call that may sleep in the kernel
+//!   declares it ([`may_block`]). A debug build panics if the calling thread holds a lock under
+//!   which nothing may sleep ([`NonBlocking`]).
 //!
-//! The rest is system calls that rustix does not have. The only files with `unsafe` outside of tests are `bpf`,
-//! `checked_fd`, `exit`, `fork`, `fork_guarded`, `mmsg`, `per_process`, `secure`, `sockopt` and `thread`.
+//! The remaining modules are system calls that rustix lacks. The only files with `unsafe` outside
+//! of tests are `bpf`, `checked_fd`, `exit`, `fork`, `fork_guarded`, `mmsg`, `per_process`,
+//! `secure`, `sockopt` and `thread`.
 
 pub mod addr;
 mod blocking;

@@ -1,11 +1,13 @@
-//! `recvmmsg` and `sendmmsg`: many datagrams in a call, with their control messages. For one datagram `recvmsg`
-//! and `sendmsg`, which cost less.
+//! Sends and receives many datagrams with their control messages in one call.
 //!
-//! These are direct system calls. The C library's functions are cancellation points: a thread of the program that
-//! is cancelled (pthread_cancel) inside of one would leave the caller's locks held.
+//! Several datagrams use `recvmmsg` and `sendmmsg`; a single one uses `recvmsg` and `sendmsg`,
+//! which cost less.
 //!
-//! Invariant: every pointer given to the kernel is made for one call, from memory that this file owns or borrows
-//! until the call returns.
+//! These are direct system calls. The C library's functions are cancellation points: a thread of
+//! the program that is cancelled (pthread_cancel) inside one would leave the caller's locks held.
+//!
+//! Invariant: every pointer given to the kernel is created for one call, from memory that this file
+//! owns or borrows until the call returns.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,24 +15,23 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use crate::addr::RawAddr;
 use crate::cmsg::Control;
 
-/// The most datagrams in one call, in either direction.
+/// The maximum number of datagrams in one call, in either direction.
 pub const BATCH: usize = 32;
 
-/// Memory to receive into: a number of buffers of one size, each with an address and control
-/// messages.
+/// Receive memory: buffers of one size, each with room for an address and control messages.
 pub struct RecvArena {
     bytes: Box<[u8]>,
     size: usize,
     slots: Box<[Slot]>,
 }
 
-/// How many datagrams to ask a socket for. Each socket has its own: one that is empty tells nothing of
-/// the others that are received into the same memory.
+/// The number of datagrams to ask a socket for in one call. Sockets that share a [`RecvArena`] each
+/// have their own, so that an empty one does not slow down a busy one.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvPace {
-    /// How many to ask for next.
+    /// The number of datagrams to ask for next.
     want: usize,
-    /// The last call returned as many as it asked for.
+    /// The last call returned as many datagrams as it asked for.
     streak: bool,
 }
 
@@ -40,7 +41,7 @@ impl Default for RecvPace {
     }
 }
 
-/// What the kernel writes about one datagram.
+/// The kernel's output for one datagram.
 #[derive(Clone, Copy)]
 struct Slot {
     addr: RawAddr,
@@ -50,21 +51,21 @@ struct Slot {
     flags: libc::c_int,
 }
 
-/// One datagram that has arrived.
+/// A received datagram.
 #[derive(Clone, Copy)]
 pub struct Received<'a> {
-    /// Its bytes.
+    /// The bytes of the datagram.
     pub payload: &'a [u8],
-    /// Where it comes from.
+    /// The address of the sender.
     pub addr: RawAddr,
-    /// Its control messages.
+    /// The control messages in the kernel's layout, for [`messages`](crate::cmsg::messages).
     pub control: &'a [u8],
-    /// The buffer was too small; the rest is lost.
+    /// The buffer was too small: the rest of the datagram is lost.
     pub truncated: bool,
 }
 
 impl RecvArena {
-    /// `count` buffers (at most [`BATCH`]) of `size` bytes.
+    /// Allocates `count` buffers (1 to [`BATCH`]) of `size` bytes.
     pub fn new(count: usize, size: usize) -> Self {
         let count = count.clamp(1, BATCH);
         let empty = Slot {
@@ -77,11 +78,12 @@ impl RecvArena {
         Self { bytes: vec![0; count * size].into(), size, slots: vec![empty; count].into() }
     }
 
-    /// Receives datagrams without blocking. Returns how many (0 if there is none), and whether more
-    /// are likely to be there. [`RecvArena::get`] returns them until the next call.
+    /// Receives datagrams without blocking; [`RecvArena::get`] returns them until the next call.
+    /// Returns how many (0 if there is none), and whether more are likely to wait.
     ///
-    /// A call first asks for one datagram, so that a single one is handed over at once, without a
-    /// search for a second. It asks for more only if call after call returns all it asks for.
+    /// After a pause, a call asks for one datagram, so that a single one is delivered immediately,
+    /// without a search for a second. The number grows only while consecutive calls return all they
+    /// ask for.
     pub fn recv(&mut self, fd: BorrowedFd<'_>, pace: &mut RecvPace) -> io::Result<(usize, bool)> {
         let want = pace.want;
         let got = match want {
@@ -117,16 +119,16 @@ impl RecvArena {
         }
         let flags = libc::MSG_DONTWAIT;
         let n = if let [hdr] = &mut hdrs[..] {
-            // SAFETY: the header points to `iovs`, to a slot and to a buffer, each with its true length; all
-            // are borrowed mutably until the call is over.
+            // SAFETY: the header points to `iovs`, to a slot and to a buffer, each with its true
+            // length. All are borrowed mutably until the call returns.
             let len = unsafe {
                 libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut hdr.msg_hdr, flags)
             };
             hdr.msg_len = u32::try_from(len).unwrap_or(0);
             if len < 0 { -1 } else { 1 }
         } else {
-            // SAFETY: the same, for the first `max` headers, which is at most the number of headers; their
-            // slots and buffers are distinct.
+            // SAFETY: as above, for the first `max` headers; `max` is at most the number of
+            // headers. Their slots and buffers are distinct.
             unsafe {
                 libc::syscall(
                     libc::SYS_recvmmsg,
@@ -155,10 +157,10 @@ impl RecvArena {
         Ok(n)
     }
 
-    /// Datagram `index` of the last call.
+    /// Returns datagram `index` of the last [`RecvArena::recv`].
     pub fn get(&self, index: usize) -> Received<'_> {
         let slot = &self.slots[index];
-        // SAFETY: the array is initialised memory of this size, and bytes have no alignment.
+        // SAFETY: the array is initialised memory of `CAPACITY` bytes, and bytes need no alignment.
         let control = unsafe {
             std::slice::from_raw_parts(slot.control.as_ptr().cast::<u8>(), Control::CAPACITY)
         };
@@ -171,9 +173,9 @@ impl RecvArena {
     }
 }
 
-/// Takes a report from a socket's error queue (`IP_RECVERR`) without blocking: how many bytes of the
-/// datagram that it is about were written to `buf`, where that was sent, and the report as a control
-/// message. `None` if there is none.
+/// Takes a report from a socket's error queue (`IP_RECVERR`) without blocking. Returns the number
+/// of bytes written to `buf` of the datagram that failed, its destination, and the report as a
+/// control message; or `None` if the queue is empty.
 pub fn recv_error(
     fd: BorrowedFd<'_>,
     buf: &mut [u8],
@@ -188,8 +190,8 @@ pub fn recv_error(
     hdr.msg_control = control.as_mut_ptr().cast();
     hdr.msg_controllen = Control::CAPACITY as _;
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: the header points to `iov`, `buf`, `addr` and `control` with their true lengths, and all are
-    // borrowed mutably until the call is over.
+    // SAFETY: the header points to `iov`, `buf`, `addr` and `control` with their true lengths. All
+    // are borrowed mutably until the call returns.
     let len = unsafe { libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut hdr, flags) };
     let Ok(len) = usize::try_from(len) else {
         let error = io::Error::last_os_error();
@@ -204,21 +206,21 @@ pub fn recv_error(
     Ok(Some((len.min(buf.len()), addr, Control::received(&bytes))))
 }
 
-/// A datagram to send: its parts, one after the other.
+/// A datagram to send, in up to three parts.
 #[derive(Clone, Copy)]
 pub struct Outgoing<'a> {
-    /// Where it goes.
+    /// The destination; [`RawAddr::EMPTY`] on a connected socket.
     pub addr: RawAddr,
-    /// Its control messages.
+    /// The control messages.
     pub control: Control,
-    /// Its bytes.
+    /// The bytes: the parts are sent in order, without gaps.
     pub parts: [&'a [u8]; 3],
 }
 
-/// Sends up to [`BATCH`] of `messages` from the front, without blocking. Returns how many were sent;
-/// an error is about the first.
+/// Sends the first messages, up to [`BATCH`], without blocking. Returns how many were sent. An
+/// error concerns the first message.
 pub fn sendmmsg(fd: BorrowedFd<'_>, messages: &[Outgoing<'_>]) -> io::Result<usize> {
-    // Latency matters when there is one message: do not fill tables for many.
+    // Latency matters for a single message, so no table for many is filled.
     match messages {
         [] => Ok(0),
         [_] => sendmmsg_up_to::<1>(fd, messages),
@@ -253,15 +255,15 @@ fn sendmmsg_up_to<const N: usize>(
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let n = if let [hdr] = &hdrs[..] {
-        // SAFETY: the header points to `iovs` and to `messages`, with true lengths, and those outlive the call.
-        // The kernel only reads through these pointers.
+        // SAFETY: the header points to `iovs` and to `messages`, with true lengths, and those
+        // outlive the call. The kernel only reads through these pointers.
         let len = unsafe {
             libc::syscall(libc::SYS_sendmsg, fd.as_raw_fd(), &raw const hdr.msg_hdr, flags)
         };
         if len < 0 { -1 } else { 1 }
     } else {
-        // SAFETY: the same, for the first `count` headers. The kernel writes `msg_len` in `hdrs`, which is
-        // borrowed mutably.
+        // SAFETY: as above, for the first `count` headers. The kernel writes `msg_len` in `hdrs`,
+        // which is borrowed mutably.
         unsafe {
             libc::syscall(
                 libc::SYS_sendmmsg,
@@ -275,13 +277,13 @@ fn sendmmsg_up_to<const N: usize>(
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// Bytes that the kernel may write for an address.
+/// The number of bytes that the kernel may write for an address.
 const ADDR_CAPACITY: libc::socklen_t = 32;
 const _: () = assert!(ADDR_CAPACITY as usize == RawAddr::CAPACITY);
 
 const EMPTY_IOV: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
-// SAFETY: a header of null pointers and zero lengths is a valid one.
+// SAFETY: a header of null pointers and zero lengths is valid.
 const EMPTY_HDR: libc::mmsghdr = unsafe { std::mem::zeroed() };
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Looks up an interface by its name. netdevice(7).
+//! Network interfaces, looked up by name. netdevice(7).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,20 +9,20 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use crate::Error;
 use crate::sockopt;
 
-/// An interface, looked up by its name.
+/// The properties of a network interface.
 #[derive(Clone, Copy, Debug)]
 pub struct NetDev {
-    /// Its number.
+    /// The interface index.
     pub index: u32,
     /// The largest IP packet, in bytes.
     pub mtu: usize,
-    /// Frames have Ethernet headers. So do those on loopback.
+    /// Frames have Ethernet headers. True for loopback too.
     pub ethernet: bool,
-    /// Its hardware address.
+    /// The hardware address.
     pub mac: [u8; 6],
-    /// It is loopback.
+    /// The interface is a loopback interface.
     pub loopback: bool,
-    /// It is up, as its administrator wants it.
+    /// The interface is administratively up (IFF_UP).
     pub up: bool,
 }
 
@@ -30,16 +30,16 @@ const ARPHRD_ETHER: u16 = 1;
 const ARPHRD_LOOPBACK: u16 = 772;
 
 impl NetDev {
-    /// The interface of this name, if there is one.
+    /// Returns the interface with this name, or `None` if it does not exist.
     ///
     /// # Errors
-    /// The system gives no socket to ask with.
+    /// The kernel provides no socket for the query.
     pub fn lookup(name: &str) -> Result<Option<Self>, Error> {
         let any = any_socket().map_err(|e| Error::os("open a UDP socket", e))?;
         Ok(look_up(any.as_fd(), name).ok())
     }
 
-    /// How many queues the interface of this name sends on. 1 if its driver does not say.
+    /// Returns the number of transmit queues of an interface, or 1 if its driver does not tell.
     pub fn sending_queues(name: &str) -> u32 {
         let channels = any_socket().and_then(|any| sockopt::channels(any.as_fd(), name));
         channels.map_or(1, |channels| (channels.tx_count + channels.combined_count).max(1))
@@ -59,7 +59,6 @@ fn look_up(any: BorrowedFd<'_>, name: &str) -> io::Result<NetDev> {
     })
 }
 
-/// A socket to ask about interfaces.
 fn any_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
 }

@@ -1,8 +1,8 @@
-//! Requests to the kernel's routing tables over a netlink socket (`AF_NETLINK`, `NETLINK_ROUTE`):
-//! list interfaces and addresses, or look up one route or neighbour. RFC 3549 section 2.3.2.
+//! Queries the kernel's routing tables over netlink (`AF_NETLINK`, `NETLINK_ROUTE`). Lists
+//! interfaces and addresses, or looks up one route or neighbour. RFC 3549 section 2.3.2.
 //!
-//! It needs no privileges, and neither /sys nor /proc. Lengths in a reply are checked before they
-//! are used; a length that does not fit ends the iteration.
+//! The queries need no privileges, and neither /sys nor /proc. Lengths in a reply are checked
+//! before use; a length that does not fit ends the iteration.
 
 use std::io;
 
@@ -14,10 +14,10 @@ use rustix::net::{recvfrom, send, socket_with};
 use crate::CheckedFd;
 use crate::may_block;
 
-/// Reads a whole table: `kind` is an `RTM_GET…`, `header` its fixed part.
+/// Reads a whole table. `kind` is an `RTM_GET…`, `header` its fixed part.
 pub fn dump(kind: u16, header: &[u8]) -> io::Result<Reply> {
     for _ in 0..MAX_ATTEMPTS {
-        // If a table changes while it is read, the reply may repeat an entry or lack one.
+        // If the table changes during a dump, the reply may repeat or lack an entry, so try again.
         if let Some(reply) = exchange(kind, NLM_F_REQUEST | NLM_F_DUMP, header)? {
             return Ok(reply);
         }
@@ -25,12 +25,13 @@ pub fn dump(kind: u16, header: &[u8]) -> io::Result<Reply> {
     Err(io::Error::new(io::ErrorKind::ResourceBusy, "the network set-up changes all the time"))
 }
 
-/// Looks up one entry: `kind` is an `RTM_GET…`, `request` its fixed part and attributes.
+/// Looks up one entry. `kind` is an `RTM_GET…`, `request` its fixed part and attributes.
 pub fn get(kind: u16, request: &[u8]) -> io::Result<Reply> {
     exchange(kind, NLM_F_REQUEST, request)?.ok_or_else(|| io::ErrorKind::ResourceBusy.into())
 }
 
-/// Changes an entry: `kind` is an `RTM_SET…` or `RTM_NEW…`, `request` its fixed part and attributes.
+/// Changes an entry. `kind` is an `RTM_SET…` or `RTM_NEW…`, `request` its fixed part and
+/// attributes.
 pub fn set(kind: u16, request: &[u8]) -> io::Result<()> {
     const NLM_F_ACK: u16 = 0x4;
     match exchange(kind, NLM_F_REQUEST | NLM_F_ACK, request) {
@@ -39,14 +40,14 @@ pub fn set(kind: u16, request: &[u8]) -> io::Result<()> {
     }
 }
 
-/// What the kernel answered to one request.
+/// The kernel's reply to a request.
 pub struct Reply {
-    /// Messages one after the other, each with its header.
+    /// The messages one after the other, each with its header.
     bytes: Vec<u8>,
 }
 
 impl Reply {
-    /// A reply made of these messages, for tests.
+    /// Builds a reply from these messages, for tests.
     pub fn from_messages(messages: &[(u16, Vec<u8>)]) -> Self {
         let mut bytes = Vec::new();
         for (kind, body) in messages {
@@ -55,7 +56,7 @@ impl Reply {
         Self { bytes }
     }
 
-    /// The messages in the kernel's order.
+    /// Iterates over the messages in the kernel's order.
     pub fn messages(&self) -> impl Iterator<Item = Message<'_>> {
         messages(&self.bytes)
     }
@@ -64,19 +65,19 @@ impl Reply {
 /// One message of a reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// `RTM_NEWLINK` and the like.
+    /// The type, such as `RTM_NEWLINK`.
     pub kind: u16,
     flags: u16,
     /// The fixed part and the attributes.
     pub body: &'a [u8],
 }
 
-/// The messages in what a socket has received.
+/// Iterates over the messages in a datagram from a netlink socket.
 pub fn messages(bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     Messages(bytes)
 }
 
-/// The attributes in `bytes`, which begins after a message's fixed part: type and value.
+/// Iterates over attributes as type and value. `bytes` begins after the fixed part of a message.
 pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -84,24 +85,24 @@ pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
         let kind = u16_at(rest, 2)?;
         let value = rest.get(4..len)?;
         rest = rest.get(align(len)..).unwrap_or_default();
-        // The two high bits are flags (nested, network byte order).
+        // The two high bits of the type are flags (nested, network byte order).
         Some((kind & 0x3fff, value))
     })
 }
 
-/// The native-endian number at `at`, if it is inside.
+/// Reads the native-endian number at offset `at`, or `None` past the end.
 pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// The native-endian number at `at`, if it is inside.
+/// Reads the native-endian number at offset `at`, or `None` past the end.
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
 const MAX_ATTEMPTS: u32 = 16;
 const HEADER: usize = 16;
-/// The kernel fills at most 32 KiB per datagram of a dump.
+/// The receive buffer in bytes. The kernel fills at most 32 KiB per datagram of a dump.
 const BUFFER: usize = 64 << 10;
 
 const NLM_F_REQUEST: u16 = 0x1;
@@ -111,11 +112,11 @@ const NLM_F_DUMP: u16 = 0x300;
 const NLMSG_ERROR: u16 = 0x2;
 const NLMSG_DONE: u16 = 0x3;
 
-/// Sends a request and gathers the answer. `None`: the table changed meanwhile.
+/// Sends a request and collects the reply. Returns `None` if the table changed meanwhile.
 fn exchange(kind: u16, flags: u16, header: &[u8]) -> io::Result<Option<Reply>> {
     may_block("asking the kernel's routing tables");
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-    // The program may close all descriptors at this moment.
+    // Checked, because the program may close all descriptors at this very moment.
     let socket = CheckedFd::new(socket);
     let mut request = Vec::with_capacity(HEADER + header.len());
     push_message(&mut request, kind, flags, header);
@@ -138,7 +139,7 @@ fn exchange(kind: u16, flags: u16, header: &[u8]) -> io::Result<Option<Reply>> {
         for message in Messages(&buffer[..len]) {
             intact &= message.flags & NLM_F_DUMP_INTR == 0;
             match message.kind {
-                // An error that was found after the first message is told by the last one.
+                // An error after the first message of a dump is reported in the last message.
                 NLMSG_DONE if errno(&message) == 0 => {
                     return Ok(intact.then_some(Reply { bytes }));
                 }
@@ -154,7 +155,7 @@ fn exchange(kind: u16, flags: u16, header: &[u8]) -> io::Result<Option<Reply>> {
     }
 }
 
-/// What the kernel says about the request: 0, or the number of an error.
+/// Returns the kernel's status of the request: 0 or an error number.
 fn errno(message: &Message<'_>) -> i32 {
     u32_at(message.body, 0).unwrap_or(0).cast_signed().wrapping_neg()
 }
@@ -164,13 +165,13 @@ fn push_message(out: &mut Vec<u8>, kind: u16, flags: u16, body: &[u8]) {
     out.extend(len.to_ne_bytes());
     out.extend(kind.to_ne_bytes());
     out.extend(flags.to_ne_bytes());
-    // Sequence number and sender: one request per socket, so both may stay 0.
+    // Sequence number and port ID: each socket carries one request, so both may stay 0.
     out.extend([0; 8]);
     out.extend(body);
     out.resize(align(out.len()), 0);
 }
 
-/// netlink aligns messages and attributes to 4 bytes.
+/// Rounds up to 4 bytes, the alignment of netlink messages and attributes.
 fn align(len: usize) -> usize {
     len.next_multiple_of(4)
 }
@@ -209,7 +210,7 @@ mod tests {
     fn a_table_that_can_not_be_read_is_an_error() {
         const RTM_GETLINK: u16 = 18;
         const IFLA_TARGET_NETNSID: u16 = 46;
-        // The kernel finds this out after it has begun.
+        // The kernel finds this error only after the dump has begun.
         let mut request = vec![0; 16];
         for half in [8, IFLA_TARGET_NETNSID] {
             request.extend(half.to_ne_bytes());

@@ -1,9 +1,9 @@
-//! Whether the process has more rights than its user.
+//! Tells whether the process has more privileges than its user.
 
-/// Whether the program gained rights when it was started (setuid, setgid, file capabilities). The
-/// environment is its user's, so no variable in it counts then, as with secure_getenv(3).
+/// Returns whether the program gained privileges at start (setuid, setgid, file capabilities). Its
+/// user controls the environment, so no variable may be trusted then, as with secure_getenv(3).
 pub fn has_gained_rights() -> bool {
-    // SAFETY: reads a number that the kernel gave the process when it started.
+    // SAFETY: reads a number that the kernel passed to the process at start.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 

@@ -1,4 +1,4 @@
-//! A descriptor with several owners: one that reads and writes it, and others that sleep until it is ready.
+//! A descriptor with several owners: one reads and writes, the others sleep until it is ready.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
@@ -8,33 +8,35 @@ use crate::Error;
 use crate::ForkGuarded;
 use parking_lot::Mutex;
 
-/// A descriptor that is closed when its last clone is dropped. It has a high number. If the program has closed
-/// that number, it is neither used nor closed any more: it may stand for another file.
+/// A descriptor with a high number, closed when its last clone is dropped. If the program has
+/// closed the number, the descriptor is neither used nor closed any more, because the number may
+/// refer to another file.
 #[derive(Clone, Debug)]
 pub struct SharedFd(Arc<Kind>);
 
 #[derive(Debug)]
 enum Kind {
     Checked(CheckedFd),
-    /// Forked children do not keep it.
+    /// A descriptor that forked children do not keep.
     Guarded(ForkGuarded),
 }
 
 impl SharedFd {
-    /// Takes a descriptor of this library's own.
+    /// Takes ownership of a descriptor and moves it to a high number.
     pub fn new(fd: OwnedFd) -> Self {
         Self(Arc::new(Kind::Checked(CheckedFd::internal(fd))))
     }
 
-    /// One that forked children do not keep.
+    /// Takes ownership of a descriptor that forked children must not keep.
     pub fn guarded(fd: OwnedFd) -> Self {
         Self(Arc::new(Kind::Guarded(ForkGuarded::new(fd))))
     }
 
-    /// One that forked children do not keep, and that this process has once: if it has the same socket
-    /// already, that one.
+    /// Like [`SharedFd::guarded`], with one instance per socket. If this process already has a
+    /// `SharedFd` for the same socket, returns a clone of that one.
     pub fn once(fd: OwnedFd) -> Self {
-        /// By inode. Whoever finds it locked does without: a forked child may find it so for ever.
+        /// The instances, by inode. Only `try_lock` is used: a forked child may find the lock held,
+        /// with no thread that will release it.
         static KNOWN: Mutex<Vec<(u64, Weak<Kind>)>> = Mutex::new(Vec::new());
         let inode = rustix::fs::fstat(&fd).map_or(0, |stat| stat.st_ino);
         let Some(mut known) = KNOWN.try_lock() else { return Self::guarded(fd) };
@@ -49,7 +51,7 @@ impl SharedFd {
         made
     }
 
-    /// Whether its number still is its own.
+    /// Returns whether the number is intact ([`CheckedFd::is_intact`]).
     pub(crate) fn is_intact(&self) -> bool {
         match &*self.0 {
             Kind::Checked(fd) => fd.is_intact(),
@@ -57,7 +59,8 @@ impl SharedFd {
         }
     }
 
-    /// Whether this process made it ([`CheckedFd::is_own`]). One that children do not keep is theirs nowhere.
+    /// Returns whether this process created the descriptor ([`CheckedFd::is_own`]). Always true for
+    /// a guarded one, because children do not keep it.
     pub(crate) fn is_own(&self) -> bool {
         match &*self.0 {
             Kind::Checked(fd) => fd.is_own(),
@@ -65,10 +68,11 @@ impl SharedFd {
         }
     }
 
-    /// Whether its number still is its own. For the data path: it notices within some milliseconds.
+    /// Checks that the number is intact. For the data path: a change is noticed within some
+    /// milliseconds.
     ///
     /// # Errors
-    /// [`Error::DescriptorsClosed`].
+    /// [`Error::DescriptorsClosed`] if it is not.
     pub fn ensure(&self) -> Result<(), Error> {
         match &*self.0 {
             Kind::Checked(fd) => fd.ensure(),
@@ -76,7 +80,7 @@ impl SharedFd {
         }
     }
 
-    /// The descriptor, if it still is one of ours ([`SharedFd::ensure`]).
+    /// Returns the descriptor if its number is intact ([`SharedFd::ensure`]).
     pub fn intact(&self) -> Result<BorrowedFd<'_>, Error> {
         self.ensure()?;
         Ok(self.as_fd())
@@ -114,7 +118,7 @@ mod tests {
         assert_eq!(two.as_raw_fd(), number);
         drop(one);
         two.ensure().unwrap();
-        // The program closes it, and so it is not given to the next.
+        // The program closes the number, so the next call creates a new instance.
         let file = crate::checked_fd::tests::replace_by_file(&two);
         let three = SharedFd::once(again());
         assert_ne!(three.as_raw_fd(), number);

@@ -1,4 +1,4 @@
-//! Socket options and calls on sockets that rustix does not have.
+//! Socket options and ioctls that rustix lacks.
 
 use std::ffi::c_int;
 use std::io;
@@ -7,30 +7,30 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::addr::RawAddr;
 
-/// Sets an option whose value is an `int`.
+/// Sets a socket option whose value is an `int`.
 pub fn set_int(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
     set_bytes(fd, level, name, &value.to_ne_bytes())
 }
 
-/// Sets an option whose value is made of these bytes. Not for options with pointers in them.
+/// Sets a socket option to these bytes. Not for options that contain pointers.
 pub fn set_bytes(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: &[u8]) -> io::Result<()> {
     let len = libc::socklen_t::try_from(value.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: the kernel reads `len` bytes from the slice, which has them.
+    // SAFETY: the kernel reads `len` bytes, the length of the slice.
     let rc = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.as_ptr().cast(), len) };
     check(rc)
 }
 
-/// Asks for a receive buffer of so many bytes; the system may give less.
+/// Requests a receive buffer of `bytes` bytes; the kernel may grant less.
 pub fn set_receive_buffer(fd: BorrowedFd<'_>, bytes: usize) {
     set_buffer(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, bytes);
 }
 
-/// The same for the send buffer.
+/// Requests a send buffer of `bytes` bytes; the kernel may grant less.
 pub fn set_send_buffer(fd: BorrowedFd<'_>, bytes: usize) {
     set_buffer(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, bytes);
 }
 
-/// `force`, which is not bound by the system's limit, needs CAP_NET_ADMIN.
+/// Tries `force`, which ignores the host's limit but needs CAP_NET_ADMIN, then `plain`.
 fn set_buffer(fd: BorrowedFd<'_>, force: c_int, plain: c_int, bytes: usize) {
     let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
     if set_int(fd, libc::SOL_SOCKET, force, bytes).is_err() {
@@ -38,7 +38,7 @@ fn set_buffer(fd: BorrowedFd<'_>, force: c_int, plain: c_int, bytes: usize) {
     }
 }
 
-/// Reads an option whose value is an `int`.
+/// Reads a socket option whose value is an `int`.
 pub fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_int> {
     let mut value: c_int = 0;
     let mut len: libc::socklen_t = 4;
@@ -48,10 +48,10 @@ pub fn get_int(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<c_in
     check(rc).map(|()| value)
 }
 
-/// A number for the network namespace of a socket, which no other has until the system restarts.
-/// Linux 5.14.
+/// Returns the cookie of a socket's network namespace, unique until the host reboots. Needs Linux
+/// 5.14.
 pub fn namespace_cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
-    /// Of `<asm-generic/socket.h>`.
+    /// From `<asm-generic/socket.h>`.
     const SO_NETNS_COOKIE: c_int = 71;
     let mut value: u64 = 0;
     let mut len: libc::socklen_t = 8;
@@ -63,7 +63,7 @@ pub fn namespace_cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
     check(rc).map(|()| value)
 }
 
-/// A name for the network namespace of this thread, the same for all processes in it.
+/// Returns a name for this thread's network namespace, the same for all processes in it.
 pub fn network_namespace() -> String {
     let socket = rustix::net::socket_with(
         rustix::net::AddressFamily::UNIX,
@@ -74,7 +74,8 @@ pub fn network_namespace() -> String {
     let cookie = socket.map_err(io::Error::from).and_then(|fd| namespace_cookie(fd.as_fd()));
     cookie.map_or_else(
         |_| {
-            // Linux before 5.14. An inode is given again, but not to two at a time.
+            // Linux before 5.14. An inode may be reused, but is unique among the namespaces that
+            // exist.
             let namespace = std::fs::metadata("/proc/thread-self/ns/net");
             format!("inode-{}", namespace.map_or(0, |found| found.ino()))
         },
@@ -85,13 +86,13 @@ pub fn network_namespace() -> String {
 /// The process at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its effective user.
+    /// The effective user ID.
     pub uid: u32,
-    /// Its number, if it has one in this process namespace.
+    /// The process ID, if the process is visible in this PID namespace.
     pub pid: Option<u32>,
 }
 
-/// Who is at the other end of a connection between processes of this host.
+/// Returns the process at the other end of a Unix connection (SO_PEERCRED).
 pub(crate) fn peer_credentials(fd: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut value = libc::ucred { pid: 0, uid: 0, gid: 0 };
     #[expect(clippy::cast_possible_truncation, reason = "12 bytes")]
@@ -101,15 +102,15 @@ pub(crate) fn peer_credentials(fd: BorrowedFd<'_>) -> io::Result<Peer> {
     let rc = unsafe {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, to, &mut len)
     };
-    // A process outside of this process namespace has number 0 here.
+    // The kernel reports process ID 0 for a process outside of this PID namespace.
     let pid = u32::try_from(value.pid).ok().filter(|pid| *pid != 0);
     check(rc).map(|()| Peer { uid: value.uid, pid })
 }
 
-/// Datagrams that this socket has lost because its receive buffer was full. 0 where the system does
-/// not tell.
+/// Returns the datagrams that the socket lost because its receive buffer was full. Returns 0 if the
+/// kernel does not tell.
 pub fn drops(fd: BorrowedFd<'_>) -> u32 {
-    /// SK_MEMINFO_DROPS, the last of the numbers that SO_MEMINFO gives.
+    /// The index of SK_MEMINFO_DROPS, the last number of SO_MEMINFO.
     const DROPS: usize = 8;
     let mut info = [0u32; DROPS + 1];
     #[expect(clippy::cast_possible_truncation, reason = "36 bytes")]
@@ -122,15 +123,15 @@ pub fn drops(fd: BorrowedFd<'_>) -> u32 {
     if rc < 0 { 0 } else { info[DROPS] }
 }
 
-/// Binds to an address of any family.
+/// Binds a socket to an address of any family.
 pub fn bind(fd: BorrowedFd<'_>, addr: &RawAddr) -> io::Result<()> {
-    // SAFETY: the kernel reads `len` bytes, which are within the array (CAPACITY is more than any
-    // length that RawAddr is made with).
+    // SAFETY: the kernel reads `len` bytes, which are within the array: `CAPACITY` exceeds every
+    // length that a RawAddr is created with.
     let rc = unsafe { libc::bind(fd.as_raw_fd(), addr.bytes.as_ptr().cast(), addr.len.into()) };
     check(rc)
 }
 
-/// The MTU of an interface: the largest IP packet.
+/// Returns the MTU of an interface: the largest IP packet, in bytes.
 pub(crate) fn mtu(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<usize> {
     let request = interface_request(fd, netdev, libc::SIOCGIFMTU)?;
     // SAFETY: SIOCGIFMTU has filled in this member.
@@ -138,7 +139,7 @@ pub(crate) fn mtu(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<usize> {
     usize::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// The hardware address of an interface and its type (`ARPHRD_*`).
+/// Returns the type (`ARPHRD_*`) and the hardware address of an interface.
 pub(crate) fn hardware_address(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<(u16, [u8; 6])> {
     let request = interface_request(fd, netdev, libc::SIOCGIFHWADDR)?;
     // SAFETY: SIOCGIFHWADDR has filled in this member.
@@ -150,7 +151,7 @@ pub(crate) fn hardware_address(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<(
     Ok((hw.sa_family, mac))
 }
 
-/// Whether an interface is up, as its administrator wants it.
+/// Returns whether an interface is administratively up (IFF_UP).
 pub fn is_up(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<bool> {
     let request = interface_request(fd, netdev, libc::SIOCGIFFLAGS)?;
     // SAFETY: SIOCGIFFLAGS has filled in this member.
@@ -158,45 +159,46 @@ pub fn is_up(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<bool> {
     Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
 }
 
-/// `struct ethtool_channels` of `<linux/ethtool.h>`: the queues of an interface.
+/// `struct ethtool_channels` of `<linux/ethtool.h>`: the numbers of queues of an interface.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Channels {
     cmd: u32,
     max: [u32; 4],
     rx_count: u32,
-    /// Those that only send.
+    /// The queues that only transmit.
     pub tx_count: u32,
     other_count: u32,
-    /// Those that receive and send.
+    /// The queues that both receive and transmit.
     pub combined_count: u32,
 }
 
-/// How many queues an interface has in use.
+/// Returns the numbers of queues that an interface has in use.
 pub(crate) fn channels(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<Channels> {
     const SIOCETHTOOL: libc::Ioctl = 0x8946;
     const ETHTOOL_GCHANNELS: u32 = 0x3c;
     let mut request = named(netdev)?;
     let mut channels = Channels { cmd: ETHTOOL_GCHANNELS, ..Channels::default() };
     request.ifr_ifru.ifru_data = (&raw mut channels).cast();
-    // SAFETY: SIOCETHTOOL reads the name, which ends in a zero, and the pointer. This command writes a
-    // struct of that form where the pointer leads.
+    // SAFETY: SIOCETHTOOL reads the name, which ends in a zero, and the pointer. This command
+    // writes a `struct ethtool_channels` through that pointer.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL, &raw mut request) })?;
     Ok(channels)
 }
 
-/// Makes a descriptor of /dev/net/tun that of a TAP interface, which is made if there is none. Frames go
-/// without any header, segmented and with their checksums.
+/// Attaches a descriptor of /dev/net/tun to a TAP interface, which is created if necessary. Frames
+/// have no extra header; they are segmented and have their checksums.
 pub fn attach_tap(fd: BorrowedFd<'_>, netdev: &str) -> io::Result<()> {
     let mut request = named(netdev)?;
     #[expect(clippy::cast_possible_truncation, reason = "two flags of 16 bits")]
     let flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
     request.ifr_ifru.ifru_flags = flags;
-    // SAFETY: TUNSETIFF reads the flags and the name, which ends in a zero, and writes within the same
+    // SAFETY: TUNSETIFF reads the flags and the name, which ends in a zero, and writes within this
     // ifreq.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
     let none: libc::c_ulong = 0;
-    // SAFETY: TUNSETOFFLOAD takes a number. It takes back what a process before may have set.
+    // SAFETY: TUNSETOFFLOAD takes a number. It disables offloads that a previous process may have
+    // left on.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, none) })
 }
 
@@ -207,14 +209,14 @@ fn interface_request(
 ) -> io::Result<libc::ifreq> {
     let mut request = named(netdev)?;
     // SAFETY: the requests passed here read the name in an ifreq, which ends in a zero, and write
-    // within the same ifreq.
+    // within this ifreq.
     let rc = unsafe { libc::ioctl(fd.as_raw_fd(), what, &raw mut request) };
     check(rc).map(|()| request)
 }
 
-/// A request for an interface, with nothing but its name in it.
+/// Returns an `ifreq` that holds only the name of the interface.
 fn named(netdev: &str) -> io::Result<libc::ifreq> {
-    // SAFETY: an ifreq of zeros is a valid one.
+    // SAFETY: an ifreq of zeros is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let name = netdev.as_bytes();
     if name.len() >= request.ifr_name.len() {
@@ -226,19 +228,19 @@ fn named(netdev: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-/// Attaches a classic BPF program that decides how much of each packet is kept.
+/// Attaches a classic BPF program that decides how many bytes of each packet are kept.
 pub fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_FILTER, program)
 }
 
-/// Attaches a classic BPF program that chooses, for each datagram, one of the sockets that share
-/// this one's address by SO_REUSEPORT. It sees what follows the UDP header.
+/// Attaches a classic BPF program that selects a socket of the SO_REUSEPORT group. The kernel runs
+/// it for each datagram. The program reads the bytes after the UDP header.
 pub fn attach_steering(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
 }
 
 fn attach(fd: BorrowedFd<'_>, how: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
-    /// A `sock_fprog` whose padding is initialised, as valgrind demands.
+    /// A `sock_fprog` with initialised padding, which valgrind demands.
     #[repr(C)]
     struct Program {
         len: u16,
@@ -253,14 +255,14 @@ fn attach(fd: BorrowedFd<'_>, how: c_int, program: &[libc::sock_filter]) -> io::
         padding: [0; size_of::<usize>() - 2],
         filter: program.as_ptr(),
     };
-    // SAFETY: `fprog` points to `len` instructions; the kernel copies them and writes nothing.
+    // SAFETY: `fprog` points to `len` instructions, which the kernel copies. It writes nothing.
     let rc = unsafe {
         libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, how, (&raw const fprog).cast(), len)
     };
     check(rc)
 }
 
-/// The kernel's version: which options it can have.
+/// Returns the major and minor version of the kernel.
 pub fn kernel_version() -> (u32, u32) {
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy();

@@ -1,5 +1,7 @@
-//! Packet sockets, and further Ethernet addresses for an interface to receive. The interface receives them until
-//! the socket that asked for them is closed. packet(7), `PACKET_ADD_MEMBERSHIP`.
+//! Packet sockets, and additional Ethernet addresses for an interface to receive.
+//!
+//! The interface receives frames to these addresses until the requesting socket is closed.
+//! packet(7), `PACKET_ADD_MEMBERSHIP`.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -8,18 +10,19 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::sockopt;
 
-/// A packet socket to which nothing arrives before it is bound.
+/// Opens a packet socket that receives nothing until it is bound.
 pub fn unbound(kind: SocketType) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::socket_with(AddressFamily::PACKET, kind, flags, None)?)
 }
 
-/// Has the interface receive this group too.
+/// Has the interface receive frames to this multicast group too.
 pub fn add_group(socket: BorrowedFd<'_>, interface: u32, group: [u8; 6]) -> io::Result<()> {
     add(socket, interface, PACKET_MR_MULTICAST, group)
 }
 
-/// Has the interface receive the frames to this station too; all frames, if it has no list of addresses.
+/// Has the interface receive frames to this station address too. An interface without a list of
+/// unicast addresses becomes promiscuous.
 pub fn add_station(socket: BorrowedFd<'_>, interface: u32, mac: [u8; 6]) -> io::Result<()> {
     add(socket, interface, PACKET_MR_UNICAST, mac)
         .or_else(|_| add(socket, interface, PACKET_MR_PROMISC, [0; 6]))

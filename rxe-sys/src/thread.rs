@@ -10,25 +10,25 @@ use parking_lot::Mutex;
 
 use crate::may_block;
 
-/// Signals that a faulting instruction raises on the thread that ran it. Blocking them would kill
-/// the process without the program's handler being asked.
+/// The signals that a faulting instruction raises on its own thread. If they were blocked, the
+/// kernel would kill the process without running the program's handler.
 const SYNCHRONOUS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// Starts a thread that never runs the program's signal handlers: it blocks all signals but the
-/// synchronous ones. A signal sent to the process is then delivered to one of the program's own
+/// Starts a thread that never runs the program's signal handlers. The thread blocks all signals but
+/// the synchronous ones. A signal sent to the process is then delivered to one of the program's own
 /// threads, or stays pending for its `sigwait` or signalfd.
 ///
-/// `name` is what `ps -L` and debuggers show, 15 bytes at most.
+/// `name` is the name in `ps -L` and debuggers, 15 bytes at most.
 ///
 /// # Errors
-/// The system has no memory or no thread left.
+/// The kernel has no memory or no thread left.
 pub fn spawn_thread<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
-    // A new thread inherits the mask of the thread that makes it, so it has the right one from its
-    // first instruction on.
+    // A new thread inherits the signal mask of its creator, so it has the right one from its first
+    // instruction on.
     let before = block_signals();
     let spawned = Builder::new().name(name.into()).spawn(run);
     restore_signals(&before);
@@ -37,15 +37,16 @@ pub fn spawn_thread<T: Send + 'static>(
 
 /// Like [`spawn_thread`], but returns only after the thread has begun to run.
 ///
-/// When a thread first allocates, the C library creates its part of the heap, and calls `munmap` for that. Some
-/// libraries (libfabric, to watch mappings) overwrite the code of `munmap` at run time. If a thread is in `munmap`
-/// at that moment, the process dies of SIGSEGV. A thread that has begun has its heap, and seldom calls `munmap`.
+/// When a thread first allocates, the C library creates its part of the heap, and calls `munmap`
+/// for that. Some libraries (libfabric, to watch mappings) overwrite the code of `munmap` at run
+/// time. If a thread is in `munmap` at that moment, the process dies of SIGSEGV. A thread that has
+/// begun has its heap, and seldom calls `munmap`.
 ///
 /// # Errors
 /// As [`spawn_thread`].
 ///
 /// # Panics
-/// In debug builds, where nothing may block.
+/// In debug builds, if the calling thread must not block ([`NonBlocking`](crate::NonBlocking)).
 pub fn spawn_and_await<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
@@ -53,7 +54,7 @@ pub fn spawn_and_await<T: Send + 'static>(
     may_block("waiting for a thread to begin");
     let (begun, begins) = mpsc::channel();
     let thread = spawn_thread(name, move || {
-        // To send allocates, so the heap exists from here on.
+        // Sending allocates, so this thread's part of the heap exists from here on.
         let _ = begun.send(());
         drop(begun);
         run()
@@ -62,12 +63,12 @@ pub fn spawn_and_await<T: Send + 'static>(
     Ok(thread)
 }
 
-/// Calls `f` on a thread of its own and waits for it: for what needs more stack than a program may give its
-/// threads, which is 16 KiB (PTHREAD_STACK_MIN) at the least. If there is no thread to be had, `f` is called
-/// on this one.
+/// Calls `f` on a new thread and waits for it: for code that needs a large stack. A program may
+/// give its own threads as little as 16 KiB (PTHREAD_STACK_MIN). If no thread can be started, `f`
+/// runs on the calling thread.
 ///
 /// # Panics
-/// If `f` panics; in debug builds, where nothing may block.
+/// If `f` panics. In debug builds also if the calling thread must not block.
 pub fn on_own_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     may_block("waiting for a thread");
     let f = Mutex::new(Some(f));
@@ -84,25 +85,26 @@ pub fn on_own_stack<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     ran.unwrap_or_else(|| here(run)).expect("it is called once")
 }
 
-/// Calls `f` in a frame of its own: what it needs of the stack is not the caller's.
+/// Calls `f` in a separate stack frame, so that the caller's frame stays small.
 #[inline(never)]
 fn here<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Lets the calling thread run only when others leave it a CPU, or little. nice(1).
+/// Lowers the priority of the calling thread, so that it yields the CPU to others. nice(1).
 pub fn lower_priority() {
     const NICE: i32 = 10;
-    // Of a thread of its own process, a number is allowed to become less important.
+    // No privilege is needed to raise the nice value of one's own thread.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
 }
 
-/// Blocks all but the synchronous signals for the calling thread; the mask before that.
+/// Blocks all but the synchronous signals for the calling thread. Returns the previous mask.
 fn block_signals() -> libc::sigset_t {
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: both sets are valid for writes, and `sigfillset` initialises the first one that is
-    // read. `pthread_sigmask` fails only for an unknown first argument, so it fills `before`.
+    // SAFETY: both sets are valid for writes, and `sigfillset` initialises `blocked`, the only one
+    // that is read. `pthread_sigmask` fails only for an unknown first argument, so it fills
+    // `before`.
     unsafe {
         libc::sigfillset(blocked.as_mut_ptr());
         for signal in SYNCHRONOUS {
@@ -122,10 +124,9 @@ fn restore_signals(mask: &libc::sigset_t) {
 mod tests {
     use super::*;
 
-    /// Whether the calling thread blocks `signal`.
     fn blocks(signal: libc::c_int) -> bool {
         let mut mask = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: with no new set only the present one is written.
+        // SAFETY: without a new set, only the current mask is written.
         unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), mask.as_mut_ptr());
             libc::sigismember(mask.as_ptr(), signal) == 1
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(panicked.downcast_ref(), Some(&"for the test"));
     }
 
-    /// The process of fi_pingpong ended now and then.
+    /// Without this, the process of fi_pingpong died now and then.
     #[test]
     fn a_thread_of_ours_has_begun_when_the_call_returns() {
         for number in 0..100 {

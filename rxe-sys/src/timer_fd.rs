@@ -1,4 +1,4 @@
-//! A timer descriptor: readable from a moment on. timerfd_create(2).
+//! A timer descriptor: readable once its time has come. timerfd_create(2).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use rustix::time::{
 use crate::Error;
 use crate::SharedFd;
 
-/// A timer descriptor. Any thread may set it without waking the one that sleeps on it.
+/// A timer descriptor. Any thread may set it without waking the thread that sleeps on it.
 ///
-/// Setting it checks its number at most once per tick of the coarse clock ([`SharedFd::ensure`]). That is enough:
-/// the kernel refuses timerfd_settime(2) for anything but a timer descriptor.
+/// Setting checks the number at most once per tick of the coarse clock ([`SharedFd::ensure`]). That
+/// is enough: the kernel refuses timerfd_settime(2) for anything but a timer descriptor.
 #[derive(Debug)]
 pub struct TimerFd(SharedFd);
 
@@ -22,10 +22,10 @@ const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 const MAX_TIME: Timespec = Timespec { tv_sec: 1 << 30, tv_nsec: 0 };
 
 impl TimerFd {
-    /// One that is not set.
+    /// Creates a timer that is not set.
     ///
     /// # Errors
-    /// The process or the system has no descriptor left.
+    /// The process or the host has no free descriptor.
     pub fn new() -> Result<Self, Error> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         timerfd_create(TimerfdClockId::Monotonic, flags)
@@ -33,12 +33,13 @@ impl TimerFd {
             .map_err(|e| Error::os("make a timer descriptor", e))
     }
 
-    /// Readable from this moment on, since the beginning of CLOCK_MONOTONIC.
+    /// Makes the descriptor readable at the absolute time `at` of CLOCK_MONOTONIC.
     pub fn set(&self, at: Duration) {
         self.arm(at, TimerfdTimerFlags::ABSTIME);
     }
 
-    /// Readable after this time, at once if it is zero; until it is set again never if `None`.
+    /// Makes the descriptor readable after this time, immediately if it is zero. `None` disarms the
+    /// timer.
     pub fn set_after(&self, after: Option<Duration>) {
         match after {
             Some(after) => self.arm(after, TimerfdTimerFlags::empty()),
@@ -46,15 +47,16 @@ impl TimerFd {
         }
     }
 
-    /// Not readable until it goes off again. If another thread has set it meanwhile, it stays set.
+    /// Makes the descriptor unreadable until the timer next expires. A time that another thread has
+    /// set meanwhile stays set.
     pub fn clear(&self) {
         if self.0.is_own() && self.0.ensure().is_ok() {
-            // It fails only if it is not readable.
+            // The read fails only if the timer has not expired.
             let _ = rustix::io::read(&self.0, &mut [0; 8]);
         }
     }
 
-    /// Whether nobody has closed it, as far as the system tells ([`crate::EventFd::is_intact`]).
+    /// Returns whether the number is intact, as far as inodes tell ([`crate::EventFd::is_intact`]).
     pub fn is_intact(&self) -> bool {
         self.0.is_intact()
     }
@@ -65,7 +67,7 @@ impl TimerFd {
     }
 
     fn arm(&self, time: Duration, flags: TimerfdTimerFlags) {
-        // Zero would unset it.
+        // A zero time would disarm the timer.
         let time = Timespec::try_from(time.max(Duration::from_nanos(1))).unwrap_or(MAX_TIME);
         self.settime(time, flags);
     }
@@ -75,7 +77,7 @@ impl TimerFd {
             return;
         }
         let spec = Itimerspec { it_interval: NEVER, it_value: value };
-        // The arguments are valid, so it fails only where the number is not the timer's any more.
+        // The arguments are valid, so the call fails only if the number is no longer a timer.
         let _ = timerfd_settime(&self.0, flags, &spec);
     }
 }

@@ -1,4 +1,4 @@
-//! A descriptor that stands for something of this process, and that its duplicates are known by.
+//! A descriptor that identifies an object of this process, also through its duplicates.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
@@ -7,23 +7,23 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use crate::CheckedFd;
 use crate::Error;
 
-/// A descriptor that the program sees, may duplicate and give back. It is a socket that nothing is sent to:
-/// these have inodes of their own.
+/// A descriptor that the program sees, may duplicate and pass back. It is a socket that carries no
+/// data, because each socket has its own inode.
 #[derive(Debug)]
 pub struct TokenFd(CheckedFd);
 
 impl TokenFd {
-    /// A new one.
+    /// Creates a new token.
     ///
     /// # Errors
-    /// The process or the system has no descriptor left.
+    /// The process or the host has no free descriptor.
     pub fn new() -> Result<Self, Error> {
         socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
             .map(|fd| Self(CheckedFd::seen(fd)))
             .map_err(|e| Error::os("make a descriptor", e))
     }
 
-    /// Whether `other` is this or a duplicate of it.
+    /// Returns whether `other` is this descriptor or a duplicate of it.
     pub fn is(&self, other: BorrowedFd<'_>) -> bool {
         self.0.is_intact() && self.0.is_same(other)
     }

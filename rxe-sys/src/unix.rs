@@ -1,12 +1,12 @@
-//! Sockets between processes of one user, by path: datagrams, and connections that carry packets.
-//! unix(7).
+//! Unix sockets between processes of one user: datagrams and packet connections. Processes find
+//! each other by paths. unix(7).
 //!
-//! What protects them is the directory that they stand in: nobody else can address them. Each
-//! socket's own mode (0600) says so once more. And whoever connects, or is connected to, must have
-//! the same effective user, which the kernel tells (SO_PEERCRED) before anything is received.
+//! The directory of the path protects them: no other user can reach it. The mode of each socket
+//! (0600) protects in addition. Both ends of a connection must have the same effective user; the
+//! kernel reports that user (SO_PEERCRED) before anything is received.
 //!
-//! Where no descriptors are expected none are accepted (SO_PASSRIGHTS, Linux 6.16): the sender of
-//! some is refused.
+//! A socket that expects no descriptors refuses them (SO_PASSRIGHTS, Linux 6.16): sending one to it
+//! fails.
 
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -30,28 +30,28 @@ use crate::ForkGuarded;
 use crate::may_block_at;
 use crate::sockopt::{self, Peer};
 
-/// Descriptors in a message at most. The kernel's limit is 253.
+/// The maximum number of descriptors in a message. The kernel's limit is 253.
 pub const MAX_FDS: usize = 64;
 
-/// A socket; it does not block.
+/// A non-blocking Unix socket.
 #[derive(Debug)]
 pub struct UnixSocket {
     fd: ForkGuarded,
 }
 
-/// A socket that others find under a path, which is removed when this is dropped. The same socket may
-/// have several paths; it is closed with the last of them.
+/// A bound socket. Dropping it removes its path. A socket may have several paths; it is closed with
+/// the last of them.
 #[derive(Debug)]
 pub struct NamedSocket {
     name: Name,
     socket: Arc<UnixSocket>,
 }
 
-/// The paths that a listener or an inbox has so far, to give it one more: a hard link.
+/// The paths of a listener or an inbox. Further paths are hard links to the first.
 #[derive(Debug, Default)]
 pub struct SocketPaths(Mutex<Vec<Known>>);
 
-/// A path of a socket, which both may be gone.
+/// A path of a socket. Both the socket and the file may be gone.
 #[derive(Debug)]
 struct Known {
     socket: Weak<UnixSocket>,
@@ -59,36 +59,36 @@ struct Known {
     inode: u64,
 }
 
-/// The file that stands for a bound socket. Removed when dropped.
+/// The file of a bound socket. Dropping it removes the file.
 #[derive(Debug)]
 struct Name {
     path: PathBuf,
     inode: u64,
-    /// Who has bound it. A forked child must not remove it.
+    /// The process that bound the path. A forked child must not remove the file.
     pid: u32,
 }
 
-/// What has arrived.
+/// A received message.
 pub struct Received {
-    /// Bytes, at the front of the buffer given.
+    /// The number of bytes written to the front of the buffer.
     pub len: usize,
-    /// The descriptors that came with it.
+    /// The descriptors that came with the message.
     pub fds: Vec<OwnedFd>,
-    /// Descriptors came with it for which this process had no room.
+    /// Descriptors came with the message for which this process had no room.
     pub lost_fds: bool,
 }
 
-/// Whether descriptors may come with what is received.
+/// Whether received messages may carry descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// They are handed over.
+    /// Descriptors are received.
     Accepted,
-    /// They are closed.
+    /// The kernel refuses descriptors since Linux 6.16. Before, they are received too.
     Refused,
 }
 
 impl NamedSocket {
-    /// An inbox for datagrams. The caller alone may bind this path: what a dead process has left
+    /// Creates an inbox for datagrams. Only the caller may use this path: a file that is already
     /// there is removed.
     pub fn inbox(path: &Path) -> io::Result<Self> {
         let socket = UnixSocket::open(SocketType::DGRAM)?;
@@ -97,8 +97,9 @@ impl NamedSocket {
         Ok(Self { name: socket.bind(path)?, socket: Arc::new(socket) })
     }
 
-    /// One that others can connect to; [`io::ErrorKind::AddrInUse`] if another process is there. Two
-    /// callers must not try the same path at once: what a dead process has left is removed.
+    /// Creates a listener. Fails with [`io::ErrorKind::AddrInUse`] if a process listens on the
+    /// path. Two callers must not try the same path simultaneously, because the socket of a dead
+    /// process is removed.
     pub fn listen(path: &Path, rights: Rights) -> io::Result<Self> {
         let socket = UnixSocket::open(SocketType::SEQPACKET)?;
         if rights == Rights::Refused {
@@ -110,18 +111,18 @@ impl NamedSocket {
         Ok(Self { name, socket: Arc::new(socket) })
     }
 
-    /// Whether the two are paths of one socket.
+    /// Returns whether both are paths of one socket.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.socket, &other.socket)
     }
 
-    /// The socket, without the path.
+    /// Returns the socket, without its path.
     pub fn socket(&self) -> &Arc<UnixSocket> {
         &self.socket
     }
 }
 
-/// Each of these sockets once, however many paths it has.
+/// Returns the distinct sockets: each appears once, even if it has several paths.
 pub fn distinct<'s>(
     all: impl IntoIterator<Item = &'s Arc<UnixSocket>>,
 ) -> SmallVec<[Arc<UnixSocket>; 2]> {
@@ -135,26 +136,26 @@ pub fn distinct<'s>(
 }
 
 impl SocketPaths {
-    /// The listener under one more path, as [`NamedSocket::listen`]. It is another one if there is none
-    /// yet, or if somebody has removed its paths.
+    /// Returns the listener under one more path, as [`NamedSocket::listen`]. Creates a new listener
+    /// if there is none yet, or if its earlier paths have been removed.
     pub fn listen(&self, path: &Path, rights: Rights) -> io::Result<NamedSocket> {
         make_free(path)?;
         self.add(path, || NamedSocket::listen(path, rights))
     }
 
-    /// The inbox under one more path, as [`NamedSocket::inbox`], or another one.
+    /// Returns the inbox under one more path, as [`NamedSocket::inbox`], or a new inbox.
     pub fn inbox(&self, path: &Path) -> io::Result<NamedSocket> {
         remove(path)?;
         self.add(path, || NamedSocket::inbox(path))
     }
 
-    /// The path is free.
+    /// Links a known socket to `path`, or calls `make`. `path` must be free.
     fn add(
         &self,
         path: &Path,
         make: impl FnOnce() -> io::Result<NamedSocket>,
     ) -> io::Result<NamedSocket> {
-        // A list of paths is whole whatever panicked.
+        // The lock is never poisoned: the list is consistent even if a holder panicked.
         let mut known = self.0.lock();
         let mut found = None;
         known.retain(|known| {
@@ -172,14 +173,14 @@ impl SocketPaths {
 }
 
 impl Known {
-    /// Gives the socket one more path; `None` if it or its old path is gone.
+    /// Links the socket to one more path. Returns `None` if the socket or its old path is gone.
     fn link(&self, path: &Path) -> Option<NamedSocket> {
         let socket = self.socket.upgrade()?;
         may_block_at("linking a socket's path", path);
         fs::hard_link(&self.path, path).ok()?;
         let inode = fs::symlink_metadata(path).ok()?.ino();
         let name = Name { path: path.to_owned(), inode, pid: std::process::id() };
-        // Dropping it removes it again if the old path is another's by now.
+        // If another socket has taken over the old path, dropping `name` removes the link again.
         (inode == self.inode).then_some(NamedSocket { name, socket })
     }
 }
@@ -199,18 +200,19 @@ impl AsFd for NamedSocket {
 }
 
 impl UnixSocket {
-    /// One that sends datagrams. It has no name, so nothing can be sent to it.
+    /// Creates a socket that sends datagrams. It has no path, so it receives none.
     pub fn sender() -> io::Result<Self> {
         Self::open(SocketType::DGRAM)
     }
 
-    /// One connected to who listens on this path, who must be of this user
-    /// ([`io::ErrorKind::PermissionDenied`]). Either end is told at once when the other is gone.
+    /// Connects to the listener on this path, which must belong to this user. Fails with
+    /// [`io::ErrorKind::PermissionDenied`] otherwise. Either end is notified immediately when the
+    /// other is closed.
     pub fn connect(path: &Path) -> io::Result<Self> {
         Self::connect_to(path, own_uid()).map(|(socket, _)| socket)
     }
 
-    /// As [`UnixSocket::connect`], to a process of this user; and which process that is.
+    /// Like [`UnixSocket::connect`], to a process of user `uid`. Also returns the peer process.
     pub fn connect_to(path: &Path, uid: u32) -> io::Result<(Self, Peer)> {
         may_block_at("connecting to a path", path);
         let socket = Self::open(SocketType::SEQPACKET)?;
@@ -222,7 +224,7 @@ impl UnixSocket {
         Ok((socket, peer))
     }
 
-    /// Two that are connected with one another.
+    /// Creates two sockets that are connected to each other.
     pub fn pair() -> io::Result<[Self; 2]> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (a, b) =
@@ -230,8 +232,9 @@ impl UnixSocket {
         Ok([a, b].map(|fd| Self { fd: ForkGuarded::new(fd) }))
     }
 
-    /// The next that has connected, if it is of this user ([`io::ErrorKind::PermissionDenied`] if it
-    /// is not). [`io::ErrorKind::WouldBlock`] if there is none.
+    /// Accepts the next connection, if it comes from this user. Fails with
+    /// [`io::ErrorKind::PermissionDenied`] if it comes from another user, and with
+    /// [`io::ErrorKind::WouldBlock`] if none waits.
     pub fn accept(&self) -> io::Result<Self> {
         match self.accept_also_root()? {
             (caller, peer) if peer.uid == own_uid() => Ok(caller),
@@ -239,7 +242,7 @@ impl UnixSocket {
         }
     }
 
-    /// As [`UnixSocket::accept`], if it is of this user or of root; and who it is.
+    /// Like [`UnixSocket::accept`], also for connections from root. Also returns the peer process.
     pub fn accept_also_root(&self) -> io::Result<(Self, Peer)> {
         const ROOT: u32 = 0;
         self.ensure()?;
@@ -253,26 +256,26 @@ impl UnixSocket {
         Ok((caller, peer))
     }
 
-    /// Who is at the other end of a connection.
+    /// Returns the process at the other end of a connection.
     pub fn peer(&self) -> io::Result<Peer> {
         sockopt::peer_credentials(self.as_fd())
     }
 
-    /// Who is connected or waits to be is told that it is gone.
+    /// Shuts the socket down: connected and waiting peers are notified that it is gone.
     pub fn shut_down(&self) {
         if self.ensure().is_ok() {
             let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
         }
     }
 
-    /// The other end of a connection is told that nothing more comes; it may go on sending.
+    /// Shuts down the sending direction. The peer is notified and may continue to send.
     pub fn end_sending(&self) {
         if self.ensure().is_ok() {
             let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Write);
         }
     }
 
-    /// Refuses to use a number that is not its own any more.
+    /// Checks that the number is intact ([`ForkGuarded::ensure`]).
     fn ensure(&self) -> io::Result<()> {
         self.fd.ensure().map_err(|_| Errno::BADF.into())
     }
@@ -285,14 +288,14 @@ impl UnixSocket {
 
     fn bind(&self, path: &Path) -> io::Result<Name> {
         may_block_at("binding to a path", path);
-        // The mode of the file to be.
+        // Sets the mode of the file that `bind` creates.
         rustix::fs::fchmod(&self.fd, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&self.fd, &SocketAddrUnix::new(path)?)?;
         let inode = fs::symlink_metadata(path)?.ino();
         Ok(Name { path: path.to_owned(), inode, pid: std::process::id() })
     }
 
-    /// Sends over a connection, with descriptors.
+    /// Sends a packet and descriptors over a connection.
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.ensure()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -314,8 +317,9 @@ impl UnixSocket {
         Ok(())
     }
 
-    /// Receives a datagram or a packet, if there is one; of length 0 when the other end of a
-    /// connection is gone. What does not fit into the buffer is lost, the whole of it.
+    /// Receives a datagram or a packet, or returns `None` if none waits. The length is 0 if the
+    /// peer has closed the connection, or if the message did not fit into the buffer: it is then
+    /// lost as a whole.
     pub fn receive(&self, buf: &mut [u8]) -> io::Result<Option<Received>> {
         self.ensure()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -349,7 +353,8 @@ impl AsFd for UnixSocket {
 
 impl Drop for Name {
     fn drop(&mut self) {
-        // The path may have been given to another since, and a forked child has only a copy.
+        // Another socket may have taken over the path meanwhile, and a forked child has only a
+        // copy.
         if self.pid != std::process::id() {
             return;
         }
@@ -360,14 +365,15 @@ impl Drop for Name {
     }
 }
 
-/// Whether a process listens on this path. It is not told of the question.
+/// Returns whether a socket is bound to this path and alive. Its owner does not notice the probe.
 pub fn exists(path: &Path) -> io::Result<bool> {
     may_block_at("connecting to a path", path);
-    // Callers probe hundreds of paths and mostly find nothing: this check spares a socket for each.
+    // Callers probe hundreds of paths, most of which do not exist: this check saves a socket for
+    // each.
     if access(path, Access::EXISTS) == Err(Errno::NOENT) {
         return Ok(false);
     }
-    // A socket of another type cannot connect, but only a socket that is there says so.
+    // A socket of another type cannot connect: EPROTOTYPE tells that the socket exists.
     let socket = UnixSocket::open(SocketType::DGRAM)?;
     match rustix::net::connect(&socket.fd, &SocketAddrUnix::new(path)?) {
         Ok(()) | Err(Errno::PROTOTYPE | Errno::PERM) => Ok(true),
@@ -376,12 +382,13 @@ pub fn exists(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// The user of this process for the kernel: the effective one.
+/// Returns the effective user ID of this process.
 pub fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Removes what a dead process has left; [`io::ErrorKind::AddrInUse`] if one listens there.
+/// Removes the socket of a dead process. Fails with [`io::ErrorKind::AddrInUse`] if a process
+/// listens on the path.
 fn make_free(path: &Path) -> io::Result<()> {
     if exists(path)? {
         return Err(io::ErrorKind::AddrInUse.into());
@@ -397,9 +404,9 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Lets nobody hand over descriptors, where the system knows of that.
+/// Refuses messages with descriptors, if the kernel supports that.
 fn refuse_rights(fd: BorrowedFd<'_>) {
-    /// Of `<asm-generic/socket.h>`.
+    /// From `<asm-generic/socket.h>`.
     const SO_PASSRIGHTS: libc::c_int = 83;
     let _ = sockopt::set_int(fd, libc::SOL_SOCKET, SO_PASSRIGHTS, 0);
 }
@@ -432,7 +439,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("socket");
         let listener = NamedSocket::listen(&path, Rights::Refused).unwrap();
-        // As if it had been killed.
+        // Keeps the file, as if the process had been killed.
         let NamedSocket { name, socket } = listener;
         std::mem::forget(name);
         drop(socket);
@@ -456,14 +463,14 @@ mod tests {
         assert!(!a.exists() && exists(&b).unwrap());
         let other = NamedSocket::listen(&c, Rights::Refused).unwrap();
         assert_eq!(listen(&c).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        // Somebody has put another socket in its place.
+        // Another socket takes over the path.
         fs::rename(&c, &b).unwrap();
         let three = listen(&a).unwrap();
         assert!(!three.is_same(&two) && exists(&a).unwrap());
         drop(two);
         assert!(exists(&b).unwrap(), "it has removed what is another's");
         drop((three, other));
-        // All are gone.
+        // All sockets are gone.
         assert!(!a.exists() && listen(&c).is_ok() && !c.exists());
     }
 

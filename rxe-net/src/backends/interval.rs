@@ -1,27 +1,32 @@
-//! How often something that costs a system call is looked at.
+//! How often a backend polls something that costs a system call.
 
-/// How much work there is between two looks at something that costs a system call.
+/// The number of calls and packets between two polls that each cost a system call. The interval
+/// doubles while polls find nothing.
 #[derive(Debug)]
 pub(crate) struct Interval {
+    /// The shortest and the longest interval.
     limits: [u32; 2],
-    /// Calls and packets, until the next look, and now.
+    /// The current interval, in calls plus packets.
     length: u32,
+    /// The calls and packets since the last poll.
     done: u32,
 }
 
 impl Interval {
+    /// Starts with the shortest interval. `limits` are the shortest and the longest one.
     pub(crate) fn new(limits: [u32; 2]) -> Self {
         Self { limits, length: limits[0], done: 0 }
     }
 
-    /// Counts one more call, and the packets that it took. Whether it is time to look.
+    /// Counts one more call and the packets that it returned. Returns whether it is time to poll.
     pub(crate) fn is_over(&mut self, packets: usize) -> bool {
         let packets = u32::try_from(packets).unwrap_or(u32::MAX);
         self.done = self.done.saturating_add(packets).saturating_add(1);
         self.done >= self.length
     }
 
-    /// It has looked, and found something or not.
+    /// Starts a new interval after a poll: the shortest if the poll found something, else a longer
+    /// one.
     pub(crate) fn begin(&mut self, found: bool) {
         let [shortest, longest] = self.limits;
         self.length = if found { shortest } else { (2 * self.length).min(longest) };

@@ -1,12 +1,12 @@
-//! RoCEv2 from an endpoint with an Ethernet address and IP addresses of its own, beside the host's
-//! network stack: a neighbour of whatever else is on the link. Decision 045.
+//! The `l2` backend: RoCEv2 from an endpoint beside the host's network stack. The endpoint has its
+//! own Ethernet and IP addresses; for other hosts on the link it is a neighbour. Decision 045.
 //!
-//! UDP to port 4791 is the engine's. All other frames go to a small stack ([`stack`]) that answers ARP,
-//! neighbour discovery and ping. One process has an endpoint, so nothing is shared with others: of [`Sharing`]
-//! it has the part that joins multicast groups ([`groups`]).
+//! UDP to port 4791 goes to the engine. All other frames go to a small stack ([`stack`]) that
+//! answers ARP, neighbour discovery and ping. An endpoint belongs to one process, so nothing is
+//! shared with others: of [`Sharing`] it implements only the multicast groups ([`groups`]).
 //!
-//! Invariants: frames from the link are checked before they are believed; what waits (frames to hosts
-//! that are not known yet, answers, frames to itself) is bounded; nothing blocks after
+//! Invariants: frames from the link are validated before use; queues (frames to hosts that are not
+//! known yet, answers, frames to the endpoint itself) are bounded; nothing blocks after
 //! [`L2Backend::open`].
 
 mod config;
@@ -55,29 +55,29 @@ use rxe_sys::{SharedFd, TimerFd};
 
 pub use config::{L2Config, L2ConfigError, L2Link};
 
-/// RoCEv2 from an endpoint of layer 2.
+/// The `l2` backend: RoCEv2 from a layer 2 endpoint.
 pub struct L2Backend {
     link: Box<dyn Link>,
     endpoint: Endpoint,
-    /// Readable when the endpoint has something to do without a frame.
+    /// Readable when the endpoint has work that no frame triggers.
     timer: TimerFd,
     start: Instant,
     memberships: Vec<Membership>,
     capabilities: Capabilities,
-    /// Held while it is open, against other processes.
+    /// The lock that keeps other processes from the same endpoint, held while this is open.
     _lock: Option<SharedFd>,
 }
 
 /// How long to look for duplicates. RFC 4862, section 5.1: RetransTimer.
 const DAD_TIME: Duration = Duration::from_secs(1);
-/// How long to wait for a DHCP server. Its client repeats after 10 s.
+/// How long to wait for a DHCP server. The DHCP client repeats its request after 10 s.
 const DHCP_TIME: Duration = Duration::from_secs(12);
-/// Frames between two looks at the time meanwhile.
+/// The number of frames that are processed between two checks of the time while opening.
 const FRAMES: usize = 64;
 
 impl L2Backend {
-    /// Opens the link, makes sure that nobody else has the addresses, and waits for a DHCP server if it
-    /// is to ask one. This takes a second with duplicate detection.
+    /// Opens the link and checks that no other host has the addresses. This takes a second with
+    /// duplicate address detection. With DHCP, waits for a server too.
     ///
     /// # Errors
     /// [`NetError::L2`].
@@ -122,12 +122,12 @@ impl L2Backend {
         Ok(this)
     }
 
-    /// Its addresses: those of its configuration, and the one by DHCP.
+    /// Returns the addresses: those of the configuration, and the one from DHCP.
     pub fn addresses(&self) -> &[Address] {
         &self.endpoint.addresses
     }
 
-    /// What it is as an interface.
+    /// Returns the description of the endpoint as an interface.
     pub fn interface(&self, name: &str, index: u32) -> Interface {
         Interface {
             name: name.into(),
@@ -145,7 +145,7 @@ impl L2Backend {
         Time::ZERO + self.start.elapsed()
     }
 
-    /// Fails if another host has one of these addresses, or would like to have it too.
+    /// Fails if another host has one of these addresses, or probes for one.
     fn find_duplicates(&mut self, addresses: &[Address]) -> Result<(), NetError> {
         let begun = self.now();
         for at in [Duration::ZERO, DAD_TIME / 2] {
@@ -155,7 +155,7 @@ impl L2Backend {
             self.link.flush()?;
             self.work_until(begun + at + DAD_TIME / 2, |endpoint, seen| {
                 let (Sighting::Has(address, mac) | Sighting::Probes(address, mac)) = seen?;
-                // A bridge may bring its own frames back.
+                // A bridge may return our own frames.
                 let other = mac != endpoint.mac;
                 (other && addresses.iter().any(|a| a.ip == address))
                     .then_some(L2Failure::AddressTaken { address, mac: Mac(mac) })
@@ -165,13 +165,14 @@ impl L2Backend {
         Ok(())
     }
 
-    /// Waits for an address from a DHCP server. With `dad`, makes sure that nobody else has it, and tells
-    /// the server if somebody does. RFC 2131, section 4.4.1.
+    /// Waits for an address from a DHCP server. With `dad`, checks that no other host has the
+    /// address, and otherwise declines it. RFC 2131, section 4.4.1.
     fn wait_for_lease(&mut self, dad: bool) -> Result<(), NetError> {
         let until = self.now() + DHCP_TIME;
         self.work_until(until, |endpoint, _| endpoint.offer.is_some().then_some(Ok(())))?;
         let Some(lease) = self.endpoint.offer else {
-            // The link-local address is always there.
+            // The link-local address always exists, so a single address means that no other is
+            // configured.
             return match self.endpoint.addresses.len() {
                 ..=1 => Err(self.endpoint.failed(L2Failure::NoLease)),
                 _ => Ok(()),
@@ -190,8 +191,8 @@ impl L2Backend {
         })
     }
 
-    /// Processes frames until `until`, or until `done` says otherwise. It is asked after each frame,
-    /// with what that says.
+    /// Processes frames until `until`, or until `done` returns a result. `done` is called after
+    /// each frame, with what the frame tells about addresses.
     fn work_until(
         &mut self,
         until: Time,
@@ -201,7 +202,7 @@ impl L2Backend {
             let now = self.now();
             self.endpoint.tick(&mut *self.link, now);
             let mut result = done(&self.endpoint, None);
-            // In a flood there would be no end.
+            // Bounded, because in a flood the loop would never end.
             let mut left = FRAMES;
             while result.is_none() && left > 0 {
                 let mut seen = None;
@@ -225,7 +226,7 @@ impl L2Backend {
                 return Ok(());
             }
             if left == 0 {
-                // The link may have more, of which its descriptor does not tell.
+                // The link may have further frames that its descriptor does not indicate.
                 continue;
             }
             let wake = self.endpoint.deadline.map_or(until, |at| at.min(until));
@@ -360,7 +361,7 @@ impl Sharing for L2Backend {
 }
 
 impl L2Backend {
-    /// Wakes whoever sleeps when something is due.
+    /// Sets the timer that wakes a sleeping thread when the endpoint has work.
     fn set_timer(&self, now: Time) {
         self.timer.set_after(self.endpoint.deadline.map(|at| at.since(now)));
     }

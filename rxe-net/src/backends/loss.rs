@@ -1,10 +1,10 @@
-//! Which errors of a socket only mean that packets are lost, as on any wire.
+//! Tells socket errors that only mean lost packets from those that end a backend.
 
 use std::io;
 
 use crate::counters::Counters;
 
-/// Why packets did not leave.
+/// Why packets were not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     NoBuffer,
@@ -17,7 +17,7 @@ pub(crate) enum Loss {
 }
 
 impl Loss {
-    /// The loss that this error stands for; `None` if the socket itself cannot be used any more.
+    /// Returns the loss that an error stands for, or `None` if the socket cannot be used any more.
     pub(crate) fn of(error: &io::Error) -> Option<Self> {
         Some(match error.raw_os_error()? {
             libc::ENOBUFS | libc::ENOMEM => Self::NoBuffer,
@@ -38,7 +38,7 @@ impl Loss {
     }
 }
 
-/// Counts packets that did not leave.
+/// Counts packets that were not sent.
 pub(crate) fn count_lost(counters: &mut Counters, loss: Loss, packets: u64) {
     let counter = match loss {
         Loss::NoBuffer => &mut counters.tx_no_buffer,

@@ -1,14 +1,14 @@
-//! RoCEv2 over packet sockets (AF_PACKET): reads and writes the whole IP header. It needs
-//! CAP_NET_RAW, which everyone has in a namespace of their own (`unshare -Urn`).
+//! RoCEv2 over packet sockets (AF_PACKET), which read and write the whole IP header. Needs
+//! CAP_NET_RAW, which any user has in a new user and network namespace (`unshare -Urn`).
 //!
-//! If the neighbour's Ethernet address is known, frames leave through the interface's packet
-//! socket. Otherwise they leave through a raw IP socket: the kernel finds the neighbour and keeps
-//! some packets until it has. Packets from this host to itself take that way too. They arrive over
-//! loopback, so there is a second packet socket on it.
+//! If the Ethernet address of the neighbour is known, frames leave through the interface's packet
+//! socket. Otherwise they leave through a raw IP socket: the kernel finds the neighbour and queues
+//! some packets until it has. Packets from this host to itself also take that path. They arrive
+//! over loopback, so there is a second packet socket on it.
 //!
-//! Invariants: packet `i` of a burst leaves with the ID of `net.nth(i)`, whichever way it takes. A
-//! bound UDP socket that receives nothing keeps port 4791 of each address, so that the host does
-//! not answer with "port unreachable".
+//! Invariants: packet `i` of a burst leaves with the ID of `net.nth(i)` on either path. A bound UDP
+//! socket that receives nothing keeps port 4791 of each address, so that the host does not answer
+//! with "port unreachable".
 
 pub(crate) mod filter;
 pub(crate) mod headers;
@@ -46,59 +46,60 @@ use rxe_sys::NetDev;
 use rxe_sys::mmsg::RecvArena;
 use rxe_sys::{Epoll, SharedFd};
 
-/// What a [`PacketBackend`] is made from.
+/// The configuration of a [`PacketBackend`].
 #[derive(Clone, Debug)]
 pub struct PacketConfig {
     /// The interface.
     pub netdev: String,
     /// The addresses to receive for.
     pub addresses: Vec<IpAddr>,
-    /// Bytes of receive and of send buffer to ask the system for.
+    /// The receive and send buffer to request, in bytes.
     pub buffer: usize,
-    /// Let the system segment bursts and merge packets if it can.
+    /// Let the kernel segment bursts and merge received packets, if it can.
     pub segment: bool,
 }
 
 impl PacketConfig {
-    /// The defaults for these addresses on an interface.
+    /// Returns the default configuration for these addresses on an interface.
     pub fn new(netdev: impl Into<String>, addresses: impl Into<Vec<IpAddr>>) -> Self {
         Self { netdev: netdev.into(), addresses: addresses.into(), buffer: 8 << 20, segment: true }
     }
 }
 
-/// RoCEv2 over packet sockets.
+/// The `packet` backend: RoCEv2 over packet sockets.
 pub struct PacketBackend {
-    /// The interface's socket, then loopback's (if it is not the same).
+    /// The interface's socket, then the socket on loopback, if that is another interface.
     links: Vec<Link>,
-    /// The link on which the last frame came.
+    /// The index of the link that the last frame came from.
     hot: usize,
-    /// Calls of [`Backend::receive`].
+    /// The number of [`Backend::receive`] calls.
     turn: u32,
-    /// For packets that the kernel routes, IPv4 and IPv6.
+    /// The raw sockets for packets that the kernel routes.
     raw: RawSockets,
     paths: Paths,
-    /// What is sent to groups comes through UDP sockets: the kernel joins, and brings back what this
-    /// host sends, which a packet socket does not hear. So does what all processes on an address
-    /// share.
+    /// UDP sockets for multicast groups and for what the processes on an address share. The kernel
+    /// joins the groups and loops back what this host sends to them, which a packet socket does not
+    /// receive.
     sockets: Sockets,
-    /// Keeps the ports. Given back last, when what others know it by is gone.
+    /// Keeps the ports. Declared after the sockets, so that it is dropped after them.
     groups: Handle,
     device: NetDev,
     config: PacketConfig,
     addresses: Vec<IpAddr>,
-    /// The system segments bursts.
+    /// The kernel segments bursts.
     segment: bool,
-    /// The burst at this offset in the batch, and how many of its packets are sent already.
+    /// The offset in the batch of a partially sent burst, and the number of its packets already
+    /// sent.
     partial: Option<(usize, usize)>,
     arena: RecvArena,
     capabilities: Capabilities,
     counters: Counters,
 }
 
-/// Bytes of a frame with the longest headers.
+/// The size in bytes of a frame with the longest headers.
 pub(crate) const BUFFER: usize = (64 << 10) + 128;
 pub(crate) const BUFFERS: usize = 16;
-/// What the system segments at once. A header of IPv6 is 20 bytes longer than one of IPv4.
+/// The limits of segmentation by the kernel. An IPv6 header is 20 bytes longer than an IPv4 header.
 pub(crate) const LIMITS: TxLimits =
     TxLimits { burst_segments: 64, burst_bytes: MAX_DATAGRAM - 20, batch_bytes: 512 << 10 };
 
@@ -149,7 +150,7 @@ impl PacketBackend {
         })
     }
 
-    /// The addresses it receives for.
+    /// Returns the addresses that the backend receives for.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }
@@ -165,7 +166,8 @@ impl PacketBackend {
         loop {
             let (got, more) = match link.socket.recv(&mut self.arena)? {
                 Ok(found) => found,
-                // The interface went down, or a frame came that cannot be described.
+                // The interface went down, or a frame arrived that the virtio header cannot
+                // describe.
                 Err(e) if Loss::of(&e).is_some() => {
                     self.counters.rx_unusable += 1;
                     return Ok(packets);
@@ -193,7 +195,7 @@ impl PacketBackend {
         }
     }
 
-    /// Sends bursts from the front of the batch, as many as take the same way.
+    /// Sends bursts from the front of the batch, as many as take the same path.
     fn send_some(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
         let first = &batch.pending()[0];
         let skip = self.partial.take().filter(|(at, _)| *at == first.bytes.start);
@@ -213,7 +215,7 @@ impl PacketBackend {
                 .map(|link| (link, mac)),
             Path::Kernel => None,
         };
-        // The system segments whole bursts. Without it, packets are sent one by one.
+        // The kernel segments whole bursts. Without segmentation, packets are sent one by one.
         let segments = self.segment && skip == 0 && path.is_some();
         let result = match path {
             Some((link, mac)) if segments => link.send_bursts(batch, mac)?.map(Sent::Bursts),
@@ -223,8 +225,8 @@ impl PacketBackend {
         self.after_send(batch, skip, segments, result)
     }
 
-    /// Marks and counts what was sent of the batch, of its first burst from the packet numbered `skip` on.
-    /// `segments`: the system was to segment it.
+    /// Marks and counts what was sent of the batch. The first burst was sent from the packet with
+    /// index `skip` on. `segments` tells whether the kernel was asked to segment.
     fn after_send(
         &mut self,
         batch: &mut TxBatch,
@@ -263,7 +265,7 @@ impl PacketBackend {
                 };
                 let left = first.packets() - skip;
                 if loss == Loss::Other && segments && left > 1 {
-                    // The system does not segment after all: try again without.
+                    // The kernel does not segment after all: try again without segmentation.
                     self.segment = false;
                     return Ok(SendStatus::Done);
                 }
@@ -276,7 +278,7 @@ impl PacketBackend {
     }
 }
 
-/// How much a call has sent: bursts from the front of the batch, or packets of the first one.
+/// The result of a send: bursts from the front of the batch, or packets of the first burst.
 enum Sent {
     Bursts(usize),
     Packets(usize),
@@ -292,8 +294,9 @@ impl Backend for PacketBackend {
         budget: usize,
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> Result<usize, NetError> {
-        // The link of the last frame is read first, and only it if it has something, so that a frame does
-        // not cost a call for each socket. Every 16th call reads all, so that none starves.
+        // The link of the last frame is read first, and no other if it has frames, so that a frame
+        // does not cost a call for each socket. Every 16th call reads all links, so that none
+        // starves.
         self.turn = self.turn.wrapping_add(1);
         let mut packets = self.receive_from(self.hot, budget, sink)?;
         if packets > 0 && !self.turn.is_multiple_of(16) {
@@ -384,8 +387,8 @@ impl Sharing for PacketBackend {
     }
 }
 
-/// Stops this process's socket on a shared address from receiving. It only keeps the port, so that
-/// the host does not answer with "port unreachable".
+/// Stops this process's socket on a shared address from receiving. The socket only keeps the port,
+/// so that the host does not answer with "port unreachable".
 fn keep_port(endpoint: &Endpoint, device: &NetDev) -> Result<(), NetError> {
     UdpSocket::adopt(endpoint.own(), endpoint.address(), device.index).deafen()
 }

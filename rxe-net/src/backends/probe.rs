@@ -1,4 +1,6 @@
-//! What this host gives a backend. Each function tries one thing as a backend does it, and undoes it.
+//! What this host offers to a backend.
+//!
+//! Each function tries one thing in the way a backend does it, and undoes it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket as StdSocket};
@@ -14,19 +16,19 @@ use crate::host::udp_socket::{UDP_GRO, UDP_SEGMENT, UdpSocket};
 use rxe_sys::SharedFd;
 use rxe_sys::sockopt::{get_int, set_int};
 
-/// The size of a socket buffer, in bytes of the kind that `net.core.rmem_max` counts.
+/// The size of a socket buffer in bytes, in the unit of `net.core.rmem_max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSize {
-    /// What a [`crate::UdpBackend`] asks for.
+    /// The size that a [`crate::UdpBackend`] requests.
     pub asked: usize,
-    /// What the system gives this process.
+    /// The size that the kernel grants to this process.
     pub given: usize,
 }
 
-/// The receive buffer and the send buffer of a socket of a [`crate::UdpBackend`].
+/// Returns the receive and the send buffer of a socket of a [`crate::UdpBackend`].
 ///
 /// # Errors
-/// [`NetError::System`]: the system gives no UDP socket.
+/// [`NetError::System`]: the kernel provides no UDP socket.
 pub fn socket_buffers() -> Result<[BufferSize; 2], NetError> {
     let socket = StdSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
     let socket = socket.map_err(|e| NetError::os("open a UDP socket", e))?;
@@ -37,22 +39,22 @@ pub fn socket_buffers() -> Result<[BufferSize; 2], NetError> {
     let size = |asked, option| -> Result<BufferSize, NetError> {
         let counted = get_int(socket.as_fd(), libc::SOL_SOCKET, option)
             .map_err(|e| NetError::os("read the size of a socket buffer", e))?;
-        // The system doubles what is asked for, for structures of its own.
+        // The kernel doubles the requested size, for its own structures.
         Ok(BufferSize { asked, given: usize::try_from(counted).unwrap_or(0) / 2 })
     };
     Ok([size(config.recv_buffer, libc::SO_RCVBUF)?, size(config.send_buffer, libc::SO_SNDBUF)?])
 }
 
-/// Whether the system segments and merges UDP packets.
+/// Whether the kernel segments and merges UDP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offloads {
-    /// It cuts a burst into packets (UDP_SEGMENT, GSO).
+    /// The kernel splits a burst into packets (UDP_SEGMENT, GSO).
     pub segments: bool,
-    /// It merges received packets (UDP_GRO).
+    /// The kernel merges received packets (UDP_GRO).
     pub merges: bool,
 }
 
-/// Sends a burst of two packets from `address` to itself.
+/// Finds out the offloads by sending a burst of two packets from `address` to itself.
 ///
 /// # Errors
 /// [`NetError::System`]: the burst could not be sent, or did not arrive within 0.2 s.
@@ -75,10 +77,10 @@ pub fn offloads(address: IpAddr) -> Result<Offloads, NetError> {
     attempt().map_err(|e| NetError::os("send a burst of UDP packets to this host", e))
 }
 
-/// Makes a ring, opens its other end and moves a record through it.
+/// Creates a ring, opens its other end and moves a record through it.
 ///
 /// # Errors
-/// [`NetError::System`]: the system gives no memory that processes can share.
+/// [`NetError::System`]: the kernel provides no memory that processes can share.
 pub fn shared_ring() -> Result<(), NetError> {
     let attempt = || -> io::Result<bool> {
         let (mut producer, fd) = Producer::create()?;
@@ -97,10 +99,11 @@ pub fn shared_ring() -> Result<(), NetError> {
     }
 }
 
-/// The directory in which the processes of this user find each other.
+/// Returns the directory in which the processes of this user find each other.
 ///
 /// # Errors
-/// Why no directory can be used, as part of a sentence, and what the user can do, if that is known.
+/// The reason why no directory can be used, as part of a sentence, and a remedy for the user, if
+/// one is known.
 pub fn directory() -> Result<PathBuf, (String, Option<String>)> {
     let directory = Directory::open();
     let why = || (directory.describe(), directory.remedy().map(str::to_owned));
@@ -117,7 +120,7 @@ mod tests {
         for (size, limit) in [(receive, "rmem_max"), (send, "wmem_max")] {
             assert!(size.given > 0, "{size:?}");
             let limit = std::fs::read_to_string(format!("/proc/sys/net/core/{limit}"));
-            // Not every container shows it.
+            // Some containers hide the limit.
             if let Some(limit) = limit.ok().and_then(|text| text.trim().parse::<usize>().ok()) {
                 assert!(size.given >= size.asked.min(limit), "{size:?}, limit {limit}");
             }
@@ -131,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_sent_is_an_error() {
-        // TEST-NET-1 is no address of this host.
+        // TEST-NET-1 is not an address of this host.
         assert!(offloads("192.0.2.1".parse().unwrap()).is_err());
     }
 }

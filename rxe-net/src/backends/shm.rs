@@ -1,21 +1,23 @@
-//! Shared memory in front of any backend: packets to a process of this host and this user go through
-//! a ring, with the same headers, and without ICRC where the engine writes them there itself ([`Direct`]); all others
-//! go onto the wire. What a device sends to itself waits in a queue.
+//! Shared memory in front of any backend.
 //!
-//! The address and the QPN's block tell the destination: the process that has leased them listens for
-//! offers under that name ([`crate::host`]). No list is kept: the first packet to a destination
-//! finds out, and now and then another one looks again.
+//! Packets to a process of this host and this user go through a ring. A packet in a ring has the
+//! same headers as on a wire, and no ICRC if the engine writes it there itself ([`Direct`]). All
+//! other packets go onto the wire. Packets that a device sends to itself wait in a queue.
+//!
+//! The address and the QPN's block identify the destination: the process that has leased them
+//! listens for offers under that name ([`crate::host`]). No list is kept: the first packet to a
+//! destination finds out, and later ones check again from time to time.
 //!
 //! Invariants:
-//! - Nothing here sleeps. While a ring is full, `send` says [`SendStatus::Congested`], and a timer
-//!   makes a descriptor readable when to try again. A receiver that takes next to nothing for
-//!   [`RECEIVER_TIMEOUT`] counts as stopped: packets to it are lost, as on a wire, and other
-//!   destinations wait for it no more.
-//! - Nothing in a ring is believed more than what comes over a network: the frame is copied out, and
-//!   goes through the engine's checks.
-//! - While a thread sleeps on the descriptors ([`Backend::watch`]), one is readable whenever there is
-//!   something to receive. While none does, two ends that poll make no system call for a message.
-//!   Each looks at the wire, for offers and for what is gone, at growing intervals.
+//! - Nothing here sleeps. While a ring is full, `send` returns [`SendStatus::Congested`], and a
+//!   timer makes a descriptor readable when it is time to try again. A receiver that takes next to
+//!   nothing for [`RECEIVER_TIMEOUT`] counts as stopped: packets to it are lost, as on a wire, and
+//!   no longer delay other destinations.
+//! - The contents of a ring are trusted no more than packets from a network: the frame is copied
+//!   out and passes the engine's checks.
+//! - While a thread sleeps on the descriptors ([`Backend::watch`]), one is readable whenever there
+//!   is something to receive. While none does, two polling ends make no system call for a message.
+//!   Each polls the wire, the offers and the connections at growing intervals.
 
 pub mod lane;
 mod link;
@@ -52,63 +54,64 @@ use crate::host::{PortGroups, message};
 use rxe_sys::unix::UnixSocket;
 use rxe_sys::{Epoll, EventFd, SharedFd, TimerFd};
 
-/// A backend, and shared memory for what stays on this host.
+/// A backend, with shared memory for packets that stay on this host.
 pub struct Shm<B> {
-    /// Where rings are offered: for each block of this process on each of its addresses.
+    /// The sockets where rings are offered: for each block of this process on each of its
+    /// addresses.
     listeners: Listeners,
-    /// After the listeners: it gives back the leases that they belong to.
+    /// Declared after the listeners, because dropping it releases the leases of their paths.
     inner: B,
     capabilities: Capabilities,
     counters: Counters,
     addresses: Vec<IpAddr>,
-    /// Those that have connected and offered nothing yet, the oldest first.
+    /// The processes that have connected and not offered a ring yet, the oldest first.
     callers: Vec<Watched<UnixSocket>>,
     incoming: Vec<Incoming>,
     routes: HashMap<Destination, Route>,
-    /// The rings of `routes`; `None` where one was given up.
+    /// The rings of `routes`; `None` for a ring that was given up.
     rings: Vec<Option<Watched<Outgoing>>>,
-    /// The last answer of `route` for packets sent at once: from this address to that destination, and
-    /// which ring, if any.
+    /// The last result of `route` for direct packets: source, destination and ring.
     last: Option<(IpAddr, Destination, Option<usize>)>,
-    /// Rings that have got something since the last call of `send`.
+    /// The rings that have received packets since the last call of `send`.
     touched: SmallVec<[usize; 4]>,
-    /// What this device sends to itself, as messages.
+    /// The packets that this device sends to itself, as messages.
     own: VecDeque<Vec<u8>>,
     own_bytes: usize,
-    /// The backend inside was given packets at once, and wants to be called.
+    /// The inner backend was given direct packets, so its `send` must be called.
     unflushed: bool,
-    /// [`RECEIVER_TIMEOUT`].
+    /// The timeout of a full ring: [`RECEIVER_TIMEOUT`], except in tests.
     receiver_timeout: Duration,
-    /// Made for the first ring, or the first packet to the device itself.
+    /// Created with the first ring, or with the first packet to the device itself.
     alarm: Option<Alarm>,
     own_signalled: bool,
     retry_set: bool,
-    /// Watches the wake-ups, the alarm, listeners and connections; and, if it is the inner backend's,
-    /// what that has.
+    /// Watches the wake-ups, the alarm, listeners and connections. It is the inner backend's epoll
+    /// descriptor, if that has one.
     epoll: Epoll,
-    /// It is not the inner backend's.
+    /// The epoll descriptor is not the inner backend's.
     own_epoll: bool,
-    /// Listeners are missing because there were no descriptors left, or rings enough. They are made
-    /// after so many looks.
+    /// While not 0, listeners may be missing, for lack of descriptors or because there are enough
+    /// rings. They are created again after this many polls.
     listen_again_in: u32,
-    /// Somebody sleeps on the descriptors.
+    /// A thread sleeps on the descriptors.
     watching: bool,
-    /// Calls of `receive` since a ring had something.
+    /// The number of `receive` calls since a ring had something.
     since_ring: u32,
-    /// When to look at the wire, and for offers and what is gone.
+    /// When to poll the wire.
     wire: Interval,
+    /// When to poll for offers and for closed connections.
     control: Interval,
     turn: usize,
     buf: Box<[u8; MAX_RECORD]>,
 }
 
-/// Wakes who sleeps on the descriptors, beside the wake-ups of the rings.
+/// Wakes the thread that sleeps on the descriptors, in addition to the wake-ups of the rings.
 struct Alarm {
-    /// Readable while there is something to receive that the sender has not signalled. Busy receivers set
-    /// and clear it for each full budget of packets. A timer that expires at once would do the same, but
-    /// it interrupts the processor, which takes 30 µs in some VMs.
+    /// Readable while there is something to receive that the sender has not signalled. A busy
+    /// receiver sets and clears it for each full budget of packets. A timer that expires
+    /// immediately would do the same, but it interrupts the CPU, which takes 30 µs in some VMs.
     unsignalled: Watched<EventFd>,
-    /// Readable when a send that found a full ring is to be tried again.
+    /// Readable when a send that found a full ring should be tried again.
     retry: Watched<TimerFd>,
 }
 
@@ -121,43 +124,45 @@ impl Alarm {
     }
 }
 
-/// An address and a block.
+/// The address and the block of a destination.
 type Destination = (IpAddr, u8);
 
+/// The path of packets to a destination.
 enum Route {
     /// This device itself.
     Own,
-    /// This one of the rings.
+    /// The ring with this index.
     Ring(usize),
-    /// Not for shared memory, for so many bursts more.
+    /// The inner backend, for this many further bursts; then shared memory is tried again.
     Wire(u32),
 }
 
-/// How long a receiver gets to make room in a full ring. Long enough to be woken and run; short enough
-/// not to matter to other destinations when the receiver is stopped.
+/// How long a receiver gets to make room in a full ring. Long enough for it to be woken and run;
+/// short enough not to matter to other destinations if the receiver is stopped.
 const RECEIVER_TIMEOUT: Duration = Duration::from_millis(20);
-/// How long after it found a ring full `send` is to be tried again: less than the receiver needs to
-/// empty it.
+/// How long after a full ring `send` is tried again: less than the receiver needs to empty the
+/// ring.
 const RETRY: Duration = Duration::from_micros(100);
-/// A ring is busy if it had something within so many calls of `receive`.
+/// A ring is busy if it had something within this many calls of `receive`.
 const BUSY_CALLS: u32 = 1000;
-/// While a ring is busy, a look at the wire that finds something is followed by the next after so much
-/// work ([`Interval`]), and one in vain by the next after twice as much as before, up to the other limit:
-/// some 50 µs of polling in vain, or of packets.
+/// The shortest and the longest interval between polls of the wire while a ring is busy, in calls
+/// plus packets ([`Interval`]). A poll that finds something resets the interval; each one that does
+/// not doubles it. The limit is about 50 µs of polling or of packets.
 const WIRE_INTERVAL: [u32; 2] = [4, 256];
-/// The same for looks for offers and for what is gone.
+/// The shortest and the longest interval between polls for offers and closed connections, in the
+/// same unit.
 const LOOK_INTERVAL: [u32; 2] = [8, 256];
-/// What the epoll descriptor says of wake-ups and of the alarm.
+/// The epoll data of wake-ups and of the alarm.
 const WAKE: u64 = 1;
-/// What it says of listeners and connections.
+/// The epoll data of listeners and connections.
 const CONTROL: u64 = 2;
 
 impl<B: Backend + Sharing> Shm<B> {
-    /// Puts shared memory in front of a backend on these addresses. A backend whose
-    /// QPNs are not leased ([`Capabilities::qpn_block`]) stays as it is.
+    /// Puts shared memory in front of a backend on these addresses. A backend whose QPNs are not
+    /// leased ([`Capabilities::qpn_block`]) is used without shared memory.
     ///
     /// # Errors
-    /// The system has no descriptors or no memory left.
+    /// The kernel has no descriptors or no memory left.
     pub fn new(inner: B, addresses: &[IpAddr]) -> Result<Self, NetError> {
         let inners = Sharing::epoll(&inner);
         let own_epoll = inners.is_none();
@@ -197,7 +202,7 @@ impl<B: Backend + Sharing> Shm<B> {
         Ok(shm)
     }
 
-    /// These are the addresses now: forgets who was on others.
+    /// Changes the addresses, and drops the rings of other addresses.
     fn move_to(&mut self, addresses: &[IpAddr]) {
         let gone = |address: &IpAddr| !addresses.contains(address);
         self.listeners.retain(|(address, _)| !gone(address));
@@ -209,7 +214,8 @@ impl<B: Backend + Sharing> Shm<B> {
         self.addresses = addresses.to_vec();
     }
 
-    /// Sees to it that there is an alarm. Without one, nothing goes through memory.
+    /// Creates the alarm if necessary. Returns whether there is one: without it, shared memory is
+    /// not used.
     fn has_alarm(&mut self) -> bool {
         if self.alarm.is_none() {
             self.alarm = Alarm::new(&self.epoll).ok();
@@ -217,6 +223,7 @@ impl<B: Backend + Sharing> Shm<B> {
         self.alarm.is_some()
     }
 
+    /// Receives packets to the device itself and from rings. Returns their number.
     fn receive_here(&mut self, budget: usize, sink: &mut dyn FnMut(&Frame<'_>)) -> usize {
         let mut packets = 0;
         for message in self.own.drain(..) {
@@ -250,7 +257,7 @@ impl<B: Backend + Sharing> Shm<B> {
         packets
     }
 
-    /// Makes the descriptors tell what there is, if a thread sleeps on them.
+    /// Makes the descriptors readable if there is something to receive and a thread sleeps on them.
     fn prepare_sleep(&mut self) {
         if !self.watching {
             return;
@@ -267,10 +274,10 @@ impl<B: Backend + Sharing> Shm<B> {
         }
     }
 
-    /// Has the batch tried again in a moment, or no more.
+    /// Starts or stops the timer that triggers another attempt to send.
     fn set_retry(&mut self, on: bool) {
-        // Once it has expired it is readable until it is set anew, which is for those who sleep: polls try
-        // again anyway.
+        // Once expired, the timer stays readable until it is set again. Only sleeping threads need
+        // that: polling ones try again anyway.
         if on && (self.watching || !self.retry_set) || !on && self.retry_set {
             self.retry_set = on;
             if let Some(Alarm { retry, .. }) = &self.alarm {
@@ -338,7 +345,7 @@ impl<B: Backend + Sharing> Backend for Shm<B> {
             let to = self.routes.iter().find(|(_, route)| is_it(route)).map(|(to, _)| *to);
             to.into_iter().for_each(|to| self.give_up(to));
         }
-        // Destinations on the wire are looked for on this host again.
+        // Destinations on the wire are searched for on this host again.
         self.last = self.last.filter(|(.., ring)| ring.is_some());
         if !self.own.is_empty() {
             self.prepare_sleep();
@@ -408,7 +415,8 @@ impl<B: Backend + Sharing> Sharing for Shm<B> {
     fn take_up(&mut self) -> Result<(), NetError> {
         let result = self.inner.take_up();
         self.listen();
-        // What went to the new blocks before is looked for anew.
+        // Packets to the new blocks went onto the wire so far: search for the blocks on this host
+        // again.
         self.routes.retain(|_, route| !matches!(route, Route::Wire(_)));
         result
     }

@@ -1,18 +1,19 @@
-//! RoCEv2 over ordinary UDP sockets: no privileges, any host, any container.
+//! RoCEv2 over ordinary UDP sockets: no privileges, on any host, in any container.
 //!
 //! There is one unconnected socket for each address, and one more for each block of queue pair
 //! numbers beyond the first. The socket belongs to a group that the processes on the address share
-//! ([`crate::host`]). Each multicast group has a socket of its own: a socket bound to an address
-//! receives nothing that is sent to a group, and an unbound one would also receive packets for other
-//! programs on this host's other addresses. With UDP_SEGMENT and UDP_GRO a call carries up to 64
-//! packets for one destination, and up to [`BATCH`] such bursts.
+//! ([`crate::host`]). Each multicast group has its own socket: a socket bound to an address
+//! receives nothing that is sent to a group, and an unbound one would also receive packets for
+//! other programs on this host's other addresses. With UDP_SEGMENT and UDP_GRO a call carries up to
+//! 64 packets for one destination, and up to [`BATCH`] such bursts.
 //!
-//! Packets leave from sockets of their own, so that their source ports differ by queue pair
+//! Packets leave from separate sockets, so that their source ports differ by queue pair
 //! ([`senders`]), or from one port, if the configuration says so.
 //!
-//! Invariant: a packet leaves with the source port of its header and, over IPv4, with its index in the burst as ID
-//! (see [`crate::host::udp_socket`]); its ICRC is made for that. If the system does not segment a burst, its packets
-//! leave one by one, with ID 0 and a new ICRC (see [`apart`]).
+//! Invariant: a packet leaves with the source port of its header and, over IPv4, with its index in
+//! the burst as ID (see [`crate::host::udp_socket`]); its ICRC is computed for that. If the kernel
+//! does not segment a burst, its packets leave one by one, with ID 0 and a new ICRC (see
+//! [`apart`]).
 
 mod apart;
 mod senders;
@@ -47,23 +48,23 @@ use rxe_sys::{Epoll, SharedFd};
 /// The configuration of a [`UdpBackend`].
 #[derive(Clone, Debug)]
 pub struct UdpConfig {
-    /// The interface. Its MTU bounds packets; its index is the scope of link-local addresses.
+    /// The interface. Its MTU limits packets; its index is the scope of link-local addresses.
     pub netdev: String,
-    /// The addresses to use, each with a socket of its own.
+    /// The addresses to use, each with its own socket.
     pub addresses: Vec<IpAddr>,
-    /// Bytes of receive buffer to ask the system for, per address.
+    /// The receive buffer to request, in bytes per address.
     pub recv_buffer: usize,
-    /// Bytes of send buffer to ask the system for, per address.
+    /// The send buffer to request, in bytes per address.
     pub send_buffer: usize,
-    /// The UDP source port of all packets. Without it, queue pairs have different ones, with sockets of
-    /// their own.
+    /// The UDP source port of all packets. If `None`, queue pairs have different ports, with one
+    /// socket for each port.
     pub source_port: Option<u16>,
-    /// Let the system segment bursts (UDP_SEGMENT) and merge received packets (UDP_GRO), if it can.
+    /// Let the kernel segment bursts (UDP_SEGMENT) and merge received packets (UDP_GRO), if it can.
     pub segment: bool,
 }
 
 impl UdpConfig {
-    /// The defaults for these addresses on an interface.
+    /// Returns the default configuration for these addresses on an interface.
     pub fn new(netdev: impl Into<String>, addresses: impl Into<Vec<IpAddr>>) -> Self {
         Self {
             netdev: netdev.into(),
@@ -76,46 +77,48 @@ impl UdpConfig {
     }
 }
 
-/// RoCEv2 over UDP sockets.
+/// The `udp` backend: RoCEv2 over UDP sockets.
 pub struct UdpBackend {
     sockets: Sockets,
     senders: Senders,
-    /// Dropped last, when the sockets that other processes know are closed.
+    /// Dropped last: only then are the sockets closed that other processes know.
     groups: Handle,
     config: UdpConfig,
     device: NetDev,
-    /// Destinations that the system does not segment for.
+    /// Destinations that the kernel does not segment for.
     apart: Unsegmented,
-    /// Packets leave with the IPv6 flow label of their header. Cleared at the first that is refused for it:
-    /// as long as any program of this host has a label for itself, the system refuses all that a socket has
-    /// not asked for.
+    /// Whether packets leave with the IPv6 flow label of their header. Cleared when a packet is
+    /// first refused for its label: while any program on this host has reserved a label, the kernel
+    /// refuses every label that a socket has not requested.
     labels: bool,
-    /// The burst at this offset in the batch, and how many of its packets are sent already.
+    /// The offset in the batch of a partially sent burst, and the number of its packets already
+    /// sent.
     partial: Option<(usize, usize)>,
     arena: RecvArena,
     capabilities: Capabilities,
     counters: Counters,
 }
 
-/// Bytes of the headers of IPv4 and UDP.
+/// The length of the IPv4 and UDP headers in bytes.
 const OVERHEAD_V4: usize = 20 + 8;
-/// Bytes of the headers of IPv6 and UDP.
+/// The length of the IPv6 and UDP headers in bytes.
 const OVERHEAD_V6: usize = 40 + 8;
-/// The most packets that the system segments in a call (UDP_MAX_SEGMENTS before Linux 6.9).
+/// The maximum number of packets that the kernel segments in a call (UDP_MAX_SEGMENTS before Linux
+/// 6.9).
 const MAX_SEGMENTS: usize = 64;
-/// How many buffers there are to receive into: enough to empty a full socket in few calls, and few
-/// enough to stay in the cache.
+/// The number of receive buffers: enough to empty a full socket in few calls, and few enough to
+/// stay in the CPU cache.
 const BUFFERS: usize = 16;
 
 impl UdpBackend {
     /// Opens a socket on port 4791 of each address. Other processes may have it open too.
     ///
-    /// An address that is not ready (IPv6 duplicate detection) is left out if another one is ready;
-    /// see [`UdpBackend::addresses`].
+    /// Skips an address that is not ready (IPv6 duplicate address detection) if another one is
+    /// ready; see [`UdpBackend::addresses`].
     ///
     /// # Errors
-    /// The port is in use, or the one to send from; an address or the interface does not exist; there are
-    /// too many files or processes.
+    /// The port or the source port is in use, an address or the interface does not exist, or there
+    /// are too many open files or processes.
     pub fn open(config: &UdpConfig) -> Result<Self, NetError> {
         let netdev = &config.netdev;
         if config.addresses.is_empty() {
@@ -160,13 +163,13 @@ impl UdpBackend {
         })
     }
 
-    /// The addresses that it has sockets on.
+    /// Iterates over the addresses that the backend has sockets on.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.sockets.iter().map(UdpSocket::address).filter(|ip| !ip.is_multicast())
     }
 
-    /// Handles a socket's refusal of the rest of the first pending burst. Returns whether the burst is
-    /// lost.
+    /// Handles the refusal of the rest of the first pending burst by a socket. Returns whether the
+    /// burst is lost.
     fn refused(
         &mut self,
         error: io::Error,
@@ -181,7 +184,7 @@ impl UdpBackend {
                 self.apart.insert(burst.net.dst);
                 return Ok(false);
             }
-            // A label is given up only for a packet that the system has no other reason to refuse.
+            // Labels are given up only for a packet that the kernel has no other reason to refuse.
             Some(libc::EINVAL) if unlabelled(&burst.net, !self.labels, packets) > 0 => {
                 self.labels = false;
                 self.apart.remove(burst.net.dst);
@@ -196,7 +199,7 @@ impl UdpBackend {
         Ok(true)
     }
 
-    /// Records that the socket that packets with this header leave from had no room.
+    /// Records that the socket for packets with this header had no room.
     fn wait_for_room(&mut self, net: &NetHeader) {
         if net.src_port == UDP_PORT {
             self.sockets.wait_for_room(net.src);
@@ -206,8 +209,8 @@ impl UdpBackend {
     }
 
     /// Sends `burst`, the first pending one of the batch, packet by packet.
-    // It has tables for many packets, which the frame of its caller should not have: a program may give its
-    // threads little stack.
+    // Not inlined: the tables for many packets would enlarge the caller's frame, and a program may
+    // give its threads little stack.
     #[inline(never)]
     fn send_apart(&mut self, batch: &TxBatch, burst: &Burst) -> Result<SendStatus, NetError> {
         let sent = self.partial.take().filter(|(at, _)| *at == burst.bytes.start);
@@ -244,7 +247,8 @@ impl UdpBackend {
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => {
-                    // Without labels the burst begins anew. What has left already is a duplicate then.
+                    // Without labels the burst starts over; packets that have left already are then
+                    // duplicates.
                     if self.refused(e, burst, rest.len())? || labels != self.labels {
                         break;
                     }
@@ -407,17 +411,17 @@ impl Sharing for UdpBackend {
     }
 }
 
-/// The header that packets with this one leave with. The ICRC does not cover the flow label.
+/// Returns the header that a packet is sent with. The ICRC does not cover the flow label.
 fn labelled(net: &NetHeader, labels: bool) -> NetHeader {
     NetHeader { flow_label: if labels { net.flow_label } else { 0 }, ..*net }
 }
 
-/// How many of these packets leave without their label.
+/// Returns how many of these packets are sent without their label.
 fn unlabelled(net: &NetHeader, labels: bool, packets: usize) -> u64 {
     if labels || net.flow_label == 0 || net.dst.is_ipv4() { 0 } else { packets as u64 }
 }
 
-/// The socket of this process on a shared address.
+/// Wraps this process's socket on a shared address.
 fn adopt(endpoint: &Endpoint, device: &NetDev, config: &UdpConfig) -> UdpSocket {
     let mut socket = UdpSocket::adopt(endpoint.own(), endpoint.address(), device.index);
     socket.renew();

@@ -1,21 +1,22 @@
-//! RoCEv2 over AF_XDP: the interface's driver hands our packets to this process, and takes those that
-//! it sends, without the kernel's network stack. It needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW.
+//! RoCEv2 over AF_XDP, which bypasses the kernel's network stack. The interface's driver exchanges
+//! our packets with this process directly. Needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW.
 //!
-//! An XDP program ([`program`]) gives the packets to our addresses and queue pairs to AF_XDP sockets,
-//! one of each shard on each queue of the interface, and lets all other frames pass. What it lets pass may still be
-//! for us: packets over loopback or another interface, with IP options, in fragments. These come through
-//! UDP sockets, as with the `udp` backend, and so do packets to QP1 and to multicast groups. So the
-//! address is shared with processes that use the other backends; the interface has only one program,
-//! so a second process with this backend is refused.
+//! An XDP program ([`program`]) redirects the packets to our addresses and queue pairs to AF_XDP
+//! sockets, one for each shard on each queue of the interface, and passes all other frames to the
+//! kernel. Some of those may still be for us: packets over loopback or another interface, with IP
+//! options, or fragments. These arrive through UDP sockets, as with the `udp` backend, and so do
+//! packets to QP1 and to multicast groups. So processes that use the other backends can share the
+//! address; but the interface has only one program, so a second process with this backend is
+//! refused.
 //!
-//! If the neighbour's Ethernet address is known and the route leads over the interface, frames leave
-//! through the socket on the queue that the shard sends on; the engine writes their packets straight into
-//! them ([`direct`]). Otherwise they leave through a raw IP socket, as with the `packet` backend, and the
-//! kernel chooses the queue. So on an interface with several queues, or with zero copy, packets overtake
-//! others when the way changes.
+//! If the neighbour's Ethernet address is known and the route leads over the interface, frames
+//! leave through the socket on the queue that the shard sends on; the engine writes their packets
+//! directly into them ([`direct`]). Otherwise they leave through a raw IP socket, as with the
+//! `packet` backend, and the kernel chooses the queue. So on an interface with several queues, or
+//! with zero copy, packets may be reordered when the path changes.
 //!
-//! Invariants: packet `i` of a burst leaves with the ID of `net.nth(i)`, whichever way it takes. The
-//! program is attached by a link that ends with the process.
+//! Invariants: packet `i` of a burst leaves with the ID of `net.nth(i)` on either path. The program
+//! is attached by a link that ends with the process.
 
 mod direct;
 mod interface;
@@ -63,21 +64,21 @@ use rxe_sys::NetDev;
 use rxe_sys::mmsg::RecvArena;
 use rxe_sys::{Epoll, SharedFd};
 
-/// What an [`XdpBackend`] is made from.
+/// The configuration of an [`XdpBackend`].
 #[derive(Clone, Debug)]
 pub struct XdpConfig {
     /// The interface: an Ethernet interface that is up.
     pub netdev: String,
     /// The addresses to receive for.
     pub addresses: Vec<IpAddr>,
-    /// Bytes of receive buffer to ask the system for, for each UDP socket.
+    /// The receive buffer to request for each UDP socket, in bytes.
     pub buffer: usize,
-    /// How the kernel is to run the program and to exchange frames.
+    /// How the kernel runs the program and exchanges frames.
     pub mode: XdpMode,
 }
 
 impl XdpConfig {
-    /// The defaults for these addresses on an interface.
+    /// Returns the default configuration for these addresses on an interface.
     pub fn new(netdev: impl Into<String>, addresses: impl Into<Vec<IpAddr>>) -> Self {
         Self {
             netdev: netdev.into(),
@@ -88,50 +89,52 @@ impl XdpConfig {
     }
 }
 
-/// RoCEv2 over AF_XDP.
+/// The `xdp` backend: RoCEv2 over AF_XDP.
 pub struct XdpBackend {
     queues: Queues,
-    /// For packets that the kernel routes.
+    /// The raw sockets for packets that the kernel routes.
     raw: RawSockets,
     paths: Paths,
     recent: Recent,
-    /// What the program lets pass.
+    /// The UDP sockets for packets that the program passes to the kernel.
     sockets: Sockets,
-    /// When to look at `sockets`.
+    /// When to poll `sockets`.
     look: Interval,
-    /// Given back last, when what others know it by is gone.
+    /// Declared after the sockets, so that it is dropped after them.
     groups: Handle,
     device: NetDev,
     config: XdpConfig,
     addresses: Vec<IpAddr>,
-    /// The burst at this offset in the batch, and how many of its packets are sent already.
+    /// The offset in the batch of a partially sent burst, and the number of its packets already
+    /// sent.
     partial: Option<(usize, usize)>,
-    /// The interface was down when something was last sent.
+    /// The interface was down at the last attempt to send.
     down: bool,
     arena: RecvArena,
     capabilities: Capabilities,
     counters: Counters,
 }
 
-/// Calls of `receive`, and packets, between two looks at the UDP sockets.
+/// The shortest and the longest interval between polls of the UDP sockets, in calls of `receive`
+/// plus packets ([`Interval`]).
 const LOOK_INTERVAL: [u32; 2] = [1, 32];
-/// How many buffers there are for the UDP sockets.
+/// The number of receive buffers for the UDP sockets.
 const BUFFERS: usize = 16;
 
 impl XdpBackend {
-    /// Opens a backend on an interface of its own: as [`XdpBackend::on`] one for one shard.
+    /// Opens a backend with an interface of its own, for one shard. Like [`XdpBackend::on`].
     ///
     /// # Errors
-    /// [`NetError::Xdp`] says why it is not possible on this interface.
+    /// [`NetError::Xdp`] tells why this interface cannot be used.
     pub fn open(config: &XdpConfig) -> Result<Self, NetError> {
         Self::on(&XdpInterface::open(&config.netdev, config.mode, 1)?, config)
     }
 
-    /// Opens a backend on this interface, for one more shard of a device. `config` says the addresses and the
-    /// buffer.
+    /// Opens a backend on this interface for one more shard of a device. Uses the addresses and the
+    /// buffer size of `config`.
     ///
     /// # Errors
-    /// [`NetError::Xdp`] says why it is not possible.
+    /// [`NetError::Xdp`] tells why this is not possible.
     pub fn on(interface: &XdpInterface, config: &XdpConfig) -> Result<Self, NetError> {
         let netdev = interface.name();
         if config.addresses.is_empty() {
@@ -140,7 +143,8 @@ impl XdpBackend {
         let device = *interface.device();
         let raw = RawSockets::open(device.index)
             .map_err(|e| refusal(e, netdev, "open a raw IP socket"))?;
-        // Before the address is shared: others would be asked in vain.
+        // Before the address is shared, so that other processes are not asked for nothing if this
+        // fails.
         let mut queues = Queues::open(interface)?;
         let (groups, endpoints) = PortGroups::open(&config.addresses, device.index)?;
         let addresses: Vec<_> = endpoints.iter().map(Endpoint::address).collect();
@@ -155,8 +159,8 @@ impl XdpBackend {
                 batch_bytes: 256 << 10,
             },
             src_port: SrcPort::Any,
-            // A chunk holds one packet, however short. Counted as if of 1024 bytes, with the overhead
-            // that sockets have.
+            // A chunk holds one packet, however short. The capacity is therefore counted with 1024
+            // bytes per packet, in the unit of a socket buffer, which includes overhead.
             recv_buffer: queues.room() * 1024,
             qpn_block: Some(block),
         };
@@ -183,7 +187,7 @@ impl XdpBackend {
         })
     }
 
-    /// The addresses it receives for.
+    /// Returns the addresses that the backend receives for.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }
@@ -211,7 +215,8 @@ impl XdpBackend {
         }
     }
 
-    /// Puts the packets from the one numbered `skip` on into the transmit ring.
+    /// Puts the packets of the first pending burst into the transmit ring, starting with index
+    /// `skip`.
     fn send_direct(
         &mut self,
         batch: &mut TxBatch,
@@ -249,8 +254,8 @@ impl XdpBackend {
         Ok(SendStatus::Done)
     }
 
-    /// Has the kernel send some of the packets from the one numbered `skip` on, after what stands in the
-    /// transmit ring.
+    /// Sends packets of the first pending burst through the kernel's stack. Starts with index
+    /// `skip`, once the transmit ring is flushed.
     fn send_routed(&mut self, batch: &mut TxBatch, skip: usize) -> Result<SendStatus, NetError> {
         let first = &batch.pending()[0];
         let start = first.bytes.start;
@@ -289,14 +294,15 @@ impl XdpBackend {
         Ok(SendStatus::Done)
     }
 
-    /// The packets of the first pending burst from the one numbered `skip` on are lost.
+    /// Counts the packets of the first pending burst as lost, starting with index `skip`.
     fn lost(&mut self, batch: &mut TxBatch, loss: Loss, skip: usize) {
         let left = batch.pending().first().map_or(0, Burst::packets).saturating_sub(skip);
         count_lost(&mut self.counters, loss, left as u64);
         batch.mark_sent(1);
     }
 
-    /// Has the kernel send what is in the transmit ring.
+    /// Makes the kernel send the contents of the transmit ring, and records whether the interface
+    /// is down.
     fn flush(&mut self) -> Result<(), NetError> {
         self.down = match self.queues.sender().flush()? {
             Ok(()) => false,
@@ -307,7 +313,7 @@ impl XdpBackend {
         Ok(())
     }
 
-    /// Receives what the program has given to the AF_XDP sockets.
+    /// Receives the frames that the program has redirected to the AF_XDP sockets.
     fn receive_redirected(
         &mut self,
         budget: usize,
@@ -322,7 +328,7 @@ impl XdpBackend {
             };
             counters.rx_packets += 1;
             counters.rx_bytes += frame.payload.len() as u64;
-            // Most frames have headers of one length.
+            // Most frames have headers of the same length, so the payload is at the same offset.
             let headers = frame.payload.as_ptr() as usize - bytes.as_ptr() as usize;
             sink(&Frame { later: later.get(headers..).unwrap_or(&[]), ..frame });
         })
@@ -357,7 +363,7 @@ impl Backend for XdpBackend {
     fn send(&mut self, batch: &mut TxBatch) -> Result<SendStatus, NetError> {
         self.recent.forget_hop();
         if self.down {
-            // Is it up again?
+            // Finds out whether the interface is up again.
             self.flush()?;
         }
         let mut status = SendStatus::Done;
@@ -368,7 +374,7 @@ impl Backend for XdpBackend {
             self.flush()?;
         }
         if !self.down && !self.queues.sender().is_flushed() {
-            // The interface is busy. The socket is writable when it can go on.
+            // The interface is busy. The socket becomes writable when sending can continue.
             return Ok(SendStatus::Blocked);
         }
         Ok(status)
@@ -439,7 +445,7 @@ impl Sharing for XdpBackend {
     }
 }
 
-/// The socket of this process on a shared address.
+/// Wraps this process's socket on a shared address.
 fn adopt(endpoint: &Endpoint, device: &NetDev, config: &XdpConfig) -> UdpSocket {
     let mut socket = UdpSocket::adopt(endpoint.own(), endpoint.address(), device.index);
     socket.renew();

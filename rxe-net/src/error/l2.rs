@@ -1,4 +1,4 @@
-//! Why an endpoint of layer 2 cannot be opened or has stopped working.
+//! Errors of layer 2 endpoints.
 
 use std::fmt;
 use std::io;
@@ -8,93 +8,94 @@ use rxe_core::wire::Mac;
 
 use crate::error::PortOwner;
 
-/// Why an endpoint of layer 2 cannot be opened or has stopped working.
+/// The reason why a layer 2 endpoint cannot be opened or has stopped working.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum L2Failure {
-    /// Another process has it open.
+    /// Another process has the endpoint open.
     InUse {
-        /// The process, if that can be found out.
+        /// The process, if it can be found out.
         owner: Option<PortOwner>,
     },
-    /// Its socket cannot be connected to.
+    /// The endpoint cannot connect to the socket of its link.
     Connect(io::Error),
-    /// Nobody listens on its socket, and it cannot listen there itself.
+    /// No process listens on the socket of the link, and the endpoint cannot listen there itself.
     Listen(io::Error),
     /// /dev/net/tun cannot be opened.
     NoTun(io::Error),
-    /// A TAP interface cannot be used or made.
+    /// A TAP interface cannot be used or created.
     Tap {
-        /// Its name.
+        /// The name of the interface.
         name: String,
-        /// The system's error.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The socket of its own for QEMU's `-netdev dgram` cannot be made.
+    /// The endpoint's own socket for QEMU's `-netdev dgram` cannot be created.
     Bind(io::Error),
-    /// The other socket of QEMU's `-netdev dgram` cannot be sent to.
+    /// The endpoint cannot send to QEMU's socket of `-netdev dgram`.
     Peer(io::Error),
-    /// This process may not send and receive frames of an interface.
+    /// This process may not send and receive frames of the interface.
     NotPermitted,
-    /// Its interface leads to no other host, or carries no Ethernet frames.
+    /// The interface leads to no other host, or does not carry Ethernet frames.
     NotEthernet,
-    /// Its interface is the port of another, which takes its frames.
+    /// The interface is a port of another, which takes its frames.
     Port {
-        /// The bridge, the bond or the like.
+        /// The name of the other interface: a bridge, a bond or similar.
         owner: String,
     },
-    /// Its interface carries less in a packet than the endpoint would send.
+    /// The MTU of the interface is smaller than the MTU of the endpoint.
     SmallMtu {
         /// The MTU of the interface in bytes.
         interface: usize,
-        /// That of the endpoint.
+        /// The MTU of the endpoint in bytes.
         endpoint: u32,
     },
-    /// It was to have the Ethernet address of its interface, whose frames are the host's.
+    /// The configured Ethernet address is the one of the interface, whose frames belong to the
+    /// host.
     HostMac {
         /// The address.
         mac: Mac,
     },
-    /// This host has one of its addresses.
+    /// This host itself has one of the endpoint's addresses.
     HostAddress {
         /// The address.
         address: IpAddr,
         /// The interface that has it.
         netdev: String,
     },
-    /// Its interface cannot be used any more.
+    /// The interface cannot be used any more.
     Gone(io::Error),
-    /// The other end has closed the connection.
+    /// The peer of the link has closed the connection.
     PeerGone,
-    /// The other end has sent what is no Ethernet frame.
+    /// The peer of the link has sent something that is not an Ethernet frame.
     NoFrame {
-        /// The length that it has announced.
+        /// The length that the peer announced, in bytes.
         length: usize,
     },
-    /// Another host has one of its addresses.
+    /// Another host has one of the endpoint's addresses.
     AddressTaken {
         /// The address.
         address: IpAddr,
-        /// The host.
+        /// The Ethernet address of the other host.
         mac: Mac,
     },
-    /// No DHCP server has answered.
+    /// No DHCP server has offered an address.
     NoLease,
-    /// Another host has the address that a DHCP server has given.
+    /// Another host has the address that a DHCP server assigned.
     LeaseTaken {
         /// The address.
         address: IpAddr,
-        /// The host.
+        /// The Ethernet address of the other host.
         mac: Mac,
     },
-    /// It has no such address.
+    /// The endpoint does not have this address.
     NoSuchAddress {
-        /// The address asked for.
+        /// The requested address.
         address: IpAddr,
     },
-    /// Another way onto the wire was asked for.
+    /// A backend was requested for an endpoint, which is its own backend.
     OtherBackend {
-        /// Its name.
+        /// The name of the backend.
         backend: &'static str,
     },
 }

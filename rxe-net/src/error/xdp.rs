@@ -1,54 +1,55 @@
-//! Why the `xdp` backend cannot be used on an interface.
+//! Errors of the `xdp` backend.
 
 use std::fmt;
 
-/// Why the `xdp` backend cannot be used on an interface.
+/// The reason why the `xdp` backend cannot be used on an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum XdpRefusal {
-    /// The process lacks a capability. Those of a user namespace are not enough.
+    /// The process lacks a capability. Capabilities of a user namespace are not enough.
     NotPermitted,
-    /// The kernel has no AF_XDP.
+    /// The kernel is built without AF_XDP.
     NotInKernel,
     /// The kernel does not run XDP programs on this interface.
     NotOnInterface,
-    /// Its driver runs no XDP programs.
+    /// The driver of the interface does not run XDP programs.
     NotInDriver,
-    /// Its driver cannot exchange frames without a copy.
+    /// The driver of the interface has no zero copy for AF_XDP.
     NoZeroCopy,
-    /// Its driver runs no XDP program, or has no zero copy, with this MTU.
+    /// With this MTU the driver runs no XDP program, or has no zero copy.
     LargeMtu {
         /// The MTU, in bytes.
         mtu: usize,
     },
-    /// It is loopback, or its frames have no Ethernet header.
+    /// The interface is loopback, or its frames have no Ethernet header.
     NotEthernet,
-    /// It is down.
+    /// The interface is down.
     Down,
-    /// It is the port of another, which takes its frames.
+    /// The interface is a port of another, which takes its frames.
     Port {
-        /// The bridge, the bond or the like.
+        /// The name of the other interface: a bridge, a bond or similar.
         owner: String,
     },
-    /// It has an XDP program already.
+    /// The interface already has an XDP program.
     Occupied {
-        /// Where the kernel runs it, as ip-link(8) calls it: `xdpdrv` or `xdpgeneric`.
+        /// Where the kernel runs the program, as ip-link(8) calls it: `xdpdrv` or `xdpgeneric`.
         place: &'static str,
-        /// The number that the kernel gave it, as in `bpftool prog show`.
+        /// The ID of the program, as in `bpftool prog show`.
         id: u32,
     },
-    /// An interface on top of it has an XDP program, or other AF_XDP sockets have one of its queues.
+    /// An interface on top of this one has an XDP program, or other AF_XDP sockets use one of its
+    /// queues.
     InUse,
-    /// Its MTU is too small for any path MTU.
+    /// The MTU of the interface is too small for any path MTU.
     SmallMtu {
         /// The MTU, in bytes.
         mtu: usize,
     },
     /// The process may not lock as much memory as the frames need.
     LockedMemory,
-    /// It is prepared for so many shards, and each is there.
+    /// All shards that the interface was opened for exist already.
     Shards {
-        /// How many.
+        /// The number of shards that the interface was opened for.
         most: u32,
     },
 }

@@ -1,8 +1,8 @@
-//! Asking the devices that are open on this host what they do: `rxe stat` and `rxe resource`.
+//! Queries to the devices that are open on this host: `rxe stat` and `rxe resource`.
 //!
-//! An asker trusts nobody: it looks into directories that belong to one user alone, connects only to a
-//! process of that user, waits for a bounded time, and takes an answer of bounded size. What the answer
-//! says is its reader's to check.
+//! The caller trusts no process: it only reads directories that belong to a single user, connects
+//! only to a process of that user, waits for a bounded time, and accepts an answer of bounded size.
+//! The reader must check the content of the answer.
 
 use std::fs;
 use std::io;
@@ -22,45 +22,46 @@ use rxe_sys::may_block;
 pub use rxe_sys::sockopt::network_namespace;
 use rxe_sys::unix::{UnixSocket, own_uid};
 
-/// The socket at which an open device is asked.
+/// The control socket of an open device, as a recipient of queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportSocket {
     pub(super) path: PathBuf,
-    /// The only user that may be behind it.
+    /// The only user whose process may be behind the socket.
     pub(super) uid: u32,
 }
 
-/// Who was asked, and the answer.
+/// The answer of a process, and which process that is.
 #[derive(Debug)]
 pub struct Answer {
-    /// The process, if it has a number here.
+    /// The process ID, if the process is visible here.
     pub pid: Option<u32>,
-    /// Its user.
+    /// The user ID of the process.
     pub uid: u32,
-    /// What it said, or why it said nothing.
+    /// The report, or why there is none.
     pub report: Result<Vec<u8>, NoReport>,
 }
 
-/// Why a process gave no answer.
+/// Why a process gave no report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoReport {
-    /// None came in time: the process is stopped, or the host is busy.
+    /// No answer came in time: the process is stopped, or the host is busy.
     Silent,
-    /// It hung up: it is of a version that does not report, or ends just now.
+    /// The process closed the connection: its version has no reports, or it is just ending.
     HungUp,
-    /// What came is no answer.
+    /// The answer is malformed.
     Nonsense,
 }
 
-/// Names looked at in the directories of a user at most, and sockets found there.
+/// The maximum number of names read in a user's directories, and of sockets found there.
 const MAX_NAMES: usize = 16 << 10;
 const MAX_SOCKETS: usize = 1024;
-/// Sockets asked at once.
+/// The number of sockets that are queried simultaneously.
 const AT_ONCE: usize = 64;
 
 impl ReportSocket {
-    /// Those of all devices that processes of this user have open, in all networks; for root, of all
-    /// users. Of processes that have died too: nobody answers there.
+    /// Returns the sockets of all devices that processes of this user have open. All network
+    /// namespaces count, and for root all users. Includes the sockets of dead processes, which do
+    /// not answer.
     pub fn all() -> Vec<Self> {
         may_block("looking for devices");
         let mut found = Vec::new();
@@ -82,7 +83,7 @@ impl ReportSocket {
 }
 
 impl ReportSocket {
-    /// Those of [`ReportSocket::all`] that are in the network namespace of this thread.
+    /// Returns the sockets of [`ReportSocket::all`] in this thread's network namespace.
     pub fn of_this_network() -> Vec<Self> {
         let network = network_namespace();
         let mut all = Self::all();
@@ -94,9 +95,9 @@ impl ReportSocket {
     }
 }
 
-/// Asks all of these at once, and waits for each 64 of them: for `timeout` at most for processes that are
-/// stopped, longer for those that run ([`Patience`]). The answers come with the place of the socket. Those
-/// behind which nobody listens are left out.
+/// Queries all these sockets, 64 at a time. Waits for each group of 64 at most `timeout` for
+/// stopped processes, and longer for running ones ([`Patience`]). Each answer comes with the index
+/// of its socket. Sockets without a listener are left out.
 pub fn ask(
     sockets: &[ReportSocket],
     question: Question,
@@ -160,7 +161,7 @@ fn ask_some(
     }
 }
 
-/// Where directories of other users may be.
+/// Returns the paths where directories of all users may be.
 fn of_all_users() -> Vec<PathBuf> {
     let named = ["/dev/shm", "/tmp"].into_iter().flat_map(|directory| {
         let names = names(Path::new(directory), &mut MAX_NAMES.clone());
@@ -175,13 +176,13 @@ fn of_all_users() -> Vec<PathBuf> {
     named.chain(at_run).collect()
 }
 
-/// The user that this directory belongs to, if nobody else can enter it.
+/// Returns the user that owns a directory, if no other user can enter it.
 fn owner(directory: &Path) -> Option<u32> {
     let found = fs::symlink_metadata(directory).ok()?;
     (found.is_dir() && found.mode() & 0o077 == 0).then_some(found.uid())
 }
 
-/// The control sockets in a user's directory: each once, whatever the number of its paths.
+/// Returns the control sockets in a user's directory. A socket with several paths appears once.
 fn sockets(root: &Path, uid: u32) -> Vec<ReportSocket> {
     let mut budget = MAX_NAMES;
     let mut inodes = Vec::new();
@@ -205,7 +206,7 @@ fn sockets(root: &Path, uid: u32) -> Vec<ReportSocket> {
     found
 }
 
-/// The names in a directory that is no symbolic link, at most as many as there are left to look at.
+/// Returns the names in a directory, up to `budget`, which is reduced. Refuses a symbolic link.
 fn names(directory: &Path, budget: &mut usize) -> Vec<String> {
     let is_directory = |found: fs::Metadata| found.is_dir();
     if !fs::symlink_metadata(directory).is_ok_and(is_directory) {

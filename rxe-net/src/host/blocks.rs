@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A set of blocks of queue pair numbers, a bit each.
+/// A set of blocks of queue pair numbers: a bitmap of 256 bits.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Blocks([u64; 4]);
 
@@ -19,7 +19,7 @@ impl Blocks {
         self == Self::default()
     }
 
-    /// From the lowest to the highest.
+    /// Iterates over the blocks in ascending order.
     pub(crate) fn iter(self) -> impl Iterator<Item = u8> {
         (0..=u8::MAX).filter(move |block| self.has(*block))
     }

@@ -1,21 +1,26 @@
-//! The control socket of a device. It has a path for each block of queue pair numbers that the device
-//! has leased on an address, which says so, and newcomers ask there for the UDP sockets that are
-//! shared. A thread answers them, so that a newcomer waits for nothing that this process does. Without
-//! newcomers it sleeps.
+//! The control socket of a device.
 //!
-//! The thread also answers what a person asks of the device ([`super::report`]). Who asks for its packets
-//! keeps the connection, on which another thread sends them; when it hangs up, this thread sees it.
+//! The socket has a path for each block of queue pair numbers that the device has leased on an
+//! address. The path proves the lease, and newcomers connect to it to get the shared UDP sockets. A
+//! thread serves the socket, so that a newcomer does not wait for other work of this process. The
+//! thread sleeps while there are no callers.
 //!
-//! Only processes of the same user are let in, by what the kernel says of them, before anything is
-//! received; and root, which gets reports but no sockets. Descriptors are never received. Each caller is good for one question; those that ask
-//! nothing are turned away when [`CALLERS`] others have come. Should the thread be lost all the
-//! same, the device goes on and newcomers are told that it does not answer: nobody waits for it.
+//! The thread also answers queries of users ([`super::report`]). A caller that asks for packets
+//! keeps its connection, on which another thread sends them; this thread notices when the caller
+//! hangs up.
 //!
-//! It keeps a descriptor in reserve, so that it can answer one caller at a time when the program has used up
-//! all others.
+//! Only processes of the same user are accepted, as the kernel identifies them, before anything is
+//! received; and root, which gets reports but no sockets. Descriptors are never received. Each
+//! caller may ask one question; callers that ask nothing are turned away when [`CALLERS`] others
+//! have come. If the thread dies nevertheless, the device continues, and newcomers are told that it
+//! does not answer, so they do not wait for it.
 //!
-//! The thread sleeps in epoll(7), which does not keep open what it watches, as poll(2) does: when the
-//! program has closed all descriptors, nobody listens any more, and newcomers see that at once.
+//! The thread keeps one descriptor in reserve, so that it can serve one caller at a time when the
+//! program has used up all others.
+//!
+//! The thread sleeps in epoll(7), which, unlike poll(2), does not keep the watched files open: once
+//! the program has closed all descriptors, the sockets are closed, and newcomers notice that
+//! immediately.
 
 use std::io;
 use std::net::IpAddr;
@@ -37,46 +42,47 @@ use rxe_sys::spawn_and_await;
 use rxe_sys::unix::{MAX_FDS, NamedSocket, UnixSocket, distinct, own_uid};
 use rxe_sys::{Epoll, EventFd, SharedFd};
 
-/// What is asked and answered. The first five bytes never change their meaning, so that versions can
-/// refuse each other.
+/// A message on the control socket. The first five bytes have the same meaning in all versions, so
+/// that versions can refuse each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlMessage {
-    /// "Give me the sockets from this place in the address's group on, and up to that one."
+    /// A request for the sockets `from` to `to` of the address's group.
     Ask {
         /// The address.
         address: IpAddr,
-        /// The first one's place.
+        /// The index of the first socket.
         from: u8,
-        /// The last one's.
+        /// The index of the last socket.
         to: u8,
     },
-    /// "Here are so many of them, and of the group I hold those up to this."
+    /// The answer to [`ControlMessage::Ask`]; the sockets are attached.
     Give {
-        /// How many.
+        /// The number of sockets attached.
         count: u8,
-        /// The place of the last one held.
+        /// The index of the last socket that the sender holds.
         last: u8,
     },
-    /// "No: I speak this version."
+    /// A refusal: the sender speaks this version.
     OtherVersion(u8),
-    /// "Report what your device does." The answer is text behind a header of its own.
+    /// A request for a report about the device. The answer is a header of 8 bytes and text.
     Report(Question),
-    /// "Send me your packets, until I say no more." The answer is such a text, blocks of a pcapng file
-    /// without section header and interface, and such a text again.
+    /// A request for the device's packets, until the caller shuts down its sending direction. The
+    /// answer is a text as for a report, then blocks of a pcapng file without section header and
+    /// interface, then another text.
     Capture,
 }
 
-/// Of what [`ControlMessage`] says, of what the directory has in it, and of what a group is.
+/// The version of [`ControlMessage`], of the layout of the directory, and of the port group.
 pub(super) const VERSION: u8 = 3;
-/// Bytes of a message.
+/// The length of a message in bytes.
 const LEN: usize = 24;
 const MAGIC: [u8; 3] = *b"rxe";
 
-/// What is in front of a report.
+/// The header of a report.
 pub(super) const REPORT_HEADER: [u8; 8] = [MAGIC[0], MAGIC[1], MAGIC[2], VERSION, 6, 0, 0, 0];
 
 impl ControlMessage {
-    /// As it is sent.
+    /// Returns the message as bytes.
     pub fn emit(self) -> [u8; LEN] {
         let (kind, a, b, address) = match self {
             Self::Ask { address, from, to } => (1, from, to, wide(address)),
@@ -92,7 +98,7 @@ impl ControlMessage {
         bytes
     }
 
-    /// `None` if it is nothing of ours.
+    /// Parses a message. Returns `None` if it is not a control message.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(&MAGIC)?;
         match *rest {
@@ -118,12 +124,12 @@ fn wide_number(number: u32) -> [u8; 16] {
     bytes
 }
 
-/// The control socket of a device as that of one block on one address.
+/// The device's control socket for one block on one address.
 #[derive(Debug)]
 pub(super) struct ControlSocket {
     addr: ScopedAddr,
     block: u8,
-    /// `None` where there is no directory for it: then the device has the address for itself.
+    /// `None` if no directory can be used: the device then has the address for itself.
     listener: Option<NamedSocket>,
     group: Group,
 }
@@ -147,34 +153,34 @@ impl ControlSocket {
     }
 }
 
-/// All that a device has of them. Closed when dropped.
+/// All control sockets of a device, and the thread that serves them. Dropping closes them.
 #[derive(Debug)]
 pub(super) struct ControlSockets(Arc<Shared>, Mutex<Option<JoinHandle<()>>>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Watches listeners and callers.
+    /// Watches the listeners and the callers.
     epoll: Epoll,
     state: Mutex<State>,
-    /// Held while it reports.
+    /// The reporter. Locked while a report is created.
     reporter: Mutex<Option<Box<dyn Reporter>>>,
 }
 
-/// Somebody who has connected.
+/// A process that has connected.
 struct Caller {
     socket: Arc<UnixSocket>,
-    /// It is of this user, not root alone.
+    /// The caller is a process of this user, not just of root.
     own: bool,
 }
 
-/// What comes next of a caller.
+/// The state of a caller after a check for its question.
 #[derive(PartialEq, Eq)]
 enum Next {
-    /// It has not asked yet.
+    /// The caller has not asked yet.
     Waits,
-    /// It was answered, or is gone.
+    /// The caller was answered, or is gone.
     Done,
-    /// It gets packets from now on.
+    /// The caller receives packets from now on.
     Captures,
 }
 
@@ -184,12 +190,13 @@ struct State {
     stop: bool,
 }
 
-/// Callers that are waited for at most. They ask at once, or never.
+/// The maximum number of callers that may still ask. A caller asks immediately or never.
 const CALLERS: usize = 32;
-/// How long the thread rests when it cannot let callers in for want of descriptors.
+/// How long the thread pauses when it has no descriptor to accept a caller.
 const REST: Duration = Duration::from_millis(100);
 
 impl ControlSockets {
+    /// Starts the thread that serves the sockets.
     pub(super) fn new() -> Result<Self, NetError> {
         let shared = Arc::new(Shared {
             epoll: Epoll::new()?,
@@ -197,7 +204,7 @@ impl ControlSockets {
             reporter: Mutex::default(),
         });
         let theirs = Arc::clone(&shared);
-        // The program may use up all descriptors before the thread runs.
+        // Reserved here, because the program may use up all descriptors before the thread runs.
         let reserve = EventFd::new().ok();
         let thread = spawn_and_await("rxe-lease", move || theirs.serve(reserve))
             .map_err(|e| NetError::os("start a thread", e))?;
@@ -209,19 +216,19 @@ impl ControlSockets {
         if let Some(listener) = &socket.listener
             && !state.listens(listener)
         {
-            // For lack of memory it would not be answered, which newcomers are told.
+            // If epoll has no memory for it, the socket is not served, and newcomers are told so.
             let _ = self.0.epoll.add(listener, 0, EventFlags::IN);
         }
         state.sockets.push(socket);
     }
 
-    /// From now on this reports on the device, or nobody does. Waits for a report that is being made.
+    /// Sets or removes the reporter of this device. Waits for a report in progress.
     pub(super) fn set_reporter(&self, reporter: Option<Box<dyn Reporter>>) {
         let before = std::mem::replace(&mut *self.0.reporter.lock(), reporter);
         drop(before);
     }
 
-    /// Closes some. Their names are free at once, and their groups given up.
+    /// Closes some sockets. Their paths are free immediately, and their groups are released.
     pub(super) fn remove(&self, which: impl Fn(&ControlSocket) -> bool) {
         let mut state = self.0.lock();
         let gone: Vec<_> = state.sockets.extract_if(.., |socket| which(socket)).collect();
@@ -230,16 +237,16 @@ impl ControlSockets {
             let is_last = !state.listens(&listener);
             drop(listener);
             if is_last {
-                // The thread may be at it.
+                // The thread may still hold the socket, so dropping it here would not close it.
                 self.0.epoll.delete(&*socket);
                 socket.shut_down();
             }
         }
     }
 
-    /// Closes all, for ever, and ends the thread. If the program has closed the descriptor that it
-    /// sleeps on, or there is none left to wake it by, it ends some seconds later, and is not waited
-    /// for.
+    /// Closes all sockets permanently and ends the thread. If the program has closed the descriptor
+    /// that the thread sleeps on, or none is left to wake it with, the thread ends some seconds
+    /// later without being joined.
     pub(super) fn close(&self) {
         self.remove(|_| true);
         self.0.lock().stop = true;
@@ -251,7 +258,7 @@ impl ControlSockets {
         {
             wake.set();
             rxe_sys::may_block("ending a thread");
-            // It blocks in nothing else, and its panics have been reported.
+            // The thread blocks only in epoll, and a panic of it has been reported already.
             let _ = thread.join();
         }
     }
@@ -268,12 +275,12 @@ impl State {
         self.sockets.iter().filter_map(|socket| socket.listener.as_ref())
     }
 
-    /// Whether this listener has a path here.
+    /// Returns whether this listener has a path among the sockets.
     fn listens(&self, listener: &NamedSocket) -> bool {
         self.listeners().any(|one| one.is_same(listener))
     }
 
-    /// The sockets that the device has of an address's group.
+    /// Returns the sockets that the device holds of an address's group.
     fn group(&self, address: IpAddr) -> Option<Group> {
         let on = self.sockets.iter().filter(|socket| socket.address() == address);
         on.max_by_key(|socket| socket.group.len()).map(|socket| Arc::clone(&socket.group))
@@ -281,7 +288,8 @@ impl State {
 }
 
 impl Shared {
-    /// The state is whole whatever panicked. Nothing that may take time happens under this lock.
+    /// Locks the state, which is consistent even if a thread panicked. Nothing slow is done under
+    /// this lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -319,14 +327,15 @@ impl Shared {
             callers.drain(..surplus);
             drop(listeners);
             if self.epoll.wait(&mut events, Some(&Epoll::LONGEST_SLEEP)).is_err() {
-                // The program has closed descriptors that are not its own, these among them.
+                // The program has closed descriptors that it did not open, including this epoll
+                // descriptor.
                 return;
             }
         }
     }
 
-    /// Lets those in who have connected, so many at a time. `reserve` is given up for one if there are no
-    /// other descriptors.
+    /// Accepts waiting callers, at most [`CALLERS`] at a time. Releases `reserve` for one of them
+    /// if there are no other descriptors.
     fn let_in(
         &self,
         listener: &UnixSocket,
@@ -344,18 +353,20 @@ impl Shared {
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) if reserve.take().is_some() => {}
-                // They stay, so the listener stays readable.
+                // The callers stay in the queue and keep the listener readable, so pause.
                 Err(_) => return thread::sleep(REST),
             }
         }
     }
 
-    /// Whether a caller that gets packets is gone, or wants no more; then it gets none.
+    /// Returns whether a caller that receives packets is gone or has shut down, and then ends its
+    /// capture.
     fn is_gone(&self, caller: &UnixSocket) -> bool {
         if matches!(caller.receive(&mut [0; 64]), Ok(None)) {
             return false;
         }
-        // The capture may keep it for the rest, and it would wake this thread for ever.
+        // The capture may keep the socket until it has sent the rest. In epoll the closed socket
+        // would wake this thread again and again.
         self.epoll.delete(caller);
         if let Some(reporter) = &*self.reporter.lock() {
             reporter.end_capture();
@@ -363,7 +374,7 @@ impl Shared {
         true
     }
 
-    /// Answers a caller that has asked.
+    /// Answers a caller, if it has asked.
     fn answer(&self, caller: &Caller) -> Next {
         let mut buf = [0; 64];
         let asked = match caller.socket.receive(&mut buf) {
@@ -377,7 +388,8 @@ impl Shared {
                 let reporter = self.reporter.lock();
                 let report = reporter.as_ref().map(|reporter| reporter.report(question));
                 drop(reporter);
-                // Who has none has nothing to say: another of the process's sockets may.
+                // Without a reporter the report is empty; another control socket of the process may
+                // have one.
                 let report = report.unwrap_or_default();
                 let report = &report[..report.len().min(MAX_REPORT)];
                 let _ = caller.socket.send(&[&REPORT_HEADER, report].concat(), &[]);
@@ -391,7 +403,7 @@ impl Shared {
                 };
             }
             _ if !caller.own => return Next::Done,
-            // It has left the address a moment ago.
+            // No group means that the device has just left the address.
             ControlMessage::Ask { address, .. } => match self.lock().group(address) {
                 Some(group) => group,
                 None => return Next::Done,
@@ -400,14 +412,15 @@ impl Shared {
         };
         if let Some((message, sockets)) = reply(question, &group) {
             let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-            // A caller that does not wait for the answer needs none.
+            // An error means that the caller does not wait for the answer any more.
             let _ = caller.socket.send(&message.emit(), &fds);
         }
         Next::Done
     }
 }
 
-/// The answer to a question and the sockets that go with it; `None` if it was no question.
+/// Returns the answer to a question and the sockets to attach. `None` if the message needs no such
+/// answer.
 pub(super) fn reply(
     question: ControlMessage,
     group: &[SharedFd],

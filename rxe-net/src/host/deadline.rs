@@ -1,15 +1,15 @@
-//! How long to wait for other processes, which may be stopped.
+//! Time limits for waiting for other processes, which may be stopped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::patience::Patience;
 
-/// How long to wait for a stopped process to do what takes it no time. One that runs gets more
-/// ([`Patience`]).
+/// How long to wait for a stopped process to do something that needs no time. A running process
+/// gets more ([`Patience`]).
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Waits until then, unless it is called off.
+/// A time limit that can also be cancelled.
 #[derive(Clone, Copy)]
 pub(super) struct Deadline<'a> {
     patience: Patience,
@@ -21,23 +21,23 @@ impl<'a> Deadline<'a> {
         Self { patience: Patience::new(time), called_off }
     }
 
-    /// Another time for the same purpose.
+    /// Returns a new limit with the same cancellation.
     pub(super) fn anew(self, time: Duration) -> Self {
         Self::new(self.called_off, time)
     }
 
-    /// Nothing is waited for any more.
+    /// Returns whether to stop waiting, for a process of which nothing is known.
     pub(super) fn is_over(self) -> bool {
         self.is_over_for(None)
     }
 
-    /// This process is not waited for any more.
+    /// Returns whether to stop waiting for this process.
     pub(super) fn is_over_for(self, pid: Option<u32>) -> bool {
         self.called_off.load(Ordering::Relaxed) || self.patience.left(pid).is_zero()
     }
 }
 
-/// How long to wait while others are served one after another: as long as they are.
+/// The wait for a resource that others get one after another: it lasts while they make progress.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
     latest: T,
@@ -45,27 +45,27 @@ pub(super) struct Turns<T> {
     looks: u32,
 }
 
-/// What to do now.
+/// What a waiting thread should do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     Wait,
-    /// Nobody was served for some time: give up if somebody is known to be stopped.
+    /// Nobody was served for some time: give up if a process is known to be stopped.
     Look,
     GiveUp,
 }
 
 impl<T: PartialEq> Turns<T> {
-    /// How long to wait for the next one to be served before a look. One that is served may itself wait for a
-    /// stopped process ([`TIMEOUT`]).
+    /// How long to wait for the next process to be served before a check. A process that is being
+    /// served may itself wait for a stopped process ([`TIMEOUT`]).
     const LOOK: Duration = TIMEOUT.saturating_mul(2);
-    /// So many of these, if nobody is stopped.
+    /// The number of checks before giving up, if no process is stopped.
     const LOOKS: u32 = 5;
 
     pub(super) fn new(now: Instant, latest: T) -> Self {
         Self { latest, since: now, looks: 0 }
     }
 
-    /// `latest` changes when somebody was served.
+    /// Returns what to do at time `now`. `latest` changes whenever a process was served.
     pub(super) fn next(&mut self, now: Instant, latest: T) -> Turn {
         if latest != self.latest {
             *self = Self::new(now, latest);
@@ -94,7 +94,7 @@ mod tests {
             assert_eq!(after(9, served), Turn::Wait);
         }
         assert_eq!((after(9, 999), after(1, 999)), (Turn::Wait, Turn::Look));
-        // One that was slow is served nevertheless.
+        // A slow process that is served resets the wait.
         assert_eq!(after(9, 1000), Turn::Wait);
         assert_eq!(
             [10; 5].map(|seconds| after(seconds, 1000)),

@@ -1,30 +1,30 @@
 //! The directory through which processes of one user find each other.
 //!
-//! Sockets in a directory that only its owner may enter cannot even be addressed by another user:
-//! the kernel looks at the directory's mode before it looks for the socket. Abstract names, which
-//! any user of a network namespace can connect to or take, would let a stranger hand over
-//! descriptors whose closing takes long, fill queues, or keep a name from its owner.
+//! Another user cannot even address sockets in a directory that only its owner may enter: the
+//! kernel checks the mode of the directory before it looks up the socket. Any user of a network
+//! namespace can connect to an abstract name or take it. A stranger could then hand over
+//! descriptors that are slow to close, fill queues, or keep a name from its owner.
 //!
 //! ```text
 //! /dev/shm/rxe-UID/                 mode 0700, owned by the user
-//!     opened                        where devices tell a capture that they are opened
+//!     opened                        socket of a capture, to which devices announce their opening
 //!     NETNS/                        the network namespace: its cookie
-//!         ADDRESS/                  and %INTERFACE for a link-local address
-//!             lock                  flock(2): a process holds it while it enters
+//!         ADDRESS/                  with %INTERFACE for a link-local address
+//!             lock                  flock(2): held by a process while it joins
 //!             BLOCK                 control socket of the device that has leased this block
-//!             BLOCK.inbox           where it gets packets that have reached another process
-//!             BLOCK.memory          where it is offered shared memory
-//!             service-ID            flock(2): the process that listens holds it; its block, and whether
-//!                                   it listens on this address or on all
+//!             BLOCK.inbox           its socket for packets that have reached another process
+//!             BLOCK.memory          its socket for offers of shared memory
+//!             service-ID            flock(2): held by the listening process; contains its block, and
+//!                                   whether it listens on this address or on all
 //! ```
 //!
-//! All processes of a user must come to the same directory, so nothing of their environment
-//! decides: neither XDG_RUNTIME_DIR, which cron, `su` and batch systems do not set, nor the working
-//! directory. `/dev/shm` is first because containers that share a network for MPI or NCCL share it
-//! too (`--ipc=host`), and services with a private `/tmp` do.
+//! All processes of a user must find the same directory, so nothing in their environment decides:
+//! neither XDG_RUNTIME_DIR, which cron, `su` and batch systems do not set, nor the working
+//! directory. `/dev/shm` comes first because it is shared by containers that share a network for
+//! MPI or NCCL (`--ipc=host`), and by services with a private `/tmp`.
 //!
-//! A device has one control socket, one inbox and one socket for offers, and each of their names is a
-//! hard link to it. So a device costs three descriptors for this, however many addresses it has.
+//! A device has one control socket, one inbox and one socket for offers; each of their names is a
+//! hard link to it. So this costs a device three descriptors, however many addresses it has.
 //!
 //! The names never change. Messages on the sockets carry a version.
 
@@ -46,22 +46,22 @@ use rxe_sys::sockopt::network_namespace;
 use rxe_sys::unix::{exists, own_uid};
 use rxe_sys::{is_in_memory, may_block};
 
-/// An address as something to be shared. A link-local one is another on each interface.
+/// An address as a shared resource. A link-local address is a different one on each interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ScopedAddr {
     pub(crate) address: IpAddr,
-    /// The interface's index, 0 where the address is the same on all.
+    /// The interface index of a link-local address; 0 for other addresses.
     scope: u32,
 }
 
 impl ScopedAddr {
-    /// An address of the interface with index `scope`.
+    /// Returns the scoped form of an address on the interface with index `scope`.
     pub(crate) fn new(address: IpAddr, scope: u32) -> Self {
         let local = matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
         Self { address, scope: if local { scope } else { 0 } }
     }
 
-    /// Whether this is where a socket of the address's group is bound.
+    /// Returns whether `bound` is the socket address of the sockets in this address's group.
     pub(super) fn is_bound_to(&self, bound: SocketAddr) -> bool {
         let scope = match bound {
             SocketAddr::V6(bound) => bound.scope_id(),
@@ -70,7 +70,7 @@ impl ScopedAddr {
         (bound.ip(), bound.port(), scope) == (self.address, UDP_PORT, self.scope)
     }
 
-    /// Whether the same address may be on another interface too.
+    /// Returns whether another interface may have the same address.
     pub(super) fn is_link_local(&self) -> bool {
         self.scope != 0
     }
@@ -88,12 +88,12 @@ impl Display for ScopedAddr {
 /// The directory of this network namespace, if one can be used.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    /// Of this network namespace. `None` if no directory can be used: then the process has its
-    /// addresses for itself, and others are told so.
+    /// The path for this network namespace. `None` if no directory can be used: then the process
+    /// has its addresses for itself, and other processes are told so.
     path: Option<PathBuf>,
-    /// It is in tmpfs, as `/dev/shm` is.
+    /// The directory is in tmpfs, as `/dev/shm` is.
     in_memory: bool,
-    /// The directories that come before it and cannot be used.
+    /// The directories that were preferred but cannot be used.
     refused: Vec<Refused>,
 }
 
@@ -102,21 +102,23 @@ pub(crate) struct Directory {
 struct Refused {
     path: PathBuf,
     why: String,
-    /// What the user can do, if anything can be done.
+    /// What the user can do about it, if anything.
     remedy: Option<String>,
 }
 
 impl Directory {
-    /// Finds the user's directory, or makes it.
+    /// Finds or creates the user's directory.
     pub(crate) fn open() -> Self {
         Self::first_of(candidates())
     }
 
-    /// The first of these that is the user's alone, and in which there are processes of this network
-    /// namespace already. If there are none, the first that is the user's alone.
+    /// Returns the directory in which processes of this network namespace already meet. It must be
+    /// a private directory of this user. If there is none, returns the first private one, which is
+    /// created if necessary.
     ///
-    /// A directory that was in the way of the first processes, another user's for example, may be gone when
-    /// the next ones come.
+    /// A directory that the first processes could not use, because it belonged to another user for
+    /// example, may be available when later processes start. They must still choose the directory
+    /// of the first ones.
     pub(super) fn first_of(candidates: impl IntoIterator<Item = PathBuf>) -> Self {
         may_block("making a directory");
         let network = network_namespace();
@@ -143,17 +145,18 @@ impl Directory {
         Self { path: None, in_memory: false, refused }
     }
 
-    /// Whether looking up a path in it waits for no disk.
+    /// Returns whether a path lookup in the directory never waits for a disk.
     pub(super) fn in_memory(&self) -> bool {
         self.in_memory
     }
 
-    /// The user's directory, with all networks in it.
+    /// Returns the user's directory, which contains all network namespaces.
     pub(crate) fn root(&self) -> Option<&Path> {
         self.path.as_deref()?.parent()
     }
 
-    /// Why another process is not found, for an error: which directory is looked at, or why none is.
+    /// Describes for an error why another process was not found. Names the directory that was
+    /// searched, or the reason why none can be used.
     pub(crate) fn describe(&self) -> String {
         let refused = self.refused.iter();
         let refused = refused.map(|refused| format!("{}: {}", refused.path.display(), refused.why));
@@ -169,45 +172,45 @@ impl Directory {
         }
     }
 
-    /// What the user can do about a directory that cannot be used, if anything can be done.
+    /// Returns what the user can do about an unusable directory, if anything.
     pub(crate) fn remedy(&self) -> Option<&str> {
         self.refused.iter().find_map(|refused| refused.remedy.as_deref())
     }
 
-    /// Where the process that has leased the block is asked for its sockets.
+    /// Returns the path of the control socket of the process that has leased the block.
     pub(super) fn control(&self, addr: &ScopedAddr, block: u8) -> Option<PathBuf> {
         self.at(addr, &block.to_string())
     }
 
-    /// Where it gets packets that have reached another process.
+    /// Returns the path of the inbox for packets that have reached another process.
     pub(super) fn inbox(&self, addr: &ScopedAddr, block: u8) -> Option<PathBuf> {
         self.at(addr, &format!("{block}.inbox"))
     }
 
-    /// Where it is offered shared memory.
+    /// Returns the path of the socket that accepts offers of shared memory.
     pub(crate) fn memory(&self, addr: &ScopedAddr, block: u8) -> Option<PathBuf> {
         self.at(addr, &format!("{block}.memory"))
     }
 
-    /// Takes the address's lock; `None` if another process or thread has it.
+    /// Takes the address's lock. Returns `None` if another process or thread holds it.
     pub(super) fn lock(&self, addr: &ScopedAddr) -> io::Result<Option<Lock>> {
         self.lock_attempt(addr).take()
     }
 
-    /// For a thread that waits for the address's lock.
+    /// Returns the state for a thread that waits for the address's lock.
     pub(super) fn lock_attempt(&self, addr: &ScopedAddr) -> LockAttempt {
         LockAttempt::new(self.at(addr, LOCK))
     }
 
-    /// The process that holds the address's lock, if the system tells.
+    /// Returns the process that holds the address's lock, if the kernel tells.
     pub(super) fn lock_owner(&self, addr: &ScopedAddr) -> Option<PortOwner> {
         may_block("looking up an address's lock");
         let file = fs::metadata(self.at(addr, LOCK)?).ok()?;
         port_owner::of_flock(file.dev(), file.ino())
     }
 
-    /// Claims a service on an address for the process that has leased `block` there; `None` if
-    /// another has claimed it.
+    /// Claims a service on an address for the process that has leased `block` there. Returns `None`
+    /// if another process has claimed it.
     pub(super) fn claim(
         &self,
         addr: &ScopedAddr,
@@ -221,13 +224,14 @@ impl Directory {
         Ok(Some(Claim { file: Some(file) }))
     }
 
-    /// The block of the process that has claimed this service. If that has died meanwhile, the block
-    /// may be nobody's, or another's that does not know the service.
+    /// Returns the block of the process that has claimed this service. If that process has died,
+    /// the block may be free, or leased by a process that does not know the service.
     pub(super) fn claimed_by(&self, addr: &ScopedAddr, service: u64) -> Option<u8> {
         read_claim(&self.service(addr, service)?).map(|(block, _)| block)
     }
 
-    /// The blocks of all processes that have claimed a service on this address, as far as these live.
+    /// Returns the blocks of all processes that have claimed a service on this address. Dead
+    /// processes may be among them.
     pub(super) fn claimants(&self, addr: &ScopedAddr) -> Blocks {
         may_block("reading an address's directory");
         let path = self.path.as_ref().map(|path| path.join(addr.to_string()));
@@ -238,16 +242,16 @@ impl Directory {
         claims.filter_map(|entry| read_claim(&entry.path())).map(|(block, _)| block).collect()
     }
 
-    /// Where the process listens that has claimed this service, as far as the claim says it.
+    /// Returns the addresses on which the claiming process listens, as its claim says.
     pub(super) fn claimed_at(&self, addr: &ScopedAddr, service: u64) -> ListenAddress {
         let claim = self.service(addr, service).and_then(|path| read_claim(&path));
         claim.map_or(ListenAddress::This, |(_, at)| at)
     }
 
-    /// Removes the files of an address that no process uses.
+    /// Removes the files of an address, if no process uses it.
     pub(super) fn tidy(&self, addr: &ScopedAddr) {
         may_block("removing an address's files");
-        // Dropping the lock removes them.
+        // Dropping the lock removes the files.
         if self.at(addr, LOCK).is_some_and(|lock| lock.exists()) {
             drop(self.lock(addr));
         }
@@ -262,10 +266,10 @@ impl Directory {
     }
 }
 
-/// Where a process listens that has claimed a service on an address.
+/// The addresses on which a process listens that has claimed a service on an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListenAddress {
-    /// On that address.
+    /// On this address only.
     This = 0,
     /// On all addresses of its family.
     Family = 1,
@@ -273,7 +277,7 @@ pub(super) enum ListenAddress {
     All = 2,
 }
 
-/// Where the directory of this process's user may be, the best place first.
+/// Returns the possible directories of this process's user, the preferred one first.
 pub(super) fn candidates() -> [PathBuf; 3] {
     let user = outer_uid(own_uid());
     [
@@ -283,13 +287,13 @@ pub(super) fn candidates() -> [PathBuf; 3] {
     ]
 }
 
-/// The names of claims begin with this.
+/// The prefix of the file names of claims.
 const SERVICE: &str = "service-";
 
-/// Reads a claim: the block of the process that has made it, and where that process listens.
+/// Reads a claim: the block of the claiming process, and where it listens.
 fn read_claim(claim: &Path) -> Option<(u8, ListenAddress)> {
     may_block("reading a claim");
-    // The file may be anything: the call waits for nothing and reads no more than this.
+    // The path may be anything, such as a FIFO: the open must not block, and only 2 bytes are read.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file =
         OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(claim).ok()?;
@@ -301,7 +305,7 @@ fn read_claim(claim: &Path) -> Option<(u8, ListenAddress)> {
     (block != 0).then_some((block, at))
 }
 
-/// A service on an address. This process has claimed it until this is dropped.
+/// A claim to a service on an address. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Claim {
     file: Option<LockedFile>,
@@ -328,10 +332,10 @@ impl From<io::Error> for Unusable {
     }
 }
 
-/// Makes sure that this directory is there, is this user's, and lets nobody else in.
+/// Ensures that this directory exists, belongs to this user, and admits no other user.
 fn make_private(path: &Path) -> Result<(), Unusable> {
     match DirBuilder::new().mode(0o700).create(path) {
-        // The umask may have removed some of these rights.
+        // The umask may have cleared some of these mode bits.
         Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o700))?,
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(e.into()),
@@ -339,7 +343,7 @@ fn make_private(path: &Path) -> Result<(), Unusable> {
     private(path)
 }
 
-/// Whether this is a directory of this user's that lets nobody else in.
+/// Checks that this is a directory of this user that admits no other user.
 fn private(path: &Path) -> Result<(), Unusable> {
     let found = fs::symlink_metadata(path)?;
     let (uid, own, mode) = (found.uid(), own_uid(), found.mode() & 0o777);
@@ -357,9 +361,9 @@ fn private(path: &Path) -> Result<(), Unusable> {
     Err(Unusable { why, remedy: Some(remedy) })
 }
 
-/// Whether a process has leased a block on an address of this network namespace.
+/// Returns whether a process has leased a block on any address of this network namespace.
 fn is_used(network: &Path) -> bool {
-    /// Names looked at.
+    /// The maximum number of names checked.
     const BUDGET: usize = 1024;
     let names = |directory: &Path| fs::read_dir(directory).into_iter().flatten().flatten();
     let of_addresses = names(network).flat_map(|address| names(&address.path()));
@@ -369,14 +373,14 @@ fn is_used(network: &Path) -> bool {
     })
 }
 
-/// The user's number outside of this user namespace, where it has one, so that a program inside of
-/// `unshare -U` or of a rootless container and one outside find each other.
+/// Returns the user ID outside of this user namespace, if it is mapped. With it, a program inside
+/// `unshare -U` or a rootless container and one outside find each other.
 fn outer_uid(uid: u32) -> u32 {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map_uid(&map, uid).unwrap_or(uid)
 }
 
-/// Lines of `/proc/PID/uid_map`: first number inside, first number outside, how many.
+/// Maps a user ID by the lines of `/proc/PID/uid_map`: first ID inside, first ID outside, count.
 fn map_uid(map: &str, uid: u32) -> Option<u32> {
     map.lines().find_map(|line| {
         let numbers = line.split_ascii_whitespace().map(|n| n.parse::<u32>().ok());
@@ -472,7 +476,7 @@ mod tests {
         fs::remove_file(first).unwrap();
         meets_in(second);
         assert!(!first.exists(), "looking makes nothing");
-        // Nobody is there any more.
+        // The process is gone.
         drop(process);
         meets_in(first);
     }
@@ -532,7 +536,7 @@ mod tests {
         drop((claim, others));
         assert!(directory.claimants(&a).is_empty());
         assert_eq!(directory.claimed_by(&a, 7), None);
-        // The files of a killed process mean nothing.
+        // A file that a killed process has left means nothing.
         fs::write(directory.service(&a, 7).unwrap(), [9]).unwrap();
         let claim = directory.claim(&a, 7, 4, ListenAddress::All).unwrap();
         assert!(claim.is_some());
@@ -544,7 +548,7 @@ mod tests {
         let (_scratch, directory) = directory();
         let a = addr("10.0.0.1");
         drop(directory.claim(&a, 7, 3, ListenAddress::This).unwrap());
-        // Its holder keeps the address's directory.
+        // While the lock is held, the address's directory stays.
         let _lock = directory.lock(&a).unwrap().unwrap();
         let fifo = directory.service(&a, 7).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)

@@ -1,12 +1,12 @@
-//! Forwarding between the processes of an address: packets that reached one of them and are for
-//! another.
+//! Forwarding of packets that have reached one process of an address and belong to another.
 //!
-//! They are few. Packets to QP1 reach whichever process looks first. And a receiving interface merges
-//! packets from one sender into one buffer before anybody looks for whom they are: if they are for
-//! two processes, one gets both. If an inbox is full, packets wait a little ([`TxQueue`]). What can
-//! not be forwarded is lost, or left to this process's own engine, which counts it.
+//! Few packets need it. Packets to QP1 reach whichever process polls first. And a receiving
+//! interface may merge packets from one sender into one buffer before it selects a socket: if they
+//! belong to two processes, one gets both. If an inbox is full, packets wait briefly ([`TxQueue`]).
+//! A packet that cannot be forwarded is lost, or left to this process's own engine, which counts
+//! it.
 //!
-//! All this happens under a shard's lock. So what needs a look at a file is left to a thread
+//! All this happens under a shard's lock. So work that needs a file is left to a thread
 //! ([`Forwarder`]).
 
 use std::net::IpAddr;
@@ -29,9 +29,9 @@ use rxe_sys::Epoll;
 use rxe_sys::may_block_at;
 use rxe_sys::unix::{UnixSocket, distinct};
 
-/// What others forward to this process, and what it forwards to them.
+/// Receives packets that other processes forward to this one, and forwards theirs.
 pub(crate) struct Forwarding {
-    /// This process's.
+    /// The blocks of this process.
     own: Blocks,
     directory: Arc<Directory>,
     scope: u32,
@@ -42,18 +42,18 @@ pub(crate) struct Forwarding {
     buf: Box<[u8]>,
 }
 
-/// Where packets come in that reached another process and are for this block. It is the same socket
-/// for all blocks and addresses, as a rule.
+/// An inbox for packets to this block that have reached another process. Usually all blocks and
+/// addresses share one socket.
 struct Inbox {
     address: IpAddr,
     block: u8,
-    /// `None` where this process has the address for itself.
+    /// `None` if this process has the address for itself.
     socket: Option<Arc<UnixSocket>>,
 }
 
 impl Forwarding {
-    /// On the interface with index `scope`. When something that waits can be sent, `epoll` is
-    /// readable.
+    /// Creates the forwarding for the interface with index `scope`. `epoll` becomes readable when a
+    /// waiting packet can be sent.
     pub(super) fn new(
         directory: Arc<Directory>,
         scope: u32,
@@ -73,40 +73,40 @@ impl Forwarding {
         }
     }
 
-    /// Receives what is forwarded to this endpoint too.
+    /// Starts to receive forwarded packets for this endpoint.
     pub(crate) fn add(&mut self, endpoint: Endpoint) {
         let (address, block) = (endpoint.addr.address, endpoint.block);
         self.own.insert(block);
         self.inboxes.push(Inbox { address, block, socket: endpoint.inbox });
     }
 
-    /// Whether it receives what is forwarded on this address.
+    /// Returns whether forwarded packets are received on this address.
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         self.inboxes.iter().any(|inbox| inbox.address == address)
     }
 
-    /// Receives nothing on this address any more.
+    /// Stops receiving forwarded packets on this address.
     pub(crate) fn remove(&mut self, address: IpAddr) {
         self.inboxes.retain(|inbox| inbox.address != address);
     }
 
-    /// The descriptors that become readable when something has been forwarded.
+    /// Calls `f` with the descriptors that become readable when a packet has been forwarded here.
     pub(crate) fn for_each_fd(&self, f: &mut dyn FnMut(&dyn AsFd)) {
         self.sockets().iter().for_each(|socket| f(&**socket));
     }
 
-    /// The sockets of the inboxes, each once.
+    /// Returns the sockets of the inboxes without duplicates.
     fn sockets(&self) -> SmallVec<[Arc<UnixSocket>; 2]> {
         distinct(self.inboxes.iter().filter_map(|inbox| inbox.socket.as_ref()))
     }
 
-    /// Hands over what has been forwarded to this process; how many packets.
+    /// Hands packets that others have forwarded to `sink`. Returns the number of packets.
     pub(crate) fn collect(
         &mut self,
         counters: &mut Counters,
         sink: &mut dyn FnMut(&Frame<'_>),
     ) -> usize {
-        /// Messages from one inbox before the next one's turn.
+        /// The number of messages from one inbox before the next inbox's turn.
         const TURN: usize = 16;
         self.out.try_again();
         let mut packets = 0;
@@ -127,7 +127,7 @@ impl Forwarding {
         packets
     }
 
-    /// Hands over what is this process's of a frame that has arrived, and forwards the rest.
+    /// Hands this process's packets of an arrived frame to `sink`, and forwards the others.
     pub(crate) fn deliver(&mut self, frame: &Frame<'_>, sink: &mut dyn FnMut(&Frame<'_>)) {
         let own = self.own;
         if frame.net.dst.is_multicast() || frame.payloads().all(|p| own.has(qpn_block(p))) {
@@ -153,7 +153,7 @@ impl Forwarding {
         }
     }
 
-    /// Whether a packet to QP1 is not for this process, as far as it can tell, and on its way to another.
+    /// Forwards a packet to QP1 that belongs to another process. Returns whether it did.
     fn forward_mad(&mut self, frame: &Frame<'_>) -> bool {
         match mad::destination(frame.payload) {
             For::Block(block) => self.forward(frame, block),
@@ -169,17 +169,18 @@ impl Forwarding {
             }
             For::Listener => {
                 if self.is_shared(frame.net.dst) {
-                    // If there is no thread, it is lost to the others, as on a wire.
+                    // Without a thread the other processes lose the packet, as on a wire.
                     let _ = self.leave_to_thread(frame, Recipient::Listeners { but: self.own });
                 }
-                // It may be this process's.
+                // This process may be meant too.
                 false
             }
             For::Anybody => false,
         }
     }
 
-    /// Whether a frame for this block is another process's, and on its way there.
+    /// Forwards a frame to the process that has this block, if it is another. Returns whether it
+    /// did.
     fn forward(&mut self, frame: &Frame<'_>, block: u8) -> bool {
         if block == 0 || self.own.has(block) {
             return false;
@@ -191,17 +192,18 @@ impl Forwarding {
             let Some(Inbox { block: otherwise, .. }) = own else { return false };
             return self.leave_to_thread(frame, Recipient::Block { block, otherwise: *otherwise });
         }
-        // The kernel looks the path up, which waits for no disk here.
+        // The kernel looks the path up, which never waits for a disk in this directory.
         may_block_at("sending to a path", &inbox);
         let Ok(inbox) = SocketAddrUnix::new(inbox) else { return false };
         self.out.send(inbox, &message::emit(frame), frame.payload)
     }
 
-    /// Whether other processes may have this address too.
+    /// Returns whether other processes may share this address.
     fn is_shared(&self, address: IpAddr) -> bool {
         self.inboxes.iter().any(|inbox| inbox.address == address && inbox.socket.is_some())
     }
 
+    /// Leaves the forwarding to the thread. Returns `false` if there is no thread.
     fn leave_to_thread(&self, frame: &Frame<'_>, to: Recipient) -> bool {
         let addr = ScopedAddr::new(frame.net.dst, self.scope);
         let message = [&message::emit(frame), frame.payload].concat();

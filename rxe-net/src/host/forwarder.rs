@@ -1,9 +1,12 @@
-//! The thread that forwards what a file must be looked at for: a request to a service, whose process a
-//! claim names ([`super::directory`]), a message for the process that has received a request, and everything
-//! if the directory is on a disk. Reading a file may sleep, which a shard must not do while it holds its lock.
+//! The thread that forwards messages whose recipient is found in a file.
 //!
-//! A message without a receiver comes back to this device's own inbox, and its engine refuses it: a request to a
-//! service on which no process listens, and a message to a block of queue pair numbers that no process has.
+//! These are requests to a service, whose process a claim names ([`super::directory`]), messages
+//! for the process that has received a request, and all messages if the directory is on a disk.
+//! Reading a file may sleep, which a shard must not do while it holds its lock.
+//!
+//! A message without a recipient goes to this device's own inbox, so that its engine refuses it: a
+//! request to a service on which no process listens, or a message to a block of queue pair numbers
+//! that no process has.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,39 +23,42 @@ use super::services::{Services, closed_service};
 use super::tx_queue::{AGAIN, CAPACITY, TxQueue};
 use rxe_sys::spawn_thread;
 
-/// The thread that forwards what a file must be looked at for. The thread is made when there is something to do, and ends with this.
+/// The handle of the forwarding thread. The thread starts with the first job and ends when this is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct Forwarder {
     directory: Arc<Directory>,
     services: Weak<Services>,
-    /// `None` while there is no thread.
+    /// The channel to the thread, or `None` if it does not run.
     jobs: Mutex<Option<Sender<Job>>>,
-    /// Bytes that wait for the thread.
+    /// The bytes that wait for the thread.
     waiting: Arc<AtomicUsize>,
 }
 
-/// What the thread does.
+/// A job for the thread.
 enum Job {
     Forward(Parcel, Waiting),
-    /// Gives up what ended listeners have kept, when it is time.
+    /// Releases the claims of ended listeners when their time is over.
     Expire,
 }
 
 /// A message to forward.
 pub(super) struct Parcel {
-    /// Where it has arrived.
+    /// The address on which the message has arrived.
     pub(super) addr: ScopedAddr,
     pub(super) to: Recipient,
     pub(super) message: Vec<u8>,
 }
 
-/// Whom a message is for.
+/// The recipient of a message.
 pub(super) enum Recipient {
-    /// The device that has this block; `otherwise`'s if there is none.
+    /// The device that has this block; if there is none, the device that has the block `otherwise`.
     Block { block: u8, otherwise: u8 },
-    /// The device that listens to the service; this block's if there is none.
+    /// The device that listens to the service. If there is none, the device that has the block
+    /// `otherwise`.
     Service { service: u64, otherwise: u8 },
-    /// All devices that listen to a service, or have until recently, but the one that has these blocks.
+    /// All devices that listen to a service, or did until recently, except the one that has these
+    /// blocks.
     Listeners { but: Blocks },
 }
 
@@ -62,8 +68,8 @@ impl Forwarder {
         Self { directory, services, jobs: Mutex::default(), waiting: Arc::default() }
     }
 
-    /// Forwards a message; `false` if there is no thread for that. What finds no room is lost, as on a
-    /// wire.
+    /// Forwards a message. Returns `false` if there is no thread. If too many bytes wait, the
+    /// message is lost, as on a wire.
     pub(super) fn send(&self, parcel: Parcel) -> bool {
         let waiting = Waiting::new(&self.waiting, parcel.message.len());
         if self.waiting.load(Ordering::Relaxed) > CAPACITY {
@@ -72,14 +78,15 @@ impl Forwarder {
         self.give(Job::Forward(parcel, waiting))
     }
 
-    /// A listener has ended: calls [`Services::expire`] when it is time.
+    /// Tells the thread that a listener has ended. It calls [`Services::expire`] when its time is
+    /// over.
     pub(super) fn expire(&self) {
-        // Without a thread the claim is given up at the latest when the device is closed.
+        // Without a thread the claim is released when the device is closed, at the latest.
         let _ = self.give(Job::Expire);
     }
 
-    /// Gives the thread a job; `false` if there is none to be had now. The thread may have ended by a panic:
-    /// then there is another from now on.
+    /// Gives a job to the thread. Returns `false` if no thread can be started. If the thread has
+    /// panicked, a new one replaces it.
     fn give(&self, job: Job) -> bool {
         let mut known = self.jobs.lock();
         let job = match &*known {
@@ -93,7 +100,7 @@ impl Forwarder {
         known.as_ref().is_some_and(|jobs| jobs.send(job).is_ok())
     }
 
-    /// Starts a thread; the way to it.
+    /// Starts a thread and returns the channel to it.
     fn start(&self) -> Option<Sender<Job>> {
         let (jobs, theirs) = channel();
         let thread = Thread {
@@ -101,12 +108,12 @@ impl Forwarder {
             services: Weak::clone(&self.services),
             out: TxQueue::new(None),
         };
-        // It is not waited for: it ends when the last sender is gone.
+        // The thread is not joined: it ends when the last sender is dropped.
         spawn_thread("rxe-forward", move || thread.run(&theirs)).ok().map(|_| jobs)
     }
 }
 
-/// Bytes that wait for the thread, until this is dropped: also when the thread has ended.
+/// Counts bytes that wait for the thread until it is dropped, even if the thread has ended.
 struct Waiting {
     all: Arc<AtomicUsize>,
     bytes: usize,
@@ -182,7 +189,7 @@ impl Thread {
         }
     }
 
-    /// `false` if there is no such inbox.
+    /// Sends a parcel to an inbox. Returns `false` if the inbox does not exist.
     fn send(&mut self, parcel: &Parcel, block: u8) -> bool {
         let inbox = self.directory.inbox(&parcel.addr, block).ok_or(io::ErrorKind::NotFound);
         let to = inbox.map_err(io::Error::from).and_then(|path| Ok(SocketAddrUnix::new(path)?));
@@ -208,7 +215,7 @@ mod tests {
         let directory = Arc::new(Directory::first_of([]));
         let services = Arc::new(Services::new(Arc::clone(&directory), 0));
         let forwarder = Forwarder::new(directory, &services);
-        // A thread that does not run.
+        // A thread that never runs.
         let (jobs, theirs) = channel();
         *forwarder.jobs.lock() = Some(jobs);
         let addr = ScopedAddr::new(IpAddr::from(Ipv4Addr::LOCALHOST), 0);
@@ -226,7 +233,7 @@ mod tests {
         let inbox = NamedSocket::inbox(&directory.inbox(&addr, 1).unwrap()).unwrap();
         let services = Arc::new(Services::new(Arc::clone(&directory), 0));
         let forwarder = Forwarder::new(directory, &services);
-        // A thread that has ended with a message.
+        // A thread that has ended with a message in its queue.
         let (jobs, theirs) = channel();
         jobs.send(Job::Forward(parcel(addr), Waiting::new(&forwarder.waiting, CAPACITY))).unwrap();
         drop(theirs);

@@ -1,4 +1,4 @@
-//! How a process comes to the sockets of an address's group: from those who have them, and by adding
+//! How a process gets the sockets of an address's group. It asks processes that hold them, and adds
 //! its own. The caller holds the address's lock.
 
 use std::io;
@@ -22,15 +22,15 @@ use rxe_sys::SharedFd;
 use rxe_sys::sockopt::{attach_steering, get_int, namespace_cookie};
 use rxe_sys::unix::{UnixSocket, exists, own_uid};
 
-/// Where a group is: the address, and the directory in which its processes find each other.
+/// The location of a group: its address, and the directory in which its processes meet.
 #[derive(Clone, Copy)]
 pub(super) struct GroupLocation<'a> {
     pub(super) directory: &'a Directory,
     pub(super) addr: ScopedAddr,
 }
 
-/// The sockets of the group up to the one of `block`, which is free, or further; `have` are those
-/// that this process has already.
+/// Returns the sockets of the group up to that of `block`, which is free, or further. `have` are
+/// the sockets that this process already has.
 pub(super) fn enter(
     at: GroupLocation<'_>,
     block: u8,
@@ -52,18 +52,19 @@ pub(super) fn enter(
             .map_err(|e| NetError::os("attach a program to a UDP socket", e))?;
         group.push(SharedFd::once(socket));
     }
-    // A process that does not know this directory may have done the same in the same moment. Each
-    // adds its sockets before it looks, so at least one of the two finds out.
+    // A process that does not see this directory may have done the same concurrently. Each adds its
+    // sockets before it checks, so at least one of the two notices.
     if let Some(other) = stranger(at, &group) {
         return Err(not_shared(at, other));
     }
     Ok(group)
 }
 
-/// Makes a socket for an address: bound to port 4791, with SO_REUSEPORT.
+/// Creates a socket for an address: bound to port 4791, with SO_REUSEPORT.
 pub(super) type Make<'a> = dyn Fn(IpAddr) -> Result<OwnedFd, NetError> + 'a;
 
-/// Chooses the socket by the destination QPN's block. What is too short for that goes to the first.
+/// Selects the socket by the block of the destination QPN. Packets that are too short go to the
+/// first.
 #[expect(clippy::cast_possible_truncation, reason = "a place in a header")]
 const STEERING: [libc::sock_filter; 2] = {
     const LD_B_ABS: u16 = 0x30;
@@ -74,11 +75,12 @@ const STEERING: [libc::sock_filter; 2] = {
     ]
 };
 
-/// Above all blocks.
+/// A number above all blocks.
 const ALL: u16 = 256;
 
-/// Asks the one who has most of the group for the sockets up to `last`, but those that this process
-/// has; fewer if the group has fewer. If that one is stopped, any other that has so many will do.
+/// Fetches the sockets up to `last` that this process lacks. Asks the process that holds most of
+/// the group. Returns fewer if the group has fewer. If that process is stopped, any other that
+/// holds enough will do.
 fn fetch(
     at: GroupLocation<'_>,
     last: u8,
@@ -89,11 +91,11 @@ fn fetch(
     'anew: loop {
         let mut group = have.to_vec();
         if below < ALL && next(at, below, last).is_none_or(|(block, _)| block < last) {
-            // Who could have answered instead has gone.
+            // The alternative process has gone.
             below = ALL;
         }
-        // The last block is held by who holds all. Blocks below those that this process has sockets
-        // up to are no better than its own.
+        // The holder of the last block holds all sockets. A block below this process's own sockets
+        // has nothing that is missing here.
         let more = next(at, below, last).filter(|(block, _)| usize::from(*block) >= have.len());
         let Some((block, holder)) = more else {
             return Ok(group);
@@ -104,7 +106,7 @@ fn fetch(
             let from = u8::try_from(group.len()).unwrap_or(u8::MAX);
             let (mut fds, most) = match ask(at.addr, &holder, from, last, until) {
                 Ok(Some(answer)) => answer,
-                // It died: who has most of the rest?
+                // The process died: ask the one that holds most of the rest.
                 Ok(None) => continue 'anew,
                 Err(NetError::NoAnswer { .. }) if instead.is_some() => {
                     below = block.into();
@@ -120,21 +122,20 @@ fn fetch(
     }
 }
 
-/// The process that has most of the group, if it is stopped: then whoever holds the address's lock waits for
-/// it.
+/// Returns the process that holds most of the group, if it is stopped. The holder of the address's
+/// lock then waits for it.
 pub(super) fn stopped_member(at: GroupLocation<'_>) -> Option<PortOwner> {
     let (_, holder) = next(at, ALL, 0)?;
     let owner = match UnixSocket::connect(&holder) {
         Ok(line) => owner_of(&line),
-        // Others wait to be let in.
+        // The queue of the listener is full, so it may be stopped.
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => port_owner::of_unix(&holder),
         Err(_) => None,
     };
     owner.filter(port_owner::is_stopped)
 }
 
-/// The highest block below this that somebody else than the holder of `last` has, and its control
-/// socket.
+/// Returns the highest leased block below `below` other than `last`, and its control socket.
 fn next(at: GroupLocation<'_>, below: u16, last: u8) -> Option<(u8, PathBuf)> {
     BLOCKS.rev().filter(|b| u16::from(*b) < below && *b != last).find_map(|block| {
         let path = at.directory.control(&at.addr, block)?;
@@ -142,7 +143,8 @@ fn next(at: GroupLocation<'_>, below: u16, last: u8) -> Option<(u8, PathBuf)> {
     })
 }
 
-/// Asks and waits for the answer: sockets, and the last that the one asked has. `None` if it is gone.
+/// Asks for sockets and waits for the answer. Returns the sockets, and the index of the last one
+/// that the holder has. Returns `None` if the holder is gone.
 fn ask(
     addr: ScopedAddr,
     holder: &Path,
@@ -157,7 +159,7 @@ fn ask(
             Ok(line) => line,
             Err(e) => match e.kind() {
                 io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => return Ok(None),
-                // Others wait to be let in. Is it stopped?
+                // The queue of the listener is full: retry, because it may be stopped or just busy.
                 io::ErrorKind::WouldBlock if !deadline.is_over() => {
                     thread::sleep(Duration::from_millis(1));
                     continue;
@@ -169,7 +171,7 @@ fn ask(
         if let Some(answer) = ask_over(&line, addr, from, to, deadline)? {
             return Ok(Some(answer));
         }
-        // It may have died just now; the next attempt tells.
+        // The process may have died just now: the next attempt tells.
         if deadline.is_over() {
             return Err(no_answer(owner_of(&line)));
         }
@@ -177,7 +179,7 @@ fn ask(
     }
 }
 
-/// Asks over one connection. `None` if the other end closes it, or talks nonsense.
+/// Asks over one connection. Returns `None` if the peer closes it or sends nonsense.
 fn ask_over(
     line: &UnixSocket,
     addr: ScopedAddr,
@@ -195,7 +197,7 @@ fn ask_over(
         let _ = poll(&mut [PollFd::new(line, PollFlags::IN)], Some(&tick));
         let mut buf = [0; 64];
         let received = match line.receive(&mut buf) {
-            // It has closed the connection, or died, with the question unread.
+            // The peer has closed the connection, or died, before it read the question.
             Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
             received => {
                 received.map_err(|e| NetError::os("ask another process for its sockets", e))?
@@ -205,7 +207,7 @@ fn ask_over(
             return match ControlMessage::parse(&buf[..received.len]) {
                 Some(ControlMessage::Give { count, last }) => {
                     if received.fds.len() != usize::from(count) || received.fds.is_empty() {
-                        // This process may not have so many descriptors.
+                        // Descriptors are missing if this process may not have that many.
                         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
                         return Err(NetError::TooManyFiles { limit });
                     }
@@ -232,8 +234,8 @@ fn ask_over(
     }
 }
 
-/// Whether this may be a socket of the address's group, whoever handed it over: a UDP socket, bound to
-/// the address and port 4791, in the same network as this process's `own`.
+/// Returns whether a descriptor may be a socket of the address's group. It must be a UDP socket,
+/// bound to the address and port 4791, in the same network namespace as `own`.
 fn is_of_group(fd: BorrowedFd<'_>, addr: ScopedAddr, own: &UnixSocket) -> bool {
     let family = if addr.address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let kind = [
@@ -242,20 +244,20 @@ fn is_of_group(fd: BorrowedFd<'_>, addr: ScopedAddr, own: &UnixSocket) -> bool {
         (libc::SO_PROTOCOL, libc::IPPROTO_UDP),
     ];
     let bound = rustix::net::getsockname(fd).ok().and_then(|name| SocketAddr::try_from(name).ok());
-    // Linux before 5.14 does not tell.
+    // Linux before 5.14 has no cookie: then both are `None`.
     let [its, here] = [namespace_cookie(fd), namespace_cookie(own.as_fd())].map(Result::ok);
     kind.iter().all(|(name, is)| get_int(fd, libc::SOL_SOCKET, *name).is_ok_and(|v| v == *is))
         && bound.is_some_and(|bound| addr.is_bound_to(bound))
         && its == here
 }
 
-/// Who is at the other end of a connection.
+/// Returns the process at the other end of a connection.
 fn owner_of(line: &UnixSocket) -> Option<PortOwner> {
     line.peer().ok().and_then(|peer| port_owner::of_pid(peer.pid?))
 }
 
-/// Waits until the group holds no socket but `ours`: those of processes that have just died are
-/// closed a moment after their control sockets.
+/// Waits until the group holds no socket but `ours`. The kernel closes the sockets of a process
+/// that has just died a moment after its control sockets.
 fn await_departed(
     at: GroupLocation<'_>,
     ours: &[SharedFd],
@@ -263,16 +265,16 @@ fn await_departed(
     deadline: Deadline<'_>,
 ) -> Result<(), NetError> {
     let address = at.addr.address;
-    // What /proc says of link-local addresses does not tell interfaces apart.
+    // `/proc` does not show the interface of a link-local address.
     let link_local = at.addr.is_link_local();
     let time = if link_local { TIMEOUT / 50 } else { TIMEOUT / 2 };
     let mut until = deadline.anew(time);
     let mut tried = None;
     while let Some(other) = not_among(address, ours) {
         if tried != Some(other) {
-            // A program that does not share the port will not go away soon: say so now.
+            // A program that does not share the port will not go away soon, so report it now.
             drop(make(address).map_err(|e| whose(e, other))?);
-            // The one before is gone. On a busy machine it takes time until all are.
+            // The previous socket is gone. On a busy host it takes time until all are.
             until = deadline.anew(time);
             tried = Some(other);
         }
@@ -284,21 +286,22 @@ fn await_departed(
     Ok(())
 }
 
-/// A socket on the address that is none of these, where that can be told.
+/// Returns a socket on the address that is not one of `ours`, where `/proc` can tell.
 fn stranger(at: GroupLocation<'_>, ours: &[SharedFd]) -> Option<port_owner::Bound> {
     if at.addr.is_link_local() { None } else { not_among(at.addr.address, ours) }
 }
 
+/// Returns a socket on the address and port 4791 that is not one of `ours`.
 fn not_among(address: IpAddr, ours: &[SharedFd]) -> Option<port_owner::Bound> {
     let inode = |fd: &SharedFd| rustix::fs::fstat(fd).map_or(0, |stat| stat.st_ino);
     let ours: Vec<u64> = ours.iter().map(inode).collect();
     port_owner::bound(address, UDP_PORT).find(|bound| !ours.contains(&bound.inode))
 }
 
-/// A port that is in use by another user's process says so.
+/// Replaces the error "port in use" if a process of another user has the port.
 fn whose(error: NetError, other: port_owner::Bound) -> NetError {
     match error {
-        // The kernel's own socket has no inode.
+        // The kernel's own socket has inode 0.
         NetError::PortInUse { address, .. } if other.inode != 0 && other.uid != own_uid() => {
             let owner = Some(port_owner::of_inode(other.inode));
             NetError::OtherUser { address, uid: other.uid, owner }
@@ -307,7 +310,7 @@ fn whose(error: NetError, other: port_owner::Bound) -> NetError {
     }
 }
 
-/// A process of this user that could share the port is not to be found in the directory.
+/// Returns the error that a process of this user could share the port, but is not in the directory.
 fn not_shared(at: GroupLocation<'_>, other: port_owner::Bound) -> NetError {
     let shared = "let both see the same /dev/shm (containers: --ipc=host)";
     NetError::NotShared {

@@ -1,10 +1,11 @@
-//! Files that one process at a time locks with flock(2): the lock of an address, and claims to services.
-//! The kernel unlocks them when their holder dies.
+//! Files that one process at a time locks with flock(2). These are the lock of an address, and
+//! claims to services. The kernel releases them when their holder dies.
 //!
-//! Many processes may wait for one lock, as when a launcher starts hundreds on one address. Each keeps the
-//! file open and tries again after pauses that become longer, so a try costs one system call, and those who
-//! wait leave the CPUs to the holder. The holder notes in the file's time of modification that it has got
-//! what it wanted. While this time changes, somebody is served, and those who wait go on waiting.
+//! Many processes may wait for one lock, as when a launcher starts hundreds on one address. Each
+//! keeps the file open and retries after growing pauses, so that a try costs one system call, and
+//! the waiting processes leave the CPUs to the holder. The holder sets the file's modification time
+//! when it has succeeded. While this time changes, processes are being served, and the others
+//! continue to wait.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
@@ -21,11 +22,11 @@ use rustix::time::Timespec;
 use rxe_sys::ForkGuarded;
 use rxe_sys::may_block;
 
-/// The name of an address's lock.
+/// The file name of an address's lock.
 pub(super) const LOCK: &str = "lock";
 
-/// The shortest and the longest pause between two tries to lock a file. With the longest, 200 processes that
-/// wait take a sixth of a CPU, and a lock that is free stays so for 32 ms at most.
+/// The shortest and the longest pause between two tries to lock a file. With the longest, 200
+/// waiting processes take a sixth of a CPU, and a free lock stays unused for 32 ms at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(32)];
 
 /// The lock of an address: its holder may add sockets to the address's group. Without a directory
@@ -36,12 +37,12 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock whose file has this path; `None` if another process or thread has it.
+    /// Takes the lock with this path. Returns `None` if another process or thread holds it.
     pub(super) fn take(path: PathBuf) -> io::Result<Option<Self>> {
         LockAttempt::new(Some(path)).take()
     }
 
-    /// Tells those who wait that this holder has got what it wanted.
+    /// Tells the waiting processes that this holder has succeeded.
     pub(super) fn note_success(&self) {
         let Some(file) = &self.file else { return };
         let time = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
@@ -55,7 +56,7 @@ impl Drop for Lock {
         let Some(file) = self.file.as_mut().filter(|file| file.is_own()) else { return };
         let Some(directory) = file.path.parent() else { return };
         may_block("removing an address's files");
-        // If only the lock is left, no process uses the address.
+        // If only the lock is left in the directory, no process uses the address.
         if fs::read_dir(directory).is_ok_and(|entries| entries.count() == 1) {
             let _ = fs::remove_file(&file.path);
             let _ = fs::remove_dir(directory);
@@ -64,16 +65,16 @@ impl Drop for Lock {
     }
 }
 
-/// What a thread keeps while it waits for an address's lock.
+/// The state of a thread that waits for an address's lock.
 #[derive(Debug)]
 pub(super) struct LockAttempt {
     path: Option<PathBuf>,
-    /// The lock's file, while another has locked it.
+    /// The open file of the lock, while another process has locked it.
     file: Option<ForkGuarded>,
     pause: Duration,
 }
 
-/// Changes when a holder of the lock has got what it wanted: the file's inode, and its time of modification.
+/// Identifies the latest success of a holder: the file's inode and its modification time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Success(u64, i64, u64);
 
@@ -82,14 +83,14 @@ impl LockAttempt {
         Self { path, file: None, pause: PAUSES[0] }
     }
 
-    /// Tries to take the lock; `None` if another process or thread has it.
+    /// Tries to take the lock. Returns `None` if another process or thread holds it.
     pub(super) fn take(&mut self) -> io::Result<Option<Lock>> {
         let Some(path) = &self.path else { return Ok(Some(Lock { file: None })) };
         let locked = LockedFile::lock(path, &mut self.file)?;
         Ok(locked.map(|file| Lock { file: Some(file) }))
     }
 
-    /// The latest success of a holder.
+    /// Returns the latest success of a holder.
     pub(super) fn latest_success(&self) -> Success {
         let file = self.file.as_ref().and_then(|file| rustix::fs::fstat(file).ok());
         #[expect(clippy::unnecessary_cast, reason = "the fields' types are the architecture's")]
@@ -98,14 +99,14 @@ impl LockAttempt {
         })
     }
 
-    /// Pauses before the next try.
+    /// Sleeps before the next try, each time longer.
     pub(super) fn pause(&mut self) {
         thread::sleep(self.pause);
         self.pause = (2 * self.pause).min(PAUSES[1]);
     }
 }
 
-/// A file with an exclusive flock(2), which ends with the process at the latest.
+/// A file with an exclusive flock(2), which the kernel releases when the process ends.
 #[derive(Debug)]
 pub(super) struct LockedFile {
     fd: ForkGuarded,
@@ -114,17 +115,17 @@ pub(super) struct LockedFile {
 }
 
 impl LockedFile {
-    /// Locks the file with this path; `None` if another has it.
+    /// Locks the file with this path. Returns `None` if another process holds it.
     pub(super) fn open(path: PathBuf) -> io::Result<Option<Self>> {
         Self::lock(&path, &mut None)
     }
 
-    /// Locks `file`, or the file with this path if that is `None` or has been removed. If another has it, it
-    /// is left in `file`, and `None` is returned.
+    /// Locks `file`, or the file with this path if `file` is `None` or was removed. If another
+    /// process holds the lock, leaves the open file in `file` and returns `None`.
     fn lock(path: &Path, file: &mut Option<ForkGuarded>) -> io::Result<Option<Self>> {
         may_block("locking a file");
-        // The last holder of such a file may remove it and its directory; then both are made again.
-        // Even if other processes come and go all the time, one of the tries succeeds.
+        // The last holder may remove the file and its directory, which are then created again. Even
+        // if other processes come and go all the time, one of the tries succeeds.
         for _ in 0..1000 {
             let opened = match file.take().filter(|file| file.ensure().is_ok()) {
                 Some(opened) => opened,
@@ -154,7 +155,7 @@ impl LockedFile {
         &self.path
     }
 
-    /// Not a forked child's copy.
+    /// Returns whether this process took the lock: a forked child only has a copy.
     pub(super) fn is_own(&self) -> bool {
         self.pid == std::process::id()
     }
@@ -166,7 +167,7 @@ impl AsFd for LockedFile {
     }
 }
 
-/// Opens a file to be locked, and makes it and its directory if they are not there.
+/// Opens a file to be locked. Creates the file and its directory if necessary.
 fn open(path: &Path) -> io::Result<ForkGuarded> {
     make_directory(path.parent().unwrap_or(Path::new("/")))?;
     let file = OpenOptions::new()
@@ -180,7 +181,7 @@ fn open(path: &Path) -> io::Result<ForkGuarded> {
     Ok(ForkGuarded::new(file.into()))
 }
 
-/// Makes a directory that only this user may enter, and those above it that are the user's.
+/// Creates a directory that only this user may enter, and its parent if necessary.
 pub(super) fn make_directory(path: &Path) -> io::Result<()> {
     let make = |path: &Path| match DirBuilder::new().mode(0o700).create(path) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),

@@ -1,9 +1,9 @@
 //! Finds the process that a packet to QP1 is for. IBTA 13.4, 12.6.
 //!
 //! The high 8 bits of a connection's local communication ID are the block of its process. So every
-//! message of the communication manager names its process, with two exceptions. The first message of a
-//! conversation names a service. And the REJ of a client that gives up before it has an answer names
-//! nobody: only the process that has the request can tell that it is meant.
+//! message of the communication manager names its process, with two exceptions. The first message
+//! of a conversation names a service. And the REJ of a client that gives up before it has an answer
+//! names no process: only the process that has the request can tell that it is meant.
 
 /// The recipient of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,13 +12,13 @@ pub(super) enum For {
     Block(u8),
     /// The process that listens on this service.
     Service(u64),
-    /// A process that listens, and the message does not say which.
+    /// A process that listens; the message does not say which.
     Listener,
-    /// Any process: all would refuse it or answer it in the same way.
+    /// Any process, because all would refuse or answer the packet in the same way.
     Anybody,
 }
 
-/// The offset of the management datagram: it follows BTH and DETH. Its own header has 24 bytes.
+/// The offset of the management datagram, after BTH and DETH. Its header has 24 bytes.
 const MAD: usize = 12 + 8;
 const BODY: usize = MAD + 24;
 const CLASS_CM: u8 = 0x07;
@@ -28,7 +28,7 @@ const REJ: u16 = 0x0012;
 const SIDR_REQ: u16 = 0x0017;
 const SIDR_REP: u16 = 0x0018;
 
-/// The recipient of a packet to QP1. `packet` is everything from BTH to ICRC.
+/// Returns the recipient of a packet to QP1. `packet` holds all bytes from BTH to ICRC.
 pub(super) fn destination(packet: &[u8]) -> For {
     route(packet).unwrap_or(For::Anybody)
 }
@@ -44,7 +44,7 @@ fn route(packet: &[u8]) -> Option<For> {
             For::Service(u64::from_be_bytes(service))
         }
         // A SIDR_REP begins with the request ID of the process that asked. In other messages the
-        // receiver's ID is the second field.
+        // receiver's communication ID is the second field.
         SIDR_REP => For::Block(*packet.get(BODY)?),
         REJ if *packet.get(BODY + 4..BODY + 8)? == [0; 4] => For::Listener,
         _ => For::Block(*packet.get(BODY + 4)?),

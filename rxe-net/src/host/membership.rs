@@ -1,7 +1,7 @@
 //! Membership in multicast groups.
 //!
-//! Joining and leaving take the kernel's lock of all interfaces (rtnl), which others may hold for as
-//! long as they configure some. So both happen without a shard's lock; under it a membership is only
+//! Joining and leaving take the kernel's lock of all interfaces (rtnl), which others may hold while
+//! they configure interfaces. So both happen without a shard's lock; under it a membership is only
 //! handed in ([`Sharing::add_membership`]) and out ([`Sharing::remove_membership`]).
 //!
 //! [`Sharing::add_membership`]: crate::Sharing::add_membership
@@ -20,37 +20,38 @@ use rxe_sys::SharedFd;
 use rxe_sys::may_block;
 use rxe_sys::station;
 
-/// Joins groups for a backend that need not be locked meanwhile.
+/// Joins multicast groups for a backend, without locking the backend.
 #[derive(Clone, Debug, Default)]
 pub struct Joiner(How);
 
 #[derive(Clone, Debug, Default)]
 enum How {
-    /// The kernel has no part in it, and anything can be joined.
+    /// The kernel is not involved, and any group can be joined.
     #[default]
     Alone,
-    /// The host joins, and the group's datagrams come to a socket.
+    /// The host joins, and a socket receives the datagrams of the group.
     Host { index: u32, netdev: Arc<str>, recv_buffer: usize },
-    /// A station of its own, with addresses of these families (IPv4, IPv6). The interface, if it is on one,
-    /// receives the group's frames, and the host does not care.
+    /// An Ethernet station with addresses of these families (IPv4, IPv6). If it is on an interface,
+    /// the interface receives the frames of the group; the host does not join.
     Station { interface: Option<u32>, families: [bool; 2] },
 }
 
 impl Joiner {
-    /// On an interface, with so many bytes of receive buffer for each group.
+    /// Returns a joiner for an interface. Each group gets a receive buffer of `recv_buffer` bytes.
     pub(crate) fn on(index: u32, netdev: &str, recv_buffer: usize) -> Self {
         Self(How::Host { index, netdev: netdev.into(), recv_buffer })
     }
 
-    /// For a station of its own, perhaps on an interface, with addresses of these families (IPv4, IPv6).
+    /// Returns a joiner for a station, on an interface or not. The station has addresses of these
+    /// families (IPv4, IPv6).
     pub(crate) fn station(interface: Option<u32>, families: [bool; 2]) -> Self {
         Self(How::Station { interface, families })
     }
 
-    /// Joins a group. It takes effect when the backend gets the membership.
+    /// Joins a group. The backend receives from it once it has the membership.
     ///
     /// # Errors
-    /// The interface cannot join it, or there is no address of its family.
+    /// The interface cannot join the group, or has no address of its family.
     pub fn join(&self, group: IpAddr) -> Result<Membership, NetError> {
         let holds = match &self.0 {
             How::Alone => Holds::Nothing,
@@ -77,31 +78,32 @@ impl Joiner {
     }
 }
 
-/// The membership in a group. It ends when this is dropped, which may block.
+/// The membership in a group. Dropping it leaves the group, which may block.
 #[derive(Debug)]
 pub struct Membership {
     group: IpAddr,
     holds: Holds,
 }
 
-/// What ends with a membership.
+/// The resource that ends with a membership.
 #[derive(Debug)]
 enum Holds {
     Nothing,
-    /// What the kernel delivers the group's datagrams to.
+    /// The socket that receives the datagrams of the group.
     Socket(UdpSocket),
-    /// What has the interface receive the group's frames.
+    /// The socket that makes the interface receive the frames of the group.
     Frames(#[expect(dead_code, reason = "it is closed when it is dropped")] SharedFd),
 }
 
-/// A packet socket that receives nothing, and for as long as it is open has the interface receive a group.
+/// Opens a packet socket that receives nothing itself. While it is open, the interface receives the
+/// group.
 fn receive_frames(interface: u32, group: [u8; 6]) -> io::Result<SharedFd> {
     let socket = station::unbound(SocketType::RAW)?;
     station::add_group(socket.as_fd(), interface, group)?;
     Ok(SharedFd::guarded(socket))
 }
 
-/// The Ethernet address of a group. RFC 1112, section 6.4; RFC 2464, section 7.
+/// Returns the Ethernet address of a group. RFC 1112, section 6.4; RFC 2464, section 7.
 pub(crate) fn group_mac(group: IpAddr) -> [u8; 6] {
     match group {
         IpAddr::V4(v4) => {
@@ -120,12 +122,12 @@ impl Membership {
         Self { group: socket.address(), holds: Holds::Socket(socket) }
     }
 
-    /// Of a backend that hears groups without the kernel.
+    /// Returns the membership for a backend that receives groups without the kernel.
     pub(crate) fn without_socket(group: IpAddr) -> Self {
         Self { group, holds: Holds::Nothing }
     }
 
-    /// The group.
+    /// Returns the address of the group.
     pub fn group(&self) -> IpAddr {
         self.group
     }

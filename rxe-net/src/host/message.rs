@@ -1,5 +1,5 @@
-//! A frame on its way from one process to another of the same host, in a datagram or in shared
-//! memory: what is known of its headers, then its packets.
+//! The format of a frame between processes of one host. In a datagram or in shared memory, the
+//! known fields of its IP and UDP headers precede its packets.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -8,19 +8,19 @@ use rxe_core::wire::{Frame, IpId, NetHeader};
 use super::control::VERSION;
 use rxe_sys::addr::wide;
 
-/// Bytes in front of the packets.
+/// The length of the header in bytes.
 pub(crate) const LEN: usize = 60;
-/// Packets in a message at most: as many as a system merges or segments (UDP_MAX_SEGMENTS since Linux
-/// 6.9).
+/// The maximum number of packets in a message. A kernel merges or segments as many
+/// (UDP_MAX_SEGMENTS since Linux 6.9).
 pub const MAX_PACKETS: usize = 128;
 const MAGIC: [u8; 4] = [b'r', b'x', b'f', VERSION];
 
-/// The header for a frame.
+/// Returns the header for a frame.
 pub fn emit(frame: &Frame<'_>) -> [u8; LEN] {
     emit_header(&frame.net, frame.segment)
 }
 
-/// The header for packets of `segment` bytes.
+/// Returns the header for packets of `segment` bytes.
 pub(crate) fn emit_header(net: &NetHeader, segment: usize) -> [u8; LEN] {
     let NetHeader { src, dst, src_port, tos, ttl, flow_label, id } = *net;
     let mut bytes = [0; LEN];
@@ -42,7 +42,7 @@ pub(crate) fn emit_header(net: &NetHeader, segment: usize) -> [u8; LEN] {
     bytes
 }
 
-/// The frame in a datagram; `None` if there is none in it.
+/// Parses the frame in a datagram. Returns `None` if it is malformed.
 pub fn parse(datagram: &[u8]) -> Option<Frame<'_>> {
     let (head, payload) = datagram.split_first_chunk()?;
     let (net, segment) = parse_header(head)?;
@@ -50,13 +50,13 @@ pub fn parse(datagram: &[u8]) -> Option<Frame<'_>> {
         return None;
     }
     let segment = segment.clamp(1, payload.len());
-    // Each packet costs the receiver something, however short it is.
+    // The receiver has a cost per packet, however short, so their number is limited.
     let frame = Frame { segment, ..Frame::single(net, payload) };
     (payload.len() <= MAX_PACKETS.saturating_mul(segment)).then_some(frame)
 }
 
-/// What a header says: what is known of the IP and UDP headers, and the bytes of a packet; `None` if it is
-/// none.
+/// Parses a header: the known fields of the IP and UDP headers, and the size of a packet in bytes.
+/// Returns `None` if it is malformed.
 pub(crate) fn parse_header(head: &[u8; LEN]) -> Option<(NetHeader, usize)> {
     let [family, tos, ttl, kind] = head[4..8].try_into().ok()?;
     let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);

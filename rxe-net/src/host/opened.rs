@@ -1,12 +1,12 @@
-//! Telling a capture of all devices (`rxe capture --of all`) of those that are opened while it goes on.
+//! Announces newly opened devices to a running capture of all devices (`rxe capture --of all`).
 //!
-//! The capture listens on a socket in its user's directory. A device that can be asked for its packets
-//! connects to it, and is used when the capture has closed the connection. By then its packets are
-//! captured, so not even the first one of a short program is missing.
+//! The capture listens on a socket in its user's directory. A device that offers its packets
+//! connects to the socket, and is used only after the capture has closed the connection. By then
+//! its packets are captured, so that not even the first packet of a short program is missing.
 //!
-//! Neither end trusts the other. Both are of one user, and nothing is received but the end of the
-//! connection. A capture that is stopped delays a device by [`PATIENCE`] at most; for one that is only slow it
-//! waits longer ([`Patience`]).
+//! Neither end trusts the other. Both have the same user, and nothing is received but the end of
+//! the connection. A stopped capture delays a device by [`PATIENCE`] at most; a slow one may take
+//! longer ([`Patience`]).
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,38 +22,40 @@ use super::patience::Patience;
 use rxe_sys::may_block;
 use rxe_sys::unix::{NamedSocket, Rights, UnixSocket, own_uid};
 
-/// The name of the socket in the user's directory.
+/// The file name of the socket in the user's directory.
 const NAME: &str = "opened";
-/// How long a device waits for a capture that is stopped.
+/// How long a device waits for a stopped capture.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
-/// Devices that are accepted at once. Further ones stay in the socket's queue; if that is full too, they are
-/// not let wait.
+/// The maximum number of accepted devices. Further ones stay in the queue of the socket; if that is
+/// full too, devices do not wait.
 const WAITING: usize = 256;
 
-/// Where devices of this user say that they are opened. One process at a time can have it.
+/// The socket to which newly opened devices of this user connect. Only one process at a time can
+/// have it.
 #[derive(Debug)]
 pub struct OpenedDevices {
     listener: NamedSocket,
-    /// Each device waits until its connection is closed.
+    /// The connections of the waiting devices. Closing a connection lets its device continue.
     waiting: Vec<UnixSocket>,
 }
 
 impl OpenedDevices {
-    /// Listens; `None` if another process does, or there is no directory for it.
+    /// Listens for devices. Returns `None` if another process does, or there is no directory.
     pub fn listen() -> Option<Self> {
         Self::listen_in(Directory::open().root()?)
     }
 
     fn listen_in(root: &Path) -> Option<Self> {
         may_block("locking a directory");
-        // Only one at a time may make the socket.
+        // The lock ensures that only one process at a time creates the socket.
         let directory = File::open(root).ok()?;
         rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
         let listener = NamedSocket::listen(&root.join(NAME), Rights::Refused).ok()?;
         Some(Self { listener, waiting: Vec::new() })
     }
 
-    /// Whether devices were opened since the last call. They wait for [`OpenedDevices::release`].
+    /// Returns whether devices were opened since the last call. They wait for
+    /// [`OpenedDevices::release`].
     pub fn accept(&mut self) -> bool {
         let before = self.waiting.len();
         while self.waiting.len() < WAITING
@@ -64,7 +66,7 @@ impl OpenedDevices {
         self.waiting.len() > before
     }
 
-    /// Lets all devices go on that wait.
+    /// Lets all waiting devices continue.
     pub fn release(&mut self) {
         self.waiting.clear();
     }
@@ -76,8 +78,8 @@ impl AsFd for OpenedDevices {
     }
 }
 
-/// Tells the capture that listens in this directory, if there is one, of a device that can be asked for
-/// its packets. Waits until it has begun; for `patience` at most if it is stopped.
+/// Announces a device to the capture that listens in this directory, if there is one. Waits until
+/// the capture has begun; at most `patience` if the capture is stopped.
 pub(super) fn announce(root: &Path, patience: Duration) {
     let Ok((capture, by)) = UnixSocket::connect_to(&root.join(NAME), own_uid()) else { return };
     may_block("waiting for a capture");
@@ -86,7 +88,8 @@ pub(super) fn announce(root: &Path, patience: Duration) {
         let left = patience.left(by.pid);
         let mut fds = [PollFd::from_borrowed_fd(capture.as_fd(), PollFlags::IN)];
         match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
-            // A signal of the program, or the time for a look.
+            // The wait was interrupted by a signal of the program, or it is time to check the
+            // process again.
             Ok(0) | Err(Errno::INTR) if !left.is_zero() => {}
             _ => return,
         }

@@ -1,16 +1,16 @@
-//! How long to wait for another process. One that runs may be slow, because the host is busy: it gets more
-//! time than one that is stopped.
+//! Time limits for other processes. A running process may be slow, because the host is busy, so it
+//! gets more time than a stopped one.
 
 use std::time::{Duration, Instant};
 
 use crate::host::port_owner::process_is_stopped;
 
-/// A process that runs gets so many times the time of one that is stopped.
+/// How many times longer a running process may take than a stopped one.
 const RUNNING: u32 = 5;
-/// How often it is looked whether a process has been stopped meanwhile.
+/// How often to check whether a process has been stopped meanwhile.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The time that other processes have to answer.
+/// The time that another process has to answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     stopped: Instant,
@@ -18,14 +18,15 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// From now on, this time for a process that is stopped, or of which nothing is known; five times as much
-    /// for one that runs.
+    /// Starts the time now. The limit is `stopped` for a process that is stopped or unknown, and
+    /// five times as much for a running one.
     pub fn new(stopped: Duration) -> Self {
         let now = Instant::now();
         Self { stopped: now + stopped, running: now + stopped * RUNNING }
     }
 
-    /// How long to wait for this process before the next look; zero if its time is over.
+    /// Returns how long to wait for this process before the next check, or zero if its time is
+    /// over.
     pub fn left(&self, pid: Option<u32>) -> Duration {
         let now = Instant::now();
         if now < self.stopped {
@@ -36,7 +37,7 @@ impl Patience {
     }
 }
 
-/// Whether it is there and not stopped.
+/// Returns whether the process exists and is not stopped.
 fn runs(pid: u32) -> bool {
     process_is_stopped(pid) == Some(false)
 }
@@ -56,7 +57,7 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let patience = Patience::new(hour);
         assert!(!patience.left(pid).is_zero() && !patience.left(None).is_zero());
-        // The time of one that is stopped is over.
+        // The time of a stopped process is over.
         let now = Instant::now();
         let patience = Patience { stopped: now, running: now + hour };
         assert_eq!([patience.left(pid), patience.left(None)], [LOOK, Duration::ZERO]);

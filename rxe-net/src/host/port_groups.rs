@@ -1,12 +1,11 @@
-//! What a device has on its shared addresses: the blocks of queue pair numbers that it has leased,
-//! and its sockets.
+//! The shared addresses of a device, with its leased blocks of QPNs and its sockets.
 //!
 //! Invariants:
-//! - A thread that waits for other processes, or touches files, holds `adding`, never `state`. So the
-//!   calls that a device makes while it works ([`PortGroups::leave`], [`PortGroups::take_ready`]) never
-//!   wait.
-//! - A device has each of its blocks on all its addresses, except on those that it could not enter
-//!   and on those that were added after the lease.
+//! - A thread that waits for other processes, or accesses files, holds `adding`, never `state`. So
+//!   the calls that a device makes on its data path ([`PortGroups::leave`],
+//!   [`PortGroups::take_ready`]) never wait.
+//! - A device has each of its blocks on all its addresses, except on addresses that it could not
+//!   enter and on those that were added after the lease.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -35,22 +34,22 @@ use parking_lot::{Mutex, MutexGuard};
 use rxe_sys::Epoll;
 use rxe_sys::unix::{NamedSocket, Rights, SocketPaths};
 
-/// The port groups that a device takes part in, one for each of its addresses, and the blocks of QPNs
-/// that it has leased in them; and the services that it listens to.
+/// The port groups of a device, one for each of its addresses. They include the leased blocks of
+/// QPNs, and the services that the device listens to.
 ///
-/// Calls that may wait for these processes, or for files, are made here, on any thread, without the
-/// backend ([`crate::Sharing::port_groups`]). The backend uses their results from the next
-/// [`crate::Sharing::take_up`] or [`crate::Sharing::set_addresses`] on.
+/// Calls that may wait for other processes or for files are made here, on any thread, without the
+/// backend ([`crate::Sharing::port_groups`]). The backend uses their results after the next
+/// [`crate::Sharing::take_up`] or [`crate::Sharing::set_addresses`].
 #[derive(Debug)]
 pub struct PortGroups {
     scope: u32,
     directory: Arc<Directory>,
     control: ControlSockets,
-    /// Of its control socket and of its inbox.
+    /// The paths of the control socket and of the inbox.
     paths: [SocketPaths; 2],
     services: Arc<Services>,
     forwarder: Arc<Forwarder>,
-    /// Held while a thread enters addresses or leases blocks.
+    /// Locked while a thread enters addresses or leases blocks.
     adding: Mutex<()>,
     state: Mutex<State>,
     closed: AtomicBool,
@@ -58,15 +57,15 @@ pub struct PortGroups {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The leased blocks, in order of their leases.
+    /// The leased blocks in the order of their leases.
     blocks: Vec<u8>,
     entered: BTreeMap<IpAddr, SharedAddress>,
-    /// Endpoints that the backend has not taken up yet. They are complete: only leaving the address
-    /// removes them.
+    /// Endpoints that the backend has not taken up yet. Each is complete; it is only removed when
+    /// its address is left.
     ready: Vec<Endpoint>,
-    /// Addresses that could not be entered, of which the backend has not been told yet.
+    /// Addresses that could not be entered, with errors that the backend has not fetched yet.
     failed: Vec<(IpAddr, NetError)>,
-    /// Addresses that the backend has left, and whose sockets and files are still there.
+    /// Addresses that the backend has left, but whose sockets and files still exist.
     left: Vec<(IpAddr, SharedAddress)>,
 }
 
@@ -76,12 +75,12 @@ struct SharedAddress {
     /// The group's sockets, up to the highest block in `blocks`.
     group: Group,
     blocks: Blocks,
-    /// The paths of the device's inbox, by block.
+    /// The paths of the device's inbox, with their blocks.
     inboxes: Vec<(u8, NamedSocket)>,
 }
 
 impl State {
-    /// Gives these endpoints to the backend, except those on addresses that were left meanwhile.
+    /// Offers these endpoints to the backend, except on addresses that were left meanwhile.
     fn make_ready(&mut self, endpoints: impl Iterator<Item = Endpoint>) {
         let Self { entered, ready, .. } = self;
         let has = |e: &Endpoint| entered.get(&e.address()).is_some_and(|on| on.blocks.has(e.block));
@@ -90,11 +89,12 @@ impl State {
 }
 
 impl PortGroups {
-    /// Leases a block on these addresses of the interface with index `scope`, and joins their groups.
-    /// An address that the interface does not have is left out.
+    /// Leases a block on these addresses of the interface with index `scope`, and joins their
+    /// groups. Skips addresses that the interface does not have.
     ///
     /// # Errors
-    /// An address cannot be shared, the interface has none of them, or all blocks are taken.
+    /// An address cannot be shared, the interface has none of the addresses, or all blocks are in
+    /// use.
     pub(crate) fn open(
         addresses: &[IpAddr],
         scope: u32,
@@ -119,15 +119,15 @@ impl PortGroups {
         Ok((groups, endpoints))
     }
 
-    /// Leases one more block, on all addresses.
+    /// Leases one more block on all addresses.
     ///
     /// # Errors
-    /// All blocks are taken, or another process does not hand over its sockets.
+    /// All blocks are in use, or another process does not hand over its sockets.
     pub fn lease(&self) -> Result<u8, NetError> {
         self.lease_on(None)
     }
 
-    /// Joins the groups of those addresses that it has not joined. If an address cannot be shared,
+    /// Joins the groups of these addresses, unless already joined. If an address cannot be shared,
     /// [`crate::Sharing::set_addresses`] returns the error.
     pub fn enter(&self, addresses: &[IpAddr]) {
         self.state().failed.clear();
@@ -138,12 +138,12 @@ impl PortGroups {
         self.release_left();
     }
 
-    /// Takes what is sent to this service: to `address`; to all addresses of its family, if it is
-    /// unspecified; to all addresses, if it is `None`. The backend must receive packets to QP1
+    /// Starts to receive requests to this service. `address` is where: all addresses of its family
+    /// if it is unspecified, all addresses if it is `None`. The backend must receive packets to QP1
     /// ([`crate::Sharing::set_gsi`]). May block.
     ///
     /// # Errors
-    /// [`NetError::ServiceTaken`]: a process on the address listens to it.
+    /// [`NetError::ServiceTaken`]: a process on the address already listens to the service.
     pub fn listen(&self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
         self.services.listen(service, address)
     }
@@ -153,16 +153,16 @@ impl PortGroups {
         self.services.unlisten(service, address);
     }
 
-    /// As [`PortGroups::unlisten`], for a listener that has ended. Requests that reach other processes
-    /// still come here for [`rxe_core::cm::CLOSED_FOR`], unless somebody listens: they wait for the
-    /// program's next listener.
+    /// Like [`PortGroups::unlisten`], for a listener that has ended. For
+    /// [`rxe_core::cm::CLOSED_FOR`], requests that reach other processes still come here, unless
+    /// another process listens: they wait for the program's next listener.
     pub fn close_listener(&self, service: u64, address: Option<IpAddr>) {
         self.services.close(service, address);
         self.forwarder.expire();
     }
 
-    /// From now on this reports on the device when a person asks, or nobody does. Waits for a report
-    /// that is being made. A reporter must not own the port groups. A capture of all devices asks it for
+    /// Sets or removes the reporter of this device. Waits for a report in progress. The reporter
+    /// must not own the port groups. If a capture of all devices runs, it asks the reporter for
     /// packets before this returns.
     pub fn set_reporter(&self, reporter: Option<Box<dyn Reporter>>) {
         let is_opened = reporter.is_some();
@@ -172,12 +172,12 @@ impl PortGroups {
         }
     }
 
-    /// Whether [`PortGroups::enter`] has something to do for these addresses.
+    /// Returns whether [`PortGroups::enter`] has work for these addresses.
     pub fn lacks_any(&self, addresses: &[IpAddr]) -> bool {
         !self.lacks(addresses).is_empty()
     }
 
-    /// The caller holds `adding`.
+    /// Enters these addresses. The caller holds `adding`.
     fn enter_all(&self, addresses: &[IpAddr]) {
         let blocks = self.blocks();
         for (address, missing) in self.lacks(addresses) {
@@ -210,7 +210,8 @@ impl PortGroups {
         }
     }
 
-    /// The addresses that lack blocks and have not been tried, with the blocks that they lack.
+    /// Returns the addresses that lack blocks and have not been tried, with the blocks that they
+    /// lack.
     fn lacks(&self, addresses: &[IpAddr]) -> Vec<(IpAddr, Blocks)> {
         let state = self.state();
         let tried = |address| state.failed.iter().any(|(a, _)| *a == address);
@@ -221,7 +222,7 @@ impl PortGroups {
         lack.filter(|(_, blocks): &(_, Blocks)| !blocks.is_empty()).collect()
     }
 
-    /// Leases a block on the addresses `new`, or on the entered ones if that is `None`.
+    /// Leases a block on the addresses `new`, or on the entered ones if `new` is `None`.
     fn lease_on(&self, new: Option<&[IpAddr]>) -> Result<u8, NetError> {
         let adding = self.adding();
         let leased = self.lease_held(new);
@@ -230,10 +231,10 @@ impl PortGroups {
         leased
     }
 
-    /// The caller holds `adding`.
+    /// Leases a block like [`PortGroups::lease_on`]. The caller holds `adding`.
     fn lease_held(&self, new: Option<&[IpAddr]>) -> Result<u8, NetError> {
         let mut addresses = new.map_or_else(|| self.addresses(), <[_]>::to_vec);
-        // All processes lock addresses in the same order, so there is no deadlock.
+        // All processes lock addresses in the same order, which prevents a deadlock.
         addresses.sort_unstable();
         addresses.dedup();
         let addrs: Vec<_> = addresses.iter().map(|a| self.scoped(*a)).collect();
@@ -264,7 +265,8 @@ impl PortGroups {
         }
     }
 
-    /// Binds the sockets of the lowest block that is free on all these addresses, which are locked.
+    /// Binds the sockets of the lowest block that is free on all these addresses. The caller has
+    /// locked them.
     fn bind_lowest(&self, addrs: &[ScopedAddr]) -> Result<(u8, Vec<Leased>), NetError> {
         for block in BLOCKS {
             let leased: io::Result<Vec<_>> =
@@ -279,8 +281,8 @@ impl PortGroups {
         Err(NetError::NoBlock { address })
     }
 
-    /// Binds the sockets of a block on an address, which is locked. [`io::ErrorKind::AddrInUse`] if
-    /// another process has the block.
+    /// Binds the sockets of a block on an address. The caller has locked it. Fails with
+    /// [`io::ErrorKind::AddrInUse`] if another process has the block.
     fn bind(&self, addr: &ScopedAddr, block: u8) -> io::Result<Leased> {
         let [control, inbox] = &self.paths;
         let path = self.directory.control(addr, block);
@@ -290,8 +292,8 @@ impl PortGroups {
         Ok(Leased { control, inbox })
     }
 
-    /// Joins the group of an address, which is locked. `None` if the address is not `new` and was left
-    /// meanwhile.
+    /// Joins the group of an address. The caller has locked it. Returns `None` if the address is
+    /// not `new` and was left meanwhile.
     fn join(
         &self,
         addr: ScopedAddr,
@@ -328,7 +330,7 @@ impl PortGroups {
         entered.inboxes.extend(inbox.map(|inbox| (block, inbox)));
         drop(state);
         if is_first && let Err(e) = self.services.enter(address, block) {
-            // The address is used nevertheless.
+            // The address is used nevertheless: only a service is missing.
             self.state().failed.push((address, e));
         }
         Ok(Some(Endpoint { addr, block, group, inbox: socket }))
@@ -355,7 +357,7 @@ impl PortGroups {
         self.control.remove(|socket| socket.block() == block);
     }
 
-    /// Leaves the group of an address. Its sockets and files go with [`PortGroups::release_left`].
+    /// Leaves the group of an address. [`PortGroups::release_left`] closes its sockets and files.
     pub(crate) fn leave(&self, address: IpAddr) {
         let mut state = self.state();
         let entered = state.entered.remove(&address);
@@ -363,8 +365,8 @@ impl PortGroups {
         state.ready.retain(|endpoint| endpoint.address() != address);
     }
 
-    /// Closes and removes what belongs to addresses that the backend has left. May block; if another
-    /// thread waits for other processes, that one does it, and this returns.
+    /// Releases the sockets and files of addresses that the backend has left. May block. If another
+    /// thread holds `adding`, that thread releases them, and this returns.
     pub fn release_left(&self) {
         while !self.state().left.is_empty() {
             let Some(_adding) = self.adding.try_lock() else { return };
@@ -372,7 +374,7 @@ impl PortGroups {
         }
     }
 
-    /// The caller holds `adding`.
+    /// Releases left addresses. The caller holds `adding`.
     fn release_held(&self) {
         let left = std::mem::take(&mut self.state().left);
         for (address, entered) in left {
@@ -383,38 +385,38 @@ impl PortGroups {
         }
     }
 
-    /// The endpoints that are new since the last call.
+    /// Returns the endpoints added since the last call.
     pub(crate) fn take_ready(&self) -> Vec<Endpoint> {
         std::mem::take(&mut self.state().ready)
     }
 
-    /// The first error since the last call of an address that could not be entered. The addresses may
-    /// be tried again.
+    /// Returns the first error since the last call for an address that could not be entered. Its
+    /// addresses may be tried again.
     pub(crate) fn take_failed(&self) -> Option<NetError> {
         self.state().failed.drain(..).next().map(|(_, e)| e)
     }
 
-    /// The blocks of QPNs that only this device has, in order of their leases.
+    /// Returns the blocks of QPNs that only this device has, in the order of their leases.
     pub fn blocks(&self) -> Vec<u8> {
         self.state().blocks.clone()
     }
 
-    /// The first leased block.
+    /// Returns the first leased block.
     pub(crate) fn block(&self) -> u8 {
         self.state().blocks.first().copied().expect("one was leased at the beginning")
     }
 
-    /// Whether this device has the block on this address.
+    /// Returns whether this device has the block on this address.
     pub(crate) fn has(&self, address: IpAddr, block: u8) -> bool {
         self.state().entered.get(&address).is_some_and(|entered| entered.blocks.has(block))
     }
 
-    /// The addresses that are shared.
+    /// Returns the shared addresses.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         self.state().entered.keys().copied().collect()
     }
 
-    /// Gives everything back, and ends all waits for other processes.
+    /// Releases everything and cancels all waits for other processes.
     fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         let mut state = self.state();
@@ -430,8 +432,8 @@ impl PortGroups {
         }
     }
 
-    /// Locks an address: waits until no other process is joining its group. While others join it, one after
-    /// another, it goes on waiting.
+    /// Locks an address: waits until no other process is joining its group. Continues to wait while
+    /// other processes join it one after another.
     fn lock(&self, addr: &ScopedAddr) -> Result<Lock, NetError> {
         rxe_sys::may_block("waiting for an address's lock");
         let mut attempt = self.directory.lock_attempt(addr);
@@ -457,7 +459,7 @@ impl PortGroups {
         }
     }
 
-    /// The forwarding of packets between this device and other processes. `epoll` becomes readable
+    /// Returns the forwarding between this device and other processes. `epoll` becomes readable
     /// when there is something to forward.
     pub(crate) fn forwarding(&self, epoll: Epoll) -> Forwarding {
         let directory = Arc::clone(&self.directory);
@@ -465,9 +467,9 @@ impl PortGroups {
         Forwarding::new(directory, self.scope, services, forwarder, epoll)
     }
 
-    /// The socket on which the owner of this block accepts shared memory; `None` if this process can
-    /// share with nobody, and where the directory is on a disk: offers are made and taken under a shard's
-    /// lock, and such paths must be in memory for that.
+    /// Returns the path of the socket on which the owner of this block accepts shared memory.
+    /// Returns `None` if there is no directory, or if it is on a disk: offers are made and accepted
+    /// under a shard's lock, where only paths in memory may be looked up.
     pub(crate) fn memory(&self, address: IpAddr, block: u8) -> Option<PathBuf> {
         let directory = Some(&self.directory).filter(|directory| directory.in_memory());
         directory?.memory(&self.scoped(address), block)
@@ -491,12 +493,12 @@ impl PortGroups {
     }
 }
 
-/// A backend's handle of its [`PortGroups`]. It gives everything back when dropped, even if others
-/// still have the port groups.
+/// A backend's handle of its [`PortGroups`]. Dropping it releases everything, even if other owners
+/// of the port groups remain.
 pub(crate) struct Handle(Arc<PortGroups>);
 
 impl Handle {
-    /// The port groups, for threads that enter addresses or lease blocks.
+    /// Returns the port groups, for threads that enter addresses or lease blocks.
     pub(crate) fn port_groups(&self) -> Arc<PortGroups> {
         Arc::clone(&self.0)
     }
@@ -516,7 +518,8 @@ impl Drop for Handle {
     }
 }
 
-/// The sockets of a lease on one address. A device has one of each kind, with a path for each lease.
+/// The sockets of a lease on one address. The device has one socket of each kind, with a path for
+/// each lease.
 struct Leased {
     control: Option<NamedSocket>,
     inbox: Option<NamedSocket>,

@@ -1,4 +1,4 @@
-//! Finds the owner of a socket or lock, from what `/proc` shows an ordinary user.
+//! Finds the owner of a socket or lock in `/proc`, as far as an ordinary user can read it.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,11 +8,11 @@ use std::path::Path;
 use crate::error::PortOwner;
 use rxe_sys::may_block;
 
-/// The UDP sockets in the network namespace of this thread.
+/// The tables of the UDP sockets in this thread's network namespace.
 const TABLES: [&str; 2] = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
 
-/// The owner of a UDP socket that conflicts with one on this address and port; `None` if `/proc`
-/// shows no such socket (or there is no `/proc`).
+/// Returns the owner of a UDP socket that conflicts with one on this address and port. Returns
+/// `None` if `/proc` shows no such socket (or there is no `/proc`).
 pub(crate) fn of(address: IpAddr, port: u16) -> Option<PortOwner> {
     may_block("searching /proc");
     let bound = TABLES.into_iter().find_map(|table| {
@@ -23,36 +23,40 @@ pub(crate) fn of(address: IpAddr, port: u16) -> Option<PortOwner> {
     Some(process.unwrap_or_else(|| bound.hidden()))
 }
 
-/// The owner of a unix socket bound to this path; `None` if there is no such socket (or no `/proc`).
+/// Returns the owner of a Unix socket bound to this path. Returns `None` if there is no such socket
+/// (or no `/proc`).
 pub(crate) fn of_unix(path: &Path) -> Option<PortOwner> {
     may_block("searching /proc");
     let table = fs::read("/proc/thread-self/net/unix").ok()?;
     unix_inode(&table, path).map(of_inode)
 }
 
-/// The socket bound to this path in such a table, which has the names of others as they are: any bytes.
+/// Finds the inode of the socket bound to this path. Other names in the table may contain any
+/// bytes.
 fn unix_inode(table: &[u8], path: &Path) -> Option<u64> {
     let path = [b" ", path.as_os_str().as_bytes()].concat();
     let here = table.split(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(&path[..]));
     let mut inodes = here.filter_map(|line| {
         str::from_utf8(line).ok()?.split_ascii_whitespace().nth(6)?.parse().ok()
     });
-    // Connections that are not accepted yet have the same path, and inode 0.
+    // Connections that are not accepted yet have the same path and inode 0.
     inodes.find(|inode| *inode != 0)
 }
 
-/// A UDP socket as `/proc` shows it.
+/// A UDP socket in `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
     pub(crate) inode: u64,
-    /// The user that it belongs to.
+    /// The user ID of the owner.
     pub(crate) uid: u32,
 }
 
 impl Bound {
-    /// Its owner, if no visible process has it. The kernel's own sockets belong to root.
+    /// Returns the owner if no visible process has the socket. The kernel's own sockets belong to
+    /// root.
     fn hidden(self) -> PortOwner {
-        /// In a user namespace, all users that it does not know, root of the system among them.
+        /// The user ID in a user namespace for all users that are not mapped, including root of the
+        /// host.
         const UNKNOWN: u32 = 65534;
         match self.uid {
             0 | UNKNOWN => PortOwner::Hidden,
@@ -61,7 +65,7 @@ impl Bound {
     }
 }
 
-/// The sockets bound to exactly this address and port.
+/// Returns the sockets bound to exactly this address and port.
 pub(crate) fn bound(address: IpAddr, port: u16) -> impl Iterator<Item = Bound> {
     may_block("searching /proc");
     TABLES.into_iter().filter_map(|table| fs::read_to_string(table).ok()).flat_map(move |table| {
@@ -71,14 +75,14 @@ pub(crate) fn bound(address: IpAddr, port: u16) -> impl Iterator<Item = Bound> {
     })
 }
 
-/// The process that has locked a file with flock(2).
+/// Returns the process that has locked a file with flock(2).
 pub(crate) fn of_flock(device: u64, inode: u64) -> Option<PortOwner> {
     may_block("searching /proc");
     let table = fs::read_to_string("/proc/locks").ok()?;
     of_pid(table.lines().find_map(|line| flock_pid(line, device, inode))?)
 }
 
-/// The process in a line such as `1: FLOCK  ADVISORY  WRITE 4711 00:1a:42 0 EOF`.
+/// Parses the process ID in a line such as `1: FLOCK  ADVISORY  WRITE 4711 00:1a:42 0 EOF`.
 fn flock_pid(line: &str, device: u64, inode: u64) -> Option<u32> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     if fields.next()? != "FLOCK" {
@@ -92,46 +96,47 @@ fn flock_pid(line: &str, device: u64, inode: u64) -> Option<u32> {
     pid.parse().ok().filter(|_| same)
 }
 
-/// The process with this number; `None` if it is not visible here.
+/// Returns the process with this ID, or `None` if it is not visible here.
 pub(crate) fn of_pid(pid: u32) -> Option<PortOwner> {
     process_name(pid).map(|name| PortOwner::Process { pid, name })
 }
 
-/// The name of a process's program, without anything that a terminal acts on; `None` if the process is not
-/// visible here.
+/// Returns the name of a process, with control characters replaced. Returns `None` if the process
+/// is not visible here.
 pub fn process_name(pid: u32) -> Option<String> {
     may_block("searching /proc");
     Some(printable(&fs::read(format!("/proc/{pid}/comm")).ok()?))
 }
 
-/// Whether a signal or a debugger has stopped this process; `None` if it is not visible here.
+/// Returns whether a signal or a debugger has stopped a process, or `None` if it is not visible
+/// here.
 pub fn process_is_stopped(pid: u32) -> Option<bool> {
     may_block("searching /proc");
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name before it may have anything in it, also half a character.
+    // The name before the state may contain anything, even part of a character.
     let name_ends = stat.windows(2).rposition(|end| end == b") ")?;
     Some(matches!(stat.get(name_ends + 2), Some(b'T' | b't')))
 }
 
-/// Whether this is known to be a stopped process.
+/// Returns whether the owner is a process that is known to be stopped.
 pub(crate) fn is_stopped(owner: &PortOwner) -> bool {
     matches!(owner, PortOwner::Process { pid, .. } if process_is_stopped(*pid) == Some(true))
 }
 
-/// A name as text. A program may choose any bytes, and the system cuts off those beyond 15, which may be within
-/// a character.
+/// Converts a name to text. A program may choose any bytes, and the kernel truncates the name to 15
+/// bytes, possibly within a character.
 fn printable(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// The owner of a socket.
+/// Returns the owner of a socket.
 pub(crate) fn of_inode(inode: u64) -> PortOwner {
     process_with_socket(inode).unwrap_or(PortOwner::Hidden)
 }
 
-/// The socket in a line of `/proc/net/udp` or `udp6`, if it is bound to this port and to this address or to
-/// all addresses.
+/// Parses a line of `/proc/net/udp` or `udp6`. Returns the socket if it is bound to this port and
+/// to this address or to all addresses.
 fn in_the_way(line: &str, address: IpAddr, port: u16) -> Option<Bound> {
     let (ip, line_port, bound) = parse_line(line)?;
     let same = ip == address
@@ -140,7 +145,7 @@ fn in_the_way(line: &str, address: IpAddr, port: u16) -> Option<Bound> {
     (line_port == port && same).then_some(bound)
 }
 
-/// Address, port and socket in a line of such a table.
+/// Parses address, port and socket in a line of `/proc/net/udp` or `udp6`.
 fn parse_line(line: &str) -> Option<(IpAddr, u16, Bound)> {
     let mut fields = line.split_ascii_whitespace();
     let (ip, port) = fields.nth(1)?.split_once(':')?;
@@ -150,7 +155,7 @@ fn parse_line(line: &str) -> Option<(IpAddr, u16, Bound)> {
     Some((parse_address(ip)?, port, Bound { inode, uid }))
 }
 
-/// An address as `/proc/net` writes it: 32-bit words in hexadecimal, each in the machine's order.
+/// Parses an address of `/proc/net`: hexadecimal 32-bit words, each in the machine's byte order.
 fn parse_address(hex: &str) -> Option<IpAddr> {
     let word = |i: usize| {
         let digits = hex.get(i * 8..i * 8 + 8)?;
@@ -163,14 +168,14 @@ fn parse_address(hex: &str) -> Option<IpAddr> {
             for (i, chunk) in octets.chunks_exact_mut(4).enumerate() {
                 chunk.copy_from_slice(&word(i)?);
             }
-            // A socket of both families may be bound to a mapped IPv4 address.
+            // An IPv6 socket may be bound to a mapped IPv4 address.
             Some(IpAddr::from(octets).to_canonical())
         }
         _ => None,
     }
 }
 
-/// The process that has a descriptor of this socket, if this process may look at it.
+/// Returns the process that has a descriptor of this socket, if this process may inspect it.
 fn process_with_socket(inode: u64) -> Option<PortOwner> {
     let wanted = format!("socket:[{inode}]");
     for process in fs::read_dir("/proc").ok()?.flatten() {

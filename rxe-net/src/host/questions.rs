@@ -1,13 +1,13 @@
-//! Questions whether a peer is still there, sent so that this host learns of it if the peer's host says
-//! that nobody receives at the address: ICMP "port unreachable".
+//! Probes that ask whether a peer still exists, and reports of ICMP "port unreachable" in return.
 //!
-//! The kernel reports an ICMP message to the socket that sent the datagram. The sockets that packets leave
-//! from ignore such reports, because one would fail the next send. So questions leave from sockets of their
-//! own, one for each address, whose error queue is read before the next questions leave. Nobody sleeps on
-//! these sockets: a report wakes nobody.
+//! A peer's host sends "port unreachable" if no process receives at the address. The kernel reports
+//! an ICMP message to the socket that sent the datagram. The sockets of data packets ignore such
+//! reports, because a report would make the next send fail. So probes leave from separate sockets,
+//! one for each address, whose error queue is read before the next probes leave. No thread sleeps
+//! on these sockets, so a report wakes none.
 //!
-//! A report quotes the datagram. The caller compares it with what it sent: whoever cannot read the
-//! questions cannot make up a report that counts.
+//! A report quotes the datagram. The caller compares the quote with the probe it sent: a host that
+//! cannot read the probes cannot forge a report.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -21,32 +21,33 @@ use rxe_sys::cmsg::{self, Control};
 use rxe_sys::mmsg::{Outgoing, recv_error, sendmmsg};
 use rxe_sys::sockopt::set_int;
 
-/// The source port of block 0's questions; the other blocks have those after it. Below the ports that
-/// data leaves from over `udp`, and like them in the range of RoCEv2 (49152 to 65535) and above the ports that
-/// Linux gives to sockets that ask for none: a firewall that lets data through lets questions through.
+/// The source port of probes of block 0; block `b` uses port `FIRST_PORT + b`. The ports are below
+/// the source ports of data over `udp`, in the range of RoCEv2 (49152 to 65535), and above the
+/// ports that Linux assigns to sockets that request none. A firewall that passes data thus passes
+/// probes.
 const FIRST_PORT: u16 = 0xf800;
-/// The most reports that are read at a time.
+/// The maximum number of reports that are read per socket at a time.
 const MAX_REPORTS: usize = 256;
-/// BTH and DETH.
+/// The length of BTH and DETH in bytes.
 const HEADERS: usize = 12 + 8;
 
-/// The sockets that questions leave from.
+/// The sockets that probes leave from.
 #[derive(Debug)]
 pub struct Questions {
     port: u16,
     scope: u32,
-    /// Opened with the first question from an address.
+    /// The sockets, each opened with the first probe from its address.
     sockets: Vec<UdpSocket>,
 }
 
 impl Questions {
-    /// For the process with this block, on an interface with the index `scope`.
+    /// Creates the probes for the process with this block, on the interface with index `scope`.
     pub(crate) fn new(block: u8, scope: u32) -> Self {
         Self { port: FIRST_PORT + u16::from(block), scope, sockets: Vec::new() }
     }
 
-    /// Sends a management datagram from queue pair 1 to queue pair 1. Returns `false` if there is no socket
-    /// for that: another program has the port, or no descriptor is left.
+    /// Sends a management datagram from queue pair 1 to queue pair 1. Returns `false` if there is
+    /// no socket for it: another program has the port, or no descriptor is left.
     pub fn ask(&mut self, net: &NetHeader, mad: &[u8; mad::LEN]) -> bool {
         let net = NetHeader { src_port: self.port, ..*net };
         let Some(socket) = self.socket(net.src) else { return false };
@@ -59,15 +60,15 @@ impl Questions {
             control: socket.control(&net, None),
             parts: [&packet, &[], &[]],
         };
-        // A report about an earlier question fails a send, once.
+        // A report about an earlier probe makes one send fail.
         let tries = std::iter::repeat_with(|| sendmmsg(socket.as_fd(), &[out])).take(2);
-        // What is not sent is lost, as on a wire.
+        // A probe that cannot be sent is lost, as on a wire.
         let _ = tries.into_iter().find(Result::is_ok);
         true
     }
 
-    /// Calls `f` with each address of which its host has said that nobody receives there, and with the
-    /// management datagram that was sent there.
+    /// Calls `f` for each report that a peer's host has no receiver. Passes the peer's address and
+    /// the management datagram that was sent there.
     pub fn refusals(&mut self, f: &mut dyn FnMut(IpAddr, &[u8; mad::LEN])) {
         let mut buf = [0; 512];
         for socket in &self.sockets {
@@ -85,7 +86,7 @@ impl Questions {
         }
     }
 
-    /// Asks nothing from this address any more.
+    /// Closes the socket of an address that was left.
     pub(crate) fn leave(&mut self, address: IpAddr) {
         self.sockets.retain(|socket| socket.address() != address);
     }
@@ -106,8 +107,8 @@ impl Questions {
     }
 }
 
-/// Whether a report is an ICMP message of the destination's host that its port is not open. Others, as of a
-/// router that finds no way, prove nothing.
+/// Returns whether a report is "port unreachable" from the destination host. Other ICMP messages,
+/// such as those of a router without a route, prove nothing.
 fn is_port_unreachable(control: &Control) -> bool {
     const ORIGIN_ICMP: u8 = 2;
     const ORIGIN_ICMP6: u8 = 3;
@@ -116,7 +117,7 @@ fn is_port_unreachable(control: &Control) -> bool {
             (m.level, m.kind),
             (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
         );
-        // `struct sock_extended_err`: the errno (4 bytes), the origin, the type and the code.
+        // `struct sock_extended_err`: the errno (4 bytes), then the origin, the type and the code.
         let of = m.data.get(4..7);
         report && (of == Some(&[ORIGIN_ICMP, 3, 3]) || of == Some(&[ORIGIN_ICMP6, 1, 4]))
     })
@@ -131,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// What the host says of these questions within a while.
+    /// Collects the reports about these probes for up to 20 s.
     fn refusals(questions: &mut Questions, wanted: usize) -> Vec<(IpAddr, Vec<u8>)> {
         let mut all = Vec::new();
         let end = Instant::now() + Duration::from_secs(20);
@@ -150,7 +151,7 @@ mod tests {
             let [own, gone, there]: [IpAddr; 3] = [own, gone, there].map(|ip| ip.parse().unwrap());
             let living = System::bind((there, UDP_PORT)).unwrap();
             let mut questions = Questions::new(7, 0);
-            // One after the other, so that a report comes before the next question.
+            // Sent one after the other, so that a report arrives before the next probe.
             for n in 0..20 {
                 for to in [there, gone] {
                     let net = NetHeader::outgoing(own, to, 0);

@@ -1,36 +1,37 @@
-//! What a device is asked by a person, and who answers; also for its packets ([`super::stream`]).
+//! Reports of an open device to a user, and its packets ([`super::stream`]).
 //!
-//! The question goes to the device's control socket ([`super::control`]), which is there already: who
-//! may connect, who is behind it, and what a dead process leaves, are as for leases. Its thread
-//! answers, so a question costs the data path nothing until the [`Reporter`] takes the shard's lock,
-//! for a bounded time.
+//! A question goes to the device's control socket ([`super::control`]). Who may connect, how the
+//! peer is authenticated, and what a dead process leaves behind are as for leases. The thread of
+//! the socket answers, so a question does not affect the data path until the [`Reporter`] takes the
+//! shard's lock, for a bounded time.
 
 use std::fmt;
 
 use super::stream::CaptureStream;
 
-/// A question: what about, and from which place of a list on.
+/// A question: its subject, and the position in a list to start from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// What it is about. The numbers are the reporter's.
+    /// The subject. The reporter defines the numbers.
     pub subject: u8,
-    /// The place in a list that is answered in pieces; 0 at first.
+    /// The position in a list that is answered in pieces; 0 at first.
     pub from: u32,
 }
 
 /// Reports on an open device.
 ///
-/// A reporter must own nothing that keeps the device's backend: it is called on a thread that the
-/// backend ends.
+/// A reporter must not own anything that keeps the device's backend alive: it is called on a thread
+/// that the backend ends.
 pub trait Reporter: Send {
-    /// The answer: at most [`MAX_REPORT`] bytes. It may wait for some tens of milliseconds.
+    /// Returns the answer, at most [`MAX_REPORT`] bytes. May wait for some tens of milliseconds.
     fn report(&self, question: Question) -> Vec<u8>;
 
-    /// Starts to send packets to whoever has asked for them, until [`Reporter::end_capture`] or
-    /// [`CaptureStream`] fails. Returns whether it has started. If not, nothing may keep the stream.
+    /// Starts to send packets to the process that has asked for them. The capture lasts until
+    /// [`Reporter::end_capture`] or until [`CaptureStream`] fails. Returns whether it has started.
+    /// If not, the stream must be dropped.
     fn capture(&self, to: CaptureStream) -> bool;
 
-    /// The capture that has started ends: who asked is gone, or wants no more.
+    /// Ends the capture that has started: the reader is gone, or wants no more packets.
     fn end_capture(&self);
 }
 
@@ -40,5 +41,5 @@ impl fmt::Debug for dyn Reporter {
     }
 }
 
-/// Bytes of an answer at most.
+/// The maximum length of an answer in bytes.
 pub const MAX_REPORT: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! The services that a device listens to: its claims to them in the user's directory, address by
+//! The services that a device listens to. It claims each service in the user's directory, once per
 //! address ([`super::directory`]).
 //!
 //! Claims are files. So only [`Services::has`] may be called under a shard's lock.
@@ -21,40 +21,42 @@ pub(super) struct Services {
     directory: Arc<Directory>,
     scope: u32,
     claims: Mutex<Claims>,
-    /// What of that is claimed. Held for moments only.
+    /// The services and addresses in `claims.claimed`. Only locked briefly, so that a shard can
+    /// read it.
     own: Mutex<HashSet<(u64, IpAddr)>>,
 }
 
-/// Held while files are made and removed.
+/// The state that is locked while files are created and removed.
 #[derive(Debug, Default)]
 struct Claims {
-    /// The addresses, and the block that the device has on each.
+    /// The addresses, with the device's first block on each.
     addresses: Vec<(IpAddr, u8)>,
-    /// Services, and the addresses to listen on (see [`covers`]).
+    /// The services, with the addresses to listen on (see [`covers`]).
     listened: Vec<(u64, Option<IpAddr>)>,
     claimed: Vec<(u64, IpAddr, Claim)>,
-    /// Those of `listened` that stand for listeners that have ended, the oldest first, and until when.
+    /// The entries of `listened` for ended listeners, the oldest first, with the time when each
+    /// expires.
     closed: VecDeque<(Instant, u64, Option<IpAddr>)>,
 }
 
-/// The most ended listeners whose requests still come here. Each costs a descriptor for each address.
+/// The maximum number of ended listeners that keep a claim. Each costs one descriptor per address.
 const MAX_CLOSED: usize = 8;
 
 impl Services {
-    /// On the interface with index `scope`.
+    /// Creates an empty set for the interface with index `scope`.
     pub(super) fn new(directory: Arc<Directory>, scope: u32) -> Self {
         Self { directory, scope, claims: Mutex::default(), own: Mutex::default() }
     }
 
-    /// Whether the device listens to a service on an address.
+    /// Returns whether the device listens to a service on an address.
     pub(super) fn has(&self, service: u64, address: IpAddr) -> bool {
         self.own.lock().contains(&(service, address))
     }
 
-    /// The device has this block on a new address.
+    /// Adds an address on which the device has this block, and claims the services on it.
     ///
     /// # Errors
-    /// Another process listens there to a service that the device has on all addresses.
+    /// Another process already listens there to a service that the device has on all addresses.
     pub(super) fn enter(&self, address: IpAddr, block: u8) -> Result<(), NetError> {
         let mut claims = self.claims.lock();
         claims.addresses.push((address, block));
@@ -66,14 +68,15 @@ impl Services {
         wanted.try_for_each(|(service, at)| self.claim(&mut claims, service, at, address))
     }
 
-    /// The device has left an address.
+    /// Removes an address and its claims.
     pub(super) fn leave(&self, address: IpAddr) {
         let mut claims = self.claims.lock();
         claims.addresses.retain(|(own, _)| *own != address);
         self.release(&mut claims, |_, at| at == address);
     }
 
-    /// Takes what is sent to a service: on this address, on all of a family, or on all.
+    /// Listens to a service on this address. An unspecified address means all of its family, `None`
+    /// all.
     pub(super) fn listen(&self, service: u64, address: Option<IpAddr>) -> Result<(), NetError> {
         let mut claims = self.claims.lock();
         self.add(&mut claims, service, address)?;
@@ -86,29 +89,29 @@ impl Services {
         self.remove(&mut self.claims.lock(), service, address);
     }
 
-    /// As [`Services::unlisten`], but requests that reach other processes still come here for
-    /// [`CLOSED_FOR`], unless somebody listens.
+    /// Like [`Services::unlisten`], but keeps receiving requests for [`CLOSED_FOR`]. These are
+    /// requests that reach other processes, unless another process listens.
     pub(super) fn close(&self, service: u64, address: Option<IpAddr>) {
         let mut claims = self.claims.lock();
         let closed = closed_service(service);
         let before = claims.closed.len();
         claims.closed.retain(|&(_, other, at)| (other, at) != (closed, address));
         let known = claims.closed.len() < before;
-        // If another process has it already, requests go there.
+        // If another process has claimed the closed service already, requests go there.
         if known || before < MAX_CLOSED && self.add(&mut claims, closed, address).is_ok() {
             claims.closed.push_back((Instant::now() + CLOSED_FOR, closed, address));
         }
         self.remove(&mut claims, service, address);
     }
 
-    /// Gives up what listeners that have ended had until now; when to call it again.
+    /// Releases the claims of ended listeners whose time is over. Returns when to call this again.
     pub(super) fn expire(&self, now: Instant) -> Option<Instant> {
         let mut claims = self.claims.lock();
         self.forget_closed(&mut claims, |until, _| until <= now);
         claims.closed.front().map(|(until, ..)| *until)
     }
 
-    /// Gives up all.
+    /// Releases all claims.
     pub(super) fn close_all(&self) {
         let mut claims = self.claims.lock();
         self.release(&mut claims, |_, _| true);
@@ -149,7 +152,7 @@ impl Services {
         }
     }
 
-    /// Claims a service on one address, for a listener `at` that [`covers`] it.
+    /// Claims a service on one address for a listener `at` that [`covers`] the address.
     fn claim(
         &self,
         claims: &mut Claims,
@@ -188,15 +191,15 @@ impl Services {
     }
 }
 
-/// What is claimed for requests to the port of this service, in any port space, that no process
-/// listens to. A process that has ended a listener takes them for a moment in case that it makes the
-/// next one.
+/// Returns the service to claim for requests without a listener. The requests are to the port of
+/// `service`, in any port space. A process that has ended a listener keeps this claim for a moment,
+/// in case it creates the next listener.
 pub(super) fn closed_service(service: u64) -> u64 {
     PortSpace::same_port(service) | 1 << 63
 }
 
-/// Whether who listens `at` this does so on an own address: `None` is all, an unspecified address all
-/// of its family.
+/// Returns whether a listener `at` receives on the address `own`. `None` covers all addresses, an
+/// unspecified address all of its family.
 fn covers(at: Option<IpAddr>, own: IpAddr) -> bool {
     at.is_none_or(|at| at == own || (at.is_unspecified() && at.is_ipv4() == own.is_ipv4()))
 }
@@ -211,7 +214,7 @@ mod tests {
         s.parse().unwrap()
     }
 
-    /// Two devices that share an address, and what others read of the claims there.
+    /// Returns two devices that share an address, and a function that reads their claims.
     fn two() -> (tempfile::TempDir, [Services; 2], impl Fn(u64) -> Option<u8>) {
         let scratch = tempfile::tempdir().unwrap();
         let directory = Arc::new(Directory::first_of([scratch.path().join("rxe")]));
@@ -313,7 +316,7 @@ mod tests {
         a.listen(SERVICE, None).unwrap();
         a.close(SERVICE, None);
         assert_eq!((claimed_by(SERVICE), claimed_by(closed)), (None, Some(1)));
-        // The other listens and ends too: it does not get what the first keeps.
+        // The other process listens and ends too, but the first one keeps the claim.
         b.listen(SERVICE, None).unwrap();
         b.close(SERVICE, None);
         assert_eq!(b.expire(Instant::now()), None);

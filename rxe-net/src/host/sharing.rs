@@ -1,6 +1,6 @@
-//! What a backend that shares its addresses can do beside moving frames ([`crate::Backend`]):
-//! lease QPN blocks, take part in QP1, listen to services, join multicast groups. What may block is
-//! not here but in [`PortGroups`] and [`Joiner`], which are used without the backend.
+//! The control path of a backend that shares its addresses. It covers QPN blocks, QP1, services and
+//! multicast groups. Calls that may block are in [`PortGroups`] and [`Joiner`], which are used
+//! without the backend.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,20 +11,21 @@ use crate::host::membership::{Joiner, Membership};
 use crate::host::questions::Questions;
 use rxe_sys::Epoll;
 
-/// The control path of a backend whose addresses others use too: other processes (QPN blocks, QP1,
-/// services), other hosts (multicast groups), and the interface, whose addresses come and go.
+/// The control path of a backend that shares its addresses. They are shared with other processes
+/// (QPN blocks, QP1, services) and other hosts (multicast groups), and may change with the
+/// interface.
 ///
-/// A backend offers it by [`crate::Backend::sharing`]. Each method has a default for a backend
-/// that lacks this part.
+/// A backend returns it from [`crate::Backend::sharing`]. Most methods have a default for a backend
+/// that lacks the feature.
 pub trait Sharing {
-    /// The backend's QPN blocks and addresses, as shared with other processes; `None` if every
-    /// packet to its addresses reaches it.
+    /// Returns the backend's QPN blocks and addresses, as shared with other processes. `None` if
+    /// every packet to its addresses reaches this process.
     fn port_groups(&self) -> Option<Arc<PortGroups>> {
         None
     }
 
-    /// The one of the backend's descriptors that watches what comes and goes; `None` if it has no
-    /// such. A wrapper may have it watch more.
+    /// Returns the epoll descriptor among the backend's descriptors, or `None` if it has none. A
+    /// wrapper may add descriptors to it.
     fn epoll(&self) -> Option<Epoll> {
         None
     }
@@ -32,58 +33,59 @@ pub trait Sharing {
     /// Starts to receive for the QPN blocks that [`PortGroups::lease`] has added.
     ///
     /// # Errors
-    /// The system has no descriptor or no memory left.
+    /// The kernel has no descriptor or no memory left.
     fn take_up(&mut self) -> Result<(), NetError> {
         Ok(())
     }
 
-    /// Replaces the addresses to receive for, after the interface's have changed. The new ones are
-    /// those that [`PortGroups::enter`] has entered; after this, [`PortGroups::release_left`] releases
-    /// what belongs to those that are gone.
+    /// Replaces the addresses to receive on, after those of the interface have changed.
+    /// [`PortGroups::enter`] must have entered the new ones; afterwards
+    /// [`PortGroups::release_left`] releases the resources of those that are gone.
     ///
     /// # Errors
-    /// A new address cannot be used; the others are.
+    /// A new address cannot be used; the others are in use nevertheless.
     fn set_addresses(&mut self, addresses: &[IpAddr]) -> Result<(), NetError> {
         let _ = addresses;
         Ok(())
     }
 
-    /// Starts or stops receiving packets to QP1. If several processes have the address
+    /// Starts or stops receiving packets to QP1. If several processes share the address
     /// ([`crate::Capabilities::qpn_block`]), each gets the answers to communication and request IDs
     /// whose high 8 bits are its block, and the requests for services that it listens to
-    /// ([`PortGroups::listen`]). What is for nobody in particular goes to the first process that sees
-    /// it.
+    /// ([`PortGroups::listen`]). A packet for no particular process goes to the first process that
+    /// reads it.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    /// The kernel has no descriptor left.
     fn set_gsi(&mut self, open: bool) -> Result<(), NetError> {
         let _ = open;
         Ok(())
     }
 
-    /// The way for datagrams of QP1 whose sender wants to learn if nobody receives them; `None` if the
-    /// backend has none.
+    /// Returns the path for QP1 datagrams whose sender wants to learn if no process receives them.
+    /// `None` if the backend has none.
     fn questions(&mut self) -> Option<&mut Questions> {
         None
     }
 
-    /// Joins multicast groups for this backend.
+    /// Returns the joiner of multicast groups for this backend.
     fn joiner(&self) -> Joiner;
 
-    /// Receives datagrams to the group that [`Sharing::joiner`] has joined, own datagrams included.
-    /// Of a group that it receives from already, the membership is given back.
+    /// Starts to receive datagrams to a group that [`Sharing::joiner`] has joined. Datagrams that
+    /// this backend sends are included. If it already receives from the group, returns the
+    /// membership.
     ///
     /// # Errors
-    /// The system has no memory left, or no own address is of that family.
+    /// The kernel has no memory left, or the backend has no address of that family.
     fn add_membership(&mut self, membership: Membership) -> Result<Option<Membership>, NetError>;
 
-    /// Undoes [`Sharing::add_membership`]. To drop the membership may block.
+    /// Undoes [`Sharing::add_membership`]. Dropping the returned membership may block.
     fn remove_membership(&mut self, group: IpAddr) -> Option<Membership>;
 
-    /// Joins a group and receives datagrams to it. Joining again changes nothing. May block.
+    /// Joins a group and receives datagrams to it. Joining again has no effect. May block.
     ///
     /// # Errors
-    /// The interface cannot join it, or this backend has no multicast.
+    /// The interface cannot join the group, or this backend has no multicast.
     fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
         let membership = self.joiner().join(group)?;
         self.add_membership(membership).map(drop)

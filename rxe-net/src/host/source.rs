@@ -1,5 +1,5 @@
-//! Asking a device that is open on this host for its packets: `rxe capture --of`. As in [`super::ask`],
-//! what comes is of another process, and its reader's to check.
+//! Requests the packets of a device that is open on this host: `rxe capture --of`. As in
+//! [`super::ask`], the data comes from another process, and the reader must check it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,8 +10,7 @@ use super::stream::MAX_MESSAGE;
 use rxe_sys::sockopt::Peer;
 use rxe_sys::unix::UnixSocket;
 
-/// A device that was asked for its packets. It sends them until [`CaptureSource::end`], or until this is
-/// dropped.
+/// A device that sends its packets here, until [`CaptureSource::end`] or until this is dropped.
 #[derive(Debug)]
 pub struct CaptureSource {
     socket: UnixSocket,
@@ -19,23 +18,23 @@ pub struct CaptureSource {
     buf: Vec<u8>,
 }
 
-/// What has come.
+/// A message of a captured device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureMessage<'b> {
-    /// Text: the first message is, and the last.
+    /// Text: the first and the last message.
     Text(&'b [u8]),
-    /// Blocks of a pcapng file, in this machine's byte order, with times in nanoseconds. Their interface
-    /// is always 0, of Ethernet, and not described.
+    /// Blocks of a pcapng file, in this machine's byte order, with times in nanoseconds. Their
+    /// interface is always 0, an Ethernet interface without a description block.
     Blocks(&'b [u8]),
-    /// Nothing more comes.
+    /// The end: no more messages come.
     End,
 }
 
 impl CaptureSource {
-    /// Asks the device behind this socket for its packets, if `wanted` says so of the process's number.
+    /// Asks the device behind this socket for its packets, if `wanted` accepts the process ID.
     ///
     /// # Errors
-    /// Nobody is there any more.
+    /// No process listens on the socket any more.
     pub fn ask(
         socket: &ReportSocket,
         wanted: impl FnOnce(Option<u32>) -> bool,
@@ -48,12 +47,12 @@ impl CaptureSource {
         Ok(Some(Self { socket, peer, buf: vec![0; MAX_MESSAGE] }))
     }
 
-    /// The process, if it has a number here.
+    /// Returns the process ID, if the process is visible here.
     pub fn pid(&self) -> Option<u32> {
         self.peer.pid
     }
 
-    /// The next message; `None` if there is none yet.
+    /// Returns the next message, or `None` if none has arrived yet.
     pub fn receive(&mut self) -> Option<CaptureMessage<'_>> {
         let len = match self.socket.receive(&mut self.buf) {
             Ok(None) => return None,
@@ -68,7 +67,7 @@ impl CaptureSource {
         })
     }
 
-    /// Asks for no more. What was captured until now still comes, and the end.
+    /// Asks for no more packets. Packets captured so far still arrive, and then the end.
     pub fn end(&self) {
         self.socket.end_sending();
     }

@@ -1,5 +1,5 @@
-//! The way of a live capture to the process that reads it: the connection to the control socket on which
-//! that has asked for it. Each write is one message.
+//! The connection of a live capture to its reader. The reader has opened it to the control socket.
+//! Each write is one message.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -12,22 +12,23 @@ use rxe_sys::may_block;
 use rxe_sys::sockopt;
 use rxe_sys::unix::UnixSocket;
 
-/// Where a live capture is written to.
+/// The stream that a live capture is written to.
 #[derive(Clone, Debug)]
 pub struct CaptureStream {
     socket: Arc<UnixSocket>,
-    /// What is in front of a text.
+    /// The header of a text.
     header: [u8; 8],
     given_up: Arc<AtomicBool>,
 }
 
-/// Bytes of a message at most: blocks of 64 KiB, and one that was added last.
+/// The maximum length of a message in bytes. A message has 64 KiB of blocks, and one block that was
+/// added last.
 pub(super) const MAX_MESSAGE: usize = 256 << 10;
-/// Room for messages that wait in the system, in bytes. It gives what it allows.
+/// The send buffer to request, in bytes. The kernel grants as much as its limit allows.
 const BUFFER: libc::c_int = 1 << 20;
-/// How long a writer sleeps before it looks whether the end has come.
+/// How long a writer sleeps before it checks whether to give up.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// At the end, a reader has so many of these for each message.
+/// The number of ticks per message that a slow reader still gets after [`CaptureStream::give_up`].
 const TICKS: u32 = 20;
 
 impl CaptureStream {
@@ -36,17 +37,17 @@ impl CaptureStream {
         Self { socket, header, given_up: Arc::default() }
     }
 
-    /// A message with this text.
+    /// Returns a message with this text.
     pub fn text(&self, text: &[u8]) -> Vec<u8> {
         [&self.header, text].concat()
     }
 
-    /// Whoever writes waits for the reader no longer than a second for each message.
+    /// Limits the wait of a writer to one second per message from now on.
     pub fn give_up(&self) {
         self.given_up.store(true, Ordering::Relaxed);
     }
 
-    /// Whether nobody reads any more: the other process has closed the connection, or has ended.
+    /// Returns whether the reader is gone: it has closed the connection, or has ended.
     pub(crate) fn is_gone(&self) -> bool {
         let mut end = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::empty())];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -56,7 +57,7 @@ impl CaptureStream {
 }
 
 impl Write for CaptureStream {
-    /// Sends all of it as one message.
+    /// Sends all bytes as one message.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         may_block("sending packets of a capture");
         if bytes.len() > MAX_MESSAGE {
@@ -87,14 +88,15 @@ mod tests {
     use super::*;
     use crate::wrappers::pcap::LiveCapture;
 
-    /// Otherwise the next one that asks would be told that the device is captured, until a packet passes.
+    /// Otherwise the next reader would be told that the device is being captured, until a packet
+    /// passes.
     #[test]
     fn a_capture_has_ended_as_soon_as_its_reader_is_gone() {
         let [own, reader] = UnixSocket::pair().unwrap();
         let stream = CaptureStream::new(Arc::new(own), [0; 8]);
         let capture = LiveCapture::new(stream, b"first", |_| Vec::new());
         assert!(!capture.has_ended());
-        // It wants no more, and takes what is left.
+        // The reader wants no more packets, but still reads the rest.
         reader.end_sending();
         assert!(!capture.has_ended());
         drop(reader);

@@ -1,15 +1,16 @@
-//! Removing what dead processes have left in the user's directory ([`super::directory`]).
+//! Removes what dead processes have left in the user's directory ([`super::directory`]).
 //!
-//! A process that is killed leaves its names. Those of its block are replaced when the block is
+//! A killed process leaves its names behind. The names of its block are replaced when the block is
 //! leased again, but the address may never be used again, nor the network namespace. So each device
-//! that is opened looks through a bounded number of names, of all networks and addresses.
+//! that is opened checks a bounded number of names, across all networks and addresses.
 //!
 //! Invariants:
-//! - A block's names are removed only while nobody listens on its control socket and the address's
-//!   lock is held. Whoever leases a block holds that lock until it listens, so nothing of a process
-//!   that is just starting is removed. If the lock is taken, the address is left alone.
-//! - Claims to services are removed only where no block is leased: whoever claims one has a block.
-//! - No lock is taken where nothing seems to be left over, so processes that start do not wait.
+//! - A block's names are removed only while no process listens on its control socket and the
+//!   address's lock is held. A process that leases a block holds that lock until it listens, so
+//!   nothing of a starting process is removed. If the lock is taken, the address is skipped.
+//! - Claims to services are removed only where no block is leased, because every claiming process
+//!   has a block.
+//! - No lock is taken where nothing seems to be left over, so starting processes do not wait.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,15 +19,15 @@ use super::lock::{LOCK, Lock};
 use super::{BLOCKS, Blocks};
 use rxe_sys::unix::exists;
 
-/// Names looked at in one sweep: some milliseconds.
+/// The number of names checked in one sweep, which takes some milliseconds.
 const BUDGET: usize = 1024;
 
-/// Removes what is left over in this directory of the user's.
+/// Removes leftovers from this directory of the user.
 pub(super) fn sweep(root: &Path) {
     let mut budget = BUDGET;
     let mut networks = names(root, &mut budget);
     if !networks.is_empty() {
-        // Each process begins elsewhere, so that all are looked at by and by.
+        // Each process starts at another network, so that all of them are checked over time.
         let first = usize::try_from(std::process::id()).unwrap_or(0) % networks.len();
         networks.rotate_left(first);
     }
@@ -38,11 +39,11 @@ pub(super) fn sweep(root: &Path) {
                 && let Ok(Some(lock)) = Lock::take(address.join(LOCK))
             {
                 Found::look(&address, &mut BUDGET.clone()).remove();
-                // This removes the directory if only the lock is left.
+                // Dropping the lock removes the directory if only the lock is left.
                 drop(lock);
             }
         }
-        // It stays if there is something in it.
+        // Fails if the directory is not empty, which is intended.
         let _ = fs::remove_dir(network);
     }
 }
@@ -50,12 +51,12 @@ pub(super) fn sweep(root: &Path) {
 /// The names in an address's directory.
 #[derive(Default)]
 struct Found {
-    /// Those of blocks that no process has.
+    /// The paths of blocks that no process has leased.
     dead: Vec<PathBuf>,
     services: Vec<PathBuf>,
-    /// Blocks that somebody has.
+    /// The blocks that processes have leased.
     leased: Blocks,
-    /// Something that nobody of this library has made.
+    /// The directory contains a name that this library does not create.
     unknown: bool,
 }
 
@@ -76,12 +77,12 @@ impl Found {
         }
         let mut blocks: Vec<u8> = of_blocks.iter().map(|(block, _)| *block).collect();
         if *budget == 0 {
-            // There may be more names.
+            // The budget is used up, so there may be more names: check every block.
             blocks.extend(BLOCKS);
         }
         blocks.sort_unstable();
         blocks.dedup();
-        // What cannot be told may be in use.
+        // If it cannot be determined, the block may be in use.
         blocks.retain(|block| exists(&address.join(block.to_string())).unwrap_or(true));
         found.leased = blocks.into_iter().collect();
         let dead = of_blocks.into_iter().filter(|(block, _)| !found.leased.has(*block));
@@ -89,12 +90,12 @@ impl Found {
         found
     }
 
-    /// Whether there is something to remove, be it the directory.
+    /// Returns whether there is something to remove, even if only the directory.
     fn is_left_over(&self) -> bool {
         !self.dead.is_empty() || (self.leased.is_empty() && !self.unknown)
     }
 
-    /// The address is locked.
+    /// Removes the leftovers. The caller has locked the address.
     fn remove(self) {
         let services = if self.leased.is_empty() { self.services } else { Vec::new() };
         for path in self.dead.into_iter().chain(services) {
@@ -103,7 +104,7 @@ impl Found {
     }
 }
 
-/// The names in a directory, at most as many as there are left to look at.
+/// Returns the names in a directory, up to `budget`, which is reduced.
 fn names(directory: &Path, budget: &mut usize) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.take(*budget).filter_map(|entry| entry.file_name().into_string().ok());
@@ -123,8 +124,8 @@ mod tests {
         names
     }
 
-    /// Sweeps until that is so. A child that another test has just forked holds a lock of this process
-    /// until it calls exec.
+    /// Sweeps until the condition holds. A child that another test has just forked holds a lock of
+    /// this process until it calls exec.
     fn sweep_until(root: &Path, done: impl Fn() -> bool) {
         while !done() {
             sweep(root);
@@ -148,7 +149,7 @@ mod tests {
         fs::create_dir(root.join("5")).unwrap();
         fs::write(root.join("file"), "").unwrap();
         fs::write(foreign.join("notes"), "").unwrap();
-        // It has bound its socket, and does not listen yet.
+        // A starting process: it has bound its socket, but does not listen yet.
         let starting = Lock::take(locked.join(LOCK)).unwrap().unwrap();
         sweep(root);
         assert_eq!(all(&used), ["1", "1.memory", "lock", "service-1"]);
@@ -168,7 +169,7 @@ mod tests {
             fs::write(address.join(format!("service-{i}")), "").unwrap();
         }
         let count = || fs::read_dir(&address).unwrap().count();
-        // One listens whose name is not among the first.
+        // A process listens whose name is not among the first.
         let one = NamedSocket::listen(&address.join("7"), Rights::Refused).unwrap();
         sweep(scratch.path());
         assert_eq!(count(), 2 * BUDGET + 1);

@@ -1,4 +1,4 @@
-//! Several backends on one address, in one process and in several.
+//! Tests with several backends on one address, in one process and in several.
 
 mod attacks;
 mod blocks;
@@ -39,13 +39,13 @@ fn control(address: &str, block: u8) -> PathBuf {
     Directory::open().control(&ScopedAddr::new(ip(address), 0), block).unwrap()
 }
 
-/// The control socket of somebody who has leased a block, without a thread that answers.
+/// Creates the control socket of a leased block, without a thread that answers.
 fn impostor(address: &str, block: u8) -> NamedSocket {
     let _lock = lock(address);
     NamedSocket::listen(&control(address, block), Rights::Refused).unwrap()
 }
 
-/// The lock of an address, which nobody else holds.
+/// Takes the lock of an address, which must be free.
 fn lock(address: &str) -> Lock {
     Directory::open().lock(&ScopedAddr::new(ip(address), 0)).unwrap().unwrap()
 }
@@ -74,7 +74,6 @@ fn send(from: &mut impl Backend, src: &str, number: u32, blocks: &[u8]) {
     send_all(from, &mut batch);
 }
 
-/// The block and the number of the packet that comes next.
 fn next(backend: &mut impl Backend) -> (u8, u32) {
     let (_, bytes) = receive_packets(backend, 1).remove(0);
     (bytes[5], u32::from_be_bytes(bytes[8..12].try_into().unwrap()))
@@ -100,7 +99,7 @@ fn each_gets_what_is_for_its_queue_pairs() {
 #[test]
 fn whoever_goes_the_others_go_on_and_the_block_is_free() {
     in_namespace("", || {
-        // Each of four goes in turn, the first one too, and another comes.
+        // Each of four processes leaves in turn, including the first, and another one comes.
         for goes in 0..4 {
             let mut all: Vec<_> = (0..4).map(|_| open()).collect();
             let gone = block(&all.remove(goes));
@@ -127,7 +126,7 @@ fn what_came_for_the_dead_is_not_for_their_heirs() {
         let (first, mut second) = (open(), open());
         send(&mut second, ADDRESS, 1, &[1, 1, 1]);
         drop(first);
-        // The second keeps the first's socket open, so that its own stays where it is.
+        // The second process keeps the first one's socket open, so that its own keeps its place.
         send(&mut second, ADDRESS, 2, &[1]);
         let mut heir = open();
         assert_eq!(block(&heir), 1);
@@ -149,7 +148,7 @@ fn devices_that_share_some_addresses_have_blocks_that_are_free_on_all() {
         assert_eq!(block(&wide), 2);
         send(&mut b, "127.0.0.2", 5, &[2]);
         assert_eq!(next(&mut wide), (2, 5));
-        // The first of two to come to a new address has its block there too.
+        // The first of two devices on a new address has its block there too.
         let mut c = of(&["127.0.0.3"]);
         assert_eq!(block(&c), 1);
         let both = [ip("127.0.0.3"), ip(ADDRESS)];
@@ -198,7 +197,7 @@ fn packet_and_udp_backends_share_an_address() {
             assert_eq!(next(&mut b), (2, number));
             assert_eq!(next(&mut c), (3, number));
         }
-        // A block that a packet backend had is as good as any.
+        // A block that a packet backend had is as good as any other.
         drop(a);
         let mut heir = open();
         assert_eq!(block(&heir), 1);
@@ -229,7 +228,7 @@ fn packets_that_were_merged_on_the_way_reach_both() {
     });
 }
 
-/// A packet to QP1 from nobody in particular: a message of the CM.
+/// Sends a message of the CM to QP1, from an address that no process has.
 fn send_mad(from: &mut impl Backend, attribute: u16, body: [u8; 16]) {
     let net = NetHeader::outgoing(ip("127.0.0.9"), ip(ADDRESS), UDP_PORT);
     let mut batch = TxBatch::new(from.capabilities().tx);
@@ -257,15 +256,16 @@ fn messages_of_the_cm_reach_whom_they_are_for() {
             let (_, bytes) = receive_packets(backend, 1).remove(0);
             assert_eq!((bytes.len(), &bytes[36..38]), (280, &attribute.to_be_bytes()[..]));
         };
-        // The first process that reads gets it; only processes that asked for such packets read.
+        // The first process that reads gets the packet; only processes that asked for QP1 packets
+        // read.
         all[1].set_gsi(true).unwrap();
         let [a, b, c] = &mut all;
         send_mad(&mut from, RTU, [9, 9, 9, 9, 3, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
-        // The second hands it on to the third, and gets nothing itself.
+        // The second process forwards it to the third and gets nothing itself.
         wait_readable(b);
         while b.receive(1, &mut |_| panic!("not its own")).unwrap() == 0 {}
         got(c, RTU);
-        // A service that somebody listens to, and one that nobody does.
+        // A service with a listener, and one without.
         let service = |port: u8| [9, 9, 9, 9, 0, 0, 0, 0, 0, 0, 0, 0, 1, 6, 0, port];
         let groups = |backend: &UdpBackend| backend.port_groups().unwrap();
         groups(a).listen(0x0106_0007, None).unwrap();
@@ -276,7 +276,7 @@ fn messages_of_the_cm_reach_whom_they_are_for() {
         got(b, REQ);
         got(a, REQ);
         groups(a).unlisten(0x0106_0007, None);
-        // Those of one family, and of the other.
+        // Listeners for one family each.
         groups(a).listen(0x0106_0007, Some(ip("0.0.0.0"))).unwrap();
         groups(b).listen(0x0106_0007, Some(ip("::"))).unwrap();
         let taken = groups(c).listen(0x0106_0007, None).unwrap_err();
@@ -293,7 +293,7 @@ fn messages_of_the_cm_reach_whom_they_are_for() {
         while b.receive(1, &mut |_| panic!("not its own")).unwrap() == 0 {}
         got(c, REQ);
         groups(c).close_listener(0x0106_0007, Some(ip(ADDRESS)));
-        // It has ended that listener, and makes the next one soon, in whatever port space.
+        // The process has ended that listener and will create the next one soon, in any port space.
         let of_datagrams = [9, 9, 9, 9, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x11, 0, 7];
         for wanted in [service(7), of_datagrams] {
             send_mad(&mut from, REQ, wanted);
@@ -325,7 +325,7 @@ fn a_burst_of_messages_of_the_cm_fits_into_the_receive_buffer() {
             for _ in 0..BURST {
                 send_mad(&mut from, RTU, [0; 16]);
             }
-            // Over loopback all of it has arrived, or was lost.
+            // Over loopback every packet has arrived by now, or was lost.
             let mut got = 0;
             for _ in 0..16 * BURST {
                 got += to.receive(BURST, &mut |_| {}).unwrap();
@@ -335,7 +335,7 @@ fn a_burst_of_messages_of_the_cm_fits_into_the_receive_buffer() {
     });
 }
 
-/// A program that has an address open until it is killed.
+/// A program that keeps an address open until it is killed.
 struct Process(Child);
 
 impl Process {
@@ -361,7 +361,7 @@ impl Process {
         Self(child)
     }
 
-    /// What it says of having opened.
+    /// Returns what the process prints after it has opened.
     fn says(&mut self) -> String {
         self.says_after("OPENED ")
     }
@@ -379,16 +379,15 @@ impl Process {
     }
 }
 
-/// A stopped process.
 struct Stopped(Process);
 
 impl Stopped {
-    /// It has leased block 9 on an address.
+    /// Starts a process that leases block 9 on an address.
     fn with_block_9(address: &str) -> Self {
         Self::start(&["env", "RXE_TEST_LISTENS=1", &format!("RXE_TEST_HOLDS={address}")])
     }
 
-    /// It has locked [`ADDRESS`].
+    /// Starts a process that locks [`ADDRESS`].
     fn with_lock() -> Self {
         Self::start(&["env", "RXE_TEST_LOCKS=1"])
     }
@@ -402,7 +401,7 @@ impl Stopped {
         Self(process)
     }
 
-    /// The error names this process.
+    /// Checks that the error names this process.
     fn is_named(&self, error: &NetError) {
         assert!(matches!(error, NetError::NoAnswer { .. }), "{error}");
         let pid = format!("process {} ", self.0.0.id());
@@ -445,7 +444,7 @@ fn a_process_of_its_own() {
         Err(e) => println!("OPENED {e}"),
     }
     if std::env::var_os("RXE_TEST_FORKS").is_some() {
-        // SAFETY: the child only waits and ends.
+        // SAFETY: the child only waits and exits.
         #[expect(unsafe_code, reason = "a child without exec")]
         let child = unsafe { libc::fork() } == 0;
         if !child {
@@ -467,7 +466,7 @@ fn the_forked_child_of_a_dead_process_holds_nothing() {
         let held = process.0.stdin.take();
         assert_eq!(process.says_after("FORKED"), "");
         process.kill();
-        // Its child still lives, and the block and its sockets are free.
+        // The child of the process still lives, but the block and its sockets are free.
         assert_eq!(block(&open()), 1);
         drop(held);
     });
@@ -493,7 +492,8 @@ fn killing_processes_moves_nobody_s_packets() {
             assert_eq!(next(&mut other), (block(&other), number));
             assert_eq!(next(&mut own), (5, number));
         }
-        // The highest goes, and comes again at once, while its sockets may still be closing.
+        // The process with the highest block ends and starts again immediately, while its sockets
+        // may still be closing.
         drop(own);
         for _ in 0..20 {
             let mut process = Process::start(&[]);
@@ -514,7 +514,8 @@ fn processes_killed_while_they_open_leave_nothing() {
         let mut from = UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.9")])).unwrap();
         for number in 0..60 {
             let mut processes = [Process::start(&[]), Process::start(&[])];
-            // One has begun to open; from here on, at one moment or another.
+            // One process has begun to open the address; the other opens it at varying moments
+            // after this.
             while !exists(&control(ADDRESS, 2)).unwrap() {
                 thread::yield_now();
             }
@@ -522,7 +523,7 @@ fn processes_killed_while_they_open_leave_nothing() {
             for process in &mut processes {
                 process.0.kill().unwrap();
             }
-            // Their sockets may still be closing.
+            // The sockets of the processes may still be closing.
             let mut other = open();
             processes.into_iter().for_each(Process::kill);
             send(&mut from, "127.0.0.9", number, &[1, block(&other)]);
@@ -624,13 +625,13 @@ fn other_versions_refuse_each_other() {
 fn a_newcomer_of_another_version_is_told_so() {
     in_namespace("", || {
         let _first = open();
-        // Whatever its version asks, and however.
+        // A process of another version may ask anything, in any form.
         for question in [&b"rxe\x02\x01\0\x09\0"[..], b"rxe\x07something else", b"rxe\0"] {
             let newcomer = UnixSocket::connect(&control(ADDRESS, 1)).unwrap();
             newcomer.send(question, &[]).unwrap();
             let mut buf = [0; 64];
             let received = wait_for_answer(&newcomer, &mut buf);
-            // What all versions understand.
+            // The part that all versions understand.
             assert_eq!(buf[..5], *b"rxe\x03\x04");
             assert!(received.len >= 8 && received.fds.is_empty());
         }
@@ -646,7 +647,7 @@ fn wait_for_answer(line: &UnixSocket, buf: &mut [u8]) -> Received {
 
 #[test]
 fn another_user_is_told_so() {
-    // Only root can be several users without further ado.
+    // Only root can act as several users without further setup.
     in_namespaces("-n", "ip link set lo up", || {
         let _first = open();
         let mut other = Process::start(&["setpriv", "--reuid=1", "--clear-groups"]);

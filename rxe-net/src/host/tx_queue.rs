@@ -1,10 +1,11 @@
-//! The transmit queue of what is forwarded: messages to other processes' inboxes, and those that
-//! wait because an inbox is full.
+//! The transmit queue of messages that are forwarded to other processes' inboxes. It holds messages
+//! that wait because an inbox is full.
 //!
-//! An inbox takes `net.unix.max_dgram_qlen` messages, 10 in a network namespace that nobody has tuned:
-//! fewer than there are when many connections are made at once, and what is lost then is lost again
-//! when all repeat it at the same time. So some messages wait a little. Nobody says when an inbox has
-//! room: a timer tells when to try again, or the caller's thread sleeps so long.
+//! An inbox takes `net.unix.max_dgram_qlen` messages, 10 by default in a network namespace. That is
+//! fewer than arrive when many connections are created simultaneously, and messages lost then are
+//! lost again when all senders repeat them at the same time. So some messages wait briefly. The
+//! kernel does not tell when an inbox has room: a timer triggers the next attempt, or the caller's
+//! thread sleeps in between.
 
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, IoSlice};
@@ -17,26 +18,26 @@ use super::READY;
 use rxe_sys::unix::UnixSocket;
 use rxe_sys::{Epoll, TimerFd};
 
-/// Bytes that wait at most, whatever peers send.
+/// The maximum number of waiting bytes, whatever peers send.
 pub(super) const CAPACITY: usize = 1 << 20;
-/// Messages that wait at most.
+/// The maximum number of waiting messages.
 const MAX_MESSAGES: usize = 1024;
-/// How long a message waits: as long as a process on a busy host may get no CPU. Not every message is
-/// sent again.
+/// How long a message waits: as long as a process on a busy host may get no CPU. The sender does
+/// not repeat every message.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Between two attempts.
+/// The time between two attempts.
 pub(super) const AGAIN: Duration = Duration::from_millis(1);
 
-/// Messages for the inboxes of other processes.
+/// A transmit queue to the inboxes of other processes.
 pub(super) struct TxQueue {
-    /// Made when there is something to send.
+    /// The sending socket, created with the first message.
     out: Option<UnixSocket>,
     waiting: VecDeque<Waiting>,
     bytes: usize,
     wait: Duration,
-    /// Made when a message first waits; without one, messages are lost.
+    /// The timer, created when a message first waits. Without one, messages are lost.
     timer: Option<TimerFd>,
-    /// Watches the timer. `None` where the caller knows by itself when it is time.
+    /// Watches the timer. `None` if the caller tracks the time itself.
     epoll: Option<Epoll>,
 }
 
@@ -47,22 +48,23 @@ struct Waiting {
 }
 
 impl TxQueue {
-    /// When it is time for [`TxQueue::try_again`], `epoll` is readable. Without one, the caller calls that
-    /// every [`AGAIN`] while messages wait.
+    /// Creates an empty queue. `epoll` becomes readable when it is time for [`TxQueue::try_again`].
+    /// Without `epoll`, the caller calls that every [`AGAIN`] while messages wait.
     pub(super) fn new(epoll: Option<Epoll>) -> Self {
         let waiting = VecDeque::new();
         Self { out: None, waiting, bytes: 0, wait: TIMEOUT, timer: None, epoll }
     }
 
-    /// Sends a message, or lets it wait. Returns `false` only if there is no such inbox, so nobody has the
-    /// block: the caller may answer for it. What finds neither room there nor here is lost, as on a wire.
+    /// Sends a message, or queues it. Returns `false` only if the inbox does not exist, so that no
+    /// process has the block: the caller may answer in its place. A message without room in the
+    /// inbox or here is lost, as on a wire.
     pub(super) fn send(&mut self, to: SocketAddrUnix, head: &[u8], body: &[u8]) -> bool {
         if self.out.is_none() {
             self.out = UnixSocket::sender().ok();
         }
-        // Without a descriptor for it.
+        // No descriptor is left, so the message is lost.
         let Some(out) = &self.out else { return true };
-        // Behind those that wait for the same inbox.
+        // Messages to one inbox stay in order, so this one must not overtake those that wait.
         if !self.waiting.iter().any(|w| w.to == to) {
             match out.send_to(&to, &[IoSlice::new(head), IoSlice::new(body)]) {
                 Ok(()) => return true,
@@ -94,12 +96,12 @@ impl TxQueue {
         true
     }
 
-    /// Whether no message waits.
+    /// Returns whether no message waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Sends what there is room for now; to be called when the timer says so.
+    /// Sends the messages that there is room for now. Called when the timer expires.
     pub(super) fn try_again(&mut self) {
         if self.waiting.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! One UDP socket: an address, port 4791, and socket options. The options make the headers of sent
+//! A UDP socket: an address, port 4791, and socket options. The options make the headers of sent
 //! packets predictable, and receiving cheap.
 
 use std::ffi::c_int;
@@ -25,7 +25,7 @@ const UDP_NO_CHECK6_RX: c_int = 102;
 const IPV6_AUTOFLOWLABEL: c_int = 70;
 const IPV6_MULTICAST_ALL: c_int = 29;
 const DEFAULT_TTL: u8 = 64;
-/// The traffic class of most packets: ECN-capable, and nothing else. RFC 3168.
+/// The traffic class of most packets: ECN-capable, with DSCP 0. RFC 3168.
 const ECT: u8 = 0b10;
 
 /// A bound, unconnected socket.
@@ -37,26 +37,25 @@ pub(crate) struct UdpSocket {
     fd: SharedFd,
     address: IpAddr,
     scope: u32,
-    /// The traffic class of packets that leave without a control message for it.
+    /// The traffic class of packets sent without a control message for it.
     tos: u8,
-    /// The system can segment bursts.
+    /// The kernel can segment bursts.
     pub(crate) segments: bool,
-    /// The size that the system chose for SO_RCVBUF, in bytes.
+    /// The size that the kernel chose for SO_RCVBUF, in bytes.
     pub(crate) recv_buffer: usize,
 }
 
 /// The contents of a received datagram's control messages.
 pub(crate) struct Arrived {
     pub(crate) net: NetHeader,
-    /// Bytes per packet, if the system has merged several.
+    /// The bytes per packet, if the kernel has merged several.
     pub(crate) segment: Option<usize>,
-    /// Datagrams lost so far because the receive buffer was full.
+    /// The number of datagrams lost so far because the receive buffer was full.
     pub(crate) overflow: Option<u32>,
 }
 
 impl UdpSocket {
-    /// Makes and binds a socket that others can share the address with; `scope` is the interface's
-    /// index.
+    /// Creates and binds a socket whose address can be shared; `scope` is the interface index.
     pub(crate) fn make(address: IpAddr, scope: u32) -> Result<OwnedFd, NetError> {
         let fd = socket(address).map_err(|e| NetError::os("open a UDP socket", e))?;
         let fd = CheckedFd::new(fd);
@@ -69,14 +68,14 @@ impl UdpSocket {
         Ok(fd.into_owned())
     }
 
-    /// Uses a socket that [`UdpSocket::make`] made, perhaps in another process.
+    /// Wraps a socket that [`UdpSocket::make`] created, perhaps in another process.
     pub(crate) fn adopt(fd: SharedFd, address: IpAddr, scope: u32) -> Self {
-        // This call fails if the system does not know UDP_SEGMENT.
+        // The call fails if the kernel does not support UDP_SEGMENT.
         let segments = get_int(fd.as_fd(), libc::SOL_UDP, UDP_SEGMENT).is_ok();
         Self { fd, address, scope, tos: 0, segments, recv_buffer: 0 }
     }
 
-    /// Removes the filter and drops the packets that arrived for the socket's last owner.
+    /// Removes the filter and drops the packets that arrived for the previous owner of the socket.
     pub(crate) fn renew(&self) {
         // Only a packet backend attaches a filter.
         let _ = set_int(self.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0);
@@ -86,11 +85,12 @@ impl UdpSocket {
         });
     }
 
-    /// Opens a socket that sends from this port and receives nothing. Others of this user may share the port
-    /// if they share it too.
+    /// Opens a socket that sends from this port and receives nothing. With `share`, other sockets
+    /// of this user may use the port if they also set it.
     ///
-    /// Datagrams to the port are dropped: RoCE packets go to port 4791, whatever the source port of those
-    /// that they answer. Without the socket the host would answer them with "port unreachable".
+    /// Datagrams to the port are dropped: RoCE packets go to port 4791, whatever the source port of
+    /// the packets that they answer. Without the socket the host would answer such datagrams with
+    /// "port unreachable".
     pub(crate) fn open_sender(
         address: IpAddr,
         port: u16,
@@ -108,9 +108,9 @@ impl UdpSocket {
         Ok(Self { tos, ..Self::adopt(fd, address, scope) })
     }
 
-    /// Opens a socket for a multicast group on the interface `netdev`, whose index is `scope`. It joins
-    /// the group there, by IGMP or MLD. It also receives what this host sends to the group. Any number
-    /// of sockets may join a group.
+    /// Opens a socket for a multicast group, and joins the group by IGMP or MLD. `scope` is the
+    /// index of the interface `netdev`. The socket also receives what this host sends to the group.
+    /// Any number of sockets may join a group.
     pub(crate) fn open_group(group: IpAddr, scope: u32, netdev: &str) -> Result<Self, NetError> {
         let fd = socket(group).map_err(|e| NetError::os("open a UDP socket", e))?;
         let fd = CheckedFd::new(fd);
@@ -140,27 +140,27 @@ impl UdpSocket {
             set_int(fd, ip, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
             set_int(fd, ip, libc::IPV6_RECVTCLASS, on)?;
             set_int(fd, ip, libc::IPV6_RECVHOPLIMIT, on)?;
-            // Packets leave with the flow label of their header. Systems without these two options
-            // work as well.
+            // Packets then leave with the flow label of their header. Kernels without these two
+            // options work as well.
             let _ = set_int(fd, ip, IPV6_AUTOFLOWLABEL, 0);
             let _ = set_int(fd, ip, libc::IPV6_FLOWINFO, on);
-            // RoCEv2 senders also leave the UDP checksum 0 over IPv6.
+            // RoCEv2 senders may also leave the UDP checksum 0 over IPv6.
             let _ = set_int(fd, libc::SOL_UDP, UDP_NO_CHECK6_RX, on);
         }
-        // Before Linux 5.0 this fails, and packets come one by one.
+        // Fails before Linux 5.0, where packets are not merged.
         let _ = set_int(fd, libc::SOL_UDP, UDP_GRO, on);
         let _ = set_int(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, on);
         Ok(())
     }
 
-    /// Sets whether the system may merge received packets into one buffer.
+    /// Sets whether the kernel may merge received packets into one buffer.
     pub(crate) fn merge(&self, on: bool) {
-        // Before Linux 5.0 this fails, and packets come one by one.
+        // Fails before Linux 5.0, where packets are not merged.
         let _ = set_int(self.as_fd(), libc::SOL_UDP, UDP_GRO, on.into());
     }
 
-    /// Asks for buffers of these sizes, in bytes; the system may give less. If `send` is 0, the send
-    /// buffer stays as it is.
+    /// Requests buffers of these sizes in bytes; the kernel may grant less. If `send` is 0, the
+    /// send buffer stays unchanged.
     pub(crate) fn set_buffers(&mut self, receive: usize, send: usize) {
         let fd = self.fd.as_fd();
         set_receive_buffer(fd, receive);
@@ -171,13 +171,13 @@ impl UdpSocket {
         self.recv_buffer = usize::try_from(got).unwrap_or(0);
     }
 
-    /// Stops the socket from receiving. It then only keeps the port, so that this host does not answer
-    /// packets with "port unreachable".
+    /// Stops the socket from receiving. It then only keeps the port, so that this host does not
+    /// answer packets with "port unreachable".
     pub(crate) fn deafen(&self) -> Result<(), NetError> {
         drop_all(self.as_fd()).map_err(|e| NetError::os("attach a filter to a UDP socket", e))
     }
 
-    /// The descriptor, if it still is one of ours.
+    /// Returns the descriptor if its number is intact ([`SharedFd::intact`]).
     pub(crate) fn intact(&self) -> Result<BorrowedFd<'_>, NetError> {
         Ok(self.fd.intact()?)
     }
@@ -186,18 +186,19 @@ impl UdpSocket {
         &self.fd
     }
 
-    /// The address or the group it is bound to.
+    /// Returns the address or the group that the socket is bound to.
     pub(crate) fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// The socket address of `net.dst`.
+    /// Returns the socket address of `net.dst`.
     pub(crate) fn destination(&self, net: &NetHeader) -> RawAddr {
         RawAddr::inet(net.dst, UDP_PORT, self.scope)
     }
 
-    /// The control messages for a burst with this header, in segments of `segment` bytes if it has more
-    /// than one packet. Each costs the system time; that for the usual traffic class is not needed.
+    /// Returns the control messages for a burst with this header. The kernel cuts the burst into
+    /// `segment` bytes if it has more than one packet. Each costs time in the kernel, so the usual
+    /// traffic class is set on the socket instead.
     pub(crate) fn control(&self, net: &NetHeader, segment: Option<usize>) -> Control {
         let mut control = Control::EMPTY;
         let v4 = net.dst.is_ipv4();
@@ -222,7 +223,7 @@ impl UdpSocket {
         control
     }
 
-    /// The headers of a datagram that came from `from` with these control messages.
+    /// Returns the headers of a datagram from `from` with these control messages.
     pub(crate) fn arrived(&self, from: std::net::SocketAddr, control: &[u8]) -> Arrived {
         let v4 = self.address.is_ipv4();
         let mut net = NetHeader {
@@ -259,28 +260,30 @@ impl UdpSocket {
     }
 }
 
-/// A socket for this address, not bound to anything yet.
+/// Opens a UDP socket of the address's family, not bound yet.
 fn socket(address: IpAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?)
 }
 
-/// Makes the system drop and count all datagrams to a socket.
+/// Makes the kernel drop and count all datagrams to a socket.
 fn drop_all(fd: BorrowedFd<'_>) -> io::Result<()> {
     const RET_K: u16 = 0x06;
     attach_filter(fd, &[libc::sock_filter { code: RET_K, jt: 0, jf: 0, k: 0 }])
 }
 
-/// Calls `receive` until it returns `false`, but at most as often as a receive buffer of `bytes` can hold
-/// datagrams. What is there after that has arrived since: in a flood there would be no end.
+/// Calls `receive` until it returns `false`, at most once per datagram in a buffer. Datagrams
+/// beyond those that a receive buffer of `bytes` can hold have arrived meanwhile; in a flood the
+/// loop would never end.
 fn drop_arrived(bytes: usize, mut receive: impl FnMut() -> bool) {
-    /// The system counts each datagram as more than this: its own structures need that alone.
+    /// A lower bound of the bytes that the kernel counts per datagram: its own structures alone
+    /// need that much.
     const SMALLEST: usize = 512;
     let _ = (0..=bytes / SMALLEST).find(|_| !receive());
 }
 
-/// Sets the traffic class of packets that leave without a control message for it.
+/// Sets the traffic class of packets sent without a control message for it.
 fn set_tos(fd: BorrowedFd<'_>, address: IpAddr, tos: u8) -> io::Result<()> {
     match address {
         IpAddr::V4(_) => set_int(fd, libc::IPPROTO_IP, libc::IP_TOS, tos.into()),
@@ -288,7 +291,7 @@ fn set_tos(fd: BorrowedFd<'_>, address: IpAddr, tos: u8) -> io::Result<()> {
     }
 }
 
-/// Makes datagrams to groups leave on the interface with this address, with the usual hop limit.
+/// Makes datagrams to groups leave on this interface, with the usual hop limit.
 pub(crate) fn send_to_groups(
     fd: BorrowedFd<'_>,
     address: IpAddr,
@@ -306,9 +309,8 @@ pub(crate) fn send_to_groups(
     }
 }
 
-/// Binds to a group and joins it.
 fn hear_group(fd: BorrowedFd<'_>, group: IpAddr, interface: u32, netdev: &str) -> io::Result<()> {
-    // Several sockets may bind to the group: each of them gets a copy.
+    // Several sockets may then bind to the group: each of them gets a copy.
     set_int(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     match group {
         IpAddr::V4(group) => {
@@ -320,7 +322,7 @@ fn hear_group(fd: BorrowedFd<'_>, group: IpAddr, interface: u32, netdev: &str) -
         IpAddr::V6(group) => {
             let ip = libc::IPPROTO_IPV6;
             // The same for IPv6. The first option does not exist before Linux 4.20 and ignores the
-            // interface. The second one needs privileges before Linux 5.7.
+            // interface. The second option needs privileges before Linux 5.7.
             let _ = set_int(fd, ip, IPV6_MULTICAST_ALL, 0);
             let _ = set_bytes(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, netdev.as_bytes());
             let mut mreq = [0; 20];
@@ -332,7 +334,7 @@ fn hear_group(fd: BorrowedFd<'_>, group: IpAddr, interface: u32, netdev: &str) -
     bind(fd, &RawAddr::inet(group, UDP_PORT, interface))
 }
 
-/// A `struct ip_mreqn`: a group and an interface, without a local address.
+/// Returns a `struct ip_mreqn`: a group and an interface, without a local address.
 fn mreqn(group: [u8; 4], interface: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..4].copy_from_slice(&group);
@@ -346,7 +348,7 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// The error of [`UdpSocket::open_sender`].
+/// Converts the error of [`UdpSocket::open_sender`].
 pub(crate) fn sender_error(source: io::Error, address: IpAddr, port: u16) -> NetError {
     let in_use = source.raw_os_error() == Some(libc::EADDRINUSE);
     let owner = in_use.then(|| port_owner::of(address, port)).flatten();
@@ -389,7 +391,7 @@ mod tests {
         let mut socket = UdpSocket::adopt(fd, to.ip(), 0);
         socket.set_buffers(1 << 16, 0);
         let sender = StdSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        // Many more of the smallest datagrams than it can hold.
+        // Many more of the smallest datagrams than the buffer can hold.
         (0..2000).for_each(|_| assert_eq!(sender.send_to(&[], to).unwrap(), 0));
         socket.renew();
         let left = rustix::net::recv(&socket.fd, &mut [0; 1][..], RecvFlags::DONTWAIT);

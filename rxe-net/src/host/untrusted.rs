@@ -1,5 +1,5 @@
-//! A device's side of what its neighbours can write: messages in its inbox, questions to its control
-//! socket, files in the directory. For the fuzzers of this project.
+//! Entry points for this project's fuzzers: a device's handling of input from its neighbours. The
+//! input is messages in its inbox, questions to its control socket, and files in the directory.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -24,14 +24,13 @@ pub use rxe_sys::unix::MAX_FDS;
 use rxe_sys::unix::{NamedSocket, UnixSocket};
 use rxe_sys::{Epoll, SharedFd};
 
-/// A device on one address that has leased one block, without its UDP sockets: files stand in for
-/// these.
+/// A device with one leased block on one address, without UDP sockets: files stand in for them.
 pub struct Device {
     directory: Arc<Directory>,
     addr: ScopedAddr,
     block: u8,
     group: Group,
-    /// Its path goes with it.
+    /// Kept because dropping it removes its path.
     _inbox: NamedSocket,
     services: Arc<Services>,
     forwarding: Forwarding,
@@ -39,15 +38,15 @@ pub struct Device {
 }
 
 impl Device {
-    /// Its neighbours meet it in this directory.
+    /// Creates a device that meets its neighbours in this directory.
     ///
     /// # Errors
-    /// The system has no descriptors left, or refuses the directory.
+    /// The kernel has no descriptors left, or refuses the directory.
     pub fn new(directory: &Path, address: IpAddr, block: u8) -> Result<Self, NetError> {
         let os = |e: io::Error| NetError::os("make a device's sockets", e);
         let directory = Arc::new(Directory::first_of([directory.to_owned()]));
         let addr = ScopedAddr::new(address, 0);
-        // Makes the address's directory.
+        // Taking the lock creates the address's directory.
         let lock = directory.lock(&addr).map_err(os)?;
         let inbox = directory.inbox(&addr, block).ok_or(NetError::NoBlock { address })?;
         let inbox = NamedSocket::inbox(&inbox).map_err(os)?;
@@ -66,17 +65,17 @@ impl Device {
         Ok(Self { directory, addr, block, group, _inbox: inbox, services, forwarding, counters })
     }
 
-    /// The path of its inbox.
+    /// Returns the path of the device's inbox.
     pub fn inbox(&self) -> Option<PathBuf> {
         self.directory.inbox(&self.addr, self.block)
     }
 
-    /// The path of the file that says who has a service on its address.
+    /// Returns the path of the file that claims a service on the device's address.
     pub fn service(&self, service: u64) -> Option<PathBuf> {
         self.directory.service(&self.addr, service)
     }
 
-    /// Takes what is sent to a service.
+    /// Listens to a service.
     ///
     /// # Errors
     /// Another device has the service.
@@ -84,36 +83,36 @@ impl Device {
         self.services.listen(service, None)
     }
 
-    /// Hands over what has come into its inbox; how many packets.
+    /// Hands the packets in the device's inbox to `sink`. Returns their number.
     pub fn collect(&mut self, sink: &mut dyn FnMut(&Frame<'_>)) -> usize {
         self.forwarding.collect(&mut self.counters, sink)
     }
 
-    /// Hands over what is its own of a frame off the wire, and forwards the rest.
+    /// Hands the device's own packets of a received frame to `sink`, and forwards the others.
     pub fn deliver(&mut self, frame: &Frame<'_>, sink: &mut dyn FnMut(&Frame<'_>)) {
         self.forwarding.deliver(frame, sink);
     }
 
-    /// What has happened so far.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// What its control socket answers, and with how many of its sockets.
+    /// Returns the control socket's answer to a question, and the number of sockets sent with it.
     pub fn answer(&self, question: &[u8]) -> Option<(ControlMessage, usize)> {
         let (answer, sockets) = reply(ControlMessage::parse(question)?, &self.group)?;
         Some((answer, sockets.len()))
     }
 }
 
-/// A neighbour that sends whatever it likes.
+/// A neighbour that sends arbitrary messages.
 pub struct Stranger(UnixSocket);
 
 impl Stranger {
-    /// One without a name.
+    /// Creates a neighbour without a name.
     ///
     /// # Errors
-    /// The system has no descriptors left.
+    /// The kernel has no descriptors left.
     pub fn new() -> io::Result<Self> {
         UnixSocket::sender().map(Self)
     }
@@ -121,7 +120,7 @@ impl Stranger {
     /// Puts a message into an inbox.
     ///
     /// # Errors
-    /// There is no such inbox, or it is full.
+    /// The inbox does not exist, or is full.
     pub fn send(&self, inbox: &Path, message: &[u8]) -> io::Result<()> {
         self.0.send_to(&SocketAddrUnix::new(inbox)?, &[IoSlice::new(message)])
     }

@@ -1,14 +1,15 @@
-//! The GID table of an interface, in the order in which a kernel RoCEv2 device made on it now would
-//! have it. IBTA annex A17.4.4; Linux `ib_core`.
+//! The GID table of an interface, in the order of a new kernel RoCEv2 device. IBTA annex A17.4.4;
+//! Linux `ib_core`.
 //!
-//! Index 0 is the *default GID*: the link-local address made of the MAC, there whether or not the
-//! interface has that address. Then each IPv4 address, mapped, and each IPv6 address, as the kernel
-//! lists them; one that equals the default GID is not repeated. Compared with kernels 6.1 and 7.2.
+//! Index 0 is the *default GID*: the link-local address made of the MAC, whether or not the
+//! interface has that address. Then follow each IPv4 address, mapped, and each IPv6 address, as the
+//! kernel lists them; one that equals the default GID is not repeated. Verified against kernels 6.1
+//! and 7.2.
 //!
-//! It differs in two ways. If the interface is not Ethernet (loopback, tunnels), the table begins
-//! with its addresses: the kernel's default GID is of no use there. And on a point-to-point
-//! interface the kernel lists the IPv4 address of the other end; this table lists our own, from
-//! which we send.
+//! The table differs from the kernel's in two ways. If the interface is not Ethernet (loopback,
+//! tunnels), the table begins with its addresses: the kernel's default GID is useless there. And on
+//! a point-to-point interface the kernel lists the IPv4 address of the peer; this table lists the
+//! interface's own address, from which packets are sent.
 
 use std::net::IpAddr;
 
@@ -16,31 +17,32 @@ use rxe_core::types::Gid;
 
 use super::{Address, Interface};
 
-/// The GIDs of one interface.
+/// The GID table of one interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GidTable(Vec<GidEntry>);
 
-/// One place in a GID table.
+/// An entry of a GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GidEntry {
     /// The GID.
     pub gid: Gid,
-    /// The address of the interface that it stands for. `None` for a default GID that is no
-    /// address of the interface: it is listed, as the kernel does, but nothing can be sent from it.
+    /// The address of the interface that the GID stands for. `None` for a default GID that is not
+    /// an address of the interface: it is listed, as in the kernel, but cannot be sent from.
     pub address: Option<Address>,
 }
 
 impl GidEntry {
-    /// Whether packets can leave from it now.
+    /// Returns whether packets can be sent from this GID now.
     pub fn is_usable(&self) -> bool {
         self.address.is_some_and(|a| !a.tentative)
     }
 }
 
 impl GidTable {
-    /// As many entries as kernel rxe's table has room for.
+    /// The maximum number of entries, the same as in kernel `rdma_rxe`.
     pub const CAPACITY: usize = 1024;
 
+    /// Returns the table of a newly created device on this interface.
     pub(super) fn of(interface: &Interface) -> Self {
         let default = default_gid(interface);
         let entry = |a: &Address| GidEntry { gid: a.ip.into(), address: Some(*a) };
@@ -57,9 +59,9 @@ impl GidTable {
         Self(entries)
     }
 
-    /// Becomes the table of the interface as it is now, as the kernel does it: a GID that stays
-    /// keeps its index, one that is gone leaves an empty entry (GID zero), a new one takes the
-    /// first empty entry, or else a further one.
+    /// Updates the table to the interface's current addresses, as the kernel does. A GID that stays
+    /// keeps its index, a removed one leaves an empty entry (GID zero), and a new one takes the
+    /// first empty entry or is appended.
     pub fn update(&mut self, interface: &Interface) {
         let now = Self::of(interface);
         for old in &mut self.0 {
@@ -78,44 +80,44 @@ impl GidTable {
         }
     }
 
-    /// The GIDs that packets can leave from now, by index; zero where none can.
+    /// Returns the GIDs by index, with zero for each that packets cannot be sent from now.
     pub fn usable(&self) -> Vec<Gid> {
         self.0.iter().map(|e| if e.is_usable() { e.gid } else { Gid::ZERO }).collect()
     }
 
-    /// The entry at `index`.
+    /// Returns the entry at `index`.
     pub fn get(&self, index: usize) -> Option<&GidEntry> {
         self.0.get(index)
     }
 
-    /// The entries by index.
+    /// Iterates over the entries by index.
     pub fn iter(&self) -> std::slice::Iter<'_, GidEntry> {
         self.0.iter()
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries, including empty ones.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the table has no entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The index of a GID.
+    /// Returns the index of a GID.
     pub fn position(&self, gid: &Gid) -> Option<usize> {
         self.0.iter().position(|e| e.gid == *gid)
     }
 
-    /// The index to use where a user names none: the first usable IPv4 address, else the widest
-    /// known IPv6 address.
+    /// Returns the index to use by default. It is that of the first usable IPv4 address, else of
+    /// the IPv6 address with the widest scope.
     pub fn preferred(&self) -> Option<usize> {
         self.first(IpAddr::is_ipv4).or_else(|| self.widest_v6())
     }
 
-    /// The index to use towards `peer`: an address on the same network, else the best of the same
-    /// family.
+    /// Returns the index to use towards `peer`. An address on the same network is preferred, then
+    /// the best one of the same family.
     pub fn preferred_for(&self, peer: IpAddr) -> Option<usize> {
         let near = |e: &&GidEntry| e.is_usable() && e.address.is_some_and(|a| a.is_near(peer));
         let near = self.0.iter().position(|e| near(&e));
@@ -132,7 +134,7 @@ impl GidTable {
     fn widest_v6(&self) -> Option<usize> {
         let usable = self.0.iter().enumerate().filter(|(_, e)| e.is_usable());
         let v6 = usable.filter_map(|(i, e)| e.address.filter(|a| a.ip.is_ipv6()).map(|a| (i, a)));
-        // Of several that are known equally far, the first.
+        // `max_by_key` takes the last of equals, so the reversed order yields the first.
         v6.rev().max_by_key(|(_, a)| a.scope).map(|(i, _)| i)
     }
 }
@@ -147,7 +149,7 @@ impl<'a> IntoIterator for &'a GidTable {
 }
 
 impl Address {
-    /// Whether `peer` is on the network of this address.
+    /// Returns whether `peer` is on the network of this address.
     pub fn is_near(&self, peer: IpAddr) -> bool {
         match (self.ip, peer) {
             (IpAddr::V4(a), IpAddr::V4(b)) => {
@@ -163,7 +165,7 @@ impl Address {
     }
 }
 
-/// The link-local address made of an Ethernet interface's MAC.
+/// Returns the link-local address made of the interface's MAC, if it is not loopback.
 fn default_gid(interface: &Interface) -> Option<Gid> {
     let mac = interface.mac.filter(|_| !interface.loopback)?;
     Some(IpAddr::from(mac.link_local()).into())

@@ -1,8 +1,8 @@
-//! Notices when an interface or its addresses change, by the multicast groups of rtnetlink.
+//! Detects changes of interfaces and addresses through the multicast groups of rtnetlink.
 //! `rtnetlink(7)`, `netlink(7)`.
 //!
-//! A message is only a hint: the present state is read anew. So nothing is lost if the kernel drops
-//! messages, and several changes at once cost one request.
+//! A message is only a hint: the caller reads the current state anew. So no change is missed if the
+//! kernel drops messages, and several changes together cost one request.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +15,7 @@ use super::{Interface, rtnetlink};
 use rxe_sys::CheckedFd;
 use rxe_sys::netlink::messages;
 
-/// Watches the interfaces of the network namespace in which it was made.
+/// A monitor of the interfaces of the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct InterfaceMonitor {
     socket: CheckedFd,
@@ -27,10 +27,10 @@ const RTMGRP_IPV4_IFADDR: u32 = 0x10;
 const RTMGRP_IPV6_IFADDR: u32 = 0x100;
 
 impl InterfaceMonitor {
-    /// Starts to watch.
+    /// Opens the monitor in this thread's network namespace.
     ///
     /// # Errors
-    /// The system does not allow netlink sockets.
+    /// The kernel does not allow netlink sockets.
     pub fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
@@ -39,8 +39,8 @@ impl InterfaceMonitor {
         Ok(Self { socket: CheckedFd::internal(socket), buffer: vec![0; 32 << 10] })
     }
 
-    /// Whether something about the interface of this number may have changed since this was last
-    /// asked. Does not block.
+    /// Returns whether the interface with this index may have changed since the last call. Does not
+    /// block.
     ///
     /// # Errors
     /// The socket cannot be used any more.
@@ -59,7 +59,7 @@ impl InterfaceMonitor {
                 }
                 Err(Errno::AGAIN) => return Ok(changed),
                 Err(Errno::INTR) => {}
-                // Messages were lost.
+                // The kernel dropped messages, so any interface may have changed.
                 Err(Errno::NOBUFS) => changed = true,
                 Err(e) => return Err(e.into()),
             }
@@ -67,7 +67,7 @@ impl InterfaceMonitor {
     }
 }
 
-/// Readable when something about any interface has changed.
+/// The descriptor is readable when any interface has changed.
 impl AsFd for InterfaceMonitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -75,7 +75,7 @@ impl AsFd for InterfaceMonitor {
 }
 
 impl Interface {
-    /// The interface of this number as it is now, if there is (still) one.
+    /// Returns the current state of the interface with this index, or `None` if it is gone.
     ///
     /// # Errors
     /// As [`Interface::list`].
@@ -115,7 +115,7 @@ mod tests {
                 assert_eq!(poll(fds, Some(&limit)).unwrap(), 1, "{command}");
                 let mut changed = monitor.changed(index).unwrap();
                 if !expected {
-                    // Duplicate detection of link-local addresses goes on in the background.
+                    // Duplicate detection of link-local addresses continues in the background.
                     changed = changed
                         && Interface::by_index(index)
                             .unwrap()

@@ -1,4 +1,4 @@
-//! Interfaces and addresses out of two rtnetlink tables. `rtnetlink(7)`.
+//! Reads interfaces and addresses from two rtnetlink tables. `rtnetlink(7)`.
 
 use std::io;
 use std::net::IpAddr;
@@ -7,15 +7,15 @@ use rxe_sys::netlink::{self, Message, Reply, attributes, u16_at, u32_at};
 
 use super::{Address, Interface, MacAddr, Scope};
 
-/// All interfaces with their addresses, by number.
+/// Returns all interfaces with their addresses, by index.
 pub(super) fn list() -> io::Result<Vec<Interface>> {
     let links = netlink::dump(RTM_GETLINK, &[0; LINK_HEADER])?;
     let addresses = netlink::dump(RTM_GETADDR, &[0; ADDR_HEADER])?;
     Ok(assemble(&links, &addresses))
 }
 
-/// The interface that takes the frames of the one of this number, which is its port: a bridge, a bond
-/// or the like.
+/// Returns the name of the bridge, bond or similar interface that takes the frames of the interface
+/// with this index, which is its port.
 pub(super) fn owner_of_port(index: u32) -> io::Result<Option<String>> {
     Ok(owner(&netlink::dump(RTM_GETLINK, &[0; LINK_HEADER])?, index))
 }
@@ -26,7 +26,7 @@ fn owner(links: &Reply, index: u32) -> Option<String> {
     let master = attribute(&port, IFLA_MASTER).and_then(|value| u32_at(value, 0))?;
     let kind = attributes(attribute(&port, IFLA_LINKINFO).unwrap_or_default())
         .find_map(|(kind, value)| (kind == IFLA_INFO_SLAVE_KIND).then(|| text(value)));
-    // A VRF only has routes of its own.
+    // A VRF does not take its port's frames; it only has its own routes.
     if kind.is_some_and(|kind| kind == "vrf") {
         return None;
     }
@@ -37,7 +37,7 @@ fn owner(links: &Reply, index: u32) -> Option<String> {
     Some(name.unwrap_or_else(|| format!("interface {master}")))
 }
 
-/// The XDP program of the interface of this number, and the word of ip-link(8) for where it is.
+/// Returns the place of an interface's XDP program, as ip-link(8) calls it, and the program's ID.
 pub(super) fn xdp_program(index: u32) -> io::Result<Option<(&'static str, u32)>> {
     let mut request = [0; LINK_HEADER];
     request[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -56,16 +56,15 @@ fn program(link: &Message<'_>) -> Option<(&'static str, u32)> {
     })
 }
 
-/// An attribute of a message about a link.
 fn attribute<'a>(message: &Message<'a>, wanted: u16) -> Option<&'a [u8]> {
     attributes(message.body.get(LINK_HEADER..)?)
         .find_map(|(kind, value)| (kind == wanted).then_some(value))
 }
 
-/// The number of the interface that a message is about, if it is about one or an address of one.
+/// Returns the index of the interface that a message is about, if it is about a link or an address.
 pub(super) fn about(message: &Message<'_>) -> Option<u32> {
     match message.kind {
-        // Both headers have it in the same place.
+        // Both headers have the index at offset 4.
         RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR => u32_at(message.body, 4),
         _ => None,
     }
@@ -78,9 +77,9 @@ const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
 
-/// `struct ifinfomsg`.
+/// The size of `struct ifinfomsg` in bytes.
 const LINK_HEADER: usize = 16;
-/// `struct ifaddrmsg`.
+/// The size of `struct ifaddrmsg` in bytes.
 const ADDR_HEADER: usize = 8;
 
 const AF_UNSPEC: u8 = 0;
@@ -92,7 +91,7 @@ const ARPHRD_LOOPBACK: u16 = 772;
 
 const IFF_UP: u32 = 0x1;
 const IFF_LOOPBACK: u32 = 0x8;
-/// There is a carrier. (`IFF_RUNNING` says nearly the same, but later.)
+/// The interface has a carrier. (`IFF_RUNNING` is nearly the same, but is set later.)
 const IFF_LOWER_UP: u32 = 0x1_0000;
 
 const IFLA_ADDRESS: u16 = 1;
@@ -113,6 +112,7 @@ const IFA_F_DADFAILED: u32 = 0x08;
 const IFA_F_OPTIMISTIC: u32 = 0x04;
 const IFA_F_TENTATIVE: u32 = 0x40;
 
+/// Joins links and addresses into interfaces.
 fn assemble(links: &Reply, addresses: &Reply) -> Vec<Interface> {
     let mut interfaces: Vec<_> = links.messages().filter_map(|m| link(&m)).collect();
     interfaces.sort_by_key(|i| i.index);
@@ -122,14 +122,15 @@ fn assemble(links: &Reply, addresses: &Reply) -> Vec<Interface> {
         }
     }
     for interface in &mut interfaces {
-        // The kernel dumps family by family; a stable sort asks nothing of that.
+        // Sorted here, so as not to rely on the kernel to dump one family after the other. The sort
+        // is stable: within a family the kernel's order stays.
         interface.addresses.sort_by_key(|a| a.ip.is_ipv6());
     }
     interfaces
 }
 
 fn link(message: &Message<'_>) -> Option<Interface> {
-    // Bridges answer for their ports in a family of their own: those are no further interfaces.
+    // The bridge family repeats the ports of bridges, which are not further interfaces.
     if message.kind != RTM_NEWLINK || *message.body.first()? != AF_UNSPEC {
         return None;
     }
@@ -159,7 +160,7 @@ fn link(message: &Message<'_>) -> Option<Interface> {
     })
 }
 
-/// The number of an interface and an address of it.
+/// Parses an address message into the interface index and the address.
 fn address(message: &Message<'_>) -> Option<(u32, Address)> {
     if message.kind != RTM_NEWADDR {
         return None;
@@ -169,7 +170,7 @@ fn address(message: &Message<'_>) -> Option<(u32, Address)> {
     let (mut own, mut other, mut flags) = (None, None, u32::from(old_flags));
     for (kind, value) in attributes(message.body.get(ADDR_HEADER..)?) {
         match kind {
-            // Point to point, IFA_ADDRESS is the other end and IFA_LOCAL ours.
+            // On a point-to-point link IFA_ADDRESS is the peer and IFA_LOCAL our own address.
             IFA_LOCAL => own = ip(family, value),
             IFA_ADDRESS => other = ip(family, value),
             IFA_FLAGS => flags = u32_at(value, 0)?,
@@ -191,7 +192,7 @@ fn ip(family: u8, value: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// `RT_SCOPE_*`: numbers between the named ones are administrators' own.
+/// Converts an `RT_SCOPE_*`. Administrators may define the numbers between the named ones.
 fn scope_of(number: u8) -> Option<Scope> {
     match number {
         0..200 => Some(Scope::Global),
@@ -202,7 +203,7 @@ fn scope_of(number: u8) -> Option<Scope> {
     }
 }
 
-/// Names end with a zero byte.
+/// Returns a name without its terminating zero byte.
 fn text(value: &[u8]) -> String {
     let end = value.iter().position(|&b| b == 0).unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()
@@ -283,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_tunnel_has_no_mac() {
-        // ARPHRD_TUNNEL carries an IPv4 address where Ethernet has its own.
+        // ARPHRD_TUNNEL has an IPv4 address in the place of the Ethernet address.
         let body = link_message(768, 4, IFF_UP, "tunl0", &[10, 0, 0, 1]);
         let reply = Reply::from_messages(&[(RTM_NEWLINK, body)]);
         assert_eq!(link(&reply.messages().next().unwrap()).unwrap().mac, None);

@@ -1,5 +1,5 @@
-//! Two hosts joined by a pair of interfaces, and packets to exchange between them: for the tests of the
-//! backends that see an interface's frames.
+//! Two hosts joined by a pair of interfaces, for tests. They test backends that see the frames of
+//! an interface.
 
 use std::fs;
 use std::net::IpAddr;
@@ -25,15 +25,16 @@ pub(crate) fn shell(script: &str) {
     assert!(status.success(), "{script}");
 }
 
-/// The block of QPNs of the first who opens an address.
+/// The block of QPNs that the first process on an address leases.
 pub(crate) const FIRST: u8 = 1;
 
-/// Packets of every kind of burst, each with its number and the ID that it was made for.
+/// Returns packets for every kind of burst. Each holds its number and the IP ID that it was made
+/// for.
 pub(crate) fn batch(backend: &impl Backend, src: &str, dst: &str) -> TxBatch {
     batch_to(FIRST, backend, src, dst)
 }
 
-/// The same, to this block.
+/// Like [`batch`], to QPNs of this block.
 pub(crate) fn batch_to(block: u8, backend: &impl Backend, src: &str, dst: &str) -> TxBatch {
     let net = NetHeader { tos: 0x68, ..NetHeader::outgoing(ip(src), ip(dst), UDP_PORT) };
     let mut batch = TxBatch::new(backend.capabilities().tx);
@@ -52,7 +53,7 @@ pub(crate) fn batch_to(block: u8, backend: &impl Backend, src: &str, dst: &str) 
 
 pub(crate) const COUNT: usize = 70 + 1 + 1 + 4 + 40;
 
-/// Sends a batch and checks what arrives: every packet once, each as it was made.
+/// Sends a batch and checks that every packet arrives once and unchanged.
 pub(crate) fn exchange(from: &mut impl Backend, src: &str, to: &mut impl Backend, dst: &str) {
     let mut batch = batch(from, src, dst);
     send_all(from, &mut batch);
@@ -75,48 +76,48 @@ pub(crate) fn check(got: &[(NetHeader, Vec<u8>)], src: &str, dst: &str) {
     assert_eq!(numbers, (0..u32::try_from(COUNT).unwrap()).collect::<Vec<_>>());
 }
 
-/// The two ends of a test in which one sends and the other receives, with at most one batch on the way. Without
-/// that a receiver could take packets of the next batch with those of the last, and the queue of a virtual
-/// interface (256 packets) could overflow while no processor is free to empty it.
+/// Two ends of a test, one sending and one receiving, with at most one batch on the way. Without
+/// that limit, a receiver could take packets of the next batch together with the last one, and the
+/// queue of a virtual interface (256 packets) could overflow while no CPU is free to drain it.
 pub(crate) fn in_step() -> (StepSender, StepReceiver) {
     let (announce, announced) = mpsc::channel();
     let (confirm, confirmed) = mpsc::channel();
     (StepSender { announce, confirmed }, StepReceiver { announced, confirm })
 }
 
-/// See [`in_step`].
+/// The sending end of [`in_step`].
 pub(crate) struct StepSender {
     announce: Sender<()>,
     confirmed: Receiver<()>,
 }
 
-/// See [`in_step`].
+/// The receiving end of [`in_step`].
 pub(crate) struct StepReceiver {
     announced: Receiver<()>,
     confirm: Sender<()>,
 }
 
 impl StepSender {
-    /// Waits until the receiver is there.
+    /// Waits until the receiver is ready.
     pub(crate) fn wait(&self) {
         self.confirmed.recv().unwrap();
     }
 
-    /// Sends what `send` sends, and waits until the receiver has it.
+    /// Calls `send` and waits until the receiver has received.
     pub(crate) fn step(&self, send: impl FnOnce()) {
         self.announce.send(()).unwrap();
         send();
         self.wait();
     }
 
-    /// Sends a batch, and waits until the receiver has it.
+    /// Sends a batch and waits until the receiver has it.
     pub(crate) fn batch(&self, backend: &mut impl Backend, src: &str, dst: &str) {
         self.step(|| send_all(backend, &mut batch(backend, src, dst)));
     }
 }
 
 impl StepReceiver {
-    /// Says that it is there.
+    /// Tells the sender that the receiver is ready.
     pub(crate) fn ready(&self) {
         self.confirm.send(()).unwrap();
     }
@@ -128,7 +129,7 @@ impl StepReceiver {
         self.ready();
     }
 
-    /// Receives steps until the sender has no more.
+    /// Receives steps until the sender has ended.
     pub(crate) fn steps(&self, mut receive: impl FnMut()) {
         for () in &self.announced {
             receive();
@@ -138,12 +139,12 @@ impl StepReceiver {
     }
 }
 
-/// ICMP "destination unreachable" messages that this thread's namespace has sent.
+/// Returns the ICMP "destination unreachable" messages that this thread's namespace has sent.
 pub(crate) fn unreachables_sent() -> u64 {
     snmp("Icmp:", "OutDestUnreachs")
 }
 
-/// A counter of this thread's namespace, for IPv4.
+/// Returns an IPv4 counter of this thread's network namespace.
 pub(crate) fn snmp(protocol: &str, counter: &str) -> u64 {
     let snmp = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
     let mut lines = snmp.lines().filter(|l| l.starts_with(protocol));
@@ -165,19 +166,19 @@ pub(crate) fn add_addresses(netdev: &str, addresses: &[&str]) {
         let six = address.contains(':');
         let (family, len, nodad) = if six { ("-6", 64, "nodad") } else { ("-4", 24, "") };
         shell(&format!("ip addr add {address}/{len} dev {netdev} {nodad}"));
-        // The kernel has the way to an IPv6 address of its own only a moment later.
+        // The kernel adds the local route of a new IPv6 address only a moment later.
         let route = format!("ip {family} route show table local {address} dev {netdev}");
         shell(&format!("until {route} | grep -q .; do sleep 0.01; done"));
     }
 }
 
-/// Runs `far` in a second namespace, joined to this one by a pair of interfaces `near0` and `far0`
-/// with the addresses above, while `near` runs here.
+/// Runs `far` in a second namespace while `near` runs in this one. A pair of interfaces, `near0`
+/// and `far0`, joins the two, with the addresses [`NEAR`] and [`FAR`].
 pub(crate) fn with_peer<R: Send>(far: impl FnOnce() -> R + Send, near: impl FnOnce()) -> R {
     with_peer_over("", far, near)
 }
 
-/// The same, with these further options of ip-link(8) for each of the two interfaces.
+/// Like [`with_peer`], with further options of ip-link(8) for each of the two interfaces.
 pub(crate) fn with_peer_over<R: Send>(
     options: &str,
     far: impl FnOnce() -> R + Send,
@@ -205,14 +206,14 @@ pub(crate) fn with_peer_over<R: Send>(
     })
 }
 
-/// Moves this thread into a network namespace of its own.
+/// Moves this thread into a new network namespace.
 pub(crate) fn enter_new_namespace() {
     // SAFETY: this thread has no state that depends on its network namespace.
     let rc = unsafe { libc::unshare(libc::CLONE_NEWNET) };
     assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Each end sends to the other: three rounds over each address. `near` and `far` open the ends.
+/// Sends in both directions, three rounds over each address. `near` and `far` open the ends.
 pub(crate) fn exchange_over_a_link<N: Backend, F: Backend>(
     near: impl FnOnce() -> N,
     far: impl FnOnce() -> F + Send,
@@ -237,7 +238,7 @@ pub(crate) fn exchange_over_a_link<N: Backend, F: Backend>(
             let mut backend = near();
             peer_open.recv().unwrap();
             for (near, far) in NEAR.iter().zip(&FAR) {
-                // The first round finds the neighbour, the others know it.
+                // The first round resolves the neighbour; the others find it in the cache.
                 for _ in 0..3 {
                     let mut batch = batch(&backend, near, far);
                     send_all(&mut backend, &mut batch);
@@ -251,14 +252,14 @@ pub(crate) fn exchange_over_a_link<N: Backend, F: Backend>(
     );
 }
 
-/// Each end sends to the other, of which one has an address behind the link. `open` opens an end with
-/// these addresses on an interface.
+/// Sends in both directions, where one end has an address behind a gateway. `open` opens an end
+/// with these addresses on an interface.
 pub(crate) fn exchange_beyond_a_gateway<B: Backend>(open: fn(&str, &[&str]) -> B) {
     exchange_beyond_the_link("ip route add 10.8.0.0/24 via 10.9.0.2", &BEYOND[..1], open);
 }
 
-/// The same, where only a rule for the source address leads over the link, and the main table's route over
-/// another interface.
+/// Like [`exchange_beyond_a_gateway`], where only a rule for the source address leads over the
+/// link; the route of the main table leads over another interface.
 pub(crate) fn exchange_by_a_rule<B: Backend>(open: fn(&str, &[&str]) -> B) {
     let setup = "
         ip link add other0 type veth peer name other1
@@ -275,10 +276,11 @@ pub(crate) fn exchange_by_a_rule<B: Backend>(open: fn(&str, &[&str]) -> B) {
     exchange_beyond_the_link(setup, &BEYOND, open);
 }
 
-/// Addresses of the far end that are not on the link, of the families of the first of [`NEAR`].
+/// Addresses of the far end that are not on the link, with the families of the first two of
+/// [`NEAR`].
 const BEYOND: [&str; 2] = ["10.8.0.1", "2001:db8:8::1"];
 
-/// Each end sends to the other; those of the far end are [`BEYOND`] the link. `setup` leads there.
+/// Sends in both directions, where the far end has the addresses `beyond`. `setup` adds the routes.
 fn exchange_beyond_the_link<B: Backend>(
     setup: &str,
     beyond: &[&str],

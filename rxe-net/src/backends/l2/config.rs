@@ -1,4 +1,4 @@
-//! What an endpoint of layer 2 is made of, and the words that a user writes for it.
+//! The configuration of a layer 2 endpoint, and its textual form.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,68 +9,69 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::interface::{Address, Interface, MacAddr, Scope};
 
-/// An endpoint with an Ethernet address and IP addresses of its own.
+/// A layer 2 endpoint with its own Ethernet and IP addresses.
 ///
 /// As text, a link and words after it: `qemu:PATH address 10.0.0.2/24 gateway 10.0.0.1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct L2Config {
-    /// What carries its frames.
+    /// The link that carries the frames.
     pub link: L2Link,
-    /// Its Ethernet address.
+    /// The Ethernet address.
     pub mac: MacAddr,
-    /// The largest IP packet that it sends, in bytes.
+    /// The largest IP packet that the endpoint sends, in bytes.
     pub mtu: u32,
-    /// Its addresses and the length of their networks' prefixes, beside the link-local one that is made
-    /// of `mac`.
+    /// The addresses and their prefix lengths, in addition to the link-local address made of `mac`.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Where packets to other networks go, one of each family at most.
+    /// The gateways to other networks, at most one of each family.
     pub gateways: Vec<IpAddr>,
-    /// Ask for an IPv4 address.
+    /// Request an IPv4 address by DHCP.
     pub dhcp: bool,
-    /// Look for other hosts with its addresses before it uses them.
+    /// Perform duplicate address detection before using the addresses.
     pub dad: bool,
     /// The file whose lock keeps other processes from the same endpoint.
     pub lock: Option<PathBuf>,
 }
 
-/// What carries the frames of an endpoint.
+/// The link that carries the frames of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum L2Link {
-    /// The unix socket of QEMU's `-netdev stream`.
+    /// The Unix socket of QEMU's `-netdev stream`.
     Qemu(PathBuf),
-    /// The unix sockets of QEMU's `-netdev dgram`.
+    /// The Unix sockets of QEMU's `-netdev dgram`.
     Dgram {
-        /// This end's: QEMU's `remote.path`.
+        /// The path of this end: QEMU's `remote.path`.
         own: PathBuf,
-        /// The other end's: QEMU's `local.path`.
+        /// The path of the other end: QEMU's `local.path`.
         peer: PathBuf,
     },
-    /// The TAP interface of this name.
+    /// The TAP interface with this name.
     Tap(String),
-    /// The interface of this name, beside the host's network stack.
+    /// The interface with this name, beside the host's network stack.
     Interface(String),
 }
 
-/// The words of an endpoint are wrong.
+/// The error of an invalid endpoint configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct L2ConfigError {
     /// What is wrong.
     pub what: String,
 }
 
-/// The addresses that an endpoint has room for, with the link-local one and one by DHCP.
+/// The maximum number of configured addresses; there is room for a link-local and a DHCP address
+/// too.
 const MAX_ADDRESSES: usize = 6;
-/// What an IP link must carry (RFC 8200), and what the length of an IP packet has room for.
+/// The valid MTUs: an IPv6 link must carry 1280 bytes (RFC 8200), and an IP packet has at most
+/// 65,535.
 const MTUS: std::ops::RangeInclusive<u32> = 1280..=65_535;
 
 impl L2Config {
-    /// The form of its words.
+    /// The syntax of the configuration.
     pub const FORM: &str = "qemu:PATH | dgram:PATH,PATH | tap:NAME | if:NAME  \
                             address ADDRESS/LENGTH … [dhcp] [gateway ADDRESS] [mac MAC] \
                             [mtu BYTES] [nodad]";
 
-    /// An endpoint on this link with a random Ethernet address and no IP address but the link-local
-    /// one.
+    /// Returns an endpoint on this link with a random Ethernet address. Its only IP address is the
+    /// link-local one.
     pub fn new(link: L2Link) -> Self {
         Self {
             link,
@@ -84,10 +85,10 @@ impl L2Config {
         }
     }
 
-    /// The endpoint that these words describe, the link first.
+    /// Parses the words of a configuration, the link first.
     ///
     /// # Errors
-    /// A word that does not belong there, or a value that cannot be.
+    /// A word is unknown, or a value is invalid.
     pub fn from_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, L2ConfigError> {
         let mut words = words.into_iter();
         let link = words.next().ok_or_else(|| wrong("no link is named".into()))?;
@@ -144,7 +145,7 @@ impl L2Config {
         Ok(())
     }
 
-    /// All addresses that it begins with: those named and the link-local one.
+    /// Returns the initial addresses: the configured ones and the link-local one.
     pub fn own_addresses(&self) -> Vec<Address> {
         let named = self.addresses.iter().map(|&(ip, prefix_len)| Address {
             ip,
@@ -157,7 +158,7 @@ impl L2Config {
             duplicate: false,
         });
         let mut all: Vec<_> = named.collect();
-        // As the kernel lists them.
+        // IPv4 first, as the kernel lists them.
         all.sort_by_key(|a| a.ip.is_ipv6());
         let local = self.mac.link_local().into();
         if all.iter().all(|a| a.ip != local) {
@@ -172,7 +173,7 @@ impl L2Config {
         all
     }
 
-    /// What is known of it as an interface before it is opened.
+    /// Returns the description of the endpoint as an interface before it is opened.
     pub fn interface(&self, name: &str, index: u32) -> Interface {
         Interface {
             name: name.into(),
@@ -187,7 +188,7 @@ impl L2Config {
     }
 }
 
-/// The words that [`L2Config::from_words`] reads.
+/// Writes the words that [`L2Config::from_words`] reads.
 impl fmt::Display for L2Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.link)?;
@@ -248,7 +249,7 @@ impl fmt::Display for L2ConfigError {
 
 impl std::error::Error for L2ConfigError {}
 
-/// The path from the root: other commands, in other directories, read it too.
+/// Returns the absolute path, because commands in other directories read it too.
 fn whole(path: &str) -> Result<PathBuf, L2ConfigError> {
     let whole = absolute(path)
         .ok()
@@ -260,7 +261,6 @@ fn wrong(what: String) -> L2ConfigError {
     L2ConfigError { what }
 }
 
-/// An address with the length of its network's prefix.
 fn address(text: &str) -> Option<(IpAddr, u8)> {
     let (ip, len) = text.split_once('/')?;
     let (ip, len): (IpAddr, u8) = (ip.parse().ok()?, len.parse().ok()?);
@@ -268,13 +268,12 @@ fn address(text: &str) -> Option<(IpAddr, u8)> {
     (is_host(ip) && (1..=most).contains(&len)).then_some((ip, len))
 }
 
-/// Whether one host can have this address.
 fn is_host(ip: IpAddr) -> bool {
     let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
     !(ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || broadcast)
 }
 
-/// Whether an interface can have this name. The kernel would put a number for a `%d`.
+/// Returns whether an interface can have this name. The kernel would replace a `%d` by a number.
 fn is_interface_name(name: &str) -> bool {
     let bad = |c: char| c.is_whitespace() || c.is_control() || "/:%".contains(c);
     (1..=15).contains(&name.len()) && !name.contains(bad) && !matches!(name, "." | "..")
@@ -291,10 +290,10 @@ fn mac(text: &str) -> Option<MacAddr> {
     usable.then_some(MacAddr(bytes))
 }
 
-/// One that no manufacturer has given.
+/// Returns a random, locally administered Ethernet address.
 fn random_mac() -> MacAddr {
     let mut bytes = [0; 6];
-    // It fails only before the system has any randomness.
+    // Fails only before the kernel has collected any randomness.
     let _ = getrandom(&mut bytes, GetRandomFlags::empty());
     bytes[0] = bytes[0] & 0xfc | 0x02;
     MacAddr(bytes)

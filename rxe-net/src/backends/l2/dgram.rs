@@ -1,9 +1,9 @@
-//! A link over the two unix sockets of QEMU's `-netdev dgram`: each datagram is a frame.
+//! A link over the two Unix sockets of QEMU's `-netdev dgram`: each datagram is a frame.
 //!
-//! There is no connection. Each end has a socket of its own on a path, and sends to that of the other,
-//! which may come and go.
+//! There is no connection. Each end has a socket on a path of its own, and sends to the path of the
+//! other end, which may come and go.
 //!
-//! Invariant: frames that wait to be sent are bounded.
+//! Invariant: the queue of frames to send is bounded.
 
 use std::fs;
 use std::io::{self, IoSlice};
@@ -28,29 +28,29 @@ use crate::error::{L2Failure, NetError};
 use rxe_sys::sockopt;
 use rxe_sys::{Epoll, SharedFd, fork_generation};
 
-/// The link.
+/// A link over two Unix datagram sockets.
 #[derive(Debug)]
 pub(super) struct DgramLink {
     own: PathBuf,
     peer: SocketAddrUnix,
     epoll: Epoll,
-    /// Has the path `own`. It takes frames from everybody who may write to that.
+    /// Bound to the path `own`. It accepts frames from every process that may write to that path.
     receiver: SharedFd,
-    /// Is connected to `peer`, if that is there, so that it is known when there is room again.
+    /// Connected to `peer` while that exists, so that epoll tells when there is room again.
     sender: SharedFd,
     buffer: Box<[u8]>,
     waiting: Waiting,
-    /// The epoll descriptor tells when there is room for more.
+    /// The epoll descriptor currently watches for room to send.
     watches_room: bool,
-    /// The process that has opened it.
+    /// The process that opened the link, as [`fork_generation`] numbers it.
     generation: u64,
 }
 
-/// Bytes of send buffer.
+/// The send buffer to request, in bytes.
 const BUFFER: usize = 1 << 20;
 
 impl DgramLink {
-    /// Makes a socket on the path `own`, for frames to and from the socket on the path `peer`.
+    /// Creates a socket on the path `own`, for frames to and from the socket on the path `peer`.
     pub(super) fn open(own: &Path, peer: &Path) -> Result<Self, NetError> {
         let failed = |reason| NetError::L2 {
             link: format!("dgram:{},{}", own.display(), peer.display()),
@@ -63,21 +63,21 @@ impl DgramLink {
         let address = address.map_err(|e| failed(L2Failure::Bind(e.into())))?;
         match connect(&sender, &address) {
             Ok(()) => return Err(in_use()),
-            // What a process has left that ended.
+            // The path is left over from a process that has ended.
             Err(Errno::CONNREFUSED) if is_taken && is_socket(own) => {
                 fs::remove_file(own).map_err(|e| failed(L2Failure::Bind(e)))?;
             }
             Err(_) => {}
         }
         match connect(&sender, &peer) {
-            // It may come later.
+            // The peer may start later.
             Ok(()) | Err(Errno::NOENT | Errno::CONNREFUSED) => {}
             Err(e) => return Err(failed(L2Failure::Peer(e.into()))),
         }
         sockopt::set_send_buffer(sender.as_fd(), BUFFER);
         let receiver = || -> io::Result<OwnedFd> {
             let fd = socket()?;
-            // The file that bind() makes has this mode.
+            // The mode of the file that bind() creates.
             fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
             bind(&fd, &address)?;
             Ok(fd)
@@ -98,7 +98,7 @@ impl DgramLink {
         Ok(link)
     }
 
-    /// Tells by the epoll descriptor when there is room, while frames wait for it.
+    /// Watches for room to send while frames wait for it.
     fn watch_room(&mut self) -> Result<(), NetError> {
         let on = !self.waiting.is_empty();
         match (on, self.watches_room) {
@@ -118,14 +118,15 @@ impl Link for DgramLink {
                 f(&Arrival::single(&self.buffer[..length]));
                 Ok(true)
             }
-            // Nothing is there. No other error says that nothing will come.
+            // Nothing has arrived. No error of a datagram socket means that nothing will arrive any
+            // more.
             Err(_) => Ok(false),
         }
     }
 
-    /// A frame is lost while nobody has the other end's path.
+    /// A frame is lost while no socket is bound to the other end's path.
     fn push(&mut self, parts: &[&[u8]]) -> Result<(), Loss> {
-        // QEMU takes an empty datagram for the end.
+        // QEMU interprets an empty datagram as the end.
         if parts.iter().all(|part| part.is_empty()) {
             return Err(Loss::BadAddress);
         }
@@ -167,12 +168,12 @@ fn is_socket(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
 }
 
-/// Sends a frame to whoever has the other end's path.
+/// Sends a frame to the socket on the other end's path.
 fn send(sender: BorrowedFd<'_>, peer: &SocketAddrUnix, parts: &[&[u8]]) -> io::Result<()> {
     let parts: SmallVec<[IoSlice<'_>; 4]> = parts.iter().map(|part| IoSlice::new(part)).collect();
     let send = || sendmsg(sender, &parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);
     let sent = match send() {
-        // The other end has gone, and may be there anew.
+        // The peer has gone, and may have been started again.
         Err(Errno::CONNREFUSED | Errno::NOTCONN) => {
             connect(sender, peer).map_err(|_| Errno::NETDOWN)?;
             send()

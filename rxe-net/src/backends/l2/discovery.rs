@@ -1,8 +1,8 @@
-//! Frames that ask who has an address, and what such frames of others say: ARP (RFC 826), neighbour
-//! discovery (RFC 4861), and the same used to find duplicates (RFC 5227, RFC 4862).
+//! Frames that ask which host has an address, and what such frames tell. ARP (RFC 826), neighbour
+//! discovery (RFC 4861), and duplicate detection with both (RFC 5227, RFC 4862).
 //!
-//! The headers are smoltcp's. Its interface answers those who ask for an address; it neither looks for
-//! duplicates nor answers others that do, so this is done here.
+//! The headers are smoltcp's. Its interface answers requests for an address; it neither detects
+//! duplicates nor answers hosts that do, so this is done here.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,20 +15,22 @@ use smoltcp::wire::{
 
 use crate::host::membership::group_mac;
 
-/// What a frame says about who has an address.
+/// The information in a frame about the owner of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sighting {
     /// The host with this Ethernet address has the IP address.
     Has(IpAddr, [u8; 6]),
-    /// It would like to have it.
+    /// The host with this Ethernet address probes for the IP address, in order to use it.
     Probes(IpAddr, [u8; 6]),
 }
 
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-/// Neighbour discovery is of this link only. RFC 4861, section 7.1.
+/// The hop limit of neighbour discovery, which proves that a packet is from this link. RFC 4861,
+/// section 7.1.
 const HOP_LIMIT: u8 = 255;
 
-/// What `frame` says. `None` if it is about something else, or malformed.
+/// Returns what `frame` tells about an address, or `None` if it is about something else or
+/// malformed.
 pub(super) fn sighting(frame: &[u8]) -> Option<Sighting> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     match frame.ethertype() {
@@ -71,21 +73,23 @@ fn nd_sighting(packet: &[u8], sender: [u8; 6]) -> Option<Sighting> {
     let mac_of = |address: RawHardwareAddress| address.as_bytes().try_into().ok();
     match repr {
         NdiscRepr::NeighborSolicit { target_addr, .. } if src.is_unspecified() => {
-            // Who has no address yet must not say its Ethernet address: only the frame tells it.
+            // A host without an address must not send its Ethernet address as an option: only the
+            // frame has it.
             Some(Sighting::Probes(target_addr.into(), sender))
         }
         NdiscRepr::NeighborSolicit { lladdr, .. } => {
             Some(Sighting::Has(src.into(), lladdr.and_then(mac_of)?))
         }
         NdiscRepr::NeighborAdvert { target_addr, lladdr, .. } => {
-            // Who answers a question to one host may leave its Ethernet address out.
+            // A host that answers a unicast question may leave out its Ethernet address.
             Some(Sighting::Has(target_addr.into(), lladdr.and_then(mac_of)?))
         }
         _ => None,
     }
 }
 
-/// Asks all hosts who has `target`. `own` is the address of the same family to answer to.
+/// Returns a frame that asks all hosts for the owner of `target`. `own` is the address of the same
+/// family to answer to.
 pub(super) fn question(mac: [u8; 6], own: IpAddr, target: IpAddr) -> Vec<u8> {
     match (own, target) {
         (IpAddr::V4(own), IpAddr::V4(target)) => {
@@ -96,7 +100,7 @@ pub(super) fn question(mac: [u8; 6], own: IpAddr, target: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Asks all hosts whether anybody has `target`, which this one would like to have.
+/// Returns a frame that asks all hosts whether one has `target`, which this host wants to use.
 pub(super) fn probe(mac: [u8; 6], target: IpAddr) -> Vec<u8> {
     match target {
         IpAddr::V4(target) => {
@@ -106,7 +110,7 @@ pub(super) fn probe(mac: [u8; 6], target: IpAddr) -> Vec<u8> {
     }
 }
 
-/// Tells all hosts that this one has `ip`.
+/// Returns a frame that tells all hosts that this host has `ip`.
 pub(super) fn claim(mac: [u8; 6], ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => arp(ArpOperation::Reply, mac, ip, [0xff; 6], ip),
@@ -121,7 +125,7 @@ pub(super) fn claim(mac: [u8; 6], ip: IpAddr) -> Vec<u8> {
     }
 }
 
-/// The Ethernet addresses of the groups in which a host with these addresses is asked for.
+/// Returns the Ethernet addresses of the groups in which other hosts ask for these addresses.
 pub(super) fn groups(addresses: impl Iterator<Item = IpAddr>) -> Vec<[u8; 6]> {
     let asked = addresses.filter_map(|ip| match ip {
         IpAddr::V4(_) => None,
@@ -133,7 +137,7 @@ pub(super) fn groups(addresses: impl Iterator<Item = IpAddr>) -> Vec<[u8; 6]> {
     groups
 }
 
-/// RFC 4291, section 2.7.1.
+/// Returns the solicited-node group of an address. RFC 4291, section 2.7.1.
 pub(super) fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = ip.octets();
     let last = [0xff00 | u16::from(a), u16::from_be_bytes([b, c])];
@@ -160,7 +164,7 @@ fn arp(
 }
 
 fn solicit(mac: [u8; 6], own: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
-    // A host without an address must not say its Ethernet address. RFC 4861, section 4.3.
+    // A host without an address must not send its Ethernet address. RFC 4861, section 4.3.
     let lladdr = (!own.is_unspecified()).then(|| EthernetAddress(mac).into());
     nd(mac, own, solicited_node(target), NdiscRepr::NeighborSolicit { target_addr: target, lladdr })
 }

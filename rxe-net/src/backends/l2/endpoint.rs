@@ -1,4 +1,4 @@
-//! An endpoint of layer 2 without its link and its clock: what it does with frames, and when.
+//! A layer 2 endpoint without its link and its clock: how it reacts to frames and to time.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -20,35 +20,35 @@ use crate::error::{L2Failure, NetError};
 use crate::host::membership::group_mac;
 use crate::interface::Address;
 
-/// All of it but the link and the clock.
+/// The state of an endpoint, without its link and its clock.
 pub(super) struct Endpoint {
     name: String,
     pub(super) mac: [u8; 6],
     pub(super) addresses: Vec<Address>,
     gateways: Vec<IpAddr>,
     dhcp: bool,
-    /// The address that a DHCP server has given.
+    /// The address from a DHCP server that is in use.
     leased: Option<IpAddr>,
-    /// What a DHCP server gives is not taken yet.
+    /// The backend is being opened: an address from DHCP is only offered.
     opening: bool,
-    /// What a DHCP server has given meanwhile.
+    /// The lease that a DHCP server has granted while the backend is being opened.
     pub(super) offer: Option<Lease>,
     stack: Stack,
     neighbours: Neighbours,
     groups: Groups,
-    /// Packets to itself.
+    /// The packets to the endpoint itself.
     own: VecDeque<(NetHeader, Vec<u8>)>,
     own_bytes: usize,
-    /// When something is due.
+    /// When the endpoint next has work.
     pub(super) deadline: Option<Time>,
     pub(super) counters: Counters,
 }
 
-/// Bytes to itself that wait, at most.
+/// The maximum number of waiting bytes to the endpoint itself.
 const MAX_OWN: usize = 4 << 20;
 
 impl Endpoint {
-    /// One without addresses.
+    /// Creates an endpoint without addresses.
     pub(super) fn new(config: &L2Config) -> Self {
         let mac = config.mac.0;
         let mtu = usize::try_from(config.mtu).unwrap_or(1500);
@@ -79,7 +79,7 @@ impl Endpoint {
         self.addresses.iter().any(|a| a.ip == ip)
     }
 
-    /// Has these addresses from now on.
+    /// Replaces the addresses.
     pub(super) fn set_addresses(&mut self, addresses: Vec<Address>) {
         self.addresses = addresses;
         self.configure();
@@ -89,7 +89,7 @@ impl Endpoint {
         self.stack.set_addresses(&self.addresses, &self.gateways);
     }
 
-    /// Tells all hosts its addresses, in case they knew another endpoint under them.
+    /// Announces the addresses to all hosts, in case another endpoint had them before.
     pub(super) fn announce(&mut self, link: &mut dyn Link, now: Time) {
         for address in &self.addresses {
             let _ = link.push(&[&claim(self.mac, address.ip)]);
@@ -103,7 +103,7 @@ impl Endpoint {
         self.groups.hears(group)
     }
 
-    /// Hears a multicast group.
+    /// Starts receiving a multicast group.
     pub(super) fn join(&mut self, group: IpAddr, now: Time) {
         self.groups.join(group, now);
         self.deadline = self.next_deadline(now);
@@ -111,7 +111,7 @@ impl Endpoint {
 
     /// Undoes [`Endpoint::join`].
     pub(super) fn leave(&mut self, group: IpAddr, now: Time) {
-        // Neighbours ask for its addresses in these.
+        // Neighbours ask for the endpoint's addresses in these groups, so they must not be left.
         let is_asked = |a: &Address| matches!(a.ip, IpAddr::V6(ip) if group == solicited_node(ip));
         if !self.addresses.iter().any(is_asked) {
             self.groups.leave(group, now);
@@ -119,18 +119,18 @@ impl Endpoint {
         self.deadline = self.next_deadline(now);
     }
 
-    /// The packets in a frame from the link, if they are for the engine.
+    /// Returns the packets in a frame from the link, if they are for the engine.
     fn packet<'a>(&self, arrival: &Arrival<'a>) -> Option<Frame<'a>> {
         let (ethernet, packet) = Ethernet::parse(arrival.bytes).ok()?;
         let is_ip = matches!(ethernet.ethertype, Ethernet::IPV4 | Ethernet::IPV6);
-        // A tag names another network, unless it only carries a priority.
+        // A tag belongs to another network, unless it only carries a priority.
         let tagged = ethernet.inner_vlan.is_some() || ethernet.vlan.is_some_and(|t| t.vid() != 0);
         if !is_ip || tagged {
             return None;
         }
         let to = ethernet.dst.0;
         let to_group = to[0] & 1 != 0;
-        // A bridge may bring own frames back.
+        // A bridge may return our own frames.
         if !to_group && to != self.mac || ethernet.src.0 == self.mac {
             return None;
         }
@@ -144,7 +144,7 @@ impl Endpoint {
         (is_ours && !frame.payload.is_empty()).then(|| unmerged(frame, arrival.gso_size))
     }
 
-    /// Hands over the next packet to itself. Whether there was one.
+    /// Hands the next packet to the endpoint itself to `sink`. Returns whether there was one.
     pub(super) fn take_own(&mut self, sink: &mut dyn FnMut(&Frame<'_>)) -> bool {
         let Some((net, bytes)) = self.own.pop_front() else { return false };
         self.own_bytes -= bytes.len();
@@ -154,8 +154,8 @@ impl Endpoint {
         true
     }
 
-    /// Hands the packets in a frame from the link to `sink`. How many there are; `None` if the frame is
-    /// not for the engine.
+    /// Hands the packets in a frame from the link to `sink`. Returns their number, or `None` if the
+    /// frame is not for the engine.
     pub(super) fn take_packets(
         &mut self,
         arrival: &Arrival<'_>,
@@ -168,7 +168,7 @@ impl Endpoint {
         Some(frame.count())
     }
 
-    /// Processes a frame that is not for the engine, and tells what it says about who has an address.
+    /// Processes a frame that is not for the engine, and returns what it tells about an address.
     pub(super) fn other(&mut self, bytes: &[u8], now: Time) -> Option<Sighting> {
         let plain = without_priority(bytes);
         let bytes = plain.as_deref().unwrap_or(bytes);
@@ -179,13 +179,14 @@ impl Endpoint {
         sighting(bytes)
     }
 
-    /// Does what follows from a frame that is not for the engine.
+    /// Takes a new lease and sends answers after a frame that is not for the engine.
     pub(super) fn after_input(&mut self, link: &mut dyn Link, now: Time) {
         self.take_lease();
         self.output(link, now);
         self.deadline = self.next_deadline(now);
     }
 
+    /// Processes what a frame told about an address.
     pub(super) fn heard(&mut self, seen: Sighting, link: &mut dyn Link, now: Time) {
         match seen {
             Sighting::Has(ip, mac) => {
@@ -200,7 +201,7 @@ impl Endpoint {
         }
     }
 
-    /// Frames that waited are counted when they are sent.
+    /// Sends a frame that has waited for a neighbour, and counts it.
     fn count_sent_frame(&mut self, link: &mut dyn Link, frame: &[u8]) {
         match link.push(&[frame]) {
             Ok(()) => {
@@ -213,7 +214,7 @@ impl Endpoint {
         }
     }
 
-    /// Does what is due.
+    /// Does the work that is due, if any.
     pub(super) fn tick(&mut self, link: &mut dyn Link, now: Time) {
         if self.deadline.is_none_or(|at| at > now) {
             return;
@@ -256,7 +257,7 @@ impl Endpoint {
         }
     }
 
-    /// Has the address that a DHCP server has given, and from now on each that it gives.
+    /// Uses the address that a DHCP server has offered, and later ones immediately.
     pub(super) fn accept(&mut self) {
         self.opening = false;
         if let Some(lease) = self.offer.take() {
@@ -281,7 +282,7 @@ impl Endpoint {
         self.configure();
     }
 
-    /// Asks for a host on the link.
+    /// Asks for the Ethernet address of a host on the link.
     fn ask(&self, ip: IpAddr, link: &mut dyn Link) {
         let of_family = |a: &&Address| a.ip.is_ipv4() == ip.is_ipv4();
         let mut own = self.addresses.iter().filter(of_family);
@@ -291,7 +292,7 @@ impl Endpoint {
         }
     }
 
-    /// The host on the link that packets to `dst` go to.
+    /// Returns the host on the link that packets to `dst` go to: `dst` itself or a gateway.
     pub(super) fn next_hop(&self, dst: IpAddr) -> Option<IpAddr> {
         if self.addresses.iter().any(|a| a.is_near(dst)) {
             return Some(dst);
@@ -301,7 +302,7 @@ impl Endpoint {
         gateway.copied().filter(|_| beyond)
     }
 
-    /// Sends the packets of a burst, or has them wait.
+    /// Sends the packets of a burst, or queues them until the neighbour is known.
     pub(super) fn send(&mut self, link: &mut dyn Link, batch: &TxBatch, burst: &Burst, now: Time) {
         let (dst, packets) = (burst.net.dst, burst.packets());
         if dst.is_ipv4() != burst.net.src.is_ipv4() || !self.has(burst.net.src) {
@@ -311,7 +312,7 @@ impl Endpoint {
             return self.send_to_itself(batch, burst);
         }
         let lookup = if dst.is_multicast() {
-            // Whoever hears a group hears what he sends to it too.
+            // A member of a group also receives what it sends to the group.
             if self.groups.hears(dst) {
                 let [.., lost] = self.loop_back(batch, burst);
                 self.counters.rx_overflow += lost;
@@ -335,6 +336,7 @@ impl Endpoint {
         link.push_packets(&packets_of(batch, burst), self.mac, mac, &mut self.counters);
     }
 
+    /// Queues the packets of a burst until the Ethernet address of `host` is known.
     fn hold(&mut self, host: IpAddr, batch: &TxBatch, burst: &Burst) {
         for (net, bytes) in packets_of(batch, burst).packets() {
             let headers = Headers::plain(&net, bytes, self.mac, [0; 6]);
@@ -352,7 +354,8 @@ impl Endpoint {
         self.counters.tx_bytes += bytes;
     }
 
-    /// Hands packets to itself. How many packets and bytes that are, and how many packets are lost.
+    /// Queues packets to the endpoint itself. Returns the number of packets, of bytes, and of lost
+    /// packets.
     fn loop_back(&mut self, batch: &TxBatch, burst: &Burst) -> [u64; 3] {
         let [mut taken, mut len, mut lost] = [0; 3];
         for (net, bytes) in packets_of(batch, burst).packets() {
@@ -375,8 +378,8 @@ impl Endpoint {
     }
 }
 
-/// A frame with a tag that only carries a priority, without it; `None` if it has no such tag. IEEE 802.1Q,
-/// 6.9.
+/// Removes a tag that only carries a priority. Returns `None` if the frame has no such tag. IEEE
+/// 802.1Q, 6.9.
 fn without_priority(frame: &[u8]) -> Option<Vec<u8>> {
     const TAG: usize = 4;
     let (ethernet, _) = Ethernet::parse(frame).ok()?;
@@ -385,7 +388,6 @@ fn without_priority(frame: &[u8]) -> Option<Vec<u8>> {
     Some([addresses, rest.get(TAG..)?].concat())
 }
 
-/// The packets of a burst.
 fn packets_of<'a>(batch: &'a TxBatch, burst: &Burst) -> Frame<'a> {
     Frame { segment: burst.segment, ..Frame::single(burst.net, batch.bytes(burst)) }
 }

@@ -1,11 +1,14 @@
-//! The multicast groups that an endpoint hears, and what it tells switches and routers of them, so that they
-//! let the groups' packets through: IGMPv2 (RFC 2236) and MLDv1 (RFC 2710), which newer routers understand
-//! too (RFC 3376, section 7; RFC 3810, section 8).
+//! The multicast groups that an endpoint receives, and its reports of them.
 //!
-//! smoltcp's interface is not asked to join: version 0.12 reports an IPv6 group that it joins as one that it
-//! leaves.
+//! Reports make switches and routers forward the groups' packets. The protocols are IGMPv2 of RFC
+//! 2236 and MLDv1 of RFC 2710, which newer routers understand too (RFC 3376, section 7; RFC 3810,
+//! section 8).
 //!
-//! Invariant: what waits is bounded by the number of groups that are heard, or were until the last tick.
+//! smoltcp's interface is not used to join: version 0.12 reports an IPv6 group that it joins as one
+//! that it leaves.
+//!
+//! Invariant: the number of queued messages is bounded by the number of groups that are received,
+//! or were until the last tick.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -20,33 +23,34 @@ use super::discovery::{ethernet, solicited_node};
 use crate::host::membership::group_mac;
 use crate::interface::Address;
 
-/// The groups, and what is to be said of them.
+/// The received groups, and the reports that are due.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     heard: Vec<IpAddr>,
     due: Vec<(Time, Message)>,
 }
 
-/// What is said.
+/// A message about a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Message {
-    /// A group is heard.
+    /// The group is received.
     Report(IpAddr),
-    /// A group is not heard any more.
+    /// The group is not received any more.
     Leave(IpAddr),
 }
 
-/// A report may be lost, so it is sent again: as soon as newer versions do. RFC 3376, section 8.11; RFC
-/// 3810, section 9.11.
+/// The time until a report is repeated, because it may be lost: as long as in newer versions. RFC
+/// 3376, section 8.11; RFC 3810, section 9.11.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Who asks all the time gets no more than 20 answers a second for each group.
+/// The minimum delay of an answer: frequent queries get at most 20 answers per second for each
+/// group.
 const SOONEST: Duration = Duration::from_millis(50);
 
 const ALL_ROUTERS_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
 const ALL_ROUTERS_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
-/// Routers look into packets with this option. RFC 2113.
+/// The Router Alert option, with which routers inspect the packet. RFC 2113.
 const ROUTER_ALERT_V4: [u8; 4] = [0x94, 4, 0, 0];
-/// A hop-by-hop header with the same before ICMPv6, and padding. RFC 2711.
+/// A hop-by-hop header with the Router Alert option and padding, before ICMPv6. RFC 2711.
 const ROUTER_ALERT_V6: [u8; 8] = [58, 0, 5, 2, 0, 0, 1, 0];
 
 const MLD_QUERY: u8 = 130;
@@ -59,7 +63,7 @@ impl Groups {
         self.heard.contains(&group)
     }
 
-    /// Hears a group from now on.
+    /// Starts receiving a group, and reports it twice.
     pub(super) fn join(&mut self, group: IpAddr, now: Time) {
         if self.hears(group) {
             return;
@@ -71,7 +75,7 @@ impl Groups {
         }
     }
 
-    /// Hears the groups in which a host with these addresses is asked for. RFC 4861, section 7.2.1.
+    /// Joins the groups in which other hosts ask for these addresses. RFC 4861, section 7.2.1.
     pub(super) fn join_solicited(&mut self, addresses: &[Address], now: Time) {
         for address in addresses {
             if let IpAddr::V6(ip) = address.ip {
@@ -92,7 +96,8 @@ impl Groups {
         }
     }
 
-    /// Answers later if `frame` asks who hears which groups. `mac` spreads the answers of many hosts.
+    /// Schedules reports if `frame` is a membership query. `mac` spreads the answers of many hosts
+    /// over time.
     pub(super) fn input(&mut self, frame: &[u8], mac: [u8; 6], now: Time) {
         let Some((asked, within)) = query(frame) else { return };
         let at = now + (within * (u32::from(mac[5]) + 1) / 512).max(SOONEST);
@@ -110,12 +115,12 @@ impl Groups {
         }
     }
 
-    /// When the next is due.
+    /// Returns when the next message is due.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.due.iter().map(|(at, _)| *at).min()
     }
 
-    /// The frames that are due, from a host with this Ethernet address and these addresses.
+    /// Returns the frames that are due, from a host with this Ethernet address and these addresses.
     pub(super) fn due(&mut self, mac: [u8; 6], own: &[Address], now: Time) -> Vec<Vec<u8>> {
         let due = self.due.extract_if(.., |(at, _)| *at <= now);
         due.filter_map(|(_, message)| message.frame(mac, own)).collect()
@@ -123,7 +128,7 @@ impl Groups {
 }
 
 impl Message {
-    /// `None` without an own address of that family.
+    /// Returns the frame of the message, or `None` without an own address of that family.
     fn frame(self, mac: [u8; 6], own: &[Address]) -> Option<Vec<u8>> {
         let mut own = own.iter().map(|address| address.ip);
         let (Self::Report(group) | Self::Leave(group)) = self;
@@ -193,7 +198,8 @@ impl Message {
     }
 }
 
-/// Not the group of all hosts, nor those of one host. RFC 2236, section 6; RFC 2710, section 5.
+/// Returns whether a group is reported: not the all-hosts group, nor groups of host scope. RFC
+/// 2236, section 6; RFC 2710, section 5.
 fn is_reported(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(group) => group != Ipv4Addr::new(224, 0, 0, 1),
@@ -204,8 +210,8 @@ fn is_reported(group: IpAddr) -> bool {
     }
 }
 
-/// Of a frame that asks who hears a group (the unspecified address: all groups of the family): that, and
-/// within which time hosts are to answer.
+/// Parses a membership query. Returns the group (the unspecified address: all groups of the
+/// family), and the time within which hosts must answer.
 fn query(frame: &[u8]) -> Option<(IpAddr, Duration)> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     match frame.ethertype() {
@@ -232,7 +238,7 @@ fn query(frame: &[u8]) -> Option<(IpAddr, Duration)> {
         }
         EthernetProtocol::Ipv6 => {
             let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;
-            // Of this link only. RFC 2710, section 5.
+            // Queries must come from this link. RFC 2710, section 5.
             let is_near = packet.src_addr().is_unicast_link_local() && packet.hop_limit() == 1;
             if !is_near || packet.next_header() != IpProtocol::HopByHop {
                 return None;
@@ -244,7 +250,7 @@ fn query(frame: &[u8]) -> Option<(IpAddr, Duration)> {
                 return None;
             }
             let icmp = Icmpv6Packet::new_checked(mld).ok();
-            // smoltcp takes a query of version 1 for a cut one of version 2.
+            // smoltcp takes a query of version 1 for a truncated one of version 2.
             let icmp = icmp.unwrap_or_else(|| Icmpv6Packet::new_unchecked(mld));
             if !icmp.verify_checksum(&packet.src_addr(), &packet.dst_addr()) {
                 return None;

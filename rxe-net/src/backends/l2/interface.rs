@@ -1,12 +1,14 @@
-//! A link over an interface of this host, by a packet socket: the endpoint is a further station on the
-//! interface's wire, beside the host's own network stack. packet(7).
+//! A link over an interface of this host, by a packet socket. packet(7).
 //!
-//! The interface receives the endpoint's Ethernet address too, as it does for a macvlan; multicast groups are
-//! received by further sockets ([`crate::Joiner`]). The host's stack takes no notice of such frames. What the
-//! endpoint sends goes to the wire, so the host's stack does not see it; other endpoints on the interface do.
+//! The endpoint is another station on the interface's wire, beside the host's own network stack.
 //!
-//! Invariants: frames that wait to be sent are bounded; the interface is left as it was found when the
-//! descriptor is closed, however the process ends.
+//! The interface also receives frames to the endpoint's Ethernet address, as it does for a macvlan;
+//! further sockets receive multicast groups ([`crate::Joiner`]). The host's stack ignores such
+//! frames. Frames from the endpoint go to the wire, so the host's stack does not receive them;
+//! other endpoints on the interface do.
+//!
+//! Invariants: the queue of frames to send is bounded; when the descriptor is closed, even by the
+//! death of the process, the interface is as it was before.
 
 use std::io;
 use std::ops::Range;
@@ -35,31 +37,31 @@ use rxe_sys::mmsg::{Outgoing, RecvArena, sendmmsg};
 use rxe_sys::{Epoll, SharedFd};
 use rxe_sys::{sockopt, station};
 
-/// The link.
+/// A link over an interface of this host.
 pub(super) struct InterfaceLink {
     name: String,
     index: u32,
     socket: PacketSocket,
     epoll: Epoll,
     arena: RecvArena,
-    /// The frames of the arena that are not handed out yet.
+    /// The indexes of the frames in the arena that were not handed out yet.
     arrived: Range<usize>,
-    /// A frame with the checksum that it lacked.
+    /// A buffer for a frame whose missing checksum was completed.
     completed: Vec<u8>,
     waiting: Waiting,
-    /// The epoll descriptor tells when there is room for more.
+    /// The epoll descriptor currently watches for room to send.
     watches_room: bool,
-    /// The system segments bursts.
+    /// The kernel segments bursts.
     segments: bool,
-    /// While the interface is down: tells when it is gone or up again.
+    /// While the interface is down: tells when the interface is gone or up again.
     monitor: Option<InterfaceMonitor>,
 }
 
-/// Bytes of receive and of send buffer.
+/// The receive and the send buffer to request, in bytes.
 const SOCKET_BUFFER: usize = 8 << 20;
 
 impl InterfaceLink {
-    /// Receives what is for the endpoint on the interface `name`.
+    /// Opens a socket that receives the endpoint's frames on the interface `name`.
     pub(super) fn open(name: &str, config: &L2Config) -> Result<Self, NetError> {
         let failed = |reason| NetError::L2 { link: format!("if:{name}"), reason };
         let device = net_device(name)?;
@@ -74,7 +76,7 @@ impl InterfaceLink {
             interface: device.index,
             ethernet: true,
             filter: &filter,
-            // Those of other endpoints on this interface.
+            // Needed for the frames of other endpoints on this interface.
             outgoing: true,
             buffer: SOCKET_BUFFER,
             keep: SharedFd::guarded,
@@ -102,12 +104,12 @@ impl InterfaceLink {
         })
     }
 
-    /// Takes what has arrived from the socket. Whether there is something.
+    /// Receives frames from the socket into the arena. Returns whether there are any.
     fn receive(&mut self) -> Result<bool, NetError> {
         match self.socket.recv(&mut self.arena)? {
             Ok((got, _)) => self.arrived = 0..got,
             Err(e) if e.raw_os_error() == Some(libc::ENETDOWN) => self.watch_interface()?,
-            // A frame came that cannot be described.
+            // A frame arrived that the virtio header cannot describe.
             Err(e) if Loss::of(&e).is_some() => {}
             Err(e) => return Err(NetError::os("receive from a packet socket", e)),
         }
@@ -117,7 +119,7 @@ impl InterfaceLink {
         Ok(!self.arrived.is_empty())
     }
 
-    /// The socket tells that the interface goes down. It does not tell whether that is for good.
+    /// Watches the interface after the socket has reported that it went down, possibly for good.
     fn watch_interface(&mut self) -> Result<(), NetError> {
         if self.monitor.is_none()
             && let Ok(monitor) = InterfaceMonitor::open()
@@ -128,7 +130,7 @@ impl InterfaceLink {
         Ok(())
     }
 
-    /// Ends the link if its interface is gone, and the watch if it is up again.
+    /// Fails if the interface is gone, and stops watching it if it is up again.
     fn follow_interface(&mut self) -> Result<(), NetError> {
         if let Some(monitor) = &mut self.monitor {
             let _ = monitor.changed(self.index);
@@ -145,7 +147,8 @@ impl InterfaceLink {
         Ok(())
     }
 
-    /// Sends a frame with its virtio header, or keeps it. The first part holds the Ethernet header.
+    /// Sends a frame with its virtio header, or queues it. The first part holds the Ethernet
+    /// header.
     fn transmit(&mut self, parts: [&[u8]; 3]) -> Result<(), Loss> {
         let socket = self.socket.intact().map_err(|_| Loss::Down)?;
         let (index, vnet) = (self.index, self.socket.vnet);
@@ -167,8 +170,8 @@ impl Link for InterfaceLink {
                 return Ok(false);
             };
             let arrived = self.socket.arrived(&self.arena.get(at));
-            // Other segments than of UDP are nothing that an endpoint has asked for: they are handed out
-            // as an empty frame, since a flood of them must end a call too.
+            // Segments other than UDP are useless to an endpoint. They are handed out as an empty
+            // frame, so that a flood of them uses up the caller's budget.
             let mut bytes = if arrived.vnet.is_some() { arrived.bytes } else { &[] };
             let vnet = arrived.vnet.unwrap_or_default();
             if vnet.lacks_checksum(bytes) {
@@ -205,7 +208,7 @@ impl Link for InterfaceLink {
                     let bytes = packets.payload.len();
                     return counters.count_sent(bytes, packets.segment, 0..count);
                 }
-                // The system does not segment after all.
+                // The kernel does not segment after all.
                 Err(Loss::Other) => self.segments = false,
                 Err(loss) => return count_lost(counters, loss, count as u64),
             }
@@ -246,7 +249,7 @@ impl Link for InterfaceLink {
     }
 }
 
-/// Why an endpoint cannot be on this interface, if it cannot.
+/// Returns why an endpoint cannot use this interface, or `None` if it can.
 fn check(device: &NetDev, config: &L2Config) -> io::Result<Option<L2Failure>> {
     if !device.ethernet || device.loopback {
         return Ok(Some(L2Failure::NotEthernet));
@@ -261,7 +264,7 @@ fn check(device: &NetDev, config: &L2Config) -> io::Result<Option<L2Failure>> {
     if device.mac == config.mac.0 {
         return Ok(Some(L2Failure::HostMac { mac: Mac(device.mac) }));
     }
-    // The host does not see the endpoint's question who has an address.
+    // Checked here, because the host does not receive the endpoint's probes.
     let own = config.own_addresses();
     let taken = Interface::list()?.into_iter().find_map(|interface| {
         let has = |ip| interface.addresses.iter().any(|a| a.ip == ip);
@@ -271,8 +274,8 @@ fn check(device: &NetDev, config: &L2Config) -> io::Result<Option<L2Failure>> {
     Ok(taken)
 }
 
-/// Has the interface receive what is for the endpoint's Ethernet address and for the groups in which it is
-/// asked for, for as long as the socket is open.
+/// Makes the interface receive the endpoint's Ethernet address, and the groups in which hosts ask
+/// for its addresses, while the socket is open.
 fn join(socket: BorrowedFd<'_>, interface: u32, config: &L2Config) -> io::Result<()> {
     station::add_station(socket, interface, config.mac.0)?;
     groups(config.own_addresses().iter().map(|a| a.ip))
@@ -280,7 +283,7 @@ fn join(socket: BorrowedFd<'_>, interface: u32, config: &L2Config) -> io::Result
         .try_for_each(|group| station::add_group(socket, interface, group))
 }
 
-/// Sends a frame behind its virtio header, if it has one.
+/// Sends a frame, preceded by its virtio header if `vnet`.
 fn send(socket: BorrowedFd<'_>, interface: u32, vnet: bool, parts: &[&[u8]]) -> io::Result<()> {
     let mut frame = Outgoing { addr: RawAddr::EMPTY, control: Control::EMPTY, parts: [&[]; 3] };
     for (to, from) in frame.parts.iter_mut().zip(parts) {

@@ -1,4 +1,4 @@
-//! What a link of layer 2 is to an endpoint: frames in, frames out.
+//! The interface between an endpoint and its layer 2 link, which exchanges frames.
 
 use rxe_core::wire::{Frame, TxLimits};
 
@@ -11,41 +11,41 @@ use rxe_sys::SharedFd;
 /// A frame from the link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival<'a> {
-    /// The frame.
+    /// The bytes of the frame.
     pub(super) bytes: &'a [u8],
-    /// Bytes of payload per packet, if the system has merged several; 0 for one.
+    /// The payload bytes per packet, if the kernel has merged several; 0 for a single packet.
     pub(super) gso_size: usize,
-    /// How many frames were lost before it.
+    /// The number of frames lost before this one.
     pub(super) lost: u32,
 }
 
 impl<'a> Arrival<'a> {
-    /// A frame as it was on the wire.
+    /// Returns a frame as it was on the wire.
     pub(super) fn single(bytes: &'a [u8]) -> Self {
         Self { bytes, gso_size: 0, lost: 0 }
     }
 }
 
-/// Carries Ethernet frames. Nothing here blocks.
+/// A carrier of Ethernet frames. No method blocks.
 pub(super) trait Link: Send {
-    /// How many packets it takes at once.
+    /// Returns the limits of bursts that the link accepts.
     fn limits(&self) -> TxLimits {
         TxLimits::default()
     }
 
-    /// Hands the next frame to `f`. Whether there was one.
+    /// Hands the next frame to `f`. Returns whether there was one.
     ///
     /// # Errors
     /// The link cannot be used any more.
     fn next(&mut self, f: &mut dyn FnMut(&Arrival<'_>)) -> Result<bool, NetError>;
 
-    /// Takes a frame, in parts, to be sent by the next [`Link::flush`].
+    /// Accepts a frame, in parts, to be sent by the next [`Link::flush`].
     ///
     /// # Errors
-    /// Why it is lost.
+    /// The reason why the frame is lost.
     fn push(&mut self, parts: &[&[u8]]) -> Result<(), Loss>;
 
-    /// Takes packets to the Ethernet address `dst` in the same way, and counts them.
+    /// Accepts packets to the Ethernet address `dst` like [`Link::push`], and counts them.
     fn push_packets(
         &mut self,
         packets: &Frame<'_>,
@@ -63,20 +63,21 @@ pub(super) trait Link: Send {
         }
     }
 
-    /// Whether it takes more frames. While it does not, its descriptor becomes readable when it does
-    /// again.
+    /// Returns whether the link accepts more frames. If not, its descriptor becomes readable when
+    /// it does again.
     fn has_room(&self) -> bool;
 
-    /// Sends what was pushed, as far as there is room.
+    /// Sends the accepted frames, as far as there is room.
     ///
     /// # Errors
     /// The link cannot be used any more.
     fn flush(&mut self) -> Result<(), NetError>;
 
-    /// The descriptor that is readable when there is a frame.
+    /// Returns the descriptor that is readable when there is a frame.
     fn shared(&self) -> &SharedFd;
 
-    /// The number of the interface that must be asked for the frames to multicast groups.
+    /// Returns the index of the interface that must receive multicast groups, if the link is on
+    /// one.
     fn interface(&self) -> Option<u32> {
         None
     }

@@ -1,9 +1,9 @@
-//! The Ethernet addresses of the hosts on the link that packets are sent to, and the frames that wait
-//! for one. RFC 826, RFC 4861 section 7.3.
+//! The Ethernet addresses of hosts on the link, and frames that wait for them. RFC 826, RFC 4861
+//! section 7.3.
 //!
-//! Invariants: only hosts that something is sent to have an entry, so strangers cannot fill the table;
-//! entries and waiting bytes are bounded; an address that is not confirmed any more is used while it is
-//! asked for again, and forgotten when nobody answers.
+//! Invariants: only hosts that packets are sent to have an entry, so strangers cannot fill the
+//! table; entries and waiting bytes are bounded; an expired address is still used while it is
+//! requested again, and removed if no answer arrives.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,60 +11,64 @@ use std::time::Duration;
 
 use rxe_core::types::Time;
 
-/// The hosts that packets are sent to.
+/// The table of hosts that packets are sent to.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
     entries: HashMap<IpAddr, Entry>,
-    /// Bytes of all frames that wait.
+    /// The total number of waiting bytes.
     waiting: usize,
-    /// Frames that were dropped with the entries of hosts that had to make room.
+    /// The number of frames dropped with entries that were removed to make room.
     dropped: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     mac: Option<[u8; 6]>,
-    /// When it was last heard of.
+    /// When the host was last heard from.
     confirmed: Time,
-    /// When it was last used.
+    /// When the entry was last used.
     used: Time,
-    /// When it was last asked for, and how often since it was heard of.
+    /// When the address was last requested.
     asked: Time,
+    /// The number of requests since the host was last heard from.
     tries: u32,
-    /// Frames without their destination's Ethernet address.
+    /// Waiting frames, whose destination Ethernet address is not filled in yet.
     frames: Vec<Vec<u8>>,
 }
 
-/// What is to be done with a frame to a host.
+/// What to do with a frame to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lookup {
     /// Send it to this Ethernet address.
     Known([u8; 6]),
-    /// Ask for the address, and let the frame wait.
+    /// Ask for the address, and queue the frame.
     Ask,
-    /// Let it wait: somebody has asked.
+    /// Queue the frame: the address has been requested.
     Asked,
 }
 
-/// What is to be done when time has passed.
+/// The work that is due.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Due {
-    /// Ask for these.
+    /// The hosts to ask for.
     pub(super) ask: Vec<IpAddr>,
-    /// So many frames were dropped, since nobody has answered, or not before another host needed room.
+    /// The number of frames dropped, because the host did not answer, or its entry had to make
+    /// room.
     pub(super) dropped: u64,
 }
 
 const MAX_ENTRIES: usize = 4096;
 const MAX_WAITING: usize = 1 << 20;
-/// How long an address is believed (RFC 4861: between half and one and a half of this).
+/// How long an address is valid without confirmation. RFC 4861 randomises the time between half and
+/// one and a half of this.
 const REACHABLE: Duration = Duration::from_secs(30);
-/// How long to wait for an answer, and how often to ask.
+/// How long to wait for an answer before the next request.
 const RETRY: Duration = Duration::from_secs(1);
+/// How often to ask.
 const MAX_TRIES: u32 = 3;
 
 impl Neighbours {
-    /// The Ethernet address of a host on the link.
+    /// Looks up the Ethernet address of a host on the link.
     pub(super) fn lookup(&mut self, ip: IpAddr, now: Time) -> Lookup {
         if let Some(entry) = self.entries.get_mut(&ip) {
             entry.used = now;
@@ -79,8 +83,8 @@ impl Neighbours {
         Lookup::Ask
     }
 
-    /// Keeps a frame until the address of `ip` is known. Its first 6 bytes are filled in then.
-    /// Whether there was room.
+    /// Queues a frame until the address of `ip` is known; its first 6 bytes are then filled in.
+    /// Returns `false` if there is no room.
     pub(super) fn wait(&mut self, ip: IpAddr, frame: Vec<u8>) -> bool {
         let Some(entry) = self.entries.get_mut(&ip) else { return false };
         if self.waiting + frame.len() > MAX_WAITING {
@@ -91,9 +95,9 @@ impl Neighbours {
         true
     }
 
-    /// A host has this Ethernet address. Returns the frames that have waited for it.
+    /// Records the Ethernet address of a host. Returns the frames that have waited for it.
     pub(super) fn learn(&mut self, ip: IpAddr, mac: [u8; 6], now: Time) -> Vec<Vec<u8>> {
-        // A group's address is no host's.
+        // A host cannot have a group address.
         if mac[0] & 1 != 0 || mac == [0; 6] {
             return Vec::new();
         }
@@ -109,7 +113,7 @@ impl Neighbours {
         frames
     }
 
-    /// What is due now.
+    /// Returns the work that is due now.
     pub(super) fn due(&mut self, now: Time) -> Due {
         let mut due = Due { dropped: std::mem::take(&mut self.dropped), ..Due::default() };
         let waiting = &mut self.waiting;
@@ -130,7 +134,7 @@ impl Neighbours {
         due
     }
 
-    /// When something is due next.
+    /// Returns when there is work next.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.entries.values().filter_map(Entry::deadline).min()
     }
@@ -203,7 +207,7 @@ mod tests {
         assert_eq!(hosts.lookup(ip(1), at(30)), Lookup::Known(MAC));
         hosts.learn(ip(1), MAC, at(30));
         assert_eq!(hosts.deadline(), Some(at(60)));
-        // Nobody uses it any more.
+        // The entry is not used any more.
         assert_eq!(hosts.due(at(60)), Due::default());
         assert_eq!(hosts.deadline(), None);
     }

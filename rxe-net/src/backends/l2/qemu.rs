@@ -1,10 +1,11 @@
-//! A link over the unix socket of QEMU's `-netdev stream`.
+//! A link over the Unix socket of QEMU's `-netdev stream`.
 //!
-//! If somebody listens on the path, this end connects: QEMU with `server=on`, or another endpoint.
-//! Otherwise it listens itself, for QEMU with `server=off`, and takes one connection after the other.
+//! If a process listens on the path, this end connects to it: QEMU with `server=on`, or another
+//! endpoint. Otherwise this end listens, for QEMU with `server=off`, and accepts one connection
+//! after the other.
 //!
-//! Invariants: bytes that wait to be sent are bounded; no more than one other end is connected, further
-//! ones are closed at once.
+//! Invariants: the queue of bytes to send is bounded; at most one peer is connected, and further
+//! ones are closed immediately.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -25,29 +26,29 @@ use crate::backends::loss::Loss;
 use crate::error::{L2Failure, NetError};
 use rxe_sys::{Epoll, SharedFd, fork_generation};
 
-/// The link.
+/// A link over a Unix stream socket.
 #[derive(Debug)]
 pub(super) struct QemuLink {
     path: PathBuf,
     epoll: Epoll,
-    /// Where this end listens, if it does.
+    /// The listening socket, if this end listens.
     listener: Option<SharedFd>,
     /// The connection, if there is one.
     peer: Option<SharedFd>,
     reader: FrameReader,
-    /// What is to be sent; the first `sent` bytes are.
+    /// The bytes to send; the first `sent` bytes are sent already.
     out: Vec<u8>,
     sent: usize,
-    /// The epoll descriptor tells when there is room for more.
+    /// The epoll descriptor currently watches for room to send.
     watches_room: bool,
-    /// The process that has opened it.
+    /// The process that opened the link, as [`fork_generation`] numbers it.
     generation: u64,
 }
 
-/// While so many bytes wait to be sent, no more packets are taken.
+/// While this many bytes wait to be sent, the link accepts no more packets.
 const MAX_OUT: usize = 256 << 10;
-/// Bytes that wait to be sent at most: a burst behind those, and what has waited for a neighbour. Answers to
-/// the other end's questions come to it also while that end does not read.
+/// The maximum number of bytes that wait to be sent. Beyond [`MAX_OUT`] there is room for a burst,
+/// for frames that have waited for a neighbour, and for answers to a peer that does not read.
 const MAX_WAITING: usize = 2 << 20;
 
 impl QemuLink {
@@ -78,14 +79,14 @@ impl QemuLink {
 
     fn listen(&mut self) -> Result<(), NetError> {
         let open = || -> io::Result<OwnedFd> {
-            // What a process has left that ended.
+            // The path is left over from a process that has ended.
             if fs::symlink_metadata(&self.path).is_ok_and(|meta| meta.file_type().is_socket()) {
                 fs::remove_file(&self.path)?;
             }
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
             bind(&fd, &SocketAddrUnix::new(&self.path)?)?;
-            // Nobody can connect before listen().
+            // No process can connect before listen(), so the mode is set in time.
             fs::set_permissions(&self.path, Permissions::from_mode(0o600))?;
             listen(&fd, 1)?;
             Ok(fd)
@@ -97,7 +98,7 @@ impl QemuLink {
         Ok(())
     }
 
-    /// Takes a connection that is waiting, if this end listens. Whether there was one.
+    /// Accepts a waiting connection, if this end listens. Returns whether there was one.
     fn accept(&mut self) -> Result<bool, NetError> {
         let Some(listener) = &self.listener else { return Ok(false) };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -115,7 +116,7 @@ impl QemuLink {
         Ok(())
     }
 
-    /// The connection is lost. That is the end, unless this end listens.
+    /// Handles the loss of the connection, which is an error unless this end listens.
     fn lose(&mut self, why: L2Failure) -> Result<(), NetError> {
         if let Some(peer) = self.peer.take() {
             self.epoll.delete(peer.as_fd());
@@ -146,7 +147,8 @@ impl Link for QemuLink {
                 return Ok(false);
             };
             match self.reader.next() {
-                // An empty one too: whoever sends nothing but these must not hold up the receiver.
+                // An empty frame is handed out too: a peer that only sends empty frames must use up
+                // the budget.
                 Found::Frame(frame) => {
                     f(&Arrival::single(frame));
                     return Ok(true);
@@ -161,7 +163,7 @@ impl Link for QemuLink {
             match self.reader.fill(|room| Ok(rustix::io::read(fd, room)?)) {
                 Ok(Read::Some) => {}
                 Ok(Read::Nothing) => {
-                    // Nobody else may connect meanwhile.
+                    // A connection is in use, so others are closed.
                     while self.accept()? {}
                     return Ok(false);
                 }
@@ -170,7 +172,7 @@ impl Link for QemuLink {
         }
     }
 
-    /// A frame is lost while nobody is at the other end.
+    /// A frame is lost while no peer is connected.
     fn push(&mut self, parts: &[&[u8]]) -> Result<(), Loss> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let prefix = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME);
@@ -221,7 +223,7 @@ impl Drop for QemuLink {
     }
 }
 
-/// Whether this error of connect() says that nobody listens.
+/// Returns whether this error of connect() means that no process listens.
 fn is_nobody(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }

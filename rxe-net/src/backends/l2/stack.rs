@@ -1,5 +1,5 @@
-//! The part of an endpoint that is no RDMA, by smoltcp: it answers ARP, neighbour discovery and ping,
-//! and gets an IPv4 address by DHCP.
+//! The part of an endpoint that is not RDMA, by smoltcp. It answers ARP, neighbour discovery and
+//! ping, and obtains an IPv4 address by DHCP.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,7 +19,7 @@ use smoltcp::wire::{
 use super::discovery::ethernet;
 use crate::interface::{Address, Scope};
 
-/// The stack, and the frames between it and the link.
+/// The smoltcp stack, and the frames between it and the link.
 pub(super) struct Stack {
     interface: Interface,
     sockets: SocketSet<'static>,
@@ -27,18 +27,18 @@ pub(super) struct Stack {
     queues: Queues,
 }
 
-/// What a DHCP server has given.
+/// A lease from a DHCP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease {
     pub(super) ip: Ipv4Addr,
     pub(super) prefix_len: u8,
     pub(super) router: Option<Ipv4Addr>,
-    /// The server, as it calls itself.
+    /// The identifier of the server.
     pub(super) server: Ipv4Addr,
 }
 
 impl Lease {
-    /// The address.
+    /// Returns the leased address.
     pub(super) fn address(&self) -> Address {
         Address {
             ip: self.ip.into(),
@@ -49,8 +49,8 @@ impl Lease {
         }
     }
 
-    /// The frame that tells the server that another host has the address. RFC 2131, section 4.4.1; smoltcp
-    /// sends none.
+    /// Returns the DHCPDECLINE frame, which tells the server that another host has the address. RFC
+    /// 2131, section 4.4.1. smoltcp does not send it.
     pub(super) fn decline(&self, mac: [u8; 6]) -> Vec<u8> {
         let none = Ipv4Addr::UNSPECIFIED;
         let mut number = [0; 4];
@@ -94,23 +94,23 @@ impl Lease {
             ip.emit(&mut packet, &sums);
             let mut datagram = UdpPacket::new_unchecked(packet.payload_mut());
             let [from, to] = [none, all].map(IpAddress::Ipv4);
-            // The room is what `buffer_len` says.
+            // The buffer has the length that `buffer_len` returns, so this does not fail.
             let write = |bytes: &mut [u8]| _ = message.emit(&mut DhcpPacket::new_unchecked(bytes));
             udp.emit(&mut datagram, &from, &to, len, write, &sums);
         })
     }
 }
 
-/// Frames to the link that wait, at most.
+/// The maximum number of frames that wait for the link.
 const MAX_OUTPUT: usize = 64;
 const ETHERNET: usize = 14;
 
 impl Stack {
-    /// One without addresses.
+    /// Creates a stack without addresses.
     pub(super) fn new(mac: [u8; 6], mtu: usize, dhcp: bool, now: Time) -> Self {
         let mut queues = Queues { mtu: mtu + ETHERNET, input: None, output: VecDeque::new() };
         let mut config = Config::new(HardwareAddress::Ethernet(EthernetAddress(mac)));
-        // Transaction IDs begin with it.
+        // The seed determines the transaction IDs.
         let mut seed = [0; 8];
         let _ = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
         config.random_seed = u64::from_ne_bytes(seed);
@@ -120,13 +120,13 @@ impl Stack {
         Self { interface, sockets, dhcp, queues }
     }
 
-    /// Answers for these addresses from now on. Its own packets to other networks go to these
-    /// gateways.
+    /// Replaces the addresses that the stack answers for, and its gateways. The gateways are for
+    /// the stack's own packets to other networks.
     pub(super) fn set_addresses(&mut self, addresses: &[Address], gateways: &[IpAddr]) {
         self.interface.update_ip_addrs(|all| {
             all.clear();
             for address in addresses {
-                // The configuration holds no more than there is room for.
+                // Does not fail: the configuration has no more addresses than there is room for.
                 let _ = all.push(IpCidr::new(address.ip.into(), address.prefix_len));
             }
         });
@@ -148,13 +148,13 @@ impl Stack {
         self.queues.input = None;
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     pub(super) fn poll(&mut self, now: Time) {
         self.interface.poll(instant(now), &mut self.queues, &mut self.sockets);
     }
 
-    /// What a DHCP server has changed since this was last asked: a lease, or `None` where it has
-    /// ended.
+    /// Returns the DHCP change since the last call. It is a new lease, or `Some(None)` if the lease
+    /// has ended.
     pub(super) fn take_lease(&mut self) -> Option<Option<Lease>> {
         let socket = self.sockets.get_mut::<dhcpv4::Socket<'_>>(self.dhcp?);
         Some(match socket.poll()? {
@@ -168,12 +168,12 @@ impl Stack {
         })
     }
 
-    /// The next frame for the link.
+    /// Returns the next frame for the link.
     pub(super) fn output(&mut self) -> Option<Vec<u8>> {
         self.queues.output.pop_front()
     }
 
-    /// When [`Stack::poll`] has something to do next.
+    /// Returns when [`Stack::poll`] has work next.
     pub(super) fn deadline(&mut self, now: Time) -> Option<Time> {
         let delay = self.interface.poll_delay(instant(now), &self.sockets)?;
         Some(now + Duration::from_micros(delay.total_micros()))
@@ -185,7 +185,7 @@ fn instant(time: Time) -> Instant {
 }
 
 struct Queues {
-    /// Bytes of the longest frame.
+    /// The maximum length of a frame in bytes.
     mtu: usize,
     input: Option<Vec<u8>>,
     output: VecDeque<Vec<u8>>,
@@ -226,7 +226,7 @@ impl TxToken for Output<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
         let mut frame = vec![0; len];
         let result = f(&mut frame);
-        // While the link takes nothing, answers are lost, as on any wire.
+        // While the link accepts nothing, answers are lost, as on any wire.
         if self.0.len() < MAX_OUTPUT {
             self.0.push_back(frame);
         }

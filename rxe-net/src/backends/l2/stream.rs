@@ -1,43 +1,43 @@
-//! Frames over a stream: each is preceded by its length, 4 bytes, the most significant one first. This is
-//! what QEMU's `-netdev stream` and `-netdev socket` speak.
+//! Frames over a stream: each is preceded by its length in 4 bytes, big-endian. QEMU's `-netdev
+//! stream` and `-netdev socket` use this format.
 //!
-//! What comes is not trusted: a length that no frame has ends the stream, and memory is bounded.
+//! The input is not trusted: an invalid length ends the stream, and memory is bounded.
 
 use std::io;
 
-/// The longest frame: what QEMU's own buffer holds.
+/// The maximum length of a frame in bytes: the size of QEMU's own buffer.
 pub(super) const MAX_FRAME: usize = (64 << 10) + 4096;
-/// Bytes of a length.
+/// The length in bytes of a length field.
 pub(super) const LENGTH: usize = 4;
 
-/// Cuts a stream into frames.
+/// Splits a stream into frames.
 #[derive(Debug)]
 pub(super) struct FrameReader {
     buffer: Box<[u8]>,
-    /// What is read, and not yet handed out.
+    /// The range of the buffer that was read and not handed out yet.
     start: usize,
     end: usize,
 }
 
-/// What [`FrameReader::next`] has found.
+/// The result of [`FrameReader::next`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found<'a> {
     /// A frame. It may be empty.
     Frame(&'a [u8]),
-    /// The next frame is not there yet.
+    /// The next frame has not arrived completely.
     Nothing,
-    /// This is no such stream: no frame is so long.
+    /// The stream is invalid: no frame has this length.
     TooLong(usize),
 }
 
-/// How reading ended.
+/// The result of [`FrameReader::fill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
-    /// There is more to look at.
+    /// Bytes were read.
     Some,
-    /// Nothing is there.
+    /// Nothing has arrived.
     Nothing,
-    /// The other end has closed the stream.
+    /// The peer has closed the stream.
     End,
 }
 
@@ -48,7 +48,7 @@ impl FrameReader {
         Self { buffer: vec![0; Self::CAPACITY].into(), start: 0, end: 0 }
     }
 
-    /// The next frame of what was read.
+    /// Returns the next frame of what was read.
     pub(super) fn next(&mut self) -> Found<'_> {
         let read = &self.buffer[self.start..self.end];
         let Some((length, rest)) = read.split_first_chunk::<LENGTH>() else {
@@ -66,12 +66,12 @@ impl FrameReader {
         Found::Frame(&self.buffer[at..at + length])
     }
 
-    /// Reads once, with `read`, which returns 0 at the end.
+    /// Calls `read` once, which returns 0 at the end of the stream.
     pub(super) fn fill(
         &mut self,
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> io::Result<Read> {
-        // So there always is room for a whole frame.
+        // Moved to the front, so that there always is room for a whole frame.
         if self.buffer.len() - self.start < MAX_FRAME + LENGTH || self.start == self.end {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -88,7 +88,7 @@ impl FrameReader {
         }
     }
 
-    /// Forgets what was read.
+    /// Discards what was read.
     pub(super) fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
     }
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// The frames in these pieces of a stream, and the length that ended it.
+    /// Returns the frames in these pieces of a stream, and the length that ended it.
     fn frames(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, Option<usize>) {
         let mut reader = FrameReader::new();
         let mut frames = Vec::new();

@@ -1,8 +1,8 @@
-//! A link over a TAP interface: the other end is this host's network stack, or the bridge that the
+//! A link over a TAP interface. The other end is this host's network stack, or the bridge that the
 //! interface is in. Documentation/networking/tuntap.rst.
 //!
-//! Each read and each write is a frame. The kernel has finished the frames it hands over: they are
-//! segmented, and have their checksums.
+//! Each read and each write is one frame. Frames from the kernel are segmented and have their
+//! checksums.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -18,7 +18,7 @@ use crate::error::{L2Failure, NetError};
 use rxe_sys::SharedFd;
 use rxe_sys::sockopt;
 
-/// The link.
+/// A link over a TAP interface.
 #[derive(Debug)]
 pub(super) struct TapLink {
     name: String,
@@ -27,7 +27,7 @@ pub(super) struct TapLink {
 }
 
 impl TapLink {
-    /// Takes the TAP interface `name`, or makes it.
+    /// Opens the TAP interface `name`, or creates it.
     pub(super) fn open(name: &str) -> Result<Self, NetError> {
         let failed = |reason| NetError::L2 { link: format!("tap:{name}"), reason };
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
@@ -60,7 +60,7 @@ impl Link for TapLink {
         }
     }
 
-    /// Sends it at once. While the interface is down, it is lost.
+    /// Sends the frame immediately. It is lost while the interface is down.
     fn push(&mut self, parts: &[&[u8]]) -> Result<(), Loss> {
         let fd = self.fd.intact().map_err(|_| Loss::Down)?;
         let parts: smallvec::SmallVec<[IoSlice<'_>; 4]> =
@@ -73,7 +73,7 @@ impl Link for TapLink {
         }
     }
 
-    /// The kernel takes each frame, or it is lost.
+    /// The kernel accepts each frame, or the frame is lost.
     fn has_room(&self) -> bool {
         true
     }

@@ -38,7 +38,7 @@ fn socket(dir: &tempfile::TempDir) -> PathBuf {
     dir.path().join("link")
 }
 
-/// Two endpoints at the two ends of a socket. The first one listens.
+/// Returns two endpoints at the two ends of a socket. The first one listens.
 fn pair(dir: &tempfile::TempDir) -> (L2Backend, L2Backend) {
     let words = |n: u8, mac| format!("address 10.9.0.{n}/24 address fd09::{n}/64 mac {mac} nodad");
     let near = L2Backend::open(&config(&socket(dir), &words(1, NEAR_MAC))).unwrap();
@@ -46,7 +46,7 @@ fn pair(dir: &tempfile::TempDir) -> (L2Backend, L2Backend) {
     (near, far)
 }
 
-/// What both receive, until one of them has `count` packets.
+/// Returns what both receive, until one of them has `count` packets.
 fn until(
     a: &mut (dyn Backend + 'static),
     b: &mut (dyn Backend + 'static),
@@ -112,7 +112,7 @@ fn packets_to_itself_arrive_and_strangers_addresses_are_not_sent_from() {
     assert_eq!(after.tx_unreachable, 2 * COUNT as u64);
 }
 
-/// A link and the bare socket at its other end.
+/// Returns a link and the bare socket at its other end.
 fn link_and_peer(dir: &tempfile::TempDir) -> (QemuLink, UnixStream) {
     let mut link = QemuLink::open(&socket(dir)).unwrap();
     let peer = UnixStream::connect(socket(dir)).unwrap();
@@ -151,7 +151,7 @@ fn packets_to_other_networks_go_to_the_gateway() {
     let dir = tempfile::tempdir().unwrap();
     let words = format!("address 10.9.0.1/24 gateway 10.9.0.2 mac {NEAR_MAC} nodad");
     let mut near = L2Backend::open(&config(&socket(&dir), &words)).unwrap();
-    // It has the gateway's address, and that of the host beyond.
+    // The far end has the gateway's address, and the address of the host beyond.
     let words = format!("address 10.9.0.2/24 address 10.8.0.9/32 mac {FAR_MAC} nodad");
     let mut far = L2Backend::open(&config(&socket(&dir), &words)).unwrap();
     let mut packets = batch(&near, "10.9.0.1", "10.8.0.9");
@@ -179,7 +179,7 @@ fn an_address_that_another_host_has_is_refused() {
     }
 }
 
-/// What this end sends comes back to it, as by a bridge or a port that mirrors.
+/// The endpoint's frames come back to it, as from a bridge or a mirroring port.
 #[test]
 fn its_own_questions_that_come_back_are_of_no_other_host() {
     let dir = tempfile::tempdir().unwrap();
@@ -195,7 +195,7 @@ fn its_own_questions_that_come_back_are_of_no_other_host() {
     mirror.join().unwrap();
 }
 
-/// A link on which there always is one more frame.
+/// A link that always has one more frame.
 struct Flood(Box<dyn Link>);
 
 impl Link for Flood {
@@ -253,7 +253,7 @@ fn a_second_process_is_refused_and_told_who_has_the_endpoint() {
 fn the_end_that_listens_takes_the_next_and_the_other_says_what_happened() {
     let dir = tempfile::tempdir().unwrap();
     let (mut near, mut far) = pair(&dir);
-    // A third is not let in.
+    // A third peer is not accepted.
     let mut third = UnixStream::connect(socket(&dir)).unwrap();
     near.receive(64, &mut |_| {}).unwrap();
     assert_eq!(third.read(&mut [0]).unwrap(), 0);
@@ -287,7 +287,7 @@ fn while_nobody_is_connected_packets_are_lost_and_no_more() {
     assert_eq!(near.counters().tx_down, COUNT as u64);
 }
 
-/// An endpoint, and the other end of its socket.
+/// Returns an endpoint, and the other end of its socket.
 fn with_stranger(dir: &tempfile::TempDir) -> (L2Backend, UnixStream) {
     let words = format!("address 10.9.0.1/24 address fd09::1/64 mac {NEAR_MAC} nodad");
     let mut near = L2Backend::open(&config(&socket(dir), &words)).unwrap();
@@ -310,7 +310,7 @@ fn read_frame(from: &mut UnixStream) -> Vec<u8> {
     frame
 }
 
-/// A frame from 10.9.0.2 to 10.9.0.1 or to all, with a payload that `write` writes.
+/// Returns a frame from 10.9.0.2 to 10.9.0.1 or to all, with a payload that `write` writes.
 fn ipv4(protocol: IpProtocol, to_all: bool, len: usize, write: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let (dst, mac) = match to_all {
         true => ([255; 4], [0xff; 6]),
@@ -337,7 +337,7 @@ fn ipv4(protocol: IpProtocol, to_all: bool, len: usize, write: impl FnOnce(&mut 
     bytes
 }
 
-/// A ping from 10.9.0.2 to 10.9.0.1.
+/// Returns a ping from 10.9.0.2 to 10.9.0.1.
 fn ping() -> Vec<u8> {
     let icmp = Icmpv4Repr::EchoRequest { ident: 7, seq_no: 1, data: b"payload" };
     ipv4(IpProtocol::Icmp, false, icmp.buffer_len(), |payload| {
@@ -355,7 +355,7 @@ fn a_tag_that_only_carries_a_priority_does_not_keep_neighbours_apart() {
     let tagged = |frame: &[u8], tag: [u8; 4]| [&frame[..12], &tag, &frame[12..]].concat();
     let other = [2, 0, 0, 0, 0, 2];
     let claimed = claim(other, ip("10.9.0.2"));
-    // A frame of VLAN 5 is of another network.
+    // A frame of VLAN 5 belongs to another network.
     write_frame(&mut far, &tagged(&claimed, [0x81, 0, 0xe0, 5]));
     near.receive(64, &mut |_| {}).unwrap();
     assert_eq!(near.counters().tx_packets, 0);
@@ -374,7 +374,7 @@ fn what_is_no_frame_ends_the_connection_and_not_the_endpoint() {
     let (mut near, far) = (near, UnixStream::connect(socket(&dir)).unwrap());
     near.receive(64, &mut |_| {}).unwrap();
     drop(far);
-    // The end that connects cannot go on.
+    // An end that has connected cannot continue.
     let listener = UnixListener::bind(dir.path().join("other")).unwrap();
     let words = format!("address 10.9.0.2/24 mac {FAR_MAC} nodad");
     let mut end = L2Backend::open(&config(&dir.path().join("other"), &words)).unwrap();

@@ -1,18 +1,18 @@
-//! Frames that a socket had no room for.
+//! A queue of frames that a socket had no room for.
 
 use std::collections::VecDeque;
 use std::io;
 
 use crate::backends::loss::Loss;
 
-/// Frames in the order in which they are to be sent. Their bytes are bounded.
+/// The queued frames in sending order. Their total size is bounded.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     frames: VecDeque<Vec<u8>>,
     bytes: usize,
 }
 
-/// Bytes that wait at most.
+/// The maximum number of waiting bytes.
 const MAX_WAITING: usize = 1 << 20;
 
 impl Waiting {
@@ -20,10 +20,10 @@ impl Waiting {
         self.frames.is_empty()
     }
 
-    /// Sends a frame, in parts, or keeps it: after others that wait, and where there is no room.
+    /// Sends a frame, in parts. Queues it if others wait or if there is no room.
     ///
     /// # Errors
-    /// Why it is lost.
+    /// The reason why the frame is lost.
     pub(super) fn send_or_keep(
         &mut self,
         parts: &[&[u8]],
@@ -44,7 +44,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Sends what waits, until there is no room. What cannot be sent is lost.
+    /// Sends queued frames until there is no room. A frame that cannot be sent is lost.
     pub(super) fn flush(&mut self, mut send: impl FnMut(&[&[u8]]) -> io::Result<()>) {
         while let Some(frame) = self.frames.front() {
             let sent = again(&[frame], &mut send);
@@ -57,7 +57,7 @@ impl Waiting {
     }
 }
 
-/// A signal does not keep a frame from being sent.
+/// Calls `send` again if a signal has interrupted it.
 fn again(parts: &[&[u8]], mut send: impl FnMut(&[&[u8]]) -> io::Result<()>) -> io::Result<()> {
     loop {
         match send(parts) {
@@ -71,7 +71,7 @@ fn again(parts: &[&[u8]], mut send: impl FnMut(&[&[u8]]) -> io::Result<()>) -> i
 mod tests {
     use super::*;
 
-    /// A socket with room for so many frames.
+    /// A socket with room for `room` frames.
     struct Socket {
         room: usize,
         sent: Vec<Vec<u8>>,
@@ -95,7 +95,7 @@ mod tests {
         socket.room = 1;
         waiting.flush(|parts| socket.send(parts));
         socket.room = 2;
-        // It does not overtake the one that waits.
+        // The frame does not overtake the waiting one.
         waiting.send_or_keep(&[&[4, 4]], |parts| socket.send(parts)).unwrap();
         assert!(!waiting.is_empty());
         waiting.flush(|parts| socket.send(parts));

@@ -1,5 +1,5 @@
-//! A classic BPF program that accepts only UDP to port 4791 of our addresses and our queue pairs, so
-//! that other traffic of a busy host costs this process nothing.
+//! Classic BPF programs that accept only RoCEv2 to our addresses and queue pairs. Other traffic of
+//! a busy host thus costs this process nothing.
 
 use std::net::IpAddr;
 
@@ -21,20 +21,20 @@ pub(super) const JSET_K: u16 = 0x45;
 pub(super) const JA: u16 = 0x05;
 pub(super) const RET_K: u16 = 0x06;
 
-/// SKF_AD_OFF + SKF_AD_PROTOCOL: the EtherType, wherever it is in the frame.
+/// SKF_AD_OFF + SKF_AD_PROTOCOL: the EtherType, independent of its offset in the frame.
 const PROTOCOL: u32 = 0xffff_f000;
-/// SKF_AD_OFF + SKF_AD_VLAN_TAG: the VLAN tag that the kernel has taken out of the frame, or 0.
+/// SKF_AD_OFF + SKF_AD_VLAN_TAG: the VLAN tag that the kernel has removed from the frame, or 0.
 const VLAN_TAG: u32 = 0xffff_f02c;
-/// SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT: whether it has taken one out.
+/// SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT: whether the kernel has removed a tag.
 const VLAN_TAG_PRESENT: u32 = 0xffff_f030;
 pub(super) const WHOLE: u32 = u32::MAX;
 
-/// The offset of the destination QPN's high 8 bits behind the IP header: UDP, then BTH.
+/// The offset of the destination QPN's high 8 bits after the IP header: UDP, then BTH.
 #[expect(clippy::cast_possible_truncation, reason = "a place in a header")]
 const BLOCK: u32 = 8 + QPN_BLOCK as u32;
 
-/// The program for packets whose IP header begins at `ip`, to QPNs of `blocks`. Nothing of other VLANs: a
-/// packet socket sees their frames before the host looks for whom they are.
+/// Returns the program for packets whose IP header begins at `ip`, to QPNs of `blocks`. It drops
+/// frames of other VLANs, which a packet socket receives before the host checks their recipient.
 pub(super) fn program(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
     let v4 = match_v4(ip, addresses, blocks);
     let v6 = match_v6(ip, addresses, blocks);
@@ -46,9 +46,9 @@ pub(super) fn program(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock
     p
 }
 
-/// The program for the frames of a station of its own: what comes to its Ethernet address, and to groups
-/// RoCEv2, what finds neighbours and members of groups (ARP, ICMPv6, IGMP), and what DHCP servers answer.
-/// Nothing of other VLANs.
+/// Returns the program for the frames of a separate station. It accepts frames to its Ethernet
+/// address, and of those to groups RoCEv2, the discovery of neighbours and of group members (ARP,
+/// ICMPv6, IGMP), and answers of DHCP servers. It drops frames of other VLANs.
 pub(crate) fn station(mac: [u8; 6]) -> Vec<sock_filter> {
     const IP: u32 = 14;
     let [a, b, c, d, e, f] = mac;
@@ -58,7 +58,7 @@ pub(crate) fn station(mac: [u8; 6]) -> Vec<sock_filter> {
     p.extend([op(LD_B_ABS, 0), sock_filter { code: JSET_K, jt: 1, jf: 0, k: 1 }, op(RET_K, 0)]);
     p.push(op(LD_H_ABS, PROTOCOL));
     p.extend(pass_if(0x0806));
-    // ICMPv6, also behind a hop-by-hop header.
+    // ICMPv6, also after a hop-by-hop header.
     let mut v6 = vec![op(LD_B_ABS, IP + 6)];
     v6.extend([pass_if(58), pass_if(0)].concat());
     v6.extend(roce_v6(IP));
@@ -75,16 +75,17 @@ pub(crate) fn station(mac: [u8; 6]) -> Vec<sock_filter> {
     p
 }
 
-/// Drops frames of other VLANs. A tag that only carries a priority names none.
+/// Drops frames of other VLANs. A tag that only carries a priority does not name a VLAN.
 fn own_vlan() -> Vec<sock_filter> {
-    // On the interface of a VLAN the kernel has used the tag up, and Linux 4.20 to 6.1 leave it there.
+    // On the interface of a VLAN the kernel has consumed the tag; Linux 4.20 to 6.1 leave its value
+    // in the metadata.
     let other = [&[op(LD_H_ABS, VLAN_TAG), op(AND_K, 0xfff)][..], &or_drop(0)].concat();
     let mut p = vec![op(LD_H_ABS, VLAN_TAG_PRESENT)];
     p.extend(unless(1, &other));
     p
 }
 
-/// Runs `part` only if the accumulator is `value`.
+/// Runs `part` only if the accumulator equals `value`.
 pub(super) fn unless(value: u32, part: &[sock_filter]) -> Vec<sock_filter> {
     let over = u32::try_from(part.len()).unwrap_or(u32::MAX);
     let mut p = vec![jump(value, 1, 0), op(JA, over)];
@@ -112,7 +113,8 @@ fn match_v6(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
     p.extend(one_or_drop(blocks));
     for address in addresses {
         if let IpAddr::V6(address) = address {
-            // Each of the four words is loaded and compared. On a mismatch the next address is tried.
+            // Each of the four words is loaded and compared. On a mismatch the next address is
+            // tried.
             for (word, left) in address.octets().chunks_exact(4).zip([7, 5, 3, 1]) {
                 let word = u32::from_be_bytes([word[0], word[1], word[2], word[3]]);
                 let at = ip + 24 + 2 * (7 - u32::from(left));
@@ -125,15 +127,16 @@ fn match_v6(ip: u32, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
     p
 }
 
-/// Goes on with UDP to RoCEv2's port over the IPv4 header at `ip`, and drops the rest. The length of that
-/// header, options included, is in X then.
+/// Continues with UDP to RoCEv2's port after the IPv4 header at `ip`, and drops everything else.
+/// Leaves the length of that header, options included, in X.
 pub(super) fn roce_v4(ip: u32) -> Vec<sock_filter> {
     let mut p = udp_port_v4(ip);
     p.extend(or_drop(UDP_PORT.into()));
     p
 }
 
-/// Loads the port to which UDP goes, and drops the rest.
+/// Loads the UDP destination port, and drops everything but UDP. Leaves the length of the IPv4
+/// header in X.
 fn udp_port_v4(ip: u32) -> Vec<sock_filter> {
     let mut p = vec![op(LD_B_ABS, ip + 9)];
     p.extend(or_drop(17));
@@ -142,7 +145,7 @@ fn udp_port_v4(ip: u32) -> Vec<sock_filter> {
     p
 }
 
-/// The same over the IPv6 header at `ip`.
+/// Like [`roce_v4`], after the IPv6 header at `ip`.
 pub(super) fn roce_v6(ip: u32) -> Vec<sock_filter> {
     let mut p = vec![op(LD_B_ABS, ip + 6)];
     p.extend(or_drop(17));
@@ -151,16 +154,17 @@ pub(super) fn roce_v6(ip: u32) -> Vec<sock_filter> {
     p
 }
 
-/// Passes the packet if the accumulator is `value`, and goes on otherwise.
+/// Accepts the packet if the accumulator equals `value`, and continues otherwise.
 fn pass_if(value: u32) -> [sock_filter; 2] {
     [jump(value, 0, 1), op(RET_K, WHOLE)]
 }
 
+/// Continues if the accumulator equals `value`, and drops the packet otherwise.
 fn or_drop(value: u32) -> [sock_filter; 2] {
     [jump(value, 1, 0), op(RET_K, 0)]
 }
 
-/// Continues if the accumulator is one of these, and drops the packet otherwise.
+/// Continues if the accumulator is one of these blocks, and drops the packet otherwise.
 fn one_or_drop(blocks: Blocks) -> Vec<sock_filter> {
     let last = blocks.iter().count();
     // There are at most 255 blocks, so a jump from the first can pass the last.
@@ -175,7 +179,7 @@ pub(super) fn op(code: u16, k: u32) -> sock_filter {
     sock_filter { code, jt: 0, jf: 0, k }
 }
 
-/// Skips `jt` instructions if the accumulator is `k`, else `jf`.
+/// Skips `jt` instructions if the accumulator equals `k`, else `jf` instructions.
 pub(super) fn jump(k: u32, jt: u8, jf: u8) -> sock_filter {
     sock_filter { code: JEQ_K, jt, jf, k }
 }
@@ -187,7 +191,8 @@ pub(super) mod tests {
     use rxe_core::wire::NetHeader;
     use rxe_core::wire::frame::{IpUdpHeader, UdpChecksum};
 
-    /// Runs a program as the kernel would; `None` for a load outside the packet, which drops it.
+    /// Runs a program as the kernel would. Returns `None` for a load outside the packet, which
+    /// drops it.
     pub(in crate::backends::packet) fn run(
         program: &[sock_filter],
         ethertype: u16,
@@ -196,18 +201,18 @@ pub(super) mod tests {
         run_tagged(program, ethertype, Tag::None { before: 0 }, packet)
     }
 
-    /// The VLAN tag that was taken out of a frame.
+    /// The VLAN tag that the kernel has removed from a frame.
     #[derive(Clone, Copy)]
     enum Tag {
-        /// None is left. `before`: the one that a VLAN's interface has used up stays behind in Linux 4.20
-        /// to 6.1.
+        /// No tag is left. `before` is the tag that a VLAN's interface has consumed, whose value
+        /// Linux 4.20 to 6.1 leave behind.
         None {
             before: u16,
         },
         Some(u16),
     }
 
-    /// The same for a frame with a tag.
+    /// Like [`run`], for a frame with a tag.
     fn run_tagged(program: &[sock_filter], ethertype: u16, tag: Tag, packet: &[u8]) -> Option<u32> {
         let (is_tagged, tag) = match tag {
             Tag::None { before } => (0, before),
@@ -291,7 +296,7 @@ pub(super) mod tests {
         }
         assert!(passes(all, 0x0806, 0, &arp));
         assert!(!passes(all, 0x88cc, 0, &[0; 60]));
-        // A tag that only carries a priority is none.
+        // A tag that only carries a priority does not name a VLAN.
         assert!(passes(mac, 0x0806, 0xe000, &arp) && passes(all, 0x0806, 0xe000, &arp));
         assert!(!passes(mac, 0x0806, 0xe005, &arp) && !passes(all, 0x0806, 5, &arp));
         assert!(passes_with(mac, 0x0806, Tag::None { before: 5 }, &arp), "an interface of VLAN 5");
@@ -322,7 +327,7 @@ pub(super) mod tests {
         let program = program(14, &[ours], Blocks::from_iter([7]));
         let passes = |tag| run_tagged(&program, 0x0800, tag, &frame) == Some(WHOLE);
         assert!(!passes(Tag::Some(5)) && !passes(Tag::Some(0xe005)));
-        // One that only carries a priority is none.
+        // A tag that only carries a priority does not name a VLAN.
         assert!(passes(Tag::Some(0xe000)) && passes(Tag::None { before: 5 }));
     }
 

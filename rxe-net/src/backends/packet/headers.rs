@@ -1,5 +1,6 @@
-//! The headers of a payload on a packet socket: a virtio header that tells the kernel how to
-//! segment, Ethernet, IP and UDP. They are on the stack, and made once for a whole burst.
+//! The headers of a payload on a packet socket. These are a virtio header that tells the kernel how
+//! to segment, then Ethernet, IP and UDP. They are kept on the stack, and built once for a whole
+//! burst.
 
 use std::net::IpAddr;
 
@@ -7,9 +8,9 @@ use rxe_core::wire::NetHeader;
 use rxe_core::wire::UDP_PORT;
 use rxe_core::wire::frame::{IpUdpHeader, UdpChecksum};
 
-/// Bytes of an Ethernet header without tags.
+/// The length in bytes of an Ethernet header without tags.
 pub(crate) const ETHERNET: usize = 14;
-/// Bytes of `struct virtio_net_hdr`.
+/// The length in bytes of `struct virtio_net_hdr`.
 pub(crate) const VNET: usize = 10;
 
 const UDP: usize = 8;
@@ -22,7 +23,7 @@ const VNET_GSO_NONE: u8 = 0;
 const VNET_GSO_UDP_L4: u8 = 5;
 const VNET_GSO_ECN: u8 = 0x80;
 
-/// The EtherType for an address family.
+/// Returns the EtherType for an address family.
 pub(crate) fn ethertype(ip: IpAddr) -> u16 {
     if ip.is_ipv4() { 0x0800 } else { 0x86dd }
 }
@@ -30,34 +31,34 @@ pub(crate) fn ethertype(ip: IpAddr) -> u16 {
 /// The headers of one packet, or of a burst that the kernel segments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headers {
-    /// The virtio header and the Ethernet header, if there are any.
+    /// The virtio header and the Ethernet header; used from `front_from` on.
     front: [u8; VNET + ETHERNET],
     front_from: usize,
     ip: IpUdpHeader,
 }
 
 impl Headers {
-    /// Headers of a packet that the kernel routes. RoCEv2 has no UDP checksum over IPv4; IPv6 needs
-    /// one.
+    /// Returns the headers of a packet that the kernel routes. RoCEv2 has no UDP checksum over
+    /// IPv4; IPv6 requires one.
     pub(crate) fn routed(net: &NetHeader, payload: &[u8]) -> Self {
         let checksum = if net.dst.is_ipv4() { UdpChecksum::None } else { UdpChecksum::Compute };
         let ip = IpUdpHeader::new(net, UDP_PORT, checksum, payload);
         Self { front: [0; VNET + ETHERNET], front_from: VNET + ETHERNET, ip }
     }
 
-    /// Headers of an Ethernet packet, without a virtio header.
+    /// Returns the headers of an Ethernet packet, without a virtio header.
     pub(crate) fn plain(net: &NetHeader, payload: &[u8], src: [u8; 6], dst: [u8; 6]) -> Self {
         Self::routed(net, payload).on_ethernet(net, src, dst)
     }
 
-    /// Bytes of what [`Headers::plain`] makes of these headers.
+    /// Returns the length in bytes of the headers that [`Headers::plain`] returns for this packet.
     pub(crate) fn plain_len(net: &NetHeader) -> usize {
         ETHERNET + if net.dst.is_ipv4() { 20 } else { 40 } + UDP
     }
 
-    /// Headers of Ethernet packets of `segment` bytes (`None`: one packet), with a virtio header. If
-    /// there must be a UDP checksum (for IPv6 and for segmented bursts), the kernel or the device
-    /// completes it.
+    /// Returns the headers of Ethernet packets, with a virtio header. Packets have `segment` bytes
+    /// (`None`: a single packet). If a UDP checksum is required (for IPv6 and for segmented
+    /// bursts), the kernel or the device completes it.
     pub(crate) fn offloaded(
         net: &NetHeader,
         payload: &[u8],
@@ -90,7 +91,7 @@ impl Headers {
         headers
     }
 
-    /// The headers before IP; then IP and UDP.
+    /// Returns the headers before IP, and the IP and UDP headers.
     pub(crate) fn parts(&self) -> [&[u8]; 2] {
         [&self.front[self.front_from..], self.ip.as_bytes()]
     }
@@ -105,18 +106,19 @@ impl Headers {
     }
 }
 
-/// What a virtio header says about a frame that has arrived.
+/// The content of a received frame's virtio header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Vnet {
-    /// Bytes per segment; 0 if the frame is one packet.
+    /// The number of bytes per segment; 0 if the frame is one packet.
     pub(crate) gso_size: usize,
-    /// Where the bytes begin that a checksum covers, and where it stands, if the frame lacks it: one from
-    /// this host that no card has completed.
+    /// The start of the bytes that a missing checksum covers, and the checksum's offset from there.
+    /// A frame from this host lacks its checksum if no network card has completed it.
     checksum: Option<(usize, usize)>,
 }
 
 impl Vnet {
-    /// Whether the frame lacks a checksum that somebody would check: RoCEv2 has the ICRC.
+    /// Returns whether the frame lacks a checksum that its receiver would verify. RoCEv2 relies on
+    /// the ICRC instead.
     pub(crate) fn lacks_checksum(&self, frame: &[u8]) -> bool {
         self.checksum.is_some_and(|(start, _)| {
             let port = frame.get(start + 2..start + 4).unwrap_or_default();
@@ -124,14 +126,14 @@ impl Vnet {
         })
     }
 
-    /// Puts the checksum that the frame lacks where it belongs. RFC 1071. What stands there is the sum
-    /// of the pseudo header.
+    /// Completes a missing checksum in the frame. RFC 1071. The checksum field already holds the
+    /// sum over the pseudo header.
     pub(crate) fn complete(&self, frame: &mut [u8]) {
         let Some((start, at)) = self.checksum else { return };
         let Some(covered) = frame.get(start..) else { return };
         let word = |w: &[u8]| u32::from(w[0]) << 8 | w.get(1).map_or(0, |b| u32::from(*b));
         let sum = covered.chunks(2).map(word).sum::<u32>();
-        // Zero would say that there is none.
+        // Zero would mean that there is no checksum.
         let checksum = match !folded(sum) {
             0 => u16::MAX,
             other => other,
@@ -142,7 +144,8 @@ impl Vnet {
     }
 }
 
-/// Splits the virtio header from the frame. `None` for one that is no UDP.
+/// Splits the virtio header from the frame. Returns `None` as the header of segments other than
+/// UDP.
 pub(super) fn parse_vnet(bytes: &[u8]) -> (Option<Vnet>, &[u8]) {
     let Some((vnet, frame)) = bytes.split_first_chunk::<VNET>() else { return (None, &[]) };
     let number = |at: usize| usize::from(u16::from_ne_bytes([vnet[at], vnet[at + 1]]));
@@ -155,12 +158,12 @@ pub(super) fn parse_vnet(bytes: &[u8]) -> (Option<Vnet>, &[u8]) {
     (Some(Vnet { gso_size, checksum }), frame)
 }
 
-/// A length in a header. Lengths in a burst are at most 65,535.
+/// Converts a length for a header. Lengths in a burst are at most 65,535.
 fn number(n: usize) -> [u8; 2] {
     u16::try_from(n).unwrap_or(0).to_ne_bytes()
 }
 
-/// The sum over the pseudo header of UDP's checksum, not inverted. RFC 768, 8200, 1071.
+/// Returns the sum over the pseudo header of the UDP checksum, not inverted. RFC 768, 8200, 1071.
 fn pseudo_sum(net: &NetHeader, udp_len: usize) -> u16 {
     let words = |octets: &[u8]| -> u32 {
         octets.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum()
@@ -241,7 +244,7 @@ mod tests {
         let (vnet, frame) = parse_vnet(&roce);
         let (vnet, mut frame) = (vnet.unwrap(), frame.to_vec());
         assert!(!vnet.lacks_checksum(&frame));
-        // Another port.
+        // Packets to another port need the checksum.
         frame[ETHERNET + 40 + 3] ^= 1;
         assert!(vnet.lacks_checksum(&frame));
         assert!(!Vnet::default().lacks_checksum(&frame));

@@ -19,7 +19,7 @@ use rxe_sys::SharedFd;
 use rxe_sys::addr::RawAddr;
 use rxe_sys::mmsg::{BATCH, Outgoing, Received, sendmmsg};
 
-/// The socket and its interface.
+/// A packet socket and its interface.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) socket: PacketSocket,
@@ -30,7 +30,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Opens a socket that receives packets to the QPNs of `blocks` of `addresses` on `device`.
+    /// Opens a socket that receives packets to the QPNs of `blocks` on `addresses` of `device`.
     pub(super) fn open(
         device: &NetDev,
         addresses: &[IpAddr],
@@ -49,25 +49,25 @@ impl Link {
         Ok(Self { socket, interface, mac, ethernet })
     }
 
-    /// Receives packets to these QPNs of these addresses from now on.
+    /// Changes the addresses and the blocks of QPNs to receive for.
     pub(super) fn listen_to(&self, addresses: &[IpAddr], blocks: Blocks) -> Result<(), NetError> {
         self.socket.set_filter(&filter(self.ethernet, addresses, blocks))
     }
 
-    /// The descriptor, if it still is one of ours.
+    /// Returns the descriptor if its number is intact.
     pub(super) fn intact(&self) -> Result<BorrowedFd<'_>, NetError> {
         self.socket.intact()
     }
 
-    /// The frame in what has arrived, and how many were lost before it; `None` if it is none of
-    /// ours.
+    /// Returns the frame in a received datagram, and the number of frames lost before. The frame is
+    /// `None` if it is not for this backend.
     pub(super) fn arrived<'a>(&mut self, received: &Received<'a>) -> (Option<Frame<'a>>, u32) {
         let arrived = self.socket.arrived(received);
         (self.frame(received, &arrived), arrived.lost)
     }
 
     fn frame<'a>(&self, received: &Received<'_>, arrived: &Arrived<'a>) -> Option<Frame<'a>> {
-        // sll_pkttype: skip frames for other hosts and frames that this host has sent.
+        // sll_pkttype: frames for other hosts and frames that this host has sent are skipped.
         const OTHERHOST: u8 = 3;
         if received.addr.bytes[10] >= OTHERHOST {
             return None;
@@ -79,9 +79,9 @@ impl Link {
         (!frame.payload.is_empty()).then(|| unmerged(frame, gso_size))
     }
 
-    /// Sends bursts from the front of the batch to this Ethernet address, those that are to the same
-    /// destination as the first, at most [`BATCH`]. Returns how many were sent. The outer error means that
-    /// the socket is of no more use.
+    /// Sends bursts from the front of the batch to this Ethernet address. Stops at [`BATCH`]
+    /// bursts, or at one with another destination. Returns how many were sent. The outer error
+    /// means that the socket cannot be used any more.
     pub(super) fn send_bursts(
         &self,
         batch: &TxBatch,
@@ -107,8 +107,8 @@ impl Link {
         Ok(sendmmsg(self.intact()?, &out))
     }
 
-    /// Sends packets of a burst to this Ethernet address from the one numbered `skip` on, at most
-    /// [`BATCH`]. Returns as [`Link::send_bursts`] how many were sent.
+    /// Sends at most [`BATCH`] packets of a burst to this Ethernet address. Starts with index
+    /// `skip`. Returns how many were sent, as [`Link::send_bursts`] does.
     pub(super) fn send_singles(
         &self,
         batch: &TxBatch,
@@ -127,8 +127,8 @@ impl Link {
         Ok(sendmmsg(self.intact()?, &out))
     }
 
-    /// The headers for a payload to this Ethernet address, in packets of `segment` bytes (`None`:
-    /// one packet).
+    /// Returns the headers for a payload to this Ethernet address. Packets have `segment` bytes
+    /// (`None`: a single packet).
     fn headers(
         &self,
         net: &NetHeader,
@@ -143,13 +143,13 @@ impl Link {
         }
     }
 
-    /// Where `sendto` of a frame to this family goes.
+    /// Returns the address to pass to `sendmmsg` for a frame of this family.
     fn destination(&self, net: &NetHeader) -> RawAddr {
         RawAddr::link(self.interface, ethertype(net.dst))
     }
 }
 
-/// Lets through what comes to these QPNs of these addresses.
+/// Returns a filter that accepts packets to these QPNs of these addresses.
 fn filter(ethernet: bool, addresses: &[IpAddr], blocks: Blocks) -> Vec<sock_filter> {
     let ip = if ethernet { ETHERNET } else { 0 };
     filter::program(u32::try_from(ip).unwrap_or(0), addresses, blocks)

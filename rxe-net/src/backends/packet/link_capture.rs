@@ -1,7 +1,7 @@
-//! Captures the RDMA packets of an interface, whoever sends them. packet(7).
+//! Captures the RDMA packets of an interface, of all programs and of the kernel. packet(7).
 //!
-//! The kernel is told by a filter which frames are wanted, so other traffic costs nothing. It takes the
-//! VLAN tag out of many frames; it is put back, as the frame was on the wire.
+//! A filter tells the kernel which frames are wanted, so other traffic costs nothing. The kernel
+//! removes the VLAN tag from many frames; the capture reinserts it, as the frame was on the wire.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,14 +20,14 @@ use rxe_sys::cmsg;
 use rxe_sys::mmsg::{BATCH, Received, RecvArena, RecvPace};
 use rxe_sys::sockopt;
 
-/// A capture of the RDMA packets of an Ethernet interface: RoCEv2 over IPv4 and IPv6, with its CNPs, and
-/// RoCEv1; with up to two VLAN tags.
+/// A capture of the RDMA packets of an Ethernet interface. It includes RoCEv2 over IPv4 and IPv6
+/// with CNPs, and RoCEv1, with up to two VLAN tags.
 pub struct LinkCapture {
     fd: OwnedFd,
     netdev: String,
     arena: RecvArena,
     pace: RecvPace,
-    /// Where a frame gets its VLAN tag back.
+    /// The buffer in which a frame gets its VLAN tag back.
     tagged: Vec<u8>,
 }
 
@@ -36,24 +36,24 @@ pub struct LinkCapture {
 pub struct LinkFrame<'a> {
     /// The time since 1970.
     pub at: Duration,
-    /// Its direction.
+    /// The direction of the frame.
     pub direction: Direction,
-    /// The frame from its Ethernet header on. One that the host has not segmented yet, or has merged, holds
-    /// several packets.
+    /// The frame, beginning with its Ethernet header. A frame that the host has not segmented yet,
+    /// or has merged, holds several packets.
     pub bytes: &'a [u8],
 }
 
-/// Bytes of a frame at most: the longest that a host merges or segments, with tags.
+/// The maximum length of a frame in bytes: the longest that a host merges or segments, with tags.
 const BUFFER: usize = (64 << 10) + 128;
-/// Bytes of Ethernet addresses, behind which a VLAN tag stands.
+/// The length in bytes of the Ethernet addresses, which precede a VLAN tag.
 const ADDRESSES: usize = 12;
 
 impl LinkCapture {
-    /// Captures on this interface, with a receive buffer of so many bytes, or as many as the system
-    /// allows.
+    /// Starts to capture on this interface. The receive buffer has `buffer` bytes, or as many as
+    /// the kernel allows.
     ///
     /// # Errors
-    /// There is no such interface, it is down or not of Ethernet, or CAP_NET_RAW is missing.
+    /// The interface does not exist, is down or is not Ethernet, or CAP_NET_RAW is missing.
     pub fn open(netdev: &str, buffer: u32) -> Result<Self, NetError> {
         let device = net_device(netdev)?;
         if !device.ethernet {
@@ -69,7 +69,7 @@ impl LinkCapture {
             set(libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
             set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
             if device.loopback {
-                // Each frame is seen twice there.
+                // On loopback each frame would be captured twice.
                 let _ = set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);
             }
             sockopt::set_receive_buffer(fd.as_fd(), usize::try_from(buffer).unwrap_or(usize::MAX));
@@ -85,7 +85,7 @@ impl LinkCapture {
         })
     }
 
-    /// Hands the frames that have come to `sink`. Returns how many; 0 if there is none.
+    /// Hands the frames that have arrived to `sink`. Returns their number; 0 if there is none.
     ///
     /// # Errors
     /// The interface went down or is gone.
@@ -105,16 +105,16 @@ impl LinkCapture {
         Ok(got)
     }
 
-    /// Takes no more frames. Those that have come already can still be received.
+    /// Stops capturing. Frames that have arrived already can still be received.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The error of the kernel.
     pub fn stop(&self) -> Result<(), NetError> {
         sockopt::attach_filter(self.fd.as_fd(), &[op(RET_K, 0)])
             .map_err(|e| NetError::os("attach a filter to a packet socket", e))
     }
 
-    /// Frames that the kernel has dropped so far, because they came faster than they were taken.
+    /// Returns the number of frames that the kernel has dropped because they arrived too fast.
     pub fn dropped(&self) -> u64 {
         sockopt::drops(self.fd.as_fd()).into()
     }
@@ -126,7 +126,7 @@ impl AsFd for LinkCapture {
     }
 }
 
-/// What has arrived as a frame, with the tag that the kernel has taken out.
+/// Returns the captured frame, with the tag that the kernel has removed.
 fn frame<'a>(received: &Received<'a>, tagged: &'a mut Vec<u8>) -> LinkFrame<'a> {
     const OUTGOING: u8 = 4;
     let outgoing = received.addr.bytes[10] == OUTGOING;
@@ -152,7 +152,7 @@ fn frame<'a>(received: &Received<'a>, tagged: &'a mut Vec<u8>) -> LinkFrame<'a> 
     frame
 }
 
-/// The seconds and nanoseconds of a `timespec`.
+/// Parses the seconds and nanoseconds of a `timespec`.
 fn time(data: &[u8]) -> Duration {
     let half = data.len() / 2;
     let number = |bytes: &[u8]| match *bytes {
@@ -164,7 +164,7 @@ fn time(data: &[u8]) -> Duration {
     Duration::new(number(seconds), u32::try_from(number(nanos)).unwrap_or(0) % 1_000_000_000)
 }
 
-/// The tag in a `struct tpacket_auxdata`, if there is one.
+/// Parses the tag in a `struct tpacket_auxdata`, if there is one.
 fn vlan_tag(data: &[u8]) -> Option<[u8; 4]> {
     const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
     const TP_STATUS_VLAN_TPID_VALID: u32 = 1 << 6;
@@ -185,7 +185,7 @@ fn word(data: &[u8], at: usize) -> u32 {
     data.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
-/// The filter. A frame has up to two tags.
+/// Returns the filter. It skips up to two tags.
 fn program() -> Vec<sock_filter> {
     let mut p = Vec::new();
     for ethertype in [12, 16] {
@@ -199,7 +199,7 @@ fn program() -> Vec<sock_filter> {
     p
 }
 
-/// Accepts or drops by the EtherType, which stands at `at` and is in the accumulator.
+/// Accepts or drops a frame by the EtherType, which is at offset `at` and in the accumulator.
 fn match_type(at: u32) -> Vec<sock_filter> {
     const ROCE_V1: u32 = 0x8915;
     let ip = at + 2;
@@ -232,7 +232,7 @@ mod tests {
     use crate::testing::in_namespace;
     use rxe_sys::mmsg::{Outgoing, sendmmsg};
 
-    /// A frame with these tags, this EtherType and this packet.
+    /// Returns a frame with these tags, this EtherType and this packet.
     fn on_wire(tags: &[u16], ethertype: u16, packet: &[u8]) -> Vec<u8> {
         let mut frame = vec![0xff; ADDRESSES];
         for tag in tags {
@@ -244,7 +244,7 @@ mod tests {
         frame
     }
 
-    /// Whether the filter takes such a frame.
+    /// Returns whether the filter accepts such a frame.
     fn takes(tags: &[u16], ethertype: u16, packet: &[u8]) -> bool {
         run(&program(), 0, &on_wire(tags, ethertype, packet)) == Some(WHOLE)
     }
@@ -274,11 +274,11 @@ mod tests {
         assert!(!takes(&[], 0x0800, &later), "a later fragment");
     }
 
-    /// Frames as the wire has them are sent on one end of a link. The kernel takes the outer tag out of
-    /// those that arrive.
+    /// Frames are sent on one end of a link as they are on the wire. The kernel removes the outer
+    /// tag from those that arrive.
     #[test]
     fn frames_are_captured_at_both_ends_as_they_are_on_the_wire() {
-        // One that was set up loses what is sent at once, until it is shown as up.
+        // A new interface loses frames until it is shown as up.
         let link = "ip link add near0 type veth peer name far0
             for end in near0 far0; do ip link set $end up; done
             for end in near0 far0; do

@@ -1,7 +1,7 @@
-//! Sockets that take whole IP packets and let the kernel find their way. raw(7).
+//! Raw sockets, which send whole IP packets along the kernel's routes. raw(7).
 //!
-//! The kernel does not read the source in a packet's header when it looks for the route, so each packet is
-//! sent with it beside.
+//! The kernel ignores the source in a packet's header when it looks up the route, so each packet is
+//! sent with its source in a control message.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,16 +19,17 @@ use rxe_sys::addr::RawAddr;
 use rxe_sys::cmsg::Control;
 use rxe_sys::mmsg::{BATCH, Outgoing, sendmmsg};
 
-/// A raw socket for each family.
+/// A raw socket for each address family.
 pub(crate) struct RawSockets {
     v4: SharedFd,
-    /// Absent where the system has no IPv6.
+    /// `None` if the kernel has no IPv6.
     v6: Option<SharedFd>,
     interface: u32,
 }
 
 impl RawSockets {
-    /// Packets to groups and to link-local addresses leave on the interface of this number.
+    /// Opens the sockets. Packets to groups and to link-local addresses leave on the interface with
+    /// this index.
     pub(crate) fn open(interface: u32) -> io::Result<Self> {
         let open = |family, any: IpAddr| {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -42,8 +43,8 @@ impl RawSockets {
         Ok(Self { v4, v6, interface })
     }
 
-    /// Sends packets of a burst from the one numbered `skip` on, at most [`BATCH`]. Returns how many
-    /// were sent. The outer error means that the socket is of no more use.
+    /// Sends at most [`BATCH`] packets of a burst. Starts with index `skip`. Returns how many were
+    /// sent. The outer error means that the socket cannot be used any more.
     pub(crate) fn send(
         &self,
         batch: &TxBatch,
@@ -70,20 +71,21 @@ impl RawSockets {
     fn of(&self, dst: IpAddr) -> Result<BorrowedFd<'_>, NetError> {
         let socket = match &self.v6 {
             Some(v6) if dst.is_ipv6() => v6,
-            // IPv6 to the IPv4 socket is refused and counted.
+            // The IPv4 socket refuses IPv6 packets, which are then counted.
             _ => &self.v4,
         };
         Ok(socket.intact()?)
     }
 }
 
-/// Has the kernel route a packet as one from this address; a link-local one is on the interface of this
-/// number. ip(7), ipv6(7).
+/// Returns the control message that makes the kernel route a packet by this source address.
+/// `interface` is the index for a link-local source. ip(7), ipv6(7).
 fn routed_from(src: IpAddr, interface: u32) -> Control {
     let mut control = Control::EMPTY;
     match src {
         IpAddr::V4(src) => {
-            // `struct in_pktinfo`: the interface (any), the source, and what only arrives.
+            // `struct in_pktinfo`: the interface (0 for any), the source, and a field for received
+            // packets.
             let mut info = [0; 12];
             info[4..8].copy_from_slice(&src.octets());
             control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
@@ -101,7 +103,7 @@ fn routed_from(src: IpAddr, interface: u32) -> Control {
     control
 }
 
-/// The packets of a burst from the one numbered `skip` on, at most [`BATCH`], each with its own ID.
+/// Returns at most [`BATCH`] packets of a burst, each with its own ID. Starts with index `skip`.
 pub(super) fn singles<'a>(
     batch: &'a TxBatch,
     burst: &'a Burst,

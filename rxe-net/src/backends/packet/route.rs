@@ -1,10 +1,12 @@
-//! How to reach an address from one of ours: the interface and the Ethernet address of the next hop. They
-//! come from the kernel's routing and neighbour tables (rtnetlink(7)), and are cached for a short time. The
-//! source counts, since rules of the administrator may go by it (ip-rule(8)).
+//! The interface and the Ethernet address of the next hop to an address.
 //!
-//! A request to the kernel may sleep, because it waits for other changes of the network set-up. So a
-//! thread makes it ([`Resolver`]). Until the answer is there, packets go through the kernel, which
-//! routes them itself and keeps some of them until it knows the neighbour.
+//! Paths come from the kernel's routing and neighbour tables (rtnetlink(7)), and are cached for a
+//! short time. The source is part of the key, because rules of the administrator may depend on it
+//! (ip-rule(8)).
+//!
+//! A request to the kernel may sleep, because it waits for other changes of the network
+//! configuration. So a thread makes it ([`Resolver`]). Until the answer arrives, packets go through
+//! the kernel, which routes them itself and queues some of them until it knows the neighbour.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -20,16 +22,16 @@ use rxe_sys::spawn_thread;
 /// How a frame is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// To this Ethernet address, out of the interface of this number.
+    /// To this Ethernet address, over the interface with this index.
     Direct { interface: u32, mac: [u8; 6] },
-    /// The path is not known: the kernel routes the packet and finds the neighbour.
+    /// Through the kernel, which routes the packet and finds the neighbour: the path is unknown.
     Kernel,
 }
 
 /// The source and the destination of a packet.
 pub(crate) type Ends = (IpAddr, IpAddr);
 
-/// Paths that were used recently.
+/// A cache of recently used paths.
 #[derive(Debug)]
 pub(crate) struct Paths {
     known: HashMap<Ends, Known>,
@@ -39,31 +41,32 @@ pub(crate) struct Paths {
 #[derive(Debug)]
 struct Known {
     path: Path,
-    /// When it must be requested again.
+    /// When the path must be requested again.
     until: Instant,
-    /// It has been requested.
+    /// The path has been requested.
     asked: bool,
 }
 
-/// How long a path is used. Then one burst goes through the kernel, which so learns that the neighbour
-/// is in use, and checks that it is still there.
+/// How long a path is used. Then one burst goes through the kernel, which thereby learns that the
+/// neighbour is in use and checks that it still exists.
 const PATH_TTL: Duration = Duration::from_secs(1);
 /// How long the answer "there is no neighbour yet" is cached.
 const NO_PATH_TTL: Duration = Duration::from_millis(2);
-/// The most paths in the cache; far more than one engine has peers.
+/// The maximum number of cached paths; far more than one engine has peers.
 const MAX_PATHS: usize = 4096;
-/// The most requests that wait. A request that finds no room is made again with the next burst.
+/// The maximum number of waiting requests. A request without room is repeated with the next burst.
 const MAX_REQUESTS: usize = 256;
 
 impl Paths {
-    /// None yet. They are those of the network namespace that the calling thread is in, whichever thread asks
-    /// for them.
+    /// Creates an empty cache. Its paths are those of the calling thread's network namespace,
+    /// whichever thread requests them later.
     pub(crate) fn new() -> Self {
-        // Without a thread the kernel routes everything.
+        // Without a thread the kernel routes all packets.
         Self { known: HashMap::new(), resolver: Resolver::start().ok() }
     }
 
-    /// The path between these ends, whose link-local addresses are on the interface `scope`. Never waits.
+    /// Returns the path between these ends. Link-local addresses are on the interface `scope`.
+    /// Never waits.
     pub(crate) fn between(&mut self, ends: Ends, scope: u32) -> Path {
         if ends.1.is_multicast() {
             // The kernel also delivers multicast to the other sockets on this host.
@@ -86,14 +89,15 @@ impl Paths {
         Path::Kernel
     }
 
-    /// The path between these ends, unless it must be requested ([`Paths::between`]). Never waits.
+    /// Returns the path between these ends, or `None` if [`Paths::between`] must request it. Never
+    /// waits.
     pub(crate) fn known(&mut self, ends: Ends) -> Option<Path> {
         self.take_answers();
         let known = self.known.get(&ends)?;
         (known.asked || Instant::now() < known.until).then_some(known.path)
     }
 
-    /// Removes the path between these ends: it did not work.
+    /// Removes the path between these ends, because it did not work.
     pub(crate) fn forget(&mut self, ends: Ends) {
         self.known.remove(&ends);
     }
@@ -111,7 +115,7 @@ impl Paths {
         let now = Instant::now();
         for (ends, path) in std::mem::take(&mut resolver.0.lock().answers) {
             let keep = if path == Path::Kernel { NO_PATH_TTL } else { PATH_TTL };
-            // A path that was removed meanwhile is requested again.
+            // A path that was removed meanwhile is not added: it will be requested again.
             if let Some(known) = self.known.get_mut(&ends) {
                 *known = Known { path, until: now + keep, asked: false };
             }
@@ -119,22 +123,22 @@ impl Paths {
     }
 }
 
-/// The thread that asks the kernel. It ends when this is dropped.
+/// The thread that queries the kernel. It ends when this is dropped.
 #[derive(Debug)]
 struct Resolver(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// There is a request, or the thread must end.
+    /// Signalled when there is a request, or when the thread must end.
     changed: Condvar,
-    /// There are answers.
+    /// Set when there are answers, so that the data path needs no lock.
     answered: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// With the interfaces of link-local addresses.
+    /// The requests, with the interface of link-local addresses.
     requests: VecDeque<(Ends, u32)>,
     answers: Vec<(Ends, Path)>,
     closed: bool,
@@ -144,7 +148,7 @@ impl Resolver {
     fn start() -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
-        // Nobody joins the thread.
+        // The thread is not joined.
         let _ = spawn_thread("rxe-resolver", move || theirs.run(resolve))?;
         Ok(Self(shared))
     }
@@ -181,7 +185,7 @@ impl Shared {
                 continue;
             };
             drop(state);
-            // Without an answer the kernel routes the packets.
+            // On an error the kernel routes the packets.
             let path = resolve(ends, scope).unwrap_or(Path::Kernel);
             state = self.lock();
             state.answers.push((ends, path));
@@ -199,7 +203,7 @@ const RTM_GETROUTE: u16 = 26;
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_GETNEIGH: u16 = 30;
 
-/// `struct rtmsg` and `struct ndmsg`.
+/// The size of `struct rtmsg` and of `struct ndmsg` in bytes.
 const FIXED: usize = 12;
 
 const RTA_DST: u16 = 1;
@@ -212,7 +216,7 @@ const RTN_UNICAST: u8 = 1;
 
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
-/// NUD_REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT: there is an address to send to.
+/// NUD_REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT: the states with a valid Ethernet address.
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 
 fn resolve(ends: Ends, scope: u32) -> io::Result<Path> {
@@ -224,8 +228,8 @@ fn resolve(ends: Ends, scope: u32) -> io::Result<Path> {
                 Ok(neighbour(gateway.unwrap_or(ends.1), interface)?
                     .map_or(Path::Kernel, |mac| Path::Direct { interface, mac }))
             }
-            // This includes packets to this host: the IP layer takes a frame that a packet socket
-            // puts onto loopback for a forged one.
+            // This includes packets to this host: the IP layer treats a frame that a packet socket
+            // sends on loopback as spoofed.
             _ => Ok(Path::Kernel),
         };
     }
@@ -237,9 +241,9 @@ struct Route {
     kind: u8,
     interface: u32,
     gateway: Option<IpAddr>,
-    /// The gateway's address has the other family.
+    /// The gateway's address is of the other family.
     foreign: bool,
-    /// The kernel puts something around the packet: a label, or what a tunnel goes by.
+    /// The kernel encapsulates the packet: in an MPLS label, or for a tunnel.
     around: bool,
 }
 
@@ -271,7 +275,7 @@ fn parse_route(body: &[u8]) -> Option<Route> {
     Some(route)
 }
 
-/// The Ethernet address of a neighbour, if the kernel has one.
+/// Returns the Ethernet address of a neighbour, if the kernel knows one.
 fn neighbour(ip: IpAddr, interface: u32) -> io::Result<Option<[u8; 6]>> {
     let mut m = vec![0; FIXED];
     m[0] = family(ip);
@@ -344,7 +348,7 @@ mod tests {
         assert_eq!((paths.between(ends, 3), paths.between(ends, 3)), (Path::Kernel, Path::Kernel));
         answer.send(direct(1)).unwrap();
         until(&mut paths, direct(1));
-        // When the path is old, one burst goes through the kernel, and the others as before.
+        // When the path is old, one burst goes through the kernel, and the others use the old path.
         assert_eq!(paths.known(ends), Some(direct(1)));
         paths.known.get_mut(&ends).unwrap().until = Instant::now();
         assert_eq!((paths.known(ends), paths.between(ends, 3)), (None, Path::Kernel));

@@ -1,4 +1,4 @@
-//! A packet socket: the frames of one interface. packet(7).
+//! A packet socket, which receives and sends the frames of one interface. packet(7).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,39 +23,40 @@ pub(super) const ETH_P_ALL: u16 = 3;
 #[derive(Debug)]
 pub(crate) struct PacketSocket {
     fd: SharedFd,
-    /// A virtio header goes with each frame, so the kernel can segment and merge.
+    /// A virtio header precedes each frame, so the kernel can segment and merge.
     pub(crate) vnet: bool,
-    /// Bytes of its receive buffer, as the system counts them.
+    /// The size of the receive buffer in bytes, as the kernel counts it.
     pub(crate) recv_buffer: usize,
-    /// Frames lost so far because the receive buffer was full, as last said.
+    /// The kernel's last count of frames lost because the receive buffer was full.
     overflow: u32,
     pace: RecvPace,
 }
 
-/// What a [`PacketSocket`] is opened for.
+/// The configuration of a [`PacketSocket`].
 pub(crate) struct PacketSocketConfig<'a> {
-    /// The number of the interface.
+    /// The index of the interface.
     pub(crate) interface: u32,
     /// Frames have Ethernet headers. Otherwise they begin with IP.
     pub(crate) ethernet: bool,
-    /// Which frames are received.
+    /// The filter of received frames.
     pub(crate) filter: &'a [sock_filter],
     /// Frames that this host sends are received too.
     pub(crate) outgoing: bool,
-    /// Bytes of receive and of send buffer to ask the system for.
+    /// The receive and send buffer to request, in bytes.
     pub(crate) buffer: usize,
-    /// What becomes of the descriptor when the process forks.
+    /// Wraps the descriptor; decides whether forked children keep it.
     pub(crate) keep: fn(OwnedFd) -> SharedFd,
 }
 
-/// A frame that has arrived.
+/// A received frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived<'a> {
-    /// The virtio header: of zeros where there is none. `None` where it says what no UDP packet has.
+    /// The virtio header; all zero if the socket has none. `None` if the header describes something
+    /// that is not UDP.
     pub(crate) vnet: Option<Vnet>,
-    /// The frame behind it.
+    /// The frame, without the virtio header.
     pub(crate) bytes: &'a [u8],
-    /// How many were lost before it.
+    /// The number of frames lost before this one.
     pub(crate) lost: u32,
 }
 
@@ -70,7 +71,7 @@ impl PacketSocket {
                 set(libc::SOL_PACKET, PACKET_VNET_HDR, 1)?;
             }
             if !config.outgoing {
-                // Before Linux 4.20 outgoing frames are recognised by their type.
+                // Before Linux 4.20 outgoing frames are recognised by their packet type.
                 let _ = set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1);
             }
             let _ = set(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
@@ -90,13 +91,13 @@ impl PacketSocket {
         })
     }
 
-    /// Receives what this filter lets through from now on.
+    /// Replaces the filter of received frames.
     pub(super) fn set_filter(&self, filter: &[sock_filter]) -> Result<(), NetError> {
         sockopt::attach_filter(self.intact()?, filter)
             .map_err(|e| NetError::os("attach a filter to a packet socket", e))
     }
 
-    /// The descriptor, if it still is one of ours.
+    /// Returns the descriptor if its number is intact.
     pub(crate) fn intact(&self) -> Result<BorrowedFd<'_>, NetError> {
         Ok(self.fd.intact()?)
     }
@@ -105,8 +106,8 @@ impl PacketSocket {
         &self.fd
     }
 
-    /// Receives frames, as [`RecvArena::recv`] does. The outer error means that the socket is of no more
-    /// use.
+    /// Receives frames like [`RecvArena::recv`]. The outer error means that the socket cannot be
+    /// used any more.
     pub(crate) fn recv(
         &mut self,
         arena: &mut RecvArena,
@@ -114,7 +115,7 @@ impl PacketSocket {
         Ok(arena.recv(self.fd.intact()?, &mut self.pace))
     }
 
-    /// The frame in what has arrived.
+    /// Parses a received datagram into a frame.
     pub(crate) fn arrived<'a>(&mut self, received: &Received<'a>) -> Arrived<'a> {
         let mut lost = 0;
         for m in cmsg::messages(received.control) {
@@ -130,12 +131,12 @@ impl PacketSocket {
     }
 }
 
-/// A packet socket to which nothing arrives before it is bound.
+/// Opens a packet socket that receives nothing until it is bound.
 pub(super) fn unbound(kind: SocketType) -> Result<OwnedFd, NetError> {
     station::unbound(kind).map_err(|e| privilege(e, "open a packet socket"))
 }
 
-/// Missing privileges have an error of their own.
+/// Converts an error; a missing privilege becomes [`NetError::NoPrivilege`].
 pub(super) fn privilege(error: io::Error, what: &'static str) -> NetError {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
@@ -145,23 +146,23 @@ pub(super) fn privilege(error: io::Error, what: &'static str) -> NetError {
     }
 }
 
-/// Since Linux 6.2 a virtio header can say that a frame is several UDP packets. Before, such frames
-/// cannot be received with the header.
+/// Returns whether virtio headers support UDP segments, which they do since Linux 6.2. On older
+/// kernels, merged UDP frames cannot be received with the header.
 fn kernel_knows_udp_in_vnet() -> bool {
     sockopt::kernel_version() >= (6, 2)
 }
 
-/// The packets in a frame that the system may have merged, by the bytes per packet that it has named (0:
-/// it is one packet).
+/// Splits a frame that the kernel may have merged. The packets have `gso_size` bytes (0: the frame
+/// is one packet).
 pub(crate) fn unmerged<'a>(frame: Frame<'a>, gso_size: usize) -> Frame<'a> {
     let whole = frame.payload.len();
     let segment = if gso_size == 0 { whole } else { gso_size.min(whole) };
     Frame { net: id_of_merged(&frame, segment), segment, ..frame }
 }
 
-/// The headers of a frame that the system may have merged: it merges packets whose IDs count up,
-/// and also (before Linux 6.10: whatever they are) such as are all the same. Then their IDs are not
-/// known.
+/// Returns the headers of a frame that the kernel may have merged. The kernel merges packets with
+/// consecutive IDs, and also packets with equal IDs (before Linux 6.10 with any IDs). In the latter
+/// cases the IDs are hidden.
 fn id_of_merged(frame: &Frame<'_>, segment: usize) -> NetHeader {
     let merged = Frame { segment, ..*frame };
     if let Some((second, bytes)) = merged.packets().nth(1)
@@ -182,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// Three packets with ICRCs for these IDs, as a merged frame with the ID of the first.
+    /// Returns three packets with ICRCs for these IDs, as a merged frame with the ID of the first.
     fn merged(ids: [u16; 3]) -> (NetHeader, Vec<u8>) {
         let ip: IpAddr = "10.0.0.1".parse().unwrap();
         let net = |id| NetHeader {

@@ -1,6 +1,6 @@
-//! Both ends of a ring in one process: the records of [`Shm`](super::Shm) without its sockets, for tests of
-//! engines whose packets go through shared memory. Any headers fit into a record, so a test can say what no
-//! socket of this host may say.
+//! Both ends of a ring in one process, to test engines that use shared memory. The ring has the
+//! records of [`Shm`](super::Shm), without its sockets. A record takes any headers, so a test can
+//! send packets that no socket of this host could send.
 
 use std::io;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::{CONTROL, WAKE};
 use rxe_sys::Epoll;
 use rxe_sys::unix::UnixSocket;
 
-/// A ring, with the process that puts packets in and the one that takes them out.
+/// A ring, with both its producing and its consuming process.
 #[derive(Debug)]
 pub struct Lane {
     from: Outgoing,
@@ -25,10 +25,10 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Makes a ring, and offers and takes it as two processes do.
+    /// Creates a ring, and offers and accepts it as two processes do.
     ///
     /// # Errors
-    /// The system has no descriptors or no memory left.
+    /// The kernel has no descriptors or no memory left.
     pub fn new() -> io::Result<Self> {
         let epoll = Epoll::new().map_err(io::Error::other)?;
         let [here, there] = UnixSocket::pair()?;
@@ -41,19 +41,20 @@ impl Lane {
         Ok(Self { from, to: Incoming::new(ring, wake, line), buf })
     }
 
-    /// Puts a frame into the ring, as what a batch holds is; `false` if there is no room.
+    /// Puts a frame into the ring, in the form that a batch uses. Returns `false` if there is no
+    /// room.
     ///
     /// # Errors
-    /// The ring is of no more use.
+    /// The ring cannot be used any more.
     pub fn push(&mut self, frame: &Frame<'_>) -> Result<bool, Broken> {
-        // Nobody is given up who does not take anything out: here only the test can do so.
+        // Without a timeout: only the test itself could empty the ring.
         Ok(self.from.push(frame, Duration::MAX)? == Pushed::Sent)
     }
 
-    /// Takes out about `budget` packets; how many.
+    /// Takes out about `budget` packets. Returns their number.
     ///
     /// # Errors
-    /// The ring is of no more use: a record is none that a process may write.
+    /// The ring cannot be used any more: a record is invalid.
     pub fn receive(
         &mut self,
         budget: usize,

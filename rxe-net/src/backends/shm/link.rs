@@ -1,8 +1,8 @@
-//! One direction of traffic between two processes. The sender makes a ring and offers it over a
-//! connection, whose end tells either process that the other is gone.
+//! One direction of traffic between two processes. The sender creates a ring and offers it over a
+//! connection; the end of the connection tells either process that the other is gone.
 //!
-//! The receiver is woken by an event descriptor that comes with the ring. The sender signals it only
-//! while the receiver says that it sleeps ([`Incoming::prepare_sleep`]), so two ends that poll make
+//! An event descriptor that comes with the ring wakes the receiver. The sender signals it only
+//! while the receiver says that it sleeps ([`Incoming::prepare_sleep`]), so two polling ends make
 //! no system call for a message.
 
 use std::io;
@@ -22,25 +22,26 @@ use crate::host::message;
 use rxe_sys::CheckedFd;
 use rxe_sys::unix::UnixSocket;
 
-/// The message that goes with the descriptors of a ring and of its wake-up.
-/// The last byte is the version of what is in a ring: both ends must have the same.
+/// The message that accompanies the descriptors of a ring and its wake-up. The last byte is the
+/// version of the ring's format, which must be the same at both ends.
 pub(super) const OFFER: [u8; 4] = *b"rxm\x06";
 
-/// The tag of a record that holds a frame as [`message`] writes it.
+/// The tag of a record that holds a frame in the format of [`message`].
 pub(super) const FRAME: u32 = 1;
 
-/// What a record holds that is one packet without pad and ICRC, or a coalesced segment of them ([`Coalesced`]), and
-/// how: its tag is [`PACKET`] with these added. The record has the header of [`message`] if it is not that of the
-/// last packet, the packet's headers, and its payload.
+/// The tag of a record with one packet, or with a coalesced segment of packets. The packets have no
+/// pad and no ICRC ([`Coalesced`]). In the ring it is [`PACKET`] with these fields added. The
+/// record consists of the header of [`message`] unless that equals the header of the last packet,
+/// the packet's headers, and the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PacketTag {
-    /// The record begins with a header.
+    /// The record begins with a header of [`message`].
     named: bool,
-    /// The payload begins with a cache line.
+    /// The payload begins at a cache line.
     aligned: bool,
-    /// Bytes of the packet's headers.
+    /// The length of the packet's headers in bytes.
     head_len: usize,
-    /// Packets, at least 1.
+    /// The number of packets, at least 1.
     count: u16,
 }
 
@@ -49,11 +50,12 @@ const PACKET: u32 = 2;
 impl PacketTag {
     const NAMED: u32 = 1 << 8;
     const ALIGNED: u32 = 1 << 9;
-    /// Payloads from this length on begin with a cache line: copies are faster so.
+    /// The payload length in bytes from which payloads begin at a cache line, because copies are
+    /// then faster.
     const ALIGN_FROM: usize = 256;
 
-    /// Bytes of headers and payload of all packets. That more than one may have an XRCETH or an AETH is left
-    /// out: all but one count with a BTH alone.
+    /// Returns the number of bytes in headers and payload of all packets. Every packet but one
+    /// counts with a BTH alone, although it may have an XRCETH or an AETH.
     fn bytes(self, payload: usize) -> usize {
         self.head_len + usize::from(self.count - 1) * Bth::LEN + payload
     }
@@ -65,7 +67,7 @@ impl PacketTag {
         PACKET | flags | head_len << 16 | u32::from(self.count - 1) << 24
     }
 
-    /// `None` if the record holds no packet of this kind.
+    /// Parses a tag. Returns `None` if the record does not hold packets of this kind.
     fn parse(word: u32) -> Option<Self> {
         let [kind, _, head_len, more] = word.to_le_bytes();
         let (head_len, count) = (usize::from(head_len), u16::from(more) + 1);
@@ -75,56 +77,57 @@ impl PacketTag {
             .then_some(tag)
     }
 
-    /// Where in the record the packet's headers begin.
+    /// Returns the offset of the packet's headers in the record.
     fn head_at(self) -> usize {
         if self.named { message::LEN } else { 0 }
     }
 
-    /// Where in the record the payload begins.
+    /// Returns the offset of the payload in the record.
     fn payload_at(self) -> usize {
         let end = self.head_at() + self.head_len;
         if self.aligned { (HEAD + end).next_multiple_of(ALIGN) - HEAD } else { end }
     }
 }
 
-/// Packets handed over at a time, about.
+/// The approximate number of packets handed to the sink at a time.
 const BATCH: usize = 16;
-/// Bytes of payload of a coalesced segment: more would make the receiver wait longer for the first of them.
+/// The maximum payload of a coalesced segment in bytes. A larger one would delay the first packet.
 pub(super) const MAX_COALESCED: usize = 32 << 10;
 
-/// The sender's end.
+/// The sender's end of a ring.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     ring: Producer,
     wake: WakeUp,
     pub(super) line: UnixSocket,
-    /// There are records that the receiver may not know of.
+    /// The ring has records that the receiver may not have been told of.
     fresh: bool,
     congestion: Congestion,
-    /// The header of the last packet that was sent by itself.
+    /// The header of the last direct packet.
     net: Option<NetHeader>,
 }
 
-/// How the receiver keeps up with the sender.
+/// How well the receiver keeps up with the sender.
 #[derive(Clone, Copy, Debug)]
 enum Congestion {
-    /// The ring is at most half full, or has not been full since it was.
+    /// The ring has not been full since it was last at most half full.
     None,
-    /// The ring was full at this time, when the receiver had taken so many bytes.
+    /// The ring was full at this time, when the receiver had taken this many bytes.
     Since(Instant, u64),
-    /// The receiver took next to nothing while it was waited for, and had taken so many bytes then.
+    /// The receiver took next to nothing while the sender waited. It had taken this many bytes
+    /// then.
     Stopped(u64),
 }
 
-/// A receiver that takes fewer bytes than this in the time it is given counts as stopped, until it has
-/// taken as many. Without such a threshold, one that takes a record now and then would slow all other
-/// destinations.
+/// A receiver that takes fewer bytes than this within its timeout counts as stopped, until it has
+/// taken that many. Without such a threshold, a receiver that takes a record now and then would
+/// slow all other destinations.
 const PROGRESS: u64 = 256 << 10;
 
-/// What became of a frame.
+/// The result of pushing a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
-    /// It is in the ring.
+    /// The frame is in the ring.
     Sent,
     /// The ring is full: try again soon.
     Full,
@@ -133,8 +136,8 @@ pub(super) enum Pushed {
 }
 
 impl Outgoing {
-    /// Offers a ring to the process that listens on this path; `None` if no process of this user
-    /// does.
+    /// Offers a ring to the process that listens on this path. Returns `None` if no process of this
+    /// user does.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         let Ok(line) = UnixSocket::connect(path) else { return Ok(None) };
         Self::offer(line).map(Some)
@@ -149,10 +152,10 @@ impl Outgoing {
         Ok(Self { ring, wake, line, fresh: false, congestion: Congestion::None, net: None })
     }
 
-    /// Puts a frame into the ring if there is room. A receiver gets `timeout` to make some: nothing
-    /// slows a sender of unreliable messages, and when two processes share a CPU, one would lose what
-    /// it sends while the other does not run. A receiver that lets the time pass is not waited for
-    /// again until it has made progress.
+    /// Puts a frame into the ring if there is room. A receiver gets `timeout` to make room: nothing
+    /// slows a sender of unreliable messages, and when two processes share a CPU, the messages sent
+    /// while the other does not run would be lost. A receiver that exceeds the timeout is not
+    /// waited for again until it has made progress.
     pub(super) fn push(&mut self, frame: &Frame<'_>, timeout: Duration) -> Result<Pushed, Broken> {
         let header = message::emit(frame);
         let sent = self.ring.push(FRAME, [&header, frame.payload])?;
@@ -184,8 +187,9 @@ impl Outgoing {
         })
     }
 
-    /// Puts in `count` packets without pad and ICRC, 256 at most, with at most [`MAX_COALESCED`] bytes of payload if
-    /// there is more than one. The payload is copied straight into the ring.
+    /// Puts `count` packets without pad and ICRC into the ring, at most 256. If there is more than
+    /// one, their payload has at most [`MAX_COALESCED`] bytes. The payload is copied directly into
+    /// the ring.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -214,12 +218,12 @@ impl Outgoing {
         Ok(Packets::Sent(tag.bytes(len)))
     }
 
-    /// Whether the receiver has taken nothing at all.
+    /// Returns whether the receiver has taken nothing so far.
     pub(super) fn is_untouched(&mut self) -> bool {
         self.ring.look().is_ok() && self.ring.taken() == 0
     }
 
-    /// Wakes the receiver if it sleeps.
+    /// Wakes the receiver if it sleeps and there are new records.
     pub(super) fn flush(&mut self) -> Result<(), Broken> {
         if std::mem::take(&mut self.fresh) && self.ring.must_wake() {
             self.wake.signal()?;
@@ -228,21 +232,21 @@ impl Outgoing {
     }
 }
 
-/// What became of packets without pad and ICRC.
+/// The result of sending packets without pad and ICRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packets {
-    /// They are in the ring, and have so many bytes.
+    /// The packets are in the ring; this is the number of their bytes.
     Sent(usize),
-    /// There is no room now.
+    /// The ring has no room now.
     NoRoom,
 }
 
 /// Why a packet was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendError {
-    /// Its payload could not be read.
+    /// The payload could not be read.
     Payload(AccessError),
-    /// The ring is of no more use.
+    /// The ring cannot be used any more.
     Broken,
 }
 
@@ -258,25 +262,26 @@ impl AsFd for Outgoing {
     }
 }
 
-/// The receiver's end.
+/// The receiver's end of a ring.
 #[derive(Debug)]
 pub(super) struct Incoming {
     ring: Consumer,
     wake: Watched<WakeUp>,
     pub(super) line: Watched<UnixSocket>,
-    /// Where the last frame went to: a sender has a ring for each address. `None` before the first.
+    /// The destination of the last frame; a sender has one ring for each address. `None` before the
+    /// first frame.
     pub(super) address: Option<IpAddr>,
     /// The sender was asked to signal the next record.
     asleep: bool,
-    /// `wake` is readable, or will be: the sender has answered.
+    /// `wake` is readable, or will be soon: the sender has cleared the flag.
     signalled: bool,
-    /// The header of the last packet that came by itself.
+    /// The header of the last direct packet.
     net: Option<NetHeader>,
-    /// The sender is gone: what it has left is taken up to this place of the ring.
+    /// The sender is gone: its remaining records are taken up to this place in the ring.
     end: Option<u64>,
 }
 
-/// A ring that was offered.
+/// A ring that was offered and not accepted yet.
 #[derive(Debug)]
 pub(super) struct Offered {
     pub(super) ring: Consumer,
@@ -284,13 +289,13 @@ pub(super) struct Offered {
 }
 
 impl Incoming {
-    /// Takes the offer that has come over this connection; `None` if there is none yet. Its descriptors
-    /// may be too many for this process.
+    /// Accepts the offer that has arrived over this connection. Returns `None` if there is none
+    /// yet. Fails if its descriptors are too many for this process.
     pub(super) fn accept(line: &UnixSocket) -> io::Result<Option<Offered>> {
         let mut buf = [0; OFFER.len() + 1];
         let Some(offer) = line.receive(&mut buf)? else { return Ok(None) };
         let refuse = || io::Error::from(io::ErrorKind::InvalidData);
-        // The program may close all descriptors at any moment.
+        // Checked, because the program may close all descriptors at any moment.
         let fds: Vec<_> = offer.fds.into_iter().map(CheckedFd::new).collect();
         if offer.lost_fds {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
@@ -303,7 +308,7 @@ impl Incoming {
         Ok(Some(Offered { ring, wake }))
     }
 
-    /// `wake` is that of the offer.
+    /// Creates the receiver's end. `wake` is the wake-up of the offer.
     pub(super) fn new(ring: Consumer, wake: Watched<WakeUp>, line: Watched<UnixSocket>) -> Self {
         Self {
             ring,
@@ -317,8 +322,9 @@ impl Incoming {
         }
     }
 
-    /// Whether the sender is gone, and all that it has left is taken. Nobody writes into the ring then, so
-    /// what it holds is at most one lap; what is in it may say otherwise.
+    /// Returns whether the sender is gone and all its records are taken. After its end, at most one
+    /// lap of the ring can hold valid records; the limit holds even if the ring's contents claim
+    /// more.
     pub(super) fn is_over(&mut self) -> bool {
         if !is_gone(&self.line) {
             return false;
@@ -327,7 +333,7 @@ impl Incoming {
         self.ring.is_empty() || self.ring.place() >= end
     }
 
-    /// Hands over frames, about `budget` packets; how many packets and bytes.
+    /// Hands about `budget` packets to `sink`. Returns the number of packets and bytes.
     pub(super) fn receive(
         &mut self,
         budget: usize,
@@ -344,7 +350,7 @@ impl Incoming {
         Ok((packets, bytes))
     }
 
-    /// Hands over a frame that was copied out of its record.
+    /// Hands a frame that was copied out of its record to `sink`.
     fn receive_frame(
         &mut self,
         copy: &[u8],
@@ -356,8 +362,9 @@ impl Incoming {
         Ok((frame.count(), frame.payload.len()))
     }
 
-    /// Hands over the packets in the next records that have the same header, with their payloads where
-    /// they stand, or the frame in the next record. `None` if there is no record.
+    /// Hands the packets of the next records with the same header to `sink`. Their payloads stay in
+    /// the ring. If the next record holds a frame, hands over that frame instead. Returns `None` if
+    /// there is no record.
     fn receive_next(
         &mut self,
         budget: usize,
@@ -371,7 +378,8 @@ impl Incoming {
         while count < budget.min(BATCH) {
             let Some(record) = cursor.next()? else {
                 if packets.is_empty() {
-                    // A skip may be there alone: a sender that waits for it must not be waited for.
+                    // A lone skip record may have been passed: release it, because the sender may
+                    // wait for its room.
                     let place = cursor.place();
                     drop(packets);
                     self.ring.release(place)?;
@@ -403,7 +411,8 @@ impl Incoming {
                 let (net, _) = message::parse_header(&header).ok_or(Broken)?;
                 self.net = Some(net);
             }
-            // The headers are copied once, and checked in the copy.
+            // The headers are copied once and checked in the copy, because the sender may change
+            // the record.
             let read = |head: &mut [u8]| record.read(tag.head_at(), head);
             let payload = record.span(tag.payload_at(), payload_len);
             let packet = Coalesced::with_head(tag.head_len, read, payload, tag.count)?;
@@ -420,39 +429,40 @@ impl Incoming {
         Ok(Some((count, bytes)))
     }
 
-    /// A thread is about to sleep: asks the sender to signal the next record, if there is none now.
-    /// Whether there is a record, which the caller must signal by other means.
+    /// Asks the sender to signal the next record if the ring is empty. Called when a thread is
+    /// about to sleep. Returns whether there is a record, which the caller must then signal by
+    /// other means.
     pub(super) fn prepare_sleep(&mut self) -> bool {
         if self.ring.is_empty() {
-            // If it is of no use, the next look for a record says so.
+            // If the ring is broken, the next read of a record reports it.
             let _ = self.ring.tell();
             let answered = self.asleep && !self.ring.is_asleep();
             if self.signalled || answered {
                 self.signalled = !self.wake.clear();
             }
-            // It may have answered only now.
+            // The sender may have answered between the two reads of the flag.
             self.signalled |= !self.ring.sleeps(true) && self.asleep && !answered;
             self.asleep = true;
         }
         !self.ring.is_empty()
     }
 
-    /// No thread sleeps: the sender need not signal.
+    /// Tells the sender that no thread sleeps, so it need not signal.
     pub(super) fn end_sleep(&mut self) {
         let was_asleep = self.ring.sleeps(false);
         self.signalled |= std::mem::take(&mut self.asleep) && !was_asleep;
     }
 
-    /// Makes the wake-up one that blocks who writes to it.
+    /// Makes the wake-up block every writer.
     #[cfg(test)]
     pub(super) fn spoil_wake(&self) {
         self.wake.spoil();
     }
 }
 
-/// Whether a connection over which nothing more is said has ended.
+/// Returns whether a connection has ended that carries no more messages.
 pub(super) fn is_gone(line: &UnixSocket) -> bool {
-    // Whatever else is said is not according to the rules.
+    // Any further message violates the protocol, so it counts as the end too.
     !matches!(line.receive(&mut [0; 1]), Ok(None))
 }
 
@@ -467,7 +477,7 @@ mod tests {
     fn a_short_message_is_one_cache_line() {
         for opcode in [Opcode::RC_SEND_ONLY, Opcode::RC_WRITE_ONLY] {
             let head_len = emit::len(opcode, 0) - icrc::LEN;
-            // Where the packet before it went the same way.
+            // The previous packet had the same header.
             let tag = PacketTag { named: false, aligned: false, head_len, count: 1 };
             assert_eq!(size_of_record(tag.payload_at() + 8), 64, "{opcode:?}");
         }

@@ -1,5 +1,5 @@
-//! Where rings are offered to a device: a path for each of its blocks on each of its addresses, and,
-//! as a rule, one socket for all of them.
+//! The sockets where rings are offered to a device. Each of its blocks on each of its addresses has
+//! a path, and usually all paths lead to one socket.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,11 +13,11 @@ use super::{CONTROL, Destination};
 use rxe_sys::Epoll;
 use rxe_sys::unix::{NamedSocket, Rights, SocketPaths, UnixSocket, distinct};
 
-/// The destinations that are a device's own, and where it is offered rings for them. `epoll` watches the
-/// sockets as long as they have a path.
+/// The device's own destinations, and the sockets where rings for them are offered. `epoll` watches
+/// the sockets while they have a path.
 #[derive(Debug)]
 pub(super) struct Listeners {
-    /// Those that it has listened for. It stays with these when it takes no more rings.
+    /// The destinations that the device has listened for. They stay while it accepts no more rings.
     own: Vec<Destination>,
     all: Vec<(Destination, NamedSocket)>,
     paths: SocketPaths,
@@ -43,45 +43,46 @@ impl Listeners {
         Ok(())
     }
 
-    /// Forgets the destinations of which `keep` says `false`, and listens no more for them.
+    /// Removes the destinations for which `keep` returns `false`, and stops listening for them.
     pub(super) fn retain(&mut self, keep: impl Fn(&Destination) -> bool) {
         self.own.retain(&keep);
         self.listen_for(keep);
     }
 
-    /// Listens no more, for any destination. They stay the device's own.
+    /// Stops listening for all destinations. They stay the device's own.
     pub(super) fn close(&mut self) {
         self.listen_for(|_| false);
     }
 
+    /// Closes the paths of destinations for which `keep` returns `false`.
     fn listen_for(&mut self, keep: impl Fn(&Destination) -> bool) {
         let before = self.sockets();
         self.all.retain(|(own, _)| keep(own));
         let stays = self.sockets();
         for socket in before {
-            // A forked child may have it still, and epoll would go on to watch it.
+            // A forked child may still have the socket, and epoll would continue to watch it.
             if !stays.iter().any(|one| Arc::ptr_eq(one, &socket)) {
                 self.epoll.delete(&*socket);
             }
         }
     }
 
-    /// Whether it listens for this destination.
+    /// Returns whether the device listens for this destination.
     pub(super) fn listens_for(&self, own: Destination) -> bool {
         self.all.iter().any(|(one, _)| *one == own)
     }
 
-    /// Whether this destination is the device's own.
+    /// Returns whether this destination belongs to the device.
     pub(super) fn has(&self, own: Destination) -> bool {
         self.own.contains(&own)
     }
 
-    /// Whether this address is that of a destination of its own.
+    /// Returns whether the device has a destination with this address.
     pub(super) fn has_address(&self, address: IpAddr) -> bool {
         self.own.iter().any(|(own, _)| *own == address)
     }
 
-    /// Each socket once.
+    /// Returns the sockets without duplicates.
     pub(super) fn sockets(&self) -> SmallVec<[Arc<UnixSocket>; 2]> {
         distinct(self.all.iter().map(|(_, named)| named.socket()))
     }

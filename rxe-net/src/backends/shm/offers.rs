@@ -1,4 +1,4 @@
-//! Rings that others offer: listening for offers, taking them, and forgetting who is gone.
+//! Listens for rings that other processes offer, accepts them, and drops ended ones.
 
 use std::io;
 
@@ -8,16 +8,17 @@ use super::{CONTROL, Destination, Route, Shm, WAKE};
 use crate::backend::Backend;
 use crate::host::sharing::Sharing;
 
-/// Rings that others may send through at once: each takes two descriptors and 4 MiB of addresses. Whoever
-/// comes after these uses the network.
+/// The maximum number of incoming rings. Each takes two descriptors and 4 MiB of address space.
+/// Further senders use the network.
 pub(super) const MAX_INCOMING: usize = 256;
-/// Looks without listeners, until there may be descriptors or room for rings again.
+/// The number of polls without listeners, until there may be descriptors or room for rings again.
 pub(super) const LISTEN_AGAIN_AFTER: u32 = 4096;
-/// Those waited for who have connected and offered nothing yet; they do so at once, or never.
+/// The maximum number of callers that have not offered a ring yet. A caller offers one immediately
+/// or never.
 pub(super) const MAX_CALLERS: usize = 256;
 
-/// Bursts that go onto the wire before somebody who has refused a ring is offered the next: what was in
-/// that one is lost.
+/// The number of bursts that go onto the wire before a process that has refused a ring is offered
+/// the next one. The packets in the refused ring are lost.
 const OFFER_AGAIN: u32 = 1 << 16;
 
 impl<B: Backend + Sharing> Shm<B> {
@@ -26,18 +27,19 @@ impl<B: Backend + Sharing> Shm<B> {
         let Some(groups) = self.inner.port_groups() else { return };
         let blocks = groups.blocks();
         let all = self.addresses.iter().flat_map(|a| blocks.iter().map(|b| (*a, *b)));
-        // On an address that could not be entered, a block may be another's.
+        // On an address that could not be entered, another process may have the block.
         let listens = |own: &Destination| self.listeners.listens_for(*own);
         let missing = all.filter(|own| groups.has(own.0, own.1) && !listens(own));
         let missing = missing.collect::<Vec<_>>();
         for (address, block) in missing {
             let Some(path) = groups.memory(address, block) else { continue };
-            // Who had the block before may still be about to go. Then others use the wire.
+            // Fails if the previous holder of the block has not closed its socket yet. Senders then
+            // use the wire.
             let _ = self.listeners.add((address, block), &path);
         }
     }
 
-    /// Takes offers, and forgets who is gone. Returns whether there was anything of the kind.
+    /// Accepts offers and drops ended rings. Returns whether there was any event of that kind.
     pub(super) fn look_around(&mut self) -> bool {
         if self.listen_again_in > 0 {
             self.listen_again_in -= 1;
@@ -67,21 +69,22 @@ impl<B: Backend + Sharing> Shm<B> {
                     }
                 }
                 Err(e) if is_exhausted(&e) => has_room = false,
-                // Nobody that one could do anything with.
+                // The caller sent no valid offer.
                 Err(_) => {}
             }
         }
         self.incoming.retain_mut(|link| !link.is_over());
         if !has_room || self.is_full() {
-            // Whoever is not accepted would wait for ever, and whoever is refused would offer the next
-            // ring at once. Without a listener both use the network.
+            // A sender that is not accepted would wait indefinitely, and a refused one would offer
+            // the next ring immediately. Without a listener both use the network.
             self.stop_listening();
         }
         self.routes.retain(|_, route| match route {
             Route::Ring(index) => match &mut self.rings[*index] {
                 Some(link) if !is_gone(&link.line) => true,
                 ring => {
-                    // Who takes no ring, say because its version is another, would not take the next.
+                    // A process that refuses a ring, for example because of its version, would
+                    // refuse the next one too.
                     let refused = ring.take().is_some_and(|mut link| link.is_untouched());
                     if refused {
                         *route = Route::Wire(OFFER_AGAIN);
@@ -95,12 +98,11 @@ impl<B: Backend + Sharing> Shm<B> {
         true
     }
 
-    /// Lets those in who have connected and are of this user. `false` if there are no descriptors left for
-    /// them.
+    /// Accepts waiting callers of this user. Returns `false` if no descriptors are left for them.
     fn take_callers(&mut self) -> bool {
         let mut has_room = true;
         for listener in self.listeners.sockets() {
-            // Others than this user may connect as fast as they are turned away: not for ever.
+            // Other users may connect as fast as they are turned away, so the loop is bounded.
             for _ in 0..MAX_CALLERS {
                 match listener.accept() {
                     Ok(caller) => {
@@ -121,18 +123,19 @@ impl<B: Backend + Sharing> Shm<B> {
         has_room
     }
 
+    /// Returns whether the maximum number of rings is reached.
     fn is_full(&self) -> bool {
         self.incoming.len() >= MAX_INCOMING
     }
 
-    /// Callers use the network for a while.
+    /// Stops listening, so that senders use the network for a while.
     fn stop_listening(&mut self) {
         self.listeners.close();
         self.listen_again_in = LISTEN_AGAIN_AFTER;
     }
 }
 
-/// Whether this process or the system has no descriptors or no memory left.
+/// Returns whether this process or the host has no descriptors or no memory left.
 fn is_exhausted(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }

@@ -1,25 +1,26 @@
-//! A ring of records in memory that two processes share: one puts them in, the other takes them out.
-//! The one file of `shm` with `unsafe`.
+//! A ring of records in memory that two processes share. One process puts records in, the other
+//! takes them out. The only file of `shm` with `unsafe`.
 //!
-//! Layout: `tail` at 0 (the place up to which all was taken out), `asleep` at 128 (1 while the taker
-//! wants to be woken), the records from 4096 on. A record begins at a multiple of 64 with its head word
-//! of 8 bytes: its length, and a tag of the caller's. It never goes around the end: a skip record says
-//! that the next one begins at the start. A head word of 0 means that nothing is there yet.
+//! Layout: `tail` at 0 (the place up to which the consumer has taken everything), `asleep` at 128
+//! (1 while the consumer wants to be woken), the records from 4096 on. A record begins at a
+//! multiple of 64 with its head word of 8 bytes: its length, and a tag of the caller. A record
+//! never wraps around the end: a skip record says that the next one begins at the start. A head
+//! word of 0 means that there is no record yet.
 //!
-//! A place counts the bytes from the beginning of the first lap on. A short record moves one cache line
-//! from one processor to the other: its head word is stored last and says that it is there, so no
-//! counter needs to be read. The head word of the next record is set to 0 before. `tail` is stored when
-//! a part of the ring was taken out, or all of it; the producer looks at it only when it needs room. A
-//! ring that is empty begins anew at its start now and then, so that little traffic uses little cache.
-//! Long records go on through the whole ring: a line that the taker has just read is in its processor's
-//! cache, and to write it again takes longer than to write one that has left that cache.
+//! A place counts the bytes since the beginning of the first lap. A short record moves one cache
+//! line between CPUs: its head word is stored last and marks the record as present, so no counter
+//! needs to be read. The head word of the next record is set to 0 before. `tail` is stored when a
+//! part of the ring was taken out, or all of it; the producer reads it only when it needs room. An
+//! empty ring occasionally restarts at its beginning, so that little traffic uses little cache.
+//! Long records continue through the whole ring: a line that the consumer has just read is in its
+//! CPU's cache, and writing that line again takes longer than writing one that has left the cache.
 //!
 //! Invariants:
-//! - The other process may write anything anywhere at any time. Of what it writes only `tail` and the
-//!   head words are believed, each read once and checked against what this process knows by itself.
-//!   Records are read by copies that others may write under ([`rxe_core::mem`]), never through a Rust
+//! - The other process may write anything anywhere at any time. Of its writes only `tail` and the
+//!   head words are used, each read once and checked against this process's own state. Records are
+//!   read by copies that tolerate concurrent writes ([`rxe_core::mem`]), never through a Rust
 //!   reference.
-//! - The memory cannot shrink under the mapping: it is sealed, which the taker checks.
+//! - The memory cannot shrink under the mapping: it is sealed, which the consumer checks.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,52 +35,54 @@ use rxe_core::mem::{Span, WritableSpan};
 
 use rxe_sys::CheckedFd;
 
-/// Bytes of records. More than the caches that processors have for themselves (1 to 2 MiB): what the producer
-/// writes anew is then no more in that of the taker, from where it would have to be fetched line by line.
+/// The size of the record area in bytes. Larger than the private caches of CPUs (1 to 2 MiB): a
+/// line that the producer writes again has then left the consumer's cache, from where it would have
+/// to be fetched.
 pub const CAPACITY: usize = 4 << 20;
-/// Bytes of a record at most, without its head word.
+/// The maximum length of a record in bytes, without its head word.
 pub const MAX_RECORD: usize = (64 << 10) + 128;
 
-/// Where `tail`, `asleep` and the records stand.
+/// The offsets of `tail`, `asleep` and the records.
 pub const LAYOUT: [usize; 3] = [TAIL, ASLEEP, RECORDS];
-/// Records begin at multiples of this.
+/// The alignment of records in bytes.
 pub const ALIGN: usize = 64;
-/// Bytes of a head word.
+/// The length of a head word in bytes.
 pub const HEAD: usize = 8;
 
 const TAIL: usize = 0;
 const ASLEEP: usize = 128;
 const RECORDS: usize = 4096;
-/// The tag of a record that says: the next one begins at the start of the ring.
+/// The tag of a skip record: the next record begins at the start of the ring.
 const SKIP: u32 = u32::MAX;
-/// Bytes that are taken out before `tail` is stored.
+/// The number of bytes that are taken out before `tail` is stored.
 const PUBLISH: u64 = 128 << 10;
-/// After so many bytes an empty ring begins anew at its start, if no record among them was a long one.
+/// The number of bytes after which an empty ring restarts at its beginning, if none of its records
+/// was long.
 const REWIND: usize = 256 << 10;
-/// Records from this length on are long.
+/// The length in bytes from which a record is long.
 const LONG: usize = 1 << 10;
 
-/// The other process has written what cannot be, or the memory is not there: the ring is of no more
-/// use.
+/// The ring cannot be used any more. The other process has written an invalid value, or the memory
+/// is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
-/// The end that puts records in.
+/// The producer's end of a ring.
 #[derive(Debug)]
 pub struct Producer {
     map: Map,
     /// The place of the next record.
     head: u64,
-    /// Up to where all was taken out, as last seen.
+    /// The place up to which the consumer has taken everything, as last read.
     tail: u64,
-    /// From this offset on the ring begins anew when it is empty.
+    /// The offset from which the ring restarts at its beginning when it is empty.
     rewind_at: usize,
-    /// A long record has been put in since the last time that this was asked.
+    /// A long record was put in since the last check for a restart.
     long: bool,
 }
 
-/// Room for a record, which is not there for the taker before [`Reserved::commit`]. If it is dropped,
-/// nothing has happened.
+/// Reserved room for a record, which the consumer does not see before [`Reserved::commit`].
+/// Dropping it has no effect.
 #[derive(Debug)]
 pub struct Reserved<'r> {
     ring: &'r mut Producer,
@@ -87,10 +90,10 @@ pub struct Reserved<'r> {
 }
 
 impl Producer {
-    /// Makes a ring, and a descriptor by which another process can open it.
+    /// Creates a ring, and a descriptor with which another process can open it.
     pub fn create() -> io::Result<(Self, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // The program may close all descriptors at any moment.
+        // Checked, because the program may close all descriptors at any moment.
         let fd = CheckedFd::new(memfd_create("rxe-ring", flags)?);
         ftruncate(&fd, (RECORDS + CAPACITY) as u64)?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -98,7 +101,7 @@ impl Producer {
         Ok((Self { map, head: 0, tail: 0, rewind_at: REWIND, long: false }, fd.into_owned()))
     }
 
-    /// Room for a record of `len` bytes; `None` if there is none.
+    /// Reserves room for a record of `len` bytes. Returns `None` if there is none.
     ///
     /// # Panics
     /// If `len` is 0 or more than [`MAX_RECORD`].
@@ -114,7 +117,7 @@ impl Producer {
             self.rewind_at = at + REWIND;
         }
         let skipped = if skip { CAPACITY - at } else { 0 };
-        // The head word behind the record must be free too.
+        // The head word after the record must be free too, because it is set to 0.
         let need = skipped + size_of_record(len) + ALIGN;
         if self.free()? < need {
             self.look()?;
@@ -128,13 +131,13 @@ impl Producer {
             self.head += skipped as u64;
             self.rewind_at = REWIND;
         }
-        // Now and not when the record is there: the taker looks at the record's line all the time, so the line
-        // would be fetched twice if another had to be written between the record and its head word.
+        // Stored now and not at the commit: the consumer polls the record's line, so a store to
+        // another line between the record and its head word would make that line travel twice.
         self.map.set_word(offset(self.head + size_of_record(len) as u64), 0)?;
         Ok(Some(Reserved { ring: self, len }))
     }
 
-    /// Puts in one record made of these parts. `false`: there is no room.
+    /// Puts in one record with these two parts. Returns `false` if there is no room.
     ///
     /// # Panics
     /// As [`Producer::reserve`].
@@ -148,7 +151,7 @@ impl Producer {
         Ok(true)
     }
 
-    /// Looks how much has been taken out.
+    /// Reads how much the consumer has taken out.
     pub fn look(&mut self) -> Result<(), Broken> {
         let tail = self.map.tail();
         if tail.wrapping_sub(self.tail) > self.head.wrapping_sub(self.tail) {
@@ -158,22 +161,22 @@ impl Producer {
         Ok(())
     }
 
-    /// Bytes ever taken out, as last seen.
+    /// Returns the bytes ever taken out, as last read.
     pub fn taken(&self) -> u64 {
         self.tail
     }
 
-    /// Bytes that are free, as last seen.
+    /// Returns the number of free bytes, as last read.
     pub fn free(&self) -> Result<usize, Broken> {
         let used = usize::try_from(self.head.wrapping_sub(self.tail)).map_err(|_| Broken)?;
         CAPACITY.checked_sub(used).ok_or(Broken)
     }
 
-    /// Whether the taker sleeps, and is now to be woken by the caller. To be asked after the last
+    /// Returns whether the consumer sleeps; the caller must then wake it. Call this after the last
     /// record.
     pub fn must_wake(&self) -> bool {
-        // Either this sees that the taker sleeps, or the taker sees the record before it does: see
-        // Consumer::sleeps.
+        // Pairs with the fence in `Consumer::sleeps`: either this load sees that the consumer
+        // sleeps, or the consumer sees the record before it sleeps.
         fence(Ordering::SeqCst);
         let asleep = self.map.flag();
         asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::AcqRel) != 0
@@ -181,7 +184,7 @@ impl Producer {
 }
 
 impl Reserved<'_> {
-    /// Writes these bytes into the record, from byte `from` on.
+    /// Writes bytes into the record at offset `from`.
     ///
     /// # Panics
     /// If they do not fit.
@@ -189,19 +192,19 @@ impl Reserved<'_> {
         self.span(from, bytes.len()).write(bytes).map_err(|_| Broken)
     }
 
-    /// `len` of its bytes, from byte `from` on. The other process may write them too.
+    /// Returns `len` bytes of the record at offset `from`. The other process may write them too.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If the range exceeds the record.
     pub fn span(&self, from: usize, len: usize) -> WritableSpan<'_> {
         assert!(from <= self.len && len <= self.len - from, "a part of the record");
         self.ring.map.records(offset(self.ring.head) + HEAD + from, len)
     }
 
-    /// Lets the other end have the record. The tag is for the caller's use.
+    /// Makes the record visible to the consumer. The tag is for the caller's use.
     ///
     /// # Panics
-    /// If the tag is the greatest number.
+    /// If the tag is `u32::MAX`, which marks skip records.
     pub fn commit(self, tag: u32) -> Result<(), Broken> {
         assert!(tag != SKIP, "this tag is taken");
         let Self { ring, len } = self;
@@ -216,27 +219,27 @@ impl Reserved<'_> {
     }
 }
 
-/// The end that takes records out.
+/// The consumer's end of a ring.
 #[derive(Debug)]
 pub struct Consumer {
     map: Map,
     /// The place of the next record.
     tail: u64,
-    /// The place that the other end was told.
+    /// The place that was last stored in `tail`.
     told: u64,
 }
 
-/// A record that has not been taken out yet.
+/// A record that was not taken out yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'r> {
     ring: &'r Consumer,
     at: usize,
     len: usize,
-    /// What the other end has given it.
+    /// The tag that the producer has set.
     pub tag: u32,
 }
 
-/// Goes through the records that are there, and takes none out.
+/// Iterates over the present records without taking them out.
 #[derive(Debug)]
 pub struct Cursor<'r> {
     ring: &'r Consumer,
@@ -244,7 +247,7 @@ pub struct Cursor<'r> {
 }
 
 impl Consumer {
-    /// Opens a ring that another process has made.
+    /// Opens a ring that another process has created.
     pub fn open(fd: &impl AsFd) -> io::Result<Self> {
         let size = rustix::fs::fstat(fd)?.st_size;
         let sealed = fcntl_get_seals(fd)?.contains(SealFlags::SHRINK);
@@ -254,28 +257,28 @@ impl Consumer {
         Ok(Self { map: Map::new(fd)?, tail: 0, told: 0 })
     }
 
-    /// Whether there is no record.
+    /// Returns whether there is no record.
     pub fn is_empty(&self) -> bool {
         self.map.word(offset(self.tail)) == Ok(0)
     }
 
-    /// The place of the oldest record.
+    /// Returns the place of the oldest record.
     pub fn place(&self) -> u64 {
         self.tail
     }
 
-    /// Goes through the records, from the oldest on.
+    /// Returns a cursor at the oldest record.
     pub fn cursor(&self) -> Cursor<'_> {
         Cursor { ring: self, place: self.tail }
     }
 
-    /// Takes out all records before this place, where a cursor was.
+    /// Takes out all records before `place`, which is the place of a cursor.
     pub fn release(&mut self, place: u64) -> Result<(), Broken> {
         self.tail = place;
         if place.wrapping_sub(self.told) >= PUBLISH { self.tell() } else { Ok(()) }
     }
 
-    /// Tells the other end what was taken out: to be called when there is no record.
+    /// Stores in `tail` what was taken out. Call this when there is no record.
     pub fn tell(&mut self) -> Result<(), Broken> {
         if self.told != self.tail {
             self.told = self.tail;
@@ -284,7 +287,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Takes out the oldest record; its tag and its length.
+    /// Takes out the oldest record. Returns its tag and its length.
     pub fn pop(&mut self, out: &mut [u8; MAX_RECORD]) -> Result<Option<(u32, usize)>, Broken> {
         let mut cursor = self.cursor();
         let record = cursor.next()?;
@@ -303,22 +306,23 @@ impl Consumer {
         Ok(taken)
     }
 
-    /// Sets whether this end sleeps. Returns the last value. The caller must check again for a record
-    /// afterwards.
+    /// Sets whether this end sleeps. Returns the previous value. The caller must check again for a
+    /// record afterwards.
     pub fn sleeps(&self, asleep: bool) -> bool {
         let before = self.map.flag().swap(asleep.into(), Ordering::Relaxed);
         fence(Ordering::SeqCst);
         before != 0
     }
 
-    /// Whether the other end has left this one asleep.
+    /// Returns whether the flag of [`Consumer::sleeps`] is still set, so the producer has not taken
+    /// it.
     pub fn is_asleep(&self) -> bool {
         self.map.flag().load(Ordering::Acquire) != 0
     }
 }
 
 impl<'r> Cursor<'r> {
-    /// The next record, if there is one.
+    /// Returns the next record, if there is one.
     #[expect(clippy::should_implement_trait, reason = "an iterator could not tell that it broke")]
     pub fn next(&mut self) -> Result<Option<Record<'r>>, Broken> {
         let mut skipped = false;
@@ -330,8 +334,8 @@ impl<'r> Cursor<'r> {
                 return Ok(None);
             }
             if tag == SKIP {
-                // A skip leads to the start, where a record follows: the other end cannot keep this one
-                // busy with skips.
+                // A record must follow a skip to the start, so that the producer cannot keep this
+                // loop busy with skips.
                 if std::mem::replace(&mut skipped, true) || at == 0 {
                     return Err(Broken);
                 }
@@ -346,43 +350,44 @@ impl<'r> Cursor<'r> {
         }
     }
 
-    /// Where it is, for [`Consumer::release`].
+    /// Returns the current place, for [`Consumer::release`].
     pub fn place(&self) -> u64 {
         self.place
     }
 }
 
 impl<'r> Record<'r> {
-    /// Its bytes, 1 to [`MAX_RECORD`].
+    /// Returns the length in bytes, 1 to [`MAX_RECORD`].
     #[expect(clippy::len_without_is_empty, reason = "it is not")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Fills `out` with its bytes from byte `from` on.
+    /// Fills `out` with the bytes of the record at offset `from`.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If the range exceeds the record.
     pub fn read(&self, from: usize, out: &mut [u8]) -> Result<(), Broken> {
         self.span(from, out.len()).read(out).map_err(|_| Broken)
     }
 
-    /// `len` of its bytes, from byte `from` on. The other process may change them at any time.
+    /// Returns `len` bytes of the record at offset `from`. The other process may change them at any
+    /// time.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If the range exceeds the record.
     pub fn span(&self, from: usize, len: usize) -> Span<'r> {
         assert!(from <= self.len && len <= self.len - from, "a part of the record");
         *self.ring.map.records(self.at + HEAD + from, len)
     }
 }
 
-/// Bytes of a record with its head word, up to where the next may begin.
+/// Returns the size of a record in the ring in bytes: head word and padding included.
 pub const fn size_of_record(len: usize) -> usize {
     (HEAD + len).next_multiple_of(ALIGN)
 }
 
-/// Where a place is in the records.
+/// Returns the offset of a place in the record area.
 #[expect(clippy::cast_possible_truncation, reason = "less than CAPACITY")]
 fn offset(place: u64) -> usize {
     (place % CAPACITY as u64) as usize
@@ -390,7 +395,7 @@ fn offset(place: u64) -> usize {
 
 #[expect(clippy::cast_possible_truncation, reason = "at most MAX_RECORD")]
 fn head_word(len: usize, tag: u32) -> u64 {
-    // One more than the length: no head word is 0.
+    // The length is stored plus one, so that no head word is 0.
     u64::from(tag) << 32 | u64::from(len as u32 + 1)
 }
 
@@ -399,12 +404,12 @@ fn parts_of(word: u64) -> Result<(usize, u32), Broken> {
     Ok((len.saturating_sub(1), u32::try_from(word >> 32).map_err(|_| Broken)?))
 }
 
-/// The memory, for as long as it is mapped.
+/// The shared memory. Dropping it unmaps the memory.
 #[derive(Debug)]
 struct Map(NonNull<u8>);
 
-// SAFETY: it is an address that is valid in the whole process until it is dropped; it is only used
-// through atomics and spans.
+// SAFETY: the address is valid in the whole process until the drop, and is only used through
+// atomics and spans.
 unsafe impl Send for Map {}
 
 impl Map {
@@ -418,31 +423,31 @@ impl Map {
         NonNull::new(ptr.cast()).map(Self).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// `len` bytes at an offset of the mapping.
+    /// Returns `len` bytes at an offset of the mapping.
     fn span(&self, at: usize, len: usize) -> WritableSpan<'_> {
         assert!(at <= RECORDS + CAPACITY && len <= RECORDS + CAPACITY - at, "in the mapping");
-        // SAFETY: the bytes lie in the mapping, which is there as long as `self` is borrowed. Nobody in
+        // SAFETY: the bytes lie in the mapping, which exists while `self` is borrowed. Nothing in
         // this process has a reference to them.
         unsafe { WritableSpan::from_raw(self.0.add(at), len) }
     }
 
-    /// `len` bytes at an offset of the records.
+    /// Returns `len` bytes at an offset of the record area.
     fn records(&self, at: usize, len: usize) -> WritableSpan<'_> {
         assert!(at <= CAPACITY && len <= CAPACITY - at, "in the records");
         self.span(RECORDS + at, len)
     }
 
-    /// The head word at an offset of the records, with acquire ordering.
+    /// Loads the head word at an offset of the record area, with acquire ordering.
     fn word(&self, at: usize) -> Result<u64, Broken> {
         self.records(at, HEAD).load().map_err(|_| Broken)
     }
 
-    /// Sets a head word, with release ordering.
+    /// Stores a head word, with release ordering.
     fn set_word(&self, at: usize, value: u64) -> Result<(), Broken> {
         self.records(at, HEAD).store(value.to_ne_bytes()).map_err(|_| Broken)
     }
 
-    /// As a place that cannot be if the memory is not there.
+    /// Loads `tail`. Returns an impossible place if the memory is gone.
     fn tail(&self) -> u64 {
         self.span(TAIL, 8).load().unwrap_or(u64::MAX)
     }
@@ -457,15 +462,15 @@ impl Map {
 
     fn number<const AT: usize>(&self) -> &AtomicU32 {
         const { assert!(AT.is_multiple_of(4) && AT + 4 <= RECORDS, "a place before the records") };
-        // SAFETY: it lies in the mapping, at a multiple of 4, and nobody in this process uses it but as
-        // an atomic.
+        // SAFETY: the number lies in the mapping, at a multiple of 4, and this process uses it only
+        // as an atomic.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().add(AT).cast()) }
     }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping that `new` made, and no reference to it outlives self.
+        // SAFETY: this is the mapping that `new` created, and no reference to it outlives self.
         let _ = unsafe { munmap(self.0.as_ptr().cast(), RECORDS + CAPACITY) };
     }
 }

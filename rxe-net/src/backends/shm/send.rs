@@ -1,4 +1,4 @@
-//! Sending: which way a burst goes, into which ring, and packets one by one.
+//! Sending: the path of a burst, its ring, and direct packets.
 
 use std::net::IpAddr;
 
@@ -14,24 +14,25 @@ use crate::backend::Backend;
 use crate::host::message;
 use crate::host::sharing::Sharing;
 
-/// What became of a burst that may stay on this host.
+/// The result of sending a burst that may stay on this host.
 pub(super) enum LocalSend {
-    /// It is sent, or lost.
+    /// The burst is sent or lost.
     Done,
-    /// It goes onto the wire.
+    /// The burst goes onto the wire.
     OnWire,
-    /// Its ring is full.
+    /// The ring of the burst is full.
     Congested,
 }
 
-/// Bytes that a device may have sent to itself and not yet received.
+/// The maximum number of bytes that a device may have sent to itself and not yet received.
 const OWN_CAPACITY: usize = ring::CAPACITY;
-/// Bursts that go onto the wire before a destination is looked for on this host again.
+/// The number of bursts that go onto the wire before a destination is searched for on this host
+/// again.
 const LOOK_AGAIN: u32 = 256;
-/// Destinations remembered.
+/// The maximum number of destinations remembered.
 const MAX_ROUTES: usize = 4096;
 impl<B: Backend + Sharing> Shm<B> {
-    /// The way of a burst.
+    /// Returns the route to a destination, and searches for it if necessary.
     fn route(&mut self, to: Destination) -> &mut Route {
         let known = match self.routes.get_mut(&to) {
             Some(Route::Wire(0)) | None => false,
@@ -51,8 +52,9 @@ impl<B: Backend + Sharing> Shm<B> {
         self.routes.entry(to).or_insert(Route::Wire(LOOK_AGAIN))
     }
 
+    /// Searches for a destination on this host, and offers it a ring.
     fn find(&mut self, (address, block): Destination) -> Route {
-        // A packet to QP1 is for any process that reads it, and one to a group for all members.
+        // A packet to QP1 is for any process that reads it, and one to a group is for all members.
         if block == 0 || address.is_multicast() {
             return Route::Wire(LOOK_AGAIN);
         }
@@ -81,7 +83,7 @@ impl<B: Backend + Sharing> Shm<B> {
     /// Sends the first pending burst if it stays on this host.
     pub(super) fn send_here(&mut self, batch: &mut TxBatch) -> LocalSend {
         let burst = batch.pending()[0].clone();
-        // An address that is not ours is the wire's to refuse.
+        // The inner backend must refuse a source address that does not belong to this device.
         if !self.listeners.has_address(burst.net.src) {
             return LocalSend::OnWire;
         }
@@ -116,14 +118,14 @@ impl<B: Backend + Sharing> Shm<B> {
         LocalSend::Done
     }
 
-    /// This ring has got something.
+    /// Records that this ring has received packets.
     pub(super) fn touch(&mut self, index: usize) {
         if !self.touched.contains(&index) {
             self.touched.push(index);
         }
     }
 
-    /// The ring to this destination is of no more use.
+    /// Drops the ring to this destination.
     pub(super) fn give_up(&mut self, to: Destination) {
         if let Some(Route::Ring(index)) = self.routes.insert(to, Route::Wire(LOOK_AGAIN)) {
             self.rings[index] = None;
@@ -131,7 +133,7 @@ impl<B: Backend + Sharing> Shm<B> {
         self.last = None;
     }
 
-    /// The ring for packets from `src` to this destination, if they go through one.
+    /// Returns the ring for packets from `src` to this destination, if there is one.
     fn ring_of(&mut self, src: IpAddr, to: Destination) -> Option<usize> {
         match self.last {
             Some((last_src, last_to, ring)) if (last_src, last_to) == (src, to) => ring,
@@ -146,7 +148,7 @@ impl<B: Backend + Sharing> Shm<B> {
         }
     }
 
-    /// Sends a packet at once that leaves this host, if the backend inside has such a way.
+    /// Sends a direct packet that leaves this host, if the inner backend has a direct path.
     fn send_on_wire(
         &mut self,
         net: &NetHeader,
@@ -154,7 +156,7 @@ impl<B: Backend + Sharing> Shm<B> {
         payload: &Source<'_>,
     ) -> Result<Placed, AccessError> {
         let Some(wire) = self.inner.direct() else { return Ok(Placed::Elsewhere) };
-        // What a device sends to itself does not leave this host either.
+        // A packet to the device itself must not go onto the wire.
         if self.listeners.has((net.dst, qpn_block(head))) {
             return Ok(Placed::Elsewhere);
         }
@@ -172,7 +174,7 @@ impl<B: Backend + Sharing> Shm<B> {
         Pushed::Sent
     }
 
-    /// How many of the pending bursts, from the first, go onto the wire.
+    /// Returns the number of leading pending bursts that go onto the wire, at least 1.
     pub(super) fn leading_wire_bursts(&mut self, batch: &TxBatch) -> usize {
         let mut count = 1;
         for burst in &batch.pending()[1..] {

@@ -1,4 +1,4 @@
-//! Shared memory in front of UDP sockets.
+//! Tests of shared memory in front of UDP sockets.
 
 mod delivery;
 mod direct;
@@ -39,7 +39,7 @@ fn block(backend: &impl Backend) -> u8 {
     backend.capabilities().qpn_block.unwrap()
 }
 
-/// Sends `count` packets with numbers from 0 to a QP of this block.
+/// Sends `count` packets with numbers from 0 on to a QP of this block.
 fn send(from: &mut impl Backend, src: &str, dst: &str, block: u8, count: u32) {
     send_all(from, &mut packets(from, src, dst, block, count));
 }
@@ -67,7 +67,7 @@ fn readable(backend: &impl Backend, seconds: i64) -> bool {
     poll(&mut polls, Some(&limit)).unwrap() > 0
 }
 
-/// Receives `count` packets: all with known headers, in order, from number 0 on.
+/// Receives `count` packets and checks their headers and order, from number 0 on.
 fn receive(backend: &mut impl Backend, count: u32) -> Vec<NetHeader> {
     backend.watch(true);
     let mut got = Vec::new();
@@ -88,12 +88,12 @@ fn receive(backend: &mut impl Backend, count: u32) -> Vec<NetHeader> {
     got
 }
 
-/// What has arrived in another way than through rings.
+/// Returns the number of packets that have not arrived through rings.
 fn over_the_wire(backend: &Shm<UdpBackend>) -> u64 {
     backend.inner.counters().rx_packets
 }
 
-/// Where the first process on an address is offered shared memory.
+/// Returns the path where the first process on an address accepts offers of shared memory.
 fn memory(address: &str) -> PathBuf {
     Directory::open().memory(&ScopedAddr::new(ip(address), 0), 1).unwrap()
 }
@@ -111,7 +111,8 @@ fn offer() -> Offered<WakeUp> {
     offer_with(&memory("127.0.0.2"), &OFFER, WakeUp::new().unwrap()).unwrap()
 }
 
-/// The same, with these words and this wake-up, to whoever listens under this path, if somebody does.
+/// Like [`offer`], with this message and this wake-up, to the listener on this path, if there is
+/// one.
 fn offer_with<W: AsFd>(path: &Path, words: &[u8], wake: W) -> io::Result<Offered<W>> {
     let line = UnixSocket::connect(path)?;
     let (ring, memory) = Producer::create().unwrap();

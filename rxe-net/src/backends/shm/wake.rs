@@ -1,9 +1,9 @@
-//! An event descriptor (eventfd(2)) by which one process wakes another that sleeps.
+//! An event descriptor (eventfd(2)) with which one process wakes another that sleeps.
 //!
-//! Whether a read or a write of an eventfd blocks is decided by O_NONBLOCK, a flag of the open file
-//! description, and processes that have passed the descriptor on share that description: any of them
-//! can clear the flag at any time. So reads here ask for no blocking with each call, and a descriptor
-//! whose flag was cleared is not written to.
+//! O_NONBLOCK decides whether a read or a write of an eventfd blocks. It is a flag of the open file
+//! description, which all processes that have received the descriptor share: any of them can clear
+//! the flag at any time. So reads here request non-blocking operation with each call, and a
+//! descriptor whose flag was cleared is not written to.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -25,8 +25,8 @@ impl WakeUp {
         Ok(Self(CheckedFd::internal(eventfd(0, flags)?)))
     }
 
-    /// The one that another process has made with [`Self::new`]. Another kind of descriptor could
-    /// block a read for ever, or be readable for ever.
+    /// Accepts a wake-up that another process has created with [`Self::new`]. Another kind of
+    /// descriptor could block a read indefinitely, or be readable permanently.
     pub(super) fn adopt(fd: CheckedFd) -> io::Result<Self> {
         let what = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
         if what.as_os_str() != "anon_inode:[eventfd]" || !is_nonblocking(&fd) {
@@ -35,31 +35,32 @@ impl WakeUp {
         Ok(Self(fd.into_internal()))
     }
 
-    /// Makes it readable.
+    /// Makes the descriptor readable.
     ///
     /// # Errors
-    /// Another process has made it blocking, and a write could block if that process has filled its
-    /// counter too. Or the program has closed it.
+    /// Another process has made the descriptor blocking, so a write could block if that process has
+    /// also filled the counter. Or the program has closed it.
     pub(super) fn signal(&self) -> Result<(), Broken> {
         if !self.0.is_intact() || !is_nonblocking(&self.0) {
             return Err(Broken);
         }
-        // It can only fail when it is readable anyway.
+        // The write fails only if the descriptor is readable already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
         Ok(())
     }
 
-    /// Makes it unreadable. Returns whether it was readable.
+    /// Makes the descriptor unreadable. Returns whether it was readable.
     pub(super) fn clear(&self) -> bool {
         if !self.0.is_intact() {
             return false;
         }
         let mut count = [0; 8];
         let mut parts = [io::IoSliceMut::new(&mut count)];
-        // An eventfd has no position: this offset says so.
+        // `preadv2` takes -1 as the offset of a descriptor without a position.
         match rustix::io::preadv2(&self.0, &mut parts, u64::MAX, ReadWriteFlags::NOWAIT) {
             Ok(_) => true,
-            // An eventfd can be read so since Linux 5.8.
+            // `RWF_NOWAIT` works on an eventfd since Linux 5.8. Before, the flag of the description
+            // must be set.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 is_nonblocking(&self.0) && rustix::io::read(&self.0, &mut count).is_ok()
             }
@@ -67,7 +68,7 @@ impl WakeUp {
         }
     }
 
-    /// Makes it blocking, and its counter as large as it gets: one more write would block.
+    /// Makes the descriptor blocking, with the largest counter: one more write would block.
     #[cfg(test)]
     pub(super) fn spoil(&self) {
         rustix::fs::fcntl_setfl(&self.0, OFlags::empty()).unwrap();
@@ -101,13 +102,13 @@ mod tests {
         assert!(wake.clear() && !wake.clear());
     }
 
-    /// The process ended, in a debug build: the number was closed a second time.
+    /// Without the check, the number was closed twice, which ends the process in a debug build.
     #[test]
     fn one_that_the_program_has_closed_meanwhile_is_refused() {
         let own = WakeUp::new().unwrap();
-        // Nothing else in this process gets so high a number.
+        // A number so high that nothing else in this process gets it.
         let fd = CheckedFd::new(rustix::io::fcntl_dupfd_cloexec(&own, 900).unwrap());
-        // SAFETY: nothing uses the number but what looks first whether it is open.
+        // SAFETY: every later user of the number first checks whether it is open.
         unsafe { rustix::io::close(fd.as_raw_fd()) };
         assert!(WakeUp::adopt(fd).is_err());
     }

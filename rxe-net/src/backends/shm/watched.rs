@@ -1,8 +1,8 @@
-//! A descriptor that an epoll descriptor watches for as long as it is held.
+//! A descriptor that is removed from an epoll descriptor when it is dropped.
 //!
-//! Closing it would not be enough: epoll watches what a descriptor stands for, which stays while
-//! anybody has it open, be it a forked child or the process that it came from. What nobody here can
-//! read any more would then be reported readable for ever.
+//! Closing the descriptor would not be enough: epoll watches the open file, which stays open while
+//! any other process has it, such as a forked child or the process that passed the descriptor.
+//! Epoll would then permanently report a file as readable that this process cannot read any more.
 
 use rustix::event::epoll::EventFlags;
 use std::ops::{Deref, DerefMut};
@@ -18,7 +18,7 @@ pub(super) struct Watched<T: AsFd> {
 }
 
 impl<T: AsFd> Watched<T> {
-    /// `by` tells of it with this data.
+    /// Adds the descriptor to the epoll descriptor `by` with this data.
     pub(super) fn new(fd: T, by: &Epoll, data: u64) -> Result<Self, NetError> {
         by.add(&fd, data, EventFlags::IN | EventFlags::RDHUP)?;
         Ok(Self { fd, by: by.clone() })

@@ -1,8 +1,9 @@
-//! Destinations that the system does not segment packets for (UDP_SEGMENT). An IPsec policy or the
-//! MTU of a path can forbid segmentation for one destination and not for others. Bursts to such
-//! destinations are sent packet by packet.
+//! Destinations for which the kernel does not segment packets (UDP_SEGMENT).
 //!
-//! A socket sends a single packet with ID 0, and packet `i` of a burst carries the ICRC for ID `i`
+//! An IPsec policy or the MTU of a path can prevent segmentation for one destination and not for
+//! others. Bursts to such destinations are sent packet by packet.
+//!
+//! A socket sends a single packet with ID 0, but packet `i` of a burst carries the ICRC for ID `i`
 //! ([`crate::host::udp_socket`]). So each packet gets the ICRC for ID 0 here.
 
 use std::collections::HashMap;
@@ -11,35 +12,35 @@ use std::time::{Duration, Instant};
 
 use rxe_core::wire::{IpId, NetHeader, icrc};
 
-/// After this time segmentation is tried again: the reason against it may be gone.
+/// The time after which segmentation is tried again, because the obstacle may be gone.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
-/// Destinations remembered.
+/// The maximum number of destinations remembered.
 const MAX_DESTINATIONS: usize = 1024;
 
-/// Destinations to which bursts are sent packet by packet, each until a time.
+/// Destinations to which bursts are sent packet by packet, each with the time when that ends.
 #[derive(Debug, Default)]
 pub(super) struct Unsegmented(HashMap<IpAddr, Instant>);
 
 impl Unsegmented {
-    /// Sends to this destination packet by packet for a while.
+    /// Makes bursts to this destination leave packet by packet for [`RETRY_AFTER`].
     pub(super) fn insert(&mut self, dst: IpAddr) {
         let now = Instant::now();
         if self.0.len() >= MAX_DESTINATIONS {
             self.0.retain(|_, until| now < *until);
         }
         if self.0.len() >= MAX_DESTINATIONS {
-            // The next burst to a destination that is removed here finds it again.
+            // The next burst to a removed destination adds it again.
             self.0.clear();
         }
         self.0.insert(dst, now + RETRY_AFTER);
     }
 
-    /// Lets bursts to this destination be segmented again: there was another reason against them.
+    /// Allows segmentation for this destination again: the burst was refused for another reason.
     pub(super) fn remove(&mut self, dst: IpAddr) {
         self.0.remove(&dst);
     }
 
-    /// Whether bursts to this destination are sent packet by packet.
+    /// Returns whether bursts to this destination are sent packet by packet.
     pub(super) fn has(&mut self, dst: IpAddr) -> bool {
         if self.0.is_empty() {
             return false;
@@ -51,21 +52,21 @@ impl Unsegmented {
         has
     }
 
-    /// Makes all entries expire.
+    /// Makes all entries expire immediately.
     #[cfg(test)]
     pub(super) fn expire(&mut self) {
         self.0.values_mut().for_each(|until| *until = Instant::now());
     }
 }
 
-/// Packet `index` of a burst, to be sent alone: its bytes without the ICRC, and the new ICRC. `net` is
-/// the header of the burst's first packet.
+/// Returns packet `index` of a burst without its ICRC, and its new ICRC for being sent alone. `net`
+/// is the header of the burst's first packet.
 pub(super) fn single<'p>(net: &NetHeader, index: usize, packet: &'p [u8]) -> (&'p [u8], [u8; 4]) {
     let Some((body, trailer)) = packet.split_last_chunk::<4>() else { return (packet, [0; 4]) };
     let of_burst = net.nth(u16::try_from(index).unwrap_or(0));
     let IpId::Known { flags, .. } = of_burst.id else { return (body, *trailer) };
     let alone = NetHeader { id: IpId::Known { id: 0, flags }, ..of_burst };
-    // An ICRC that was wrong stays wrong.
+    // The two ICRCs are combined by XOR, so that a wrong ICRC stays wrong.
     let change = icrc::compute(&of_burst, body) ^ icrc::compute(&alone, body);
     (body, (u32::from_le_bytes(*trailer) ^ change).to_le_bytes())
 }

@@ -1,14 +1,14 @@
-//! The sockets that packets leave from with another source port than 4791.
+//! The sockets for source ports other than 4791.
 //!
-//! A receiver with several queues (RSS) and a network with several paths (ECMP) spread packets by
-//! addresses and ports. A socket sends from one port, so there is a socket for each port in use: at most
-//! [`PORTS`] for each address, each opened when the first packet is to leave from it. Queue pairs have
-//! these ports in turn.
+//! A receiver with several queues (RSS) and a network with several paths (ECMP) distribute packets
+//! by addresses and ports. A socket sends from one port, so there is one socket for each port in
+//! use: at most [`PORTS`] for each address, each opened when the first packet leaves from it. Queue
+//! pairs are assigned to these ports in turn.
 //!
-//! The ports are of a block of QPNs, as the processes and shards of an address are
-//! ([`ports_of_block`]), so they are in nobody's way among these; and they are above those that Linux gives
-//! to sockets that ask for none (32768 to 60999). If another program has a port nevertheless, or there
-//! is no descriptor left, packets leave from port 4791 instead.
+//! The ports belong to a block of QPNs ([`ports_of_block`]), so the processes and shards of an
+//! address do not conflict. They are above the ports that Linux assigns to sockets that request
+//! none (32768 to 60999). If another program has a port nevertheless, or no descriptor is left,
+//! packets leave from port 4791 instead.
 //!
 //! These sockets receive nothing ([`UdpSocket::open_sender`]).
 
@@ -29,23 +29,23 @@ use crate::host::udp_socket::UdpSocket;
 use rxe_sys::Epoll;
 use rxe_sys::sockopt::{drops, set_send_buffer};
 
-/// The source ports of a block of QPNs. What one core sends needs no more flows, and with more of them
-/// there are fewer packets in a call.
+/// The number of source ports of a block of QPNs. One sending core needs no more flows, and more
+/// ports would leave fewer packets for each call.
 const PORTS: u16 = 4;
-/// Those of block 0. Those of block 255 end with the last port.
+/// The first source port of block 0. The ports of block 255 end at 65535.
 const FIRST: u16 = 0xfc00;
 
-/// The sockets that packets leave from with another source port than 4791.
+/// The sockets for source ports other than 4791.
 #[derive(Debug)]
 pub(super) struct Senders {
     all: Vec<Sender>,
     ports: SrcPort,
     scope: u32,
-    /// Bytes of send buffer to ask the system for.
+    /// The send buffer to request, in bytes.
     send_buffer: usize,
-    /// One of them had no room.
+    /// The index of the socket that had no room, if any.
     blocked: Option<usize>,
-    /// Datagrams that had come to those that are closed.
+    /// The number of datagrams that had arrived at sockets that are now closed.
     dropped: u64,
 }
 
@@ -53,22 +53,22 @@ pub(super) struct Senders {
 struct Sender {
     address: IpAddr,
     port: u16,
-    /// `None` if the port cannot be had.
+    /// `None` if the port is not available.
     socket: Option<UdpSocket>,
 }
 
-/// The source ports for queue pairs of a block of QPNs.
+/// Returns the source ports for queue pairs of a block of QPNs.
 pub(super) fn ports_of_block(block: u8) -> SrcPort {
     SrcPort::Range { first: FIRST + u16::from(block) * PORTS, count: PORTS }
 }
 
 impl Senders {
-    /// Packets leave from these ports, on an interface with the index `scope`.
+    /// Creates an empty set for these ports, on an interface with the index `scope`.
     pub(super) fn new(ports: SrcPort, scope: u32, send_buffer: usize) -> Self {
         Self { all: Vec::new(), ports, scope, send_buffer, blocked: None, dropped: 0 }
     }
 
-    /// Opens a socket for this address and port.
+    /// Opens a socket for this address and port. A failure is remembered until [`Senders::retain`].
     pub(super) fn open(&mut self, address: IpAddr, port: u16) -> io::Result<()> {
         let share = matches!(self.ports, SrcPort::Fixed(_));
         let opened = UdpSocket::open_sender(address, port, self.scope, share);
@@ -80,8 +80,8 @@ impl Senders {
         result
     }
 
-    /// Whether packets with this header can leave from their source port. Opens a socket for that when it
-    /// is first asked for.
+    /// Returns whether packets with this header can leave from their source port. Opens the socket
+    /// for the port on first use.
     #[inline]
     pub(super) fn can_send(&mut self, net: &NetHeader) -> bool {
         net.src_port == UDP_PORT || self.has_socket(net)
@@ -101,7 +101,7 @@ impl Senders {
         ours && self.open(net.src, net.src_port).is_ok()
     }
 
-    /// The socket that packets with this header leave from.
+    /// Returns the socket for packets with this header.
     #[inline]
     pub(super) fn socket<'s>(&'s self, own: &'s Sockets, net: &NetHeader) -> Option<&'s UdpSocket> {
         if net.src_port == UDP_PORT {
@@ -115,17 +115,17 @@ impl Senders {
         self.all.iter().position(|s| s.port == net.src_port && s.address == net.src)
     }
 
-    /// Records that the socket for this header had no room: `epoll` is readable when it has.
+    /// Records that the socket for this header had no room. `epoll` becomes readable when it has.
     pub(super) fn wait_for_room(&mut self, net: &NetHeader, epoll: &Epoll) {
         self.blocked = self.position(net);
         if let Some(socket) = self.blocked.and_then(|at| self.all[at].socket.as_ref()) {
-            // If this fails for lack of memory, the next turn tries to send again.
+            // If this fails for lack of memory, the next call tries to send again.
             let _ = epoll.add(socket, READY, EventFlags::OUT);
         }
     }
 
-    /// Called before a send: forgets which socket had no room. While epoll watches one that has, it is
-    /// readable.
+    /// Forgets which socket had no room. Called before each send, because epoll stays readable
+    /// while it watches a socket with room.
     #[inline]
     pub(super) fn try_again(&mut self, epoll: &Epoll) {
         if let Some(at) = self.blocked.take()
@@ -135,7 +135,8 @@ impl Senders {
         }
     }
 
-    /// Closes those of other addresses than these. Those that could not be opened may be tried again.
+    /// Closes the sockets of other addresses than these. Ports that were not available may be tried
+    /// again.
     pub(super) fn retain(&mut self, addresses: &[IpAddr], epoll: &Epoll) {
         self.try_again(epoll);
         let before = self.dropped();
@@ -143,7 +144,7 @@ impl Senders {
         self.dropped += before - self.dropped();
     }
 
-    /// Datagrams that have come to these ports, and were dropped.
+    /// Returns the number of datagrams that arrived at these ports and were dropped.
     pub(super) fn dropped(&self) -> u64 {
         let sockets = self.all.iter().filter_map(|sender| sender.socket.as_ref());
         self.dropped + sockets.map(|socket| u64::from(drops(socket.as_fd()))).sum::<u64>()

@@ -1,13 +1,13 @@
-//! The sockets of a backend. Some come and go while the backend lives.
+//! The sockets of a backend, some of which come and go while the backend lives.
 //!
 //! A backend's descriptors must not change ([`crate::Backend::for_each_fd`]), but groups are joined
-//! and addresses added at any time. So later sockets are watched by one epoll descriptor, which
-//! exists from the start and is readable when one of them is. It also watches the sockets that all
-//! processes on an address share, and those for forwarding. These rarely have packets, so they are
-//! looked at only when several calls in a row have found nothing else.
+//! and addresses added at any time. So an epoll descriptor, which exists from the start, watches
+//! the later sockets and is readable when one of them is. It also watches the sockets that all
+//! processes on an address share, and the sockets for forwarding. These rarely have packets, so
+//! they are polled only when several calls in a row have found nothing else.
 //!
-//! Invariant: epoll watches a socket for room to send only after a send found no room, and until the
-//! next send. Otherwise the epoll descriptor would be readable all the time.
+//! Invariant: epoll watches a socket for room to send only after a send found no room, and until
+//! the next send. Otherwise the epoll descriptor would always be readable.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,39 +31,39 @@ pub(crate) struct Sockets {
     all: Vec<Slot>,
     /// Watches the later sockets.
     epoll: Epoll,
-    /// A later socket has no room to send.
+    /// One of the later sockets has no room to send.
     blocked: bool,
-    /// The socket that the last frame came from: it is read first.
+    /// The index of the socket that the last frame came from. It is read first.
     hot: usize,
-    /// Counts calls of `receive`; in some of them another socket is read first.
+    /// The number of `receive` calls. Every 16th call starts with the next socket.
     turn: u32,
-    /// The sockets that packets to QP1 come to, one for each address. All processes on the address
-    /// have them; whoever reads a packet hands it to the process that it is for.
+    /// The sockets that receive packets to QP1, one for each address. All processes on the address
+    /// hold them; the process that reads a packet hands it to the process that it is for.
     qp1: Vec<Slot>,
     /// This process reads the sockets of `qp1`.
     gsi: bool,
-    /// Bytes of receive buffer to ask the system for, for `qp1`.
+    /// The receive buffer to request for `qp1`, in bytes.
     recv_buffer: usize,
     forwarding: Forwarding,
     questions: Questions,
-    /// How many calls of `receive` in a row found nothing.
+    /// The number of consecutive `receive` calls that found nothing.
     idle: u32,
 }
 
 struct Slot {
     socket: UdpSocket,
-    /// It is watched by the epoll descriptor.
+    /// The epoll descriptor watches the socket.
     later: bool,
-    /// The system's last count of lost datagrams.
+    /// The kernel's last count of lost datagrams.
     overflow: u32,
     pace: RecvPace,
 }
 
-/// After so many calls of `receive` without a packet, the rarely used sockets are read too.
+/// The number of `receive` calls without a packet after which the rarely used sockets are read too.
 const IDLE_THRESHOLD: u32 = 8;
 
 impl Sockets {
-    /// Starts with the sockets `first`, and takes part in QP1 on these addresses.
+    /// Creates the set with the sockets `first`, and takes part in QP1 on these addresses.
     pub(crate) fn new(
         first: Vec<UdpSocket>,
         endpoints: Vec<Endpoint>,
@@ -92,12 +92,12 @@ impl Sockets {
         Ok(sockets)
     }
 
-    /// Adds the endpoint of an address: its packets to QP1, and packets that are forwarded to it. If the
-    /// address is known, adds the forwarding for one more block.
+    /// Adds the endpoint of an address: its packets to QP1, and packets that are forwarded to it.
+    /// If the address is known, only adds the forwarding for one more block.
     pub(crate) fn enter(&mut self, endpoint: Endpoint, scope: u32) {
         if !self.forwarding.has(endpoint.address()) {
             let mut socket = UdpSocket::adopt(endpoint.first(), endpoint.address(), scope);
-            // Many peers may connect at the same time.
+            // Many peers may connect simultaneously.
             socket.set_buffers(self.recv_buffer, 0);
             self.qp1.push(Slot::new(socket, true));
         }
@@ -114,7 +114,8 @@ impl Sockets {
         self.watch_qp1(self.gsi);
     }
 
-    /// Enters what the process has leased since. `adopt` takes the process's own socket on each address.
+    /// Adds the endpoints leased since the last call. `adopt` takes the process's own socket of
+    /// each.
     pub(crate) fn take_up(
         &mut self,
         groups: &PortGroups,
@@ -129,7 +130,7 @@ impl Sockets {
         result
     }
 
-    /// Leaves all addresses but these. Returns those of these that the process receives for.
+    /// Leaves all addresses but these. Returns those of these that the process receives on.
     pub(crate) fn keep(&mut self, groups: &PortGroups, addresses: &[IpAddr]) -> Vec<IpAddr> {
         for address in groups.addresses() {
             if !addresses.contains(&address) {
@@ -150,12 +151,12 @@ impl Sockets {
         Ok(())
     }
 
-    /// The sockets that questions leave from.
+    /// Returns the sockets for probes of peers.
     pub(crate) fn questions(&mut self) -> &mut Questions {
         &mut self.questions
     }
 
-    /// Delivers a frame that has arrived in another way.
+    /// Delivers a frame that arrived by another path.
     pub(crate) fn deliver(&mut self, frame: &Frame<'_>, sink: &mut dyn FnMut(&Frame<'_>)) {
         self.forwarding.deliver(frame, sink);
     }
@@ -171,28 +172,28 @@ impl Sockets {
             if on {
                 self.watch_for_packets(slot.socket.as_fd());
             } else {
-                // Other processes keep the socket open, so epoll would watch it for ever. It
-                // may not be watched.
+                // Other processes keep the socket open, so epoll would continue to watch it. Fails
+                // harmlessly if the socket is not watched.
                 self.epoll.delete(&slot.socket);
             }
         }
     }
 
     fn watch_for_packets(&self, fd: BorrowedFd<'_>) {
-        // This fails if the socket is already watched. If it fails for lack of memory, the socket is
-        // read less often.
+        // Fails harmlessly if the socket is already watched. If it fails for lack of memory, the
+        // socket is read less often.
         let _ = self.epoll.add(fd, READY, EventFlags::IN);
     }
 
-    /// Adds a socket.
+    /// Adds a socket, watched by the epoll descriptor.
     pub(crate) fn add(&mut self, socket: UdpSocket) -> Result<(), NetError> {
         self.epoll.add(&socket, READY, EventFlags::IN)?;
         self.all.push(Slot::new(socket, true));
         Ok(())
     }
 
-    /// Closes the later sockets on other addresses than these, except those of groups and of the first
-    /// sockets, whose address may come back.
+    /// Closes the later sockets on addresses other than these. Keeps the sockets of groups, and
+    /// those with the address of a first socket, which may come back.
     pub(crate) fn retain(&mut self, addresses: &[IpAddr]) {
         let Self { all, epoll, .. } = self;
         let first = all.iter().filter(|slot| !slot.later).map(|slot| slot.socket.address());
@@ -201,7 +202,7 @@ impl Sockets {
             let own = slot.socket.address();
             let stays = own.is_multicast() || first.contains(&own) || addresses.contains(&own);
             if !stays {
-                // Other processes may keep it open.
+                // Other processes may keep the socket open, and epoll would continue to watch it.
                 epoll.delete(&slot.socket);
             }
             stays
@@ -235,7 +236,7 @@ impl Sockets {
         self.all.iter().map(|slot| &slot.socket)
     }
 
-    /// The socket of this address or group; the first one, if each block has one.
+    /// Returns the socket of this address or group; the first one, if each block has one.
     pub(crate) fn of(&self, address: IpAddr) -> Option<&UdpSocket> {
         self.iter().find(|socket| socket.address() == address)
     }
@@ -249,7 +250,7 @@ impl Sockets {
         }
     }
 
-    /// Called before a send: forgets which sockets had no room.
+    /// Forgets which sockets had no room. Called before each send.
     pub(crate) fn try_again(&mut self) {
         if std::mem::take(&mut self.blocked) {
             self.watch(EventFlags::IN);
@@ -263,7 +264,7 @@ impl Sockets {
         }
     }
 
-    /// Receives from the first socket that has packets.
+    /// Receives from the first socket that has packets. Returns the number of packets.
     pub(crate) fn receive(
         &mut self,
         arena: &mut RecvArena,
@@ -274,7 +275,7 @@ impl Sockets {
         let Self { all, forwarding, .. } = self;
         let count = all.len();
         self.turn = self.turn.wrapping_add(1);
-        // The socket of the last frame is read first, and only it if it has more. Every 16th call
+        // The socket of the last frame is read first, and no other if it has more. Every 16th call
         // begins with the next socket, so that none starves.
         let first = if self.turn.is_multiple_of(16) { self.hot + 1 } else { self.hot };
         for index in (0..count).map(|i| (first + i) % count) {
@@ -296,7 +297,7 @@ impl Sockets {
         self.receive_seldom(arena, counters, budget, sink)
     }
 
-    /// Receives from the shared sockets for QP1 and from those for forwarding.
+    /// Receives from the shared sockets for QP1 and from the sockets for forwarding.
     fn receive_seldom(
         &mut self,
         arena: &mut RecvArena,
@@ -316,12 +317,12 @@ impl Sockets {
         Ok(packets)
     }
 
-    /// Watches the later sockets.
+    /// Returns the epoll descriptor that watches the later sockets.
     pub(crate) fn epoll(&self) -> &Epoll {
         &self.epoll
     }
 
-    /// Calls `f` with each descriptor. They never change.
+    /// Calls `f` with each descriptor. The set of descriptors never changes.
     pub(crate) fn for_each_fd(&self, f: &mut dyn FnMut(&SharedFd)) {
         for slot in self.all.iter().filter(|slot| !slot.later) {
             f(slot.socket.shared());
@@ -332,7 +333,8 @@ impl Sockets {
 
 impl Slot {
     fn new(socket: UdpSocket, later: bool) -> Self {
-        // Another process may have had the socket before and lost datagrams.
+        // Another process may have had the socket before and lost datagrams: they are not counted
+        // here.
         let overflow = drops(socket.as_fd());
         Self { socket, later, overflow, pace: RecvPace::default() }
     }
@@ -349,7 +351,7 @@ impl Slot {
         loop {
             let (got, more) = match arena.recv(self.socket.intact()?, &mut self.pace) {
                 Ok(found) => found,
-                // The error belongs to a packet that was sent earlier: it is lost, as on a wire.
+                // The error concerns a packet that was sent earlier, which is lost, as on a wire.
                 Err(e) if Loss::of(&e).is_some() => return Ok(packets),
                 Err(e) => return Err(NetError::os("receive from a UDP socket", e)),
             };
@@ -367,7 +369,8 @@ impl Slot {
                 }
                 let payload = received.payload;
                 if received.truncated || payload.is_empty() {
-                    // It counts for the budget: a flood of these must end a call too.
+                    // Counted against the budget, so that a flood of unusable datagrams cannot keep
+                    // the call busy.
                     counters.rx_unusable += 1;
                     packets += 1;
                     continue;

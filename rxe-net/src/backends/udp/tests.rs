@@ -20,8 +20,8 @@ fn open(addresses: &[&str]) -> UdpBackend {
     UdpBackend::open(&UdpConfig::new("lo", addresses)).unwrap()
 }
 
-/// Appends a packet of `len` bytes, which begins with the IP ID that it is made for. It goes to the
-/// first process that opened the address.
+/// Appends a packet of `len` bytes, which begins with the IP ID that it is built for. It goes to
+/// the first process that opened the address.
 fn push(batch: &mut TxBatch, net: NetHeader, len: usize) {
     push_to(batch, net, len, 1);
 }
@@ -81,7 +81,7 @@ fn datagrams_of_no_use_count_too_for_how_much_is_read_at_once() {
         b.set_gsi(true).unwrap();
         let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         for _ in 0..SENT {
-            // What names no QPN comes to the socket of QP1.
+            // A datagram without a QPN goes to the socket of QP1.
             stranger.send_to(&[], ("127.0.0.2", UDP_PORT)).unwrap();
         }
         let mut read = 0;
@@ -197,7 +197,7 @@ fn an_address_that_is_not_ready_is_left_out() {
     });
 }
 
-/// Two dummy interfaces, each with an IPv4 and an IPv6 address.
+/// Two interfaces, each with an IPv4 and an IPv6 address.
 const INTERFACES: &str = "
     for i in 0 1; do
         ip link add veth$i type veth peer name peer$i
@@ -326,12 +326,12 @@ fn an_address_that_is_lost_loses_packets_and_nothing_else() {
     });
 }
 
-/// Complete packets: their ICRCs are right for the IDs that they leave with.
+/// Returns complete packets: their ICRCs are right for the IDs that they leave with.
 fn whole_packets(backend: &UdpBackend, src: &str, dst: &str, count: u32) -> TxBatch {
     whole_packets_with(backend, NetHeader::outgoing(ip(src), ip(dst), UDP_PORT), count)
 }
 
-/// The same with this header.
+/// Like [`whole_packets`], with this header.
 pub(super) fn whole_packets_with(backend: &UdpBackend, net: NetHeader, count: u32) -> TxBatch {
     let mut batch = TxBatch::new(backend.capabilities().tx);
     let qpn = Qpn::from_wire(1 << 16 | 0x11);
@@ -344,7 +344,8 @@ pub(super) fn whole_packets_with(backend: &UdpBackend, net: NetHeader, count: u3
     batch
 }
 
-/// The IDs that fit the ICRCs of the next `count` packets, and the number of frames they came in.
+/// Returns the IDs that match the ICRCs of the next `count` packets, and the number of frames they
+/// came in.
 fn ids_received(backend: &mut UdpBackend, count: usize) -> (Vec<u16>, usize) {
     let (mut ids, mut frames) = (Vec::new(), 0);
     while ids.len() < count {
@@ -367,7 +368,7 @@ fn where_the_system_does_not_segment_for_one_it_does_for_others() {
         let mut from = open(&["127.0.0.1"]);
         let (mut one, mut other) = (open(&["127.0.0.2"]), open(&["127.0.0.3"]));
         let no_checksum = |from: &UdpBackend, on| {
-            // As long as it is set, the system refuses to segment, with EINVAL.
+            // While the option is set, the kernel refuses to segment, with EINVAL.
             let socket = from.sockets.of(ip("127.0.0.1")).unwrap();
             sockopt::set_int(socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, on).unwrap();
         };
@@ -379,14 +380,14 @@ fn where_the_system_does_not_segment_for_one_it_does_for_others() {
         };
         send(&mut from, "127.0.0.2");
         no_checksum(&from, 0);
-        // Each packet leaves alone, with ID 0 and an ICRC that is right for it. None is lost.
+        // Each packet leaves alone, with ID 0 and an ICRC that matches. None is lost.
         assert_eq!(ids_received(&mut one, 40), (vec![0; 40], 40));
         send(&mut from, "127.0.0.2");
         assert_eq!(ids_received(&mut one, 40), (vec![0; 40], 40));
         send(&mut from, "127.0.0.3");
         let counted: Vec<u16> = (0..40).collect();
         assert_eq!(ids_received(&mut other, 40), (counted.clone(), 1));
-        // Segmentation is tried again.
+        // Segmentation is tried again after the entry has expired.
         from.apart.expire();
         send(&mut from, "127.0.0.2");
         assert_eq!(ids_received(&mut one, 40), (counted, 1));
@@ -425,12 +426,12 @@ fn what_is_too_large_for_the_path_to_one_is_lost_and_counted() {
     });
 }
 
-/// While any program has a flow label for itself, the system refuses the labels of all others.
+/// While any program has reserved a flow label, the kernel refuses unreserved labels of all others.
 #[test]
 fn packets_leave_without_a_flow_label_that_others_have_for_themselves() {
     in_namespace("", || {
         let mut from = open(&["::1"]);
-        // Both a burst and a single packet; the label is 5.
+        // A burst and a single packet, both with label 5.
         let net =
             NetHeader { flow_label: 5, ..NetHeader::outgoing(ip("::1"), ip("::1"), UDP_PORT) };
         let send = |from: &mut UdpBackend, count| {
@@ -450,7 +451,7 @@ fn packets_leave_without_a_flow_label_that_others_have_for_themselves() {
     });
 }
 
-/// Takes label 9 for this socket alone.
+/// Reserves label 9 exclusively for this socket.
 fn take_a_label(socket: &std::net::UdpSocket) {
     const IPV6_FLOWLABEL_MGR: libc::c_int = 32;
     // struct in6_flowlabel_req: destination, label, action (get), share (exclusive), flags (create).

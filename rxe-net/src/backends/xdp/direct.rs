@@ -1,8 +1,8 @@
-//! Packets that the engine writes straight into frames: headers, payload and ICRC stand at once where the
-//! kernel or the driver reads them. The payload is copied once, and the ICRC computed while the copy is
-//! in the cache.
+//! Packets that the engine writes directly into frames. Headers, payload and ICRC are written where
+//! the kernel or the driver reads them. The payload is copied once, and the ICRC computed while the
+//! copy is in the CPU cache.
 //!
-//! Frames of several chunks, and packets whose next hop is not known, go through the batch.
+//! Frames of several chunks, and packets whose next hop is unknown, go through the batch.
 
 use rxe_core::mem::{AccessError, Source};
 use rxe_core::wire::icrc::PrefixCache;
@@ -13,20 +13,20 @@ use super::sender::Transmitted;
 use crate::backends::packet::headers::Headers;
 use crate::backends::packet::route::{Ends, Path};
 
-/// What is the same for packets that follow one another.
+/// Cached values that consecutive packets usually share.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    /// The Ethernet address of the next hop between two addresses, if frames go there. It is asked for anew
-    /// after each [`Backend::send`](crate::Backend::send).
+    /// The Ethernet address of the next hop between two addresses; `None` inside if frames cannot
+    /// be sent directly. Looked up again after each [`Backend::send`](crate::Backend::send).
     hop: Option<(Ends, Option<[u8; 6]>)>,
     prefix: PrefixCache,
-    /// The headers of the last packet over IPv4, and what they were made of. (Over IPv6 they have a checksum
-    /// of the payload.)
+    /// The headers of the last IPv4 packet, with their inputs. (IPv6 headers contain a checksum of
+    /// the payload, so they cannot be reused.)
     headers: Option<(NetHeader, usize, [u8; 6], Headers)>,
 }
 
 impl Recent {
-    /// The next hop may be another one from now on.
+    /// Forgets the next hop, because it may have changed.
     pub(super) fn forget_hop(&mut self) {
         self.hop = None;
     }
@@ -47,7 +47,8 @@ impl Recent {
 }
 
 impl XdpBackend {
-    /// The Ethernet address that frames with these headers go to.
+    /// Returns the Ethernet address that frames with these headers go to, if they can be sent
+    /// directly.
     fn next_hop(&mut self, net: &NetHeader) -> Option<[u8; 6]> {
         let ends = (net.src, net.dst);
         match self.recent.hop {

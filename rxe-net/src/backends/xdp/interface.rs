@@ -1,5 +1,5 @@
-//! An interface with our XDP program, and with a pool of frames for each of its queues: what the shards of
-//! a device have in common.
+//! An interface with our XDP program, and with a pool of frames for each of its queues. The shards
+//! of a device share it.
 
 use std::io;
 use std::sync::Arc;
@@ -24,33 +24,35 @@ use rxe_sys::NetDev;
 use rxe_sys::SharedFd;
 use rxe_sys::sockopt::kernel_version;
 
-/// Chunks to receive into on the first queue, and on each other one.
+/// The number of receive chunks on the first queue, and on each other queue.
 const RX_CHUNKS: u32 = 4096;
 const OTHER_RX_CHUNKS: u32 = 512;
-/// Chunks that the first shard sends from, and each further one. Those that send on one queue have no more
-/// than `FURTHER_TX_LIMIT` together.
+/// The number of transmit chunks of the first shard, and of each further shard. The further shards
+/// on one queue have at most `FURTHER_TX_LIMIT` together.
 const TX_CHUNKS: u32 = 2048;
 const FURTHER_TX_CHUNKS: u32 = 256;
 const FURTHER_TX_LIMIT: u32 = 1024;
-/// The smallest link that carries packets with the path MTU 256 and the longest headers.
+/// The smallest link MTU that carries packets with the path MTU 256 and the longest headers, in
+/// bytes.
 const MIN_MTU: usize = 256 + 40 + 8 + 64;
 
-/// An interface that is prepared for [`XdpBackend`](crate::XdpBackend)s, one for each shard of a device. The
-/// packets to the QPN blocks of each reach it alone. All clones are the same; the interface is as it was when
-/// the last of them and the last backend are dropped.
+/// An interface prepared for [`XdpBackend`](crate::XdpBackend)s, one for each shard of a device.
+/// Each backend receives the packets to its own QPN blocks. All clones share one state; when the
+/// last clone and the last backend are dropped, the interface is as it was before.
 #[derive(Clone, Debug)]
 pub struct XdpInterface(Arc<Prepared>);
 
 #[derive(Debug)]
 struct Prepared {
-    /// Before the sockets: nothing is given to a socket that is closed.
+    /// Declared before the sockets, so that the program is detached before a socket is closed.
     attached: Attached,
     queues: Vec<Queue>,
     mode: XdpMode,
     device: NetDev,
     name: String,
-    /// How many shards there can be, and how many there have been so far.
+    /// The maximum number of shards.
     shards: u32,
+    /// The number of shards opened so far.
     opened: AtomicU32,
     /// The number of queues that packets can be sent on.
     senders: u32,
@@ -61,21 +63,22 @@ struct Queue {
     options: Options,
     kind: Kind,
     pool: Arc<Pool>,
-    /// A socket that is bound to it: the first shard's.
+    /// The bound socket of the first shard. Further sockets share its UMEM.
     bound: SharedFd,
-    /// The same, until that shard is there.
+    /// The socket of the first shard, until that shard is opened.
     first: Mutex<Option<Socket>>,
 }
 
 impl XdpInterface {
-    /// Attaches an XDP program to an Ethernet interface that is up, and opens a socket on each of its queues.
-    /// There can be up to `shards` backends, where the kernel allows several.
+    /// Attaches an XDP program to an interface, and opens a socket on each of its queues. The
+    /// interface must be Ethernet and up. Up to `shards` backends can be opened, if the kernel
+    /// supports more than one.
     ///
     /// # Errors
-    /// [`NetError::Xdp`] says why it is not possible on this interface.
+    /// [`NetError::Xdp`] tells why this interface cannot be used.
     pub fn open(netdev: &str, mode: XdpMode, shards: u32) -> Result<Self, NetError> {
         let device = lookup(netdev)?;
-        // Since Linux 6.6 an AF_XDP socket can have frames in several chunks.
+        // Since Linux 6.6 an AF_XDP socket supports frames of several chunks.
         let attached = Attached::new(&device, netdev, mode, kernel_version() >= (6, 6))?;
         let shares = shares_queues(attached.generic, kernel_version());
         let shards = if shares { shards.clamp(1, MAX_SHARDS) } else { 1 };
@@ -91,7 +94,7 @@ impl XdpInterface {
             };
             open_queue(options, netdev, mode, device.mtu)
         };
-        // Few drivers have both such frames and zero copy.
+        // Few drivers support both frames of several chunks and zero copy.
         let mut frags = attached.frags && device.mtu + LINK_HEADER > ONE_CHUNK;
         let mut queues = Vec::new();
         for queue in 0..MAX_QUEUES {
@@ -119,7 +122,7 @@ impl XdpInterface {
         })))
     }
 
-    /// The mode in use.
+    /// Returns the mode in use.
     pub(super) fn mode(&self) -> XdpMode {
         self.0.mode
     }
@@ -136,14 +139,14 @@ impl XdpInterface {
         &self.0.attached.maps
     }
 
-    /// The largest IP packet that can be sent and received.
+    /// Returns the largest IP packet that can be sent and received, in bytes.
     pub(super) fn link_mtu(&self) -> usize {
         let mtu = self.0.device.mtu;
         let whole = self.0.queues.iter().all(|queue| queue.kind.frags);
         if whole { mtu } else { mtu.min(ONE_CHUNK - ETHERNET) }
     }
 
-    /// The number of a further shard.
+    /// Returns the index of one more shard.
     pub(super) fn next_shard(&self) -> Result<u32, NetError> {
         let (most, opened) = (self.0.shards, &self.0.opened);
         let next = |opened: u32| (opened < most).then_some(opened + 1);
@@ -152,7 +155,8 @@ impl XdpInterface {
             .map_err(|_| refused(self.name(), XdpRefusal::Shards { most }))
     }
 
-    /// Sockets of a shard on all queues, and the one that it sends on. Frames to its QPN blocks go to them.
+    /// Opens the sockets of a shard on all queues, and its sender on one of them. Packets to the
+    /// shard's QPN blocks are redirected to these sockets.
     pub(super) fn open_sockets(&self, shard: u32) -> Result<(Vec<Receiver>, Sender), NetError> {
         let failed = |e| refusal(e, &self.0.name, "open an AF_XDP socket");
         let mut sender = None;
@@ -168,21 +172,21 @@ impl XdpInterface {
             }
             receivers.push(Receiver::new(fd, rx, kind, Arc::clone(&queue.pool)));
         }
-        // The interface has fewer queues by now than it had.
+        // The interface now has fewer queues than before.
         let sender = sender.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         Ok((receivers, sender))
     }
 }
 
 impl Queue {
-    /// The socket of a shard.
+    /// Opens the socket of a shard on this queue.
     fn socket(&self, shard: u32, sends: bool) -> io::Result<Socket> {
         let first = if shard == 0 { self.first.lock().take() } else { None };
         first.map_or_else(|| self.options.open_beside(&self.bound, self.kind, sends), Ok)
     }
 }
 
-/// The interface of this name, if it can be used.
+/// Returns the interface with this name, or the reason why it cannot be used.
 fn lookup(netdev: &str) -> Result<NetDev, NetError> {
     let device = net_device(netdev)?;
     let refuse = |reason| Err(refused(netdev, reason));
@@ -202,7 +206,7 @@ fn lookup(netdev: &str) -> Result<NetDev, NetError> {
     }
 }
 
-/// Opens the first socket on a queue, if the interface has that queue.
+/// Opens the first socket on a queue. Returns `None` if the interface does not have that queue.
 fn open_queue(
     options: Options,
     netdev: &str,
@@ -210,7 +214,7 @@ fn open_queue(
     mtu: usize,
 ) -> Result<Option<Queue>, NetError> {
     match open_when_free(&options) {
-        // The driver has frames in several pieces, but not for AF_XDP.
+        // The driver supports frames of several chunks, but not for AF_XDP.
         Err(e) if options.frags && not_supported(&e) => {
             open_queue(Options { frags: false, ..options }, netdev, mode, mtu)
         }
@@ -228,7 +232,8 @@ fn open_queue(
     }
 }
 
-/// Chunks to send from on this queue, for each shard that sends there: `shards` have `senders` queues in turn.
+/// Returns the number of transmit chunks on this queue, for each shard that sends there. The shards
+/// are assigned to the `senders` queues in turn.
 fn lots(queue: u32, senders: u32, shards: u32) -> Vec<u32> {
     let here = (0..shards).filter(|shard| shard % senders == queue);
     let further = here.clone().filter(|shard| *shard > 0).count();
@@ -237,14 +242,15 @@ fn lots(queue: u32, senders: u32, shards: u32) -> Vec<u32> {
     here.map(chunks).collect()
 }
 
-/// Whether a kernel can have several sockets on one queue. In generic mode several processors may receive
-/// what came on one queue; before Linux 6.15 each locked its own socket, and not the fill ring that they
-/// share. Before 6.0 a driver with zero copy could find no array for what several of them send.
+/// Returns whether a kernel supports several sockets on one queue. In generic mode several CPUs may
+/// receive the frames of one queue; before Linux 6.15 each locked its own socket, and not the fill
+/// ring that they share. Before 6.0 a zero-copy driver could lack the array for what several
+/// sockets send.
 fn shares_queues(generic: bool, kernel: (u32, u32)) -> bool {
     kernel >= if generic { (6, 15) } else { (6, 0) }
 }
 
-/// Whether the kernel copies the frames of the first queue: `None` leaves it to the driver.
+/// Returns whether the kernel must copy frames. `None` leaves the decision to the driver.
 fn copies(mode: XdpMode, generic: bool) -> Option<bool> {
     match mode {
         XdpMode::Any => generic.then_some(true),
@@ -253,7 +259,8 @@ fn copies(mode: XdpMode, generic: bool) -> Option<bool> {
     }
 }
 
-/// The kernel lets go of a queue a little after the last socket on it was closed.
+/// Opens the first socket on a queue, and retries while the queue is busy. The kernel releases a
+/// queue a moment after its last socket was closed.
 fn open_when_free(options: &Options) -> io::Result<Option<(Socket, Pool)>> {
     const TRIES: u32 = 200;
     const PAUSE: Duration = Duration::from_millis(5);
@@ -267,7 +274,8 @@ fn open_when_free(options: &Options) -> io::Result<Option<(Socket, Pool)>> {
     open()
 }
 
-/// Why there is no zero copy. Newer kernels want a frame to fit into a chunk.
+/// Returns the reason why there is no zero copy. Newer kernels require that a frame fits into a
+/// chunk.
 fn no_zero_copy(error: &io::Error, mtu: usize) -> XdpRefusal {
     if error.raw_os_error() == Some(libc::EINVAL) && !fits(mtu) {
         XdpRefusal::LargeMtu { mtu }

@@ -1,5 +1,5 @@
-//! Loads the XDP program and attaches it to the interface. The attachment is a link that ends with
-//! its descriptor: when the process ends, in whatever way, the interface is as it was before.
+//! Loads the XDP program and attaches it to the interface. A link attaches the program and ends
+//! with its descriptor: however the process ends, the interface is then as it was before.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,14 +14,14 @@ use rxe_sys::NetDev;
 use rxe_sys::SharedFd;
 use rxe_sys::bpf;
 
-/// Bytes in a chunk in front of a received frame: XDP_PACKET_HEADROOM.
+/// The bytes in a chunk before a received frame: XDP_PACKET_HEADROOM.
 const HEADROOM: usize = 256;
-/// The largest received frame that needs only one chunk.
+/// The largest received frame that fits into one chunk, in bytes.
 pub(super) const ONE_CHUNK: usize = CHUNK - HEADROOM;
-/// Bytes in front of an IP packet: Ethernet, with two VLAN tags.
+/// The bytes before an IP packet: Ethernet, with two VLAN tags.
 pub(super) const LINK_HEADER: usize = 14 + 8;
 
-/// BPF_F_XDP_HAS_FRAGS: the program may see frames in pieces.
+/// BPF_F_XDP_HAS_FRAGS: the program supports frames in several buffers.
 const HAS_FRAGS: u32 = 1 << 5;
 /// XDP_FLAGS_SKB_MODE and XDP_FLAGS_DRV_MODE.
 const GENERIC: u32 = 1 << 1;
@@ -30,18 +30,19 @@ const DRIVER: u32 = 1 << 2;
 /// An attached program and its maps.
 #[derive(Debug)]
 pub(super) struct Attached {
-    /// Closed first: nothing reaches the maps after that.
+    /// Declared first, so that the program is detached before the maps are closed.
     _link: SharedFd,
     pub(super) maps: Maps,
-    /// The kernel runs the program after the driver has made a packet of the frame.
+    /// The kernel runs the program in generic mode, after the driver has created a socket buffer
+    /// for the frame.
     pub(super) generic: bool,
     /// Frames may have more than one chunk.
     pub(super) frags: bool,
 }
 
 impl Attached {
-    /// Attaches the program to `device`, if any mode will do in the driver, or else in generic mode.
-    /// `frags`: sockets can take frames of several chunks.
+    /// Attaches the program to `device`. [`XdpMode::Any`] tries the driver first, then generic
+    /// mode. `frags` tells whether sockets support frames of several chunks.
     pub(super) fn new(
         device: &NetDev,
         netdev: &str,
@@ -49,7 +50,7 @@ impl Attached {
         frags: bool,
     ) -> Result<Self, NetError> {
         let maps = Maps::new().map_err(|e| refusal(e, netdev, "make BPF maps"))?;
-        // A driver may have XDP and no frames in several chunks.
+        // A driver may support XDP, but not with frames of several chunks.
         let driver = [(DRIVER, frags), (DRIVER, false)];
         let generic = [(GENERIC, frags)];
         let ways = match mode {
@@ -105,7 +106,7 @@ fn attach(maps: &Maps, device: &NetDev, flags: u32, frags: bool) -> io::Result<O
     bpf::link_xdp(loaded.as_fd(), device.index, flags)
 }
 
-/// The error for a system call that set up XDP on an interface and failed.
+/// Converts the error of a failed system call that sets up XDP on an interface.
 pub(super) fn refusal(error: io::Error, netdev: &str, what: &'static str) -> NetError {
     let reason = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => XdpRefusal::NotPermitted,
@@ -118,20 +119,20 @@ pub(super) fn refusal(error: io::Error, netdev: &str, what: &'static str) -> Net
     refused(netdev, reason)
 }
 
-/// The error for an interface that cannot be used.
+/// Returns the error for an interface that cannot be used.
 pub(super) fn refused(netdev: &str, reason: XdpRefusal) -> NetError {
     NetError::Xdp { netdev: netdev.to_owned(), reason }
 }
 
-/// Whether a frame fits into a chunk or a page, with the room behind it that the kernel needs for a packet of
-/// its network stack (`struct skb_shared_info`).
+/// Returns whether a frame fits into a chunk or a page. The kernel also needs room after it, for a
+/// socket buffer (`struct skb_shared_info`).
 pub(super) fn fits(mtu: usize) -> bool {
     const BEHIND: usize = 320;
     mtu + LINK_HEADER <= ONE_CHUNK - BEHIND
 }
 
-/// What is in the way of our program on the interface of this number. A foreign program may also be attached
-/// without a link, and then it outlives the process that did so.
+/// Finds out what prevents our program on the interface with this index. A foreign program may be
+/// attached without a link, and then outlives the process that attached it.
 fn occupied(interface: u32) -> XdpRefusal {
     match Interface::xdp_program(interface) {
         Ok(Some((place, id))) => XdpRefusal::Occupied { place, id },
@@ -149,8 +150,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// The maps with addresses, a block of a shard and no socket, and a setup that tells frames that would
-    /// go to a socket.
+    /// Returns maps with addresses and a shard's block but no socket, and a setup whose verdict
+    /// identifies frames that would go to a socket.
     pub(in crate::backends::xdp) fn for_verdicts(
         mac: [u8; 6],
         addresses: &[IpAddr],

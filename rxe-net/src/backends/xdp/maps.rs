@@ -1,4 +1,5 @@
-//! The maps of the XDP program: what is received, for which shard, and by which socket.
+//! The maps of the XDP program. They hold the addresses and blocks to receive for, and the sockets
+//! of each shard.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,22 +14,22 @@ use crate::host::Blocks;
 use rxe_sys::SharedFd;
 use rxe_sys::bpf::{self, MapKind};
 
-/// The most addresses to receive for.
+/// The maximum number of addresses to receive for.
 const MAX_ADDRESSES: u32 = 1024;
 
 /// The maps of the XDP program.
 #[derive(Debug)]
 pub(super) struct Maps {
-    /// For each block, 0 or the number of its shard and 1.
+    /// For each block, the index of its shard plus 1, or 0 if it has none.
     blocks: SharedFd,
     addresses: SharedFd,
-    /// By queue and shard.
+    /// The sockets, by queue and shard.
     sockets: SharedFd,
-    /// What is in the first two, by shard.
+    /// The contents of the first two maps, by shard.
     heard: Mutex<Vec<Heard>>,
 }
 
-/// What a shard receives for.
+/// The addresses and blocks that a shard receives for.
 #[derive(Clone, Debug, Default)]
 struct Heard {
     addresses: HashSet<IpAddr>,
@@ -36,7 +37,7 @@ struct Heard {
 }
 
 impl Maps {
-    /// Maps with nothing in them.
+    /// Creates empty maps.
     pub(super) fn new() -> io::Result<Self> {
         let make = |kind, key, value, entries| {
             bpf::create_map(kind, key, value, entries).map(SharedFd::guarded)
@@ -49,7 +50,7 @@ impl Maps {
         })
     }
 
-    /// Their descriptors, for the program.
+    /// Returns the descriptors of the maps, for the program.
     pub(super) fn fds(&self) -> MapFds {
         MapFds {
             blocks: self.blocks.as_raw_fd(),
@@ -58,7 +59,7 @@ impl Maps {
         }
     }
 
-    /// Gives what arrives on a queue for a shard to a socket.
+    /// Redirects the frames that arrive on a queue for a shard to a socket.
     pub(super) fn steer(
         &self,
         queue: u32,
@@ -72,8 +73,8 @@ impl Maps {
             .map_err(|e| NetError::os("enter a socket into a BPF map", e))
     }
 
-    /// Takes what comes to these QPN blocks of these addresses from now on, for this shard. (An address is
-    /// taken for all shards as long as one of them wants it.)
+    /// Replaces the addresses and the QPN blocks that this shard receives for. (An address is
+    /// received for all shards while any shard wants it.)
     pub(super) fn listen_to(
         &self,
         shard: u32,
@@ -83,8 +84,8 @@ impl Maps {
         self.change(&mut self.heard.lock(), shard, addresses, blocks)
     }
 
-    /// Takes nothing more for a shard. If another thread is at it, this does nothing, because a forked child
-    /// may find it so for ever; what comes then passes once the shard's sockets are closed.
+    /// Stops receiving for a shard. Does nothing if the lock is held, because in a forked child its
+    /// holder may not exist; the frames then go to the kernel once the shard's sockets are closed.
     pub(super) fn forget(&self, shard: u32) {
         if let Some(mut heard) = self.heard.try_lock() {
             let _ = self.change(&mut heard, shard, &[], Blocks::default());
@@ -136,7 +137,7 @@ impl Maps {
         let goes = |address: &IpAddr| !addresses.contains(address);
         let gone: Vec<_> = heard[shard].addresses.extract_if(goes).collect();
         for address in gone.iter().filter(|address| !is_heard(heard, address)) {
-            // It is there: a shard wanted it.
+            // The key exists, because a shard wanted the address.
             // SAFETY: keys of this map have 16 bytes.
             let _ = unsafe { bpf::delete(map, &key(*address)) };
         }
@@ -144,7 +145,7 @@ impl Maps {
     }
 }
 
-/// Whether a shard receives for the address: then it is in the map.
+/// Returns whether any shard receives for the address, so that it is in the map.
 fn is_heard(heard: &[Heard], address: &IpAddr) -> bool {
     heard.iter().any(|heard| heard.addresses.contains(address))
 }
@@ -153,8 +154,8 @@ fn failed(error: io::Error) -> NetError {
     NetError::os("change a BPF map", error)
 }
 
-/// The key of an address. Those of IPv4 addresses begin with ones, as no IPv6 address of an interface
-/// does.
+/// Returns the map key of an address. Keys of IPv4 addresses begin with 12 bytes of ones, as no
+/// IPv6 address of an interface does.
 fn key(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => {

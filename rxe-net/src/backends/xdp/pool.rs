@@ -1,12 +1,13 @@
-//! What the AF_XDP sockets on one queue of the interface share: the UMEM, and the rings in which chunks go
-//! to the kernel and come back (fill and completion ring). The kernel has one of each for a queue, and each
-//! shard a socket. Documentation/networking/af_xdp.rst, "XDP_SHARED_UMEM".
+//! The state that AF_XDP sockets on one queue of the interface share. It consists of the UMEM, and
+//! of the fill and completion rings, in which chunks go to the kernel and come back. The kernel has
+//! one of each for a queue, and a socket for each shard. Documentation/networking/af_xdp.rst,
+//! "XDP_SHARED_UMEM".
 //!
-//! Invariants: a chunk for receiving is in the fill ring, in the receive ring of a socket or being read. One
-//! of a lot is in its sender's `free`, in a transmit ring, in the completion ring or waiting in [`Sent`]. So
-//! no ring is ever too small for what belongs into it.
+//! Invariants: a receive chunk is in the fill ring, in the receive ring of a socket or being read.
+//! A chunk of a lot is in its sender's `free`, in a transmit ring, in the completion ring or
+//! waiting in [`Sent`]. So no ring is ever too small for its chunks.
 //!
-//! Each of the two rings has a lock, under which addresses are moved and nothing else is done.
+//! Each of the two rings has a lock, under which only addresses are moved.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,20 +23,21 @@ pub(super) struct Pool {
     pub(super) umem: Arc<Umem>,
     fill: Mutex<Producer<u64>>,
     sent: Mutex<Sent>,
-    /// Those that no shard has yet, the next one last.
+    /// The lots that no shard has yet, the next one last.
     lots: Mutex<Vec<Lot>>,
 }
 
-/// The completion ring, and what others have found in it.
+/// The completion ring, and chunks of other senders found in it.
 #[derive(Debug)]
 struct Sent {
     ring: Consumer<u64>,
-    /// Chunks that wait for the sender of their lot, by lot.
+    /// The chunks that wait for the sender of their lot, by lot.
     waiting: Vec<(Range<u64>, Vec<u64>)>,
 }
 
 impl Pool {
-    /// The rings must have a place for each chunk; the chunks for receiving are in the fill ring already.
+    /// Creates a pool. The rings must have an entry for each chunk; the receive chunks are in the
+    /// fill ring already.
     pub(super) fn new(
         umem: Arc<Umem>,
         mut lots: Vec<Lot>,
@@ -52,31 +54,30 @@ impl Pool {
         }
     }
 
-    /// Chunks to send from, for one more shard. `None` if all are given away.
+    /// Takes a lot of transmit chunks for one more shard. Returns `None` if all are taken.
     pub(super) fn take_lot(&self) -> Option<Lot> {
         self.lots.lock().pop()
     }
 
-    /// Gives the kernel chunks to receive into.
+    /// Gives receive chunks back to the kernel.
     pub(super) fn refill(&self, chunks: impl Iterator<Item = u64>) {
         let mut fill = self.fill.lock();
         chunks.for_each(|chunk| _ = fill.push(chunk));
         fill.publish();
     }
 
-    /// Whether the kernel has no chunk to receive into.
+    /// Returns whether the kernel has no receive chunk left.
     pub(super) fn is_dry(&self) -> bool {
         self.fill.lock().pending() == 0
     }
 
-    /// Whether the driver waits for a system call before it looks at the fill ring, in which there is
-    /// something.
+    /// Returns whether the driver needs a system call to notice chunks in the fill ring.
     pub(super) fn wants_wakeup(&self) -> bool {
         let fill = self.fill.lock();
         fill.needs_wakeup() && fill.pending() > 0
     }
 
-    /// Takes back the chunks of this lot that have been sent.
+    /// Collects the chunks of this lot that have been sent.
     pub(super) fn reclaim(&self, lot: &Range<u64>, free: &mut Vec<u64>) {
         let Sent { ring, waiting } = &mut *self.sent.lock();
         if let Some((_, mine)) = waiting.iter_mut().find(|(range, _)| range == lot) {
@@ -101,7 +102,7 @@ mod tests {
     use super::super::ring::tests::both;
     use super::*;
 
-    /// A pool with one chunk for receiving and these lots, and the kernel's ends of its rings.
+    /// Returns a pool with one receive chunk and these lots, and the kernel's ends of its rings.
     fn pool(lots: &[u32]) -> (Pool, Consumer<u64>, Producer<u64>) {
         let (umem, lots) = Umem::new(1, lots).unwrap();
         let ((fill, to_kernel), (from_kernel, completion)) = (both(), both());
@@ -114,7 +115,7 @@ mod tests {
         let [one, other] = [(); 2].map(|()| pool.take_lot().unwrap());
         assert!(pool.take_lot().is_none());
         assert!(one.chunks().eq([4096, 8192]) && other.chunks().eq([12288]));
-        // The last is of no lot.
+        // The last chunk belongs to no lot.
         for chunk in [8192, 12288, 4096, 0] {
             assert!(kernel.push(chunk));
         }

@@ -1,32 +1,33 @@
-//! The XDP program: which frames go to this process's AF_XDP sockets, and to which of them. All others go on
-//! to the kernel (XDP_PASS), as if there were no program. Instruction set: RFC 9669.
+//! The XDP program, which selects the frames for this process's AF_XDP sockets. All other frames
+//! continue to the kernel (XDP_PASS), as if there were no program. Instruction set: RFC 9669.
 //!
-//! A frame is taken if it is for the interface's Ethernet address, has no VLAN tag or up to two of
-//! VLAN 0 (which only carry a priority), and holds a whole UDP datagram to port 4791, to one of the
-//! addresses and QPN blocks in the maps. It goes to the socket that the block's shard has on the queue that
-//! the frame came on: the kernel gives frames to no socket on another queue. IPv4 headers with options,
-//! fragments and IPv6 extension headers go to the kernel, whose UDP socket gives them to this process too.
-//! So do frames of other VLANs, which belong to other interfaces, and packets to QP1 and to other
-//! processes' blocks. (A tag that the card has taken out of a frame is not seen here.)
+//! A frame is redirected if it is for the interface's Ethernet address, has no VLAN tag or up to
+//! two of VLAN 0 (which only carry a priority), and holds a whole UDP datagram to port 4791, to one
+//! of the addresses and QPN blocks in the maps. It goes to the socket that the block's shard has on
+//! the queue that the frame arrived on: the kernel cannot redirect frames to a socket on another
+//! queue. IPv4 headers with options, fragments and IPv6 extension headers go to the kernel, whose
+//! UDP socket delivers them to this process too. So do frames of other VLANs, which belong to other
+//! interfaces, and packets to QP1 and to other processes' blocks. (A tag that the network card has
+//! removed from a frame is not visible here.)
 //!
-//! In generic mode the kernel shows the program several datagrams merged into one (GRO, and GSO of a
-//! virtual interface), and does not say so. Merged datagrams have a UDP checksum, and RoCEv2 needs none:
-//! there, only datagrams without one are taken.
+//! In generic mode the kernel may pass the program several datagrams merged into one (GRO, and GSO
+//! of a virtual interface), without saying so. Merged datagrams have a UDP checksum, and RoCEv2
+//! needs none: in this mode, only datagrams without a checksum are redirected.
 
 use rxe_core::wire::{QPN_BLOCK, UDP_PORT};
 
 use rxe_sys::bpf::Instruction;
 
-/// What the program needs to know when it is loaded.
+/// The parameters of the program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
-    /// The interface's Ethernet address.
+    /// The Ethernet address of the interface.
     pub(super) mac: [u8; 6],
-    /// Frames of more bytes are not taken.
+    /// The maximum length in bytes: longer frames are passed to the kernel.
     pub(super) longest: i32,
-    /// The kernel may show a frame in pieces.
+    /// The kernel may pass a frame in several buffers.
     pub(super) frags: bool,
-    /// Datagrams with a UDP checksum are not taken.
+    /// Datagrams with a UDP checksum are passed to the kernel.
     pub(super) generic: bool,
     pub(super) maps: MapFds,
     /// The verdict for a frame of ours on a queue without a socket.
@@ -36,31 +37,32 @@ pub(super) struct Setup {
 /// The descriptors of the maps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MapFds {
-    /// An array: for each block, 0 or the number of its shard and 1.
+    /// An array: for each block, the index of its shard plus 1, or 0 if it has none.
     pub(super) blocks: i32,
-    /// A hash by IPv6 address, or IPv4 address behind ones.
+    /// A hash table. The keys are IPv6 addresses, and IPv4 addresses after 12 bytes of ones.
     pub(super) addresses: i32,
-    /// Sockets by queue and shard, [`MAX_SHARDS`] places for each queue.
+    /// The sockets by queue and shard, with [`MAX_SHARDS`] entries for each queue.
     pub(super) sockets: i32,
 }
 
-/// The most queues of an interface that sockets are opened on.
+/// The maximum number of queues of an interface that sockets are opened on.
 pub(super) const MAX_QUEUES: u32 = 64;
-/// The most shards that receive from an interface.
+/// The maximum number of shards that receive from an interface.
 pub(super) const MAX_SHARDS: u32 = 1 << SHARD_BITS;
 const SHARD_BITS: i32 = 5;
 
 /// `enum xdp_action`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// For tests.
+    /// Drops the frame. Only for tests.
     #[cfg(test)]
     Drop = 1,
-    /// The kernel goes on with the frame.
+    /// Passes the frame to the kernel's network stack.
     Pass = 2,
 }
 
-/// Registers: R0 has results, R1 to R5 arguments, which calls destroy. R6 to R9 stay.
+/// Registers: R0 holds results and R1 to R5 arguments, which calls overwrite. R6 to R9 are
+/// preserved.
 const R0: u8 = 0;
 const R1: u8 = 1;
 const R2: u8 = 2;
@@ -69,11 +71,11 @@ const R4: u8 = 4;
 const R5: u8 = 5;
 /// The context: `struct xdp_md`.
 const CONTEXT: u8 = 6;
-/// Where the IP header begins.
+/// The start of the IP header.
 const IP: u8 = 7;
-/// The destination QPN's block, and then what the map has for it.
+/// The block of the destination QPN, and later its entry in the map.
 const BLOCK: u8 = 8;
-/// The frame's end while it is parsed.
+/// The end of the frame, while it is parsed.
 const END: u8 = 9;
 const STACK: u8 = 10;
 
@@ -85,20 +87,20 @@ const MAP_LOOKUP_ELEM: i32 = 1;
 const REDIRECT_MAP: i32 = 51;
 const XDP_GET_BUFF_LEN: i32 = 188;
 
-/// Offsets in an Ethernet header, and what a tag adds.
+/// Offsets in an Ethernet header, and the length of a VLAN tag.
 const ETHERTYPE: i16 = 12;
 const ETHERNET: i16 = 14;
 const TAG: i16 = 4;
-/// The offset of a destination QPN's high 8 bits behind the IP header: UDP, then BTH.
+/// The offset of the destination QPN's high 8 bits after the IP header: UDP, then BTH.
 #[expect(clippy::cast_possible_truncation, reason = "a place in a header")]
 const QPN: i16 = 8 + QPN_BLOCK as i16;
 const UDP: i32 = 17;
 
-/// The key of an address on the stack, and that of a block.
+/// The stack offsets of the address's key and of the block's key.
 const KEY: i16 = -16;
 const BLOCK_KEY: i16 = -20;
 
-/// The program.
+/// Returns the program for this setup.
 pub(super) fn program(setup: &Setup) -> Vec<Instruction> {
     let mut p = Assembler::default();
     p.copy(CONTEXT, R1);
@@ -127,14 +129,15 @@ pub(super) fn program(setup: &Setup) -> Vec<Instruction> {
     p.finish()
 }
 
+/// Builds the program instruction by instruction.
 #[derive(Default)]
 struct Assembler {
     code: Vec<Instruction>,
-    /// Jumps to the end, where the frame passes.
+    /// Jumps to the end of the program, where the frame passes.
     pass: Vec<Jump>,
 }
 
-/// A jump forward whose target is not known yet, by its index.
+/// A forward jump whose target is not known yet, by the index of its instruction.
 #[derive(Clone, Copy)]
 struct Jump(usize);
 
@@ -146,7 +149,7 @@ enum Size {
 }
 
 impl Assembler {
-    /// Lets long frames pass.
+    /// Passes frames that are longer than `longest`.
     fn check_length(&mut self, setup: &Setup) {
         let longer = if setup.frags {
             self.copy(R1, CONTEXT);
@@ -154,25 +157,25 @@ impl Assembler {
             // JGT
             self.forward(0x25, R0, 0, setup.longest)
         } else {
-            // A difference of pointers would need CAP_PERFMON.
+            // Computing the difference of two pointers would need CAP_PERFMON.
             self.load(Size::Word, R3, CONTEXT, DATA);
             self.load(Size::Word, END, CONTEXT, DATA_END);
             self.add(R3, setup.longest + 1);
-            // JLE by register.
+            // JLE with a register.
             self.forward(0xbd, R3, END, 0)
         };
         self.pass.push(longer);
     }
 
-    /// Moves behind a VLAN tag at `at` (an offset in the frame), if there is one. Returns the jump for
-    /// there being none.
+    /// Skips a VLAN tag at `at` (an offset in the frame), if there is one. Returns the jump that is
+    /// taken if there is none.
     fn tag(&mut self, at: i16) -> Option<Jump> {
         let customer = self.forward(0x16, R4, 0, network(0x8100));
         let none = self.jump_unless_equal(R4, network(0x88a8));
         self.land(customer);
         self.within(R2, at + TAG);
         self.load(Size::Half, R5, R2, at);
-        // The VLAN's number. ALU32 AND.
+        // The number of the VLAN. ALU32 AND.
         self.emit(0x54, R5, 0, 0, network(0x0fff));
         self.unless_equal(R5, 0);
         self.load(Size::Half, R4, R2, at + 2);
@@ -191,7 +194,7 @@ impl Assembler {
         self.load(Size::Byte, R4, IP, 9);
         self.unless_equal(R4, UDP);
         self.udp(setup, HEADER);
-        // As `load` makes the key of an IPv4 address.
+        // The key of an IPv4 address, as in `maps::key`.
         for at in [0, 4, 8] {
             self.store(Size::Word, KEY + at, -1);
         }
@@ -214,7 +217,8 @@ impl Assembler {
         }
     }
 
-    /// The UDP header at this offset from the IP header, and the BTH behind it.
+    /// Checks the UDP header at this offset from the IP header, and loads the block from the BTH
+    /// after it.
     fn udp(&mut self, setup: &Setup, at: i16) {
         self.load(Size::Half, R4, IP, at + 2);
         self.unless_equal(R4, network(UDP_PORT));
@@ -243,9 +247,10 @@ impl Assembler {
     fn redirect(&mut self, setup: &Setup) {
         self.load_map(R1, setup.maps.sockets);
         self.load(Size::Word, R2, CONTEXT, RX_QUEUE_INDEX);
-        // LSH. A queue without a place in the map gives a number beyond its end, and the verdict below.
+        // LSH. A queue without entries in the map yields an index beyond its end, and so the
+        // verdict below.
         self.emit(0x67, R2, 0, 0, SHARD_BITS);
-        // ADD by register. The map of blocks has the shard's number and 1.
+        // ADD with a register. The map of blocks holds the index of the shard plus 1.
         self.emit(0x0f, R2, BLOCK, 0, 0);
         self.add(R2, -1);
         self.set(R3, setup.no_socket as i32);
@@ -262,28 +267,28 @@ impl Assembler {
         self.code
     }
 
-    /// Lets the frame pass if it has no `len` bytes from `from` on.
+    /// Passes the frame unless it has `len` bytes from the address in register `from` on.
     fn within(&mut self, from: u8, len: i16) {
         self.copy(R3, from);
         self.add(R3, len.into());
-        // JGT by register.
+        // JGT with a register.
         let beyond = self.forward(0x2d, R3, END, 0);
         self.pass.push(beyond);
     }
 
-    /// Lets the frame pass unless a register has this value, in its low 32 bits.
+    /// Passes the frame unless the low 32 bits of a register have this value.
     fn unless_equal(&mut self, register: u8, value: i32) {
         let other = self.jump_unless_equal(register, value);
         self.pass.push(other);
     }
 
     fn unless_found(&mut self) {
-        // JEQ, 64 bits: a null pointer.
+        // JEQ, 64 bits: a null pointer is not found.
         let none = self.forward(0x15, R0, 0, 0);
         self.pass.push(none);
     }
 
-    /// JNE, 32 bits.
+    /// Emits JNE, 32 bits.
     fn jump_unless_equal(&mut self, register: u8, value: i32) -> Jump {
         self.forward(0x56, register, 0, value)
     }
@@ -297,7 +302,7 @@ impl Assembler {
         Jump(self.code.len() - 1)
     }
 
-    /// Lets a jump lead to what comes next.
+    /// Makes a jump lead to the next instruction.
     fn land(&mut self, jump: Jump) {
         let over = self.code.len() - jump.0 - 1;
         self.code[jump.0].offset = i16::try_from(over).expect("the program is short");
@@ -319,7 +324,7 @@ impl Assembler {
         self.emit(0x61 | size as u8, dst, src, offset, 0);
     }
 
-    /// Stores a number on the stack.
+    /// Stores a constant on the stack.
     fn store(&mut self, size: Size, offset: i16, value: i32) {
         self.emit(0x62 | size as u8, STACK, 0, offset, value);
     }
@@ -334,7 +339,7 @@ impl Assembler {
         self.add(dst, offset.into());
     }
 
-    /// Loads a map by its descriptor: an instruction of two places. BPF_PSEUDO_MAP_FD.
+    /// Loads a map by its descriptor: one instruction in two slots. BPF_PSEUDO_MAP_FD.
     fn load_map(&mut self, dst: u8, fd: i32) {
         self.emit(0x18, dst, 1, 0, fd);
         self.code.push(Instruction::default());
@@ -355,7 +360,7 @@ impl Assembler {
     }
 }
 
-/// A number of 16 bits as a load sees it that stands in the frame in network order.
+/// Returns a 16-bit number in network byte order as a native load from the frame yields it.
 fn network(value: u16) -> i32 {
     value.to_be().into()
 }

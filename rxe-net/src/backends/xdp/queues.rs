@@ -1,4 +1,5 @@
-//! What a shard has on the queues of an interface: a socket on each to receive, one of which sends too.
+//! The sockets of a shard: one on each queue of an interface. All receive, and one of them also
+//! sends.
 
 use std::net::IpAddr;
 
@@ -9,7 +10,7 @@ use crate::error::NetError;
 use crate::host::Blocks;
 use rxe_sys::SharedFd;
 
-/// Calls of `receive` between two looks for errors of the sockets.
+/// The number of `receive` calls between two checks for errors of the sockets.
 const CLEAR_INTERVAL: usize = 1024;
 
 /// The sockets of a shard on the queues of an interface.
@@ -19,7 +20,7 @@ pub(super) struct Queues {
     /// The queue that is read first.
     turn: usize,
     shard: u32,
-    /// Dropped after the sockets.
+    /// Declared after the sockets, so that it is dropped after them.
     interface: XdpInterface,
 }
 
@@ -31,7 +32,7 @@ impl Queues {
         Ok(Self { receivers, sender, turn: 0, shard, interface: interface.clone() })
     }
 
-    /// Takes what comes to these QPN blocks of these addresses from now on.
+    /// Replaces the addresses and the QPN blocks to receive for.
     pub(super) fn listen_to(
         &mut self,
         addresses: &[IpAddr],
@@ -40,17 +41,17 @@ impl Queues {
         self.interface.maps().listen_to(self.shard, addresses, blocks)
     }
 
-    /// The socket that sends.
+    /// Returns the socket that sends.
     pub(super) fn sender(&mut self) -> &mut Sender {
         &mut self.sender
     }
 
-    /// How many frames of a chunk can wait on the first queue.
+    /// Returns how many single-chunk frames can wait on the first queue.
     pub(super) fn room(&self) -> usize {
         self.receivers.first().map_or(0, Receiver::room)
     }
 
-    /// Hands at most about `budget` frames to `f`, as [`Receiver::receive`] does.
+    /// Hands about `budget` frames to `f`, as [`Receiver::receive`] does.
     pub(super) fn receive(
         &mut self,
         budget: usize,
@@ -71,19 +72,19 @@ impl Queues {
         Ok(frames)
     }
 
-    /// Frames that came over each queue so far, in chunks.
+    /// Returns the number of chunks received so far on each queue.
     #[cfg(test)]
     pub(super) fn received(&self) -> Vec<u32> {
         self.receivers.iter().map(Receiver::received).collect()
     }
 
-    /// Chunks with frames that nobody has received yet.
+    /// Returns the number of chunks that wait to be received.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.receivers.iter().map(Receiver::waiting).sum()
     }
 
-    /// Frames that were lost so far because there was no room for them.
+    /// Returns the number of frames lost so far for lack of room.
     pub(super) fn lost(&self) -> u64 {
         self.receivers.iter().map(Receiver::lost).sum()
     }

@@ -1,4 +1,4 @@
-//! What a shard receives on one queue of the interface.
+//! The receiving side of a shard on one queue of the interface.
 
 use std::sync::Arc;
 
@@ -19,19 +19,19 @@ pub(super) struct Receiver {
     fd: SharedFd,
     rx: Consumer<XdpDesc>,
     kind: Kind,
-    /// Dropped after the ring.
+    /// Declared after the ring, so that it is dropped after it.
     pool: Arc<Pool>,
-    /// A frame of several chunks is put together here.
+    /// The buffer in which a frame of several chunks is put together.
     whole: Vec<u8>,
 }
 
-/// Frames between two refills of the fill ring.
+/// The number of frames between two refills of the fill ring.
 const REFILL: usize = 64;
-/// The longest frame that is put together: that of an IP packet.
+/// The longest frame that is put together, in bytes: an IP packet of maximum length.
 const LONGEST: usize = (64 << 10) + 64;
 
 impl Receiver {
-    /// Receives from the ring of a socket on the pool's queue.
+    /// Creates a receiver for the ring of a socket on the pool's queue.
     pub(super) fn new(fd: SharedFd, rx: Consumer<XdpDesc>, kind: Kind, pool: Arc<Pool>) -> Self {
         Self { fd, rx, kind, pool, whole: Vec::new() }
     }
@@ -40,13 +40,13 @@ impl Receiver {
         &self.fd
     }
 
-    /// How many frames of a chunk can wait.
+    /// Returns how many single-chunk frames can wait.
     pub(super) fn room(&self) -> usize {
         self.rx.size()
     }
 
-    /// Hands at most about `budget` frames to `f`, each with the bytes of one that comes later, as a
-    /// hint. Returns how many.
+    /// Hands about `budget` frames to `f`, each with the bytes of a later frame as a prefetch hint.
+    /// Returns the number of frames.
     pub(super) fn receive(
         &mut self,
         budget: usize,
@@ -67,19 +67,19 @@ impl Receiver {
             self.pool.refill((0..chunks).map(chunk));
             self.rx.release(chunks);
         }
-        // The driver may have found the ring empty since these or earlier chunks were given back.
+        // The driver may have found the fill ring empty before chunks were given back to it.
         if self.kind.zero_copy && self.pool.wants_wakeup() {
             self.fd.ensure()?;
-            // It receives nothing: the driver looks at the fill ring.
+            // A receive of 0 bytes, which only makes the driver poll the fill ring.
             let _ = rustix::net::recv(&self.fd, &mut [0u8; 0][..], RecvFlags::DONTWAIT);
         }
         Ok(frames)
     }
 
-    /// Reads frames of at most about [`REFILL`] of the `available` chunks. Returns the numbers of chunks and
-    /// frames.
+    /// Reads frames of about [`REFILL`] of the `available` chunks. Returns the number of chunks and
+    /// of frames.
     fn read(&mut self, available: usize, f: &mut dyn FnMut(&[u8], &[u8])) -> (usize, usize) {
-        /// As the engine wants it.
+        /// The distance to the prefetched frame, as the engine wants it.
         const AHEAD: usize = rxe_core::wire::Frame::AHEAD;
         let umem = &self.pool.umem;
         let (mut chunks, mut frames) = (0, 0);
@@ -96,7 +96,8 @@ impl Receiver {
                 continue;
             }
             let rest = (chunks..available).position(|i| !goes_on(&self.rx.peek(i)));
-            // The last chunk is not there yet. If the ring has no place for it, it never will be.
+            // The last chunk has not arrived yet. If the kernel has no chunk left for it, it never
+            // will, and the frame is dropped.
             let Some(rest) = rest else {
                 if chunks == 0 && self.pool.is_dry() {
                     chunks = available;
@@ -118,31 +119,31 @@ impl Receiver {
         (chunks, frames)
     }
 
-    /// Chunks that frames came in so far.
+    /// Returns the number of chunks received so far.
     #[cfg(test)]
     pub(super) fn received(&self) -> u32 {
         self.rx.taken()
     }
 
-    /// Chunks with frames that nobody has received yet.
+    /// Returns the number of chunks that wait to be received.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.rx.available()
     }
 
-    /// Clears an error that would keep the descriptor readable: the interface went down.
+    /// Clears an error that would keep the descriptor readable, as when the interface went down.
     pub(super) fn clear_error(&self) {
         let _ = rustix::net::sockopt::socket_error(&self.fd);
     }
 
-    /// Frames that were lost so far because there was no room for them.
+    /// Returns the number of frames lost so far for lack of room.
     pub(super) fn lost(&self) -> u64 {
         let Ok(lost) = xdp_statistics(&self.fd) else { return 0 };
         lost.rx_dropped + lost.rx_ring_full.unwrap_or(0)
     }
 }
 
-/// Whether a frame goes on in the next chunk.
+/// Returns whether a frame continues in the next chunk.
 fn goes_on(desc: &XdpDesc) -> bool {
     desc.options.contains(XdpDescOptions::XDP_PKT_CONTD)
 }

@@ -1,9 +1,9 @@
-//! The rings between an AF_XDP socket and the kernel: single producer, single consumer, in memory
-//! that the kernel shares. Documentation/networking/af_xdp.rst.
+//! The rings between an AF_XDP socket and the kernel. They are single producer, single consumer, in
+//! memory shared with the kernel. Documentation/networking/af_xdp.rst.
 //!
-//! Indexes count up and wrap at 2^32; an entry stands at its index modulo the ring's size, which is a
-//! power of two. The producer stores its index after the entries (release), the consumer stores its
-//! own after it has read them.
+//! Indexes count up and wrap at 2^32; the position of an entry is its index modulo the ring's size,
+//! which is a power of two. The producer stores its index after it has written the entries
+//! (release), the consumer stores its own after it has read them.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -16,14 +16,14 @@ use rustix::net::xdp::{XdpDesc, XdpRingOffset};
 /// `XDP_RING_NEED_WAKEUP`.
 const NEED_WAKEUP: u32 = 1;
 
-/// What rings hold: plain numbers, all bit patterns of which are valid.
+/// The entries of rings: plain numbers, for which all bit patterns are valid.
 pub(super) trait Entry: Copy {}
-/// A chunk of UMEM.
+/// The address of a chunk in the UMEM.
 impl Entry for u64 {}
-/// A frame.
+/// The descriptor of a frame, or of a part of one.
 impl Entry for XdpDesc {}
 
-/// A ring that this process fills: fill and transmit ring.
+/// A ring that this process fills: the fill or the transmit ring.
 #[derive(Debug)]
 pub(super) struct Producer<T> {
     ring: Ring<T>,
@@ -34,7 +34,7 @@ pub(super) struct Producer<T> {
 }
 
 impl<T: Entry> Producer<T> {
-    /// Maps the ring of `size` entries (a power of two) that `fd` has at `page`.
+    /// Maps the ring of `size` entries (a power of two) at offset `page` of `fd`.
     pub(super) fn map(
         fd: BorrowedFd<'_>,
         page: u64,
@@ -44,14 +44,14 @@ impl<T: Entry> Producer<T> {
         Ok(Self { ring: Ring::map(fd, page, offsets, size)?, next: 0, consumed: 0 })
     }
 
-    /// How many entries can be pushed.
+    /// Returns how many entries can be pushed.
     pub(super) fn room(&mut self) -> usize {
         self.consumed = self.ring.consumer().load(Ordering::Acquire);
         let used = self.next.wrapping_sub(self.consumed);
         self.ring.size.saturating_sub(used) as usize
     }
 
-    /// Writes an entry, which the kernel sees from the next [`Producer::publish`] on. Returns `false`
+    /// Writes an entry, which the kernel sees after the next [`Producer::publish`]. Returns `false`
     /// if there is no room.
     pub(super) fn push(&mut self, entry: T) -> bool {
         if self.next.wrapping_sub(self.consumed) >= self.ring.size && self.room() == 0 {
@@ -62,26 +62,28 @@ impl<T: Entry> Producer<T> {
         true
     }
 
-    /// Shows the kernel what was pushed.
+    /// Makes all pushed entries visible to the kernel.
     pub(super) fn publish(&mut self) {
         self.ring.producer().store(self.next, Ordering::Release);
     }
 
-    /// How many entries the kernel has not taken yet.
+    /// Returns how many entries the kernel has not taken yet.
     pub(super) fn pending(&self) -> u32 {
         self.next.wrapping_sub(self.ring.consumer().load(Ordering::Acquire))
     }
 
-    /// Whether the kernel waits for a system call. If not, it sees all that was published before.
+    /// Returns whether the kernel needs a system call. If not, it sees everything that was
+    /// published before.
     pub(super) fn needs_wakeup(&self) -> bool {
-        // A driver says that it waits before it looks for the last time. Without a fence, this processor
-        // could read that before the driver sees the published index.
+        // A driver sets the flag before it polls the ring for the last time. Without the fence,
+        // this CPU could read the flag before the driver sees the published index, and both would
+        // wait.
         fence(Ordering::SeqCst);
         self.ring.flags().is_none_or(|flags| flags.load(Ordering::Relaxed) & NEED_WAKEUP != 0)
     }
 }
 
-/// A ring that the kernel fills: receive and completion ring.
+/// A ring that the kernel fills: the receive or the completion ring.
 #[derive(Debug)]
 pub(super) struct Consumer<T> {
     ring: Ring<T>,
@@ -90,7 +92,7 @@ pub(super) struct Consumer<T> {
 }
 
 impl<T: Entry> Consumer<T> {
-    /// Maps the ring of `size` entries (a power of two) that `fd` has at `page`.
+    /// Maps the ring of `size` entries (a power of two) at offset `page` of `fd`.
     pub(super) fn map(
         fd: BorrowedFd<'_>,
         page: u64,
@@ -100,30 +102,31 @@ impl<T: Entry> Consumer<T> {
         Ok(Self { ring: Ring::map(fd, page, offsets, size)?, next: 0 })
     }
 
-    /// How many entries it has room for.
+    /// Returns the number of entries that the ring has room for.
     pub(super) fn size(&self) -> usize {
         self.ring.size as usize
     }
 
-    /// How many entries there are to read.
+    /// Returns the number of entries that can be read.
     pub(super) fn available(&self) -> usize {
         let produced = self.ring.producer().load(Ordering::Acquire);
         produced.wrapping_sub(self.next).min(self.ring.size) as usize
     }
 
-    /// How many entries were given back so far.
+    /// Returns the number of entries given back so far.
     #[cfg(test)]
     pub(super) fn taken(&self) -> u32 {
         self.next
     }
 
-    /// The entry `ahead` places from the next. Meaningless beyond [`Consumer::available`].
+    /// Returns the entry `ahead` places after the next one. Meaningless beyond
+    /// [`Consumer::available`].
     #[expect(clippy::cast_possible_truncation, reason = "indexes wrap")]
     pub(super) fn peek(&self, ahead: usize) -> T {
         self.ring.read(self.next.wrapping_add(ahead as u32))
     }
 
-    /// Gives the next `count` entries back.
+    /// Gives the next `count` entries back to the kernel.
     #[expect(clippy::cast_possible_truncation, reason = "at most `available`")]
     pub(super) fn release(&mut self, count: usize) {
         self.next = self.next.wrapping_add(count as u32);
@@ -131,7 +134,7 @@ impl<T: Entry> Consumer<T> {
     }
 }
 
-/// The mapping.
+/// The mapping of a ring. Dropping it unmaps the memory.
 #[derive(Debug)]
 struct Ring<T> {
     start: NonNull<u8>,
@@ -143,8 +146,8 @@ struct Ring<T> {
     size: u32,
 }
 
-// SAFETY: addresses that are valid in the whole process until it is dropped. Indexes are atomics, and
-// entries are read and written only by whose turn it is.
+// SAFETY: the addresses are valid in the whole process until the drop. Indexes are atomics, and
+// only the side whose turn it is reads or writes an entry.
 unsafe impl<T: Entry> Send for Ring<T> {}
 
 impl<T: Entry> Ring<T> {
@@ -190,12 +193,12 @@ impl<T: Entry> Ring<T> {
     }
 
     fn place(&self, index: u32) -> NonNull<T> {
-        // SAFETY: less than `size` entries from the first, which is as long as the mapping.
+        // SAFETY: less than `size` entries after the first one, which the mapping contains.
         unsafe { self.entries.add((index & (self.size - 1)) as usize) }
     }
 
     fn read(&self, index: u32) -> T {
-        // SAFETY: in the mapping and aligned (`map`); any bits are a `T`.
+        // SAFETY: in the mapping and aligned (`map`); any bits are a valid `T`.
         unsafe { self.place(index).as_ptr().read_volatile() }
     }
 
@@ -207,7 +210,7 @@ impl<T: Entry> Ring<T> {
 
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping that `map` made, and no reference to it outlives self.
+        // SAFETY: this is the mapping that `map` created, and no reference to it outlives self.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -220,7 +223,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Both ends of a ring of 4 in ordinary memory.
+    /// Returns both ends of a ring of 4 entries in ordinary memory.
     pub(in crate::backends::xdp) fn both() -> (Producer<u64>, Consumer<u64>) {
         let fd = memfd_create("ring", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&fd, 4096).unwrap();

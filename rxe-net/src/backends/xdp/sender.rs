@@ -1,4 +1,4 @@
-//! What a shard sends, on the one queue of the interface that it sends on.
+//! The sending side of a shard, on the one queue of the interface that it sends on.
 
 use std::io;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ pub(super) struct Sender {
     fd: SharedFd,
     tx: Producer<XdpDesc>,
     kind: Kind,
-    /// Dropped after the ring.
+    /// Declared after the ring, so that it is dropped after it.
     pool: Arc<Pool>,
     lot: Lot,
-    /// Chunks of the lot that are not in use.
+    /// The chunks of the lot that are not in use.
     free: Vec<u64>,
     /// The driver has not noticed the last [`Sender::flush`].
     unheard: bool,
 }
 
-/// How far [`Sender::transmit`] got.
+/// The result of [`Sender::transmit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transmitted {
     /// The frame is in the ring.
@@ -40,11 +40,11 @@ pub(super) enum Transmitted {
     TooBig,
 }
 
-/// The shortest Ethernet frame, without its checksum. Not every driver pads.
+/// The length of the shortest Ethernet frame without its checksum, in bytes. Not every driver pads.
 const SHORTEST: usize = 60;
 
 impl Sender {
-    /// Sends from the chunks of a lot, through the ring of a socket on the pool's queue.
+    /// Creates a sender with the chunks of a lot and the ring of a socket on the pool's queue.
     pub(super) fn new(
         fd: SharedFd,
         tx: Producer<XdpDesc>,
@@ -56,8 +56,8 @@ impl Sender {
         Self { fd, tx, kind, pool, lot, free, unheard: false }
     }
 
-    /// Puts a frame made of these parts into the transmit ring. The kernel gets it with the next
-    /// [`Sender::flush`].
+    /// Puts a frame made of these parts into the transmit ring. The kernel gets the frame with the
+    /// next [`Sender::flush`].
     pub(super) fn transmit(&mut self, parts: [&[u8]; 3]) -> Transmitted {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let chunks = len.div_ceil(CHUNK);
@@ -99,11 +99,11 @@ impl Sender {
         Transmitted::Queued
     }
 
-    /// Has `fill` write a frame of `len` bytes, which then stands in the transmit ring as with
-    /// [`Sender::transmit`]. One of several chunks is too big here.
+    /// Puts a frame of `len` bytes into the transmit ring like [`Sender::transmit`]; `fill` writes
+    /// it. A frame that needs several chunks is too big here.
     ///
     /// # Errors
-    /// That of `fill`; there is no frame then.
+    /// The error of `fill`; the frame is then not sent.
     pub(super) fn write<E>(
         &mut self,
         len: usize,
@@ -130,23 +130,24 @@ impl Sender {
         Ok(Transmitted::Queued)
     }
 
-    /// Whether the kernel has taken all that was put into the transmit ring.
+    /// Returns whether the kernel has taken everything in the transmit ring.
     pub(super) fn is_empty(&self) -> bool {
         self.tx.pending() == 0
     }
 
-    /// Whether the kernel has taken all that was put into the transmit ring, or the driver goes on with the
-    /// rest by itself.
+    /// Returns whether no further call is needed for the transmit ring. The kernel has taken
+    /// everything, or the driver will take the rest by itself.
     pub(super) fn is_flushed(&self) -> bool {
         self.is_empty() || (self.kind.zero_copy && !self.unheard)
     }
 
-    /// Whether [`Sender::flush`] is to be called again for what was put into the transmit ring before.
+    /// Returns whether [`Sender::flush`] must be called again for frames already in the transmit
+    /// ring.
     pub(super) fn wants_flush(&self) -> bool {
         !self.is_empty() && (!self.kind.zero_copy || self.unheard || self.tx.needs_wakeup())
     }
 
-    /// Has the kernel send what is in the transmit ring. It may leave some of it there, if the
+    /// Makes the kernel send the contents of the transmit ring. Some may stay in the ring if the
     /// interface is busy ([`Sender::is_flushed`]).
     pub(super) fn flush(&mut self) -> Result<io::Result<()>, NetError> {
         self.tx.publish();
@@ -155,8 +156,8 @@ impl Sender {
         while pending > 0 && self.tx.needs_wakeup() {
             match rustix::net::send(self.fd.intact()?, &[], SendFlags::DONTWAIT) {
                 Ok(_) => {}
-                // It sends some, and wants to be called again for others. A driver with zero copy that is
-                // busy has not begun.
+                // The kernel has sent some frames and must be called again for the others. A busy
+                // zero-copy driver has not begun.
                 Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR) => {
                     self.unheard = self.kind.zero_copy;
                 }
@@ -171,7 +172,7 @@ impl Sender {
         Ok(Ok(()))
     }
 
-    /// Takes back the chunks of what has been sent.
+    /// Collects the chunks of frames that were sent.
     fn reclaim(&mut self) {
         self.pool.reclaim(self.lot.range(), &mut self.free);
     }

@@ -1,5 +1,5 @@
-//! Opens the AF_XDP sockets on a queue of the interface. The first makes the pool that those of further
-//! shards share. Documentation/networking/af_xdp.rst.
+//! Opens the AF_XDP sockets on a queue of the interface. The first one creates the pool that the
+//! sockets of further shards share. Documentation/networking/af_xdp.rst.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -27,7 +27,7 @@ use rxe_sys::sockopt::{bind, set_int};
 pub(super) struct Socket {
     pub(super) fd: SharedFd,
     pub(super) rx: Consumer<XdpDesc>,
-    /// If it sends.
+    /// The transmit ring, if the socket sends.
     pub(super) tx: Option<Producer<XdpDesc>>,
     pub(super) kind: Kind,
 }
@@ -41,34 +41,35 @@ pub(super) struct Kind {
     pub(super) frags: bool,
 }
 
-/// A queue of an interface, and what the sockets on it need.
+/// A queue of an interface, and the parameters of the sockets on it.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) interface: u32,
     pub(super) queue: u32,
-    /// Chunks to receive into: a power of two.
+    /// The number of receive chunks: a power of two.
     pub(super) rx: u32,
-    /// Chunks to send from, for each shard that sends on the queue.
+    /// The number of transmit chunks, for each shard that sends on the queue.
     pub(super) lots: Vec<u32>,
-    /// Whether the kernel copies the frames, or the driver must read and write them in place. `None`:
-    /// in place if the driver can.
+    /// Whether the kernel copies the frames, or the driver must access them in place. `None`: in
+    /// place if the driver supports it.
     pub(super) copy: Option<bool>,
     /// Frames may have several chunks.
     pub(super) frags: bool,
 }
 
-/// Bytes that the kernel may hold of what is being sent: more than the chunks there are.
+/// The limit in bytes of data being sent: larger than all chunks together.
 const SEND_BUFFER: libc::c_int = 64 << 20;
 
 impl Options {
-    /// Places in a transmit ring, and in the completion ring. The kernel has an array for what it takes from
-    /// all transmit rings of a queue, which is as long as the first of them. So each has a place for all that
-    /// can be sent at once.
+    /// Returns the number of entries of each transmit ring and of the completion ring. The kernel
+    /// collects frames from all transmit rings of a queue in an array that is as long as the first
+    /// of these rings. So each has room for everything that can be sent simultaneously.
     fn tx_places(&self) -> u32 {
         self.lots.iter().sum::<u32>().next_power_of_two()
     }
 
-    /// Opens the first socket on the queue, and makes the pool. `Ok(None)`: the interface has no such queue.
+    /// Opens the first socket on the queue, and creates the pool. Returns `Ok(None)` if the
+    /// interface does not have this queue.
     pub(super) fn open_first(&self, sends: bool) -> io::Result<Option<(Socket, Pool)>> {
         let fd = new_socket()?;
         let (umem, lots) = Umem::new(self.rx, &self.lots)?;
@@ -97,20 +98,21 @@ impl Options {
         let address = RawAddr::xdp(how.bits(), self.interface, self.queue, 0);
         match bind(fd.as_fd(), &address) {
             Ok(()) => {}
-            // The number is beyond the last queue, or all drivers have queue 0.
+            // EINVAL: the interface does not have this queue. Every driver has queue 0, so there it
+            // is a real error.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) && self.queue > 0 => return Ok(None),
             Err(e) => return Err(e),
         }
         let zero_copy =
             xdp_options(&fd).is_ok_and(|o| o.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY));
         let kind = Kind { zero_copy, frags: self.frags };
-        // A child that kept the socket would keep the queue.
+        // Guarded, because a child that kept the socket would keep the queue busy.
         let socket = Socket { fd: SharedFd::guarded(fd), rx, tx, kind };
         Ok(Some((socket, Pool::new(umem, lots, fill, completion))))
     }
 
-    /// Opens one more socket on the queue, beside `first`, whose pool it shares. It takes at most half of the
-    /// chunks for receiving, so that others get some while nobody reads from it.
+    /// Opens one more socket on the queue, which shares the pool of `first`. Its ring takes at most
+    /// half of the receive chunks, so that the other sockets get some while this one is not read.
     pub(super) fn open_beside(
         &self,
         first: &SharedFd,
@@ -126,7 +128,8 @@ impl Options {
         Ok(Socket { fd: SharedFd::guarded(fd), rx, tx, kind })
     }
 
-    /// The rings that each socket has for itself: for `rx` received chunks and, if it sends, for what it sends.
+    /// Creates the rings that each socket has for itself: for `rx` received chunks and, if it
+    /// sends, for transmission.
     fn own_rings(&self, fd: &OwnedFd, rx: u32, sends: bool) -> io::Result<Rings> {
         set_xdp_rx_ring_size(fd, rx)?;
         if sends {

@@ -83,8 +83,8 @@ fn it_understands_the_packet_backend_in_generic_mode() {
     });
 }
 
-/// Sends packets of these bytes until some have come without the kernel's network stack, and checks
-/// them.
+/// Sends packets of these sizes until some have arrived without the kernel's network stack, and
+/// checks them.
 fn send_sizes(backend: &mut impl Backend, sizes: &[usize]) {
     let net = NetHeader::outgoing(ip(NEAR[0]), ip(FAR[0]), UDP_PORT);
     let mut batch = TxBatch::new(backend.capabilities().tx);
@@ -220,11 +220,11 @@ fn a_link_that_goes_down_loses_packets_and_no_more() {
                 let mut backend = open("far0", &FAR);
                 receiver.ready();
                 receiver.step(|| check(&receive_packets(&mut backend, COUNT), NEAR[0], FAR[0]));
-                // What comes before the link is up again is lost; what comes after it is not.
+                // Packets that arrive before the link is up again are lost; later ones are not.
                 while wait.try_recv().is_err() {
                     backend.receive(64, &mut |_| {}).unwrap();
                 }
-                // With what was in the ring when the link went down.
+                // Including the packets that were in the ring when the link went down.
                 let mut numbers = std::collections::HashSet::new();
                 while numbers.len() < COUNT {
                     let got = receive_packets(&mut backend, 1);
@@ -301,7 +301,7 @@ fn new_addresses_are_received_for_and_old_ones_are_not() {
                 for _ in 0..3 {
                     sender.batch(&mut backend, "10.9.0.1", "10.9.0.7");
                 }
-                // They would be received with those that come after them.
+                // Such packets would be received together with later ones.
                 for _ in 0..2 {
                     let mut unheard = batch(&backend, "10.9.0.1", "10.9.0.2");
                     send_all(&mut backend, &mut unheard);
@@ -328,14 +328,14 @@ fn ping(to: &str, number: u8) {
         let mut polls = [PollFd::new(&socket, PollFlags::IN)];
         assert!(poll(&mut polls, Some(&limit)).unwrap() > 0, "no reply in 10 s");
         let (got, _) = recv(&socket, &mut reply, RecvFlags::empty()).unwrap();
-        // Behind the IP header; it also sees what other hosts ask.
+        // After the IP header. The socket also receives requests of other hosts.
         if got >= 28 && reply[20] == 0 && reply[24..28] == request[4..8] {
             return;
         }
     }
 }
 
-/// UDP datagrams that this thread's namespace has received over IPv4.
+/// Returns the UDP datagrams that this thread's namespace has received over IPv4.
 fn datagrams() -> u64 {
     snmp("Udp:", "InDatagrams")
 }
@@ -356,7 +356,7 @@ fn packets_to_a_known_neighbour_bypass_the_network_stack() {
                 let mut backend = open("near0", &NEAR);
                 sender.wait();
                 let tap = tap("near0");
-                // The first finds the neighbour, and one burst a second keeps it.
+                // The first burst finds the neighbour, and one burst per second confirms it.
                 let routed = (0..1000).map(|_| {
                     sender.batch(&mut backend, NEAR[0], FAR[0]);
                     seen(&tap, NEAR[0])
@@ -370,12 +370,12 @@ fn packets_to_a_known_neighbour_bypass_the_network_stack() {
     });
 }
 
-/// A packet socket that sees what this thread's network stack sends and receives on an interface.
+/// Opens a packet socket that sees all packets of this network stack on an interface.
 fn tap(netdev: &str) -> OwnedFd {
     const ETH_P_ALL: u16 = 3;
     let (kind, flags) = (SocketType::DGRAM, SocketFlags::NONBLOCK);
     let tap = socket_with(AddressFamily::PACKET, kind, flags, None).unwrap();
-    // It keeps all of them.
+    // Large enough to keep all packets.
     let bytes = 64 << 20;
     sockopt::set_int(tap.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).unwrap();
     let index = net_device(netdev).unwrap().index;
@@ -383,7 +383,7 @@ fn tap(netdev: &str) -> OwnedFd {
     tap
 }
 
-/// How many UDP packets over IPv4 from this address it has seen.
+/// Returns the number of UDP packets over IPv4 from this address that the socket has received.
 fn seen(tap: &OwnedFd, from: &str) -> usize {
     let IpAddr::V4(from) = ip(from) else { panic!("IPv4 only") };
     let mut bytes = [0; 20];

@@ -1,10 +1,10 @@
-//! The memory that the AF_XDP sockets on a queue and the kernel exchange frames in (UMEM), in chunks of
-//! [`CHUNK`] bytes.
+//! The memory in which AF_XDP sockets exchange frames with the kernel (UMEM). Each queue has one,
+//! in chunks of [`CHUNK`] bytes.
 //!
-//! Invariants: the first chunks are for receiving, and this process only reads them. The others are dealt
-//! out in lots, one for each shard that sends, which alone writes there. A chunk belongs to the kernel while
-//! its address is in the fill or the transmit ring, and until it comes back by the receive or the completion
-//! ring.
+//! Invariants: the first chunks are for receiving, and this process only reads them. The others are
+//! divided into lots, one for each shard that sends, and only that shard writes to them. A chunk
+//! belongs to the kernel while its address is in the fill or the transmit ring, and until it comes
+//! back through the receive or the completion ring.
 
 use std::io;
 use std::ops::Range;
@@ -13,34 +13,34 @@ use std::sync::Arc;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Bytes of a chunk. The kernel allows no more than a page.
+/// The size of a chunk in bytes. The kernel allows no more than a page.
 pub(super) const CHUNK: usize = 4096;
 
-/// The memory of a queue's frames.
+/// The memory for the frames of a queue.
 #[derive(Debug)]
 pub(super) struct Umem {
     start: NonNull<u8>,
     len: usize,
-    /// Bytes of the chunks for receiving.
+    /// The size of the receive chunks in bytes.
     received: usize,
 }
 
-// SAFETY: it is an address that is valid in the whole process until it is dropped.
+// SAFETY: the address is valid in the whole process until the drop.
 unsafe impl Send for Umem {}
 
-// SAFETY: a shared reference gives bytes of the chunks for receiving, which no thread writes.
+// SAFETY: a shared reference only gives access to bytes of receive chunks, which no thread writes.
 unsafe impl Sync for Umem {}
 
 /// The chunks that one shard sends from.
 #[derive(Debug)]
 pub(super) struct Lot {
     umem: Arc<Umem>,
-    /// Where they are.
+    /// The addresses of the chunks in the UMEM.
     range: Range<u64>,
 }
 
 impl Umem {
-    /// Memory for so many chunks to receive into, and for lots of so many chunks.
+    /// Allocates memory for `rx` receive chunks, and for lots of these numbers of chunks.
     pub(super) fn new(rx: u32, lots: &[u32]) -> io::Result<(Arc<Self>, Vec<Lot>)> {
         let bytes = |chunks: u32| chunks as usize * CHUNK;
         let received = bytes(rx);
@@ -48,8 +48,8 @@ impl Umem {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address of the kernel's choice, touches nothing that exists.
         let at = unsafe { mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE) }?;
-        // SAFETY: the whole of that mapping. A forked child does not get it: copy-on-write would give
-        // the parent other pages than those that the kernel writes to.
+        // SAFETY: exactly that mapping. A forked child does not inherit it: copy-on-write would
+        // give the parent other pages than those that the kernel writes to.
         let advised = unsafe { madvise(at, len, Advice::LinuxDontFork) };
         let start = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let umem = Arc::new(Self { start, len, received });
@@ -64,56 +64,56 @@ impl Umem {
         Ok((umem, lots))
     }
 
-    /// Where it begins, for the kernel.
+    /// Returns the start address, for the kernel.
     pub(super) fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
-    /// Its bytes.
+    /// Returns the size in bytes.
     pub(super) fn len(&self) -> u64 {
         self.len as u64
     }
 
-    /// The bytes of a received frame. `None` if they are not in chunks for receiving.
+    /// Returns the bytes of a received frame, or `None` if they are not in receive chunks.
     pub(super) fn received(&self, at: u64, len: u32) -> Option<&[u8]> {
         let (at, len) = (usize::try_from(at).ok()?, usize::try_from(len).ok()?);
         if at.checked_add(len)? > self.received {
             return None;
         }
-        // SAFETY: in the mapping, and initialised: it began as zeros. This process writes to no chunk for
-        // receiving.
+        // SAFETY: in the mapping, and initialised: it began as zeros. This process never writes to
+        // a receive chunk.
         Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(at), len) })
     }
 }
 
 impl Drop for Umem {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping that `new` made, and no reference to it outlives self. The kernel
-        // holds the pages themselves for as long as it uses them.
+        // SAFETY: this is the mapping that `new` created, and no reference to it outlives self. The
+        // kernel keeps the pages while it uses them.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
 impl Lot {
-    /// Where its chunks are.
+    /// Returns the addresses of the lot's chunks as a range.
     pub(super) fn range(&self) -> &Range<u64> {
         &self.range
     }
 
-    /// The addresses of its chunks.
+    /// Returns the address of each chunk.
     pub(super) fn chunks(&self) -> impl Iterator<Item = u64> + use<> {
         self.range.clone().step_by(CHUNK)
     }
 
-    /// A chunk to write a frame to. `None` if it is of another lot.
+    /// Returns a chunk to write a frame to, or `None` if it belongs to another lot.
     pub(super) fn chunk(&mut self, at: u64) -> Option<&mut [u8]> {
         let end = at.checked_add(CHUNK as u64)?;
         if at < self.range.start || end > self.range.end {
             return None;
         }
         let at = usize::try_from(at).ok()?;
-        // SAFETY: in the mapping, and initialised: it began as zeros. Lots have no chunk in common, and
-        // `self` is borrowed mutably, so there is no other reference.
+        // SAFETY: in the mapping, and initialised: it began as zeros. Lots have no chunk in common,
+        // and `self` is borrowed mutably, so there is no other reference.
         Some(unsafe { std::slice::from_raw_parts_mut(self.umem.start.as_ptr().add(at), CHUNK) })
     }
 }

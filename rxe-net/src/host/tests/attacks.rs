@@ -1,5 +1,5 @@
-//! What others on this host may try: another user, the same user's broken or stopped process, and
-//! one that sees other directories. Each is a row of docs/en/know/security.md.
+//! Attacks by others on this host. They are another user, a broken or stopped process of the same
+//! user, and a process that sees other directories. Each is a row of docs/en/know/security.md.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -17,11 +17,11 @@ use super::*;
 use crate::backends::shm::Shm;
 use crate::host::control::ControlMessage;
 
-/// Only root can be several users without further ado.
+/// Only root can act as several users without further setup.
 const OTHER_USER: [&str; 3] = ["setpriv", "--reuid=65534", "--clear-groups"];
 
-/// Runs this test program as another user, at [`an_attacker`]; what it says. `None`, and the test
-/// is skipped, where no other user can be had.
+/// Runs this test program as another user, at [`an_attacker`], and returns its output. Returns
+/// `None` and skips the test where no other user is available.
 fn attack(test: &str) -> Option<String> {
     let [program, args @ ..] = OTHER_USER;
     let Output { stdout, stderr, .. } = Command::new(program)
@@ -71,7 +71,7 @@ fn an_attacker() {
     std::mem::forget(slow);
 }
 
-/// A connection with data that nobody takes. Closing it for the last time takes a minute.
+/// Returns a connection with unread data and a linger time: its last close takes a minute.
 fn slow_to_close() -> Vec<OwnedFd> {
     let Ok(listener) = TcpListener::bind("127.0.0.1:0") else { return Vec::new() };
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -79,7 +79,7 @@ fn slow_to_close() -> Vec<OwnedFd> {
     while stream.write(&[0; 1 << 16]).is_ok() {}
     let minute = Some(Duration::from_secs(60));
     rustix::net::sockopt::set_socket_linger(&stream, minute).unwrap();
-    // The other end stays open.
+    // The other end stays open and never reads.
     std::mem::forget(listener);
     vec![stream.into()]
 }
@@ -95,7 +95,7 @@ fn hand_over(socket: &OwnedFd, fds: &[OwnedFd]) {
 
 #[test]
 fn another_user_reaches_none_of_a_device_s_sockets() {
-    // In a directory that this test makes.
+    // In directories that this test creates.
     let setup = "ip link set lo up && mount -t tmpfs -o mode=1777 none /dev/shm";
     in_namespaces("-nm", setup, || {
         let shm = |address| {
@@ -112,13 +112,14 @@ fn another_user_reaches_none_of_a_device_s_sockets() {
         }
         let Some(said) = attack("another_user_reaches_none_of_a_device_s_sockets") else { return };
         assert!(said.contains("ATTACKED reached []"), "{said}");
-        // Neither what it has nor who comes now has noticed.
+        // Neither the open device nor a newcomer has noticed.
         send(&mut b, "127.0.0.9", 2, &[1]);
         assert_eq!((next(&mut a), block(&open())), ((1, 2), 2));
     });
 }
 
-/// Directories for all that nobody has anything in yet, but this program if it is in one.
+/// Mounts empty directories where devices meet, and keeps this program accessible if it is in one
+/// of them.
 const EMPTY: &str = "ip link set lo up
     exec 3< \"$0\"
     mount -t tmpfs -o mode=1777 none /dev/shm && mount -t tmpfs -o mode=1777 none /tmp
@@ -156,7 +157,8 @@ fn one_squatted_directory_is_no_harm() {
     in_namespaces("-nm", &format!("{EMPTY}\nmkdir -m 755 /dev/shm/rxe-0"), || {
         let both = [open(), open()];
         assert!(fs::exists("/tmp/rxe-0").unwrap());
-        // The third finds them although the directory is free now, and so does the next.
+        // The third device finds the others although the preferred directory is free now, and so
+        // does the next.
         fs::remove_dir("/dev/shm/rxe-0").unwrap();
         let all = [both, [open(), open()]].into_iter().flatten();
         assert!(all.map(|backend| block(&backend)).eq(1..=4));
@@ -192,14 +194,14 @@ fn whoever_holds_the_lock_of_an_address_too_long_is_named() {
 fn whoever_is_stopped_is_named_also_to_those_who_wait_behind_others() {
     in_namespace("", || {
         let stopped = Stopped::with_block_9(ADDRESS);
-        // It waits for the stopped one.
+        // The newcomer waits for the stopped process.
         let _lock = lock(ADDRESS);
         let error = UdpBackend::open(&UdpConfig::new("lo", [ip(ADDRESS)])).err().unwrap();
         stopped.is_named(&error);
     });
 }
 
-/// Asks and is turned away, again and again.
+/// The newcomer asks again and again, and is turned away each time.
 #[test]
 fn whoever_answers_nonsense_without_end_is_named() {
     let answers: [fn(&UnixSocket); 3] = [
@@ -237,10 +239,11 @@ fn a_descriptor_that_is_no_socket_of_the_address_is_not_taken() {
     let udp = |at: &str| OwnedFd::from(UdpSocket::bind(at).unwrap());
     let pipe = || rustix::pipe::pipe().unwrap().0;
     let tcp = || OwnedFd::from(TcpListener::bind("127.0.0.1:4791").unwrap());
-    // The group has such sockets in another network only.
+    // A valid group has such sockets only in its own network namespace.
     let elsewhere = || {
         let network = || {
-            // SAFETY: only this thread, which ends at once, is in another network then.
+            // SAFETY: only this thread, which ends immediately afterwards, is then in another
+            // network namespace.
             #[expect(unsafe_code, reason = "no library offers it safely")]
             let rc = unsafe { libc::unshare(libc::CLONE_NEWNET) };
             assert_eq!(rc, 0);
@@ -295,7 +298,7 @@ fn callers_that_ask_nothing_keep_no_newcomer_out() {
             })
             .collect();
         assert_eq!(block(&open()), 2);
-        // The first of them is waited for no longer.
+        // The first of the callers is not waited for any longer.
         assert_eq!(wait_for_answer(&callers[0], &mut [0; 8]).len, 0);
     });
 }
@@ -304,13 +307,13 @@ fn callers_that_ask_nothing_keep_no_newcomer_out() {
 fn a_device_whose_descriptors_the_program_has_closed_is_closed_and_touches_no_file() {
     in_namespace("", || {
         let backend = open();
-        // SAFETY: whoever owns one of these copes with that, or is not used any more: this process
-        // runs this test only.
+        // SAFETY: the owners of these descriptors handle that, or are not used any more: this
+        // process runs only this test.
         #[expect(unsafe_code, reason = "does what a daemon does")]
         let rc = unsafe { libc::close_range(3, u32::MAX, 0) };
         assert_eq!(rc, 0);
         let path = |i: usize| format!("/proc/self/fd/{i}");
-        // As many as there were descriptors, and under their numbers.
+        // As many files as there were descriptors, under the same numbers.
         let files: Vec<fs::File> = (0..64)
             .map(|_| {
                 let flags = rustix::fs::MemfdFlags::CLOEXEC;

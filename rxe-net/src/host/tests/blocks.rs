@@ -5,20 +5,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
-/// Leases one more block, which works from now on.
+/// Leases one more block and starts to use it.
 fn lease(backend: &mut impl Sharing) -> u8 {
     let block = backend.port_groups().unwrap().lease().unwrap();
     backend.take_up().unwrap();
     block
 }
 
-/// Sends to these blocks, of which this backend has those that `own` says.
+/// Sends to these blocks and checks that the backend receives those in `own`.
 fn gets(from: &mut impl Backend, to: &mut impl Backend, number: u32, blocks: &[u8], own: &[u8]) {
     send(from, "127.0.0.9", number, blocks);
     has(to, number, own);
 }
 
-/// Packets of this number have come to these of its blocks.
+/// Checks that packets with this number have arrived for these blocks.
 fn has(backend: &mut impl Backend, number: u32, blocks: &[u8]) {
     let all = receive_packets(backend, blocks.len());
     let number_of = |p: &[u8]| u32::from_be_bytes(p[8..12].try_into().unwrap());
@@ -101,7 +101,7 @@ fn merged_packets_for_several_blocks_of_a_device_are_its_own() {
         let got = receive_packets(&mut a, 4);
         assert_eq!(got.iter().map(|(_, bytes)| bytes[5]).collect::<Vec<_>>(), [1, 2, 2, 1]);
         assert_eq!(receive_packets(&mut b, 1)[0].1[5], 3);
-        // And what was merged for another comes by post, whichever block it is for.
+        // Merged packets for another process are forwarded to its inbox, for any of its blocks.
         for number in [3, 1, 2u8] {
             batch.push(net, 20, |_, buf| buf.extend([[0; 5].as_slice(), &[number; 15]].concat()));
         }
@@ -131,7 +131,7 @@ fn addresses_that_come_have_all_blocks<B: Backend + Sharing>(open: impl Fn(&[&st
     let mut from = sender();
     let mut a = open(&[ADDRESS]);
     assert_eq!(lease(&mut a), 2);
-    // One that has one of the blocks on the address to come, which then cannot be shared.
+    // Another device has one of the blocks on the new address, which therefore cannot be shared.
     let taken = open(&[OTHER]);
     let error = move_to(&mut a, &[ip(ADDRESS), ip(OTHER)]).unwrap_err();
     assert!(matches!(error, NetError::BlockTaken { block: 1, .. }), "{error}");
@@ -139,13 +139,13 @@ fn addresses_that_come_have_all_blocks<B: Backend + Sharing>(open: impl Fn(&[&st
     move_to(&mut a, &[ip(ADDRESS), ip(OTHER)]).unwrap();
     to(&mut from, OTHER, 3, &[1, 2]);
     both(&mut a, 3);
-    // It goes, and comes again.
+    // The address is removed and added again.
     move_to(&mut a, &[ip(ADDRESS)]).unwrap();
     assert_eq!(block(&open(&[OTHER])), 1);
     move_to(&mut a, &[ip(ADDRESS), ip(OTHER)]).unwrap();
     to(&mut from, OTHER, 4, &[1, 2]);
     both(&mut a, 4);
-    // Also the one that was there from the start.
+    // The same with the address that was there from the start.
     move_to(&mut a, &[ip(OTHER)]).unwrap();
     move_to(&mut a, &[ip(OTHER), ip(ADDRESS)]).unwrap();
     to(&mut from, ADDRESS, 5, &[1, 2]);
@@ -195,7 +195,7 @@ fn killing_a_process_frees_all_its_blocks() {
     });
 }
 
-/// Whether somebody is at this address's group.
+/// Returns whether a process is joining this address's group.
 fn somebody_enters(address: &str) -> bool {
     Directory::open().lock(&ScopedAddr::new(ip(address), 0)).unwrap().is_none()
 }
@@ -203,7 +203,7 @@ fn somebody_enters(address: &str) -> bool {
 #[test]
 fn who_waits_for_one_that_is_stopped_goes_on_working() {
     in_namespace("", || {
-        // It never answers.
+        // A process that never answers.
         let _holder = Stopped::with_block_9("127.0.0.2");
         let (mut from, mut a) = (sender(), open());
         let groups = a.port_groups().unwrap();
@@ -227,7 +227,7 @@ fn who_waits_for_one_that_is_stopped_goes_on_working() {
 #[test]
 fn a_closed_device_waits_for_nobody() {
     in_namespace("", || {
-        // Somebody is at the group of another address, and does not come to an end.
+        // Another process holds the lock of the other address and never releases it.
         let _lock = lock("127.0.0.2");
         let a = open();
         let groups = a.port_groups().unwrap();
@@ -251,7 +251,7 @@ fn what_is_wrong_with_an_address_does_not_keep_a_block_from_being_taken_up() {
         a.port_groups().unwrap().enter(&addresses);
         assert_eq!(lease(&mut a), 2);
         gets(&mut from, &mut a, 1, &[1, 2], &[1, 2]);
-        // It is still said where it is asked for, and not tried anew.
+        // The error is returned again, without another attempt.
         let error = a.set_addresses(&addresses).unwrap_err();
         assert!(matches!(error, NetError::BlockTaken { block: 1, .. }), "{error}");
     });
@@ -262,7 +262,7 @@ fn a_place_on_an_address_is_ready_when_all_are() {
     in_namespace("", || {
         let mut a = open();
         assert_eq!(lease(&mut a), 2);
-        // The second block of the address to come is another's.
+        // Another process has the second block on the new address.
         let other = || UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.2")])).unwrap();
         let (first, _second) = (other(), other());
         drop(first);

@@ -1,4 +1,4 @@
-//! As many processes as an address has blocks, and one more.
+//! A test with as many processes as an address has blocks, and one more.
 
 use std::io::Write;
 

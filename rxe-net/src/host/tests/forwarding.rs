@@ -1,4 +1,4 @@
-//! What is forwarded, and by whom, where looking at a file may sleep.
+//! Tests of what is forwarded, and on which thread, where accessing a file may sleep.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use super::*;
 use crate::host::untrusted::Device;
 use rxe_sys::NonBlocking;
 
-/// Two devices that meet in a directory with this file system below.
+/// Creates two devices that meet below this directory.
 fn two(directory: &Path) -> [Device; 2] {
     [1, 2].map(|block| Device::new(&directory.join("rxe"), ip(ADDRESS), block).unwrap())
 }
 
-/// A packet to this QPN: a REQ for the service of port 7, if it is 1.
+/// Returns a packet to this QPN. If the QPN is 1, it is a REQ for the service of port 7.
 fn packet(qpn: u32) -> Vec<u8> {
     let mut packet = vec![0; 280];
     packet[4..8].copy_from_slice(&qpn.to_be_bytes());
@@ -23,7 +23,7 @@ fn packet(qpn: u32) -> Vec<u8> {
     packet
 }
 
-/// Gives a device a frame, as under a shard's lock; whether it is its own.
+/// Gives a frame to a device, as under a shard's lock. Returns whether the device kept it.
 fn deliver(to: &mut Device, packet: &[u8]) -> bool {
     let net = NetHeader::outgoing(ip("127.0.0.9"), ip(ADDRESS), UDP_PORT);
     let mut own = false;
@@ -32,13 +32,11 @@ fn deliver(to: &mut Device, packet: &[u8]) -> bool {
     own
 }
 
-/// Waits for a packet in a device's inbox.
 fn collect(at: &mut Device) -> Vec<u8> {
     let [packet] = collect_all(at, 1).try_into().unwrap();
     packet
 }
 
-/// Waits for so many.
 fn collect_all(at: &mut Device, count: usize) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     while packets.len() < count {
@@ -48,7 +46,7 @@ fn collect_all(at: &mut Device, count: usize) -> Vec<Vec<u8>> {
     packets
 }
 
-/// `/tmp` is on a disk, as a rule; the other one is not.
+/// `/tmp` is usually on a disk; `/dev/shm` is not.
 #[test]
 fn no_file_is_looked_at_under_the_lock() {
     for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
@@ -61,14 +59,14 @@ fn no_file_is_looked_at_under_the_lock() {
             assert!(deliver(&mut b, &packet(qpn)), "its own");
         }
         drop(b);
-        // Nobody listens: the device that has read it refuses it.
+        // No process listens: the device that has read the request refuses it.
         assert!(!deliver(&mut a, &packet(1)));
         assert_eq!(collect(&mut a), packet(1));
     }
 }
 
-/// The REJ of a client that gives up names no process. Who reads it may be meant, and so may be whoever
-/// listens.
+/// The REJ of a client that gives up names no process. The process that reads it may be meant, and
+/// so may every process that listens.
 #[test]
 fn a_client_that_gives_up_is_heard_by_all_who_listen() {
     for parent in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
@@ -76,7 +74,7 @@ fn a_client_that_gives_up_is_heard_by_all_who_listen() {
         let [mut a, mut b] = two(scratch.path());
         let mut end = packet(1);
         end[36..38].copy_from_slice(&[0, 0x12]);
-        // Before it and behind it, a request: they arrive in this order.
+        // A request before it and one after it: they arrive in this order.
         let request = packet(1);
         b.listen(0x0106_0007).unwrap();
         for _ in 0..100 {

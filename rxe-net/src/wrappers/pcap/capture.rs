@@ -1,5 +1,5 @@
-//! What a capture keeps between a packet and its file: packets that may still get comments, and blocks
-//! that wait for the thread.
+//! The state of a capture between a packet and its file. It holds packets that may still get
+//! comments, and blocks that wait for the writing thread.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -15,42 +15,45 @@ use super::output::Output;
 use super::write::{Direction, PacketBlock, PcapWriter};
 use crate::backend::MAX_DATAGRAM;
 
-/// The state of a capture.
+/// The status of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PcapStatus {
-    /// Packets written.
+    /// The number of packets written.
     pub packets: u64,
-    /// Bytes written.
+    /// The number of bytes written.
     pub bytes: u64,
-    /// Packets that are missing because they came faster than the file was written.
+    /// The number of packets missing because they arrived faster than the file was written.
     pub dropped: u64,
-    /// Why the capture has ended, if it has.
+    /// The reason why the capture has ended, if it has.
     pub stopped: Option<String>,
 }
 
-/// The most comments kept for packets that are not sent yet. Some may never be sent.
+/// The maximum number of comments kept for packets that are not sent yet. Some may never be sent.
 const MAX_ANNOUNCED: usize = 256;
 
-/// Bytes that are gathered before they go to the thread, unless traffic pauses earlier.
+/// The number of bytes collected before they go to the thread, unless traffic pauses earlier.
 const GATHERED: usize = 64 << 10;
 
-/// Packets that one call of a backend may bring or take, in bytes, at most about.
+/// The approximate maximum size of the packets in one call of a backend, in bytes.
 const CALL: usize = 1 << 20;
 
-/// Bytes of the block with the number of missing packets, for which there is always room.
+/// The size in bytes of the block with the number of missing packets. Room for it is always
+/// reserved.
 const STATISTICS: usize = 40;
 
-/// What a comment says behind the number of packets that are missing before its packet.
+/// The text in a comment after the number of packets that are missing before its packet.
 const MISSING: &str = " packets before this one are missing";
 
-/// How many packets are missing before the one with this comment, if the comment tells it.
+/// Returns how many packets are missing before the packet with this comment, if the comment says
+/// so.
 pub fn missing_before(comment: &str) -> Option<u64> {
     let (number, rest) = comment.split_once(MISSING)?;
     rest.starts_with(':').then(|| number.parse().ok()).flatten()
 }
 
+/// A capture of one backend.
 pub(super) struct Capture {
-    /// Writes blocks into memory; `None` when the capture has ended.
+    /// Writes blocks into memory. `None` when the capture has ended.
     writer: Option<PcapWriter<Vec<u8>>>,
     pub(super) output: Arc<Output>,
     pub(super) path: PathBuf,
@@ -58,35 +61,36 @@ pub(super) struct Capture {
     /// Packets that are not written yet, because comments may be added. Their bytes are in `bytes`.
     held: Vec<HeldFrame>,
     bytes: Vec<u8>,
-    /// Comments on packets to be sent.
+    /// Comments on packets that are to be sent, by PSN.
     announced: VecDeque<(Psn, String)>,
-    /// The PSN of the NAK that arrived last, while the packet is held.
+    /// The PSN of the last NAK that arrived, while its packet is held.
     pub(super) nak: Option<Psn>,
-    /// Packets dropped since the last one that was written.
+    /// Packets dropped since the last packet that was written.
     dropped: u64,
-    /// The file has content of before, which stays until there is a packet.
+    /// The file has old content, which is kept until the first packet.
     patient: bool,
-    /// Another process reads it: what it does not take in time is not even looked at.
+    /// Another process reads the capture. While it has no room, packets are not even inspected.
     live: bool,
     pub(super) status: PcapStatus,
 }
 
+/// A packet that is not written yet.
 struct HeldFrame {
     at: Duration,
     direction: Direction,
     /// The frame's range in `Capture::bytes`.
     from: usize,
     to: usize,
-    /// The index of its burst in the batch, if it is to leave with one.
+    /// The index of the packet's burst in the batch, if it is to be sent with one.
     burst: Option<usize>,
-    /// It is the first of its frame.
+    /// The packet is the first of its frame.
     first: bool,
     psn: Option<Psn>,
     comments: Vec<String>,
 }
 
 impl Capture {
-    /// A capture into a file. `patient`: nothing is written before there is a packet.
+    /// Creates a capture into a file. If `patient`, nothing is written before the first packet.
     pub(super) fn of_file(
         writer: PcapWriter<Vec<u8>>,
         output: Arc<Output>,
@@ -110,26 +114,27 @@ impl Capture {
         }
     }
 
-    /// A capture that another process reads. It has packets only: who reads it knows the rest.
+    /// Creates a capture that another process reads. It has packet blocks only, without section
+    /// header and interface.
     pub(super) fn live(output: Arc<Output>) -> Self {
         let writer = PcapWriter::continued(Vec::new());
         Self { live: true, ..Self::of_file(writer, output, PathBuf::new(), u64::MAX, false) }
     }
 
-    /// Whether packets are to be looked at: there is room for those of a call.
+    /// Returns whether packets should be inspected: there is room for those of a call.
     pub(super) fn takes(&self) -> bool {
         !self.live || self.writer.is_some() && self.output.has_room(CALL)
     }
 
-    /// So many packets passed that were not looked at.
+    /// Counts packets that passed without being captured.
     pub(super) fn miss(&mut self, packets: usize) {
         self.dropped += packets as u64;
         self.status.dropped += packets as u64;
         self.output.add_dropped(packets);
     }
 
-    /// A packet has arrived or, `burst` being its burst's place in the batch, is to leave. Without a burst,
-    /// it has left already.
+    /// Holds the packets of a frame that has arrived or is to be sent. `burst` is the index of the
+    /// frame's burst in the batch; an outbound frame without a burst was sent already.
     pub(super) fn hold(&mut self, direction: Direction, burst: Option<usize>, frame: &Frame<'_>) {
         if self.writer.is_none() {
             return;
@@ -137,14 +142,15 @@ impl Capture {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         for (index, (net, packet)) in frame.packets().enumerate() {
             if packet.len() > MAX_DATAGRAM {
-                // It came through shared memory, where another process has written it.
+                // The packet came through shared memory, where another process may write any
+                // length.
                 self.miss(1);
                 continue;
             }
             let net = with_id(net, packet);
             let from = self.bytes.len();
             let ethernet = Ethernet { src: mac(net.src), dst: mac(net.dst), ..Ethernet::default() };
-            // As on the wire, there is a checksum over IPv6 only.
+            // As on the wire, only IPv6 packets have a UDP checksum.
             let checksum = if net.dst.is_ipv4() { UdpChecksum::None } else { UdpChecksum::Compute };
             emit_ethernet(&ethernet, &net, UDP_PORT, checksum, packet, &mut self.bytes);
             let psn = Packet::parse(packet).ok().map(|p| p.psn());
@@ -161,6 +167,7 @@ impl Capture {
         }
     }
 
+    /// Adds a comment to the last held inbound packet with this PSN, or to the first of its frame.
     pub(super) fn comment_received(&mut self, psn: Option<Psn>, text: String) {
         let mut inbound =
             self.held.iter_mut().rev().filter(|held| held.direction == Direction::Inbound);
@@ -173,14 +180,14 @@ impl Capture {
         }
     }
 
-    /// Adds a comment to the NAK that has got one last, if it is still here.
+    /// Adds a comment to the NAK that was commented last, if it is still held.
     pub(super) fn comment_nak(&mut self, text: String) {
         if let Some(psn) = self.nak.take() {
             self.comment_received(Some(psn), text);
         }
     }
 
-    /// The next packet with this PSN that is sent gets a comment.
+    /// Adds a comment to the next packet with this PSN that is sent.
     pub(super) fn announce(&mut self, psn: Psn, text: String) {
         if self.announced.len() == MAX_ANNOUNCED {
             self.announced.pop_front();
@@ -188,12 +195,13 @@ impl Capture {
         self.announced.push_back((psn, text));
     }
 
-    /// Removes held packets of burst `bursts` and later ones: they are not sent yet.
+    /// Removes held packets of the burst with index `bursts` and of later ones: they are not sent
+    /// yet.
     pub(super) fn keep_bursts(&mut self, bursts: usize) {
         self.held.retain(|held| held.burst.is_none_or(|burst| burst < bursts));
     }
 
-    /// Writes what is held: it gets no more comments.
+    /// Writes the held packets, which get no more comments.
     pub(super) fn write_held(&mut self) {
         self.nak = None;
         for mut held in std::mem::take(&mut self.held) {
@@ -248,7 +256,7 @@ impl Capture {
         }
     }
 
-    /// Hands the gathered bytes to the thread.
+    /// Hands the collected bytes to the thread.
     pub(super) fn submit(&mut self) {
         if self.patient && self.status.packets == 0 {
             return;
@@ -281,7 +289,6 @@ impl Capture {
         self.output.close();
     }
 
-    /// Writes how many packets are missing.
     fn tell_dropped(&mut self) {
         if let Some(writer) = &mut self.writer
             && self.status.dropped > 0
@@ -292,14 +299,14 @@ impl Capture {
         }
     }
 
-    /// Hands over what there is, and takes no more.
+    /// Hands over the collected packets, and accepts no more.
     pub(super) fn end(&mut self) {
         self.write_held();
         self.submit();
         self.writer = None;
     }
 
-    /// Ends the capture with an error, and reports it once.
+    /// Ends the capture with an error, and reports the error once.
     fn stop(&mut self, why: String) {
         self.tell_dropped();
         self.submit();
@@ -310,7 +317,7 @@ impl Capture {
     }
 }
 
-/// The headers, with the ID that the ICRC was made for if it can be recovered.
+/// Returns the headers with the IPv4 ID that the ICRC was computed for, if it can be recovered.
 fn with_id(net: NetHeader, packet: &[u8]) -> NetHeader {
     match net.id {
         IpId::Hidden => match icrc::recover_id(&net, packet) {
@@ -321,7 +328,7 @@ fn with_id(net: NetHeader, packet: &[u8]) -> NetHeader {
     }
 }
 
-/// A locally administered Ethernet address made from an IP address, different for different
+/// Derives a locally administered Ethernet address from an IP address. Different for most
 /// addresses.
 fn mac(ip: IpAddr) -> Mac {
     let [a, b, c, d] = match ip {

@@ -1,4 +1,4 @@
-//! The handle of a capture, for those who add comments to packets.
+//! The handle of a capture, for code that adds comments to packets.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use rxe_core::types::Psn;
 
 use super::capture::{Capture, PcapStatus};
 
-/// A handle of a capture. It adds comments to packets, and flushes the file.
+/// A handle of a capture, which adds comments to packets and flushes the file.
 #[derive(Clone)]
 pub struct PcapHandle(pub(super) Arc<Mutex<Capture>>);
 
 impl PcapHandle {
-    /// Adds a comment to a packet that has arrived since the last call of `send` or `receive`: the last
-    /// one with this PSN or, without a PSN, the first packet of the last frame.
+    /// Adds a comment to a packet that has arrived since the last `send` or `receive`. It is the
+    /// last packet with this PSN or, without a PSN, the first packet of the last frame.
     ///
-    /// Call it from the sink of `receive`, or after `receive` and before anything is sent.
+    /// Call this from the sink of `receive`, or after `receive` and before anything is sent.
     pub fn comment_received(&self, psn: Option<Psn>, text: impl Into<String>) {
         self.lock().comment_received(psn, text.into());
     }
@@ -27,8 +27,9 @@ impl PcapHandle {
         self.lock().announce(psn, text.into());
     }
 
-    /// Adds a comment to the packet of an engine's event: why it was dropped, why a NAK was sent, why it
-    /// is sent again. Call it when [`PcapHandle::comment_received`] may be called.
+    /// Adds a comment to the packet of an engine's event. It says why the packet was dropped, why a
+    /// NAK was sent, or why it is retransmitted. Call this when [`PcapHandle::comment_received`]
+    /// may be called.
     pub fn event(&self, event: &Event) {
         let text = event.to_string();
         match *event {
@@ -44,9 +45,9 @@ impl PcapHandle {
             Event::CommunicationEstablished { .. } | Event::ResponderFailed { .. } => {
                 self.comment_received(None, text);
             }
-            // It follows the NAK that tells it. After a timeout there is none.
+            // Follows the NAK that caused the failure. After a timeout there is no NAK.
             Event::RequestFailed { .. } => self.lock().comment_nak(text),
-            // Other events are not about one packet.
+            // Other events do not concern a single packet.
             _ => {}
         }
     }
@@ -59,23 +60,23 @@ impl PcapHandle {
             capture.submit();
             Arc::clone(&capture.output)
         };
-        // The lock is released first: traffic needs it.
+        // The lock is released first, because traffic needs it.
         output.flush();
         self.lock().look_at_output();
     }
 
-    /// Waits until all packets so far are in the file, and says what has become of it.
+    /// Waits until all packets so far are in the file, and returns the status.
     pub fn finish(&self) -> PcapStatus {
         self.flush();
         self.status()
     }
 
-    /// The present state.
+    /// Returns the current status.
     pub fn status(&self) -> PcapStatus {
         self.lock().status.clone()
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> PathBuf {
         self.lock().path.clone()
     }

@@ -1,7 +1,8 @@
-//! A capture that another process reads while the traffic goes on.
+//! A capture that another process reads while the traffic continues.
 //!
-//! Invariants: the reader's pace is never the traffic's. When the reader is slow, packets of the capture
-//! are dropped and counted. When it is gone, the capture has ended, and its taps let go.
+//! Invariants: a slow reader never slows the traffic. When the reader is slow, packets of the
+//! capture are dropped and counted. When the reader is gone, the capture has ended, and its taps
+//! are released.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -23,35 +24,34 @@ struct Session {
     output: Arc<Output>,
     stream: CaptureStream,
     taps: Mutex<Vec<Weak<Mutex<Capture>>>>,
-    /// Makes the last message of the number of dropped packets.
+    /// Creates the last message from the number of dropped packets.
     last: fn(u64) -> Vec<u8>,
 }
 
-/// How many bytes may wait for the reader.
 const CAPACITY: usize = 4 << 20;
-/// How long the end may wait for the reader.
+/// How long the end of a capture may wait for the reader.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 impl LiveCapture {
-    /// A capture for the process behind `stream`. `first` is the text of the first message, and `last`
-    /// makes the text of the last one of the number of dropped packets.
+    /// Creates a capture for the process behind `stream`. `first` is the text of the first message,
+    /// and `last` creates the text of the last one from the number of dropped packets.
     pub fn new(stream: CaptureStream, first: &[u8], last: fn(u64) -> Vec<u8>) -> Self {
         let output = Arc::new(Output::new(CAPACITY));
         output.push(stream.text(first));
         Self(Arc::new(Session { output, stream, taps: Mutex::default(), last }))
     }
 
-    /// Starts to send. What the taps see before waits until then.
+    /// Starts to send. Packets that the taps have captured before wait until then.
     ///
     /// # Errors
-    /// The system has no memory or no thread left.
+    /// The kernel has no memory or no thread left.
     pub fn start(&self) -> io::Result<()> {
         self.0.output.start(Box::new(self.0.stream.clone()), None)?;
         end_at_exit(&self.0);
         Ok(())
     }
 
-    /// A tap for one more backend.
+    /// Creates a tap for one more backend.
     pub fn tap(&self) -> Tap {
         let capture = Arc::new(Mutex::new(Capture::live(Arc::clone(&self.0.output))));
         let mut taps = self.0.taps.lock();
@@ -60,12 +60,12 @@ impl LiveCapture {
         Tap::new(PcapHandle(capture))
     }
 
-    /// Whether it has ended: the reader is gone, or wanted no more.
+    /// Returns whether the capture has ended: the reader is gone, or wanted no more packets.
     pub fn has_ended(&self) -> bool {
         self.0.output.has_ended() || self.0.stream.is_gone()
     }
 
-    /// Ends it. Waits some tenths of a second for the reader to take what is left.
+    /// Ends the capture. Waits some tenths of a second for the reader to read the rest.
     pub fn end(&self) {
         self.0.end();
     }
@@ -79,7 +79,8 @@ impl Session {
         may_block("ending a capture");
         let taps = std::mem::take(&mut *self.taps.lock());
         for tap in taps.iter().filter_map(Weak::upgrade) {
-            // The process may end in a signal handler that interrupts a holder of the lock.
+            // The process may be ending in a signal handler that has interrupted the holder of the
+            // lock.
             if let Some(mut capture) = tap.try_lock_for(PATIENCE) {
                 capture.end();
             }
@@ -91,9 +92,9 @@ impl Session {
     }
 }
 
-/// Ends it also if the program ends without closing its devices.
+/// Registers the capture to end when the program exits without closing its devices.
 fn end_at_exit(session: &Arc<Session>) {
-    /// A forked child has no part in the captures of its parent.
+    /// Per process, because a forked child has no part in the captures of its parent.
     static SESSIONS: PerProcess<Mutex<Vec<Weak<Session>>>> = PerProcess::new();
     extern "C" fn end() {
         let Some(sessions) = SESSIONS.get().try_lock() else { return };

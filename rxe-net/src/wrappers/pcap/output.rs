@@ -1,8 +1,8 @@
-//! The thread that writes a capture's file, so that traffic never waits for a disk, or for the process
-//! that reads a live capture.
+//! The thread that writes a capture. Thanks to it, traffic never waits for a disk or for the reader
+//! of a live capture.
 //!
-//! Invariants: the queue is bounded, and its users ask for room before they queue bytes; bytes reach
-//! the file in the order in which they were queued.
+//! Invariants: the queue is bounded, because its users check for room before they queue bytes.
+//! Bytes reach the file in the order in which they were queued.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -14,27 +14,28 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rxe_sys::may_block;
 use rxe_sys::{lower_priority, spawn_thread};
 
-/// How many bytes may wait to be written.
+/// The maximum number of bytes that may wait to be written.
 pub(super) const CAPACITY: usize = 32 << 20;
 
-/// A handle of the thread. When it is closed or dropped, the thread writes what is queued and ends.
+/// A handle of the thread. When it is closed or dropped, the thread writes the queued bytes and
+/// ends.
 pub(super) struct Output(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Something was queued, or the thread must end.
+    /// Signalled when something was queued, or when the thread must end.
     queued: Condvar,
-    /// Everything is written.
+    /// Signalled when everything is written.
     idle: Condvar,
-    /// How many bytes may wait.
+    /// The maximum number of bytes that may wait.
     capacity: usize,
-    /// Bytes in the queue and bytes being written.
+    /// The number of bytes in the queue and being written.
     bytes: AtomicUsize,
-    /// Packets for which there was no room.
+    /// The number of packets for which there was no room.
     dropped: AtomicU64,
-    /// It is closed, or has failed.
+    /// The output is closed, or has failed.
     over: AtomicBool,
-    /// The process that the thread is in: a forked child has none.
+    /// The process that the thread belongs to: a forked child has no such thread.
     process: u32,
 }
 
@@ -52,12 +53,12 @@ struct State {
 
 enum Piece {
     Bytes(Vec<u8>),
-    /// A line for the program's user.
+    /// A line for stderr.
     Say(String),
 }
 
 impl Output {
-    /// A queue without a thread. `capacity` is how many bytes may wait.
+    /// Creates a queue without a thread. `capacity` is the number of bytes that may wait.
     pub(super) fn new(capacity: usize) -> Self {
         Self(Arc::new(Shared {
             state: Mutex::new(State { ended: true, ..State::default() }),
@@ -71,12 +72,12 @@ impl Output {
         }))
     }
 
-    /// Starts the thread. `name` is the capture, for messages; one without a name ends without a word,
-    /// and its thread leaves the CPU to the program's.
+    /// Starts the thread. `name` is the name of the capture in messages. A capture without a name
+    /// ends silently, and its thread has a low priority.
     pub(super) fn start(&self, out: Box<dyn Write + Send>, name: Option<String>) -> io::Result<()> {
         let theirs = Arc::clone(&self.0);
         self.0.lock().ended = false;
-        // Nobody joins the thread; `flush` waits until it has written everything.
+        // The thread is not joined; `flush` waits until it has written everything.
         let run = move || {
             if name.is_none() {
                 lower_priority();
@@ -90,7 +91,7 @@ impl Output {
         started.map(drop)
     }
 
-    /// Whether `bytes` more bytes fit into the queue.
+    /// Returns whether `bytes` more bytes fit into the queue.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.0.bytes.load(Ordering::Relaxed) + bytes <= self.0.capacity
     }
@@ -102,28 +103,28 @@ impl Output {
         self.0.queued.notify_one();
     }
 
-    /// Writes a line to stderr when everything queued before it is in the file.
+    /// Writes a line to stderr after everything queued before it is in the file.
     pub(super) fn say(&self, line: String) {
         self.0.lock().queue.push_back(Piece::Say(line));
         self.0.queued.notify_one();
     }
 
-    /// So many packets found no room.
+    /// Counts packets that found no room.
     pub(super) fn add_dropped(&self, packets: usize) {
         self.0.dropped.fetch_add(packets as u64, Ordering::Relaxed);
     }
 
-    /// Packets that found no room, of all that write here.
+    /// Returns the number of packets that found no room, of all captures that write here.
     pub(super) fn dropped(&self) -> u64 {
         self.0.dropped.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing more is written than what is queued.
+    /// Returns whether nothing more will be written than what is queued.
     pub(super) fn has_ended(&self) -> bool {
         self.0.over.load(Ordering::Relaxed)
     }
 
-    /// The error if the file could not be written.
+    /// Returns the error if the file could not be written.
     pub(super) fn failed(&self) -> Option<String> {
         self.0.lock().failed.clone()
     }
@@ -137,7 +138,7 @@ impl Output {
         self.0.idle.wait_while(&mut self.0.lock(), |state| state.is_busy());
     }
 
-    /// As [`Output::flush`], but waits for `timeout` at most.
+    /// Like [`Output::flush`], but waits for `timeout` at most.
     pub(super) fn flush_within(&self, timeout: Duration) {
         if std::process::id() != self.0.process {
             return;
@@ -148,7 +149,7 @@ impl Output {
         while state.is_busy() && !self.0.idle.wait_until(&mut state, until).timed_out() {}
     }
 
-    /// Ends the thread when everything queued is in the file.
+    /// Ends the thread once everything queued is in the file.
     pub(super) fn close(&self) {
         // In a forked child the lock may be held by a thread that does not exist there.
         if std::process::id() == self.0.process {
@@ -171,7 +172,7 @@ impl Drop for Output {
     }
 }
 
-/// Marks the end of the thread, also if it panics.
+/// Marks the end of the thread, even if the thread panics.
 struct End<'s>(&'s Shared);
 
 impl Drop for End<'_> {
@@ -199,7 +200,7 @@ impl Shared {
                     Piece::Bytes(bytes) if skip => (bytes.len(), Ok(())),
                     Piece::Bytes(bytes) => (bytes.len(), out.write_all(bytes)),
                     Piece::Say(line) => {
-                        // If stderr is closed, the line is lost; the status says the same.
+                        // If stderr is closed, the line is lost; the status still has the error.
                         let _ = io::stderr().write_all(line.as_bytes());
                         (0, Ok(()))
                     }

@@ -1,7 +1,7 @@
-//! Captures what passes a backend, from outside of it: what is received, what is sent, and what takes the
-//! direct way.
+//! Captures the packets of a backend from outside. These are received packets, sent packets, and
+//! packets on the direct path.
 //!
-//! While a live capture has no room, packets pass it as if it were not there, and are only counted.
+//! While a live capture has no room, packets bypass it and are only counted.
 
 use rxe_core::mem::{AccessError, Source};
 use rxe_core::wire::icrc::Prefix;
@@ -12,10 +12,10 @@ use super::write::Direction;
 use crate::backend::{Backend, SendStatus};
 use crate::error::NetError;
 
-/// Where a capture sees the packets of one backend.
+/// The point where a capture sees the packets of one backend.
 pub struct Tap {
     handle: PcapHandle,
-    /// Where packets are made whole.
+    /// The buffer in which packets are put together.
     whole: Vec<u8>,
 }
 
@@ -24,20 +24,20 @@ impl Tap {
         Self { handle, whole: Vec::new() }
     }
 
-    /// A handle, for comments on packets.
+    /// Returns a handle for comments on packets.
     pub fn handle(&self) -> PcapHandle {
         self.handle.clone()
     }
 
-    /// Whether the capture has ended: the tap is of no more use.
+    /// Returns whether the capture has ended, so that the tap can be dropped.
     pub fn has_ended(&self) -> bool {
         self.handle.lock().output.has_ended()
     }
 
-    /// [`Backend::receive`].
+    /// Calls [`Backend::receive`] and captures the packets.
     ///
     /// # Errors
-    /// Those of the backend.
+    /// As [`Backend::receive`].
     pub fn receive<B: Backend + ?Sized>(
         &mut self,
         backend: &mut B,
@@ -56,8 +56,8 @@ impl Tap {
                 missed += frame.count();
                 return sink(frame);
             }
-            // What came through memory may change until it is copied: what is captured is what is
-            // handed on.
+            // A payload in shared memory may change until it is copied, so the sink gets the
+            // captured copy.
             frame.for_each_whole(whole, &mut |frame| {
                 handle.lock().hold(Direction::Inbound, None, frame);
                 // The lock is released first: the sink may comment on the frame.
@@ -75,10 +75,10 @@ impl Tap {
         got
     }
 
-    /// [`Backend::send`].
+    /// Calls [`Backend::send`] and captures the packets that it sends.
     ///
     /// # Errors
-    /// Those of the backend.
+    /// As [`Backend::send`].
     pub fn send<B: Backend + ?Sized>(
         &mut self,
         backend: &mut B,
@@ -110,7 +110,7 @@ impl Tap {
         result
     }
 
-    /// Calls `send` with the backend's direct way ([`Backend::direct`]), if it has one.
+    /// Calls `send` with the backend's direct path ([`Backend::direct`]), if it has one.
     pub fn with_direct<B: Backend + ?Sized>(
         &mut self,
         backend: &mut B,
@@ -131,7 +131,7 @@ impl Tap {
     }
 }
 
-/// A direct way whose packets are captured.
+/// A direct path whose packets are captured.
 struct Tapped<'t> {
     inner: &'t mut dyn Direct,
     handle: &'t PcapHandle,
@@ -156,7 +156,7 @@ impl Direct for Tapped<'_> {
         }
         self.whole.resize(whole_len(head.len(), payload.len()), 0);
         write_whole(&Prefix::new(net), head, payload, self.whole)?;
-        // The program may change the payload meanwhile: what is captured is what is sent.
+        // The program may change the payload meanwhile, so the captured copy is sent.
         let copy = &self.whole[head.len()..head.len() + payload.len()];
         let placed = self.inner.send(net, head, &Source::Bytes(copy), count)?;
         if placed == Placed::Sent {

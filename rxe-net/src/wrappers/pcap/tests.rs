@@ -33,7 +33,7 @@ fn scratch(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("rxe-net-{name}-{}.pcapng", std::process::id()))
 }
 
-/// Two ports of one network that hides IPv4 IDs as a UDP socket does.
+/// Returns two ports of one network that hides IPv4 IDs as a UDP socket does.
 fn ports() -> (FabricPort, FabricPort) {
     let hub = Hub::new(1, &[]);
     hub.hide_ids();
@@ -41,7 +41,7 @@ fn ports() -> (FabricPort, FabricPort) {
     (a, hub.port(&[ip("10.0.0.2"), ip("fe80::2")]).unwrap())
 }
 
-/// Acknowledgements and SENDs with these PSNs.
+/// Returns a batch of acknowledgements and SENDs with these PSNs.
 fn batch(src: &str, dst: &str, psns: std::ops::Range<u32>) -> TxBatch {
     let mut batch = TxBatch::new(TxLimits::default());
     let net = NetHeader::outgoing(ip(src), ip(dst), 4791);
@@ -133,7 +133,7 @@ fn events_stand_beside_the_packets_they_are_about() {
                 };
                 handle.event(&Event::NakReceived { qpn, psn: Psn::new(6), code });
                 handle.event(&Event::RequestFailed { qpn, status, detail: None, request });
-                // No NAK tells of this one.
+                // A timeout: no NAK caused this failure.
                 let status = Status::RetryExceeded;
                 handle.event(&Event::RequestFailed { qpn, status, detail: None, request });
             })
@@ -205,7 +205,7 @@ fn the_file_ends_before_its_limit_and_traffic_goes_on() {
 
 #[test]
 fn a_capture_that_reaches_its_limit_says_what_it_lacks_within_it() {
-    // Twice four packets, of which two find room each time.
+    // Two batches of four packets; two packets of each find room.
     let file = |max_bytes| {
         let (mut a, b) = ports();
         let disk = StuckDisk::default();
@@ -332,7 +332,7 @@ fn traffic_does_not_wait_for_the_disk_and_the_capture_says_what_it_lacks() {
     ] {
         assert_eq!(missing_before(other), None, "{other}");
     }
-    // The statistics of the interface, at the end of the file, have the number too.
+    // The interface statistics at the end of the file contain the number too.
     let block = [&5u32.to_ne_bytes()[..], &40u32.to_ne_bytes(), &[0; 4]].concat();
     let at = file.windows(block.len()).rposition(|bytes| bytes == block).unwrap();
     assert_eq!(file.len() - at, 40);
@@ -397,7 +397,7 @@ fn a_capture_goes_into_no_pipe_of_another_user() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, Mode::from(0o666), 0).unwrap();
-    // It reads what comes. Opened for both, it waits for nobody.
+    // A reader of the FIFO. Opened for reading and writing, it does not wait for a writer.
     let reader = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let (a, b) = ports();
     drop(Pcap::new(a, &PcapOptions::new(&path)).unwrap());

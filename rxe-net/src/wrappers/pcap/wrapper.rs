@@ -1,4 +1,4 @@
-//! The wrapper, and the file of a capture.
+//! The capture wrapper, and how it opens its file.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -22,31 +22,31 @@ use rxe_sys::CheckedFd;
 use rxe_sys::SharedFd;
 use rxe_sys::may_block;
 
-/// The file of a capture and its limits.
+/// The file of a capture and its size limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcapOptions {
     /// The path of the file. An existing file is overwritten when the first packet is written. Only
     /// its owner may read a new one.
     pub path: PathBuf,
-    /// The capture ends before the file grows beyond this. 4 GiB by default.
+    /// The size in bytes that the file never exceeds: the capture ends before. 4 GiB by default.
     pub max_bytes: u64,
 }
 
 impl PcapOptions {
-    /// A capture to this file.
+    /// Returns the options for a capture to this file.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), max_bytes: 4 << 30 }
     }
 }
 
-/// A backend whose frames are captured.
+/// A backend whose packets are captured.
 pub struct Pcap<B> {
     inner: B,
     tap: Tap,
 }
 
-/// Opens the file, or creates it, readable by this user only: a capture holds memory of other users. It
-/// does not follow a symbolic link and does not write into another user's file: somebody may have put
+/// Opens the file, or creates it readable by this user only. A capture holds memory contents of
+/// other users. Refuses a symbolic link and another user's file, because another user may have put
 /// either there.
 fn create(path: &Path) -> io::Result<Overwrite> {
     let file = OpenOptions::new()
@@ -61,7 +61,7 @@ fn create(path: &Path) -> io::Result<Overwrite> {
             _ => e,
         })?;
     let found = file.metadata()?;
-    // Terminals and the like are everybody's.
+    // Terminals and other character devices are exempt, because root usually owns them.
     let kind = found.file_type();
     if !kind.is_char_device() && found.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other("belongs to another user: name another file"));
@@ -70,7 +70,7 @@ fn create(path: &Path) -> io::Result<Overwrite> {
     Ok(Overwrite { file: CheckedFd::internal(file.into()), has_content })
 }
 
-/// A file whose content stays until something is written.
+/// A file whose old content is kept until something is written.
 struct Overwrite {
     file: CheckedFd,
     has_content: bool,
@@ -104,7 +104,7 @@ impl<B: Backend> Pcap<B> {
         Self::to_writer(inner, Box::new(file), options, output::CAPACITY, patient).map_err(error)
     }
 
-    /// `patient`: nothing is written before there is a packet.
+    /// Starts a capture to `out`. If `patient`, nothing is written before the first packet.
     pub(super) fn to_writer(
         inner: B,
         out: Box<dyn Write + Send>,
@@ -121,7 +121,7 @@ impl<B: Backend> Pcap<B> {
         Ok(Self { inner, tap: Tap::new(PcapHandle(Arc::new(Mutex::new(capture)))) })
     }
 
-    /// A handle, for comments on packets.
+    /// Returns a handle for comments on packets.
     pub fn handle(&self) -> PcapHandle {
         self.tap.handle()
     }

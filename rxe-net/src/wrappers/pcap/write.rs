@@ -1,5 +1,5 @@
-//! The blocks of a pcapng file (draft-ietf-opsawg-pcapng), in the machine's byte order, with times
-//! in nanoseconds.
+//! Writes the blocks of a pcapng file (draft-ietf-opsawg-pcapng). They have the machine's byte
+//! order, and times in nanoseconds.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -19,7 +19,8 @@ const OPT_IF_NAME: u16 = 2;
 const OPT_IF_DESCRIPTION: u16 = 3;
 const OPT_ISB_OSDROP: u16 = 7;
 
-/// Room that is made in advance for the blocks of the next call of [`PcapWriter::take`], at most.
+/// The maximum capacity in bytes that [`PcapWriter::take`] allocates in advance for the next
+/// blocks.
 const MAX_ROOM: usize = 80 << 10;
 
 /// LINKTYPE_ETHERNET.
@@ -28,24 +29,24 @@ const ETHERNET: u16 = 1;
 /// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// It arrived.
+    /// The packet arrived.
     Inbound,
-    /// It left.
+    /// The packet was sent.
     Outbound,
 }
 
-/// One packet to be written.
+/// A packet to write.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketBlock<'a> {
     /// The time since 1970.
     pub at: Duration,
-    /// The interface, counted from 0 in the order of [`PcapWriter::add_interface`].
+    /// The index of the interface, counted from 0 in the order of [`PcapWriter::add_interface`].
     pub interface: u32,
-    /// Its direction.
+    /// The direction of the packet.
     pub direction: Direction,
     /// The whole Ethernet frame.
     pub frame: &'a [u8],
-    /// Comments on the packet; each may have several lines.
+    /// The comments on the packet; each may have several lines.
     pub comments: &'a [String],
 }
 
@@ -61,29 +62,29 @@ impl<W: Write> PcapWriter<W> {
     /// Starts a capture of the interface `name`.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Those of writing to `out`.
     pub fn new(out: W, name: &str) -> io::Result<Self> {
         let mut writer = Self::without_interfaces(out)?;
         writer.add_interface(name, "")?;
         Ok(writer)
     }
 
-    /// Goes on with a capture whose first blocks are elsewhere.
+    /// Continues a capture whose first blocks are written elsewhere.
     pub(super) fn continued(out: W) -> Self {
         Self { out, block: Vec::new(), written: 0 }
     }
 
-    /// Starts a capture. Each interface is added before its first packet.
+    /// Starts a capture. Add each interface before its first packet.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Those of writing to `out`.
     pub fn without_interfaces(out: W) -> io::Result<Self> {
         let mut writer = Self::continued(out);
         writer.write_block(SECTION_HEADER, |b| {
             b.extend(BYTE_ORDER.to_ne_bytes());
             b.extend(1u16.to_ne_bytes());
             b.extend(0u16.to_ne_bytes());
-            // The section's length is not known.
+            // The length of the section is unknown.
             b.extend(u64::MAX.to_ne_bytes());
             option(b, OPT_SHB_USERAPPL, concat!("rxe ", env!("CARGO_PKG_VERSION")).as_bytes());
             option(b, OPT_END, &[]);
@@ -94,12 +95,12 @@ impl<W: Write> PcapWriter<W> {
     /// Adds an interface. The description may be empty.
     ///
     /// # Errors
-    /// Those of the writer beneath.
+    /// Those of the inner writer.
     pub fn add_interface(&mut self, name: &str, description: &str) -> io::Result<()> {
         self.write_block(INTERFACE, |b| {
             b.extend(ETHERNET.to_ne_bytes());
             b.extend(0u16.to_ne_bytes());
-            // Packets are whole.
+            // No snap length: packets are complete.
             b.extend(0u32.to_ne_bytes());
             option(b, OPT_IF_NAME, name.as_bytes());
             if !description.is_empty() {
@@ -113,7 +114,7 @@ impl<W: Write> PcapWriter<W> {
     /// Appends a packet.
     ///
     /// # Errors
-    /// Those of the writer beneath, or the frame is too long.
+    /// Those of the inner writer, or the frame is too long.
     pub fn write(&mut self, packet: &PacketBlock<'_>) -> io::Result<()> {
         self.block.clear();
         let len = packet.append_to(&mut self.block)?;
@@ -122,11 +123,11 @@ impl<W: Write> PcapWriter<W> {
         Ok(())
     }
 
-    /// Appends the number of an interface's packets that are missing because they came too fast. `at` is
-    /// the time since 1970.
+    /// Appends the number of an interface's packets that are missing because they arrived too fast.
+    /// `at` is the time since 1970.
     ///
     /// # Errors
-    /// Those of the writer beneath.
+    /// Those of the inner writer.
     pub fn write_statistics(
         &mut self,
         interface: u32,
@@ -141,22 +142,22 @@ impl<W: Write> PcapWriter<W> {
         })
     }
 
-    /// Bytes written so far.
+    /// Returns the number of bytes written so far.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Flushes the writer beneath.
+    /// Flushes the inner writer.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
-    /// The writer beneath.
+    /// Returns the inner writer.
     pub(super) fn get_ref(&self) -> &W {
         &self.out
     }
 
-    /// The writer beneath.
+    /// Returns the inner writer.
     pub fn into_inner(self) -> W {
         self.out
     }
@@ -171,7 +172,7 @@ impl<W: Write> PcapWriter<W> {
 }
 
 impl PcapWriter<Vec<u8>> {
-    /// As [`PcapWriter::write`], with one copy less.
+    /// Like [`PcapWriter::write`], with one copy less.
     pub(super) fn append(&mut self, packet: &PacketBlock<'_>) -> io::Result<()> {
         self.written += u64::from(packet.append_to(&mut self.out)?);
         Ok(())
@@ -185,7 +186,7 @@ impl PcapWriter<Vec<u8>> {
 }
 
 impl PacketBlock<'_> {
-    /// Appends the block, and returns its length.
+    /// Appends the block and returns its length in bytes.
     fn append_to(&self, b: &mut Vec<u8>) -> io::Result<u32> {
         let len = u32::try_from(self.frame.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         append_block(b, ENHANCED_PACKET, |b| {
@@ -208,7 +209,7 @@ impl PacketBlock<'_> {
     }
 }
 
-/// Appends a block, which begins at a multiple of 4 bytes, and returns its length.
+/// Appends a block, which begins at a multiple of 4 bytes, and returns its length in bytes.
 fn append_block(b: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) -> io::Result<u32> {
     let start = b.len();
     b.extend(kind.to_ne_bytes());
@@ -220,7 +221,7 @@ fn append_block(b: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) -> 
     Ok(len)
 }
 
-/// Appends a time in nanoseconds, its upper half first.
+/// Appends a time in nanoseconds, the upper half first.
 fn time(b: &mut Vec<u8>, at: Duration) {
     let nanos = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
     for half in [nanos >> 32, nanos & 0xffff_ffff] {
@@ -228,7 +229,7 @@ fn time(b: &mut Vec<u8>, at: Duration) {
     }
 }
 
-/// Appends an option. A value longer than an option can hold is cut.
+/// Appends an option. A value longer than an option can hold is truncated.
 fn option(b: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let len = u16::try_from(value.len()).unwrap_or(u16::MAX);
     b.extend(kind.to_ne_bytes());

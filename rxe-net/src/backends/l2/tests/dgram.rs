@@ -1,4 +1,4 @@
-//! Endpoints at two sockets of datagrams.
+//! Tests of endpoints on two datagram sockets.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,14 +6,16 @@ use std::os::unix::net::UnixDatagram;
 
 use super::*;
 
-/// An endpoint `10.9.0.N`, whose socket is `own` in this directory. The other end's is `peer`.
+/// Opens the endpoint `10.9.0.N`, whose socket is `own` in this directory. The other end's socket
+/// is `peer`.
 fn open(dir: &tempfile::TempDir, n: u8, own: &str, peer: &str) -> Result<L2Backend, NetError> {
     let [own, peer] = [own, peer].map(|name| dir.path().join(name).display().to_string());
     let text = format!("dgram:{own},{peer} address 10.9.0.{n}/24 mac 02:00:00:00:00:0{n} nodad");
     L2Backend::open(&L2Config::from_words(text.split_whitespace()).unwrap())
 }
 
-/// Sends a batch from 10.9.0.A to 10.9.0.B. A socket holds few datagrams: the other end receives meanwhile.
+/// Sends a batch from 10.9.0.A to 10.9.0.B. The other end receives meanwhile, because a socket
+/// holds few datagrams.
 fn exchange((from, a): (&mut L2Backend, u8), (to, b): (&mut L2Backend, u8)) {
     let [src, dst] = [a, b].map(|n| format!("10.9.0.{n}"));
     let (mut packets, mut got, mut was_full) = (batch(from, &src, &dst), Vec::new(), false);
@@ -22,7 +24,7 @@ fn exchange((from, a): (&mut L2Backend, u8), (to, b): (&mut L2Backend, u8)) {
         assert!(begun.elapsed() < Duration::from_secs(10), "{} packets came", got.len());
         let _mark = NonBlocking::enter();
         was_full |= from.send(&mut packets).unwrap() == SendStatus::Congested;
-        // Answers to questions.
+        // Answers to neighbour requests.
         from.receive(64, &mut |_| panic!("nobody has sent this")).unwrap();
         let sink = &mut |f: &Frame<'_>| {
             got.extend(f.packets().map(|(net, bytes)| (net, bytes.to_vec())));
@@ -30,7 +32,7 @@ fn exchange((from, a): (&mut L2Backend, u8), (to, b): (&mut L2Backend, u8)) {
         to.receive(4, sink).unwrap();
     }
     check(&got, &src, &dst);
-    // The second batch does not wait in the table of neighbours.
+    // The second batch does not wait in the neighbour table.
     let limit = fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").unwrap();
     if from.counters().tx_packets > COUNT as u64 && limit.trim().parse::<usize>().unwrap() < COUNT {
         assert!(was_full);
@@ -56,7 +58,7 @@ fn the_descriptor_tells_when_there_is_room_again() {
     let dir = tempfile::tempdir().unwrap();
     let far = UnixDatagram::bind(dir.path().join("far")).unwrap();
     let mut near = open(&dir, 1, "near", "far").unwrap();
-    // It has told its addresses.
+    // The endpoint has announced its addresses.
     far.set_nonblocking(true).unwrap();
     while far.recv(&mut [0; 100]).is_ok() {}
     let mut frames = 0;

@@ -5,7 +5,7 @@ use smoltcp::wire::{DhcpMessageType, DhcpPacket, DhcpRepr, IpAddress, UdpRepr};
 use super::super::discovery::sighting;
 use super::*;
 
-/// The answer of a DHCP server to a frame, if it is for one.
+/// Returns the answer of a DHCP server to a frame, if the frame is a request to one.
 fn dhcp_answer(frame: &[u8]) -> Option<Vec<u8>> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     if frame.ethertype() != EthernetProtocol::Ipv4 {
@@ -44,7 +44,8 @@ fn dhcp_answer(frame: &[u8]) -> Option<Vec<u8>> {
     }))
 }
 
-/// A DHCP server at the other end of a socket, which goes on with `then` when it has given an address.
+/// Starts a DHCP server at the other end of a socket, which calls `then` when it has assigned an
+/// address.
 fn dhcp_server<T: Send + 'static>(
     dir: &tempfile::TempDir,
     then: impl FnOnce(UnixStream) -> T + Send + 'static,
@@ -64,7 +65,7 @@ fn dhcp_server<T: Send + 'static>(
     })
 }
 
-/// The address that a frame declines, and the server that it tells.
+/// Returns the address that a frame declines, and the server that it is for.
 fn declined(frame: &[u8]) -> Option<(Option<Ipv4Addr>, Option<Ipv4Addr>)> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     let packet = Ipv4Packet::new_checked(frame.payload()).ok()?;
@@ -106,7 +107,7 @@ fn a_leased_address_that_another_host_has_is_declined() {
     assert!(error.contains(&expected), "{error}");
     let told = server.join().unwrap();
     assert_eq!(told, (Some([10, 9, 0, 77].into()), Some([10, 9, 0, 2].into())));
-    // Nobody else has it now.
+    // Now no other host has the address.
     let server = dhcp_server(&dir, move |mut client| {
         asks(&mut client);
         client

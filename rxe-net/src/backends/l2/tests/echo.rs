@@ -13,11 +13,11 @@ fn a_ping_is_answered() {
     let answer = read_frame(&mut far);
     assert_eq!(sighting(&answer), Some(Sighting::Has(ip("10.9.0.1"), [2, 0, 0, 0, 0, 1])));
     let answer = read_frame(&mut far);
-    // ICMP echo reply.
+    // An ICMP echo reply.
     assert_eq!((answer[23], answer[34], &answer[42..49]), (1, 0, &b"payload"[..]));
 }
 
-/// A ping from fd09::2 to fd09::1.
+/// Returns a ping from fd09::2 to fd09::1.
 fn ping6() -> Vec<u8> {
     let (src, dst) = ("fd09::2".parse().unwrap(), "fd09::1".parse().unwrap());
     let icmp = Icmpv6Repr::EchoRequest { ident: 7, seq_no: 1, data: b"payload" };
@@ -50,7 +50,7 @@ fn a_ping_over_ipv6_is_answered() {
         let frame = read_frame(&mut far);
         match sighting(&frame) {
             Some(seen) => assert_eq!(seen, Sighting::Has(ip("fd09::1"), [2, 0, 0, 0, 0, 1])),
-            // What tells routers of its groups.
+            // A report of its groups to routers.
             None if frame[20] == 0 => {}
             None => break frame,
         }

@@ -1,4 +1,4 @@
-//! Multicast groups of endpoints.
+//! Tests of an endpoint's multicast groups.
 
 use smoltcp::wire::{Icmpv6Packet, IgmpPacket, IgmpRepr, Ipv6Packet};
 
@@ -11,7 +11,7 @@ use crate::testing::link::{FAR, add_addresses, ips, shell};
 const GROUPS: [&str; 2] = ["239.91.4.7", "ff12::4791:7"];
 const NEAR: [&str; 2] = ["10.9.0.1", "fd09::1"];
 
-/// What all hosts are asked for. RFC 2236, RFC 2710.
+/// Returns a membership query to all hosts. RFC 2236, RFC 2710.
 fn query(group: IpAddr, mac: [u8; 6], within: u8) -> Vec<u8> {
     match group {
         IpAddr::V4(group) => ipv4(IpProtocol::Igmp, true, 8, |bytes| {
@@ -34,7 +34,7 @@ fn query(group: IpAddr, mac: [u8; 6], within: u8) -> Vec<u8> {
     }
 }
 
-/// What a frame says of a group: `true` for a report.
+/// Returns what a frame reports about a group: `true` if it is received.
 fn said(frame: &[u8]) -> Option<(bool, IpAddr)> {
     match frame[12..14] {
         [0x08, 0] => {
@@ -75,7 +75,7 @@ fn said(frame: &[u8]) -> Option<(bool, IpAddr)> {
     }
 }
 
-/// What an endpoint sends next, if it does within 10 ms.
+/// Returns the next frame from an endpoint, if it sends one within 10 ms.
 fn next_frame(near: &mut L2Backend, far: &mut UnixStream) -> Option<Vec<u8>> {
     near.receive(2 * COUNT, &mut |_| {}).unwrap();
     let limit = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -83,7 +83,7 @@ fn next_frame(near: &mut L2Backend, far: &mut UnixStream) -> Option<Vec<u8>> {
     (ready > 0).then(|| read_frame(far))
 }
 
-/// What is said next of a group that an endpoint has joined or left.
+/// Returns the next report about a group that an endpoint has joined or left.
 fn next_said(near: &mut L2Backend, far: &mut UnixStream) -> (bool, IpAddr) {
     loop {
         if let Some((kind, group)) = next_frame(near, far).and_then(|frame| said(&frame))
@@ -98,7 +98,7 @@ fn next_said(near: &mut L2Backend, far: &mut UnixStream) -> (bool, IpAddr) {
 fn who_hears_a_group_gets_its_packets_and_no_one_else() {
     let dir = tempfile::tempdir().unwrap();
     let (mut near, mut far) = pair(&dir);
-    // It takes the connection.
+    // The endpoint accepts the connection.
     near.receive(64, &mut |_| {}).unwrap();
     for (src, group) in NEAR.iter().zip(GROUPS) {
         far.join(ip(group)).unwrap();
@@ -109,7 +109,7 @@ fn who_hears_a_group_gets_its_packets_and_no_one_else() {
         check(&others, src, group);
         assert!(own.is_empty(), "it has not joined");
 
-        // A sender that hears the group hears itself, too.
+        // A sender that is a member of the group receives its own packets, too.
         near.join(ip(group)).unwrap();
         far.leave(ip(group));
         let before = near.counters().tx_packets;
@@ -131,8 +131,8 @@ fn a_group_of_another_family_is_refused_without_the_lock() {
         let mut v6 = L2Backend::open(&words).unwrap();
         let error = v6.joiner().join(ip(GROUPS[0])).unwrap_err().to_string();
         assert!(error.starts_with("cannot join group 239.91.4.7: "), "{error}");
-        // Should its last address of a family go meanwhile, the membership is taken all the same: to
-        // give it up may block.
+        // If its last address of the family is removed meanwhile, the membership is still accepted,
+        // because dropping it may block.
         let membership = v6.joiner().join(ip(GROUPS[1])).unwrap();
         v6.endpoint.set_addresses(Vec::new());
         let _mark = rxe_sys::NonBlocking::enter();
@@ -192,7 +192,7 @@ fn switches_and_routers_are_told() {
             write_frame(&mut far, &query(asked, [2; 6], 1));
             assert_eq!(next_said(&mut near, &mut far), (true, group));
         }
-        // This is about another group, and this is damaged.
+        // A query about another group, and a damaged one.
         let other = if group.is_ipv4() { ip("239.1.1.1") } else { ip("ff12::1") };
         write_frame(&mut far, &query(other, [2; 6], 1));
         let mut damaged = query(any, [2; 6], 1);
@@ -203,7 +203,7 @@ fn switches_and_routers_are_told() {
     }
 }
 
-/// The kernel's bridge is a switch that looks who hears what.
+/// The kernel's bridge is a switch that snoops membership reports.
 #[test]
 fn a_switch_of_the_kernel_notices_and_its_hosts_are_heard() {
     let setup = "

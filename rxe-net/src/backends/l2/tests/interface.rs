@@ -1,4 +1,4 @@
-//! Endpoints beside the host's network stack, in namespaces of the tests' own.
+//! Tests of endpoints beside the host's network stack, in separate namespaces.
 
 use std::net::UdpSocket;
 use std::sync::mpsc;
@@ -28,7 +28,6 @@ fn open(words: &str) -> Result<L2Backend, NetError> {
     L2Backend::open(&parse(words))
 }
 
-/// An endpoint with these addresses.
 fn endpoint(netdev: &str, [v4, v6]: [&str; 2], mac: &str) -> L2Backend {
     open(&format!("if:{netdev} address {v4}/24 address {v6}/64 mac {mac} nodad")).unwrap()
 }
@@ -37,7 +36,7 @@ fn udp(netdev: &str, addresses: &[&str]) -> UdpBackend {
     UdpBackend::open(&UdpConfig::new(netdev, ips(addresses))).unwrap()
 }
 
-/// Each sends to the other, twice: first the neighbour is found, then it is known.
+/// Sends in both directions, twice: the first time the neighbour is resolved, then it is known.
 fn both_ways(
     (a, own): (&mut (impl Backend + 'static), &[&str]),
     (b, others): (&mut (impl Backend + 'static), &[&str]),
@@ -54,8 +53,8 @@ fn both_ways(
     }
 }
 
-/// A pair of interfaces with both ends here. The host sends nothing on them by itself. One that was set up
-/// loses what is sent at once, until it is shown as up.
+/// A pair of interfaces with both ends in this namespace. The host sends nothing on them by itself.
+/// A new interface loses frames until it is shown as up.
 const PAIR: &str = "
     ip link add near0 type veth peer name far0
     for end in near0 far0; do ip link set $end addrgenmode none up; done
@@ -63,14 +62,13 @@ const PAIR: &str = "
         until ip link show $end | grep -q 'state UP'; do sleep 0.01; done
     done";
 
-/// What has come over a link, and bytes per packet.
+/// Returns the next frame from a link, and its bytes per packet.
 fn next(link: &mut InterfaceLink) -> Option<(Vec<u8>, usize)> {
     let mut got = None;
     let sink = &mut |a: &Arrival<'_>| got = Some((a.bytes.to_vec(), a.gso_size));
     link.next(sink).unwrap().then(|| got.unwrap())
 }
 
-/// The next frame of those that `wanted` chooses.
 fn wait_for(link: &mut InterfaceLink, wanted: impl Fn(&[u8]) -> bool) -> (Vec<u8>, usize) {
     loop {
         match next(link) {
@@ -81,7 +79,6 @@ fn wait_for(link: &mut InterfaceLink, wanted: impl Fn(&[u8]) -> bool) -> (Vec<u8
     }
 }
 
-/// Waits until a descriptor is readable.
 fn wait(fd: &SharedFd) {
     let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
     let ready = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit)).unwrap();
@@ -115,7 +112,7 @@ fn an_endpoint_is_a_station_beside_the_host_s_stack() {
                         check(&until(&mut own, &mut host, COUNT)[0], far, near);
                     }
                 }
-                // The other process of this host goes on, over the same interface.
+                // The host's own process continues over the same interface.
                 for (near, far) in NEAR.iter().zip(&FAR) {
                     for _ in 0..2 {
                         let mut packets = batch(&host, near, far);
@@ -230,7 +227,7 @@ fn an_interface_that_is_down_loses_packets_and_one_that_is_gone_ends_the_link() 
         near.receive(64, &mut |_| {}).unwrap();
         far.receive(64, &mut |_| {}).unwrap();
         both_ways((&mut near, &OWN), (&mut far, &OTHER));
-        // Changes of other interfaces wake nobody.
+        // Changes of other interfaces wake no thread.
         while near.receive(64, &mut |_| {}).unwrap() > 0 {}
         shell("ip link add other0 type veth peer name other1");
         let mut fds = Vec::new();
@@ -280,7 +277,7 @@ fn frames_wait_for_a_queue_that_is_full_and_the_descriptor_tells_when_it_is_not(
     });
 }
 
-/// A host on the link may send as many as it likes.
+/// A host on the link may send any number of them.
 #[test]
 fn segments_that_are_no_udp_count_for_the_budget() {
     in_namespace(PAIR, || {
@@ -323,7 +320,7 @@ fn the_interface_is_left_as_it_was_found() {
         };
         let before = state();
         let near = endpoint("near0", OWN, NEAR_MAC);
-        // Where it is asked for its address.
+        // The group in which hosts ask for its address.
         assert!(state().contains("33:33:ff:00:00:11"), "{}", state());
         drop(near);
         assert_eq!(state(), before);
@@ -342,7 +339,7 @@ fn frames_of_other_vlans_are_not_the_link_s() {
             let tag = tag.as_ref().map_or(&[][..], |tag| &tag[..]);
             far.push(&[addresses, tag, rest]).unwrap();
         }
-        // That of priority 7 and no VLAN, and that without a tag.
+        // The frame with priority 7 and no VLAN, and the frame without a tag.
         let is_arp = |frame: &[u8]| frame[12..14] == [8, 6];
         assert_eq!(wait_for(&mut near, is_arp), (asked.clone(), 0));
         assert_eq!(wait_for(&mut near, is_arp), (asked, 0));
@@ -350,7 +347,7 @@ fn frames_of_other_vlans_are_not_the_link_s() {
     });
 }
 
-/// Between interfaces of one host, checksums are left to a card that is not there.
+/// Between interfaces of one host, checksums are left to a network card that does not exist.
 #[test]
 fn checksums_that_no_card_has_completed_are_right() {
     in_namespace(PAIR, || {
@@ -375,7 +372,8 @@ fn bursts_stay_whole_on_the_way_out_and_in() {
         let mut near = endpoint("near0", OWN, NEAR_MAC);
         let words = format!("if:far0 mac {FAR_MAC}");
         let mut far = InterfaceLink::open("far0", &parse(&words)).unwrap();
-        // It is not known yet, so they wait for this answer, each as a frame of its own.
+        // The neighbour is not known yet, so the packets wait for this answer, each as a separate
+        // frame.
         let mut packets = batch(&near, OWN[0], OTHER[0]);
         send_all(&mut near, &mut packets);
         far.push(&[&claim([2, 0, 0, 0, 0, 2], ip(OTHER[0]))]).unwrap();

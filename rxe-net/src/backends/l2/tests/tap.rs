@@ -1,4 +1,5 @@
-//! An endpoint on a TAP interface of a namespace of the test's own, whose network stack is the other end.
+//! A test of an endpoint on a TAP interface in a separate namespace, whose network stack is the
+//! other end.
 
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
@@ -7,7 +8,6 @@ use crate::backends::udp::{UdpBackend, UdpConfig};
 use crate::testing::in_namespace;
 use crate::testing::link::{ips, shell};
 
-/// Gives up the capabilities of this thread.
 fn become_unprivileged() {
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };

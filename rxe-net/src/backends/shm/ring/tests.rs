@@ -75,7 +75,7 @@ fn what_is_read_by_a_cursor_stays_until_it_is_released() {
     assert!(from.push(1, [&[6; 1000], &[]]).unwrap());
 }
 
-/// Old records do not look like new ones, whatever they held.
+/// Bytes of an earlier lap are never taken for a record, whatever they are.
 #[test]
 fn bytes_of_an_earlier_lap_are_no_record() {
     let (mut from, mut to) = pair();
@@ -111,7 +111,7 @@ fn long_records_use_the_whole_ring() {
         farthest = farthest.max(offset(from.head));
     }
     assert!(farthest > CAPACITY - 2 * LONG, "{farthest}");
-    // Short ones do not, from the second time on that it is asked.
+    // Short records stay near the start, after the second check for a restart.
     let mut short = |to: &mut Consumer, count: usize| {
         for _ in 0..count {
             assert!(from.push(1, [b"eight b.", &[]]).unwrap());
@@ -151,7 +151,7 @@ fn what_can_not_be_is_not_believed() {
         from.map.set_word(0, word).unwrap();
         assert_eq!(pop(&mut to), Err(Broken), "{word:#x}");
     }
-    // A skip to a skip; a record that would go around the end.
+    // A skip after a skip, and a record that would wrap around the end.
     let (mut from, mut to) = pair();
     assert!(from.push(1, [&[1; 60], &[]]).unwrap() && from.push(1, [&[1; 60], &[]]).unwrap());
     pop(&mut to).unwrap().unwrap();
@@ -174,7 +174,7 @@ fn what_can_not_be_is_not_believed() {
     }
 }
 
-/// The other end writes anything anywhere while this one works: it notices or takes what it finds.
+/// The other end writes anything anywhere while this one works: it notices, or takes what it reads.
 #[test]
 fn a_ring_that_is_scribbled_on_breaks_and_nothing_else_does() {
     let stop = AtomicBool::new(false);
@@ -195,11 +195,11 @@ fn a_ring_that_is_scribbled_on_breaks_and_nothing_else_does() {
             }
         });
         let mut out = [0; MAX_RECORD];
-        // Each side begins anew where it was when it has noticed.
+        // Each side continues where it was after it has noticed.
         let (mut from, mut to) = (from, honest);
         let mut noticed = [false; 2];
         while noticed != [true; 2] {
-            // Long ones: the producer looks at the tail when the ring seems full.
+            // Long records, so that the producer reads `tail` when the ring seems full.
             if from.push(1, [&[1; 8], &out[..60_000]]).is_err() {
                 noticed[0] = true;
                 from.tail = from.head;

@@ -1,4 +1,4 @@
-//! Who gets what, and what becomes of it when somebody goes.
+//! Tests of which end receives what, and of what happens when an end goes away.
 
 use rxe_core::wire::{IpId, NetHeader, UDP_PORT};
 
@@ -28,7 +28,7 @@ fn frames_stay_on_the_host_and_are_whole() {
             }
             assert_eq!((over_the_wire(&to), to.counters().rx_packets), (0, 300));
             assert_eq!(from.counters().tx_packets, 300);
-            // And back, over a ring of its own.
+            // And in the other direction, over another ring.
             send(&mut to, b, a, block(&from), 10);
             receive(&mut from, 10);
             assert_eq!(over_the_wire(&from), 0);
@@ -62,7 +62,7 @@ fn who_is_gone_is_forgotten_and_whoever_comes_instead_is_found() {
             send(&mut to, "127.0.0.2", "127.0.0.1", 1, 20);
             receive(&mut from, 20);
             drop(to);
-            // What is on the way then is lost, and nothing worse.
+            // Packets on the way are lost; nothing worse happens.
             send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
             while from.routes.values().any(|r| matches!(r, Route::Ring(_))) {
                 from.receive(1, &mut |_| panic!("from nobody")).unwrap();
@@ -82,7 +82,7 @@ fn without_shared_memory_there_it_goes_over_the_wire() {
         let mut to = UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.2")])).unwrap();
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, 10);
         receive(&mut to, 10);
-        // An address that is not ours is nobody's here either.
+        // An address that does not belong to the device is refused here too.
         send(&mut from, "127.0.0.9", "127.0.0.2", 1, 10);
         assert_eq!(from.counters().tx_bad_address, 10);
     });
@@ -92,7 +92,7 @@ fn without_shared_memory_there_it_goes_over_the_wire() {
 fn no_rings_are_taken_for_what_is_another_s() {
     in_namespace("", || {
         let mut a = open("127.0.0.1");
-        // It has the same block on the address to come, and no shared memory.
+        // The other process has the same block on the new address, and no shared memory.
         let mut holder = UdpBackend::open(&UdpConfig::new("lo", [ip("127.0.0.2")])).unwrap();
         assert_eq!((block(&a), block(&holder)), (1, 1));
         move_to(&mut a, &[ip("127.0.0.1"), ip("127.0.0.2")]).unwrap_err();
@@ -104,7 +104,7 @@ fn no_rings_are_taken_for_what_is_another_s() {
     });
 }
 
-/// A ring that always has something keeps nobody on the wire waiting.
+/// A ring that always has something must not delay the wire.
 #[test]
 fn a_busy_ring_does_not_starve_the_wire() {
     in_namespace("", || {

@@ -1,4 +1,4 @@
-//! Packets sent one by one.
+//! Tests of direct packets.
 
 use rxe_core::mem::Source;
 use rxe_core::types::Qpn;
@@ -10,7 +10,7 @@ use crate::backend::{Backend, SendStatus};
 use crate::backends::udp::UdpBackend;
 use crate::testing::in_namespace;
 
-/// Sends a packet by itself, with this payload; BTH and addresses as those of [`packets`].
+/// Sends a direct packet with this payload; BTH and addresses as in [`packets`].
 fn send_direct(from: &mut Shm<UdpBackend>, net: &NetHeader, payload: &[u8]) -> Placed {
     let mut bth = [0; 12];
     bth[5] = 1;
@@ -150,7 +150,7 @@ fn who_is_not_reached_through_memory_gets_nothing_at_once() {
     });
 }
 
-/// Two ends that poll, and at times sleep: no packet stays in a ring unseen.
+/// Two ends that poll, and sometimes sleep: no packet stays in a ring unnoticed.
 #[test]
 fn a_ping_pong_of_packets_sent_at_once_never_stops() {
     const ROUNDS: u32 = 50_000;

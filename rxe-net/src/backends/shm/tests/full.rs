@@ -1,4 +1,4 @@
-//! Rings that are full.
+//! Tests of full rings.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{open, packets, readable, receive, send};
 use crate::backend::{Backend, SendStatus};
 use crate::testing::in_namespace;
 
-/// More packets than fit into a ring, as bursts of the same size: where one does not fit, none after it
+/// More packets than fit into a ring, in bursts of equal size: if one does not fit, none after it
 /// does.
 const OVERFLOW: u32 = 96 * BURST;
 const BURST: u32 = 65_507 / 1040;
@@ -21,7 +21,7 @@ fn a_receiver_that_is_stopped_loses_packets_and_holds_nobody_up() {
             (open("127.0.0.1"), open("127.0.0.2"), open("127.0.0.3"));
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW);
         assert!(from.counters().tx_no_buffer > 0);
-        // It was waited for once, and is no more.
+        // The receiver has used up its timeout, and is not waited for again.
         from.receiver_timeout = FOREVER;
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, BURST);
         send(&mut from, "127.0.0.1", "127.0.0.3", 1, BURST);
@@ -46,7 +46,7 @@ fn a_full_ring_is_waited_for_by_the_caller_and_not_in_send() {
         assert_eq!(from.counters().tx_no_buffer, 0);
         assert!(readable(&from, 10), "it is to be tried again");
         assert_eq!(from.send(&mut batches[status.len()]).unwrap(), SendStatus::Congested);
-        // Once there is room it goes on.
+        // Once there is room, sending continues.
         let mut got = 0;
         while got < from.counters().tx_packets {
             got += to.receive(4096, &mut |_| {}).unwrap() as u64;
@@ -65,7 +65,7 @@ fn a_receiver_that_takes_a_record_now_and_then_counts_as_stopped() {
         let (mut from, mut slow) = (open("127.0.0.1"), open("127.0.0.2"));
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, OVERFLOW);
         from.receiver_timeout = FOREVER;
-        // A little less than what counts as progress; of less than that the sender is not told.
+        // A little less than what counts as progress. The sender is not told of less than that.
         for _ in 0..3 {
             while slow.receive(1, &mut |_| {}).unwrap() == 0 {}
         }
@@ -89,7 +89,7 @@ fn a_receiver_is_given_time_to_make_room() {
     const COUNT: u32 = 4 * OVERFLOW;
     in_namespace("", || {
         let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
-        // A machine may be that busy.
+        // The host may be so busy that the default would be exceeded.
         from.receiver_timeout = FOREVER;
         std::thread::scope(|scope| {
             scope.spawn(|| receive(&mut to, COUNT));

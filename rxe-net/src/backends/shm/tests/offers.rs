@@ -1,4 +1,4 @@
-//! What others say when they connect.
+//! Tests of what other processes may send when they connect.
 
 use std::fs::File;
 
@@ -16,7 +16,7 @@ fn callers_that_talk_nonsense_do_no_harm() {
     in_namespace("", || {
         let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
         let name = memory("127.0.0.2");
-        // A right offer, but for its version.
+        // A valid offer, except for its version.
         let _other = offer_with(&name, b"rxm\x02", WakeUp::new().unwrap()).unwrap();
         to.look_around();
         assert!(to.incoming.is_empty() && to.callers.is_empty());
@@ -52,7 +52,7 @@ fn offers_of_rings_without_number_are_refused_and_others_use_the_network() {
         assert_eq!((offered.len(), to.incoming.len()), (MAX_INCOMING, MAX_INCOMING));
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
         receive(&mut to, 20);
-        // The others have gone, and in time there is room for new ones.
+        // The other senders have gone, so after a while there is room for new ones.
         drop(offered);
         for _ in 0..LISTEN_AGAIN_AFTER {
             to.look_around();
@@ -85,7 +85,7 @@ fn a_device_with_as_many_rings_as_it_takes_sends_through_its_own() {
     });
 }
 
-/// Has this process open as many descriptors as it may.
+/// Raises the limit of open descriptors to the maximum.
 fn raise_limit() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
@@ -112,7 +112,7 @@ fn who_connects_and_says_nothing_is_not_waited_for_without_end() {
 fn who_refuses_a_ring_is_reached_through_the_network() {
     in_namespace("", || {
         let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
-        // Like a process whose version is another: it takes the connection, and then hangs up.
+        // Like a process of another version: it accepts the connection, and then closes it.
         let refuse = |to: &mut Shm<UdpBackend>| {
             for line in to.listeners.sockets().iter().filter_map(|socket| socket.accept().ok()) {
                 assert!(line.receive(&mut [0; 32]).unwrap().is_some_and(|offer| offer.len > 0));
@@ -121,7 +121,7 @@ fn who_refuses_a_ring_is_reached_through_the_network() {
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
         refuse(&mut to);
         from.look_around();
-        // What was in that ring is lost, and nothing else.
+        // The packets in that ring are lost, and nothing else.
         for _ in 0..3 {
             send(&mut from, "127.0.0.1", "127.0.0.2", 1, 20);
             receive(&mut to, 20);
@@ -133,8 +133,8 @@ fn who_refuses_a_ring_is_reached_through_the_network() {
 #[test]
 fn without_descriptors_for_a_ring_the_network_is_used() {
     in_namespace("ulimit -n 64", || {
-        // One is left for the connection and none for the ring; or one for the ring's memory, and none for
-        // its wake-up.
+        // A descriptor is left for the connection and none for the ring; or one for the ring's
+        // memory, and none for its wake-up.
         for left in [1, 2] {
             let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
             let name = memory("127.0.0.2");
@@ -153,7 +153,7 @@ fn without_descriptors_for_a_ring_the_network_is_used() {
     });
 }
 
-/// Opens as many files as this process may have but `left`.
+/// Opens files until this process may only open `left` more.
 fn fill_descriptors(left: usize) -> Vec<File> {
     let mut files: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     files.truncate(files.len() - left);

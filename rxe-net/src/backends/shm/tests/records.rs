@@ -1,4 +1,4 @@
-//! What another process may write into a ring.
+//! Tests of what another process may write into a ring.
 
 use rxe_core::wire::{Frame, NetHeader, UDP_PORT};
 
@@ -10,7 +10,7 @@ use crate::host::message;
 use crate::testing::in_namespace;
 use crate::wrappers::pcap::{Pcap, PcapOptions};
 
-/// Once a sender is gone its ring ends, even if it has left one that goes around for ever.
+/// Once a sender is gone its ring ends, even if the sender has left one that never would.
 #[test]
 fn what_a_sender_leaves_behind_ends() {
     in_namespace("", || {
@@ -22,7 +22,7 @@ fn what_a_sender_leaves_behind_ends() {
         while ring.push(FRAME, [&frame, &[0]]).unwrap() {
             count += 1;
         }
-        // In the place behind the last one, where nothing is yet, one more.
+        // One more record at the place after the last one, where none is yet.
         let [.., records] = LAYOUT;
         let mut record = [0; 128];
         rustix::io::pread(&memory, &mut record, records as u64).unwrap();
@@ -38,7 +38,8 @@ fn what_a_sender_leaves_behind_ends() {
     });
 }
 
-/// What another process may write in place of a packet: each is refused, and its ring given up.
+/// Records that another process may write instead of a packet: each is refused, and its ring
+/// dropped.
 #[test]
 fn records_that_lie_about_their_packets_are_refused() {
     in_namespace("", || {
@@ -46,7 +47,8 @@ fn records_that_lie_about_their_packets_are_refused() {
         let net = NetHeader::outgoing(ip("127.0.0.1"), ip("127.0.0.2"), UDP_PORT);
         let header = message::emit_header(&net, 1);
         let whole = [&header[..], &[0; 12 + 8]].concat();
-        // Kind, flags (a header, aligned), bytes of the packet's headers; above, how many more packets there are.
+        // The kind, flags (a header, aligned), the length of the packet's headers; above, the
+        // number of further packets.
         let tag = |kind: u32, flags: u32, head: u32| kind | flags << 8 | head << 16;
         let lies: [(u32, &[u8]); 8] = [
             (tag(2, 0, 12), &whole[60..]), // no header came before
@@ -70,7 +72,7 @@ fn records_that_lie_about_their_packets_are_refused() {
     });
 }
 
-/// A record can be longer than any datagram, which a capture cannot show.
+/// A record can be longer than any datagram, which a capture cannot represent.
 #[test]
 fn a_packet_that_no_wire_carries_is_missing_in_a_capture() {
     in_namespace("", || {

@@ -1,4 +1,4 @@
-//! Who is woken, and wake-ups that others spoil.
+//! Tests of wake-ups, and of wake-ups that other processes spoil.
 
 use std::env;
 use std::fs;
@@ -24,7 +24,7 @@ fn who_sleeps_is_woken_and_who_polls_costs_no_call() {
             assert!(!readable(&to, 0));
             send(&mut from, "127.0.0.1", "127.0.0.2", 1, 1);
             assert!(readable(&to, 0));
-            // Taking only a part leaves it readable.
+            // Taking only a part leaves the descriptor readable.
             send(&mut from, "127.0.0.1", "127.0.0.2", 1, 1);
             assert_eq!(to.receive(1, &mut |_| {}).unwrap(), 1);
             assert!(readable(&to, 0));
@@ -40,8 +40,9 @@ fn who_sleeps_is_woken_and_who_polls_costs_no_call() {
     });
 }
 
-/// What a longer run has more of than a shorter one is for its messages. Both ends are in one thread and take turns,
-/// so the numbers depend little on what else the machine does.
+/// Counts the calls that a longer run makes in addition to a shorter one: those of its messages.
+/// Both ends are in one thread and take turns, so the numbers depend little on other load of the
+/// host.
 #[test]
 fn two_ends_that_poll_make_hardly_any_system_call() {
     const MESSAGES: &str = "RXE_TEST_MESSAGES";
@@ -72,13 +73,13 @@ fn two_ends_that_poll_make_hardly_any_system_call() {
             fs::read_to_string(&calls).unwrap().lines().count()
         });
         let (messages, calls) = (RUNS[1] - RUNS[0], many.saturating_sub(few));
-        // The wire, offers and what is gone are looked at now and then, some 20 times for 1,000 messages. To wake
-        // an end that does not sleep would be two calls for each.
+        // The wire, offers and connections are polled about 20 times per 1,000 messages. Waking an
+        // end that does not sleep would take two calls for each message.
         assert!(calls < messages / 20, "{calls} system calls for {messages} messages");
     });
 }
 
-/// Sends so many messages to and fro, each once the one before it has come.
+/// Sends `messages` messages back and forth, each after the previous one has arrived.
 fn exchange(messages: usize) {
     let (mut from, mut to) = (open("127.0.0.1"), open("127.0.0.2"));
     let (mut src, mut dst) = ("127.0.0.1", "127.0.0.2");
@@ -125,10 +126,10 @@ fn a_wake_up_that_the_other_end_makes_blocking_blocks_nobody() {
         let mut to = open("127.0.0.2");
         let mut offered = offer();
         to.look_around();
-        // The flag belongs to the open file description, which both ends have.
+        // The flag belongs to the open file description, which both ends share.
         rustix::fs::fcntl_setfl(&offered.wake, rustix::fs::OFlags::empty()).unwrap();
         to.watch(true);
-        // It claims to have signalled, and has not.
+        // The sender claims to have signalled, but has not.
         assert!(offered.ring.must_wake());
         for _ in 0..10 {
             to.receive(64, &mut |_| {}).unwrap();
@@ -150,7 +151,7 @@ fn a_sender_gives_up_a_ring_whose_wake_up_could_block_it() {
         to.incoming[0].spoil_wake();
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, 10);
         assert!(matches!(from.routes.values().next(), Some(Route::Wire(_))));
-        // What was in the ring is not lost, and all else goes another way.
+        // The packets in the ring are not lost, and all others take another path.
         to.watch(false);
         send(&mut from, "127.0.0.1", "127.0.0.2", 1, 10);
         let mut got = 0;
@@ -162,7 +163,7 @@ fn a_sender_gives_up_a_ring_whose_wake_up_could_block_it() {
     });
 }
 
-/// A skip to the start of the ring without a record behind it keeps nobody awake.
+/// A skip to the start of the ring without a record after it keeps no thread awake.
 #[test]
 fn a_skip_alone_is_nothing_to_receive() {
     in_namespace("", || {
@@ -171,7 +172,7 @@ fn a_skip_alone_is_nothing_to_receive() {
         to.look_around();
         let net = NetHeader::outgoing(ip("127.0.0.1"), ip("127.0.0.2"), UDP_PORT);
         let header = message::emit(&Frame { segment: 60_000, ..Frame::single(net, &[0]) });
-        // Far enough for an empty ring to begin anew, which a record that is given up leaves half done.
+        // Far enough for an empty ring to restart, which a dropped reservation leaves half done.
         for _ in 0..5 {
             assert!(offered.ring.push(FRAME, [&header, &[0; 60_000]]).unwrap());
             to.receive(64, &mut |_| {}).unwrap();

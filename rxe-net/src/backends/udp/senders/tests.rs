@@ -19,7 +19,6 @@ fn try_open(addresses: &[&str], source_port: Option<u16>) -> Result<UdpBackend, 
     UdpBackend::open(&UdpConfig { source_port, ..UdpConfig::new("lo", addresses) })
 }
 
-/// Its source ports.
 fn ports(backend: &UdpBackend) -> Vec<u16> {
     let SrcPort::Range { first, count } = backend.capabilities().src_port else {
         panic!("{:?}", backend.capabilities().src_port);
@@ -27,13 +26,13 @@ fn ports(backend: &UdpBackend) -> Vec<u16> {
     (first..=first + (count - 1)).collect()
 }
 
-/// Sends `count` packets from this port; their ICRCs are for it.
+/// Sends `count` packets from this port, with ICRCs for that port.
 fn send_from(backend: &mut UdpBackend, port: u16, src: IpAddr, dst: IpAddr, count: u32) {
     let mut batch = whole_packets_with(backend, NetHeader::outgoing(src, dst, port), count);
     send_all(backend, &mut batch);
 }
 
-/// The source ports of the next `count` packets. Their ICRCs are right.
+/// Returns the source ports of the next `count` packets, and checks their ICRCs.
 fn ports_received(backend: &mut UdpBackend, count: usize) -> Vec<u16> {
     let packets = receive_packets(backend, count);
     let port = |(net, packet): &(NetHeader, Vec<u8>)| {
@@ -58,7 +57,7 @@ fn packets_leave_from_the_port_that_they_were_made_for() {
             let mut b = (src != dst).then(|| open(&[dst], None));
             let ports = ports(&a);
             assert_eq!(ports.len(), usize::from(PORTS));
-            // In bursts, and one by one; those of 4791 too.
+            // In bursts and one by one, also from port 4791.
             for (port, count) in [(ports[0], 40), (ports[3], 1), (UDP_PORT, 3), (ports[0], 2)] {
                 send_from(&mut a, port, own, peer, count);
                 let got = ports_received(b.as_mut().unwrap_or(&mut a), count as usize);
@@ -128,7 +127,7 @@ fn a_port_that_cannot_be_had_is_refused_if_it_was_asked_for_and_else_done_withou
                 let got = ports_received(b.as_mut().unwrap_or(&mut a), 40);
                 assert_eq!(got, [UDP_PORT; 40], "with ICRCs for this port");
             }
-            // One that is none of its ports.
+            // A port that does not belong to the backend.
             send_from(&mut a, 7, ip(src), ip(dst), 2);
             assert_eq!(ports_received(b.as_mut().unwrap_or(&mut a), 2), [UDP_PORT; 2]);
         }
@@ -147,7 +146,7 @@ fn datagrams_to_a_source_port_are_dropped_and_counted() {
             .for_each(|_| assert_eq!(stranger.send_to(&[1; 64], ("127.0.0.1", port)).unwrap(), 64));
         (0..20).for_each(|_| assert_eq!(a.receive(1, &mut |_| unreachable!()).unwrap(), 0));
         assert_eq!(a.counters().rx_unusable, 5);
-        // They are counted when the socket is closed, too.
+        // The dropped datagrams stay counted when the socket is closed.
         move_to(&mut a, &[ip("127.0.0.9")]).unwrap();
         assert_eq!((a.counters().rx_unusable, a.senders.all.len()), (5, 0));
     });
@@ -186,7 +185,7 @@ fn a_port_without_room_to_send_says_when_it_has_again() {
             UdpConfig { send_buffer: 64 << 10, ..UdpConfig::new("near0", [ip("10.9.0.1")]) };
         let mut a = UdpBackend::open(&config).unwrap();
         let port = ports(&a)[0];
-        // 400 kB at 1 MB/s: the buffer is full again and again.
+        // 400 kB at 1 MB/s: the send buffer becomes full again and again.
         send_from(&mut a, port, ip("10.9.0.1"), ip("10.9.0.2"), 400);
         let counters = a.counters();
         assert_eq!((counters.tx_packets, counters.tx_other), (400, 0));

@@ -10,10 +10,10 @@ use crate::backends::xdp::{XdpBackend, XdpConfig, XdpMode};
 use crate::testing::link::{FAR, FIRST, NEAR, StepSender, in_step, ip, ips, with_peer};
 use crate::testing::{in_bpf_namespace, receive_packets, send_all};
 
-/// Sizes of payloads: with and without pad, one in the shortest frame, and the longest.
+/// Payload sizes: with and without pad, one in the shortest frame, and the longest.
 const SIZES: [u16; 6] = [0, 1, 2, 64, 1021, 1024];
 
-/// A BTH to the block that the first process on an address has, with the size as its PSN.
+/// Returns a BTH to the block of the first process on an address, with the size as its PSN.
 fn head(size: u16) -> [u8; 12] {
     let [high, low] = size.to_be_bytes();
     [4, 0, 0xff, 0xff, 0, 1, 0, 2, 0, 0, high, low]
@@ -24,7 +24,8 @@ fn open(mode: XdpMode, netdev: &str, addresses: &[&str]) -> XdpBackend {
     XdpBackend::open(&config).unwrap()
 }
 
-/// Sends packets in steps until one is sent at once, which begins when the neighbour is known.
+/// Sends packets in steps until one is sent directly, which is possible once the neighbour is
+/// known.
 fn send_at_once(steps: &StepSender, backend: &mut impl Backend, net: &NetHeader, size: u16) {
     let limit = Instant::now() + Duration::from_secs(60);
     let mut at_once = false;
@@ -34,8 +35,8 @@ fn send_at_once(steps: &StepSender, backend: &mut impl Backend, net: &NetHeader,
     }
 }
 
-/// Sends a packet at once or, if that is not possible, another one, with which the kernel finds the neighbour.
-/// Returns whether it was at once.
+/// Sends a packet directly or, if that is not possible, another one, which makes the kernel find
+/// the neighbour. Returns whether the packet was sent directly.
 fn send_one(backend: &mut impl Backend, net: &NetHeader, size: u16) -> bool {
     let memory = Buffer::zeroed(size.into());
     let all = memory.span(0, size.into()).unwrap();
@@ -72,7 +73,7 @@ fn whole_packets_cross_a_link<B: Backend>(
             receiver.steps(|| {
                 for (net, bytes) in receive_packets(&mut backend, 1) {
                     let size = u16::from_be_bytes([bytes[10], bytes[11]]);
-                    // The others have no ICRC.
+                    // The other packets have no ICRC.
                     if bytes[..12] != head(size) {
                         continue;
                     }
@@ -113,8 +114,8 @@ fn whole_packets_go_past_shared_memory() {
     });
 }
 
-/// Sends two packets: one that is put into the transmit ring, and then one that the kernel routes. Returns
-/// whether the first was put there; if not, the kernel routes both.
+/// Sends two packets: one that is put into the transmit ring, and then one that the kernel routes.
+/// Returns whether the first was put there; if not, the kernel routes both.
 fn send_both_ways(backend: &mut XdpBackend, net: &NetHeader) -> bool {
     let mut batch = TxBatch::new(backend.capabilities().tx);
     let first = Source::Bytes(&[0x5a; 16]);
@@ -127,7 +128,7 @@ fn send_both_ways(backend: &mut XdpBackend, net: &NetHeader) -> bool {
         });
     }
     if placed == Placed::Sent {
-        // As when it is old.
+        // As when the path has expired.
         backend.paths.forget((net.src, net.dst));
     }
     send_all(backend, &mut batch);

@@ -17,7 +17,7 @@ fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()
 }
 
-/// A frame, and what to change in it.
+/// A frame with fields to change.
 #[derive(Clone)]
 struct Sample {
     ethernet: Ethernet,
@@ -49,7 +49,7 @@ impl Sample {
     }
 }
 
-/// Whether a frame would go to a socket, by a program made with this change.
+/// Returns whether each frame would go to a socket, with a program whose setup has this change.
 fn taken(frames: &[Vec<u8>], change: impl Fn(&mut Setup)) -> Option<Vec<bool>> {
     let ours = OURS.map(ip);
     let (_maps, mut setup) = for_verdicts(MAC, &ours, BLOCK_OF_OURS)?;
@@ -144,7 +144,7 @@ fn other_headers_pass() {
         case(changed(&v6, 14, 0x45), "version 4 as IPv6"),
         case(changed(&v4, 13, 6), "ARP"),
     ];
-    // However short: it must end inside of what the program reads.
+    // A truncated frame: the program must not read beyond its end.
     for (frame, least) in [(&v4, 14 + 20 + 8 + 6), (&v6, 14 + 40 + 8 + 6)] {
         for len in 14..frame.len() {
             cases.push((frame[..len].to_vec(), len >= least, format!("{len} bytes")));

@@ -1,4 +1,4 @@
-//! What is left on an interface when the process ends.
+//! Tests of what is left on an interface when the process ends.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -10,21 +10,21 @@ use super::open;
 use crate::testing::in_bpf_namespace;
 use crate::testing::link::add_addresses;
 
-/// All that ip(8) shows of the interface.
+/// Returns everything that ip(8) shows of the interface.
 pub(super) fn shown(netdev: &str) -> String {
     let shown = Command::new("ip").args(["-d", "link", "show", netdev]).output().unwrap();
     String::from_utf8(shown.stdout).unwrap()
 }
 
-/// Whether the interface has an XDP program.
+/// Returns whether the interface has an XDP program.
 fn has_program(netdev: &str) -> bool {
     shown(netdev).contains("xdp")
 }
 
 const HOLDER: &str = "RXE_TEST_XDP_HOLDER";
 
-/// The process that holds the backend: it ends when it is killed or, in the way that is asked for, when
-/// its input ends.
+/// Runs as the process that holds the backend. It ends when it is killed or, in the requested way,
+/// when its input ends.
 fn hold(how: &str) {
     let backend = open("near0", &["10.9.0.1"]);
     println!("OPEN");
@@ -36,7 +36,7 @@ fn hold(how: &str) {
     }
 }
 
-/// The test of this name, which calls this, is also the program of the process.
+/// Runs the test with this name again, as the program of the holding process.
 fn an_interface_is_as_it_was(name: &str, end: impl FnOnce(&mut std::process::Child, ChildStdin)) {
     add_addresses("near0", &["10.9.0.1"]);
     let before = shown("near0");
@@ -58,7 +58,7 @@ fn an_interface_is_as_it_was(name: &str, end: impl FnOnce(&mut std::process::Chi
     assert!(has_program("near0"));
     let input = holder.stdin.take().unwrap();
     end(&mut holder, input);
-    // The kernel closes a link a little after its last descriptor.
+    // The kernel closes a link a moment after its last descriptor.
     let limit = Instant::now() + Duration::from_secs(10);
     while has_program("near0") {
         assert!(Instant::now() < limit, "the program is still there");

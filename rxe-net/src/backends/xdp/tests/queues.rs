@@ -1,4 +1,4 @@
-//! Several queues of an interface, and several shards on them.
+//! Tests of several queues of an interface, and several shards on them.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,12 +42,12 @@ fn all_queues_of_an_interface_receive() {
     });
 }
 
-/// Options of ip-link(8) for an interface that has four queues for each direction.
+/// Options of ip-link(8) for an interface with four queues in each direction.
 const FOUR_QUEUES: &str = "numtxqueues 4 numrxqueues 4";
 const PORTS: u16 = 64;
 
-/// Sends a packet from each of [`PORTS`] ports to each of these blocks. The kernel chooses the queue by
-/// addresses and ports.
+/// Sends a packet from each of [`PORTS`] ports to each of these blocks. The kernel selects the
+/// queue by addresses and ports.
 fn send_from_ports(backend: &mut PacketBackend, blocks: &[u8]) {
     let mut batch = TxBatch::new(backend.capabilities().tx);
     for port in 0..PORTS {
@@ -62,7 +62,7 @@ fn send_from_ports(backend: &mut PacketBackend, blocks: &[u8]) {
     send_all(backend, &mut batch);
 }
 
-/// So many shards on an interface, and their blocks.
+/// Opens a number of shards on an interface. Returns the shards and their blocks.
 fn open_shards(
     mode: XdpMode,
     netdev: &str,
@@ -76,7 +76,7 @@ fn open_shards(
     (shards, blocks)
 }
 
-/// The blocks that shards have on an address of their own.
+/// Returns the blocks of `count` shards that have an address to themselves.
 fn blocks(count: u8) -> Vec<u8> {
     (FIRST..).take(count.into()).collect()
 }
@@ -139,10 +139,11 @@ fn shards_exchange(mode: XdpMode, queues: &str) {
     );
 }
 
-/// The number of batches from each shard to each. Together they are of more packets than there are chunks.
+/// The number of batches from each shard to each. Together they have more packets than there are
+/// chunks.
 const ROUNDS: usize = 20;
 
-/// Each shard sends to each of so many at the other end.
+/// Each shard sends to each of the `to` shards at the other end.
 fn all_send(steps: &StepSender, shards: &mut [XdpBackend], to: u8, [src, dst]: [&str; 2]) {
     for _ in 0..ROUNDS {
         for shard in &mut *shards {
@@ -156,7 +157,7 @@ fn all_send(steps: &StepSender, shards: &mut [XdpBackend], to: u8, [src, dst]: [
     }
 }
 
-/// Each shard receives from each of so many at the other end.
+/// Each shard receives from each of the `from` shards at the other end.
 fn all_receive(steps: &StepReceiver, shards: &mut [XdpBackend], from: u8, [src, dst]: [&str; 2]) {
     for _ in 0..ROUNDS * usize::from(from) {
         for shard in &mut *shards {
@@ -224,7 +225,7 @@ fn shards_send_and_receive_at_the_same_time() {
             move || {
                 let (mut shards, blocks) = open_shards(XdpMode::Any, "near0", &NEAR, SHARDS);
                 senders.iter().for_each(StepSender::wait);
-                // The kernel does not keep two batches until it has found the neighbour.
+                // The kernel would not queue two batches until it has found the neighbour.
                 let mut first = batch_to(blocks[0], &shards[0], NEAR[0], FAR[0]);
                 senders[0].step(|| send_all(&mut shards[0], &mut first));
                 thread::scope(|scope| {
@@ -290,7 +291,7 @@ fn there_are_no_more_shards_than_an_interface_was_opened_for() {
 
 #[test]
 fn a_frame_that_finds_no_room_is_counted_once() {
-    // More than there are chunks.
+    // More packets than there are chunks.
     const BATCHES: usize = 40;
     in_bpf_namespace("", || {
         let (sender, receiver) = in_step();

@@ -1,4 +1,4 @@
-//! Interfaces and modes that the backend refuses, and in what words.
+//! Tests of interfaces and modes that the backend refuses, and of the messages.
 
 use std::os::fd::AsRawFd;
 
@@ -41,8 +41,8 @@ fn a_second_program_on_the_interface_is_refused() {
     });
 }
 
-/// Attaches a program that lets everything pass, as ip-link(8) does: not by a BPF link, so it stays until it is
-/// taken off.
+/// Attaches a program that passes everything, as ip-link(8) does. Without a BPF link, it stays
+/// until it is detached.
 fn attach_for_good(netdev: &str, place: &str) {
     const RTM_SETLINK: u16 = 19;
     const IFLA_XDP: u16 = 43;
@@ -82,7 +82,7 @@ fn a_foreign_program_stays_and_how_to_take_it_off_is_said() {
                 assert!(before.contains(&format!("prog/xdp id {id} ")), "{id}: {before}");
                 assert_eq!(shown("near0"), before);
             }
-            // What the line says to do is enough.
+            // The remedy in the message is enough.
             shell(&format!("ip link set near0 {place} off"));
             drop(open("near0", &["10.9.0.1"]));
         }
