@@ -57,7 +57,10 @@ fn a_wrong_file_or_command_line_is_one_line() {
         (&["replay", &write, "--qp", "5", to[0], to[1]], "choose one with --qp: 10.47.91.11 >"),
         (&["send", &both, to[0], to[1]], "to 2 queue pairs: choose one with --qp: 192.168.70.4 >"),
         (&["send", &none, to[0], to[1]], "has no requests of RC, UC or UD"),
-        (&["send", &xrc, to[0], to[1]], "is of XRC: only packets of RC, UC and UD can be played"),
+        (
+            &["send", &xrc, to[0], to[1]],
+            "belongs to XRC: only packets of RC, UC and UD can be played",
+        ),
         (
             &["replay", &write, to[0], to[1]],
             "nobody listens there: start `./peer` there first; if it has another port (-p)",

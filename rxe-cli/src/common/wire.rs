@@ -239,7 +239,8 @@ pub(crate) fn check_peer(own: Gid, peer: Gid, host: IpAddr) -> Result<(), Error>
 pub(crate) fn check_loopback(own: IpAddr, peer: IpAddr, host: IpAddr) -> Result<(), Error> {
     if own.is_loopback() != peer.is_loopback() && !is_here(host) {
         let (whose, ip) = if own.is_loopback() { ("own", own) } else { ("the peer's", peer) };
-        let what = format!("{whose} address {ip} is of loopback, which leads to no other host");
+        let what =
+            format!("{whose} address {ip} is a loopback address, which leads to no other host");
         let todo = "choose a device on the network between the two, not -d lo";
         return Err(Error::new(what, todo));
     }
@@ -293,11 +294,12 @@ mod tests {
         let refusal = |peer| check_peer(gid("10.0.0.1"), peer, host).unwrap_err().to_string();
         let own = check_peer(gid("127.0.0.1"), gid("10.0.0.2"), host).unwrap_err().to_string();
         assert!(
-            own.starts_with("own address 127.0.0.1 is of loopback, which leads to no"),
+            own.starts_with("own address 127.0.0.1 is a loopback address, which leads to no"),
             "{own}"
         );
         assert!(
-            refusal(gid("127.0.0.2")).starts_with("the peer's address 127.0.0.2 is of loopback")
+            refusal(gid("127.0.0.2"))
+                .starts_with("the peer's address 127.0.0.2 is a loopback address")
         );
         let here = "127.0.0.1".parse().unwrap();
         assert!(check_peer(gid("127.0.0.1"), gid("10.0.0.2"), here).is_ok(), "of this host");

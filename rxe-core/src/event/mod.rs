@@ -315,7 +315,7 @@ impl fmt::Display for ResponderError {
             Self::OperationNotEnabled => {
                 "the QP's qp_access_flags do not enable this operation, or it is unknown"
             }
-            Self::TooManyReads => "more READs and atomics at once than max_dest_rd_atomic",
+            Self::TooManyReads => "more READs and atomics outstanding than max_dest_rd_atomic",
             Self::BadLength => "the packet's length contradicts its opcode, path MTU or RETH",
             Self::MessageTooLong => "the message is longer than the receive posted for it",
             Self::MisalignedAtomic => "an atomic's address must be a multiple of 8",

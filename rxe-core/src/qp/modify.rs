@@ -186,7 +186,7 @@ fn check_values(config: &Config, new: &QpAttr, mask: AttrMask) -> Result<(), Ver
         format!("{}: at most 7", new.retry_cnt)
     })?;
     check(AttrMask::RNR_RETRY, "rnr_retry", new.rnr_retry <= 7, &|| {
-        format!("{}: at most 7, which is for ever", new.rnr_retry)
+        format!("{}: at most 7, which means forever", new.rnr_retry)
     })?;
     check(AttrMask::MAX_QP_RD_ATOMIC, "max_rd_atomic", new.max_rd_atomic <= limit, &|| {
         format!("{}: at most {limit}", new.max_rd_atomic)

@@ -119,7 +119,7 @@ impl Status {
             }
             Self::RnrRetryExceeded => {
                 "the peer had no receive posted: post receives before the other side sends, or set rnr_retry to 7 \
-                 (for ever)"
+                 (forever)"
             }
         }
     }

@@ -51,7 +51,7 @@ fn text(kind: CmEventKind, status: i32, peer: &str, ports: PortSpace) -> Option<
                         .into()
                 }
                 RejReason::NO_RESOURCES | RejReason::NO_QP => {
-                    "the server cannot take one more: its program failed to make a queue pair".into()
+                    "the server cannot take one more: its program failed to create a queue pair".into()
                 }
                 RejReason::STALE_CONNECTION => {
                     "the server still has a connection of that queue pair: try again in a moment"
@@ -95,7 +95,7 @@ mod tests {
         for (kind, status, part) in [
             (CmEventKind::Rejected, 8, "no program listens there on that port of RDMA_PS_TCP"),
             (CmEventKind::Rejected, 28, "rdma_reject"),
-            (CmEventKind::Rejected, 3, "failed to make a queue pair"),
+            (CmEventKind::Rejected, 3, "failed to create a queue pair"),
             (CmEventKind::Rejected, 10, "try again in a moment"),
             (CmEventKind::Rejected, 26, "the path MTU does not fit (reason 26)"),
             (CmEventKind::Unreachable, -libc::ETIMEDOUT, "UDP port 4791"),

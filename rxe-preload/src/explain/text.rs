@@ -66,7 +66,7 @@ pub(super) fn request_failed(
         (Status::RnrRetryExceeded, _) => format!(
             "{begin}: {peer} had no receive posted on that queue pair, in all tries that rnr_retry \
              allows: it must call ibv_post_recv before this side sends, or this side must set rnr_retry \
-             to 7 (for ever)"
+             to 7 (forever)"
         ),
         _ => format!("{begin} with \"{status}\": {}", status.meaning()),
     }

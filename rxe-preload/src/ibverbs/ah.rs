@@ -77,7 +77,7 @@ unsafe fn sender(
     let sgid_index = match own.and_then(|at| u16::try_from(at).ok()) {
         Some(index) => index,
         None if grh.dst.is_multicast() => device.gid_index_for(src),
-        None => return Err(Failure::new(libc::EINVAL, "the datagram was sent to somebody else")),
+        None => return Err(Failure::new(libc::EINVAL, "the datagram was sent to another address")),
     };
     Ok(AddressVector {
         sgid_index,

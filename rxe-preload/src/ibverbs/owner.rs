@@ -126,7 +126,7 @@ mod tests {
                 refused
                     .text
                     .unwrap()
-                    .starts_with("the completion queue is of a device of the host")
+                    .starts_with("the completion queue belongs to a device of the host")
             );
 
             let mut event: ibv_async_event = zeroed();

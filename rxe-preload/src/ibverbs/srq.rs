@@ -139,7 +139,7 @@ pub(super) unsafe extern "C" fn ibv_modify_srq(
         may_fail("ibv_modify_srq")?;
         if has(IBV_SRQ_MAX_WR) {
             if has(IBV_SRQ_LIMIT) && attr.srq_limit > attr.max_wr {
-                let why = "srq_limit is more than max_wr: an event would be due at once";
+                let why = "srq_limit is more than max_wr: an event would be due immediately";
                 return Err(Failure::new(libc::EINVAL, why));
             }
             this.queue.resize(attr.max_wr)?;

@@ -173,7 +173,7 @@ impl CmId {
             return Err(invalid("its address is resolved already, or it listens"));
         }
         if state.local.is_some_and(|local| local.is_ipv4() != peer.is_ipv4()) {
-            return Err(invalid("own address and peer are of different families"));
+            return Err(invalid("own address and peer have different address families"));
         }
         let before = state.stage;
         let result = self.find_way(&mut state, peer);

@@ -109,7 +109,9 @@ impl InjectedFaults {
         let mut lines: Vec<_> = self.report.tallies().map(show::tally).collect();
         let overflowed = self.report.overflowed();
         if overflowed > 0 {
-            lines.push(format!("{overflowed} packets were lost: too many were delayed at once"));
+            lines.push(format!(
+                "{overflowed} packets were lost: too many were delayed at the same time"
+            ));
         }
         lines.extend(self.verbs.counts().map(show::count));
         lines

@@ -113,7 +113,7 @@ impl QueuePair {
         self.check_connected()?;
         if !self.device().reaches(peer.gid.to_ip()) {
             return Err(super::invalid(
-                "the peer's address is of a family (IPv4, IPv6) that this device has no address of",
+                "this device has no address of the peer's family (IPv4 or IPv6)",
             ));
         }
         let attr = QpAttr {

@@ -34,7 +34,7 @@ impl QueuePair {
         let binding = Binding { region: region.lkey(), addr, length, access };
         let inside = offset.checked_add(len).is_some_and(|end| end <= region.len());
         let why = if region.pd().id() != self.pd().id() || !self.owns(region.pd()) {
-            Some("the memory region is of another protection domain than the queue pair")
+            Some("the memory region belongs to another protection domain than the queue pair")
         } else if !region.access().contains(Access::MW_BIND) {
             Some("the memory region was registered without MW_BIND: add it")
         } else if region.access().contains(Access::ZERO_BASED) {
@@ -70,8 +70,9 @@ impl QueuePair {
     }
 
     fn bind_as(&self, id: u64, window: &MemoryWindow, binding: Binding) -> Request<'_> {
-        let why = (window.pd().id() != self.pd().id() || !self.owns(window.pd()))
-            .then_some("the memory window is of another protection domain than the queue pair");
+        let why = (window.pd().id() != self.pd().id() || !self.owns(window.pd())).then_some(
+            "the memory window belongs to another protection domain than the queue pair",
+        );
         let new_key = window.next_low();
         let op = SendOp::BindWindow { window: window.id(), new_key, binding };
         self.without_bytes(id, op).refused(why)

@@ -154,7 +154,7 @@ impl Lead {
         let wrong = if done.status != Status::Success {
             Some(format!("it ended with {}", done.status))
         } else if (done.id, done.op) != (id, op) {
-            Some(format!("the completion is of {:?} {}", done.op, done.id))
+            Some(format!("the completion belongs to {:?} {}", done.op, done.id))
         } else if fetched.is_some_and(|n| n != done.byte_len as usize) {
             Some(format!("the completion speaks of {} bytes", done.byte_len))
         } else {

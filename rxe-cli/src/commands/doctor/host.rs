@@ -39,7 +39,7 @@ fn buffer(check: &'static str, which: &str, limit: &str, size: BufferSize) -> Fi
         return Finding::ok(check, text);
     }
     let effect = if limit == "rmem_max" {
-        "many senders at once overflow it"
+        "many simultaneous senders overflow it"
     } else {
         "long messages are sent in more steps"
     };
@@ -181,7 +181,10 @@ mod tests {
             |given| buffer("socket buffers", "receive", "rmem_max", BufferSize { asked, given });
         let small = judge(212_992);
         assert_eq!(small.status, Status::Note);
-        assert_eq!(small.text, "receive 208 KiB of 8192 KiB: many senders at once overflow it");
+        assert_eq!(
+            small.text,
+            "receive 208 KiB of 8192 KiB: many simultaneous senders overflow it"
+        );
         assert_eq!(small.remedy.unwrap(), "`sudo sysctl -w net.core.rmem_max=8388608`");
         assert_eq!(judge(asked / 2).status, Status::Ok);
     }

@@ -77,7 +77,7 @@ pub(super) fn of_timeout(timeout: AckTimeout, lang: Lang) -> Explanation {
     let title = match (lang, timeout.duration().map(time)) {
         (Lang::En, Some(wait)) => format!("Local ACK timeout code {code}: {wait}"),
         (Lang::Zh, Some(wait)) => format!("本地 ACK 超时代码 {code}：{wait}"),
-        (Lang::En, None) => format!("Local ACK timeout code {code}: for ever"),
+        (Lang::En, None) => format!("Local ACK timeout code {code}: forever"),
         (Lang::Zh, None) => format!("本地 ACK 超时代码 {code}：无限等待"),
     };
     with_title("timeout", format!("timeout-{code}"), title, lang)

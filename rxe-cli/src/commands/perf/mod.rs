@@ -299,7 +299,7 @@ impl Args {
         };
         plan.check()?;
         if self.events && (op, kind) == (Op::Write, Kind::Lat) {
-            let what = "write lat looks at memory, which makes no events";
+            let what = "write lat polls memory, which causes no events";
             return Err(Error::new(what, "leave -e out, or measure send lat"));
         }
         Ok(plan)

@@ -220,7 +220,7 @@ impl Plan {
         }
         if self.cq_depth() > Self::CQ_DEPTH {
             let todo = "-q times (-t plus -r) can be 1048576 at most";
-            return wrong("too many requests at once for one completion queue", todo);
+            return wrong("too many outstanding requests for one completion queue", todo);
         }
         Ok(())
     }

@@ -253,7 +253,7 @@ impl Live {
             Service::Uc => peer::UC,
             Service::Ud => peer::UD,
             Service::Xrc | Service::Cnp => {
-                let what = format!("{} is of XRC", it.ends);
+                let what = format!("{} belongs to XRC", it.ends);
                 return Err(Error::new(
                     what,
                     "only packets of RC, UC and UD can be played to a peer",

@@ -181,7 +181,7 @@ fn judge<'f, R: ReadRef<'f>>(file: R) -> Verdict {
     if (machine, endian, bits) != (NATIVE, Endianness::Little, 64) {
         return Verdict::Bad(
             format!("is a program for {}", machine_name(machine, bits)),
-            "this machine and the library are of another architecture: use a program built for it",
+            "this machine and the library have another architecture: use a program built for it",
         );
     }
     let Ok(elf) = Native::parse(file) else { return not_a_program() };

@@ -242,7 +242,8 @@ impl Way {
             }
         };
         if own.is_ipv4() != other.is_ipv4() {
-            let what = format!("own address {own} and the peer's GID {other} are of two families");
+            let what =
+                format!("own address {own} and the peer's GID {other} differ in address family");
             let todo = "start the peer with -g INDEX, or name --address IP here";
             return Err(Error::new(what, todo));
         }

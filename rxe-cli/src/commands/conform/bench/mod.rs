@@ -139,7 +139,7 @@ impl<'a> Bench<'a> {
             self.log.push(format!("came: {}", seen.said));
             let service = seen.opcode.info().map(|info| info.service);
             if service != Some(self.given.service.of_packets()) {
-                return deviates(format!("{} came, which is of another service", seen.opcode));
+                return deviates(format!("{} came, which belongs to another service", seen.opcode));
             }
             return Ok(next);
         }

@@ -13,7 +13,7 @@ const ABOUT: u64 = 90;
 impl Bench<'_> {
     /// Lets the peer allocate a window of type 1 or 2. Returns the unbound window's rkey.
     pub(in super::super) fn window(&mut self, kind: u8) -> Outcome<u32> {
-        self.log.push(format!("peer makes a window of type {kind}"));
+        self.log.push(format!("peer allocates a memory window of type {kind}"));
         Ok(self.peer.ask_for_rkey(&format!("window {kind}"))?)
     }
 

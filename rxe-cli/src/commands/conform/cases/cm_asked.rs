@@ -338,7 +338,7 @@ pub(super) const CASES: &[Case] = &[
         name: "cm_reserved_mtu",
         rule: "12.6.7.2 (reason 26)",
         sends: "REQ with the reserved path MTU 7",
-        allows: "REJ, at once or when the program wants to accept it",
+        allows: "REJ, immediately or when the program accepts it",
         given: CM,
         run: |b| {
             let cm = &mut Cm::listening(b)?;
@@ -366,8 +366,8 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "cm_rtu_of_another",
         rule: "12.9.7.2 (REP sent)",
-        sends: "RTU that names communication IDs of nobody, then the right one",
-        allows: "the first is dropped; the second makes a connection",
+        sends: "RTU with unknown communication IDs, then the right one",
+        allows: "the first is dropped; the second establishes the connection",
         given: CM,
         run: |b| {
             let cm = &mut Cm::listening(b)?;

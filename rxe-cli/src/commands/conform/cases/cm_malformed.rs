@@ -125,7 +125,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "cm_messages_of_nobody",
         rule: "12.9.7",
-        sends: "over a connection, RTU, MRA, REJ and DREP with communication IDs of nobody, then a SEND",
+        sends: "over a connection, RTU, MRA, REJ and DREP with unknown communication IDs, then a SEND",
         allows: "they are dropped; the connection stays",
         given: CM,
         run: |b| {
@@ -152,7 +152,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "cm_rep_of_nobody",
         rule: "12.6.7.2 (reason 6), 12.9.7",
-        sends: "REP to a communication ID of nobody",
+        sends: "REP to an unknown communication ID",
         allows: "nothing, or REJ: invalid communication ID",
         given: CM,
         run: |b| {
@@ -167,7 +167,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "cm_dreq_of_nobody",
         rule: "12.9.7 (release)",
-        sends: "DREQ for a communication ID of nobody, then a good REQ",
+        sends: "DREQ for an unknown communication ID, then a good REQ",
         allows: "nothing, or DREP with both IDs; then a REP",
         given: CM,
         run: |b| {

@@ -154,7 +154,7 @@ pub(super) const CASES: &[Case] = &[
         name: "write_of_nothing",
         rule: "9.7.4.1 (R_Key, zero-length)",
         sends: "a WRITE of 0 B under a key that does not exist",
-        allows: "an ACK: the key is not looked at",
+        allows: "an ACK: the key is not checked",
         given: RC,
         run: |b| {
             b.send(write(0, 0, 0).ask().wrong_rkey())?;

@@ -85,7 +85,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "write_with_immediate",
         rule: "9.4.3",
-        sends: "WRITE ONLY WITH IMMEDIATE of 8 B; the receive is of 0 B",
+        sends: "WRITE ONLY WITH IMMEDIATE of 8 B; the receive has 0 B",
         allows: "an ACK; the receive completes with 8 B, which are where the WRITE said",
         given: RC,
         run: write_with_immediate,

@@ -260,7 +260,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "receive_too_small",
         rule: "9.7.4.1 (length), 9.9.3",
-        sends: "a SEND of 8 B; the receive is of 7 B, another one of 100 B",
+        sends: "a SEND of 8 B; the receive has 7 B, the next one 100 B",
         allows: "NAK invalid request; the receive completes with a local length error, the other is flushed",
         given: RC,
         run: |b| {

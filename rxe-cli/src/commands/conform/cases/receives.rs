@@ -37,7 +37,7 @@ pub(super) const CASES: &[Case] = &[
         name: "rnr_nak_at_first_packet",
         rule: RNR,
         sends: "SEND FIRST without a receive",
-        allows: "an RNR NAK at once",
+        allows: "an RNR NAK immediately",
         given: RC,
         run: |b| {
             b.send(bare(Opcode::RC_SEND_FIRST, 0, MTU))?;

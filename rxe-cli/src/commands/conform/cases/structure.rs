@@ -100,7 +100,7 @@ pub(super) const CASES: &[Case] = &[
         name: "limited_member",
         rule: "9.6.1, 10.9",
         sends: "a SEND with P_Key 0x7fff, a limited member of the default partition",
-        allows: "an ACK: the queue pair's P_Key 0xffff is of a full member",
+        allows: "an ACK: the queue pair's P_Key 0xffff is that of a full member",
         given: RC,
         run: |b| accepted(b, send(0, 8).ask().pkey(0x7fff)),
     },
@@ -140,7 +140,7 @@ pub(super) const CASES: &[Case] = &[
         name: "reserved_bits",
         rule: "9.2",
         sends: "a SEND with all reserved bits of the BTH set, with a right ICRC",
-        allows: "an ACK: reserved bits are not looked at",
+        allows: "an ACK: reserved bits are ignored",
         given: RC,
         run: |b| {
             let pkt = send(0, 8).ask().bits(4, 0x3f, 0x3f, "resv6 ones");

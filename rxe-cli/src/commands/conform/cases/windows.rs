@@ -267,7 +267,7 @@ pub(super) const CASES: &[Case] = &[
         name: "duplicate_read_through_invalidated_window",
         rule: "9.7.4.1 (R_Key), C9-105",
         sends: "a READ through a window of type 2, SEND ONLY WITH INVALIDATE of it, then the READ again",
-        allows: "data, an ACK, then NAK remote access error: the key is looked at again",
+        allows: "data, an ACK, then NAK remote access error: the key is checked again",
         given: RC_WINDOWS,
         run: |b| {
             let rkey = bound(b, 2, BOTH)?;

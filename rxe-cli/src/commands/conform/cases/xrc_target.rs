@@ -86,7 +86,7 @@ pub(super) const CASES: &[Case] = &[
         name: "xrc_reserved_bits",
         rule: "A14 (XRCETH), 9.2",
         sends: "an XRC SEND with the reserved bits of the XRCETH set",
-        allows: "an ACK: reserved bits are not looked at",
+        allows: "an ACK: reserved bits are ignored",
         given: XRC_TARGET,
         run: |b| {
             b.receive(1, 100)?;
