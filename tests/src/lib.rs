@@ -1,4 +1,4 @@
-//! Code that the outer tests share.
+//! Code that the tests of several crates share.
 
 pub mod captures;
 pub mod crowd;
