@@ -1,5 +1,4 @@
-//! Measures plain UDP sockets: what the kernel achieves for packets of these sizes without a
-//! protocol.
+//! Measures plain UDP sockets: what the kernel achieves for packets of these sizes without a protocol.
 //! A stream has no flow control, and only the bytes that arrive count.
 //!
 //! ```text
@@ -11,8 +10,7 @@
 //! BYTES is the size of a packet. With `--gso` the kernel segments and coalesces packets (GSO and
 //! GRO). `latency BYTES --roce` adds what RoCEv2 needs: unconnected sockets, because a connected
 //! socket counts IPv4 identifications, which the ICRC covers; the source address and traffic class
-//! of each received packet; and an acknowledgement of 20 bytes sent in the same call after the
-//! packet.
+//! of each received packet; and an acknowledgement of 20 bytes sent in the same call after the packet.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -27,8 +25,7 @@ use nix::sys::socket::sockopt::{RcvBuf, RxqOvfl, UdpGroSegment, UdpGsoSegment};
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, recvmsg, sendmsg, setsockopt};
 use rustix::net::sockopt::set_ip_recvtos;
 
-/// The port of the measured UDP socket and of the TCP connection that starts and stops the
-/// measurement.
+/// The port of the measured UDP socket and of the TCP connection that starts and stops the measurement.
 const PORT: u16 = 18519;
 const DURATION: Duration = Duration::from_secs(1);
 

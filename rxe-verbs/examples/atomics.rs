@@ -1,5 +1,4 @@
-//! Atomic operations on another program's memory: several clients share a counter and compete for a
-//! lock.
+//! Atomic operations on another program's memory: several clients share a counter and compete for a lock.
 //!
 //! Run it: `cargo run -p rxe-verbs --example atomics`
 

@@ -1,5 +1,4 @@
-//! A hundred hosts write to one host simultaneously, with congestion control (DCQCN) and without
-//! it.
+//! A hundred hosts write to one host simultaneously, with congestion control (DCQCN) and without it.
 //!
 //! Run it: `cargo run --release -p rxe-verbs --example cluster_incast`
 

@@ -28,8 +28,7 @@ const ROUNDS: u64 = 10;
 pub(crate) enum Update {
     /// The bug: a client that has held the lock WRITEs unconditionally.
     Write,
-    /// The repair: COMPARE AND SWAP, which fails if the counter is no longer the value that was
-    /// read.
+    /// The repair: COMPARE AND SWAP, which fails if the counter is no longer the value that was read.
     CompareAndSwap,
 }
 

@@ -25,8 +25,7 @@ pub(crate) fn run(alice_ip: IpAddr, bob_ip: IpAddr) -> Result<()> {
     let (alice_pd, bob_pd) = (alice.create_pd()?, bob.create_pd()?);
     let (alice_cq, bob_cq) = (alice.create_cq(16)?, bob.create_cq(16)?);
 
-    // The Q_Key works like a password: a queue pair accepts only datagrams that carry its own
-    // Q_Key.
+    // The Q_Key works like a password: a queue pair accepts only datagrams that carry its own Q_Key.
     let qkey = Qkey::new(0x0b0b_0b0b);
     let alice_qp = alice_pd.qp(&alice_cq).service(QpType::Ud).qkey(qkey).build()?;
     let bob_qp = bob_pd.qp(&bob_cq).service(QpType::Ud).qkey(qkey).build()?;
@@ -39,8 +38,7 @@ pub(crate) fn run(alice_ip: IpAddr, bob_ip: IpAddr) -> Result<()> {
     alice_qp.recv(1, &[alice_inbox.slice(..)])?;
     bob_qp.recv(2, &[bob_inbox.slice(..)])?;
 
-    // An address handle is the route to an address. The number of the queue pair there must be
-    // known.
+    // An address handle is the route to an address. The number of the queue pair there must be known.
     let to_bob = alice_pd.create_ah_to(Gid::from(bob_ip))?;
     alice_qp.send_bytes(3, b"What time is it, Bob?").to(&to_bob, bob_qp.qpn(), qkey).post()?;
     let sent = alice_cq.wait_one(TIMEOUT)?;

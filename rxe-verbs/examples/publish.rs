@@ -1,5 +1,4 @@
-//! A writer puts records into a reader's memory and publishes each with an ATOMIC WRITE of their
-//! number.
+//! A writer puts records into a reader's memory and publishes each with an ATOMIC WRITE of their number.
 //! A reader that polls only this word never reads an incomplete record. A FLUSH at the end tells
 //! the writer that all records have arrived.
 //!

@@ -17,8 +17,7 @@ fn main() -> Result<()> {
 
 /// Runs the whole example between these two addresses.
 pub(crate) fn run(alice: IpAddr, bob: IpAddr) -> Result<()> {
-    // A device is a network interface with its addresses. Opening it needs no set-up and no
-    // privileges.
+    // A device is a network interface with its addresses. Opening it needs no set-up and no privileges.
     let alice = Device::options("lo").address(alice).open()?;
     let bob = Device::options("lo").address(bob).open()?;
 

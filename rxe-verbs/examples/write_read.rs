@@ -52,8 +52,7 @@ pub(crate) fn run(client: IpAddr, server: IpAddr) -> Result<()> {
     println!("what was read is {} what was written", if same { "exactly" } else { "NOT" });
     println!("the server saw {:?}", cq.poll_one()?);
 
-    // The server's device rejects access beyond the end of the region, and reports it to both
-    // sides.
+    // The server's device rejects access beyond the end of the region, and reports it to both sides.
     client_qp.write(3, &[local.slice(..2)], shared.remote((1 << 20) - 1)).post()?;
     let refused = client_cq.wait_one(TIMEOUT)?;
     println!("a write across the end: {}", refused.status);

@@ -53,8 +53,7 @@ pub(crate) fn run(server: IpAddr, client: IpAddr) -> Result<()> {
     initiator.connect(&target.endpoint(), &ConnectOptions::default())?;
     target.connect(&initiator.endpoint(), &ConnectOptions::default())?;
 
-    // The client knows the numbers of the queues in the same way as the endpoint: the server told
-    // it.
+    // The client knows the numbers of the queues in the same way as the endpoint: the server told it.
     for (id, worker) in (0..).zip(&workers) {
         let text = format!("a job for worker {id}");
         initiator.send_bytes(id, text.as_bytes()).to_srq(worker.srq.number()).post()?;

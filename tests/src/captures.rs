@@ -22,8 +22,7 @@ pub fn read_bytes(test: &str, file: &str) -> Option<Vec<u8>> {
     bytes
 }
 
-/// Returns the directory of the captures: `$RXE_CAPTURES`, or `shared/captures` beside the
-/// checkout.
+/// Returns the directory of the captures: `$RXE_CAPTURES`, or `shared/captures` beside the checkout.
 fn directory() -> PathBuf {
     match env::var_os("RXE_CAPTURES") {
         Some(dir) if !dir.is_empty() => dir.into(),

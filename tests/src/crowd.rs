@@ -75,8 +75,7 @@ impl Crowd {
     }
 
     /// Sends 8 bytes on each of these connections and exchanges packets until all have completed.
-    /// Each message is a WRITE if `write` is true, otherwise a SEND. All are posted before any is
-    /// sent.
+    /// Each message is a WRITE if `write` is true, otherwise a SEND. All are posted before any is sent.
     ///
     /// # Panics
     /// If a message does not complete.

@@ -43,8 +43,7 @@ pub struct Work {
     pub rings: bool,
 }
 
-/// The standard works by name. `xtask bench` counts their instructions; the `engine` bench times
-/// them.
+/// The standard works by name. `xtask bench` counts their instructions; the `engine` bench times them.
 pub const WORKS: [(&str, Work); 7] = [
     ("write-64k", of(Kind::Write, 65_536, 16, false)),
     ("read-64k", of(Kind::Read, 65_536, 16, false)),
@@ -100,8 +99,7 @@ impl Stream {
         self.ends.iter().map(|end| end.engine.counters().sent_pkts).sum()
     }
 
-    /// Posts up to the allowed number of messages, lets each engine send once, and polls
-    /// completions.
+    /// Posts up to the allowed number of messages, lets each engine send once, and polls completions.
     pub fn turn(&mut self) {
         self.post(u64::MAX);
         self.exchange();

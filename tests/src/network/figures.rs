@@ -34,8 +34,7 @@ pub struct Figures {
     pub fewest: u32,
     /// The most messages on one connection.
     pub most: u32,
-    /// The time from posting a message to its completion: each percentile from 0 to 100, in
-    /// microseconds.
+    /// The time from posting a message to its completion: each percentile from 0 to 100, in microseconds.
     /// It covers messages posted between `warm` and `end`. Empty if there is none.
     pub completion_time: Vec<f64>,
     /// Retries because no answer came within the QP's timeout attribute.
@@ -215,8 +214,7 @@ impl Recorder {
         }
     }
 
-    /// Returns all figures after the run. `packets`: the most packets that were in flight
-    /// simultaneously.
+    /// Returns all figures after the run. `packets`: the most packets that were in flight simultaneously.
     pub(super) fn figures(&mut self, packets: usize, connections: &[Connection]) -> Figures {
         self.times.sort_unstable();
         if let Some(last) = self.times.len().checked_sub(1) {

@@ -17,8 +17,7 @@ use crate::sim::world::bring_to_rts;
 
 const KEY: Key = Key::new(0x1234_5600);
 const BASE: u64 = 0x10_0000;
-/// Receives posted on each connection. A message uses one, because it is a WRITE with immediate
-/// data.
+/// Receives posted on each connection. A message uses one, because it is a WRITE with immediate data.
 const RECEIVES: u32 = 16;
 /// The first queue pair number. Connection `i` has `FIRST + 2 * i` (sender) and `FIRST + 2 * i + 1`
 /// (receiver).

@@ -57,8 +57,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the default settings: links of 10 Gbit/s with a delay of 1 µs, and a path MTU of
-    /// 1024.
+    /// Returns the default settings: links of 10 Gbit/s with a delay of 1 µs, and a path MTU of 1024.
     /// Switches have 300 kB for each port and mark as in the DCQCN paper.
     pub fn new(topology: Topology, traffic: Traffic, congestion_control: bool) -> Self {
         Self {

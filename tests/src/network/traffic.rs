@@ -19,8 +19,7 @@ pub struct Traffic {
 pub enum Posts {
     /// Each connection always has this number of messages outstanding.
     Stream(u32),
-    /// Each host always has this number of messages outstanding, spread over its connections in
-    /// turn.
+    /// Each host always has this number of messages outstanding, spread over its connections in turn.
     InTurn(u32),
     /// Each connection sends this number of messages, all posted at the start.
     Once(u32),
