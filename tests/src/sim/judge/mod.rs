@@ -70,7 +70,7 @@ pub trait Look {
     fn waiting(&self, queue: Queue) -> u32;
     /// Returns the number of completions of a side that the programs have not polled.
     fn unseen(&self, side: usize) -> usize;
-    /// Returns which of a side's completion queues holds a completion with this ID.
+    /// Returns which of a side's completion queues has this ID.
     fn cq(&self, side: usize, id: u64) -> Option<usize>;
     /// Returns whether a completion queue has lost completions.
     fn overflowed(&self, side: usize, cq: usize) -> bool;

@@ -467,7 +467,7 @@ impl Drawer<'_> {
         self.draw_list(side, area, len, pieces)
     }
 
-    /// Adds a receive at the end for each message that still needs one.
+    /// Adds receives at the end: one for each message that still needs one, and two more.
     fn close(&mut self) {
         let last = self.script.steps.iter().map(|step| step.at).max().unwrap_or_default();
         self.script.closing = last + Duration::from_micros(1);
