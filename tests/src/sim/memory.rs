@@ -194,7 +194,7 @@ impl Arena {
             let range = layout.area_range(area);
             let at = std::ptr::NonNull::new(arena.whole.as_ptr().wrapping_add(range.start));
             // SAFETY: the range lies inside `whole`, which the world that owns both keeps until
-            // after the engine is gone; nobody holds references to its bytes.
+            // after the engine is gone; nothing holds references to its bytes.
             let buffer = unsafe { Buffer::from_raw(at.expect("not null"), range.len()) };
             let (start, key) = (layout.start(area), layout.key(area));
             let registered =
