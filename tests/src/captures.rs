@@ -1,4 +1,4 @@
-//! Captures of RDMA devices that other projects have published.
+//! Packet captures of RDMA devices that do not belong to this project.
 //! They are not part of this repository. A test that needs a missing one is skipped and says so.
 
 use std::env;
