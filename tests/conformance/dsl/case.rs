@@ -369,38 +369,38 @@ impl Case {
         self
     }
 
-    /// The program posts a receive of several pieces.
+    /// Lets the program post a receive of several pieces.
     pub(crate) fn scatter<const N: usize>(mut self, id: u64, list: [Piece; N]) -> Self {
         self.script.push(Step::Scatter { id, list: list.into() });
         self
     }
 
-    /// The program posts a READ into several pieces.
+    /// Lets the program post a READ into several pieces.
     pub(crate) fn post_read_into<const N: usize>(self, id: u64, list: [Piece; N]) -> Self {
         self.post_list(id, SendOp::Read { remote: REMOTE }, list.into(), "READ")
     }
 
-    /// The program posts a SEND.
+    /// Lets the program post a SEND.
     pub(crate) fn post_send(self, id: u64, len: u32) -> Self {
         self.post(id, SendOp::Send { imm: None }, len, "SEND")
     }
 
-    /// The program posts a WRITE.
+    /// Lets the program post a WRITE.
     pub(crate) fn post_write(self, id: u64, len: u32) -> Self {
         self.post(id, SendOp::Write { remote: REMOTE, imm: None }, len, "WRITE")
     }
 
-    /// The program posts a READ.
+    /// Lets the program post a READ.
     pub(crate) fn post_read(self, id: u64, len: u32) -> Self {
         self.post(id, SendOp::Read { remote: REMOTE }, len, "READ")
     }
 
-    /// The program posts an ATOMIC WRITE.
+    /// Lets the program post an ATOMIC WRITE.
     pub(crate) fn post_atomic_write(self, id: u64) -> Self {
         self.post(id, SendOp::AtomicWrite { remote: REMOTE }, 8, "ATOMIC WRITE")
     }
 
-    /// The program posts a FETCH AND ADD.
+    /// Lets the program post a FETCH AND ADD.
     pub(crate) fn post_fetch_add(self, id: u64) -> Self {
         self.post(id, SendOp::FetchAdd { remote: REMOTE, add: 1 }, 8, "FETCH ADD")
     }

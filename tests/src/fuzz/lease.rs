@@ -69,8 +69,7 @@ impl World {
         Self { devices, stranger, kept: Vec::new(), _scratch: scratch }
     }
 
-    /// A stranger sends messages to the first device: any bytes, or a good header with some bytes
-    /// changed.
+    /// Sends messages to the first device: any bytes, or a good header with some bytes changed.
     fn message(&mut self, input: &mut Input<'_>) {
         let mut messages = VecDeque::new();
         for _ in 0..1 + input.index(AT_ONCE) {
@@ -129,7 +128,7 @@ impl World {
         }
     }
 
-    /// A frame from the network comes to the first device.
+    /// Delivers a frame from the network to the first device.
     fn wire_frame(&mut self, input: &mut Input<'_>) {
         let payload = payload(input);
         let mut frame = frame(input, &payload);
@@ -183,7 +182,7 @@ impl World {
         assert!(rest.iter().all(Vec::is_empty), "packets that nobody sent");
     }
 
-    /// A stranger sends a request to a control socket.
+    /// Sends a request to a control socket.
     fn question(&self, input: &mut Input<'_>) {
         let device = &self.devices[input.index(2)];
         let mut question = input.bytes(28).to_vec();
@@ -209,7 +208,7 @@ impl World {
         }
     }
 
-    /// Another process writes into the file of a service.
+    /// Overwrites the file of a service, as another process could.
     fn service_file(&self, input: &mut Input<'_>) {
         let service = SERVICES[input.index(SERVICES.len())];
         let file = self.devices[0].service(service).expect("it has a directory");

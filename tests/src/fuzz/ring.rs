@@ -127,7 +127,7 @@ impl World {
         assert!(!producer.must_wake(), "woken once");
     }
 
-    /// The stranger overwrites one of the control words with a value near the current one, or any value.
+    /// Overwrites one of the control words with a value near the current one, or any value.
     fn write_word(&mut self, input: &mut Input<'_>) {
         let at = LAYOUT[input.index(3)];
         let now = self.word(at);
@@ -140,7 +140,7 @@ impl World {
         self.write(at, &value.to_ne_bytes());
     }
 
-    /// The stranger overwrites the head of the next record, or any other one.
+    /// Overwrites the head of the next record, or bytes anywhere among the records.
     fn write_record(&mut self, input: &mut Input<'_>) {
         let [.., records] = LAYOUT;
         let place = self.consumer.as_ref().map_or(0, Consumer::place);

@@ -24,19 +24,19 @@ pub(super) struct Limit {
 }
 
 impl Judge<'_> {
-    /// The program armed a limit of a shared receive queue; 0 disarms it.
+    /// Records that the program armed a limit of a shared receive queue; 0 disarms it.
     pub fn on_limit(&mut self, srq: usize, limit: u32, look: &impl Look) {
         let state = &mut self.limits[srq];
         state.armed = (limit > 0).then_some(limit);
         state.ended_then = state.ended + look.unseen(self.script.srqs[srq].side);
     }
 
-    /// The program removed a shared receive queue from its domain.
+    /// Records that the program removed a shared receive queue from its domain.
     pub fn on_withdrawn(&mut self, srq: usize) {
         self.withdrawn[srq] = true;
     }
 
-    /// A queue pair was attached to a group (`hears` is true) or detached from it.
+    /// Records that a queue pair was attached to a group (`hears` is true) or detached from it.
     pub fn on_group(&mut self, qp: usize, group: usize, hears: bool) {
         let known = &mut self.qps[qp];
         known.groups[group] = hears;
@@ -44,7 +44,7 @@ impl Judge<'_> {
         known.left |= !hears;
     }
 
-    /// The victim area of a side was deregistered.
+    /// Records that the victim area of a side was deregistered.
     pub fn on_deregistered(&mut self, side: usize, look: &impl Look) {
         let when = self.tick();
         let range = self.script.sides[side].layout.area_range(Area::Victim);
@@ -53,7 +53,7 @@ impl Judge<'_> {
         self.deregistered[side].get_or_insert((when, bytes));
     }
 
-    /// The program reregistered the region to which a side's windows are bound.
+    /// Checks a reregistration of the region to which a side's windows are bound.
     /// `windows` is the number of bound windows that the call reported; `allowed` says whether it
     /// succeeded.
     ///
@@ -80,7 +80,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// An engine emitted this event. `qp`: the queue pair of the event, if known.
+    /// Checks an event of an engine. `qp`: the queue pair of the event, if known.
     ///
     /// # Errors
     /// The event is not true, or must not happen.
@@ -182,7 +182,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Completion queue `cq` of a side overflowed and lost a completion of `qp`.
+    /// Checks that completion queue `cq` of a side overflowed and lost a completion of `qp`.
     fn on_overflow(&mut self, side: usize, cq: usize, qp: usize, look: &impl Look) -> Verdict {
         self.met("completion queues overflowed");
         if !look.overflowed(side, cq) {
@@ -202,7 +202,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Completions of a queue pair may be missing from now on.
+    /// Records that completions of a queue pair may be missing from now on.
     pub(super) fn lose_completions(&mut self, qp: usize) {
         self.qps[qp].overflowed = true;
         self.qps[qp].stopped = true;

@@ -221,7 +221,7 @@ impl<'s> Judge<'s> {
         self.clock
     }
 
-    /// A queue pair was created with this number.
+    /// Records that a queue pair was created with this number.
     pub fn on_created(&mut self, qp: usize, qpn: Qpn) {
         self.numbers.insert(qpn, qp);
         self.qps[qp].qpn = qpn;
@@ -232,7 +232,7 @@ impl<'s> Judge<'s> {
         self.numbers.get(&qpn).copied()
     }
 
-    /// A send request was accepted. `target`: the receiver, if the script does not determine it.
+    /// Records an accepted send request. `target`: the receiver, if the script does not determine it.
     pub fn on_posted(&mut self, step: usize, target: Option<usize>) {
         let Deed::Send(qp, op) = &self.script.steps[step].deed else { return };
         let (qp, posted) = (*qp, self.tick());
@@ -286,17 +286,17 @@ impl<'s> Judge<'s> {
         self.bindings.contains_key(&step)
     }
 
-    /// The program took a queue pair out of service.
+    /// Records that the program took a queue pair out of service.
     pub fn on_stopped(&mut self, qp: usize) {
         self.qps[qp].stopped = true;
     }
 
-    /// A queue pair whose send queue had stopped sends again.
+    /// Records that a queue pair whose send queue had stopped sends again.
     pub fn on_resumed(&mut self, qp: usize) {
         self.qps[qp].failed = false;
     }
 
-    /// A queue pair is about to be reset or destroyed.
+    /// Checks and records the state of a queue pair before it is reset or destroyed.
     /// All posted requests except for the last `outstanding` have ended.
     ///
     /// # Errors
@@ -321,7 +321,7 @@ impl<'s> Judge<'s> {
         Ok(())
     }
 
-    /// A queue pair was connected, again or for the first time.
+    /// Records that a queue pair was connected, again or for the first time.
     /// No packet of an earlier connection is left in the network.
     ///
     /// # Errors
@@ -343,7 +343,7 @@ impl<'s> Judge<'s> {
         Ok(())
     }
 
-    /// The completion of a send request was taken from a queue.
+    /// Checks the completion of a send request.
     ///
     /// # Errors
     /// The completion should not exist, or should be different.
@@ -422,7 +422,7 @@ impl<'s> Judge<'s> {
         }
     }
 
-    /// A request succeeded: checks that its bytes have arrived.
+    /// Records that a request succeeded, and checks that its bytes have arrived.
     fn succeeded(&mut self, qp: usize, index: usize, look: &impl Look) -> Verdict {
         let clock = self.clock;
         let op = self.op_of(qp, index);

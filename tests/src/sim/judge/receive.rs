@@ -44,7 +44,7 @@ impl Receives {
 }
 
 impl Judge<'_> {
-    /// A receive was posted to a queue.
+    /// Records that a receive was posted to a queue.
     pub fn on_receive_posted(&mut self, queue: Queue, step: usize) {
         self.tick();
         let receives = self.queues.entry(queue).or_default();
@@ -73,7 +73,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The completion of a receive was polled from completion queue `cq` of the queue pair's side.
+    /// Checks the completion of a receive, from completion queue `cq` of the queue pair's side.
     ///
     /// # Errors
     /// The completion should not exist, or should be different.

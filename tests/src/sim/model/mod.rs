@@ -80,7 +80,7 @@ impl Model {
         &self.ends[link][end]
     }
 
-    /// The program executed this deed on a queue pair or a region.
+    /// Records what the program did to a queue pair or a region.
     pub fn on_deed(&mut self, plan: &Plan, deed: Deed, look: &impl Look) {
         match deed {
             Deed::Error(link, end) | Deed::Reset(link, end) => self.ends[link][end].stopped = true,
@@ -94,7 +94,7 @@ impl Model {
         }
     }
 
-    /// A queue pair is about to be reset.
+    /// Checks the requests of a queue pair before it is reset.
     /// All posted requests except for the last `outstanding` have ended.
     ///
     /// # Errors
@@ -117,7 +117,7 @@ impl Model {
         Ok(())
     }
 
-    /// An engine emitted this event about a queue pair.
+    /// Checks an event of an engine about a queue pair.
     pub fn on_event(&mut self, plan: &Plan, link: usize, end: usize, event: &Event) -> Verdict {
         match event {
             Event::ResponderFailed { error, .. } => {
@@ -260,7 +260,7 @@ impl Model {
         excused.then_some(()).ok_or_else(|| format!("request {index} failed: {status} ({op:?})"))
     }
 
-    /// A request succeeded: checks that its bytes have arrived.
+    /// Records that a request succeeded, and checks that its bytes have arrived.
     fn succeeded(
         &mut self,
         plan: &Plan,
