@@ -1,5 +1,5 @@
 /*
- * Several clients count in the memory of a server and compete for its lock, with atomic operations.
+ * Several clients use atomic operations on a server's memory: they share a counter and compete for a lock.
  *
  *     cc -Wall -o atomic atomic.c -lrdmacm -libverbs
  *     atomic CLIENTS             the server
@@ -16,7 +16,7 @@
 enum { TIMEOUT_MS = 2000, ROUNDS = 1000 };
 static const char PORT[] = "7472";
 
-/* Where the server's words are, in network byte order: the private data of its acceptance. */
+/* The location of the server's words, in network byte order. It is the private data of the accept message. */
 struct place {
 	uint64_t addr;
 	uint32_t rkey;
@@ -104,7 +104,7 @@ static int serve(int clients)
 	return words[0] == expected ? 0 : 1;
 }
 
-/* Does one atomic operation and returns what the word was before it. */
+/* Does one atomic operation and returns the word's previous value. */
 static uint64_t atomic(struct rdma_cm_id *id, struct ibv_send_wr *wr, struct ibv_mr *mr)
 {
 	volatile uint64_t *before = mr->addr;

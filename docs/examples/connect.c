@@ -93,7 +93,7 @@ static void serve(struct rdma_event_channel *channel)
 	rdma_ack_cm_event(event);
 	create_objects(&end);
 
-	/* The client may send as soon as it is accepted: the receive comes first. */
+	/* The client may send as soon as it is accepted, so the receive is posted first. */
 	struct ibv_sge sge = { (uintptr_t)end.buffer, SIZE, end.mr->lkey };
 	struct ibv_recv_wr wr = { .wr_id = 1, .sg_list = &sge, .num_sge = 1 }, *bad;
 	check(!(errno = ibv_post_recv(end.id->qp, &wr, &bad)), "ibv_post_recv");

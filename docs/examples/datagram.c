@@ -1,6 +1,6 @@
 /*
- * Two queue pairs exchange datagrams (UD). Both are in this program, so they need not tell each other
- * their numbers over a network. The first asks; the second answers to whoever has asked.
+ * Two queue pairs exchange datagrams (UD). Both are in this program, so they need not exchange their
+ * numbers over a network. The first asks; the second answers the sender of the question.
  *
  *     cc -Wall -o datagram datagram.c -libverbs
  *     datagram DEVICE GID_INDEX            asks once, and prints the answer
@@ -84,7 +84,7 @@ static void receive(struct end *end)
 	check(!(errno = ibv_post_recv(end->qp, &wr, &bad)), "ibv_post_recv");
 }
 
-/* The next completion, or 0 if none comes within a second. */
+/* Waits for the next completion. Returns 0 if none comes within a second. */
 static int next(struct end *end, struct ibv_wc *wc)
 {
 	for (int i = 0; i < 1000; i++, usleep(1000))
@@ -109,7 +109,7 @@ static void send_to(struct end *end, struct ibv_ah *ah, uint32_t qpn, uint32_t q
 	printf("SEND: %s\n", ibv_wc_status_str(wc.status));
 }
 
-/* The message begins behind the 40 bytes of the GRH. Returns 0 if none comes. */
+/* Receives a message, which begins after the 40 bytes of the GRH. Returns 0 if none comes. */
 static int print_message(struct end *end, struct ibv_wc *wc)
 {
 	if (!next(end, wc)) {
@@ -136,7 +136,7 @@ int main(int argc, char **argv)
 	create_end(&asks, context);
 	create_end(&answers, context);
 
-	/* The address handle says where to: here this device itself. */
+	/* The address handle names the destination: here this device itself. */
 	check(!ibv_query_gid(context, 1, gid_index, &gid), "ibv_query_gid");
 	struct ibv_ah_attr to = {
 		.is_global = 1,
@@ -157,7 +157,7 @@ int main(int argc, char **argv)
 	if (!print_message(&answers, &wc))
 		return 1;
 
-	/* Whoever asked is in the completion and the GRH. An IPv4 header is in its last 20 bytes. */
+	/* The completion and the GRH name the sender. An IPv4 header is in the last 20 bytes of the GRH. */
 	char from[INET_ADDRSTRLEN];
 	printf("asked by %s\n", inet_ntop(AF_INET, answers.in + GRH - 8, from, sizeof from));
 	struct ibv_ah *back = ibv_create_ah_from_wc(answers.pd, &wc, (struct ibv_grh *)answers.in, 1);

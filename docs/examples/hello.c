@@ -25,7 +25,7 @@
 
 enum { SIZE = 4096, TCP_PORT = 18515 };
 
-/* What one side must tell the other. */
+/* The data that one side must tell the other. */
 struct endpoint {
 	uint32_t qpn, psn, rkey;
 	uint64_t addr;
@@ -145,7 +145,7 @@ static void to_rts(const struct endpoint *mine)
 	puts("RTR -> RTS");
 }
 
-/* A TCP connection: verbs say nothing about how two sides learn of each other. */
+/* Opens a TCP connection: verbs do not define how two sides exchange their data. */
 static FILE *meet(const char *server)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(TCP_PORT) };
@@ -190,7 +190,7 @@ static void exchange(FILE *stream, const struct endpoint *mine, struct endpoint 
 	printf("peer: %s", line);
 }
 
-/* Neither side goes on before the other has come here. False if the other has left. */
+/* Waits until the other side has come here too. Returns false if the other side has disconnected. */
 static int barrier(FILE *stream)
 {
 	char line[8];
@@ -236,7 +236,7 @@ static void sleep_at_once(void)
 	ibv_ack_cq_events(which, 1);
 }
 
-/* Sleeps until a completion is there. */
+/* Sleeps until there is a completion. */
 static void wait_for(const char *what)
 {
 	struct ibv_cq *which;

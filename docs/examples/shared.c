@@ -1,8 +1,8 @@
 /*
- * A server whose connections share one queue of receives (SRQ). Its clients are connect.c's.
+ * A server whose connections share one receive queue (SRQ). Its client is connect.c.
  *
  *     cc -Wall -o shared shared.c -lrdmacm -libverbs
- *     shared CLIENTS     serves this many clients, and ends
+ *     shared CLIENTS     serves this many clients, and exits
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@ static struct ibv_mr *mr;
 static struct ibv_comp_channel *completions;
 static struct ibv_cq *cq;
 static char buffers[RECEIVES][SIZE];
-/* Which buffers wait to be posted again. */
+/* The buffers that wait to be posted again. */
 static int empty[RECEIVES], empties;
 
 static void check(int ok, const char *what)
@@ -31,7 +31,7 @@ static void check(int ok, const char *what)
 	}
 }
 
-/* The wr_id says which buffer it is, because receives are not used up in the order of connections. */
+/* The wr_id names the buffer, because connections use the receives in any order. */
 static void post(int i)
 {
 	struct ibv_sge sge = { (uintptr_t)buffers[i], SIZE, mr->lkey };
@@ -40,7 +40,7 @@ static void post(int i)
 	check(!(errno = ibv_post_srq_recv(srq, &wr, &bad)), "ibv_post_srq_recv");
 }
 
-/* Asks for one event: when fewer than LOW receives are left. */
+/* Asks for one event when fewer than LOW receives are left. */
 static void arm(void)
 {
 	struct ibv_srq_attr attr = { .srq_limit = LOW };
@@ -48,7 +48,7 @@ static void arm(void)
 	check(!(errno = ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT)), "ibv_modify_srq");
 }
 
-/* With the first client the device is known. */
+/* The device is known only when the first client connects. */
 static void create_objects(void)
 {
 	pd = ibv_alloc_pd(context);
@@ -123,7 +123,7 @@ static void handle_messages(void)
 	}
 }
 
-/* Few receives are left: post the empty buffers again. */
+/* Few receives are left: posts the free buffers again. */
 static void refill(void)
 {
 	struct ibv_async_event event;

@@ -1,4 +1,4 @@
-//! `rxe_tests::fuzz::cm`, fed by libFuzzer.
+//! Runs `rxe_tests::fuzz::cm` on the inputs of libFuzzer.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| rxe_tests::fuzz::cm::run(data));

@@ -1,4 +1,4 @@
-//! `rxe_tests::fuzz::faults`, fed by libFuzzer.
+//! Runs `rxe_tests::fuzz::faults` on the inputs of libFuzzer.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| rxe_tests::fuzz::faults::run(data));

@@ -1,14 +1,14 @@
-//! Measures what messages between processes of one host reach on this machine without a protocol: copied
-//! twice through the ring, and once into memory that both have mapped. Beside their latency, a bare ping-pong
-//! through the ring.
+//! Measures how fast messages pass between two processes of one host, without a protocol.
+//! One measurement copies each message twice, through the ring; the other copies it once, into
+//! memory that both processes have mapped. A ping-pong through the ring measures latency.
 //!
 //! ```text
 //! copies [BYTES [WAY]]    messages of BYTES (65536), a second in each way, then a ping-pong of 8 bytes
 //! ```
 //!
-//! A WAY is a part of what is printed: only the lines with it are measured. With two copies, a message of
-//! more than 64 KiB goes through the ring in parts of that size. With one copy, the receiver is told of each
-//! message by a record of 8 bytes in the ring.
+//! WAY selects the measurements whose printed name contains this text. With two copies, a message
+//! of more than 64 KiB goes through the ring in parts of that size. With one copy, a record of 8
+//! bytes in the ring announces each message.
 
 use std::error::Error;
 use std::fs::File;
@@ -23,17 +23,17 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rxe_net::untrusted::ring::{Broken, Consumer, MAX_RECORD, Producer};
 
-/// What a record is.
+/// The tags of records.
 const DATA: u32 = 1;
 const PING: u32 = 2;
 const END: u32 = 3;
 
 const PINGS: u32 = 500_000;
 
-/// The longest message.
+/// The longest message in bytes.
 const MAX_MESSAGE: usize = 16 << 20;
 
-/// A message's part in one record.
+/// The most bytes of a message that one record carries.
 const PART: usize = 64 << 10;
 
 type Done = Result<(), Box<dyn Error>>;
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// The end that sends, and measures what has `way` in its name.
+/// Runs the sending end, with the measurements whose name contains `way`.
 fn measure(bytes: usize, way: &str) -> Result<(), Box<dyn Error>> {
     if !(1..=MAX_MESSAGE).contains(&bytes) {
         return Err(format!("a message has 1 to {MAX_MESSAGE} bytes").into());
@@ -81,7 +81,7 @@ fn measure(bytes: usize, way: &str) -> Result<(), Box<dyn Error>> {
             send(&mut out)?;
             sent += bytes;
         }
-        // The answer comes when all has been taken.
+        // The receiver answers once it has taken all messages out of the ring.
         push(&mut out, PING, &[0; 8])?;
         pop(&mut back, &mut buf)?;
         #[expect(clippy::cast_precision_loss, reason = "for a person")]
@@ -112,9 +112,9 @@ fn measure(bytes: usize, way: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The end that receives, and answers.
+/// Runs the receiving end, which answers pings.
 fn answer(pid: &str, fd: &str) -> Result<(), Box<dyn Error>> {
-    // It looks for messages without end.
+    // This process polls in an endless loop, so it must not outlive its parent.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let mut from = open(pid, fd)?;
     let (mut back, memory) = Producer::create()?;
@@ -131,17 +131,17 @@ fn answer(pid: &str, fd: &str) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// The ring that another process has made under this descriptor.
+/// Opens the ring that another process has created under this descriptor.
 fn open(pid: &str, fd: &str) -> Result<Consumer, Box<dyn Error>> {
     Ok(Consumer::open(&OwnedFd::from(file_of(pid, fd)?))?)
 }
 
-/// The file that another process has under this descriptor.
+/// Opens the file behind another process's descriptor.
 fn file_of(pid: &str, fd: &str) -> std::io::Result<File> {
     File::options().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))
 }
 
-/// The inbox, which stays mapped until the process ends.
+/// Maps the inbox until the process ends.
 fn map(file: &impl AsFd) -> std::io::Result<&'static mut [u8]> {
     let (both, shared) =
         (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);

@@ -1,14 +1,15 @@
-//! Measures one engine over a backend, without threads, locks and waiting above it. The difference to
-//! these numbers is what the layers above cost. Both ends poll.
+//! Measures one engine over a backend, without threads, locks and sleeping.
+//! Compared with these numbers, programs that use verbs show the cost of the layers above the
+//! engine. Both ends poll.
 //!
 //! ```text
 //! engine BACKEND NETDEV ADDRESS PEER serve
 //! engine BACKEND NETDEV ADDRESS PEER write|read|send|lat BYTES [SECONDS [MTU]]
 //! engine udp lo 127.0.0.1 127.0.0.2 pair-write|pair-read|pair-send BYTES [SECONDS [MTU]]
 //! ```
-//! The two ends know each other's QPNs and keys beforehand. Each run needs a new server with the same
-//! MTU; the server ends when nothing has come for a second. A `pair` runs both ends in one thread, in
-//! turn: its CPU time does not depend on what else the machine does.
+//! The two ends know each other's QPNs and keys beforehand. Each run needs a new server with the
+//! same MTU; the server exits when no packet has come for a second. A `pair` runs both ends in one
+//! thread, in turn, so its CPU time does not depend on the other load of the machine.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -114,7 +115,8 @@ impl End {
             srq: None,
             xrcd: None,
         };
-        // Of the block of whoever is the first on an address, as both ends are.
+        // The QPN is in range 1, which only the first process on an address gets. Both ends assume
+        // that they are the first.
         if caps.qpn_block.is_some_and(|block| block != 1) {
             return Err(format!("{address} is in use by another process").into());
         }
@@ -132,7 +134,7 @@ impl End {
         Time::from_nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Runs one turn. Returns how many packets came in.
+    /// Runs one turn: receives, handles timeouts and sends. Returns the number of received packets.
     fn turn(&mut self) -> Result<usize> {
         let now = self.now();
         let engine = &mut self.engine;
@@ -160,7 +162,7 @@ impl End {
         Ok(self.qp.post_send(SendRequest::new(0, op, payload))?)
     }
 
-    /// Answers each small SEND with one of the same size, until nothing comes any more.
+    /// Answers each small SEND with one of the same size, until no packet has come for a second.
     fn serve(&mut self) -> Result<()> {
         let mut last: Option<Instant> = None;
         let mut idle = 0;
@@ -185,7 +187,7 @@ impl End {
         Ok(())
     }
 
-    /// Called when nothing came. After some turns it yields: the other end may wait for this CPU.
+    /// Counts idle turns. After 100 it yields, because the other end may need this CPU.
     fn idle(&self, turns: u32) -> u32 {
         if turns > 100 {
             std::thread::yield_now();
@@ -272,7 +274,7 @@ impl End {
     }
 }
 
-/// The CPU time that this thread has used.
+/// Returns the CPU time that this thread has used.
 fn cpu_time() -> Duration {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let number = |n: i64| u64::try_from(n).unwrap_or(0);

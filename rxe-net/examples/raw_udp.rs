@@ -1,5 +1,5 @@
-//! UDP sockets alone: what the system can do for packets of the same sizes, without a protocol. A
-//! stream is not slowed down by its receiver, and only what arrives counts.
+//! Measures plain UDP sockets: what the kernel achieves for packets of these sizes without a protocol.
+//! A stream has no flow control, and only the bytes that arrive count.
 //!
 //! ```text
 //! raw_udp stream|latency BYTES [--gso]           waits for the other end
@@ -7,10 +7,10 @@
 //!                                                the median time one way in microseconds
 //! ```
 //!
-//! BYTES are those of a packet. With `--gso` the system cuts and joins packets. `latency BYTES --roce` asks for what
-//! RoCEv2 needs besides: sockets that are not connected, because a connected one counts IPv4 identifications, which
-//! the ICRC covers; the sender's address and traffic class of what comes; and an acknowledgement of 20 bytes behind
-//! the packet, in the same call.
+//! BYTES is the size of a packet. With `--gso` the kernel segments and coalesces packets (GSO and
+//! GRO). `latency BYTES --roce` adds what RoCEv2 needs: unconnected sockets, because a connected
+//! socket counts IPv4 identifications, which the ICRC covers; the source address and traffic class
+//! of each received packet; and an acknowledgement of 20 bytes sent in the same call after the packet.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -25,21 +25,21 @@ use nix::sys::socket::sockopt::{RcvBuf, RxqOvfl, UdpGroSegment, UdpGsoSegment};
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, recvmsg, sendmsg, setsockopt};
 use rustix::net::sockopt::set_ip_recvtos;
 
-/// Of both protocols: the measured one, and TCP, which says when it begins and ends.
+/// The port of the measured UDP socket and of the TCP connection that starts and stops the measurement.
 const PORT: u16 = 18519;
 const DURATION: Duration = Duration::from_secs(1);
 
 /// One of the two ends.
 struct End {
     latency: bool,
-    /// In a packet.
+    /// The size of a packet.
     bytes: usize,
     gso: bool,
-    /// Latency with what RoCEv2 needs.
+    /// Whether latency is measured with the additions that RoCEv2 needs.
     roce: bool,
 }
 
-/// Bytes of an acknowledgement.
+/// The size of an acknowledgement in bytes.
 const ACK: usize = 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -95,7 +95,7 @@ impl End {
             }
             return Ok(());
         }
-        // A second of packets, and what is still in the buffer.
+        // Counts the packets of one second, and those still in the socket buffer afterwards.
         loop {
             match udp.recv(&mut buf) {
                 Ok(len) => bytes += len,
@@ -117,7 +117,7 @@ impl End {
             println!("{:.3}", self.ping_pong(&udp, host)?);
             return Ok(());
         }
-        // As many packets as one call takes.
+        // The most packets that one call with GSO takes: 64 segments and less than 64 KiB.
         let packets = if self.gso { (65_000 / self.bytes).min(64) } else { 1 };
         let buf = vec![0x5a; self.bytes * packets];
         let end = Instant::now() + DURATION;
@@ -131,7 +131,7 @@ impl End {
         Ok(())
     }
 
-    /// The median time one way, in µs. Both ends poll.
+    /// Returns the median one-way time in µs. Both ends poll.
     fn ping_pong(&self, udp: &UdpSocket, host: IpAddr) -> io::Result<f64> {
         udp.set_nonblocking(true)?;
         let IpAddr::V4(host) = host else { return Err(io::ErrorKind::Unsupported.into()) };
@@ -187,9 +187,9 @@ impl End {
     }
 }
 
-/// Receives what [`End::send`] sends; from whom.
+/// Receives what [`End::send`] sends. Returns the sender's address.
 fn receive(udp: &UdpSocket, buf: &mut [u8]) -> io::Result<SockaddrIn> {
-    // As a vector, but without asking for memory each time.
+    // A buffer for control messages that is reused, so that no call allocates memory.
     thread_local!(static CONTROL: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(256)));
     CONTROL.with_borrow_mut(|control| {
         let mut parts = [IoSliceMut::new(buf)];

@@ -1,5 +1,4 @@
-//! Atomic operations on another program's memory: several clients count together, and one of them
-//! takes a lock.
+//! Atomic operations on another program's memory: several clients share a counter and compete for a lock.
 //!
 //! Run it: `cargo run -p rxe-verbs --example atomics`
 
@@ -14,7 +13,7 @@ fn main() -> Result<()> {
     run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into())
 }
 
-/// The whole example, between these two addresses.
+/// Runs the whole example between these two addresses.
 pub(crate) fn run(clients: IpAddr, server: IpAddr) -> Result<()> {
     // The server holds two words: a counter at 0 and a lock at 8.
     let server = Device::options("lo").address(server).open()?;
@@ -23,7 +22,7 @@ pub(crate) fn run(clients: IpAddr, server: IpAddr) -> Result<()> {
     let words = server_pd.register(16, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC)?;
     let (counter, lock) = (words.remote(0), words.remote(8));
 
-    // Three clients, each with a queue pair of its own, connected with one of the server's.
+    // Three clients. Each has its own queue pair, connected to one of the server's.
     let device = Device::options("lo").address(clients).open()?;
     let pd = device.create_pd()?;
     let mut connections = Vec::new();
@@ -32,12 +31,12 @@ pub(crate) fn run(clients: IpAddr, server: IpAddr) -> Result<()> {
         let (near, far) = (pd.qp(&cq).build()?, server_pd.qp(&server_cq).build()?);
         near.connect(&far.endpoint(), &ConnectOptions::default())?;
         far.connect(&near.endpoint(), &ConnectOptions::default())?;
-        // What the word held before comes back into local memory.
+        // The previous value of the word is written to this local memory.
         let before = pd.register(8, Access::LOCAL_WRITE)?;
         connections.push((name, cq, near, far, before));
     }
 
-    // FETCH AND ADD: all of them at the same time, and no count is lost.
+    // FETCH AND ADD: all clients count simultaneously, and no count is lost.
     std::thread::scope(|scope| {
         let clients: Vec<_> = connections
             .iter()
@@ -56,7 +55,7 @@ pub(crate) fn run(clients: IpAddr, server: IpAddr) -> Result<()> {
     let total = words.load_u64(0)?;
     println!("three clients added 1 a thousand times each: {total}");
 
-    // COMPARE AND SWAP: who changes the lock from 0 to his number has it.
+    // COMPARE AND SWAP: the client that changes the lock from 0 to its number holds the lock.
     let mut owners = Vec::new();
     for (number, (name, cq, qp, _, before)) in (1..).zip(&connections) {
         qp.compare_swap(number, before.slice(..), lock, 0, number).post()?;

@@ -1,4 +1,4 @@
-//! A hundred hosts write to one at the same moment, with congestion control (DCQCN) and without it.
+//! A hundred hosts write to one host simultaneously, with congestion control (DCQCN) and without it.
 //!
 //! Run it: `cargo run --release -p rxe-verbs --example cluster_incast`
 
@@ -7,9 +7,9 @@ use std::time::Duration;
 use rxe_verbs::cluster::{Cluster, HostOptions, StarCounters};
 use rxe_verbs::{Access, ConnectOptions, Result, Status};
 
-/// Messages of each sender.
+/// The number of messages of each sender.
 const MESSAGES: u64 = 16;
-/// Bytes of a message.
+/// The length of a message in bytes.
 const BYTES: usize = 64 << 10;
 
 fn main() -> Result<()> {
@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The whole example: what it found, in words and as numbers.
+/// Runs the whole example. Returns the result as text, and the counters of the switch.
 pub(crate) fn run(
     seed: u64,
     senders: usize,

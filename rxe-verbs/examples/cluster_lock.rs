@@ -1,10 +1,11 @@
-//! A lock in remote memory, tested with a thousand seeds in virtual time. The protocol has a bug, which the
-//! test finds; then it is repaired.
+//! A lock in remote memory, tested with a thousand seeds in virtual time.
+//! The protocol has a bug. The test finds it; then the test runs with the repaired protocol.
 //!
-//! Three clients add 1 to a counter on a server, ten times each: each takes a lock with COMPARE AND SWAP, READs
-//! the counter, WRITEs it back and gives the lock back. A client may crash, so the others break a lock that
-//! one of them has had for longer than a lease. What the protocol forgets: a client that was only cut off is
-//! still there, and its WRITE, sent again by its queue pair, arrives after somebody else has had the lock.
+//! Three clients add 1 to a counter on a server, ten times each. For each addition a client takes a
+//! lock with COMPARE AND SWAP, READs the counter, WRITEs it back and releases the lock. Because a
+//! client may crash, the others break a lock that one client has held for longer than a lease. The
+//! bug: a client that was only cut off from the network is still running. Its queue pair sends the
+//! WRITE again, and the WRITE arrives after another client has held the lock.
 //!
 //! Run it: `cargo run --release -p rxe-verbs --example cluster_lock`
 
@@ -15,19 +16,19 @@ use rxe_verbs::{
     Access, CompletionQueue, ConnectOptions, MemoryRegion, QueuePair, Remote, Result, Status,
 };
 
-/// After so long a lock may be broken.
+/// The time after which a lock may be broken.
 const LEASE: Duration = Duration::from_millis(1);
-/// A client looks again after so long.
+/// The time after which a client tries again to take the lock.
 const PAUSE: Duration = Duration::from_micros(20);
-/// How often each client counts.
+/// The number of times that each client counts.
 const ROUNDS: u64 = 10;
 
-/// How a client puts the counter back.
+/// How a client writes the counter back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Update {
-    /// The bug: whoever has had the lock writes.
+    /// The bug: a client that has held the lock WRITEs unconditionally.
     Write,
-    /// The repair: the counter changes only if it is still what was read.
+    /// The repair: COMPARE AND SWAP, which fails if the counter is no longer the value that was read.
     CompareAndSwap,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct Failure {
     counter: u64,
 }
 
-/// One run: all clients count, and one of them is cut off for a while.
+/// Runs the cluster once: all clients count, and one of them is cut off for a while.
 pub(crate) fn run(seed: u64, update: Update, capture: Option<&str>) -> Result<Result<(), Failure>> {
     let mut cluster = Cluster::new(seed);
     capture.map_or(Ok(()), |path| cluster.capture(path))?;
@@ -72,7 +73,7 @@ pub(crate) fn run(seed: u64, update: Update, capture: Option<&str>) -> Result<Re
         their_qps.push(their_qp);
     }
 
-    // At some moment, one client is cut off for longer than a lease.
+    // At a time that depends on the seed, one client is cut off for longer than a lease.
     let (server, victim) = (server.id(), cluster.hosts()[1 + (seed % 3) as usize]);
     let at = Duration::from_micros(seed * 7 % 400);
     cluster.after(at, move |network| network.partition(&[server], &[victim]));
@@ -90,18 +91,18 @@ pub(crate) fn run(seed: u64, update: Update, capture: Option<&str>) -> Result<Re
     Ok(if counted == counter { Ok(()) } else { Err(Failure { seed, counted, counter }) })
 }
 
-/// What a client waits for.
+/// The event that a client waits for.
 #[derive(Debug, PartialEq)]
 enum State {
-    /// Its next try.
+    /// The time of the next try.
     Pause,
-    /// The answer to its try to take the lock from this holder; 0 is nobody.
+    /// The result of trying to take the lock from this holder; 0 means that the lock is free.
     Lock(u64),
-    /// The counter.
+    /// The READ of the counter.
     Read,
-    /// The counter being put back; it was this.
+    /// The write of the counter, whose old value is given.
     Update(u64),
-    /// The lock being given back.
+    /// The release of the lock.
     Unlock,
 }
 
@@ -109,15 +110,15 @@ enum State {
 struct Client {
     qp: QueuePair,
     cq: CompletionQueue,
-    /// Where answers arrive.
+    /// The buffer for the results of READs and atomics.
     answer: MemoryRegion,
     lock: Remote,
     counter: Remote,
     update: Update,
     state: State,
-    /// What it puts into the lock: another value for each turn.
+    /// The value that this client writes into the lock, a different one each time.
     token: u64,
-    /// Who has the lock, and since when as far as this client knows.
+    /// The holder of the lock, and since when this client has seen this holder.
     holder: (u64, Duration),
     counted: u64,
 }
@@ -192,7 +193,7 @@ impl Client {
                 }
             }
             State::Update(before) => {
-                // COMPARE AND SWAP answers with what was there.
+                // COMPARE AND SWAP returns the old value.
                 self.counted += u64::from(self.update == Update::Write || answer == before);
                 self.state = State::Unlock;
                 self.swap(self.lock, self.token, 0)?;

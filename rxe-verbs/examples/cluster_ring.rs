@@ -1,4 +1,4 @@
-//! A thousand hosts in one process: a token goes around a ring, over a network that loses packets.
+//! A thousand hosts in one process pass a token around a ring, over a network that loses packets.
 //!
 //! Run it: `cargo run --release -p rxe-verbs --example cluster_ring`
 
@@ -11,13 +11,13 @@ fn main() -> Result<()> {
     run(1, 1000)
 }
 
-/// The whole example.
+/// Runs the whole example.
 pub(crate) fn run(seed: u64, hosts: usize) -> Result<()> {
     let began = Instant::now();
     let mut cluster = Cluster::new(seed);
     cluster.network().set_faults(&"drop 1%".parse().expect("a plan"))?;
 
-    // Each host has a queue pair to the next one, and one from the host before.
+    // Each host has a queue pair to the next host, and one to the previous host.
     let mut ring = Vec::new();
     for _ in 0..hosts {
         let host = cluster.add_host()?;

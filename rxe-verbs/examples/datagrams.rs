@@ -1,5 +1,6 @@
-//! Datagrams: one queue pair talks to anybody, without being connected. Alice asks, Bob answers
-//! whoever asked. A datagram holds at most one path MTU, and may get lost like any on a network.
+//! Datagrams (UD): one unconnected queue pair exchanges messages with any other.
+//! Alice asks; Bob answers the sender of the question. A datagram holds at most one path MTU, and
+//! the network may lose it.
 //!
 //! Run it: `cargo run -p rxe-verbs --example datagrams`
 
@@ -10,40 +11,40 @@ use rxe_verbs::{Access, Device, Gid, Qkey, QpType, Result};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// In front of each datagram received stands the IP header that it came with.
+/// The length of the IP header (GRH) that is written in front of each received datagram.
 const GRH: usize = 40;
 
 fn main() -> Result<()> {
     run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into())
 }
 
-/// The whole example, between these two addresses.
+/// Runs the whole example between these two addresses.
 pub(crate) fn run(alice_ip: IpAddr, bob_ip: IpAddr) -> Result<()> {
     let alice = Device::options("lo").address(alice_ip).open()?;
     let bob = Device::options("lo").address(bob_ip).open()?;
     let (alice_pd, bob_pd) = (alice.create_pd()?, bob.create_pd()?);
     let (alice_cq, bob_cq) = (alice.create_cq(16)?, bob.create_cq(16)?);
 
-    // The Q_Key is a password of sorts: a queue pair lets in only datagrams that carry its own.
+    // The Q_Key works like a password: a queue pair accepts only datagrams that carry its own Q_Key.
     let qkey = Qkey::new(0x0b0b_0b0b);
     let alice_qp = alice_pd.qp(&alice_cq).service(QpType::Ud).qkey(qkey).build()?;
     let bob_qp = bob_pd.qp(&bob_cq).service(QpType::Ud).qkey(qkey).build()?;
     alice_qp.activate()?;
     bob_qp.activate()?;
 
-    // Each datagram takes one receive, with 40 bytes more than its own.
+    // Each datagram uses one receive, which must have 40 bytes more than the datagram.
     let alice_inbox = alice_pd.register(GRH + 1024, Access::LOCAL_WRITE)?;
     let bob_inbox = bob_pd.register(GRH + 1024, Access::LOCAL_WRITE)?;
     alice_qp.recv(1, &[alice_inbox.slice(..)])?;
     bob_qp.recv(2, &[bob_inbox.slice(..)])?;
 
-    // The way to an address is an address handle; the number of the queue pair there must be known.
+    // An address handle is the route to an address. The number of the queue pair there must be known.
     let to_bob = alice_pd.create_ah_to(Gid::from(bob_ip))?;
     alice_qp.send_bytes(3, b"What time is it, Bob?").to(&to_bob, bob_qp.qpn(), qkey).post()?;
     let sent = alice_cq.wait_one(TIMEOUT)?;
     println!("alice's datagram {} has left: {}", sent.id, sent.status);
 
-    // Bob sees who asked, and answers there.
+    // Bob's completion and the GRH name the sender, and Bob answers it.
     let asked = bob_cq.wait_one(TIMEOUT)?;
     let question = bob_inbox.to_vec(GRH..asked.byte_len as usize)?;
     let back = bob_pd.ah_from_completion(&asked, &bob_inbox.to_vec(..GRH)?)?;

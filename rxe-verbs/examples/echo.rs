@@ -1,6 +1,6 @@
-//! A server that sends back what it gets, and a client, found by address and port: the connection
-//! manager. The other side may be on another host; it may also be a program that uses librdmacm
-//! there, on a Linux kernel's `rdma_rxe` or on hardware.
+//! An echo server and its client, which connect by address and port with the connection manager.
+//! The other side may be on another host. It may also be a program that uses librdmacm there, over
+//! kernel `rdma_rxe` or RDMA hardware.
 //!
 //! Both in one process, over loopback: `cargo run -p rxe-verbs --example echo`.
 //! On two hosts: `… --example echo -- server 7471`, and `… --example echo -- client ADDRESS:7471`.
@@ -39,7 +39,7 @@ fn usage() -> ! {
     std::process::exit(2)
 }
 
-/// The whole example, between these two addresses.
+/// Runs both sides in one process, between these two addresses.
 pub(crate) fn run(alice: IpAddr, bob: IpAddr) -> Result<()> {
     let alice = EventChannel::on(&[Device::options("lo").address(alice).open()?])?;
     let bob_device = Device::options("lo").address(bob).open()?;
@@ -53,7 +53,7 @@ pub(crate) fn run(alice: IpAddr, bob: IpAddr) -> Result<()> {
     })
 }
 
-/// A server listens on an address and port. What happens is told by a channel.
+/// Listens on an address and port. The channel delivers the events of the listener.
 fn listen(channel: EventChannel, address: SocketAddr) -> Result<(EventChannel, CmId)> {
     let listener = channel.create_id(PortSpace::Tcp)?;
     listener.bind_addr(address)?;
@@ -61,9 +61,9 @@ fn listen(channel: EventChannel, address: SocketAddr) -> Result<(EventChannel, C
     Ok((channel, listener))
 }
 
-/// Takes one client and sends its messages back until it hangs up.
+/// Accepts one client and sends its messages back until the client disconnects.
 fn serve(channel: &EventChannel, listener: &CmId, timeout: Option<Duration>) -> Result<()> {
-    // A request comes with an identifier of its own, and with what the client wants to say first.
+    // A request comes with a new identifier, and with private data from the client.
     let Some(request) = channel.get_event(timeout)? else {
         return Err(Error::TimedOut { what: "request", after: TIMEOUT });
     };
@@ -74,11 +74,11 @@ fn serve(channel: &EventChannel, listener: &CmId, timeout: Option<Duration>) -> 
     let id = request.id;
     println!("{:?} connects to {:?}", id.peer_addr(), listener.local_addr());
     let end = End::new(&id)?;
-    // Receives are posted before the client may send.
+    // The receive is posted before the client may send.
     end.receive()?;
     id.accept(&ConnParam { private_data: b"welcome".to_vec(), ..ConnParam::default() })?;
     expect(channel, CmEventKind::Established)?;
-    // From here on it is messages: as many as come, until the connection ends.
+    // The connection is established: echo messages until it ends.
     loop {
         if let Some(message) = end.message(Duration::from_millis(100))? {
             end.receive()?;
@@ -91,10 +91,10 @@ fn serve(channel: &EventChannel, listener: &CmId, timeout: Option<Duration>) -> 
     }
 }
 
-/// Connects, sends a few messages and hears them again.
+/// Connects, sends a few messages and receives them again.
 fn client(channel: EventChannel, server: SocketAddr) -> Result<()> {
     let id = channel.create_id(PortSpace::Tcp)?;
-    // Which device leads there?
+    // Finds the device that leads to the server.
     id.resolve_addr(None, server)?;
     expect(&channel, CmEventKind::AddrResolved)?;
     id.resolve_route()?;
@@ -116,14 +116,14 @@ fn client(channel: EventChannel, server: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// The next event, which must be of this kind.
+/// Waits for the next event, which must be of this kind.
 fn expect(channel: &EventChannel, kind: CmEventKind) -> Result<CmEvent> {
     let event = channel.wait_event(TIMEOUT)?;
     assert_eq!(event.kind, kind, "status {}", event.status);
     Ok(event)
 }
 
-/// One end of a connection: memory for a message in and a message out.
+/// One end of a connection, with memory for a received message.
 struct End {
     id: CmId,
     cq: CompletionQueue,
@@ -131,12 +131,12 @@ struct End {
 }
 
 impl End {
-    /// The identifier knows its device now: what is needed to talk is made on that.
+    /// Creates the objects of a connection on the identifier's device, which is known by now.
     fn new(id: &CmId) -> Result<Self> {
         let device = id.device().expect("an address tells the device");
         let pd = device.create_pd()?;
         let cq = device.create_cq(16)?;
-        // The connection manager brings it up and down.
+        // The connection manager changes the states of this queue pair.
         id.create_qp(pd.qp(&cq))?;
         let inbox = pd.register(BUFFER_SIZE, Access::LOCAL_WRITE)?;
         Ok(Self { id: id.clone(), cq, inbox })
@@ -152,7 +152,7 @@ impl End {
         qp.send_bytes(2, bytes).unsignaled().post()
     }
 
-    /// The next message, if there is one in time.
+    /// Returns the next message, or `None` if none comes within `timeout`.
     fn message(&self, timeout: Duration) -> Result<Option<Vec<u8>>> {
         let mut done = Vec::new();
         self.cq.wait(1, &mut done, Some(timeout))?;

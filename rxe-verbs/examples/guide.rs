@@ -1,5 +1,5 @@
-//! The program of the guide to this API (docs/en/do/rust.md): a device, memory, a message, a WRITE, and
-//! what there is when something fails.
+//! The program of the guide to this API (docs/en/do/rust.md).
+//! It opens devices, registers memory, sends a message, WRITEs, and shows how errors are reported.
 //!
 //! Run it: `cargo run -p rxe-verbs --example guide`
 
@@ -18,7 +18,7 @@ fn main() -> Result<()> {
     run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into())
 }
 
-/// One end: a device, and what is created on it.
+/// One end: a device and the objects created on it.
 struct End {
     device: Device,
     cq: CompletionQueue,
@@ -38,7 +38,7 @@ impl End {
     }
 }
 
-/// The whole example, between these two addresses.
+/// Runs the whole example between these two addresses.
 pub(crate) fn run(alice: IpAddr, bob: IpAddr) -> Result<()> {
     for device in rxe_verbs::devices()? {
         println!("{}, on {}", device.name(), device.interface().name);
@@ -51,7 +51,7 @@ pub(crate) fn run(alice: IpAddr, bob: IpAddr) -> Result<()> {
     Ok(())
 }
 
-/// An endpoint is a line of text, which two programs exchange as they like.
+/// Connects both ends. An endpoint is a line of text, which two programs may exchange by any means.
 fn connect(alice: &End, bob: &End) -> Result<()> {
     let line = bob.qp.endpoint().to_string();
     let endpoint: Endpoint = line.parse()?;
@@ -75,7 +75,7 @@ fn message(alice: &End, bob: &End) -> Result<()> {
     Ok(())
 }
 
-/// Bob tells Alice where his memory is; then he takes no part.
+/// Alice WRITEs to an address that Bob has told her. Bob does nothing.
 fn one_sided(alice: &End, bob: &End) -> Result<()> {
     let place = bob.memory.remote(1024);
     alice.qp.write_bytes(3, b"written", place).post()?;
@@ -85,13 +85,13 @@ fn one_sided(alice: &End, bob: &End) -> Result<()> {
 }
 
 fn mistakes(alice: &End, bob: &End) -> Result<()> {
-    // A call that cannot be carried out returns an error, and nothing has changed.
+    // A call that cannot be executed returns an error and changes nothing.
     match Device::open("nonsense0") {
         Err(error @ Error::Device(_)) => println!("{error}"),
         other => panic!("{other:?}"),
     }
 
-    // A request that fails later has a status.
+    // A request that fails after it was posted completes with an error status.
     let Remote { addr, rkey } = bob.memory.remote(0);
     let wrong = Remote { addr, rkey: Key::new(rkey.value() ^ 1) };
     alice.qp.write_bytes(4, b"lost", wrong).post()?;
@@ -102,7 +102,7 @@ fn mistakes(alice: &End, bob: &End) -> Result<()> {
         println!("alice's device: {line}");
     }
 
-    // The other end learns of it by an asynchronous event.
+    // The other end gets an asynchronous event.
     let start = Instant::now();
     let event = loop {
         match bob.device.poll_async_event() {

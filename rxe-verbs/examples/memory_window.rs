@@ -1,6 +1,6 @@
-//! A client lends a server part of its memory for the length of one request, through a memory window
-//! (type 2), and has it taken back by the server's answer: a SEND that invalidates the window's key. The
-//! memory is registered once; lending and taking back cost no registration and no further message.
+//! A client lends part of its memory to a server for one request, through a type 2 memory window.
+//! The server's answer is a SEND that invalidates the window's key, which ends the loan. The memory
+//! is registered only once; lending and returning it needs no registration and no further message.
 //!
 //! Run it: `cargo run -p rxe-verbs --example memory_window`
 
@@ -17,7 +17,7 @@ fn main() -> Result<()> {
     run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into())
 }
 
-/// The whole example, between these two addresses.
+/// Runs the whole example between these two addresses.
 pub(crate) fn run(client: IpAddr, server: IpAddr) -> Result<()> {
     let client = Device::options("lo").address(client).open()?;
     let server = Device::options("lo").address(server).open()?;
@@ -28,15 +28,15 @@ pub(crate) fn run(client: IpAddr, server: IpAddr) -> Result<()> {
     asks.connect(&answers.endpoint(), &ConnectOptions::default())?;
     answers.connect(&asks.endpoint(), &ConnectOptions::default())?;
 
-    // No peer can do anything to this memory, but windows may be bound to it.
+    // Peers have no rights to this memory, but memory windows may be bound to it.
     let memory = client_pd.register(4096, Access::LOCAL_WRITE | Access::MW_BIND)?;
     let window = client_pd.create_window(WindowType::Type2)?;
     let inbox = server_pd.register(64, Access::LOCAL_WRITE)?;
     answers.recv(1, &[inbox.slice(..)])?;
     asks.recv(2, &[])?;
 
-    // The client opens 16 bytes for the answer, and tells the server their address and key. The
-    // request is posted right behind the bind: it is not sent before the window is bound.
+    // The client opens 16 bytes for the answer, and sends their address and key to the server. The
+    // request may be posted directly after the bind: it is not sent before the window is bound.
     let bind = asks.bind(3, &window, &memory, 1024..1040, Access::REMOTE_WRITE).unsignaled();
     let key = bind.new_rkey().expect("a bind has one");
     bind.post()?;
@@ -44,7 +44,7 @@ pub(crate) fn run(client: IpAddr, server: IpAddr) -> Result<()> {
     request.extend(key.value().to_be_bytes());
     asks.send_bytes(4, &request).unsignaled().post()?;
 
-    // The server writes its answer there and gives the window back, both with one completion.
+    // The server writes its answer there and returns the window. One completion covers both.
     let done = server_cq.wait_one(TIMEOUT)?;
     let request = inbox.to_vec(..done.byte_len as usize)?;
     let (addr, rkey) = request.split_first_chunk().expect("12 bytes");
@@ -54,13 +54,13 @@ pub(crate) fn run(client: IpAddr, server: IpAddr) -> Result<()> {
     answers.send_bytes(6, b"").invalidate(rkey).post()?;
     assert_eq!(server_cq.wait_one(TIMEOUT)?.status, Status::Success);
 
-    // When the client sees this completion, nobody can write there any more.
+    // Once the client has this completion, no peer can write there any more.
     let done = client_cq.wait_one(TIMEOUT)?;
     assert_eq!(done.imm, Some(Immediate::Invalidated(key)));
     let answer = memory.to_vec(1024..1033)?;
     println!("the answer is {:?}", String::from_utf8_lossy(&answer));
 
-    // A server that tries nevertheless is refused, and its connection ends.
+    // If the server tries nevertheless, its WRITE fails and the connection ends.
     answers.write_bytes(7, b"too late", Remote { addr, rkey }).post()?;
     let late = server_cq.wait_one(TIMEOUT)?;
     println!("and later: {}", late.status);

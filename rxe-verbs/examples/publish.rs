@@ -1,6 +1,6 @@
-//! A writer puts records into a reader's memory and publishes each by an ATOMIC WRITE of their number:
-//! a reader that looks at that word alone never sees a record that is not whole. A FLUSH at the end tells
-//! the writer that all of it has got there.
+//! A writer puts records into a reader's memory and publishes each with an ATOMIC WRITE of their number.
+//! A reader that polls only this word never reads an incomplete record. A FLUSH at the end tells
+//! the writer that all records have arrived.
 //!
 //! Run it: `cargo run -p rxe-verbs --example publish`
 
@@ -12,14 +12,14 @@ use rxe_verbs::{Access, ConnectOptions, Device, Error, Placement, Result, Status
 const TIMEOUT: Duration = Duration::from_secs(10);
 const RECORDS: u64 = 3;
 const SIZE: usize = 64;
-/// Where the number of records stands: at a multiple of 8.
+/// The offset of the number of records, a multiple of 8 as an ATOMIC WRITE requires.
 const COUNT: usize = 0;
 
 fn main() -> Result<()> {
     run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into())
 }
 
-/// The whole example, between these two addresses.
+/// Runs the whole example between these two addresses.
 pub(crate) fn run(writer: IpAddr, reader: IpAddr) -> Result<()> {
     let writer = Device::options("lo").address(writer).open()?;
     let reader = Device::options("lo").address(reader).open()?;
@@ -28,7 +28,7 @@ pub(crate) fn run(writer: IpAddr, reader: IpAddr) -> Result<()> {
     let writes = writer.create_pd()?.qp(&writer_cq).build()?;
     let serves = reader_pd.qp(&reader_cq).build()?;
 
-    // The reader's queue pair and memory must let WRITE and FLUSH in.
+    // The reader's queue pair and memory must permit WRITE and FLUSH.
     let access = Access::REMOTE_WRITE | Access::FLUSH_GLOBAL;
     let log = reader_pd.register(SIZE * 8, Access::LOCAL_WRITE | access)?;
     let options = ConnectOptions { access, ..ConnectOptions::default() };
@@ -45,7 +45,7 @@ pub(crate) fn run(writer: IpAddr, reader: IpAddr) -> Result<()> {
     let length = u32::try_from(log.len()).unwrap_or(u32::MAX);
     writes.flush(99, log.remote(0), length, Placement::GLOBAL).post()?;
 
-    // The reader takes part in none of it: it looks at its memory.
+    // The reader takes no part in the transfer: it polls its own memory.
     let start = Instant::now();
     while log.load_u64(COUNT)? < RECORDS {
         if start.elapsed() > TIMEOUT {

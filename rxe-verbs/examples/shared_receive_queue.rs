@@ -1,5 +1,6 @@
-//! A server with many clients posts its receives once, to a queue that all its connections share,
-//! instead of enough for the worst case to each of them. An event tells when it runs low.
+//! A server posts its receives to one queue that all its connections share (SRQ).
+//! Without it, each connection would need enough receives for the worst case. An event tells when
+//! few receives are left.
 //!
 //! Run it: `cargo run -p rxe-verbs --example shared_receive_queue`
 
@@ -16,14 +17,14 @@ fn main() -> Result<()> {
     run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into())
 }
 
-/// The whole example, between these two addresses.
+/// Runs the whole example between these two addresses.
 pub(crate) fn run(server: IpAddr, clients: IpAddr) -> Result<()> {
     let server = Device::options("lo").address(server).open()?;
     let clients = Device::options("lo").address(clients).open()?;
     let (server_pd, clients_pd) = (server.create_pd()?, clients.create_pd()?);
     let (server_cq, clients_cq) = (server.create_cq(16)?, clients.create_cq(16)?);
 
-    // Four receives for everybody, and a word when fewer than two are left.
+    // Four receives for all clients, and an event when fewer than two are left.
     let srq = server_pd.create_srq(4, 1)?;
     let inbox = server_pd.register(4 * SIZE, Access::LOCAL_WRITE)?;
     for (id, start) in (0..4).zip((0..).step_by(SIZE)) {
@@ -31,7 +32,7 @@ pub(crate) fn run(server: IpAddr, clients: IpAddr) -> Result<()> {
     }
     srq.set_limit(2)?;
 
-    // A connection to each client; all take their receives from the shared queue.
+    // One connection to each client. All of them take receives from the shared queue.
     let mut connections = Vec::new();
     for _ in 0..CLIENTS {
         let ours = server_pd.qp(&server_cq).srq(&srq).build()?;
@@ -48,12 +49,12 @@ pub(crate) fn run(server: IpAddr, clients: IpAddr) -> Result<()> {
         let done = server_cq.wait_one(TIMEOUT)?;
         let start = usize::try_from(done.id).unwrap_or(0) * SIZE;
         let text = inbox.to_vec(start..start + done.byte_len as usize)?;
-        // The completion says which receive it was, and on whose connection.
+        // The completion names the receive and the connection.
         println!("QP {}, receive {}: {:?}", done.qpn, done.id, String::from_utf8_lossy(&text));
     }
 
-    // One is left of four. The server would now post more and arm the limit again. (A program with
-    // an event loop would rather wait until `Device::async_fd` is readable.)
+    // One receive of four is left. A server would now post more and arm the limit again. (A program
+    // with an event loop would wait until `Device::async_fd` is readable.)
     let event = loop {
         match server.poll_async_event() {
             Some(event) if event.kind == AsyncKind::SrqLimitReached => break event,

@@ -1,5 +1,5 @@
-//! The server of `echo.rs` with a task for each connection, and clients that are tasks too, all on one
-//! thread of tokio.
+//! The echo server of `echo.rs` with one task for each connection. The clients are tasks too.
+//! All tasks run on one tokio thread.
 //!
 //! `cargo run -p rxe-verbs --features tokio --example tokio_echo`
 
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const BUFFER_SIZE: usize = 4096;
 const CLIENTS: usize = 8;
-/// `wr_id` of receives and of sends.
+/// The `wr_id` of receives, and of sends below.
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 
@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into())
 }
 
-/// The whole example, between these two addresses.
+/// Runs the whole example between these two addresses.
 pub(crate) fn run(alice: IpAddr, bob: IpAddr) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime starts").block_on(echo(alice, bob))
@@ -59,15 +59,15 @@ async fn echo(alice: IpAddr, bob: IpAddr) -> Result<()> {
     Ok(())
 }
 
-/// Takes a client and sends its messages back until it hangs up. Returns how many there were.
+/// Accepts a client and echoes its messages until it disconnects. Returns the number of messages.
 async fn serve(request: CmEvent) -> Result<usize> {
     assert_eq!(request.kind, CmEventKind::ConnectRequest);
     let id = request.id;
-    // What happens to this connection is told here, to nobody else.
+    // Only this channel delivers the events of this connection.
     let events = ConnectionEvents::new(EventChannel::new()?)?;
     id.migrate(events.channel());
     let end = End::new(&id)?;
-    // Receives are posted before the client may send.
+    // The receive is posted before the client may send.
     end.receive()?;
     id.accept(&ConnParam::default())?;
     expect(&events, CmEventKind::Established).await?;
@@ -90,7 +90,7 @@ async fn serve(request: CmEvent) -> Result<usize> {
     unreachable!("the connection ends")
 }
 
-/// Connects, sends a few messages and hears them again.
+/// Connects, sends a few messages and receives them again.
 async fn client(device: Device, server: SocketAddr, name: usize) -> Result<()> {
     let events = ConnectionEvents::new(EventChannel::on(&[device])?)?;
     let id = events.channel().create_id(PortSpace::Tcp)?;
@@ -113,7 +113,7 @@ async fn client(device: Device, server: SocketAddr, name: usize) -> Result<()> {
     Ok(())
 }
 
-/// The next event, which must be of this kind.
+/// Waits for the next event, which must be of this kind.
 async fn expect(events: &ConnectionEvents, kind: CmEventKind) -> Result<CmEvent> {
     let late = |_| Error::TimedOut { what: "connection event", after: TIMEOUT };
     let event = timeout(TIMEOUT, events.next()).await.map_err(late)??;
@@ -121,7 +121,7 @@ async fn expect(events: &ConnectionEvents, kind: CmEventKind) -> Result<CmEvent>
     Ok(event)
 }
 
-/// One end of a connection: memory for a message in.
+/// One end of a connection, with memory for a received message.
 struct End {
     id: CmId,
     completions: Completions,
@@ -143,7 +143,7 @@ impl End {
         qp.recv(RECEIVE, &[self.inbox.slice(..)])
     }
 
-    /// Returns when the peer has it.
+    /// Sends a message and waits until the peer has acknowledged it.
     async fn send(&self, bytes: &[u8]) -> Result<()> {
         let qp = self.id.qp().expect("it was made above");
         qp.send_bytes(SEND, bytes).post()?;
@@ -152,7 +152,7 @@ impl End {
         Ok(())
     }
 
-    /// The next message. While the connection ends it never comes.
+    /// Waits for the next message. Stays pending while the connection ends.
     async fn message(&self) -> Result<Vec<u8>> {
         let done = self.completions.of(RECEIVE).await?;
         if done.status != Status::Success {

@@ -1,4 +1,4 @@
-//! One-sided operations: a program writes and reads another's memory, and the other does nothing.
+//! One-sided operations: a program writes and reads another's memory, whose owner does nothing.
 //!
 //! Run it: `cargo run -p rxe-verbs --example write_read`
 
@@ -13,10 +13,10 @@ fn main() -> Result<()> {
     run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into())
 }
 
-/// The whole example, between these two addresses.
+/// Runs the whole example between these two addresses.
 pub(crate) fn run(client: IpAddr, server: IpAddr) -> Result<()> {
-    // The server: memory that its peer may write and read, and a connected queue pair. After that
-    // its program could sleep or compute; its device answers by itself.
+    // The server has memory that its peer may write and read, and a connected queue pair. From then
+    // on the server's program may sleep or compute; its device answers alone.
     let server = Device::options("lo").address(server).open()?;
     let pd = server.create_pd()?;
     let cq = server.create_cq(16)?;
@@ -38,8 +38,8 @@ pub(crate) fn run(client: IpAddr, server: IpAddr) -> Result<()> {
     let remote = shared.remote(0);
     println!("the server's memory is at {:#x} with key {}", remote.addr, remote.rkey);
 
-    // WRITE a megabyte, then READ it back into the other half of the client's memory. Requests of
-    // one queue pair take effect in order, so nothing has to be waited for in between.
+    // WRITE a megabyte, then READ it back into the other half of the client's memory. The requests
+    // of one queue pair take effect in order, so the READ may be posted immediately.
     let bytes: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
     local.write_at(0, &bytes)?;
     client_qp.write(1, &[local.slice(..1 << 20)], remote).post()?;
@@ -52,7 +52,7 @@ pub(crate) fn run(client: IpAddr, server: IpAddr) -> Result<()> {
     println!("what was read is {} what was written", if same { "exactly" } else { "NOT" });
     println!("the server saw {:?}", cq.poll_one()?);
 
-    // Beyond the end of the region the server's device refuses, and says so to both sides.
+    // The server's device rejects access beyond the end of the region, and reports it to both sides.
     client_qp.write(3, &[local.slice(..2)], shared.remote((1 << 20) - 1)).post()?;
     let refused = client_cq.wait_one(TIMEOUT)?;
     println!("a write across the end: {}", refused.status);

@@ -1,5 +1,6 @@
-//! A server whose workers each have receives and memory of their own, and a client that reaches all of
-//! them over one connection: each request names the worker's shared receive queue (XRC).
+//! A server whose workers have their own receives and memory, and a client that reaches them all
+//! over one connection (XRC).
+//! Each request names the shared receive queue of a worker.
 //!
 //! Run it: `cargo run -p rxe-verbs --example xrc`
 
@@ -18,7 +19,7 @@ fn main() -> Result<()> {
     run(Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into())
 }
 
-/// What a worker has: nothing of it is shared with the others but the connection.
+/// The objects of a worker. Workers share only the connection.
 struct Worker {
     cq: CompletionQueue,
     srq: SharedReceiveQueue,
@@ -36,7 +37,7 @@ impl Worker {
     }
 }
 
-/// The whole example, between these two addresses.
+/// Runs the whole example between these two addresses.
 pub(crate) fn run(server: IpAddr, client: IpAddr) -> Result<()> {
     let server = Device::options("lo").address(server).open()?;
     let client = Device::options("lo").address(client).open()?;
@@ -52,7 +53,7 @@ pub(crate) fn run(server: IpAddr, client: IpAddr) -> Result<()> {
     initiator.connect(&target.endpoint(), &ConnectOptions::default())?;
     target.connect(&initiator.endpoint(), &ConnectOptions::default())?;
 
-    // The client was told the numbers, as it was told the endpoint.
+    // The client knows the numbers of the queues in the same way as the endpoint: the server told it.
     for (id, worker) in (0..).zip(&workers) {
         let text = format!("a job for worker {id}");
         initiator.send_bytes(id, text.as_bytes()).to_srq(worker.srq.number()).post()?;

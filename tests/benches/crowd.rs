@@ -1,9 +1,10 @@
-//! The cost of an 8-byte message with one queue pair and with ten thousand: two engines in one thread,
-//! without sockets (`cargo bench -p rxe-tests --bench crowd`). The connections take turns in random
-//! order, so that no cache can predict the next. No connection has more than one outstanding message,
-//! so the work per message is the same. Either up to 64 connections send at the same time, or one.
+//! The cost of an 8-byte message with one queue pair and with ten thousand.
+//! Two engines run in one thread, without sockets (`cargo bench -p rxe-tests --bench crowd`). The
+//! connections take turns in random order, so that no cache can predict the next one. No connection
+//! has more than one outstanding message, so the work per message is constant. Either up to 64
+//! connections send simultaneously, or one.
 //!
-//! The crowds are measured in turn, and the least time of each counts, because other work of the
+//! The crowds are measured in turn, and the minimum of each is reported, because other load of the
 //! machine only adds time.
 
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use rxe_core::qp::QpCap;
 use rxe_tests::crowd::Crowd;
 use rxe_tests::sim::rng::Rng;
 
-/// The measurements: how many messages at once, and by WRITE or by SEND.
+/// The measurements: the number of simultaneous messages, and WRITE (true) or SEND.
 const CASES: [(usize, bool); 3] = [(64, true), (64, false), (1, true)];
 
 fn main() {
@@ -20,7 +21,7 @@ fn main() {
     let (numbers, rounds): (&[u32], _) = if full {
         (&[1, 64, 1000, 10_000], 30)
     } else {
-        // `cargo test --all-targets` runs benches too, to see that they run.
+        // `cargo test --all-targets` also runs benches, only to see that they work.
         (&[1, 100], 1)
     };
     let mut all: Vec<Turns> = numbers.iter().map(|&number| Turns::new(number)).collect();
@@ -44,7 +45,7 @@ fn main() {
     }
 }
 
-/// A crowd, and whose turn it is.
+/// A crowd, and the order in which its connections send.
 struct Turns {
     crowd: Crowd,
     order: Vec<usize>,
@@ -62,12 +63,12 @@ impl Turns {
         Self { crowd: Crowd::new(number, cap), order, next: 0 }
     }
 
-    /// The time of a message: the least of several samples of a few hundred messages.
+    /// Returns the time of a message: the minimum of several samples of 640 messages or slightly more.
     fn measure(&mut self, at_once: usize, write: bool, full: bool) -> Duration {
         const SAMPLE: usize = 640;
         let number = self.order.len();
         let at_once = at_once.min(number);
-        // Each connection sends once, so that none was used just before.
+        // Each connection sends once in all samples, so that none was used just before.
         let samples = if full { number.div_ceil(SAMPLE).max(8) } else { 1 };
         let sample = |turns: &mut Self| {
             let start = Instant::now();

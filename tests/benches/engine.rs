@@ -1,12 +1,13 @@
-//! The cost of the engine alone: two engines in one thread, packets handed over in memory, without
-//! sockets and clocks. `cargo bench -p rxe-tests --bench engine` prints nanoseconds per packet (of both
-//! engines together: build, ICRC twice, copy in and out, acknowledge) and the rate of 8-byte messages, of the
-//! standard works (`-shm`: with the rings between processes) and of others.
+//! The cost of the engine alone: two engines in one thread, without sockets and clocks.
+//! `cargo bench -p rxe-tests --bench engine` prints nanoseconds per packet (of both engines
+//! together: build, ICRC twice, copy in and out, acknowledge) and the rate of 8-byte messages, for
+//! the standard works (`-shm`: through the rings between processes) and for others.
 //!
-//! `-- --two` prints what two threads do together, each with two engines of its own, as a multiple of what one
-//! does alone: the median of five rounds, and the least and most.
+//! `-- --two` prints the rate of two threads, each with its own two engines, as a multiple of the
+//! rate of one thread: the median of five rounds, the minimum and the maximum.
 //!
-//! `-- NAME` runs only the lines that contain NAME; `-- --seconds 5` runs each for 5 s, for a profiler.
+//! `-- NAME` runs only the works whose names contain NAME; `-- --seconds 5` runs each for 5 s, for
+//! a profiler.
 
 use std::sync::Barrier;
 use std::thread;
@@ -18,7 +19,7 @@ use rxe_tests::stream::{Kind, Stream, WORKS, Work};
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if !args.iter().any(|arg| arg == "--bench") {
-        // `cargo test --all-targets` runs benches too, to see that they run.
+        // `cargo test --all-targets` also runs benches, only to see that they work.
         return WORKS.iter().for_each(|(name, work)| measure(*work, Duration::ZERO).print(name));
     }
     let seconds = args.iter().position(|arg| arg == "--seconds").and_then(|i| args.get(i + 1));
@@ -52,7 +53,7 @@ fn main() {
     }
 }
 
-/// What two threads do as a multiple of what one does: the median of five rounds, the least and the most.
+/// Returns the rate of two threads divided by that of one: median of five rounds, minimum, maximum.
 fn ratios(work: Work, time: Duration) -> [f64; 3] {
     let mut ratios: Vec<f64> = (0..5)
         .map(|_| {
@@ -64,7 +65,7 @@ fn ratios(work: Work, time: Duration) -> [f64; 3] {
     [ratios[2], ratios[0], ratios[4]]
 }
 
-/// Messages a second, of all threads together.
+/// Returns the messages per second of all threads together.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 fn rate(threads: usize, work: Work, time: Duration) -> f64 {
     let ready = Barrier::new(threads);

@@ -1,6 +1,6 @@
-//! The standard works whose instructions `cargo xtask bench --instructions` counts, with both
-//! engines in one thread. Call it as `instructions WORK MESSAGES`: it prints how many messages and
-//! packets it has sent. `instructions` alone prints the names of the works, one a line.
+//! The standard works whose instructions `cargo xtask bench --instructions` counts.
+//! Both engines run in one thread. `instructions WORK MESSAGES` prints how many messages and
+//! packets it has sent. Without arguments it prints the names of the works, one per line.
 
 use rxe_tests::stream::{Stream, WORKS};
 

@@ -1,11 +1,11 @@
-//! A simulated fabric of up to 1,000 hosts in virtual time: incast, bursts and all-to-all, with
-//! congestion control and without. `network NAME` does one run and prints what it has shown as JSON;
-//! `network` alone prints the names of all runs, one a line.
+//! A simulated fabric of up to 1,000 hosts in virtual time: incast, bursts and all-to-all.
+//! Each run is done with congestion control and without. `network NAME` does one run and prints its
+//! results as JSON; without arguments, the names of all runs are printed, one per line.
 
 use rxe_tests::network::{Settings, Topology, Traffic};
 
-/// 32 leaves with 32 hosts each. The uplinks of a leaf carry together as much as its hosts. Hosts take
-/// part one of each leaf, then a second one of each, and so on: neighbours would not need the spines.
+/// 32 leaves with 32 hosts each. The uplinks of a leaf together are as fast as its hosts. Hosts are
+/// taken from all leaves in turn, because traffic between hosts of one leaf would not use the spines.
 const FABRIC: Topology = Topology::LeafSpine { leaves: 32, hosts: 32, spines: 8, uplink: 40 };
 const HOSTS: u32 = 1000;
 
@@ -21,7 +21,7 @@ fn main() {
     }
 }
 
-/// All runs, by name: the work, how many hosts send, and whether congestion control is on.
+/// Returns all runs by name: pattern, number of sending hosts, and congestion control on or off.
 fn runs() -> Vec<(String, Settings)> {
     let mut runs = Vec::new();
     let mut add = |work: &str, hosts: u32, traffic: &Traffic, warm: u64, end: u64| {
@@ -31,7 +31,7 @@ fn runs() -> Vec<(String, Settings)> {
         }
     };
     for senders in [2, 10, 100, HOSTS - 1] {
-        // Each sender gets through some messages in this time.
+        // Long enough that each sender completes some messages.
         let end = if senders > 100 { 1_100_000 } else { 220_000 };
         add("incast", senders, &Traffic::incast(senders), end / 11, end);
     }

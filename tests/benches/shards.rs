@@ -1,7 +1,8 @@
-//! What a second thread gains: queue pairs of one thread work beside those of another only if they are
-//! of different shards. Each thread has two queue pairs that write to each other, and does the work of
-//! both ends. `one` is the rate of one thread in WRITEs a second, `two` that of two threads together as a
-//! multiple of it: the median of five rounds, and the least and most.
+//! The gain of a second thread, with one shard and with two.
+//! Queue pairs of two threads work in parallel only if they belong to different shards. Each thread
+//! has two queue pairs that write to each other, and does the work of both ends. `one` is the rate
+//! of one thread in WRITEs per second. `two` is the rate of two threads together as a multiple of
+//! `one`: the median of five rounds, the minimum and the maximum.
 //!
 //! ```console
 //! $ cargo bench -p rxe-tests --bench shards
@@ -19,7 +20,7 @@ const TIME: Duration = Duration::from_millis(400);
 const OUTSTANDING: u32 = 64;
 
 fn main() {
-    // Cargo adds `--bench`.
+    // Cargo adds the argument `--bench`.
     let wanted = env::args().skip(1).find(|arg| !arg.starts_with("--")).unwrap_or_default();
     println!("{:<44}{:>9}{:>8}{:>8}{:>8}", "", "one", "two", "least", "most");
     for (way, shared_memory) in [("shared memory", true), ("udp", false)] {
@@ -45,7 +46,7 @@ fn main() {
     }
 }
 
-/// WRITEs a second, of all threads together.
+/// Returns the WRITEs per second of all threads together.
 fn rate(threads: usize, bytes: usize, shared_memory: bool, shards: Option<u32>) -> f64 {
     let options =
         Device::options("lo").address([127, 98, 1, 1].into()).shared_memory(shared_memory);
@@ -68,7 +69,7 @@ fn rate(threads: usize, bytes: usize, shared_memory: bool, shards: Option<u32>) 
     rates.iter().sum()
 }
 
-/// Two queue pairs that are connected to each other, with memory to write to.
+/// Two queue pairs that are connected to each other, and memory to write to.
 struct Ends {
     qps: [QueuePair; 2],
     region: MemoryRegion,
@@ -89,7 +90,7 @@ impl Ends {
         Self { qps, region, bytes }
     }
 
-    /// WRITEs a second.
+    /// Returns the WRITEs per second.
     fn run(&self, time: Duration) -> f64 {
         let from = self.region.slice(..self.bytes);
         let (cq, began) = (self.qps[0].send_cq(), Instant::now());

@@ -1,7 +1,7 @@
 /*
- * Uses of libibverbs beyond those of the pingpongs and perftest, each in a function: extended queue
- * pairs and completion queues, memory windows, re-registration, events, cancelled threads, forks, and
- * the errors for misuse. Both queue pairs are in this process, on the device that the first argument
+ * Calls of libibverbs that the pingpongs and perftest do not make, one function for each topic: extended
+ * queue pairs and completion queues, memory windows, re-registration, events, cancelled threads, forks,
+ * and the errors for misuse. Both queue pairs are in this process, on the device that the first argument
  * names.
  */
 #define _GNU_SOURCE
@@ -72,7 +72,7 @@ static void describe(void)
 	struct ibv_device_attr_ex device;
 	struct ibv_port_attr port;
 	struct ibv_gid_entry entry, table[64];
-	/* perftest uses it, and no header declares it. */
+	/* perftest calls this function, but no header declares it. */
 	int (*query_type)(struct ibv_context *, uint8_t, unsigned int, unsigned int *) =
 		dlsym(RTLD_DEFAULT, "ibv_query_gid_type");
 	struct ibv_ah_attr sender;
@@ -96,7 +96,7 @@ static void describe(void)
  /* A table that is too small is refused, and not partly filled. */
 	CHECK(ibv_query_gid_table(context, table, entries - 1, 0) == -EINVAL);
 	CHECK(ibv_query_gid_table(context, table, 0, 0) == -EINVAL);
-	/* Programs duplicate the command descriptor, and set flags of it. */
+	/* Programs duplicate the command descriptor and set its flags. */
 	CHECK(fcntl(context->cmd_fd, F_SETFD, FD_CLOEXEC) == 0);
 	CHECK(ibv_query_gid_ex(context, 1, table[0].gid_index, &entry, 0) == 0);
 	CHECK(entry.gid_type == IBV_GID_TYPE_ROCE_V2 && entry.ndev_ifindex > 0);
@@ -107,9 +107,9 @@ static void describe(void)
 	CHECK(ibv_query_pkey(context, 1, 0, &pkey) == 0 && pkey == 0xffff);
 	CHECK(ibv_get_pkey_index(context, 1, pkey) == 0);
 	CHECK(strcmp(ibv_wc_status_str(IBV_WC_RETRY_EXC_ERR), "transport retry counter exceeded") == 0);
-	/* A completion without a GRH does not tell who sent. */
+	/* A completion without a GRH does not name the sender. */
 	CHECK(ibv_init_ah_from_wc(context, 1, &sent, NULL, &sender) == -1 && errno == EINVAL);
-	/* An empty place of the table is of the first type. */
+	/* An empty entry of the table has the first type. */
 	CHECK(query_type && query_type(context, 1, 1000, &type) == 0 && type == 0);
 	CHECK(query_type(context, 1, table[0].gid_index, &type) == 0 && type == 1);
 }
@@ -148,7 +148,7 @@ static void connect_to(struct ibv_qp *qp, struct ibv_qp *peer, int gid_index)
 	memset(&attr, 0xa5, sizeof attr);
 	attr.qp_state = IBV_QPS_RTR;
 	attr.path_mtu = IBV_MTU_1024;
-	/* Only 24 bits are the number. */
+	/* Only the low 24 bits of the number count. */
 	attr.dest_qp_num = peer->qp_num | 0x5a000000;
 	attr.rq_psn = 7;
 	attr.max_dest_rd_atomic = 4;
@@ -162,7 +162,7 @@ static void connect_to(struct ibv_qp *qp, struct ibv_qp *peer, int gid_index)
 	attr.ah_attr.grh.sgid_index = gid_index;
 	attr.ah_attr.grh.hop_limit = 64;
 	CHECK(ibv_query_gid(context, 1, gid_index, &attr.ah_attr.grh.dgid) == 0);
- /* First with a missing bit, then right. */
+ /* First with a missing mask bit, then correctly. */
 	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 			IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC) == EINVAL);
 	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -196,7 +196,7 @@ static void built_requests(void)
 	struct ibv_data_buf parts[2] = { { "He", 2 }, { "llo", 3 } };
 	uint64_t *word = (uint64_t *)(memory + 512);
 
-	/* A WRITE, an inline SEND with immediate data, a READ: posted together. */
+	/* A WRITE, an inline SEND with immediate data and a READ are posted together. */
 	receive(1, 0);
 	memcpy(memory + 1024, "written", 8);
 	ibv_wr_start(qp);
@@ -230,7 +230,7 @@ static void built_requests(void)
 	CHECK(memcmp(memory + 3072, "written", 8) == 0);
 	CHECK(word[0] == 1 && word[1] == 40 && word[2] == 42);
 
- /* A batch that is aborted, or has a mistake, is not posted at all. */
+ /* If a batch is aborted or contains a mistake, none of its requests is posted. */
 	ibv_wr_start(qp);
 	ibv_wr_send(qp);
 	ibv_wr_abort(qp);
@@ -249,7 +249,7 @@ static void built_requests(void)
 	CHECK(ibv_wr_complete(qp) == EINVAL);
 }
 
-/* Requests and their elements at odd addresses: libiscsi has them in packed structures. */
+/* Work requests and scatter/gather elements at odd addresses, as in the packed structures of libiscsi. */
 static void packed_requests(void)
 {
 	static char odd[512];
@@ -286,7 +286,7 @@ static void lists_and_the_bad_one(void)
 	CHECK(ibv_post_send(a, &wr[0], &bad) == 0);
 	for (int i = 0; i < 3; i++)
 		expect(20 + i, IBV_WC_RDMA_WRITE);
-	/* The second has too many elements: the first is posted. */
+	/* The second request has too many elements: only the first is posted. */
 	wr[1].num_sge = 3;
 	CHECK(ibv_post_send(a, &wr[0], &bad) == EINVAL && bad == &wr[1]);
 	expect(20, IBV_WC_RDMA_WRITE);
@@ -316,7 +316,7 @@ static void windows(void)
 	before = one->rkey;
 	CHECK(ibv_bind_mw(b, one, &old) == 0 && one->rkey != before);
 	expect(31, IBV_WC_BIND_MW);
- /* Through both handles. */
+ /* WRITEs through both windows. */
 	memcpy(memory + 1024, "window", 7);
 	ibv_wr_start(qp);
 	qp->wr_id = 32;
@@ -344,7 +344,7 @@ static void registering_anew(void)
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ) == 0);
 	CHECK(region->addr == other + SIZE);
 	CHECK(ibv_rereg_mr(region, 64, NULL, NULL, 0, 0) == IBV_REREG_MR_ERR_INPUT && errno == EINVAL);
- /* libibverbs refuses a missing address, and rights without their flag. The device refuses a wrong right. */
+ /* libibverbs refuses a missing address, and rights without the flag. The device refuses a wrong right. */
 	CHECK(ibv_rereg_mr(region, flags, NULL, other, 0, 0) == IBV_REREG_MR_ERR_INPUT);
 	CHECK(ibv_rereg_mr(region, flags, NULL, NULL, SIZE, 0) == IBV_REREG_MR_ERR_INPUT);
 	CHECK(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_PD, pd, NULL, 0, IBV_ACCESS_LOCAL_WRITE) ==
@@ -357,12 +357,12 @@ static void registering_anew(void)
 	CHECK(!ibv_reg_mr(pd, (void *)4096, SIZE, 0) && errno == EFAULT);
 	region = ibv_reg_mr(pd, other, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
 	CHECK(region && ibv_dereg_mr(region) == 0);
-	/* What was to be read only may be written from now on. */
+	/* A read-only region becomes writable. */
 	region = ibv_reg_mr(pd, other, SIZE, 0);
 	CHECK(region && ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
 				     IBV_ACCESS_LOCAL_WRITE) == 0);
 	CHECK(ibv_dereg_mr(region) == 0);
-	/* But not if the program cannot write it. Then the region is as it was. */
+	/* If the program's own mapping is read-only, the call fails and the region is unchanged. */
 	char *constant = mmap(NULL, SIZE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(constant != MAP_FAILED);
 	region = ibv_reg_mr(pd, constant, SIZE, IBV_ACCESS_REMOTE_READ);
@@ -376,7 +376,7 @@ static void registering_anew(void)
 	free(other);
 }
 
-/* Both clocks give the same order: the difference between their times is constant. */
+/* Both clocks order events equally: the difference between their times is constant. */
 static void times(void)
 {
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -399,7 +399,7 @@ static void times(void)
 	}
 }
 
-/* Calls that devices allow although they seem useless. */
+/* Calls that devices permit although they seem useless. */
 static void empty_regions_and_long_lists(void)
 {
 	struct ibv_mr *empty = ibv_reg_mr(pd, memory + 64, 0, IBV_ACCESS_REMOTE_READ);
@@ -472,7 +472,7 @@ static void overwritten_handles(void)
 	CHECK(ibv_query_srq(srq, &limit) == ENOENT && ibv_destroy_srq(srq) == ENOENT);
 	srq->handle ^= WRONG;
 
-	/* The handle of another object of the same kind is wrong too. */
+	/* The handle of another object of the same kind is also refused. */
 	number = region->handle;
 	region->handle = mr->handle;
 	CHECK(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0) ==
@@ -575,7 +575,7 @@ static void events(void)
 	CHECK(ibv_destroy_comp_channel(channel) == 0);
 }
 
-/* RESET removes a queue pair's completions from its completion queue, and no others. So does destroying it. */
+/* RESET removes only the queue pair's own completions from its completion queue. So does destroying it. */
 static void reset_takes_completions_back(void)
 {
 	struct ibv_cq *both = ibv_create_cq(context, 8, NULL, NULL, 0);
@@ -635,13 +635,13 @@ static void limit_of_a_shared_queue(void)
 	CHECK(ibv_destroy_srq(srq) == 0);
 }
 
-/* Makes a child without the handlers of pthread_atfork(). */
+/* Forks without running the handlers of pthread_atfork(). */
 static pid_t bare_clone(void)
 {
 	return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 }
 
-/* A child has its parent's memory, but not its device. */
+/* A child inherits its parent's memory, but not the device. */
 static void forks(pid_t (*make)(void))
 {
 	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND }, *bad;
@@ -665,7 +665,7 @@ static void forks(pid_t (*make)(void))
 	built_requests();
 }
 
-/* A send queue drains until what it has begun is done. Nobody answers here. */
+/* A send queue drains until its started requests have ended. Here the peer does not answer. */
 static void draining(int gid_index)
 {
 	struct ibv_qp *asks = make(), *silent = make();
@@ -690,7 +690,7 @@ static void draining(int gid_index)
 	CHECK(ibv_destroy_qp(asks) == 0 && ibv_destroy_qp(silent) == 0);
 }
 
-/* A mistake on one side makes both fail, with an explanation. */
+/* After a mistake of one side both queue pairs fail, with an explanation. */
 static void a_wrong_key(void)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(a);

@@ -1,6 +1,7 @@
 /*
- * A program with an open device calls exec, from one of several threads. Nothing of the device may be
- * left. The device is the first argument; a second argument `again` marks the program after exec.
+ * A program with an open device calls exec from one of several threads. The new program must inherit
+ * nothing of the device. The device is the first argument; the second argument `again` marks the program
+ * after exec.
  */
 #define _GNU_SOURCE
 #include <infiniband/verbs.h>

@@ -1,6 +1,6 @@
 /*
- * 200 threads sleep in ibv_get_cq_event and rdma_get_cm_event: for a second none of the process's threads wakes,
- * and no CPU time passes. Then each gets its event. asleep DEVICE
+ * 200 threads sleep in ibv_get_cq_event and rdma_get_cm_event. For a second no thread of the process wakes, and
+ * none uses CPU time. Then each thread gets its event. Usage: asleep DEVICE
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -44,7 +44,7 @@ static void *sleep_in_cm(void *argument)
 	return NULL;
 }
 
-/* How often threads of this process, but for this one, have gone to sleep. */
+/* Returns how often threads of this process, except this one, have gone to sleep. */
 static long sleeps(void)
 {
 	DIR *tasks = opendir("/proc/self/task");
@@ -101,7 +101,7 @@ int main(int count, char **arguments)
 		CHECK((own->qp = ibv_create_qp(pd, &init)) && ibv_req_notify_cq(own->cq, 0) == 0);
 		CHECK(pthread_create(&own->thread, NULL, sleep_in_cq, own) == 0);
 	}
-	/* They fall asleep. On a busy machine that takes a while; then a second passes in which nothing happens. */
+	/* Waits until the threads sleep, which takes a while on a busy machine, and a quiet second has passed. */
 	long slept = -1, cpu = 0;
 	int quiet = 0;
 
@@ -114,7 +114,7 @@ int main(int count, char **arguments)
 		slept = sleeps();
 	}
 	CHECK(quiet);
-	/* What this thread has used to count. */
+	/* The CPU time that this thread has used for counting. */
 	CHECK(cpu < 100000000);
 
 	for (int i = 0; i < THREADS; i++) {
@@ -125,7 +125,7 @@ int main(int count, char **arguments)
 		if (i % 2) {
 			CHECK(rdma_resolve_addr(own->id, NULL, (struct sockaddr *)&to, 1000) == 0 || errno);
 		} else {
-			/* A receive that is flushed. */
+			/* Flushes a receive, which produces the event. */
 			struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
 
 			CHECK(ibv_modify_qp(own->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |

@@ -1,6 +1,6 @@
 /*
- * A device of the host and one of ours in one program (rxe run --with-host-devices).
- * Arguments: the name of each.
+ * A device of the host's libibverbs and one of rxe in one program (rxe run --with-host-devices).
+ * Arguments: the names of both, the host's first.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -31,10 +31,10 @@ int main(int argc, char **argv)
 		CHECK(ibv_destroy_qp(qp) == 0);
 	}
 
-	/* Ours from an object of the host. */
+	/* A queue pair of rxe cannot be created with a completion queue of the host. */
 	attr.send_cq = attr.recv_cq = cq[0];
 	CHECK(!ibv_create_qp(pd[1], &attr) && errno == EINVAL);
-	/* What only the host's library can refuse. */
+	/* Only the host's library can refuse this call. */
 	CHECK(!ibv_import_device(context[0]->cmd_fd) && errno == EOPNOTSUPP);
 
 	for (int i = 0; i < 2; i++)

@@ -1,7 +1,7 @@
 /*
  * Cancels threads in verbs while another connection of the device has traffic: cancelled DEVICE ROUNDS.
- * A thread that sleeps in ibv_get_cq_event, ibv_get_async_event or rdma_get_cm_event ends, and what it slept in can
- * be destroyed and used. A thread in any other verb goes on.
+ * A thread that sleeps in ibv_get_cq_event, ibv_get_async_event or rdma_get_cm_event ends, and its channel or
+ * context can still be used and destroyed. A thread in any other verb continues.
  */
 #define _GNU_SOURCE
 #include <infiniband/verbs.h>
@@ -33,7 +33,7 @@ static void *get_async_event(void *unused)
 {
 	struct ibv_async_event event;
 
-	/* Addresses of a new interface may still come. */
+	/* Drains events: a new interface may still get addresses. */
 	while (ibv_get_async_event(context, &event) == 0)
 		ibv_ack_async_event(&event);
 	return unused;
@@ -66,7 +66,7 @@ static void *traffic(void *unused)
 	return unused;
 }
 
-/* It is cancelled already: it would end in the first of these that is a cancellation point. */
+/* This thread was already cancelled, so it would end in the first of these calls that is a cancellation point. */
 static void *uses_verbs(void *unused)
 {
 	struct ibv_wc wc;

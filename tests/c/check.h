@@ -1,4 +1,4 @@
-/* Ends the program with the line, what was expected there, and errno, where it is not so. */
+/* CHECK ends the program if its condition is false, and prints the line, the condition and errno. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

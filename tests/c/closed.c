@@ -1,6 +1,6 @@
 /*
- * Devices that are closed while objects of them are left. The kernel destroys these objects.
- * closed DEVICE peer | closed DEVICE again
+ * Closes devices that still have objects. The kernel's devices destroy such objects, so rxe must too.
+ * Usage: closed DEVICE peer | closed DEVICE again
  */
 #include "pair.h"
 
@@ -45,7 +45,7 @@ static void make_all(struct end *e)
 	CHECK(all.ud = ibv_create_qp(all.parent, &ud));
 }
 
-/* Calls on what has ended fail, and no more. */
+/* Calls on destroyed objects fail and have no other effect. */
 static void none_works(struct end *e, struct ibv_mr *mr)
 {
 	struct ibv_sge sge = { (uintptr_t)mr->addr, 8, mr->lkey };
@@ -73,7 +73,7 @@ static void none_works(struct end *e, struct ibv_mr *mr)
 	CHECK(!ibv_reg_mr(e->pd, mr->addr, 8, 0) && !ibv_alloc_mw(e->pd, IBV_MW_TYPE_1));
 	init = (struct ibv_qp_init_attr){ .qp_type = IBV_QPT_RC, .send_cq = e->cq, .recv_cq = e->cq };
 	CHECK(!ibv_create_qp(e->pd, &init));
-	/* Of another device, whose context is open. */
+	/* The protection domain belongs to another device, whose context is open. */
 	CHECK(!ibv_create_qp(a.pd, &init));
 	CHECK(ibv_get_async_event(e->context, &event) != 0 && ibv_get_cq_event(all.channel, &cq, &of) != 0);
 	CHECK(ibv_dereg_mr(mr) != 0 && ibv_dealloc_mw(all.mw) != 0 && ibv_destroy_ah(all.ah) != 0);
@@ -83,7 +83,7 @@ static void none_works(struct end *e, struct ibv_mr *mr)
 	CHECK(ibv_close_xrcd(all.xrcd) != 0 && ibv_dealloc_pd(all.parent) != 0 && ibv_dealloc_pd(e->pd) != 0);
 }
 
-/* Sleeps, as in a kernel whose descriptors are closed. */
+/* Sleeps on a channel whose device is closed, as a thread may with a kernel device. */
 static void *sleep_in(void *channel)
 {
 	struct ibv_cq *cq;
@@ -93,7 +93,7 @@ static void *sleep_in(void *channel)
 	return NULL;
 }
 
-/* A peer's queue pair finds nobody, and the program's memory is its own again. */
+/* The peer's queue pair gets no answer, and the program's memory is no longer registered. */
 static void peer(const char *device)
 {
 	struct ibv_mr *from_mr, *to_mr;
@@ -129,7 +129,7 @@ static void peer(const char *device)
 	CHECK(ibv_dealloc_pd(a.pd) == 0 && ibv_close_device(a.context) == 0);
 }
 
-/* More devices than can be open on an address at a time. */
+/* Opens and closes more devices than can be open on an address simultaneously. */
 static void again(const char *device)
 {
 	struct ibv_mr *mr;

@@ -1,7 +1,7 @@
 /*
- * Uses of librdmacm beyond those of its own programs: listeners of both families on a port, calls of
- * newer versions, forks. Both ends are in this process. The arguments are its IPv4 address and its
- * IPv6 address.
+ * Calls of librdmacm that its own programs do not make: listeners of both address families on one port,
+ * calls of newer versions, forks. Both ends are in this process. The arguments are its IPv4 address and
+ * its IPv6 address.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -38,7 +38,7 @@ static struct rdma_cm_id *listener(const char *where, int only)
 	return id;
 }
 
-/* An identifier that has asked to connect. */
+/* Returns an identifier that has sent a connection request. */
 static struct rdma_cm_id *asks(const char *whom)
 {
 	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1,
@@ -163,7 +163,7 @@ static void younger_calls(void)
 
 #define REFUSED(call) CHECK((call) == -1 && errno == EIO)
 
-/* What a child does with objects of its parent, and with its own. */
+/* A child uses objects of its parent, which fails, and its own objects. */
 static void child(struct rdma_cm_id *listens, struct rdma_cm_id *id, struct rdma_cm_event *event,
 		  struct ibv_srq *srq)
 {
@@ -197,7 +197,7 @@ static void child(struct rdma_cm_id *listens, struct rdma_cm_id *id, struct rdma
 	REFUSED(rdma_create_id(server_side, &own, NULL, RDMA_PS_TCP));
 	CHECK(ibv_query_srq(srq, &limits) == EIO);
 	CHECK(rdma_get_dst_port(id) == htons(PORT));
- /* Destroying it here does not end it in the parent. */
+ /* Destroying these objects in the child does not end them in the parent. */
 	CHECK(rdma_ack_cm_event(event) == 0);
 	rdma_destroy_qp(id);
 	CHECK(rdma_destroy_id(request) == 0 && rdma_destroy_id(id) == 0);
@@ -207,7 +207,7 @@ static void child(struct rdma_cm_id *listens, struct rdma_cm_id *id, struct rdma
 	CHECK(rdma_create_id(channel, &own, NULL, RDMA_PS_TCP) == 0);
 	a = at(own_v4, PORT + 1);
 	CHECK(rdma_bind_addr(own, &a.any) == 0 && rdma_listen(own, 0) == 0);
- /* Not _exit: at exit the child tells the peers of its own connections only. */
+ /* Not _exit: at exit the child informs only the peers of its own connections. */
 	exit(0);
 }
 
@@ -258,10 +258,10 @@ static void forks(void)
 	CHECK(rdma_destroy_id(asked) == 0);
 	CHECK(rdma_disconnect(id) == 0);
 	rdma_ack_cm_event(next(server_side, RDMA_CM_EVENT_DISCONNECTED));
-	/* This is the answer. Without it the other end asks again for 40 s. */
+	/* Answers the disconnect request. Otherwise the other end would repeat it for 40 s. */
 	CHECK(rdma_disconnect(peer) == 0);
 	rdma_ack_cm_event(next(client_side, RDMA_CM_EVENT_DISCONNECTED));
-	/* What has ended may be disconnected again. */
+	/* An identifier that is disconnected may be disconnected again. */
 	CHECK(rdma_disconnect(id) == 0 && rdma_disconnect(peer) == 0);
 }
 
@@ -278,7 +278,7 @@ static void mistakes(void)
 	CHECK(rdma_resolve_addr((void *)1, NULL, &a.any, 100) == -1 && errno == EINVAL);
 }
 
-/* The attributes of a shared receive queue of which comp_mask names the type alone. */
+/* Sets the attributes of a shared receive queue. comp_mask names only the type. */
 static void only_type(struct ibv_srq_init_attr_ex *srq, enum ibv_srq_type type)
 {
 	memset(srq, 0xa5, sizeof *srq);
@@ -322,7 +322,7 @@ static void masks(void)
 	CHECK(rdma_destroy_id(id) == 0);
 }
 
-/* An identifier for datagrams, bound, with a queue pair and a receive. */
+/* Returns a bound identifier for datagrams, with a queue pair and a receive. */
 static struct rdma_cm_id *datagrams(char *memory, struct ibv_mr **mr)
 {
 	struct ibv_qp_init_attr attr = { .cap = { 4, 4, 1, 1, 0 }, .qp_type = IBV_QPT_UD };
@@ -367,10 +367,10 @@ static void groups(void)
 
 	CHECK(rdma_join_multicast(member, &group.any, member) == 0);
 	rdma_ack_cm_event(next(client_side, RDMA_CM_EVENT_MULTICAST_JOIN));
-	/* Who leaves before the event is got is not told of it, and receives nothing. */
+	/* An identifier that leaves before it gets the join event gets no event and no datagrams. */
 	CHECK(rdma_join_multicast(leaver, &group.any, leaver) == 0);
 	CHECK(rdma_leave_multicast(leaver, &group.any) == 0);
-	/* Who only sends does not receive. */
+	/* A send-only member does not receive. */
 	CHECK(rdma_join_multicast_ex(sender, &attr, sender) == 0);
 	event = next(client_side, RDMA_CM_EVENT_MULTICAST_JOIN);
 	CHECK(event->id == sender && event->param.ud.private_data == sender);

@@ -1,6 +1,6 @@
 /*
- * What connections of two contexts of one process need: the device, its IPv4 address as a GID, and the way
- * to RTS.
+ * Helpers to connect two contexts of one process: the device, its IPv4 address as a GID, and the
+ * transitions to RTS.
  */
 #include <infiniband/verbs.h>
 #include <stdint.h>
@@ -46,7 +46,7 @@ static void connect_qp(struct ibv_qp *qp, struct ibv_qp *peer, int rights)
 					       IBV_QP_MAX_QP_RD_ATOMIC) == 0);
 }
 
-/* The peer's memory, of a request that is no SEND. A FETCH ADD adds 1. */
+/* Sets the remote memory of a request that is not a SEND. A FETCH AND ADD adds 1. */
 static void name_remote(struct ibv_send_wr *wr, void *at, struct ibv_mr *mr)
 {
 	if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {

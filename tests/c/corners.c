@@ -1,7 +1,7 @@
 /*
- * Where programs call verbs: on threads with little stack, in destructors of thread-local data, and while
- * descriptor 2 is a file with data. corners DEVICE stack KIB | corners DEVICE key | corners DEVICE local |
- * corners DEVICE data FILE
+ * Calls verbs in unusual places: on threads with a small stack, in destructors of thread-local data, and while
+ * descriptor 2 is a file with data.
+ * Usage: corners DEVICE stack KIB | corners DEVICE key | corners DEVICE local | corners DEVICE data FILE
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -32,7 +32,7 @@ static struct ibv_qp *make(struct ibv_cq *cq)
 	return qp;
 }
 
-/* Bits of `wrong` are wrong in the key. */
+/* Posts a WRITE. The bits of `wrong` are flipped in the rkey. */
 static void post_write(struct ibv_qp *qp, struct ibv_mr *mr, uint32_t wrong)
 {
 	struct ibv_sge sge = { (uintptr_t)memory[0], LENGTH, mr->lkey };
@@ -75,7 +75,7 @@ static void sleep_for_event(void)
 	CHECK(ibv_destroy_comp_channel(channel) == 0);
 }
 
-/* Opens the device, moves memory, makes a mistake, sleeps, and closes all. */
+/* Opens the device, transfers memory, makes a mistake, sleeps, and closes everything. */
 static void use_device(void)
 {
 	context = open_device(device);
@@ -120,7 +120,7 @@ static void *with_key(void *key)
 	return NULL;
 }
 
-/* What C++ compilers call for thread_local data. The last one that is registered is called first. */
+/* C++ compilers call this for thread_local data. Destructors run in the reverse order of registration. */
 int __cxa_thread_atexit_impl(void (*destructor)(void *), void *object, void *dso);
 extern void *__dso_handle;
 
@@ -142,7 +142,7 @@ static void on_thread(void *(*run)(void *), void *with, size_t stack)
 	CHECK(pthread_join(thread, NULL) == 0);
 }
 
-/* Descriptor 2 becomes a file of data, and then a log. */
+/* Descriptor 2 becomes a data file, and then a log. */
 static void with_data(const char *path)
 {
 	struct stat stat;

@@ -1,5 +1,5 @@
 /*
- * Extended completion queues: each field that can be asked for, and each flag. The argument is the device.
+ * Extended completion queues: each field that can be requested, and each flag. The argument is the device.
  * The two ends are two contexts of this process.
  */
 #include "pair.h"
@@ -17,7 +17,7 @@ static struct ibv_cq_ex *create(uint64_t fields, uint32_t mask, uint32_t flags)
 	return ibv_create_cq_ex(a.context, &attr);
 }
 
-/* What no software device has is refused, like what nobody knows. */
+/* Flags that no software device supports are refused, like unknown flags. */
 static void refusals(void)
 {
 	struct ibv_cq_ex *cq;
@@ -25,14 +25,14 @@ static void refusals(void)
 	CHECK(!create(ALL | TAG_MATCHING, 0, 0) && errno == EOPNOTSUPP);
 	CHECK(!create(ALL, IBV_CQ_INIT_ATTR_MASK_FLAGS, 1 << 2) && errno == EOPNOTSUPP);
 	CHECK(!create(ALL, 1 << 2, 0) && errno == EOPNOTSUPP);
-	/* Flags count only where the mask says so. */
+	/* Flags count only if the mask has the bit for flags. */
 	CHECK(cq = create(ALL, 0, 1 << 2));
 	CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
 	CHECK(cq = create(0, IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CREATE_CQ_ATTR_SINGLE_THREADED));
 	CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
 }
 
-/* Connects both ends; that of `a` completes in `cq`. */
+/* Connects both ends. The queue pair of `a` completes in `cq`. */
 static void connected(struct ibv_cq_ex *cq)
 {
 	struct ibv_cq *own = a.cq;
@@ -53,7 +53,7 @@ static void write_to(char *from, struct ibv_mr *from_mr, char *to, struct ibv_mr
 	int full;
 
 	name_remote(&wr, to, to_mr);
-	/* Acknowledgements may come later than the data: the send queue is full for a moment then. */
+	/* Acknowledgements may come later than the data, so the send queue may be full for a moment. */
 	while ((full = ibv_post_send(a.qp, &wr, &bad)) == ENOMEM)
 		usleep(1000);
 	CHECK(full == 0);
@@ -80,7 +80,7 @@ static void fields(char *from, struct ibv_mr *here, char *to, struct ibv_mr *the
 	CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
 }
 
-/* More completions than the queue has room for: those that came first stay, and the connection goes on. */
+/* More completions than the queue holds: the first ones stay, and the connection continues. */
 static void overruns(char *from, struct ibv_mr *here, char *to, struct ibv_mr *there)
 {
 	struct ibv_qp_init_attr init;
@@ -95,7 +95,7 @@ static void overruns(char *from, struct ibv_mr *here, char *to, struct ibv_mr *t
 	for (uint64_t id = 1; id <= WRITES; id++) {
 		memcpy(from, &id, 8);
 		write_to(from, here, to, there, id);
-		/* The completion is lost, but the write is seen where it goes to. */
+		/* The completion is lost, but the target memory shows that the WRITE was executed. */
 		while (*(volatile uint64_t *)to != id)
 			usleep(100);
 	}
@@ -103,7 +103,7 @@ static void overruns(char *from, struct ibv_mr *here, char *to, struct ibv_mr *t
 		CHECK(ibv_poll_cq(ibv_cq_ex_to_cq(cq), 1, &wc) == 1 && wc.wr_id == id &&
 		      wc.status == IBV_WC_SUCCESS);
 	CHECK(ibv_query_qp(a.qp, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_RTS);
-	/* There is room again. That of the last write may have been taken. */
+	/* The queue has room again. The completion of the last WRITE may already have been polled. */
 	write_to(from, here, to, there, 1000);
 	do {
 		while (ibv_poll_cq(ibv_cq_ex_to_cq(cq), 1, &wc) == 0)

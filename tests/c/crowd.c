@@ -1,9 +1,9 @@
 /*
- * Many connections at once. The arguments choose:
+ * Many simultaneous connections. The arguments choose the role:
  *
  * hear ADDRESS THREADS   a server whose threads wait on one channel for requests and their ends
- * give-up ADDRESS COUNT  its client, which gives up each request as soon as it is sent, but the last
- * backlog ADDRESS COUNT  so many clients ask a listener with room for one, whose program is busy at first
+ * give-up ADDRESS COUNT  its client, which abandons each request immediately, except the last
+ * backlog ADDRESS COUNT  COUNT clients connect to a listener with backlog 1, whose program is busy at first
  */
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
@@ -72,7 +72,7 @@ static void hear(const char *own, int threads)
 		start(hears, channel);
 	while (!last)
 		usleep(1000);
-	/* What other processes have read may still be on its way. */
+	/* Events that other processes have received may still be in flight. */
 	for (int i = 0; i < 30000 && ends != requests; i++)
 		usleep(1000);
 	printf("%d requests, %d ends\n", requests, ends);
@@ -88,7 +88,7 @@ static void resolve(struct rdma_event_channel *channel, const char *peer)
 	CHECK(rdma_resolve_addr(id, NULL, &a.any, 2000) == 0);
 }
 
-/* Does what the next event of a client asks for, and returns its kind. */
+/* Handles the next event of a client, and returns its kind. */
 static int go_on(struct rdma_event_channel *channel, struct rdma_conn_param *param,
 		 struct rdma_cm_id **id)
 {
@@ -105,7 +105,7 @@ static int go_on(struct rdma_event_channel *channel, struct rdma_conn_param *par
 	if (kind == RDMA_CM_EVENT_ADDR_RESOLVED)
 		CHECK(rdma_resolve_route(*id, 2000) == 0);
 	if (kind == RDMA_CM_EVENT_ROUTE_RESOLVED) {
-		/* With the number of another it would be that connection, begun anew. */
+		/* Each connection needs another QPN: an equal one would mean that the same connection starts anew. */
 		param->qp_num++;
 		CHECK(rdma_connect(*id, param) == 0);
 	}
@@ -130,7 +130,7 @@ static void give_up(const char *peer, int count)
 			CHECK(rdma_destroy_id(id) == 0);
 		usleep(1000);
 	}
-	/* The last request stays until the server has heard of it, which does not answer. */
+	/* The last request stays pending: the server receives it and does not answer. */
 	pause();
 }
 

@@ -1,4 +1,4 @@
-/* The device that a test program is told to use. */
+/* Opens the device that a test program is told to use. */
 #include <dirent.h>
 #include <infiniband/verbs.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * Device memory: allocated, copied to and from, used by requests, and every mistake. The argument is the
- * device. The two ends are two contexts of this process.
+ * Device memory: allocation, copies to and from it, its use by requests, and every mistake. The argument is
+ * the device. The two ends are two contexts of this process.
  */
 #include "pair.h"
 
@@ -13,7 +13,7 @@ static struct ibv_dm *alloc(struct end *e, size_t length)
 	return ibv_alloc_dm(e->context, &attr);
 }
 
-/* What is allocated never is more than the device says. */
+/* The allocated memory never exceeds the size that the device reports. */
 static void sizes(void)
 {
 	struct ibv_alloc_dm_attr wrong = { .length = 64, .comp_mask = 1 }, far = { .length = 64, .log_align_req = 40 };
@@ -47,7 +47,7 @@ static void copies(void)
 	CHECK(ibv_memcpy_to_dm(dm, 8, bytes, 60) == EFAULT && errno == EFAULT);
 	CHECK(ibv_memcpy_to_dm(dm, UINT64_MAX - 3, bytes, 4) == EFAULT);
 	CHECK(ibv_memcpy_from_dm(back, dm, 4, 64) == EFAULT);
-	/* Adapters copy words. */
+	/* Adapters copy whole words, so unaligned copies are refused. */
 	CHECK(ibv_memcpy_to_dm(dm, 1, bytes, 4) == EINVAL && ibv_memcpy_to_dm(dm, 4, bytes, 3) == EINVAL);
 	CHECK(ibv_memcpy_from_dm(back, dm, 1, 4) == EINVAL && ibv_memcpy_from_dm(back, dm, 4, 3) == EINVAL);
 	CHECK(ibv_memcpy_to_dm(dm, 64, bytes, 0) == 0 && ibv_memcpy_from_dm(NULL, dm, 64, 0) == 0);
@@ -57,7 +57,7 @@ static void copies(void)
 	CHECK(ibv_free_dm(dm) == 0);
 }
 
-/* Each operation into the second half of device memory, and from it. */
+/* Executes each operation to and from the second half of device memory. */
 static void requests(void)
 {
 	struct ibv_dm *dm = alloc(&b, 2 * PAGE), *local = alloc(&a, PAGE);

@@ -1,7 +1,7 @@
 /*
- * Memory regions of DMA buffers: each operation with them, their extent, what is given back, and every
- * mistake. The argument is the device. The buffers are from /dev/udmabuf and, if there is one, from
- * /dev/dma_heap/system. Where neither is, only the refusals that need none are tried.
+ * Memory regions of DMA buffers: each operation with them, their bounds, the release of mappings, and every
+ * mistake. The argument is the device. The buffers come from /dev/udmabuf and, if it exists, from
+ * /dev/dma_heap/system. If neither exists, only the mistakes that need no buffer are tested.
  */
 #include "pair.h"
 
@@ -13,10 +13,10 @@
 
 enum { PAGES = 4 * PAGE, OFFSET = PAGE + 16, LENGTH = 2 * PAGE };
 
-/* Far from the address of any mapping, at the same place of a page as the offset. */
+/* An IOVA far from any mapping, with the same offset in its page as the buffer's offset. */
 static char *const IOVA = (char *)0x7000000000010;
 
-/* How many mappings are of DMA buffers. */
+/* Returns the number of mappings of DMA buffers. */
 static int mappings(void)
 {
 	FILE *maps = fopen("/proc/self/maps", "r");
@@ -39,7 +39,7 @@ static int sealed_file(void)
 	return fd;
 }
 
-/* A buffer of PAGES bytes, or -1. */
+/* Returns the descriptor of a buffer of PAGES bytes, or -1. */
 static int of_udmabuf(int memfd)
 {
 	struct udmabuf_create create = { .memfd = memfd, .flags = UDMABUF_FLAGS_CLOEXEC, .size = PAGES };
@@ -69,7 +69,7 @@ static struct ibv_mr *reg(int fd, uint64_t offset, size_t length, void *iova, in
 	return ibv_reg_dmabuf_mr(b.pd, offset, length, (uintptr_t)iova, fd, access);
 }
 
-/* By `ibv_reg_mr_ex`, which the installed header may not have yet. */
+/* Registers with `ibv_reg_mr_ex`, which the installed header may not declare yet. */
 static void by_attributes(int fd, char *bytes)
 {
 	enum { IOVA_BIT = 1, ADDR = 2, FD = 4, FD_OFFSET = 8, DMAH = 16 };
@@ -107,7 +107,7 @@ static void by_attributes(int fd, char *bytes)
 	CHECK(ibv_dereg_mr(own) == 0);
 }
 
-/* Each operation with a buffer at the far end, and with one at the near end. `bytes` is its start. */
+/* Executes each operation with a buffer at the remote end and at the local end. `bytes` is its start. */
 static void requests(int fd, char *bytes)
 {
 	struct ibv_mr *own, *remote, *here;
@@ -177,7 +177,7 @@ static void outlives(int memfd, char *bytes)
 	CHECK(ibv_dereg_mr(remote) == 0 && ibv_dereg_mr(own) == 0);
 }
 
-/* What is no DMA buffer. */
+/* Descriptors that are not DMA buffers are refused. */
 static void others(int memfd)
 {
 	int null = open("/dev/null", O_RDWR), ends[2];

@@ -1,6 +1,6 @@
 /*
- * Sleeps in an edge-triggered epoll on several completion channels at once, of which one does not block: each event
- * wakes it. edges DEVICE COUNT
+ * Sleeps in an edge-triggered epoll on several completion channels, one of which does not block. Each event must
+ * wake it. Usage: edges DEVICE COUNT
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -60,7 +60,7 @@ int main(int count, char **arguments)
 		CHECK(ibv_get_cq_event(own->channel, &cq, &its_context) == 0 && cq == own->cq);
 		ibv_ack_cq_events(cq, 1);
 		CHECK(next_status(cq) == IBV_WC_SUCCESS);
-		/* Not readable, and no edge, without an event. */
+		/* Without an event, the channel is not readable and there is no edge. */
 		CHECK(epoll_wait(epoll, &event, 1, 0) == 0);
 		CHECK(n % CHANNELS || (ibv_get_cq_event(own->channel, &cq, &its_context) && errno == EAGAIN));
 	}

@@ -1,8 +1,8 @@
 /*
- * A program that ends as soon as it has seen a message. Its peer, which forks it, must learn that the
- * message has arrived: ends DEVICE HOW ROUNDS [NAMESPACE DEVICE]. After ROUNDS of ping-pong the peer
- * sends one more message; HOW says how the receiver then ends. With a network namespace the receiver is
- * another host: only then is it one whose acknowledgements may wait.
+ * A program that exits as soon as it has received a message. Its peer, which forks it, must learn that the
+ * message has arrived. Usage: ends DEVICE HOW ROUNDS [NAMESPACE DEVICE]. After ROUNDS of ping-pong the peer
+ * sends one more message; HOW says how the receiver then exits. With a network namespace the receiver is
+ * another host: only then may its acknowledgements be delayed.
  */
 #define _GNU_SOURCE
 #include <infiniband/verbs.h>
@@ -29,7 +29,7 @@ static struct ibv_qp *qp;
 static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static char memory[64];
-/* Of the completion that was awaited. */
+/* The ID of the completion that was awaited. */
 static uint64_t last_id;
 
 enum { LAST = 99 };
@@ -96,7 +96,7 @@ static void post_recv(void)
 	CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
 }
 
-/* Polls until a message has come, or a request of ours has ended. */
+/* Polls until a message has come, or a request of this process has ended. */
 static void await(enum ibv_wc_opcode what)
 {
 	struct ibv_wc wc;
@@ -120,7 +120,7 @@ static void *busy(void *none)
 	return none;
 }
 
-/* Turns the device all the time, and never ends. */
+/* Polls the device in an endless loop. */
 static void *polls(void *other)
 {
 	struct ibv_wc wc;

@@ -1,6 +1,6 @@
 /*
- * What a wheel's extension does, as a library: it is linked with a libibverbs, which may be a copy of the
- * wheel's own under another name.
+ * A library like the extension module of a Python wheel: it is linked with a libibverbs, which may be the
+ * wheel's own copy under another name.
  */
 #include "moves.h"
 

@@ -1,7 +1,7 @@
 /*
- * A program that is run with faults at the verbs: two queue pairs of one device send to each other. It
- * prints how its calls, its requests and its queue pair ended. The device and the GID index are the
- * first arguments; a third argument is the number of asynchronous events to wait for.
+ * A program for runs with injected verbs faults: two queue pairs of one device send to each other. It
+ * prints how its calls, its requests and its queue pair ended. The first arguments are the device and the
+ * GID index; the third is the number of asynchronous events to wait for.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>

@@ -1,6 +1,6 @@
 /*
- * What valgrind and AddressSanitizer are for: memory that a program has freed and still sends, or lets its
- * peer write to. Arguments: the device, and `send`, `write` or `right`, which makes no mistake.
+ * Mistakes that valgrind and AddressSanitizer must find: the program has freed memory, but still sends it or
+ * lets its peer write to it. Arguments: the device, and `send`, `write` or `right`, which makes no mistake.
  */
 #include "pair.h"
 

@@ -1,7 +1,7 @@
 /*
- * Things that a program with a device in its process may do: unmap registered memory, use signals and
- * descriptors of its own. The first argument is the device, the second names the test. The two ends
- * are two contexts of this process, so each has its own library threads.
+ * A program may unmap registered memory, and may use signals and descriptors freely, although the device is
+ * in its process. The first argument is the device, the second names the test. The two ends are two
+ * contexts of this process, so each has its own library threads.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -43,7 +43,7 @@ static void open_end(struct end *e)
 	CHECK(e->pd = ibv_alloc_pd(e->context));
 }
 
-/* An address far below those that the system chooses, so that nothing else is mapped into a page
+/* Returns an address far below those that the kernel chooses, so that nothing else is mapped into a page
  * that was unmapped. */
 static void *far_away(void)
 {
@@ -53,7 +53,7 @@ static void *far_away(void)
 	return (void *)last;
 }
 
-/* Makes a queue pair with a buffer of two pages of a file. */
+/* Creates a queue pair, and a buffer of two pages that are mapped from a file. */
 static void make(struct end *e)
 {
 	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC,
@@ -106,7 +106,7 @@ static void destroy(struct end *e)
 	close(e->file);
 }
 
-/* Makes the second page inaccessible. */
+/* Makes the second page of the buffer inaccessible, in one of several ways. */
 static void vanish(struct end *e, int way)
 {
 	switch (way) {
@@ -124,7 +124,7 @@ static void vanish(struct end *e, int way)
 static const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND,
 					      IBV_WR_ATOMIC_FETCH_AND_ADD };
 
-/* Each way to lose the memory, for each operation, at either end. Other connections of the process continue. */
+/* Tests each way to lose the memory, for each operation, at either end. Other connections must continue. */
 static void memory(void)
 {
 	struct end a = { 0 }, b = { 0 }, c, d;
@@ -183,7 +183,7 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 	siglongjmp(back, 1);
 }
 
-/* A fault of the program itself, which must reach its handler. */
+/* Causes a fault in the program itself, which must reach the program's handler. */
 static void fault(void)
 {
 	int before = handled;
@@ -228,7 +228,7 @@ static void send_itself_a_fault(void)
 	kill(getpid(), SIGSEGV);
 }
 
-/* The program has a handler of its own: installed before the device is opened, and after. */
+/* The program installs its own handler, before the device is opened and after. */
 static void handlers(void)
 {
 	stack_t stack = { .ss_sp = alternate, .ss_size = sizeof alternate };
@@ -270,8 +270,8 @@ static void on_usr1(int signal)
 		elsewhere++;
 }
 
-/* Signals reach threads of the program only: a handler runs on none of the library's, and what the
- * program blocks after it has opened a device waits for its signalfd. */
+/* Signals reach only threads of the program: no handler runs on a library thread, and a signal that the
+ * program blocks after opening a device stays pending for its signalfd. */
 static void signals(void)
 {
 	struct end a = { 0 }, b = { 0 };
@@ -285,7 +285,7 @@ static void signals(void)
 	make_both(&a, &b);
 	signal(SIGUSR1, on_usr1);
 	for (int i = 0; i < 100; i++) {
-  /* The main thread blocks the signal, so any thread that does not would run the handler. */
+  /* The main thread blocks the signal, so a library thread that does not block it would run the handler. */
 		sigemptyset(&set);
 		sigaddset(&set, SIGUSR1);
 		CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
@@ -299,13 +299,13 @@ static void signals(void)
 	sigaddset(&set, SIGUSR2);
 	CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
 	CHECK((fd = signalfd(-1, &set, SFD_CLOEXEC)) >= 0);
-	/* Its default action ends the process. */
+	/* The default action of this signal would end the process. */
 	CHECK(kill(getpid(), SIGUSR2) == 0);
 	CHECK(read(fd, &info, sizeof info) == sizeof info && info.ssi_signo == SIGUSR2);
 	printf("signals: done\n");
 }
 
-/* Files of the program's own under the numbers that it has closed, low and high, with known content. */
+/* The program's own files at descriptors that it has closed before, low and high, with known content. */
 enum { FILES = 64 };
 static int files[FILES], high[FILES];
 
@@ -317,14 +317,14 @@ static void open_files(void)
 		snprintf(path, sizeof path, "file-%d", i);
 		CHECK((files[i] = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600)) >= 0);
 		CHECK(write(files[i], "mine", 4) == 4 && lseek(files[i], 0, SEEK_SET) == 0);
-		/* The library's own numbers begin here. */
+		/* The library's own descriptors begin at 512. */
 		CHECK((high[i] = fcntl(files[i], F_DUPFD_CLOEXEC, 512)) >= 512);
 	}
-	/* A thread of the library may have one of them for a moment. */
+	/* A library thread may temporarily use some of these descriptors. */
 	CHECK(high[0] < 520);
 }
 
-/* Nothing was written, read or closed. */
+/* Checks that the library has not written, read or closed these files. */
 static void check_files(void)
 {
 	char path[32];
@@ -343,7 +343,7 @@ static void check_files(void)
 	}
 }
 
-/* All that a program may do with a device, which may fail, but must not hang. */
+/* Calls everything that a program may call on a device. The calls may fail, but must not hang. */
 static void use_and_close(struct end *a, struct end *b, struct ibv_comp_channel *channel)
 {
 	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE }, *bad;
@@ -365,7 +365,7 @@ static void use_and_close(struct end *a, struct end *b, struct ibv_comp_channel 
 	}
 	CHECK(ibv_post_send(a->qp, &wr, &bad) != 0);
 	CHECK(ibv_get_cq_event(channel, &cq, &context) != 0);
-	/* One of these tells of the device's failure, if the program may still hear of it. */
+	/* One of these events reports the failure of the device, if it can still be delivered. */
 	while (ibv_get_async_event(a->context, &event) == 0)
 		ibv_ack_async_event(&event);
 	ibv_destroy_qp(a->qp);
@@ -381,8 +381,8 @@ static void use_and_close(struct end *a, struct end *b, struct ibv_comp_channel 
 	ibv_close_device(b->context);
 }
 
-/* The program closes every descriptor and opens files of its own, which get the same numbers. Then
- * it opens the device again, which works. */
+/* The program closes every descriptor and opens its own files, which get the same numbers. Then it opens
+ * the device again, which must work. */
 static void descriptors(void)
 {
 	struct end a = { 0 }, b = { 0 };
@@ -413,7 +413,7 @@ static void descriptors(void)
 	printf("descriptors: done\n");
 }
 
-/* How many threads of the library there are. */
+/* Returns the number of library threads. */
 static int threads(void)
 {
 	DIR *all = opendir("/proc/self/task");
@@ -434,7 +434,7 @@ static int threads(void)
 	return n;
 }
 
-/* Nothing wakes the threads of a device whose descriptors are closed: they look by themselves, and end.
+/* The threads of a device whose descriptors are closed are not woken: they check periodically, and end.
  * The next call says why the device has failed. */
 static void threads_end(void)
 {
@@ -443,7 +443,7 @@ static void threads_end(void)
 
 	open_end(&a);
 	make(&a);
-	/* A thread has its name a moment after it was made. */
+	/* A thread gets its name a moment after its creation. */
 	while (threads() < 2)
 		usleep(10000);
 	CHECK(close_range(3, ~0U, 0) == 0);
@@ -453,8 +453,8 @@ static void threads_end(void)
 	printf("threads_end: done\n");
 }
 
-/* A daemon's loop over the numbers that programs have: those of the library are higher, so the device
- * works on. */
+/* A daemon closes all low descriptors in a loop. The library's descriptors are higher, so the device
+ * continues to work. */
 static void low_descriptors(void)
 {
 	struct end a = { 0 }, b = { 0 };
@@ -505,10 +505,10 @@ static void plain(void)
 	printf("plain: done\n");
 }
 
-/* Through this the process that was started hears that the daemon, whose parent ends at once, is done. */
+/* The pipe by which the first process learns that the daemon is done. The daemon's parent exits immediately. */
 static int told[2];
 
-/* Runs this in a child that becomes a daemon. */
+/* Runs a function in a child that becomes a daemon. */
 static void in_daemon(void (*run)(void))
 {
 	char done = 0;
@@ -532,7 +532,7 @@ static void become_daemon(void)
 			close(i);
 }
 
-/* daemon() and the loop that closes all, and then the device: as it should be. */
+/* Calls daemon(), closes all descriptors, and then opens the device: the correct order. */
 static void child_daemon_then_open(void)
 {
 	become_daemon();
@@ -540,8 +540,8 @@ static void child_daemon_then_open(void)
 	printf("daemon_then_open: done\n");
 }
 
-/* The device and then daemon(): what was opened is the parent's, and closing it in the child is as
- * good as nothing; opening it anew works. */
+/* Opens the device and then calls daemon(). The device belongs to the parent; closing it in the child has
+ * no effect, and opening it again works. */
 static void child_open_then_daemon(void)
 {
 	struct end a = { 0 }, b = { 0 };
@@ -576,7 +576,7 @@ static void open_then_daemon(void)
 	in_daemon(child_open_then_daemon);
 }
 
-/* How many descriptors the process has. */
+/* Returns the number of descriptors of this process. */
 static int count(void)
 {
 	DIR *all = opendir("/proc/self/fd");
@@ -588,7 +588,7 @@ static int count(void)
 	return n;
 }
 
-/* The least of several counts: what a thread of the library has open for a moment does not count. */
+/* Returns the minimum of several counts, because a library thread may open a descriptor temporarily. */
 static int least(void)
 {
 	int n = count();
@@ -602,7 +602,7 @@ static int least(void)
 	return n;
 }
 
-/* How many descriptors no, one and two devices with a queue pair have more than the process alone. */
+/* Counts the additional descriptors of no, one and two open devices with a queue pair. */
 static void counted(void)
 {
 	struct end a = { 0 }, b = { 0 };

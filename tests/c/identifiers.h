@@ -1,4 +1,4 @@
-/* What programs with identifiers of librdmacm need: addresses, events, queue pairs. */
+/* Helpers for programs with identifiers of librdmacm: addresses, events, queue pairs. */
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
 #include <stdio.h>

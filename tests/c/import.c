@@ -1,5 +1,5 @@
 /*
- * Importing a device and its objects in the process that has opened the device, and nowhere else. The
+ * Imports a device and its objects, which works only in the process that has opened the device. The
  * argument is the device.
  */
 #include "pair.h"
@@ -29,20 +29,20 @@ static void objects(void)
 	memset(word, 0, 4);
 	CHECK(ibv_memcpy_from_dm(word, dm_again, 0, 4) == 0 && strcmp(word, "dm") == 0);
 
-	/* A queue pair that was made with what is imported. */
+	/* A queue pair that was created with imported objects. */
 	b.context = again;
 	b.pd = pd_again;
 	strcpy(from, "into imported memory");
 	is(request(IBV_WR_RDMA_WRITE, from, own, to, mr_again, 64), IBV_WC_SUCCESS, 0, "imported");
 	CHECK(strcmp(to, "into imported memory") == 0);
 
-	/* A handle of another kind, and of nothing. */
+	/* The handle of an object of another kind, and handles of no object. */
 	CHECK(!ibv_import_pd(again, mr->handle) && errno == ENOENT);
 	CHECK(!ibv_import_mr(pd_again, pd->handle) && errno == ENOENT);
 	CHECK(!ibv_import_dm(again, 0x7fffffff) && errno == ENOENT);
 	CHECK(!ibv_import_mr(pd_again, own->handle) && errno == ENOENT);
 
-	/* What one user destroys has ended for the other, who may only unimport it. */
+	/* An object that one user destroys has ended for the other user too, who may only unimport it. */
 	CHECK(ibv_dereg_mr(mr) == 0);
 	is(request(IBV_WR_RDMA_WRITE, from, own, to, mr_again, 64), IBV_WC_REM_ACCESS_ERR, 0, "deregistered");
 	CHECK(ibv_dereg_mr(mr_again) == ENOENT);
@@ -68,7 +68,7 @@ static void objects(void)
 	CHECK(ibv_dereg_mr(mr) == 0 && ibv_dereg_mr(own) == 0);
 }
 
-/* The descriptors of two devices differ, and others are none. */
+/* The command descriptors of two devices differ, and other descriptors cannot be imported. */
 static void descriptors(void)
 {
 	int of_a = dup(a.context->cmd_fd), of_b = dup(b.context->cmd_fd), file = open("/dev/null", O_RDWR);
@@ -80,12 +80,12 @@ static void descriptors(void)
 	CHECK(!ibv_import_device(file) && errno == EOPNOTSUPP && fcntl(file, F_GETFD) >= 0);
 	CHECK(!ibv_import_device(-1) && errno == EOPNOTSUPP);
 	CHECK(!ibv_import_device(of_a) && errno == EOPNOTSUPP); /* closed */
-	/* The descriptor itself, not duplicated, stays open. */
+	/* If the descriptor was not duplicated, closing the import leaves it open. */
 	CHECK((one = ibv_import_device(a.context->cmd_fd)) && ibv_close_device(one) == 0);
 	CHECK(fcntl(a.context->cmd_fd, F_GETFD) >= 0);
 }
 
-/* The descriptor in another process: it has the number, and not the device. */
+/* Another process inherits the descriptor, but not the device. */
 static void other_process(void)
 {
 	int status, fd = dup(a.context->cmd_fd);

@@ -1,6 +1,6 @@
 /*
- * A program that is not linked with libibverbs. It loads the library by itself (dlopen), and finds the
- * functions by the versions of rdma-core (dlvsym). Then it moves bytes over the device that it is given.
+ * A program that is not linked with libibverbs. It loads the library with dlopen, and finds the functions by
+ * the symbol versions of rdma-core (dlvsym). Then it transfers bytes over the device in the first argument.
  * With a second argument it loads that library instead, as Python loads an extension, and calls its run().
  * With `as NAME` it loads libibverbs under this name.
  */
@@ -49,7 +49,7 @@ static void load_functions(const char *name)
 
 #define FIND(name) loaded_##name = found(library, #name, "IBVERBS_1.1");
 	FUNCTIONS(FIND)
-	/* A newer version. */
+	/* A symbol of a newer version. */
 	found(library, "ibv_reg_mr_iova2", "IBVERBS_1.8");
 }
 

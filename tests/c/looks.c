@@ -1,10 +1,10 @@
 /*
- * How long an 8-byte WRITE takes to a process whose threads only look at their memory and call
- * nothing. Both processes run on one machine and use the device DEVICE, with the GID of index GID;
- * the sender writes its clock COUNT times, GAP microseconds apart. CPU is what each process is bound
- * to, or -. The receiver has THREADS threads, each with a queue pair and a word of memory, which are
- * written to in turns. With FILE, which is to be new, this is one of the two processes, and the other
- * one is started by itself: it may be in another network namespace.
+ * Measures how long an 8-byte WRITE takes to a process whose threads only poll memory and make no
+ * calls. Both processes run on one machine and use the device DEVICE, with the GID of index GID; the
+ * sender writes its clock COUNT times, GAP microseconds apart. Each process is bound to its CPU, or to
+ * none (-). The receiver has THREADS threads, each with a queue pair and a word of memory; the sender
+ * writes to them in turn. With FILE, which must not exist yet, this is only one of the two processes;
+ * the other is started separately and may be in another network namespace.
  * usage: looks DEVICE GID GAP COUNT SENDER_CPU RECEIVER_CPU [THREADS [FILE sender|receiver]]
  */
 #define _GNU_SOURCE
@@ -26,7 +26,7 @@
 
 enum { SENDER, RECEIVER, MOST = 1000000, MOST_THREADS = 16, WORD = 64 };
 
-/* What a process tells the other one. */
+/* The addresses that each process tells the other one. */
 struct end {
 	union ibv_gid gid;
 	uint32_t qpns[MOST_THREADS], rkey;
@@ -36,7 +36,7 @@ struct end {
 
 static struct shared {
 	struct end ends[2];
-	/* How many WRITEs the receiver has seen, and how long each took, in ns. */
+	/* The number of WRITEs that the receiver has seen, and the duration of each in ns. */
 	atomic_int seen;
 	uint64_t took[MOST];
 } *shared;
@@ -60,7 +60,7 @@ static void bind_to(const char *cpu)
 	CHECK(sched_setaffinity(0, sizeof(set), &set) == 0);
 }
 
-/* Waits until the other process has come as far. */
+/* Waits until the other process has reached the same state. */
 static void meet(struct end *own, struct end *other, int state)
 {
 	own->state = state;
@@ -122,7 +122,7 @@ static void connect_qp(struct ibv_qp *qp, int gid, union ibv_gid to, uint32_t qp
 				    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
 }
 
-/* A thread of the receiver: it sees each WRITE whose number leaves its own one. */
+/* A thread of the receiver. It sees each WRITE whose number modulo THREADS is the thread's number. */
 struct looker {
 	pthread_t thread;
 	volatile uint64_t *word;
@@ -188,7 +188,7 @@ static void write_clock(struct ibv_qp **qps, int threads, struct ibv_mr *mr, con
 		while ((found = ibv_poll_cq(qp->send_cq, 1, &wc)) == 0)
 			;
 		CHECK(found == 1 && wc.status == IBV_WC_SUCCESS);
-		/* Whoever looks may have the same CPU. */
+		/* The polling thread may run on the same CPU. */
 		while (shared->seen <= i)
 			sched_yield();
 		if (gap >= 1000)

@@ -113,7 +113,7 @@ static int to_rts(struct ibv_qp *qp)
 			     IBV_QP_STATE | IBV_QP_SQ_PSN | (qp->qp_type == IBV_QPT_RC ? rc : 0));
 }
 
-/* Makes both ends and connects them, as `wanted` and the others say. */
+/* Creates both ends and connects them with `wanted` and the other variables above. */
 static void connect_both(void)
 {
 	make(&a, type_of_b == IBV_QPT_UD ? IBV_QPT_UD : IBV_QPT_RC);
@@ -136,7 +136,7 @@ static int receive(struct end *e, uint32_t length)
 static struct ibv_sge own;
 static struct ibv_send_wr request;
 
-/* A request of `a` with all of its memory; mistakes change it before it is posted. */
+/* Prepares a request of `a` with 64 bytes of its memory. Mistakes change it before it is posted. */
 static void prepare(enum ibv_wr_opcode opcode)
 {
 	own = (struct ibv_sge){ .addr = (uintptr_t)a.memory, .length = 64, .lkey = a.mr->lkey };
@@ -273,7 +273,7 @@ static void pd_in_use(void)
 	CHECK(ibv_dealloc_pd(domain) == 0);
 }
 
-/* A queue pair that is connected to nothing. */
+/* Returns a queue pair that is not connected. */
 static struct ibv_qp *lone(struct ibv_cq *send, struct ibv_cq *receive, struct ibv_srq *shared)
 {
 	struct ibv_qp_init_attr attr = {
@@ -329,7 +329,7 @@ static void queue_full(void)
 
 	connect_both();
 	prepare(IBV_WR_SEND);
- /* No receive is posted, so none of them completes. */
+ /* No receive is posted, so none of these SENDs completes. */
 	while ((error = post()) == 0)
 		posted++;
 	CHECK(error == ENOMEM && posted == 4);
@@ -485,14 +485,14 @@ static void service(void)
 
 static void no_answer(void)
 {
- /* This is an address for documentation, which no host has. */
+ /* An address that no host has. */
 	inet_pton(AF_INET6, "::ffff:10.9.0.99", &wanted.ah_attr.grh.dgid);
 	connect_both();
 	prepare(IBV_WR_SEND);
 	write_that_fails(IBV_WC_RETRY_EXC_ERR);
 }
 
-/* Uses a number in this process's block that no queue pair has. */
+/* Connects to a number in this process's QPN range that no queue pair has. */
 static void dest_qpn(void)
 {
 	make(&a, IBV_QPT_RC);
@@ -507,7 +507,7 @@ static void dest_qpn(void)
 
 static void not_ready(void)
 {
- /* 67 ms: long enough that the peer is not taken for one that is just getting ready. */
+ /* 67 ms: long enough that the peer is not assumed to be just getting ready. */
 	wanted.timeout = 14;
 	make(&a, IBV_QPT_RC);
 	make(&b, IBV_QPT_RC);
@@ -545,7 +545,7 @@ static void ended(void)
 	write_that_fails(IBV_WC_RETRY_EXC_ERR);
 }
 
-/* Asks for more inline data than the device has, once or until a queue pair is made. */
+/* Asks for more inline data than the device supports, once or until a queue pair is created. */
 static void too_large(int ends_there)
 {
 	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC };
@@ -596,7 +596,7 @@ static void wait_for_ever(void)
 	expect(&b, IBV_WC_SUCCESS);
 }
 
-/* Longer than one packet. */
+/* Sends a datagram that is longer than one packet. */
 static void datagram_long(void)
 {
 	type_of_b = IBV_QPT_UD;
@@ -644,7 +644,7 @@ static void no_address_handle(void)
 	datagram(QKEY, 256, 0);
 }
 
-/* What one process must know about the other's end. */
+/* The data that one process must know about the other's end. */
 struct about {
 	uint64_t address;
 	uint32_t rkey, qpn;
@@ -678,7 +678,7 @@ static void told_wrong(int sock, int asks, const char *device)
 	CHECK(write(sock, "d", 1) == 1 && read(sock, &ready, 1) == 1);
 }
 
-/* This test needs two processes, to see which of them prints what. Nothing is open before the fork. */
+/* Uses two processes, because the test checks which of them prints what. No device is open before the fork. */
 static int in_two_processes(const char *device)
 {
 	int ends[2], status;
@@ -753,7 +753,7 @@ int main(int argc, char **argv)
 	wanted.max_dest_rd_atomic = 1;
 	wanted.max_rd_atomic = 1;
 	wanted.min_rnr_timer = 12;
-	/* 16 ms, so that giving up is quick. */
+	/* 16 ms, so that retries end quickly. */
 	wanted.timeout = 12;
 	wanted.rnr_retry = 7;
 	wanted.ah_attr.is_global = 1;

@@ -1,4 +1,4 @@
-/* Bytes between two ends of this process, by each kind of operation, compared. */
+/* Transfers bytes between two ends of this process by each kind of operation, and compares them. */
 #include "pair.h"
 
 static void move_bytes(const char *device)
@@ -16,7 +16,7 @@ static void move_bytes(const char *device)
 			to[i] = ~(i * 7 + n);
 		}
 		is(request(operations[n], from, here, to, there, SIZE), IBV_WC_SUCCESS, operations[n], "all");
-		/* A READ has brought those of the peer. */
+		/* A READ has fetched the peer's bytes. */
 		CHECK(memcmp(from, to, SIZE) == 0);
 		CHECK(from[1] == (char)(operations[n] == IBV_WR_RDMA_READ ? ~(7 + n) : 7 + n));
 	}

@@ -1,7 +1,7 @@
 /*
- * Creates and destroys every kind of object, in a random one of the orders that verbs permit, and compares the
- * descriptors, threads, mappings and allocated bytes of the process before and after: objects DEVICE ROUNDS.
- * With a third argument, as under valgrind, few rounds come before, and mappings and bytes are not compared.
+ * Creates and destroys every kind of object, in a random order that verbs permit, and compares the descriptors,
+ * threads, mappings and allocated bytes of the process before and after. Usage: objects DEVICE ROUNDS.
+ * With a third argument, for valgrind, the warm-up is short, and mappings and bytes are not compared.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -18,7 +18,7 @@ enum kind { CHANNEL, CQ, CQ_EX, PD, PARENT, MR, MW, SRQ, QP, UD, AH, DM, XRCD, X
 
 #define BIT(kind) (1u << (kind))
 
-/* What must be destroyed before. */
+/* The kinds of objects that must be destroyed before an object of each kind. */
 static const unsigned users[KINDS] = {
 	[CHANNEL] = BIT(CQ) | BIT(CQ_EX),
 	[CQ] = BIT(QP) | BIT(UD) | BIT(XRC_SRQ),
@@ -125,7 +125,7 @@ static int destroy(enum kind kind)
 	}
 }
 
-/* Destroys all but the context, or that too. */
+/* Destroys all objects, and the context if `with_context` is set. */
 static void destroy_all(int with_context)
 {
 	unsigned left = BIT(CONTEXT) - 1 + (with_context ? BIT(CONTEXT) : 0);
@@ -168,11 +168,11 @@ static struct holdings holdings(void)
 
 int main(int count, char **arguments)
 {
-	/* The C library and this one keep some things once they were used, and tables grow for a while. */
+	/* The C library and libibverbs allocate some memory on first use, and tables grow for a while. */
 	enum { WARM = 1000, WARM_SLOWLY = 20, CONTEXT_EVERY = 20 };
 	/*
-	 * An object that was kept in each round would be more. Numbers of queue pairs that rest take up to 128 KiB, and
-	 * parts of the heap of threads may come and go.
+	 * A leak of one object per round would exceed this slack. Queue pair numbers that may not be reused yet take up
+	 * to 128 KiB, and the heaps of threads may grow and shrink.
 	 */
 	enum { SLACK_BYTES = 160 << 10, SLACK_MAPPINGS = 8 };
 	struct holdings before = { 0 }, after;
@@ -190,7 +190,7 @@ int main(int count, char **arguments)
 		if (last)
 			context = open_named(arguments[1]);
 	}
-	/* Files of listeners are closed by a thread, soon after. */
+	/* A thread closes the files of listeners a little later. */
 	for (int tries = 0; tries < 200; tries++) {
 		after = holdings();
 		if (after.descriptors <= before.descriptors)

@@ -37,7 +37,7 @@ static const struct {
 
 static const int kinds = sizeof operations / sizeof *operations;
 
-/* Pages that come after the region and go before it, at either end, for each operation. */
+/* Pages are mapped after the registration and unmapped before the deregistration: at either end, for each operation. */
 static void pages(void)
 {
 	struct ibv_mr *here, *there, *of_a, *of_b;
@@ -58,7 +58,7 @@ static void pages(void)
 		is(request(opcode, from, here, at, of_b, length), operations[i].refused, i, "unmapped there");
 		is(request(opcode, at, of_a, to, there, length), IBV_WC_LOC_PROT_ERR, i, "unmapped here");
 	}
-	/* Only the last page of what is written is missing. */
+	/* Only the last page of the target is missing. */
 	map_at(at, PAGE, 1);
 	is(request(IBV_WR_RDMA_WRITE, from, here, at, of_b, 2 * PAGE), IBV_WC_REM_ACCESS_ERR, 0, "half mapped");
 	is(request(IBV_WR_RDMA_WRITE, from, here, at, of_b, PAGE), IBV_WC_SUCCESS, 0, "first page");
@@ -67,7 +67,7 @@ static void pages(void)
 	CHECK(ibv_dereg_mr(here) == 0 && ibv_dereg_mr(there) == 0);
 }
 
-/* The content is that of the memory which is mapped at the time: mapped anew, moved, and moved back. */
+/* A request accesses the memory that is mapped at that time: mapped again, moved, and moved back. */
 static void moves(void)
 {
 	struct ibv_mr *here, *mr;
@@ -89,7 +89,7 @@ static void moves(void)
 			CHECK(mremap(other, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at);
 		}
 	}
-	/* What the system may take away, and gives back as zeros. */
+	/* The kernel may discard these pages, and replaces them by zeros. */
 	CHECK(madvise(at, SIZE, MADV_DONTNEED) == 0);
 	is(request(IBV_WR_RDMA_READ, own, here, at, mr, SIZE), IBV_WC_SUCCESS, 0, "after MADV_DONTNEED");
 	CHECK(own[0] == 0 && own[SIZE - 1] == 0);
@@ -99,7 +99,7 @@ static void moves(void)
 	CHECK(munmap(at, SIZE) == 0 && ibv_dereg_mr(mr) == 0 && ibv_dereg_mr(here) == 0);
 }
 
-/* A page that may only be read can be read and not written, until its protection is changed. */
+/* Peers can read a read-only page, but can write it only after its protection was changed. */
 static void protection(void)
 {
 	struct ibv_mr *here, *mr;
@@ -115,7 +115,7 @@ static void protection(void)
 	CHECK(munmap(at, SIZE) == 0 && ibv_dereg_mr(mr) == 0 && ibv_dereg_mr(here) == 0);
 }
 
-/* A fork makes the pages copies: what a peer writes arrives in the parent's, and not in the child's. */
+/* After a fork, a peer's writes arrive in the parent's pages and not in the child's copies. */
 static void forks(void)
 {
 	struct ibv_mr *here, *mr;
@@ -149,7 +149,7 @@ static int advise(struct ibv_pd *pd, enum ib_uverbs_advise_mr_advice advice, uin
 	return ibv_advise_mr(pd, advice, flags, &sge, 1);
 }
 
-/* How many of the pages are present. */
+/* Returns the number of present pages. */
 static int present(char *at)
 {
 	unsigned char map[SIZE / PAGE];
@@ -171,7 +171,7 @@ static void prefetch(void)
 
 	CHECK(mr = ibv_reg_mr(b.pd, at, SIZE, ODP));
 	CHECK(constant = ibv_reg_mr(b.pd, at, SIZE, IBV_ACCESS_ON_DEMAND));
-	/* Not mapped: an error if the call waits for the pages. */
+	/* The pages are not mapped: an error only if the call waits for them. */
 	CHECK(advise(b.pd, read, flush, at, SIZE, mr->lkey) == EFAULT);
 	CHECK(advise(b.pd, read, 0, at, SIZE, mr->lkey) == 0);
 	CHECK(mmap(at, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) ==
@@ -197,7 +197,7 @@ static void errors(void)
 	struct ibv_mr *mr, *pinned;
 
 	CHECK(other && (mr = ibv_reg_mr(b.pd, at, SIZE, ODP)) && (pinned = ibv_reg_mr(b.pd, at, SIZE, REMOTE)));
-	/* Whether the call waits for the pages or not. */
+	/* With and without waiting for the pages. */
 	for (int flags = 0; flags <= IBV_ADVISE_MR_FLAG_FLUSH; flags += IBV_ADVISE_MR_FLAG_FLUSH) {
 		CHECK(advise(b.pd, read, flags, at, SIZE, pinned->lkey) == EINVAL);
 		CHECK(advise(b.pd, read, flags, at, SIZE, mr->lkey ^ 0x55555500) == ENOENT);
@@ -210,7 +210,7 @@ static void errors(void)
 	CHECK(ibv_dereg_mr(mr) == 0 && ibv_dereg_mr(pinned) == 0 && ibv_dealloc_pd(other) == 0);
 }
 
-/* One region of all memory: also of what is mapped later, and with nothing at 0. */
+/* One region of the whole address space: it includes memory that is mapped later; address 0 is not mapped. */
 static void implicit(void)
 {
 	char on_stack[64] = "on the stack", *on_heap = malloc(64), *at = nowhere();
@@ -248,7 +248,7 @@ static void implicit(void)
 	free(on_heap);
 }
 
-/* A region can change between the two kinds. */
+/* Re-registration can turn on-demand paging on and off. */
 static void changes(void)
 {
 	struct ibv_mr *here, *mr;

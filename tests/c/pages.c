@@ -1,7 +1,7 @@
 /*
- * What the manual pages of libibverbs say of calls that other programs here do not try: what is
- * refused and how, what is updated, what cannot be destroyed while it is used. The argument names the
- * device.
+ * Statements of the libibverbs manual pages about calls that the other programs here do not make: which
+ * calls are refused and how, which fields are updated, which objects cannot be destroyed while they are
+ * used. The argument names the device.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -50,7 +50,7 @@ static void to_init(struct ibv_qp *qp)
 /* ibv_event_type_str, ibv_wc_status_str: the texts of rdma-core */
 static void texts(void)
 {
-	/* Older headers do not have it. */
+	/* Older headers do not define this event. */
 	int device_speed_change = 20;
 
 	CHECK(!strcmp(ibv_wc_status_str(IBV_WC_MW_BIND_ERR), "memory management operation error"));
@@ -58,7 +58,7 @@ static void texts(void)
 	CHECK(!strcmp(ibv_event_type_str(device_speed_change + 1), "unknown"));
 }
 
-/* ibv_create_qp: a queue pair with a shared receive queue has no own one, of whatever size. */
+/* ibv_create_qp: a queue pair with a shared receive queue ignores the sizes of a receive queue of its own. */
 static void sizes_beside_a_shared_queue(void)
 {
 	struct ibv_srq *srq = shared();
@@ -74,7 +74,7 @@ static void sizes_beside_a_shared_queue(void)
 	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_srq(srq) == 0);
 }
 
-/* ibv_post_send: UC binds memory windows. */
+/* ibv_post_send: UC queue pairs can bind memory windows. */
 static void windows_on_unreliable_connections(void)
 {
 	struct ibv_qp_init_attr_ex attr = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_UC,
@@ -140,7 +140,7 @@ static void domains(void)
 	CHECK(ibv_dealloc_pd(parent) == 0 && ibv_dealloc_td(td) == 0 && ibv_dealloc_pd(mine) == 0);
 }
 
-/* ibv_create_ah, ibv_modify_qp: kernels refuse a port that there is not, also 0. */
+/* ibv_create_ah, ibv_modify_qp: kernels refuse a port that does not exist, including 0. */
 static void ports(void)
 {
 	struct ibv_ah_attr way = { .is_global = 1, .grh = { .dgid = own, .sgid_index = 1 } };
@@ -155,7 +155,7 @@ static void ports(void)
 	CHECK((ah = ibv_create_ah(pd, &way)) && ibv_destroy_ah(ah) == 0);
 	to_init(qp);
 	CHECK(ibv_modify_qp(qp, &attr, mask) == EINVAL && qp->state == IBV_QPS_INIT);
-	/* Devices that do not resize queue pairs refuse sizes. */
+	/* Devices that cannot resize queue pairs refuse IBV_QP_CAP. */
 	attr.ah_attr = way;
 	CHECK(ibv_modify_qp(qp, &attr, mask | IBV_QP_CAP) != 0 && qp->state == IBV_QPS_INIT);
 	CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
@@ -176,7 +176,7 @@ static void shared_queues(void)
 	CHECK(ibv_query_srq(srq, &seen) == 0 && seen.max_wr == 8 && seen.srq_limit == 0);
 	CHECK(ibv_modify_srq(srq, &change, 0) == 0);
 	CHECK(ibv_destroy_srq(srq) == 0);
-	/* srq_limit is irrelevant at creation, and the sizes are those that the queue has. */
+	/* srq_limit is ignored at creation, and the actual sizes are returned. */
 	struct ibv_srq_init_attr unset = { .attr = { .max_wr = 8, .max_sge = 1, .srq_limit = 0xa5a5a5a5 } };
 	CHECK((srq = ibv_create_srq(pd, &unset)));
 	CHECK(ibv_query_srq(srq, &seen) == 0 && seen.srq_limit == 0);
@@ -190,8 +190,8 @@ static void shared_queues(void)
 	CHECK(ibv_destroy_srq(srq) == 0);
 }
 
-/* ibv_modify_qp: what a type has no use for is ignored, as the kernel's uverbs do, so programs bring XRC queue
- * pairs up as those of RC. Of min_rnr_timer the low five bits count. */
+/* ibv_modify_qp: attributes that a type does not use are ignored, as in the kernel's uverbs. Programs therefore
+ * connect XRC queue pairs like RC ones. Only the low five bits of min_rnr_timer count. */
 static void attributes_without_a_use(void)
 {
 	enum { RTR = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
@@ -219,7 +219,7 @@ static void attributes_without_a_use(void)
 		to_init(qps[i]);
 		CHECK(ibv_modify_qp(qps[i], &attr, RTR) == 0);
 		attr.qp_state = IBV_QPS_RTS;
-		/* What it does not have is none of these. */
+		/* A Q_Key is not one of the ignored attributes. */
 		CHECK(ibv_modify_qp(qps[i], &attr, RTS | IBV_QP_QKEY) == EINVAL);
 		CHECK(ibv_modify_qp(qps[i], &attr, RTS) == 0);
 		CHECK(ibv_query_qp(qps[i], &attr, IBV_QP_MIN_RNR_TIMER, &its) == 0);

@@ -1,7 +1,7 @@
 /*
- * What the manual pages of librdmacm say of calls that tests/c/cm.c does not try: what is refused and
- * how, what waits, what is left as it is. Both ends are in this process. The argument is its IPv4
- * address.
+ * Statements of the librdmacm manual pages about calls that tests/c/cm.c does not make: which calls are
+ * refused and how, which ones wait, which objects stay unchanged. Both ends are in this process. The
+ * argument is its IPv4 address.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -39,7 +39,7 @@ static struct rdma_cm_id *bound(enum rdma_port_space space, int port)
 	return id;
 }
 
-/* One whose route to the listener is resolved. */
+/* Returns an identifier whose route to the listener is resolved. */
 static struct rdma_cm_id *resolved(void)
 {
 	struct rdma_cm_id *id = create(RDMA_PS_TCP);
@@ -52,7 +52,7 @@ static struct rdma_cm_id *resolved(void)
 	return id;
 }
 
-/* rdma_bind_addr, rdma_resolve_addr, rdma_join_multicast: addresses that are none */
+/* rdma_bind_addr, rdma_resolve_addr, rdma_join_multicast: invalid addresses */
 static void addresses(void)
 {
 	struct sockaddr none = { .sa_family = AF_UNIX };
@@ -70,7 +70,7 @@ static void addresses(void)
 	CHECK(rdma_destroy_id(id) == 0);
 }
 
-/* rdma_connect, rdma_accept: resources beyond the device's, and nothing at all */
+/* rdma_connect, rdma_accept: more resources than the device has, and no parameters */
 static void parameters(void)
 {
 	struct rdma_conn_param param = { .responder_resources = 200, .initiator_depth = 1 };
@@ -104,7 +104,7 @@ static void parameters(void)
 	CHECK(rdma_destroy_id(listens) == 0);
 }
 
-/* rdma_listen: one that has no address gets any of IPv4. */
+/* rdma_listen: an identifier without an address listens on all IPv4 addresses. */
 static void listens_anywhere(void)
 {
 	struct rdma_cm_id *id = create(RDMA_PS_TCP);
@@ -213,7 +213,7 @@ static void groups(void)
 	CHECK(rdma_leave_multicast(id, &group.any) == 0);
 	CHECK(rdma_leave_multicast(id, &group.any) == 0);
 	CHECK(rdma_leave_multicast(id, &group.any) == -1 && errno == EADDRNOTAVAIL);
-	/* A queue pair that is destroyed in a group leaves nothing behind. */
+	/* A queue pair that is destroyed while it is in a group leaves no group membership behind. */
 	CHECK(rdma_join_multicast(id, &group.any, NULL) == 0);
 	rdma_ack_cm_event(next(channel, RDMA_CM_EVENT_MULTICAST_JOIN));
 	rdma_destroy_qp(id);
@@ -243,7 +243,7 @@ static void disconnected(void)
 	CHECK(rdma_destroy_id(id) == 0);
 }
 
-/* rdma_get_remote_ece: for queue pairs of the program's own only */
+/* rdma_get_remote_ece: only for queue pairs that the program itself created */
 static void extensions(void)
 {
 	struct rdma_cm_id *id = bound(RDMA_PS_TCP, 0);
@@ -257,7 +257,7 @@ static void extensions(void)
 	CHECK(rdma_destroy_id(id) == 0);
 }
 
-/* rdma_notify: of events that are not for it, or without a connection */
+/* rdma_notify: with events that it does not accept, or without a connection */
 static void notices(void)
 {
 	struct rdma_cm_id *id = create(RDMA_PS_TCP);
@@ -267,7 +267,7 @@ static void notices(void)
 	CHECK(rdma_destroy_id(id) == 0);
 }
 
-/* rdma_create_srq: in a domain of the program's; the identifier keeps its own. */
+/* rdma_create_srq: in the program's protection domain; the identifier keeps its own. */
 static void shared_queues(void)
 {
 	struct rdma_cm_id *id = bound(RDMA_PS_TCP, 0);

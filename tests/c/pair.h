@@ -1,6 +1,6 @@
 /*
- * Two ends of a connection, which are two contexts of this process, and requests of the first with memory
- * of the second.
+ * Two ends of a connection, which are two contexts of this process, and requests of the first end that access
+ * memory of the second.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -42,7 +42,7 @@ static void make(struct end *e)
 	CHECK(e->qp = ibv_create_qp(e->pd, &attr));
 }
 
-/* How a request of a ends, on new queue pairs. For SEND, b receives into `to`. */
+/* Executes a request of a on new queue pairs and returns its status. For a SEND, b receives into `to`. */
 static inline enum ibv_wc_status request(enum ibv_wr_opcode opcode, void *from, struct ibv_mr *from_mr, void *to,
 				  struct ibv_mr *to_mr, uint32_t length)
 {
@@ -67,7 +67,7 @@ static inline enum ibv_wc_status request(enum ibv_wr_opcode opcode, void *from, 
 	return status;
 }
 
-/* Addresses far below those that the system chooses, where nothing is mapped. */
+/* Returns an unmapped address, far below those that the kernel chooses. */
 static char *nowhere(void)
 {
 	static uintptr_t last = 0x300000000000;
@@ -84,7 +84,7 @@ static char *map_at(char *at, size_t length, int value)
 	return at;
 }
 
-/* Ordinary memory of an end, and its region. */
+/* Maps and registers ordinary memory of an end. */
 static inline char *ordinary(struct end *e, struct ibv_mr **mr)
 {
 	char *at = map_at(nowhere(), SIZE, 'o');

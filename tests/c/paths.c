@@ -1,5 +1,5 @@
 /*
- * Looks at a device in sysfs by the functions that compilers and old headers put in the place of others:
+ * Reads a device's sysfs entries by the functions that compilers and old headers substitute for others:
  * those of _FORTIFY_SOURCE, and those of the C library before 2.33. The argument is the device's name.
  */
 #define _GNU_SOURCE
@@ -41,7 +41,7 @@ int main(int count, char **arguments)
 	CHECK((fd = __openat64_2(AT_FDCWD, type, O_RDONLY)) >= 0 && close(fd) == 0);
 	CHECK(__fxstatat(STAT_VERSION, AT_FDCWD, type, &found, 0) == 0 && S_ISREG(found.st_mode));
 	CHECK(__fxstatat64(STAT_VERSION, AT_FDCWD, type, &found, 0) == 0 && S_ISREG(found.st_mode));
-	/* It is there, be it a link or not. */
+	/* The entry exists, whether it is a link or not. */
 	CHECK(readlink(device, link, sizeof link) > 0 || errno == EINVAL);
 	CHECK(__readlink_chk(device, link, sizeof link, sizeof link) > 0 || errno == EINVAL);
 	CHECK(__readlinkat_chk(AT_FDCWD, device, link, sizeof link, sizeof link) > 0 ||

@@ -1,6 +1,6 @@
 /*
- * A program that its owner installs with the setuid bit, linked with the library. Says whether the
- * system takes it for one, which devices it finds, and uses the first.
+ * A program linked with the library, to be installed with the setuid bit. It prints whether the kernel
+ * treats it as privileged and which devices it finds, and uses the first.
  */
 #include <infiniband/verbs.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ int main(void)
 		struct ibv_pd *pd = ibv_alloc_pd(context);
 		CHECK(pd);
 		CHECK(ibv_create_cq(context, 1, NULL, NULL, 0));
-		/* What captures are written for. */
+		/* A call that is written to a capture. */
 		CHECK(ibv_dealloc_pd(pd) == 0);
 	}
 	printf("used\n");

@@ -1,10 +1,10 @@
 /*
- * Uses of MPI, one after the other: messages around a ring, many at once, collective and one-sided
- * operations. Each is done with sizes for one packet, for several, and for rendezvous. Every byte that
- * arrives is compared.
+ * Uses MPI in several ways, one after the other: messages around a ring, many messages simultaneously,
+ * collective and one-sided operations. Each is done with sizes for one packet, for several packets, and
+ * for rendezvous. Every received byte is compared.
  *
- * The argument is the number of hosts that the ranks must be on. If all is well, the first rank prints
- * one line. Any error ends all ranks, with a line that says what is wrong.
+ * The argument is the number of hosts that the ranks must be on. On success, the first rank prints one
+ * line. Any error ends all ranks, with a line that says what is wrong.
  */
 
 #include <mpi.h>
@@ -36,7 +36,7 @@ static void *room(size_t size)
 	return memory;
 }
 
-/* Byte `at` of the data from rank `from` to rank `to` in the operation `kind`. */
+/* Returns byte `at` of the data from rank `from` to rank `to` in the operation `kind`. */
 static unsigned char pattern(int kind, int from, int to, size_t at)
 {
 	return (unsigned char)(kind * 61 + from * 31 + to * 17 + at * 7 + (at >> 8) * 13);
@@ -56,7 +56,7 @@ static void compare(const unsigned char *memory, size_t size, int kind, int from
 			  at, memory[at], pattern(kind, from, to, at));
 }
 
-/* Each rank sends to its right neighbour, all at the same time. */
+/* Each rank sends to its right neighbour, all simultaneously. */
 static void ring(void)
 {
 	unsigned char *out = room(LARGEST), *in = room(LARGEST);
@@ -183,7 +183,7 @@ static void one_sided(void)
 		for (int peer = 0; peer < ranks; peer++) {
 			fill(memory, size, 5 + i, rank, peer);
 			MPI_Put(memory, size, MPI_BYTE, peer, rank * LARGEST, size, MPI_BYTE, win);
-   /* Only after that may the source of the put be written again. */
+   /* Only after the fence may the source of the put be overwritten. */
 			MPI_Win_fence(0, win);
 		}
 		for (int peer = 0; peer < ranks; peer++)
@@ -202,7 +202,7 @@ static void one_sided(void)
 	free(memory);
 }
 
-/* All ranks add to the same places of each rank. */
+/* All ranks add to the same words of each rank. */
 static void accumulate(void)
 {
 	enum { PLACES = 2000 };
@@ -238,7 +238,7 @@ static void accumulate(void)
 	for (int at = 0; at < DRAWS * ranks; at++)
 		CHECK(all[at] == 1, "ticket %d was drawn %d times", at, all[at]);
 
- /* A rank that finds a place of the last rank empty writes its number there. Only one may succeed. */
+ /* Each rank tries to write its number into an empty word of the last rank. Only one may succeed. */
 	int64_t nothing = 0, mine = rank + 1, found;
 	int winners = 0, won;
 	MPI_Win_lock(MPI_LOCK_SHARED, ranks - 1, 0, win);
@@ -253,7 +253,7 @@ static void accumulate(void)
 	free(all);
 }
 
-/* How many hosts there are. */
+/* Returns the number of hosts. */
 static int hosts(void)
 {
 	MPI_Comm here;

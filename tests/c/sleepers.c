@@ -1,6 +1,6 @@
 /*
- * Threads that sleep in ibv_get_cq_event, ibv_get_async_event and rdma_get_cm_event while another
- * thread destroys the object, or while signals come. The device is the first argument.
+ * Threads sleep in ibv_get_cq_event, ibv_get_async_event and rdma_get_cm_event while another thread
+ * destroys the object, or while signals come. The device is the first argument.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,7 +23,7 @@ static void handler(int number)
 	handled++;
 }
 
-/* What a thread's call returned: 0, or errno. */
+/* The thread functions return the result of the call: 0, or errno. */
 static void *get_cq_event(void *channel)
 {
 	struct ibv_cq *found;
@@ -117,8 +117,8 @@ int main(int count, char **arguments)
 	objects[1] = context;
 	objects[2] = cm;
 
-	/* A handler with SA_RESTART changes nothing, whatever handlers other signals have; one without ends the
-	 * call. */
+	/* A handler with SA_RESTART does not end the call, whatever handlers other signals have; a handler without it
+	 * does. */
 	struct sigaction interrupts = { .sa_handler = handler };
 
 	CHECK(sigaction(SIGUSR2, &interrupts, NULL) == 0);
@@ -132,7 +132,7 @@ int main(int count, char **arguments)
 	for (int i = 0; i < CALLS; i++)
 		CHECK(ends_by_signal(threads[i]) == (void *)EINTR);
 
- /* After the objects are destroyed, the threads sleep on, can be cancelled, and touch nothing. */
+ /* After the objects are destroyed, the threads continue to sleep, can be cancelled, and access no freed memory. */
 	fall_asleep();
 	CHECK(ibv_destroy_cq(cq) == 0 && ibv_destroy_comp_channel(channel) == 0);
 	CHECK(ibv_close_device(context) == 0);

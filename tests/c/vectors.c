@@ -1,7 +1,7 @@
 /*
- * The main thread makes a completion queue for each completion vector of the device, and queue pairs on each
- * that write to those of the next one. Prints how many shards the queue pairs have: each has a block of
- * numbers of its own. The device is the first argument. With a second one, all queues name vector 0.
+ * The main thread creates a completion queue for each completion vector of the device, and queue pairs on each
+ * that write to those of the next one. Prints the number of shards of the queue pairs: each shard has its own
+ * QPN range. The device is the first argument. With a second argument, all queues use vector 0.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>

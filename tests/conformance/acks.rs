@@ -1,5 +1,5 @@
-//! Acknowledgements that come to a requester: late, early, twice, for what was never sent, with
-//! every syndrome. IBTA 9.7.5.2, 9.9.2.
+//! Acknowledgements that a requester receives late, early, twice, for requests that were never
+//! sent, and with every syndrome. IBTA 9.7.5.2, 9.9.2.
 
 use std::time::Duration;
 
@@ -222,7 +222,7 @@ pub(crate) fn cases() -> Vec<Case> {
             .given(rc().retry_cnt(2))
             .post_write(1, 8)
             .packets([naked(0, NakCode::PsnSequenceError), naked(0, NakCode::PsnSequenceError)])
-            // The requester pauses before it sends a third time.
+            // The requester pauses before it retries for the second time.
             .wait(Duration::from_millis(1))
             .packets([naked(0, NakCode::PsnSequenceError)])
             .completes([failed(1, Status::RetryExceeded)])

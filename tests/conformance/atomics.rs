@@ -1,8 +1,9 @@
-//! Atomics, and how many READs and atomics a peer may have outstanding. IBTA 9.4.5, 9.7.4.1 (resources).
+//! Atomics, and the number of READs and atomics that a peer may have outstanding. IBTA 9.4.5,
+//! 9.7.4.1 (resources).
 
 use crate::dsl::*;
 
-/// A word of the memory's fill.
+/// A word of memory that holds the initial value.
 const FILL: u64 = 0x1111_1111_1111_1111;
 
 pub(crate) fn cases() -> Vec<Case> {

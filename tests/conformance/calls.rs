@@ -1,19 +1,20 @@
-//! Verbs calls for which the specification and the providers of rdma-core differ, or the specification
-//! says nothing, and what is done here. `tests/c/abi.c` tests the calls.
+//! Verbs calls for which the specification and the providers of rdma-core differ, or the
+//! specification is silent.
+//! `tests/c/abi.c` tests what rxe does.
 
-/// One difference.
+/// One such call.
 pub(crate) struct Call {
-    /// The call, and what is special about it.
+    /// The call and its special circumstances.
     pub(crate) call: &'static str,
     /// What the specification says, with its section.
     pub(crate) specification: &'static str,
     /// What rdma-core and its providers do.
     pub(crate) providers: &'static str,
-    /// What is done here.
+    /// What rxe does.
     pub(crate) here: &'static str,
 }
 
-/// All of them.
+/// All such calls.
 pub(crate) const CALLS: &[Call] = &[
     Call {
         call: "`ibv_reg_mr` of 0 bytes",

@@ -1,4 +1,4 @@
-//! Memory windows and their invalidation; ATOMIC WRITE and FLUSH. IBTA 10.6.7, 9.4.1.1, annex A19.
+//! Memory windows and invalidation; ATOMIC WRITE and FLUSH. IBTA 10.6.7, 9.4.1.1, annex A19.
 
 use crate::dsl::world::{LOCAL, SOURCE};
 use crate::dsl::*;

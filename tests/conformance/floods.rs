@@ -1,4 +1,4 @@
-//! Floods of the same packet: their cost is bounded, and the connection survives.
+//! Floods of one packet: the cost is bounded, and the connection survives.
 
 use std::time::Duration;
 

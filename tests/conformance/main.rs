@@ -1,6 +1,6 @@
-//! The catalogue of hostile packets: what a queue pair must do with anything that a network, a broken
-//! peer or an enemy can send. Each area has a file. `dsl` is the language of the cases, and
-//! `docs/en/project/conformance.md` is the catalogue in words.
+//! The catalogue of hostile packets: how a queue pair must react to any packet.
+//! A faulty network, a broken peer or an attacker may send anything. Each area has a file. `dsl` is
+//! the language of the cases, and `docs/en/project/conformance.md` is the catalogue in words.
 //!
 //! `CONFORMANCE=text` runs only the cases whose name contains the text.
 
@@ -121,15 +121,15 @@ fn over_xdp(mode: XdpMode) {
     }
 }
 
-/// The version of the kernel that runs here.
+/// Returns the major and minor version of the running kernel.
 fn kernel() -> [u32; 2] {
     let system = rustix::system::uname();
     let mut numbers = system.release().to_str().unwrap_or_default().split('.');
     [(); 2].map(|()| numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0))
 }
 
-/// The cases that sockets on loopback do not carry: an empty packet, which a backend keeps to itself, one with the
-/// address of the receiver or of another family, and a group of IPv6.
+/// The cases that sockets on loopback do not carry: a packet without bytes, which a backend does
+/// not deliver; packets from the receiver's address or of another address family; and an IPv6 group.
 const NOT_OVER_SOCKETS: [&str; 5] = [
     "nothing but the UDP header",
     "a request with source and destination exchanged",
@@ -138,16 +138,17 @@ const NOT_OVER_SOCKETS: [&str; 5] = [
     "a datagram to a group over IPv6",
 ];
 
-/// The cases that a cable does not carry: an empty packet, and one to an address that is not there, which does not
-/// come to the engine's host.
+/// The cases that a cable does not carry: a packet without bytes, and packets to an address that
+/// does not exist, which never reach the engine's host.
 const NOT_OVER_A_CABLE: [&str; 3] = [
     "nothing but the UDP header",
     "a request with source and destination exchanged",
     "a request over IPv6 from the IPv4-mapped address of the peer",
 ];
 
-/// The cases that endpoints of layer 2 do not carry: an empty packet, one from an address that is not the sender's,
-/// which keeps it to itself, and one to an address that is not there.
+/// The cases that layer-2 endpoints do not carry: a packet without bytes; a packet from an address
+/// that is not the sender's, which the sending endpoint does not send; and packets to an address
+/// that does not exist.
 const NOT_BETWEEN_ENDPOINTS: [&str; 4] = [
     "nothing but the UDP header",
     "a request with source and destination exchanged",
@@ -155,8 +156,8 @@ const NOT_BETWEEN_ENDPOINTS: [&str; 4] = [
     "a request over IPv6 from the IPv4-mapped address of the peer",
 ];
 
-/// The cases that packet sockets at the ends of a cable do not carry: the same, and packets of which the backend sees
-/// only some, all to be dropped.
+/// The cases that packet sockets at the ends of a cable do not carry: those of
+/// [`NOT_OVER_A_CABLE`], and packets of which the backend reads only some, all of which must be dropped.
 const NOT_OVER_PACKET_SOCKETS: [&str; 5] = [
     "nothing but the UDP header",
     "an RC request to the multicast QP number",
@@ -165,7 +166,7 @@ const NOT_OVER_PACKET_SOCKETS: [&str; 5] = [
     "a datagram to the multicast QP number at a unicast address",
 ];
 
-/// Runs all cases over this road. Returns those that cannot go that way.
+/// Runs all cases over this transport. Returns the cases that it cannot carry.
 fn all_end_well(road: &mut dyn Road) -> Vec<&'static str> {
     let only = std::env::var("CONFORMANCE").unwrap_or_default();
     let mut wrong = Vec::new();

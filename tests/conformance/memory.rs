@@ -1,4 +1,4 @@
-//! Memory that a peer may not touch. IBTA 9.7.4.1 (R_Key), 10.6.
+//! Memory that a peer has no right to. IBTA 9.7.4.1 (R_Key), 10.6.
 
 use crate::dsl::*;
 

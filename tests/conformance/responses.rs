@@ -1,5 +1,5 @@
-//! READ data and atomics' values that come to a requester: the wrong length, the wrong kind, the
-//! wrong place, twice, never asked for. IBTA 9.7.5.1, 9.7.5.2, 9.9.2.
+//! READ data and atomic results that a requester receives: with a wrong length, of a wrong kind, in
+//! a wrong place, twice, or never requested. IBTA 9.7.5.1, 9.7.5.2, 9.9.2.
 
 use crate::dsl::world::LOCAL;
 use crate::dsl::*;

@@ -1,10 +1,10 @@
-//! Messages of several packets into lists of several elements: packet boundaries at and beside element
-//! boundaries, and elements that may not be used. IBTA 10.6.6, 9.7.4.1 (local operation), 9.8.2.2,
-//! 11.4.1.
+//! Messages of several packets into lists of several elements: packet boundaries at and next to
+//! element boundaries, and elements that may not be used. IBTA 10.6.6, 9.7.4.1 (local operation),
+//! 9.8.2.2, 11.4.1.
 
 use crate::dsl::*;
 
-/// Where the elements of receive 1 begin.
+/// The offsets of the elements of receive 1.
 const A: u64 = 0x2_2000;
 const B: u64 = 0x2_4000;
 const C: u64 = 0x2_6000;
@@ -164,7 +164,7 @@ pub(crate) fn cases() -> Vec<Case> {
     all
 }
 
-/// Receives of unreliable messages.
+/// Returns the cases of receives on unreliable services.
 fn unreliable() -> Vec<Case> {
     let first = |psn| send(Opcode::UC_SEND_FIRST, psn, 1024);
     let last = |psn, len| bare(Opcode::UC_SEND_LAST, psn, len);
@@ -227,7 +227,7 @@ fn unreliable() -> Vec<Case> {
     ]
 }
 
-/// READs into lists.
+/// Returns the cases of READs into lists.
 fn fetched() -> Vec<Case> {
     let first = |psn| response(Opcode::RC_READ_RESPONSE_FIRST, psn, 1024);
     let last = |psn, len| response(Opcode::RC_READ_RESPONSE_LAST, psn, len);

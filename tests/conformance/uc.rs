@@ -1,6 +1,5 @@
-//! Unreliable connection: nothing is ever answered, and a message that loses a packet is lost
-//! completely.
-//! IBTA 9.8.2, 9.9.3.
+//! Unreliable connection: nothing is ever acknowledged, and a message that loses a packet is lost
+//! as a whole. IBTA 9.8.2, 9.9.3.
 
 use crate::dsl::*;
 

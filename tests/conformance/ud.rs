@@ -1,4 +1,4 @@
-//! Datagrams: Q_Keys, the GRH, sizes, groups. IBTA 9.8.3, 9.6.1, 10.5.
+//! Datagrams: Q_Keys, the GRH, lengths, multicast groups. IBTA 9.8.3, 9.6.1, 10.5.
 
 use crate::dsl::*;
 

@@ -1,5 +1,6 @@
-//! Extended reliable connection: requests that name a shared queue of the target's domain. Everything
-//! else is as for RC. IBTA annex A14. Kernel rxe has no XRC, so there are no deviations.
+//! Extended reliable connection: requests that name a shared receive queue of the target's domain.
+//! Everything else is as for RC. IBTA annex A14. Kernel `rdma_rxe` has no XRC, so there are no
+//! deviations.
 
 use crate::dsl::world::LOCAL;
 use crate::dsl::*;
@@ -8,7 +9,7 @@ pub(crate) fn cases() -> Vec<Case> {
     [target(), requests(), answers()].into_iter().flatten().collect()
 }
 
-/// Requests to a target.
+/// Returns the cases of requests to a target.
 fn target() -> Vec<Case> {
     let rule = "A14 (XRCETH checks)";
     let only = |psn, len| send(Opcode::XRC_SEND_ONLY, psn, len).ask();
@@ -149,7 +150,7 @@ fn reserved(name: &'static str, opcode: u8) -> Case {
         .note("as for RC; receives stay in their shared queue")
 }
 
-/// Requests to an initiator, which accepts none.
+/// Returns the cases of requests to an initiator, which accepts none.
 fn requests() -> Vec<Case> {
     let deaf = |name, packet: Pkt| {
         case(name, "A14 (initiator)")
@@ -172,7 +173,7 @@ fn reserved_opcode() -> Pkt {
     send(Opcode::XRC_SEND_ONLY, 0, 8).opcode_byte(0xbf)
 }
 
-/// Answers to an initiator, one of each kind. They are handled as for RC.
+/// Returns the cases of responses to an initiator, one of each kind. They are handled as for RC.
 fn answers() -> Vec<Case> {
     let ini = |name, rule| case(name, rule).given(initiator());
     let refused = |name, code, status| {

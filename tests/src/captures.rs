@@ -1,15 +1,17 @@
-//! Captures of other people's devices. They are not part of the project: without them, tests say that
-//! they were skipped.
+//! Packet captures of RDMA devices that do not belong to this project.
+//! They are not part of this repository. A test that needs a missing one is skipped and says so.
 
 use std::env;
 use std::path::PathBuf;
 
-/// A text file. If it does not exist, prints that `test` is skipped and returns `None`.
+/// Reads a text file of the captures.
+/// If the file does not exist, prints that `test` is skipped and returns `None`.
 pub fn read(test: &str, file: &str) -> Option<String> {
     Some(String::from_utf8(read_bytes(test, file)?).expect("the vectors are text"))
 }
 
-/// A file. If it does not exist, prints that `test` is skipped and returns `None`.
+/// Reads a file of the captures.
+/// If the file does not exist, prints that `test` is skipped and returns `None`.
 pub fn read_bytes(test: &str, file: &str) -> Option<Vec<u8>> {
     let path = directory().join(file);
     let bytes = std::fs::read(&path).ok();
@@ -20,7 +22,7 @@ pub fn read_bytes(test: &str, file: &str) -> Option<Vec<u8>> {
     bytes
 }
 
-/// The directory of the captures: `$RXE_CAPTURES`, or `shared/captures` beside the checkout.
+/// Returns the directory of the captures: `$RXE_CAPTURES`, or `shared/captures` beside the checkout.
 fn directory() -> PathBuf {
     match env::var_os("RXE_CAPTURES") {
         Some(dir) if !dir.is_empty() => dir.into(),
@@ -28,24 +30,24 @@ fn directory() -> PathBuf {
     }
 }
 
-/// The rows of a table without its heading, as columns.
+/// Returns the rows of a tab-separated table as columns, without lines that begin with `#`.
 pub fn rows_of(text: &str) -> impl Iterator<Item = Vec<&str>> {
     text.lines().filter(|line| !line.starts_with('#')).map(|line| line.split('\t').collect())
 }
 
-/// Bytes from hex digits.
+/// Decodes hexadecimal digits.
 ///
 /// # Panics
-/// If they are none.
+/// If `text` is not an even number of hexadecimal digits.
 pub fn unhex(text: &str) -> Vec<u8> {
     let digits = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex digits");
     (0..text.len()).step_by(2).map(digits).collect()
 }
 
-/// The frames of a little-endian pcap file.
+/// Returns the frames of a little-endian pcap file.
 ///
 /// # Panics
-/// If it is none, or not of Ethernet.
+/// If `file` is not a pcap file of Ethernet frames.
 pub fn pcap_frames(file: &[u8]) -> Vec<&[u8]> {
     let word = |bytes: &[u8], at| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
     assert_eq!((word(file, 0), word(file, 20)), (0xa1b2_c3d4, 1), "a pcap of Ethernet frames");

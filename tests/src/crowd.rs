@@ -1,5 +1,5 @@
-//! Two engines with any number of queue pairs between them, to measure how memory and time depend on
-//! that number.
+//! Two engines connected by any number of queue pairs.
+//! Benchmarks measure with them how memory and time depend on that number.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const KEY: Key = Key::new(0x1234_5600);
 const BASE: u64 = 0x10_0000;
 const FIRST: u32 = 0x100;
 
-/// Two engines, with as many RC queue pairs on each, connected one to one.
+/// Two engines with equally many RC queue pairs, connected one to one.
 #[derive(Debug)]
 pub struct Crowd {
     ends: [End; 2],
@@ -36,10 +36,10 @@ struct End {
 }
 
 impl Crowd {
-    /// A crowd of `connections` connections, with queues of these sizes.
+    /// Creates `connections` connections whose queues have the sizes in `cap`.
     ///
     /// # Panics
-    /// If they cannot be made.
+    /// If memory cannot be registered or a queue pair cannot be created.
     pub fn new(connections: u32, cap: QpCap) -> Self {
         let address = |end: u8| IpAddr::V4(Ipv4Addr::new(10, 0, 0, end + 1));
         let ends = [0, 1].map(|end| {
@@ -74,11 +74,11 @@ impl Crowd {
         Self { ends, now: Time::from_nanos(1), batch: TxBatch::new(TxLimits::default()) }
     }
 
-    /// Sends 8 bytes on each of these connections at the same time, by SEND or by WRITE, and carries
-    /// packets until all have completed.
+    /// Sends 8 bytes on each of these connections and exchanges packets until all have completed.
+    /// Each message is a WRITE if `write` is true, otherwise a SEND. All are posted before any is sent.
     ///
     /// # Panics
-    /// If one does not complete.
+    /// If a message does not complete.
     pub fn exchange(&mut self, connections: impl Iterator<Item = usize>, write: bool) {
         let sge = Sge { addr: BASE, length: 8, lkey: KEY };
         let mut left = 0;

@@ -1,4 +1,4 @@
-//! Code that the outer tests share.
+//! Code that the integration tests, benches and fuzz targets share.
 
 pub mod captures;
 pub mod crowd;

@@ -1,4 +1,6 @@
-//! One engine alone: a test gives it packets and checks its packets, completions and events.
+//! One engine without a peer.
+//! The test plays the peer: it delivers packets and checks the packets, completions and events of
+//! the engine.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,45 +20,45 @@ use rxe_core::wire::{
 pub use crate::sim::memory::{ALL, PD};
 use crate::sim::world::bring_to_rts;
 
-/// The address and the number of a queue pair.
+/// The address and the queue pair number of an endpoint.
 pub type Place = (IpAddr, u32);
 
-/// One engine with one queue pair in RTS, of RC, UC or XRC, without a peer.
+/// One engine with one connected queue pair (RC, UC or XRC) in RTS. The peer does not exist.
 #[derive(Debug)]
 pub struct End {
     /// The engine.
     pub engine: Engine,
-    /// Its memory.
+    /// The memory regions of the engine.
     pub memory: Arc<Memory>,
     /// The completion queue of sends and receives.
     pub cq: Arc<CompletionQueue>,
     /// The queue pair.
     pub qp: Arc<QpHandle>,
-    /// The shared receive queue that a target of XRC has.
+    /// The shared receive queue of an XRC target.
     pub srq: Option<Arc<SharedReceiveQueue>>,
-    /// The present time.
+    /// The current virtual time.
     pub now: Time,
     peer: Place,
     attr: QpAttr,
 }
 
 impl End {
-    /// An RC queue pair. `psns`: the first PSNs that it sends and expects.
+    /// Creates an RC queue pair. `psns`: the first PSNs that the queue pair sends and expects.
     pub fn new(own: Place, peer: Place, mtu: Mtu, psns: (Psn, Psn)) -> Self {
         Self::of(QpType::Rc, None, own, peer, mtu, psns)
     }
 
-    /// A UC queue pair.
+    /// Creates a UC queue pair.
     pub fn unreliable(own: Place, peer: Place, mtu: Mtu, psns: (Psn, Psn)) -> Self {
         Self::of(QpType::Uc, None, own, peer, mtu, psns)
     }
 
-    /// An initiator of XRC.
+    /// Creates an XRC initiator.
     pub fn initiator(own: Place, peer: Place, mtu: Mtu, psns: (Psn, Psn)) -> Self {
         Self::of(QpType::XrcSend, None, own, peer, mtu, psns)
     }
 
-    /// A target of XRC with a shared receive queue of this number.
+    /// Creates an XRC target whose shared receive queue has the number `srq`.
     pub fn target(own: Place, peer: Place, mtu: Mtu, psns: (Psn, Psn), srq: u32) -> Self {
         Self::of(QpType::XrcRecv, Some(srq), own, peer, mtu, psns)
     }
@@ -94,10 +96,10 @@ impl End {
         Self { engine, memory, cq, qp, srq, now, peer, attr }
     }
 
-    /// Replaces the queue pair by a new one with the same number.
+    /// Replaces the queue pair with a new one that has the same number and attributes.
     ///
     /// # Panics
-    /// If that fails.
+    /// If the old queue pair cannot be destroyed or the new one cannot be created.
     pub fn renew(&mut self) {
         let qpn = self.qp.qpn();
         assert_eq!(self.engine.destroy_qp(qpn), Ok(()));
@@ -107,10 +109,10 @@ impl End {
         bring_up(&mut self.engine, self.now, service, qpn, self.attr);
     }
 
-    /// Registers memory with this key and all rights.
+    /// Registers `len` zeroed bytes at address `start` with this key and all access rights.
     ///
     /// # Panics
-    /// If that fails.
+    /// If the registration fails.
     pub fn register(&self, key: Key, start: u64, len: usize) -> Buffer {
         let buffer = Buffer::zeroed(len);
         let got = self.memory.register(PD, buffer.clone(), start, ALL, || key.value());
@@ -118,18 +120,18 @@ impl End {
         buffer
     }
 
-    /// Posts a send request.
+    /// Posts a signaled send request.
     ///
     /// # Panics
-    /// If it is refused.
+    /// If the request is refused.
     pub fn send(&self, op: SendOp, sge: Sge) {
         self.send_to(op, sge, None);
     }
 
-    /// Posts a send request to a shared receive queue of XRC.
+    /// Posts a signaled send request that names an XRC shared receive queue.
     ///
     /// # Panics
-    /// If it is refused.
+    /// If the request is refused.
     pub fn send_to(&self, op: SendOp, sge: Sge, xrc_srq: Option<u32>) {
         let payload = Payload::Sges([sge].into_iter().collect());
         let flags = SendFlags::SIGNALED;
@@ -137,19 +139,19 @@ impl End {
         self.qp.post_send(request).expect("there is room");
     }
 
-    /// Posts a receive.
+    /// Posts a receive with one scatter/gather element.
     ///
     /// # Panics
-    /// If it is refused.
+    /// If the request is refused.
     pub fn receive(&self, id: u64, sge: Sge) {
         let sges = [sge].into_iter().collect();
         self.post_recv(RecvRequest { id, sges });
     }
 
-    /// Posts a receive, to the shared queue if there is one.
+    /// Posts a receive to the shared receive queue if there is one, otherwise to the queue pair.
     ///
     /// # Panics
-    /// If it is refused.
+    /// If the request is refused.
     pub fn post_recv(&self, request: RecvRequest) {
         let done = match &self.srq {
             Some(srq) => srq.post_recv(request),
@@ -163,7 +165,7 @@ impl End {
         self.engine.handle_frame(self.now, &Frame::single(said.net, &said.bytes));
     }
 
-    /// Takes the packets that it sends now.
+    /// Takes all packets that the engine sends now.
     pub fn sent(&mut self) -> Vec<Said> {
         let mut all = Vec::new();
         let mut batch = TxBatch::new(TxLimits::default());
@@ -180,23 +182,23 @@ impl End {
         }
     }
 
-    /// Takes the completions.
+    /// Polls all completions.
     pub fn completions(&self) -> Vec<Completion> {
         std::iter::from_fn(|| self.cq.poll()).collect()
     }
 
-    /// Takes the events.
+    /// Takes all events of the engine.
     pub fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.engine.poll_event()).collect()
     }
 
-    /// The network header of packets from the peer.
+    /// Returns the network header of a packet from the peer.
     pub fn from_peer(&self) -> NetHeader {
         let own = self.engine.config().gids[0].to_ip();
         NetHeader::outgoing(self.peer.0, own, 0xc123)
     }
 
-    /// A packet from the peer, with a right ICRC.
+    /// Creates a packet from the peer, with a correct ICRC.
     pub fn said(&self, repr: &PacketRepr<'_>) -> Said {
         Said::new(self.from_peer(), repr)
     }
@@ -224,7 +226,7 @@ fn init(
     }
 }
 
-/// Brings a queue pair from RESET to RTS, with the attributes that its service needs.
+/// Brings a queue pair from RESET to RTS with the attributes that its service type needs.
 fn bring_up(engine: &mut Engine, now: Time, service: QpType, qpn: Qpn, mut attr: QpAttr) {
     let awaits =
         AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
@@ -247,17 +249,17 @@ fn bring_up(engine: &mut Engine, now: Time, service: QpType, qpn: Qpn, mut attr:
     }
 }
 
-/// A packet of a conversation.
+/// A packet that was sent or is delivered.
 #[derive(Clone, Debug)]
 pub struct Said {
     /// The IP and UDP headers.
     pub net: NetHeader,
-    /// BTH to ICRC.
+    /// The bytes from the BTH to the ICRC.
     pub bytes: Vec<u8>,
 }
 
 impl Said {
-    /// A packet with a right ICRC.
+    /// Creates a packet with a correct ICRC.
     pub fn new(net: NetHeader, repr: &PacketRepr<'_>) -> Self {
         let mut bytes = Vec::new();
         emit::repr(&net, &mut bytes, repr);
@@ -267,16 +269,16 @@ impl Said {
     /// Parses the packet.
     ///
     /// # Panics
-    /// If it is malformed.
+    /// If the packet is malformed.
     pub fn packet(&self) -> Packet<'_> {
         Packet::parse(&self.bytes).expect("each is well formed")
     }
 }
 
-/// The fields of a packet that the specification determines.
+/// Returns the fields of a packet that the specification determines.
 ///
 /// # Panics
-/// If it is malformed.
+/// If the packet is malformed.
 pub fn told(said: &Said) -> Told {
     let packet = said.packet();
     let mut ext = packet.ext();
@@ -296,20 +298,20 @@ pub fn told(said: &Said) -> Told {
     }
 }
 
-/// A packet without the fields that the specification leaves to its sender.
+/// A packet without the fields that the specification leaves to the sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// Its opcode.
+    /// The opcode.
     pub opcode: Opcode,
-    /// Its destination queue pair.
+    /// The destination queue pair.
     pub dest_qp: Qpn,
-    /// Its PSN.
+    /// The PSN.
     pub psn: Psn,
-    /// Whether it is solicited.
+    /// The solicited event bit.
     pub solicited: bool,
-    /// Extension headers, without credits.
+    /// The extension headers, with the credits of an AETH set to 0.
     pub ext: Ext,
-    /// Bytes of padding.
+    /// The number of pad bytes.
     pub pad: usize,
     /// The payload.
     pub payload: Vec<u8>,

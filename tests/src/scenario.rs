@@ -1,4 +1,4 @@
-//! Scenarios: descriptions of packets in TOML, with the faults of hosts in the language of `--fault`.
+//! Scenarios: descriptions of packets in TOML, with the faults in the syntax of `rxe run --fault`.
 
 use std::path::Path;
 
@@ -6,18 +6,18 @@ use rxe_lab::scenario::{self, Bounds, Generated, ScenarioError};
 use rxe_net::FaultRule;
 use rxe_verbs::{FaultError, FaultPlan};
 
-/// The packets of a scenario.
+/// Generates the packets of a scenario.
 ///
 /// # Errors
-/// The scenario has a mistake, or asks for more than `bounds`.
+/// The scenario has a mistake or exceeds `bounds`.
 pub fn generate(text: &str, bounds: Bounds) -> Result<Generated, ScenarioError> {
     scenario::generate(text, faults, bounds)
 }
 
-/// The frames of a scenario in `pcaps/scenarios`.
+/// Returns the frames of the scenario `name` in `pcaps/scenarios`.
 ///
 /// # Panics
-/// If there is none of this name, or it has a mistake.
+/// If the scenario does not exist or has a mistake.
 pub fn frames(name: &str) -> Vec<Vec<u8>> {
     let file = format!("../pcaps/scenarios/{name}.toml");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);

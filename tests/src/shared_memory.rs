@@ -1,5 +1,6 @@
-//! The road between processes of one host: packets go through the records of a ring, as with `rxe_net::Shm`,
-//! but from and to one engine and without sockets, so that a test can put anything in.
+//! The shared-memory path between processes, without sockets and with one engine.
+//! Packets go through the records of a ring, as with `rxe_net::Shm`. A test can put any packet into
+//! the ring.
 
 use rxe_core::engine::Engine;
 use rxe_core::mem::{AccessError, Source};
@@ -9,47 +10,49 @@ use rxe_core::wire::{
 };
 use rxe_net::untrusted::lane::Lane;
 
-/// A ring to or from an engine.
+/// A shared-memory ring to or from an engine.
 #[derive(Debug)]
 pub struct SharedMemory {
     lane: Lane,
-    /// The packets that it takes before it says that it is full.
+    /// The number of packets that the ring accepts between two transmissions.
     room: usize,
+    /// The packets that the ring still accepts until the next transmission.
     left: usize,
     buf: Vec<u8>,
 }
 
-/// How a process puts a packet into the ring.
+/// How a packet is put into the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// As the frame that it would be on a wire.
+    /// As the whole frame that would be on a wire.
     Whole,
-    /// Without pad and ICRC, the payload apart from the headers. A packet that cannot stand so, because its
-    /// pad, its length or its ICRC is wrong, is whole.
+    /// Headers and payload apart, without pad and ICRC. A packet whose pad, length or ICRC is wrong
+    /// is put in whole, because this form cannot express it.
     Coalesced,
 }
 
 impl Default for SharedMemory {
-    /// An empty ring. Panics if the system has no descriptors or no memory left.
+    /// Creates an empty ring. Panics if there are no descriptors or no memory left.
     fn default() -> Self {
         Self::with_room(usize::MAX)
     }
 }
 
 impl SharedMemory {
-    /// One that takes so many packets between two transmissions and then says that it is full.
+    /// Creates a ring that accepts `room` packets between two transmissions and then reports that
+    /// it is full.
     ///
     /// # Panics
-    /// If the system has no descriptors or no memory left.
+    /// If there are no descriptors or no memory left.
     pub fn with_room(room: usize) -> Self {
         let lane = Lane::new().expect("a ring");
         Self { lane, room, left: room, buf: Vec::new() }
     }
 
-    /// Brings packets to `take`, by way of the ring.
+    /// Carries packets through the ring to `take`.
     ///
     /// # Panics
-    /// If what comes out of the ring is not what was put in.
+    /// If the packets that come out are not as many as were put in.
     pub fn carry<'p>(
         &mut self,
         record: Record,
@@ -59,7 +62,8 @@ impl SharedMemory {
         let mut inside = 0;
         for (net, bytes) in packets {
             if bytes.is_empty() {
-                // No frame is empty. As headers it stands in a record that is not, because it names its addresses.
+                // A whole frame cannot be empty. The packet is put in as empty headers, and into a
+                // new ring, whose first record is never empty because it carries the addresses.
                 self.take_out(&mut inside, take);
                 self.lane = Lane::new().expect("a ring");
             }
@@ -87,7 +91,7 @@ impl SharedMemory {
         }
     }
 
-    /// Takes all packets out.
+    /// Takes all packets out of the ring.
     fn take_out(&mut self, inside: &mut usize, take: &mut dyn FnMut(&Frame<'_>)) {
         while *inside > 0 {
             let got = self.lane.receive(64, take).expect("the ring is good");
@@ -96,14 +100,15 @@ impl SharedMemory {
         }
     }
 
-    /// Lets an engine send once: into the ring, and what finds no room there into `batch`. Calls `look` with
-    /// each packet from the ring, as it would be on a wire. Returns whether there were any.
+    /// Lets an engine send once, into the ring, and into `batch` if the ring is full.
+    /// Calls `look` with each packet from the ring, as it would be on a wire. Returns whether any
+    /// packet went through the ring.
     ///
     /// # Errors
     /// The error of `look`.
     ///
     /// # Panics
-    /// If `batch` is not empty, or what comes out of the ring is not what was put in.
+    /// If `batch` is not empty, or the packets that come out are not as many as were put in.
     pub fn transmit(
         &mut self,
         now: Time,
@@ -157,16 +162,16 @@ impl Direct for SharedMemory {
     }
 }
 
-/// Bytes of a BTH.
+/// The length of a BTH in bytes.
 const BTH: usize = 12;
 
-/// A packet's headers and its payload, as they stand apart; `None` if the packet cannot stand so.
+/// Splits a packet into headers and payload; `None` if that form cannot express the packet.
 fn parts<'p>(net: &NetHeader, bytes: &'p [u8]) -> Option<(&'p [u8], &'p [u8])> {
     icrc::check(net, bytes).ok()?;
     let body = &bytes[..bytes.len() - icrc::LEN];
     match Packet::parse(bytes) {
         Ok(packet) => Some((&body[..packet.info().header_len], packet.payload())),
-        // These are wrong in a ring in the same way.
+        // A packet with these errors has the same error when it is split.
         Err(DropReason::Truncated | DropReason::BadVersion | DropReason::UnknownOpcode) => {
             let opcode = Opcode(*body.first()?);
             let head = opcode.info().map_or(BTH, |info| info.header_len);

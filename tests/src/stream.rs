@@ -1,5 +1,6 @@
-//! Two engines in one thread, without sockets and clocks: one sends messages of one kind without end,
-//! packets are handed over in memory. Measures what the engine alone costs, or with the rings between processes.
+//! Two engines in one thread: one sends an endless stream of messages to the other.
+//! There are no sockets and no clocks; packets are handed over in memory, or through the rings
+//! between processes. A run measures the cost of the engine alone, or of the engine and the rings.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -27,22 +28,22 @@ pub enum Kind {
     Read,
 }
 
-/// What is sent.
+/// The messages of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
     /// The operation.
     pub kind: Kind,
     /// The path MTU.
     pub mtu: Mtu,
-    /// Bytes of a message.
+    /// The length of a message in bytes.
     pub len: u32,
-    /// Messages outstanding at the same time.
+    /// The number of outstanding messages.
     pub depth: u64,
-    /// Packets go through shared memory, as between two processes.
+    /// Whether packets go through shared-memory rings, as between two processes.
     pub rings: bool,
 }
 
-/// The standard works by name: their instructions are counted, and their times are measured beside others.
+/// The standard works by name. `xtask bench` counts their instructions; the `engine` bench times them.
 pub const WORKS: [(&str, Work); 7] = [
     ("write-64k", of(Kind::Write, 65_536, 16, false)),
     ("read-64k", of(Kind::Read, 65_536, 16, false)),
@@ -57,13 +58,13 @@ const fn of(kind: Kind, len: u32, depth: u64, rings: bool) -> Work {
     Work { kind, mtu: Mtu::M1024, len, depth, rings }
 }
 
-/// Two connected engines, one of which always has messages to send.
+/// Two connected engines, the first of which always has messages to send.
 #[derive(Debug)]
 pub struct Stream {
     work: Work,
     ends: [End; 2],
     batches: [TxBatch; 2],
-    /// The rings from each engine, if packets go through any.
+    /// The ring that each engine sends into, if `Work::rings` is set.
     rings: Option<[Lane; 2]>,
     posted: u64,
     received: u64,
@@ -72,7 +73,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Two engines that have not sent anything.
+    /// Creates two connected engines that have not sent anything.
     ///
     /// # Panics
     /// If there is no memory for rings.
@@ -83,32 +84,31 @@ impl Stream {
             end.register(KEY, BASE, MEMORY);
         }
         let batches = [(); 2].map(|()| TxBatch::new(TxLimits::default()));
-        // Which way is faster would be measured.
         let ring = || Lane::new().expect("a ring");
         let rings = work.rings.then(|| [ring(), ring()]);
         Self { work, ends, batches, rings, posted: 0, received: 0, done: 0, turns: 0 }
     }
 
-    /// Messages completed.
+    /// Returns the number of completed messages.
     pub fn messages(&self) -> u64 {
         self.done
     }
 
-    /// Packets that both engines have sent.
+    /// Returns the number of packets that both engines have sent.
     pub fn packets(&self) -> u64 {
         self.ends.iter().map(|end| end.engine.counters().sent_pkts).sum()
     }
 
-    /// Posts what may be outstanding, lets each engine send once, and takes the completions.
+    /// Posts up to the allowed number of messages, lets each engine send once, and polls completions.
     pub fn turn(&mut self) {
         self.post(u64::MAX);
         self.exchange();
     }
 
-    /// Sends messages until `messages` in all are complete, and then no more.
+    /// Sends messages until `messages` in total have completed, and posts no more than those.
     ///
     /// # Panics
-    /// If they do not complete.
+    /// If the messages do not complete.
     pub fn run_to(&mut self, messages: u64) {
         while self.done < messages {
             assert!(self.turns < 1_000 * messages, "nothing completes");

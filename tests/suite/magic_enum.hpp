@@ -1,4 +1,4 @@
-// Stands in for the library of this name, which Debian 12 has not. rdma-unit-test uses it in messages only.
+// A substitute for the library magic_enum, which Debian 12 lacks. rdma-unit-test uses it only in messages.
 
 #pragma once
 

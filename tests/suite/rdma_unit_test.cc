@@ -1,7 +1,7 @@
-// The main program of Google's rdma-unit-test, whose sources stay outside this project. It takes the place of
-// their internal/introspection_registrar.cc, public/introspection.cc and unit/gunit_main.cc, which know what
-// to expect of each maker's cards, and which tests to leave out: here every device is expected to do all
-// that the specification says.
+// The main program of Google's rdma-unit-test, whose sources are not part of this project. It replaces their
+// internal/introspection_registrar.cc, public/introspection.cc and unit/gunit_main.cc, which contain the
+// expected behaviour of each vendor's adapters and the tests to skip. Here every device is expected to do
+// all that the specification says.
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
@@ -18,7 +18,7 @@ class Specification : public NicIntrospection {
  public:
   using NicIntrospection::NicIntrospection;
   bool SupportsReRegMr() const override { return true; }
-  // A request that is posted too early is an immediate error.
+  // A request that is posted before RTS is an immediate error.
   bool SilentlyDropSendWrWhenResetInitRtr() const override { return false; }
 };
 

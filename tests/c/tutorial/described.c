@@ -2,8 +2,8 @@
  * Like tutorials of librdmacm's simple calls: the client sends a description of a buffer (address, key,
  * length). The server fetches that buffer by RDMA READ and answers with what it found.
  *
- *     described ADDRESS         waits
- *     described -c ADDRESS      describes
+ *     described ADDRESS         the server
+ *     described -c ADDRESS      the client
  */
 #include <endian.h>
 #include <rdma/rdma_cma.h>
@@ -15,7 +15,7 @@
 
 enum { SIZE = 100000 };
 
-/* In network order. */
+/* A description of a buffer, in network byte order. */
 struct description {
 	uint64_t address;
 	uint32_t rkey;

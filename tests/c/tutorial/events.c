@@ -3,8 +3,8 @@
  * on a completion channel. Both sides send one message and wait for the other's. Then the client
  * disconnects.
  *
- *     events ADDRESS         waits
- *     events -c ADDRESS      connects
+ *     events ADDRESS         the server
+ *     events -c ADDRESS      the client
  */
 #include <netdb.h>
 #include <pthread.h>

@@ -3,8 +3,8 @@
  * client reads the server's buffer and writes an answer into it, while the server only polls its own
  * memory.
  *
- *     memory -d DEVICE -g GID_INDEX [-p PORT]           waits
- *     memory -d DEVICE -g GID_INDEX [-p PORT] SERVER    asks
+ *     memory -d DEVICE -g GID_INDEX [-p PORT]           the server
+ *     memory -d DEVICE -g GID_INDEX [-p PORT] SERVER    the client
  */
 #include <endian.h>
 #include <infiniband/verbs.h>
@@ -21,7 +21,7 @@ enum { SIZE = 5000, PSN = 0x123456 };
 static const char greeting[] = "read me over RDMA";
 static const char answer[] = "written over RDMA";
 
-/* What one side must know about the other, in network order. */
+/* The data that one side must know about the other, in network byte order. */
 struct about {
 	uint64_t address;
 	uint32_t rkey;
@@ -234,7 +234,7 @@ int main(int argc, char **argv)
 		printf("read: %s\n", buffer + SIZE - sizeof greeting);
 		memset(buffer, 0, SIZE);
 		memcpy(buffer, answer, sizeof answer);
-  /* The last byte tells the server that all other bytes are there. */
+  /* The last byte tells the server that all other bytes have arrived. */
 		buffer[SIZE - 1] = 1;
 		carry_out(IBV_WR_RDMA_WRITE, &peer);
 	} else {

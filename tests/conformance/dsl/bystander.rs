@@ -1,6 +1,7 @@
-//! A second engine of the same device, as each shard has one: it has the memory and the completion queue of
-//! the engine under test, and an RC queue pair of its own. What is done to the one must not concern the
-//! other, unless their completion queue overflows.
+//! A second engine of the same device, as a second shard would have one.
+//! It shares the memory and the completion queue of the engine under test, and has its own RC queue
+//! pair. Nothing that happens to the engine under test may affect it, unless the shared completion
+//! queue overflows.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,9 +22,9 @@ pub(super) struct Bystander {
     net: NetHeader,
 }
 
-/// In another block of numbers.
+/// A number in another QPN range than that of the queue pair under test.
 const QPN: u32 = 0x2_0012;
-/// The offset that it is written to at the end, and the key for that.
+/// The offset that the final WRITE to this engine uses, and its key.
 const AT: u64 = 0x3_e000;
 const KEY: Key = Key::new(0x0e00_0001);
 
@@ -69,7 +70,8 @@ impl Bystander {
         Self { engine, qp, net }
     }
 
-    /// Checks that it stopped if the completion queue has overflowed, and otherwise does what it is asked.
+    /// Checks that the QP is in the error state after an overflow, and otherwise executes a WRITE.
+    /// Returns what is wrong, if anything.
     pub(super) fn check(&mut self, overflowed: bool, buffer: &Buffer) -> Option<&'static str> {
         let mut batch = TxBatch::new(TxLimits::default());
         self.engine.poll_transmit(Time::ZERO, &mut batch);

@@ -1,8 +1,8 @@
-//! A case of the catalogue: the given state, a script, and the expectation.
+//! A case of the catalogue: the initial state, a script, and the expected result.
 //!
-//! Expectations are exact: anything that is not listed must not happen. A case without expectations
-//! requires that the QP answers nothing, completes nothing, drops nothing, retries nothing, stays in
-//! its state and does not change memory.
+//! Expectations are exact: anything that is not listed must not happen. In a case without
+//! expectations, the QP sends no answer, completes nothing, drops nothing, retries nothing, stays
+//! in its state and does not change memory.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use super::packet::{Pkt, pattern};
 use super::world::{self, BASE};
 use rxe_core::engine::RetryCause;
 
-/// One case.
+/// One case of the catalogue.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// The specification's rule by number, or its section.
+    /// The number of the rule in the specification, or its section.
     pub(crate) rule: &'static str,
     pub(crate) given: Given,
     pub(crate) script: Vec<Step>,
     pub(crate) expect: Expect,
-    /// How kernel rxe deviates, according to its sources.
+    /// How kernel `rdma_rxe` deviates, according to its source code.
     pub(crate) kernel: Option<&'static str>,
     /// Why this outcome was chosen, if the specification allows several.
     pub(crate) note: Option<&'static str>,
@@ -42,21 +42,21 @@ pub(crate) struct Given {
     pub(crate) retry_cnt: u8,
     pub(crate) rnr_retry: u8,
     pub(crate) rnr_timer: RnrTimer,
-    /// Receives that are posted before, by ID and size.
+    /// The receives that are posted at the start, by ID and length.
     pub(crate) receives: Vec<(u64, u32)>,
     pub(crate) srq: Option<Srq>,
     pub(crate) v6: bool,
     pub(crate) qkey: u32,
-    /// Attached to this group.
+    /// The multicast group that the QP is attached to.
     pub(crate) group: Option<&'static str>,
     pub(crate) cq_depth: u32,
 }
 
-/// A shared receive queue instead of an own one.
+/// A shared receive queue that the QP uses.
 #[derive(Clone, Copy)]
 pub(crate) struct Srq {
     pub(crate) limit: u32,
-    /// It is in another protection domain than the QP.
+    /// Whether the queue belongs to another protection domain than the QP.
     pub(crate) other_pd: bool,
 }
 
@@ -66,7 +66,7 @@ pub(crate) enum Step {
     Packet(Pkt),
     /// All packets arrive before the QP may answer.
     Burst(Vec<Pkt>),
-    /// The same packet arrives so many times before the QP may answer.
+    /// The same packet arrives this many times before the QP may answer.
     Flood(usize, Pkt),
     /// The program posts a send request and the QP sends what it may.
     Post { id: u64, op: SendOp, list: Vec<Piece>, what: &'static str },
@@ -78,7 +78,7 @@ pub(crate) enum Step {
     Scatter { id: u64, list: Vec<Piece> },
     /// Time passes; timers fire.
     Wait(Duration),
-    /// A region is deregistered.
+    /// The program deregisters a region.
     Deregister(Key, &'static str),
     /// The program modifies the QP's state.
     Modify(QpState),
@@ -94,19 +94,19 @@ pub(crate) struct Piece {
     pub(crate) key: Key,
 }
 
-/// `len` bytes at `offset` that the program may use.
+/// Returns the `len` bytes at `offset`, with a key that permits the program to use them.
 pub(crate) fn piece(offset: u64, len: u32) -> Piece {
     Piece { offset, len, key: world::ALL }
 }
 
 impl Piece {
-    /// With another key.
+    /// Replaces the key.
     pub(crate) fn key(self, key: Key) -> Self {
         Self { key, ..self }
     }
 }
 
-/// What the QP sends back.
+/// A response that the QP sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Ack(i32),
@@ -124,7 +124,7 @@ pub(crate) enum Answer {
 pub(crate) struct Done {
     pub(crate) id: u64,
     pub(crate) status: Status,
-    /// Not checked if `None`.
+    /// The length; not checked if `None`.
     pub(crate) len: Option<u32>,
     pub(crate) op: Option<CompletionOp>,
 }
@@ -144,22 +144,22 @@ pub(crate) struct Expect {
     pub(crate) answers: Vec<Answer>,
     pub(crate) completions: Vec<Done>,
     pub(crate) drops: Vec<(DropReason, u64)>,
-    /// The state; the given one if `None`.
+    /// The final state; the initial one if `None`.
     pub(crate) state: Option<QpState>,
     pub(crate) wrote: Vec<(u64, Vec<u8>)>,
-    /// Bytes that are not checked.
+    /// Bytes of memory that are not checked.
     pub(crate) ignored: Vec<(u64, usize)>,
     pub(crate) retries: Vec<RetryCause>,
     pub(crate) events: Vec<Async>,
-    /// Not checked if `None`.
+    /// The requests that the QP sends; not checked if `None`.
     pub(crate) requests: Option<Vec<(Opcode, i32)>>,
     /// The next expected PSN, relative to the first one.
     pub(crate) next: i32,
-    /// The QP is not asked to execute another request at the end.
+    /// Whether the probe is left out, a further request at the end that the QP must execute.
     pub(crate) no_probe: bool,
 }
 
-/// Starts a case. By default it has an RC QP in RTS.
+/// Creates a case with an RC QP in RTS.
 pub(crate) fn case(name: &'static str, rule: &'static str) -> Case {
     Case {
         name,
@@ -172,7 +172,7 @@ pub(crate) fn case(name: &'static str, rule: &'static str) -> Case {
     }
 }
 
-/// An RC QP in RTS that allows everything, without a receive.
+/// Returns an RC QP in RTS that permits all operations and has no receive.
 pub(crate) fn rc() -> Given {
     Given {
         service: QpType::Rc,
@@ -193,22 +193,22 @@ pub(crate) fn rc() -> Given {
     }
 }
 
-/// As [`rc`], for UC.
+/// Returns the same as [`rc`], for UC.
 pub(crate) fn uc() -> Given {
     Given { service: QpType::Uc, ..rc() }
 }
 
-/// As [`rc`], for an XRC target, whose domain has the shared queues 7 and 8.
+/// Returns the same as [`rc`], for an XRC target whose domain has the shared receive queues 7 and 8.
 pub(crate) fn xrc() -> Given {
     Given { service: QpType::XrcRecv, ..rc() }
 }
 
-/// As [`rc`], for an XRC initiator. Its requests name the shared queue 7.
+/// Returns the same as [`rc`], for an XRC initiator whose requests name the shared receive queue 7.
 pub(crate) fn initiator() -> Given {
     Given { service: QpType::XrcSend, ..rc() }
 }
 
-/// As [`rc`], for UD.
+/// Returns the same as [`rc`], for UD.
 pub(crate) fn ud() -> Given {
     Given { service: QpType::Ud, ..rc() }
 }
@@ -254,50 +254,50 @@ impl Given {
         Self { v6: true, ..self }
     }
 
-    /// A receive of `len` bytes.
+    /// Posts a receive of `len` bytes at the start.
     pub(crate) fn receive(mut self, id: u64, len: u32) -> Self {
         self.receives.push((id, len));
         self
     }
 
-    /// Its receives come from a shared queue.
+    /// Lets the QP take receives from a shared receive queue.
     pub(crate) fn srq(self, limit: u32) -> Self {
         Self { srq: Some(Srq { limit, other_pd: false }), ..self }
     }
 
-    /// Its receives come from a shared queue in another protection domain.
+    /// Lets the QP take receives from a shared receive queue in another protection domain.
     pub(crate) fn srq_of_other_pd(self) -> Self {
         Self { srq: Some(Srq { limit: 0, other_pd: true }), ..self }
     }
 }
 
-/// The request completes with success.
+/// Expects that the request completes successfully.
 pub(crate) fn done(id: u64) -> Done {
     Done { id, status: Status::Success, len: None, op: None }
 }
 
-/// A receive completes with `len` bytes.
+/// Expects that a receive completes with `len` bytes.
 pub(crate) fn got(id: u64, len: u32) -> Done {
     Done { len: Some(len), op: Some(CompletionOp::Recv), ..done(id) }
 }
 
-/// A receive completes because of a WRITE with immediate data of `len` bytes.
+/// Expects that a receive completes because of a WRITE with immediate data of `len` bytes.
 pub(crate) fn got_write(id: u64, len: u32) -> Done {
     Done { len: Some(len), op: Some(CompletionOp::RecvRdmaWithImm), ..done(id) }
 }
 
-/// The request completes with this status.
+/// Expects that the request completes with this status.
 pub(crate) fn failed(id: u64, status: Status) -> Done {
     Done { status, ..done(id) }
 }
 
-/// The request completes as flushed.
+/// Expects that the request is flushed.
 pub(crate) fn flushed(id: u64) -> Done {
     failed(id, Status::WorkRequestFlushed)
 }
 
 impl Case {
-    /// Every packet that comes to the QP.
+    /// Returns every packet that the script delivers to the QP.
     pub(crate) fn all_packets(&self) -> impl Iterator<Item = &Pkt> {
         self.script.iter().flat_map(|step| match step {
             Step::Packet(packet) | Step::Flood(_, packet) => std::slice::from_ref(packet),
@@ -311,13 +311,13 @@ impl Case {
         self
     }
 
-    /// Packets that arrive one after the other. The QP may answer after each.
+    /// Delivers packets one after the other. The QP may answer after each.
     pub(crate) fn packets<const N: usize>(mut self, packets: [Pkt; N]) -> Self {
         self.script.extend(packets.into_iter().map(Step::Packet));
         self
     }
 
-    /// Packets that arrive before the QP may answer.
+    /// Delivers packets before the QP may answer.
     pub(crate) fn burst(mut self, packets: impl IntoIterator<Item = Pkt>) -> Self {
         self.script.push(Step::Burst(packets.into_iter().collect()));
         self
@@ -369,38 +369,38 @@ impl Case {
         self
     }
 
-    /// The program posts a receive of several pieces.
+    /// Lets the program post a receive of several pieces.
     pub(crate) fn scatter<const N: usize>(mut self, id: u64, list: [Piece; N]) -> Self {
         self.script.push(Step::Scatter { id, list: list.into() });
         self
     }
 
-    /// The program posts a READ into several pieces.
+    /// Lets the program post a READ into several pieces.
     pub(crate) fn post_read_into<const N: usize>(self, id: u64, list: [Piece; N]) -> Self {
         self.post_list(id, SendOp::Read { remote: REMOTE }, list.into(), "READ")
     }
 
-    /// The program posts a SEND.
+    /// Lets the program post a SEND.
     pub(crate) fn post_send(self, id: u64, len: u32) -> Self {
         self.post(id, SendOp::Send { imm: None }, len, "SEND")
     }
 
-    /// The program posts a WRITE.
+    /// Lets the program post a WRITE.
     pub(crate) fn post_write(self, id: u64, len: u32) -> Self {
         self.post(id, SendOp::Write { remote: REMOTE, imm: None }, len, "WRITE")
     }
 
-    /// The program posts a READ.
+    /// Lets the program post a READ.
     pub(crate) fn post_read(self, id: u64, len: u32) -> Self {
         self.post(id, SendOp::Read { remote: REMOTE }, len, "READ")
     }
 
-    /// The program posts an ATOMIC WRITE.
+    /// Lets the program post an ATOMIC WRITE.
     pub(crate) fn post_atomic_write(self, id: u64) -> Self {
         self.post(id, SendOp::AtomicWrite { remote: REMOTE }, 8, "ATOMIC WRITE")
     }
 
-    /// The program posts a FETCH ADD.
+    /// Lets the program post a FETCH AND ADD.
     pub(crate) fn post_fetch_add(self, id: u64) -> Self {
         self.post(id, SendOp::FetchAdd { remote: REMOTE, add: 1 }, 8, "FETCH ADD")
     }
@@ -418,7 +418,7 @@ impl Case {
         self.answers([Answer::Nak(code, psn)])
     }
 
-    /// The QP sends a NAK and goes into the error state.
+    /// Expects that the QP sends a NAK and goes into the error state.
     pub(crate) fn dies(self, code: NakCode, psn: i32) -> Self {
         self.naks(code, psn).state(QpState::Err)
     }
@@ -442,31 +442,31 @@ impl Case {
         self
     }
 
-    /// Memory at `offset` has `len` bytes of the peer's pattern.
+    /// Expects that memory at `offset` holds `len` bytes of the peer's pattern.
     pub(crate) fn wrote(mut self, offset: u64, len: usize) -> Self {
         self.expect.wrote.push((offset, pattern(len)));
         self
     }
 
-    /// Memory at `offset` has bytes `from..to` of the peer's pattern.
+    /// Expects that memory at `offset` holds bytes `from..to` of the peer's pattern.
     pub(crate) fn wrote_part(mut self, offset: u64, from: usize, to: usize) -> Self {
         self.expect.wrote.push((offset, pattern(to).split_off(from)));
         self
     }
 
-    /// Memory at `offset` has this 8-byte word, in host order.
+    /// Expects that memory at `offset` holds this 8-byte word, in host byte order.
     pub(crate) fn word(mut self, offset: u64, value: u64) -> Self {
         self.expect.wrote.push((offset, value.to_ne_bytes().to_vec()));
         self
     }
 
-    /// Receive `id` has a GRH and then `len` bytes.
+    /// Expects that receive `id` holds a GRH and then `len` bytes.
     pub(crate) fn datagram_in(mut self, id: u64, len: usize) -> Self {
         self.expect.ignored.push((world::recv_at(id), 40));
         self.wrote(world::recv_at(id) + 40, len)
     }
 
-    /// These bytes are not checked.
+    /// Excludes bytes of memory from the check.
     pub(crate) fn ignored(mut self, offset: u64, len: usize) -> Self {
         self.expect.ignored.push((offset, len));
         self
@@ -482,13 +482,13 @@ impl Case {
         self
     }
 
-    /// The QP sends exactly these requests. PSNs are relative to its first one.
+    /// Expects exactly these requests from the QP. PSNs are relative to its first one.
     pub(crate) fn requests<const N: usize>(mut self, requests: [(Opcode, i32); N]) -> Self {
         self.expect.requests = Some(requests.into());
         self
     }
 
-    /// The next expected PSN, relative to the first one.
+    /// Expects this next PSN of the responder, relative to the first one.
     pub(crate) fn next(mut self, next: i32) -> Self {
         self.expect.next = next;
         self
@@ -505,5 +505,5 @@ impl Case {
     }
 }
 
-/// The remote memory of the program's requests.
+/// The remote memory that the program's requests name.
 const REMOTE: Remote = Remote { addr: BASE, rkey: world::ALL };

@@ -1,4 +1,4 @@
-//! The catalogue as a document, made from the same data as the tests.
+//! Prints the catalogue as a document, from the data that the tests use.
 
 use std::fmt::Write;
 
@@ -37,7 +37,7 @@ Where the specification and the providers of rdma-core differ, or the specificat
 | --- | --- | --- | --- |
 ";
 
-/// All areas as markdown, and the calls after them.
+/// Returns all areas and the calls as markdown.
 pub(crate) fn markdown(areas: &[(&str, Vec<Case>)], calls: &[Call]) -> String {
     let mut out = String::from(OPENING);
     let total: usize = areas.iter().map(|(_, cases)| cases.len()).sum();
@@ -143,7 +143,7 @@ fn step(step: &Step) -> String {
     }
 }
 
-/// The lengths of a list's elements. Elements that may not be used are marked.
+/// Returns the lengths of a list's elements. Elements that may not be used are marked.
 fn pieces(list: &[Piece]) -> String {
     let lens: Vec<_> = list
         .iter()

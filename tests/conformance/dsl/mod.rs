@@ -1,5 +1,5 @@
-//! The language of the catalogue. A case is a given state, a script and an expected result. All of it
-//! is data: one runner checks every case, and one printer makes the document.
+//! The language of the catalogue. A case is an initial state, a script and an expected result.
+//! All of it is data: one runner checks every case, and one printer creates the document.
 
 mod bystander;
 pub(crate) mod case;

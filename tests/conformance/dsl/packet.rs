@@ -1,7 +1,7 @@
-//! One packet of a script: what the peer, or somebody who pretends to be the peer, sends.
-//! `rxe_core::wire::emit` writes the headers. Everything that `emit` never does (a wrong pad, a cut, a
-//! reserved opcode) is changed before the ICRC is computed, so the packet arrives with a right ICRC and
-//! only its contents matter.
+//! One packet of a script, sent by the peer or by a host that pretends to be the peer.
+//! `rxe_core::wire::emit` writes the headers. Everything that `emit` never does (a wrong pad count,
+//! a cut, a reserved opcode) is changed before the ICRC is computed, so the packet arrives with a
+//! correct ICRC and only its contents are wrong.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use rxe_core::wire::{
 
 use super::world::{self, BASE, RQ_PSN, SQ_PSN};
 
-/// A packet without the addresses of the QP that it is sent to.
+/// A packet of a script. Its addresses default to those of the peer and the QP.
 #[derive(Clone)]
 pub(crate) struct Pkt {
     opcode: Opcode,
@@ -31,7 +31,7 @@ pub(crate) struct Pkt {
     id: Option<IpId>,
     tos: u8,
     patches: Vec<Patch>,
-    /// What is unusual, in words for the catalogue.
+    /// The unusual features of the packet, in words for the catalogue.
     notes: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ enum Patch {
     Damage(usize),
 }
 
-/// The payload of the peer's packets. It differs from the fill of memory.
+/// Returns the payload of the peer's packets. It differs from the initial contents of memory.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..=0x7f).map(|i| 0x80 | i).cycle().take(len).collect()
 }
@@ -76,7 +76,7 @@ fn packet(opcode: Opcode, psn: i32, payload: usize, ext: Ext) -> Pkt {
     }
 }
 
-/// A packet of a SEND; `psn` is relative to the first expected PSN.
+/// Returns a packet of a SEND. `psn` is relative to the first expected PSN.
 pub(crate) fn send(opcode: Opcode, psn: i32, payload: usize) -> Pkt {
     let info = opcode.info().expect("a SEND");
     let ext = Ext {
@@ -87,21 +87,21 @@ pub(crate) fn send(opcode: Opcode, psn: i32, payload: usize) -> Pkt {
     packet(opcode, psn, payload, ext)
 }
 
-/// A datagram from QP 0x11 with the right Q_Key.
+/// Returns a datagram from QP 0x11 with the correct Q_Key.
 pub(crate) fn datagram(payload: usize) -> Pkt {
     let deth = Some(Deth::new(world::QKEY, Qpn::from_wire(world::PEER_QPN)));
     packet(Opcode::UD_SEND_ONLY, 0, payload, Ext { deth, ..Ext::default() })
 }
 
-/// A datagram with immediate data.
+/// Returns a datagram with immediate data.
 pub(crate) fn datagram_imm(payload: usize) -> Pkt {
     let deth = Some(Deth::new(world::QKEY, Qpn::from_wire(world::PEER_QPN)));
     let ext = Ext { deth, imm: Some(0x1234_5678), ..Ext::default() };
     packet(Opcode::UD_SEND_ONLY_WITH_IMMEDIATE, 0, payload, ext)
 }
 
-/// A packet of a WRITE, FLUSH, ATOMIC WRITE or READ with a RETH for `len` bytes at `offset` in the
-/// region with all rights.
+/// Returns a packet of a WRITE, FLUSH, ATOMIC WRITE or READ.
+/// The RETH names `len` bytes at `offset` in the region with all rights.
 pub(crate) fn rdma(opcode: Opcode, psn: i32, payload: usize, offset: u64, len: usize) -> Pkt {
     let info = opcode.info().expect("an operation with a RETH");
     let dma_len = u32::try_from(len).expect("a RETH's length");
@@ -115,54 +115,54 @@ pub(crate) fn rdma(opcode: Opcode, psn: i32, payload: usize, offset: u64, len: u
     packet(opcode, psn, payload, ext)
 }
 
-/// A WRITE of one packet.
+/// Returns a WRITE of one packet.
 pub(crate) fn write(psn: i32, offset: u64, len: usize) -> Pkt {
     rdma(Opcode::RC_WRITE_ONLY, psn, len, offset, len)
 }
 
-/// A READ request.
+/// Returns a READ request.
 pub(crate) fn read(psn: i32, offset: u64, len: usize) -> Pkt {
     rdma(Opcode::RC_READ_REQUEST, psn, 0, offset, len)
 }
 
-/// A Middle or Last packet, which has only a BTH and payload.
+/// Returns a Middle or Last packet, which has only a BTH and payload.
 pub(crate) fn bare(opcode: Opcode, psn: i32, payload: usize) -> Pkt {
     send(opcode, psn, payload)
 }
 
-/// FETCH ADD of `add` at `offset` in the region with all rights.
+/// Returns a FETCH AND ADD of `add` at `offset` in the region with all rights.
 pub(crate) fn fetch_add(psn: i32, offset: u64, add: u64) -> Pkt {
     atomic(Opcode::RC_FETCH_ADD, psn, offset, add, 0)
 }
 
-/// COMPARE SWAP at `offset` in the region with all rights.
+/// Returns a COMPARE AND SWAP at `offset` in the region with all rights.
 pub(crate) fn compare_swap(psn: i32, offset: u64, compare: u64, swap: u64) -> Pkt {
     atomic(Opcode::RC_COMPARE_SWAP, psn, offset, swap, compare)
 }
 
-/// A packet with an AtomicETH and any opcode.
+/// Returns a packet with an AtomicETH and the given opcode.
 pub(crate) fn atomic(opcode: Opcode, psn: i32, offset: u64, swap_add: u64, compare: u64) -> Pkt {
     let va = BASE.wrapping_add(offset);
     let atomic = Some(AtomicEth { va, rkey: world::ALL, swap_add, compare });
     packet(opcode, psn, 0, Ext { atomic, ..Ext::default() })
 }
 
-/// An acknowledgement; `psn` is relative to the first PSN that the QP sends.
+/// Returns an acknowledgement. `psn` is relative to the first PSN that the QP sends.
 pub(crate) fn acked(psn: i32) -> Pkt {
     syndrome(psn, Syndrome::ACK)
 }
 
-/// A NAK.
+/// Returns a NAK.
 pub(crate) fn naked(psn: i32, code: NakCode) -> Pkt {
     syndrome(psn, Syndrome::Nak(code))
 }
 
-/// "Receiver not ready", with a timer code.
+/// Returns an RNR NAK with this timer code.
 pub(crate) fn rnr(psn: i32, timer: u8) -> Pkt {
     syndrome(psn, Syndrome::RnrNak { timer: RnrTimer::from_wire(timer) })
 }
 
-/// An ACKNOWLEDGE packet with any syndrome.
+/// Returns an ACKNOWLEDGE packet with this syndrome.
 pub(crate) fn syndrome(psn: i32, syndrome: Syndrome) -> Pkt {
     let aeth = Some(Aeth { syndrome, msn: 1 });
     let byte = syndrome.to_byte();
@@ -170,31 +170,31 @@ pub(crate) fn syndrome(psn: i32, syndrome: Syndrome) -> Pkt {
         .note(format!("syndrome 0x{byte:02x}"))
 }
 
-/// A READ RESPONSE packet.
+/// Returns a READ RESPONSE packet.
 pub(crate) fn response(opcode: Opcode, psn: i32, payload: usize) -> Pkt {
     let aeth = opcode.info().is_some_and(|info| info.has_aeth).then(|| Aeth::ack(1));
     packet(opcode, psn, payload, Ext { aeth, ..Ext::default() })
 }
 
-/// The answer to an atomic.
+/// Returns an ATOMIC ACKNOWLEDGE packet.
 pub(crate) fn atomic_response(psn: i32, value: u64) -> Pkt {
     let ext = Ext { aeth: Some(Aeth::ack(1)), atomic_ack: Some(value), ..Ext::default() };
     packet(Opcode::RC_ATOMIC_ACKNOWLEDGE, psn, 0, ext)
 }
 
-/// A congestion notification.
+/// Returns a congestion notification.
 pub(crate) fn cnp() -> Pkt {
     packet(Opcode::CNP, 0, 0, Ext::default()).fixed_psn().bits(4, 0x40, 0x40, "BECN")
 }
 
 impl Pkt {
-    /// Asks for an acknowledgement.
+    /// Sets the AckReq bit.
     pub(crate) fn ask(mut self) -> Self {
         self.ack_req = true;
         self
     }
 
-    /// The same packet for XRC.
+    /// Turns an RC packet into the XRC packet of the same operation.
     pub(crate) fn xrc(mut self) -> Self {
         self.opcode = self.opcode.in_connected(Service::Xrc);
         if self.opcode.info().is_some_and(|info| info.has_xrceth) {
@@ -203,7 +203,7 @@ impl Pkt {
         self
     }
 
-    /// With this PSN, relative to the first one.
+    /// Sets the PSN, relative to the first one.
     pub(crate) fn at(mut self, psn: i32) -> Self {
         self.psn = psn;
         self
@@ -214,7 +214,7 @@ impl Pkt {
         self
     }
 
-    /// To this QP number instead of that of the QP under test.
+    /// Sets the destination QP, which is otherwise the QP under test.
     pub(crate) fn dest_qp(mut self, qpn: u32) -> Self {
         self.qpn = Some(qpn);
         self.note(format!("to QP 0x{qpn:x}"))
@@ -240,25 +240,26 @@ impl Pkt {
         self.note(format!("UDP source port {port}"))
     }
 
-    /// Marked by a switch: congestion experienced.
+    /// Marks the packet "congestion experienced", as a switch does.
     pub(crate) fn marked(mut self) -> Self {
         self.tos = 0x03;
         self.note("CE".into())
     }
 
-    /// The shared queue that an XRC request names, with the 8 reserved bits above it.
+    /// Sets the XRCETH: the number of the shared receive queue and, in the upper 8 bits, the
+    /// reserved field.
     pub(crate) fn srq(mut self, word: u32) -> Self {
         self.ext.xrc_srq = Some(word);
         self.note(format!("XRCETH 0x{word:08x}"))
     }
 
-    /// The FETH of a FLUSH.
+    /// Sets the FETH of a FLUSH.
     pub(crate) fn feth(mut self, feth: u32) -> Self {
         self.ext.feth = Some(Feth::parse(&feth.to_be_bytes()));
         self.note(format!("FETH 0x{feth:x}"))
     }
 
-    /// The IPv4 identification.
+    /// Sets the IPv4 identification.
     pub(crate) fn ip_id(mut self, id: u16) -> Self {
         self.id = Some(IpId::Known { id, flags: 0x4000 });
         self.note(format!("IP ID 0x{id:04x}"))
@@ -274,7 +275,7 @@ impl Pkt {
         self.note(format!("rkey {what}"))
     }
 
-    /// The absolute address.
+    /// Sets the absolute virtual address.
     pub(crate) fn va(mut self, va: u64) -> Self {
         if let Some(reth) = &mut self.ext.reth {
             reth.va = va;
@@ -285,7 +286,7 @@ impl Pkt {
         self
     }
 
-    /// The length in the RETH, whatever the payload.
+    /// Sets the length in the RETH, whatever the payload.
     pub(crate) fn dma_len(mut self, len: u32) -> Self {
         if let Some(reth) = &mut self.ext.reth {
             reth.dma_len = len;
@@ -305,7 +306,7 @@ impl Pkt {
         self.note(format!("invalidates {what}"))
     }
 
-    /// The AETH of a READ RESPONSE or ATOMIC ACKNOWLEDGE.
+    /// Sets the AETH syndrome of a READ RESPONSE or ATOMIC ACKNOWLEDGE.
     pub(crate) fn aeth(mut self, syndrome: Syndrome) -> Self {
         if let Some(aeth) = &mut self.ext.aeth {
             aeth.syndrome = syndrome;
@@ -320,7 +321,7 @@ impl Pkt {
         self.note(format!("MSN 0x{msn:06x}"))
     }
 
-    /// The pad count, whatever the payload.
+    /// Sets the pad count, whatever the payload.
     pub(crate) fn pad(self, pad: u8) -> Self {
         self.bits(1, 0x30, pad << 4, &format!("pad count {pad}"))
     }
@@ -334,7 +335,7 @@ impl Pkt {
         self.bits(0, 0xff, opcode, &format!("opcode 0x{opcode:02x}"))
     }
 
-    /// Sets bits of the byte at `at`, counted from the BTH.
+    /// Sets bits of the byte at offset `at` from the start of the BTH.
     pub(crate) fn bits(mut self, at: usize, mask: u8, value: u8, what: &str) -> Self {
         self.patches.push(Patch::Bits(at, mask, value));
         self.note(what.into())
@@ -358,7 +359,7 @@ impl Pkt {
         self.note(format!("cut to {len} bytes"))
     }
 
-    /// Flips a bit of byte `at` on the way; `usize::MAX` is the last byte.
+    /// Flips a bit of byte `at` after the ICRC was computed; `usize::MAX` is the last byte.
     pub(crate) fn damage(mut self, at: usize, what: &str) -> Self {
         self.patches.push(Patch::Damage(at));
         self.note(format!("a bit of the {what} flipped"))
@@ -378,23 +379,23 @@ impl Pkt {
         self.opcode.info().is_some_and(rxe_core::wire::OpInfo::is_response)
     }
 
-    /// The addresses that it comes from and goes to, where it says so.
+    /// Returns the source and destination addresses, where the packet sets them.
     pub(crate) fn said_addresses(&self) -> (Option<IpAddr>, Option<IpAddr>) {
         (self.src, self.dst)
     }
 
-    /// Whether it goes to the queue pair number of groups, but to none of their addresses.
+    /// Returns whether the packet goes to the multicast QPN, but not to a multicast address.
     pub(crate) fn is_stray(&self) -> bool {
         self.qpn == Some(Qpn::MULTICAST.value()) && !self.dst.is_some_and(|ip| ip.is_multicast())
     }
 
-    /// Whether nothing of it is left.
+    /// Returns whether the packet has no bytes.
     pub(crate) fn is_empty(&self) -> bool {
         self.patches.iter().any(|patch| matches!(patch, Patch::CutWhole(0)))
     }
 
-    /// The bytes from BTH to ICRC, and their network header. Unless the packet says otherwise, it is
-    /// addressed to `qpn` with `net`.
+    /// Returns the network header, and the bytes from the BTH to the ICRC.
+    /// Unless the packet sets other values, it is addressed to `qpn` with `net`.
     pub(crate) fn render(&self, net: NetHeader, qpn: Qpn) -> (NetHeader, Vec<u8>) {
         let mut net = NetHeader {
             src: self.src.unwrap_or(net.src),
@@ -444,7 +445,7 @@ impl Pkt {
     }
 }
 
-/// As a line of the catalogue.
+/// The packet as it is written in the catalogue.
 impl fmt::Display for Pkt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:+}", rxe_lab::words::opcode(self.opcode), self.psn)?;

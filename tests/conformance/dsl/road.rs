@@ -1,4 +1,4 @@
-//! How packets come to the engine under test and go from it: a case must end in the same way on each road.
+//! The transports between the peer and the engine under test. A case must end equally over each of them.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -18,27 +18,28 @@ use rxe_tests::shared_memory::{Record, SharedMemory};
 
 use super::packet::Pkt;
 
-/// A way for packets, there and back.
+/// A transport of packets in both directions.
 pub(crate) trait Road {
-    /// Whether such a packet can go this way.
+    /// Returns whether the transport can carry this packet.
     fn takes(&self, packet: &Pkt) -> bool {
         let _ = packet;
         true
     }
 
-    /// Brings packets to the engine, in their order: each is what the peer, or somebody else, sends.
+    /// Delivers packets to the engine in order, and calls `take` with each frame that arrives.
     fn bring(
         &mut self,
         packets: &mut dyn Iterator<Item = (NetHeader, Vec<u8>)>,
         take: &mut dyn FnMut(&Frame<'_>),
     );
 
-    /// Lets the engine send everything that it may; calls `look` with each packet as its receiver sees it.
+    /// Lets the engine send everything that it may, and calls `look` with each packet as its
+    /// receiver gets it.
     fn transmit(&mut self, now: Time, engine: &mut Engine, look: &mut dyn FnMut(&NetHeader, &[u8]));
 }
 
-/// None: packets are handed to the engine as they are. The IPv4 identification is visible, as with a packet
-/// socket, or `hidden`, as with a UDP socket.
+/// No transport: packets are handed to the engine directly.
+/// The IPv4 identification is visible, as with a packet socket, or `hidden`, as with a UDP socket.
 pub(crate) struct Bare {
     pub(crate) hidden: bool,
 }
@@ -71,7 +72,7 @@ impl Road for Bare {
     }
 }
 
-/// Shared memory between two processes of the host, a ring for each direction.
+/// Shared memory between two processes of one host, with one ring for each direction.
 pub(crate) struct Rings {
     record: Record,
     here: SharedMemory,
@@ -79,7 +80,8 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// The peer puts its packets in like this. The engine puts them in apart.
+    /// Creates rings into which the peer puts packets as `record` says. The engine puts in headers
+    /// and payload apart.
     pub(crate) fn new(record: Record) -> Self {
         let [here, back] = [(); 2].map(|()| SharedMemory::default());
         Self { record, here, back }
@@ -121,30 +123,30 @@ impl Road for Rings {
     }
 }
 
-/// The sockets of two backends, that of the peer and that of the engine.
+/// The sockets of two backends: the peer's and the engine's.
 pub(crate) struct Sockets<B> {
     peer: B,
     own: B,
     carries: Carries,
 }
 
-/// The addresses that packets may come from, and the groups that they may go to.
+/// The source addresses and groups that a pair of sockets carries.
 struct Carries {
     from: &'static [&'static str],
     groups: &'static [&'static str],
-    /// Packets come too whose queue pair number is of a block that no process has ([`Pkt::is_stray`]).
+    /// Whether packets arrive that go to the multicast QPN at a unicast address ([`Pkt::is_stray`]).
     strays: bool,
 }
 
-/// The addresses of the peer and of others, and those of the engine's host.
+/// The addresses of the peer and of other hosts, and the addresses of the engine's host.
 const PEERS: [&str; 5] = ["10.0.0.1", "10.0.0.9", "192.0.2.7", "fd00::1", "fd00::9"];
 const OWN: [&str; 3] = ["10.0.0.2", "10.0.0.8", "fd00::2"];
-/// Packets that are under way at a time.
+/// The most packets in flight.
 const UNDER_WAY: usize = 64;
 
 impl<B: Backend + Sharing> Sockets<B> {
     fn new(peer: B, mut own: B, carries: Carries) -> Self {
-        // What goes to no block of this process comes too, as to the process that has QP1.
+        // Packets to other QPN ranges arrive too, because this process has QP1.
         own.set_gsi(true).expect("the sockets of QP1");
         carries.groups.iter().for_each(|group| own.join(address(group)).expect("joined"));
         Self { peer, own, carries }
@@ -152,7 +154,7 @@ impl<B: Backend + Sharing> Sockets<B> {
 }
 
 impl Sockets<UdpBackend> {
-    /// Shell commands that make the addresses.
+    /// The shell commands that create the addresses.
     pub(crate) const SETUP: &str = "
         for a in 10.0.0.1 10.0.0.2 10.0.0.8 10.0.0.9 192.0.2.7; do
             ip address add $a/32 dev lo
@@ -161,22 +163,24 @@ impl Sockets<UdpBackend> {
             ip address add $a/128 dev lo nodad
         done";
 
-    /// UDP sockets of two processes on one host, none of which lets the system segment: the packets of a burst
-    /// leave one by one, each with an ICRC of its own.
+    /// Opens the UDP sockets of two processes on one host.
+    /// Segmentation by the kernel (GSO) is off: the packets of a burst leave one by one, each with
+    /// its own ICRC.
     pub(crate) fn over_udp() -> Self {
         let open = |all: &[&str]| {
             let config = UdpConfig { segment: false, ..UdpConfig::new("lo", addresses(all)) };
             UdpBackend::open(&config).expect("sockets")
         };
-        // Loopback carries no groups of IPv6.
+        // Loopback does not carry IPv6 multicast.
         let groups = &["239.1.2.3", "239.1.2.4"];
         let carries = Carries { from: &PEERS, groups, strays: true };
         Self::new(open(&PEERS), open(&OWN), carries)
     }
 }
 
-/// Shell commands that make a cable and the engine's host at its near end. Each end has the neighbours of the
-/// other from the start, so no packet waits for an answer while others overtake it.
+/// The shell commands that create a cable and the engine's host at its near end. Each end has
+/// permanent neighbour entries of the other, so no packet waits for address resolution while others
+/// overtake it.
 pub(crate) const CABLE: &str = "
     ip link add near0 address 02:00:00:00:00:02 mtu 9000 type veth \
         peer name far0 address 02:00:00:00:00:01 mtu 9000
@@ -189,7 +193,7 @@ pub(crate) const CABLE: &str = "
         ip neighbour add $a lladdr 02:00:00:00:00:01 dev near0
     done";
 
-/// The same for the peer's host at the far end.
+/// The shell commands that set up the peer's host at the far end.
 const FAR: &str = "
     ip link set lo up
     ip link set far0 up
@@ -202,23 +206,24 @@ const FAR: &str = "
     until ip link show far0 | grep -q 'state UP'; do sleep 0.01; done";
 
 impl Sockets<PacketBackend> {
-    /// Packet sockets at the two ends of a [`CABLE`].
+    /// Opens packet sockets at the two ends of a [`CABLE`].
     pub(crate) fn over_packet() -> Self {
         let open = |netdev: &str, all: &[&str]| {
             PacketBackend::open(&PacketConfig::new(netdev, addresses(all)))
         };
         let mut road = Self::over_cable(open).expect("sockets");
-        // The system gives them to any UDP socket of the address, of which this backend reads only one.
+        // The kernel gives stray packets to any UDP socket of the address, and this backend reads
+        // only one.
         road.carries.strays = false;
         road
     }
 }
 
 impl Sockets<XdpBackend> {
-    /// AF_XDP sockets at the two ends of a [`CABLE`].
+    /// Opens AF_XDP sockets at the two ends of a [`CABLE`].
     ///
     /// # Errors
-    /// The system does not let this process open them.
+    /// The kernel does not permit this process to open them.
     pub(crate) fn over_xdp(mode: XdpMode) -> Result<Self, NetError> {
         let open = |netdev: &str, all: &[&str]| {
             XdpBackend::open(&XdpConfig { mode, ..XdpConfig::new(netdev, addresses(all)) })
@@ -230,7 +235,7 @@ impl Sockets<XdpBackend> {
 }
 
 impl Sockets<L2Backend> {
-    /// Endpoints of layer 2 at the two ends of a unix socket like QEMU's.
+    /// Creates layer-2 endpoints at the two ends of a unix socket, as QEMU uses one.
     pub(crate) fn over_l2() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let open = |mac: u8, addresses: &str| {
@@ -255,9 +260,10 @@ impl Sockets<L2Backend> {
         road
     }
 
-    /// Sends a packet from each address to each of the other end. An endpoint asks for its neighbours'
-    /// Ethernet addresses and is answered only while the other end receives, so packets that wait for an
-    /// answer would not come while one end alone is looked at.
+    /// Sends a packet from each address to each address of the other end.
+    /// An endpoint resolves its neighbours' Ethernet addresses, and is answered only while the
+    /// other end receives. Packets that wait for an answer would not arrive while the test polls
+    /// only one end.
     fn greet(&mut self) {
         let Self { peer, own, .. } = self;
         let mut left = [0; 2];
@@ -284,7 +290,7 @@ impl Sockets<L2Backend> {
 }
 
 impl<B: Backend + Sharing + Send> Sockets<B> {
-    /// The sockets that `open` opens on an interface with addresses, at the two ends of a [`CABLE`].
+    /// Opens a backend on an interface with addresses, at each of the two ends of a [`CABLE`].
     fn over_cable(
         open: impl Fn(&str, &[&str]) -> Result<B, NetError> + Sync,
     ) -> Result<Self, NetError> {
@@ -292,8 +298,8 @@ impl<B: Backend + Sharing + Send> Sockets<B> {
         let peer = at_the_far_end(|| {
             sh(FAR);
             let mut peer = open("far0", &PEERS)?;
-            // The thread that asks for routes starts with the first packet, and stays in the namespace where it
-            // starts.
+            // The thread that asks for routes starts with the first packet, and stays in the
+            // network namespace in which it starts.
             let net = NetHeader::outgoing(address(PEERS[0]), address(OWN[0]), 0xc000);
             let mut greeting = [0; 16];
             greeting[QPN_BLOCK] = 1;
@@ -306,7 +312,7 @@ impl<B: Backend + Sharing + Send> Sockets<B> {
             let seen = matches!(frame.net.id, IpId::Known { .. });
             assert!(seen, "it came through a UDP socket, which does not see the ID");
         });
-        // The program does not look where a packet comes from.
+        // The BPF program of the sockets does not check source addresses.
         const FROM: [&str; 6] =
             ["10.0.0.1", "10.0.0.2", "10.0.0.9", "192.0.2.7", "fd00::1", "fd00::9"];
         let groups = &["239.1.2.3", "239.1.2.4", "ff0e::1:2"];
@@ -314,8 +320,8 @@ impl<B: Backend + Sharing + Send> Sockets<B> {
     }
 }
 
-/// Runs `there` in a network namespace of its own, after the far end of the cable was moved there. What it opens
-/// stays there.
+/// Runs `there` in a new network namespace that has the far end of the cable. Sockets that it opens
+/// stay there.
 fn at_the_far_end<R: Send>(there: impl FnOnce() -> R + Send) -> R {
     let (to_us, from_them) = mpsc::channel();
     let (to_them, from_us) = mpsc::channel::<()>();
@@ -399,7 +405,8 @@ impl<B: Backend + Sharing> Road for Sockets<B> {
     }
 }
 
-/// Appends a packet whose ICRC was made for ID 0; one that was wrong stays so. It may join others in a burst.
+/// Appends a packet. Its ICRC covers IPv4 identification 0 and is adapted to the one that is sent;
+/// a wrong ICRC stays wrong. The packet may join others in a burst.
 fn push(batch: &mut TxBatch, net: &NetHeader, bytes: &[u8]) {
     let Some((body, trailer)) = bytes.split_last_chunk::<4>() else {
         return batch.push(*net, bytes.len(), |_, buf| buf.extend_from_slice(bytes));
@@ -412,7 +419,7 @@ fn push(batch: &mut TxBatch, net: &NetHeader, bytes: &[u8]) {
     });
 }
 
-/// Calls `f` with each batch that the engine sends, until it has no more to send.
+/// Calls `f` with each batch that the engine sends, until there is no more to send.
 fn for_each_batch(now: Time, engine: &mut Engine, mut f: impl FnMut(&mut TxBatch)) {
     loop {
         let mut batch = TxBatch::new(TxLimits::default());
@@ -424,7 +431,7 @@ fn for_each_batch(now: Time, engine: &mut Engine, mut f: impl FnMut(&mut TxBatch
     }
 }
 
-/// Sends a batch; how many packets have left since there were `before`.
+/// Sends a batch. Returns the number of packets sent since the counter was `before`.
 fn send(backend: &mut impl Backend, batch: &mut TxBatch, before: u64) -> usize {
     while backend.send(batch).expect("sent") != SendStatus::Done {
         wait(&[backend], PollFlags::IN | PollFlags::OUT);
@@ -432,16 +439,17 @@ fn send(backend: &mut impl Backend, batch: &mut TxBatch, before: u64) -> usize {
     usize::try_from(backend.counters().tx_packets - before).expect("a batch")
 }
 
-/// Receives so many packets.
+/// Receives `count` packets.
 fn receive(backend: &mut impl Backend, count: usize, take: &mut dyn FnMut(&Frame<'_>)) {
     let mut got = 0;
     while got < count {
-        // What it returns counts frames too that are not for the engine.
+        // The return value of `receive` also counts frames that are not for the engine.
         let take = &mut |frame: &Frame<'_>| {
             got += frame.count();
             take(frame);
         };
-        // Only then may it have left nothing that no descriptor tells of.
+        // Only after a return value of 0 is it certain that a descriptor becomes readable when
+        // packets are left.
         if backend.receive(UNDER_WAY, take).expect("received") == 0 {
             wait(&[backend], PollFlags::IN);
         }
@@ -449,7 +457,7 @@ fn receive(backend: &mut impl Backend, count: usize, take: &mut dyn FnMut(&Frame
     assert_eq!(got, count, "packets came that nobody has sent");
 }
 
-/// Waits until something happens at one of these.
+/// Waits until a descriptor of one of these backends becomes ready.
 fn wait<B: Backend>(backends: &[&B], what: PollFlags) {
     let mut fds = Vec::new();
     backends.iter().for_each(|backend| backend.for_each_fd(&mut |fd| fds.push(fd.clone())));

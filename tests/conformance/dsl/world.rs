@@ -1,4 +1,4 @@
-//! The engine under test: one engine with one QP and memory with several keys. The script is its peer.
+//! The engine under test: one engine with one QP, and memory with several keys. The script is the peer.
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -20,45 +20,45 @@ use super::case::{Answer, Async, Case, Given, Piece, Step};
 use super::packet::{self, Pkt};
 use super::road::Road;
 
-/// The first PSN that the QP expects; it wraps soon.
+/// The first PSN that the QP expects, close to the wraparound.
 pub(crate) const RQ_PSN: u32 = 0xff_fffd;
 /// The first PSN that the QP sends.
 pub(crate) const SQ_PSN: u32 = 0x00_0100;
-/// The numbers of the QP and of its peer: in the block that the first process on an address has.
+/// The numbers of the QP and its peer, in the QPN range of the first process on an address.
 pub(crate) const QPN: u32 = 0x1_0012;
 pub(crate) const PEER_QPN: u32 = 0x1_0011;
 pub(crate) const QKEY: Qkey = Qkey::new(0x1111_1111);
 
-/// The address of the memory, and its size.
+/// The address of the memory, and its length in bytes.
 pub(crate) const BASE: u64 = 0x10_0000;
 pub(crate) const MEMORY: u64 = 0x4_0000;
-/// The fill of memory.
+/// The initial value of every byte of memory.
 pub(crate) const FILL: u8 = 0x11;
-/// The offset of the program's local buffers.
+/// The offsets of the program's local buffers.
 pub(crate) const SOURCE: u64 = 0x8000;
 pub(crate) const LOCAL: u64 = 0x1_0000;
-/// The offset that the last request of every case writes to.
+/// The offset of the probe, the WRITE at the end of every case.
 const PROBE: u64 = 0x3_f000;
 
-/// The key of all memory, with all rights.
+/// The key of the region of all memory, with all rights.
 pub(crate) const ALL: Key = Key::new(0x0100_0001);
 /// Keys of the same memory with fewer rights.
 pub(crate) const READ_ONLY: Key = Key::new(0x0200_0002);
 pub(crate) const WRITE_ONLY: Key = Key::new(0x0300_0003);
 pub(crate) const NO_ATOMIC: Key = Key::new(0x0400_0004);
 pub(crate) const LOCAL_ONLY: Key = Key::new(0x0500_0005);
-/// A key with all rights, in another protection domain.
+/// The key of a region with all rights in another protection domain.
 pub(crate) const OTHER_PD: Key = Key::new(0x0600_0006);
-/// A key that is deregistered before the case begins.
+/// The key of a region that is deregistered before the case begins.
 pub(crate) const DEREGISTERED: Key = Key::new(0x0700_0007);
-/// Key 0, which peers send if they forget to set the key.
+/// Key 0, which a peer sends if it forgets to set the key.
 pub(crate) const KEY_0: Key = Key::new(0);
 pub(crate) const KEY_ONES: Key = Key::new(u32::MAX);
 /// A key that was never registered.
 pub(crate) const UNKNOWN: Key = Key::new(0x0800_0008);
 
-/// Memory windows with the rights to READ and WRITE 256 bytes at [`WINDOW_AT`]: one of type 1, one of
-/// type 2 bound on the QP, one of type 2 bound on another QP; and one that is not bound.
+/// Memory windows with the rights to READ and WRITE 256 bytes at [`WINDOW_AT`]: type 1; type 2,
+/// bound on the QP under test; type 2, bound on another QP; and an unbound one.
 pub(crate) const WINDOW_1: Key = Key::new(0x0a00_0001);
 pub(crate) const WINDOW_2: Key = Key::new(0x0b00_0001);
 pub(crate) const WINDOW_OTHER_QP: Key = Key::new(0x0c00_0001);
@@ -67,19 +67,20 @@ pub(crate) const WINDOW_AT: u64 = 0x1000;
 /// The region that the windows are bound to.
 pub(crate) const BINDABLE: Key = Key::new(0x0900_0009);
 
-/// The number of the shared queue, and of another one of the XRC domain in another protection domain.
+/// The number of the shared receive queue, and of a second one of the XRC domain in another
+/// protection domain.
 pub(crate) const SRQ: u32 = 7;
 const OTHER_SRQ: u32 = 8;
 
 pub(super) const PD: PdId = PdId(1);
 const PD2: PdId = PdId(2);
 
-/// The offset of receive `id`.
+/// Returns the offset of receive `id`.
 pub(crate) const fn recv_at(id: u64) -> u64 {
     0x2_0000 + id * 0x2000
 }
 
-/// Runs a case. Returns what is wrong, in words; empty if the case passes. All packets take `road`.
+/// Runs a case over `road`. Returns what is wrong, in words; empty if the case passes.
 pub(crate) fn judge(case: &Case, road: &mut dyn Road) -> Vec<String> {
     let mut world = World::new(&case.given, road);
     for step in &case.script {
@@ -139,11 +140,11 @@ struct World<'r> {
     buffer: Buffer,
     cq: Arc<CompletionQueue>,
     srq: Option<Arc<SharedReceiveQueue>>,
-    /// The completion queue of the domain's other shared queue.
+    /// The completion queue of the second shared receive queue.
     other_cq: Arc<CompletionQueue>,
     qp: Arc<QpHandle>,
     bystander: Bystander,
-    /// How the peer's packets are addressed.
+    /// The network header of the peer's packets.
     net: NetHeader,
     now: Time,
     answers: Vec<Answer>,
@@ -248,7 +249,7 @@ impl<'r> World<'r> {
         world
     }
 
-    /// Brings the QP to the state that the case begins in.
+    /// Brings the QP to the initial state of the case.
     fn connect(&mut self, given: &Given, peer: IpAddr) {
         let attr = QpAttr {
             qp_access_flags: given.access,
@@ -335,18 +336,18 @@ impl<'r> World<'r> {
         self.transmit();
     }
 
-    /// The packets arrive, and the QP does not answer yet.
+    /// Delivers packets before the QP may answer.
     fn arrive<'p>(&mut self, packets: impl IntoIterator<Item = &'p Pkt>) {
         let Self { road, engine, net, now, retries, events, .. } = self;
         let mut rendered = packets.into_iter().map(|packet| packet.render(*net, own_qpn()));
         road.bring(&mut rendered, &mut |frame| {
             engine.handle_frame(*now, frame);
-            // The engine keeps the newest 1,024 events: take them before they are lost.
+            // The engine keeps only the newest 1,024 events.
             take_events(engine, retries, events);
         });
     }
 
-    /// Posts a receive, to the shared queue if there is one.
+    /// Posts a receive, to the shared receive queue if there is one.
     fn receive(&self, id: u64, length: u32, lkey: Key) {
         let sge = Sge { addr: BASE + recv_at(id), length, lkey };
         self.post_receive(RecvRequest { id, sges: [sge].into_iter().collect() });
@@ -369,7 +370,7 @@ impl<'r> World<'r> {
         self.now = end;
     }
 
-    /// Lets the QP send everything that it may, and separates answers from requests.
+    /// Lets the QP send everything that it may, and separates responses from requests.
     fn transmit(&mut self) {
         let mut sent = Vec::new();
         self.road.transmit(self.now, &mut self.engine, &mut |net, bytes| {
@@ -440,7 +441,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// Checks that a QP that is not in the error state still executes a good request, at the next
+    /// Checks that a QP that is not in the error state still executes a correct request at the next
     /// expected PSN.
     fn probe(&mut self, case: &Case, state: QpState, wrong: &mut Vec<String>) {
         let open = matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);

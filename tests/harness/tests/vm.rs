@@ -1,4 +1,4 @@
-//! The kernel VM harness itself: commands in a VM behave as commands here do.
+//! The harness of kernel VMs: a command behaves in a VM as it does on the host.
 
 use rxe_harness::or_skip;
 use rxe_harness::peer::{Peer, pattern};
@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// One VM serves all tests: booting is what costs. It ends with this process.
+/// Boots one VM for all tests, because booting is slow. The VM ends with this process.
 fn boot() -> Result<&'static (Net, Vm)> {
     static ONCE: OnceLock<Result<(Net, Vm)>> = OnceLock::new();
     let made = ONCE.get_or_init(|| {
@@ -30,7 +30,8 @@ fn commands_in_a_vm_behave_as_commands_here() {
     assert_eq!(vm.run(Cmd::sh("kill -TERM $$")).unwrap().code, 128 + 15);
     assert!(vm.run(["/no/such/program"]).unwrap_err().to_string().contains("No such file"));
 
-    // What the host has is there, wherever it is but in /run and /dev; what a command writes is the VM's own.
+    // The VM can read the host's files, except in /run and /dev. Files that a command writes are
+    // the VM's own.
     let on_host = tempfile::Builder::new().prefix("a space, 新").tempdir_in("/var/tmp").unwrap();
     let file = on_host.path().join("file");
     fs::write(&file, "the host's").unwrap();
@@ -44,7 +45,7 @@ fn commands_in_a_vm_behave_as_commands_here() {
     let active = vm.run(["ibv_devinfo"]).unwrap().ok().unwrap();
     assert!(active.contains("active_mtu:\t\t4096"), "{active}");
 
-    // Two at once, one of them talked to as it runs and then killed.
+    // Two commands run simultaneously. One gets input while it runs, and is then killed.
     let cat = vm.spawn(["cat"]).unwrap();
     let mut input = cat.stdin();
     let mut output = BufReader::new(cat.stdout());
@@ -60,11 +61,11 @@ fn commands_in_a_vm_behave_as_commands_here() {
     drop(input);
     assert_eq!(cat.wait().unwrap(), 0);
 
-    // More than any buffer on the way holds.
+    // The output is larger than any buffer on the way.
     let out = vm.run(Cmd::sh("head -c 3000000 /dev/zero; echo end")).unwrap();
     assert_eq!((out.stdout.len(), out.code), (3_000_004, 0));
 
-    // The link: a connection from the host's end.
+    // A TCP connection from the host end of the link.
     let server = vm.spawn(["busybox", "nc", "-l", "-p", "7000", "-e", "echo", "hello"]).unwrap();
     let end = Instant::now() + Duration::from_secs(60);
     let hello = loop {
@@ -79,7 +80,7 @@ fn commands_in_a_vm_behave_as_commands_here() {
     assert_eq!(HOST_V4.octets()[..3], vm.v4().octets()[..3]);
 }
 
-/// A kernel that stands still after a panic, as an emulated one may though it was told to end the VM.
+/// The kernel halts after a panic. An emulated one may halt although it was told to end the VM.
 #[test]
 fn a_kernel_that_panics_ends_what_waits_for_it() {
     let booted = Net::tap(1500).and_then(|net| {
@@ -120,7 +121,7 @@ fn the_peers_pattern_is_the_one_the_protocol_defines() {
     assert!(refused.unwrap_err().to_string().contains("PROTOCOL"));
 }
 
-/// What every other pair of implementations is measured by.
+/// The reference by which every other pair of implementations is judged.
 #[test]
 fn two_kernel_peers_hold_every_conversation() {
     let Some((_, vm)) = or_skip(boot()) else { return };

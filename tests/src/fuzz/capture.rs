@@ -1,5 +1,6 @@
-//! Files of captures. Any bytes are read or refused. Every frame that is read is taken apart, followed,
-//! checked and described, and no header lies outside the captured bytes.
+//! Fuzzes the readers of capture files.
+//! Any bytes are read or rejected. Every frame that is read is decoded, tracked, checked and
+//! described, and no header lies outside the captured bytes.
 
 use std::fmt::Write as _;
 
@@ -9,8 +10,8 @@ use rxe_lab::frame::{Content, decode};
 use rxe_lab::track::Tracker;
 use rxe_lab::words;
 
-/// Takes the bytes as a file. Of a compressed file only the first frames are looked at: it may be
-/// much larger than the input.
+/// Reads the bytes as a capture file.
+/// Only the first frames are examined, because a compressed file may be much larger than the input.
 pub fn run(data: &[u8]) {
     const MAX_FRAMES: u64 = 500;
     let Ok(mut reader) = Reader::new(data) else { return };
@@ -53,7 +54,7 @@ pub fn run(data: &[u8]) {
     let report = checker.finish();
     assert!(report.findings.iter().all(|f| !f.frames.is_empty() && !f.text.is_empty()));
     if let Ok(more) = reader.next() {
-        // After an error there is nothing more.
+        // After an error the reader returns no more records.
         assert!(more.is_none_or(|record| record.number == MAX_FRAMES + 1));
     }
 }

@@ -1,8 +1,10 @@
-//! Two communication managers. The bytes decide what the network between them loses, duplicates,
-//! reorders and forges, and what their consumers do.
+//! Fuzzes two communication managers.
+//! The bytes decide what the network between them loses, duplicates, reorders and forges, and what
+//! their consumers do.
 //!
-//! Invariants: the memory that strangers can make a manager use is bounded; a consumer gets no events
-//! for an object that it has destroyed; when all is destroyed and time has passed, nothing is left.
+//! Invariants: the memory that a remote sender can make a manager use is bounded; a consumer gets
+//! no events for an object that it has destroyed; when all objects are destroyed and time has
+//! passed, no state is left.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,7 +21,7 @@ use super::input::Input;
 const SERVICE: u64 = 0x0106_1c06;
 const BACKLOG: usize = 3;
 
-/// Lets the bytes decide what happens.
+/// Runs the steps that the bytes choose.
 pub fn run(data: &[u8]) {
     const STEPS: usize = 300;
     let mut input = Input::new(data);
@@ -41,12 +43,12 @@ struct World {
 struct Node {
     manager: Manager,
     listener: Option<ListenerId>,
-    /// The datagrams on their way to it.
+    /// The datagrams in flight to this node.
     wire: Vec<Outgoing>,
-    /// The consumer's connections and queries.
+    /// The consumer's connections and address resolutions.
     known: Vec<ConnId>,
     destroyed: HashSet<ConnId>,
-    /// How many the consumer has started.
+    /// The number of connections and resolutions that the consumer has started.
     own: usize,
 }
 
@@ -70,7 +72,7 @@ impl Node {
         }
     }
 
-    /// The consumer takes its events.
+    /// Takes the events of the manager and reacts as the bytes choose.
     fn events(&mut self, input: &mut Input<'_>) {
         while let Some(event) = self.manager.poll_event() {
             let id = event.id();
@@ -205,13 +207,13 @@ impl World {
             let at = input.index(LEN);
             mad[at] = input.byte();
         }
-        // Half of them from the peer's address, half from elsewhere.
+        // Half of the forged messages have the peer's address, half another one.
         let remote = if input.chance(128) { gid(1 - at) } else { gid(at) };
         let route = Route { local: gid(at), remote, traffic_class: 0 };
         self.nodes[at].wire.push(Outgoing { route, mad });
     }
 
-    /// Delivers datagrams to one of the two, and collects what it sends.
+    /// Delivers datagrams to one node, after collecting those that both nodes send.
     fn deliver(&mut self, input: &mut Input<'_>, to: usize, all: bool) {
         for from in 0..2 {
             while let Some(sent) = self.nodes[from].manager.poll_transmit() {
@@ -224,7 +226,7 @@ impl World {
         let mut left = if all { node.wire.len() } else { 1 };
         while left > 0 && !node.wire.is_empty() {
             left -= 1;
-            // In order, unless the bytes say otherwise.
+            // In order, unless the bytes choose otherwise.
             let at = usize::from(input.byte() >> 5).min(node.wire.len() - 1);
             let one = if input.chance(16) { node.wire[at].clone() } else { node.wire.remove(at) };
             if !input.chance(24) {
@@ -243,7 +245,7 @@ impl World {
             node.manager.close(self.now);
             assert_eq!(node.manager.poll_event(), None, "after all is destroyed");
         }
-        // Longer than all retries and waits together.
+        // Longer than all retries and waiting times together.
         for _ in 0..200 {
             self.wait(30_000_000_000);
             for node in &mut self.nodes {

@@ -1,8 +1,8 @@
-//! A description of faults, and, behind a zero byte, packets for a link that has them.
+//! Fuzzes descriptions of faults. After a zero byte, the input has packets for a link with these faults.
 //!
-//! A description is refused with a word that stands at its column, or it means the same when it is
-//! written and read again. Whatever the packets are, the link takes them, and gives no more copies than
-//! there are rules to make them.
+//! A description is rejected with an error that quotes the word at the reported column, or it has
+//! the same meaning after it was printed and parsed again. The link accepts any packets, and
+//! delivers no more copies than the rules allow.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -12,13 +12,13 @@ use rxe_verbs::FaultPlan;
 
 const ADDRESSES: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2))];
-/// Bytes of a packet: enough for the headers of any.
+/// The length of a packet in bytes: enough for the headers of any packet.
 const PACKET: usize = 40;
 
-/// Lets the bytes decide what is described, and what is sent.
+/// Parses the description and sends the packets.
 ///
 /// # Panics
-/// Where something is wrong.
+/// If an invariant is violated.
 pub fn run(data: &[u8]) {
     let (text, packets) = match data.iter().position(|byte| *byte == 0) {
         Some(at) => (&data[..at], &data[at + 1..]),
@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Sends the packets over a link with these faults.
+/// Sends the packets over a link with the faults of `plan`.
 fn link(plan: &FaultPlan, packets: &[u8]) {
     let hub = Hub::new(1, &[]);
     let [port, mut peer] = ADDRESSES.map(|ip| hub.port(&[ip]).expect("a free address"));

@@ -1,5 +1,6 @@
-//! Frames. Parsing never panics and never reads past the end. An accepted frame is emitted again as the
-//! same bytes. The ICRC is right after it was computed, and wrong after any change that it covers.
+//! Fuzzes frames.
+//! Parsing never panics and never reads past the end. An accepted frame is emitted again as the
+//! same bytes. The ICRC is correct after it was computed, and wrong after any change that it covers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +13,7 @@ use rxe_core::wire::{
 
 use super::input::Input;
 
-/// Takes the bytes as a frame, or builds a frame from them.
+/// Parses the bytes as a frame, or builds a frame from them.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     match input.byte() % 4 {
@@ -29,7 +30,7 @@ fn ethernet(bytes: &[u8]) {
     if let Ok(frame) = datagram.frame() {
         packet(&frame.net, frame.payload);
     }
-    // An accepted frame is emitted again. Options and padding are not kept, so the fields are compared.
+    // Emits an accepted frame again. Options and padding are not kept, so only the fields are compared.
     let checksum = UdpChecksum::Exact(datagram.checksum);
     let mut again = Vec::new();
     frame::emit_ethernet(
@@ -53,7 +54,7 @@ fn ip(bytes: &[u8]) {
 /// Checks the bytes from BTH to ICRC.
 fn packet(net: &NetHeader, bytes: &[u8]) {
     let Ok(packet) = Packet::parse(bytes) else {
-        // The check must not panic either if these bytes are no packet.
+        // The ICRC check must not panic either if these bytes are not a packet.
         let _ = icrc::check(net, bytes);
         let _ = icrc::recover_id(net, bytes);
         return;
@@ -72,7 +73,7 @@ fn packet(net: &NetHeader, bytes: &[u8]) {
     }
 }
 
-/// A packet that the fuzzer describes.
+/// Builds a packet from the bytes and checks it.
 fn made(input: &mut Input<'_>) {
     let net = net(input);
     let infos: Vec<_> = Opcode::all().collect();
@@ -101,8 +102,8 @@ fn made(input: &mut Input<'_>) {
         assert_eq!(icrc::recover_id(&hidden, &bytes), Some((id, flags)));
     }
 
-    // One to three adjacent bytes are changed: a burst of at most 24 bits, which CRC-32 always detects
-    // if all 32 bits are checked.
+    // One to three adjacent bytes are changed: an error burst of at most 24 bits, which CRC-32
+    // always detects if all 32 bits are checked.
     let at = input.index(bytes.len() - 2);
     let mut spoiled = bytes.clone();
     for (byte, change) in spoiled[at..].iter_mut().zip(input.bytes(3)) {
@@ -116,7 +117,7 @@ fn made(input: &mut Input<'_>) {
     whole(input, &net, &bytes);
 }
 
-/// The packet with its Ethernet, IP and UDP headers.
+/// Checks the packet with Ethernet, IP and UDP headers.
 fn whole(input: &mut Input<'_>, net: &NetHeader, payload: &[u8]) {
     let tpid = input.pick(&[VlanTag::CUSTOMER, VlanTag::SERVICE]);
     let vlan = input.chance(64).then(|| VlanTag { tpid, tci: half(input) });
@@ -129,7 +130,7 @@ fn whole(input: &mut Input<'_>, net: &NetHeader, payload: &[u8]) {
     bytes.resize(bytes.len() + usize::from(input.byte() % 8), 0);
     let (_, datagram) = frame::parse_ethernet(&bytes).expect("it was just made");
     assert_eq!((datagram.net, datagram.payload), (*net, payload));
-    // A truncated frame is refused, unless only padding was cut.
+    // A truncated frame is rejected, unless only padding was cut.
     let keep = input.index(bytes.len());
     if let Ok((_, datagram)) = frame::parse_ethernet(&bytes[..keep]) {
         assert_eq!(datagram.payload, payload);
@@ -164,7 +165,7 @@ fn net(input: &mut Input<'_>) -> NetHeader {
     }
 }
 
-/// The headers of an opcode, with arbitrary values.
+/// Returns the headers of an opcode, with arbitrary values.
 pub(super) fn ext(input: &mut Input<'_>, info: &OpInfo) -> Ext {
     let is_cnp = info.kind == OpKind::Cnp;
     Ext {

@@ -1,26 +1,26 @@
-//! Decisions from the fuzzer's bytes. When the bytes are used up, a decision is the first choice, the
-//! least number or false.
+//! Decisions drawn from the fuzzer's bytes.
+//! When the bytes are used up, a decision is the first choice, the least number or false.
 
 use std::ops::RangeInclusive;
 
 use arbitrary::Unstructured;
 
-/// The fuzzer's bytes.
+/// The fuzzer's bytes, of which each decision uses some.
 #[derive(Debug)]
 pub struct Input<'a>(Unstructured<'a>);
 
 impl<'a> Input<'a> {
-    /// An input that takes these bytes from the front.
+    /// Creates an input that takes these bytes from the front.
     pub fn new(data: &'a [u8]) -> Self {
         Self(Unstructured::new(data))
     }
 
-    /// Whether all are used up.
+    /// Returns whether all bytes are used up.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// One of the choices.
+    /// Returns one of the choices.
     ///
     /// # Panics
     /// If `choices` is empty.
@@ -28,45 +28,45 @@ impl<'a> Input<'a> {
         self.0.choose(choices).copied().unwrap_or(choices[0])
     }
 
-    /// An index below `len`, which is not 0.
+    /// Returns an index below `len`, which must not be 0.
     pub fn index(&mut self, len: usize) -> usize {
         self.0.choose_index(len).unwrap_or(0)
     }
 
-    /// A number of a range.
+    /// Returns a number in the range.
     pub fn within(&mut self, range: RangeInclusive<u32>) -> u32 {
         let least = *range.start();
         self.0.int_in_range(range).unwrap_or(least)
     }
 
-    /// True in `n` of 256 cases.
+    /// Returns true in `n` of 256 cases.
     pub fn chance(&mut self, n: u8) -> bool {
         let byte = self.byte();
         byte != 0 && byte <= n
     }
 
-    /// Any byte.
+    /// Returns any byte.
     pub fn byte(&mut self) -> u8 {
         self.0.arbitrary().unwrap_or(0)
     }
 
-    /// Any 32 bits.
+    /// Returns any 32 bits.
     pub fn word(&mut self) -> u32 {
         self.0.arbitrary().unwrap_or(0)
     }
 
-    /// Any 64 bits.
+    /// Returns any 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0.arbitrary().unwrap_or(0)
     }
 
-    /// The next `len` bytes, or as many as are left.
+    /// Returns the next `len` bytes, or as many as are left.
     pub fn bytes(&mut self, len: usize) -> &'a [u8] {
         let len = len.min(self.0.len());
         self.0.bytes(len).unwrap_or_default()
     }
 
-    /// All that is left.
+    /// Returns all bytes that are left.
     pub fn rest(&mut self) -> &'a [u8] {
         self.bytes(usize::MAX)
     }

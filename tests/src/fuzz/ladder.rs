@@ -2,7 +2,7 @@
 
 use rxe_core::qp::{AttrMask, QpState, QpType};
 
-/// The transitions: states and masks.
+/// Returns the transitions from RESET to RTS: states and masks.
 pub(super) fn ladder(service: QpType) -> [(QpState, AttrMask); 3] {
     let common = AttrMask::STATE | AttrMask::PKEY_INDEX | AttrMask::PORT;
     let path =

@@ -1,8 +1,9 @@
-//! Two devices on one address, and what their neighbours, and the wire, can have them read: messages
-//! in inboxes, questions to a control socket, files that say who has a service.
+//! Fuzzes two devices that share one address, with input from other processes and from the network.
+//! The input is messages to inboxes, requests to a control socket, and the files that name the
+//! process of a service.
 //!
-//! Whatever it is, it costs a bounded amount of work. Each packet off the wire is handed over once, by
-//! one of the two, as it came. What one device forwards the other understands.
+//! Invariants: any input costs a bounded amount of work; each packet from the network is delivered
+//! once, unchanged, by one of the two devices; a device understands what the other one forwards.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -20,23 +21,24 @@ use super::input::Input;
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const BLOCKS: [u8; 2] = [3, 70];
-/// Services that nobody has, that one device has, and that a file may tell lies about.
+/// The services of requests and files: one of each device, and two that neither has.
 const SERVICES: [u64; 4] = [0x0106_0001, 0x0106_0002, 0x0106_0003, u64::MAX];
-/// Few enough for an inbox, so that nothing is lost.
+/// The number of messages in an inbox at a time, so small that none is lost.
 const AT_ONCE: usize = 8;
 
 struct World {
     devices: [Device; 2],
     stranger: Stranger,
-    /// What the first device kept of the CM: if any listener may be meant, the second gets a copy, at some time.
+    /// CM packets that the first device has delivered. If the second device may have the listener,
+    /// it gets a copy later.
     kept: Vec<(NetHeader, Vec<u8>)>,
     _scratch: Scratch,
 }
 
-/// Lets the bytes decide what is sent.
+/// Sends what the bytes choose.
 ///
 /// # Panics
-/// Where a device is wrong.
+/// If a device violates an invariant.
 pub fn run(data: &[u8]) {
     const STEPS: usize = 32;
     let mut input = Input::new(data);
@@ -67,7 +69,7 @@ impl World {
         Self { devices, stranger, kept: Vec::new(), _scratch: scratch }
     }
 
-    /// A stranger's message to the first device: any bytes, or a good header with some bytes changed.
+    /// Sends messages to the first device: any bytes, or a good header with some bytes changed.
     fn message(&mut self, input: &mut Input<'_>) {
         let mut messages = VecDeque::new();
         for _ in 0..1 + input.index(AT_ONCE) {
@@ -92,10 +94,10 @@ impl World {
         let before = device.counters();
         let mut unusable = 0;
         let packets = device.collect(&mut |got| {
-            // Each is what was sent, in order; what cannot be read is left out.
+            // Frames come in the order of sending. Messages that cannot be read are skipped.
             let frame = loop {
                 let sent = messages.pop_front().expect("nothing that was not sent");
-                // It does not fit into the receiver's buffer.
+                // A longer message does not fit into the receiver's buffer.
                 let readable = sent.len() <= 60 + (64 << 10);
                 match parse(&sent).filter(|_| readable) {
                     Some(frame) => break (frame.net, frame.payload.to_vec(), frame.segment),
@@ -112,7 +114,7 @@ impl World {
         assert!(packets <= AT_ONCE * MAX_PACKETS);
     }
 
-    /// A message that a device could have sent, read again.
+    /// Emits a message that a device could have sent, and parses it again.
     fn forwarded(&mut self, input: &mut Input<'_>) {
         let payload = payload(input);
         let frame = frame(input, &payload);
@@ -126,7 +128,7 @@ impl World {
         }
     }
 
-    /// A frame off the wire comes to the first device.
+    /// Delivers a frame from the network to the first device.
     fn wire_frame(&mut self, input: &mut Input<'_>) {
         let payload = payload(input);
         let mut frame = frame(input, &payload);
@@ -146,7 +148,8 @@ impl World {
         let mut is_copy = |packet: &(NetHeader, Vec<u8>)| {
             kept.iter().position(|one| one == packet).map(|at| kept.swap_remove(at)).is_some()
         };
-        // Requests to services come later, and to the first if nobody listens: a thread forwards them.
+        // Requests to services may come later, and to the first device if no process listens: a
+        // thread forwards them.
         let (all, since) = (frame.packets().count(), Instant::now());
         loop {
             second.collect(&mut |part| {
@@ -158,7 +161,7 @@ impl World {
             assert!(since.elapsed() < Duration::from_secs(20), "a packet is lost");
             first.collect(&mut |part| own.extend(packets(part)));
         }
-        // Together they have all packets, and each has those to its queue pairs in order.
+        // Together the devices got all packets, and each got the packets to its queue pairs in order.
         let mut rest = [own, others];
         for (net, packet) in frame.packets() {
             let is = |(n, bytes): &(NetHeader, Vec<u8>)| (*n, &bytes[..]) == (net, packet);
@@ -179,7 +182,7 @@ impl World {
         assert!(rest.iter().all(Vec::is_empty), "packets that nobody sent");
     }
 
-    /// A stranger asks for sockets.
+    /// Sends a request to a control socket.
     fn question(&self, input: &mut Input<'_>) {
         let device = &self.devices[input.index(2)];
         let mut question = input.bytes(28).to_vec();
@@ -205,7 +208,7 @@ impl World {
         }
     }
 
-    /// A neighbour writes into the file of a service.
+    /// Overwrites the file of a service, as another process could.
     fn service_file(&self, input: &mut Input<'_>) {
         let service = SERVICES[input.index(SERVICES.len())];
         let file = self.devices[0].service(service).expect("it has a directory");
@@ -225,12 +228,12 @@ fn check(frame: &Frame<'_>) {
     assert!(frame.payloads().count() <= MAX_PACKETS);
 }
 
-/// What a newcomer reads as an answer.
+/// Parses an answer of a control socket, as a new process does.
 fn answer(bytes: &[u8]) {
     if let Some(message) = ControlMessage::parse(bytes) {
         let again = ControlMessage::parse(&message.emit());
         match message {
-            // In our version's words.
+            // Emitting writes this version's text, so only the kind is compared.
             ControlMessage::OtherVersion(_) => {
                 assert!(matches!(again, Some(ControlMessage::OtherVersion(_))));
             }
@@ -264,12 +267,12 @@ fn address(input: &mut Input<'_>, v4: bool) -> IpAddr {
     match v4 {
         true if input.chance(200) => ADDRESS,
         true => Ipv4Addr::from(input.word()).into(),
-        // No mapped one: that is an IPv4 address in other words.
+        // Never an IPv4-mapped address, which is equal to an IPv4 address.
         false => Ipv6Addr::from((u128::from(input.bits()) | 1 << 64) << 60).into(),
     }
 }
 
-/// Messages of the CM to somebody or other, packets to queue pairs, or any bytes.
+/// Draws CM messages, packets to queue pairs, or any bytes.
 fn payload(input: &mut Input<'_>) -> Vec<u8> {
     let mut payload = Vec::new();
     for _ in 0..=input.index(AT_ONCE) {
@@ -300,7 +303,7 @@ fn payload(input: &mut Input<'_>) -> Vec<u8> {
     payload
 }
 
-/// A directory of this run's own.
+/// A temporary directory of this run.
 struct Scratch(PathBuf);
 
 impl Scratch {

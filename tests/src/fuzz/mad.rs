@@ -1,12 +1,13 @@
-//! Management datagrams of the communication manager. Any 256 bytes are parsed or refused. A parsed
-//! message is the same after it was emitted and parsed again.
+//! Fuzzes management datagrams (MADs) of the communication manager.
+//! Any 256 bytes are parsed or rejected. A parsed message is unchanged after it was emitted and
+//! parsed again.
 
 use rxe_core::cm::mad::{LEN, Mad, Message};
 use rxe_core::cm::service::{IP_CM_LEN, IpCmHeader, PortSpace};
 
 use super::input::Input;
 
-/// Takes the bytes as a datagram, or as the bytes behind a good header.
+/// Parses the bytes as a datagram, or as the bytes after a valid header.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     match input.byte() % 4 {
@@ -23,7 +24,7 @@ pub fn run(data: &[u8]) {
             }
         }
         _ => {
-            // A header of the class, with one of its attributes or the next few.
+            // A header of the CM class, with one of its attributes or the next few.
             let mut bytes = [0; LEN];
             bytes[..4].copy_from_slice(&[1, 7, 2, 3]);
             bytes[17] = 0x10 + input.byte() % 16;

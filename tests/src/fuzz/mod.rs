@@ -1,5 +1,6 @@
-//! The fuzz targets. Each is a function of some bytes that panics if something is wrong. `fuzz/` runs
-//! them with libFuzzer, and `tests/tests/fuzzed.rs` with the inputs that libFuzzer has kept.
+//! The fuzz targets.
+//! Each target is a function of some bytes that panics if an invariant is violated. `fuzz/` runs
+//! them with libFuzzer, and `tests/tests/fuzzed.rs` runs them with the inputs that libFuzzer has kept.
 
 #![expect(clippy::cast_possible_truncation, reason = "arbitrary bits, and numbers that are small")]
 
@@ -20,7 +21,7 @@ pub mod verbs;
 /// A fuzz target: its name, which is also the name of its corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All fuzz targets.
 pub const TARGETS: [Target; 11] = [
     ("frame", frame::run),
     ("engine", engine::run),

@@ -1,10 +1,11 @@
-//! A replay: a recording makes a plan, and a peer answers what is sent.
+//! Fuzzes replays: a recording becomes a plan, and a peer answers the packets that the plan sends.
 //!
-//! The recording is the file of a capture, a scenario, or packets that the fuzzer makes one by one. The peer
-//! answers as recorded, otherwise, too early, twice, with anything, or not at all. What is sent has a right
-//! ICRC unless the recorded one was wrong; the plan stays within the peer's region; each difference is
-//! about an answer that was recorded or that came. If a scenario is answered as by its engine, nothing
-//! differs.
+//! The recording is a capture file, a scenario, or packets that the fuzzer creates. The peer
+//! answers as recorded, differently, too early, twice, with any packet, or not at all.
+//!
+//! Invariants: sent packets have a correct ICRC unless the recorded one was wrong; the plan stays
+//! within the peer's region; each reported difference is about an answer that was recorded or that
+//! came. If a scenario is answered as its own engine did, there is no difference.
 
 use std::collections::HashSet;
 use std::iter;
@@ -29,16 +30,16 @@ use super::frame::ext;
 use super::input::Input;
 use crate::scenario::generate;
 
-/// Frames of a recording.
+/// The most frames of a recording.
 const MAX_FRAMES: usize = 300;
 
-/// Little, so that the fuzzer tries many.
+/// Small limits, so that the fuzzer tries many inputs.
 const BOUNDS: Bounds = Bounds { frames: MAX_FRAMES, bytes: 1 << 18, memory: 1 << 18 };
 
-/// The recorded requester's queue pair and address, and the responder's.
+/// The queue pair and address of the recorded requester, and of the responder.
 const ENDS: [(u32, [u8; 4]); 2] = [(0x11, [10, 0, 0, 1]), (0x12, [10, 0, 0, 2])];
 
-/// The live peer.
+/// The live peer that the replay sends to.
 const TARGET: Target = Target {
     qpn: Qpn::from_wire(0x77),
     own_qpn: Qpn::from_wire(0x88),
@@ -47,7 +48,7 @@ const TARGET: Target = Target {
     rkey: 0x1234,
 };
 
-/// A recording, and the frames of it that have a wrong ICRC.
+/// A recording, and the numbers of its frames that have a wrong ICRC.
 #[derive(Default)]
 struct Made {
     recording: Recording,
@@ -55,10 +56,10 @@ struct Made {
     wrong: HashSet<u64>,
 }
 
-/// Lets the bytes be options, the peer's decisions and a recording.
+/// Takes options, the peer's decisions and a recording from the bytes, and replays the recording.
 ///
 /// # Panics
-/// Where something is wrong.
+/// If an invariant is violated.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let kind = input.byte() % 3;
@@ -92,13 +93,14 @@ pub fn run(data: &[u8]) {
         }
     };
     sound(&plan, &wanted);
-    // Nothing else is to be decided: the peer answers as the engine of the scenario.
+    // An empty `peer` chooses the recorded answers, so the peer answers as the engine of the
+    // scenario did.
     let is_same = kind == 1 && responder.is_some() && peer.is_empty();
     let differences = play(&plan, &made.wrong, &mut peer);
     assert!(!is_same || differences.is_empty(), "{differences:#?}");
 }
 
-/// The file of a capture.
+/// Reads the bytes as a capture file.
 fn captured(file: &[u8]) -> Option<Made> {
     let mut reader = Reader::new(file).ok()?;
     let (mut made, mut start) = (Made::default(), Start::default());
@@ -112,7 +114,7 @@ fn captured(file: &[u8]) -> Option<Made> {
     Some(made)
 }
 
-/// A scenario, of which everything is known.
+/// Generates the packets of a scenario, which also describes the responder.
 fn described(text: &[u8]) -> Option<Made> {
     let generated = generate(&String::from_utf8_lossy(text), BOUNDS).ok()?;
     let mut wrong = HashSet::new();
@@ -138,7 +140,7 @@ fn has_wrong_icrc(frame: &Frame<'_>) -> bool {
     }
 }
 
-/// Packets of one connection, with PSNs near those that are expected, and addresses near each other.
+/// Draws packets of one connection, with PSNs near the expected ones and addresses near each other.
 fn packets(input: &mut Input<'_>) -> Made {
     let mut made = Made::default();
     let service = input.pick(&[Service::Rc, Service::Uc, Service::Ud, Service::Xrc]);
@@ -173,7 +175,7 @@ fn packets(input: &mut Input<'_>) -> Made {
     made
 }
 
-/// A packet in its frame, and how many PSNs it takes.
+/// Draws a packet in its frame. Returns also how many PSNs the packet takes.
 fn packet(input: &mut Input<'_>, info: &OpInfo, psn: Psn, is_answer: bool) -> (Vec<u8>, u32) {
     let (from, to) = if is_answer { (ENDS[1], ENDS[0]) } else { (ENDS[0], ENDS[1]) };
     let net = NetHeader::outgoing(from.1.into(), to.1.into(), UDP_PORT);
@@ -215,7 +217,7 @@ fn packet(input: &mut Input<'_>, info: &OpInfo, psn: Psn, is_answer: bool) -> (V
     (frame, span)
 }
 
-/// What a scenario would say of the responder.
+/// Draws the description of a responder, as a scenario would contain it.
 fn responder(input: &mut Input<'_>, first: Psn) -> Responder {
     let receives = (0..input.byte() % 8).map(|_| {
         let at = Duration::from_micros(u64::from(input.word()));
@@ -235,7 +237,7 @@ fn responder(input: &mut Input<'_>, first: Psn) -> Responder {
     }
 }
 
-/// Checks that a plan keeps to what is wanted and to what it says of itself.
+/// Checks that a plan keeps within the limits, and that its totals are correct.
 fn sound(plan: &Plan, wanted: &Wanted<'_>) {
     let (mut sends, mut answers) = (0, 0);
     for step in &plan.steps {
@@ -259,7 +261,7 @@ fn sound(plan: &Plan, wanted: &Wanted<'_>) {
     assert!(plan.notes.iter().all(|note| !note.is_empty() && !note.contains('\n')));
 }
 
-/// Sends what is planned to a peer that answers as `peer` decides. Returns what differs.
+/// Plays the plan against a peer that answers as `peer` decides. Returns the differences.
 fn play(plan: &Plan, wrong: &HashSet<u64>, peer: &mut Input<'_>) -> Vec<Difference> {
     let net = NetHeader::outgoing([10, 9, 0, 1].into(), [10, 9, 0, 2].into(), UDP_PORT);
     let mut comparison = Comparison::new(plan);
@@ -280,7 +282,7 @@ fn play(plan: &Plan, wrong: &HashSet<u64>, peer: &mut Input<'_>) -> Vec<Differen
                 came += answer(&mut comparison, Some(expected), peer);
             }
         }
-        // A peer has time for its answer, or has none left.
+        // Sometimes waits until the time for answers is over.
         if !peer.chance(64) {
             give_up(&mut comparison, plan);
         }
@@ -304,11 +306,11 @@ fn give_up(comparison: &mut Comparison, plan: &Plan) {
     panic!("it waits for more answers than were recorded");
 }
 
-/// Lets the peer answer, or do something else. Returns how many packets have come.
+/// Lets the peer answer, or do something else. Returns the number of packets that have come.
 fn answer(comparison: &mut Comparison, expected: Option<&Expected>, peer: &mut Input<'_>) -> u64 {
     let recorded = expected.map(|expected| &expected.seen);
     match (peer.byte() % 8, recorded) {
-        // The usual: as recorded, and nothing else.
+        // Mostly as recorded.
         (0..=2, Some(seen)) => comparison.came(seen.clone()),
         (0..=2, None) | (3, _) => return 0,
         (4, Some(seen)) => {
@@ -343,7 +345,7 @@ fn answer(comparison: &mut Comparison, expected: Option<&Expected>, peer: &mut I
     1
 }
 
-/// The headers of what comes from the peer.
+/// Returns the network header of a packet from the peer.
 fn net() -> NetHeader {
     NetHeader::outgoing([10, 9, 0, 2].into(), [10, 9, 0, 1].into(), UDP_PORT)
 }

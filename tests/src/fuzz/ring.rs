@@ -1,5 +1,5 @@
-//! The ring of records that two processes share, and a stranger that writes anything anywhere in it.
-//! Neither end panics, reads past a record, or loops for ever. As long as the stranger has written
+//! Fuzzes the ring of records that two processes share. A stranger writes anything anywhere in it.
+//! Neither end panics, reads past a record, or loops endlessly. As long as the stranger has written
 //! nothing, all records come out unchanged.
 
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use rxe_net::untrusted::ring::{
 
 use super::input::Input;
 
-/// Both ends of a ring, and its memory as a file.
+/// Both ends of a ring, and the file of its memory.
 struct World {
     producer: Option<Producer>,
     consumer: Option<Consumer>,
@@ -23,10 +23,10 @@ struct World {
 
 const TAG: u32 = 7;
 
-/// The bytes decide what both ends and the stranger do.
+/// Executes the operations of both ends and of the stranger that the bytes choose.
 ///
 /// # Panics
-/// If the ring does something wrong.
+/// If an invariant is violated.
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let (producer, file) = Producer::create().expect("a ring");
@@ -61,7 +61,7 @@ impl World {
         let [tail, ..] = LAYOUT;
         let before = self.word(tail);
         let Some(producer) = &mut self.producer else { return };
-        // Often the longest record, so that the ring becomes full.
+        // Often a record of the maximum length, so that the ring becomes full.
         let len = if input.chance(100) { MAX_RECORD } else { 1 + input.index(MAX_RECORD) };
         let given_up = input.chance(30);
         let pushed = producer.reserve(len).and_then(|record| {
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// Reads some records in place, and takes them out or leaves them there.
+    /// Reads some records in place, and then removes them or leaves them in the ring.
     fn look(&mut self, input: &mut Input<'_>) {
         let Some(consumer) = &mut self.consumer else { return };
         let mut cursor = consumer.cursor();
@@ -127,7 +127,7 @@ impl World {
         assert!(!producer.must_wake(), "woken once");
     }
 
-    /// The stranger writes one of the words: a value near the present one, or any value.
+    /// Overwrites one of the control words with a value near the current one, or any value.
     fn write_word(&mut self, input: &mut Input<'_>) {
         let at = LAYOUT[input.index(3)];
         let now = self.word(at);
@@ -140,14 +140,14 @@ impl World {
         self.write(at, &value.to_ne_bytes());
     }
 
-    /// The stranger writes among the records: the head of the next one, or anything.
+    /// Overwrites the head of the next record, or bytes anywhere among the records.
     fn write_record(&mut self, input: &mut Input<'_>) {
         let [.., records] = LAYOUT;
         let place = self.consumer.as_ref().map_or(0, Consumer::place);
         let next = usize::try_from(place % CAPACITY as u64).expect("less than the capacity");
         let at = if input.chance(200) { next } else { input.index(CAPACITY / ALIGN) * ALIGN };
         let len = if input.chance(128) { input.index(MAX_RECORD + 3) as u32 } else { input.word() };
-        // The greatest tag says that records go on at the start.
+        // The greatest tag means that the records continue at the start of the ring.
         let tag = if input.chance(128) { u32::MAX } else { input.word() % 4 };
         let head = u64::from(tag) << 32 | u64::from(len);
         assert!(at + HEAD <= CAPACITY && size_of_record(MAX_RECORD) < CAPACITY);

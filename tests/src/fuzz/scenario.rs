@@ -1,7 +1,7 @@
-//! A scenario: a description of packets in TOML.
+//! Fuzzes scenarios, which are descriptions of packets in TOML.
 //!
-//! It is refused at a place within the text, or it gives packets within its bounds: the same ones each
-//! time, which the reader of captures and the analyst take.
+//! A scenario is rejected at a position within the text, or it generates packets within its bounds.
+//! It generates the same packets each time, and the capture reader and the analyser accept them.
 
 use rxe_lab::capture::{Reader, Start};
 use rxe_lab::check::Checker;
@@ -10,13 +10,13 @@ use rxe_lab::scenario::Bounds;
 
 use crate::scenario::generate;
 
-/// Little, so that the fuzzer tries many.
+/// Small limits, so that the fuzzer tries many inputs.
 const BOUNDS: Bounds = Bounds { frames: 200, bytes: 1 << 18, memory: 1 << 18 };
 
-/// Lets the bytes be a description.
+/// Generates the packets of a scenario, whose text is the bytes.
 ///
 /// # Panics
-/// Where something is wrong.
+/// If an invariant is violated.
 pub fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let generated = match generate(&text, BOUNDS) {

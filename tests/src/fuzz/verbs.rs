@@ -1,8 +1,9 @@
-//! Right and wrong calls of verbs in any order, on two devices. The bytes decide which packets the
-//! network loses. Objects are made, changed, used and destroyed at any moment.
+//! Fuzzes verbs on two devices, with correct and wrong calls in any order.
+//! The bytes decide which calls are made and which packets the network loses. Objects are created,
+//! modified, used and destroyed at any moment.
 //!
-//! Invariants: a refused call changes nothing; requests complete at most once, in the order in which
-//! they were posted; a queue pair in the error state has no requests left; deregistered memory does not
+//! Invariants: a refused call changes nothing; requests complete at most once, in the order of
+//! posting; a queue pair in the error state has no requests left; deregistered memory does not
 //! change; the devices stop sending.
 
 mod calls;
@@ -12,7 +13,7 @@ mod requests;
 use super::input::Input;
 use calls::World;
 
-/// Lets the bytes decide which calls are made.
+/// Makes the calls that the bytes choose.
 pub fn run(data: &[u8]) {
     const CALLS: usize = 200;
     let mut input = Input::new(data);

@@ -1,19 +1,20 @@
-//! What will happen in a network, by time. Events of the same time happen in the order in which they
-//! were scheduled, so that a run depends on nothing but its settings.
+//! The event queue of a simulated network, ordered by time.
+//! Events of the same time happen in the order in which they were scheduled, so a run depends only
+//! on its settings.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Something that happens at a moment.
+/// Something that happens at a point in virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
-    /// A packet arrives where it is on its way to.
+    /// A packet arrives at its next node.
     Arrival(u32),
-    /// A host handles what has arrived.
+    /// A host handles the packets that have arrived.
     Turn(u32),
-    /// A host's link has sent everything that it was given.
+    /// A host's link has sent the whole batch.
     Idle(u32),
-    /// Something is due in a host's engine.
+    /// A timer of a host's engine expires.
     Timer(u32),
 }
 
@@ -31,12 +32,12 @@ impl Events {
         self.heap.push(Reverse((at, self.scheduled, event)));
     }
 
-    /// When the next event happens.
+    /// Returns when the next event happens, in nanoseconds since the start.
     pub(super) fn next_at(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// Takes the next event, with its time.
+    /// Removes the next event and returns it with its time.
     pub(super) fn pop(&mut self) -> Option<(u64, Event)> {
         self.heap.pop().map(|Reverse((at, _, event))| (at, event))
     }

@@ -1,4 +1,4 @@
-//! What a run is measured by.
+//! The results of a run, and how they are measured.
 
 use serde::Serialize;
 
@@ -7,36 +7,37 @@ use super::host::{Connection, Host};
 use super::topology::Topology;
 use rxe_net::Egress;
 
-/// What a run has shown. Unless something else is said, what happened before [`Settings::warm`] and
-/// after [`Settings::end`] is not counted.
+/// The results of a run.
+/// Unless stated otherwise, they cover the time from [`Settings::warm`] to [`Settings::end`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
-    /// Connections.
+    /// The number of connections.
     pub connections: u32,
-    /// Payload that arrived in whole messages, as a fraction of what the links to the receivers carry.
+    /// The payload of delivered messages as a fraction of the capacity of the receivers' links.
     pub goodput: f64,
-    /// Requests that were sent, in packets, without those sent again.
+    /// Request packets sent for the first time.
     pub requests: u64,
-    /// Packets of requests that were sent again.
+    /// Request packets that were retransmitted.
     pub again: u64,
     /// Packets that switches dropped.
     pub lost: u64,
-    /// Packets that switches marked.
+    /// Packets that switches marked "congestion experienced".
     pub marked: u64,
-    /// The mean queue in front of a receiver, in bytes.
+    /// The mean length of the queue in front of a receiver, in bytes.
     pub mean_queue: u64,
     /// The longest queue of any switch, in bytes.
     pub longest_queue: u64,
-    /// Jain's index of the messages of the connections: 1 if all are equal, 1/n if one has everything.
+    /// Jain's fairness index of the messages per connection: 1 if all connections sent equally
+    /// many, 1/n if one connection sent all.
     pub fairness: f64,
-    /// The fewest messages of a connection.
+    /// The fewest messages on one connection.
     pub fewest: u32,
-    /// The most messages of a connection.
+    /// The most messages on one connection.
     pub most: u32,
-    /// The time from posting a message to its completion, of messages posted in this time: each
-    /// percentile from 0 to 100, in microseconds. Empty if there is none.
+    /// The time from posting a message to its completion: each percentile from 0 to 100, in microseconds.
+    /// It covers messages posted between `warm` and `end`. Empty if there is none.
     pub completion_time: Vec<f64>,
-    /// Retries because no answer came within the timeout of the attributes.
+    /// Retries because no answer came within the QP's timeout attribute.
     pub ack_timeouts: u64,
     /// Round-trip timeouts.
     pub round_trip_timeouts: u64,
@@ -44,18 +45,18 @@ pub struct Figures {
     pub gaps: u64,
     /// Congestion notifications sent.
     pub notifications: u64,
-    /// Connections that failed in the whole run, most of them because their retries were used up.
+    /// Connections that failed in the whole run, most of them because the retries were used up.
     pub failed: u32,
     /// When the last message completed, in microseconds.
     pub finished: f64,
-    /// The most packets that were on their way at a time in the whole run.
+    /// The most packets that were in flight simultaneously in the whole run.
     pub packets: usize,
-    /// From the start to [`Settings::end`].
+    /// Samples from the start of the run to [`Settings::end`].
     pub samples: Vec<Sample>,
 }
 
 impl Figures {
-    /// All but the samples and most percentiles, for people.
+    /// Returns all figures but the samples and most percentiles, as text.
     pub fn summary(&self) -> String {
         let times = [50, 99, 100].map(|percent| self.completion_time.get(percent).copied());
         let short = Self { samples: Vec::new(), completion_time: Vec::new(), ..self.clone() };
@@ -63,7 +64,7 @@ impl Figures {
     }
 }
 
-/// What happened in a short time; [`Settings::sample`] says how short.
+/// What was measured in one interval of [`Settings::sample`] microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Sample {
     /// The longest queue in front of host 0, in bytes.
@@ -78,10 +79,10 @@ pub(super) struct Recorder {
     sample: u64,
     warm: u64,
     end: u64,
-    /// The port to host 0.
+    /// The index of the port to host 0.
     watched: usize,
     receivers: Vec<usize>,
-    /// Messages that had been delivered at the beginning, by connection.
+    /// Messages that each connection had delivered when counting began.
     before: Vec<u32>,
     counted: Counted,
     times: Vec<u64>,
@@ -90,7 +91,7 @@ pub(super) struct Recorder {
     figures: Figures,
 }
 
-/// Sums of the engines' counters.
+/// Sums of the counters of all engines.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     ack_timeouts: u64,
@@ -141,7 +142,7 @@ impl Recorder {
         }
     }
 
-    /// From now on everything counts.
+    /// Starts counting.
     pub(super) fn begin(
         &mut self,
         ports: &mut [Egress],
@@ -154,7 +155,7 @@ impl Recorder {
         self.is_counting = true;
     }
 
-    /// From now on nothing counts.
+    /// Stops counting, and computes the figures of the counted time.
     pub(super) fn end(&mut self, ports: &[Egress], hosts: &[Host], connections: &[Connection]) {
         let nanos = self.end - self.warm;
         self.is_counting = false;
@@ -185,7 +186,7 @@ impl Recorder {
         figures.notifications = now.notifications - before.notifications;
     }
 
-    /// A request is sent.
+    /// Records a sent request packet. `again`: it is a retransmission.
     pub(super) fn sent(&mut self, again: bool) {
         if self.is_counting {
             self.figures.requests += u64::from(!again);
@@ -193,7 +194,7 @@ impl Recorder {
         }
     }
 
-    /// A packet enters the queue of a port.
+    /// Records the length of a port's queue when a packet enters it.
     pub(super) fn queue(&mut self, at: usize, now: u64, port: &Egress) {
         if at == self.watched
             && let Some(sample) = self
@@ -205,7 +206,7 @@ impl Recorder {
         }
     }
 
-    /// A message has completed. Times are in nanoseconds.
+    /// Records a completed message. Times are in nanoseconds.
     pub(super) fn completed(&mut self, posted: u64, now: u64) {
         self.finished = now;
         if (self.warm..self.end).contains(&posted) {
@@ -213,7 +214,7 @@ impl Recorder {
         }
     }
 
-    /// All figures, after the run. `packets`: the most that were on their way.
+    /// Returns all figures after the run. `packets`: the most packets that were in flight simultaneously.
     pub(super) fn figures(&mut self, packets: usize, connections: &[Connection]) -> Figures {
         self.times.sort_unstable();
         if let Some(last) = self.times.len().checked_sub(1) {
@@ -228,7 +229,7 @@ impl Recorder {
     }
 }
 
-/// Jain's index: the square of the sum over n times the sum of the squares.
+/// Returns Jain's fairness index: the square of the sum, divided by n times the sum of the squares.
 fn jain(values: &[u32]) -> f64 {
     let sum: u64 = values.iter().map(|&v| u64::from(v)).sum();
     let squares: u64 = values.iter().map(|&v| u64::from(v).pow(2)).sum();

@@ -1,4 +1,4 @@
-//! A host: an engine with its memory, and one end each of any number of connections.
+//! A simulated host: an engine with its memory, and its ends of connections.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,9 +17,10 @@ use crate::sim::world::bring_to_rts;
 
 const KEY: Key = Key::new(0x1234_5600);
 const BASE: u64 = 0x10_0000;
-/// Receives posted on each connection. A message takes one, because it is a WRITE with immediate data.
+/// Receives posted on each connection. A message uses one, because it is a WRITE with immediate data.
 const RECEIVES: u32 = 16;
-/// The first number of a queue pair. Connection `i` has the numbers `FIRST + 2 * i` (sender) and one more.
+/// The first queue pair number. Connection `i` has `FIRST + 2 * i` (sender) and `FIRST + 2 * i + 1`
+/// (receiver).
 const FIRST: u32 = 0x100;
 
 /// A host.
@@ -27,40 +28,41 @@ const FIRST: u32 = 0x100;
 pub(super) struct Host {
     pub(super) engine: Engine,
     pub(super) cq: Arc<CompletionQueue>,
-    /// Packets that have arrived since its last turn.
+    /// Packets that have arrived since the host's last turn.
     pub(super) inbox: Vec<u32>,
-    /// Its next turn is scheduled.
+    /// Whether the host's next turn is scheduled.
     pub(super) has_turn: bool,
-    /// Its link is busy, and the end of that is scheduled.
+    /// Whether the link is busy. Then an [`Event::Idle`](super::events::Event::Idle) is scheduled.
     pub(super) is_sending: bool,
-    /// The time of its scheduled timer.
+    /// The time of the scheduled timer event.
     pub(super) timer: Option<u64>,
-    /// The connections on which it sends.
+    /// The connections on which the host is the sender.
     pub(super) sends: Vec<u32>,
-    /// Where it will post next, if it posts in turn.
+    /// The index in `sends` of the connection that is posted to next, with
+    /// [`Posts::InTurn`](super::traffic::Posts::InTurn).
     pub(super) turn: usize,
 }
 
-/// The address of a host.
+/// Returns the address of a host.
 pub(super) fn address(host: u32) -> IpAddr {
     let [_, a, b, c] = (host + 1).to_be_bytes();
     IpAddr::V4(Ipv4Addr::new(10, a, b, c))
 }
 
-/// The host that has this address.
+/// Returns the host that has this address.
 pub(super) fn of_address(address: IpAddr) -> u32 {
     let IpAddr::V4(address) = address else { unreachable!("all have IPv4 addresses") };
     (u32::from(address) & 0xff_ffff) - 1
 }
 
-/// The connection of a queue pair, and whether it is the sender's.
+/// Returns the connection of a queue pair, and whether the queue pair is the sender's.
 pub(super) fn of_qpn(qpn: Qpn) -> (usize, bool) {
     let number = qpn.value() - FIRST;
     ((number / 2) as usize, number.is_multiple_of(2))
 }
 
 impl Host {
-    /// A host with so many ends of connections.
+    /// Creates a host with `ends` ends of connections.
     pub(super) fn new(host: u32, ends: u32, message: u32, congestion_control: bool) -> Self {
         let memory = Arc::new(Memory::new());
         let buffer = Buffer::zeroed(message as usize);
@@ -82,7 +84,7 @@ impl Host {
         }
     }
 
-    /// Makes one end of a connection.
+    /// Creates one end of a connection.
     fn connect(&mut self, own: u32, peer: u32, peer_host: u32, mtu: Mtu) -> Arc<QpHandle> {
         let cap = QpCap {
             max_send_wr: RECEIVES,
@@ -120,9 +122,9 @@ impl Host {
 pub(super) struct Connection {
     sender: Arc<QpHandle>,
     receiver: Arc<QpHandle>,
-    /// Bytes of a message.
+    /// The length of a message in bytes.
     pub(super) message: u32,
-    /// When each outstanding message was posted.
+    /// When each outstanding message was posted, in nanoseconds.
     posted: VecDeque<u64>,
     /// Messages posted.
     begun: u32,
@@ -130,11 +132,11 @@ pub(super) struct Connection {
     completed: u32,
     /// Messages that completed with an error.
     failed: u32,
-    /// Messages that the receiver has seen.
+    /// Messages that the receiver has got.
     pub(super) delivered: u32,
     /// One past the highest PSN sent.
     high: Psn,
-    /// Why it failed.
+    /// The status of the first request that failed.
     pub(super) failure: Option<Status>,
 }
 
@@ -172,7 +174,7 @@ impl Connection {
         self.receiver.post_recv(request).expect("there is room");
     }
 
-    /// Posts the next message; its number is the immediate data.
+    /// Posts the next message. Its immediate data is the number of the message.
     pub(super) fn post(&mut self, now: u64) {
         let imm = Some(self.begun);
         let op = SendOp::Write { remote: Remote { addr: BASE, rkey: KEY }, imm };
@@ -184,7 +186,7 @@ impl Connection {
         self.begun += 1;
     }
 
-    /// A packet of a request is sent. Returns whether it was sent before.
+    /// Records that a packet of a request is sent. Returns whether it is a retransmission.
     pub(super) fn sends(&mut self, psn: Psn) -> bool {
         let again = psn.before(self.high);
         if !again {
@@ -193,10 +195,10 @@ impl Connection {
         again
     }
 
-    /// A message has completed. Returns when it was posted.
+    /// Records the completion of a message. Returns when the message was posted, in nanoseconds.
     ///
     /// # Panics
-    /// If it is not the oldest one.
+    /// If it is not the oldest outstanding message.
     pub(super) fn complete(&mut self, id: u64, status: Status) -> u64 {
         assert_eq!(id, u64::from(self.completed + self.failed), "each completes once, in order");
         match status {
@@ -212,28 +214,28 @@ impl Connection {
         self.posted.pop_front().expect("it was outstanding")
     }
 
-    /// A message has arrived.
+    /// Records that a message has arrived, and posts another receive.
     ///
     /// # Panics
-    /// If it is not the next one, or of another length.
+    /// If it is not the next message, or has another length.
     pub(super) fn deliver(&mut self, number: u32, len: u32) {
         assert_eq!((number, len), (self.delivered, self.message), "each arrives once, in order");
         self.delivered += 1;
         self.post_receive();
     }
 
-    /// Whether one more message may be posted.
+    /// Returns whether one more message may be posted.
     pub(super) fn has_room(&self) -> bool {
         self.failure.is_none() && self.posted.len() < RECEIVES as usize
     }
 
-    /// Checks, after everything has completed, that what arrived fits what completed.
+    /// Checks, after all requests have completed, that the deliveries fit the completions.
     ///
     /// # Panics
-    /// If it does not.
+    /// If a request has not completed, or a successful message was not delivered.
     pub(super) fn check(&self) {
         assert_eq!(self.begun, self.completed + self.failed, "each request completes");
-        // The acknowledgement may be what was lost.
+        // A failed message may have been delivered: perhaps only its acknowledgement was lost.
         let delivered = self.completed..=self.completed + self.failed;
         assert!(delivered.contains(&self.delivered), "what completed has arrived");
     }

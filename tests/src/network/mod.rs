@@ -1,11 +1,13 @@
-//! A network of many hosts in virtual time. Each host has an engine and a link; switches have queues
-//! that mark and drop. What a run does depends on its [`Settings`] alone.
+//! A network of many hosts in virtual time.
+//! Each host has an engine and a link; switches have queues that mark and drop. A run depends only
+//! on its [`Settings`].
 //!
-//! Hosts compute without taking time, but handle what has arrived only once every [`Settings::turn`]. A
-//! host gives its link a few packets at a time, so it has no queue of its own.
+//! Computing takes no virtual time, but a host handles arrived packets only once every
+//! [`Settings::turn`]. A host hands its link one small batch at a time, so the host has no queue of
+//! its own.
 //!
-//! Everything that must hold whatever the figures are is asserted in every run: each message arrives
-//! once and in order, and each request completes once and in order, after its message has arrived.
+//! Every run asserts what must hold whatever the figures are: each message arrives once and in
+//! order, and each request completes once and in order, after its message has arrived.
 
 mod events;
 mod figures;
@@ -31,32 +33,32 @@ pub struct Settings {
     pub topology: Topology,
     /// The messages.
     pub traffic: Traffic,
-    /// Whether the engines take part in congestion control. If not, their packets are not ECN capable,
-    /// and switches do not mark them.
+    /// Whether the engines take part in congestion control. If not, their packets are not
+    /// ECN-capable, and switches do not mark them.
     pub congestion_control: bool,
     /// The rate of a host's link in Gbit/s.
     pub gigabits: u64,
     /// The delay of a link.
     pub delay: u64,
-    /// The time from the arrival of a packet to the turn in which its host handles it.
+    /// The time between a packet's arrival at an idle host and the turn that handles it.
     pub turn: u64,
     /// The queues of the switches.
     pub queue: EgressQueue,
     /// The path MTU.
     pub mtu: Mtu,
-    /// What comes before this is not counted.
+    /// The warm-up time, in which nothing is counted.
     pub warm: u64,
-    /// When senders stop posting. The run goes on until every request has completed.
+    /// When senders stop posting. The run continues until every request has completed.
     pub end: u64,
-    /// The length of a sample in time.
+    /// The length of a sampling interval.
     pub sample: u64,
     /// The seed of all random decisions.
     pub seed: u64,
 }
 
 impl Settings {
-    /// Links of 10 Gbit/s with 1 µs delay, switches with 300 kB for each port that mark as in the paper on
-    /// DCQCN, path MTU 1024.
+    /// Returns the default settings: links of 10 Gbit/s with a delay of 1 µs, and a path MTU of 1024.
+    /// Switches have 300 kB for each port and mark as in the DCQCN paper.
     pub fn new(topology: Topology, traffic: Traffic, congestion_control: bool) -> Self {
         Self {
             topology,
@@ -77,10 +79,10 @@ impl Settings {
         }
     }
 
-    /// Runs it.
+    /// Runs the network.
     ///
     /// # Panics
-    /// If something happens that must not, whatever the figures are.
+    /// If a check fails that must hold whatever the figures are.
     pub fn run(&self) -> Figures {
         let mut network = Network::new(self);
         network.run();

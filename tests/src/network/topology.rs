@@ -1,4 +1,4 @@
-//! The switches of a network, and the way of a packet through them.
+//! The switches of a network, and the path of a packet through them.
 
 use rxe_net::{Egress, EgressQueue};
 
@@ -7,17 +7,17 @@ use rxe_net::{Egress, EgressQueue};
 pub enum Topology {
     /// All hosts at one switch.
     Star {
-        /// Hosts.
+        /// The number of hosts.
         hosts: u32,
     },
-    /// Hosts at leaf switches, each of which has a link to each spine switch. Flows are spread over the
-    /// spines by addresses and UDP source port (ECMP).
+    /// Hosts at leaf switches, each of which has a link to each spine switch.
+    /// Flows are spread over the spines by their addresses and UDP source port (ECMP).
     LeafSpine {
-        /// Leaf switches.
+        /// The number of leaf switches.
         leaves: u32,
-        /// Hosts of a leaf.
+        /// The number of hosts at each leaf.
         hosts: u32,
-        /// Spine switches.
+        /// The number of spine switches.
         spines: u32,
         /// The rate of a link between leaf and spine in Gbit/s.
         uplink: u64,
@@ -33,7 +33,7 @@ pub(super) enum Node {
 }
 
 impl Topology {
-    /// All hosts.
+    /// Returns the number of hosts.
     pub fn hosts(self) -> u32 {
         match self {
             Self::Star { hosts } => hosts,
@@ -41,13 +41,13 @@ impl Topology {
         }
     }
 
-    /// The host number `index`, if hosts are taken from all leaves in turn.
+    /// Returns the host at position `index` when hosts are taken from all leaves in turn.
     pub(super) fn spread(self, index: u32) -> u32 {
         let (leaves, hosts, ..) = self.sizes();
         index % leaves * hosts + index / leaves
     }
 
-    /// Leaves, hosts of a leaf, spines, and the rate of the links between leaf and spine.
+    /// Returns the leaves, the hosts of a leaf, the spines, and the uplink rate in Gbit/s.
     fn sizes(self) -> (u32, u32, u32, u64) {
         match self {
             Self::Star { hosts } => (1, hosts, 0, 1),
@@ -55,8 +55,8 @@ impl Topology {
         }
     }
 
-    /// All ports. In this order: from each host, to each host, from each leaf to each spine, from each
-    /// spine to each leaf.
+    /// Returns all ports, in this order: from each host, to each host, from each leaf to each
+    /// spine, from each spine to each leaf.
     pub(super) fn ports(self, gigabits: u64, delay: u64, queue: EgressQueue) -> Vec<Egress> {
         let (leaves, _, spines, uplink) = self.sizes();
         let hosts = self.hosts() as usize;
@@ -69,18 +69,18 @@ impl Topology {
         ports
     }
 
-    /// The port of a host's own link.
+    /// Returns the index of the port from a host to its leaf.
     pub(super) fn of_host(host: u32) -> usize {
         host as usize
     }
 
-    /// The port of the link to a host.
+    /// Returns the index of the port from a leaf to a host.
     pub(super) fn to_host(self, host: u32) -> usize {
         (self.hosts() + host) as usize
     }
 
-    /// The port that a packet to host `to` takes from `at`, and where that leads. `hash` is the same for
-    /// all packets of a flow.
+    /// Returns the port that a packet to host `to` takes from `at`, and the node behind that port.
+    /// `hash` must be equal for all packets of a flow.
     pub(super) fn next(self, at: Node, to: u32, hash: u32) -> (usize, Node) {
         let (leaves, hosts, spines, _) = self.sizes();
         let first = 2 * self.hosts();

@@ -1,4 +1,4 @@
-//! Who sends to whom, and when.
+//! The traffic of a run: who sends to whom, and when.
 
 use super::Topology;
 use crate::sim::rng::Rng;
@@ -6,42 +6,43 @@ use crate::sim::rng::Rng;
 /// The connections of a run, and how their senders post messages.
 #[derive(Clone, Debug)]
 pub struct Traffic {
-    /// Sender and receiver of each connection.
+    /// The sender and the receiver of each connection.
     pub pairs: Vec<(u32, u32)>,
-    /// When a sender posts.
+    /// When senders post messages.
     pub posts: Posts,
-    /// The bytes of a message.
+    /// The length of a message in bytes.
     pub message: u32,
 }
 
 /// When a sender posts messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posts {
-    /// Each connection always has so many messages outstanding.
+    /// Each connection always has this number of messages outstanding.
     Stream(u32),
-    /// Each host always has so many messages outstanding, over its connections in turn.
+    /// Each host always has this number of messages outstanding, spread over its connections in turn.
     InTurn(u32),
-    /// Each connection sends so many messages, all posted at the start.
+    /// Each connection sends this number of messages, all posted at the start.
     Once(u32),
 }
 
-/// Bytes of a message, unless a run says otherwise.
+/// The default length of a message in bytes.
 pub const MESSAGE: u32 = 65_536;
 
 impl Traffic {
-    /// Hosts 1 to `senders` send to host 0 without end.
+    /// Returns traffic in which hosts 1 to `senders` continuously send to host 0.
     pub fn incast(senders: u32) -> Self {
         let pairs = (1..=senders).map(|from| (from, 0)).collect();
         Self { pairs, posts: Posts::Stream(2), message: MESSAGE }
     }
 
-    /// Hosts 1 to `senders` send a message each to host 0, at the same time.
+    /// Returns traffic in which hosts 1 to `senders` send one message each to host 0 at the start.
     pub fn burst(senders: u32) -> Self {
         Self { posts: Posts::Once(1), ..Self::incast(senders) }
     }
 
-    /// Each host sends to `peers` others, and as many send to it. All others, if that many are asked for.
-    /// In each turn all hosts send to hosts at the same distance, but hosts do not wait for each other.
+    /// Returns traffic in which each host sends to `peers` others, and receives from as many.
+    /// If `peers` exceeds the number of other hosts, each host sends to all others. In each turn
+    /// all hosts send to the host at the same distance, but hosts do not wait for each other.
     pub fn all_to_all(hosts: u32, peers: u32, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let mut distances: Vec<u32> = (1..hosts).collect();
@@ -54,7 +55,7 @@ impl Traffic {
         Self { pairs, posts: Posts::InTurn(8), message: MESSAGE }
     }
 
-    /// The same with its hosts in other places: consecutive ones at different leaves.
+    /// Moves the hosts of each pair so that consecutive hosts are at different leaves.
     pub fn spread(mut self, topology: Topology) -> Self {
         let place = |host: &mut u32| *host = topology.spread(*host);
         self.pairs.iter_mut().for_each(|(from, to)| {

@@ -1,4 +1,4 @@
-//! The packets on their way, and the ports that they pass.
+//! The packets in flight, and the ports that they pass.
 
 use rxe_core::wire::NetHeader;
 use rxe_net::{Egress, Passage, Rng};
@@ -10,15 +10,15 @@ use super::host::of_address;
 use super::topology::{Node, Topology};
 use crate::sim::rng;
 
-/// A packet on its way.
+/// A packet in flight.
 #[derive(Debug)]
 struct Packet {
     net: NetHeader,
     bytes: Vec<u8>,
-    /// Where it arrives next.
+    /// The node where the packet arrives next.
     at: Node,
     to: u32,
-    /// The hash of its flow.
+    /// The hash by which switches assign the packet's flow to a spine.
     hash: u32,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Wire {
     topology: Topology,
     pub(super) ports: Vec<Egress>,
     packets: Vec<Packet>,
-    /// Places in `packets` that are free.
+    /// The free indices of `packets`.
     free: Vec<u32>,
     rng: Rng,
 }
@@ -46,7 +46,7 @@ impl Wire {
         }
     }
 
-    /// A packet leaves a host.
+    /// Stores a packet that leaves a host. Returns its number.
     pub(super) fn take(&mut self, net: NetHeader, bytes: &[u8], from: u32) -> u32 {
         let to = of_address(net.dst);
         let hash = flow_hash(from, to, net.src_port);
@@ -62,7 +62,7 @@ impl Wire {
         u32::try_from(self.packets.len() - 1).expect("as many as queues can hold")
     }
 
-    /// Sends a packet on from where it is. It is dropped if the queue there is full.
+    /// Forwards a packet from its node, or drops it if the queue of the port is full.
     pub(super) fn forward(
         &mut self,
         now: u64,
@@ -88,7 +88,7 @@ impl Wire {
         }
     }
 
-    /// The host that a packet has arrived at, if it is not at a switch.
+    /// Returns the host that a packet has arrived at, or `None` if it is at a switch.
     pub(super) fn host(&self, number: u32) -> Option<u32> {
         match self.packets[number as usize].at {
             Node::Host(host) => Some(host),
@@ -96,24 +96,24 @@ impl Wire {
         }
     }
 
-    /// A packet that has arrived.
+    /// Returns the network header and the bytes of a packet.
     pub(super) fn packet(&self, number: u32) -> (NetHeader, &[u8]) {
         let packet = &self.packets[number as usize];
         (packet.net, &packet.bytes)
     }
 
-    /// The packet is no longer needed.
+    /// Frees the number of a packet that has been delivered.
     pub(super) fn release(&mut self, number: u32) {
         self.free.push(number);
     }
 
-    /// The most packets that were on their way at a time.
+    /// Returns the most packets that were in flight simultaneously.
     pub(super) fn most(&self) -> usize {
         self.packets.len()
     }
 }
 
-/// A hash of what switches spread flows by.
+/// Returns a hash of the fields by which switches spread flows.
 fn flow_hash(from: u32, to: u32, port: u16) -> u32 {
     let flow = u64::from(from) << 40 ^ u64::from(to) << 16 ^ u64::from(port);
     rng::Rng::new(flow).word()

@@ -1,4 +1,4 @@
-//! The network at work: its events, its hosts and what they post.
+//! The simulation loop: events, hosts, and the messages that hosts post.
 
 use rxe_core::queue::{Completion, Immediate, Status};
 use rxe_core::types::{Psn, Qpn, Time};
@@ -12,14 +12,14 @@ use super::topology::Topology;
 use super::traffic::{Posts, Traffic};
 use super::wire::Wire;
 
-/// Bytes that a host gives its link at once.
+/// The limit of bytes that an engine puts into one batch for its link.
 const BATCH: usize = 8 << 10;
 
-/// The longest time that requests may take after the end, in nanoseconds: all retries of a connection take
-/// half a second.
+/// How long requests may take after the end, in nanoseconds. All retries of a connection take half
+/// a second.
 const LONGEST: u64 = 30_000_000_000;
 
-/// The network at work.
+/// A running network.
 pub(super) struct Network<'a> {
     settings: &'a Settings,
     wire: Wire,
@@ -27,11 +27,11 @@ pub(super) struct Network<'a> {
     connections: Vec<Connection>,
     events: Events,
     batch: TxBatch,
-    /// Nanoseconds since the start.
+    /// The virtual time in nanoseconds since the start.
     now: u64,
     /// Requests that have not completed.
     outstanding: u64,
-    /// No more messages are posted.
+    /// Whether posting has ended.
     is_over: bool,
     recorder: Recorder,
 }
@@ -67,7 +67,7 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Runs until all requests have completed after the end.
+    /// Runs until posting has ended and all requests have completed.
     pub(super) fn run(&mut self) {
         if self.settings.warm == 0 {
             self.recorder.begin(&mut self.wire.ports, &self.hosts, &self.connections);
@@ -131,7 +131,7 @@ impl<'a> Network<'a> {
         self.outstanding += 1;
     }
 
-    /// Posts on the host's next connection that has not failed and has room.
+    /// Posts on the host's next connection that has room and has not failed.
     fn post_in_turn(&mut self, host: u32) {
         let host = &mut self.hosts[host as usize];
         for _ in 0..host.sends.len() {
@@ -143,7 +143,7 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// A packet has arrived at a host or at a switch.
+    /// Handles the arrival of a packet at a host or a switch.
     fn arrive(&mut self, packet: u32) {
         let Some(number) = self.wire.host(packet) else {
             return self.wire.forward(self.now, packet, &mut self.events, &mut self.recorder);
@@ -156,7 +156,7 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Lets a host handle what has arrived and what is due.
+    /// Lets a host handle the packets that have arrived and the timers that are due.
     fn turn(&mut self, number: u32) {
         let now = Time::from_nanos(self.now);
         let host = &mut self.hosts[number as usize];
@@ -178,7 +178,7 @@ impl<'a> Network<'a> {
         let (number, is_sender) = of_qpn(completion.qpn);
         let connection = &mut self.connections[number];
         if !is_sender {
-            // A receive that was posted when its queue pair failed says nothing.
+            // A receive that was flushed when its queue pair failed carries no message.
             if completion.status == Status::Success {
                 let Some(Immediate::Data(imm)) = completion.imm else {
                     panic!("no immediate data")
@@ -204,7 +204,7 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Gives a host's link the next packets, if it has none, and sets the host's timer.
+    /// Hands the next packets to a host's link if the link is idle, and sets the host's timer.
     fn transmit(&mut self, number: u32) {
         let host = &mut self.hosts[number as usize];
         if !host.is_sending {
@@ -233,7 +233,7 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// The figures of the run, once everything was checked.
+    /// Checks all connections and returns the figures of the run.
     pub(super) fn finish(mut self) -> Figures {
         for connection in &self.connections {
             connection.check();
@@ -242,7 +242,7 @@ impl<'a> Network<'a> {
     }
 }
 
-/// The connection and the PSN of a request; `None` if it is an answer.
+/// Returns the connection and the PSN of a request packet; `None` for a response packet.
 fn request(bytes: &[u8]) -> Option<(usize, Psn)> {
     let word = |at: usize| u32::from_be_bytes([0, bytes[at], bytes[at + 1], bytes[at + 2]]);
     // BTH: the destination queue pair at byte 5, the PSN at byte 9.

@@ -1,6 +1,7 @@
-//! Checks atomics: is there an order in which each was executed once, those of one queue pair in
-//! sequence, that gives the values they returned and the final words? All orders are searched; few are
-//! possible, because nearly all values differ.
+//! Checks the results of atomics.
+//! It searches for an order in which each atomic was executed once, those of one queue pair in
+//! sequence, that explains the returned values and the final words. All orders are searched; few
+//! are possible, because nearly all values differ.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,17 +9,17 @@ use std::ops::Range;
 use super::memory::Place;
 use super::plan::{Plan, Verb};
 
-/// One atomic.
+/// An atomic of a run.
 #[derive(Clone, Copy, Debug)]
 struct Done {
     verb: Verb,
-    /// The value that it returned, if it succeeded. Otherwise it may have been executed or not; if not,
-    /// nothing after it was executed.
+    /// The value that the atomic returned, if it succeeded. A failed atomic may have been executed
+    /// or not; if it was not, no later atomic of its queue pair was.
     found: Option<u64>,
 }
 
-/// Checks every word that an atomic uses. `found` gives the value that an atomic returned, by link, end
-/// and index, if it succeeded. Returns the places of the words.
+/// Checks every word that atomics use, and returns the places of the words.
+/// `found` returns the value that an atomic returned, by link, end and index, if it succeeded.
 ///
 /// # Errors
 /// The contradiction.
@@ -66,7 +67,8 @@ pub fn check(
     Ok(ranges)
 }
 
-/// Whether the word can become `last`, if it is `now` after the first `done` of each list.
+/// Returns whether the word can become `last`, if it is `now` after the first `done` atomics of
+/// each list.
 fn reachable(
     now: u64,
     last: u64,

@@ -1,4 +1,4 @@
-//! A run of either kind, by its number.
+//! A run of either kind, chosen by its number.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,17 +7,17 @@ use super::script::Script;
 use super::world::{Failure, Report};
 use super::{stage, world};
 
-/// A run.
+/// A run of either kind.
 #[derive(Clone, Debug)]
 pub enum Case {
-    /// Reliable connections, checked to the last byte and packet.
+    /// A run over reliable connections, checked to the last byte and packet.
     Plan(Box<Plan>),
-    /// All services and objects.
+    /// A run with all services and objects.
     Script(Box<Script>),
 }
 
 impl Case {
-    /// Run number `run`.
+    /// Draws run number `run`.
     pub fn draw(run: u64) -> Self {
         if run % 5 < 2 {
             Self::Plan(Box::new(Plan::draw(run)))
@@ -26,7 +26,7 @@ impl Case {
         }
     }
 
-    /// The same, with shared memory between the engines and the network.
+    /// Puts shared-memory rings between the engines and the network.
     pub fn over_rings(mut self) -> Self {
         match &mut self {
             Self::Plan(plan) => plan.network.over_rings(),
@@ -35,7 +35,7 @@ impl Case {
         self
     }
 
-    /// Runs it. A panic counts as a failure.
+    /// Executes the run. `record`: write a log. A panic counts as a failure.
     ///
     /// # Errors
     /// The failure.
@@ -52,7 +52,7 @@ impl Case {
         })
     }
 
-    /// A description in one line.
+    /// Returns a description in one line.
     pub fn about(&self) -> String {
         match self {
             Self::Plan(plan) => {

@@ -1,5 +1,4 @@
-//! The log of a run, for people: packets and what the network did to them, events of the engines, and
-//! completions.
+//! The log of a run as text: packets and their fate in the network, engine events, and completions.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -8,13 +7,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use rxe_core::types::Time;
 use rxe_core::wire::{Packet, Syndrome};
 
-/// The log of a run. If it is switched off, it only records which packets were sent.
+/// The log of a run. If recording is off, the log only knows which packets were sent.
 #[derive(Debug, Default)]
 pub struct Ladder {
     on: bool,
     used: bool,
     lines: Vec<Line>,
-    /// The lines on which packets of this hash were sent.
+    /// The indices of the lines that record sent packets, by the hash of the packet.
     sent: HashMap<u64, Vec<usize>>,
 }
 
@@ -22,17 +21,17 @@ pub struct Ladder {
 struct Line {
     at: Time,
     text: String,
-    /// If a packet: when it arrived.
+    /// For a packet: when its copies arrived.
     arrivals: Option<Vec<Time>>,
 }
 
 impl Ladder {
-    /// A log that records if `on`, and needs to be told of packets if `used`.
+    /// Creates a log. `on`: it records lines; `used`: it must be told of packets.
     pub fn new(on: bool, used: bool) -> Self {
         Self { on, used, ..Self::default() }
     }
 
-    /// Whether it needs to be told of packets.
+    /// Returns whether the log must be told of packets.
     pub fn is_used(&self) -> bool {
         self.used
     }
@@ -47,8 +46,9 @@ impl Ladder {
         }
     }
 
-    /// Records a packet that arrives. Returns whether it was sent with the same contents, except for
-    /// bits that the ICRC does not cover.
+    /// Records a packet that arrives.
+    /// Returns whether a packet with these contents was sent. Bits that the ICRC does not cover may
+    /// differ.
     pub fn arrived(&mut self, at: Time, to: usize, bytes: &[u8]) -> bool {
         let Some(lines) = self.sent.get(&fingerprint(bytes)) else {
             let text = format!("    > {}  damaged: {}", name(to), describe(bytes));
@@ -66,19 +66,19 @@ impl Ladder {
         true
     }
 
-    /// Records any other text.
+    /// Records a line of text.
     pub fn note(&mut self, at: Time, text: impl Into<String>) {
         if self.on {
             self.lines.push(Line { at, text: text.into(), arrivals: None });
         }
     }
 
-    /// Whether it records.
+    /// Returns whether the log records lines.
     pub fn is_on(&self) -> bool {
         self.on
     }
 
-    /// The whole log as text. Times are in microseconds.
+    /// Returns the whole log as text. Times are in microseconds.
     pub fn print(&self) -> String {
         let mut out = String::new();
         for line in &self.lines {
@@ -98,7 +98,7 @@ impl Ladder {
     }
 }
 
-/// The letter of a side.
+/// Returns the letter of a side.
 pub fn name(side: usize) -> char {
     ['A', 'B', 'C'].get(side).copied().unwrap_or('?')
 }
@@ -107,7 +107,7 @@ fn micros(at: Time) -> String {
     format!("{}.{:03}", at.as_nanos() / 1000, at.as_nanos() % 1000)
 }
 
-/// A hash of everything that the ICRC covers.
+/// Returns a hash of everything that the ICRC covers.
 fn fingerprint(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     let (head, rest) = bytes.split_at(bytes.len().min(4));
@@ -115,7 +115,7 @@ fn fingerprint(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// A packet in a few words.
+/// Returns a short description of a packet.
 fn describe(bytes: &[u8]) -> String {
     let packet = match Packet::parse(bytes) {
         Ok(packet) => packet,

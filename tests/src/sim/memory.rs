@@ -1,5 +1,5 @@
-//! The memory of one side of a simulation: one allocation, divided into areas. Before, between and
-//! after the areas are guard bytes that nobody may change. Each area is a memory region.
+//! The memory of one side of a simulation: one allocation, divided into areas.
+//! Each area is a memory region. Guard bytes before, between and after the areas must never change.
 
 use rxe_core::mem::{Access, Buffer, Memory, PdId};
 use rxe_core::queue::Sge;
@@ -7,29 +7,29 @@ use rxe_core::types::Key;
 
 use super::rng::Rng;
 
-/// The domain of the queue pairs.
+/// The protection domain of the queue pairs.
 pub const PD: PdId = PdId(1);
-/// Another one, to which they have no access.
+/// A protection domain without queue pairs.
 pub const OTHER_PD: PdId = PdId(2);
 
-/// All rights.
+/// Local write, and the remote rights of WRITE, READ and atomics.
 pub const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC);
 
-/// A region of a side's memory, by its purpose.
+/// A memory region of a side, by purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Area {
-    /// All rights.
+    /// A region with all rights.
     Open = 0,
-    /// Peers may only read.
+    /// A region that peers may only read.
     ReadOnly = 1,
-    /// All rights, but it may be deregistered at any time.
+    /// A region with all rights that may be deregistered at any time.
     Victim = 2,
-    /// All rights, in a protection domain that no queue pair has.
+    /// A region with all rights in a protection domain that no queue pair belongs to.
     Foreign = 3,
-    /// Peers have rights only through memory windows.
+    /// A region that peers may access only through memory windows.
     Windowed = 4,
 }
 
@@ -51,24 +51,24 @@ impl Area {
     }
 }
 
-/// Some bytes of a side's memory.
+/// A range of bytes in an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The area.
     pub area: Area,
-    /// The offset in the area.
+    /// The offset in the area in bytes.
     pub at: u64,
-    /// The number of bytes.
+    /// The length in bytes.
     pub len: u32,
 }
 
-/// Addresses, keys and sizes of the areas of one side, and the next free place.
+/// The addresses, keys and sizes of the areas of one side, and the allocated places.
 #[derive(Clone, Debug)]
 pub struct Layout {
     areas: [AreaLayout; 5],
-    /// The seed of the initial contents.
+    /// The seed from which the initial contents are drawn.
     pattern: u64,
-    /// Words for atomics, which are zero at first.
+    /// The words for atomics, which are initially zero.
     words: Vec<Place>,
 }
 
@@ -79,16 +79,16 @@ struct AreaLayout {
     len: u64,
 }
 
-/// Bytes before, between and after the areas.
+/// The number of guard bytes before, between and after the areas.
 const GUARD: usize = 256;
 
 impl Layout {
-    /// A layout without places.
+    /// Creates a layout without places.
     pub fn new(rng: &mut Rng) -> Self {
         let area = |rng: &mut Rng, i: u64| AreaLayout {
-            // Addresses are unrelated to the real ones. They are multiples of 8, for atomics.
+            // The addresses are unrelated to real ones. They are multiples of 8, as atomics require.
             start: (i + 1) << 40 | rng.below(1 << 37) << 3,
-            // Keys differ in their upper 24 bits, which name the region.
+            // The keys differ in their upper 24 bits, which select the region.
             key: Key::new(rng.word() & !0x700 | u32::try_from(i << 8).unwrap_or(0)),
             len: 0,
         };
@@ -96,7 +96,7 @@ impl Layout {
         Self { areas, pattern: rng.bits(), words: Vec::new() }
     }
 
-    /// Reserves bytes at a multiple of `align`, with a gap before them.
+    /// Reserves `len` bytes at a multiple of `align`, with a gap of at least one byte before them.
     pub fn allocate(&mut self, rng: &mut Rng, area: Area, len: u32, align: u64) -> Place {
         let layout = &mut self.areas[area as usize];
         let at = (layout.len + rng.within(1..=9)).next_multiple_of(align);
@@ -104,39 +104,39 @@ impl Layout {
         Place { area, at, len }
     }
 
-    /// Reserves a word for atomics.
+    /// Reserves an 8-byte word for atomics.
     pub fn allocate_word(&mut self, rng: &mut Rng) -> Place {
         let word = self.allocate(rng, Area::Open, 8, 8);
         self.words.push(word);
         word
     }
 
-    /// The key of an area.
+    /// Returns the key of an area.
     pub fn key(&self, area: Area) -> Key {
         self.areas[area as usize].key
     }
 
-    /// The address of a place's first byte.
+    /// Returns the address of a place's first byte.
     pub fn address(&self, place: Place) -> u64 {
         self.areas[place.area as usize].start + place.at
     }
 
-    /// The address of an area's first byte.
+    /// Returns the address of an area's first byte.
     pub fn start(&self, area: Area) -> u64 {
         self.areas[area as usize].start
     }
 
-    /// The address one past an area's last byte.
+    /// Returns the address one past an area's last byte.
     pub fn end(&self, area: Area) -> u64 {
         self.start(area) + self.areas[area as usize].len
     }
 
-    /// The place as an element of a scatter/gather list.
+    /// Returns the place as a scatter/gather element.
     pub fn sge(&self, place: Place) -> Sge {
         Sge { addr: self.address(place), length: place.len, lkey: self.key(place.area) }
     }
 
-    /// The offset of the area in the allocation.
+    /// Returns the offset of the area in the allocation.
     fn base(&self, area: Area) -> usize {
         let before = Area::ALL.iter().take_while(|&&a| a != area);
         before.fold(GUARD, |base, &a| base + self.size(a).next_multiple_of(8) + GUARD)
@@ -146,24 +146,24 @@ impl Layout {
         usize::try_from(self.areas[area as usize].len).expect("a simulation is small")
     }
 
-    /// The range of the place in the allocation.
+    /// Returns the range of the place in the allocation.
     pub fn range(&self, place: Place) -> std::ops::Range<usize> {
         let start = self.base(place.area) + usize::try_from(place.at).expect("inside");
         start..start + place.len as usize
     }
 
-    /// The range of the whole area in the allocation.
+    /// Returns the range of the whole area in the allocation.
     pub fn area_range(&self, area: Area) -> std::ops::Range<usize> {
         let base = self.base(area);
         base..base + self.size(area)
     }
 
-    /// Bytes in all.
+    /// Returns the size of the allocation in bytes.
     pub fn total(&self) -> usize {
         self.base(Area::Windowed) + self.size(Area::Windowed).next_multiple_of(8) + GUARD
     }
 
-    /// The initial contents.
+    /// Returns the initial contents of the allocation.
     pub fn initial(&self) -> Vec<u8> {
         let mut rng = Rng::new(self.pattern);
         let mut bytes = vec![0; self.total()];
@@ -177,14 +177,15 @@ impl Layout {
     }
 }
 
-/// The real memory of a side.
+/// The allocated memory of a side.
 #[derive(Debug)]
 pub struct Arena {
     whole: Buffer,
 }
 
 impl Arena {
-    /// Memory for the layout, filled with `initial`, its areas registered with `memory`.
+    /// Allocates memory for the layout, fills it with `initial` and registers its areas with
+    /// `memory`.
     pub fn new(layout: &Layout, initial: &[u8], memory: &Memory) -> Self {
         let whole = Buffer::zeroed(layout.total());
         whole.span(0, initial.len() as u64).expect("as large").write(initial).expect("mapped");
@@ -193,7 +194,7 @@ impl Arena {
             let range = layout.area_range(area);
             let at = std::ptr::NonNull::new(arena.whole.as_ptr().wrapping_add(range.start));
             // SAFETY: the range lies inside `whole`, which the world that owns both keeps until
-            // after the engine is gone; nobody holds references to its bytes.
+            // after the engine is gone; nothing holds references to its bytes.
             let buffer = unsafe { Buffer::from_raw(at.expect("not null"), range.len()) };
             let (start, key) = (layout.start(area), layout.key(area));
             let registered =
@@ -203,19 +204,19 @@ impl Arena {
         arena
     }
 
-    /// The bytes of a part of the allocation.
+    /// Returns the bytes of a part of the allocation.
     pub fn bytes(&self, range: std::ops::Range<usize>) -> Vec<u8> {
         let mut out = vec![0; range.len()];
         self.read(range.start, &mut out);
         out
     }
 
-    /// A function that reads it.
+    /// Returns a function that reads the allocation.
     pub fn reader(&self) -> impl Fn(usize, &mut [u8]) + '_ {
         |at, out| self.read(at, out)
     }
 
-    /// Fills `out` with the bytes from `at` on.
+    /// Fills `out` with the bytes of the allocation from offset `at` on.
     pub fn read(&self, at: usize, out: &mut [u8]) {
         self.whole.span(at as u64, out.len() as u64).expect("inside").read(out).expect("mapped");
     }

@@ -1,4 +1,4 @@
-//! The network of a run: the rules of faults, the transport of packets from engine to engine, and the log.
+//! The network of a run: fault rules, the transport of packets between engines, and the log.
 
 use std::mem::discriminant;
 use std::net::IpAddr;
@@ -13,37 +13,37 @@ use super::ladder::Ladder;
 use super::rng::Rng;
 use crate::shared_memory::{Record, SharedMemory};
 
-/// The properties of the network, drawn before a run begins.
+/// The properties of the network, drawn before the run begins.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// The faults.
+    /// The fault rules.
     pub faults: Vec<FaultRule>,
-    /// Whether consecutive packets that arrive simultaneously come as one frame.
+    /// Whether consecutive packets that arrive simultaneously are delivered as one frame.
     pub merge: bool,
-    /// Whether IPv4 packets arrive without their identification.
+    /// Whether IPv4 packets arrive without their identification, as from a UDP socket.
     pub hide_ids: bool,
-    /// The seed of its decisions.
+    /// The seed of the network's decisions.
     pub seed: u64,
-    /// The limits of bursts and batches.
+    /// The limits of the engines' bursts and batches.
     pub tx: TxLimits,
-    /// How many buffers an engine takes before it may send.
+    /// The number of deliveries that an engine handles before it may send.
     pub per_turn: usize,
-    /// How packets come from an engine to the network, and from the network to an engine.
+    /// How packets are passed between the engines and the network.
     pub road: Road,
 }
 
-/// The road between an engine and the network.
+/// How packets are passed between an engine and the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Road {
-    /// Batches of whole packets.
+    /// In batches of whole packets.
     Batches,
-    /// The rings of shared memory, one that an engine sends into and one that it receives from. The first takes
-    /// so many packets at a time. Packets that the network has damaged come as whole frames.
+    /// Through shared-memory rings, one to the network and one to the engine. The first accepts
+    /// this number of packets at a time. Packets that the network has damaged come as whole frames.
     Rings(usize),
 }
 
 impl Network {
-    /// A network whose only fault is a delay that keeps the order.
+    /// Draws a network whose only fault is a delay that keeps the order.
     pub fn draw(rng: &mut Rng) -> Self {
         let (base, jitter) = rng.pick(&[(0, 0), (3, 0), (3, 2), (22, 18)]);
         let (base, jitter) = (Duration::from_micros(base), Duration::from_micros(jitter));
@@ -70,7 +70,7 @@ impl Network {
         }
     }
 
-    /// Between the engines and the network there is shared memory.
+    /// Puts shared-memory rings between the engines and the network.
     pub fn over_rings(&mut self) {
         let room = Rng::new(self.seed ^ 0x0419).pick(&[1, 2, 7, 1000, usize::MAX]);
         self.road = Road::Rings(room);
@@ -85,25 +85,25 @@ impl Network {
         }
     }
 
-    /// Adds a fault of so many of 1,000 packets.
+    /// Adds a fault of `of_1000` of 1,000 packets.
     pub fn spoil_with(&mut self, action: FaultAction, of_1000: u32) {
         if of_1000 > 0 {
             self.faults.push(FaultRule::new(action, FaultAmount::Share(of_1000 * 1000)));
         }
     }
 
-    /// Whether some packets meet this fault, whatever its details.
+    /// Returns whether this fault happens to some packets, whatever its parameters.
     pub fn has(&self, action: FaultAction) -> bool {
         let is_it = |rule: &FaultRule| discriminant(&rule.action) == discriminant(&action);
         self.faults.iter().any(is_it)
     }
 
-    /// Whether some packets are marked "congestion experienced".
+    /// Returns whether some packets are marked "congestion experienced".
     pub fn marks(&self) -> bool {
         self.has(FaultAction::MarkEcn)
     }
 
-    /// The longest time that a packet is on its way.
+    /// Returns the longest time that a packet may be in flight.
     pub fn longest(&self) -> Duration {
         let time = |rule: &FaultRule| match rule.action {
             FaultAction::Delay { base, jitter } => base + jitter,
@@ -113,12 +113,12 @@ impl Network {
         self.faults.iter().map(time).sum()
     }
 
-    /// Whether packets are lost, duplicated, reordered or damaged.
+    /// Returns whether packets are lost, duplicated, reordered or damaged.
     pub fn is_bad(&self) -> bool {
         self.good().len() < self.faults.len()
     }
 
-    /// The rules that only delay and mark.
+    /// Returns the rules that only delay and mark.
     pub fn good(&self) -> Vec<FaultRule> {
         let good = |rule: &&FaultRule| {
             matches!(rule.action, FaultAction::Delay { .. } | FaultAction::MarkEcn)
@@ -136,17 +136,17 @@ pub struct Wire {
     pub ladder: Ladder,
     sides: Vec<IpAddr>,
     batch: TxBatch,
-    /// The rings from an engine and to an engine, if that is the road.
+    /// The rings from an engine and to an engine, for [`Road::Rings`].
     rings: Option<[SharedMemory; 2]>,
     per_turn: usize,
-    /// Damaged packets that only the whole ICRC would have noticed; see [`Wire::deliver`].
+    /// Damaged packets that only the whole ICRC would have detected; see [`Wire::deliver`].
     pub weak_icrc: u64,
     /// A hash of all packets that were sent.
     pub trace: u64,
 }
 
 impl Wire {
-    /// The network between these addresses. `record`: write a log.
+    /// Creates the network between these addresses. `record`: write a log.
     pub fn new(network: &Network, sides: Vec<IpAddr>, record: bool) -> Self {
         let mut fabric = Fabric::new(network.seed, &network.faults);
         fabric.merge(network.merge);
@@ -166,16 +166,16 @@ impl Wire {
         }
     }
 
-    /// The counters of the network.
+    /// Returns the counters of the network.
     pub fn counters(&self) -> FabricCounters {
         self.fabric.counters()
     }
 
     /// Hands packets that have arrived to `take`, with their side. Returns whether there were any.
     ///
-    /// If the IPv4 identification is hidden, the ICRC is a check of 15 bits: about one of 33,000 damaged
-    /// packets passes, as on a real UDP socket. Such a packet is counted and not handed over. So if an
-    /// engine accepts any damage, that is a fault of the engine.
+    /// If the IPv4 identification is hidden, only 15 bits of the ICRC can be checked: about one of
+    /// 33,000 damaged packets passes, as on a real UDP socket. Such a packet is counted and not
+    /// delivered. So if an engine accepts a damaged packet, the engine has a bug.
     pub fn deliver(&mut self, now: Time, mut take: impl FnMut(usize, &Frame<'_>)) -> bool {
         let mut any = false;
         for _ in 0..self.per_turn {
@@ -208,8 +208,8 @@ impl Wire {
         any
     }
 
-    /// Takes the packets that one side's engine sends, after `look` has seen each. Returns whether there
-    /// were any.
+    /// Takes the packets that one side's engine sends, and calls `look` with each.
+    /// Returns whether there were any.
     ///
     /// # Errors
     /// The error of `look`.
@@ -254,11 +254,11 @@ impl Wire {
     }
 }
 
-/// Checks that a queue pair in ERR may send such a packet: it may only tell its peer what became of
-/// requests.
+/// Checks that a queue pair in the error state may send a packet.
+/// Such a queue pair may only acknowledge requests and notify of congestion.
 ///
 /// # Errors
-/// It may not.
+/// The packet is of another kind.
 pub fn check_err(packet: &Packet<'_>) -> Result<(), String> {
     match packet.info().kind {
         OpKind::Acknowledge | OpKind::Cnp => Ok(()),

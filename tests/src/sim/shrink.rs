@@ -1,4 +1,4 @@
-//! Makes a failing run smaller: leaves out everything that the failure does not need.
+//! Makes a failing run smaller, by leaving out everything that the failure does not need.
 
 use super::case::Case;
 use super::network::Network;
@@ -6,7 +6,7 @@ use super::plan::{Op, Plan};
 use super::script::{Deed, Script};
 use super::world::Failure;
 
-/// The smallest case found that still fails in the same way, and its failure.
+/// Returns the smallest case found that still fails in the same way, and its failure.
 pub fn shrink(case: &Case, failure: &str) -> (Case, Failure) {
     let way = |what: &str| what.chars().filter(|c| c.is_alphabetic()).take(40).collect::<String>();
     let mut best = case.clone();
@@ -29,7 +29,7 @@ pub fn shrink(case: &Case, failure: &str) -> (Case, Failure) {
     }
 }
 
-/// The next smaller cases, the smallest first.
+/// Returns the next smaller cases, the smallest first.
 fn candidates(case: &Case) -> Box<dyn Iterator<Item = Case> + '_> {
     match case {
         Case::Plan(plan) => Box::new(plans(plan).map(|p| Case::Plan(Box::new(p)))),
@@ -37,7 +37,7 @@ fn candidates(case: &Case) -> Box<dyn Iterator<Item = Case> + '_> {
     }
 }
 
-/// The network, each time without one of its faults.
+/// Returns the network several times, each time without one of its faults.
 fn milder(network: &Network) -> impl Iterator<Item = Network> + '_ {
     let less = (0..network.faults.len() + 2).map(move |what| {
         let mut less = network.clone();
@@ -103,7 +103,7 @@ fn plans(plan: &Plan) -> impl Iterator<Item = Plan> + '_ {
     list.into_iter()
 }
 
-/// Leaves out a request, and the receive for it.
+/// Removes a request and its receive.
 fn remove(plan: &mut Plan, link: usize, end: usize, index: usize) {
     let ends = &mut plan.links[link].ends;
     let message = ends[end].ops[..index].iter().filter(|op| op.consumes()).count();

@@ -1,4 +1,5 @@
-//! What the tests of all crates share: how a test says that it was skipped, and a network of a test's own.
+//! Code that the tests of all crates share: reporting a skipped test, and running a test in its own
+//! network namespace.
 
 mod namespace;
 
@@ -7,14 +8,16 @@ use std::io::{self, Write};
 
 pub use namespace::{in_bpf_namespace, in_namespace, in_namespaces, test_name};
 
-/// Says that a test, or a part of it, cannot run here, and why: on a line that `cargo xtask test` counts.
+/// Reports that a test, or a part of it, cannot run here, and why.
+/// The report is a line of output that `cargo xtask test` counts.
 pub fn skipped(test: &str, why: impl Display) {
-    // Not `println!`: what a passing test prints by macro is not shown.
+    // `println!` would not do: libtest hides what a passing test prints with it.
     let line = format!("SKIPPED: {test}: {why}").replace('\n', " ") + "\n";
     let _ = io::stdout().write_all(line.as_bytes());
 }
 
-/// Repeats what a test said by [`skipped`] in a process of its own, perhaps on a line that libtest had begun.
+/// Repeats the reports of [`skipped`] in the output of another process.
+/// A report may be on a line that libtest had begun.
 fn repeat_skipped(output: &str) {
     let said = output.lines().filter_map(|line| line.split_once("SKIPPED: "));
     for (test, why) in said.filter_map(|(_, said)| said.split_once(": ")) {

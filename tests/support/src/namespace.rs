@@ -1,13 +1,13 @@
-//! A network of a test's own.
+//! Network namespaces for tests.
 
 use std::any::type_name_of_val;
 use std::process::{Command, Stdio};
 
 use crate::{repeat_skipped, skipped};
 
-/// Runs `body`, the closure of a test, in user and network namespaces made for it, with loopback up and after the
-/// shell commands `setup`: by starting this test alone once more. Where that is not allowed the test is skipped, and
-/// says so.
+/// Runs the test `body` in new user and network namespaces, in which root may configure the network.
+/// Loopback is up, and the shell commands `setup` were run. The test runs in a new process of this
+/// test binary. If namespaces are not permitted, the test is skipped and says so.
 ///
 /// # Panics
 /// If the test fails there, or `body` is not the closure of a test.
@@ -15,7 +15,7 @@ pub fn in_namespace<F: FnOnce()>(setup: &str, body: F) {
     in_namespaces("-Urn", &format!("ip link set lo up\n{setup}"), body);
 }
 
-/// The same in the user namespace that this process is in: where BPF is permitted to root.
+/// Like [`in_namespace`], but in the user namespace of this process, in which root may use BPF.
 ///
 /// # Panics
 /// As [`in_namespace`].
@@ -23,7 +23,7 @@ pub fn in_bpf_namespace<F: FnOnce()>(setup: &str, body: F) {
     in_namespaces("-n", &format!("ip link set lo up\n{setup}"), body);
 }
 
-/// The same with these options of unshare(1), and nothing but `setup` before.
+/// Like [`in_namespace`], with these options of unshare(1), and with no commands but `setup`.
 ///
 /// # Panics
 /// As [`in_namespace`].
@@ -57,10 +57,10 @@ pub fn in_namespaces<F: FnOnce()>(options: &str, setup: &str, body: F) {
     repeat_skipped(&stdout);
 }
 
-/// The name of the test that this closure is in.
+/// Returns the name of the test that this closure belongs to.
 ///
 /// # Panics
-/// If it is in none.
+/// If the closure belongs to no test.
 pub fn test_name<F>(body: &F) -> &'static str {
     let name = type_name_of_val(body);
     let name = name.split_once("::").map_or(name, |(_, path)| path);

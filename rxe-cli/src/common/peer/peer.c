@@ -1,60 +1,60 @@
 /*
- * The peer of `rxe conform`, `rxe send` and `rxe replay`: does with an RDMA device what it is told over
- * TCP.
+ * The peer of `rxe conform`, `rxe send` and `rxe replay`: it executes commands that come over TCP on an
+ * RDMA device.
  *
  *     cc peer.c -o peer -libverbs && ./peer [-d DEVICE] [-g GID_INDEX] [-p PORT] [-1]
  *
- * With librdmacm it can also connect by the communication manager, whose cases need that:
+ * With librdmacm it can also connect with the communication manager, which some cases need:
  *
  *     cc -DWITH_CM peer.c -o peer -libverbs -lrdmacm
  *
- * Without -g it uses the RoCEv2 GID that is the address which the client has reached. It serves one
- * client after the other; with -1 it ends after the first. Anybody who reaches the port may use it: run
- * it on a test network only. A client reaches nothing but one queue pair and 64 KiB of memory that
- * belong to its connection (with librdmacm, also a port of rdma_cm to listen on or to connect to);
- * `cc -DMEMORY=1048576u ...` makes it 1 MiB.
+ * Without -g it uses the RoCEv2 GID of the address to which the client has connected. It serves one client
+ * after the other; with -1 it exits after the first. Every host that reaches the port may use it: run it
+ * on a test network only. A client can access only one queue pair and 64 KiB of memory that belong to its
+ * connection (with librdmacm, also a port of rdma_cm to listen on or to connect to); compiled with
+ * `cc -DMEMORY=1048576u ...` the memory is 1 MiB.
  *
  * A request is a line of words, an answer is a line "ok ..." or "err TEXT". Numbers are decimal, or
  * hexadecimal with 0x.
  *
  *   open TYPE ACCESS [srq] [atomic_write] [flush]
- *                         a new region with these rights (IBV_ACCESS_*), filled with 0x11, and a new
- *                         queue pair: rc, uc, ud, xrc_send or xrc_recv. With srq it takes its receives
- *                         from a shared receive queue, as xrc_recv always does; with atomic_write or flush
- *                         it can post these. Answer: QPN ADDRESS RKEY LENGTH SRQN (0 without XRC). With cm
- *                         as the type there is no queue pair (QPN 0) until "accept" or "dial" makes one
- *   close                 destroys what was opened
+ *                         creates a region with these rights (IBV_ACCESS_*), filled with 0x11, and a queue
+ *                         pair: rc, uc, ud, xrc_send or xrc_recv. With srq it takes its receives from a
+ *                         shared receive queue, as xrc_recv always does; with atomic_write or flush it can
+ *                         post these. Answer: QPN ADDRESS RKEY LENGTH SRQN (0 without XRC). With cm as the
+ *                         type there is no queue pair (QPN 0) until "accept" or "dial" creates one
+ *   close                 destroys all objects that "open" created
  *   connect GID QPN RQ_PSN SQ_PSN MTU ACCESS TIMEOUT RETRY RNR_RETRY MIN_RNR MAX_DEST_RD MAX_RD
- *                         the queue pair to RTS
- *   ready QKEY            a queue pair of UD to RTS
- *   reset                 the queue pair to RESET; it can be connected again
+ *                         brings the queue pair to RTS
+ *   ready QKEY            brings a UD queue pair to RTS
+ *   reset                 moves the queue pair to RESET; it can be connected again
  *   recv ID OFFSET LENGTH LKEY_DIFFERENCE
  *   post OP ID OFFSET LENGTH REMOTE_ADDRESS RKEY OPERAND COMPARE [REMOTE_SRQN]
  *                         OP: send, write, read, add, swap, send_inv or local_inv (which invalidate RKEY),
  *                         atomic_write, or flush (OPERAND is the placement type, COMPARE the selectivity)
  *   poll COUNT MILLISECONDS
- *                         waits for so many completions. Answer: their number, and ID:STATUS:OPCODE:LENGTH
- *                         of each, with :RKEY behind it if it has invalidated one
- *   window TYPE           a new memory window of type 1 or 2, in the place of the last. Answer: RKEY
+ *                         waits for COUNT completions. Answer: their number, and ID:STATUS:OPCODE:LENGTH of
+ *                         each, followed by :RKEY if it has invalidated a key
+ *   window TYPE           creates a memory window of type 1 or 2, and destroys the last one. Answer: RKEY
  *   bind ID OFFSET LENGTH ACCESS
  *                         posts a bind of the window to this range of the region. Answer: the new RKEY
- *   state                 the state of the queue pair
+ *   state                 reports the state of the queue pair
  *   limit NUMBER          arms the limit of the shared receive queue
  *   async MILLISECONDS    waits for an asynchronous event. Answer: nothing if none comes; else its number
  *                         (IBV_EVENT_*)
  *   fill OFFSET LENGTH BYTE
- *   read OFFSET LENGTH    bytes in hexadecimal
- *   write OFFSET BYTES    the same the other way
+ *   read OFFSET LENGTH    reads memory. Answer: the bytes in hexadecimal
+ *   write OFFSET BYTES    writes memory; the bytes are in hexadecimal
  *
  * After "open cm". DATA is private data in hexadecimal, or "-" for none; SPACE is tcp (connections) or
  * udp (datagrams):
  *
- *   listen SPACE PORT     takes requests
+ *   listen SPACE PORT     listens for connection requests
  *   dial SPACE GID PORT DATA
- *                         asks for a connection. Answer: QPN
+ *                         sends a connection request. Answer: QPN
  *   event MILLISECONDS    waits for an event. Answer: nothing if none comes; else its number
  *                         (RDMA_CM_EVENT_*), status, responder resources, initiator depth, private data
- *   accept DATA           accepts what the last request asks for. Answer: QPN. What cannot be accepted is
+ *   accept DATA           accepts the last request. Answer: QPN. A request that cannot be accepted is
  *                         rejected
  *   reject DATA
  *   disconnect
@@ -102,8 +102,8 @@
 #endif
 
 #ifdef WITH_CM
-/* What belongs to the communication manager. librdmacm opens the device itself, so a protection domain
- * of its own is needed. */
+/* The objects of the communication manager. librdmacm opens the device itself, so its objects need a
+ * separate protection domain. */
 struct cm {
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *listener;
@@ -112,9 +112,9 @@ struct cm {
 };
 #endif
 
-/* Operations that a queue pair is made for (IBV_QP_EX_WITH_*), and the functions that post them, which
- * follow wr_abort in struct ibv_qp_ex. Headers before rdma-core 44 and 49 do not name them; a library or a
- * device that does not have one refuses the queue pair. */
+/* Operations that a queue pair is created for (IBV_QP_EX_WITH_*), and the functions that post them, which
+ * follow wr_abort in struct ibv_qp_ex. Headers before rdma-core 44 and 49 do not declare them; a library
+ * or a device without one of them refuses the queue pair. */
 #define OPS_FLUSH (1u << 11)
 #define OPS_ATOMIC_WRITE (1u << 12)
 
@@ -124,7 +124,7 @@ struct late_ops {
 		      uint8_t level);
 };
 
-/* What belongs to a connection. */
+/* The objects of a connection. */
 struct peer {
 	struct ibv_context *context;
 	uint8_t port;
@@ -200,7 +200,7 @@ static void release(struct peer *p)
 #ifdef WITH_CM
 	release_ids(p);
 #endif
-	/* A queue pair to which a type 2 window is bound may be in use. */
+	/* The window first: a queue pair to which a type 2 window is bound may be in use. */
 	if (p->mw)
 		ibv_dealloc_mw(p->mw);
 	if (p->qp)
@@ -227,7 +227,7 @@ static void release(struct peer *p)
 #endif
 }
 
-/* Makes the completion queue and the region. */
+/* Creates the completion queue and the region. */
 static int make_memory(struct peer *p, struct ibv_pd *pd, uint64_t access)
 {
 	memset(p->memory, 0x11, MEMORY);
@@ -249,7 +249,7 @@ static int opened(struct peer *p)
 	return 0;
 }
 
-/* Makes the shared receive queue. */
+/* Creates the shared receive queue. */
 static int make_srq(struct peer *p)
 {
 	struct ibv_srq_init_attr init = {.attr = {.max_wr = DEPTH, .max_sge = 1}};
@@ -260,7 +260,7 @@ static int make_srq(struct peer *p)
 	return p->srq != NULL;
 }
 
-/* Makes an XRC domain, and a shared receive queue of it. */
+/* Creates an XRC domain and a shared receive queue in it. */
 static int make_xrc_srq(struct peer *p)
 {
 	struct ibv_xrcd_init_attr domain = {
@@ -286,7 +286,7 @@ static int make_xrc_srq(struct peer *p)
 	return 1;
 }
 
-/* Makes the queue pair that takes requests for the queues of the XRC domain. */
+/* Creates the XRC target, which receives requests for the shared receive queues of the domain. */
 static int make_xrc_target(struct peer *p)
 {
 	struct ibv_qp_init_attr_ex init = {
@@ -299,7 +299,7 @@ static int make_xrc_target(struct peer *p)
 	return p->qp != NULL;
 }
 
-/* Makes the queue pair. */
+/* Creates the queue pair. */
 static int make_pair(struct peer *p, enum ibv_qp_type type, uint64_t ops)
 {
 	struct ibv_qp_init_attr_ex init = {
@@ -317,7 +317,7 @@ static int make_pair(struct peer *p, enum ibv_qp_type type, uint64_t ops)
 	return p->qp != NULL;
 }
 
-/* Reads what "open" has behind the rights. */
+/* Reads the words of "open" after the rights. */
 static int features(char **words, int count, int *srq, uint64_t *ops)
 {
 	for (int i = 0; i < count; i++) {
@@ -368,7 +368,7 @@ static int do_close(struct peer *p)
 	return 0;
 }
 
-/* RESET to INIT. `key` is the rights of RC and UC, the Q_Key of UD. */
+/* Moves the queue pair from RESET to INIT. `key`: the access rights of RC and UC, or the Q_Key of UD. */
 static int to_init(struct peer *p, uint32_t key)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = p->port};
@@ -500,7 +500,7 @@ static int do_recv(struct peer *p, char **words, int count)
 	return 0;
 }
 
-/* Posts what only the extended interface has. */
+/* Posts an operation that only the extended interface offers. */
 static int post_late(struct peer *p, const char *op, const uint64_t *v)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(p->qp);
@@ -593,7 +593,7 @@ static int do_window(struct peer *p, char **words, int count)
 	return 0;
 }
 
-/* Posts a bind. A type 1 window is bound by a verb of its own, which renews the key. */
+/* Posts a bind. A type 1 window is bound by ibv_bind_mw, which renews the key. */
 static int post_bind(struct peer *p, uint64_t id, const struct ibv_mw_bind_info *info)
 {
 	struct ibv_mw_bind bind = {.wr_id = id, .send_flags = IBV_SEND_SIGNALED, .bind_info = *info};
@@ -718,7 +718,7 @@ static int do_async(struct peer *p, char **words, int count)
 
 	if (count != 2 || !number(words[1], MAX_WAIT_MS, &wait))
 		return refuse(p, "async MILLISECONDS is expected");
-	/* The descriptor does not block: the object of an event that was waiting may be gone. */
+	/* The descriptor does not block, so the call fails if the object of a pending event was destroyed. */
 	if (poll(&ready, 1, (int)wait) != 1 || ibv_get_async_event(p->context, &event)) {
 		fprintf(p->out, "ok\n");
 		return 0;
@@ -802,7 +802,7 @@ static void release_ids(struct peer *p)
 	c->channel = NULL;
 }
 
-/* The address that is this GID. */
+/* Returns the socket address of a GID. */
 static struct sockaddr_storage address_of(const unsigned char *gid, uint64_t port)
 {
 	struct sockaddr_storage address = {0};
@@ -822,7 +822,7 @@ static struct sockaddr_storage address_of(const unsigned char *gid, uint64_t por
 	return address;
 }
 
-/* A new identifier that is bound to the own address. */
+/* Returns a new identifier that is bound to the own address. */
 static struct rdma_cm_id *bound_id(struct peer *p, const char *space, uint64_t port)
 {
 	struct sockaddr_storage own = address_of(p->gid.raw, port);
@@ -895,7 +895,7 @@ static int private_data(const char *word, unsigned char *data, uint8_t *length)
 	return 1;
 }
 
-/* The next event, which has to be acknowledged; NULL if none comes. */
+/* Returns the next event, which must be acknowledged; NULL if none comes. */
 static struct rdma_cm_event *next_event(struct peer *p, uint64_t milliseconds)
 {
 	struct pollfd wait = {.fd = p->cm.channel->fd, .events = POLLIN};
@@ -924,7 +924,7 @@ static int do_listen(struct peer *p, char **words, int count)
 	return 0;
 }
 
-/* Waits until the identifier has done what leads to this event. */
+/* Waits for this event of the identifier. */
 static int reaches(struct peer *p, enum rdma_cm_event_type wanted)
 {
 	struct rdma_cm_event *event = next_event(p, 5000);
@@ -991,7 +991,7 @@ static int do_event(struct peer *p, char **words, int count)
 		fprintf(p->out, "ok\n");
 		return 0;
 	}
-	/* Those of datagrams have private data in the same place, and nothing else that is printed. */
+	/* Events of datagrams have the private data in the same place, and no other printed field. */
 	conn = &event->param.conn;
 	fprintf(p->out, "ok %d %d %u %u ", (int)event->event, event->status,
 		conn->responder_resources, conn->initiator_depth);
@@ -999,7 +999,7 @@ static int do_event(struct peer *p, char **words, int count)
 		fprintf(p->out, "%02x", ((const unsigned char *)conn->private_data)[i]);
 	fprintf(p->out, conn->private_data && conn->private_data_len ? "\n" : "-\n");
 	if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
-		/* There is room for one connection. */
+		/* Only one connection can exist. */
 		if (p->cm.id)
 			refused = event->id;
 		else
@@ -1054,7 +1054,7 @@ static int do_disconnect(struct peer *p)
 	return 0;
 }
 
-/* Whether it was a request about connections. */
+/* Runs a command of the communication manager. Returns whether it was one. */
 static int request_cm(struct peer *p, char **words, int count)
 {
 	if (!p->cm.channel || !p->cm.pd)
@@ -1144,7 +1144,7 @@ static int find_gid(struct peer *p, const struct in6_addr *wanted)
 	return 0;
 }
 
-/* Opens the device `name`, or the first that has the GID `wanted`. With `index` >= 0 that GID is used. */
+/* Opens the device `name`, or the first one with the GID `wanted`. With `index` >= 0 that GID index is used. */
 static int open_device(struct peer *p, const char *name, int index, const struct in6_addr *wanted)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -1185,7 +1185,7 @@ static void greet(struct peer *p)
 		device.atomic_cap != IBV_ATOMIC_NONE, capabilities);
 }
 
-/* Serves a client until it ends, is silent for a minute, or sends something that is no line. */
+/* Serves a client until it disconnects, is silent for a minute, or sends data that is not a line. */
 static void serve(int fd, const char *name, int index)
 {
 	struct timeval idle = {.tv_sec = 60};
@@ -1250,7 +1250,7 @@ out:
 	fclose(in);
 }
 
-/* A socket that listens on all addresses, of IPv6 and of IPv4. */
+/* Returns a socket that listens on all IPv6 and IPv4 addresses. */
 static int listen_on(uint16_t port)
 {
 	struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_port = htons(port)};

@@ -1,9 +1,9 @@
-//! Completions and events, as the protocol writes them.
+//! The JSON form of completions and asynchronous events.
 
 use rxe_verbs::{AsyncEvent, Completion, CompletionOp, Immediate, Status};
 use serde_json::{Value, json};
 
-/// A completion as the protocol writes it.
+/// Returns a completion in the form that the protocol defines.
 pub(crate) fn completion(c: &Completion) -> Value {
     let mut out = json!({
         "wr_id": c.id, "status": status(c.status), "qpn": c.qpn.value(), "vendor_err": 0,
@@ -48,7 +48,7 @@ pub(crate) fn completion(c: &Completion) -> Value {
     out
 }
 
-/// The name in enum ibv_wc_status, without IBV_WC_.
+/// Returns the name of a status in `enum ibv_wc_status`, without `IBV_WC_`.
 fn status(status: Status) -> &'static str {
     match status {
         Status::Success => "SUCCESS",
@@ -66,7 +66,7 @@ fn status(status: Status) -> &'static str {
     }
 }
 
-/// The name in enum ibv_event_type, without IBV_EVENT_.
+/// Returns the name of an event in `enum ibv_event_type`, without `IBV_EVENT_`.
 pub(crate) fn event(event: &AsyncEvent) -> &'static str {
     let name = event.kind.name();
     name.strip_prefix("IBV_EVENT_").unwrap_or(name)

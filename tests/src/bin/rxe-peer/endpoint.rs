@@ -1,4 +1,4 @@
-//! The objects of a peer, and the commands.
+//! The objects that a peer has created, and the commands that work on them.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
@@ -23,7 +23,7 @@ use crate::{Args, Problem};
 type Fields = Map<String, Value>;
 type Result<T> = std::result::Result<T, Problem>;
 
-/// One end of a conversation.
+/// The objects of this peer.
 pub(crate) struct Endpoint {
     args: Args,
     // Queue pairs come first, so that they are dropped before the objects that they use.
@@ -36,7 +36,7 @@ pub(crate) struct Endpoint {
     cqs: Made<CompletionQueue>,
     pds: Made<ProtectionDomain>,
     ctxs: Made<Device>,
-    /// The last receive that was polled from each completion queue.
+    /// The last receive completion that was polled from each completion queue.
     received: HashMap<u64, Completion>,
 }
 
@@ -57,7 +57,7 @@ impl Endpoint {
         }
     }
 
-    /// Runs a command. The answer is an object.
+    /// Runs a command. Returns the fields of the answer.
     pub(crate) fn run(&mut self, cmd: &str, f: Fields) -> Result<Fields> {
         let answer = match cmd {
             "hello" => {
@@ -367,7 +367,7 @@ impl Endpoint {
         Ok(flagged(request, &wr.flags).post()?)
     }
 
-    /// The 8 bytes that a list of one element names.
+    /// Returns the 8-byte word that a list of one element names.
     fn word(&self, pieces: &[Piece]) -> Result<u64> {
         let [Piece::Of(of)] = pieces else {
             return Err(Problem::Wrong("8 bytes of a region are asked for".into()));
@@ -469,7 +469,7 @@ impl Endpoint {
     }
 }
 
-/// A request with these flags and no others.
+/// Sets exactly these flags on a request.
 fn flagged<'q>(mut request: Request<'q>, flags: &[Flag]) -> Request<'q> {
     if !flags.contains(&Flag::Signaled) {
         request = request.unsignaled();
@@ -490,13 +490,13 @@ fn group(gid: Ipv6Addr) -> Gid {
     Gid::from_bytes(gid.octets())
 }
 
-/// A queue pair, and its service.
+/// A queue pair and its service type.
 struct Queues {
     qp: QueuePair,
     service: Service,
 }
 
-/// Objects of one kind by handle. Handles are counted from 1.
+/// The objects of one kind, by handle. The first handle is 1.
 struct Made<T> {
     kind: &'static str,
     things: HashMap<u64, T>,

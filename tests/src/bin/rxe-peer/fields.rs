@@ -1,4 +1,4 @@
-//! The fields of requests, as the protocol writes them.
+//! The fields of requests that have many fields or rich types.
 
 use std::net::Ipv6Addr;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::Problem;
 
-/// Reads the fields of a request. A field that the command does not have is an error.
+/// Reads the fields of a request. A field that the command does not define is an error.
 pub(crate) fn read<T: for<'de> Deserialize<'de>>(fields: Map<String, Value>) -> Result<T, Problem> {
     serde_json::from_value(Value::Object(fields)).map_err(|e| Problem::Wrong(e.to_string()))
 }
@@ -40,7 +40,7 @@ impl Right {
         (Self::FlushPersistent, "flush_persistent", Access::FLUSH_PERSISTENT),
     ];
 
-    /// The rights if none are named.
+    /// The rights if the request names none.
     const USUAL: Access = Access::LOCAL_WRITE
         .union(Access::REMOTE_WRITE)
         .union(Access::REMOTE_READ)
@@ -59,7 +59,7 @@ impl Right {
     }
 }
 
-/// The rights of a list; the usual ones if there is no list.
+/// Returns the access flags of a list of rights; the usual rights if there is no list.
 pub(crate) fn access(rights: Option<&[Right]>) -> Access {
     match rights {
         Some(list) => list.iter().fold(Access::empty(), |all, r| all | r.access()),
@@ -67,7 +67,7 @@ pub(crate) fn access(rights: Option<&[Right]>) -> Access {
     }
 }
 
-/// The names of rights.
+/// Returns the names of rights.
 pub(crate) fn access_names(access: Access) -> Vec<&'static str> {
     Right::ALL.iter().filter(|(_, _, a)| access.contains(*a)).map(|(_, name, _)| *name).collect()
 }
@@ -84,12 +84,12 @@ pub(crate) enum Service {
 }
 
 impl Service {
-    /// Whether its requests are answered, so that they can be sent again.
+    /// Returns whether requests of this service are acknowledged, so that they can be retried.
     fn awaits(self) -> bool {
         matches!(self, Self::Rc | Self::XrcSend)
     }
 
-    /// Whether it answers requests.
+    /// Returns whether this service acknowledges requests of the peer.
     fn answers(self) -> bool {
         matches!(self, Self::Rc | Self::XrcRecv)
     }
@@ -160,7 +160,7 @@ fn hops() -> u8 {
 }
 
 impl Av {
-    /// The address vector of verbs.
+    /// Converts to the address vector of verbs.
     pub(crate) fn address(&self) -> Result<AddressVector, Problem> {
         if self.port != 1 {
             return Err(wrong("port", self.port));
@@ -198,7 +198,7 @@ pub(crate) struct Modify {
     av: Option<Av>,
 }
 
-/// Sets a given field in the attributes and in the mask.
+/// Sets a field that the request has, in the attributes and in the mask.
 macro_rules! given {
     ($mask:ident, $bit:ident, $field:expr, $from:expr => |$value:ident| $convert:expr) => {
         if let Some($value) = $from {
@@ -209,14 +209,14 @@ macro_rules! given {
 }
 
 impl Modify {
-    /// The steps that make a queue pair ready for datagrams.
+    /// Returns the modifications that make a queue pair ready for datagrams.
     pub(crate) fn datagrams(qp: u64, qkey: u32, sq_psn: u32) -> [Self; 3] {
         let to = |state| Self { qp, state: Some(state), ..Self::default() };
         let init = Self { pkey_index: Some(0), port: Some(1), qkey: Some(qkey), ..to(State::Init) };
         [init, to(State::Rtr), Self { sq_psn: Some(sq_psn), ..to(State::Rts) }]
     }
 
-    /// The attributes and their mask.
+    /// Returns the attributes and their mask.
     pub(crate) fn attr(&self) -> Result<(QpAttr, AttrMask), Problem> {
         let mut a = QpAttr::default();
         let mut mask = AttrMask::empty();
@@ -283,7 +283,7 @@ pub(crate) struct Connect {
 }
 
 impl Connect {
-    /// The transitions that it stands for, on a queue pair of this service.
+    /// Returns the modifications that connect a queue pair of this service type.
     pub(crate) fn steps(self, service: Service) -> Result<Vec<Modify>, Problem> {
         let until = self.until.unwrap_or(State::Rts);
         let number = match until {
@@ -358,7 +358,7 @@ pub(crate) enum Flag {
     Inline,
 }
 
-/// A work request without its queue pair.
+/// A send work request without its queue pair.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SendWr {
@@ -415,12 +415,12 @@ enum Level {
 }
 
 impl SendWr {
-    /// The Q_Key of a datagram.
+    /// Returns the Q_Key of a datagram.
     pub(crate) fn remote_qkey(&self) -> Qkey {
         Qkey::new(self.remote_qkey)
     }
 
-    /// The placement type of a FLUSH.
+    /// Returns the placement type of a FLUSH.
     pub(crate) fn placement(&self) -> Placement {
         let bit = |far: &Far| match far {
             Far::Global => Placement::GLOBAL,
@@ -429,13 +429,13 @@ impl SendWr {
         self.placement.iter().map(bit).fold(Placement::empty(), |all, bit| all | bit)
     }
 
-    /// Whether a FLUSH is for a whole region.
+    /// Returns whether a FLUSH covers a whole region.
     pub(crate) fn whole_region(&self) -> bool {
         self.level == Level::Mr
     }
 }
 
-/// Reads the number of a window's type.
+/// Reads the type of a memory window from its number.
 pub(crate) fn window<'de, D: Deserializer<'de>>(number: D) -> Result<WindowType, D::Error> {
     match u8::deserialize(number)? {
         1 => Ok(WindowType::Type1),
@@ -448,7 +448,7 @@ pub(crate) fn signaled() -> Vec<Flag> {
     vec![Flag::Signaled]
 }
 
-/// A scatter/gather element, by a region's handle or by numbers that may be wrong.
+/// A scatter/gather element: a range of a region by its handle, or raw numbers, which may be wrong.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Piece {

@@ -1,7 +1,8 @@
-//! A scriptable verbs endpoint on rxe-verbs: the twin of `tests/peer/peer.py`, with the same protocol
-//! (`tests/peer/protocol.md`). A test can put either at either end.
+//! A verbs endpoint on rxe-verbs that a test controls by JSON commands.
+//! It speaks the protocol of `tests/peer/peer.py` (`tests/peer/protocol.md`), so a test can put
+//! either of the two at either end.
 //!
-//! Settings that are no part of the protocol (the backend, the address, faults, a capture) are on the
+//! Settings that are not part of the protocol (backend, address, faults, capture) are on the
 //! command line.
 
 mod answers;
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The answer to one line, and whether to continue.
+/// Answers one line. Returns the answer, and whether to continue.
 fn answer(endpoint: &mut Endpoint, line: &str) -> (Value, bool) {
     let mut request: Map<String, Value> = match serde_json::from_str(line) {
         Ok(request) => request,
@@ -84,11 +85,11 @@ fn answer(endpoint: &mut Endpoint, line: &str) -> (Value, bool) {
 /// Why a request failed.
 #[derive(Debug)]
 pub(crate) enum Problem {
-    /// The request itself is wrong.
+    /// The request is malformed.
     Wrong(String),
-    /// A verb refused it.
+    /// A verb failed.
     Verb(rxe_verbs::Error),
-    /// A request of a list failed: its index, and why.
+    /// A request of a list failed: its index, and the reason.
     InList(usize, Box<Problem>),
 }
 
@@ -116,7 +117,7 @@ fn problem(id: Value, why: &Problem) -> Value {
     out
 }
 
-/// The names of the numbers that `rxe_verbs::Error::errno` gives.
+/// Returns the name of a number that `rxe_verbs::Error::errno` returns.
 fn errno_name(errno: i32) -> &'static str {
     const NAMES: &[(i32, &str)] = &[
         (1, "EPERM"),

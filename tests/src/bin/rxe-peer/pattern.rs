@@ -1,9 +1,10 @@
-//! The pattern that both peers fill memory with and compare it with.
+//! The pattern with which both peers fill and check memory.
 
-/// Bytes of a row.
+/// The length of a row in bytes.
 const ROW: usize = 64;
 
-/// The bytes `[at, at + len)` of the pattern of `seed`: rows of 64 bytes that say where they belong.
+/// Returns the bytes `[at, at + len)` of the pattern of `seed`.
+/// The pattern consists of rows of 64 bytes, which contain the seed and the number of the row.
 pub(crate) fn pattern(seed: u32, at: usize, len: usize) -> Vec<u8> {
     let rows = at / ROW..(at + len).div_ceil(ROW);
     let mut out = Vec::with_capacity(rows.len() * ROW);

@@ -1,4 +1,4 @@
-//! The requests of the protocol with few and plain fields. [`crate::fields`] has the others.
+//! The requests with few and simple fields. [`crate::fields`] has the others.
 
 use std::net::Ipv6Addr;
 
@@ -68,7 +68,8 @@ pub(crate) struct Qp {
     pub(crate) sq_sig_all: bool,
     pub(crate) srq: Option<u64>,
     pub(crate) xrcd: Option<u64>,
-    /// The peer for kernels must know beforehand which operations will be used; this one need not.
+    /// The peer on kernel devices must be told which extended operations will be used; this peer
+    /// ignores it.
     #[serde(default, rename = "extended")]
     pub(crate) _extended: bool,
 }
@@ -93,7 +94,7 @@ pub(crate) struct Srq {
     pub(crate) max_wr: u32,
     #[serde(default = "elements")]
     pub(crate) max_sge: u32,
-    /// With both, it is an XRC queue.
+    /// With both `xrcd` and `cq`, the queue is an XRC shared receive queue.
     pub(crate) xrcd: Option<u64>,
     pub(crate) cq: Option<u64>,
 }

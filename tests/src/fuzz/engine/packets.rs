@@ -1,4 +1,4 @@
-//! The packets of the peer: some near what the engine expects, some not.
+//! The packets of the peer: some near what the engine expects, others not.
 
 use rxe_core::qp::QpType;
 use rxe_core::types::{Key, Psn, Qkey, Qpn};
@@ -10,7 +10,7 @@ use rxe_core::wire::{
 use super::world::{Area, GROUP, LEN, MTU, OWN, PEER, QKEY, SRQ, WINDOWS, World};
 use crate::fuzz::input::Input;
 
-/// A packet, or several of one size, as they arrive.
+/// A packet, or several packets of one size that arrive as one buffer.
 pub(super) struct Arrival {
     net: NetHeader,
     bytes: Vec<u8>,
@@ -24,7 +24,7 @@ impl Arrival {
 }
 
 impl World {
-    /// One packet, which may be damaged.
+    /// Returns one packet, which may be damaged.
     pub(super) fn packet(&mut self, input: &mut Input<'_>) -> Arrival {
         let index = input.index(self.targets.len());
         let info = opcode(input, self.targets[index].service);
@@ -40,7 +40,7 @@ impl World {
         let offset = input.pick(&[0, 0, 0, 0, 0, 1, 2, -1, -2, 3, -8, 40, 0x7f_ffff, -0x80_0000]);
         let psn = moved(psn, offset);
         if info.is_request && offset == 0 {
-            // Assume that the request is executed; an answer corrects this.
+            // Assumes that the request is executed. An answer of the engine corrects this PSN.
             let packets = ext.reth.filter(|_| info.kind == OpKind::ReadRequest);
             let packets = packets.map_or(1, |reth| reth.dma_len.div_ceil(MTU as u32).clamp(1, 64));
             target.theirs = psn.add(packets);
@@ -75,7 +75,7 @@ impl World {
         Arrival { net, segment: bytes.len(), bytes }
     }
 
-    /// A whole SEND or WRITE in several packets, of which one may be missing or come twice.
+    /// Delivers a SEND or WRITE of several packets, one of which may be missing or come twice.
     pub(super) fn message(&mut self, input: &mut Input<'_>) {
         let index = input.pick(&[0, 1, 2, 4]);
         let service = match self.targets[index].service {
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// Several packets in one buffer, as UDP_GRO delivers them, of one size or not.
+    /// Delivers several packets in one buffer, as `UDP_GRO` does, of one size or not.
     pub(super) fn merged(&mut self, input: &mut Input<'_>) {
         let mut all: Option<Arrival> = None;
         for _ in 0..input.within(1..=8) {
@@ -153,7 +153,7 @@ fn opcode(input: &mut Input<'_>, service: QpType) -> &'static OpInfo {
 fn net(input: &mut Input<'_>) -> NetHeader {
     let mut net = NetHeader::outgoing(PEER, OWN, 0xc123);
     match input.byte() {
-        // Congestion experienced.
+        // ECN: "congestion experienced".
         1..=30 => net.tos = 0b11,
         31..=40 => net.tos = 0b10,
         41..=44 => net.src = GROUP,
@@ -237,7 +237,7 @@ fn spoil(input: &mut Input<'_>, net: &NetHeader, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The PSN `by` places away.
+/// Returns the PSN that is `by` after `psn`, or before it if `by` is negative.
 fn moved(psn: Psn, by: i32) -> Psn {
     if by < 0 { psn.sub(by.unsigned_abs()) } else { psn.add(by.unsigned_abs()) }
 }

@@ -1,4 +1,4 @@
-//! The engine with its queue pairs and memory, the steps, and the checks after each.
+//! The engine with its queue pairs and memory, the steps, and the checks after each step.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -19,35 +19,35 @@ use crate::fuzz::ladder::ladder;
 
 pub(super) const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 pub(super) const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
-/// The group that the datagram queue pair is attached to.
+/// The multicast group that the UD queue pair is attached to.
 pub(super) const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3));
 pub(super) const QKEY: Qkey = Qkey::new(0x1111);
 pub(super) const SRQ: u32 = 7;
-/// The first PSN of the peer's requests; it wraps soon.
+/// The first PSN of the peer's requests, close to the wraparound.
 const THEIRS: Psn = Psn::new(0xff_fff8);
-/// The first PSN of our requests.
+/// The first PSN of the engine's requests.
 const OURS: Psn = Psn::new(0x00_1000);
 pub(super) const MTU: usize = 256;
 const PD: PdId = PdId(1);
 const OTHER_PD: PdId = PdId(2);
 
-/// The bytes of a region: enough for READs of several packets.
+/// The length of a region in bytes: enough for READs of several packets.
 pub(super) const LEN: u64 = 1600;
-/// The range of a region that the windows give access to.
+/// The range of a region to which the windows give access.
 const WINDOW: std::ops::Range<u64> = 400..1200;
 
-/// The regions, by the rights that peers have.
+/// The regions, by the rights of peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Area {
-    /// Everything.
+    /// All rights.
     Open,
-    /// Reading.
+    /// Only READ.
     ReadOnly,
-    /// Everything, in another protection domain.
+    /// All rights, in another protection domain.
     Foreign,
-    /// Nothing, except for a part through windows.
+    /// No rights, except through windows to a part of the region.
     Windowed,
-    /// Everything, until it is deregistered.
+    /// All rights, until the region is deregistered.
     Victim,
 }
 
@@ -63,7 +63,7 @@ impl Area {
         Key::new((self as u32 + 1) << 16)
     }
 
-    /// Bytes that nobody may change.
+    /// Returns whether the byte at `at` must never change.
     fn is_sealed(self, at: u64) -> bool {
         match self {
             Self::Open | Self::Victim => false,
@@ -73,21 +73,21 @@ impl Area {
     }
 }
 
-/// The windows' keys, type 1 and type 2.
+/// The keys of the windows: type 1 and type 2.
 pub(super) const WINDOWS: [Key; 2] = [Key::new(0x0a_0001), Key::new(0x0b_0001)];
 
-/// What regions hold at first.
+/// The initial value of every byte.
 const FILL: u8 = 0x5a;
 
-/// A queue pair and what the peer knows of it.
+/// A queue pair of the engine, and what the peer knows of it.
 pub(super) struct Target {
     pub(super) service: QpType,
     pub(super) qpn: Qpn,
     handle: Arc<QpHandle>,
     shared: bool,
-    /// What the peer would send next if it were honest.
+    /// The PSN that an honest peer would send next.
     pub(super) theirs: Psn,
-    /// The newest of our requests' PSNs.
+    /// The newest PSNs of the engine's requests.
     pub(super) ours: Vec<Psn>,
 }
 
@@ -110,7 +110,7 @@ pub(super) struct World {
     pub(super) targets: Vec<Target>,
     now: Time,
     batch: TxBatch,
-    /// By the request's id.
+    /// The queue of each request, by the request's ID.
     posted: Vec<Owner>,
 }
 
@@ -124,7 +124,7 @@ impl World {
             | Access::FLUSH_GLOBAL;
         let mut buffers = Vec::new();
         for area in Area::ALL {
-            // The allocation has exactly so many bytes: AddressSanitizer sees any access beyond.
+            // The allocation has exactly this length, so AddressSanitizer detects any access beyond it.
             let buffer = Buffer::zeroed(LEN as usize);
             buffer.span(0, LEN).expect("all of it").write(&[FILL; LEN as usize]).expect("mapped");
             let (pd, access) = match area {
@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// Does the next step.
+    /// Does the next step, which the bytes choose.
     pub(super) fn step(&mut self, input: &mut Input<'_>) {
         match input.byte() % 16 {
             0..=4 => {
@@ -254,7 +254,7 @@ impl World {
             12 => self.poll(),
             13 => self.modify(input),
             14 => self.memory(input),
-            // Nothing is sent yet.
+            // Nothing: the engine does not send yet.
             _ => return,
         }
         if !input.chance(48) {
@@ -266,9 +266,10 @@ impl World {
         self.engine.handle_frame(self.now, frame);
     }
 
-    /// Lets the engine send, and learns from its packets as a peer would.
+    /// Lets the engine send, and learns PSNs from its packets as a peer would.
     fn transmit(&mut self) {
-        // A window of every requester, and the complete answers to all READs that responders may have.
+        // The windows of all requesters, and the complete answers to all outstanding READs of all
+        // responders.
         const LIMIT: usize = 6 * 256 + 2 * 6 * 4 * 8 + 100;
         let mut packets = 0;
         loop {
@@ -409,7 +410,7 @@ impl World {
         }
     }
 
-    /// Requests posted to a queue pair must not complete from now on.
+    /// Records that the requests posted to a queue pair must not complete any more.
     fn forget(&mut self, index: usize) {
         self.poll();
         for owner in &mut self.posted {
@@ -433,7 +434,7 @@ impl World {
         }
     }
 
-    /// Checks everything that must hold at the end.
+    /// Checks the invariants at the end.
     pub(super) fn end(mut self) {
         self.transmit();
         self.poll();
@@ -451,7 +452,7 @@ fn register(memory: &Memory, area: Area, pd: PdId, access: Access, buffer: &Buff
     assert_eq!(made, Ok(area.key()));
 }
 
-/// Updates what the peer knows from a packet: which PSN is expected, and what it may answer.
+/// Updates what the peer knows from a packet: the expected PSN, and the PSNs to answer.
 fn learn(targets: &mut [Target], packet: &Packet<'_>) {
     let to = packet.dest_qp().value();
     let Some(target) = targets.iter_mut().find(|t| t.qpn.value() + 0x100 == to) else { return };

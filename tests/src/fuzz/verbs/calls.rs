@@ -25,7 +25,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Two devices with a connection of each kind.
+    /// Creates two devices with a connection of each kind.
     pub(super) fn new() -> Self {
         let mut world = Self { nodes: [0, 1].map(Node::new), now: Time::from_nanos(1) };
         for (a, b) in [
@@ -51,7 +51,7 @@ impl World {
         world
     }
 
-    /// The next call.
+    /// Makes the next call, which the bytes choose.
     pub(super) fn call(&mut self, input: &mut Input<'_>) {
         let node = usize::from(input.chance(100));
         match input.byte() % 32 {
@@ -166,7 +166,7 @@ impl World {
         self.change(node, at, &attr, AttrMask::STATE);
     }
 
-    /// Makes a modify call. If it is refused, it must not have changed anything.
+    /// Calls `modify_qp`. If the call is refused, it must not have changed anything.
     fn change(&mut self, node: usize, at: usize, attr: &QpAttr, mask: AttrMask) {
         let node = &mut self.nodes[node];
         node.poll();
@@ -178,7 +178,7 @@ impl World {
             assert_eq!(node.engine.query_qp(qpn), before);
         } else if mask.contains(AttrMask::STATE) {
             let state = node.engine.qp_state(qpn).expect("it was modified");
-            // An overflowed completion queue may have put the queue pair into the error state.
+            // A completion queue that overflowed may have moved the queue pair to the error state.
             assert!(state == attr.qp_state || state == QpState::Err, "{state:?}");
             if attr.qp_state == QpState::Reset {
                 let at = node.find(qpn);
@@ -333,7 +333,7 @@ impl World {
         }
     }
 
-    /// Carries packets until there are none. Some are lost, but none after the bytes are used up.
+    /// Carries packets until there are none. Some are lost, but none after the input is used up.
     fn settle(&mut self, input: &mut Input<'_>) {
         const ROUNDS: usize = 3000;
         let lossy = input.chance(80);

@@ -1,4 +1,4 @@
-//! One device: its objects, and what was posted and has completed.
+//! One device: its objects, and the requests that were posted and have completed.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,13 +13,13 @@ use rxe_core::queue::{
 use rxe_core::types::{Gid, Key, Qpn};
 use rxe_core::wire::{TxBatch, TxLimits};
 
-/// The IDs of receives have this bit.
+/// The bit that marks the ID of a receive.
 pub(super) const RECEIVE: u64 = 1 << 63;
 
-/// The two protection domains; every object is in one of them.
+/// The two protection domains. Every object belongs to one of them.
 pub(super) const PDS: [PdId; 2] = [PdId(1), PdId(2)];
 
-/// A device and everything made on it.
+/// A device and all objects created on it.
 pub(super) struct Node {
     pub(super) engine: Engine,
     pub(super) memory: Arc<Memory>,
@@ -34,7 +34,7 @@ pub(super) struct Node {
     pub(super) ids: u64,
 }
 
-/// A queue pair, which may be destroyed, and its posted requests.
+/// A queue pair, which may have been destroyed, and its posted requests.
 pub(super) struct Pair {
     pub(super) handle: Arc<QpHandle>,
     pub(super) alive: bool,
@@ -54,7 +54,7 @@ pub(super) struct Region {
     pub(super) base: u64,
     pub(super) len: u64,
     buffer: Buffer,
-    /// Its contents when it was deregistered.
+    /// The contents of the region when it was deregistered.
     sealed: Option<Vec<u8>>,
 }
 
@@ -107,7 +107,7 @@ impl Node {
         node
     }
 
-    /// A shared queue that an XRC peer can name too.
+    /// Creates a shared receive queue that an XRC peer can also name.
     pub(super) fn add_srq(&mut self, pd: PdId, depth: u32) {
         // Both devices use the same numbers.
         let number = self.srqs.len() as u32 + 1;
@@ -144,13 +144,13 @@ impl Node {
         self.windows.push(self.memory.create_window(pd, kind, counted(number)));
     }
 
-    /// The queue pairs that are there, by number.
+    /// Returns the index of the queue pair with this number, which must exist.
     pub(super) fn find(&self, qpn: Qpn) -> usize {
         let found = self.qps.iter().position(|pair| pair.alive && pair.handle.qpn() == qpn);
         found.expect("completions name a queue pair that is there")
     }
 
-    /// Polls all completions, and compares them with what was posted.
+    /// Polls all completions, and compares them with the posted requests.
     pub(super) fn poll(&mut self) {
         for cq in self.cqs.clone() {
             let complete = !cq.is_overflowed();
@@ -182,14 +182,14 @@ impl Node {
         assert!(done.status != Status::Success || done.byte_len <= 1 << 20, "{done:?}");
     }
 
-    /// Drops the posted requests of a queue pair.
+    /// Forgets the posted requests of a queue pair.
     pub(super) fn forget(&mut self, index: usize) {
         self.poll();
         self.qps[index].sends.clear();
         self.qps[index].receives.clear();
     }
 
-    /// Checks what must hold whenever nothing is in progress.
+    /// Checks the invariants that hold whenever nothing is in progress.
     pub(super) fn check(&self) {
         let alive = self.qps.iter().filter(|pair| pair.alive);
         assert_eq!(alive.clone().count(), self.engine.qp_count());
@@ -214,7 +214,7 @@ impl Node {
     }
 }
 
-/// Keys in order, so that each run with the same bytes is the same.
+/// Returns a source of keys that are equal in each run with the same bytes.
 fn counted(number: u32) -> impl FnMut() -> u32 {
     move || number << 8 | 0x10
 }

@@ -1,4 +1,4 @@
-//! Requests and attributes, right and wrong.
+//! Draws requests and attributes, correct and wrong ones.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::fuzz::ladder::ladder;
 
 const QKEY: Qkey = Qkey::new(0x77);
 
-/// Elements of a list, most of them good.
+/// Draws the elements of a scatter/gather list, most of them good.
 fn sges(input: &mut Input<'_>, node: &Node) -> SgeList {
     let mut list = SgeList::new();
     for _ in 0..input.pick(&[1, 1, 1, 2, 0, 4, 5]) {
@@ -102,7 +102,7 @@ pub(super) fn receive(input: &mut Input<'_>, node: &Node) -> RecvRequest {
     RecvRequest { id: node.ids | RECEIVE, sges: sges(input, node) }
 }
 
-/// The attributes for a connection with a queue pair of the peer.
+/// Returns the attributes for a connection to a queue pair of the peer.
 pub(super) fn attributes(to: Gid, qpn: Qpn) -> QpAttr {
     let mut attr = QpAttr {
         qp_access_flags: Access::all() - Access::ZERO_BASED,
@@ -122,7 +122,7 @@ pub(super) fn attributes(to: Gid, qpn: Qpn) -> QpAttr {
     attr
 }
 
-/// Any attributes at all.
+/// Draws any attributes.
 pub(super) fn any_attributes(input: &mut Input<'_>, to: Gid) -> QpAttr {
     let state = |input: &mut Input<'_>| input.pick(&QpState::ALL);
     QpAttr {
@@ -159,7 +159,7 @@ pub(super) fn any_address(input: &mut Input<'_>, to: Gid) -> AddressVector {
     }
 }
 
-/// Any mask: one of the usual ones, with some bits more or less.
+/// Draws a mask: one of the usual ones, sometimes with one bit changed.
 pub(super) fn any_mask(input: &mut Input<'_>, service: QpType) -> AttrMask {
     let usual = ladder(service).map(|(_, mask)| mask);
     let usual = input.pick(&[usual[0], usual[1], usual[2], AttrMask::STATE]);

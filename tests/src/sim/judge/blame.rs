@@ -1,4 +1,4 @@
-//! Which requests may fail and how, and which must fail.
+//! Decides which requests may fail, with which status, and which must fail.
 
 use rxe_core::mem::{Access, WindowType};
 use rxe_core::qp::QpState;
@@ -8,23 +8,23 @@ use super::{Judge, Look, Sent, Verdict};
 use crate::sim::memory::{Area, Place};
 use crate::sim::script::{By, Flaw, Op, Queue, Verb};
 
-/// Whether something is allowed, as far as it is known.
+/// Whether an access is allowed, as far as the model knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Right {
-    /// It must succeed.
+    /// The access must succeed.
     Sure,
-    /// It may fail or succeed.
+    /// The access may succeed or fail.
     Maybe,
-    /// It must fail.
+    /// The access must fail.
     Never,
 }
 
 impl Judge<'_> {
-    /// Checks that a request that succeeded was allowed to.
+    /// Checks that a request that succeeded was allowed to succeed.
     pub(super) fn must_not_be_bad(&self, qp: usize, index: usize) -> Verdict {
         let op = self.op_of(qp, index);
         if op.flaw == Some(Flaw::WrongQkey) {
-            // Only the receiver can tell.
+            // Only the receiver can detect a wrong Q_Key.
             return Ok(());
         }
         let local = op.flaw == Some(Flaw::LocalKey) || matches!(op.verb, Verb::Bind(_));
@@ -94,7 +94,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Whether the reason may be in the peer's own memory or queues.
+    /// Returns whether the peer may be unable to execute the request because of its own memory or queues.
     fn peer_can_not(&self, qp: usize, op: &Op) -> bool {
         if op.flaw == Some(Flaw::WrongSrq) || op.srq.is_some_and(|srq| self.withdrawn[srq]) {
             return true;
@@ -103,14 +103,14 @@ impl Judge<'_> {
         queue.is_some_and(|queue| self.has_lost_receive(queue))
     }
 
-    /// Whether a receive that the message may take is too short for it.
+    /// Returns whether the queue had a receive that is too short for a message of `len` bytes.
     pub(super) fn has_short_receive(&self, queue: Queue, len: u32) -> bool {
         let receives = self.queues.get(&queue);
         let short = |places: &[Place]| places.iter().map(|p| p.len).sum::<u32>() < len;
         receives.is_some_and(|receives| receives.all().any(|step| short(self.places(step))))
     }
 
-    /// Whether the memory of a receive of the queue was deregistered.
+    /// Returns whether the memory of any receive of the queue was deregistered.
     pub(super) fn has_lost_receive(&self, queue: Queue) -> bool {
         let side = self.script.side_of(queue);
         let receives = self.queues.get(&queue);
@@ -124,7 +124,7 @@ impl Judge<'_> {
         self.deregistered[side].is_some() && in_victim
     }
 
-    /// Whether a request has the right to the memory that it names.
+    /// Returns whether a request has the right to the memory that it names.
     pub(super) fn right(&self, qp: usize, index: usize) -> Right {
         let op = self.op_of(qp, index);
         let sent = &self.qps[qp].sends[index];
@@ -140,7 +140,8 @@ impl Judge<'_> {
             (_, Some((place, By::Region))) => {
                 let gone = &self.deregistered[self.peer_side(qp)];
                 match gone {
-                    // A FLUSH may name the whole region, and a range of no bytes at all.
+                    // A deregistered region refuses a range of one byte or more. A FLUSH with an
+                    // empty range may still name the region.
                     Some((when, _)) if place.area == Area::Victim => {
                         let touches = place.len > 0;
                         let late = *when < sent.posted && touches;
@@ -170,7 +171,7 @@ impl Judge<'_> {
         let other =
             binding.kind == WindowType::Type2 && self.script.qps[qp].peer != Some(binding.binder);
         let lacks = !self.script.bind(bind).access.contains(need);
-        // An earlier request of the same queue pair invalidated it.
+        // Whether an earlier request of the same queue pair has invalidated the window.
         let taken = binding.disturbed.iter().any(|&(when, step)| {
             let mut own = self.qps[qp].sends.iter();
             let by = own.find(|s| s.step == step && when < sent.posted);
@@ -192,7 +193,7 @@ impl Judge<'_> {
         if binding.failed || binding.gone.is_some_and(|gone| gone < posted) {
             return Right::Never;
         }
-        // If the same queue pair has bound the window before, it is bound when this request starts.
+        // If the same queue pair has bound the window, the bind is executed before this request.
         let in_order = binding.binder == qp && binding.bound.is_some();
         let bound = in_order || binding.bound.is_some_and(|bound| bound < posted);
         let others = binding.disturbed.iter().any(|&(_, by)| by != step);
@@ -211,7 +212,8 @@ impl Judge<'_> {
             if other.window != bind.window || step == sent.step || other.failed {
                 continue;
             }
-            // It ended before this was posted, or by a request before this one.
+            // Whether the other binding ended before this request was posted, or by an earlier
+            // request of this queue pair.
             let own = &self.qps[qp].sends;
             let in_turn = other.disturbed.iter().any(|&(when, by)| {
                 let ended = |s: &Sent| s.step == by && s.outcome == Some(Status::Success);
@@ -228,7 +230,7 @@ impl Judge<'_> {
                 }
                 right = Right::Maybe;
             }
-            // Two queue pairs bind it at once: only one of them knows its key.
+            // If two queue pairs bind the window simultaneously, only one of them knows its key.
             let later = |when: Option<u64>| when.is_some_and(|when| when > sent.posted);
             let rivals =
                 other.binder != qp && (!settled || later(other.bound) || later(other.gone));

@@ -1,4 +1,4 @@
-//! Checks the events of engines: they must be true, and must come when they are due.
+//! Checks the events of engines: each must be true, and must come when it is due.
 
 use rxe_core::engine::{Event, ResponderError, RetryCause};
 use rxe_core::qp::{QpState, QpType};
@@ -13,30 +13,30 @@ use crate::sim::script::{Flaw, Queue, Verb};
 /// The state of a shared receive queue's limit.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Limit {
-    /// The armed limit, if its event has not come.
+    /// The armed limit, until its event comes.
     armed: Option<u32>,
-    /// How many receives have ended.
+    /// The number of receives that have ended.
     pub(super) ended: usize,
-    /// How many had ended when the limit was armed.
+    /// The value of `ended` when the limit was armed.
     ended_then: usize,
-    /// The event has come since the last check.
+    /// Whether the event has come since the last check.
     told: bool,
 }
 
 impl Judge<'_> {
-    /// The program asked for an event below a limit; 0 asks for none.
+    /// Records that the program armed a limit of a shared receive queue; 0 disarms it.
     pub fn on_limit(&mut self, srq: usize, limit: u32, look: &impl Look) {
         let state = &mut self.limits[srq];
         state.armed = (limit > 0).then_some(limit);
         state.ended_then = state.ended + look.unseen(self.script.srqs[srq].side);
     }
 
-    /// The program removed a shared receive queue from its domain.
+    /// Records that the program removed a shared receive queue from its domain.
     pub fn on_withdrawn(&mut self, srq: usize) {
         self.withdrawn[srq] = true;
     }
 
-    /// A queue pair was attached to a group (`hears`) or detached from it.
+    /// Records that a queue pair was attached to a group (`hears` is true) or detached from it.
     pub fn on_group(&mut self, qp: usize, group: usize, hears: bool) {
         let known = &mut self.qps[qp];
         known.groups[group] = hears;
@@ -44,7 +44,7 @@ impl Judge<'_> {
         known.left |= !hears;
     }
 
-    /// The victim region of a side was deregistered.
+    /// Records that the victim area of a side was deregistered.
     pub fn on_deregistered(&mut self, side: usize, look: &impl Look) {
         let when = self.tick();
         let range = self.script.sides[side].layout.area_range(Area::Victim);
@@ -53,11 +53,12 @@ impl Judge<'_> {
         self.deregistered[side].get_or_insert((when, bytes));
     }
 
-    /// The program reregistered the region of a side's windows. `windows` is the number of bound windows
-    /// that it was told, and `allowed` says whether the call succeeded.
+    /// Checks a reregistration of the region to which a side's windows are bound.
+    /// `windows` is the number of bound windows that the call reported; `allowed` says whether it
+    /// succeeded.
     ///
     /// # Errors
-    /// One of the two is wrong.
+    /// The number or the outcome is wrong.
     pub fn on_registered(&mut self, side: usize, windows: usize, allowed: bool) -> Verdict {
         let (mut least, mut most) = (0, 0);
         for window in 0..self.script.windows.len() {
@@ -79,10 +80,10 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// An engine emitted this event. `qp`: the queue pair that it is about, if known.
+    /// Checks an event of an engine. `qp`: the queue pair of the event, if known.
     ///
     /// # Errors
-    /// The event is not true, or should not happen.
+    /// The event is not true, or must not happen.
     pub fn on_event(
         &mut self,
         side: usize,
@@ -134,17 +135,18 @@ impl Judge<'_> {
         let takers = self.script.takers(queue).count();
         let receives = self.queues.entry(queue).or_default();
         let least = receives.waiting.len().saturating_sub(takers + receives.lost);
-        // The completions of this moment are not taken yet. There are no more than were ever posted.
+        // The completions of this moment are not polled yet. They cannot be more than all receives
+        // ever posted.
         if least > armed as usize + receives.all().count() {
             return Err(format!("SRQ {srq} told its limit of {armed}, but holds {least}"));
         }
         Ok(())
     }
 
-    /// Called after all events and completions of a moment: checks that every due event has come.
+    /// Checks, after all events and completions of a moment, that every due limit event has come.
     ///
     /// # Errors
-    /// One has not.
+    /// A due event is missing.
     pub fn check_limits(&mut self, look: &impl Look) -> Verdict {
         for srq in 0..self.limits.len() {
             let queue = Queue::Shared(srq);
@@ -166,7 +168,8 @@ impl Judge<'_> {
             if receives.overtaken() > takers + receives.lost + unseen {
                 return Err(format!("receives of SRQ {srq} are not taken in order"));
             }
-            // More receives have ended than can have been taken before the limit was armed.
+            // A queue pair may take a receive long before it completes. The limit was reached for
+            // certain only when more receives have ended than queue pairs could hold when it was armed.
             let taken = limit.ended > limit.ended_then + takers;
             if let Some(armed) = limit.armed
                 && taken
@@ -179,7 +182,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Completion queue `cq` of a side has lost its first completion, one of `qp`.
+    /// Checks that completion queue `cq` of a side overflowed and lost a completion of `qp`.
     fn on_overflow(&mut self, side: usize, cq: usize, qp: usize, look: &impl Look) -> Verdict {
         self.met("completion queues overflowed");
         if !look.overflowed(side, cq) {
@@ -199,7 +202,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// From now on completions of a queue pair may be missing.
+    /// Records that completions of a queue pair may be missing from now on.
     pub(super) fn lose_completions(&mut self, qp: usize) {
         self.qps[qp].overflowed = true;
         self.qps[qp].stopped = true;
@@ -212,7 +215,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a responder has a reason for this error.
+    /// Returns whether a responder has a reason for this error.
     fn may_refuse(&self, qp: usize, error: ResponderError) -> bool {
         let Some(peer) = self.script.qps[qp].peer else { return false };
         let ops = self.qps[peer].start..self.qps[peer].sends.len();
@@ -244,7 +247,7 @@ impl Judge<'_> {
         self.script.qps[qp].peer.is_some_and(|peer| self.qps[peer].failed)
     }
 
-    /// Whether the peer has posted a request that it may have no right to.
+    /// Returns whether the peer has posted a request that it may have no right to.
     fn may_refuse_peer(&self, qp: usize) -> bool {
         self.script.qps[qp].peer.is_some_and(|peer| {
             let mut posted = 0..self.qps[peer].sends.len();
@@ -257,13 +260,13 @@ impl Judge<'_> {
         self.script.queue_of(qp, op).map(|queue| (queue, op.len()))
     }
 
-    /// A packet for a queue pair was dropped.
+    /// Checks that there is a reason to drop a packet for a queue pair.
     fn on_drop(&mut self, qp: usize, reason: DropReason, look: &impl Look) -> Verdict {
         self.qps[qp].dropped += 1;
         let service = self.script.qps[qp].service;
         let excused = match reason {
             DropReason::ReceiveQueueEmpty => {
-                // A broken UC message may still hold a receive.
+                // An incomplete UC message may still hold a receive.
                 let held = u32::from(service == QpType::Uc);
                 look.waiting(self.script.queue(qp)) <= held
             }
@@ -278,13 +281,14 @@ impl Judge<'_> {
             DropReason::MessageBroken => service == QpType::Uc,
             DropReason::GapAlreadyReported => true,
             DropReason::IcrcMismatch => self.script.network.has(FaultAction::Corrupt),
-            // A packet of a connection that has ended or is just beginning. A responder that refuses a
-            // request answers earlier ones first, and drops later packets although it is in RTS.
+            // The packet belongs to a connection that has ended or is just starting. A responder
+            // that refuses a request answers earlier requests first, and drops later packets
+            // although it is still in RTS.
             DropReason::WrongQpState | DropReason::UnknownQp => {
                 !self.is_calm() || look.state(qp) != QpState::Rts || self.may_refuse_peer(qp)
             }
-            // A queue pair that fails while READ data waits acknowledges what came before the READ, which
-            // may be acknowledged already.
+            // A queue pair that fails while READ data waits acknowledges the requests before the
+            // READ. These may be acknowledged already.
             DropReason::StaleResponse => !self.is_calm() || self.peer_has_failed(qp),
             _ => !self.is_calm(),
         };

@@ -1,15 +1,17 @@
-//! The reference model for [scripts](super::script): what verbs promise for every service, written as
-//! simply as possible and independent of the engines.
+//! The reference model for [scripts](super::script).
+//! It states what verbs promise for every service, as simply as possible and independently of the
+//! engines.
 //!
-//! It gets everything that programs do and see, and checks:
-//! - every send request ends exactly once, in order; after a failure all are flushed;
-//! - a request fails only for a reason in the script, and must fail if it may not succeed (`blame`);
-//! - every receive ends at most once, with one message that was sent to it. On reliable connections this
-//!   is the next message, on unreliable ones a later one unless the network changed the order. A
-//!   datagram is received at most once for each copy that the network made (`receive`);
-//! - events come when they must and only then (`events`);
-//! - a range of memory holds its message or, if it is not known whether the message came, a beginning
-//!   of it; all other memory is unchanged (`settle`).
+//! The model is told everything that programs do and get, and checks:
+//! - every send request ends exactly once and in order; after a failure all later ones are flushed;
+//! - a request fails only for a reason in the script, and fails if it must not succeed (`blame`);
+//! - every receive ends at most once, with one message that was sent to it. On a reliable
+//!   connection this is the next message, on an unreliable one a later message, unless the network
+//!   reordered packets. A datagram is received at most once for each copy that the network made
+//!   (`receive`);
+//! - events come exactly when they must (`events`);
+//! - a range of memory holds its message or, if the message may not have arrived, a prefix of it;
+//!   all other memory is unchanged (`settle`).
 
 mod blame;
 mod events;
@@ -30,7 +32,7 @@ pub use receive::RECEIVE;
 
 type Verdict = Result<(), String>;
 
-/// The situations that a set of runs must meet; otherwise it proves nothing.
+/// The situations that the runs of a test must meet. Without them the test would prove nothing.
 pub const MUST_MEET: [&str; 24] = [
     "ATOMIC WRITEs done",
     "FLUSHes done",
@@ -62,17 +64,17 @@ pub const MUST_MEET: [&str; 24] = [
 pub trait Look {
     /// Fills `out` with the bytes of a side's memory from `at` on.
     fn look(&self, side: usize, at: usize, out: &mut [u8]);
-    /// The state of a queue pair; RESET if it does not exist.
+    /// Returns the state of a queue pair; RESET if the queue pair does not exist.
     fn state(&self, qp: usize) -> QpState;
-    /// Receives in a queue that no message has taken.
+    /// Returns the number of receives in a queue that no message has taken.
     fn waiting(&self, queue: Queue) -> u32;
-    /// How many completions of a side nobody has taken.
+    /// Returns the number of completions of a side that the programs have not polled.
     fn unseen(&self, side: usize) -> usize;
-    /// Which of a side's completion queues has this ID.
+    /// Returns which of a side's completion queues has this ID.
     fn cq(&self, side: usize, id: u64) -> Option<usize>;
-    /// Whether a completion queue has lost completions.
+    /// Returns whether a completion queue has lost completions.
     fn overflowed(&self, side: usize, cq: usize) -> bool;
-    /// The key that a step's binding has given to its window.
+    /// Returns the key that the bind request of step `bind` has given to its window.
     fn key(&self, bind: usize) -> Key;
 }
 
@@ -80,55 +82,55 @@ pub trait Look {
 #[derive(Debug)]
 pub struct Judge<'s> {
     script: &'s Script,
-    /// Counts what happens, to know the order.
+    /// A counter of calls, by which earlier and later ones are told apart.
     clock: u64,
-    /// The contents that each side's memory must have, as far as known.
+    /// The expected contents of each side's memory, as far as known.
     memory: Vec<Vec<u8>>,
     qps: Vec<Known>,
     /// Receives posted to each queue.
     queues: HashMap<Queue, receive::Receives>,
     /// The bindings, by step.
     bindings: BTreeMap<usize, Binding>,
-    /// When each side's victim was deregistered, and its contents then.
+    /// When each side's victim area was deregistered, and its contents then.
     deregistered: Vec<Option<(u64, Vec<u8>)>>,
     /// Shared receive queues that were removed from their domain.
     withdrawn: Vec<bool>,
     limits: Vec<events::Limit>,
-    /// Every number that a queue pair has had.
+    /// Every queue pair number that was assigned, with its queue pair.
     numbers: HashMap<Qpn, usize>,
     /// How often the run has met each situation.
     pub met: BTreeMap<&'static str, u64>,
 }
 
-/// What is known of a queue pair.
+/// What the model knows of a queue pair.
 #[derive(Debug, Default)]
 struct Known {
     qpn: Qpn,
     /// All requests that were ever posted to it.
     sends: Vec<Sent>,
-    /// The first request since it was last connected.
+    /// The index of the first request since the queue pair was last connected.
     start: usize,
-    /// The first request that has not ended.
+    /// The index of the first request that has not ended.
     ended: usize,
-    /// A request has failed, and the queue pair was not resumed since.
+    /// Whether a request has failed since the queue pair was last connected or resumed.
     failed: bool,
-    /// The program took it out of service, since it was last connected.
+    /// Whether the program took the queue pair out of service since it was last connected.
     stopped: bool,
-    /// Its responder refused something.
+    /// Whether the responder refused a request.
     responder_failed: bool,
-    /// Completions of it were lost.
+    /// Whether completions of this queue pair were lost.
     overflowed: bool,
-    /// The peer's message that must or may come next.
+    /// The index of the peer's message that must or may be received next.
     next: usize,
-    /// The value of the peer's word.
+    /// The value of the peer's word that the atomics of this queue pair use.
     word: u64,
-    /// The groups that it is attached to, and those that it ever was attached to.
+    /// Which groups the queue pair is attached to, and which ones it was ever attached to.
     groups: Vec<bool>,
     heard: Vec<bool>,
     left: bool,
-    /// Events "last receive taken" since it was last connected.
+    /// The number of "last WQE reached" events since the queue pair was last connected.
     last_taken: u32,
-    /// Packets for it that were dropped.
+    /// The number of dropped packets that were for this queue pair.
     dropped: u64,
 }
 
@@ -142,7 +144,7 @@ struct Sent {
     target: Option<usize>,
     /// The members of the group when it was posted.
     members: Vec<usize>,
-    /// The queue pairs that received it, once for each time.
+    /// The queue pairs that received the message, one entry per copy.
     delivered: Vec<usize>,
 }
 
@@ -153,27 +155,27 @@ struct Binding {
     kind: WindowType,
     binder: usize,
     posted: u64,
-    /// It is valid, certainly from this time on.
+    /// The time from which on the binding is certainly valid.
     bound: Option<u64>,
-    /// The bind request failed.
+    /// Whether the bind request failed.
     failed: bool,
-    /// The bind request was flushed or dropped, so it is not known whether it was executed.
+    /// Whether the bind request was flushed or dropped, so that it may have been executed or not.
     unknown: bool,
     /// Attempts to end the binding: when, and by which step.
     disturbed: Vec<(u64, usize)>,
-    /// It is ended, certainly from this time on.
+    /// The time from which on the binding has certainly ended.
     gone: Option<u64>,
 }
 
 impl Binding {
-    /// Whether the result of the bind request is known.
+    /// Returns whether the result of the bind request is known.
     fn is_settled(&self) -> bool {
         self.bound.is_some() || self.failed || self.gone.is_some()
     }
 }
 
 impl<'s> Judge<'s> {
-    /// The state before anything has happened.
+    /// Creates a model in which nothing has happened.
     pub fn new(script: &'s Script) -> Self {
         let groups = vec![false; script.groups.len()];
         let known = |_| Known { groups: groups.clone(), heard: groups.clone(), ..Known::default() };
@@ -192,7 +194,7 @@ impl<'s> Judge<'s> {
         }
     }
 
-    /// How many requests succeeded, and how many failed.
+    /// Returns how many requests succeeded, and how many failed.
     pub fn ended(&self) -> [u64; 2] {
         let all = self.qps.iter().flat_map(|qp| &qp.sends);
         let outcomes: Vec<_> = all.filter_map(|sent| sent.outcome).collect();
@@ -200,7 +202,7 @@ impl<'s> Judge<'s> {
         [well as u64, (outcomes.len() - well) as u64]
     }
 
-    /// Whether the network is perfect and no program makes mistakes.
+    /// Returns whether the network is perfect and no program makes mistakes.
     fn is_calm(&self) -> bool {
         !self.script.disturbed && !self.script.network.is_bad()
     }
@@ -219,18 +221,18 @@ impl<'s> Judge<'s> {
         self.clock
     }
 
-    /// A queue pair was created with this number.
+    /// Records that a queue pair was created with this number.
     pub fn on_created(&mut self, qp: usize, qpn: Qpn) {
         self.numbers.insert(qpn, qp);
         self.qps[qp].qpn = qpn;
     }
 
-    /// The queue pair that has or had this number.
+    /// Returns the queue pair that has or had this number.
     pub fn who(&self, qpn: Qpn) -> Option<usize> {
         self.numbers.get(&qpn).copied()
     }
 
-    /// A send request was accepted. `target`: the receiver, if the script does not say.
+    /// Records an accepted send request. `target`: the receiver, if the script does not determine it.
     pub fn on_posted(&mut self, step: usize, target: Option<usize>) {
         let Deed::Send(qp, op) = &self.script.steps[step].deed else { return };
         let (qp, posted) = (*qp, self.tick());
@@ -250,7 +252,8 @@ impl<'s> Judge<'s> {
                     let same = self.bindings.iter_mut().filter(|(_, b)| b.window == bind.window);
                     for (&other, binding) in same {
                         binding.disturbed.push((posted, step));
-                        // If two queue pairs bind at the same time, either may be the last.
+                        // If two queue pairs bind the window simultaneously, either binding may be
+                        // the last.
                         if binding.binder != qp && !binding.is_settled() {
                             disturbed.push((posted, other));
                         }
@@ -278,26 +281,26 @@ impl<'s> Judge<'s> {
         }
     }
 
-    /// Whether the request of a step was accepted.
+    /// Returns whether the bind request of a step was posted.
     pub fn is_posted(&self, step: usize) -> bool {
         self.bindings.contains_key(&step)
     }
 
-    /// The program took a queue pair out of service.
+    /// Records that the program took a queue pair out of service.
     pub fn on_stopped(&mut self, qp: usize) {
         self.qps[qp].stopped = true;
     }
 
-    /// A queue pair sends again, after it had only stopped sending.
+    /// Records that a queue pair whose send queue had stopped sends again.
     pub fn on_resumed(&mut self, qp: usize) {
         self.qps[qp].failed = false;
     }
 
-    /// A queue pair is about to be reset or destroyed. All posted requests except for the last
-    /// `outstanding` have ended.
+    /// Checks and records the state of a queue pair before it is reset or destroyed.
+    /// All posted requests except for the last `outstanding` have ended.
     ///
     /// # Errors
-    /// Some of these should have made completions.
+    /// A request that has ended should have produced a completion.
     pub fn before_reset(&mut self, qp: usize, outstanding: usize, look: &impl Look) -> Verdict {
         let known = &self.qps[qp];
         let ended = known.sends.len().saturating_sub(outstanding).max(known.ended);
@@ -308,7 +311,7 @@ impl<'s> Judge<'s> {
         known.stopped = true;
         known.left = true;
         known.groups.fill(false);
-        // Its bindings may be valid or not.
+        // The windows that this queue pair bound may stay bound or not.
         let own = self.bindings.values_mut().filter(|b| b.binder == qp);
         own.for_each(|b| {
             b.disturbed.push((clock, usize::MAX));
@@ -318,10 +321,11 @@ impl<'s> Judge<'s> {
         Ok(())
     }
 
-    /// A queue pair is connected, again or for the first time. No packet from before is in the network.
+    /// Records that a queue pair was connected, again or for the first time.
+    /// No packet of an earlier connection is left in the network.
     ///
     /// # Errors
-    /// An earlier message has done something wrong.
+    /// The memory shows that an earlier message did something wrong.
     pub fn on_connected(&mut self, qp: usize, look: &impl Look) -> Verdict {
         self.settle(qp, look)?;
         let known = &mut self.qps[qp];
@@ -329,7 +333,7 @@ impl<'s> Judge<'s> {
         known.ended = known.start;
         (known.failed, known.stopped, known.responder_failed) = (false, false, false);
         (known.overflowed, known.last_taken) = (false, 0);
-        // If the completion queue has lost completions, later ones may be missing too.
+        // If the completion queue has lost completions, more may be lost.
         let spec = &self.script.qps[qp];
         if spec.cqs.iter().any(|&cq| look.overflowed(spec.side, cq)) {
             self.lose_completions(qp);
@@ -339,7 +343,7 @@ impl<'s> Judge<'s> {
         Ok(())
     }
 
-    /// The completion of a send request was taken from a queue.
+    /// Checks the completion of a send request.
     ///
     /// # Errors
     /// The completion should not exist, or should be different.
@@ -382,8 +386,9 @@ impl<'s> Judge<'s> {
         Ok(())
     }
 
-    /// All requests before `end` have ended. Those without a completion were unsignaled and succeeded,
-    /// because failures make completions. If completions were lost, they succeeded if the next one did.
+    /// Ends all requests before `end`, which have no completion.
+    /// They were unsignaled and succeeded, because a failure produces a completion. If completions
+    /// were lost, they are known to have succeeded only if the next request did (`next_did`).
     fn ended_silently(
         &mut self,
         qp: usize,
@@ -417,7 +422,7 @@ impl<'s> Judge<'s> {
         }
     }
 
-    /// A request succeeded: checks that its bytes have arrived.
+    /// Records that a request succeeded, and checks that its bytes have arrived.
     fn succeeded(&mut self, qp: usize, index: usize, look: &impl Look) -> Verdict {
         let clock = self.clock;
         let op = self.op_of(qp, index);
@@ -478,7 +483,7 @@ impl<'s> Judge<'s> {
         Ok(())
     }
 
-    /// The value of a word after an atomic.
+    /// Returns the value of a word after an atomic.
     fn applied(&self, qp: usize, op: &Op, before: u64) -> u64 {
         match op.verb {
             Verb::FetchAdd(add) => before.wrapping_add(add),
@@ -491,7 +496,7 @@ impl<'s> Judge<'s> {
         }
     }
 
-    /// Checks that these places hold these bytes, and records it.
+    /// Checks that these places hold these bytes, and records them in the model.
     fn must_hold(
         &mut self,
         side: usize,
@@ -508,7 +513,7 @@ impl<'s> Judge<'s> {
         Ok(())
     }
 
-    /// The first `len` bytes that these places hold.
+    /// Returns the first `len` bytes that these places hold.
     fn actual(&self, side: usize, places: &[Place], len: usize, look: &impl Look) -> Vec<u8> {
         let mut bytes = Vec::new();
         for &place in places {
@@ -521,7 +526,7 @@ impl<'s> Judge<'s> {
         bytes
     }
 
-    /// The first `len` bytes that these places must hold.
+    /// Returns the first `len` bytes that these places must hold.
     fn known(&self, side: usize, places: &[Place], len: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         for &place in places {
@@ -532,7 +537,7 @@ impl<'s> Judge<'s> {
         bytes
     }
 
-    /// From now on these places must hold these bytes.
+    /// Records that these places must hold these bytes from now on.
     fn take_over(&mut self, side: usize, places: &[Place], bytes: &[u8]) {
         let mut rest = bytes;
         for &place in places {
@@ -543,7 +548,7 @@ impl<'s> Judge<'s> {
         }
     }
 
-    /// The bytes of a message.
+    /// Returns the bytes of a message.
     fn bytes_of(&self, qp: usize, op: &Op) -> Vec<u8> {
         self.known(self.script.qps[qp].side, &op.local, op.len())
     }

@@ -1,4 +1,4 @@
-//! Receives, and the message that each of them got.
+//! Receives, and the message that each of them holds.
 
 use rxe_core::qp::{QpState, QpType};
 use rxe_core::queue::{Completion, CompletionOp, Immediate, SendFlags, Status};
@@ -9,42 +9,42 @@ use super::{Judge, Look, Verdict};
 use crate::sim::memory::Place;
 use crate::sim::script::{Deed, Flaw, GROUP_KEY, Op, Queue, To, Verb};
 
-/// The IDs of receives have this bit; the other bits are the number of the step.
+/// The bit that marks the ID of a receive. The other bits are the number of the step.
 pub const RECEIVE: u64 = 1 << 63;
 
 /// The receives posted to a queue.
 #[derive(Debug, Default)]
 pub(super) struct Receives {
-    /// How many were posted.
+    /// The number of receives posted so far.
     posted: usize,
-    /// Receives that have not ended, the oldest first: their position among all posted, and the step.
+    /// Receives that have not ended, the oldest first: the position among all posted ones, and the step.
     pub(super) waiting: Vec<(usize, usize)>,
-    /// The newest receive that has ended.
+    /// The position of the newest receive that has ended.
     newest: usize,
-    /// Receives that have ended, with the length of their message if they got one.
+    /// The steps of receives that have ended, with the length of the message if there was one.
     pub(super) ended: Vec<(usize, Option<u32>)>,
-    /// How many may have been taken by messages without a completion.
+    /// The number of receives that messages may have taken without a completion.
     pub(super) lost: usize,
-    /// Completions were lost, so it is not known which receives have ended.
+    /// Whether completions were lost, so that it is not known which receives have ended.
     pub(super) loose: bool,
-    /// `loose` was set once.
+    /// Whether `loose` was ever set.
     pub(super) was_loose: bool,
 }
 
 impl Receives {
-    /// How many waiting receives were posted before one that has ended.
+    /// Returns how many waiting receives were posted before one that has ended.
     pub(super) fn overtaken(&self) -> usize {
         self.waiting.iter().take_while(|(order, _)| *order < self.newest).count()
     }
 
-    /// All that were ever posted.
+    /// Returns the steps of all receives that were ever posted.
     pub(super) fn all(&self) -> impl Iterator<Item = usize> + '_ {
         self.waiting.iter().map(|(_, step)| *step).chain(self.ended.iter().map(|(step, _)| *step))
     }
 }
 
 impl Judge<'_> {
-    /// A receive was posted to a queue.
+    /// Records that a receive was posted to a queue.
     pub fn on_receive_posted(&mut self, queue: Queue, step: usize) {
         self.tick();
         let receives = self.queues.entry(queue).or_default();
@@ -52,7 +52,7 @@ impl Judge<'_> {
         receives.posted += 1;
     }
 
-    /// Where a receive's message goes.
+    /// Returns the places of a receive's buffers.
     pub(super) fn places(&self, step: usize) -> &[Place] {
         match &self.script.steps[step].deed {
             Deed::Receive(_, places) => places,
@@ -60,7 +60,7 @@ impl Judge<'_> {
         }
     }
 
-    /// A queue pair is reset: its receives are dropped, and one of a shared queue may be lost.
+    /// Drops the receives of a queue pair that is reset. It may also have taken one of a shared queue.
     pub(super) fn forget_receives(&mut self, qp: usize) {
         let own = self.queues.entry(Queue::Own(qp)).or_default();
         own.ended.extend(own.waiting.drain(..).map(|(_, step)| (step, None)));
@@ -73,7 +73,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The completion of a receive was taken from completion queue `cq` of its side.
+    /// Checks the completion of a receive, from completion queue `cq` of the queue pair's side.
     ///
     /// # Errors
     /// The completion should not exist, or should be different.
@@ -112,13 +112,14 @@ impl Judge<'_> {
         self.judge_receive_failure(qp, queue, step, completion.status, look)
     }
 
-    /// A receive of the queue has ended: checks that it was its turn.
+    /// Removes a receive that has ended from its queue. It must be the oldest, unless the queue is
+    /// shared.
     fn take_receive(&mut self, queue: Queue, step: usize) -> Verdict {
         let receives = self.queues.entry(queue).or_default();
         let Some(place) = receives.waiting.iter().position(|(_, s)| *s == step) else {
             return Err(format!("receive {step} of {queue:?} ended twice or was never posted"));
         };
-        // Each queue pair of a shared queue may hold one receive for longer than others.
+        // Each queue pair of a shared queue may hold one receive while later receives end.
         if place > 0 && !receives.loose && matches!(queue, Queue::Own(_)) {
             return Err(format!(
                 "receive {step} of {queue:?} ended although {place} before it did not"
@@ -136,7 +137,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Finds the message that a receive got. Returns how many bytes came.
+    /// Finds the message that a receive holds. Returns how many bytes were written to the receive.
     fn match_message(
         &mut self,
         qp: usize,
@@ -214,13 +215,13 @@ impl Judge<'_> {
         Ok(if filled { got } else { 0 })
     }
 
-    /// Whether messages to a queue pair cannot overtake one another or come twice.
+    /// Returns whether messages to a queue pair cannot overtake one another or come twice.
     fn is_ordered(&self, qp: usize) -> bool {
         let disorders = [FaultAction::Reorder { by: 1 }, FaultAction::Duplicate];
         self.is_reliable(qp) || !disorders.iter().any(|&fault| self.script.network.has(fault))
     }
 
-    /// The messages of `sender` that queue pair `qp` may get next.
+    /// Returns the messages of `sender` that queue pair `qp` may receive next.
     fn candidates(&self, qp: usize, sender: usize, queue: Queue) -> Vec<usize> {
         let service = self.script.qps[qp].service;
         let from = if service == QpType::Ud {
@@ -246,12 +247,12 @@ impl Judge<'_> {
         list
     }
 
-    /// Whether `qp` may receive a request's message.
+    /// Returns whether `qp` may receive a request's message.
     fn is_for(&self, qp: usize, sender: usize, index: usize) -> bool {
         self.is_to(qp, sender, index) && self.has_key(qp, sender, self.op_of(sender, index))
     }
 
-    /// Whether a request's message is addressed to `qp`.
+    /// Returns whether a request's message is addressed to `qp`.
     fn is_to(&self, qp: usize, sender: usize, index: usize) -> bool {
         let op = self.op_of(sender, index);
         match op.to {
@@ -266,7 +267,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a message has the Q_Key of `qp`, if it needs one.
+    /// Returns whether a message has the Q_Key of `qp`, if it needs one.
     fn has_key(&self, qp: usize, sender: usize, op: &Op) -> bool {
         let own = self.script.qps[qp].attr.qkey;
         match (op.flaw, op.to) {
@@ -278,7 +279,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether somebody has sent a datagram to `qp` without its Q_Key.
+    /// Returns whether a datagram was sent to `qp` with a Q_Key other than its own.
     pub(super) fn has_stranger(&self, qp: usize) -> bool {
         (0..self.qps.len()).any(|sender| {
             (0..self.qps[sender].sends.len()).any(|index| {
@@ -288,7 +289,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Checks the addresses in the header in front of a datagram.
+    /// Checks the addresses in the GRH in front of a datagram.
     fn check_header(&self, qp: usize, sender: usize, index: usize, there: &[u8]) -> Verdict {
         let header = there.first_chunk::<{ grh::LEN }>().ok_or("no header")?;
         let header = Grh::parse(header).map_err(|why| format!("a bad header: {why}"))?;
@@ -332,7 +333,7 @@ impl Judge<'_> {
         excused.then_some(()).ok_or_else(|| format!("receive {step} failed: {status}"))
     }
 
-    /// Whether the peer has posted such a request since it was connected.
+    /// Returns whether the peer has posted a request for which `what` holds since it was connected.
     pub(super) fn peer_has(&self, qp: usize, what: impl Fn(Verb) -> bool) -> bool {
         self.script.qps[qp].peer.is_some_and(|peer| {
             let start = self.qps[peer].start;
@@ -341,7 +342,7 @@ impl Judge<'_> {
     }
 }
 
-/// Whether a receive's completion is that of a message.
+/// Returns whether a receive's completion fits the message of `op`.
 fn fits(op: &Op, completion: &Completion, len: u32, look: &impl Look) -> bool {
     let (kind, imm) = match op.verb {
         Verb::Send(imm) => (CompletionOp::Recv, imm.map(Immediate::Data)),

@@ -1,5 +1,6 @@
-//! Checks that are only possible when nothing is in progress any more: how much of the failed requests
-//! was executed; which unacknowledged messages arrived; and that all other memory is unchanged.
+//! Checks that are possible only when nothing is in progress any more.
+//! They find out how much of the failed requests was executed and which unacknowledged messages
+//! arrived, and that all other memory is unchanged.
 
 use rxe_core::qp::{QpState, QpType};
 use rxe_core::queue::Status;
@@ -9,18 +10,18 @@ use super::{Judge, Look, Verdict};
 use crate::sim::memory::{Area, Place};
 use crate::sim::script::{Flaw, Queue, To, Verb};
 
-/// How much of a range holds a message: whole packets of it, from its beginning.
+/// How much of a message a range holds: a prefix of whole packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
-    /// Something was written.
+    /// Whether any packet was written.
     touched: bool,
-    /// Everything was written.
+    /// Whether all packets were written.
     complete: bool,
 }
 
 impl Judge<'_> {
-    /// The run is over: every queue pair is in the error state or does not exist, and all completions
-    /// were taken.
+    /// Checks the end of the run, when all completions were polled.
+    /// Every queue pair is in the error state or does not exist.
     ///
     /// # Errors
     /// What is wrong.
@@ -49,8 +50,8 @@ impl Judge<'_> {
         self.check_memory(look)
     }
 
-    /// If the network loses nothing, a message that was not delivered must have been dropped with an
-    /// event.
+    /// Checks that a message that was not delivered was dropped with an event, if the network loses
+    /// nothing.
     fn check_delivered(&self) -> Verdict {
         for qp in (0..self.qps.len()).filter(|&qp| !self.is_reliable(qp)) {
             for (index, sent) in self.qps[qp].sends.iter().enumerate() {
@@ -80,15 +81,15 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// No packet of a queue pair is in the network any more: finds out what became of its requests, and
-    /// records it.
+    /// Finds out how far the requests of a queue pair were executed, and records it.
+    /// No packet of the queue pair is left in the network.
     pub(super) fn settle(&mut self, qp: usize, look: &impl Look) -> Verdict {
         let Some(peer) = self.script.qps[qp].peer else { return Ok(()) };
         let (side, peer_side) = (self.script.qps[qp].side, self.script.qps[peer].side);
         let reliable = self.is_reliable(qp);
         let mtu = self.script.mtu(qp);
         let mut words = vec![self.qps[qp].word];
-        // If a request was not executed completely, nothing after it was started.
+        // If a request was not executed completely, no later request was started.
         let mut broken = false;
         for index in self.qps[qp].start..self.qps[qp].sends.len() {
             let op = self.op_of(qp, index);
@@ -108,7 +109,8 @@ impl Judge<'_> {
                     self.extent(peer_side, &[place], &bytes, mtu, look)
                 }
                 (Verb::Read, _) if op.flaw == Some(Flaw::Beyond) => {
-                    // A long READ is split: the data before the bad part may have arrived.
+                    // A long READ is sent as several requests: the data before the bad part may
+                    // have arrived.
                     let actual = self.actual(side, &op.local, usize::MAX, look);
                     self.take_over(side, &op.local, &actual);
                     broken = true;
@@ -146,7 +148,7 @@ impl Judge<'_> {
                 let why = if never { "that may not be" } else { "what was before it was not" };
                 return Err(format!("{} was carried out, but {why}", self.name_of(qp, index)));
             }
-            // The data of a READ may have been lost on the way back.
+            // An incomplete READ may have been executed: its data may have been lost on the way back.
             broken |= !extent.complete && op.verb != Verb::Read;
         }
         if let Some(place) = self.script.qps[qp].word {
@@ -165,8 +167,8 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// How much of a message the places hold; `None` if they hold neither the message nor their old
-    /// contents. Records the contents.
+    /// Finds out how much of a message the places hold, and records their contents.
+    /// Returns `None` if they hold neither a prefix of the message nor their old contents.
     fn extent(
         &mut self,
         side: usize,
@@ -190,8 +192,8 @@ impl Judge<'_> {
         Some(Extent { touched, complete })
     }
 
-    /// Checks receives without a message, and the bytes behind a message: each byte is unchanged, or
-    /// belongs to a message that was broken off there.
+    /// Checks receives without a message, and the bytes after a message in its receive.
+    /// Each byte is unchanged, or belongs to a message that was broken off there.
     fn settle_receives(&mut self, look: &impl Look) -> Verdict {
         let queues: Vec<_> = self.queues.keys().copied().collect();
         for queue in queues {
@@ -207,7 +209,7 @@ impl Judge<'_> {
                     continue;
                 }
                 if self.queues[&queue].was_loose {
-                    // A message whose completion was lost.
+                    // The receive may hold a message whose completion was lost.
                     self.take_over(side, &places, &actual);
                     continue;
                 }
@@ -226,7 +228,8 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// The SENDs to a queue: each may have been broken off in any of its receives.
+    /// Returns the bytes of all SENDs to a queue. Each may have been broken off in any receive of
+    /// the queue.
     fn broken_messages(&self, queue: Queue) -> Vec<Vec<u8>> {
         let mut list = Vec::new();
         for taker in self.script.takers(queue) {
@@ -260,7 +263,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Whether a request that waits at the end waits for something that cannot come.
+    /// Returns whether a request that is outstanding at the end waits for a receive that cannot come.
     pub fn may_wait(&self, qp: usize, look: &impl Look) -> bool {
         if !matches!(self.script.qps[qp].service, QpType::Rc | QpType::XrcSend) {
             return false;

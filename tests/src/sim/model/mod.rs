@@ -1,14 +1,16 @@
-//! The reference model: what verbs promise, written as simply as possible and independent of the
-//! engines.
+//! The reference model for [plans](super::plan).
+//! It states what verbs promise, as simply as possible and independently of the engines.
 //!
-//! It gets every completion, and checks the memory then and at the end:
-//! - every request ends exactly once, in order; after the first failure everything is flushed;
-//! - receives end in order, each with its message's length, kind, immediate data and solicited bit;
-//! - when a completion says that data is there, it is there;
-//! - a request fails only for a reason that the plan gives;
-//! - at the end the memory is the result of the successful requests. Of a failed or flushed request, the
-//!   peer has executed a beginning: some first packets and nothing after them;
-//! - atomics are in [`atomics`](super::atomics).
+//! The model is told of every completion, and checks the memory then and at the end:
+//! - every request ends exactly once and in order; after the first failure all later ones are
+//!   flushed;
+//! - receives end in order, each with the length, kind, immediate data and solicited bit of its
+//!   message;
+//! - the data of a request is in memory when its completion is polled;
+//! - a request fails only for a reason in the plan;
+//! - at the end the memory is the result of the successful requests. Of a failed or flushed
+//!   request, the peer has executed a prefix: the first packets, and nothing after them;
+//! - the results of atomics are possible, see [`atomics`](super::atomics).
 //!
 //! The checks at the end are in `settle`.
 
@@ -21,35 +23,35 @@ use rxe_core::queue::{Completion, CompletionOp, Immediate, SendFlags, Status};
 use super::memory::{Area, Place};
 use super::plan::{Deed, Flaw, Op, Plan, Verb};
 
-/// The IDs of receives have this bit; the other bits are the index of the receive.
+/// The bit that marks the ID of a receive. The other bits are the index of the receive.
 pub const RECEIVE: u64 = 1 << 63;
 
 /// The model of one run.
 #[derive(Debug)]
 pub struct Model {
-    /// The contents that each side's memory must have, as far as known.
+    /// The expected contents of each side's memory, as far as known.
     memory: Vec<Vec<u8>>,
     ends: Vec<[EndModel; 2]>,
-    /// The contents of each side's victim when it was deregistered.
+    /// The contents of each side's victim area when it was deregistered.
     deregistered: Vec<Option<Vec<u8>>>,
 }
 
 /// What the model knows of one queue pair.
 #[derive(Debug, Default)]
 pub struct EndModel {
-    /// Outcomes of send requests, in order.
+    /// The outcomes of send requests, in order.
     pub outcomes: Vec<Status>,
-    /// The values that atomics returned, by index of the request.
+    /// The values that atomics returned, with the index of the request.
     pub found: Vec<(usize, u64)>,
-    /// How many receives have ended.
+    /// The number of receives that have ended.
     received: usize,
-    /// How many of them succeeded.
+    /// The number of receives that succeeded.
     received_well: usize,
-    /// The first failure of a receive has been seen.
+    /// Whether a receive has failed.
     receive_failed: bool,
-    /// The engine reported a wrong request of the peer.
+    /// Whether the engine reported a wrong request of the peer.
     responder_failed: bool,
-    /// The program took it out of service.
+    /// Whether the program took the queue pair out of service.
     stopped: bool,
 }
 
@@ -57,14 +59,14 @@ pub struct EndModel {
 pub trait Look {
     /// Fills `out` with the bytes of a side's memory from `at` on.
     fn look(&self, side: usize, at: usize, out: &mut [u8]);
-    /// The state of a queue pair.
+    /// Returns the state of a queue pair.
     fn state(&self, link: usize, end: usize) -> QpState;
 }
 
 type Verdict = Result<(), String>;
 
 impl Model {
-    /// The state before anything has happened.
+    /// Creates a model in which nothing has happened.
     pub fn new(plan: &Plan) -> Self {
         Self {
             memory: plan.sides.iter().map(|side| side.layout.initial()).collect(),
@@ -73,12 +75,12 @@ impl Model {
         }
     }
 
-    /// What is known of a queue pair.
+    /// Returns what the model knows of a queue pair.
     pub fn end(&self, link: usize, end: usize) -> &EndModel {
         &self.ends[link][end]
     }
 
-    /// The program did this to a queue pair or a region.
+    /// Records what the program did to a queue pair or a region.
     pub fn on_deed(&mut self, plan: &Plan, deed: Deed, look: &impl Look) {
         match deed {
             Deed::Error(link, end) | Deed::Reset(link, end) => self.ends[link][end].stopped = true,
@@ -92,11 +94,11 @@ impl Model {
         }
     }
 
-    /// A queue pair is about to be reset. All posted requests except for the last `outstanding` have
-    /// ended.
+    /// Checks the requests of a queue pair before it is reset.
+    /// All posted requests except for the last `outstanding` have ended.
     ///
     /// # Errors
-    /// Some of these should have made completions.
+    /// A request that has ended should have produced a completion.
     pub fn before_reset(
         &mut self,
         plan: &Plan,
@@ -115,7 +117,7 @@ impl Model {
         Ok(())
     }
 
-    /// An engine emitted this event about a queue pair.
+    /// Checks an event of an engine about a queue pair.
     pub fn on_event(&mut self, plan: &Plan, link: usize, end: usize, event: &Event) -> Verdict {
         match event {
             Event::ResponderFailed { error, .. } => {
@@ -141,7 +143,7 @@ impl Model {
         }
     }
 
-    /// A completion was taken from a queue.
+    /// Checks a completion that was polled from a queue.
     pub fn on_completion(
         &mut self,
         plan: &Plan,
@@ -179,7 +181,7 @@ impl Model {
             return Err(format!("request {index} completed twice or out of order ({status})"));
         }
         let failed = self.ends[link][end].outcomes.last().is_some_and(|s| *s != Status::Success);
-        // Requests in between were unsignaled and succeeded, because failures make completions.
+        // Requests in between were unsignaled and succeeded, because a failure produces a completion.
         for between in known..index {
             let op = &spec.ops[between];
             if failed || spec.sig_all || op.flags.contains(SendFlags::SIGNALED) {
@@ -258,7 +260,7 @@ impl Model {
         excused.then_some(()).ok_or_else(|| format!("request {index} failed: {status} ({op:?})"))
     }
 
-    /// A request succeeded: checks that its bytes have arrived.
+    /// Records that a request succeeded, and checks that its bytes have arrived.
     fn succeeded(
         &mut self,
         plan: &Plan,
@@ -285,7 +287,7 @@ impl Model {
         for (side, at, bytes) in effect {
             let mut there = vec![0; bytes.len()];
             look.look(side, at, &mut there);
-            // A later WRITE of the same queue pair may have overwritten them already.
+            // A later WRITE of the same queue pair may already have overwritten these bytes.
             let rewritten = matches!(op.verb, Verb::Write { .. })
                 && later_writes(&plan.links[link].ends[end].ops[index + 1..], op.remote);
             if there != bytes && !rewritten {
@@ -301,7 +303,7 @@ impl Model {
         Ok(())
     }
 
-    /// The effect of bytes `from..to` of a request's message: side, place in its memory, bytes.
+    /// Returns the effect of bytes `from..to` of a request's message: side, offset in its memory, bytes.
     fn effect(
         &self,
         plan: &Plan,
@@ -414,7 +416,7 @@ impl Model {
     }
 }
 
-/// The places of bytes `from..to` of a list in a side's memory.
+/// Returns the memory ranges that bytes `from..to` of a scatter/gather list occupy, as (offset, length).
 fn pieces(
     plan: &Plan,
     (side, places): (usize, &[Place]),
@@ -435,7 +437,7 @@ fn pieces(
     found
 }
 
-/// Whether one of these requests writes to `place`.
+/// Returns whether one of these requests WRITEs to `place`.
 fn later_writes(ops: &[Op], place: Option<Place>) -> bool {
     let overlaps = |a: Place, b: Place| {
         a.area == b.area && a.at < b.at + u64::from(b.len) && b.at < a.at + u64::from(a.len)
@@ -444,7 +446,7 @@ fn later_writes(ops: &[Op], place: Option<Place>) -> bool {
     writes.any(|op| op.remote.zip(place).is_some_and(|(a, b)| overlaps(a, b)))
 }
 
-/// Whether the peer refuses the request with a remote access error.
+/// Returns whether the peer refuses a request with this flaw with a remote access error.
 fn is_remote(flaw: Flaw) -> bool {
     use Flaw::{Below, Beyond, NoRight, OtherDomain, WrongKey};
     matches!(flaw, WrongKey | Below | Beyond | NoRight | OtherDomain)

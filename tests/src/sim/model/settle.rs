@@ -1,5 +1,5 @@
-//! The end of a run: failed requests may have been executed in part; the rest of the memory is known
-//! exactly.
+//! The checks at the end of a run.
+//! Failed requests may have been executed in part; the rest of the memory is known exactly.
 
 use rxe_core::qp::QpState;
 use rxe_core::queue::{SendFlags, Status};
@@ -10,8 +10,8 @@ use crate::sim::memory::Area;
 use crate::sim::plan::{Flaw, Plan, Verb};
 
 impl Model {
-    /// Nothing is in progress any more. On a queue pair without failures, requests without a completion
-    /// were unsignaled and succeeded.
+    /// Checks the end of the run, when nothing is in progress any more.
+    /// On a queue pair without failures, requests without a completion were unsignaled and succeeded.
     pub fn finish(&mut self, plan: &Plan, look: &impl Look) -> Verdict {
         for (link, spec) in plan.links.iter().enumerate() {
             for end in 0..2 {
@@ -69,7 +69,7 @@ impl Model {
         Ok(())
     }
 
-    /// Finds out how far the peer has executed failed requests, and records it.
+    /// Finds out how much of the failed requests the peer has executed, and records it.
     fn settle_uncertain(
         &mut self,
         plan: &Plan,
@@ -86,7 +86,7 @@ impl Model {
         }
         let mtu = u32::try_from(plan.mtu(link).bytes()).unwrap_or(256);
         self.settle_fetched(plan, (link, end), first, actual)?;
-        // Messages that the peer has received were executed.
+        // A message that the peer has received was executed.
         let received = self.ends[link][1 - end].received_well;
         let mut at_least = 0;
         let mut list = Vec::new();
@@ -94,7 +94,7 @@ impl Model {
         for (index, op) in ops.iter().enumerate().skip(first) {
             let reaches_peer = match op.flaw {
                 None => true,
-                // The part that fits is written before the rest is refused.
+                // The part that fits into the receive is written before the rest is refused.
                 Some(Flaw::TooLong) => true,
                 Some(_) => false,
             };
@@ -116,7 +116,7 @@ impl Model {
         self.find_prefix(plan, (link, end), list, at_least, actual)
     }
 
-    /// Finds out how much the first failed request has fetched: some first packets.
+    /// Finds out how much data the first failed request has fetched: a prefix of whole packets.
     fn settle_fetched(
         &mut self,
         plan: &Plan,
@@ -127,8 +127,8 @@ impl Model {
         let spec = &plan.links[link].ends[end];
         let op = &spec.ops[index];
         if op.flaw == Some(Flaw::Beyond) && op.verb == Verb::Read {
-            // A long READ is split: the data before the bad part may have arrived. It is not the data
-            // that the plan says for the request.
+            // A long READ is sent as several requests: the data before the bad part may have
+            // arrived. The plan does not determine this data.
             for &place in &op.local {
                 let range = plan.sides[spec.side].layout.range(place);
                 self.memory[spec.side][range.clone()].copy_from_slice(&actual[spec.side][range]);
@@ -142,8 +142,8 @@ impl Model {
         self.find_prefix(plan, (link, end), list, 0, actual)
     }
 
-    /// The first of these pieces were executed, at least `at_least`. Finds out from the memory how many,
-    /// and applies them to the model too.
+    /// Finds out from the memory how many of these pieces were executed, and applies them to the model.
+    /// At least the first `at_least` pieces were executed, and always a prefix of the list.
     fn find_prefix(
         &mut self,
         plan: &Plan,
@@ -155,7 +155,7 @@ impl Model {
         let differs = |memory: &[Vec<u8>], side: usize, at: usize| {
             usize::from(memory[side][at] != actual[side][at])
         };
-        // How many bytes of all these ranges, each counted once, differ from the memory.
+        // The number of bytes of all these ranges, each counted once, that differ from the memory.
         let mut seen: Vec<_> = self.memory.iter().map(|memory| vec![false; memory.len()]).collect();
         let mut wrong = 0;
         for &(index, from, to) in &list {
@@ -184,7 +184,7 @@ impl Model {
     }
 }
 
-/// The packets of a message, as ranges of its bytes.
+/// Returns the packets of a message, as ranges of its bytes.
 fn pieces(len: u32, mtu: u32) -> impl Iterator<Item = (u32, u32)> {
     (0..len.div_ceil(mtu)).map(move |i| (i * mtu, len.min((i + 1) * mtu)))
 }

@@ -1,4 +1,4 @@
-//! The connections of a plan.
+//! Draws the connections of a plan.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::{End, Family, Link, Plan};
 use crate::sim::rng::Rng;
 
 impl Plan {
-    /// One to four connections between sides.
+    /// Draws one to four connections between sides.
     pub(super) fn draw_links(&mut self, rng: &mut Rng, bad: bool) {
         let count = rng.pick(&[1, 1, 1, 2, 2, 3, 4]);
         let timeout = self.draw_timeout(rng);
-        // A later try may take four timeouts, and it is the one after it that must succeed.
+        // A retry may come after four timeouts, and the next one must succeed.
         self.calm = timeout.duration().unwrap_or_default() * 6;
         for _ in 0..count {
             let a = rng.index(self.sides.len());
@@ -34,7 +34,7 @@ impl Plan {
         }
     }
 
-    /// A timeout long enough that no answer arrives too late.
+    /// Draws a timeout so long that no answer arrives too late.
     fn draw_timeout(&self, rng: &mut Rng) -> AckTimeout {
         let one_way = self.network.longest();
         let mut least = (one_way * 8).max(Duration::from_micros(30));
@@ -53,7 +53,7 @@ impl Plan {
         let retry_cnt = match (impatient, bad) {
             (true, _) => rng.pick(&[0, 1, 2, 4]),
             (false, true) => 7,
-            // Without loss nothing is ever sent again, so any number of retries is enough.
+            // Without loss nothing is retransmitted, so any number of retries is enough.
             (false, false) => rng.pick(&[0, 3, 7]),
         };
         let mut access = Access::LOCAL_WRITE;

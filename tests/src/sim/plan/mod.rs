@@ -1,5 +1,6 @@
-//! A plan describes one run. It is drawn from the run's number before the run begins. It is a plain
-//! value, so that it can be made smaller ([`shrink`](super::shrink)) and run again.
+//! A plan describes one run.
+//! It is drawn from the run's number before the run begins. It is plain data, so it can be made
+//! smaller ([`shrink`](super::shrink)) and run again.
 
 mod connect;
 mod workload;
@@ -18,111 +19,111 @@ use super::rng::Rng;
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Its number.
+    /// The run's number.
     pub run: u64,
     /// The kind of run.
     pub family: Family,
-    /// The devices.
+    /// The simulated devices.
     pub sides: Vec<Side>,
     /// The connections.
     pub links: Vec<Link>,
-    /// 8-byte words that atomics of all links work on.
+    /// 8-byte words that the atomics of all links use.
     pub words: Vec<Word>,
     /// The network.
     pub network: Network,
-    /// Times when two sides cannot reach each other.
+    /// Times in which two sides cannot reach each other.
     pub cuts: Vec<Cut>,
-    /// Whether the network becomes better for a while before a requester gives up. Then everything must
-    /// succeed at the end, however bad the network is.
+    /// Whether the network becomes better for a while before a requester gives up. Then everything
+    /// must succeed in the end, however bad the network is.
     pub mercy: bool,
-    /// How long the network is then better.
+    /// How long the network then stays better.
     pub calm: Duration,
-    /// What the programs do besides sending and receiving.
+    /// The actions of programs other than sending and receiving.
     pub actions: Vec<Action>,
 }
 
 /// The kind of run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// A perfect network: there may be no retry and no drop.
+    /// A perfect network: no retry and no drop is allowed.
     Clean,
     /// A bad network; everything must still succeed.
     Lossy,
     /// A bad network and few retries: requesters may give up.
     GiveUp,
-    /// A request that must fail, on a good or a bad network.
+    /// One request must fail; the network may be good or bad.
     Flawed,
-    /// Queue pairs are stopped, drained or reset, a region is deregistered.
+    /// Queue pairs are stopped, drained or reset, and a region may be deregistered.
     Disturbed,
 }
 
-/// A device.
+/// A simulated device.
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// Its address.
+    /// The address.
     pub ip: IpAddr,
-    /// Its memory.
+    /// The memory.
     pub layout: Layout,
-    /// Packets that a queue pair may leave unacknowledged.
+    /// The most packets that a queue pair may leave unacknowledged.
     pub window_packets: u32,
-    /// Bytes that a queue pair may leave unacknowledged.
+    /// The most bytes that a queue pair may leave unacknowledged.
     pub window_bytes: u32,
-    /// How many completion queues its queue pairs share.
+    /// The number of completion queues that the queue pairs share.
     pub cqs: usize,
 }
 
 /// A connection.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// Its two queue pairs.
+    /// The two queue pairs.
     pub ends: [End; 2],
 }
 
 /// A queue pair and what its program does with it.
 #[derive(Clone, Debug)]
 pub struct End {
-    /// The side.
+    /// The side that the queue pair belongs to.
     pub side: usize,
-    /// Its number.
+    /// The queue pair number.
     pub qpn: Qpn,
-    /// The PSN of its first request.
+    /// The PSN of the first request.
     pub psn: Psn,
-    /// Attributes; the world fills in those that name the peer.
+    /// The attributes. The world fills in those that name the peer.
     pub attr: QpAttr,
-    /// The sizes of its queues.
+    /// The sizes of the queues.
     pub cap: QpCap,
-    /// Whether every request makes a completion.
+    /// Whether every request produces a completion.
     pub sig_all: bool,
-    /// Completion queues for sends and receives.
+    /// The completion queues for sends and receives.
     pub cqs: [usize; 2],
-    /// When it is connected.
+    /// When the queue pair is connected.
     pub connected: Duration,
-    /// Its send requests.
+    /// The send requests.
     pub ops: Vec<Op>,
-    /// Its receives: one for each of the peer's messages, in order.
+    /// The receives: one for each message of the peer, in order.
     pub receives: Vec<Receive>,
 }
 
 /// A send request.
 #[derive(Clone, Debug)]
 pub struct Op {
-    /// When it is posted, at the earliest.
+    /// The earliest time of posting.
     pub at: Duration,
-    /// What it does.
+    /// The operation.
     pub verb: Verb,
-    /// Where its bytes are, or where the result goes: in the sender's memory.
+    /// The local buffers: the source of the data, or the target of the result.
     pub local: Vec<Place>,
-    /// Whether the bytes are copied at posting.
+    /// Whether the data is copied at posting (inline).
     pub inline: bool,
-    /// Where in the peer's memory.
+    /// The range in the peer's memory.
     pub remote: Option<Place>,
-    /// How.
+    /// The flags of the request.
     pub flags: SendFlags,
-    /// What is wrong with it.
+    /// The flaw of the request, if there is one.
     pub flaw: Option<Flaw>,
 }
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// SEND.
@@ -139,14 +140,14 @@ pub enum Verb {
     Read,
     /// COMPARE AND SWAP.
     CompareSwap {
-        /// Only if it is this.
+        /// The value that the word must have.
         compare: u64,
-        /// The new value.
+        /// The new value of the word.
         swap: u64,
     },
     /// FETCH AND ADD.
     FetchAdd {
-        /// What is added.
+        /// The number that is added.
         add: u64,
     },
 }
@@ -154,11 +155,11 @@ pub enum Verb {
 /// A receive request.
 #[derive(Clone, Debug)]
 pub struct Receive {
-    /// When it is posted, at the earliest.
+    /// The earliest time of posting.
     pub at: Duration,
     /// The buffers.
     pub places: Vec<Place>,
-    /// Whether its key is wrong.
+    /// Whether the lkey is wrong.
     pub bad_key: bool,
 }
 
@@ -167,50 +168,50 @@ pub struct Receive {
 pub enum Flaw {
     /// No region has the rkey.
     WrongKey,
-    /// It begins a byte before the region.
+    /// The range begins one byte before the region.
     Below,
-    /// It ends a byte behind the region.
+    /// The range ends one byte after the region.
     Beyond,
-    /// The region does not allow it.
+    /// The region does not permit the operation.
     NoRight,
     /// The region belongs to another protection domain.
     OtherDomain,
-    /// The peer's QP does not allow it.
+    /// The peer's queue pair does not permit the operation.
     NotEnabled,
     /// No region has the lkey.
     LocalKey,
-    /// The local list reaches a byte behind the region.
+    /// The local list reaches one byte beyond the region.
     LocalBeyond,
-    /// The receive for it is a byte too short.
+    /// The receive for the message is one byte too short.
     TooLong,
-    /// The receive for it has a wrong key.
+    /// The receive for the message has a wrong lkey.
     BadReceive,
 }
 
 /// A word for atomics.
 #[derive(Clone, Copy, Debug)]
 pub struct Word {
-    /// The side.
+    /// The side whose memory holds the word.
     pub side: usize,
-    /// Its place.
+    /// The place of the word.
     pub place: Place,
 }
 
-/// Two sides that cannot reach each other for a while.
+/// A time in which two sides cannot reach each other.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
-    /// From when.
+    /// When the time begins.
     pub at: Duration,
-    /// For how long; for ever if `None`.
+    /// How long the time lasts; until the end of the run if `None`.
     pub lasts: Option<Duration>,
-    /// One side and the other.
+    /// The two sides.
     pub between: [usize; 2],
 }
 
 /// An action of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Action {
-    /// The time.
+    /// When the action happens.
     pub at: Duration,
     /// The action.
     pub what: Deed,
@@ -219,47 +220,47 @@ pub struct Action {
 /// What an [`Action`] does. Queue pairs are named by link and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// Into the error state.
+    /// Moves a queue pair to the error state.
     Error(usize, usize),
-    /// Into RESET.
+    /// Resets a queue pair.
     Reset(usize, usize),
-    /// Into SQD, for this long.
+    /// Drains a queue pair (SQD) and resumes it after this time.
     Drain(usize, usize, Duration),
-    /// Deregisters the victim of a side.
+    /// Deregisters the victim area of a side.
     Deregister(usize),
 }
 
 impl Op {
-    /// Bytes of the message.
+    /// Returns the length of the message in bytes.
     pub fn len(&self) -> u32 {
         self.local.iter().map(|place| place.len).sum()
     }
 
-    /// Whether it carries no byte.
+    /// Returns whether the message is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it takes a receive of the peer.
+    /// Returns whether the message takes a receive of the peer.
     pub fn consumes(&self) -> bool {
         matches!(self.verb, Verb::Send { .. } | Verb::Write { imm: Some(_) })
     }
 }
 
 impl Verb {
-    /// COMPARE AND SWAP or FETCH AND ADD.
+    /// Returns whether this is COMPARE AND SWAP or FETCH AND ADD.
     pub fn is_atomic(self) -> bool {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
-    /// Whether the peer answers with data.
+    /// Returns whether the peer answers with data.
     pub fn fetches(self) -> bool {
         self == Self::Read || self.is_atomic()
     }
 }
 
 impl Plan {
-    /// The plan of run number `run`.
+    /// Draws the plan of run number `run`.
     pub fn draw(run: u64) -> Self {
         let mut rng = Rng::new(run ^ 0x5eed_0000_0000_0000);
         let family = match rng.below(100) {
@@ -305,17 +306,17 @@ impl Plan {
         plan
     }
 
-    /// Whether nothing may fail.
+    /// Returns whether no request may fail.
     pub fn must_succeed(&self) -> bool {
         matches!(self.family, Family::Clean | Family::Lossy)
     }
 
-    /// Whether a requester may run out of retries although its peer is well.
+    /// Returns whether a requester may run out of retries although its peer works.
     pub fn may_give_up(&self) -> bool {
         self.family == Family::GiveUp
     }
 
-    /// The path MTU of a link.
+    /// Returns the path MTU of a link.
     pub fn mtu(&self, link: usize) -> Mtu {
         self.links[link].ends[0].attr.path_mtu
     }
@@ -330,7 +331,7 @@ impl Plan {
         }
     }
 
-    /// If the network is bad, sometimes also cuts it.
+    /// Sometimes cuts the network between two sides, if the network is bad.
     fn draw_cuts(&mut self, rng: &mut Rng, bad: bool) {
         if !bad || self.family == Family::Disturbed || !rng.chance(1, 4) {
             return;

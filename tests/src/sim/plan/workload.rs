@@ -1,9 +1,10 @@
-//! The requests, receives, mistakes and disturbances of a plan.
+//! Draws the requests, receives, mistakes and disturbances of a plan.
 //!
 //! Every request has its own bytes, so their final contents do not depend on the order of requests.
-//! Only these are shared: words for atomics; the source of a READ that an earlier WRITE of the same
-//! queue pair wrote; the target of a WRITE that an earlier request of the same queue pair wrote or read
-//! (then fenced, because a READ may be executed late).
+//! Only these bytes are shared: words for atomics; the source of a READ, which an earlier WRITE of
+//! the same queue pair may have written; the target of a WRITE, which an earlier request of the
+//! same queue pair may have written or read (then the WRITE is fenced, because a READ may be
+//! executed late).
 
 use std::time::Duration;
 
@@ -17,11 +18,11 @@ use crate::sim::rng::Rng;
 /// The places that one direction of a link has used so far.
 #[derive(Default)]
 struct Direction {
-    /// Ranges of the peer that were written.
+    /// The ranges of the peer's memory that were written.
     written: Vec<Place>,
-    /// Ranges of the peer that were read.
+    /// The ranges of the peer's memory that were read.
     read: Vec<Place>,
-    /// A word of the peer that only this direction uses, and its future value.
+    /// A word of the peer that only this direction uses, and its value after the requests drawn so far.
     word: Option<(Place, u64)>,
 }
 
@@ -90,7 +91,7 @@ impl Plan {
         let remote = match verb {
             Verb::Send { .. } => None,
             Verb::Read if !used.written.is_empty() && rng.chance(1, 3) => {
-                // A part of a range that was written before.
+                // Reads a part of a range that was written before.
                 let whole = rng.pick(&used.written);
                 len = rng.below32(whole.len + 1);
                 let skip = rng.below(u64::from(whole.len - len) + 1);
@@ -172,7 +173,7 @@ impl Plan {
         at: Duration,
     ) -> Receive {
         let (_, peer) = self.sides_of(link, end);
-        // The receive has room to spare or not; a WRITE with immediate data needs no room.
+        // The receive may be longer than the message. A WRITE with immediate data needs no buffer.
         let spare = rng.pick(&[0, 0, 1, 100]);
         let len = if matches!(op.verb, Verb::Send { .. }) { op.len() + spare } else { spare };
         let area = self.draw_area(rng, false);
@@ -181,7 +182,7 @@ impl Plan {
         Receive { at, places, bad_key: false }
     }
 
-    /// Mostly the open area; the victim only if it may be deregistered.
+    /// Draws an area: mostly the open one; the victim only if it may be deregistered.
     fn draw_area(&self, rng: &mut Rng, read_only: bool) -> Area {
         match rng.below(8) {
             0 if read_only => Area::ReadOnly,
@@ -195,7 +196,7 @@ impl Plan {
         (ends[end].side, ends[1 - end].side)
     }
 
-    /// Spoils one request.
+    /// Gives a flaw to one request.
     pub(super) fn draw_flaw(&mut self, rng: &mut Rng) {
         let mut all = Vec::new();
         for (l, link) in self.links.iter().enumerate() {
@@ -265,7 +266,7 @@ impl Plan {
                 own_end.ops[index].remote = Some(place);
             }
             Flaw::NotEnabled => {
-                // Then all operations of its kind fail; the first of them counts.
+                // All operations of this kind then fail; the first of them counts.
                 let right = right_of(verb);
                 peer_end.attr.qp_access_flags -= right;
                 for op in &mut own_end.ops {
@@ -296,7 +297,7 @@ impl Plan {
     }
 }
 
-/// The right that a QP needs for what a peer does.
+/// Returns the access right that the peer's queue pair needs for the operation.
 fn right_of(verb: Verb) -> Access {
     match verb {
         Verb::Read => Access::REMOTE_READ,
@@ -305,7 +306,7 @@ fn right_of(verb: Verb) -> Access {
     }
 }
 
-/// A length, mostly next to a multiple of the path MTU.
+/// Draws a length, mostly close to a multiple of the path MTU.
 fn draw_len(rng: &mut Rng, mtu: u32, budget: u32) -> u32 {
     let len = match rng.below(16) {
         0..2 => 0,
@@ -320,7 +321,7 @@ fn draw_len(rng: &mut Rng, mtu: u32, budget: u32) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX).min(budget)
 }
 
-/// Cuts a length into up to four pieces, some of which may be empty, and finds a place for each.
+/// Splits a length into up to four pieces, some of them possibly empty, and allocates each.
 fn draw_list(rng: &mut Rng, len: u32, mut place: impl FnMut(&mut Rng, u32) -> Place) -> Vec<Place> {
     let pieces = rng.pick(&[1, 1, 1, 2, 3, 4]);
     let mut left = len;

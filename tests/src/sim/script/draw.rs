@@ -1,4 +1,4 @@
-//! The devices and objects of a script.
+//! Draws the devices and objects of a script.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::sim::network::Network;
 use crate::sim::rng::Rng;
 
 impl Script {
-    /// The script of run number `run`.
+    /// Draws the script of run number `run`.
     pub fn draw(run: u64) -> Self {
         let mut rng = Rng::new(run ^ 0x5c12_1000_0000_0000);
         let is_v6 = rng.chance(1, 3);
@@ -54,7 +54,7 @@ impl Script {
         script
     }
 
-    /// Half of the devices have several engines.
+    /// Gives several engines to half of the devices.
     fn draw_shards(&mut self, rng: &mut Rng) {
         for side in &mut self.sides {
             side.shards = rng.pick(&[1, 1, 2, 3]);
@@ -78,7 +78,7 @@ impl Script {
         }
     }
 
-    /// One to three connections between sides, and sometimes queue pairs for datagrams.
+    /// Draws one to three connections between sides, and sometimes queue pairs for datagrams.
     fn draw_qps(&mut self, rng: &mut Rng) {
         let timeout = self.draw_timeout(rng);
         for _ in 0..rng.pick(&[1, 1, 2, 2, 3]) {
@@ -145,7 +145,7 @@ impl Script {
         }
     }
 
-    /// A timeout long enough that no answer arrives too late.
+    /// Draws a timeout so long that no answer arrives too late.
     fn draw_timeout(&self, rng: &mut Rng) -> AckTimeout {
         let mut least = (self.network.longest() * 8).max(Duration::from_micros(30));
         if self.network.marks() {
@@ -201,7 +201,7 @@ fn draw_attr(rng: &mut Rng, timeout: AckTimeout) -> QpAttr {
         retry_cnt: 7,
         rnr_retry: 7,
         min_rnr_timer: RnrTimer::from_wire(rng.pick(&[1, 1, 5, 12])),
-        // There are two keys, so that some datagrams have the wrong one.
+        // Two different Q_Keys are in use, so some datagrams have a wrong one.
         qkey: Qkey::new(rng.pick(&[0x1111, 0x1111, 0x1111, 0x2222])),
         ..QpAttr::default()
     }

@@ -1,9 +1,9 @@
-//! What happens in a run of the second kind: every service and every object that verbs have. A
-//! script is a list of steps, each of which a program takes if it can when its time has come; a plain
-//! value, so that it can be made smaller ([`shrink`](super::shrink)) and run again.
+//! A script describes one run of the second kind, with every service and every object of verbs.
+//! It is a list of steps. When the time of a step has come, a program takes the step if it can. A
+//! script is plain data, so it can be made smaller ([`shrink`](super::shrink)) and run again.
 //!
-//! Every message, and every range of memory that something is written to, is used once, so that what
-//! it holds tells what has happened to it.
+//! Every message, and every range of memory that is written, is used only once. So the contents of
+//! a range tell which message was written there.
 
 mod draw;
 mod steps;
@@ -25,13 +25,14 @@ pub const GROUP_KEY: Qkey = Qkey::new(0x1111);
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// Its number.
+    /// The run's number.
     pub run: u64,
-    /// Programs do worse than to send and to receive.
+    /// Whether programs do more than send and receive: they stop, reset and destroy queue pairs,
+    /// for example.
     pub disturbed: bool,
-    /// The network, and what is wrong with it.
+    /// The network and its faults.
     pub network: Network,
-    /// The devices.
+    /// The simulated devices.
     pub sides: Vec<Side>,
     /// Shared receive queues.
     pub srqs: Vec<Srq>,
@@ -41,162 +42,163 @@ pub struct Script {
     pub windows: Vec<Window>,
     /// Multicast groups.
     pub groups: Vec<IpAddr>,
-    /// No message is longer.
+    /// The length of the longest message in bytes.
     pub longest: u32,
-    /// What is done. A step is named by its place in this list, which is not in order of time.
+    /// The steps. A step is named by its index in this list, which is not ordered by time.
     pub steps: Vec<Step>,
-    /// When the last step is over: the network gets better, and all that can still end has to.
+    /// When the last step is over. Then the network becomes good, and everything that can still end
+    /// must end.
     pub closing: Duration,
 }
 
-/// A device.
+/// A simulated device.
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// Its address.
+    /// The address.
     pub ip: IpAddr,
-    /// Its memory.
+    /// The memory.
     pub layout: Layout,
-    /// Packets that a queue pair may leave unacknowledged.
+    /// The most packets that a queue pair may leave unacknowledged.
     pub window_packets: u32,
-    /// Bytes that a queue pair may leave unacknowledged.
+    /// The most bytes that a queue pair may leave unacknowledged.
     pub window_bytes: u32,
-    /// Completion queues, by depth.
+    /// The depths of the completion queues.
     pub cqs: Vec<u32>,
-    /// Its engines: queue pairs are spread over them, and all else is of all of them.
+    /// The number of engines. Each queue pair belongs to one engine; all other objects are shared.
     pub shards: usize,
 }
 
 /// A shared receive queue.
 #[derive(Clone, Debug)]
 pub struct Srq {
-    /// On which side.
+    /// The side that the queue belongs to.
     pub side: usize,
-    /// Receives that it holds.
+    /// The number of receives that the queue holds.
     pub depth: u32,
-    /// Where receives complete, if it is one for XRC.
+    /// The completion queue of an XRC shared receive queue.
     pub cq: Option<usize>,
 }
 
 /// A queue pair.
 #[derive(Clone, Debug)]
 pub struct Qp {
-    /// Its service.
+    /// The service type.
     pub service: QpType,
-    /// On which side.
+    /// The side that the queue pair belongs to.
     pub side: usize,
-    /// Which of the side's engines it belongs to.
+    /// The engine of the side that the queue pair belongs to.
     pub shard: usize,
     /// The queue pair that it is connected to.
     pub peer: Option<usize>,
-    /// Attributes; those that name the peer are filled in when it is connected.
+    /// The attributes. Those that name the peer are filled in when the queue pair is connected.
     pub attr: QpAttr,
-    /// Sizes.
+    /// The sizes of the queues.
     pub cap: QpCap,
-    /// Whether every request makes a completion.
+    /// Whether every request produces a completion.
     pub sig_all: bool,
-    /// Completion queues for sends and receives.
+    /// The completion queues for sends and receives.
     pub cqs: [usize; 2],
-    /// Where its receives come from, if not from a queue of its own.
+    /// The shared receive queue, if the queue pair has no receive queue of its own.
     pub srq: Option<usize>,
-    /// The word of the peer's that its atomics work on.
+    /// The word in the peer's memory that the queue pair's atomics use.
     pub word: Option<Place>,
-    /// Whether it does not hear what it sends to groups itself.
+    /// Whether the queue pair does not receive the datagrams that it sends to groups itself.
     pub deaf: bool,
 }
 
 /// A memory window.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// On which side.
+    /// The side that the window belongs to.
     pub side: usize,
-    /// Its kind.
+    /// The type of the window.
     pub kind: WindowType,
 }
 
-/// Something to be done.
+/// An action at a time.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// When, at the earliest.
+    /// The earliest time of the action.
     pub at: Duration,
-    /// What.
+    /// The action.
     pub deed: Deed,
 }
 
-/// What a [`Step`] does. Objects are named by their places in the script's lists.
+/// The action of a [`Step`]. Objects are named by their indices in the script's lists.
 #[derive(Clone, Debug)]
 pub enum Deed {
-    /// Left out.
+    /// Nothing: the step was left out by [`shrink`](super::shrink).
     Nothing,
     /// Posts a send request to a queue pair.
     Send(usize, Op),
     /// Posts a receive.
     Receive(Queue, Vec<Place>),
-    /// Asks for an event when a shared receive queue holds less.
+    /// Arms the limit event of a shared receive queue.
     Limit(usize, u32),
-    /// Lets a queue pair hear a group.
+    /// Attaches a queue pair to a multicast group.
     Attach(usize, usize),
-    /// No longer.
+    /// Detaches a queue pair from a multicast group.
     Detach(usize, usize),
-    /// Puts a queue pair into the error state.
+    /// Moves a queue pair to the error state.
     Error(usize),
-    /// Into RESET.
+    /// Resets a queue pair.
     Reset(usize),
-    /// Destroys it.
+    /// Destroys a queue pair.
     Destroy(usize),
-    /// Connects it again, with its peer, if either is not in service.
+    /// Connects a queue pair and its peer again, if either is out of service.
     Revive(usize),
-    /// Into SQD.
+    /// Moves a queue pair to SQD.
     Drain(usize),
-    /// From SQD or SQE back to RTS.
+    /// Moves a queue pair from SQD or SQE back to RTS.
     Resume(usize),
-    /// Deregisters the victim of a side.
+    /// Deregisters the victim area of a side.
     Deregister(usize),
-    /// Stops looking at a completion queue for a while.
+    /// Stops polling a completion queue for a while.
     Pause(usize, usize, Duration),
-    /// Takes a shared receive queue out of its XRC domain.
+    /// Removes a shared receive queue from its XRC domain.
     Withdraw(usize),
-    /// Makes a completion queue hold so many.
+    /// Resizes a completion queue.
     Resize(usize, usize, u32),
-    /// Registers the region that windows are bound to again, as it is.
+    /// Reregisters the region that windows are bound to, without a change.
     Register(usize),
 }
 
-/// Where receives are posted.
+/// The queue that receives are posted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Queue {
-    /// To a queue pair.
+    /// The receive queue of a queue pair.
     Own(usize),
-    /// To a shared receive queue.
+    /// A shared receive queue.
     Shared(usize),
 }
 
 /// A send request.
 #[derive(Clone, Debug)]
 pub struct Op {
-    /// What it does.
+    /// The operation.
     pub verb: Verb,
-    /// Where its bytes are, or where the result goes: in the sender's memory.
+    /// The local buffers: the source of the data, or the target of the result.
     pub local: Vec<Place>,
-    /// Whether the bytes are copied at posting.
+    /// Whether the data is copied at posting (inline).
     pub inline: bool,
-    /// How.
+    /// The flags of the request.
     pub flags: SendFlags,
-    /// Where in the peer's memory, and by which key.
+    /// The range in the peer's memory, and the key that names it.
     pub remote: Option<(Place, By)>,
-    /// To whom, for datagrams.
+    /// The destination of a datagram.
     pub to: Option<To>,
-    /// Into which shared receive queue, for XRC.
+    /// The shared receive queue that an XRC request names.
     pub srq: Option<usize>,
-    /// What is wrong with it.
+    /// The flaw of the request, if there is one.
     pub flaw: Option<Flaw>,
 }
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// SEND, with immediate data if any.
     Send(Option<u32>),
-    /// SEND with invalidate, of what the step bound.
+    /// SEND with invalidate, of the window key that the step bound.
     SendInvalidate(usize),
     /// RDMA WRITE, with immediate data if any.
     Write(Option<u32>),
@@ -208,107 +210,107 @@ pub enum Verb {
     FetchAdd(u64),
     /// ATOMIC WRITE.
     AtomicWrite,
-    /// FLUSH: of the range or of the whole region.
+    /// FLUSH of the whole region if true, otherwise of the range.
     Flush(bool),
     /// Binds a memory window.
     Bind(Bind),
-    /// Takes back what the step bound.
+    /// Invalidates the window key that the step bound (local invalidate).
     Invalidate(usize),
 }
 
-/// What a memory window opens.
+/// The parameters of a bind request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bind {
-    /// Which window.
+    /// The index of the window.
     pub window: usize,
-    /// The range; none takes a type 1 window's binding away.
+    /// The range. An empty range unbinds a type 1 window.
     pub place: Place,
-    /// For what.
+    /// The rights that the window gives to peers.
     pub access: Access,
-    /// The low 8 bits of its key from then on.
+    /// The low 8 bits of the new key.
     pub key: u8,
 }
 
-/// By which key a request names the peer's memory.
+/// The key by which a request names the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// The region's.
+    /// The key of the region.
     Region,
-    /// The one that a window got from this step.
+    /// The key that a window got from the bind request of this step.
     Window(usize),
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
-    /// To a queue pair.
+    /// A queue pair.
     Qp(usize),
-    /// To a group.
+    /// A multicast group.
     Group(usize),
-    /// To the sender of what the queue pair last received.
+    /// The sender of the last datagram that the queue pair received.
     Reply,
 }
 
 /// What is wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flaw {
-    /// Nothing has the rkey.
+    /// No region or window has the rkey.
     WrongKey,
-    /// It begins a byte before what the window opens.
+    /// The range begins one byte before the window.
     Below,
-    /// It ends a byte behind the region or what the window opens.
+    /// The range ends one byte after the region or the window.
     Beyond,
-    /// The region does not allow it, or belongs to another domain.
+    /// The region does not permit the operation, or belongs to another protection domain.
     NoRight,
     /// No region has the lkey.
     LocalKey,
-    /// There is no such shared receive queue.
+    /// The named shared receive queue does not exist.
     WrongSrq,
-    /// The receiver has another Q_Key.
+    /// The receiver's Q_Key is a different one.
     WrongQkey,
-    /// The Q_Key is one that stands for the sender's own: not wrong at all.
+    /// The Q_Key is the value that stands for the sender's own Q_Key, so the request is correct.
     OwnQkey,
 }
 
 impl Op {
-    /// Bytes of the message.
+    /// Returns the length of the message in bytes.
     pub fn len(&self) -> u32 {
         self.local.iter().map(|place| place.len).sum()
     }
 
-    /// Whether it carries no byte.
+    /// Returns whether the message is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it takes a receive of the peer.
+    /// Returns whether the message takes a receive of the peer.
     pub fn consumes(&self) -> bool {
         matches!(self.verb, Verb::Send(_) | Verb::SendInvalidate(_) | Verb::Write(Some(_)))
     }
 
-    /// Whether it cannot succeed.
+    /// Returns whether the request cannot succeed.
     pub fn is_flawed(&self) -> bool {
         self.flaw.is_some_and(|flaw| flaw != Flaw::OwnQkey)
     }
 }
 
 impl Verb {
-    /// COMPARE AND SWAP, FETCH AND ADD or ATOMIC WRITE: what works on a word.
+    /// Returns whether the operation works on a word: COMPARE AND SWAP, FETCH AND ADD or ATOMIC WRITE.
     pub fn is_atomic(self) -> bool {
         matches!(self, Self::CompareSwap(..) | Self::FetchAdd(_) | Self::AtomicWrite)
     }
 
-    /// A SEND of any kind.
+    /// Returns whether this is a SEND of any kind.
     pub fn is_send(self) -> bool {
         matches!(self, Self::Send(_) | Self::SendInvalidate(_))
     }
 }
 
 impl Script {
-    /// The request of a step.
+    /// Returns the request of a step.
     ///
     /// # Panics
-    /// If it posts none.
+    /// If the step does not post a send request.
     pub fn op(&self, step: usize) -> &Op {
         match &self.steps[step].deed {
             Deed::Send(_, op) => op,
@@ -316,10 +318,10 @@ impl Script {
         }
     }
 
-    /// What a step bound.
+    /// Returns the bind request of a step.
     ///
     /// # Panics
-    /// If it bound nothing.
+    /// If the step does not post a bind request.
     pub fn bind(&self, step: usize) -> Bind {
         match self.op(step).verb {
             Verb::Bind(bind) => bind,
@@ -327,25 +329,25 @@ impl Script {
         }
     }
 
-    /// All engines, each by its side and its place there.
+    /// Returns all engines, each as its side and its index there.
     pub fn shards(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let counts: Vec<_> = self.sides.iter().map(|side| side.shards).collect();
         let of = |(side, count)| (0..count).map(move |shard| (side, shard));
         counts.into_iter().enumerate().flat_map(of)
     }
 
-    /// The bytes that a queue pair's packets carry at most.
+    /// Returns the path MTU of a queue pair in bytes.
     pub fn mtu(&self, qp: usize) -> u32 {
         u32::try_from(self.qps[qp].attr.path_mtu.bytes()).unwrap_or(u32::MAX)
     }
 
-    /// The shared receive queues for XRC of a side, or the others.
+    /// Returns the shared receive queues of a side: those for XRC if `xrc` is true, otherwise the others.
     pub fn srqs_of(&self, side: usize, xrc: bool) -> Vec<usize> {
         let of = |i: &usize| self.srqs[*i].side == side && self.srqs[*i].cq.is_some() == xrc;
         (0..self.srqs.len()).filter(of).collect()
     }
 
-    /// Where the receives for a request's message are posted, if it takes one.
+    /// Returns the queue from which a request's message takes a receive, if it takes one.
     pub fn queue_of(&self, qp: usize, op: &Op) -> Option<Queue> {
         let target = match (op.to, self.qps[qp].peer) {
             (Some(To::Qp(target)), _) | (None, Some(target)) if op.consumes() => target,
@@ -357,12 +359,12 @@ impl Script {
         Some(self.queue(target))
     }
 
-    /// Where a queue pair's receives come from.
+    /// Returns the queue from which a queue pair takes receives.
     pub fn queue(&self, qp: usize) -> Queue {
         self.qps[qp].srq.map_or(Queue::Own(qp), Queue::Shared)
     }
 
-    /// On which side receives of a queue lie.
+    /// Returns the side that a receive queue belongs to.
     pub fn side_of(&self, queue: Queue) -> usize {
         match queue {
             Queue::Own(qp) => self.qps[qp].side,
@@ -370,7 +372,7 @@ impl Script {
         }
     }
 
-    /// The queue pairs that may take a receive from a queue.
+    /// Returns the queue pairs that may take a receive from a queue.
     pub fn takers(&self, queue: Queue) -> impl Iterator<Item = usize> + '_ {
         (0..self.qps.len()).filter(move |&qp| match queue {
             Queue::Own(own) => own == qp,

@@ -1,4 +1,4 @@
-//! The steps of a script.
+//! Draws the steps of a script.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{Bind, By, Deed, Flaw, Op, Queue, Script, Step, To, Verb};
 use crate::sim::memory::{Area, Place};
 use crate::sim::rng::Rng;
 
-/// A binding, and how much of its range has been used.
+/// A bind request, and how many bytes of its range are used.
 struct Bound {
     step: usize,
     binder: usize,
@@ -21,10 +21,10 @@ struct Drawer<'s> {
     script: &'s mut Script,
     rng: &'s mut Rng,
     at: Duration,
-    /// Some of the requests are flawed.
+    /// Whether some of the requests are flawed.
     flawed: bool,
     bound: Vec<Bound>,
-    /// How many bindings each window has had.
+    /// The number of bind requests for each window.
     bindings: Vec<u8>,
 }
 
@@ -50,7 +50,7 @@ impl Drawer<'_> {
         self.script.steps.len() - 1
     }
 
-    /// A time up to `nanos` nanoseconds from now.
+    /// Draws a time less than `nanos` nanoseconds after the current one.
     fn soon(&mut self, nanos: u64) -> Duration {
         self.at + Duration::from_nanos(self.rng.below(nanos))
     }
@@ -98,7 +98,7 @@ impl Drawer<'_> {
             Deed::Register(side)
         } else {
             let cq = self.rng.index(self.script.sides[side].cqs.len());
-            // Large enough that it does not overflow while programs poll.
+            // So large that the queue does not overflow while programs poll.
             let least = self.script.sides[side].cqs[cq];
             let shrink = self.script.disturbed && self.rng.chance(1, 2);
             let depth = if shrink { 1 + self.rng.below32(4) } else { least + 10 };
@@ -248,7 +248,7 @@ impl Drawer<'_> {
         }
     }
 
-    /// Cuts a length into pieces, some of which may be empty, and finds a place for each.
+    /// Splits a length into pieces, some of them possibly empty, and allocates each.
     fn draw_list(&mut self, side: usize, area: Area, len: u32, pieces: u32) -> Vec<Place> {
         let mut left = len;
         let mut list = Vec::new();
@@ -277,10 +277,11 @@ impl Drawer<'_> {
         Some((layout.allocate(self.rng, area, len, 1), By::Region))
     }
 
-    /// A part of a window of the peer's side, if one is bound. The second half of a range is only read.
+    /// Draws a part of a bound window of the peer's side. The second half of a window's range is
+    /// only read.
     fn draw_windowed(&mut self, peer: usize, verb: Verb, len: u32) -> Option<(Place, By)> {
         let side = self.script.qps[peer].side;
-        // Sometimes a queue pair that may not use a type 2 window.
+        // Sometimes chooses a type 2 window that this queue pair may not use.
         let stranger = self.rng.chance(1, 8);
         let may = |bound: &&mut Bound| {
             let bind = self.script.bind(bound.step);
@@ -289,7 +290,7 @@ impl Drawer<'_> {
             window.side == side && fits && bind.place.len > 0
         };
         let mut choices: Vec<_> = self.bound.iter_mut().filter(may).collect();
-        // Mostly the newest binding: older ones may be ended.
+        // Mostly the newest binding, because older ones may have ended.
         let newest = choices.len().checked_sub(1)?;
         let at = if self.rng.chance(2, 3) { newest } else { self.rng.index(choices.len()) };
         let bound = &mut choices[at];
@@ -312,7 +313,7 @@ impl Drawer<'_> {
         if self.rng.chance(1, 2) && qps[qp].service == QpType::Rc {
             return self.bound.iter().rfind(peers).map(|b| Verb::SendInvalidate(b.step));
         }
-        // Type 1 windows are not invalidated.
+        // Type 1 windows cannot be invalidated.
         let step = self.bound.iter().rfind(own)?.step;
         let window = self.script.bind(step).window;
         let is_type_2 = self.script.windows[window].kind == WindowType::Type2;
@@ -331,7 +332,7 @@ impl Drawer<'_> {
         Some(To::Qp(self.rng.pick(&all)))
     }
 
-    /// Changes a request so that it cannot succeed.
+    /// Gives a flaw to a request, so that it cannot succeed.
     fn spoil(&mut self, qp: usize, op: &mut Op) {
         let windowed = matches!(op.remote, Some((_, By::Window(_))));
         let kinds: &[Flaw] = match (self.script.qps[qp].service, op.verb) {
@@ -350,7 +351,7 @@ impl Drawer<'_> {
         let flaw = self.rng.pick(kinds);
         let has_bytes = !op.is_empty();
         if !has_bytes && !matches!(flaw, Flaw::WrongSrq | Flaw::WrongQkey | Flaw::OwnQkey) {
-            // A request without memory needs no rights.
+            // A request of no bytes needs no rights.
             return;
         }
         if flaw == Flaw::LocalKey && op.inline {
@@ -365,7 +366,7 @@ impl Drawer<'_> {
         op.flaw = Some(flaw);
     }
 
-    /// Binds a window of the queue pair's side.
+    /// Draws a bind request for a window of the queue pair's side.
     fn draw_bind(&mut self, qp: usize) {
         let (side, service) = (self.script.qps[qp].side, self.script.qps[qp].service);
         let windows = &self.script.windows;
@@ -396,7 +397,7 @@ impl Drawer<'_> {
         }
         let step = self.push(self.at, Deed::Send(qp, op));
         if kind == WindowType::Type2 && self.rng.chance(3, 4) {
-            // A bound type 2 window cannot be bound again.
+            // A bound type 2 window must be invalidated before it is bound again.
             if let Some(before) = self
                 .bound
                 .iter()
@@ -415,7 +416,7 @@ impl Drawer<'_> {
         self.draw_uses(qp);
     }
 
-    /// The peer of a queue pair that has bound a window uses it, before or after it can know.
+    /// Draws requests of the peer that use a window, before or after the peer can know its key.
     fn draw_uses(&mut self, binder: usize) {
         let Some(peer) = self.script.qps[binder].peer else { return };
         let service = self.script.qps[peer].service;
@@ -440,13 +441,13 @@ impl Drawer<'_> {
         }
     }
 
-    /// A receive for a message: early, in time, or late.
+    /// Draws a receive for a message: early, in time, or late.
     fn draw_receive(&mut self, queue: Queue) {
         let at = match self.rng.below(8) {
             0..4 => Duration::ZERO,
             4..6 => self.at,
             6 => self.soon(200_000),
-            // At the end.
+            // `close` posts the receive at the end.
             _ => return,
         };
         let places = self.draw_places(queue);
@@ -454,7 +455,7 @@ impl Drawer<'_> {
     }
 
     fn draw_places(&mut self, queue: Queue) -> Vec<Place> {
-        // Room for the header of a datagram, too.
+        // Includes the 40 bytes of a datagram's GRH.
         let mut len = self.script.longest + 40;
         if self.flawed && self.rng.chance(1, 24) {
             len = self.rng.below32(len);
@@ -466,7 +467,7 @@ impl Drawer<'_> {
         self.draw_list(side, area, len, pieces)
     }
 
-    /// Adds receives for the messages that still need one.
+    /// Adds receives at the end: one for each message that still needs one, and two more.
     fn close(&mut self) {
         let last = self.script.steps.iter().map(|step| step.at).max().unwrap_or_default();
         self.script.closing = last + Duration::from_micros(1);

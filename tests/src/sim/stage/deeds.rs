@@ -26,7 +26,7 @@ impl Stage<'_> {
             any = true;
             self.epoch += 1;
             let pair: Vec<_> = [Some(qp), self.script.qps[qp].peer].into_iter().flatten().collect();
-            // One of them may have been destroyed again.
+            // A queue pair may have been destroyed in the meantime.
             if pair.iter().all(|&qp| self.objects.qps[qp].is_some()) {
                 pair.into_iter().try_for_each(|qp| self.connect(qp))?;
             }
@@ -52,7 +52,7 @@ impl Stage<'_> {
         Ok(any)
     }
 
-    /// Posts waiting requests until the queues are full. Returns whether any was posted.
+    /// Posts waiting requests until the queues are full. Returns whether any request was posted.
     pub(super) fn post_waiting(&mut self) -> Result<bool, String> {
         let mut any = false;
         for qp in 0..self.script.qps.len() {
@@ -104,14 +104,14 @@ impl Stage<'_> {
         }
     }
 
-    /// Posts a send request. `false` if it must wait for room.
+    /// Posts a send request. Returns `false` if the send queue is full.
     fn post_send(&mut self, qp: usize, step: usize) -> Result<bool, String> {
         let op = self.script.op(step);
         let Some(handle) = self.objects.qps[qp].clone() else { return Ok(true) };
         if handle.sends_outstanding() == handle.init().cap.max_send_wr {
             return Ok(false);
         }
-        // A program does not know the key of a window that was never bound.
+        // A program cannot know the key of a window that was never bound.
         let needs = match (op.verb, op.remote) {
             (Verb::SendInvalidate(bind) | Verb::Invalidate(bind), _) => Some(bind),
             (_, Some((_, By::Window(bind)))) => Some(bind),
@@ -178,11 +178,11 @@ impl Stage<'_> {
             .map_err(|why| format!("before it is connected again: {why}"))?;
         let spec = &self.script.qps[qp];
         let mut attr = spec.attr;
-        // One end's first PSN is the other's expected one.
+        // The first PSN of one end is the expected PSN of the other.
         let epoch = self.epoch;
         let first = |qp: usize| {
             let scattered = u32::try_from(qp).unwrap_or(0) + epoch.wrapping_mul(0x9e_3779);
-            // Every other one wraps soon.
+            // In every other epoch, the first PSN is close to the wraparound.
             Psn::new(if epoch.is_multiple_of(2) { scattered } else { 0xff_fff0 + scattered % 16 })
         };
         attr.sq_psn = first(qp);
@@ -285,7 +285,7 @@ impl Stage<'_> {
             .map_err(|why| format!("modify to {}: {why}", state.name()))
     }
 
-    /// Takes all events and completions of this moment.
+    /// Sends packets, and takes all events and completions of this moment.
     fn settle_engines(&mut self) -> Done {
         self.transmit()?;
         self.events()?;
@@ -293,7 +293,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Called before a queue pair loses its posted requests.
+    /// Informs the judge before a queue pair loses its posted requests.
     fn before_reset(&mut self, qp: usize) -> Done {
         self.events()?;
         self.completions(true)?;
@@ -326,7 +326,7 @@ impl Stage<'_> {
         let qpn = handle.qpn();
         let engine = self.objects.engine(qp);
         for group in &self.script.groups {
-            // An error says that it was not attached.
+            // An error means that the queue pair was not attached to this group.
             let _ = engine.detach_multicast(qpn, Gid::from(*group));
         }
     }
@@ -340,8 +340,8 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// If a queue pair or its peer is out of service, connects both again after all old packets have left
-    /// the network.
+    /// Connects a queue pair and its peer again if either is out of service.
+    /// The connection is made only after all old packets have left the network.
     fn revive(&mut self, qp: usize) -> Done {
         let pair: Vec<_> = [Some(qp), self.script.qps[qp].peer].into_iter().flatten().collect();
         let well = |qp: &usize| {

@@ -1,4 +1,4 @@
-//! The devices and objects of a run, and the requests that programs make of steps.
+//! The devices and objects of a run, and the translation of steps into work requests.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use crate::sim::judge::Look;
 use crate::sim::memory::{Arena, PD, Place};
 use crate::sim::script::{By, Flaw, GROUP_KEY, Op, Queue, Script, To, Verb};
 
-/// All objects.
+/// All devices and objects of a run.
 pub(super) struct Objects<'s> {
     pub(super) script: &'s Script,
     pub(super) devices: Vec<Device>,
     pub(super) srqs: Vec<Arc<SharedReceiveQueue>>,
-    /// The queue pairs that exist.
+    /// The queue pairs; `None` for one that does not exist at the moment.
     pub(super) qps: Vec<Option<Arc<QpHandle>>>,
-    /// The keys that windows were made with.
+    /// The keys with which the windows were created.
     pub(super) windows: Vec<Key>,
 }
 
-/// One device.
+/// One simulated device.
 pub(super) struct Device {
-    /// One or more, as the shards of a device have.
+    /// The engines, one or more, like the shards of a device.
     pub(super) engines: Vec<Engine>,
     pub(super) memory: Arc<Memory>,
     pub(super) arena: Arena,
@@ -104,7 +104,7 @@ impl<'s> Objects<'s> {
         Self { script, devices, srqs, qps, windows }
     }
 
-    /// Makes a queue pair, under this number.
+    /// Creates a queue pair with this number.
     pub(super) fn create(&mut self, qp: usize, qpn: Qpn) {
         let spec = &self.script.qps[qp];
         let device = &mut self.devices[spec.side];
@@ -127,17 +127,17 @@ impl<'s> Objects<'s> {
         self.qps[qp] = Some(handle);
     }
 
-    /// The engines of all devices.
+    /// Returns the engines of all devices.
     pub(super) fn engines(&self) -> impl Iterator<Item = &Engine> {
         self.devices.iter().flat_map(|device| &device.engines)
     }
 
-    /// Likewise.
+    /// Returns the engines of all devices, mutably.
     pub(super) fn engines_mut(&mut self) -> impl Iterator<Item = &mut Engine> {
         self.devices.iter_mut().flat_map(|device| &mut device.engines)
     }
 
-    /// The engine of a queue pair.
+    /// Returns the engine of a queue pair.
     pub(super) fn engine(&mut self, qp: usize) -> &mut Engine {
         let spec = &self.script.qps[qp];
         &mut self.devices[spec.side].engines[spec.shard]
@@ -155,7 +155,7 @@ impl<'s> Objects<'s> {
         Ok(())
     }
 
-    /// The work request of a step. `to`: the destination of a datagram.
+    /// Returns the work request of a step. `to`: the destination of a datagram.
     pub(super) fn request(&self, qp: usize, step: usize, to: Option<Address>) -> SendRequest {
         let op = self.script.op(step);
         let spec = &self.script.qps[qp];
@@ -241,7 +241,7 @@ impl<'s> Objects<'s> {
             Some(Flaw::WrongKey) => Binding { region: spoiled(region), ..good },
             Some(Flaw::Beyond) => Binding { addr: layout.end(place.area) - length + 1, ..good },
             Some(Flaw::NoRight) => {
-                // No window may be bound to this region.
+                // The open area does not permit window binds.
                 let area = crate::sim::memory::Area::Open;
                 Binding { region: layout.key(area), addr: layout.start(area), length: 1, ..good }
             }
@@ -266,7 +266,7 @@ impl<'s> Objects<'s> {
         Datagram { ah, qpn: to.qpn, qkey }
     }
 
-    /// The memory of a receive.
+    /// Returns the scatter list of a receive.
     pub(super) fn scatter(&self, queue: Queue, places: &[Place]) -> SgeList {
         let layout = &self.script.sides[self.script.side_of(queue)].layout;
         places.iter().map(|place| layout.sge(*place)).collect()
@@ -291,11 +291,11 @@ impl Device {
         Self { engines, memory, arena, cqs: cqs.collect(), xrcd: Arc::new(XrcDomain::new()) }
     }
 
-    /// Hands each packet to the engine that has its queue pair, or to all that have joined its group.
+    /// Hands each packet to the engine of its queue pair, or to all engines that have joined its group.
     pub(super) fn receive(&mut self, now: Time, frame: &Frame<'_>) {
         if frame.net.dst.is_multicast() {
             for engine in &mut self.engines {
-                // The interface receives only the groups that it has joined.
+                // A real interface receives only the groups that a socket has joined.
                 let mut groups = engine.multicast_groups();
                 let heard = groups.any(|group| group.to_ip() == frame.net.dst);
                 drop(groups);
@@ -326,17 +326,17 @@ impl Device {
     }
 }
 
-/// Which of so many engines has the queue pair of this number.
+/// Returns which of `count` engines the queue pair with this number belongs to.
 pub(super) fn shard_of(qpn: Qpn, count: usize) -> usize {
     qpn.value() as usize % count
 }
 
-/// A key that is not in use.
+/// Returns a key that is not in use.
 fn spoiled(key: Key) -> Key {
     Key::new(key.value() ^ 0x8000_0000)
 }
 
-/// The transitions from RESET to RTS, each with its mask.
+/// Returns the transitions from RESET to RTS, each with its attribute mask.
 fn way_to_rts(service: QpType) -> [(QpState, AttrMask); 3] {
     let mut init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
     let mut rtr = AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;

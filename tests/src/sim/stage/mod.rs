@@ -1,5 +1,5 @@
-//! Runs a [script](super::script): takes its steps, turns the engines and tells the
-//! [judge](super::judge) what happens.
+//! Runs a [script](super::script).
+//! The stage takes the steps, runs the engines and reports everything to the [judge](super::judge).
 
 mod deeds;
 mod device;
@@ -23,7 +23,7 @@ use super::rng::Rng;
 use super::script::{Deed, Queue, Script};
 use super::world::{Failure, Report, qpn_of};
 
-/// Runs a script.
+/// Runs a script. `record`: write a log.
 ///
 /// # Errors
 /// The first failure that the judge finds.
@@ -41,23 +41,23 @@ struct Stage<'s> {
     wire: Wire,
     objects: Objects<'s>,
     judge: Judge<'s>,
-    /// Steps not yet taken, the next last.
+    /// The steps that were not taken yet, in reverse order.
     steps: Vec<usize>,
-    /// Queue pairs to be connected, with their peers.
+    /// The queue pairs to be connected with their peers, and when.
     connects: Vec<(Time, usize)>,
-    /// Steps that wait for room in the queue that they post to.
+    /// The steps that wait for room in the send queue of each queue pair.
     sends: Vec<VecDeque<usize>>,
     receives: HashMap<Queue, VecDeque<usize>>,
-    /// Completion queues that nobody polls, and until when.
+    /// The completion queues that programs do not poll, and until when.
     paused: HashMap<(usize, usize), Time>,
-    /// Queue pairs that have reported that they are drained.
+    /// Whether each queue pair has reported that its send queue is drained.
     drained: Vec<bool>,
-    /// The sender of each queue pair's last datagram.
+    /// The sender of the last datagram that each queue pair received.
     last_from: Vec<Option<Address>>,
-    /// Numbers of queue pairs and packets.
+    /// The generator of queue pair numbers.
     numbers: Rng,
     is_closing: bool,
-    /// How often queue pairs have been connected.
+    /// The number of connections so far.
     epoch: u32,
     turns: u64,
 }
@@ -65,7 +65,7 @@ struct Stage<'s> {
 /// The destination of a datagram.
 #[derive(Clone, Copy)]
 struct Address {
-    /// The queue pair; for a group, that of the sender.
+    /// The destination queue pair. For a group, the sending one.
     target: usize,
     ip: IpAddr,
     qpn: Qpn,
@@ -74,7 +74,7 @@ struct Address {
 impl<'s> Stage<'s> {
     fn new(script: &'s Script, record: bool) -> Self {
         let mut steps: Vec<_> = (0..script.steps.len()).collect();
-        // The next step is the last; of several at one time, the first drawn comes first.
+        // The next step is at the end. Of several steps at one time, the first drawn is taken first.
         steps.reverse();
         steps.sort_by_key(|&step| std::cmp::Reverse(script.steps[step].at));
         let count = script.qps.len();
@@ -124,7 +124,7 @@ impl<'s> Stage<'s> {
                 }
             }
             let Some(next) = self.next() else {
-                // A request that ended without a completion may have made room for another.
+                // A request that ended without a completion may have freed a slot for another.
                 if self.turn()? {
                     continue;
                 }
@@ -147,7 +147,7 @@ impl<'s> Stage<'s> {
         self.judge.finish(&self.objects)
     }
 
-    /// Does once everything that is due now. Returns whether there was anything.
+    /// Does everything that is due now once. Returns whether there was anything to do.
     fn turn(&mut self) -> Result<bool, String> {
         let mut any = self.take_steps()?;
         any |= self.post_waiting()?;
@@ -163,7 +163,7 @@ impl<'s> Stage<'s> {
         Ok(any)
     }
 
-    /// The time of the next event.
+    /// Returns the time of the next event.
     fn next(&self) -> Option<Time> {
         let engines = self.objects.engines().filter_map(Engine::poll_timeout);
         let steps = self.steps.last().map(|&step| Time::ZERO + self.script.steps[step].at);
@@ -173,7 +173,7 @@ impl<'s> Stage<'s> {
         engines.chain(steps).chain(connects).chain(paused).chain(network).min()
     }
 
-    /// Whether every request has ended that can end.
+    /// Returns whether every request that can end has ended.
     fn is_over(&self) -> bool {
         (0..self.script.qps.len()).all(|qp| {
             let Some(handle) = &self.objects.qps[qp] else { return true };
@@ -184,7 +184,7 @@ impl<'s> Stage<'s> {
 
     fn transmit(&mut self) -> Result<bool, String> {
         let mut any = self.transmit_once()?;
-        // An engine may have rung another's doorbells, since a completion queue of both has overflowed.
+        // If a completion queue that two engines share overflows, one engine rings the other's doorbells.
         while self.objects.engines().any(|engine| !engine.doorbells().is_empty()) {
             any |= self.transmit_once()?;
         }
@@ -196,8 +196,8 @@ impl<'s> Stage<'s> {
         let (judge, script, drained) = (&self.judge, self.script, &self.drained);
         let states: Vec<_> = (0..script.qps.len()).map(|qp| self.objects.state(qp)).collect();
         for (side, device) in self.objects.devices.iter_mut().enumerate() {
-            // A queue pair that has reported "drained" sends no requests, and one that was in ERR sends no
-            // data.
+            // A queue pair that has reported "drained" must send no requests, and one in the error
+            // state no data.
             let look = |bytes: &[u8]| {
                 let packet = Packet::parse(bytes).map_err(|why| why.to_string())?;
                 let from = match packet.deth() {
@@ -236,7 +236,7 @@ impl<'s> Stage<'s> {
         Ok(())
     }
 
-    /// Takes completions; `all`: also those of paused queues. Returns whether there were any.
+    /// Polls completions; `all`: also from paused queues. Returns whether there were any.
     fn completions(&mut self, all: bool) -> Result<bool, String> {
         let mut any = false;
         self.paused.retain(|_, until| *until > self.now);
@@ -270,8 +270,8 @@ impl<'s> Stage<'s> {
         Ok(any)
     }
 
-    /// The sender of a datagram, as its receiver sees it: the number in the completion and the address in
-    /// the header in front of the datagram.
+    /// Returns the sender of a datagram as its receiver knows it.
+    /// The completion has the sender's number, and the GRH in front of the datagram has its address.
     fn sender_of(&self, completion: &Completion) -> Option<Address> {
         let step = usize::try_from(completion.id & !RECEIVE).ok()?;
         let Deed::Receive(queue, places) = &self.script.steps.get(step)?.deed else { return None };
@@ -286,7 +286,7 @@ impl<'s> Stage<'s> {
         Some(Address { target: self.judge.who(qpn)?, ip: header.src, qpn })
     }
 
-    /// Ends the run: no more steps; the network becomes perfect, and programs poll all queues.
+    /// Begins the end of the run: no more steps; the network becomes good, and programs poll all queues.
     fn close(&mut self) -> Result<(), String> {
         self.is_closing = true;
         self.wire.ladder.note(self.now, "* the network is good from now on");
@@ -298,7 +298,7 @@ impl<'s> Stage<'s> {
         Ok(())
     }
 
-    /// Stops queue pairs that still wait for a receive that will not come.
+    /// Stops queue pairs that still wait for a receive that cannot come.
     fn give_up_waiting(&mut self) -> Result<(), String> {
         const TIMEOUT: Duration = Duration::from_millis(200);
         if self.now < Time::ZERO + self.script.closing + TIMEOUT {
@@ -313,7 +313,7 @@ impl<'s> Stage<'s> {
         Ok(())
     }
 
-    /// Every program ends its queue pairs.
+    /// Moves all queue pairs to the error state.
     fn stop_all(&mut self) -> Result<(), String> {
         for qp in 0..self.script.qps.len() {
             self.sends[qp].clear();

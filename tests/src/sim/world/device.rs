@@ -1,4 +1,4 @@
-//! The devices of a run, and the verbs that programs call on them.
+//! The devices of a plan's run, and the verbs that its programs call.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::sim::plan::{End, Flaw, Link, Op, Plan, Receive, Verb};
 /// All devices.
 pub(super) struct Devices(pub(super) Vec<Device>);
 
-/// One device.
+/// One simulated device.
 pub(super) struct Device {
     pub(super) engine: Engine,
     pub(super) memory: Arc<Memory>,
     pub(super) arena: Arena,
     pub(super) cqs: Vec<Arc<CompletionQueue>>,
-    /// Link and end of each queue pair.
+    /// The link and end of each queue pair.
     pub(super) qps: HashMap<Qpn, (usize, usize)>,
 }
 
@@ -103,7 +103,7 @@ pub fn bring_to_rts(engine: &mut Engine, now: Time, qpn: Qpn, mut attr: QpAttr) 
     }
 }
 
-/// A key that no region has.
+/// Returns a key that no region has.
 fn spoiled(key: Key) -> Key {
     Key::new(key.value() ^ 0x8000_0000)
 }

@@ -1,5 +1,5 @@
-//! Runs a plan: engines, their memory and queues, the network between them, virtual time, and the model
-//! that checks them.
+//! Runs a [plan](super::plan): engines with memory and queues, a network, virtual time.
+//! The [model](super::model) checks the run.
 
 mod device;
 
@@ -30,9 +30,9 @@ pub struct Report {
     pub fabric: FabricCounters,
     /// The counters of each engine.
     pub engines: Vec<Counters>,
-    /// Damaged packets that only the whole ICRC would have noticed; see [`Wire::deliver`].
+    /// Damaged packets that only the whole ICRC would have detected; see [`Wire::deliver`].
     pub weak_icrc: u64,
-    /// How often the network was made better so that nobody gave up.
+    /// How often the network was made better so that no requester gave up.
     pub calms: u64,
     /// How many requests succeeded, and how many failed.
     pub ended: [u64; 2],
@@ -47,11 +47,11 @@ pub struct Report {
 pub struct Failure {
     /// What is wrong.
     pub what: String,
-    /// The log until then, if there is one.
+    /// The log up to the failure; empty if none was recorded.
     pub ladder: String,
 }
 
-/// Runs a plan.
+/// Runs a plan. `record`: write a log.
 ///
 /// # Errors
 /// The first failure that the model finds.
@@ -70,16 +70,16 @@ struct World<'p> {
     devices: Devices,
     ends: Vec<[End; 2]>,
     model: Model,
-    /// The remaining deeds, the next one last.
+    /// The remaining steps, in reverse order.
     deeds: Vec<(Time, Step)>,
     calm_until: Option<Time>,
-    /// The retries of each queue pair since its last progress, and the PSN.
+    /// The retries of each queue pair without progress, and the PSN that was retried.
     stuck: HashMap<(usize, Qpn), (Psn, u32)>,
     report: Report,
     turns: u64,
 }
 
-/// Something to do at a time.
+/// Something to do at a given time.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Connect(usize, usize),
@@ -93,7 +93,8 @@ struct End {
     handle: Arc<QpHandle>,
     posted: usize,
     receives_posted: usize,
-    /// It has reported that its send queue is drained, and may send no request until it is resumed.
+    /// Whether the queue pair has reported that its send queue is drained. It may send no request
+    /// until it is resumed.
     drained: bool,
 }
 
@@ -118,7 +119,7 @@ impl<'p> World<'p> {
                 deeds.push((Time::ZERO + cut.at + lasts, Step::Heal(cut.between)));
             }
         }
-        // The next deed is the last; of several at one time, the first drawn comes first.
+        // The next step is at the end. Of several steps at one time, the first drawn is taken first.
         deeds.reverse();
         deeds.sort_by_key(|&(at, _)| std::cmp::Reverse(at));
         Self {
@@ -137,7 +138,7 @@ impl<'p> World<'p> {
     }
 
     fn run(&mut self) -> Result<(), String> {
-        /// Longer than all retries of the longest timeouts that plans have.
+        /// Longer than all retries with the longest timeout that a plan has.
         const LIMIT: Duration = Duration::from_secs(60);
         loop {
             while self.turn()? {
@@ -158,7 +159,7 @@ impl<'p> World<'p> {
         self.finish()
     }
 
-    /// Does once everything that is due now. Returns whether there was anything.
+    /// Does everything that is due now once. Returns whether there was anything to do.
     fn turn(&mut self) -> Result<bool, String> {
         let mut any = self.steps()?;
         any |= self.post();
@@ -172,7 +173,7 @@ impl<'p> World<'p> {
         Ok(any)
     }
 
-    /// The time of the next event.
+    /// Returns the time of the next event.
     fn next(&self) -> Option<Time> {
         let engines = self.devices.0.iter().filter_map(|device| device.engine.poll_timeout());
         let posts = self.ends.iter().flatten().zip(self.plan.links.iter().flat_map(|l| &l.ends));
@@ -188,7 +189,7 @@ impl<'p> World<'p> {
         engines.chain(posts).chain(steps).chain(calm).chain(network).min()
     }
 
-    /// Whether every request has ended.
+    /// Returns whether every request has ended.
     fn is_over(&self) -> bool {
         let ended = |end: &End, spec: &super::plan::End| {
             end.handle.state() == QpState::Reset
@@ -254,7 +255,7 @@ impl<'p> World<'p> {
                 self.modify(link, end, QpState::Err, QpAttr::default(), plain)?;
             }
             Deed::Reset(link, end) => {
-                // The model must see earlier completions first.
+                // The model must be told of earlier completions first.
                 self.events()?;
                 self.completions()?;
                 let now = &self.ends[link][end];
@@ -351,7 +352,7 @@ impl<'p> World<'p> {
     fn transmit(&mut self) -> Result<bool, String> {
         let mut any = false;
         let (plan, ends) = (self.plan, &self.ends);
-        // The states before they send anything.
+        // The states before any engine sends.
         let states: Vec<_> = ends.iter().flatten().map(|end| end.handle.state()).collect();
         for (side, device) in self.devices.0.iter_mut().enumerate() {
             let look = |bytes: &[u8]| check_sent(plan, ends, &states, side, bytes);
@@ -388,7 +389,7 @@ impl<'p> World<'p> {
         Ok(())
     }
 
-    /// On a perfect network nothing is sent again and nothing is dropped, except if a receive was posted
+    /// Checks that on a perfect network nothing is retransmitted or dropped, unless a receive was
     /// late.
     fn check_clean(&self, event: &Event) -> Result<(), String> {
         use rxe_core::engine::ResponderError;
@@ -477,7 +478,7 @@ impl<'p> World<'p> {
     }
 }
 
-/// The queue pair that an event is about.
+/// Returns the queue pair that an event is about.
 pub(super) fn qpn_of(event: &Event) -> Option<Qpn> {
     match event {
         Event::Dropped { qpn, .. } => *qpn,
