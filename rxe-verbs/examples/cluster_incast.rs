@@ -51,7 +51,7 @@ pub(crate) fn run(
         }
     }
     let counters = cluster.network().counters();
-    let (sent, lost, marked) = (counters.fabric.sent, counters.overflowed, counters.marked);
+    let (sent, lost, marked) = (counters.fabric.path.sent, counters.overflowed, counters.marked);
     let percent = |part: u64| part as f64 * 100.0 / sent.max(1) as f64;
     let found = format!(
         "{senders} senders, DCQCN {}: done after {:.1?}; {sent} packets, {:.1} % lost in the queue, {:.1} % marked",
