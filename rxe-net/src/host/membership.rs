@@ -18,7 +18,7 @@ use crate::error::NetError;
 use crate::host::udp_socket::UdpSocket;
 use rxe_sys::SharedFd;
 use rxe_sys::may_block;
-use rxe_sys::station;
+use rxe_sys::packet_membership;
 
 /// Joins multicast groups for a backend, without locking the backend.
 #[derive(Clone, Debug, Default)]
@@ -98,8 +98,8 @@ enum Holds {
 /// Opens a packet socket that receives nothing itself. While it is open, the interface receives the
 /// group.
 fn receive_frames(interface: u32, group: [u8; 6]) -> io::Result<SharedFd> {
-    let socket = station::unbound(SocketType::RAW)?;
-    station::add_group(socket.as_fd(), interface, group)?;
+    let socket = packet_membership::unbound(SocketType::RAW)?;
+    packet_membership::add_group(socket.as_fd(), interface, group)?;
     Ok(SharedFd::guarded(socket))
 }
 
