@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use rxe_verbs::cluster::{Cluster, HostOptions, StarCounters};
+use rxe_verbs::cluster::{Cluster, HostOptions, SwitchCounters};
 use rxe_verbs::{Access, ConnectOptions, Result, Status};
 
 /// Messages of each sender.
@@ -24,7 +24,7 @@ pub(crate) fn run(
     seed: u64,
     senders: usize,
     congestion_control: bool,
-) -> Result<(String, StarCounters)> {
+) -> Result<(String, SwitchCounters)> {
     let mut cluster = Cluster::new(seed);
     let options = HostOptions { congestion_control, ..HostOptions::default() };
     let receiver = cluster.add_host_with(&options)?;

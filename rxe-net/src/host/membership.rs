@@ -22,7 +22,7 @@ use rxe_sys::packet_membership;
 
 /// Joins multicast groups for a backend, without locking the backend.
 #[derive(Clone, Debug, Default)]
-pub struct Joiner(How);
+pub struct MulticastJoiner(How);
 
 #[derive(Clone, Debug, Default)]
 enum How {
@@ -36,7 +36,7 @@ enum How {
     Station { interface: Option<u32>, families: [bool; 2] },
 }
 
-impl Joiner {
+impl MulticastJoiner {
     /// Returns a joiner for an interface. Each group gets a receive buffer of `recv_buffer` bytes.
     pub(crate) fn on(index: u32, netdev: &str, recv_buffer: usize) -> Self {
         Self(How::Host { index, netdev: netdev.into(), recv_buffer })

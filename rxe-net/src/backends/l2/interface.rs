@@ -3,8 +3,8 @@
 //! The endpoint is another station on the interface's wire, beside the host's own network stack.
 //!
 //! The interface also receives frames to the endpoint's Ethernet address, as it does for a macvlan;
-//! further sockets receive multicast groups ([`crate::Joiner`]). The host's stack ignores such
-//! frames. Frames from the endpoint go to the wire, so the host's stack does not receive them;
+//! further sockets receive multicast groups ([`crate::MulticastJoiner`]). The host's stack ignores
+//! such frames. Frames from the endpoint go to the wire, so the host's stack does not receive them;
 //! other endpoints on the interface do.
 //!
 //! Invariants: the queue of frames to send is bounded; when the descriptor is closed, even by the
